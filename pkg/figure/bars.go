@@ -25,9 +25,9 @@ const barWidth = 0.8
 // barEdge returns the outline of a bar, which separates it from its neighbors.
 func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
-// groupBox returns the j-th of the n bars of group i. It spans lo to hi on the vertical
+// barBox returns the j-th of the n bars of group i. It spans lo to hi on the vertical
 // axis.
-func groupBox(i, j, n int, lo, hi float64) element.Box {
+func barBox(i, j, n int, lo, hi float64) element.Box {
 	w := barWidth / float64(n)
 	x := float64(i) - barWidth/2 + float64(j)*w
 	return element.Box{X0: x, Y0: lo, X1: x + w, Y1: hi}
@@ -40,7 +40,7 @@ func (f *Figure) setCategories(names []string) {
 	const axes = 70 // points, for the vertical axis and the margins
 	beside := 0.3 * float64(max(0, 4-len(names)))
 	f.plot.X.Min, f.plot.X.Max = -0.5-beside, float64(len(names))-0.5+beside
-	zoom := f.zoom(f.Width, f.natural)
+	zoom := f.zoomFactor(f.Width, f.natural)
 	room := (f.Width/zoom - axes) / vg.Length(f.plot.X.Max-f.plot.X.Min)
 	style := f.plot.X.Tick.Label
 	ticks := element.NewCategoryTicks(names, room-4, style.Width)
@@ -72,19 +72,19 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.table = bottleneck.Table()
 	brief := f.table.Drop("sentence").Drop("run")
 	f.brief = &brief
-	rows, many := sortByRuns(study, bottleneck.Rows), 0
+	rows, combined := sortByRuns(study, bottleneck.Rows), 0
 	if hasManySeries(study) {
-		rows, many = combineTrials(rows), len(study.Series())
+		rows, combined = combineTrials(rows), len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
 		label := r.Series
-		if many > 0 {
-			names = append(names, workersText(r.Workers))
+		if combined > 0 {
+			names = append(names, english.Count(r.Workers, "worker"))
 			continue
 		}
 		if slices.ContainsFunc(rows, func(x scaling.BottleneckRow) bool { return x.Series == r.Series && x.Workers != r.Workers }) {
-			label += " " + workersText(r.Workers)
+			label += " " + english.Count(r.Workers, "worker")
 		}
 		names = append(names, label)
 	}
@@ -102,10 +102,10 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / 3}
 		for i, r := range rows {
 			v := trial.span(r)
-			if !element.Finite(v.Value) {
+			if !element.IsFinite(v.Value) {
 				continue
 			}
-			at := groupBox(i, j, 3, 0, v.Value)
+			at := barBox(i, j, 3, 0, v.Value)
 			bars.At = append(bars.At, at)
 			values.Add(v.Value)
 			if lo, hi, _, ok := o.barRange(v); ok {
@@ -121,9 +121,9 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		f.plot.Y.Min = values.Lo / 2
 	}
 	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
-	if many > 0 {
+	if combined > 0 {
 		f.caption = "Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL)." +
-			strings.Replace(medianNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
+			strings.Replace(medianNote(combined, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
 	f.caption += joinConclusions(rows)
 	return f.finishLayout()
@@ -174,17 +174,17 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		train: func(p scaling.Point) scaling.Estimate { return p.TrainSeconds },
 		test:  func(p scaling.Point) scaling.Estimate { return p.TestSeconds },
 	}
-	fullStudy, many := study, 0
+	fullStudy, combined := study, 0
 	if hasManySeries(study) {
-		many = len(study.Series())
+		combined = len(study.Series())
 		study = combineSeries(study, study.Points, func(p scaling.Point) int { return p.Workers })
 	}
 	d.collectRanges(study)
 	if len(d.sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run has a training time%s", name, explainMissing(study, name))
+		return nil, fmt.Errorf("draw figure %s: no run has a training time%s", name, explainMissingValues(study, name))
 	}
 	title := "Training time"
-	if d.hasTest() {
+	if d.hasTestTime() {
 		title = "Training and test time"
 	}
 	f := o.newFigure(name, title, "workers", d.axisLabel())
@@ -197,14 +197,14 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	for j, s := range study.Series() {
 		d.addSeries(f, study, s, j, len(study.Series()))
 	}
-	if d.hasTest() {
+	if d.hasTestTime() {
 		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.Boxes{Fill: color.White, Edge: barEdge()}}})
 	}
 	element.SetValueAxis(&f.plot.Y, d.values, d.reach, d.log, false)
 	if d.log { // so that the lowest bar is visible
 		f.plot.Y.Min = d.values.Lo / 2
 	}
-	f.caption = d.captionText(study, many) + notDrawnNote(study)
+	f.caption = d.captionText(study, combined) + notDrawnNote(study)
 	return f.finishLayout()
 }
 
@@ -221,20 +221,20 @@ type timeBars struct {
 	shortestTest     float64        // shortest test, seconds; +Inf if there is none
 }
 
-// hasTest reports whether any run has a test time.
-func (d *timeBars) hasTest() bool { return element.Finite(d.shortestTest) }
+// hasTestTime reports whether any run has a test time.
+func (d *timeBars) hasTestTime() bool { return element.IsFinite(d.shortestTest) }
 
 // collectRanges collects the worker counts and the ranges of the times, and decides whether the
 // axis is logarithmic.
 func (d *timeBars) collectRanges(study *scaling.Study) {
 	shortest := element.EmptyExtent()
 	for _, p := range study.Points {
-		if !element.Finite(d.train(p).Value) {
+		if !element.IsFinite(d.train(p).Value) {
 			continue
 		}
 		total := d.train(p).Value
 		shortest.Add(total)
-		if test := d.test(p).Value; element.Finite(test) {
+		if test := d.test(p).Value; element.IsFinite(test) {
 			total += test
 			shortest.Add(test)
 			d.shortestTest = min(d.shortestTest, test)
@@ -245,7 +245,7 @@ func (d *timeBars) collectRanges(study *scaling.Study) {
 	slices.Sort(d.sizes)
 	d.sizes = slices.Compact(d.sizes)
 	const visible = 0.02 // as a fraction of the highest bar
-	d.log = shortest.Lo > 0 && (d.o.LogY || d.hasTest() && d.shortestTest < visible*d.longest.Hi)
+	d.log = shortest.Lo > 0 && (d.o.LogY || d.hasTestTime() && d.shortestTest < visible*d.longest.Hi)
 }
 
 // axisLabel returns the label of the vertical axis, and sets d.unit to match it.
@@ -264,7 +264,7 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	if j >= len(element.Palette()) { // the palette repeats with paler colors
 		bars.Fill = element.WithAlpha(bars.Fill, 120)
 	}
-	testBeside := d.log && d.hasTest() // else each test bar is on top of its training bar
+	testBeside := d.log && d.hasTestTime() // else each test bar is on top of its training bar
 	if testBeside {
 		j, n = 2*j, 2*n
 	}
@@ -272,17 +272,17 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / float64(n)}
 	for _, p := range study.Points {
 		v := d.train(p)
-		if p.Series != series || !element.Finite(v.Value) {
+		if p.Series != series || !element.IsFinite(v.Value) {
 			continue
 		}
 		i := slices.Index(d.sizes, p.Workers)
-		at := groupBox(i, j, n, 0, v.Value/d.unit)
+		at := barBox(i, j, n, 0, v.Value/d.unit)
 		bars.At = append(bars.At, at)
 		d.values.Add(at.Y1)
-		if t := d.test(p); element.Finite(t.Value) {
-			on := groupBox(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
+		if t := d.test(p); element.IsFinite(t.Value) {
+			on := barBox(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
 			if testBeside {
-				on = groupBox(i, j+1, n, 0, t.Value/d.unit)
+				on = barBox(i, j+1, n, 0, t.Value/d.unit)
 			}
 			tests.At = append(tests.At, on)
 			d.values.Add(on.Y1)
@@ -297,27 +297,28 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	f.legend = append(f.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{bars}})
 }
 
-// captionText returns a caption that describes the bars and their axis.
-func (d *timeBars) captionText(study *scaling.Study, many int) string {
+// captionText returns a caption that describes the bars and their axis. combined is the number of
+// series if the bars are medians over all series, else 0.
+func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 	c := "Time of the whole training"
 	switch {
-	case d.hasTest() && d.log:
+	case d.hasTestTime() && d.log:
 		c += ", and beside it (white) of the test, on a logarithmic axis"
-	case d.hasTest():
+	case d.hasTestTime():
 		c += ", and on top of it (white) of the test"
 	case d.log:
 		c += ", on a logarithmic axis"
 	}
 	c += "."
-	if many > 0 {
-		c += strings.Replace(medianNote(many, "bars on top", "time of training"), "Line", "Bar", 1)
+	if combined > 0 {
+		c += strings.Replace(medianNote(combined, "bars on top", "time of training"), "Line", "Bar", 1)
 	} else {
-		c += " " + runsPerPoint(d.runCounts)
+		c += " " + runsPerPointNote(d.runCounts)
 	}
 	if d.intervals {
 		c += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	if !d.hasTest() {
+	if !d.hasTestTime() {
 		c += " The logs tell no time of the test."
 	}
 	return c
@@ -332,7 +333,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	use, many := study.TimeUse(), 0
+	use, combined := study.TimeUse(), 0
 	if len(use.Rows) == 0 {
 		text := "no run has step spans (steps-<rank>.jsonl of a run folder) or a trace"
 		if len(use.Problems) > 0 {
@@ -343,7 +344,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	longest := element.EmptyExtent()
 	rows, axis := use.Rows, "series and workers"
 	if hasManySeries(study) {
-		rows, axis, many = combineTimeUse(rows), "workers", len(study.Series())
+		rows, axis, combined = combineTimeUse(rows), "workers", len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
@@ -353,21 +354,21 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	unitName, unit := element.TimeUnit(longest.Hi)
 	f := o.newFigure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
-	f.brief = withoutBounds(f.table)
+	f.brief = dropBoundColumns(f.table)
 	f.setCategories(names)
 	parts := []struct {
 		name string
 		fill color.Color
 		span func(scaling.TimeUseRow) scaling.Estimate
 	}{
-		{"data", kindColor("data"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Data }},
-		{"compute", kindColor("compute"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Compute }},
-		{"exposed communication", kindColor("exposed"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Exposed }},
-		{"idle", kindColor("idle"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Idle }},
+		{"data", activityColor("data"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Data }},
+		{"compute", activityColor("compute"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Compute }},
+		{"exposed communication", activityColor("exposed"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Exposed }},
+		{"idle", activityColor("idle"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Idle }},
 	}
 	bases := make([]float64, len(rows))
 	values := element.EmptyExtent()
-	hidden := element.Boxes{Fill: kindColor("hidden"), Edge: barEdge()}
+	hidden := element.Boxes{Fill: activityColor("hidden"), Edge: barEdge()}
 	for k, part := range parts {
 		bars := element.Boxes{Fill: part.fill, Edge: barEdge()}
 		for i, r := range rows {
@@ -375,7 +376,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 			if !(v > 0) {
 				continue
 			}
-			at := groupBox(i, 0, 1, bases[i], bases[i]+v)
+			at := barBox(i, 0, 1, bases[i], bases[i]+v)
 			bars.At = append(bars.At, at)
 			if h := r.Hidden.Value / unit; k == 1 && h > 0 {
 				hidden.At = append(hidden.At, element.Box{X0: at.X1 - 0.22, Y0: at.Y1 - min(h, v), X1: at.X1 - 0.06, Y1: at.Y1})
@@ -395,14 +396,14 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	values.Add(0)
 	element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), false, false)
 	f.caption = timeUseCaption(study, use)
-	if many > 0 {
-		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", many) + seriesSelectionHint()
+	if combined > 0 {
+		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", combined) + seriesSelectionHint()
 	}
 	return f.finishLayout()
 }
 
-// withoutBounds returns a table of times without the columns of intervals and ranges.
-func withoutBounds(table dataframe.DataFrame) *dataframe.DataFrame {
+// dropBoundColumns returns a table of times without the columns of intervals and ranges.
+func dropBoundColumns(table dataframe.DataFrame) *dataframe.DataFrame {
 	var names []string
 	for _, n := range table.Names() {
 		if !strings.HasSuffix(n, "_low") && !strings.HasSuffix(n, "_high") && !strings.HasSuffix(n, "_min") && !strings.HasSuffix(n, "_max") {

@@ -30,17 +30,17 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	_, label := lookUpMeasure(rule.Measure)
 	f := o.newFigure(name, "Quality and learning rate", "learning rate", label)
 	f.table = rule.TriedTable()
-	f.brief = withoutBounds(f.table)
+	f.brief = dropBoundColumns(f.table)
 	x, values, reach := element.EmptyExtent(), element.EmptyExtent(), element.EmptyExtent()
 	var n []int
-	var all []markedSeries
+	var all []seriesMarks
 	var tops []element.Polyline // vertical lines at the best rates
 	for i, row := range rule.Rows {
-		l := element.SeriesLook(i)
+		l := element.NewSeriesStyle(i)
 		var xy plotter.XYs
 		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.WithAlpha(l.Line.Color, 110), Width: 1}}
 		for _, t := range rule.Tried {
-			if t.GlobalBatch != row.GlobalBatch || !element.Finite(t.Quality.Value) {
+			if t.GlobalBatch != row.GlobalBatch || !element.IsFinite(t.Quality.Value) {
 				continue
 			}
 			xy = append(xy, plotter.XY{X: t.LearningRate, Y: t.Quality.Value})
@@ -59,8 +59,8 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all = append(all, markedSeries{bounds, drawn})
-		if row.Bound == "" && element.Finite(row.Best.Value) {
+		all = append(all, seriesMarks{bounds, drawn})
+		if row.Bound == "" && element.IsFinite(row.Best.Value) {
 			tops = append(tops, element.Polyline{XY: plotter.XYs{{X: row.Best.Value}, {X: row.Best.Value, Y: row.Quality.Value}}, Style: element.DottedLine(l.Line.Color), Lo: xy[0], Hi: xy[0]})
 		}
 		f.legend = append(f.legend, element.LegendEntry{Name: "batch " + strconv.Itoa(row.GlobalBatch), Icons: []plot.Thumbnailer{element.LegendKey(l)}})
@@ -68,7 +68,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	if len(n) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no run has a value of %s", name, label)
 	}
-	note := f.addSideBySide(all)
+	note := f.addSeriesSideBySide(all)
 	f.plot.X.Scale, f.plot.X.Tick.Marker = element.LogScale{}, element.LogTicks{}
 	room := math.Pow(max(x.Hi/x.Lo, 2), 0.05)
 	f.plot.X.Min, f.plot.X.Max = x.Lo/room, x.Hi*room
@@ -77,7 +77,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		t.XY[0].Y = f.plot.Y.Min
 		f.plot.Add(t)
 	}
-	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsPerPoint(n) +
+	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsPerPointNote(n) +
 		" Bars: lowest and highest. Dotted: the best rate, between those tried." + strings.Replace(note, "counts", "rates", 1) + notDrawnNote(study)
 	return f.finishLayout()
 }

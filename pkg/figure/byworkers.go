@@ -93,7 +93,7 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	first, last := float64(b.sizes[0]), float64(b.sizes[len(b.sizes)-1])
 	if last > first {
 		style := element.DottedLine(element.Gray())
-		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.Look{Line: style})
+		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.SeriesStyle{Line: style})
 		if err != nil {
 			return nil, fmt.Errorf("draw figure efficiency: %w", err)
 		}
@@ -121,7 +121,7 @@ func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.addReferences(); err != nil {
+	if err := b.addReferenceIoUs(); err != nil {
 		return nil, err
 	}
 	return b.finish(1).finishLayout()
@@ -144,16 +144,16 @@ func accuracyQuantity(study *scaling.Study) quantity {
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",
 		columns: columnsWithBounds("accuracy"), span: func(p scaling.Point) scaling.Estimate { return p.Accuracy },
 	}
-	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.ValAccuracy.Value) }) {
+	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.ValAccuracy.Value) }) {
 		q.axis, q.what = "validation accuracy", "Accuracy on the validation set after the last epoch that has one"
 		q.columns, q.span = columnsWithBounds("val_accuracy"), func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }
 	}
 	return q
 }
 
-// addReferences draws what a trained network should exceed: the IoU of the constant
+// addReferenceIoUs draws what a trained network should exceed: the IoU of the constant
 // predictor as a horizontal line, and the IoU of the untrained network as rings.
-func (b *builder) addReferences() error {
+func (b *figureBuilder) addReferenceIoUs() error {
 	var constants []float64
 	untrained := false
 	for i, series := range b.study.Series() {
@@ -164,7 +164,7 @@ func (b *builder) addReferences() error {
 		if len(xy) == 0 {
 			continue
 		}
-		rings, err := element.LineWithGlyphs(xy, element.Look{Glyph: ringLook(element.SeriesLook(i).Line.Color)})
+		rings, err := element.LineWithGlyphs(xy, element.SeriesStyle{Glyph: untrainedGlyph(element.NewSeriesStyle(i).Line.Color)})
 		if err != nil {
 			return fmt.Errorf("draw IoU of the untrained network: %w", err)
 		}
@@ -177,7 +177,7 @@ func (b *builder) addReferences() error {
 	var x plot.Axis
 	element.SetCountAxis(&x, b.sizes, b.log)
 	for i, v := range constants {
-		across, err := element.LineWithGlyphs(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, element.Look{Line: style})
+		across, err := element.LineWithGlyphs(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, element.SeriesStyle{Line: style})
 		if err != nil {
 			return fmt.Errorf("draw IoU of the constant predictor: %w", err)
 		}
@@ -187,7 +187,7 @@ func (b *builder) addReferences() error {
 		}
 	}
 	if untrained {
-		b.legend = append(b.legend, element.LegendEntry{Name: "untrained network", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: ringLook(element.Gray())}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "untrained network", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: untrainedGlyph(element.Gray())}}})
 	}
 	return nil
 }

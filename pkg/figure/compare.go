@@ -16,13 +16,14 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
-// pairs returns the pairs of series with and without communication, in this order:
+// seriesPairs returns the pairs of series with and without communication, in this order:
 // Options.Pairs, or by default the series whose names differ by "no communication" or a
 // similar phrase.
-func (o Options) pairs(study *scaling.Study) [][2]string {
+func (o Options) seriesPairs(study *scaling.Study) [][2]string {
 	if len(o.Pairs) > 0 {
 		return o.Pairs
 	}
@@ -37,17 +38,17 @@ func (o Options) pairs(study *scaling.Study) [][2]string {
 	return out
 }
 
-// pairLooks returns the look of each series. A series without communication has dashes, a
+// pairStyles returns the style of each series. A series without communication has dashes, a
 // ring, and the color of the series with communication.
-func (o Options) pairLooks(study *scaling.Study) map[string]element.Look {
-	pairs := o.pairs(study)
-	looks := map[string]element.Look{}
+func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle {
+	pairs := o.seriesPairs(study)
+	looks := map[string]element.SeriesStyle{}
 	i := 0
 	for _, series := range study.Series() {
 		if slices.ContainsFunc(pairs, func(p [2]string) bool { return p[1] == series }) {
 			continue
 		}
-		l := element.SeriesLook(i)
+		l := element.NewSeriesStyle(i)
 		l.Line.Dashes = nil
 		looks[series] = l
 		i++
@@ -84,7 +85,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 // over the same samples, or the complete job if the logs contain only its time. Dotted
 // lines are t(B)·B/N for B, the smallest worker count.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
-	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
+	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.EpochSeconds.Value) })
 	return o.drawScaling(study, scalingKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
 		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from the fewest workers B",
@@ -141,7 +142,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	span := func(p scaling.Point) scaling.Estimate { v, _ := kind.measure(p); return v }
 	var sizes []int
 	for _, p := range study.Points {
-		if p.Size > 0 && element.Finite(span(p).Value) && !slices.Contains(otherKind, p.Series) {
+		if p.Size > 0 && element.IsFinite(span(p).Value) && !slices.Contains(otherKind, p.Series) {
 			sizes = append(sizes, p.Size)
 		}
 	}
@@ -151,14 +152,14 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
 	if len(sizes) < 2 {
-		return nil, fmt.Errorf("draw figure %s: all runs have %s; need at least two worker counts to show scaling", kind.name, workersText(sizes[0]))
+		return nil, fmt.Errorf("draw figure %s: all runs have %s; need at least two worker counts to show scaling", kind.name, english.Count(sizes[0], "worker"))
 	}
 	_, label := kind.measure(study.Points[0])
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"
 	}
-	b := &builder{
+	b := &figureBuilder{
 		o: o, study: study, fullStudy: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
 		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
@@ -168,7 +169,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
 	}
 	if len(study.Series())-len(otherKind) > maxSeries {
-		b.combine(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
+		b.combineAllSeries(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
 	}
 	if err := b.drawScalingLines(kind, otherKind); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, err)
@@ -184,9 +185,9 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 }
 
 // drawScalingLines draws the series that are not in otherKind, and their ideal lines.
-func (b *builder) drawScalingLines(kind scalingKind, otherKind []string) error {
-	looks := b.o.pairLooks(b.study)
-	b.placeBars(func(series string) []element.Interval {
+func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) error {
+	looks := b.o.pairStyles(b.study)
+	b.placeBarsSideBySide(func(series string) []element.Interval {
 		if slices.Contains(otherKind, series) {
 			return nil
 		}
@@ -214,7 +215,7 @@ func (b *builder) drawScalingLines(kind scalingKind, otherKind []string) error {
 			ideal = append(ideal, plotter.XY{X: x, Y: from.Y * math.Pow(x/from.X, kind.idealPower)})
 		}
 		b.values.Add(ideal[n].Y)
-		drawn, err := element.LineWithGlyphs(ideal, lineOnly(element.DottedLine(l.Line.Color)))
+		drawn, err := element.LineWithGlyphs(ideal, lineOnlyStyle(element.DottedLine(l.Line.Color)))
 		if err != nil {
 			return err
 		}
@@ -236,7 +237,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	pairs := o.pairs(study)
+	pairs := o.seriesPairs(study)
 	if len(pairs) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, joinFirstNames(study.Series()))
 	}
@@ -248,19 +249,19 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	var sizes []int
 	var conclusions []string
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
-	var all []markedSeries
+	var all []seriesMarks
 	overheads := map[int][]float64{} // by size, over all pairs
 	for i, p := range pairs {
 		over, err := study.Overhead(p[0], p[1])
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		f.addOverhead(p, over)
+		f.addOverheadRows(p, over)
 		var xy plotter.XYs
-		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}}
 		for _, r := range over.Rows {
 			v := r.Overhead
-			if !element.Finite(v.Value) || r.Size <= 0 {
+			if !element.IsFinite(v.Value) || r.Size <= 0 {
 				continue
 			}
 			xy = append(xy, plotter.XY{X: float64(r.Size), Y: 100 * v.Value})
@@ -272,12 +273,12 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 				reach.Add(100*lo, 100*hi)
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, element.SeriesLook(i))
+		drawn, err := element.LineWithGlyphs(xy, element.NewSeriesStyle(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all = append(all, markedSeries{bounds, drawn})
-		f.legend = append(f.legend, element.LegendEntry{Name: p[0], Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}})
+		all = append(all, seriesMarks{bounds, drawn})
+		f.legend = append(f.legend, element.LegendEntry{Name: p[0], Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}})
 		if over.Sentence != "" {
 			conclusions = append(conclusions, strings.TrimSuffix(over.Sentence, ".")+".")
 		}
@@ -290,24 +291,24 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all, conclusions = []markedSeries{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), maxSeries)}
-		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(pairs)), Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(0))}}}
+		all, conclusions = []seriesMarks{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), maxSeries)}
+		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(pairs)), Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(0))}}}
 	}
-	note := f.addSideBySide(all)
+	note := f.addSeriesSideBySide(all)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
 	element.SetCountAxis(&f.plot.X, sizes, o.isLogarithmic(sizes))
 	element.SetValueAxis(&f.plot.Y, values, reach, false, false)
 	zero := plotter.XYs{{X: f.plot.X.Min, Y: 0}, {X: f.plot.X.Max, Y: 0}}
-	if drawn, err := element.LineWithGlyphs(zero, lineOnly(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
+	if drawn, err := element.LineWithGlyphs(zero, lineOnlyStyle(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
 		f.plot.Add(drawn...)
 	}
 	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + " " + study.IntervalNote() + "." + note + notDrawnNote(study)
 	return f.finishLayout()
 }
 
-// addOverhead appends the rows of a pair to the figure's table.
-func (f *Figure) addOverhead(pair [2]string, over *scaling.Overhead) {
+// addOverheadRows appends the rows of a pair to the figure's table.
+func (f *Figure) addOverheadRows(pair [2]string, over *scaling.Overhead) {
 	t := over.Table()
 	t = prependTextColumn(prependTextColumn(t, "without_series", pair[1]), "series", pair[0])
 	if f.table.Ncol() == 0 {

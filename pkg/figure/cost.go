@@ -47,18 +47,18 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	}
 	p.drawFront(f, cost)
 	var n []int
-	labeled, many := cost.Rows, 0
+	labeled, combined := cost.Rows, 0
 	if hasManySeries(study) {
-		labeled, many = cost.Front(), len(study.Series())
-		if err := p.drawCloud(f, cost, labeled, many); err != nil {
+		labeled, combined = cost.Front(), len(study.Series())
+		if err := p.drawManySeries(f, cost, labeled, combined); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
 	for i, s := range study.Series() {
-		if many > 0 {
+		if combined > 0 {
 			break
 		}
-		l := element.SeriesLook(i)
+		l := element.NewSeriesStyle(i)
 		l.Line.Width = 0
 		var xy plotter.XYs
 		for _, r := range cost.Rows {
@@ -75,16 +75,16 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	p.setRanges(f, xs, ys)
-	f.plot.Add(p.workerNotes(f, study, labeled))
+	f.plot.Add(p.workerCountNotes(f, study, labeled))
 	what := "device-hours"
 	if o.Rate > 0 {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
 	}
 	f.caption = fmt.Sprintf("Time of %s against %s; beside each point its workers. Grey: those that no other beats in both. %s%s Quality is not weighed.",
-		cost.Rows[0].Basis, what, runsPerPoint(n), notDrawnNote(study))
-	if many > 0 {
+		cost.Rows[0].Basis, what, runsPerPointNote(n), notDrawnNote(study))
+	if combined > 0 {
 		f.caption = fmt.Sprintf("Time of %s against %s, a point for each worker count of %d series. Grey line: those that no other beats in both; beside these their workers.%s%s Quality is not weighed.",
-			cost.Rows[0].Basis, what, many, seriesSelectionHint(), notDrawnNote(study))
+			cost.Rows[0].Basis, what, combined, seriesSelectionHint(), notDrawnNote(study))
 	}
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
@@ -133,28 +133,28 @@ func (p paretoAxes) drawFront(f *Figure, cost *scaling.Cost) {
 		xy = append(xy, plotter.XY{X: x, Y: y})
 	}
 	style := draw.LineStyle{Color: element.Gray(), Width: 1}
-	if drawn, err := element.LineWithGlyphs(xy, lineOnly(style)); err == nil && len(xy) > 1 {
+	if drawn, err := element.LineWithGlyphs(xy, lineOnlyStyle(style)); err == nil && len(xy) > 1 {
 		f.plot.Add(drawn...)
 		f.legend = append(f.legend, element.LegendEntry{Name: "Pareto front", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 }
 
-// drawCloud draws the points of many series, pale except on the Pareto front.
-func (p paretoAxes) drawCloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
-	l := element.SeriesLook(0)
+// drawManySeries draws the points of many series, pale except on the Pareto front.
+func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scaling.CostRow, combined int) error {
+	l := element.NewSeriesStyle(0)
 	others := draw.GlyphStyle{Color: element.WithAlpha(l.Line.Color, 90), Radius: 2, Shape: l.Glyph.Shape}
 	for _, part := range []struct {
 		rows  []scaling.CostRow
 		style draw.GlyphStyle
 		name  string
-	}{{cost.Rows, others, fmt.Sprintf("%d series", many)}, {front, l.Glyph, ""}} {
+	}{{cost.Rows, others, fmt.Sprintf("%d series", combined)}, {front, l.Glyph, ""}} {
 		var xy plotter.XYs
 		for _, r := range part.rows {
-			if x, y := p.x(r), p.y(r); element.Finite(x) && element.Finite(y) {
+			if x, y := p.x(r), p.y(r); element.IsFinite(x) && element.IsFinite(y) {
 				xy = append(xy, plotter.XY{X: x, Y: y})
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, glyphOnly(part.style))
+		drawn, err := element.LineWithGlyphs(xy, glyphOnlyStyle(part.style))
 		if err != nil {
 			return err
 		}
@@ -195,13 +195,13 @@ func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 // distance returns the distance between two points.
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
-// workerNotes returns the worker counts as notes beside the points. Each note is on the side
+// workerCountNotes returns the worker counts as notes beside the points. Each note is on the side
 // where it covers least. A note that would be about as close to another point as to its
 // own is left out, because readers could not tell which point it labels.
-func (p paretoAxes) workerNotes(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
+func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
-	zoom := f.zoom(f.Width, f.Height)
+	zoom := f.zoomFactor(f.Width, f.Height)
 	w, h := f.Width/zoom-70, f.Height/zoom-70 // about the size of the data area
 	at := func(r scaling.CostRow) vg.Point {
 		return vg.Point{X: vg.Length(f.plot.X.Norm(p.x(r))) * w, Y: vg.Length(f.plot.Y.Norm(p.y(r))) * h}
@@ -218,9 +218,9 @@ func (p paretoAxes) workerNotes(f *Figure, study *scaling.Study, rows []scaling.
 	for _, r := range rows {
 		text := strconv.Itoa(r.Workers)
 		style := style
-		style.Color = element.SeriesLook(slices.Index(series, r.Series)).Line.Color
+		style.Color = element.NewSeriesStyle(slices.Index(series, r.Series)).Line.Color
 		if len(series) > maxSeries {
-			style.Color = element.SeriesLook(0).Line.Color
+			style.Color = element.NewSeriesStyle(0).Line.Color
 		}
 		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: element.FontSize * 0.36}
 		gap := half.X + 5
@@ -276,23 +276,23 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	}
 	f := o.newFigure(name, "Quality and global batch", "global batch (samples)", label)
 	f.table = quality.Table()
-	f.brief = withoutBounds(f.table)
-	series, rows, many := study.Series(), quality.Rows, 0
+	f.brief = dropBoundColumns(f.table)
+	series, rows, combined := study.Series(), quality.Rows, 0
 	if hasManySeries(study) {
-		many = len(series)
-		series = []string{medianName(many)}
+		combined = len(series)
+		series = []string{medianName(combined)}
 		rows, span = combineQuality(rows, series[0], span)
 	}
 	var batches, n []int
-	var all []markedSeries
+	var all []seriesMarks
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	intervals, unbatched := false, 0
 	for i, s := range series {
 		var xy plotter.XYs
-		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}}
 		for _, r := range rows {
 			v := span(r)
-			if r.Series != s || !element.Finite(v.Value) {
+			if r.Series != s || !element.IsFinite(v.Value) {
 				continue
 			}
 			if r.GlobalBatch <= 0 {
@@ -311,12 +311,12 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		if len(xy) == 0 {
 			continue
 		}
-		drawn, err := element.LineWithGlyphs(xy, element.SeriesLook(i))
+		drawn, err := element.LineWithGlyphs(xy, element.NewSeriesStyle(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all = append(all, markedSeries{bounds, drawn})
-		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}})
+		all = append(all, seriesMarks{bounds, drawn})
+		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}})
 	}
 	if len(batches) == 0 {
 		if unbatched > 0 {
@@ -329,15 +329,15 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	if len(batches) < 2 {
 		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; need at least two to show an effect", name, batches[0])
 	}
-	note := strings.Replace(f.addSideBySide(all), "counts", "batches", 1)
+	note := strings.Replace(f.addSeriesSideBySide(all), "counts", "batches", 1)
 	element.SetCountAxis(&f.plot.X, batches, o.isLogarithmic(batches))
 	element.SetValueAxis(&f.plot.Y, values, reach, o.LogY, false)
 	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isFraction(values) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}
-	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsPerPoint(n)
-	if many > 0 {
-		f.caption = "Quality of the trained model (" + label + ") against the global batch." + medianNote(many, "bars", label)
+	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsPerPointNote(n)
+	if combined > 0 {
+		f.caption = "Quality of the trained model (" + label + ") against the global batch." + medianNote(combined, "bars", label)
 	}
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."

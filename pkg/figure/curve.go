@@ -27,7 +27,7 @@ func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, erro
 }
 
 // metricTitle returns the title of a metric's figure and the label of its axis, with the
-// unit. Both are metric itself if it is not a known metric.
+// unit. Both are the metric's name if the metric is unknown.
 func metricTitle(metric string) (title, label string) {
 	known := map[string][2]string{
 		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
@@ -60,8 +60,8 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 		f.brief = lastRowPerRun(f.table)
 	}
 	// Series of different speeds cannot be combined over time: they are at different epochs.
-	many := hasManySeries(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
-	groups := o.groupLines(set, many)
+	combined := hasManySeries(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
+	groups := o.groupLines(set, combined)
 	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, g := range groups {
 		for _, l := range g.lines {
@@ -79,20 +79,20 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 	if err := f.addLines(o, study, groups, origin, unit); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	if many {
+	if combined {
 		f.addMedianToLegend(len(study.Series()), o.Intervals != IntervalsNone)
 	}
-	f.caption = o.curveCaption(study, set, title, groups, many)
+	f.caption = o.curveCaption(study, set, title, groups, combined)
 	return f.finishLayout()
 }
 
 // addLines draws the groups and adds them to the legend.
 func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) error {
 	for i, g := range groups {
-		l := element.SeriesLook(i)
+		l := element.NewSeriesStyle(i)
 		name := curveLabel(study, g.series, g.workers)
 		if g.isMedian {
-			name = workersText(g.workers)
+			name = english.Count(g.workers, "worker")
 		}
 		if g.isMedian && o.Intervals != IntervalsNone {
 			reach := element.CondenseBand(g.ranges)
@@ -110,7 +110,7 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 			if err != nil {
 				return err
 			}
-			if err := f.addThinned(t, l); err != nil {
+			if err := f.addThinnedLine(t, l); err != nil {
 				return err
 			}
 		}
@@ -191,8 +191,8 @@ func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 	return out
 }
 
-// curveCaption describes what is drawn, and counts runs and lines.
-func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []lineGroup, many bool) string {
+// curveCaption returns a caption for the lines of a metric, with the number of runs and lines.
+func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []lineGroup, combined bool) string {
 	drawn := 0
 	runsDrawn := map[string]bool{}
 	for _, g := range groups {
@@ -209,9 +209,9 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
 		axis = "time"
 	}
-	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(runsDrawn), "run")) + o.smoothText()
-	if many {
-		c = fmt.Sprintf("%s against the %s.", title, axis) + medianNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothText()
+	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(runsDrawn), "run")) + o.smoothingNote()
+	if combined {
+		c = fmt.Sprintf("%s against the %s.", title, axis) + medianNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothingNote()
 	} else if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}

@@ -22,7 +22,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: IoU on the test set after training"
 	q.band, q.solid = false, true
 	quality, wanted := iouQuantity(), "IoU"
-	if study != nil && !hasValue(study, quality) && hasValue(study, accuracyQuantity(study)) {
+	if study != nil && !hasAnyValue(study, quality) && hasAnyValue(study, accuracyQuantity(study)) {
 		quality, wanted = accuracyQuantity(study), "accuracy"
 		q.title, q.what = "Speed-up and accuracy", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: accuracy after training"
 	}
@@ -31,7 +31,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !hasValue(b.study, quality) {
+	if !hasAnyValue(b.study, quality) {
 		return nil, fmt.Errorf("draw figure %s: the logs contain no %s; use figure.Speedup to draw only the speed-up", name, wanted)
 	}
 	if err := b.drawIdealSpeedups(); err != nil {
@@ -44,19 +44,19 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 		for _, v := range xy {
 			shares.Add(v.Y)
 		}
-		drawn, err := element.LineWithGlyphs(xy, qualityLook(i))
+		drawn, err := element.LineWithGlyphs(xy, qualityStyle(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		right.Plotters = append(right.Plotters, drawn...)
 	}
-	solid := draw.LineStyle{Color: element.Gray(), Width: element.SeriesLook(0).Line.Width}
-	dashed := qualityLook(0)
+	solid := draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}
+	dashed := qualityStyle(0)
 	dashed.Line.Color, dashed.Glyph.Color = element.Gray(), element.Gray()
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: "speed-up (left)", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
 		element.LegendEntry{Name: wanted + " (right)", Icons: []plot.Thumbnailer{element.LegendKey(dashed)}})
-	b.plot.Add(rightMarkBoxes{right})
+	b.plot.Add(rightAxisSpace{right})
 	f := b.finish(math.NaN())
 	f.right = right
 	right.Plot.X.Min, right.Plot.X.Max, right.Plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
@@ -67,15 +67,15 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout()
 }
 
-// rightMarkBoxes reserves space for the marks of the right axis, so that the plot's edge
+// rightAxisSpace reserves space for the marks of the right axis, so that the plot's edge
 // does not cut them. It draws nothing.
-type rightMarkBoxes struct{ *element.RightAxis }
+type rightAxisSpace struct{ *element.RightAxis }
 
 // Plot implements plot.Plotter. It draws nothing: RightAxis.Draw draws the marks.
-func (rightMarkBoxes) Plot(draw.Canvas, *plot.Plot) {}
+func (rightAxisSpace) Plot(draw.Canvas, *plot.Plot) {}
 
 // GlyphBoxes implements plot.GlyphBoxer.
-func (r rightMarkBoxes) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
+func (r rightAxisSpace) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	var boxes []plot.GlyphBox
 	for _, p := range r.Plotters {
 		if boxer, ok := p.(plot.GlyphBoxer); ok {
@@ -89,20 +89,20 @@ func (r rightMarkBoxes) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 // been logged in percent.
 func isFraction(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
-// qualityLook returns the look of the i-th series on the right axis: the series' color,
+// qualityStyle returns the style of the i-th series on the right axis: the series' color,
 // dashed, with a ring as its glyph.
-func qualityLook(i int) element.Look {
-	l := element.SeriesLook(i)
+func qualityStyle(i int) element.SeriesStyle {
+	l := element.NewSeriesStyle(i)
 	l.Line.Dashes = []vg.Length{4, 3}
 	l.Line.Width = 1.2
 	l.Glyph.Shape, l.Glyph.Radius = element.Ring{}, 3.2
 	return l
 }
 
-// hasValue reports whether any point of the study has a value of the quantity.
-func hasValue(study *scaling.Study, q quantity) bool {
+// hasAnyValue reports whether any point of the study has a value of the quantity.
+func hasAnyValue(study *scaling.Study, q quantity) bool {
 	for _, p := range study.Points {
-		if element.Finite(q.span(p).Value) {
+		if element.IsFinite(q.span(p).Value) {
 			return true
 		}
 	}

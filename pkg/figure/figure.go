@@ -45,7 +45,7 @@ type Figure struct {
 	natural      vg.Length // height at which text has its default size
 	options      Options   // the options that it was made with
 
-	// These are set for a page of panels, which has no plot itself.
+	// The fields below are set only for a page of panels, which has no plot of its own.
 	panels  []panel
 	columns int
 	title   string
@@ -57,7 +57,7 @@ func (f *Figure) Name() string { return f.name }
 // String returns the caption, for output that cannot show images.
 func (f *Figure) String() string { return f.Caption() }
 
-// Caption describes in a sentence or two what is drawn and how it was computed.
+// Caption returns a sentence or two about what is drawn and how it was computed.
 func (f *Figure) Caption() string { return f.caption }
 
 // Table returns the numbers that are drawn. The columns are those of Study.Table, of
@@ -133,7 +133,7 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 	if err := f.checkSize(); err != nil {
 		return err
 	}
-	canvas, err := f.canvas(format)
+	canvas, err := f.newCanvas(format)
 	if err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ const (
 	maxPixels  = 1 << 28
 )
 
-// canvas returns a canvas of the figure's size for a format.
-func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
+// newCanvas returns a canvas of the figure's size for a format.
+func (f *Figure) newCanvas(format string) (vg.CanvasWriterTo, error) {
 	if format == "png" {
 		dpi := f.DPI
 		if dpi == 0 {

@@ -17,10 +17,12 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
-// textColumn returns a table of one column, in which each of the rows contains text.
+// textColumn returns a table with one column of the given name and number of rows. Each cell
+// contains text.
 func textColumn(name, text string, rows int) dataframe.DataFrame {
 	all := make([]string, rows)
 	for i := range all {
@@ -63,19 +65,19 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 		points := f.law.Band(sizes)
 		rows.add(b.fullStudy, s, f.law, points)
 		descriptions = append(descriptions, f.describe(s))
-		if b.many > 0 {
+		if b.combined > 0 {
 			for _, p := range points {
 				speedups[p.Size] = append(speedups[p.Size], p.Speedup)
 			}
 			continue
 		}
-		if err := b.addModel(f, s, element.SeriesLook(i), points, len(fits) <= maxBands); err != nil {
+		if err := b.addModel(f, s, element.NewSeriesStyle(i), points, len(fits) <= maxBands); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
 	b.table = rows.table(b.fullStudy)
-	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidence(b.fullStudy))
-	if b.many > 0 {
+	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidenceLevel(b.fullStudy))
+	if b.combined > 0 {
 		bands = fmt.Sprintf("Line and band: the median and the range of the laws of %d series, which the table has.", len(fits))
 		descriptions = nil
 		if err := b.addMedianModel(speedups, largest, len(fits)); err != nil {
@@ -93,9 +95,9 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	f := b.finish(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
-		bands, workersText(end), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatsNote()))
+		bands, english.Count(end, "worker"), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatsNote()))
 	if len(failed) > 0 {
-		f.caption += listUnfitted(failed)
+		f.caption += listUnfittedSeries(failed)
 	}
 	return f.finishLayout()
 }
@@ -109,9 +111,9 @@ func joinSentences(sentences []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// listUnfitted returns a list of the series without a model: with reasons for up to three
+// listUnfittedSeries returns a list of the series without a model: with reasons for up to three
 // series, without reasons for more.
-func listUnfitted(failed map[string]error) string {
+func listUnfittedSeries(failed map[string]error) string {
 	if len(failed) > 3 {
 		return " Not fitted (lockstep scaling --show fit says why): " + joinFirstNames(slices.Sorted(maps.Keys(failed))) + "."
 	}
@@ -127,8 +129,8 @@ func joinErrors(failed map[string]error) error {
 	return errors.Join(all...)
 }
 
-// confidence returns the confidence level of the study's intervals.
-func confidence(study *scaling.Study) float64 {
+// confidenceLevel returns the confidence level of the study's intervals.
+func confidenceLevel(study *scaling.Study) float64 {
 	if study.Rule.Confidence > 0 {
 		return study.Rule.Confidence
 	}
@@ -137,7 +139,7 @@ func confidence(study *scaling.Study) float64 {
 
 // drawPointsOverWorkers is like drawOverWorkers, but draws points without a line, because the
 // fitted model is the line.
-func (o Options) drawPointsOverWorkers(study *scaling.Study, q quantity) (*builder, error) {
+func (o Options) drawPointsOverWorkers(study *scaling.Study, q quantity) (*figureBuilder, error) {
 	q.points = true
 	return o.drawOverWorkers(study, q)
 }
@@ -208,12 +210,12 @@ func (f fittedSeries) describe(name string) string {
 }
 
 // addModel draws the fitted model of a series, its band and its marks.
-func (b *builder) addModel(f fittedSeries, name string, l element.Look, points []scaling.BandPoint, banded bool) error {
+func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesStyle, points []scaling.BandPoint, banded bool) error {
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {
 		xy := plotter.XY{X: float64(p.Size), Y: p.Speedup}
-		if !element.Finite(p.Speedup) {
+		if !element.IsFinite(p.Speedup) {
 			continue
 		}
 		b.values.Add(p.Speedup)
@@ -223,7 +225,7 @@ func (b *builder) addModel(f fittedSeries, name string, l element.Look, points [
 		} else {
 			beyond = append(beyond, xy)
 		}
-		if element.Finite(p.Low) && element.Finite(p.High) {
+		if element.IsFinite(p.Low) && element.IsFinite(p.High) {
 			area.At = append(area.At, element.Interval{X: xy.X, Lo: p.Low, Hi: p.High})
 			b.reach.Add(p.Low, p.High)
 		}
@@ -245,14 +247,14 @@ func (b *builder) addModel(f fittedSeries, name string, l element.Look, points [
 }
 
 // drawModelLines draws a model, solid within the measured sizes and dashed beyond them.
-func (b *builder) drawModelLines(within, beyond plotter.XYs, l element.Look) error {
+func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.SeriesStyle) error {
 	solid, dashed := l.Line, l.Line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
 	for _, part := range []struct {
 		xy    plotter.XYs
 		style draw.LineStyle
 	}{{within, solid}, {beyond, dashed}} {
-		drawn, err := element.LineWithGlyphs(part.xy, lineOnly(part.style))
+		drawn, err := element.LineWithGlyphs(part.xy, lineOnlyStyle(part.style))
 		if err != nil {
 			return err
 		}
@@ -264,8 +266,8 @@ func (b *builder) drawModelLines(within, beyond plotter.XYs, l element.Look) err
 // addMedianModel draws the median and the range of the models of many series. speedups
 // contains the speed-ups of all models by size, maxMeasured is the largest measured size,
 // and models is the number of models.
-func (b *builder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) error {
-	l := element.SeriesLook(0)
+func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) error {
+	l := element.NewSeriesStyle(0)
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
 	var within, beyond plotter.XYs
 	for _, n := range slices.Sorted(maps.Keys(speedups)) {
@@ -289,7 +291,7 @@ func (b *builder) addMedianModel(speedups map[int][]float64, maxMeasured, models
 	}
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: b.study.Series()[0], Icons: []plot.Thumbnailer{element.LegendKey{Glyph: l.Glyph}}},
-		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", models), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeEntry(l))
+		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", models), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeLegendEntry(l))
 	return nil
 }
 
@@ -309,7 +311,7 @@ func modelName(law string) string {
 // modelMarks returns up to two marks: at the worker count from which each additional worker
 // adds less than half of its own speed, and at the count at which throughput peaks. It omits
 // marks beyond the size maxSize. The marks have labels if labeled is set.
-func (b *builder) modelMarks(law *scaling.Fit, l element.Look, maxSize int, labeled bool) []plot.Plotter {
+func (b *figureBuilder) modelMarks(law *scaling.Fit, l element.SeriesStyle, maxSize int, labeled bool) []plot.Plotter {
 	var out []plot.Plotter
 	style := element.TextStyle(element.FontSize - 2)
 	style.Color = l.Line.Color
@@ -320,7 +322,7 @@ func (b *builder) modelMarks(law *scaling.Fit, l element.Look, maxSize int, labe
 		}
 		at := law.Speedup(float64(size))
 		glyph := draw.GlyphStyle{Color: l.Line.Color, Radius: 5, Shape: element.Outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
-		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphOnly(glyph))
+		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphOnlyStyle(glyph))
 		if err != nil {
 			return
 		}
@@ -378,11 +380,11 @@ func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
 }
 
 // measuredRows returns the rows with a measurement, and the last row of each series.
-func (b *builder) measuredRows() dataframe.DataFrame {
+func (b *figureBuilder) measuredRows() dataframe.DataFrame {
 	measured, names := b.table.Col("measured").Float(), b.table.Col("series").Records()
 	var rows []int
 	for i := range names {
-		if element.Finite(measured[i]) || i+1 == len(names) || names[i+1] != names[i] {
+		if element.IsFinite(measured[i]) || i+1 == len(names) || names[i+1] != names[i] {
 			rows = append(rows, i)
 		}
 	}

@@ -24,9 +24,9 @@ const (
 	minDataHeight       = 0.5 * vg.Inch          // least height of the data area
 )
 
-// arrangement contains the places of a figure's parts. Lengths are for an image of
+// figureLayout contains the positions of a figure's parts. Lengths are for an image of
 // default size; the drawing is scaled by zoom.
-type arrangement struct {
+type figureLayout struct {
 	zoom   vg.Length
 	plot   plot.Plot          // without title and labels, with as many ticks as fit
 	right  *element.RightAxis // nil if there is none
@@ -40,17 +40,17 @@ type arrangement struct {
 	problem string
 }
 
-// placedText is the title or the label of an axis.
+// placedText is a title or an axis label with its style and position.
 type placedText struct {
 	text  string
 	style text.Style
 	at    vg.Point
 }
 
-// zoom returns the factor by which everything is scaled in an image of size w × h,
+// zoomFactor returns the factor by which everything is scaled in an image of size w × h,
 // compared with the default size. Smaller images have a smaller factor, but text shrinks
 // less than the image, so that it remains legible.
-func (f *Figure) zoom(w, h vg.Length) vg.Length {
+func (f *Figure) zoomFactor(w, h vg.Length) vg.Length {
 	if points := f.options.FontSize; points > 0 {
 		return vg.Length(points / element.FontSize)
 	}
@@ -59,10 +59,10 @@ func (f *Figure) zoom(w, h vg.Length) vg.Length {
 	return vg.Length(max(minZoom, math.Pow(max(smaller, 0), softer)))
 }
 
-// arrange lays the figure out in a rectangle of the image.
-func (f *Figure) arrange(image vg.Rectangle) *arrangement {
+// layOut lays the figure out in a rectangle of the image.
+func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	size := image.Size()
-	a := &arrangement{zoom: f.zoom(size.X, size.Y), plot: *f.plot}
+	a := &figureLayout{zoom: f.zoomFactor(size.X, size.Y), plot: *f.plot}
 	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the background is drawn already
 	if f.right != nil {
 		axis, its := *f.right.Plot, *f.right
@@ -82,7 +82,7 @@ func (f *Figure) arrange(image vg.Rectangle) *arrangement {
 
 // placeTitle places the title at the top, in as many lines as it needs, and returns the
 // part of inner below it.
-func (a *arrangement) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle {
+func (a *figureLayout) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle {
 	title, style := p.Title, p.Title.TextStyle
 	if title.Text == "" {
 		return inner
@@ -97,7 +97,7 @@ func (a *arrangement) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle 
 // The caller calls the returned function once the data area is known; it places each
 // label at the middle of its axis. Gonum would place it at the middle of the values,
 // which is near the end of a logarithmic axis.
-func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func() {
+func (a *figureLayout) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func() {
 	x, y := a.plot.X.Label, a.plot.Y.Label
 	a.plot.X.Label.Text, a.plot.Y.Label.Text = "", ""
 	if a.right != nil {
@@ -137,7 +137,7 @@ func clamp(v, lo, hi vg.Length) vg.Length { return max(lo, min(v, hi)) }
 
 // shrinkToFit returns style, with a smaller font if label is wider than maxWidth. It records
 // a problem if the label is illegible at that size.
-func (a *arrangement) shrinkToFit(style text.Style, label string, maxWidth vg.Length) text.Style {
+func (a *figureLayout) shrinkToFit(style text.Style, label string, maxWidth vg.Length) text.Style {
 	if w := style.Width(label); w > maxWidth && w > 0 {
 		style.Font.Size *= maxWidth / w
 	}
@@ -148,7 +148,7 @@ func (a *arrangement) shrinkToFit(style text.Style, label string, maxWidth vg.Le
 }
 
 // setProblem records why the image cannot be read, unless a reason is recorded already.
-func (a *arrangement) setProblem(format string, args ...any) {
+func (a *figureLayout) setProblem(format string, args ...any) {
 	if a.problem == "" {
 		a.problem = fmt.Sprintf(format, args...)
 	}
@@ -156,7 +156,7 @@ func (a *arrangement) setProblem(format string, args ...any) {
 
 // placeLegend chooses the size and the place of the legend, and sets a.area to the area that
 // remains for the plot.
-func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.Point) {
+func (a *figureLayout) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.Point) {
 	bare := a.dataArea(area)
 	taken := area.Size().Sub(bare.Size()) // space for the axes
 	room := inner.Max.X - bare.Min.X
@@ -179,12 +179,12 @@ func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.P
 }
 
 // dataArea returns the data area within an area of the plot.
-func (a *arrangement) dataArea(area vg.Rectangle) vg.Rectangle {
+func (a *figureLayout) dataArea(area vg.Rectangle) vg.Rectangle {
 	return a.plot.DataCanvas(draw.Canvas{Rectangle: area}).Rectangle
 }
 
 // fitTicks reduces the ticks of all axes to as many as fit.
-func (a *arrangement) fitTicks() {
+func (a *figureLayout) fitTicks() {
 	a.data = a.dataArea(a.area)
 	a.fitAxis(&a.plot.X, a.data.Size().X, false)
 	a.data = a.dataArea(a.area)
@@ -196,11 +196,11 @@ func (a *arrangement) fitTicks() {
 }
 
 // fitAxis reduces the ticks of an axis to as many as fit on its length.
-func (a *arrangement) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) {
+func (a *figureLayout) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) {
 	if t, ok := axis.Tick.Marker.(element.FittingTicks); ok && length > 0 {
 		t.Fit(axis, length, vertical, minTextSize/a.zoom)
 	}
-	r := element.Ruler{Axis: axis, Length: length, Vertical: vertical}
+	r := element.LabelMeasurer{Axis: axis, Length: length, Vertical: vertical}
 	ticks := axis.Tick.Marker.Ticks(axis.Min, axis.Max)
 	if r.HasOverlap(ticks) || r.HasAmbiguousLabels(ticks) {
 		a.setProblem("the labels of the axis overlap")
@@ -208,7 +208,7 @@ func (a *arrangement) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) 
 }
 
 // checkDataArea records a problem if the data area is too small.
-func (a *arrangement) checkDataArea(size vg.Point) {
+func (a *figureLayout) checkDataArea(size vg.Point) {
 	data := a.data.Size().Scale(a.zoom)
 	share := float64(data.X * data.Y / (size.X * size.Y))
 	switch {
@@ -220,8 +220,8 @@ func (a *arrangement) checkDataArea(size vg.Point) {
 	}
 }
 
-// draw draws the parts at their places.
-func (a *arrangement) draw(c draw.Canvas) {
+// draw draws the parts at their positions.
+func (a *figureLayout) draw(c draw.Canvas) {
 	for _, t := range a.texts {
 		c.FillText(t.style, t.at, t.text)
 	}
@@ -248,8 +248,8 @@ func (f *Figure) draw(c draw.Canvas) {
 	f.drawPlot(c)
 }
 
-// drawOnWhite draws the figure where the background is white already. It draws the
-// background only if the figure's is not white.
+// drawOnWhite draws the figure on a canvas that is white already. It fills the background only
+// if the figure's background color is not white.
 func (f *Figure) drawOnWhite(c draw.Canvas) {
 	if f.plot != nil && f.plot.BackgroundColor == color.White {
 		f.drawPlot(c)
@@ -260,7 +260,7 @@ func (f *Figure) drawOnWhite(c draw.Canvas) {
 
 // drawPlot draws the figure without its background.
 func (f *Figure) drawPlot(c draw.Canvas) {
-	a := f.arrange(c.Rectangle)
+	a := f.layOut(c.Rectangle)
 	a.draw(element.NewZoomCanvas(c, a.zoom))
 }
 
@@ -269,9 +269,9 @@ func (f *Figure) drawPlot(c draw.Canvas) {
 func (f *Figure) sizeProblem(w, h vg.Length) string {
 	whole := vg.Rectangle{Max: vg.Point{X: w, Y: h}}
 	if len(f.panels) == 0 {
-		return f.arrange(whole).problem
+		return f.layOut(whole).problem
 	}
-	for i, place := range f.panelRects(f.belowTitle(whole)) {
+	for i, place := range f.panelRects(f.areaBelowTitle(whole)) {
 		size := place.Size()
 		if problem := f.panels[i].sizeProblem(size.X, size.Y); problem != "" {
 			return "panel (" + panelLetters(i) + "): " + problem

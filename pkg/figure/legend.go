@@ -24,7 +24,7 @@ func legendPositions() []string {
 // plot, and last shortened names. It returns the first legend that leaves enough space
 // for the data, else the one that leaves most. share returns the data area as a share of
 // the image, for a legend.
-func (f *Figure) chooseLegend(a *arrangement, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
+func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
 	none := element.Legend{Position: LegendNone}
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
 		return none
@@ -76,7 +76,7 @@ func (f *Figure) addLegendHeight() {
 	}
 	const axis = 50 // approximate width of the labels on the left
 	f.natural = f.Height
-	zoom := f.zoom(f.Width, f.Height)
+	zoom := f.zoomFactor(f.Width, f.Height)
 	room := f.Width/zoom - 2*element.Margin - axis
 	l := element.NewLegend(f.legend, LegendTop, room, room, 1)
 	if len(l.Columns) > 0 {

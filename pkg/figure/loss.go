@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"image/color"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-gota/gota/dataframe"
@@ -13,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -75,7 +75,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	series, label := len(study.Series()), func(c *scaling.LossCurve) string { return curveLabel(study, c.Series, c.Workers) }
 	if hasManySeries(study) {
 		all, series = combineLosses(all), 1
-		label = func(c *scaling.LossCurve) string { return workersText(c.Workers) }
+		label = func(c *scaling.LossCurve) string { return english.Count(c.Workers, "worker") }
 	}
 	shown := o.selectCurves(all, series)
 	f := o.newFigure(name, axis.title, axis.label, "loss")
@@ -91,19 +91,19 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	values := element.EmptyExtent()
 	for i := range shown {
 		c := &shown[i]
-		train, val, err := f.addCurve(o, c, element.SeriesLook(i), axis.x(c), unit, &values)
+		train, val, err := f.addCurve(o, c, element.NewSeriesStyle(i), axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		if train || val {
-			l := element.SeriesLook(i)
+			l := element.NewSeriesStyle(i)
 			l.Line.Dashes = nil
 			f.legend = append(f.legend, element.LegendEntry{Name: label(c), Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 		}
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}
 	if !drawnTrain && !drawnVal {
-		return nil, fmt.Errorf("draw figure %s: no run has a loss to draw%s", name, explainMissing(study, name))
+		return nil, fmt.Errorf("draw figure %s: no run has a loss to draw%s", name, explainMissingValues(study, name))
 	}
 	f.labelLosses(drawnTrain, drawnVal)
 	if hasManySeries(study) {
@@ -137,8 +137,8 @@ func (f *Figure) labelLosses(train, val bool) {
 	default:
 		solid := draw.LineStyle{Color: element.Gray(), Width: 1.6}
 		dashed := solid
-		dashed.Dashes = valDashes()
-		dot := draw.GlyphStyle{Color: element.Gray(), Radius: element.SeriesLook(0).Glyph.Radius, Shape: draw.CircleGlyph{}}
+		dashed.Dashes = validationDashes()
+		dot := draw.GlyphStyle{Color: element.Gray(), Radius: element.NewSeriesStyle(0).Glyph.Radius, Shape: draw.CircleGlyph{}}
 		f.legend = append(f.legend,
 			element.LegendEntry{Name: "training", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: dot}}},
 			element.LegendEntry{Name: "validation", Icons: []plot.Thumbnailer{element.LegendKey{Line: dashed, Glyph: dot}, element.LegendKey{Glyph: validationDot()}}})
@@ -166,15 +166,15 @@ func (f *Figure) setLossAxes(o Options, axis lossAxis, values element.Extent) {
 func curveLabel(study *scaling.Study, series string, workers int) string {
 	switch {
 	case len(study.Series()) == 1:
-		return workersText(workers)
+		return english.Count(workers, "worker")
 	case commonWorkersNote(study) != "":
 		return series
 	}
-	return series + ", " + workersText(workers)
+	return series + ", " + english.Count(workers, "worker")
 }
 
-// commonWorkersNote returns a sentence with the worker count if several series all have
-// the same one, else "". The legend does not contain it then.
+// commonWorkersNote returns a sentence with the worker count if all of several series have the
+// same worker count, which the legend then omits. Otherwise it returns "".
 func commonWorkersNote(study *scaling.Study) string {
 	if len(study.Series()) == 1 {
 		return ""
@@ -185,15 +185,7 @@ func commonWorkersNote(study *scaling.Study) string {
 			return ""
 		}
 	}
-	return " All with " + workersText(n) + "."
-}
-
-// workersText returns n with the unit, such as "4 workers".
-func workersText(n int) string {
-	if n == 1 {
-		return "1 worker"
-	}
-	return strconv.Itoa(n) + " workers"
+	return " All with " + english.Count(n, "worker") + "."
 }
 
 // lastRowPerRun returns the last row of each run, which is enough for a table in a paper.
@@ -209,8 +201,8 @@ func lastRowPerRun(table dataframe.DataFrame) *dataframe.DataFrame {
 	return &rows
 }
 
-// valDashes returns the dashes of validation curves.
-func valDashes() []vg.Length { return []vg.Length{5, 3} }
+// validationDashes returns the dashes of validation curves.
+func validationDashes() []vg.Length { return []vg.Length{5, 3} }
 
 // validationDot returns the white dot on the glyphs of validation curves.
 func validationDot() draw.GlyphStyle {
@@ -250,23 +242,23 @@ func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.Los
 	return out
 }
 
-// lossCaption describes the curves, and counts them if some are not drawn.
+// lossCaption returns a caption for loss curves. It counts the curves if some are not drawn.
 func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) string {
 	c := what + ". "
 	var n []int
 	for _, p := range study.Points {
 		n = append(n, p.Runs)
 	}
-	many := hasManySeries(study)
-	if many {
+	combined := hasManySeries(study)
+	if combined {
 		c = what + "." + medianNote(len(study.Series()), "band", "training loss")
 	} else {
-		c += strings.Replace(runsPerPoint(n), "point", "curve", 1)
+		c += strings.Replace(runsPerPointNote(n), "point", "curve", 1)
 	}
-	if !many && hasRepeats(study) {
+	if !combined && hasRepeats(study) {
 		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of them."
 	}
-	c += o.smoothText()
+	c += o.smoothingNote()
 	c += notDrawnNote(study)
 	if shown < all {
 		c += fmt.Sprintf(" %d of %d curves are drawn; the table has all.", shown, all)
@@ -274,8 +266,8 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 	return strings.TrimSpace(c)
 }
 
-// smoothText returns a sentence about the smoothing of curves, or "" if there is none.
-func (o Options) smoothText() string {
+// smoothingNote returns a sentence about the smoothing of curves, or "" if there is none.
+func (o Options) smoothingNote() string {
 	if o.Smooth == 0 {
 		return ""
 	}
@@ -284,7 +276,7 @@ func (o Options) smoothText() string {
 
 // addCurve draws a loss curve at the horizontal positions x/unit, and reports whether it has
 // training and validation losses.
-func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
+func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
 	trains, vals := element.NewTrace(x, c.Train, 0, unit), element.NewTrace(x, c.Val, 0, unit)
 	f.plot.X.Min, f.plot.X.Max = extendRange(x, unit, f.plot.X.Min, f.plot.X.Max)
 	if c.Runs > 1 && o.Intervals != IntervalsNone {
@@ -298,16 +290,16 @@ func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.Look, x []f
 		look := l
 		look.Line.Dashes = nil
 		if i == 1 && trains.Len() > 0 {
-			look.Line.Dashes = valDashes()
+			look.Line.Dashes = validationDashes()
 		}
 		if t, err = f.smooth(o, t, look.Line, 90, 1); err != nil {
 			return false, false, err
 		}
-		if err := f.addThinned(t, look); err != nil {
+		if err := f.addThinnedLine(t, look); err != nil {
 			return false, false, err
 		}
 		if i == 1 && trains.Len() > 0 { // the dots mark validation even without a line
-			eyes, err := element.LineWithGlyphs(t.Thin(), glyphOnly(validationDot()))
+			eyes, err := element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(validationDot()))
 			if err != nil {
 				return false, false, err
 			}
@@ -325,11 +317,11 @@ func extendRange(x []float64, unit, lo, hi float64) (float64, float64) {
 }
 
 // drawLossBand draws the range of the training losses of repeated runs.
-func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) {
+func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) {
 	var spread []element.Interval
 	wide := false
 	for i, at := range x {
-		if !element.Finite(at) || !element.Finite(c.Train[i]) {
+		if !element.IsFinite(at) || !element.IsFinite(c.Train[i]) {
 			continue
 		}
 		spread = append(spread, element.Interval{X: at / unit, Lo: c.TrainMin[i], Hi: c.TrainMax[i]})
@@ -341,14 +333,14 @@ func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.Look, x
 	}
 }
 
-// addThinned draws a line, and glyphs at a few of its points, which are enough to
+// addThinnedLine draws a line, and glyphs at a few of its points, which are enough to
 // distinguish curves.
-func (f *Figure) addThinned(t element.Trace, l element.Look) error {
-	drawn, err := element.LineWithGlyphs(t.Condense(), lineOnly(l.Line))
+func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) error {
+	drawn, err := element.LineWithGlyphs(t.Condense(), lineOnlyStyle(l.Line))
 	if err != nil {
 		return err
 	}
-	points, err := element.LineWithGlyphs(t.Thin(), glyphOnly(l.Glyph))
+	points, err := element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(l.Glyph))
 	if err != nil {
 		return err
 	}
@@ -356,11 +348,13 @@ func (f *Figure) addThinned(t element.Trace, l element.Look) error {
 	return nil
 }
 
-// lineOnly returns a look without a glyph.
-func lineOnly(style draw.LineStyle) element.Look { return element.Look{Line: style} }
+// lineOnlyStyle returns the style of a series without glyphs.
+func lineOnlyStyle(style draw.LineStyle) element.SeriesStyle { return element.SeriesStyle{Line: style} }
 
-// glyphOnly returns a look without a line.
-func glyphOnly(style draw.GlyphStyle) element.Look { return element.Look{Glyph: style} }
+// glyphOnlyStyle returns the style of a series without a line.
+func glyphOnlyStyle(style draw.GlyphStyle) element.SeriesStyle {
+	return element.SeriesStyle{Glyph: style}
+}
 
 // smooth returns t smoothed by Options.Smooth. If that is not 0, it also draws the values
 // as logged, in a pale color.
@@ -369,7 +363,7 @@ func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha 
 		return t, nil
 	}
 	style.Color, style.Width = element.WithAlpha(style.Color, alpha), width
-	raw, err := element.LineWithGlyphs(t.Condense(), lineOnly(style))
+	raw, err := element.LineWithGlyphs(t.Condense(), lineOnlyStyle(style))
 	if err != nil {
 		return t, err
 	}

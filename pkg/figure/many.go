@@ -45,8 +45,8 @@ func medianNote(n int, mark, value string) string {
 	return text + "." + seriesSelectionHint()
 }
 
-// rangeEntry returns the legend entry for the band around a median, in l's color.
-func rangeEntry(l element.Look) element.LegendEntry {
+// rangeLegendEntry returns the legend entry for the band around a median, in l's color.
+func rangeLegendEntry(l element.SeriesStyle) element.LegendEntry {
 	return element.LegendEntry{Name: rangeName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
 }
 
@@ -58,7 +58,7 @@ const bandAlpha = 45
 func medianAndRange(values []float64) scaling.Estimate {
 	nan := math.NaN()
 	s := scaling.Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
-	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !element.Finite(x) })
+	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !element.IsFinite(x) })
 	if s.N = len(v); s.N == 0 {
 		return s
 	}
@@ -67,8 +67,8 @@ func medianAndRange(values []float64) scaling.Estimate {
 	return s
 }
 
-// estimates returns pointers to all measured values of a point.
-func estimates(p *scaling.Point) []*scaling.Estimate {
+// pointEstimates returns pointers to all measured values of a point.
+func pointEstimates(p *scaling.Point) []*scaling.Estimate {
 	return []*scaling.Estimate{
 		&p.EpochSeconds, &p.Throughput, &p.PerWorker, &p.Speedup, &p.Efficiency,
 		&p.TrainSeconds, &p.TestSeconds, &p.WallSeconds, &p.EnergyJoules,
@@ -77,9 +77,9 @@ func estimates(p *scaling.Point) []*scaling.Estimate {
 	}
 }
 
-// combineSeries returns a study with one series that combines all series, for drawing. At each count (Size or Workers),
-// the series has the median and range of the values of all points with that count, and N
-// is the number of points that have the value.
+// combineSeries returns a study with one series that combines all series, for drawing. At each
+// count (Size or Workers), the series has the median and range of the values of all points
+// with that count, and N is the number of points that have the value.
 func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}
@@ -92,18 +92,18 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 	for _, n := range slices.Sorted(maps.Keys(byCount)) {
 		at := byCount[n]
 		q := scaling.Point{Series: medianName(len(names)), Workers: n, Size: n, Baseline: at[0].Baseline}
-		values := make([][]float64, len(estimates(&q)))
+		values := make([][]float64, len(pointEstimates(&q)))
 		for i := range at {
 			p := &at[i]
 			q.Runs, q.Failed, q.Diverged, q.Disturbed = q.Runs+p.Runs, q.Failed+p.Failed, q.Diverged+p.Diverged, q.Disturbed+p.Disturbed
 			if p.Baseline != q.Baseline {
 				q.Baseline = 0 // the series have different ideal lines
 			}
-			for k, s := range estimates(p) {
+			for k, s := range pointEstimates(p) {
 				values[k] = append(values[k], s.Value)
 			}
 		}
-		for k, s := range estimates(&q) {
+		for k, s := range pointEstimates(&q) {
 			*s = medianAndRange(values[k])
 		}
 		out.Points = append(out.Points, q)
@@ -111,18 +111,18 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 	return &out
 }
 
-// pointSize returns the count on the axis of a figure over the workers.
-func pointSize(p scaling.Point) int { return p.Size }
+// axisCount returns the count at which a figure over the workers draws p: workers or nodes.
+func axisCount(p scaling.Point) int { return p.Size }
 
-// combine replaces all series by one series that contains their medians.
-func (b *builder) combine(points []scaling.Point) {
+// combineAllSeries replaces all series by one series that contains their medians.
+func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
 	var names []string
 	for _, p := range points {
 		if !slices.Contains(names, p.Series) {
 			names = append(names, p.Series)
 		}
 	}
-	b.study, b.many = combineSeries(b.study, points, pointSize), len(names)
+	b.study, b.combined = combineSeries(b.study, points, axisCount), len(names)
 	b.banded = len(b.sizes) > 1 && !b.q.points && b.o.Intervals != IntervalsNone
 	if b.o.Intervals == IntervalsEpochs {
 		b.o.Intervals = ""
@@ -131,16 +131,16 @@ func (b *builder) combine(points []scaling.Point) {
 
 // addRangeToLegend adds an entry for the band around a median to the legend, if the figure
 // has such a band.
-func (b *builder) addRangeToLegend() {
-	if b.many > 0 && b.banded {
-		b.legend = append(b.legend, rangeEntry(element.SeriesLook(0)))
+func (b *figureBuilder) addRangeToLegend() {
+	if b.combined > 0 && b.banded {
+		b.legend = append(b.legend, rangeLegendEntry(element.NewSeriesStyle(0)))
 	}
 }
 
 // medianRepeatsNote returns sentences for a caption about the number of series per median,
 // what shows their range, and which runs are not drawn.
-func (b *builder) medianRepeatsNote() string {
-	fewest, most := b.many, 0
+func (b *figureBuilder) medianRepeatsNote() string {
+	fewest, most := b.combined, 0
 	for _, p := range b.study.Points {
 		if n := b.q.span(p).N; n > 0 {
 			fewest, most = min(fewest, n), max(most, n)
@@ -154,8 +154,8 @@ func (b *builder) medianRepeatsNote() string {
 		mark = "bars"
 	}
 	value, _, _ := strings.Cut(b.q.axis, " (")
-	text := strings.TrimPrefix(medianNote(b.many, mark, value), " ")
-	if fewest < b.many {
+	text := strings.TrimPrefix(medianNote(b.combined, mark, value), " ")
+	if fewest < b.combined {
 		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
 	}
 	return text + notDrawnNote(b.fullStudy)
@@ -206,10 +206,10 @@ func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 // addMedianToLegend adds entries for the median and the range of combined series to the legend,
 // in figures where each line is named for its worker count.
 func (f *Figure) addMedianToLegend(series int, banded bool) {
-	grayLook := element.Look{Line: draw.LineStyle{Color: element.Gray(), Width: element.SeriesLook(0).Line.Width}}
+	grayLook := element.SeriesStyle{Line: draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}}
 	f.legend = append(f.legend, element.LegendEntry{Name: medianName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
 	if banded {
-		f.legend = append(f.legend, rangeEntry(grayLook))
+		f.legend = append(f.legend, rangeLegendEntry(grayLook))
 	}
 }
 
@@ -339,8 +339,8 @@ func combineTimeUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 
 // medianMarks returns marks at the median of the values at each count, with bars for
 // their range.
-func medianMarks(values map[int][]float64) (markedSeries, error) {
-	l := element.SeriesLook(0)
+func medianMarks(values map[int][]float64) (seriesMarks, error) {
+	l := element.NewSeriesStyle(0)
 	var xy plotter.XYs
 	bounds := element.ErrorBars{Style: draw.LineStyle{Color: l.Line.Color, Width: 1}}
 	for _, n := range slices.Sorted(maps.Keys(values)) {
@@ -349,5 +349,5 @@ func medianMarks(values map[int][]float64) (markedSeries, error) {
 		bounds.At = append(bounds.At, element.Interval{X: float64(n), Lo: v.Min, Hi: v.Max})
 	}
 	marks, err := element.LineWithGlyphs(xy, l)
-	return markedSeries{bounds, marks}, err
+	return seriesMarks{bounds, marks}, err
 }

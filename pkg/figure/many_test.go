@@ -126,7 +126,7 @@ func TestSpansHasAllValues(t *testing.T) {
 			n++
 		}
 	}
-	if got := len(estimates(&p)); got != n {
+	if got := len(pointEstimates(&p)); got != n {
 		t.Errorf("spans returns %d of %d values of a point", got, n)
 	}
 }

@@ -9,15 +9,15 @@ import (
 // sideBySideNote is the sentence in a caption about series that are shifted sideways.
 const sideBySideNote = " Series with bars are drawn side by side at equal counts."
 
-// markedSeries contains the marks of a series and its error bars.
-type markedSeries struct {
+// seriesMarks contains the marks of a series and its error bars.
+type seriesMarks struct {
 	bars  element.ErrorBars
 	marks []plot.Plotter
 }
 
-// addSideBySide draws series, side by side if they have error bars at equal x. It returns
+// addSeriesSideBySide draws series, side by side if they have error bars at equal x. It returns
 // a sentence about this for the caption, or "".
-func (f *Figure) addSideBySide(all []markedSeries) (note string) {
+func (f *Figure) addSeriesSideBySide(all []seriesMarks) (note string) {
 	bars := make([][]element.Interval, len(all))
 	for i, m := range all {
 		bars[i] = m.bars.At

@@ -39,11 +39,11 @@ func figureKinds() []figureKind {
 		{name: "train_test_time", draw: Options.TrainTestTime},
 		{name: "trials", draw: Options.Trials},
 		{name: "weak_scaling", draw: Options.WeakScaling, inAll: func(s *scaling.Study) bool {
-			return len(Options{}.pairs(s)) > 0 || hasMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
+			return len(Options{}.seriesPairs(s)) > 0 || hasScalingMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
 		}},
 		{name: "strong_scaling", draw: Options.StrongScaling, inAll: func(s *scaling.Study) bool {
-			return hasMode(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
-				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
+			return hasScalingMode(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
+				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return element.IsFinite(p.EpochSeconds.Value) })
 		}},
 		{name: "overhead", draw: Options.Overhead},
 		{name: "fit", draw: Options.Fit},
@@ -60,8 +60,8 @@ func hasSeveralWorkerCounts(s *scaling.Study) bool {
 	return slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Baseline > 0 && p.Size > p.Baseline })
 }
 
-// hasMode reports whether matches returns true for the scaling mode of any series.
-func hasMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
+// hasScalingMode reports whether matches returns true for the scaling mode of any series.
+func hasScalingMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
 	return slices.ContainsFunc(s.Modes().Rows, matches)
 }
 

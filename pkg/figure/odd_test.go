@@ -86,11 +86,11 @@ func TestWhiskersStayInside(t *testing.T) {
 	f, err := EpochTime(synthetic(t, []string{"ddp"}, []int{1, 2}, 1, 4))
 	check(t, err)
 	before := f.SVG()
-	f.plot.Add(element.ErrorBars{At: []element.Interval{{X: 1, Lo: -8, Hi: -5}, {X: 2, Lo: 50, Hi: 90}}, Style: element.SeriesLook(0).Line})
+	f.plot.Add(element.ErrorBars{At: []element.Interval{{X: 1, Lo: -8, Hi: -5}, {X: 2, Lo: 50, Hi: 90}}, Style: element.NewSeriesStyle(0).Line})
 	if f.SVG() != before {
 		t.Error("bars outside of the axis are drawn")
 	}
-	f.plot.Add(element.ErrorBars{At: []element.Interval{{X: 1, Lo: -8, Hi: 1}}, Style: element.SeriesLook(0).Line})
+	f.plot.Add(element.ErrorBars{At: []element.Interval{{X: 1, Lo: -8, Hi: 1}}, Style: element.NewSeriesStyle(0).Line})
 	if f.SVG() == before {
 		t.Error("a bar that lies partly inside is not drawn")
 	}

@@ -103,7 +103,7 @@ func (o Options) Validate() error {
 	case !(o.Smooth >= 0 && o.Smooth < 1):
 		return fmt.Errorf("options: smooth is %g, want 0 to below 1, such as 0.6", o.Smooth)
 	case !nonNegative(o.Rate):
-		return fmt.Errorf("options: rate is %g, want the price of a device-hour", o.Rate)
+		return fmt.Errorf("options: rate is %g, want the price of a device-hour, 0 or more", o.Rate)
 	case !nonNegative(o.WidthInches) || !nonNegative(o.HeightInches) || o.WidthInches > 100 || o.HeightInches > 100:
 		return fmt.Errorf("options: size is %g by %g inches, want 0 to 100 each", o.WidthInches, o.HeightInches)
 	case !nonNegative(o.FontSize) || o.FontSize > 0 && o.FontSize < minTextSize || o.FontSize > 100:
@@ -175,10 +175,10 @@ func (o Options) isLogarithmic(counts []int) bool {
 // confidence interval. ok is false if the value has no bar or band.
 func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
-	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.Finite(v.Value):
-	case o.Intervals == "" && element.Finite(v.Low) && element.Finite(v.High) && v.NotDrawnReason() == "":
+	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.IsFinite(v.Value):
+	case o.Intervals == "" && element.IsFinite(v.Low) && element.IsFinite(v.High) && v.NotDrawnReason() == "":
 		return v.Low, v.High, true, true
-	case element.Finite(v.Min) && element.Finite(v.Max) && v.Max > v.Min:
+	case element.IsFinite(v.Min) && element.IsFinite(v.Max) && v.Max > v.Min:
 		return v.Min, v.Max, false, true
 	}
 	return 0, 0, false, false

@@ -35,13 +35,13 @@ type quantity struct {
 // maxBands is the largest number of series whose bands do not hide each other.
 const maxBands = 3
 
-// builder draws a figure over the worker count.
-type builder struct {
+// figureBuilder draws a figure over the worker count.
+type figureBuilder struct {
 	*Figure
 	o             Options
 	study         *scaling.Study // the study to draw: the full one, or one series with the medians of many
 	fullStudy     *scaling.Study // the full study
-	many          int            // number of series combined in study; 0 if each is drawn
+	combined      int            // number of series combined in study; 0 if each is drawn
 	q             quantity
 	sizes         []int // ascending
 	log           bool  // the axis of the workers is logarithmic
@@ -58,19 +58,19 @@ type builder struct {
 
 // drawOverWorkers draws a quantity over the worker count: its points, and one line per
 // series.
-func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*builder, error) {
+func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuilder, error) {
 	study, err := o.selectSeries(study, q.name)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{o: o, study: study, fullStudy: study, q: q, values: element.EmptyExtent(), reach: element.EmptyExtent()}
+	b := &figureBuilder{o: o, study: study, fullStudy: study, q: q, values: element.EmptyExtent(), reach: element.EmptyExtent()}
 	for _, p := range study.Points {
-		if p.Size > 0 && element.Finite(q.span(p).Value) {
+		if p.Size > 0 && element.IsFinite(q.span(p).Value) {
 			b.sizes = append(b.sizes, p.Size)
 		}
 	}
 	if len(b.sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run has a value to draw%s", q.name, explainMissing(study, q.name))
+		return nil, fmt.Errorf("draw figure %s: no run has a value to draw%s", q.name, explainMissingValues(study, q.name))
 	}
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
@@ -86,20 +86,20 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*builder, er
 	}
 	b.banded = q.band && len(study.Series()) <= maxBands
 	if hasManySeries(study) {
-		b.combine(study.Points)
+		b.combineAllSeries(study.Points)
 		study = b.study
 	}
 	if b.o.Intervals == IntervalsEpochs && q.spread != nil {
 		b.drawEpochBars()
 	}
 	if !b.banded && b.sideShifts == nil {
-		b.placeBars(b.seriesRanges)
+		b.placeBarsSideBySide(b.seriesRanges)
 	}
 	for i, series := range study.Series() {
-		b.drawRanges(series, element.SeriesLook(i))
+		b.drawRanges(series, element.NewSeriesStyle(i))
 	}
 	for i, series := range study.Series() {
-		if err := b.drawLine(series, element.SeriesLook(i)); err != nil {
+		if err := b.drawLine(series, element.NewSeriesStyle(i)); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
 		}
 	}
@@ -108,7 +108,7 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*builder, er
 }
 
 // identityColumns returns the names of the columns that identify a row of the table.
-func (b *builder) identityColumns() []string {
+func (b *figureBuilder) identityColumns() []string {
 	columns := []string{"series", "workers", "runs"}
 	if b.study.Rule.Per == scaling.PerNode {
 		columns = []string{"series", "workers", "nodes", "runs"}
@@ -116,9 +116,9 @@ func (b *builder) identityColumns() []string {
 	return columns
 }
 
-// explainMissing explains why a study may have no value for the named figure, and what to do.
-// It returns "" if the reason is unknown.
-func explainMissing(study *scaling.Study, name string) string {
+// explainMissingValues returns the end of an error message: why the study has no value for the
+// named figure, and what to do. It returns "" if the reason is unknown.
+func explainMissingValues(study *scaling.Study, name string) string {
 	switch name {
 	case "throughput":
 		return " (the logs contain no sample counts); set Rule.SamplesPerEpoch"
@@ -132,7 +132,7 @@ func explainMissing(study *scaling.Study, name string) string {
 }
 
 // drawEpochBars draws the spread of each point's epochs, and adds it to the table.
-func (b *builder) drawEpochBars() {
+func (b *figureBuilder) drawEpochBars() {
 	spreads := b.study.EpochSpreads().Rows
 	at := map[string][]element.Interval{}
 	for _, e := range spreads {
@@ -144,9 +144,9 @@ func (b *builder) drawEpochBars() {
 		b.reach.AddOnAxis(b.o.LogY || b.log, v.Low, v.High)
 		b.spreads = true
 	}
-	b.placeBars(func(name string) []element.Interval { return at[name] })
+	b.placeBarsSideBySide(func(name string) []element.Interval { return at[name] })
 	for i, name := range b.study.Series() {
-		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}, Placement: b.sideShifts[name]})
+		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}, Placement: b.sideShifts[name]})
 	}
 	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
 	for i, p := range b.study.Points { // the rows of the table
@@ -163,7 +163,7 @@ func (b *builder) drawEpochBars() {
 }
 
 // drawRanges draws the ranges of a series' values as a band or as bars.
-func (b *builder) drawRanges(series string, l element.Look) {
+func (b *figureBuilder) drawRanges(series string, l element.SeriesStyle) {
 	var at []element.Interval
 	for _, p := range b.study.Points {
 		if p.Series != series || p.Size <= 0 {
@@ -173,7 +173,7 @@ func (b *builder) drawRanges(series string, l element.Look) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
 		lo, hi, confident, ok := b.o.barRange(b.q.span(p))
-		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && element.Finite(v) { // all series have the same value, such as the speed-up of the baseline
+		if v := b.q.span(p).Value; !ok && b.combined > 0 && b.banded && element.IsFinite(v) { // all series have the same value, such as the speed-up of the baseline
 			lo, hi, ok = v, v, true
 		}
 		if !ok {
@@ -192,8 +192,8 @@ func (b *builder) drawRanges(series string, l element.Look) {
 	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Placement: b.sideShifts[series]})
 }
 
-// placeBars places the bars of several series at equal x side by side.
-func (b *builder) placeBars(at func(series string) []element.Interval) {
+// placeBarsSideBySide places the bars of several series at equal x side by side.
+func (b *figureBuilder) placeBarsSideBySide(at func(series string) []element.Interval) {
 	names := b.study.Series()
 	bars := make([][]element.Interval, len(names))
 	for i, name := range names {
@@ -206,7 +206,7 @@ func (b *builder) placeBars(at func(series string) []element.Interval) {
 }
 
 // seriesRanges returns the range of each value of a series.
-func (b *builder) seriesRanges(series string) []element.Interval {
+func (b *figureBuilder) seriesRanges(series string) []element.Interval {
 	var at []element.Interval
 	for _, p := range b.study.Points {
 		if lo, hi, _, ok := b.o.barRange(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
@@ -217,10 +217,10 @@ func (b *builder) seriesRanges(series string) []element.Interval {
 }
 
 // points returns the points of a series that have a value.
-func (b *builder) points(series string, value func(scaling.Point) float64) plotter.XYs {
+func (b *figureBuilder) points(series string, value func(scaling.Point) float64) plotter.XYs {
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
-		if v := value(p); p.Series == series && p.Size > 0 && element.Finite(v) {
+		if v := value(p); p.Series == series && p.Size > 0 && element.IsFinite(v) {
 			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
 		}
 	}
@@ -228,9 +228,9 @@ func (b *builder) points(series string, value func(scaling.Point) float64) plott
 }
 
 // drawLine draws a series' points and line.
-func (b *builder) drawLine(series string, l element.Look) error {
+func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
 	for _, p := range b.study.Points {
-		if p.Series == series && !(element.Finite(b.q.span(p).Value) && p.Size > 0) {
+		if p.Series == series && !(element.IsFinite(b.q.span(p).Value) && p.Size > 0) {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
 		}
 	}
@@ -252,50 +252,50 @@ func (b *builder) drawLine(series string, l element.Look) error {
 		return err
 	}
 	b.plot.Add(b.sideShifts[series].ShiftAll(drawn)...)
-	b.ringDisturbed(series)
+	b.markDisturbedRuns(series)
 	if !b.q.points { // the caller adds a legend entry for the points
 		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	return nil
 }
 
-// disturbedRing returns the glyph around a point whose runs were disturbed by other load.
-func disturbedRing() draw.GlyphStyle {
+// disturbedRunGlyph returns the glyph around a point whose runs were disturbed by other load.
+func disturbedRunGlyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: element.Ring{}, Radius: 7, Color: element.Gray()}
 }
 
-// ringDisturbed draws a ring around each time of a series if other load on the machine
+// markDisturbedRuns draws a ring around each time of a series if other load on the machine
 // disturbed at least one of its runs.
-func (b *builder) ringDisturbed(series string) {
+func (b *figureBuilder) markDisturbedRuns(series string) {
 	if !b.q.ofTime {
 		return
 	}
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
-		if v := b.q.span(p).Value; p.Series == series && p.Disturbed > 0 && p.Size > 0 && element.Finite(v) {
+		if v := b.q.span(p).Value; p.Series == series && p.Disturbed > 0 && p.Size > 0 && element.IsFinite(v) {
 			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
 		}
 	}
 	if len(xy) == 0 {
 		return
 	}
-	b.plot.Add(b.sideShifts[series].ShiftAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRing()}})...)
+	b.plot.Add(b.sideShifts[series].ShiftAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRunGlyph()}})...)
 	b.disturbed = true
 }
 
 // drawIdealLine draws the line of values proportional to the size, from the given point up
 // to the size maxSize.
-func (b *builder) drawIdealLine(from plotter.XY, maxSize int, style draw.LineStyle) error {
+func (b *figureBuilder) drawIdealLine(from plotter.XY, maxSize int, style draw.LineStyle) error {
 	if float64(maxSize) <= from.X {
 		return nil
 	}
 	end := plotter.XY{X: float64(maxSize), Y: from.Y * float64(maxSize) / from.X}
-	drawn, err := element.LineWithGlyphs(plotter.XYs{from, end}, element.Look{Line: style})
+	drawn, err := element.LineWithGlyphs(plotter.XYs{from, end}, element.SeriesStyle{Line: style})
 	if err != nil {
 		return fmt.Errorf("draw ideal line: %w", err)
 	}
 	if b.log && !b.q.proportional { // a proportional line is curved on these axes
-		drawn, err = element.LineWithGlyphs(idealCurve(from, maxSize), element.Look{Line: style})
+		drawn, err = element.LineWithGlyphs(idealCurve(from, maxSize), element.SeriesStyle{Line: style})
 		if err != nil {
 			return fmt.Errorf("draw ideal line: %w", err)
 		}
@@ -317,10 +317,10 @@ func idealCurve(from plotter.XY, to int) plotter.XYs {
 }
 
 // drawIdealSpeedups draws the line N/B for each baseline B, up to the largest worker count.
-func (b *builder) drawIdealSpeedups() error {
+func (b *figureBuilder) drawIdealSpeedups() error {
 	var bases []int
 	for _, p := range b.study.Points {
-		if element.Finite(p.Speedup.Value) && p.Baseline > 0 {
+		if element.IsFinite(p.Speedup.Value) && p.Baseline > 0 {
 			bases = append(bases, p.Baseline)
 		}
 	}
@@ -343,14 +343,14 @@ func (b *builder) drawIdealSpeedups() error {
 
 // drawIdealLines draws the ideal line of each series: from its value at the smallest worker
 // count, in proportion to the worker count.
-func (b *builder) drawIdealLines() error {
+func (b *figureBuilder) drawIdealLines() error {
 	named := false
 	for i, series := range b.study.Series() {
 		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 		if len(xy) < 2 {
 			continue
 		}
-		if err := b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.SeriesLook(i).Line.Color)); err != nil {
+		if err := b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.NewSeriesStyle(i).Line.Color)); err != nil {
 			return err
 		}
 		named = true
@@ -358,7 +358,7 @@ func (b *builder) drawIdealLines() error {
 	if named {
 		c := element.Gray()
 		if len(b.study.Series()) == 1 {
-			c = element.SeriesLook(0).Line.Color
+			c = element.NewSeriesStyle(0).Line.Color
 		}
 		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(c)}}})
 	}
@@ -367,16 +367,16 @@ func (b *builder) drawIdealLines() error {
 
 // finish sets the axes and the caption. If high is finite and all values are between 0
 // and high, the axis of the values ends at high.
-func (b *builder) finish(high float64) *Figure {
+func (b *figureBuilder) finish(high float64) *Figure {
 	element.SetCountAxis(&b.plot.X, b.sizes, b.log)
 	log := b.o.LogY || b.log && b.q.proportional
 	element.SetValueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
-	if element.Finite(high) && !log && b.values.Lo >= 0 && b.values.Hi <= high { // else the values have another unit
+	if element.IsFinite(high) && !log && b.values.Lo >= 0 && b.values.Hi <= high { // else the values have another unit
 		b.plot.Y.Max = high
 		b.plot.Y.Min = max(b.plot.Y.Min, 0)
 	}
 	if b.disturbed {
-		b.legend = append(b.legend, element.LegendEntry{Name: "disturbed by other load", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: disturbedRing()}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "disturbed by other load", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: disturbedRunGlyph()}}})
 	}
 	b.caption = b.captionText() + clippedNote(b.plot, b.reach)
 	return b.Figure
@@ -395,12 +395,12 @@ func clippedNote(p *plot.Plot, reach element.Extent) string {
 
 // captionText returns a caption that describes the quantity, how it was computed, how
 // repeated runs are drawn, and the number of runs per point.
-func (b *builder) captionText() string {
+func (b *figureBuilder) captionText() string {
 	c := b.q.what
 	if b.q.ofTime {
 		c += "; " + b.study.Rule.String()
 	} else if hasRepeats(b.fullStudy) {
-		c += "; " + centerName(b.fullStudy) + " over repeated runs"
+		c += "; " + statisticName(b.fullStudy) + " over repeated runs"
 	}
 	c += ". " + b.repeatsNote()
 	if len(b.missing) > 0 {
@@ -411,13 +411,13 @@ func (b *builder) captionText() string {
 
 // repeatsNote returns sentences for a caption about the number of runs per point, what bars
 // show, and which runs are not drawn.
-func (b *builder) repeatsNote() string {
-	if b.many > 0 {
+func (b *figureBuilder) repeatsNote() string {
+	if b.combined > 0 {
 		return b.medianRepeatsNote()
 	}
 	var n []int
 	for _, p := range b.study.Points {
-		if v := b.q.span(p); element.Finite(v.Value) {
+		if v := b.q.span(p); element.IsFinite(v.Value) {
 			n = append(n, v.N)
 		}
 	}
@@ -425,7 +425,7 @@ func (b *builder) repeatsNote() string {
 	if b.banded {
 		what = "Bands"
 	}
-	c := runsPerPoint(n)
+	c := runsPerPointNote(n)
 	if b.intervals {
 		c += " " + what + ": " + strings.TrimPrefix(b.study.IntervalNote(), "intervals: ") + "."
 	}
@@ -449,7 +449,7 @@ func (b *builder) repeatsNote() string {
 }
 
 // hasShiftedSeries reports whether any series is shifted sideways.
-func (b *builder) hasShiftedSeries() bool {
+func (b *figureBuilder) hasShiftedSeries() bool {
 	for _, place := range b.sideShifts {
 		if place.Count > 1 {
 			return true
@@ -458,8 +458,8 @@ func (b *builder) hasShiftedSeries() bool {
 	return false
 }
 
-// runsPerPoint returns a sentence about the number of runs per point, or "" if all are 0.
-func runsPerPoint(n []int) string {
+// runsPerPointNote returns a sentence about the number of runs per point, or "" if all are 0.
+func runsPerPointNote(n []int) string {
 	n = slices.DeleteFunc(n, func(v int) bool { return v <= 0 })
 	if len(n) == 0 {
 		return ""
@@ -499,8 +499,8 @@ func hasRepeats(study *scaling.Study) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })
 }
 
-// centerName returns the name of the statistic that combines repeated runs.
-func centerName(study *scaling.Study) string {
+// statisticName returns the name of the statistic that combines repeated runs.
+func statisticName(study *scaling.Study) string {
 	if study.Rule.Repeats == scaling.Mean {
 		return scaling.Mean
 	}
@@ -516,7 +516,7 @@ func joinFirstNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// ringLook returns the glyph of the untrained network.
-func ringLook(c color.Color) draw.GlyphStyle {
+// untrainedGlyph returns the glyph at the IoU of an untrained network.
+func untrainedGlyph(c color.Color) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: element.Ring{}}
 }

@@ -23,7 +23,7 @@ type panel interface {
 	size() (w, h vg.Length)
 	drawOnWhite(c draw.Canvas)
 	sizeProblem(w, h vg.Length) string
-	zoom(w, h vg.Length) vg.Length
+	zoomFactor(w, h vg.Length) vg.Length
 }
 
 // size returns the figure's size.
@@ -105,8 +105,8 @@ func (f *Figure) titleStyle() text.Style {
 	return element.TextStyle((element.FontSize + 3) * max(minZoom, smaller))
 }
 
-// belowTitle returns the part of a page below its title.
-func (f *Figure) belowTitle(page vg.Rectangle) vg.Rectangle {
+// areaBelowTitle returns the part of a page below its title.
+func (f *Figure) areaBelowTitle(page vg.Rectangle) vg.Rectangle {
 	page.Max.Y -= f.titleHeight()
 	return page
 }
@@ -143,10 +143,10 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	}
 	var drawing taskGroup
 	defer drawing.wait()
-	for i, place := range f.panelRects(f.belowTitle(c.Rectangle)) {
+	for i, place := range f.panelRects(f.areaBelowTitle(c.Rectangle)) {
 		if page, ok := c.Canvas.(*raster.Canvas); ok {
 			tile, at := page.Tile(place)
-			drawing.do(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
+			drawing.start(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
 			continue
 		}
 		f.drawPanel(i, draw.Canvas{Canvas: c.Canvas, Rectangle: place})
@@ -161,8 +161,8 @@ type taskGroup struct {
 	reason any // value of the first panic
 }
 
-// do runs f in a new goroutine.
-func (a *taskGroup) do(f func()) {
+// start runs f in a new goroutine.
+func (a *taskGroup) start(f func()) {
 	a.doing.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
@@ -190,7 +190,7 @@ func (f *Figure) drawPanel(i int, place draw.Canvas) {
 	f.panels[i].drawOnWhite(place)
 	if len(f.panels) > 1 {
 		w, h := place.Size().X, place.Size().Y
-		style := element.TextStyle((element.FontSize + 1) * f.panels[i].zoom(w, h))
+		style := element.TextStyle((element.FontSize + 1) * f.panels[i].zoomFactor(w, h))
 		style.YAlign = draw.YTop
 		place.FillText(style, vg.Point{X: place.Min.X + element.Margin, Y: place.Max.Y - element.Margin}, "("+panelLetters(i)+")")
 	}

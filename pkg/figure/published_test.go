@@ -111,11 +111,11 @@ func TestFitCaption(t *testing.T) {
 		t.Error(said)
 	}
 	failed := map[string]error{"b": errors.New("too few"), "a": errors.New("no time")}
-	if said := listUnfitted(failed); said != " Not fitted: no time; too few." {
+	if said := listUnfittedSeries(failed); said != " Not fitted: no time; too few." {
 		t.Error(said)
 	}
 	failed["d"], failed["c"] = errors.New(""), errors.New("y")
-	if said := listUnfitted(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
+	if said := listUnfittedSeries(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
 		t.Error(said)
 	}
 	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few worker counts to fit a law") {
@@ -177,7 +177,7 @@ func TestTeX(t *testing.T) {
 func TestManySeries(t *testing.T) {
 	for i := range 28 {
 		for j := range i {
-			a, b := element.SeriesLook(i), element.SeriesLook(j)
+			a, b := element.NewSeriesStyle(i), element.NewSeriesStyle(j)
 			if a.Line.Color == b.Line.Color && i%len(element.Glyphs()) == j%len(element.Glyphs()) && i%len(element.Dashes()) == j%len(element.Dashes()) {
 				t.Errorf("series %d and %d look the same", i, j)
 			}

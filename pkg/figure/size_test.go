@@ -70,7 +70,7 @@ func eachPaperFigure(t *testing.T, check func(t *testing.T, label string, f *Fig
 func TestPaperSizes(t *testing.T) {
 	eachPaperFigure(t, func(t *testing.T, label string, f *Figure) {
 		whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
-		a := f.arrange(whole)
+		a := f.layOut(whole)
 		if a.problem != "" {
 			t.Errorf("%s: %s", label, a.problem)
 		}
@@ -99,7 +99,7 @@ func TestPaperSizes(t *testing.T) {
 				t.Errorf("%s: a text at %v reaches out of the picture", label, text)
 			}
 		}
-		for _, r := range []element.Ruler{{Axis: &a.plot.X, Length: a.data.Size().X, Vertical: false}, {Axis: &a.plot.Y, Length: a.data.Size().Y, Vertical: true}} {
+		for _, r := range []element.LabelMeasurer{{Axis: &a.plot.X, Length: a.data.Size().X, Vertical: false}, {Axis: &a.plot.Y, Length: a.data.Size().Y, Vertical: true}} {
 			ticks := r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)
 			if r.HasOverlap(ticks) {
 				t.Errorf("%s: labels of an axis cover each other: %v", label, ticks)
@@ -231,7 +231,7 @@ func iconMarks(e element.LegendEntry, zoom vg.Length) []mark {
 		}
 	}
 	if len(out) == 0 { // of lines in grey, which explain those in color
-		out = append(out, mark{color: element.SeriesLook(0).Line.Color.(color.NRGBA)})
+		out = append(out, mark{color: element.NewSeriesStyle(0).Line.Color.(color.NRGBA)})
 	}
 	return out
 }
@@ -242,10 +242,10 @@ func TestPaperSizesCanFail(t *testing.T) {
 	f, err := Options{WidthInches: 3.5, HeightInches: 2.4}.Speedup(synthetic(t, seriesNames(4), []int{1, 2, 4}, 1, 5))
 	check(t, err)
 	whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
-	a := f.arrange(whole)
+	a := f.layOut(whole)
 	drawn, data := recorded(f, whole), element.ScaleRectangle(a.data, a.zoom)
 	for i := range 9 {
-		want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}}, a.zoom)[0]
+		want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}}, a.zoom)[0]
 		if got := drawn.inside(data, want); got != (i < 4) {
 			t.Errorf("series %d of 4 found: %t", i, got)
 		}
@@ -333,7 +333,7 @@ func TestOptionsOfLooks(t *testing.T) {
 	} {
 		f, err := Options{Legend: position}.Speedup(study)
 		check(t, err)
-		a := f.arrange(vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}})
+		a := f.layOut(vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}})
 		l := vg.Rectangle{Min: vg.Point{X: a.corner.X, Y: a.corner.Y - a.legend.Size.Y}, Max: vg.Point{X: a.corner.X + a.legend.Size.X, Y: a.corner.Y}}
 		if !of(l, a.data) {
 			t.Errorf("legend %s: at %v, the data at %v", position, l, a.data)
@@ -360,7 +360,7 @@ func TestBarsBesideEachOther(t *testing.T) {
 		f, err := Options{Intervals: IntervalsRange}.EpochTime(study)
 		check(t, err)
 		whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
-		a := f.arrange(whole)
+		a := f.layOut(whole)
 		var xs []vg.Length
 		for _, m := range recorded(f, whole).all {
 			size := m.at.Size()
@@ -410,10 +410,10 @@ func TestMarksOnTheFrame(t *testing.T) {
 			f, err := Options{WidthInches: size[0], HeightInches: size[1]}.Make(name, study)
 			check(t, err)
 			whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
-			a := f.arrange(whole)
-			look := element.LegendKey(element.SeriesLook(0))
+			a := f.layOut(whole)
+			look := element.LegendKey(element.NewSeriesStyle(0))
 			if name == "speedup_iou" {
-				look = element.LegendKey(qualityLook(0))
+				look = element.LegendKey(qualityStyle(0))
 			}
 			want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{look}}, a.zoom)[0]
 			n, data := 0, element.ScaleRectangle(a.data, a.zoom)

@@ -27,7 +27,7 @@ func TestStyleOfOwnPlots(t *testing.T) {
 	if _, ok := own.Y.Tick.Marker.(plot.ConstantTicks); !ok {
 		t.Errorf("the author's ticks became %T", own.Y.Tick.Marker)
 	}
-	if LineStyle(1).Color != element.SeriesLook(1).Line.Color || GlyphStyle(2).Shape != element.SeriesLook(2).Glyph.Shape || LineStyle(-1).Color == nil {
+	if LineStyle(1).Color != element.NewSeriesStyle(1).Line.Color || GlyphStyle(2).Shape != element.NewSeriesStyle(2).Glyph.Shape || LineStyle(-1).Color == nil {
 		t.Error("the looks are not those of the series of a figure")
 	}
 }

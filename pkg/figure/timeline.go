@@ -22,8 +22,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// kindColor returns the color of a kind of activity, the same in all figures.
-func kindColor(kind string) color.NRGBA {
+// activityColor returns the color of a kind of activity, the same in all figures.
+func activityColor(kind string) color.NRGBA {
 	p := element.Palette()
 	switch kind {
 	case "data":
@@ -57,8 +57,8 @@ type timeline struct {
 	note   string
 }
 
-// maxRows is the largest number of rows of a legible timeline.
-const maxRows = 24
+// maxTimelineRows is the largest number of rows of a legible timeline.
+const maxTimelineRows = 24
 
 // Timeline draws when each rank of a run did what: one row per rank (for a trace: per
 // thread or stream), colored by kind. It draws the step spans of a run folder, or the
@@ -71,7 +71,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	run, err := o.runWithSpans(study)
+	run, err := o.findRunWithSpans(study)
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
@@ -93,9 +93,9 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout()
 }
 
-// runWithSpans returns the run that Options.Run names, or by default the run with the
+// findRunWithSpans returns the run that Options.Run names, or by default the run with the
 // most ranks.
-func (o Options) runWithSpans(study *scaling.Study) (*runs.Run, error) {
+func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 	var best *runs.Run
 	ranks := 0
 	for i := range study.Runs {
@@ -163,7 +163,7 @@ func (o Options) layOutSteps(run *runs.Run) (*timeline, error) {
 		return nil, fmt.Errorf("the step files of %s contain no steps", run.Dir)
 	}
 	from, to := o.selectSteps(first, last)
-	shown := min(len(byRank), maxRows/2)
+	shown := min(len(byRank), maxTimelineRows/2)
 	t.hidden = len(byRank) - shown
 	for rank := range shown {
 		t.rows = append(t.rows, "rank "+strconv.Itoa(rank), "all-reduce")
@@ -238,7 +238,7 @@ func (o Options) layOutTrace(run *runs.Run) (*timeline, error) {
 	if len(steps) > 0 {
 		a, b := o.selectSteps(1, len(steps))
 		if a > len(steps) {
-			return nil, fmt.Errorf("the trace %s has %d steps, but the first step to draw is %d", run.Dir, len(steps), a)
+			return nil, fmt.Errorf("the trace %s has %d steps, but Options.FirstStep is %d", run.Dir, len(steps), a)
 		}
 		b = min(b, len(steps))
 		from, to = steps[a-1].Start, steps[b-1].Start+steps[b-1].Seconds
@@ -268,8 +268,8 @@ func (o Options) layOutTrace(run *runs.Run) (*timeline, error) {
 		}
 		return runs.NaturalCompare(a.name, b.name)
 	})
-	t.hidden = max(0, len(lanes)-maxRows)
-	lanes = lanes[:min(len(lanes), maxRows)]
+	t.hidden = max(0, len(lanes)-maxTimelineRows)
+	lanes = lanes[:min(len(lanes), maxTimelineRows)]
 	for _, l := range lanes {
 		t.rows = append(t.rows, strings.TrimSpace(fmt.Sprintf("rank %d %s", l.rank, l.name)))
 	}
@@ -306,7 +306,7 @@ func (t *timeline) draw(f *Figure) {
 	unitName, unit := element.TimeUnit(at.Hi - at.Lo)
 	f.plot.X.Label.Text = "time (" + unitName + ")"
 	for _, k := range activityKinds() {
-		b := element.Boxes{Fill: kindColor(k[0])}
+		b := element.Boxes{Fill: activityColor(k[0])}
 		for _, s := range t.spans {
 			if s.kind != k[0] {
 				continue
@@ -333,7 +333,7 @@ func (t *timeline) draw(f *Figure) {
 	f.plot.X.Min, f.plot.X.Max = 0, (at.Hi-at.Lo)/unit
 	if f.options.HeightInches == 0 {
 		const rowHeight, axes = 20, 75
-		f.Height = max(axes+rowHeight*4, axes+rowHeight*vg.Length(len(t.rows))) * f.zoom(f.Width, f.natural)
+		f.Height = max(axes+rowHeight*4, axes+rowHeight*vg.Length(len(t.rows))) * f.zoomFactor(f.Width, f.natural)
 	}
 	f.table = t.table()
 }

@@ -39,7 +39,7 @@ func TestTestTimeIsSeen(t *testing.T) {
 				t.Errorf("axis %q and caption %q do not say that the axis is logarithmic", f.Plot().Y.Label.Text, f.Caption())
 			}
 			whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
-			a := f.arrange(whole)
+			a := f.layOut(whole)
 			data := element.ScaleRectangle(a.data, a.zoom)
 			white, colored := 0, 0
 			for _, m := range recorded(f, whole).all {

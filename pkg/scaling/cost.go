@@ -159,14 +159,14 @@ func (c *Cost) summarize() string {
 	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, english.Count(r.Workers, "worker")) }
 	fast, cheap := front[0], front[len(front)-1]
 	hours := func(r CostRow) string {
-		return fmt.Sprintf("%s h, %s device-hours", english.Short(r.Hours.Value), english.Short(r.DeviceHours.Value))
+		return fmt.Sprintf("%s h, %s device-hours", english.Number(r.Hours.Value), english.Number(r.DeviceHours.Value))
 	}
 	if len(front) == 1 {
 		return fmt.Sprintf("%s is the fastest and the cheapest (%s; basis: %s).", name(fast), hours(fast), fast.Basis)
 	}
 	return fmt.Sprintf("%s is the fastest (%s), and %s is the cheapest (%s); basis: %s. The fastest is %s times as fast and costs %s times as many device-hours.",
 		name(fast), hours(fast), name(cheap), hours(cheap), fast.Basis,
-		english.Short(cheap.Hours.Value/fast.Hours.Value), english.Short(fast.DeviceHours.Value/cheap.DeviceHours.Value))
+		english.Number(cheap.Hours.Value/fast.Hours.Value), english.Number(fast.DeviceHours.Value/cheap.DeviceHours.Value))
 }
 
 func (c *Cost) table(maxRows int) table {
@@ -264,11 +264,11 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	if best.Workers == 0 {
 		best.Hours, best.DeviceHours = math.NaN(), math.NaN()
 		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough: the cheapest measured worker count, %s, needs %s.",
-			series, english.Short(budget), english.Count(cheapest.Workers, "worker"), english.Short(cheapest.DeviceHours.Value))
+			series, english.Number(budget), english.Count(cheapest.Workers, "worker"), english.Number(cheapest.DeviceHours.Value))
 		return []BudgetRow{best}
 	}
 	best.Sentence = fmt.Sprintf("%s: with %s device-hours, use %s (measured: %s h, %s device-hours).",
-		series, english.Short(budget), english.Count(best.Workers, "worker"), english.Short(best.Hours), english.Short(best.DeviceHours))
+		series, english.Number(budget), english.Count(best.Workers, "worker"), english.Number(best.Hours), english.Number(best.DeviceHours))
 	rows := []BudgetRow{best}
 	if p, ok := s.predictBudgetRow(series, cheapest, best, budget); ok {
 		rows = append(rows, p)
@@ -302,7 +302,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 		return p, false
 	}
 	p.Sentence = fmt.Sprintf("According to %s, %s would take %s h and %s device-hours.",
-		law.Name(fit.Law), english.Count(p.Workers, "worker"), english.Short(p.Hours), english.Short(p.DeviceHours))
+		law.Name(fit.Law), english.Count(p.Workers, "worker"), english.Number(p.Hours), english.Number(p.DeviceHours))
 	return p, true
 }
 

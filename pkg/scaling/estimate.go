@@ -55,7 +55,7 @@ func (e Estimate) NotDrawnReason() string {
 // formatWithDeviation formats the value and its standard deviation, as in "12.30 ± 0.21".
 func (e Estimate) formatWithDeviation() string {
 	if math.IsNaN(e.Std) {
-		return english.Short(e.Value)
+		return english.Number(e.Value)
 	}
 	digits := english.Decimals(e.Value)
 	for e.Std > 0 && digits < 6 && e.Std < math.Pow(10, 1-float64(digits)) { // two significant digits of the deviation

@@ -161,10 +161,10 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
 	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", formatDigits(topValue), m.Unit, formatDigits(bottomValue), m.Unit, english.Short(p.Speedup.Value))
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", formatDigits(topValue), m.Unit, formatDigits(bottomValue), m.Unit, english.Number(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
-		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Short(p.Speedup.Value), p.Baseline, p.Size, english.Short(p.Efficiency.Value))
+		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Number(p.Speedup.Value), p.Baseline, p.Size, english.Number(p.Efficiency.Value))
 	}
 	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.formatSize(p.Size), i, m.Name)...)
 	if b != i {
@@ -203,7 +203,7 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) != 1 || x.Metric == "per_worker" {
-		x.Substituted += " → " + english.Short(x.Result.Value)
+		x.Substituted += " → " + english.Number(x.Result.Value)
 	}
 	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
 }
@@ -229,7 +229,7 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) > 1 {
-		x.Substituted += " → " + english.Short(x.Result.Value)
+		x.Substituted += " → " + english.Number(x.Result.Value)
 	}
 }
 

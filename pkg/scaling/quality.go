@@ -151,21 +151,21 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, measureOf func(Quali
 		return text
 	}
 	if first == last {
-		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.Short(measureOf(rows[first]).Value), at(rows[first]))
+		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.Number(measureOf(rows[first]).Value), at(rows[first]))
 	}
 	change := rows[last].Change
 	text := fmt.Sprintf("%s: %s goes from %s at %s to %s at %s", rows[first].Series, q.Measure,
-		english.Short(measureOf(rows[first]).Value), at(rows[first]), english.Short(measureOf(rows[last]).Value), at(rows[last]))
+		english.Number(measureOf(rows[first]).Value), at(rows[first]), english.Number(measureOf(rows[last]).Value), at(rows[last]))
 	switch {
 	case math.IsNaN(change.Low):
 		text += " (single runs: no interval; different seeds alone may differ as much)"
 	case change.Low <= 0 && change.High >= 0:
-		text += fmt.Sprintf(", a change of %s %s that may be due to chance", english.Short(change.Value), change.formatInterval())
+		text += fmt.Sprintf(", a change of %s %s that may be due to chance", english.Number(change.Value), change.formatInterval())
 	default:
-		text += fmt.Sprintf(", a change of %s %s", english.Short(change.Value), change.formatInterval())
+		text += fmt.Sprintf(", a change of %s %s", english.Number(change.Value), change.formatInterval())
 	}
 	if from >= 0 {
-		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(measureOf(rows[from]).Value), english.Short(measureOf(rows[to]).Value))
+		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Number(measureOf(rows[from]).Value), english.Number(measureOf(rows[to]).Value))
 	}
 	return text
 }

@@ -132,7 +132,7 @@ func (b *Breakdown) table(maxRows int) table {
 	for _, c := range stepColumns() {
 		g.Columns = append(g.Columns, grid.Column[StepTime]{
 			Name: c.name + "_seconds", Title: c.name + "_ms", Brief: true, Value: c.value,
-			Show: func(t StepTime) string { return english.Short(1000 * c.value(t)) },
+			Show: func(t StepTime) string { return english.Number(1000 * c.value(t)) },
 		})
 	}
 	g.Columns = append(g.Columns, grid.Column[StepTime]{
@@ -256,7 +256,7 @@ func (t *TimeUse) table(maxRows int) table {
 			Value: func(r TimeUseRow) float64 { return part.span(r).Value },
 			Show: func(r TimeUseRow) string {
 				v := part.span(r)
-				text := english.Short(1000 * v.Value)
+				text := english.Number(1000 * v.Value)
 				if half := 500 * (v.High - v.Low); half > 0 {
 					text += " ±" + strconv.FormatFloat(half, 'g', 2, 64)
 				}

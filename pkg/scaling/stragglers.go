@@ -82,11 +82,11 @@ func (s *Stragglers) table(maxRows int) table {
 		{Name: "p", Brief: true, Value: func(r StragglerRow) float64 { return r.P }, Show: func(r StragglerRow) string { return english.PValue(r.P) }},
 		{
 			Name: "late_seconds", Title: "late_ms", Brief: true, Value: func(r StragglerRow) float64 { return r.LateSeconds },
-			Show: func(r StragglerRow) string { return english.Short(1000 * r.LateSeconds) },
+			Show: func(r StragglerRow) string { return english.Number(1000 * r.LateSeconds) },
 		},
 		{
 			Name: "cost_seconds", Title: "cost_ms", Brief: true, Value: func(r StragglerRow) float64 { return r.CostSeconds },
-			Show: func(r StragglerRow) string { return english.Short(1000 * r.CostSeconds) },
+			Show: func(r StragglerRow) string { return english.Number(1000 * r.CostSeconds) },
 		},
 		{Name: "cost_share", Brief: true, Value: func(r StragglerRow) float64 { return r.CostShare }},
 		{Name: "straggler", Brief: true, Flag: func(r StragglerRow) bool { return r.Straggler }},

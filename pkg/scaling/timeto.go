@@ -117,7 +117,7 @@ func (t *TimeTo) summarize() string {
 		sign = "≤"
 	}
 	reached := slices.DeleteFunc(slices.Clone(t.Rows), func(r TargetTime) bool { return !r.Reached })
-	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, english.Short(t.Target), len(reached), english.Count(len(t.Rows), "run"))
+	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, english.Number(t.Target), len(reached), english.Count(len(t.Rows), "run"))
 	var soonest *PointTargetTime
 	for i, p := range t.Points {
 		if !math.IsNaN(p.Seconds.Value) && (soonest == nil || p.Seconds.Value < soonest.Seconds.Value) {
@@ -138,7 +138,7 @@ func (p PointTargetTime) format() string {
 	case math.IsNaN(p.Seconds.Value):
 		return "reached, but the logs have no time"
 	}
-	text := english.Short(p.Seconds.Value) + " s"
+	text := english.Number(p.Seconds.Value) + " s"
 	if !math.IsNaN(p.Seconds.Low) {
 		text += " " + p.Seconds.formatInterval()
 	}

@@ -34,7 +34,7 @@ type gpu struct {
 }
 
 // newGPU starts simulated GPU number i of a network.
-func newGPU(t *testing.T, network *clibtest.Network, i int) *gpu {
+func newGPU(t *testing.T, network *clibtest.NCCLNetwork, i int) *gpu {
 	t.Helper()
 	m := clibtest.New(clibtest.Options{Network: network, Devices: i + 1})
 	libraries, err := m.Stack()
@@ -91,7 +91,7 @@ func (g *gpu) RunOnNewThread(f func() error) error {
 // gpus returns a simulated GPU for each of n ranks.
 func gpus(t *testing.T, n int) []*gpu {
 	t.Helper()
-	network := clibtest.NewNetwork()
+	network := clibtest.NewNCCLNetwork()
 	t.Cleanup(network.Close)
 	all := make([]*gpu, n)
 	for i := range all {

@@ -14,7 +14,7 @@ import (
 // simulatedGPU returns options with which all workers share a simulated GPU.
 func simulatedGPU(t *testing.T, options WorkerOptions) WorkerOptions {
 	t.Helper()
-	options.Open = gputest.Shared(t)
+	options.Open = gputest.NewSharedOpener(t)
 	return options
 }
 

@@ -61,7 +61,7 @@ func TestGPUEnergy(t *testing.T) {
 				}
 			}
 			// The machine's clock runs while its streams do; here by a second.
-			two.Advance(1e6)
+			two.AdvanceClock(1e6)
 			sums := make([]float64, n)
 			var all sync.WaitGroup
 			for i, group := range collective.InProcess(n) {

@@ -17,7 +17,7 @@ func TestSyncBatchNormOnGPU(t *testing.T) {
 	cfg.Engine.TF32, cfg.Engine.Precision = false, "fp32"
 	for _, devices := range []int{1, 2} {
 		t.Run(fmt.Sprint(devices, " GPUs"), func(t *testing.T) {
-			ranks := steppedOn(t, cfg, 2, 3, WorkerOptions{Open: gputest.PerWorker(t, devices)})
+			ranks := steppedOn(t, cfg, 2, 3, WorkerOptions{Open: gputest.NewPerWorkerOpener(t, devices)})
 			for name, v := range ranks[0] {
 				for i := range v {
 					if ranks[1][name][i] != v[i] {

@@ -17,7 +17,7 @@ func TestNoticesOfTheEngine(t *testing.T) {
 	var log []string
 	options := simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})
 	options.Open = func(o engine.Options, localRank int) (engine.Engine, error) {
-		s, err := clibtest.New(clibtest.Options{Execute: gputest.Execute}).Stack()
+		s, err := clibtest.New(clibtest.Options{Execute: gputest.ExecuteKernel}).Stack()
 		if err != nil {
 			return nil, err
 		}

@@ -15,17 +15,17 @@ import (
 func TestVerifyDPOnGPU(t *testing.T) {
 	t.Attr("fault", "NCCL's communicator was destroyed before the graphs that captured its collectives, which blocks for ever")
 	list := newGPUVariants("cuda")
-	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.PerWorker(t, 3)})
+	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 3)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var two []Check
 	want := 1 + 2 + 4
 	if underRace { // the faults change numbers alone
-		two, err = verifyVariants(t.Context(), 2, list[1:2], train.WorkerOptions{Open: gputest.PerWorker(t, 1)})
+		two, err = verifyVariants(t.Context(), 2, list[1:2], train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 1)})
 		want = 1 + 1
 	} else {
-		two, err = verifyVariantsAndFaults(t.Context(), 2, list[1:3], newGPUSetup("cuda"), train.WorkerOptions{Open: gputest.PerWorker(t, 1)})
+		two, err = verifyVariantsAndFaults(t.Context(), 2, list[1:3], newGPUSetup("cuda"), train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 1)})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -278,9 +278,9 @@ func (l *loader) layOutGradients() {
 // memory.
 func (l *loader) layOutActivations() {
 	p := l.program
-	life := make([]plan.Interval, len(p.Tensors))
+	life := make([]plan.BufferLifetime, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = plan.Interval{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.AlignmentFloats), First: len(p.Kernels), Last: -1}
+		life[i] = plan.BufferLifetime{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.AlignmentFloats), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
 		l.forEachStoredTensor(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
@@ -297,7 +297,7 @@ func (l *loader) layOutActivations() {
 	}
 	fixed := 0
 	var ids []int
-	var list []plan.Interval
+	var list []plan.BufferLifetime
 	at := map[int]int{}
 	for id, t := range p.Tensors {
 		switch {

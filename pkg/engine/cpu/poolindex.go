@@ -29,7 +29,7 @@ func (l *loader) matchMaxPoolGradients() {
 
 // listMaxIndexes returns the kernels that store indexes of maxima, and the lifetimes of
 // these indexes.
-func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.Interval) {
+func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.BufferLifetime) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {
 		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
@@ -45,7 +45,7 @@ func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.Interval) {
 			i = len(kernels)
 			place[from] = i
 			size := l.layouts[y].Size(l.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lifetimes = append(kernels, at), append(lifetimes, plan.Interval{Size: tensor.RoundUp(size, tensor.AlignmentFloats), First: at})
+			kernels, lifetimes = append(kernels, at), append(lifetimes, plan.BufferLifetime{Size: tensor.RoundUp(size, tensor.AlignmentFloats), First: at})
 		}
 		lifetimes[i].Last = at
 	}

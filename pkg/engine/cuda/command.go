@@ -62,7 +62,7 @@ func (g *gpu) newKernelCalls(list []kernels.Launch, err error) ([]command, error
 type planCall struct {
 	name string
 	plan *cudnn.Plan
-	pack *cudnn.Pack
+	pack *cudnn.VariantPack
 }
 
 func (c *planCall) run(g *gpu, _ driver.Stream) error {

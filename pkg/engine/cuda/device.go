@@ -187,7 +187,7 @@ func (g *gpu) explainLostGPU(err error) error {
 		return nil
 	}
 	var e *driver.Error
-	if errors.As(err, &e) && e.Result.Lost() {
+	if errors.As(err, &e) && e.Result.IsContextLost() {
 		if g.lost == nil {
 			g.lost = fmt.Errorf("GPU %d (%s) is lost: every further call to it fails until this process ends; start again from the last checkpoint (--resume), and if it happens again run nvidia-smi -q and look for ECC or Xid errors: %w", g.number, g.name, err)
 		}

@@ -53,7 +53,7 @@ type schedule struct {
 	commands [][]command        // by task
 	forward  int                // number of tasks of the forward pass
 	picks    map[int]chosenPlan // the convolutions' plans, by task
-	packs    []*cudnn.Pack
+	packs    []*cudnn.VariantPack
 	replays  map[replayKey]*replay
 }
 

@@ -99,10 +99,10 @@ func TestCalls(t *testing.T) {
 				}
 			}
 			step(1)
-			m.Reset()
+			m.ResetCalls()
 			step(2)
 			recorded := m.Calls()
-			m.Reset()
+			m.ResetCalls()
 			step(3)
 			got := strings.Join(recorded, "\n") + "\n\nand the next step\n\n" + strings.Join(m.Calls(), "\n") + "\n"
 			golden := filepath.Join("testdata", "calls-"+c.name+".txt")

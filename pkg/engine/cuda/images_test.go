@@ -25,7 +25,7 @@ func TestCompiledOnce(t *testing.T) {
 	}
 	compiled := func(precision string) int {
 		t.Helper()
-		m.Reset()
+		m.ResetCalls()
 		e, err := NewWithLibraries(libraries, noEnvironment, gpuOptions(precision), 0)
 		if err != nil {
 			t.Fatal(err)

@@ -127,7 +127,7 @@ func (x *executable) build() error {
 			x.schedule.commands = append(x.schedule.commands, x.tagCommands(i, list))
 			continue
 		}
-		pack, err := x.gpu.cudnn.NewPack(c.pointers, x.memory.workspace.ptr)
+		pack, err := x.gpu.cudnn.NewVariantPack(c.pointers, x.memory.workspace.ptr)
 		if err != nil {
 			return fmt.Errorf("prepare kernel %s %q: %w", t.op, t.name, err)
 		}

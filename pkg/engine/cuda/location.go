@@ -40,7 +40,7 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena,
 	}
 	life := l.lifetimes(p)
 	var ids []int
-	var list []plan.Interval
+	var list []plan.BufferLifetime
 	for id := range places {
 		role := plan.Activation
 		if id < len(p.Tensors) {
@@ -81,10 +81,10 @@ func (l loweredProgram) rootTensor(id int) (root, channel int) {
 
 // lifetimes returns the first and the last task that use each tensor, directly or through
 // an alias. Aliases themselves have no lifetime: their Last is −1.
-func (l loweredProgram) lifetimes(p *plan.Program) []plan.Interval {
-	life := make([]plan.Interval, len(l.layouts))
+func (l loweredProgram) lifetimes(p *plan.Program) []plan.BufferLifetime {
+	life := make([]plan.BufferLifetime, len(l.layouts))
 	for id := range life {
-		life[id] = plan.Interval{First: len(l.tasks), Last: -1}
+		life[id] = plan.BufferLifetime{First: len(l.tasks), Last: -1}
 	}
 	for at, t := range l.tasks {
 		for _, id := range t.tensorIDs() {

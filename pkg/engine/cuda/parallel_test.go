@@ -58,7 +58,7 @@ func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
 
 // onTheirOwn are ranks with a GPU each, which exchange by NCCL.
 func onTheirOwn(t *testing.T, n int, o engine.Options, options strategy.NCCLOptions, machine func(testing.TB, clibtest.Options) *clibtest.Machine) []rank {
-	net := clibtest.NewNetwork()
+	net := clibtest.NewNCCLNetwork()
 	ranks := make([]rank, n)
 	for i, g := range collective.InProcess(n) {
 		ranks[i] = rank{group: g, engine: openRank(t, machine(t, clibtest.Options{Network: net, Devices: n}), o, i)}
@@ -259,7 +259,7 @@ func TestAloneIsOneLaunch(t *testing.T) {
 	initialise(t, x, g)
 	sync := strategy.NewDDP(context.Background(), collective.Single())
 	for step := 1; step <= 3; step++ {
-		m.Reset()
+		m.ResetCalls()
 		if _, err := x.Step(context.Background(), sync, adam(step)); err != nil {
 			t.Fatal(err)
 		}

@@ -328,7 +328,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 			return nil, err
 		}
 	}
-	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.memory.workspace.ptr)
+	pack, err := x.gpu.cudnn.NewVariantPack(v.pointers, x.memory.workspace.ptr)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func TestProfile(t *testing.T) {
 	if err := e.Profile(Profile{First: 3, Steps: 2, Trace: file}); err != nil {
 		t.Fatal(err)
 	}
-	m.Reset()
+	m.ResetCalls()
 	for i := 1; i <= 6; i++ {
 		feed(t, x, 1)
 		if _, err := x.Step(context.Background(), nil, adam(i)); err != nil {
@@ -364,7 +364,7 @@ func TestKernels(t *testing.T) {
 		}
 	}
 	train(4)
-	m.Reset()
+	m.ResetCalls()
 	if err := e.Profile(Profile{First: 2, Steps: 3, Kernels: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func TestTracedStepIsHeldBack(t *testing.T) {
 	}
 	for i := 1; i <= 4; i++ {
 		feed(t, x, 1)
-		m.Reset()
+		m.ResetCalls()
 		if _, err := x.Step(t.Context(), nil, adam(i)); err != nil {
 			t.Fatal(err)
 		}

@@ -125,7 +125,7 @@ func TestNormsInConvolutions(t *testing.T) {
 				t.Fatalf("%d of %d batch norms are part of their convolutions", on, len(x.prologues))
 			}
 			before := m.Calls()
-			m.Reset()
+			m.ResetCalls()
 			if _, err := x.Step(t.Context(), nil, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +218,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		m.Reset()
+		m.ResetCalls()
 		x, err := e.Load(p, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -445,7 +445,7 @@ func TestSynchronisedAlone(t *testing.T) {
 			by := strategy.NewDDP(context.Background(), collective.Single())
 			for step := 1; step <= 4; step++ {
 				feed(t, x, uint64(step))
-				m.Reset()
+				m.ResetCalls()
 				if _, err := x.Step(context.Background(), by, adam(step)); err != nil {
 					t.Fatal(err)
 				}

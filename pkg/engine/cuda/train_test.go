@@ -131,7 +131,7 @@ func TestGraphIsRecordedOnce(t *testing.T) {
 	initialise(t, x, g)
 	for step := 1; step <= 4; step++ {
 		feed(t, x, 1)
-		m.Reset()
+		m.ResetCalls()
 		if _, err := x.Step(context.Background(), nil, adam(step)); err != nil {
 			t.Fatal(err)
 		}

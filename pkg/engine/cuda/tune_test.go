@@ -48,7 +48,7 @@ func executions(t *testing.T, dir string, on clibtest.Options, o engine.Options,
 		}
 	}()
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
-	m.Reset()
+	m.ResetCalls()
 	x, err := e.Load(p, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +312,7 @@ func TestTF32(t *testing.T) {
 					break
 				}
 			}
-			if !plan.Deterministic() {
+			if !plan.IsDeterministic() {
 				t.Errorf("%s gives other bits from run to run", plan)
 			}
 		}
@@ -331,7 +331,7 @@ func TestHeuristicMakesFewPlans(t *testing.T) {
 	m := clibtest.New(clibtest.Options{Shallow: true})
 	e := openOn(t, m, gpuOptions("fp16"))
 	_, p := smallResNet(t, true)
-	m.Reset()
+	m.ResetCalls()
 	x := loadedOn(t, e, p)
 	most := len(x.schedule.picks)
 	for _, site := range x.prologues {

@@ -93,7 +93,7 @@ func (r *candidateRunner) withCommands(c autotune.Candidate, f func(run []comman
 		return err
 	}
 	v := r.list[c.Graph]
-	pack, err := r.x.gpu.cudnn.NewPack(v.pointers, r.x.memory.workspace.ptr)
+	pack, err := r.x.gpu.cudnn.NewVariantPack(v.pointers, r.x.memory.workspace.ptr)
 	if err != nil {
 		return err
 	}

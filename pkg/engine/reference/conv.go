@@ -139,7 +139,7 @@ func correlate[T number](r convolution, small, large, w []T) {
 }
 
 // fillBias sets each channel of the output to its bias, or to zero if there is no bias.
-func (c *call[T]) fillBias() {
+func (c *kernelCall[T]) fillBias() {
 	y, shape := c.out[0], c.outShape[0]
 	area := positionCount(shape)
 	for i := range shape[0] * shape[1] {
@@ -151,35 +151,35 @@ func (c *call[T]) fillBias() {
 	}
 }
 
-func (c *call[T]) conv() {
+func (c *kernelCall[T]) conv() {
 	c.fillBias()
 	gather(newConvolution(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
 }
 
-func (c *call[T]) convBackwardData() {
+func (c *kernelCall[T]) convBackwardData() {
 	fill(c.out[0], 0)
 	scatter(newConvolution(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
 }
 
-func (c *call[T]) convBackwardWeights() {
+func (c *kernelCall[T]) convBackwardWeights() {
 	correlate(newConvolution(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
 }
 
-func (c *call[T]) convTranspose() {
+func (c *kernelCall[T]) convTranspose() {
 	c.fillBias()
 	scatter(newConvolution(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
 }
 
-func (c *call[T]) convTransposeBackwardData() {
+func (c *kernelCall[T]) convTransposeBackwardData() {
 	fill(c.out[0], 0)
 	gather(newConvolution(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
 }
 
-func (c *call[T]) convTransposeBackwardWeights() {
+func (c *kernelCall[T]) convTransposeBackwardWeights() {
 	correlate(newConvolution(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
 }
 
-func (c *call[T]) biasBackward() {
+func (c *kernelCall[T]) biasBackward() {
 	forEachChannel(c.inShape[0], func(k int, parts [][2]int) {
 		sum := 0.0
 		for _, p := range parts {

@@ -15,11 +15,11 @@ import (
 
 // executable is a loaded program.
 type executable[T number] struct {
-	engine   *reference
+	engine   *referenceEngine
 	source   *plan.Program // the program passed to Load
 	program  *plan.Program // the program in the precision of the engine
-	scaler   scaler
-	store    *store[T]
+	scaler   lossScaler
+	store    *tensorStore[T]
 	tensors  [][]T // by tensor ID
 	buckets  [][]T // the gradients of each bucket
 	before   [][]T // copies of the states before the step
@@ -38,7 +38,6 @@ func (x *executable[T]) Set(name string, v []float64) error { return x.store.set
 func (x *executable[T]) MemoryBytes() int64 {
 	return (x.elements + x.store.elements()) * bytesPerValue[T]()
 }
-func (x *executable[T]) Output(name string, dst []float32) error { return x.output(name, dst) }
 
 // SetInput implements engine.Executable.
 func (x *executable[T]) SetInput(name string, v []float32) error {
@@ -58,12 +57,12 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	for i, f := range v {
 		dst[i] = T(f)
 	}
-	round(x.program.Tensors[id].Stored, dst)
+	roundTo(x.program.Tensors[id].Stored, dst)
 	return nil
 }
 
-// output implements engine.Executable.Output.
-func (x *executable[T]) output(name string, dst []float32) error {
+// Output implements engine.Executable.
+func (x *executable[T]) Output(name string, dst []float32) error {
 	id := x.program.Lookup(plan.Output, name)
 	if id < 0 {
 		return fmt.Errorf("unknown output %q", name)
@@ -95,7 +94,7 @@ func (x *executable[T]) Gradient(param string) ([]float64, error) {
 // Step implements engine.Executable.
 func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
-	apply, err := x.prepareUpdate(x.scaler.subtractSkipped(update))
+	apply, err := x.prepareUpdate(x.scaler.subtractSkippedUpdates(update))
 	if err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
@@ -108,7 +107,7 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		}
 	}
 	start := time.Now()
-	x.scaleLoss()
+	x.setLossScale()
 	if err := x.forward(ctx); err != nil {
 		for i, id := range x.program.States {
 			copy(x.tensors[id], x.before[i])
@@ -128,7 +127,7 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 	if sync != nil && len(x.buckets) > 0 {
 		start = time.Now()
 		if err := sync.Wait(); err != nil {
-			return t, fmt.Errorf("step: reduce gradients: %w", err)
+			return t, fmt.Errorf("run step: reduce gradients: %w", err)
 		}
 		t.Wait += time.Since(start)
 	}
@@ -149,7 +148,7 @@ func (x *executable[T]) forward(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := x.run(k); err != nil {
+		if err := x.runKernel(k); err != nil {
 			return err
 		}
 	}
@@ -187,7 +186,7 @@ func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := x.run(x.program.Kernels[at]); err != nil {
+		if err := x.runKernel(x.program.Kernels[at]); err != nil {
 			return err
 		}
 		if x.engine.options.Overlap {

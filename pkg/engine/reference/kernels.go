@@ -7,29 +7,29 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// call is a kernel together with the memory and the shapes of its inputs and outputs. The
+// kernelCall is a kernel together with the memory and the shapes of its inputs and outputs. The
 // memory and shape of an absent output are nil.
-type call[T number] struct {
+type kernelCall[T number] struct {
 	attr              plan.Attr
 	in, out           [][]T
 	inShape, outShape [][]int
 }
 
-// run computes kernel k and rounds its results to the types in which they are stored.
-func (x *executable[T]) run(k plan.Kernel) error {
-	if err := x.compute(k); err != nil {
+// runKernel computes kernel k and rounds its results to the types in which they are stored.
+func (x *executable[T]) runKernel(k plan.Kernel) error {
+	if err := x.computeKernel(k); err != nil {
 		return err
 	}
 	for _, id := range k.Out {
 		if id >= 0 {
-			round(x.program.Tensors[id].Stored, x.tensors[id])
+			roundTo(x.program.Tensors[id].Stored, x.tensors[id])
 		}
 	}
 	return nil
 }
 
-// round rounds the values of v to typ if typ is a 16-bit type; otherwise it does nothing.
-func round[T number](typ device.Type, v []T) {
+// roundTo rounds the values of v to typ if typ is a 16-bit type; otherwise it does nothing.
+func roundTo[T number](typ device.Type, v []T) {
 	if typ == device.Host {
 		return
 	}
@@ -38,9 +38,9 @@ func round[T number](typ device.Type, v []T) {
 	}
 }
 
-// compute computes kernel k without rounding its results.
-func (x *executable[T]) compute(k plan.Kernel) error {
-	c := call[T]{attr: k.Attr}
+// computeKernel computes kernel k without rounding its results.
+func (x *executable[T]) computeKernel(k plan.Kernel) error {
+	c := kernelCall[T]{attr: k.Attr}
 	for _, id := range k.In {
 		c.in, c.inShape = append(c.in, x.tensors[id]), append(c.inShape, x.program.Tensors[id].Shape)
 	}
@@ -68,11 +68,11 @@ func (x *executable[T]) compute(k plan.Kernel) error {
 		c.biasBackward()
 	case plan.OpBatchNorm:
 		if err := c.batchNorm(&x.norms); err != nil {
-			return fmt.Errorf("batch norm %s: %w", k.Name, err)
+			return fmt.Errorf("compute batch norm %s: %w", k.Name, err)
 		}
 	case plan.OpBatchNormBackward:
 		if err := c.batchNormBackward(&x.norms); err != nil {
-			return fmt.Errorf("batch norm %s: %w", k.Name, err)
+			return fmt.Errorf("compute gradient of batch norm %s: %w", k.Name, err)
 		}
 	case plan.OpReLU:
 		c.relu()
@@ -93,14 +93,14 @@ func (x *executable[T]) compute(k plan.Kernel) error {
 	case plan.OpBCEWithLogitsBackward:
 		c.bceWithLogitsBackward()
 	default:
-		return c.computeFurther(k)
+		return c.computeRemaining(k)
 	}
 	return nil
 }
 
-// computeFurther continues the list of operations in compute. Most operations here occur
-// only in classification networks and networks for volumes.
-func (c *call[T]) computeFurther(k plan.Kernel) error {
+// computeRemaining computes the kernels of the operations that computeKernel does not list. Most
+// of them occur only in classification networks and networks for volumes.
+func (c *kernelCall[T]) computeRemaining(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:
 		c.avgPool()

@@ -1,7 +1,7 @@
 package reference
 
 // linear computes y[n,m] = Σ_k x[n,k]·w[m,k] + b[m].
-func (c *call[T]) linear() {
+func (c *kernelCall[T]) linear() {
 	x, w := c.in[0], c.in[1]
 	m, k := c.inShape[1][0], c.inShape[1][1]
 	for i := range c.out[0] {
@@ -17,7 +17,7 @@ func (c *call[T]) linear() {
 }
 
 // linearBackwardData computes dx[n,k] = Σ_m dy[n,m]·w[m,k].
-func (c *call[T]) linearBackwardData() {
+func (c *kernelCall[T]) linearBackwardData() {
 	w, dy := c.in[0], c.in[1]
 	m, k := c.inShape[0][0], c.inShape[0][1]
 	for i := range c.out[0] {
@@ -30,7 +30,7 @@ func (c *call[T]) linearBackwardData() {
 }
 
 // linearBackwardWeights computes dw[m,k] = Σ_n dy[n,m]·x[n,k].
-func (c *call[T]) linearBackwardWeights() {
+func (c *kernelCall[T]) linearBackwardWeights() {
 	x, dy := c.in[0], c.in[1]
 	k, m := c.inShape[0][1], c.inShape[1][1]
 	for i := range c.out[0] {

@@ -8,7 +8,7 @@ import (
 
 // meanBCE returns the mean of max(z,0) − z·t + log(1+e^−|z|), a form of the binary
 // cross-entropy that does not overflow.
-func (c *call[T]) meanBCE() float64 {
+func (c *kernelCall[T]) meanBCE() float64 {
 	sum := 0.0
 	for i, v := range c.in[0] {
 		z, t := float64(v), float64(c.in[1][i])
@@ -17,9 +17,9 @@ func (c *call[T]) meanBCE() float64 {
 	return sum / float64(len(c.in[0]))
 }
 
-func (c *call[T]) bceWithLogits() { c.out[0][0] = T(c.meanBCE()) }
+func (c *kernelCall[T]) bceWithLogits() { c.out[0][0] = T(c.meanBCE()) }
 
-func (c *call[T]) bceWithLogitsBackward() {
+func (c *kernelCall[T]) bceWithLogitsBackward() {
 	scale := float64(c.in[2][0]) / float64(len(c.in[0]))
 	for i, z := range c.in[0] {
 		c.out[0][i] = T(scale * (logistic(float64(z)) - float64(c.in[1][i])))
@@ -29,7 +29,7 @@ func (c *call[T]) bceWithLogitsBackward() {
 // forEachSample calls visit for each sample with its logits z, logSum = log Σ e^z (so that
 // log p = z − logSum), the smoothed label target(class), and the index first of its first
 // logit. It computes logSum relative to the largest logit, so that no exponential overflows.
-func (c *call[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, first int)) {
+func (c *kernelCall[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, first int)) {
 	z, t := c.in[0], c.in[1]
 	classes := c.inShape[0][1]
 	even := c.attr.Smoothing / float64(classes)
@@ -53,7 +53,7 @@ func (c *call[T]) forEachSample(visit func(sample []T, logSum float64, target fu
 	}
 }
 
-func (c *call[T]) softmaxCrossEntropy() {
+func (c *kernelCall[T]) softmaxCrossEntropy() {
 	loss := 0.0
 	c.forEachSample(func(sample []T, logSum float64, target func(int) float64, _ int) {
 		for j, v := range sample {
@@ -65,7 +65,7 @@ func (c *call[T]) softmaxCrossEntropy() {
 	c.out[0][0] = T(loss / float64(len(c.in[1])))
 }
 
-func (c *call[T]) softmaxCrossEntropyBackward() {
+func (c *kernelCall[T]) softmaxCrossEntropyBackward() {
 	scale := float64(c.in[2][0]) / float64(len(c.in[1]))
 	c.forEachSample(func(sample []T, logSum float64, target func(int) float64, at int) {
 		for j, v := range sample {
@@ -77,7 +77,7 @@ func (c *call[T]) softmaxCrossEntropyBackward() {
 // forEachDiceMap calls visit for each channel of each sample, with the range [lo, hi) of
 // its elements and the numerator and denominator of its Dice coefficient
 // (2Σpt+1)/(Σp+Σt+1).
-func (c *call[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator float64)) {
+func (c *kernelCall[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator float64)) {
 	z, t := c.in[0], c.in[1]
 	area := positionCount(c.inShape[0])
 	for lo := 0; lo < len(z); lo += area {
@@ -91,14 +91,14 @@ func (c *call[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator f
 	}
 }
 
-func (c *call[T]) diceBCE() {
+func (c *kernelCall[T]) diceBCE() {
 	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/positionCount(c.inShape[0]))
 	sum := 0.0
 	c.forEachDiceMap(func(_, _ int, numerator, denominator float64) { sum += 1 - numerator/denominator })
 	c.out[0][0] = T(w*sum/maps + (1-w)*c.meanBCE())
 }
 
-func (c *call[T]) diceBCEBackward() {
+func (c *kernelCall[T]) diceBCEBackward() {
 	z, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
 	w, maps := c.attr.DiceWeight, float64(len(z)/positionCount(c.inShape[0]))
 	c.forEachDiceMap(func(lo, hi int, numerator, denominator float64) {
@@ -115,7 +115,7 @@ func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
 // l1 computes the mean of |y−t|, plus, if Attr.ExpWeight is set, the weighted mean of
 // |e^{14y}−e^{14t}| over channel 0.
-func (c *call[T]) l1() {
+func (c *kernelCall[T]) l1() {
 	y, t := c.in[0], c.in[1]
 	sum, sumExp := 0.0, 0.0
 	first, count := c.firstChannelElements()
@@ -132,7 +132,7 @@ func (c *call[T]) l1() {
 	c.out[0][0] = T(loss)
 }
 
-func (c *call[T]) l1Backward() {
+func (c *kernelCall[T]) l1Backward() {
 	y, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
 	first, count := c.firstChannelElements()
 	for i := range y {
@@ -148,7 +148,7 @@ func (c *call[T]) l1Backward() {
 // firstChannelElements describes the elements of channel 0. contains reports whether element
 // i is one of them, and count is their number. If Attr.ExpWeight is 0, contains always
 // returns false and count is 0.
-func (c *call[T]) firstChannelElements() (contains func(i int) bool, count float64) {
+func (c *kernelCall[T]) firstChannelElements() (contains func(i int) bool, count float64) {
 	if c.attr.ExpWeight == 0 {
 		return func(int) bool { return false }, 0
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // batchNorm computes y = gamma·(x − mean)·invstd + beta for each channel, followed by a
-// ReLU with Attr.ReLU.
-func (c *call[T]) batchNorm(s *engine.NormExchange) error {
+// ReLU if Attr.ReLU is set.
+func (c *kernelCall[T]) batchNorm(s *engine.NormExchange) error {
 	x, gamma, beta, y := c.in[0], c.in[1], c.in[2], c.out[0]
 	mean, invstd, err := c.normStatistics(s)
 	if err != nil {
@@ -29,10 +29,11 @@ func (c *call[T]) batchNorm(s *engine.NormExchange) error {
 	return nil
 }
 
-// normStatistics returns the mean and 1/√(var+ε) of each channel: the saved values with
-// Attr.Saved, the statistics of the batch with Attr.Training, else the running statistics.
-// With Attr.Training it also saves the values and updates the running statistics.
-func (c *call[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
+// normStatistics returns the mean and 1/√(var+ε) of each channel: the saved values if
+// Attr.Saved is set, the statistics of the batch if Attr.Training is set, and otherwise the
+// running statistics. If Attr.Training is set, it also saves the values and updates the
+// running statistics.
+func (c *kernelCall[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil
 	}
@@ -86,8 +87,8 @@ func moments[T number](x []T, parts [][2]int) (mean, squares, m float64) {
 
 // batchNormBackward computes, with x̂ = (x − mean)·invstd and m values per channel, dbeta =
 // Σ dy, dgamma = Σ dy·x̂ and dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m) (Ioffe and
-// Szegedy 2015, section 3). With Attr.Sync, dx uses the sums and m over all workers.
-func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
+// Szegedy 2015, section 3). If Attr.Sync is set, the sums and m in dx are over all workers.
+func (c *kernelCall[T]) batchNormBackward(s *engine.NormExchange) error {
 	x, gamma, mean, invstd, dy := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4]
 	maskedGradient := func(i int) T { return dy[i] }
 	if c.attr.ReLU {

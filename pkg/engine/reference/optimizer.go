@@ -30,7 +30,7 @@ func (x *executable[T]) prepareUpdate(u *optim.Update) (func() error, error) {
 			return nil, fmt.Errorf("update parameters: invalid step %d: Adam counts steps from 1", u.Step)
 		}
 		rule = func(w, g []T, name string) {
-			adam(u, w, g, x.store.slot("optimizer.m.", name), x.store.slot("optimizer.v.", name))
+			applyAdam(u, w, g, x.store.slot("optimizer.m.", name), x.store.slot("optimizer.v.", name))
 		}
 	case "sgd":
 		rule = func(w, g []T, name string) {
@@ -38,7 +38,7 @@ func (x *executable[T]) prepareUpdate(u *optim.Update) (func() error, error) {
 			if u.Momentum != 0 {
 				momentum = x.store.slot("optimizer.momentum.", name)
 			}
-			sgd(u, w, g, momentum)
+			applySGD(u, w, g, momentum)
 		}
 	default:
 		return nil, fmt.Errorf("update parameters: unknown rule %q: use %s", u.Rule, strings.Join(optim.Rules(), ", "))
@@ -80,9 +80,9 @@ func (x *executable[T]) prepareOptimUpdate(u *optim.Update) (func() error, error
 	}, nil
 }
 
-// adam applies one update of Adam (Kingma and Ba, 2015, arXiv:1412.6980, algorithm 1), in
+// applyAdam applies one update of Adam (Kingma and Ba, 2015, arXiv:1412.6980, algorithm 1), in
 // the form of torch.optim.Adam: w −= lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
-func adam[T number](u *optim.Update, w, g, m, v []T) {
+func applyAdam[T number](u *optim.Update, w, g, m, v []T) {
 	t := float64(u.Step)
 	rate := T(u.LearningRate / (1 - math.Pow(u.Beta1, t)))
 	root := T(math.Sqrt(1 - math.Pow(u.Beta2, t)))
@@ -97,9 +97,9 @@ func adam[T number](u *optim.Update, w, g, m, v []T) {
 	}
 }
 
-// sgd applies one update of gradient descent, with heavy-ball momentum if buf is not nil:
+// applySGD applies one update of gradient descent, with heavy-ball momentum if buf is not nil:
 // buf ← momentum·buf + g; w ← w − lr·buf (torch.optim.SGD without dampening).
-func sgd[T number](u *optim.Update, w, g, buf []T) {
+func applySGD[T number](u *optim.Update, w, g, buf []T) {
 	rate, momentum, decay := T(u.LearningRate), T(u.Momentum), T(u.WeightDecay)
 	for i := range w {
 		d := g[i] + decay*w[i]

@@ -3,7 +3,7 @@ package reference
 import "math"
 
 // relu computes max(x, 0). It keeps NaN, so that a NaN in the network reaches the loss.
-func (c *call[T]) relu() {
+func (c *kernelCall[T]) relu() {
 	for i, v := range c.in[0] {
 		if v < 0 {
 			v = 0
@@ -12,7 +12,7 @@ func (c *call[T]) relu() {
 	}
 }
 
-func (c *call[T]) reluBackward() {
+func (c *kernelCall[T]) reluBackward() {
 	y, dy := c.in[0], c.in[1]
 	for i, v := range y {
 		if v > 0 {
@@ -24,7 +24,7 @@ func (c *call[T]) reluBackward() {
 }
 
 // leakyReLU multiplies negative values by Attr.Slope. It keeps NaN, as relu does.
-func (c *call[T]) leakyReLU() {
+func (c *kernelCall[T]) leakyReLU() {
 	slope := T(c.attr.Slope)
 	for i, v := range c.in[0] {
 		if v < 0 {
@@ -34,7 +34,7 @@ func (c *call[T]) leakyReLU() {
 	}
 }
 
-func (c *call[T]) leakyReLUBackward() {
+func (c *kernelCall[T]) leakyReLUBackward() {
 	y, dy, slope := c.in[0], c.in[1], T(c.attr.Slope)
 	for i, v := range y {
 		if v > 0 {
@@ -45,20 +45,20 @@ func (c *call[T]) leakyReLUBackward() {
 	}
 }
 
-func (c *call[T]) tanh() {
+func (c *kernelCall[T]) tanh() {
 	for i, v := range c.in[0] {
 		c.out[0][i] = T(math.Tanh(float64(v)))
 	}
 }
 
-func (c *call[T]) tanhBackward() {
+func (c *kernelCall[T]) tanhBackward() {
 	y, dy := c.in[0], c.in[1]
 	for i, v := range y {
 		c.out[0][i] = dy[i] * (1 - v*v)
 	}
 }
 
-func (c *call[T]) concat() {
+func (c *kernelCall[T]) concat() {
 	y, n := c.out[0], c.outShape[0][0]
 	a, b := len(c.in[0])/n, len(c.in[1])/n // elements per sample
 	for i := range n {
@@ -67,7 +67,7 @@ func (c *call[T]) concat() {
 	}
 }
 
-func (c *call[T]) slice() {
+func (c *kernelCall[T]) slice() {
 	n := c.outShape[0][0]
 	offset := c.attr.Offset * positionCount(c.outShape[0])
 	from, to := len(c.in[0])/n, len(c.out[0])/n // elements per sample
@@ -78,11 +78,11 @@ func (c *call[T]) slice() {
 
 // reshape copies the input. The order of the elements does not depend on the shape, because
 // tensors are stored in row-major order.
-func (c *call[T]) reshape() { copy(c.out[0], c.in[0]) }
+func (c *kernelCall[T]) reshape() { copy(c.out[0], c.in[0]) }
 
 // forEachPaddedRow calls visit for each row of a feature map of shape inner, with the row's
 // index in the map, its index in the padded map of shape outer, and its length.
-func (c *call[T]) forEachPaddedRow(inner, outer []int, visit func(inner, outer, length int)) {
+func (c *kernelCall[T]) forEachPaddedRow(inner, outer []int, visit func(inner, outer, length int)) {
 	size, full, front := toVolume(inner[2:], 1), toVolume(outer[2:], 1), toVolume(c.attr.Pad, 0)
 	for i := range inner[0] * inner[1] * size[0] * size[1] {
 		plane, d, h := i/(size[0]*size[1]), i/size[1]%size[0], i%size[1]
@@ -91,18 +91,18 @@ func (c *call[T]) forEachPaddedRow(inner, outer []int, visit func(inner, outer, 
 	}
 }
 
-func (c *call[T]) pad() {
+func (c *kernelCall[T]) pad() {
 	x, y := c.in[0], c.out[0]
 	fill(y, 0)
 	c.forEachPaddedRow(c.inShape[0], c.outShape[0], func(inner, outer, n int) { copy(y[outer:outer+n], x[inner:]) })
 }
 
-func (c *call[T]) padBackward() {
+func (c *kernelCall[T]) padBackward() {
 	dy, dx := c.in[0], c.out[0]
 	c.forEachPaddedRow(c.outShape[0], c.inShape[0], func(inner, outer, n int) { copy(dx[inner:inner+n], dy[outer:]) })
 }
 
-func (c *call[T]) add() {
+func (c *kernelCall[T]) add() {
 	for i, v := range c.in[0] {
 		c.out[0][i] = v + c.in[1][i]
 	}

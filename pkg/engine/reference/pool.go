@@ -3,7 +3,7 @@ package reference
 // forEachWindow calls visit for each window of a pooling. result is the index of the
 // window's result. inputs contains the indexes of the inputs that the window covers, in row
 // order, −1 for padding.
-func (c *call[T]) forEachWindow(in, out []int, visit func(result int, inputs []int)) {
+func (c *kernelCall[T]) forEachWindow(in, out []int, visit func(result int, inputs []int)) {
 	kernel, stride, pad := toVolume(c.attr.Kernel, 1), toVolume(c.attr.Stride, 1), toVolume(c.attr.Pad, 0)
 	size, result := toVolume(in[2:], 1), toVolume(out[2:], 1)
 	from := make([]int, product(kernel))
@@ -29,8 +29,8 @@ func (c *call[T]) forEachWindow(in, out []int, visit func(result int, inputs []i
 // forEachMaximum calls visit for each window of a pooling. result is the index of the
 // window's result, v is the maximum of the window, and input is the index of the first
 // maximum in row order. NaN counts as the maximum. Padding is ignored, or counts as zeros
-// with Attr.PadZeros; input is −1 if a zero of the padding is the first maximum.
-func (c *call[T]) forEachMaximum(x []T, in, out []int, visit func(result, input int, v T)) {
+// if Attr.PadZeros is set; input is −1 if a zero of the padding is the first maximum.
+func (c *kernelCall[T]) forEachMaximum(x []T, in, out []int, visit func(result, input int, v T)) {
 	c.forEachWindow(in, out, func(to int, from []int) {
 		best, top, found := -1, T(0), false
 		for _, at := range from {
@@ -49,11 +49,11 @@ func (c *call[T]) forEachMaximum(x []T, in, out []int, visit func(result, input 
 	})
 }
 
-func (c *call[T]) maxPool() {
+func (c *kernelCall[T]) maxPool() {
 	c.forEachMaximum(c.in[0], c.inShape[0], c.outShape[0], func(to, _ int, v T) { c.out[0][to] = v })
 }
 
-func (c *call[T]) maxPoolBackward() {
+func (c *kernelCall[T]) maxPoolBackward() {
 	dy, dx := c.in[2], c.out[0]
 	fill(dx, 0)
 	c.forEachMaximum(c.in[0], c.inShape[0], c.inShape[1], func(to, from int, _ T) {
@@ -63,7 +63,7 @@ func (c *call[T]) maxPoolBackward() {
 	})
 }
 
-func (c *call[T]) avgPool() {
+func (c *kernelCall[T]) avgPool() {
 	x := c.in[0]
 	c.forEachWindow(c.inShape[0], c.outShape[0], func(to int, from []int) {
 		sum := 0.0
@@ -74,7 +74,7 @@ func (c *call[T]) avgPool() {
 	})
 }
 
-func (c *call[T]) avgPoolBackward() {
+func (c *kernelCall[T]) avgPoolBackward() {
 	dy, dx := c.in[0], c.out[0]
 	fill(dx, 0)
 	c.forEachWindow(c.outShape[0], c.inShape[0], func(to int, from []int) {
@@ -84,7 +84,7 @@ func (c *call[T]) avgPoolBackward() {
 	})
 }
 
-func (c *call[T]) globalAvgPool() {
+func (c *kernelCall[T]) globalAvgPool() {
 	x := c.in[0]
 	area := positionCount(c.inShape[0])
 	for i := range c.out[0] {
@@ -96,7 +96,7 @@ func (c *call[T]) globalAvgPool() {
 	}
 }
 
-func (c *call[T]) globalAvgPoolBackward() {
+func (c *kernelCall[T]) globalAvgPoolBackward() {
 	area := positionCount(c.outShape[0])
 	for i, d := range c.in[0] {
 		fill(c.out[0][i*area:(i+1)*area], d/T(area))

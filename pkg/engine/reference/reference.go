@@ -33,17 +33,17 @@ func New(o engine.Options) (engine.Engine, error) {
 	if o.Device != "reference" {
 		return nil, fmt.Errorf("open reference engine: got device %q, want reference", o.Device)
 	}
-	return &reference{options: o}, nil
+	return &referenceEngine{options: o}, nil
 }
 
-type reference struct{ options engine.Options }
+type referenceEngine struct{ options engine.Options }
 
-func (e *reference) Name() string            { return "reference" }
-func (e *reference) Options() engine.Options { return e.options }
-func (e *reference) Close() error            { return nil }
+func (e *referenceEngine) Name() string            { return "reference" }
+func (e *referenceEngine) Options() engine.Options { return e.options }
+func (e *referenceEngine) Close() error            { return nil }
 
 // Load implements engine.Engine.
-func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
+func (e *referenceEngine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	if p == nil {
 		return nil, fmt.Errorf("load program: the program is nil")
 	}
@@ -75,10 +75,10 @@ func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Execu
 
 // load allocates every tensor of p. source is the program before plan.MixedPrecision has
 // changed it.
-func load[T number](e *reference, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
-	x := &executable[T]{engine: e, source: source, program: p, scaler: newScaler(p), tensors: make([][]T, len(p.Tensors))}
+func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
+	x := &executable[T]{engine: e, source: source, program: p, scaler: newLossScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {
-		x.store = newStore[T](p)
+		x.store = newTensorStore[T](p)
 	} else {
 		other, ok := share.(*executable[T])
 		if !ok || other.engine != e {

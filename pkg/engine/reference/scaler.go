@@ -15,11 +15,11 @@ const (
 	scaleInterval = 2000
 )
 
-// scaler is the state of loss scaling in fp16. If some gradients of a step are not finite,
+// lossScaler is the state of loss scaling in fp16. If some gradients of a step are not finite,
 // the update is skipped and the scale is halved. After scaleInterval successive steps with
 // finite gradients the scale is doubled. Skipped steps do not count in the optimizer's bias
 // correction (Micikevicius et al., Mixed Precision Training, 2018, section 3.2).
-type scaler struct {
+type lossScaler struct {
 	input   int     // tensor ID of the scale, −1 if the program has no loss scaling
 	scale   float64 // a power of 2
 	used    float64 // scale of the current gradients; 1 after unscaleGradients has divided by it
@@ -27,14 +27,14 @@ type scaler struct {
 	skipped int     // skipped updates
 }
 
-// newScaler returns the initial state for program p.
-func newScaler(p *plan.Program) scaler {
-	return scaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
+// newLossScaler returns the initial state for program p.
+func newLossScaler(p *plan.Program) lossScaler {
+	return lossScaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
 }
 
-// subtractSkipped returns u with the number of skipped updates subtracted from its step
+// subtractSkippedUpdates returns u with the number of skipped updates subtracted from its step
 // number.
-func (s *scaler) subtractSkipped(u *optim.Update) *optim.Update {
+func (s *lossScaler) subtractSkippedUpdates(u *optim.Update) *optim.Update {
 	if u == nil || s.skipped == 0 {
 		return u
 	}
@@ -43,9 +43,9 @@ func (s *scaler) subtractSkipped(u *optim.Update) *optim.Update {
 	return &c
 }
 
-// scaleLoss sets the input LossScale to the current scale. The gradient of the loss is
+// setLossScale sets the input LossScale to the current scale. The gradient of the loss is
 // multiplied by this input.
-func (x *executable[T]) scaleLoss() {
+func (x *executable[T]) setLossScale() {
 	if s := &x.scaler; s.input >= 0 {
 		fill(x.tensors[s.input], T(s.scale))
 		s.used = s.scale

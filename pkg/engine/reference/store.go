@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// store contains the persistent tensors by name: parameters, states and optimizer slots.
+// tensorStore contains the persistent tensors by name: parameters, states and optimizer slots.
 // Programs that share parameters have the same store.
-type store[T number] struct {
+type tensorStore[T number] struct {
 	names   []string // parameters and states, in the program's order
 	params  []string
 	shapes  map[string][]int
@@ -25,9 +25,9 @@ func slotPrefixes() []string {
 	return []string{"optimizer.m.", "optimizer.v.", "optimizer.momentum."}
 }
 
-// newStore allocates the parameters and states of p.
-func newStore[T number](p *plan.Program) *store[T] {
-	s := &store[T]{shapes: map[string][]int{}, tensors: map[string][]T{}, slots: map[string][]T{}}
+// newTensorStore allocates the parameters and states of p.
+func newTensorStore[T number](p *plan.Program) *tensorStore[T] {
+	s := &tensorStore[T]{shapes: map[string][]int{}, tensors: map[string][]T{}, slots: map[string][]T{}}
 	for _, t := range p.Tensors {
 		if t.Role != plan.Parameter && t.Role != plan.State {
 			continue
@@ -44,7 +44,7 @@ func newStore[T number](p *plan.Program) *store[T] {
 
 // tensor returns the memory of tensor t, or an error if the store lacks t or has it with
 // another shape.
-func (s *store[T]) tensor(t plan.Tensor) ([]T, error) {
+func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	shape, ok := s.shapes[t.Name]
 	if !ok {
 		return nil, fmt.Errorf("share parameters: the other program has no tensor %s", t.Name)
@@ -57,7 +57,7 @@ func (s *store[T]) tensor(t plan.Tensor) ([]T, error) {
 
 // slot returns the memory of an optimizer slot. It allocates the slot if that does not
 // exist yet.
-func (s *store[T]) slot(prefix, param string) []T {
+func (s *tensorStore[T]) slot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
 		s.slots[name] = make([]T, len(s.tensors[param]))
@@ -67,7 +67,7 @@ func (s *store[T]) slot(prefix, param string) []T {
 
 // allNames returns the names of all persistent tensors. They do not depend on which slots
 // are allocated, so that all ranks agree.
-func (s *store[T]) allNames() []string {
+func (s *tensorStore[T]) allNames() []string {
 	names := slices.Clone(s.names)
 	for _, prefix := range slotPrefixes() {
 		for _, p := range s.params {
@@ -79,7 +79,7 @@ func (s *store[T]) allNames() []string {
 
 // parseSlotName splits the name of an optimizer slot into prefix and parameter. ok is false
 // if name is not the name of a slot.
-func (s *store[T]) parseSlotName(name string) (prefix, param string, ok bool) {
+func (s *tensorStore[T]) parseSlotName(name string) (prefix, param string, ok bool) {
 	for _, prefix := range slotPrefixes() {
 		if param, found := strings.CutPrefix(name, prefix); found && slices.Contains(s.params, param) {
 			return prefix, param, true
@@ -89,7 +89,7 @@ func (s *store[T]) parseSlotName(name string) (prefix, param string, ok bool) {
 }
 
 // get returns a copy of a persistent tensor. Slots that do not exist yet are zero.
-func (s *store[T]) get(name string) ([]float64, error) {
+func (s *tensorStore[T]) get(name string) ([]float64, error) {
 	if v, ok := s.tensors[name]; ok {
 		return toFloat64(v), nil
 	}
@@ -103,7 +103,7 @@ func (s *store[T]) get(name string) ([]float64, error) {
 }
 
 // set replaces the values of a persistent tensor. It does not allocate a slot for zeros.
-func (s *store[T]) set(name string, v []float64) error {
+func (s *tensorStore[T]) set(name string, v []float64) error {
 	dst, ok := s.tensors[name]
 	if !ok {
 		prefix, param, found := s.parseSlotName(name)
@@ -125,7 +125,7 @@ func (s *store[T]) set(name string, v []float64) error {
 }
 
 // elements returns the number of values in the store.
-func (s *store[T]) elements() int64 {
+func (s *tensorStore[T]) elements() int64 {
 	n := 0
 	for _, v := range s.tensors {
 		n += len(v)

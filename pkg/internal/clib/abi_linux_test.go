@@ -420,12 +420,12 @@ set 801 15 1: h
 finalize`)
 	plans, rejected, err := g.CreatePlans(cudnn.HeurB)
 	check(t, err)
-	if len(plans) != 1 || len(rejected) != 0 || plans[0].Workspace != 1<<33 || plans[0].Deterministic() {
+	if len(plans) != 1 || len(rejected) != 0 || plans[0].Workspace != 1<<33 || plans[0].IsDeterministic() {
 		t.Fatalf("plans %v, rejected %v", plans, rejected)
 	}
 	text, err := plans[0].JSON()
 	eq(t, "JSON", text, "{json}", err)
-	pack, err := l.NewPack(map[int64]cuda.Ptr{2: big, 1: big + 1}, big+2)
+	pack, err := l.NewVariantPack(map[int64]cuda.Ptr{2: big, 1: big + 1}, big+2)
 	check(t, err)
 	err = l.Run(h, plans[0], pack)
 	if !errors.Is(err, cudnn.MisalignedPointer) || !strings.Contains(err.Error(), "(cuDNN: room for 2048)") {

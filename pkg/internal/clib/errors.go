@@ -13,21 +13,21 @@ var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and li
 // NotFoundError reports that a library was not found, and lists the places that were
 // searched.
 type NotFoundError struct {
-	Library Name
-	Sonames []string // the accepted file names
-	Looked  []Place
-	Advice  string   // the remedy
-	Broken  []string // errors of opening files that were found
+	Library  Name
+	Sonames  []string // the accepted file names
+	Searched []SearchPlace
+	Advice   string   // the remedy
+	Broken   []string // errors of opening files that were found
 }
 
-// Place is one source of folders that was searched, such as an environment variable.
-type Place struct {
+// SearchPlace is one source of folders that was searched, such as an environment variable.
+type SearchPlace struct {
 	Source  string   `json:"source"`  // "LOCKSTEP_CUDA_PATH", "the loader's path", …
 	Folders []string `json:"folders"` // folders that exist and were searched
 	Note    string   `json:"note,omitempty"`
 }
 
-func (p Place) String() string {
+func (p SearchPlace) String() string {
 	switch {
 	case len(p.Folders) > 0 && p.Note != "":
 		return fmt.Sprintf("%s: %s (%s)", p.Source, strings.Join(p.Folders, ", "), p.Note)
@@ -40,7 +40,7 @@ func (p Place) String() string {
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "open %s: %s not found; %s; searched:", e.Library, strings.Join(e.Sonames, " or "), e.Advice)
-	for i, p := range e.Looked {
+	for i, p := range e.Searched {
 		if i > 0 {
 			b.WriteString(";")
 		}

@@ -34,10 +34,10 @@ func sitePackages(ctx context.Context) ([]string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s did not answer within %s", path, pythonTimeout)
+		return nil, fmt.Errorf("run %s: no answer within %s", path, pythonTimeout)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s could not list its package folders: %w %s", path, err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("list package folders of %s: %w %s", path, err, strings.TrimSpace(stderr.String()))
 	}
 	var dirs []string
 	for line := range strings.Lines(string(out)) {

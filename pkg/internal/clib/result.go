@@ -2,8 +2,8 @@ package clib
 
 import "fmt"
 
-// Code is the result code of a C function, which is 0 if the call succeeded.
-type Code interface {
+// ResultCode is the result code of a C function, which is 0 if the call succeeded.
+type ResultCode interface {
 	~int32
 	error
 	// Library names the library that returned the code.
@@ -12,7 +12,7 @@ type Code interface {
 
 // CallError reports a failed call of a C library. The package of each library declares its
 // instance of it as Error.
-type CallError[R Code] struct {
+type CallError[R ResultCode] struct {
 	Call    string // the C function, such as "cuMemAlloc"
 	Detail  string // follows Call in the error, such as "of 4096 bytes"; may be empty
 	Result  R
@@ -35,7 +35,7 @@ func (e *CallError[R]) Unwrap() error { return e.Result }
 
 // CheckResult returns nil if result is 0, and a *CallError otherwise. It does not allocate memory if
 // result is 0.
-func CheckResult[R Code](call string, result R) error {
+func CheckResult[R ResultCode](call string, result R) error {
 	if result == 0 {
 		return nil
 	}

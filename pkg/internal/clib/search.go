@@ -52,7 +52,7 @@ type Search struct {
 	env Environment
 
 	mu     sync.Mutex
-	places []Place // set by the first call of findPlaces
+	places []SearchPlace // set by the first call of findPlaces
 	found  map[Name]*openResult
 	driver int // major CUDA version of the driver; 0: unknown
 }
@@ -76,9 +76,9 @@ func (s *Search) PreferCUDA(major int) {
 	s.driver = major
 }
 
-// splitNewer divides the sonames of a library into two lists: versions that the driver
+// splitUnsupported divides the sonames of a library into two lists: versions that the driver
 // supports, and newer versions. Both lists keep the order of sonames.
-func (s *Search) splitNewer(sonames []string) [][]string {
+func (s *Search) splitUnsupported(sonames []string) [][]string {
 	var fit, newer []string
 	for _, name := range sonames {
 		var major int
@@ -98,17 +98,17 @@ func (s *Search) splitNewer(sonames []string) [][]string {
 func (s *Search) Open(n Name) (*Library, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open(n)
+	return s.openLocked(n)
 }
 
 // Places returns the places that Open searches, in order.
-func (s *Search) Places() []Place {
+func (s *Search) Places() []SearchPlace {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.findPlaces())
 }
 
-func (s *Search) open(n Name) (*Library, error) {
+func (s *Search) openLocked(n Name) (*Library, error) {
 	if o := s.found[n]; o != nil {
 		return o.lib, o.err
 	}
@@ -126,9 +126,9 @@ func (s *Search) open(n Name) (*Library, error) {
 	for _, need := range sp.needs {
 		// If a needed library is missing, n can still be opened. The engines that need it
 		// fail later.
-		_, _ = s.open(need)
+		_, _ = s.openLocked(need)
 	}
-	if o.lib, o.err = s.find(n, sp); o.err == nil && sp.companions != "" {
+	if o.lib, o.err = s.findLibrary(n, sp); o.err == nil && sp.companions != "" {
 		s.openCompanions(o.lib, sp.companions)
 	}
 	return o.lib, o.err
@@ -150,7 +150,7 @@ func (s *Search) openCompanions(l *Library, pattern string) {
 	}
 }
 
-func (s *Search) find(n Name, sp searchSpec) (*Library, error) {
+func (s *Search) findLibrary(n Name, sp searchSpec) (*Library, error) {
 	var broken []string
 	try := func(path string) *Library {
 		h, err := s.env.Open(path)
@@ -169,20 +169,20 @@ func (s *Search) find(n Name, sp searchSpec) (*Library, error) {
 	if sp.toolkit {
 		places = s.moveCUDNNFirst(places)
 	}
-	for _, sonames := range s.splitNewer(sp.sonames) {
+	for _, sonames := range s.splitUnsupported(sp.sonames) {
 		for _, place := range places {
 			if l := tryPlace(place, sonames, try); l != nil {
 				return l, nil
 			}
 		}
 	}
-	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Looked: slices.Clone(places), Advice: sp.advice, Broken: broken}
+	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Searched: slices.Clone(places), Advice: sp.advice, Broken: broken}
 }
 
 // tryPlace tries to open each soname in a place. It returns nil if none can be opened.
-func tryPlace(place Place, sonames []string, try func(path string) *Library) *Library {
+func tryPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
-		if place.Source == loaderPath {
+		if place.Source == loaderSource {
 			if l := try(soname); l != nil {
 				return l
 			}
@@ -205,14 +205,14 @@ func tryPlace(place Place, sonames []string, try func(path string) *Library) *Li
 // cuDNN needs libraries of the CUDA version that it was built for, which are installed with
 // it. The loader's path may contain another version: a cluster's module for CUDA 12, for
 // example, while PyTorch is built for CUDA 13.
-func (s *Search) moveCUDNNFirst(places []Place) []Place {
+func (s *Search) moveCUDNNFirst(places []SearchPlace) []SearchPlace {
 	has := func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, librarySpec(CUDNN).sonames[0]))
 		return err == nil
 	}
 	for i, place := range places {
 		folders := place.Folders
-		if place.Source == loaderPath {
+		if place.Source == loaderSource {
 			folders = filepath.SplitList(s.env.Getenv("LD_LIBRARY_PATH"))
 		}
 		if !slices.ContainsFunc(folders, has) {
@@ -226,15 +226,15 @@ func (s *Search) moveCUDNNFirst(places []Place) []Place {
 	return places
 }
 
-// loaderPath is the source of the place that the dynamic loader itself searches.
-const loaderPath = "the loader's path"
+// loaderSource is the source of the place that the dynamic loader itself searches.
+const loaderSource = "the loader's path"
 
 // findPlaces returns the places to search, in order. The first call determines them.
-func (s *Search) findPlaces() []Place {
+func (s *Search) findPlaces() []SearchPlace {
 	if s.places != nil {
 		return s.places
 	}
-	variable := func(name string, below ...string) Place {
+	variable := func(name string, below ...string) SearchPlace {
 		var dirs []string
 		value := s.env.Getenv(name)
 		for _, root := range filepath.SplitList(value) {
@@ -246,29 +246,29 @@ func (s *Search) findPlaces() []Place {
 		if value != "" {
 			note = value + " contains no such folder"
 		}
-		return newPlace(name, note, dirs)
+		return newSearchPlace(name, note, dirs)
 	}
-	loader := Place{Source: loaderPath, Note: "LD_LIBRARY_PATH is not set"}
+	loader := SearchPlace{Source: loaderSource, Note: "LD_LIBRARY_PATH is not set"}
 	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
 		loader.Note = "LD_LIBRARY_PATH=" + v
 	}
 	python, note := s.pythonFolders()
-	s.places = []Place{
+	s.places = []SearchPlace{
 		variable(PathVariable, "", "lib", "lib64"),
 		loader,
 		variable("CUDA_HOME", "lib64", "lib"),
 		variable("CUDA_PATH", "lib64", "lib"),
 		variable("CONDA_PREFIX", "lib"),
-		newPlace("Python's site-packages", note, wheelFolders(python)),
-		newPlace("system folders", "none exists", s.env.System),
+		newSearchPlace("Python's site-packages", note, wheelFolders(python)),
+		newSearchPlace("system folders", "none exists", s.env.System),
 	}
 	return s.places
 }
 
-// newPlace returns a Place with the existing folders of dirs. Its Note is set to note if none
+// newSearchPlace returns a SearchPlace with the existing folders of dirs. Its Note is note if none
 // of them exists.
-func newPlace(source, note string, dirs []string) Place {
-	p := Place{Source: source}
+func newSearchPlace(source, note string, dirs []string) SearchPlace {
+	p := SearchPlace{Source: source}
 	for _, dir := range dirs {
 		// With a relative folder, the library would depend on the working directory.
 		abs, err := filepath.Abs(dir)

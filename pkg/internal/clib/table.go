@@ -9,16 +9,16 @@ type VersionCheck[T any] struct {
 	Check  func(*T) error // returns an error if the version is not supported
 }
 
-// Load opens library n and returns its table of functions, which bind creates. bind gets the
+// LoadTable opens library n and returns its table of functions, which bind creates. bind gets the
 // path of the library's file, and calls need for the address of each C function. The error is
 // a *NotFoundError, a *VersionError or a *SymbolError.
-func Load[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version VersionCheck[T]) (*T, error) {
+func LoadTable[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version VersionCheck[T]) (*T, error) {
 	lib, err := s.Open(n)
 	if err != nil {
 		return nil, err
 	}
 	b := binder{lib: lib}
-	table := bind(lib.Path, b.need)
+	table := bind(lib.Path, b.lookUp)
 	// The version is checked first: a library that is too old lacks functions.
 	if version.Check != nil && !slices.Contains(b.missing, version.Symbol) {
 		if err := version.Check(table); err != nil {
@@ -47,8 +47,8 @@ type binder struct {
 	missing []string
 }
 
-// need returns the address of a function, or 0 if the library lacks it.
-func (b *binder) need(symbol string) uintptr {
+// lookUp returns the address of a function, or 0 if the library lacks it.
+func (b *binder) lookUp(symbol string) uintptr {
 	p, err := b.lib.Symbol(symbol)
 	if err != nil && !slices.Contains(b.missing, symbol) {
 		b.missing = append(b.missing, symbol)

@@ -5,8 +5,8 @@ package device
 // Type is the type of a buffer's elements.
 type Type uint8
 
-// The element types. A buffer in host memory has the type Host; its precision is given by which
-// of its slices is set.
+// The element types. A buffer in host memory has the type Host. Its elements are float32 if
+// Buffer.F32 is set, and float64 if Buffer.F64 is set.
 const (
 	Host Type = iota
 	F32
@@ -34,8 +34,8 @@ func (t Type) String() string {
 }
 
 // Buffer is a contiguous array of floating-point numbers in host memory or in GPU memory.
-// In host memory exactly one of F32 and F64 is set. They are not copied, so a collective
-// works in place. In GPU memory, which Go code must not access, Pointer, Type and Elements
+// In host memory exactly one of F32 and F64 is set. A collective works in place, because
+// the slice is not copied. In GPU memory, which Go code must not access, Pointer, Type and Elements
 // are set.
 type Buffer struct {
 	F32 []float32

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// exponentThreshold is the absolute value below which Short may write an exponent.
+// exponentThreshold is the absolute value below which Number may write an exponent.
 const exponentThreshold = 1e-2
 
-// Short formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
-func Short(v float64) string {
+// Number formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
+func Number(v float64) string {
 	if a := math.Abs(v); a > 0 && a < exponentThreshold {
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
@@ -40,7 +40,7 @@ func Interval(low, high float64) string {
 		return "-"
 	}
 	if max(math.Abs(low), math.Abs(high)) < exponentThreshold {
-		return fmt.Sprintf("[%s, %s]", Short(low), Short(high))
+		return fmt.Sprintf("[%s, %s]", Number(low), Number(high))
 	}
 	d := max(Decimals(low), Decimals(high))
 	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(low, 'f', d, 64), strconv.FormatFloat(high, 'f', d, 64))

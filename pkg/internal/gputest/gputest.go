@@ -3,11 +3,9 @@
 package gputest
 
 import (
-	"context"
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"unsafe"
 
@@ -22,28 +20,25 @@ import (
 // Opener starts an engine for the worker with the given local rank.
 type Opener func(o engine.Options, localRank int) (engine.Engine, error)
 
-// kernels compiles the CUDA kernels for the CPU, once.
-var kernels = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
-
-// Shared returns an Opener for engines of workers that share one simulated GPU. It skips the
-// test if the machine has no C++ compiler.
-func Shared(t *testing.T) Opener {
+// NewSharedOpener returns an Opener for engines of workers that share one simulated GPU. It
+// skips the test if the machine has no C++ compiler.
+func NewSharedOpener(t *testing.T) Opener {
 	t.Helper()
 	requireKernels(t)
-	m := clibtest.New(clibtest.Options{Execute: Execute})
+	m := clibtest.New(clibtest.Options{Execute: ExecuteKernel})
 	return func(o engine.Options, localRank int) (engine.Engine, error) { return openEngine(m, o, localRank) }
 }
 
-// PerWorker returns an Opener for engines of workers in separate processes: each worker has a
-// separate simulated machine with n GPUs. If n is 1, all workers use GPU 0; otherwise each
-// worker uses a different GPU. PerWorker skips the test if the machine has no C++
-// compiler.
-func PerWorker(t *testing.T, n int) Opener {
+// NewPerWorkerOpener returns an Opener for engines of workers in separate processes: each
+// worker has a separate simulated machine with n GPUs. If n is 1, all workers use GPU 0;
+// otherwise each worker uses a different GPU. NewPerWorkerOpener skips the test if the machine
+// has no C++ compiler.
+func NewPerWorkerOpener(t *testing.T, n int) Opener {
 	t.Helper()
 	requireKernels(t)
-	network := clibtest.NewNetwork()
+	network := clibtest.NewNCCLNetwork()
 	return func(o engine.Options, localRank int) (engine.Engine, error) {
-		return openEngine(clibtest.New(clibtest.Options{Execute: Execute, Devices: n, Network: network}), o, localRank)
+		return openEngine(clibtest.New(clibtest.Options{Execute: ExecuteKernel, Devices: n, Network: network}), o, localRank)
 	}
 }
 
@@ -59,7 +54,7 @@ func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.En
 func requireKernels(t *testing.T) {
 	t.Helper()
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
-	_, err := kernels()
+	_, err := hostsim.OpenShared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
 	}
@@ -68,12 +63,12 @@ func requireKernels(t *testing.T) {
 	}
 }
 
-// Execute runs a kernel on the CPU. It is a clibtest.Executor.
-func Execute(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+// ExecuteKernel runs a kernel on the CPU. It is a clibtest.Executor.
+func ExecuteKernel(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 	if strings.Contains(name, "ceiling") {
 		return nil // kernels that measure the speed of a GPU would take long on a CPU
 	}
-	sim, err := kernels()
+	sim, err := hostsim.OpenShared()
 	if err != nil {
 		return err
 	}

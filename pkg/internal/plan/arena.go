@@ -2,9 +2,9 @@ package plan
 
 import "sort"
 
-// Interval is a buffer's lifetime, from step First to step Last inclusive, and its size in
-// any unit.
-type Interval struct{ Size, First, Last int }
+// BufferLifetime is the size of a buffer, in any unit, and its lifetime from step First to
+// step Last inclusive.
+type BufferLifetime struct{ Size, First, Last int }
 
 // LayOutArena assigns each buffer an offset in one arena so that buffers with overlapping
 // lifetimes do not overlap in memory, and returns the size of the arena. It places large
@@ -12,7 +12,7 @@ type Interval struct{ Size, First, Last int }
 // size; Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
 // arXiv:2001.03288, 2020, section 5.2). If all sizes are multiples of a number, the offsets
 // are too.
-func LayOutArena(list []Interval) (offsets []int, total int) {
+func LayOutArena(list []BufferLifetime) (offsets []int, total int) {
 	offsets = make([]int, len(list))
 	order := make([]int, len(list))
 	for i := range order {

@@ -13,9 +13,9 @@ import (
 // than what is alive at once and no larger than all of it.
 func TestArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		list := rapid.SliceOf(rapid.Custom(func(t *rapid.T) plan.Interval {
+		list := rapid.SliceOf(rapid.Custom(func(t *rapid.T) plan.BufferLifetime {
 			first := rapid.IntRange(0, 20).Draw(t, "first")
-			return plan.Interval{Size: 8 * rapid.IntRange(1, 100).Draw(t, "size"), First: first, Last: first + rapid.IntRange(0, 10).Draw(t, "length")}
+			return plan.BufferLifetime{Size: 8 * rapid.IntRange(1, 100).Draw(t, "size"), First: first, Last: first + rapid.IntRange(0, 10).Draw(t, "length")}
 		})).Draw(t, "list")
 		offsets, total := plan.LayOutArena(list)
 		alive, sum := make([]int, 32), 0
@@ -41,9 +41,9 @@ func TestArena(t *testing.T) {
 
 // TestArenaReuses: a chain of equal buffers, each read by the next, needs two.
 func TestArenaReuses(t *testing.T) {
-	var list []plan.Interval
+	var list []plan.BufferLifetime
 	for i := range 10 {
-		list = append(list, plan.Interval{Size: 64, First: i, Last: i + 1})
+		list = append(list, plan.BufferLifetime{Size: 64, First: i, Last: i + 1})
 	}
 	if _, total := plan.LayOutArena(list); total != 128 {
 		t.Errorf("a chain of 64 needs %d, not 128", total)

@@ -48,7 +48,7 @@ func volumes(t testing.TB) *nn.Graph {
 	return g
 }
 
-func lower(t testing.TB, g *nn.Graph) *plan.Program {
+func lowerGraph(t testing.TB, g *nn.Graph) *plan.Program {
 	t.Helper()
 	p, err := plan.Lower(g, plan.Options{Fuse: true})
 	if err != nil {
@@ -61,9 +61,9 @@ func lower(t testing.TB, g *nn.Graph) *plan.Program {
 // volumes with files that were read and found right by hand.
 func TestLowerTasksGolden(t *testing.T) {
 	for name, p := range map[string]*plan.Program{
-		"classes-train": lower(t, classifier(t, nn.Train)),
-		"classes-eval":  lower(t, classifier(t, nn.Eval)),
-		"volumes-train": lower(t, volumes(t)),
+		"classes-train": lowerGraph(t, classifier(t, nn.Train)),
+		"classes-eval":  lowerGraph(t, classifier(t, nn.Eval)),
+		"volumes-train": lowerGraph(t, volumes(t)),
 	} {
 		golden := filepath.Join("testdata", name+".txt")
 		if *update {
@@ -84,7 +84,7 @@ func TestLowerTasksGolden(t *testing.T) {
 // TestClasses: which input holds indexes, and what may stand in it.
 func TestClasses(t *testing.T) {
 	for _, mode := range []nn.Mode{nn.Train, nn.Eval} {
-		p := lower(t, classifier(t, mode))
+		p := lowerGraph(t, classifier(t, mode))
 		if n := p.ClassCount(p.Lookup(plan.Input, "target")); n != 10 {
 			t.Errorf("%s: the target holds indexes of %d classes, want 10", mode, n)
 		}
@@ -105,7 +105,7 @@ func TestClasses(t *testing.T) {
 // TestFLOPsOfLinear: 2 samples, 4 features, 10 classes, a multiplication and an
 // addition: 160, forward and for each gradient.
 func TestFLOPsOfLinear(t *testing.T) {
-	p := lower(t, classifier(t, nn.Train))
+	p := lowerGraph(t, classifier(t, nn.Train))
 	found := 0
 	for _, k := range p.Kernels {
 		if strings.HasPrefix(string(k.Op), "linear") {
@@ -127,7 +127,7 @@ func TestSharedGradientsAreCopied(t *testing.T) {
 		g := nn.NewGraph(nn.Train)
 		z := g.Add(g.Parameter("a", nn.Constant(1), shape...), g.Parameter("b", nn.Constant(2), shape...))
 		g.SetLoss(g.BCEWithLogits(z, g.Input("t", shape...)))
-		p := lower(t, g)
+		p := lowerGraph(t, g)
 		if p.Params[0].Grad == p.Params[1].Grad || p.Params[0].Grad < 0 {
 			t.Errorf("%v: gradients are tensors %d and %d", shape, p.Params[0].Grad, p.Params[1].Grad)
 		}
@@ -211,7 +211,7 @@ func TestValidateFindsMutationsOfTasks(t *testing.T) {
 		"flat volume":              func(_, v *plan.Program) { v.Tensors[kernel(v, plan.OpConcat).Out[0]].Shape = []int{1, 8, 2, 4} },
 		"target of another shape":  func(_, v *plan.Program) { v.Tensors[kernel(v, plan.OpL1).In[1]].Shape = []int{1, 4, 4, 4, 5} },
 	} {
-		c, v := lower(t, classifier(t, nn.Train)), lower(t, volumes(t))
+		c, v := lowerGraph(t, classifier(t, nn.Train)), lowerGraph(t, volumes(t))
 		if err := plan.Validate(c); err != nil {
 			t.Fatal(err)
 		}

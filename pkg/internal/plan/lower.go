@@ -20,7 +20,7 @@ type Options struct {
 	SyncBatchNorm    bool // batch norms in training use the statistics of all workers' batches
 }
 
-// The default sizes of buckets are those of PyTorch's DistributedDataParallel. The first
+// The default bucket sizes are the same as in PyTorch's DistributedDataParallel. The first
 // bucket is small, so that communication starts early (Li et al., PyTorch Distributed, 2020,
 // arXiv:2006.15704, section 4.2).
 const (
@@ -47,15 +47,15 @@ func (o Options) withDefaults() (Options, error) {
 // pass and buckets. The program of a graph in mode Eval computes the outputs, and the loss
 // if the graph has one.
 func Lower(g *nn.Graph, o Options) (*Program, error) {
-	p, err := lower(g, o)
+	p, err := lowerGraph(g, o)
 	if err != nil {
 		return nil, fmt.Errorf("lower graph: %w", err)
 	}
 	return p, nil
 }
 
-// lower implements Lower; its errors lack the prefix.
-func lower(g *nn.Graph, o Options) (*Program, error) {
+// lowerGraph implements Lower. Its errors do not begin with "lower graph".
+func lowerGraph(g *nn.Graph, o Options) (*Program, error) {
 	if g == nil {
 		return nil, errors.New("the graph is nil")
 	}
@@ -70,7 +70,7 @@ func lower(g *nn.Graph, o Options) (*Program, error) {
 	if err := l.collectNodes(); err != nil {
 		return nil, err
 	}
-	if err := l.createUnits(); err != nil {
+	if err := l.createPendingKernels(); err != nil {
 		return nil, err
 	}
 	if err := l.schedule(); err != nil {
@@ -86,14 +86,14 @@ func lower(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
-// value identifies a tensor that has no ID yet. Most values are the result of a node. If
+// tensorKey identifies a tensor that has no ID yet. Most values are the result of a node. If
 // the kernel for a node has more results than the node, part distinguishes them.
-type value struct {
+type tensorKey struct {
 	node *gorgonia.Node
 	part int
 }
 
-// The values of value.part.
+// The values of tensorKey.part.
 const (
 	partValue       = iota // the result of the node
 	partSavedMean          // saved mean of a batch norm
@@ -101,15 +101,15 @@ const (
 	partCopy               // copy of a gradient: partCopy + the index of the parameter
 )
 
-// unit is a kernel whose tensors have no IDs yet.
-type unit struct {
+// pendingKernel is a kernel whose tensors have no IDs yet.
+type pendingKernel struct {
 	op       Op
 	layer    string
 	attr     Attr
-	in, out  []value // node is nil for an absent value
+	in, out  []tensorKey // node is nil for an absent value
 	backward bool
-	// forwardNode is the ID of a node of the forward pass. The unit computes this node, or
-	// part of the gradient of its operation. rank orders the units of the same node, see
+	// forwardNode is the ID of a node of the forward pass. The kernel computes this node, or
+	// part of the gradient of its operation. rank orders the kernels of the same node, see
 	// schedule.
 	forwardNode int64
 	rank        int
@@ -124,9 +124,9 @@ type lowering struct {
 	nodes   []*gorgonia.Node
 	forward map[*gorgonia.Node]bool             // nodes on which the loss and the outputs depend
 	readers map[*gorgonia.Node][]*gorgonia.Node // by node: the lowered nodes that read it
-	units   []unit
-	results map[value]int // final gradient → parameter index
-	steps   int           // number of forward units, set by schedule
+	pending []pendingKernel
+	results map[tensorKey]int // final gradient → parameter index
+	steps   int               // number of forward kernels, set by schedule
 }
 
 // collectNodes finds the nodes on which the loss, the outputs and the gradients depend.
@@ -151,20 +151,20 @@ func (l *lowering) collectNodes() error {
 	l.forward = map[*gorgonia.Node]bool{}
 	l.readers = map[*gorgonia.Node][]*gorgonia.Node{}
 	seen := map[*gorgonia.Node]bool{}
-	l.walk(roots, seen)
+	l.addReachable(roots, seen)
 	for n := range seen {
 		l.forward[n] = true
 	}
-	l.walk(l.grads, seen)
+	l.addReachable(l.grads, seen)
 	// A node can only be created from existing nodes, so the order of creation is a valid order
 	// of computation.
 	slices.SortFunc(l.nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
 	return nil
 }
 
-// walk appends to l.nodes all nodes that are reachable from roots and not in seen, and adds
+// addReachable appends to l.nodes all nodes that are reachable from roots and not in seen, and adds
 // them to seen.
-func (l *lowering) walk(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
+func (l *lowering) addReachable(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	todo := slices.Clone(roots)
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]
@@ -196,9 +196,9 @@ func constantValue(n *gorgonia.Node) (v float64, ok bool) {
 	return 0, false
 }
 
-// isSum reports whether n is an addition that gorgonia.Grad inserts to sum the gradients of
+// isGradientSum reports whether n is an addition that gorgonia.Grad inserts to sum the gradients of
 // a value that is read more than once. It is the only operation outside of package nn that
 // Lower supports.
-func isSum(n *gorgonia.Node) bool {
+func isGradientSum(n *gorgonia.Node) bool {
 	return n.Op() != nil && strings.HasPrefix(n.Op().String(), "+ ")
 }

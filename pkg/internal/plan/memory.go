@@ -18,7 +18,7 @@ type Memory struct {
 // Memory returns the memory that p needs if LayOutArena places the activations.
 func (p *Program) Memory() Memory {
 	var m Memory
-	var list []Interval
+	var list []BufferLifetime
 	for _, t := range p.Tensors {
 		width := 4
 		if t.Stored != device.Host {
@@ -28,7 +28,7 @@ func (p *Program) Memory() Memory {
 		switch t.Role {
 		case Activation, Output:
 			if t.First >= 0 {
-				list = append(list, Interval{Size: bytes, First: t.First, Last: t.Last})
+				list = append(list, BufferLifetime{Size: bytes, First: t.First, Last: t.Last})
 			}
 		case Input:
 			m.Inputs += bytes

@@ -32,17 +32,17 @@ const LossScale = "loss_scale"
 // Micikevicius et al., Mixed Precision Training, 2018, arXiv:1710.03740, section 3.
 func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	if low != device.F16 && low != device.BF16 {
-		return nil, fmt.Errorf("lower precision: cannot convert to %s: use fp16 or bf16", low)
+		return nil, fmt.Errorf("convert program to mixed precision: unsupported type %s: use fp16 or bf16", low)
 	}
 	if p.Lookup(Input, LossScale) >= 0 {
-		return nil, fmt.Errorf("lower precision: the network already has an input %q: rename it, because mixed precision adds an input with this name", LossScale)
+		return nil, fmt.Errorf("convert program to mixed precision: the network already has an input %q: rename it, because mixed precision adds an input with this name", LossScale)
 	}
 	m := mixedPrecision{Program: p.clone(), low: low}
 	m.chooseStorage()
-	m.castWeights()
+	m.addWeightCasts()
 	if low == device.F16 {
-		if err := m.scaleLoss(); err != nil {
-			return nil, fmt.Errorf("lower precision: %w", err)
+		if err := m.addLossScale(); err != nil {
+			return nil, fmt.Errorf("convert program to mixed precision: %w", err)
 		}
 	}
 	for i := range m.Tensors {
@@ -50,7 +50,7 @@ func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	}
 	m.setLifetimes()
 	if err := Validate(m.Program); err != nil {
-		return nil, fmt.Errorf("convert plan to a lower precision: the result is inconsistent, which is a bug of package plan: %w", err)
+		return nil, fmt.Errorf("convert program to mixed precision: the result is inconsistent, which is a bug of package plan: %w", err)
 	}
 	return m.Program, nil
 }
@@ -179,10 +179,10 @@ func (m *mixedPrecision) isPointFilter(w int, a Attr) bool {
 	return true
 }
 
-// castWeights adds a kernel for each weight that rounds it to the low type. The kernel is
+// addWeightCasts adds a kernel for each weight that rounds it to the low type. The kernel is
 // added before the first kernel that multiplies by the weight, and all such kernels read
 // its result.
-func (m *mixedPrecision) castWeights() {
+func (m *mixedPrecision) addWeightCasts() {
 	masters := map[int]bool{} // weights of heads
 	for _, at := range m.heads {
 		masters[m.Kernels[at].In[1]] = true
@@ -192,7 +192,7 @@ func (m *mixedPrecision) castWeights() {
 	forward := 0
 	moved := make([]int, len(m.Kernels))
 	for at, k := range m.Kernels {
-		if i := weightInput(k.Op); i >= 0 && m.Tensors[k.In[i]].Role == Parameter && !masters[k.In[i]] {
+		if i := weightInputIndex(k.Op); i >= 0 && m.Tensors[k.In[i]].Role == Parameter && !masters[k.In[i]] {
 			w := k.In[i]
 			c, ok := copies[w]
 			if !ok {
@@ -216,9 +216,9 @@ func (m *mixedPrecision) castWeights() {
 	m.Kernels, m.Forward = kernels, forward
 }
 
-// weightInput returns which input of op contains weights, or −1 if op does not multiply by
+// weightInputIndex returns which input of op contains weights, or −1 if op does not multiply by
 // weights.
-func weightInput(op Op) int {
+func weightInputIndex(op Op) int {
 	switch op {
 	case OpConv, OpConvTranspose, OpLinear:
 		return 1
@@ -228,9 +228,9 @@ func weightInput(op Op) int {
 	return -1
 }
 
-// scaleLoss replaces the constant 1, from which the gradient of the loss is computed, by
+// addLossScale replaces the constant 1, from which the gradient of the loss is computed, by
 // the input LossScale.
-func (m *mixedPrecision) scaleLoss() error {
+func (m *mixedPrecision) addLossScale() error {
 	if m.Forward == len(m.Kernels) {
 		return nil
 	}

@@ -30,8 +30,8 @@ func TestMixedPrecisionGolden(t *testing.T) {
 	for name, m := range map[string]*plan.Program{
 		"segment-bf16":      mixed(t, lowered(t, small(), 2, nn.Train, plan.Options{Fuse: true}), device.BF16),
 		"segment-eval-bf16": mixed(t, lowered(t, small(), 2, nn.Eval, plan.Options{Fuse: true}), device.BF16),
-		"classes-fp16":      mixed(t, lower(t, classifier(t, nn.Train)), device.F16),
-		"volumes-fp16":      mixed(t, lower(t, volumes(t)), device.F16),
+		"classes-fp16":      mixed(t, lowerGraph(t, classifier(t, nn.Train)), device.F16),
+		"volumes-fp16":      mixed(t, lowerGraph(t, volumes(t)), device.F16),
 	} {
 		golden := filepath.Join("testdata", name+".txt")
 		if *update {
@@ -79,12 +79,12 @@ func TestMixedPrecisionKeepsItsInput(t *testing.T) {
 
 func TestMixedPrecisionErrors(t *testing.T) {
 	p := lowered(t, small(), 2, nn.Train, plan.Options{})
-	if _, err := plan.MixedPrecision(p, device.F32); err == nil || !strings.Contains(err.Error(), "cannot convert to fp32: use fp16 or bf16") {
+	if _, err := plan.MixedPrecision(p, device.F32); err == nil || !strings.Contains(err.Error(), "unsupported type fp32: use fp16 or bf16") {
 		t.Errorf("fp32: error %v", err)
 	}
 	g := nn.NewGraph(nn.Eval)
 	g.Output("y", g.ReLU(g.Input(plan.LossScale, 1, 2)))
-	if _, err := plan.MixedPrecision(lower(t, g), device.F16); err == nil || !strings.Contains(err.Error(), `already has an input "loss_scale"`) {
+	if _, err := plan.MixedPrecision(lowerGraph(t, g), device.F16); err == nil || !strings.Contains(err.Error(), `already has an input "loss_scale"`) {
 		t.Errorf("input of that name: error %v", err)
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// schedule sorts the units into the order in which they run. The forward pass keeps the
-// order in which the network was built. In the backward pass, among the units whose inputs
-// are ready, the unit of the latest forward operation runs first. So gradients become final
-// from the last layer to the first, and activations are freed in the reverse order of their
-// creation. For each operation, the gradients of parameters are computed before the
+// schedule sorts the pending kernels into the order in which they run. The forward pass keeps
+// the order in which the network was built. In the backward pass, among the kernels whose
+// inputs are ready, the kernel of the latest forward operation runs first. So gradients become
+// final from the last layer to the first, and activations are freed in the reverse order of
+// their creation. For each operation, the gradients of parameters are computed before the
 // gradient of the data, so that buckets are ready earlier. Sums of gradients run as soon as
 // their inputs are ready.
 func (l *lowering) schedule() error {
-	var ordered, backward []unit
-	for _, u := range l.units {
+	var ordered, backward []pendingKernel
+	for _, u := range l.pending {
 		if u.backward {
 			backward = append(backward, u)
 		} else {
@@ -27,13 +27,13 @@ func (l *lowering) schedule() error {
 	}
 	l.steps = len(ordered)
 
-	producer := map[value]int{}
+	producer := map[tensorKey]int{}
 	for i, u := range backward {
 		for _, v := range u.out {
 			producer[v] = i
 		}
 	}
-	waiting := make([]int, len(backward)) // by unit: the number of inputs that are not yet computed
+	waiting := make([]int, len(backward)) // by kernel: the number of inputs that are not yet computed
 	next := make([][]int, len(backward))
 	var ready []int
 	for i, u := range backward {
@@ -60,39 +60,39 @@ func (l *lowering) schedule() error {
 			}
 		}
 	}
-	if len(ordered) != len(l.units) {
+	if len(ordered) != len(l.pending) {
 		return errors.New("the gradients depend on each other in a cycle")
 	}
-	l.units = ordered
+	l.pending = ordered
 	return nil
 }
 
-// buildProgram assigns IDs to the tensors and builds the program from the units.
+// buildProgram assigns IDs to the tensors and builds the program from the pending kernels.
 func (l *lowering) buildProgram() *Program {
 	p := &Program{Loss: -1, Forward: l.steps}
-	ids := map[value]int{}
-	add := func(v value, t Tensor) int {
+	ids := map[tensorKey]int{}
+	add := func(v tensorKey, t Tensor) int {
 		t.First, t.Last = -1, -1
 		p.Tensors = append(p.Tensors, t)
 		ids[v] = len(p.Tensors) - 1
 		return len(p.Tensors) - 1
 	}
 	for _, v := range l.graph.Inputs() {
-		p.Inputs = append(p.Inputs, add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Input}))
+		p.Inputs = append(p.Inputs, add(tensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Input}))
 	}
 	for _, v := range l.graph.Parameters() {
-		id := add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Parameter})
+		id := add(tensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Parameter})
 		p.Params = append(p.Params, Param{Name: v.Name, Tensor: id, Grad: -1, Bucket: -1})
 	}
 	for _, v := range l.graph.States() {
-		p.States = append(p.States, add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: State}))
+		p.States = append(p.States, add(tensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: State}))
 	}
 	for _, n := range l.nodes {
 		if c, ok := constantValue(n); ok {
-			add(value{node: n}, Tensor{Name: fmt.Sprint(c), Shape: []int{1}, Role: Constant, Value: c})
+			add(tensorKey{node: n}, Tensor{Name: fmt.Sprint(c), Shape: []int{1}, Role: Constant, Value: c})
 		}
 	}
-	for _, u := range l.units {
+	for _, u := range l.pending {
 		k := Kernel{Op: u.op, Name: u.layer, Attr: u.attr, Backward: u.backward}
 		for _, v := range u.in {
 			id, ok := ids[v]
@@ -114,10 +114,10 @@ func (l *lowering) buildProgram() *Program {
 		p.Params[i].Grad = ids[v]
 	}
 	for _, o := range l.graph.Outputs() {
-		p.Outputs = append(p.Outputs, ids[value{node: o.Node}])
+		p.Outputs = append(p.Outputs, ids[tensorKey{node: o.Node}])
 	}
 	if loss := l.graph.Loss(); loss != nil {
-		p.Loss = ids[value{node: loss}]
+		p.Loss = ids[tensorKey{node: loss}]
 	}
 	p.setLifetimes()
 	p.assignBuckets(l.options)
@@ -125,7 +125,7 @@ func (l *lowering) buildProgram() *Program {
 }
 
 // newTensor describes the tensor that is result i of u.
-func (l *lowering) newTensor(u unit, i int) Tensor {
+func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
 	v := u.out[i]
 	t := Tensor{Name: u.layer, Shape: nodeShape(v.node), Role: Activation}
 	switch {
@@ -144,7 +144,7 @@ func (l *lowering) newTensor(u unit, i int) Tensor {
 		t.Name, t.Role = "loss", Output
 	}
 	for _, o := range l.graph.Outputs() {
-		if v == (value{node: o.Node}) {
+		if v == (tensorKey{node: o.Node}) {
 			t.Name, t.Role = o.Name, Output
 		}
 	}

@@ -93,7 +93,7 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpMaxPool, OpMaxPoolBackward, OpAvgPool, OpAvgPoolBackward, OpGlobalAvgPool, OpGlobalAvgPoolBackward:
 		return poolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
-		return copyShapes(k, in, out[0])
+		return copyOperationShapes(k, in, out[0])
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
 		return lossShapes(p, k, in)
 	}
@@ -137,9 +137,9 @@ func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, checkEqualShapes(in[0], out[:2])
 }
 
-// copyShapes returns the shapes of the results of operations that only copy elements. out
+// copyOperationShapes returns the shapes of the results of operations that only copy elements. out
 // is the actual shape of the result.
-func copyShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
+func copyOperationShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:
 		a, b := slices.Clone(in[0]), slices.Clone(in[1])

@@ -8,9 +8,10 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// createUnits creates the units of the graph. It fuses operations if Options.Fuse is set.
-func (l *lowering) createUnits() error {
-	grouped := map[int64]bool{} // batch norms whose backward unit has been created
+// createPendingKernels creates the pending kernels of the graph. It fuses operations if
+// Options.Fuse is set.
+func (l *lowering) createPendingKernels() error {
+	grouped := map[int64]bool{} // batch norms whose backward kernel has been created
 	dropped := map[*gorgonia.Node]bool{}
 	fused := map[*gorgonia.Node]*gorgonia.Node{} // batch norm → its ReLU
 	if l.options.Fuse {
@@ -31,10 +32,10 @@ func (l *lowering) createUnits() error {
 		}
 		call, ours := nn.OperationInfoOf(n)
 		if !ours {
-			if !isSum(n) {
+			if !isGradientSum(n) {
 				return fmt.Errorf("operation %q is not from package nn, so no engine can run it", n.Op())
 			}
-			call = nn.OperationInfo{Kind: nn.KindAdd, Of: sumForwardNode, Layer: sumLayer(n)}
+			call = nn.OperationInfo{Kind: nn.KindAdd, Of: sumForwardNode, Layer: sumLayerName(n)}
 		}
 		if call.Kind == nn.KindBatchNormBackward {
 			if grouped[call.Of] {
@@ -42,24 +43,24 @@ func (l *lowering) createUnits() error {
 			}
 			grouped[call.Of] = true
 		}
-		u, err := l.newUnit(n, call, fused)
+		u, err := l.newPendingKernel(n, call, fused)
 		if err != nil {
 			return err
 		}
 		u.backward = !l.forward[n]
-		l.units = append(l.units, u)
+		l.pending = append(l.pending, u)
 	}
 	l.findGradients()
 	return nil
 }
 
-// sumForwardNode is the value of unit.forwardNode for a sum of gradients. It is the largest number,
-// so that schedule runs sums first: a sum replaces two tensors by one.
+// sumForwardNode is the value of pendingKernel.forwardNode for a sum of gradients. It is the
+// largest number, so that schedule runs sums first: a sum replaces two tensors by one.
 const sumForwardNode = int64(^uint64(0) >> 1)
 
-// sumLayer returns the name of the layer if the sum n is the gradient of that layer's
+// sumLayerName returns the name of the layer if the sum n is the gradient of that layer's
 // result. It returns "" for partial sums and for gradients of parameters.
-func sumLayer(n *gorgonia.Node) string {
+func sumLayerName(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if c, ok := nn.OperationInfoOf(of); ok {
 			return c.Layer
@@ -68,11 +69,11 @@ func sumLayer(n *gorgonia.Node) string {
 	return ""
 }
 
-// newUnit returns the unit for node n. fused maps batch norms to the ReLUs that are fused
-// into them.
-func (l *lowering) newUnit(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
+// newPendingKernel returns the pending kernel for node n. fused maps batch norms to the ReLUs
+// that are fused into them.
+func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (pendingKernel, error) {
 	in := nn.Operands(l.graph.Expr(), n)
-	u := unit{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
+	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
 		return u, fmt.Errorf("package plan: unknown operation %q", call.Kind)
@@ -91,7 +92,7 @@ func (l *lowering) newUnit(n *gorgonia.Node, call nn.OperationInfo, fused map[*g
 			u.out = nodeValues(relu)
 		}
 		if call.Attr.Training {
-			u.out = append(u.out, value{n, partSavedMean}, value{n, partSavedInvStd})
+			u.out = append(u.out, tensorKey{n, partSavedMean}, tensorKey{n, partSavedInvStd})
 		}
 	case nn.KindBatchNormBackward:
 		l.mergeBatchNormBackward(&u, in, fused)
@@ -110,22 +111,22 @@ func convertAttr(a nn.Attr) Attr {
 	}
 }
 
-// mergeBatchNormBackward merges the three nodes of a batch norm's gradient into unit u. in is x,
+// mergeBatchNormBackward merges the three nodes of a batch norm's gradient into u. in is x,
 // gamma, the forward node and dy. The third operand of the forward node is beta.
-func (l *lowering) mergeBatchNormBackward(u *unit, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
+func (l *lowering) mergeBatchNormBackward(u *pendingKernel, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
-	u.in = []value{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
+	u.in = []tensorKey{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
 	if relu := fused[bn]; relu != nil {
 		// dy is the ReLU's gradient, whose inputs are the ReLU's y and dy.
-		u.in[4] = value{node: nn.Operands(l.graph.Expr(), dy)[1]}
+		u.in[4] = tensorKey{node: nn.Operands(l.graph.Expr(), dy)[1]}
 		beta := nn.Operands(l.graph.Expr(), bn)[2]
-		u.in = append(u.in, value{node: relu}, value{node: beta})
+		u.in = append(u.in, tensorKey{node: relu}, tensorKey{node: beta})
 		u.attr.ReLU = true
 	}
-	u.out = make([]value, 3)
+	u.out = make([]tensorKey, 3)
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
-			u.out[c.Attr.Result] = value{node: r}
+			u.out[c.Attr.Result] = tensorKey{node: r}
 		}
 	}
 }
@@ -180,14 +181,14 @@ func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	return nil
 }
 
-// findGradients determines the value that is the gradient of each parameter. A gradient is
+// findGradients determines the key of the gradient of each parameter. A gradient is
 // stored in a bucket and reduced in place as soon as it is computed, so no other kernel may
 // read it and no two parameters may share it. Where this would happen, findGradients adds a
-// unit that copies the gradient.
+// kernel that copies the gradient.
 func (l *lowering) findGradients() {
-	l.results = map[value]int{}
-	read := map[value]bool{}
-	for _, u := range l.units {
+	l.results = map[tensorKey]int{}
+	read := map[tensorKey]bool{}
+	for _, u := range l.pending {
 		for _, v := range u.in {
 			read[v] = true
 		}
@@ -197,7 +198,7 @@ func (l *lowering) findGradients() {
 		owners[g]++
 	}
 	for i, g := range l.grads {
-		v := value{node: g}
+		v := tensorKey{node: g}
 		if owners[g] == 1 && !read[v] && !l.forward[g] {
 			l.results[v] = i
 			continue
@@ -207,17 +208,17 @@ func (l *lowering) findGradients() {
 		if g.Dims() == 4 {
 			copying = OpSlice
 		}
-		c := value{g, partCopy + i}
-		l.units = append(l.units, unit{op: copying, layer: name, in: []value{v}, out: []value{c}, backward: true, forwardNode: sumForwardNode})
+		c := tensorKey{g, partCopy + i}
+		l.pending = append(l.pending, pendingKernel{op: copying, layer: name, in: []tensorKey{v}, out: []tensorKey{c}, backward: true, forwardNode: sumForwardNode})
 		l.results[c] = i
 	}
 }
 
-// nodeValues returns the result of each node as a value.
-func nodeValues(nodes ...*gorgonia.Node) []value {
-	v := make([]value, len(nodes))
+// nodeValues returns the key of each node's result.
+func nodeValues(nodes ...*gorgonia.Node) []tensorKey {
+	v := make([]tensorKey, len(nodes))
 	for i, n := range nodes {
-		v[i] = value{node: n}
+		v[i] = tensorKey{node: n}
 	}
 	return v
 }

@@ -116,7 +116,7 @@ func validateKernels(p *Program) error {
 			return fmt.Errorf("kernel %d: unknown operation %q", at, k.Op)
 		}
 		if len(k.In) < a.in || len(k.In) > a.inMax || len(k.Out) < a.out || len(k.Out) > a.outMax {
-			return fmt.Errorf("kernel %d (%s): wrong number of inputs (%d) or outputs (%d)", at, k.Op, len(k.In), len(k.Out))
+			return fmt.Errorf("kernel %d (%s): got %d inputs and %d outputs, want %d to %d inputs and %d to %d outputs", at, k.Op, len(k.In), len(k.Out), a.in, a.inMax, a.out, a.outMax)
 		}
 		for _, id := range k.In {
 			if id < 0 || id >= len(p.Tensors) || !written[id] {
@@ -161,7 +161,7 @@ func validateBuckets(p *Program) error {
 		}
 		for _, id := range k.In {
 			if p.Tensors[id].Role == Gradient {
-				return fmt.Errorf("kernel %d (%s) reads the gradient of %s, which may already be replaced by its reduction", at, k.Op, p.Tensors[id].Name)
+				return fmt.Errorf("kernel %d (%s) reads the gradient of %s, which may have been reduced already", at, k.Op, p.Tensors[id].Name)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic 
 	if typ == device.F32 && !t.TF32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, cudnn.NoteDownConvert)) {
 		return false
 	}
-	return allowNondeterministic || p.Deterministic()
+	return allowNondeterministic || p.IsDeterministic()
 }
 
 // createFirstCandidate creates the first allowed plan of the first graph that has an

@@ -145,7 +145,7 @@ func (d *device) flat(name string, typ kernels.Type, n int, values []float32) *t
 	x := d.alloc(name, n*typ.Bytes())
 	x.typ = typ
 	if values != nil {
-		x.mem.Load(typ, values)
+		x.mem.Store(typ, values)
 		x.before = bytes.Clone(x.mem.Bytes())
 	}
 	return x
@@ -205,7 +205,7 @@ func (d *device) rows(name string, shape []int, values []float32) *tensor {
 			all[row*pitch+margin+c] = v
 		}
 	}
-	x.mem.Load(x.typ, all)
+	x.mem.Store(x.typ, all)
 	x.before = bytes.Clone(x.mem.Bytes())
 	return x
 }

@@ -11,13 +11,13 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// putIndexes copies sample indexes to the GPU as int32.
-func (p *sandbox) putIndexes(indexes []int) kernels.Pointer {
+// uploadIndexes copies sample indexes to the GPU as int32.
+func (p *sandbox) uploadIndexes(indexes []int) kernels.Pointer {
 	b := make([]byte, 0, 4*len(indexes))
 	for _, i := range indexes {
 		b = binary.LittleEndian.AppendUint32(b, uint32(i))
 	}
-	return p.put(b)
+	return p.uploadInput(b)
 }
 
 // planarToRows converts planar samples to rows with padded channels.
@@ -29,10 +29,10 @@ func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 	return rows
 }
 
-// augment2DMismatch returns the greatest mismatch between samples that the kernel augments
+// measureAugment2DMismatch returns the greatest mismatch between samples that the kernel augments
 // and the batches of pkg/data's loader for the same seed and epochs. Each bit must be
 // equal.
-func augment2DMismatch(p *sandbox) float64 {
+func measureAugment2DMismatch(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
 	set := workload.ByteImageSet{Image: []int{channels, height, width}, Pixels: p.randomBytes(samples * channels * height * width), N: samples}
@@ -48,7 +48,7 @@ func augment2DMismatch(p *sandbox) float64 {
 		return 0
 	}
 	defer loader.Close()
-	src, worst := p.put(set.Pixels), 0.0
+	src, worst := p.uploadInput(set.Pixels), 0.0
 	for epoch := range 2 {
 		it := loader.Epoch(context.Background(), epoch)
 		for it.Next() {
@@ -58,7 +58,7 @@ func augment2DMismatch(p *sandbox) float64 {
 			p.run(kernels.Augmentation{
 				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 				Batch:  batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
-				Src: src, Samples: p.putIndexes(b.Indices), Control: p.put(control.Bytes()), Flip: true, Rotate: true,
+				Src: src, Samples: p.uploadIndexes(b.Indices), Control: p.uploadInput(control.Bytes()), Flip: true, Rotate: true,
 				Brightness: brightness, Contrast: contrast,
 			}.Launches(p.typ))
 			want := planarToRows(p.roundToPrecision(b.Image), channels, padded, crop*crop)
@@ -69,9 +69,9 @@ func augment2DMismatch(p *sandbox) float64 {
 	return worst
 }
 
-// augmentationStream returns the random stream with which pkg/data augments a sample in an
+// newAugmentationStream returns the random stream with which pkg/data augments a sample in an
 // epoch.
-func augmentationStream(seed int64, epoch, sample int) *rand.Rand {
+func newAugmentationStream(seed int64, epoch, sample int) *rand.Rand {
 	mix := func(x uint64) uint64 {
 		x += 0x9e3779b97f4a7c15
 		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -100,26 +100,26 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// augment3DMismatch returns the greatest mismatch between samples that the kernel augments
+// measureAugment3DMismatch returns the greatest mismatch between samples that the kernel augments
 // and the results of loops that implement the definition in kernels.Augment.
-func augment3DMismatch(p *sandbox) float64 {
+func measureAugment3DMismatch(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}
 	volume, cut := size[0]*size[1]*size[2], out[0]*out[1]*out[2]
 	voxels := p.randomBytes(samples * channels * volume)
 	seed, indexes := int64(p.random.Uint32()), p.random.Perm(samples)
-	src, list, worst := p.put(voxels), p.putIndexes(indexes), 0.0
+	src, list, worst := p.uploadInput(voxels), p.uploadIndexes(indexes), 0.0
 	for epoch := range 2 {
 		to := p.newOutput(samples * cut * padded * p.low.Size())
 		control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
 		p.run(kernels.Augmentation{
 			Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
-			Batch:  samples, Size: size, Out: out, Src: src, Samples: list, Control: p.put(control.Bytes()),
+			Batch:  samples, Size: size, Out: out, Src: src, Samples: list, Control: p.uploadInput(control.Bytes()),
 			Flip: true, Rotate: true, Brightness: brightness, Contrast: contrast,
 		}.Launches(p.typ))
 		want := make([]float32, 0, samples*channels*cut)
 		for _, sample := range indexes {
-			r := augmentationStream(seed, epoch, sample)
+			r := newAugmentationStream(seed, epoch, sample)
 			var corner [3]int
 			for k := range 3 {
 				corner[k] = int(r.Float64() * float64(size[k]-out[k]+1))

@@ -19,11 +19,11 @@ func (t *tester) linearOperations() []operation {
 		x, w, y := []int{s[0], s[1]}, []int{s[2], s[1]}, []int{s[0], s[2]}
 		all = append(
 			all,
-			operation{op: plan.OpLinear, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(s[1], 1), plans: true},
-			operation{name: "linear with bias", op: plan.OpLinear, in: [][]int{x, w, {s[2]}}, out: [][]int{y}, bound: t.sumBound(s[1], 2), plans: true},
-			operation{op: plan.OpLinearBackwardData, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(s[2], 1), plans: true},
-			operation{op: plan.OpLinearBackwardWeights, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(s[0], 1), plans: true},
-			operation{name: "bias_backward of a linear layer", op: plan.OpBiasBackward, in: [][]int{y}, out: [][]int{{s[2]}}, bound: t.exactBound(1)},
+			operation{op: plan.OpLinear, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumErrorBound(s[1], 1), plans: true},
+			operation{name: "linear with bias", op: plan.OpLinear, in: [][]int{x, w, {s[2]}}, out: [][]int{y}, bound: t.sumErrorBound(s[1], 2), plans: true},
+			operation{op: plan.OpLinearBackwardData, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumErrorBound(s[2], 1), plans: true},
+			operation{op: plan.OpLinearBackwardWeights, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumErrorBound(s[0], 1), plans: true},
+			operation{name: "bias_backward of a linear layer", op: plan.OpBiasBackward, in: [][]int{y}, out: [][]int{{s[2]}}, bound: t.errorBoundWithoutTensorCores(1)},
 		)
 	}
 	return all
@@ -32,38 +32,38 @@ func (t *tester) linearOperations() []operation {
 // classificationOperations returns the other operations of classification and regression
 // networks to check.
 func (t *tester) classificationOperations() []operation {
-	one := t.exactBound(1)
+	one := t.errorBoundWithoutTensorCores(1)
 	var all []operation
-	maps := append(t.mapShapes(), []int{2, 9, 3, 5, 4})
+	maps := append(t.featureMapShapes(), []int{2, 9, 3, 5, 4})
 	for _, s := range maps {
-		small, points := s[:2], elements(s[2:])
+		small, points := s[:2], elementCount(s[2:])
 		all = append(
 			all,
-			operation{op: plan.OpGlobalAvgPool, in: [][]int{s}, out: [][]int{small}, bound: t.sumBound(points, 1)},
-			operation{op: plan.OpGlobalAvgPoolBackward, in: [][]int{small}, out: [][]int{s}, bound: t.bound(2)},
+			operation{op: plan.OpGlobalAvgPool, in: [][]int{s}, out: [][]int{small}, bound: t.sumErrorBound(points, 1)},
+			operation{op: plan.OpGlobalAvgPoolBackward, in: [][]int{small}, out: [][]int{s}, bound: t.errorBound(2)},
 			operation{op: plan.OpReshape, in: [][]int{s}, out: [][]int{{s[0], s[1] * points}}},
 			operation{name: "reshape back", op: plan.OpReshape, in: [][]int{{s[0], s[1] * points}}, out: [][]int{s}},
 			operation{op: plan.OpLeakyReLU, attr: plan.Attr{Slope: 0.2}, in: [][]int{s}, out: [][]int{s}, bound: one},
 			operation{op: plan.OpLeakyReLUBackward, attr: plan.Attr{Slope: 0.2}, in: [][]int{s, s}, out: [][]int{s}, bound: one},
-			operation{op: plan.OpTanh, in: [][]int{s}, out: [][]int{s}, bound: t.bound(2)},
-			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.bound(2)},
-			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumBound(elements(s), 1)},
+			operation{op: plan.OpTanh, in: [][]int{s}, out: [][]int{s}, bound: t.errorBound(2)},
+			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.errorBound(2)},
+			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1)},
 			operation{op: plan.OpL1Backward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one},
-			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumBound(elements(s), 1), fill: divideBy8},
-			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exactBound(2), fill: divideBy8},
-			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.exactBound(2), fill: fillMasks},
-			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exactBound(2), fill: fillMasks},
+			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1), fill: divideBy8},
+			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: divideBy8},
+			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(2), fill: fillMasks},
+			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: fillMasks},
 		)
 		all = append(all, padOperations(s)...)
 	}
-	for _, s := range t.mapShapes() {
+	for _, s := range t.featureMapShapes() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
 			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
 			all = append(
 				all,
-				operation{op: plan.OpAvgPool, attr: attr, in: [][]int{s}, out: [][]int{y}, bound: t.bound(2)},
-				operation{op: plan.OpAvgPoolBackward, attr: attr, in: [][]int{y}, out: [][]int{s}, bound: t.bound(2)},
+				operation{op: plan.OpAvgPool, attr: attr, in: [][]int{s}, out: [][]int{y}, bound: t.errorBound(2)},
+				operation{op: plan.OpAvgPoolBackward, attr: attr, in: [][]int{y}, out: [][]int{s}, bound: t.errorBound(2)},
 			)
 		}
 		for _, zeros := range []bool{false, true} {
@@ -83,8 +83,8 @@ func (t *tester) classificationOperations() []operation {
 			attr := plan.Attr{Smoothing: smoothing}
 			all = append(
 				all,
-				operation{op: plan.OpSoftmaxCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, bound: t.exactBound(4), fill: classes},
-				operation{op: plan.OpSoftmaxCrossEntropyBackward, attr: attr, in: [][]int{z, target, {1}}, out: [][]int{z}, bound: t.bound(4), fill: classes},
+				operation{op: plan.OpSoftmaxCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(4), fill: classes},
+				operation{op: plan.OpSoftmaxCrossEntropyBackward, attr: attr, in: [][]int{z, target, {1}}, out: [][]int{z}, bound: t.errorBound(4), fill: classes},
 			)
 		}
 	}

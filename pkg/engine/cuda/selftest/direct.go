@@ -30,21 +30,21 @@ type directCheck struct {
 // a plan, such as those of the optimizers.
 func (t *tester) checkDirectLaunches() error {
 	for _, c := range append([]directCheck{
-		{"fill_u32", "4097 words", 0, fillMismatch},
-		{"casts", "4099 numbers", 0, castMismatch},
-		{"planar to rows and back", "2×3×35", 0, smallTransposeMismatch},
-		{"planar to rows and back", "3×40×33", 0, wideTransposeMismatch},
-		{"normalize_u8", "3×11×77", t.exactBound(1), normalizeMismatch},
-		{"head", "200 rows of 24 channels", t.exactBound(1), headMismatch},
-		{"bce with counts", "20001 logits", t.exactBound(1), countsMismatch},
-		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, adamMismatch},
-		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, sgdMismatch},
-		{"copy_ceiling", "4099 vectors", 0, copyMismatch},
-		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, ceilingMismatch},
-		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, augment2DMismatch},
-		{"take_rows", "40 rows of 3, 700 times", 0, takeRowsMismatch},
-		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exactBound(1) + 1e-6, augment3DMismatch},
-	}, append(rulesChecks(), syncNormChecks(t)...)...) {
+		{"fill_u32", "4097 words", 0, measureFillMismatch},
+		{"casts", "4099 numbers", 0, measureCastMismatch},
+		{"planar to rows and back", "2×3×35", 0, measureSmallTransposeMismatch},
+		{"planar to rows and back", "3×40×33", 0, measureWideTransposeMismatch},
+		{"normalize_u8", "3×11×77", t.errorBoundWithoutTensorCores(1), measureNormalizeMismatch},
+		{"head", "200 rows of 24 channels", t.errorBoundWithoutTensorCores(1), measureHeadMismatch},
+		{"bce with counts", "20001 logits", t.errorBoundWithoutTensorCores(1), measureBCEMismatch},
+		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, measureAdamMismatch},
+		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, measureSGDMismatch},
+		{"copy_ceiling", "4099 vectors", 0, measureCopyMismatch},
+		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, measureArithmeticMismatch},
+		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, measureAugment2DMismatch},
+		{"take_rows", "40 rows of 3, 700 times", 0, measureTakeRowsMismatch},
+		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.errorBoundWithoutTensorCores(1) + 1e-6, measureAugment3DMismatch},
+	}, append(optimizerRuleChecks(), syncNormChecks(t)...)...) {
 		if err := t.ctx.Err(); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (t *tester) checkDirectLaunches() error {
 		p := &sandbox{tester: t, gpu: t.engine.Probe(), typ: number.KernelType(t.low), ran: map[string]bool{}}
 		err := t.engine.Do(func() error {
 			check.Error = c.run(p)
-			return p.finish()
+			return p.checkAndFree()
 		})
 		if err != nil {
 			if err := t.addFailure(check, err); err != nil {
@@ -75,20 +75,20 @@ type sandbox struct {
 	*tester
 	gpu    probe.GPU
 	typ    kernels.Type
-	blocks []marginedBlock
+	blocks []blockWithMargins
 	ran    map[string]bool // names of the kernels that were launched
 	err    error
 }
 
-// marginedBlock is a block of GPU memory between two margins.
-type marginedBlock struct {
+// blockWithMargins is a block of GPU memory between two margins.
+type blockWithMargins struct {
 	ptr   driver.Ptr // address of the first margin
 	bytes int        // size without margins
 	input []byte     // contents, if no kernel may change them; otherwise nil
 }
 
 // size returns the size of m including its margins, in bytes.
-func (m marginedBlock) size() int64 {
+func (m blockWithMargins) size() int64 {
 	return int64((m.bytes+marginBytes-1)/marginBytes*marginBytes + 2*marginBytes)
 }
 
@@ -96,8 +96,8 @@ func (m marginedBlock) size() int64 {
 // the memory after a margin is aligned too.
 const marginBytes = 256
 
-// put copies data to the GPU, for operands that no kernel may change.
-func (p *sandbox) put(data []byte) kernels.Pointer {
+// uploadInput copies data to the GPU, for operands that no kernel may change.
+func (p *sandbox) uploadInput(data []byte) kernels.Pointer {
 	ptr := p.newOutput(len(data))
 	if p.err == nil {
 		p.err = p.gpu.Write(driver.Ptr(ptr), data)
@@ -106,15 +106,19 @@ func (p *sandbox) put(data []byte) kernels.Pointer {
 	return ptr
 }
 
-// putLow is like put, but first converts v to the precision of the test.
-func (p *sandbox) putLow(v []float32) kernels.Pointer { return p.put(number.Encode(p.low, v)) }
+// uploadRounded is like uploadInput, but first rounds v to the precision of the test.
+func (p *sandbox) uploadRounded(v []float32) kernels.Pointer {
+	return p.uploadInput(number.Encode(p.low, v))
+}
 
-// putFloat32 is like put, for float32 values.
-func (p *sandbox) putFloat32(v []float32) kernels.Pointer { return p.put(number.Encode(device.F32, v)) }
+// uploadFloat32 is like uploadInput, for float32 values.
+func (p *sandbox) uploadFloat32(v []float32) kernels.Pointer {
+	return p.uploadInput(number.Encode(device.F32, v))
+}
 
-// putInOut is like put, for operands that kernels may change.
-func (p *sandbox) putInOut(data []byte) kernels.Pointer {
-	ptr := p.put(data)
+// uploadInOut is like uploadInput, for operands that kernels may change.
+func (p *sandbox) uploadInOut(data []byte) kernels.Pointer {
+	ptr := p.uploadInput(data)
 	if p.err == nil {
 		p.blocks[len(p.blocks)-1].input = nil
 	}
@@ -126,7 +130,7 @@ func (p *sandbox) newOutput(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
 	}
-	m := marginedBlock{bytes: n}
+	m := blockWithMargins{bytes: n}
 	if m.ptr, p.err = p.gpu.Allocate(m.size()); p.err != nil {
 		return 0
 	}
@@ -134,7 +138,7 @@ func (p *sandbox) newOutput(n int) kernels.Pointer {
 	return kernels.Pointer(m.ptr.Add(marginBytes))
 }
 
-// run enqueues the launches, unless err is not nil.
+// run enqueues the launches, or records err if it is not nil.
 func (p *sandbox) run(list []kernels.Launch, err error) {
 	if p.err = errors.Join(p.err, err); p.err != nil {
 		return
@@ -162,9 +166,9 @@ func (p *sandbox) readBytes(at kernels.Pointer, n int) []byte {
 	return data
 }
 
-// finish checks that kernels changed neither margins nor the operands that put copied, and
-// frees the memory.
-func (p *sandbox) finish() error {
+// checkAndFree returns an error if kernels changed a margin or an operand that uploadInput
+// copied, or if an earlier call failed. It frees the memory in any case.
+func (p *sandbox) checkAndFree() error {
 	for _, m := range p.blocks {
 		all := p.readBytes(kernels.Pointer(m.ptr), int(m.size()))
 		if p.err == nil {
@@ -185,8 +189,8 @@ func (p *sandbox) finish() error {
 	return p.err
 }
 
-// fillMismatch runs fill_u32 and returns the mismatch of its result.
-func fillMismatch(p *sandbox) float64 {
+// measureFillMismatch runs fill_u32 and returns the mismatch of its result.
+func measureFillMismatch(p *sandbox) float64 {
 	const n = 4097
 	to := p.newOutput(4 * n)
 	p.run(kernels.Fill(to, 0x3f800000, n))
@@ -197,16 +201,16 @@ func fillMismatch(p *sandbox) float64 {
 	return mismatch(p.read(to, device.F32, n), want)
 }
 
-// castMismatch returns the greatest mismatch of the casts. Each bit must be equal, since
+// measureCastMismatch returns the greatest mismatch of the casts. Each bit must be equal, since
 // rounding to nearest, ties to even, is well defined.
-func castMismatch(p *sandbox) float64 {
+func measureCastMismatch(p *sandbox) float64 {
 	const n = 4099
 	v := make([]float32, n)
 	for i := range v {
 		v[i] = float32(p.random.NormFloat64() * 100)
 	}
 	v[7], v[8] = 0, float32(math.Copysign(0, -1))
-	from, low, back := p.putFloat32(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
+	from, low, back := p.uploadFloat32(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
 	p.run(kernels.CastFromF32(p.typ, from, low, n))
 	p.run(kernels.CastToF32(p.typ, low, back, n))
 	if !bytes.Equal(p.readBytes(low, n*p.low.Size()), number.Encode(p.low, v)) {
@@ -215,19 +219,19 @@ func castMismatch(p *sandbox) float64 {
 	return mismatch(p.read(back, device.F32, n), number.ToFloat64(p.roundToPrecision(v)))
 }
 
-// smallTransposeMismatch returns the mismatch of transpositions of 3 channels.
-func smallTransposeMismatch(p *sandbox) float64 { return transposeMismatch(p, 2, 3, 35) }
+// measureSmallTransposeMismatch returns the mismatch of transpositions of 3 channels.
+func measureSmallTransposeMismatch(p *sandbox) float64 { return measureTransposeMismatch(p, 2, 3, 35) }
 
-// wideTransposeMismatch returns the mismatch of transpositions of 40 channels.
-func wideTransposeMismatch(p *sandbox) float64 { return transposeMismatch(p, 3, 40, 33) }
+// measureWideTransposeMismatch returns the mismatch of transpositions of 40 channels.
+func measureWideTransposeMismatch(p *sandbox) float64 { return measureTransposeMismatch(p, 3, 40, 33) }
 
-// transposeMismatch converts random values to rows and back, and returns the greatest
+// measureTransposeMismatch converts random values to rows and back, and returns the greatest
 // mismatch of the two results.
-func transposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
+func measureTransposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
 	n, padded := batch*channels*spatial, kernels.PaddedChannels(channels)
 	v := p.randomNumbers(n)
 	rows, back := p.newOutput(batch*spatial*padded*p.low.Size()), p.newOutput(4*n)
-	a := kernels.Transposition{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.putFloat32(v), Rows: rows, Pitch: padded}
+	a := kernels.Transposition{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.uploadFloat32(v), Rows: rows, Pitch: padded}
 	p.run(a.ToRows(p.typ))
 	a.Planar = back
 	p.run(a.ToPlanar(p.typ))
@@ -247,7 +251,7 @@ func (p *sandbox) randomBytes(n int) []byte {
 	return b
 }
 
-func normalizeMismatch(p *sandbox) float64 {
+func measureNormalizeMismatch(p *sandbox) float64 {
 	const batch, channels, spatial, padded = 3, 11, 77, 16
 	pixels := p.randomBytes(batch * channels * spatial)
 	mean, invstd := make([]float32, channels), make([]float32, channels)
@@ -256,8 +260,8 @@ func normalizeMismatch(p *sandbox) float64 {
 	}
 	to := p.newOutput(batch * spatial * padded * p.low.Size())
 	p.run(kernels.Normalization{
-		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.putFloat32(mean), InvStd: p.putFloat32(invstd), Dst: to, Pitch: padded},
-		Batch:  batch, Spatial: spatial, Src: p.put(pixels),
+		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.uploadFloat32(mean), InvStd: p.uploadFloat32(invstd), Dst: to, Pitch: padded},
+		Batch:  batch, Spatial: spatial, Src: p.uploadInput(pixels),
 	}.Launches(p.typ))
 	want := make([]float64, batch*spatial*padded)
 	for i, b := range pixels {
@@ -267,7 +271,7 @@ func normalizeMismatch(p *sandbox) float64 {
 	return mismatch(p.read(to, p.low, len(want)), want)
 }
 
-func headMismatch(p *sandbox) float64 {
+func measureHeadMismatch(p *sandbox) float64 {
 	const rows, channels = 200, 24
 	x, w, dz := p.randomNumbers(rows*channels), make([]float32, channels), make([]float32, rows)
 	for i := range w {
@@ -278,8 +282,8 @@ func headMismatch(p *sandbox) float64 {
 	}
 	const bias = 0.25
 	a := kernels.HeadConvolution{
-		Rows: rows, Channels: channels, X: kernels.Map{Data: p.putLow(x), Pitch: channels}, W: p.putFloat32(w), Bias: p.putFloat32([]float32{bias}),
-		Z: p.newOutput(4 * rows), DZ: p.putFloat32(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
+		Rows: rows, Channels: channels, X: kernels.Map{Data: p.uploadRounded(x), Pitch: channels}, W: p.uploadFloat32(w), Bias: p.uploadFloat32([]float32{bias}),
+		Z: p.newOutput(4 * rows), DZ: p.uploadFloat32(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
 		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialFloats(rows, channels)),
 	}
 	p.run(a.Forward(p.typ))
@@ -301,9 +305,9 @@ func headMismatch(p *sandbox) float64 {
 	)
 }
 
-// countsMismatch returns the greatest mismatch of the binary cross-entropy: of its loss,
-// its gradient and its counts.
-func countsMismatch(p *sandbox) float64 {
+// measureBCEMismatch returns the greatest mismatch of the binary cross-entropy's loss and
+// gradient. It is infinite if the counts of true and false predictions are wrong.
+func measureBCEMismatch(p *sandbox) float64 {
 	const n, dloss, scale = 20001, 0.5, 8
 	z, target := make([]float32, n), make([]float32, n)
 	for i := range z {
@@ -315,8 +319,8 @@ func countsMismatch(p *sandbox) float64 {
 	}
 	control := kernels.Control{LossScale: scale}
 	a := kernels.BCE{
-		Rows: n, Channels: 1, Z: p.putFloat32(z), ZPitch: 1, T: p.putFloat32(target), Partial: p.newOutput(4 * kernels.LossPartialFloats),
-		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.putFloat32([]float32{dloss}), Control: p.put(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
+		Rows: n, Channels: 1, Z: p.uploadFloat32(z), ZPitch: 1, T: p.uploadFloat32(target), Partial: p.newOutput(4 * kernels.LossPartialFloats),
+		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.uploadFloat32([]float32{dloss}), Control: p.uploadInput(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
 	}
 	// The logits of a one-channel head are fp32 in every precision.
 	p.run(a.Forward(kernels.F32))
@@ -358,14 +362,14 @@ func newOptimizerMemory(p *sandbox, n int, rule optim.Update) *optimizerMemory {
 	}
 	zero := make([]byte, 4*n)
 	s := &optimizerMemory{n: n, want: number.ToFloat64(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
-	s.w, s.g = p.putInOut(number.Encode(device.F32, v)), p.putInOut(zero)
-	s.control = p.putInOut((kernels.Control{LossScale: s.scale}).Bytes())
+	s.w, s.g = p.uploadInOut(number.Encode(device.F32, v)), p.uploadInOut(zero)
+	s.control = p.uploadInOut((kernels.Control{LossScale: s.scale}).Bytes())
 	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
 	if rule.Rule == optim.RuleAdam {
-		s.update.M, s.update.V = p.putInOut(zero), p.putInOut(zero)
+		s.update.M, s.update.V = p.uploadInOut(zero), p.uploadInOut(zero)
 		s.update.Beta1, s.update.Beta2, s.update.Epsilon = rule.Beta1, rule.Beta2, rule.Epsilon
 	} else {
-		s.update.Buffer, s.update.Momentum = p.putInOut(zero), rule.Momentum
+		s.update.Buffer, s.update.Momentum = p.uploadInOut(zero), rule.Momentum
 	}
 	return s
 }
@@ -393,10 +397,10 @@ func (s *optimizerMemory) beginStep(p *sandbox, step int, overflow bool) []float
 	return g
 }
 
-// adamMismatch returns the mismatch between the weights that the kernels and optim.Apply
+// measureAdamMismatch returns the mismatch between the weights that the kernels and optim.Apply
 // compute in several steps. The fourth step has an infinite gradient, so it must skip the
 // update and halve the loss scale.
-func adamMismatch(p *sandbox) float64 {
+func measureAdamMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
 	for step := 1; step <= 6; step++ {
 		spoiled := step == 4
@@ -426,7 +430,7 @@ func adamMismatch(p *sandbox) float64 {
 	return s.weightsMismatch(p)
 }
 
-func sgdMismatch(p *sandbox) float64 {
+func measureSGDMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
 	for step := 1; step <= 4; step++ {
 		g := s.beginStep(p, step, false)
@@ -447,7 +451,7 @@ func (s *optimizerMemory) weightsMismatch(p *sandbox) float64 {
 	return mismatch(number.ToFloat64(number.Decode(device.F32, w)), s.want)
 }
 
-func takeRowsMismatch(p *sandbox) float64 {
+func measureTakeRowsMismatch(p *sandbox) float64 {
 	const rows, width, batch = 40, 3, 700
 	v, list, want := make([]float32, rows*width), make([]int, batch), make([]float64, batch*width)
 	for i := range v {
@@ -460,24 +464,24 @@ func takeRowsMismatch(p *sandbox) float64 {
 		}
 	}
 	to := p.newOutput(4 * batch * width)
-	p.run(kernels.TakeRows(p.putFloat32(v), p.putIndexes(list), to, batch, width))
+	p.run(kernels.TakeRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
 	return mismatch(p.read(to, device.F32, batch*width), want)
 }
 
-func copyMismatch(p *sandbox) float64 {
+func measureCopyMismatch(p *sandbox) float64 {
 	const n = 4099
 	data := p.randomBytes(16 * n)
 	to := p.newOutput(16 * n)
-	p.run(kernels.CopyCeiling(p.put(data), to, n))
+	p.run(kernels.CopyCeiling(p.uploadInput(data), to, n))
 	if !bytes.Equal(p.readBytes(to, 16*n), data) {
 		return math.Inf(1)
 	}
 	return 0
 }
 
-// ceilingMismatch returns the greatest mismatch of the results of the kernels that measure
-// a GPU's arithmetic.
-func ceilingMismatch(p *sandbox) float64 {
+// measureArithmeticMismatch returns the greatest mismatch of the results of the kernels with
+// which a GPU's peak arithmetic speed is measured.
+func measureArithmeticMismatch(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0
 	one := func(c kernels.ComputeCeiling, out kernels.Pointer, value float64, err error) {

@@ -79,7 +79,8 @@ func (t *tester) checkExchange() error {
 	return nil
 }
 
-// trainWithExchange trains on data from seed, with an exchange if exchange is set.
+// trainWithExchange trains on random data that depend on seed. If exchange is set, it
+// exchanges the gradients through NCCL; if graph is set, the steps run as captured graphs.
 func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {

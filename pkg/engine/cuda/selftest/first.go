@@ -24,11 +24,11 @@ type FirstReport struct {
 }
 
 // CollectFirstReport collects a FirstReport on the first GPU. After an error, the report
-// contains the results that were collected before.
+// contains the results that were collected before the error.
 func CollectFirstReport(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
-		return FirstReport{}, fmt.Errorf("first GPU check: %w", err)
+		return FirstReport{}, fmt.Errorf("collect first GPU report: %w", err)
 	}
 	return CollectFirstReportWithLibraries(ctx, libraries)
 }
@@ -40,7 +40,7 @@ func CollectFirstReportWithLibraries(ctx context.Context, s *stack.Stack) (f Fir
 	o.Device, o.Precision = "cuda", "bf16"
 	e, err := cuda.NewWithLibraries(s, os.Getenv, o, 0)
 	if err != nil {
-		return f, fmt.Errorf("first GPU check: %w", err)
+		return f, fmt.Errorf("collect first GPU report: %w", err)
 	}
 	text, err := e.DeviceProperties()
 	switch {
@@ -56,7 +56,7 @@ func CollectFirstReportWithLibraries(ctx context.Context, s *stack.Stack) (f Fir
 	}
 	f.Checks, err = RunWithLibraries(ctx, s, Options{Precisions: []string{"bf16"}, Seed: 1, Only: "U-Net"})
 	if n := CountFailed(f.Checks); n > 0 {
-		err = errors.Join(err, fmt.Errorf("first GPU check: %d of %d checks failed", n, len(f.Checks)))
+		err = errors.Join(err, fmt.Errorf("collect first GPU report: %d of %d checks failed", n, len(f.Checks)))
 	}
 	return f, err
 }

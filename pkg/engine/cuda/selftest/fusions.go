@@ -21,11 +21,11 @@ func (t *tester) checkResiduals() error {
 		for _, o := range []operation{
 			{
 				name: "conv with bias and a residual sum", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-				in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}, y}, out: [][]int{y}, bound: t.sumBound(9*s[1], 2),
+				in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}, y}, out: [][]int{y}, bound: t.sumErrorBound(9*s[1], 2),
 			},
 			{
 				name: "conv backward data added to another", op: plan.OpConvBackwardData, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-				in: [][]int{{s[4], s[1], 3, 3}, y, s[:4]}, out: [][]int{s[:4]}, bound: t.sumBound(9*s[4], 2),
+				in: [][]int{{s[4], s[1], 3, 3}, y, s[:4]}, out: [][]int{s[:4]}, bound: t.sumErrorBound(9*s[4], 2),
 			},
 		} {
 			if !t.isSelected(o.title()) {
@@ -72,8 +72,9 @@ func newNormGradientProgram(s []int) *plan.Program {
 	return p
 }
 
-// checkNormGraphs checks every plan of convolutions that apply the batch norm before them,
-// and of data gradients that compute the sums of its gradient.
+// checkNormGraphs checks cuDNN graphs that include parts of a batch norm: convolutions that
+// first normalize their input, and data gradients that also compute the sums for the batch
+// norm's gradient. It checks every plan of each graph.
 func (t *tester) checkNormGraphs() error {
 	if t.precision != "fp16" {
 		return nil
@@ -81,9 +82,9 @@ func (t *tester) checkNormGraphs() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24, 3, 1}, {3, 64, 16, 16, 32, 1, 1}, {2, 21, 11, 8, 13, 3, 2}, {2, 24, 7, 7, 72, 1, 2}} {
 		shape := fmt.Sprintf("%d×%d×%d×%d to %d, window %d, stride %d", s[0], s[1], s[2], s[3], s[4], s[5], s[6])
 		checks := []Check{
-			{Name: "conv behind a norm, with statistics", Shape: shape, Bound: t.sumBound(s[5]*s[5]*s[1], 4)},
-			{Name: "conv backward weights behind a norm", Shape: shape, Bound: t.sumBound(s[0]*s[2]*s[3], 4)},
-			{Name: "conv backward data with the sums of a norm's gradient", Shape: shape, Bound: t.sumBound(s[5]*s[5]*s[4], 4)},
+			{Name: "conv behind a norm, with statistics", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[1], 4)},
+			{Name: "conv backward weights behind a norm", Shape: shape, Bound: t.sumErrorBound(s[0]*s[2]*s[3], 4)},
+			{Name: "conv backward data with the sums of a norm's gradient", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[4], 4)},
 		}
 		if !t.isSelected(checks[0].Name) && !t.isSelected(checks[1].Name) && !t.isSelected(checks[2].Name) {
 			continue
@@ -198,7 +199,7 @@ func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) 
 	case all.NoPlan != nil:
 		c.Detail = "not there: " + all.NoPlan.Error() // the engine then works without it
 	case c.Detail == "":
-		c.Detail = fmt.Sprintf("%d plans", plans) + describeMissing(all.Missing)
+		c.Detail = fmt.Sprintf("%d plans", plans) + describeMissingPlans(all.Missing)
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func normPlanMismatch(op plan.Op, p probe.PlanResult, shape []int, want [][]floa
 	case op == plan.OpConvBackwardData:
 		return max(mismatch(p.FurtherOutputs["dx"], want[2]), mismatch(p.FurtherOutputs["dgamma"], want[3]), mismatch(p.FurtherOutputs["dbeta"], want[4]))
 	}
-	channels, points := shape[1], elements(shape[2:])
+	channels, points := shape[1], elementCount(shape[2:])
 	sums, squares := make([]float64, channels), make([]float64, channels)
 	for j, g := range p.Result {
 		sums[j/points%channels] += g

@@ -14,7 +14,7 @@ func (t *tester) allOperations() []operation {
 	all = append(all, t.convOperations()...)
 	all = append(all, t.transposedConvOperations()...)
 	all = append(all, t.conv3DOperations()...)
-	for _, s := range t.mapShapes() {
+	for _, s := range t.featureMapShapes() {
 		all = append(all, t.normOperations(s)...)
 		all = append(all, t.pointwiseOperations(s)...)
 	}
@@ -24,8 +24,8 @@ func (t *tester) allOperations() []operation {
 	return append(all, t.classificationOperations()...)
 }
 
-// mapShapes returns the shapes of feature maps that the checks use.
-func (t *tester) mapShapes() [][]int {
+// featureMapShapes returns the shapes of feature maps that the checks use.
+func (t *tester) featureMapShapes() [][]int {
 	list := [][]int{{2, 3, 5, 7}, {1, 17, 9, 6}, {2, 16, 40, 33}, {1, 9, 23, 50}}
 	if t.options.Large {
 		list = append(list, []int{2, 64, 128, 96}, []int{3, 72, 61, 67})
@@ -33,11 +33,11 @@ func (t *tester) mapShapes() [][]int {
 	return list
 }
 
-// sumBound returns the bound for results that are sums of n products with the given number
+// sumErrorBound returns the bound for results that are sums of n products with the given number
 // of roundings. The error of a sum of n terms in fp32 is about √n·2⁻²⁴ times the size of a
 // term.
-func (t *tester) sumBound(n, roundings int) float64 {
-	return t.bound(float64(roundings)) + math.Sqrt(float64(n))*0x1p-24
+func (t *tester) sumErrorBound(n, roundings int) float64 {
+	return t.errorBound(float64(roundings)) + math.Sqrt(float64(n))*0x1p-24
 }
 
 // convShape is the shape of a two-dimensional convolution: n images of h×w pixels, from c to
@@ -68,10 +68,10 @@ func (t *tester) convOperations() []operation {
 		taps := c.r * c.s
 		all = append(
 			all,
-			operation{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 1), plans: true},
-			operation{name: "conv with bias", op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 2), plans: true},
-			operation{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(c.k*taps, 1), plans: true},
-			operation{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(c.n*y[2]*y[3], 1), plans: true},
+			operation{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.sumErrorBound(c.c*taps, 1), plans: true},
+			operation{name: "conv with bias", op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.sumErrorBound(c.c*taps, 2), plans: true},
+			operation{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.sumErrorBound(c.k*taps, 1), plans: true},
+			operation{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.sumErrorBound(c.n*y[2]*y[3], 1), plans: true},
 		)
 	}
 	return all
@@ -90,10 +90,10 @@ func (t *tester) transposedConvOperations() []operation {
 		taps := c.r * c.s
 		all = append(
 			all,
-			operation{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 1), plans: true},
-			operation{name: "conv_transpose with bias", op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.sumBound(c.c*taps, 2), plans: true},
-			operation{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(c.k*taps, 1), plans: true},
-			operation{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(c.n*c.h*c.w, 1), plans: true},
+			operation{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.sumErrorBound(c.c*taps, 1), plans: true},
+			operation{name: "conv_transpose with bias", op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.sumErrorBound(c.c*taps, 2), plans: true},
+			operation{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.sumErrorBound(c.k*taps, 1), plans: true},
+			operation{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.sumErrorBound(c.n*c.h*c.w, 1), plans: true},
 		)
 	}
 	return all
@@ -115,7 +115,7 @@ func (t *tester) normOperations(s []int) []operation {
 		name := map[bool]string{true: " and ReLU"}[relu]
 		for _, training := range []bool{true, false} {
 			o := operation{
-				name: "batch_norm in training" + name, op: plan.OpBatchNorm, bound: t.exactBound(2), fill: far,
+				name: "batch_norm in training" + name, op: plan.OpBatchNorm, bound: t.errorBoundWithoutTensorCores(2), fill: far,
 				attr: plan.Attr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
 				in:   [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4},
 			}
@@ -125,7 +125,7 @@ func (t *tester) normOperations(s []int) []operation {
 			all = append(all, o)
 		}
 		back := operation{
-			name: "batch_norm_backward" + name, op: plan.OpBatchNormBackward, bound: t.exactBound(2),
+			name: "batch_norm_backward" + name, op: plan.OpBatchNormBackward, bound: t.errorBoundWithoutTensorCores(2),
 			attr: plan.Attr{Training: true, ReLU: relu, Epsilon: 1e-5},
 			in:   [][]int{s, c, c, c, s}, out: [][]int{s, c, c},
 		}
@@ -139,7 +139,7 @@ func (t *tester) normOperations(s []int) []operation {
 
 // pointwiseOperations returns elementwise operations and losses on maps of shape s to check.
 func (t *tester) pointwiseOperations(s []int) []operation {
-	one := t.exactBound(1)
+	one := t.errorBoundWithoutTensorCores(1)
 	return []operation{
 		{op: plan.OpAdd, in: [][]int{s, s}, out: [][]int{s}, bound: one},
 		{op: plan.OpReLU, in: [][]int{s}, out: [][]int{s}, bound: one},
@@ -183,14 +183,14 @@ func (t *tester) poolOperations() []operation {
 			v[j] = float32(int(2 * v[j]))
 		}
 	}
-	for _, s := range t.mapShapes() {
+	for _, s := range t.featureMapShapes() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
 			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
 			all = append(
 				all,
 				operation{op: plan.OpMaxPool, attr: attr, in: [][]int{s}, out: [][]int{y}, fill: coarse},
-				operation{op: plan.OpMaxPoolBackward, attr: attr, in: [][]int{s, y, y}, out: [][]int{s}, bound: t.exactBound(1), fill: func(i int, v []float32, before [][]float32) {
+				operation{op: plan.OpMaxPoolBackward, attr: attr, in: [][]int{s, y, y}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(1), fill: func(i int, v []float32, before [][]float32) {
 					switch i {
 					case 0:
 						coarse(i, v, before)

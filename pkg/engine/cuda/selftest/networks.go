@@ -52,7 +52,7 @@ func (t *tester) checkNetworks() error {
 			return err
 		}
 	}
-	return t.checkRules()
+	return t.checkUpdateRules()
 }
 
 // checkNetwork checks training steps of the network that build returns.
@@ -136,8 +136,8 @@ func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 	return x, nil
 }
 
-// train runs networkSteps steps on data from seed, the last one with SGD, the others with
-// Adam.
+// train runs networkSteps steps on random batches, which depend on seed: the last step with
+// SGD, the others with Adam.
 func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {

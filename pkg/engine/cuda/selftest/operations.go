@@ -148,7 +148,7 @@ func (t *tester) checkOperation(o operation) error {
 func (t *tester) randomOperands(o operation) [][]float32 {
 	var in [][]float32
 	for i, shape := range o.in {
-		v := t.randomNumbers(elements(shape))
+		v := t.randomNumbers(elementCount(shape))
 		if o.fill != nil {
 			o.fill(i, v, in)
 		}
@@ -200,12 +200,12 @@ func runOperation(t *tester, x engine.Executable, o operation, in [][]float32) (
 	}
 	var all [][]float64
 	for i, shape := range o.out {
-		v := make([]float32, elements(shape))
+		v := make([]float32, elementCount(shape))
 		if err := x.Output(operandName("out", i), v); err != nil {
 			return nil, err
 		}
 		wide := number.ToFloat64(v)
-		if ours, ok := x.(probe.Executable); ok && isScaled(o.op) {
+		if ours, ok := x.(probe.Executable); ok && isLossGradient(o.op) {
 			for j := range wide {
 				wide[j] /= ours.GradientScale() // in fp16 the gradients of a loss are scaled
 			}
@@ -222,8 +222,8 @@ func runOperation(t *tester, x engine.Executable, o operation, in [][]float32) (
 	return all, nil
 }
 
-// isScaled reports whether op is the gradient of a loss, which fp16 scales.
-func isScaled(op plan.Op) bool {
+// isLossGradient reports whether op is the gradient of a loss, which fp16 scales.
+func isLossGradient(op plan.Op) bool {
 	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward || op == plan.OpDiceBCEBackward
 }
 
@@ -262,7 +262,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 			if all.Fusible {
 				done.check.Detail += fmt.Sprintf(", %d of all in one graph", fused)
 			}
-			done.check.Detail += describeMissing(all.Missing)
+			done.check.Detail += describeMissingPlans(all.Missing)
 		}
 		t.addCheck(done.check)
 	}
@@ -270,19 +270,20 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 }
 
 // addPlanMismatch adds the mismatch of one plan to the check c.
-func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, off float64) {
+func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, mismatch float64) {
 	if p.Err != nil {
 		c.Error, c.Detail = math.Inf(1), fmt.Sprintf("%s: %v", p.Name, p.Err)
 		return
 	}
 	t.recordKernels(p.Kernels)
-	if c.Error = max(c.Error, off); !(off <= c.Bound) {
+	if c.Error = max(c.Error, mismatch); !(mismatch <= c.Bound) {
 		c.Detail = fmt.Sprintf("off is %s", p.Name)
 	}
 }
 
-// describeMissing returns a text about graphs that have no plan, or "" if missing is nil.
-func describeMissing(missing error) string {
+// describeMissingPlans returns the end of a check's Detail that names the graphs without a plan, or
+// "" if missing is nil.
+func describeMissingPlans(missing error) string {
 	if missing == nil {
 		return ""
 	}
@@ -295,7 +296,7 @@ func (t *tester) checkFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
 		o := operation{
 			name: "conv with bias and ReLU", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-			in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}}, out: [][]int{{s[0], s[4], s[2], s[3]}}, bound: t.sumBound(9*s[1], 2),
+			in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}}, out: [][]int{{s[0], s[4], s[2], s[3]}}, bound: t.sumErrorBound(9*s[1], 2),
 		}
 		if !t.isSelected(o.title()) {
 			return nil

@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// rulesChecks returns the checks of clipping and of the optimizer rules. They compare the
+// optimizerRuleChecks returns the checks of clipping and of the optimizer rules. They compare the
 // kernels with optim.Apply64.
-func rulesChecks() []directCheck {
+func optimizerRuleChecks() []directCheck {
 	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
 	var all []directCheck
 	for _, c := range []struct {
@@ -30,15 +30,15 @@ func rulesChecks() []directCheck {
 	} {
 		u := base
 		c.change(&u)
-		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return ruleMismatch(p, u) }})
+		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return measureRuleMismatch(p, u) }})
 	}
-	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gradientMeanMismatch})
+	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, measureGradientMeanMismatch})
 }
 
-// ruleLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
+// newRuleTestLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
 // and a weight that is zero. The gradients are in another order. n is the size of the flat
 // buffers.
-func ruleLayers() (list []kernels.LayerRange, n int) {
+func newRuleTestLayers() (list []kernels.LayerRange, n int) {
 	const big = 3 * 8192
 	return []kernels.LayerRange{
 		{Weight: 0, Gradient: 128, Size: big},
@@ -48,10 +48,10 @@ func ruleLayers() (list []kernels.LayerRange, n int) {
 	}, big + 8520
 }
 
-// ruleMismatch returns the greatest mismatch between the kernels and optim.Apply64 over
+// measureRuleMismatch returns the greatest mismatch between the kernels and optim.Apply64 over
 // several steps. The third step has an infinite gradient, so it must skip the update.
-func ruleMismatch(p *sandbox, u optim.Update) float64 {
-	list, n := ruleLayers()
+func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
+	list, n := newRuleTestLayers()
 	w := make([]float32, n)
 	for i := range list[3].Weight {
 		w[i] = float32(p.random.NormFloat64())
@@ -63,10 +63,10 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 		p.err = errors.Join(p.err, err)
 		return 0
 	}
-	layers.Memory = p.putInOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
-	control := p.putInOut((kernels.Control{LossScale: scale}).Bytes())
+	layers.Memory = p.uploadInOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
+	control := p.uploadInOut((kernels.Control{LossScale: scale}).Bytes())
 	a := kernels.Update{
-		W: p.putInOut(number.Encode(device.F32, w)), G: p.putInOut(zero), M: p.putInOut(zero), V: p.putInOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
+		W: p.uploadInOut(number.Encode(device.F32, w)), G: p.uploadInOut(zero), M: p.uploadInOut(zero), V: p.uploadInOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
 		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
 		Momentum: u.Momentum, Nesterov: u.Nesterov, Decoupled: u.Rule == optim.RuleAdamW,
 	}
@@ -89,7 +89,7 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(a.G), number.Encode(device.F32, scaled)))
 		p.run(kernels.BeginStep(control, u.Beta1, u.Beta2))
 		p.run(kernels.CheckGradients(a.G, n, control))
-		runRule(p, layers, list, a, u)
+		runUpdateKernels(p, layers, list, a, u)
 		p.run(kernels.UpdateLossScale(control, 1, 1, 2000))
 		if step == 3 {
 			continue
@@ -109,8 +109,8 @@ func ruleMismatch(p *sandbox, u optim.Update) float64 {
 	return s.weightsMismatch(p)
 }
 
-// runRule runs the kernels of one update.
-func runRule(p *sandbox, layers kernels.LayerSet, list []kernels.LayerRange, a kernels.Update, u optim.Update) {
+// runUpdateKernels runs the kernels of one update.
+func runUpdateKernels(p *sandbox, layers kernels.LayerSet, list []kernels.LayerRange, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
 		p.run(layers.SumSquares(a.W, a.G))
 	}
@@ -143,8 +143,8 @@ func runRule(p *sandbox, layers kernels.LayerSet, list []kernels.LayerRange, a k
 	}
 }
 
-// gradientMeanMismatch returns the mismatch of the mean of the gradients of three batches.
-func gradientMeanMismatch(p *sandbox) float64 {
+// measureGradientMeanMismatch returns the mismatch of the mean of the gradients of three batches.
+func measureGradientMeanMismatch(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32
 	for i := range batches {
@@ -153,8 +153,8 @@ func gradientMeanMismatch(p *sandbox) float64 {
 			batches[i][j] = float32(p.random.NormFloat64())
 		}
 	}
-	sum, last := p.putInOut(number.Encode(device.F32, batches[0])), p.putInOut(number.Encode(device.F32, batches[2]))
-	p.run(kernels.AddGradients(sum, p.putFloat32(batches[1]), n))
+	sum, last := p.uploadInOut(number.Encode(device.F32, batches[0])), p.uploadInOut(number.Encode(device.F32, batches[2]))
+	p.run(kernels.AddGradients(sum, p.uploadFloat32(batches[1]), n))
 	p.run(kernels.AverageGradients(last, sum, n, len(batches)))
 	want := make([]float64, n)
 	for i := range want {

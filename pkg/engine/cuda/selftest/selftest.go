@@ -108,7 +108,7 @@ func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, 
 		err := t.runAll()
 		all = append(all, t.checks...)
 		if err != nil {
-			return all, fmt.Errorf("self-test, %s: %w", p, err)
+			return all, fmt.Errorf("run self-test in %s: %w", p, err)
 		}
 	}
 	return all, nil
@@ -197,9 +197,9 @@ func (t *tester) addUnlaunchedKernels() {
 	}
 }
 
-// isForOtherPrecision reports whether a kernel is checked in another precision: in 16 bits
-// the fp32 kernels, and in all precisions except fp16 the kernels for batch norms in cuDNN's
-// graphs.
+// isForOtherPrecision reports whether the named kernel is checked only in another precision.
+// The fp32 kernels are not checked in 16 bits. The kernels for batch norms in cuDNN's graphs
+// are checked only in fp16.
 func (t *tester) isForOtherPrecision(name string) bool {
 	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {
 		return t.low != device.F16 || strings.HasSuffix(name, "_"+kernels.F32.String())
@@ -250,19 +250,20 @@ func mismatch(got, want []float64) float64 {
 	return worst / top
 }
 
-// bound returns the bound for results with the given number of roundings. Each rounding
+// errorBound returns the bound for results with the given number of roundings. Each rounding
 // contributes half the distance between neighboring numbers in the precision, plus some
 // roundings of fp32 sums. TF32 rounds each factor of a product to 11 bits.
-func (t *tester) bound(roundings float64) float64 {
+func (t *tester) errorBound(roundings float64) float64 {
 	return roundings * map[string]float64{"fp32": 1e-5, "tf32": 2e-3, "bf16": 4e-3, "fp16": 5e-4}[t.precision]
 }
 
-// exactBound is like bound, for results that are computed without tensor cores.
-func (t *tester) exactBound(roundings float64) float64 {
+// errorBoundWithoutTensorCores is like errorBound, for results that are computed without tensor
+// cores.
+func (t *tester) errorBoundWithoutTensorCores(roundings float64) float64 {
 	if t.precision == "tf32" {
 		return roundings * 1e-5
 	}
-	return t.bound(roundings)
+	return t.errorBound(roundings)
 }
 
 // randomNumbers returns n normally distributed numbers, rounded to the precision.
@@ -287,8 +288,8 @@ func (t *tester) recordKernels(names []string) []string {
 	return names
 }
 
-// elements returns the number of elements of a tensor with the given shape.
-func elements(shape []int) int {
+// elementCount returns the number of elements of a tensor with the given shape.
+func elementCount(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d

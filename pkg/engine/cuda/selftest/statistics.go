@@ -88,7 +88,7 @@ func (t *tester) checkPlanStatistics(c *Check, s []int) error {
 		return err
 	}
 	if c.Detail == "" {
-		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + describeMissing(all.Missing)
+		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + describeMissingPlans(all.Missing)
 	}
 	return nil
 }

@@ -51,9 +51,9 @@ func (a *localAccumulator) Wait() error {
 	return nil
 }
 
-// checkRules checks updates of two batches with each rule of the optimizers, with and
+// checkUpdateRules checks updates of two batches with each rule of the optimizers, with and
 // without graphs.
-func (t *tester) checkRules() error {
+func (t *tester) checkUpdateRules() error {
 	list := []optim.Update{
 		{Rule: optim.RuleSGD, Momentum: 0.9, Nesterov: true, ClipNorm: 0.05},
 		{Rule: optim.RuleAdamW, WeightDecay: 0.1, ClipNorm: 0.05},
@@ -81,15 +81,15 @@ func (t *tester) checkRules() error {
 		if !t.isSelected(name) {
 			continue
 		}
-		if err := t.checkRule(name, r, g, p); err != nil {
+		if err := t.checkUpdateRule(name, r, g, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkRule checks updates of two batches with the rule of u.
-func (t *tester) checkRule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
+// checkUpdateRule checks updates of two batches with the rule of u.
+func (t *tester) checkUpdateRule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
 	shape := fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkSteps)
 	seed := t.random.Uint64()
 	want, err := t.trainUpdates(t.truth, u, g, p, seed)
@@ -122,7 +122,8 @@ func (t *tester) checkRule(name string, u optim.Update, g *nn.Graph, p *plan.Pro
 	return nil
 }
 
-// trainUpdates runs networkSteps updates of two batches on data from seed.
+// trainUpdates runs networkSteps updates by the rule of u. Each accumulates the gradients of two
+// random batches, which depend on seed.
 func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// checkSyncNorms checks complete steps with synchronized batch norms. It compares two ranks
-// on this GPU, which synchronize on the host, with the reference on both batches together,
-// and one rank with NCCL, whose steps are captured in a graph, with the reference.
+// checkSyncNorms checks complete steps with synchronized batch norms against the reference
+// engine. It trains two ranks on this GPU, which synchronize through the host, and one rank
+// that synchronizes through NCCL, with and without captured graphs.
 func (t *tester) checkSyncNorms() error {
 	const host, alone = "synchronised batch norms of 2 ranks through the host", "synchronised batch norms by NCCL, one rank"
 	u, err := model.UNet2D(workload.UNetConfigs()[1])
@@ -58,7 +58,7 @@ func (t *tester) checkSyncNorms() error {
 		shape := fmt.Sprintf("U-Net, batches of %d", workload.BatchSize)
 		var runs [2][]trainingResults // without and with graphs
 		for i, graph := range []bool{false, true} {
-			if runs[i], err = t.trainRanksOnHost(graph, g, p, seed); err != nil {
+			if runs[i], err = t.trainTwoRanks(graph, g, p, seed); err != nil {
 				return t.addFailure(Check{Name: host, Shape: shape}, err)
 			}
 		}
@@ -126,7 +126,8 @@ type rankSetup struct {
 	barrier     func() error // waits for the other ranks between steps; nil if there are none
 }
 
-// trainRank runs networkSteps steps with Adam on a rank's part of batches from seed.
+// trainRank runs networkSteps steps with Adam on a rank's part of random batches, which depend
+// on seed.
 func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
@@ -198,9 +199,9 @@ func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 	return nil
 }
 
-// trainRanksOnHost trains two ranks, which have separate engines on the same GPU and
+// trainTwoRanks trains two ranks, which have separate engines on the same GPU and
 // exchange on the host.
-func (t *tester) trainRanksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trainingResults, error) {
+func (t *tester) trainTwoRanks(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trainingResults, error) {
 	groups := collective.InProcess(2)
 	all, errs := make([]trainingResults, len(groups)), make([]error, len(groups))
 	engines := make([]*cuda.Engine, len(groups))

@@ -25,15 +25,15 @@ func (t *tester) conv3DOperations() []operation {
 		all = append(
 			all,
 			operation{
-				name: "conv in 3-D, forward", op: plan.OpConv, attr: attr, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumBound(r.largeC*cube, 1), plans: true,
+				name: "conv in 3-D, forward", op: plan.OpConv, attr: attr, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumErrorBound(r.largeC*cube, 1), plans: true,
 				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(0, nil, in[0], in[1])} },
 			},
 			operation{
-				name: "conv in 3-D, backward data", op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumBound(r.smallC*cube, 1), plans: true,
+				name: "conv in 3-D, backward data", op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumErrorBound(r.smallC*cube, 1), plans: true,
 				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(1, in[1], nil, in[0])} },
 			},
 			operation{
-				name: "conv in 3-D, backward weights", op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumBound(r.n*elements(r.small[:]), 1), plans: true,
+				name: "conv in 3-D, backward weights", op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumErrorBound(r.n*elementCount(r.small[:]), 1), plans: true,
 				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(2, in[1], in[0], nil)} },
 			},
 		)
@@ -48,12 +48,12 @@ type conv3DGeometry struct {
 	small, large                         [3]int
 }
 
-// compute computes the small map (which = 0), the large map (1) or the weights (2) from the
-// other two.
-func (r conv3DGeometry) compute(which int, small, large, w []float64) []float64 {
+// compute computes one operand from the other two. operand is 0 for the small map, 1 for the
+// large map and 2 for the weights w.
+func (r conv3DGeometry) compute(operand int, small, large, w []float64) []float64 {
 	volume := func(s [3]int) int { return s[0] * s[1] * s[2] }
 	cube := r.taps * r.taps * r.taps
-	out := make([]float64, [3]int{r.n * r.smallC * volume(r.small), r.n * r.largeC * volume(r.large), r.smallC * r.largeC * cube}[which])
+	out := make([]float64, [3]int{r.n * r.smallC * volume(r.small), r.n * r.largeC * volume(r.large), r.smallC * r.largeC * cube}[operand])
 	for at := range r.n * r.smallC * volume(r.small) {
 		p := at % volume(r.small)
 		position := [3]int{p / (r.small[1] * r.small[2]), p / r.small[2] % r.small[1], p % r.small[2]}
@@ -67,7 +67,7 @@ func (r conv3DGeometry) compute(which int, small, large, w []float64) []float64 
 			}
 			for c := 0; inside && c < r.largeC; c++ {
 				i, j := (n*r.largeC+c)*volume(r.large)+to, (k*r.largeC+c)*cube+tap
-				switch which {
+				switch operand {
 				case 0:
 					out[at] += large[i] * w[j]
 				case 1:

@@ -33,12 +33,12 @@ func (e Engine) Check(t *testing.T) {
 	}{
 		{"sync", e.checkReducedGradients},
 		{"buckets", e.checkBuckets},
-		{"non-finite", e.checkNonFinite},
-		{"interrupted", e.checkInterrupted},
+		{"non-finite", e.checkNonFiniteLoss},
+		{"interrupted", e.checkInterruption},
 		{"optimizers", e.checkOptimizers},
 		{"update errors", e.checkUpdateErrors},
-		{"share", e.checkSharing},
-		{"names", e.checkNames},
+		{"share", e.checkParameterSharing},
+		{"names", e.checkNameErrors},
 	} {
 		t.Run(c.name, c.run)
 	}

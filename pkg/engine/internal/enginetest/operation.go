@@ -20,7 +20,7 @@ type Operation struct {
 	Fill func(rng *rand.Rand, i int, v []float32)
 }
 
-// Hooks gives Operation.Run access to the engine under test.
+// Hooks give Operation.Run access to the engine under test.
 type Hooks struct {
 	FillNaN      func(t testing.TB, x engine.Executable) // see Engine
 	CheckPadding func(x engine.Executable) error         // see Engine

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// checkSharing checks that a program for evaluation reads the tensors of a training program
-// that it shares, and that sharing with a program that lacks parameters is an error.
-func (e Engine) checkSharing(t *testing.T) {
+// checkParameterSharing checks that a program for evaluation reads the tensors of a training
+// program that it shares, and that sharing with a program that lacks parameters is an error.
+func (e Engine) checkParameterSharing(t *testing.T) {
 	on := e.Open(t, nil)
 	g, train := LowerUNet(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
 	_, eval := LowerUNet(t, SmallUNet(), 1, nn.Eval, plan.Options{Fuse: true})
@@ -58,8 +58,8 @@ func (e Engine) checkSharing(t *testing.T) {
 	}
 }
 
-// checkNames checks that the engine returns errors for unknown names and wrong lengths.
-func (e Engine) checkNames(t *testing.T) {
+// checkNameErrors checks that the engine returns errors for unknown names and wrong lengths.
+func (e Engine) checkNameErrors(t *testing.T) {
 	on := e.Open(t, nil)
 	_, p := LowerUNet(t, SmallUNet(), 1, nn.Train, plan.Options{})
 	x, err := on.Load(p, nil)

@@ -141,9 +141,9 @@ func (e Engine) checkBuckets(t *testing.T) {
 	}
 }
 
-// checkNonFinite checks that a step whose loss is infinite stops before it passes any
+// checkNonFiniteLoss checks that a step whose loss is infinite stops before it passes any
 // bucket to the GradSync, and changes nothing.
-func (e Engine) checkNonFinite(t *testing.T) {
+func (e Engine) checkNonFiniteLoss(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x := e.loadAndStep(t, p, g)
 	u := &optim.Update{Rule: "adam", LearningRate: 1e-3, Step: 1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
@@ -182,9 +182,9 @@ func (s *cancelingSync) ReduceBucket(i int, b device.Buffer, d device.Stream) er
 	return s.RecordingSync.ReduceBucket(i, b, d)
 }
 
-// checkInterrupted checks that a canceled context or an error of the GradSync stops the
+// checkInterruption checks that a canceled context or an error of the GradSync stops the
 // step after it has waited for the buckets that were passed, and changes nothing.
-func (e Engine) checkInterrupted(t *testing.T) {
+func (e Engine) checkInterruption(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loadAndStep(t, p, g)
 	before := Snapshot(t, x)
@@ -206,8 +206,8 @@ func (e Engine) checkInterrupted(t *testing.T) {
 	CheckUnchanged(t, x, before)
 }
 
-// checkOptimizers compares the result of five updates by each rule with the reference
-// engine.
+// checkOptimizers compares the results of five updates by each rule with the results of the
+// reference engine.
 func (e Engine) checkOptimizers(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	for _, u := range []optim.Update{

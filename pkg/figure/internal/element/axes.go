@@ -230,7 +230,7 @@ func EmptyExtent() Extent { return Extent{math.Inf(1), math.Inf(-1)} }
 // Add extends the range to include all finite values.
 func (e *Extent) Add(values ...float64) {
 	for _, v := range values {
-		if (v < e.Lo || v > e.Hi) && Finite(v) { // the first value is below Lo and above Hi
+		if (v < e.Lo || v > e.Hi) && IsFinite(v) { // the first value is below Lo and above Hi
 			e.Lo, e.Hi = min(e.Lo, v), max(e.Hi, v)
 		}
 	}
@@ -336,5 +336,5 @@ func (r *RightAxis) Draw(c draw.Canvas) {
 	c.FillText(label, vg.Point{X: x + a.Tick.Length + 3 + widest + a.Label.Padding, Y: c.Center().Y}, a.Label.Text)
 }
 
-// Finite reports whether v is neither NaN nor infinite.
-func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// IsFinite reports whether v is neither NaN nor infinite.
+func IsFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -95,7 +95,7 @@ func NewSidewaysShifts(bars [][]Interval) []SidewaysShift {
 	for _, at := range bars {
 		any := false
 		for _, v := range at {
-			if !(v.Hi > v.Lo) || !Finite(v.X) {
+			if !(v.Hi > v.Lo) || !IsFinite(v.X) {
 				continue
 			}
 			any = true

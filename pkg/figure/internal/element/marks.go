@@ -181,8 +181,8 @@ func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
 }
 
 // LineWithGlyphs returns the plotters of a line and of glyphs at its points. Either is
-// absent if the look does not have it.
-func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
+// absent if the style does not have it.
+func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) ([]plot.Plotter, error) {
 	var out []plot.Plotter
 	if l.Line.Width > 0 && len(xy) > 1 {
 		if err := plotter.CheckFloats(coordinates(xy)...); err != nil {

@@ -19,8 +19,8 @@ const (
 	FontSize      = 12 // points
 )
 
-// Gray returns the color of what is not measured: the ideal line and the constant
-// predictor.
+// Gray returns the color of values that were not measured in a run: the ideal line and the
+// result of the constant predictor.
 func Gray() color.Color { return color.NRGBA{R: 90, G: 90, B: 90, A: 255} }
 
 // Palette returns Okabe and Ito's colors ("Color Universal Design", 2008), which are
@@ -43,17 +43,17 @@ func Dashes() [][]vg.Length {
 	return [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 3, 2, 3}}
 }
 
-// Look is the style of a series' line and marks.
-type Look struct {
+// SeriesStyle is the style of a series' line and glyphs.
+type SeriesStyle struct {
 	Line  draw.LineStyle
 	Glyph draw.GlyphStyle
 }
 
-// SeriesLook returns the look of the i-th series, counted from 0.
-func SeriesLook(i int) Look {
+// NewSeriesStyle returns the style of the i-th series, counted from 0.
+func NewSeriesStyle(i int) SeriesStyle {
 	p, g, d := Palette(), Glyphs(), Dashes()
 	c := p[i%len(p)]
-	return Look{
+	return SeriesStyle{
 		Line:  draw.LineStyle{Color: c, Width: 1.6, Dashes: d[i%len(d)]},
 		Glyph: draw.GlyphStyle{Color: c, Radius: 3.6, Shape: g[i%len(g)]},
 	}

@@ -18,15 +18,15 @@ type FittingTicks interface {
 	Fit(axis *plot.Axis, length vg.Length, vertical bool, minSize vg.Length)
 }
 
-// Ruler measures labels along an axis.
-type Ruler struct {
+// LabelMeasurer measures labels along an axis.
+type LabelMeasurer struct {
 	Axis     *plot.Axis
 	Length   vg.Length
 	Vertical bool
 }
 
 // labelExtent returns the length of a label along the axis, with a gap.
-func (r Ruler) labelExtent(label string) vg.Length {
+func (r LabelMeasurer) labelExtent(label string) vg.Length {
 	style := r.Axis.Tick.Label
 	if r.Vertical {
 		return style.Font.Size * vg.Length(strings.Count(label, "\n")+1) * 1.1
@@ -35,7 +35,7 @@ func (r Ruler) labelExtent(label string) vg.Length {
 }
 
 // HasOverlap reports whether any two labels overlap.
-func (r Ruler) HasOverlap(ticks []plot.Tick) bool {
+func (r LabelMeasurer) HasOverlap(ticks []plot.Tick) bool {
 	type stretch struct{ from, to vg.Length }
 	var all []stretch
 	for _, t := range ticks {
@@ -57,7 +57,7 @@ func (r Ruler) HasOverlap(ticks []plot.Tick) bool {
 
 // HasAmbiguousLabels reports whether two different names have the same label, because both
 // were shortened.
-func (r Ruler) HasAmbiguousLabels(ticks []plot.Tick) bool {
+func (r LabelMeasurer) HasAmbiguousLabels(ticks []plot.Tick) bool {
 	names, ok := r.Axis.Tick.Marker.(categoryTicks)
 	for i := range ticks {
 		for j := range i {
@@ -71,7 +71,7 @@ func (r Ruler) HasAmbiguousLabels(ticks []plot.Tick) bool {
 
 // reduceTicks replaces the ticks by newTicks(n), first for n = start, then for fewer, until
 // their labels do not overlap or n is 1.
-func (r Ruler) reduceTicks(start int, newTicks func(n int) plot.Ticker) {
+func (r LabelMeasurer) reduceTicks(start int, newTicks func(n int) plot.Ticker) {
 	for n := start; n >= 1; n-- {
 		if !r.HasOverlap(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
 			return
@@ -82,22 +82,22 @@ func (r Ruler) reduceTicks(start int, newTicks func(n int) plot.Ticker) {
 
 // Fit implements FittingTicks.
 func (t ValueTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.reduceTicks(defaultTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
+	LabelMeasurer{axis, length, vertical}.reduceTicks(defaultTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
 }
 
 // Fit implements FittingTicks.
 func (l LogTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.reduceTicks(defaultLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
+	LabelMeasurer{axis, length, vertical}.reduceTicks(defaultLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
 }
 
 // Fit implements FittingTicks.
 func (e EpochTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.reduceTicks(10, func(most int) plot.Ticker { return EpochTicks{most} })
+	LabelMeasurer{axis, length, vertical}.reduceTicks(10, func(most int) plot.Ticker { return EpochTicks{most} })
 }
 
 // Fit implements FittingTicks.
 func (w CountTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	r := Ruler{axis, length, vertical}
+	r := LabelMeasurer{axis, length, vertical}
 	if !r.HasOverlap(w.Ticks(axis.Min, axis.Max)) {
 		return
 	}
@@ -126,16 +126,16 @@ func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// areNumbers reports whether all names are numbers. Readers can infer numbers that are
+// hasOnlyNumbers reports whether all names are numbers. Readers can infer numbers that are
 // omitted, but no other names.
-func (c categoryTicks) areNumbers() bool {
+func (c categoryTicks) hasOnlyNumbers() bool {
 	return !slices.ContainsFunc(c.names, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil })
 }
 
 // Fit implements FittingTicks. It omits numbers, or wraps and shrinks other names.
 func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
-	r := Ruler{axis, length, vertical}
-	if c.areNumbers() {
+	r := LabelMeasurer{axis, length, vertical}
+	if c.hasOnlyNumbers() {
 		for every := 1; every <= len(c.names); every++ {
 			lines := make([]string, len(c.names))
 			for i := 0; i < len(lines); i += every {
@@ -176,7 +176,7 @@ func (t RowTicks) Ticks(_, _ float64) []plot.Tick {
 
 // Fit implements FittingTicks.
 func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
-	r := Ruler{axis, length, vertical}
+	r := LabelMeasurer{axis, length, vertical}
 	for axis.Tick.Label.Font.Size-0.5 >= least && r.HasOverlap(t.Ticks(axis.Min, axis.Max)) {
 		axis.Tick.Label.Font.Size -= 0.5
 	}

@@ -17,7 +17,7 @@ type Trace struct {
 func NewTrace(x, y []float64, origin, unit float64) Trace {
 	t := Trace{X: x, Y: y, origin: origin, unit: unit}
 	good := 0
-	for good < len(x) && Finite(x[good]) && Finite(y[good]) {
+	for good < len(x) && IsFinite(x[good]) && IsFinite(y[good]) {
 		good++
 	}
 	if good == len(x) {
@@ -25,7 +25,7 @@ func NewTrace(x, y []float64, origin, unit float64) Trace {
 	}
 	t.X, t.Y = slices.Clone(x[:good]), slices.Clone(y[:good])
 	for i := good; i < len(x); i++ {
-		if Finite(x[i]) && Finite(y[i]) {
+		if IsFinite(x[i]) && IsFinite(y[i]) {
 			t.X, t.Y = append(t.X, x[i]), append(t.Y, y[i])
 		}
 	}

@@ -49,9 +49,9 @@ type pen struct {
 	transformed bool // coordinates have been transformed
 }
 
-// minLongPath is the smallest number of components of a path that this package draws itself;
-// gonum draws shorter paths.
-const minLongPath = 200
+// minLongPathComponents is the smallest number of components of a path that this package draws
+// itself. Gonum draws shorter paths.
+const minLongPathComponents = 200
 
 // New returns a white canvas of the given size, with dpi pixels per inch.
 func New(width, height vg.Length, dpi int) *Canvas {
@@ -180,7 +180,7 @@ func (p *Canvas) Stroke(path vg.Path) {
 	s := stroker{half: dots(p.pen.width) / 2, to: &p.outline}
 	s.to.clear()
 	dashLines(lines, dashes, dots(p.pen.offset)).forEachPolygon(s.addLine)
-	p.paint(s.to)
+	p.fillPolygons(s.to)
 }
 
 // Fill implements vg.Canvas.
@@ -195,13 +195,13 @@ func (p *Canvas) Fill(path vg.Path) {
 		p.Canvas.Fill(path)
 		return
 	}
-	p.paint(lines)
+	p.fillPolygons(lines)
 }
 
 // convertLongPath converts a long path of straight lines to pixels. If the path is short, has
 // curves, or is transformed, ok is false and gonum should draw it.
 func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
-	if len(path) < minLongPath || p.pen.transformed {
+	if len(path) < minLongPathComponents || p.pen.transformed {
 		return nil, false
 	}
 	height := float64(p.Picture.Rect.Dy())
@@ -229,9 +229,9 @@ func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
 	return lines, true
 }
 
-// paint fills polygons with the pen's color. An area that several polygons cover is
+// fillPolygons fills polygons with the pen's color. An area that several polygons cover is
 // painted once.
-func (p *Canvas) paint(s *shape) {
+func (p *Canvas) fillPolygons(s *shape) {
 	lo, hi := pixelPoint{math.Inf(1), math.Inf(1)}, pixelPoint{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
 		lo, hi = pixelPoint{min(lo.x, d.x), min(lo.y, d.y)}, pixelPoint{max(hi.x, d.x), max(hi.y, d.y)}
@@ -259,11 +259,11 @@ func (p *Canvas) paint(s *shape) {
 		}
 		r.ClosePath()
 	})
-	p.blend(area)
+	p.blendArea(area)
 }
 
-// blend blends the pen's color into an area, in proportion to its coverage.
-func (p *Canvas) blend(area image.Rectangle) {
+// blendArea blends the pen's color into an area, in proportion to its coverage.
+func (p *Canvas) blendArea(area image.Rectangle) {
 	width := area.Dx()
 	p.mask = slices.Grow(p.mask[:0], width*area.Dy())[:width*area.Dy()]
 	mask := &image.Alpha{Pix: p.mask, Stride: width, Rect: image.Rect(0, 0, width, area.Dy())}

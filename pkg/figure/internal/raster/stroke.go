@@ -34,9 +34,9 @@ type stroker struct {
 	to   *shape
 }
 
-// minSegment is the smallest length, in pixels, of a segment that is drawn. Bends that move
+// minSegmentPixels is the smallest length, in pixels, of a segment that is drawn. Bends that move
 // the line's edge by less are not drawn either.
-const minSegment = 1.0 / 16
+const minSegmentPixels = 1.0 / 16
 
 // addLine converts a line, with flat ends and round joins, and appends its polygons.
 func (s *stroker) addLine(l []pixelPoint) {
@@ -45,7 +45,7 @@ func (s *stroker) addLine(l []pixelPoint) {
 	for _, to := range l[1:] {
 		dx, dy := to.x-from.x, to.y-from.y
 		length := math.Hypot(dx, dy)
-		if length < minSegment {
+		if length < minSegmentPixels {
 			continue
 		}
 		n := pixelPoint{-dy / length * s.half, dx / length * s.half}
@@ -61,7 +61,7 @@ func (s *stroker) addLine(l []pixelPoint) {
 
 // joinSegments fills the outer side of the join of two segments at a point, given their normals.
 func (s *stroker) joinSegments(at, n0, n1 pixelPoint) {
-	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < minSegment {
+	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < minSegmentPixels {
 		return
 	}
 	turn := math.Atan2(n0.x*n1.y-n0.y*n1.x, n0.x*n1.x+n0.y*n1.y)
@@ -93,7 +93,7 @@ func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 		dashes = append(dashes, dashes...)
 		total *= 2
 	}
-	if !(total > minSegment) {
+	if !(total > minSegmentPixels) {
 		return lines
 	}
 	out := &shape{dots: make([]pixelPoint, 0, 2*len(lines.dots))}

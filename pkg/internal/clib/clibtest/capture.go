@@ -30,11 +30,11 @@ type graph struct {
 
 // addGraphToComms adds n to the graph count of each communicator that has a collective in g.
 func (g *graph) addGraphToComms(n int) {
-	seen := map[*comm]bool{nil: true}
+	seen := map[*communicator]bool{nil: true}
 	for _, node := range g.nodes {
 		if k := node.op.comm; !seen[k] {
 			seen[k] = true
-			k.addGraphs(n)
+			k.addGraphCount(n)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (m *Machine) replay(g *graph) {
 func (m *Machine) bindCapture(d *cuda.Driver) {
 	d.StreamBeginCapture = func(id cuda.Stream, mode cuda.CaptureMode) error {
 		const call = "cuStreamBeginCapture"
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
@@ -158,14 +158,14 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 		})
 	}
 	d.StreamEndCapture = func(id cuda.Stream) (g cuda.Graph, err error) {
-		err = m.doCall("cuStreamEndCapture", true, func() error {
+		err = m.simulateCall("cuStreamEndCapture", true, func() error {
 			g, err = m.endCapture(id)
 			return err
 		})
 		return g, err
 	}
 	d.StreamCapture = func(id cuda.Stream) (status cuda.CaptureStatus, err error) {
-		err = m.doCall("cuStreamIsCapturing", true, func() error {
+		err = m.simulateCall("cuStreamIsCapturing", true, func() error {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
@@ -223,7 +223,7 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 
 func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphNodeCount = func(id cuda.Graph) (n int, err error) {
-		err = m.doCall("cuGraphGetNodes", true, func() error {
+		err = m.simulateCall("cuGraphGetNodes", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
 				return newError("cuGraphGetNodes", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -238,7 +238,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		return n, err
 	}
 	d.GraphDestroy = func(id cuda.Graph) error {
-		return m.doCall("cuGraphDestroy", true, func() error {
+		return m.simulateCall("cuGraphDestroy", true, func() error {
 			if m.graphs[id] == nil {
 				return newError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
@@ -249,7 +249,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		})
 	}
 	d.GraphInstantiate = func(id cuda.Graph) (e cuda.GraphExec, err error) {
-		err = m.doCall("cuGraphInstantiate", true, func() error {
+		err = m.simulateCall("cuGraphInstantiate", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
 				return newError("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -259,7 +259,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
 			m.execs[e].addGraphToComms(1)
 			if m.recording != nil {
-				m.recording.known[m.execs[e]] = true
+				m.recording.instantiated[m.execs[e]] = true
 			}
 			m.logCall("cuGraphInstantiate %s = %s", g.name, name)
 			return nil
@@ -267,7 +267,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		return e, err
 	}
 	d.GraphUpload = func(id cuda.GraphExec, s cuda.Stream) error {
-		return m.doCall("cuGraphUpload", true, func() error {
+		return m.simulateCall("cuGraphUpload", true, func() error {
 			if m.execs[id] == nil || m.byStream[s] == nil {
 				return newError("cuGraphUpload", cuda.ErrorInvalidHandle, "%s, %s", m.handleName(uintptr(id)), m.streamName(s))
 			}
@@ -276,7 +276,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		})
 	}
 	d.GraphLaunch = func(id cuda.GraphExec, s cuda.Stream) error {
-		return m.doCall("cuGraphLaunch", true, func() error {
+		return m.simulateCall("cuGraphLaunch", true, func() error {
 			g := m.execs[id]
 			if g == nil {
 				return newError("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -289,7 +289,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		})
 	}
 	d.GraphExecDestroy = func(id cuda.GraphExec) error {
-		return m.doCall("cuGraphExecDestroy", true, func() error {
+		return m.simulateCall("cuGraphExecDestroy", true, func() error {
 			if m.execs[id] == nil {
 				return newError("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}

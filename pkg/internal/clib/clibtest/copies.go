@@ -10,14 +10,14 @@ import (
 // hostBytes returns the n bytes of host memory at p, which may be page-locked or pageable.
 func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// newCopy returns the operation that copies src to dst, which get returns. It calls get now,
-// to check the addresses, and again when the operation runs.
-func (m *Machine) newCopy(call string, get func() (dst, src []byte, err error)) (*streamOp, error) {
-	if _, _, err := get(); err != nil {
+// newCopyOp returns the operation that copies src to dst, which operands returns. It calls
+// operands now, to check the addresses, and again when the operation runs.
+func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err error)) (*streamOp, error) {
+	if _, _, err := operands(); err != nil {
 		return nil, newError(call, cuda.ErrorInvalidValue, "%v", err)
 	}
 	return &streamOp{label: call, cost: 2, run: func() error {
-		dst, src, err := get()
+		dst, src, err := operands()
 		if err != nil {
 			return newError(call, cuda.ErrorIllegalAddress, "%v", err)
 		}
@@ -38,7 +38,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 		return dst, src, e2
 	}
 	enqueue := func(call string, s cuda.Stream, n int64, dst, src string, get func() ([]byte, []byte, error)) error {
-		o, err := m.newCopy(call, get)
+		o, err := m.newCopyOp(call, get)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyHtoDAsync = func(dst cuda.Ptr, src unsafe.Pointer, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyHtoDAsync"
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(uintptr(src))), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := locked(src, n)
@@ -57,7 +57,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyDtoHAsync = func(dst unsafe.Pointer, src cuda.Ptr, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyDtoHAsync"
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			return enqueue(call, s, n, m.memory.describe(uint64(uintptr(dst))), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := locked(dst, n)
 				b, e2 := device(src, n)
@@ -67,7 +67,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	}
 	d.MemcpyDtoDAsync = func(dst, src cuda.Ptr, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyDtoDAsync"
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := device(src, n)
@@ -83,7 +83,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 		const call = "cuMemcpyHtoD"
 		staged := slices.Clone(hostBytes(src, n))
 		return m.copyPageable(call, dst, n, func() error {
-			o, err := m.newCopy(call, func() ([]byte, []byte, error) {
+			o, err := m.newCopyOp(call, func() ([]byte, []byte, error) {
 				b, err := device(dst, n)
 				return b, staged, err
 			})
@@ -102,7 +102,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 				return newError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
 			copy(hostBytes(dst, n), b)
-			return m.checkLost(call)
+			return m.checkNotLost(call)
 		})
 	}
 	m.bindMemsets(d)
@@ -111,7 +111,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 // copyPageable calls f to copy n bytes between pageable memory and the device memory at p. It
 // first runs the work in the legacy default stream.
 func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
-	return m.doCall(call, true, func() error {
+	return m.simulateCall(call, true, func() error {
 		if err := m.checkUnsafeCall(call); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error)
 
 func (m *Machine) bindMemsets(d *cuda.Driver) {
 	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			if _, err := m.memory.span(uint64(dst), n, false); err != nil {
 				return newError(call, cuda.ErrorInvalidValue, "%v", err)
 			}

@@ -12,9 +12,9 @@ import (
 type recording struct {
 	kernels []cupti.Kernel
 	running *graph // nil if no graph is running
-	// known contains the graphs that were instantiated after Start. CUPTI does not report
+	// instantiated contains the graphs that were instantiated after Start. CUPTI does not report
 	// kernels of earlier graphs: see cupti.Library.Start.
-	known map[*graph]bool
+	instantiated map[*graph]bool
 }
 
 // CUPTI returns a simulated CUPTI, which records when each kernel ran, as measured by the
@@ -34,7 +34,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 				return errors.New("CUPTI is already running")
 			}
 			m.logCall("cuptiActivityEnable")
-			m.recording = &recording{known: map[*graph]bool{}}
+			m.recording = &recording{instantiated: map[*graph]bool{}}
 			return nil
 		},
 		Stop: func() ([]cupti.Kernel, error) {
@@ -59,7 +59,7 @@ func (m *Machine) recordKernel(label string, start float64) {
 		name, ok = strings.CutPrefix(label, "cudnnBackendExecute ")
 	}
 	r := m.recording
-	if !ok || r == nil || r.running != nil && !r.known[r.running] {
+	if !ok || r == nil || r.running != nil && !r.instantiated[r.running] {
 		return
 	}
 	k := cupti.Kernel{Name: name, Start: uint64(1e3 * start), End: uint64(1e3 * m.clock)}

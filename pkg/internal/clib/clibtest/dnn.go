@@ -212,7 +212,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.Destroy = func(h cudnn.Handle) error {
 		return asError("cudnnDestroy", locked(func() cudnn.Status {
 			if d.handles[h] == nil {
-				return d.fail(cudnn.BadParam, "unknown handle")
+				return d.failWithStatus(cudnn.BadParam, "unknown handle")
 			}
 			m.logCall("cudnnDestroy %s", m.handleName(uintptr(h)))
 			delete(d.handles, h)
@@ -222,7 +222,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.SetStream = func(h cudnn.Handle, s cuda.Stream) error {
 		return asError("cudnnSetStream", locked(func() cudnn.Status {
 			if d.handles[h] == nil || m.byStream[s] == nil {
-				return d.fail(cudnn.BadParam, "unknown handle or stream")
+				return d.failWithStatus(cudnn.BadParam, "unknown handle or stream")
 			}
 			m.logCall("cudnnSetStream %s, %s", m.handleName(uintptr(h)), m.streamName(s))
 			*d.handles[h] = s
@@ -232,7 +232,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.CreateDescriptor = func(t cudnn.DescriptorType) (out cudnn.Descriptor, s cudnn.Status) {
 		s = locked(func() cudnn.Status {
 			if attributeSpecs(t) == nil || t == cudnn.DescDeviceProperties && m.opt.CUDNNVersion < 90800 {
-				return d.fail(cudnn.NotSupported, "descriptors of type %d are not simulated", t)
+				return d.failWithStatus(cudnn.NotSupported, "descriptors of type %d are not simulated", t)
 			}
 			n, _ := m.newHandle("descriptor")
 			out = cudnn.Descriptor(n)
@@ -244,17 +244,17 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.DestroyDescriptor = func(x cudnn.Descriptor) cudnn.Status {
 		return locked(func() cudnn.Status {
 			if d.all[x] == nil {
-				return d.fail(cudnn.NullPointer, "unknown descriptor")
+				return d.failWithStatus(cudnn.NullPointer, "unknown descriptor")
 			}
 			delete(d.all, x)
 			return cudnn.Success
 		})
 	}
 	l.SetAttribute = func(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
-		return locked(func() cudnn.Status { return d.set(x, name, t, n, p) })
+		return locked(func() cudnn.Status { return d.setAttribute(x, name, t, n, p) })
 	}
 	l.GetAttribute = func(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
-		return locked(func() cudnn.Status { return d.get(x, name, t, want, got, p) })
+		return locked(func() cudnn.Status { return d.getAttribute(x, name, t, want, got, p) })
 	}
 	l.Finalize = func(x cudnn.Descriptor) cudnn.Status { return locked(func() cudnn.Status { return d.finalize(x) }) }
 	l.Execute = func(h cudnn.Handle, plan, pack cudnn.Descriptor) cudnn.Status {
@@ -263,28 +263,28 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	return l
 }
 
-// fail stores the message of an error and returns the status.
-func (d *cudnnSimulator) fail(s cudnn.Status, format string, args ...any) cudnn.Status {
+// failWithStatus stores the message of an error and returns the status.
+func (d *cudnnSimulator) failWithStatus(s cudnn.Status, format string, args ...any) cudnn.Status {
 	d.last = fmt.Sprintf(format, args...)
 	return s
 }
 
-// set implements cudnnBackendSetAttribute.
-func (d *cudnnSimulator) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
+// setAttribute implements cudnnBackendSetAttribute.
+func (d *cudnnSimulator) setAttribute(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || p == nil {
-		return d.fail(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there are no values", name)
+		return d.failWithStatus(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there are no values", name)
 	}
 	s, ok := attributeSpecs(desc.kind)[name]
 	switch {
 	case desc.finalized:
-		return d.fail(cudnn.BadParam, "attribute %d: the descriptor is already finalized", name)
+		return d.failWithStatus(cudnn.BadParam, "attribute %d: the descriptor is already finalized", name)
 	case !ok:
-		return d.fail(cudnn.BadParam, "descriptors of type %d have no attribute %d", desc.kind, name)
+		return d.failWithStatus(cudnn.BadParam, "descriptors of type %d have no attribute %d", desc.kind, name)
 	case t != s.kind:
-		return d.fail(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, s.kind, t)
+		return d.failWithStatus(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, s.kind, t)
 	case n < 1 || n > s.most:
-		return d.fail(cudnn.OutOfBound, "attribute %d has 1 to %d values, not %d", name, s.most, n)
+		return d.failWithStatus(cudnn.OutOfBound, "attribute %d has 1 to %d values, not %d", name, s.most, n)
 	}
 	raw := slices.Clone(unsafe.Slice((*byte)(p), n*elementSize(t)))
 	if t == cudnn.TypeDescriptor {
@@ -292,11 +292,11 @@ func (d *cudnnSimulator) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.A
 			other := d.all[cudnn.Descriptor(binary.LittleEndian.Uint64(raw[8*i:]))]
 			switch {
 			case other == nil:
-				return d.fail(cudnn.NullPointer, "attribute %d: value %d is not a descriptor", name, i)
+				return d.failWithStatus(cudnn.NullPointer, "attribute %d: value %d is not a descriptor", name, i)
 			case !slices.Contains(s.refers, other.kind):
-				return d.fail(cudnn.WrongDescriptorType, "attribute %d cannot be a descriptor of type %d", name, other.kind)
+				return d.failWithStatus(cudnn.WrongDescriptorType, "attribute %d cannot be a descriptor of type %d", name, other.kind)
 			case !other.finalized:
-				return d.fail(cudnn.NotFinalized, "attribute %d: the descriptor that it refers to is not finalized", name)
+				return d.failWithStatus(cudnn.NotFinalized, "attribute %d: the descriptor that it refers to is not finalized", name)
 			}
 		}
 	}
@@ -304,7 +304,7 @@ func (d *cudnnSimulator) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.A
 	return cudnn.Success
 }
 
-func (desc *descriptor) int64s(name cudnn.Attribute) []int64 {
+func (desc *descriptor) int64Values(name cudnn.Attribute) []int64 {
 	v := desc.attrs[name]
 	out := make([]int64, v.n)
 	for i := range out {
@@ -313,24 +313,24 @@ func (desc *descriptor) int64s(name cudnn.Attribute) []int64 {
 	return out
 }
 
-func (desc *descriptor) int64(name cudnn.Attribute) int64 { return desc.int64s(name)[0] }
+func (desc *descriptor) int64Value(name cudnn.Attribute) int64 { return desc.int64Values(name)[0] }
 
-func (desc *descriptor) int32(name cudnn.Attribute) int32 {
+func (desc *descriptor) int32Value(name cudnn.Attribute) int32 {
 	return int32(binary.LittleEndian.Uint32(desc.attrs[name].raw))
 }
 
-func (desc *descriptor) float32(name cudnn.Attribute) float32 {
-	return math.Float32frombits(uint32(desc.int32(name)))
+func (desc *descriptor) float32Value(name cudnn.Attribute) float32 {
+	return math.Float32frombits(uint32(desc.int32Value(name)))
 }
 
-func (desc *descriptor) bool(name cudnn.Attribute) bool {
+func (desc *descriptor) boolValue(name cudnn.Attribute) bool {
 	v := desc.attrs[name]
 	return v.n > 0 && v.raw[0] != 0
 }
 
 func (d *cudnnSimulator) descriptorAttrs(desc *descriptor, name cudnn.Attribute) []*descriptor {
 	var out []*descriptor
-	for _, v := range desc.int64s(name) {
+	for _, v := range desc.int64Values(name) {
 		out = append(out, d.all[cudnn.Descriptor(v)])
 	}
 	return out
@@ -347,14 +347,14 @@ func (d *cudnnSimulator) descriptorAttr(desc *descriptor, name cudnn.Attribute) 
 func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil {
-		return d.fail(cudnn.NullPointer, "unknown descriptor")
+		return d.failWithStatus(cudnn.NullPointer, "unknown descriptor")
 	}
 	if desc.finalized {
-		return d.fail(cudnn.BadParam, "the descriptor is already finalized")
+		return d.failWithStatus(cudnn.BadParam, "the descriptor is already finalized")
 	}
 	for name, s := range attributeSpecs(desc.kind) {
 		if _, ok := desc.attrs[name]; s.required && !ok {
-			return d.fail(cudnn.BadParam, "attribute %d of a descriptor of type %d is not set", name, desc.kind)
+			return d.failWithStatus(cudnn.BadParam, "attribute %d of a descriptor of type %d is not set", name, desc.kind)
 		}
 	}
 	status := cudnn.Success
@@ -372,10 +372,10 @@ func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
 	case cudnn.DescPlan:
 		status = d.finalizePlan(desc)
 	case cudnn.DescPack:
-		ids := desc.int64s(cudnn.AttrPackIDs)
+		ids := desc.int64Values(cudnn.AttrPackIDs)
 		slices.Sort(ids)
 		if len(slices.Compact(ids)) != int(desc.attrs[cudnn.AttrPackPointers].n) {
-			status = d.fail(cudnn.DuplicatedEntries, "a pack must have one distinct ID per address")
+			status = d.failWithStatus(cudnn.DuplicatedEntries, "a pack must have one distinct ID per address")
 		}
 	}
 	desc.finalized = status == cudnn.Success
@@ -383,35 +383,35 @@ func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
 }
 
 func (d *cudnnSimulator) finalizeTensor(desc *descriptor) cudnn.Status {
-	dims, strides := desc.int64s(cudnn.AttrTensorDims), desc.int64s(cudnn.AttrTensorStrides)
-	align := desc.int64(cudnn.AttrTensorAlignment)
+	dims, strides := desc.int64Values(cudnn.AttrTensorDims), desc.int64Values(cudnn.AttrTensorStrides)
+	align := desc.int64Value(cudnn.AttrTensorAlignment)
 	switch {
 	case len(dims) != len(strides):
-		return d.fail(cudnn.BadParam, "tensor has %d dimensions but %d strides", len(dims), len(strides))
+		return d.failWithStatus(cudnn.BadParam, "tensor has %d dimensions but %d strides", len(dims), len(strides))
 	case slices.Min(dims) < 1 || slices.Min(strides) < 0:
-		return d.fail(cudnn.BadParam, "invalid dimensions %v or strides %v", dims, strides)
+		return d.failWithStatus(cudnn.BadParam, "invalid dimensions %v or strides %v", dims, strides)
 	case align < 1 || align&(align-1) != 0:
-		return d.fail(cudnn.BadParam, "alignment %d is not a power of two", align)
+		return d.failWithStatus(cudnn.BadParam, "alignment %d is not a power of two", align)
 	}
 	return cudnn.Success
 }
 
 func (d *cudnnSimulator) finalizeConvolution(desc *descriptor) cudnn.Status {
-	n := desc.int64(cudnn.AttrConvSpatialDims)
+	n := desc.int64Value(cudnn.AttrConvSpatialDims)
 	for _, name := range []cudnn.Attribute{cudnn.AttrConvPrePaddings, cudnn.AttrConvPostPaddings, cudnn.AttrConvDilations, cudnn.AttrConvStrides} {
 		if desc.attrs[name].n != n {
-			return d.fail(cudnn.BadParam, "attribute %d has %d values for %d dimensions", name, desc.attrs[name].n, n)
+			return d.failWithStatus(cudnn.BadParam, "attribute %d has %d values for %d dimensions", name, desc.attrs[name].n, n)
 		}
 	}
 	switch {
 	case n < 1 || n > 3:
-		return d.fail(cudnn.BadParam, "invalid number of spatial dimensions %d: want 1 to 3", n)
-	case slices.Min(desc.int64s(cudnn.AttrConvStrides)) < 1 || slices.Min(desc.int64s(cudnn.AttrConvDilations)) < 1:
-		return d.fail(cudnn.BadParam, "strides and dilations must be at least 1")
-	case desc.int32(cudnn.AttrConvMode) != 1:
-		return d.fail(cudnn.NotSupported, "only cross-correlation is simulated")
-	case cudnn.DataType(desc.int32(cudnn.AttrConvCompType)) != cudnn.Float32:
-		return d.fail(cudnn.TypeNotSupported, "only sums in fp32 are simulated")
+		return d.failWithStatus(cudnn.BadParam, "invalid number of spatial dimensions %d: want 1 to 3", n)
+	case slices.Min(desc.int64Values(cudnn.AttrConvStrides)) < 1 || slices.Min(desc.int64Values(cudnn.AttrConvDilations)) < 1:
+		return d.failWithStatus(cudnn.BadParam, "strides and dilations must be at least 1")
+	case desc.int32Value(cudnn.AttrConvMode) != 1:
+		return d.failWithStatus(cudnn.NotSupported, "only cross-correlation is simulated")
+	case cudnn.DataType(desc.int32Value(cudnn.AttrConvCompType)) != cudnn.Float32:
+		return d.failWithStatus(cudnn.TypeNotSupported, "only sums in fp32 are simulated")
 	}
 	return cudnn.Success
 }

@@ -101,7 +101,7 @@ func (g *gpu) run(h cudnn.Handle, s cuda.Stream, at map[int64]cuda.Ptr, ops ...c
 	check(g.t, err)
 	plans, _, err := graph.CreatePlans(cudnn.HeurA)
 	check(g.t, err)
-	pack, err := g.CUDNN.NewPack(at, 0)
+	pack, err := g.CUDNN.NewVariantPack(at, 0)
 	check(g.t, err)
 	check(g.t, g.CUDNN.Run(h, plans[0], pack))
 	check(g.t, g.Driver.StreamSynchronize(s))
@@ -246,7 +246,7 @@ func TestPlans(t *testing.T) {
 	if want := []int64{0, 1, 1, 3, 40}; !equal(engines, want) {
 		t.Errorf("engines %v, want %v", engines, want)
 	}
-	if plans[3].Deterministic() || !plans[0].Deterministic() {
+	if plans[3].IsDeterministic() || !plans[0].IsDeterministic() {
 		t.Error("the notes of determinism are not read")
 	}
 	if len(rejected) != 2 || rejected[0].Engine != 2 || !errors.Is(rejected[0].Err, cudnn.NotSupported) || !errors.Is(rejected[1].Err, cudnn.CompilationFailed) {
@@ -260,10 +260,10 @@ func TestPlans(t *testing.T) {
 	if again.Workspace != 4096 {
 		t.Errorf("workspace %d", again.Workspace)
 	}
-	bare, err := g.CUDNN.NewPack(map[int64]cuda.Ptr{1: x, 2: y}, 0)
+	bare, err := g.CUDNN.NewVariantPack(map[int64]cuda.Ptr{1: x, 2: y}, 0)
 	check(t, err)
 	wants(t, g.CUDNN.Run(h, again, bare), "needs a workspace of 4096 bytes")
-	pack, err := g.CUDNN.NewPack(map[int64]cuda.Ptr{1: x, 2: y}, g.alloc("workspace", 4096))
+	pack, err := g.CUDNN.NewVariantPack(map[int64]cuda.Ptr{1: x, 2: y}, g.alloc("workspace", 4096))
 	check(t, err)
 	check(t, g.CUDNN.Run(h, again, pack))
 	check(t, g.Driver.StreamSynchronize(s))
@@ -335,7 +335,7 @@ func TestExecutionIsChecked(t *testing.T) {
 	check(t, err)
 	p := g.alloc("buffer", 32)
 	run := func(at map[int64]cuda.Ptr) error {
-		pack, err := g.CUDNN.NewPack(at, 0)
+		pack, err := g.CUDNN.NewVariantPack(at, 0)
 		check(t, err)
 		return g.CUDNN.Run(h, plans[0], pack)
 	}

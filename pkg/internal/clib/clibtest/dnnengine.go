@@ -44,8 +44,8 @@ func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map
 	return nil
 }
 
-// firstExecutionCost is the additional time of a plan's first execution, in microseconds.
-const firstExecutionCost = 5000
+// firstExecutionMicroseconds is the additional time of a plan's first execution, in microseconds.
+const firstExecutionMicroseconds = 5000
 
 // tileSizeKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
 const tileSizeKnob = 2
@@ -91,19 +91,19 @@ type savedPlan struct {
 	Operations []*operation
 }
 
-// get implements cudnnBackendGetAttribute.
-func (d *cudnnSimulator) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+// getAttribute implements cudnnBackendGetAttribute.
+func (d *cudnnSimulator) getAttribute(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || got == nil {
-		return d.fail(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there is no address for the count", name)
+		return d.failWithStatus(cudnn.NullPointer, "attribute %d: the descriptor is unknown or there is no address for the count", name)
 	}
 	// Descriptors that a heuristic has filled are finalized already.
 	if !desc.finalized && desc.engine == nil {
-		return d.fail(cudnn.NotFinalized, "attribute %d: the descriptor is not finalized", name)
+		return d.failWithStatus(cudnn.NotFinalized, "attribute %d: the descriptor is not finalized", name)
 	}
 	out := func(kind cudnn.AttributeType, raw []byte) cudnn.Status {
 		if t != kind {
-			return d.fail(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, kind, t)
+			return d.failWithStatus(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, kind, t)
 		}
 		n := int64(len(raw)) / elementSize(kind)
 		*got = n
@@ -118,14 +118,14 @@ func (d *cudnnSimulator) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.A
 	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigEngine && t == cudnn.TypeDescriptor && p != nil:
 		e := d.all[*(*cudnn.Descriptor)(p)]
 		if e == nil || e.kind != cudnn.DescEngine {
-			return d.fail(cudnn.WrongDescriptorType, "attribute %d: the result must be written to an engine descriptor", name)
+			return d.failWithStatus(cudnn.WrongDescriptorType, "attribute %d: the result must be written to an engine descriptor", name)
 		}
 		e.engine, e.finalized, *got = desc.engine, true, 1
 		return cudnn.Success
 	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigKnobs && t == cudnn.TypeDescriptor && want > 0 && p != nil:
 		k := d.all[*(*cudnn.Descriptor)(p)]
 		if k == nil || k.kind != cudnn.DescKnobChoice {
-			return d.fail(cudnn.WrongDescriptorType, "attribute %d: the result must be written to knob choice descriptors", name)
+			return d.failWithStatus(cudnn.WrongDescriptorType, "attribute %d: the result must be written to knob choice descriptors", name)
 		}
 		k.engine, k.finalized, *got = desc.engine, true, 1
 		return cudnn.Success
@@ -144,17 +144,17 @@ func (d *cudnnSimulator) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.A
 	case desc.kind == cudnn.DescDeviceProperties && name == cudnn.AttrDeviceJSON:
 		text, err := json.Marshal(map[string]any{"name": d.m.opt.Name, "capability": d.m.opt.Capability})
 		if err != nil {
-			return d.fail(cudnn.InternalError, "%v", err)
+			return d.failWithStatus(cudnn.InternalError, "%v", err)
 		}
 		return out(cudnn.TypeChar, text)
 	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanJSON:
 		text, err := json.Marshal(savedPlan{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
 		if err != nil {
-			return d.fail(cudnn.InternalError, "%v", err)
+			return d.failWithStatus(cudnn.InternalError, "%v", err)
 		}
 		return out(cudnn.TypeChar, text)
 	}
-	return d.fail(cudnn.NotSupported, "reading attribute %d of a descriptor of type %d is not simulated", name, desc.kind)
+	return d.failWithStatus(cudnn.NotSupported, "reading attribute %d of a descriptor of type %d is not simulated", name, desc.kind)
 }
 
 func int32Bytes(v []int32) []byte {
@@ -169,10 +169,10 @@ func int32Bytes(v []int32) []byte {
 // created, and their number to got.
 func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
-		return d.fail(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
+		return d.failWithStatus(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
 	}
 	g := d.descriptorAttr(heur, cudnn.AttrHeurGraph)
-	list := suggestedEngines(cudnn.HeurMode(heur.int32(cudnn.AttrHeurMode)))
+	list := suggestedEngines(cudnn.HeurMode(heur.int32Value(cudnn.AttrHeurMode)))
 	if want == 0 || p == nil {
 		*got = int64(len(list))
 		return cudnn.Success
@@ -182,7 +182,7 @@ func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, wa
 	for i := range n {
 		c := d.all[configs[i]]
 		if c == nil || c.kind != cudnn.DescEngineConfig {
-			return d.fail(cudnn.WrongDescriptorType, "result %d is not an engine configuration", i)
+			return d.failWithStatus(cudnn.WrongDescriptorType, "result %d is not an engine configuration", i)
 		}
 		c.engine, c.ops, c.finalized = &list[i], g.ops, true
 	}
@@ -193,13 +193,13 @@ func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, wa
 // finalizeConfig sets the engine of a configuration from its number and tile.
 func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
 	choice := d.descriptorAttr(desc, cudnn.AttrConfigEngine)
-	index, tile := choice.int64(cudnn.AttrEngineIndex), int64(0)
+	index, tile := choice.int64Value(cudnn.AttrEngineIndex), int64(0)
 	if _, ok := desc.attrs[cudnn.AttrConfigKnobs]; ok {
 		for _, k := range d.descriptorAttrs(desc, cudnn.AttrConfigKnobs) {
-			if k.int32(cudnn.AttrKnobType) != tileSizeKnob {
-				return d.fail(cudnn.NotSupported, "engine %d has no knob %d", index, k.int32(cudnn.AttrKnobType))
+			if k.int32Value(cudnn.AttrKnobType) != tileSizeKnob {
+				return d.failWithStatus(cudnn.NotSupported, "engine %d has no knob %d", index, k.int32Value(cudnn.AttrKnobType))
 			}
-			tile = k.int64(cudnn.AttrKnobValue)
+			tile = k.int64Value(cudnn.AttrKnobValue)
 		}
 	}
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
@@ -210,7 +210,7 @@ func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
 			}
 		}
 	}
-	return d.fail(cudnn.NotSupported, "no engine %d with tile %d", index, tile)
+	return d.failWithStatus(cudnn.NotSupported, "no engine %d with tile %d", index, tile)
 }
 
 func (d *cudnnSimulator) finalizePlan(desc *descriptor) cudnn.Status {
@@ -219,20 +219,20 @@ func (d *cudnnSimulator) finalizePlan(desc *descriptor) cudnn.Status {
 	} else if text, ok := desc.attrs[cudnn.AttrPlanJSON]; ok {
 		var s savedPlan
 		if err := json.Unmarshal(text.raw, &s); err != nil || len(s.Operations) == 0 || findEngine(s.Engine) == nil {
-			return d.fail(cudnn.BadParam, "the text is not a plan")
+			return d.failWithStatus(cudnn.BadParam, "the text is not a plan")
 		}
 		if s.Version != d.m.opt.CUDNNVersion {
-			return d.fail(1003, "the text was written by version %s", cudnn.VersionText(s.Version))
+			return d.failWithStatus(1003, "the text was written by version %s", cudnn.VersionText(s.Version))
 		}
 		desc.engine, desc.ops = findEngine(s.Engine), s.Operations
 	} else {
-		return d.fail(cudnn.BadParam, "a plan needs an engine configuration or a JSON text")
+		return d.failWithStatus(cudnn.BadParam, "a plan needs an engine configuration or a JSON text")
 	}
 	if desc.engine.status != cudnn.Success {
-		return d.fail(desc.engine.status, "engine %d does not support this graph", desc.engine.Index)
+		return d.failWithStatus(desc.engine.status, "engine %d does not support this graph", desc.engine.Index)
 	}
 	if d.m.opt.Gaps == GapsRefused && slices.ContainsFunc(storedTensors(desc.ops), (*tensor).hasGaps) {
-		return d.fail(cudnn.NotSupported, "engine %d does not support tensors with gaps", desc.engine.Index)
+		return d.failWithStatus(cudnn.NotSupported, "engine %d does not support tensors with gaps", desc.engine.Index)
 	}
 	d.plans++
 	desc.plan = fmt.Sprintf("plan#%d", d.plans)
@@ -254,15 +254,15 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {
 	case plan == nil || pack == nil || s == nil:
-		return d.fail(cudnn.NullPointer, "unknown handle, plan or pack")
+		return d.failWithStatus(cudnn.NullPointer, "unknown handle, plan or pack")
 	case plan.kind != cudnn.DescPlan || pack.kind != cudnn.DescPack:
-		return d.fail(cudnn.WrongDescriptorType, "got descriptors of types %d and %d, want a plan and a pack", plan.kind, pack.kind)
+		return d.failWithStatus(cudnn.WrongDescriptorType, "got descriptors of types %d and %d, want a plan and a pack", plan.kind, pack.kind)
 	case !plan.finalized || !pack.finalized:
-		return d.fail(cudnn.NotFinalized, "the plan or the pack is not finalized")
+		return d.failWithStatus(cudnn.NotFinalized, "the plan or the pack is not finalized")
 	}
 	at := map[int64]uint64{}
 	pointers := pack.attrs[cudnn.AttrPackPointers].raw
-	for i, id := range pack.int64s(cudnn.AttrPackIDs) {
+	for i, id := range pack.int64Values(cudnn.AttrPackIDs) {
 		at[id] = binary.LittleEndian.Uint64(pointers[8*i:])
 	}
 	var words []string
@@ -270,14 +270,14 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 		p, ok := at[t.ID]
 		switch {
 		case !ok:
-			return d.fail(cudnn.BadParam, "the pack has no address for tensor %d", t.ID)
+			return d.failWithStatus(cudnn.BadParam, "the pack has no address for tensor %d", t.ID)
 		case p == 0:
-			return d.fail(cudnn.NullPointer, "the address of tensor %d is 0", t.ID)
+			return d.failWithStatus(cudnn.NullPointer, "the address of tensor %d is 0", t.ID)
 		case p%uint64(t.Align) != 0:
-			return d.fail(cudnn.MisalignedPointer, "tensor %d at %s is not aligned to %d bytes", t.ID, d.m.memory.describe(p), t.Align)
+			return d.failWithStatus(cudnn.MisalignedPointer, "tensor %d at %s is not aligned to %d bytes", t.ID, d.m.memory.describe(p), t.Align)
 		}
 		if _, err := d.m.memory.span(p, t.extentBytes(), false); err != nil {
-			return d.fail(cudnn.ExecutionFailedDriver, "tensor %d: %v", t.ID, err)
+			return d.failWithStatus(cudnn.ExecutionFailedDriver, "tensor %d: %v", t.ID, err)
 		}
 		words = append(words, fmt.Sprintf("%d=%s", t.ID, d.m.memory.describe(p)))
 	}
@@ -294,7 +294,7 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 		// The driver loads a kernel at its first launch (CUDA C++ Programming Guide, "Lazy
 		// Loading").
 		plan.loaded = true
-		cost += firstExecutionCost
+		cost += firstExecutionMicroseconds
 	}
 	err := d.m.enqueue("cudnnBackendExecute", *s, &streamOp{label: label, cost: cost, run: func() error {
 		if d.m.opt.Shallow {
@@ -309,7 +309,7 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 		return nil
 	}})
 	if err != nil {
-		return d.fail(cudnn.ExecutionFailedDriver, "%v", err)
+		return d.failWithStatus(cudnn.ExecutionFailedDriver, "%v", err)
 	}
 	return cudnn.Success
 }
@@ -325,10 +325,10 @@ func (d *cudnnSimulator) checkWorkspace(plan, pack *descriptor) cudnn.Status {
 		p = binary.LittleEndian.Uint64(w.raw)
 	}
 	if p == 0 {
-		return d.fail(cudnn.NullPointer, "%s needs a workspace of %d bytes, but the pack has no workspace", plan.plan, need)
+		return d.failWithStatus(cudnn.NullPointer, "%s needs a workspace of %d bytes, but the pack has no workspace", plan.plan, need)
 	}
 	if _, err := d.m.memory.span(p, need, false); err != nil {
-		return d.fail(cudnn.ExecutionFailedDriver, "workspace of %d bytes: %v", need, err)
+		return d.failWithStatus(cudnn.ExecutionFailedDriver, "workspace of %d bytes: %v", need, err)
 	}
 	return cudnn.Success
 }

@@ -21,7 +21,7 @@ func (d *cudnnSimulator) checkPattern(ops []*operation) cudnn.Status {
 	}
 	for i, o := range ops {
 		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
-			return d.fail(cudnn.GraphNotSupported, "%v cannot follow another operation", o)
+			return d.failWithStatus(cudnn.GraphNotSupported, "%v cannot follow another operation", o)
 		}
 	}
 	return cudnn.Success
@@ -63,15 +63,15 @@ func (d *cudnnSimulator) checkPrologue(ops []*operation, conv int) cudnn.Status 
 	}
 	switch {
 	case !d.supportsNormFusion():
-		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no convolution after a batch norm", d.m.opt.Capability)
+		return d.failWithStatus(cudnn.GraphNotSupported, "compute capability %v has no convolution after a batch norm", d.m.opt.Capability)
 	case o.Kind == cudnn.DescConvData || !slices.Equal(opKinds(ops), want):
-		return d.fail(cudnn.GraphNotSupported, "%s: a convolution after other operations must have the complete pattern ConvBNfprop or ConvBNwgrad", describeOps(ops))
+		return d.failWithStatus(cudnn.GraphNotSupported, "%s: a convolution after other operations must have the complete pattern ConvBNfprop or ConvBNwgrad", describeOps(ops))
 	case o.In[0].ID != ops[2].Out[0].ID || ops[2].In[0].ID != ops[1].Out[0].ID || ops[1].In[0].ID != ops[0].Out[0].ID:
-		return d.fail(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
+		return d.failWithStatus(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
 	}
 	for _, p := range ops[:3] {
 		if !p.Out[0].Virtual {
-			return d.fail(cudnn.GraphNotSupported, "%v is not virtual", p.Out[0])
+			return d.failWithStatus(cudnn.GraphNotSupported, "%v is not virtual", p.Out[0])
 		}
 	}
 	x, scale, bias := ops[0].In[0], ops[0].In[1], ops[1].In[1]
@@ -79,7 +79,7 @@ func (d *cudnnSimulator) checkPrologue(ops []*operation, conv int) cudnn.Status 
 	if o.Kind == cudnn.DescConvForward {
 		half = append(half, o.Out[0])
 		if o.Out[0].Virtual {
-			return d.fail(cudnn.GraphNotSupported, "%v is virtual", o.Out[0])
+			return d.failWithStatus(cudnn.GraphNotSupported, "%v is virtual", o.Out[0])
 		}
 	}
 	return d.checkHalfTensors(half, x.Dims[1], scale, bias)
@@ -92,21 +92,21 @@ func (d *cudnnSimulator) checkHalfTensors(list []*tensor, c int64, vectors ...*t
 	for _, t := range list {
 		switch {
 		case t.Type != cudnn.Float16:
-			return d.fail(cudnn.TypeNotSupported, "%v is not fp16", t)
+			return d.failWithStatus(cudnn.TypeNotSupported, "%v is not fp16", t)
 		case len(t.Dims) != 4:
-			return d.fail(cudnn.ShapeNotSupported, "%v does not have four dimensions", t)
+			return d.failWithStatus(cudnn.ShapeNotSupported, "%v does not have four dimensions", t)
 		case !slices.Equal(t.Strides, cudnn.ChannelsLastStrides(t.Dims)):
-			return d.fail(cudnn.LayoutNotSupported, "%v with strides %v is not packed channels-last", t, t.Strides)
+			return d.failWithStatus(cudnn.LayoutNotSupported, "%v with strides %v is not packed channels-last", t, t.Strides)
 		}
 	}
 	for _, t := range list {
 		if t.Align%16 != 0 {
-			return d.fail(cudnn.NotSupported, "%v is aligned to %d bytes, not 16", t, t.Align)
+			return d.failWithStatus(cudnn.NotSupported, "%v is aligned to %d bytes, not 16", t, t.Align)
 		}
 	}
 	for _, t := range vectors {
 		if !slices.Equal(t.Dims, []int64{1, c, 1, 1}) {
-			return d.fail(cudnn.ShapeNotSupported, "%v does not have one element for each of %d channels", t, c)
+			return d.failWithStatus(cudnn.ShapeNotSupported, "%v does not have one element for each of %d channels", t, c)
 		}
 	}
 	return cudnn.Success
@@ -121,28 +121,28 @@ func (d *cudnnSimulator) checkGradientSums(ops []*operation) cudnn.Status {
 	}
 	switch {
 	case !d.supportsNormFusion() || d.m.opt.Capability[0] > 9:
-		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the gradient sums of a batch norm", d.m.opt.Capability)
+		return d.failWithStatus(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the gradient sums of a batch norm", d.m.opt.Capability)
 	case d.m.opt.CUDNNVersion < 90800:
-		return d.fail(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.VersionText(d.m.opt.CUDNNVersion))
+		return d.failWithStatus(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.VersionText(d.m.opt.CUDNNVersion))
 	case !slices.Equal(opKinds(ops), want):
-		return d.fail(cudnn.GraphNotSupported, "%s: want the pattern DgradDreluBNBwdWeight", describeOps(ops))
+		return d.failWithStatus(cudnn.GraphNotSupported, "%s: want the pattern DgradDreluBNBwdWeight", describeOps(ops))
 	}
 	conv, normed, back, sums := ops[0], ops[4], ops[5], ops[6]
 	for _, o := range ops[:5] {
 		if !o.Out[0].Virtual {
-			return d.fail(cudnn.GraphNotSupported, "%v is not virtual", o.Out[0])
+			return d.failWithStatus(cudnn.GraphNotSupported, "%v is not virtual", o.Out[0])
 		}
 	}
 	x, mean, invstd, scale := sums.In[0], sums.In[1], sums.In[2], sums.In[3]
 	chain := back.In[0].ID == normed.Out[0].ID && back.In[1].ID == conv.Out[0].ID && sums.In[4].ID == back.Out[0].ID &&
 		ops[1].In[0].ID == x.ID && ops[1].In[1].ID == mean.ID && ops[2].In[1].ID == invstd.ID && ops[3].In[1].ID == scale.ID
 	if !chain || back.Out[0].Virtual {
-		return d.fail(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
+		return d.failWithStatus(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
 	}
 	vectors := append([]*tensor{mean, invstd, scale, normed.In[1]}, sums.Out...)
 	for _, t := range vectors {
 		if t.Type != cudnn.Float32 {
-			return d.fail(cudnn.TypeNotSupported, "%v is not fp32", t)
+			return d.failWithStatus(cudnn.TypeNotSupported, "%v is not fp32", t)
 		}
 	}
 	return d.checkHalfTensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
@@ -160,7 +160,7 @@ func (d *cudnnSimulator) newNormSums(desc *descriptor) (*operation, cudnn.Status
 	}
 	x, dy := o.In[0], o.In[4]
 	if !slices.Equal(x.Dims, dy.Dims) {
-		return nil, d.fail(cudnn.ShapeMismatch, "%v and its gradient %v have different dimensions", x, dy)
+		return nil, d.failWithStatus(cudnn.ShapeMismatch, "%v and its gradient %v have different dimensions", x, dy)
 	}
 	return o, d.checkTypes(o)
 }

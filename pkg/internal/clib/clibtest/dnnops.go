@@ -82,9 +82,9 @@ func (d *cudnnSimulator) readTensor(desc *descriptor, name cudnn.Attribute) *ten
 		return nil
 	}
 	return &tensor{
-		ID: t.int64(cudnn.AttrTensorID), Type: cudnn.DataType(t.int32(cudnn.AttrTensorType)),
-		Dims: t.int64s(cudnn.AttrTensorDims), Strides: t.int64s(cudnn.AttrTensorStrides),
-		Align: t.int64(cudnn.AttrTensorAlignment), Virtual: t.bool(cudnn.AttrTensorVirtual),
+		ID: t.int64Value(cudnn.AttrTensorID), Type: cudnn.DataType(t.int32Value(cudnn.AttrTensorType)),
+		Dims: t.int64Values(cudnn.AttrTensorDims), Strides: t.int64Values(cudnn.AttrTensorStrides),
+		Align: t.int64Value(cudnn.AttrTensorAlignment), Virtual: t.boolValue(cudnn.AttrTensorVirtual),
 	}
 }
 
@@ -118,13 +118,13 @@ func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alph
 	c := d.descriptorAttr(desc, conv)
 	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)
 	o := &operation{
-		Kind: desc.kind, Alpha: desc.float32(alpha), Beta: desc.float32(beta),
-		Pad: c.int64s(cudnn.AttrConvPrePaddings), Post: c.int64s(cudnn.AttrConvPostPaddings),
-		Stride: c.int64s(cudnn.AttrConvStrides), Dilation: c.int64s(cudnn.AttrConvDilations),
+		Kind: desc.kind, Alpha: desc.float32Value(alpha), Beta: desc.float32Value(beta),
+		Pad: c.int64Values(cudnn.AttrConvPrePaddings), Post: c.int64Values(cudnn.AttrConvPostPaddings),
+		Stride: c.int64Values(cudnn.AttrConvStrides), Dilation: c.int64Values(cudnn.AttrConvDilations),
 	}
 	n := len(o.Pad) + 2
 	if len(x.Dims) != n || len(w.Dims) != n || len(y.Dims) != n {
-		return nil, d.fail(cudnn.ShapeMismatch, "%v, %v and %v must have %d spatial dimensions each", x, w, y, n-2)
+		return nil, d.failWithStatus(cudnn.ShapeMismatch, "%v, %v and %v must have %d spatial dimensions each", x, w, y, n-2)
 	}
 	fits := x.Dims[0] == y.Dims[0] && x.Dims[1] == w.Dims[1] && w.Dims[0] == y.Dims[1]
 	for i := 2; i < n; i++ {
@@ -133,7 +133,7 @@ func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alph
 		fits = fits && out == y.Dims[i]
 	}
 	if !fits {
-		return nil, d.fail(cudnn.ShapeMismatch, "x %v, w %v and y %v do not match with paddings %v and %v, stride %v and dilation %v", x.Dims, w.Dims, y.Dims, o.Pad, o.Post, o.Stride, o.Dilation)
+		return nil, d.failWithStatus(cudnn.ShapeMismatch, "x %v, w %v and y %v do not match with paddings %v and %v, stride %v and dilation %v", x.Dims, w.Dims, y.Dims, o.Pad, o.Post, o.Stride, o.Dilation)
 	}
 	switch desc.kind {
 	case cudnn.DescConvForward:
@@ -150,14 +150,14 @@ func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alph
 func (d *cudnnSimulator) checkTypes(o *operation) cudnn.Status {
 	for _, t := range slices.Concat(o.In, o.Out) {
 		if t.Type != cudnn.Float32 && t.Type != cudnn.Float16 && t.Type != cudnn.BFloat16 {
-			return d.fail(cudnn.TypeNotSupported, "tensor %v: only fp32, fp16 and bf16 are simulated", t)
+			return d.failWithStatus(cudnn.TypeNotSupported, "tensor %v: only fp32, fp16 and bf16 are simulated", t)
 		}
 	}
 	return cudnn.Success
 }
 
 func (d *cudnnSimulator) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
-	mode := cudnn.PointwiseMode(d.descriptorAttr(desc, cudnn.AttrOpPointwise).int32(cudnn.AttrPointwiseMode))
+	mode := cudnn.PointwiseMode(d.descriptorAttr(desc, cudnn.AttrOpPointwise).int32Value(cudnn.AttrPointwiseMode))
 	o := &operation{Kind: desc.kind, Mode: mode}
 	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
 	switch mode {
@@ -167,25 +167,25 @@ func (d *cudnnSimulator) newPointwise(desc *descriptor) (*operation, cudnn.Statu
 	case cudnn.PointwiseReLUBack:
 		second, out = cudnn.AttrOpDY, cudnn.AttrOpDX
 	default:
-		return nil, d.fail(cudnn.NotSupported, "pointwise mode %d is not simulated", mode)
+		return nil, d.failWithStatus(cudnn.NotSupported, "pointwise mode %d is not simulated", mode)
 	}
 	o.In = []*tensor{d.readTensor(desc, cudnn.AttrOpX)}
 	if second >= 0 {
 		t := d.readTensor(desc, second)
 		if t == nil {
-			return nil, d.fail(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, second)
+			return nil, d.failWithStatus(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, second)
 		}
 		o.In = append(o.In, t)
 	}
 	y := d.readTensor(desc, out)
 	if y == nil {
-		return nil, d.fail(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, out)
+		return nil, d.failWithStatus(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, out)
 	}
 	o.Out = []*tensor{y}
 	for _, t := range o.In {
 		for i := range y.Dims {
 			if len(t.Dims) != len(y.Dims) || (t.Dims[i] != y.Dims[i] && t.Dims[i] != 1) {
-				return nil, d.fail(cudnn.ShapeMismatch, "%v cannot be broadcast to %v", t, y)
+				return nil, d.failWithStatus(cudnn.ShapeMismatch, "%v cannot be broadcast to %v", t, y)
 			}
 		}
 	}
@@ -200,10 +200,10 @@ func (d *cudnnSimulator) newGenstats(desc *descriptor) (*operation, cudnn.Status
 	}
 	want[1] = x.Dims[1]
 	if !slices.Equal(sum.Dims, want) || !slices.Equal(square.Dims, want) {
-		return nil, d.fail(cudnn.ShapeMismatch, "statistics of %v must have dimensions %v, not %v and %v", x, want, sum, square)
+		return nil, d.failWithStatus(cudnn.ShapeMismatch, "statistics of %v must have dimensions %v, not %v and %v", x, want, sum, square)
 	}
 	if sum.Type != cudnn.Float32 || square.Type != cudnn.Float32 {
-		return nil, d.fail(cudnn.TypeNotSupported, "statistics must be fp32")
+		return nil, d.failWithStatus(cudnn.TypeNotSupported, "statistics must be fp32")
 	}
 	o := &operation{Kind: desc.kind, In: []*tensor{x}, Out: []*tensor{sum, square}}
 	return o, d.checkTypes(o)
@@ -212,21 +212,21 @@ func (d *cudnnSimulator) newGenstats(desc *descriptor) (*operation, cudnn.Status
 // finalizeGraph checks that virtual tensors are written before they are read, and that
 // checkPattern accepts the graph.
 func (d *cudnnSimulator) finalizeGraph(desc *descriptor) cudnn.Status {
-	h := cudnn.Handle(desc.int64(cudnn.AttrGraphHandle))
+	h := cudnn.Handle(desc.int64Value(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {
-		return d.fail(cudnn.NullPointer, "unknown handle")
+		return d.failWithStatus(cudnn.NullPointer, "unknown handle")
 	}
 	written := map[int64]bool{}
 	for _, r := range d.descriptorAttrs(desc, cudnn.AttrGraphOps) {
 		o := r.ops[0]
 		for _, t := range o.In {
 			if t.Virtual && !written[t.ID] {
-				return d.fail(cudnn.GraphNotSupported, "tensor %d is virtual and no operation writes it", t.ID)
+				return d.failWithStatus(cudnn.GraphNotSupported, "tensor %d is virtual and no operation writes it", t.ID)
 			}
 		}
 		for _, t := range o.Out {
 			if written[t.ID] {
-				return d.fail(cudnn.GraphNotSupported, "tensor %d is written twice", t.ID)
+				return d.failWithStatus(cudnn.GraphNotSupported, "tensor %d is written twice", t.ID)
 			}
 			written[t.ID] = true
 		}

@@ -15,7 +15,7 @@
 // adds up an assumed duration of each operation.
 //
 // A Machine belongs to one rank. Ranks that exchange data through NCCL use machines that
-// share a Network.
+// share an NCCLNetwork.
 //
 // All libraries of a machine share its memory, streams, clock and lock, so this is one
 // package, although it is a large one. Each file simulates one library or one part of it:

@@ -20,25 +20,25 @@ func (m *Machine) Driver() *cuda.Driver {
 		return nil
 	}
 	d.DeviceCount = func() (n int, err error) {
-		return m.opt.Devices, m.doCall("cuDeviceGetCount", false, func() error { return nil })
+		return m.opt.Devices, m.simulateCall("cuDeviceGetCount", false, func() error { return nil })
 	}
 	d.DeviceGet = func(i int) (cuda.Device, error) {
-		return cuda.Device(i), m.doOnDevice("cuDeviceGet", cuda.Device(i), nil)
+		return cuda.Device(i), m.simulateDeviceCall("cuDeviceGet", cuda.Device(i), nil)
 	}
 	d.DeviceName = func(dev cuda.Device) (string, error) {
-		return m.opt.Name, m.doOnDevice("cuDeviceGetName", dev, nil)
+		return m.opt.Name, m.simulateDeviceCall("cuDeviceGetName", dev, nil)
 	}
 	d.DeviceTotalMem = func(dev cuda.Device) (int64, error) {
-		return m.opt.Memory, m.doOnDevice("cuDeviceTotalMem", dev, nil)
+		return m.opt.Memory, m.simulateDeviceCall("cuDeviceTotalMem", dev, nil)
 	}
 	d.DevicePCIBusID = func(dev cuda.Device) (string, error) {
-		return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), m.doOnDevice("cuDeviceGetPCIBusId", dev, nil)
+		return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), m.simulateDeviceCall("cuDeviceGetPCIBusId", dev, nil)
 	}
 	d.DeviceUUID = func(dev cuda.Device) ([16]byte, error) {
-		return [16]byte{15: byte(dev) + 1}, m.doOnDevice("cuDeviceGetUuid", dev, nil)
+		return [16]byte{15: byte(dev) + 1}, m.simulateDeviceCall("cuDeviceGetUuid", dev, nil)
 	}
 	d.DeviceAttribute = func(dev cuda.Device, a cuda.Attribute) (v int, err error) {
-		err = m.doOnDevice("cuDeviceGetAttribute", dev, func() error {
+		err = m.simulateDeviceCall("cuDeviceGetAttribute", dev, func() error {
 			var ok bool
 			if v, ok = m.deviceAttribute(a); !ok {
 				return newError("cuDeviceGetAttribute", cuda.ErrorInvalidValue, "attribute %d is not simulated", a)
@@ -57,10 +57,10 @@ func (m *Machine) Driver() *cuda.Driver {
 	return d
 }
 
-// doOnDevice calls f as the driver call named call, like doCall. It returns an error if the
-// machine does not have the device dev. f may be nil.
-func (m *Machine) doOnDevice(call string, dev cuda.Device, f func() error) error {
-	return m.doCall(call, false, func() error {
+// simulateDeviceCall calls f as the driver call named call, like simulateCall. It returns an
+// error if the machine does not have the device dev. f may be nil.
+func (m *Machine) simulateDeviceCall(call string, dev cuda.Device, f func() error) error {
+	return m.simulateCall(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {
 			return newError(call, cuda.ErrorInvalidDevice, "device %d of %d", dev, m.opt.Devices)
 		}
@@ -92,7 +92,7 @@ func (m *Machine) deviceAttribute(a cuda.Attribute) (int, bool) {
 
 func (m *Machine) bindContext(d *cuda.Driver) {
 	d.PrimaryCtxRetain = func(dev cuda.Device) (c cuda.Context, err error) {
-		err = m.doOnDevice("cuDevicePrimaryCtxRetain", dev, func() error {
+		err = m.simulateDeviceCall("cuDevicePrimaryCtxRetain", dev, func() error {
 			c = cuda.Context(dev) + 1
 			m.retained[c]++
 			m.logCall("cuDevicePrimaryCtxRetain %d", dev)
@@ -101,7 +101,7 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 		return c, err
 	}
 	d.PrimaryCtxRelease = func(dev cuda.Device) error {
-		return m.doOnDevice("cuDevicePrimaryCtxRelease", dev, func() error {
+		return m.simulateDeviceCall("cuDevicePrimaryCtxRelease", dev, func() error {
 			c := cuda.Context(dev) + 1
 			if m.retained[c] == 0 {
 				return newError("cuDevicePrimaryCtxRelease", cuda.ErrorInvalidContext, "the context of device %d is not retained", dev)
@@ -112,7 +112,7 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 		})
 	}
 	d.CtxSetCurrent = func(c cuda.Context) error {
-		return m.doCall("cuCtxSetCurrent", false, func() error {
+		return m.simulateCall("cuCtxSetCurrent", false, func() error {
 			if c == 0 {
 				delete(m.current, threadID())
 				return nil
@@ -125,13 +125,13 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 		})
 	}
 	d.ProfilerStart = func() error {
-		return m.doCall("cuProfilerStart", true, func() error {
+		return m.simulateCall("cuProfilerStart", true, func() error {
 			m.logCall("cuProfilerStart")
 			return nil
 		})
 	}
 	d.ProfilerStop = func() error {
-		return m.doCall("cuProfilerStop", true, func() error {
+		return m.simulateCall("cuProfilerStop", true, func() error {
 			m.logCall("cuProfilerStop")
 			return nil
 		})

@@ -158,7 +158,7 @@ func newFunction(name, source string) *function {
 		case strings.Contains(p, "*"):
 			f.params += "p"
 		default:
-			size, ok := scalarLetter(words)
+			size, ok := scalarTypeLetter(words)
 			f.params += size
 			f.unknown = f.unknown || !ok
 		}
@@ -166,9 +166,9 @@ func newFunction(name, source string) *function {
 	return f
 }
 
-// scalarLetter returns the letter (see function) of a parameter that is not a pointer, or
+// scalarTypeLetter returns the letter (see function) of a parameter that is not a pointer, or
 // false if its type is unknown. The last word is the parameter's name, the others its type.
-func scalarLetter(words []string) (string, bool) {
+func scalarTypeLetter(words []string) (string, bool) {
 	kind := strings.Join(slices.DeleteFunc(slices.Clone(words[:len(words)-1]), func(w string) bool { return w == "const" }), " ")
 	switch kind {
 	case "int", "unsigned", "unsigned int", "float", "u32", "i32", "uint32_t", "int32_t":
@@ -242,7 +242,7 @@ func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 			}
 			words = append(words, m.memory.describe(p))
 		case 'w':
-			words = append(words, m.formatWord(binary.LittleEndian.Uint64(args[at:])))
+			words = append(words, m.formatArgument(binary.LittleEndian.Uint64(args[at:])))
 		default:
 			words = append(words, fmt.Sprint(int32(binary.LittleEndian.Uint32(args[at:]))))
 		}
@@ -254,10 +254,10 @@ func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// formatWord formats an 8-byte argument as the name of the allocation into which it points, or
+// formatArgument formats an 8-byte argument as the name of the allocation into which it points, or
 // else as a number.
-func (m *Machine) formatWord(v uint64) string {
-	if a := m.memory.findNear(v); a != nil {
+func (m *Machine) formatArgument(v uint64) string {
+	if a := m.memory.findAllocationNear(v); a != nil {
 		return m.memory.describe(v)
 	}
 	return fmt.Sprint(int64(v))
@@ -265,7 +265,7 @@ func (m *Machine) formatWord(v uint64) string {
 
 func (m *Machine) bindKernels(d *cuda.Driver) {
 	d.ModuleLoadData = func(image []byte) (id cuda.Module, err error) {
-		err = m.doCall("cuModuleLoadData", true, func() error {
+		err = m.simulateCall("cuModuleLoadData", true, func() error {
 			functions := parseImageKernels(image)
 			if len(functions) == 0 {
 				return newError("cuModuleLoadData", cuda.ErrorInvalidImage, "image of %d bytes has no kernel", len(image))
@@ -283,7 +283,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		return id, err
 	}
 	d.ModuleUnload = func(id cuda.Module) error {
-		return m.doCall("cuModuleUnload", true, func() error {
+		return m.simulateCall("cuModuleUnload", true, func() error {
 			if m.modules[id] == nil {
 				return newError("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
@@ -299,7 +299,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		})
 	}
 	d.ModuleGetFunction = func(id cuda.Module, name string) (h cuda.Function, err error) {
-		err = m.doCall("cuModuleGetFunction", true, func() error {
+		err = m.simulateCall("cuModuleGetFunction", true, func() error {
 			mod := m.modules[id]
 			if mod == nil {
 				return newError("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -321,7 +321,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 
 func (m *Machine) bindFunctions(d *cuda.Driver) {
 	doWithFunction := func(call string, h cuda.Function, do func(*function) error) error {
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			f := m.functions[h]
 			if f == nil {
 				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(h)))

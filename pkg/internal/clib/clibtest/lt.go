@@ -50,7 +50,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 			if !ok {
 				return failed("cublasLtMatmul", cublaslt.InvalidValue)
 			}
-			return m.doCall("cublasLtMatmul", true, func() error {
+			return m.simulateCall("cublasLtMatmul", true, func() error {
 				for _, operand := range []struct {
 					at    cuda.Ptr
 					bytes int64

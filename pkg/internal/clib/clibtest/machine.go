@@ -38,7 +38,7 @@ type Options struct {
 	Shallow            bool               // cuDNN's plans are checked, but compute nothing
 	WrongVolumeEngines WrongVolumeEngines // which of cuDNN's engines compute wrong 3-D convolutions
 	Gaps               GapSupport         // how cuDNN treats tensors that have gaps between their pixels
-	Network            *Network           // shared by all ranks of a group; nil for a separate network
+	Network            *NCCLNetwork       // shared by all ranks of a group; nil for a separate network
 
 	Absent       []clib.Name // libraries that are missing
 	MissingCalls []string    // C functions that the libraries do not have
@@ -103,7 +103,7 @@ func (o Options) withDefaults() Options {
 		o.LoseWith = cuda.ErrorLaunchFailed
 	}
 	if o.Network == nil {
-		o.Network = NewNetwork()
+		o.Network = NewNCCLNetwork()
 	}
 	return o
 }
@@ -197,7 +197,7 @@ func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
 	if slices.Contains(m.opt.Absent, n) {
 		return &clib.NotFoundError{
 			Library: n, Sonames: []string{"lib" + strings.ToLower(string(n)) + ".so"},
-			Looked: []clib.Place{{Source: "the simulated machine", Note: "Options.Absent"}}, Advice: "remove it from Options.Absent",
+			Searched: []clib.SearchPlace{{Source: "the simulated machine", Note: "Options.Absent"}}, Advice: "remove it from Options.Absent",
 		}
 	}
 	var missing []string
@@ -224,7 +224,7 @@ func (m *Machine) NVTX() *nvtx.Library {
 	}
 }
 
-// Calls returns the library calls since the last Reset, one line per call. Handles are
+// Calls returns the library calls since the last ResetCalls, one line per call. Handles are
 // numbered in the order in which they were created, and addresses are named after their
 // allocations. Calls without side effects are omitted.
 func (m *Machine) Calls() []string {
@@ -233,15 +233,15 @@ func (m *Machine) Calls() []string {
 	return slices.Clone(m.log)
 }
 
-// Reset clears the list of calls.
-func (m *Machine) Reset() {
+// ResetCalls clears the list of calls.
+func (m *Machine) ResetCalls() {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
 	m.log = nil
 }
 
-// Advance advances the machine's clock by a number of microseconds.
-func (m *Machine) Advance(microseconds float64) {
+// AdvanceClock advances the machine's clock by a number of microseconds.
+func (m *Machine) AdvanceClock(microseconds float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clock += microseconds
@@ -296,20 +296,20 @@ func newError(call string, r cuda.Result, format string, args ...any) error {
 	return e
 }
 
-// doCall calls f as the driver call named call, under the machine's lock, unless checkCall
+// simulateCall calls f as the driver call named call, under the machine's lock, unless checkCall
 // returns an error.
-func (m *Machine) doCall(call string, context bool, f func() error) error {
+func (m *Machine) simulateCall(call string, needsContext bool, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.checkCall(call, context); err != nil {
+	if err := m.checkCall(call, needsContext); err != nil {
 		return err
 	}
 	return f()
 }
 
 // checkCall counts a call. It returns an error if the driver is not initialized, the device is
-// lost, or context is true and the thread has no current context.
-func (m *Machine) checkCall(call string, context bool) error {
+// lost, or needsContext is true and the thread has no current context.
+func (m *Machine) checkCall(call string, needsContext bool) error {
 	m.count++
 	if m.opt.LoseAt > 0 && m.count >= m.opt.LoseAt && m.lost == nil {
 		m.lost = &cuda.Error{Result: m.opt.LoseWith}
@@ -319,7 +319,7 @@ func (m *Machine) checkCall(call string, context bool) error {
 		return newError(call, cuda.ErrorNotInitialized, "")
 	case m.lost != nil:
 		return m.newLostError(call)
-	case context && m.current[threadID()] == 0:
+	case needsContext && m.current[threadID()] == 0:
 		return newError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", threadID())
 	}
 	return nil

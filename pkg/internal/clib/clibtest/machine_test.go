@@ -133,8 +133,8 @@ func execute(m **clibtest.Machine) clibtest.Executor {
 		switch name {
 		case "scale":
 			n := int64(binary.LittleEndian.Uint64(args[16:]))
-			x, err1 := (*m).Span(ptr(0), 4*n)
-			y, err2 := (*m).Span(ptr(8), 4*n)
+			x, err1 := (*m).BytesDuringCall(ptr(0), 4*n)
+			y, err2 := (*m).BytesDuringCall(ptr(8), 4*n)
 			if err := errors.Join(err1, err2); err != nil {
 				return err
 			}
@@ -219,7 +219,7 @@ func TestKernelThatLeavesItsMemory(t *testing.T) {
 	err := g.Driver.StreamSynchronize(s)
 	wants(t, err, "after cuLaunchKernel fill_f32", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "memory after out (12 bytes) was overwritten at byte 12")
 	var e *cuda.Error
-	if !errors.As(err, &e) || !e.Result.Lost() {
+	if !errors.As(err, &e) || !e.Result.IsContextLost() {
 		t.Error("the device is not lost")
 	}
 	if _, err := g.Driver.MemAlloc(4); !errors.Is(err, cuda.ErrorIllegalAddress) {
@@ -254,7 +254,7 @@ func TestCaptureAndReplay(t *testing.T) {
 	g := withKernels(t, clibtest.Options{})
 	x, y, z := g.alloc("x", 8), g.alloc("y", 8), g.alloc("z", 8)
 	f, s1, s2, fork, join := g.function("scale"), g.stream(), g.stream(), g.event(), g.event()
-	g.machine.Reset()
+	g.machine.ResetCalls()
 	check(t, g.Driver.StreamBeginCapture(s1, cuda.CaptureThreadLocal))
 	check(t, g.scale(f, s1, x, y, 2, 2))
 	check(t, g.Driver.EventRecord(fork, s1))
@@ -500,7 +500,7 @@ func TestLostDevice(t *testing.T) {
 			"free":        g.Driver.MemFree(0),
 			"context":     g.Driver.CtxSynchronize(),
 		} {
-			if !errors.Is(err, with) || !with.Lost() {
+			if !errors.Is(err, with) || !with.IsContextLost() {
 				t.Errorf("%s: %v", name, err)
 			}
 			wants(t, err, "start again from a checkpoint")

@@ -68,8 +68,9 @@ func fillBytes(b []byte, v byte) {
 	}
 }
 
-// findStart returns the allocation that starts at p and is not freed, or nil if there is none.
-func (mem *memory) findStart(p uint64, host bool) *allocation {
+// findAllocationAt returns the allocation that starts at p and is not freed, or nil if there is
+// none.
+func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
 	for _, a := range mem.all {
 		if a.base == p && !a.free && a.host == host {
 			return a
@@ -94,9 +95,9 @@ func (mem *memory) release(a *allocation) {
 	}
 }
 
-// findNear returns the allocation that contains p in its memory or its guards, or nil if there
-// is none. The allocation may have been freed.
-func (mem *memory) findNear(p uint64) *allocation {
+// findAllocationNear returns the allocation that contains p in its memory or its guards, or nil
+// if there is none. The allocation may have been freed.
+func (mem *memory) findAllocationNear(p uint64) *allocation {
 	for _, a := range mem.all {
 		if p+guardBytes >= a.base && p < a.base+uint64(a.size)+guardBytes {
 			return a
@@ -107,7 +108,7 @@ func (mem *memory) findNear(p uint64) *allocation {
 
 // describe returns a readable name of an address: an allocation and an offset.
 func (mem *memory) describe(p uint64) string {
-	a := mem.findNear(p)
+	a := mem.findAllocationNear(p)
 	switch {
 	case p == 0:
 		return "0"
@@ -131,7 +132,7 @@ func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	a := mem.findNear(p)
+	a := mem.findAllocationNear(p)
 	switch {
 	case a == nil || a.free || p < a.base || p >= a.base+uint64(a.size):
 		return nil, fmt.Errorf("%s is not allocated", mem.describe(p))
@@ -171,7 +172,7 @@ func (mem *memory) checkGuards() error {
 func (m *Machine) SetName(p cuda.Ptr, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.memory.findStart(uint64(p), false); a != nil {
+	if a := m.memory.findAllocationAt(uint64(p), false); a != nil {
 		a.name = name
 	}
 }
@@ -185,9 +186,9 @@ func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
-// Span is like Bytes, but does not run enqueued work. It is for Executors, which run during a
-// call.
-func (m *Machine) Span(p cuda.Ptr, n int64) ([]byte, error) {
+// BytesDuringCall is like Bytes, but does not run enqueued work. It is for Executors, which run
+// during a call.
+func (m *Machine) BytesDuringCall(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
@@ -222,7 +223,7 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 		return a, nil
 	}
 	d.MemAlloc = func(size int64) (p cuda.Ptr, err error) {
-		err = m.doCall("cuMemAlloc", true, func() error {
+		err = m.simulateCall("cuMemAlloc", true, func() error {
 			a, err := alloc("cuMemAlloc", "memory", size, false)
 			if err == nil {
 				p = cuda.Ptr(a.base)
@@ -232,7 +233,7 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 		return p, err
 	}
 	d.MemHostAlloc = func(size int64) (p unsafe.Pointer, err error) {
-		err = m.doCall("cuMemHostAlloc", true, func() error {
+		err = m.simulateCall("cuMemHostAlloc", true, func() error {
 			a, err := alloc("cuMemHostAlloc", "host", size, true)
 			if err == nil {
 				p = unsafe.Pointer(&a.raw[a.at])
@@ -242,11 +243,11 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 		return p, err
 	}
 	release := func(call string, p uint64, host bool) error {
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			if err := m.checkUnsafeCall(call); err != nil {
 				return err
 			}
-			a := m.memory.findStart(p, host)
+			a := m.memory.findAllocationAt(p, host)
 			if a == nil {
 				return newError(call, cuda.ErrorInvalidValue, "%s is not the start of an allocation", m.memory.describe(p))
 			}
@@ -254,13 +255,13 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 			m.drainAll()
 			m.logCall("%s %s", call, a.name)
 			m.memory.release(a)
-			return m.checkLost(call)
+			return m.checkNotLost(call)
 		})
 	}
 	d.MemFree = func(p cuda.Ptr) error { return release("cuMemFree", uint64(p), false) }
 	d.MemFreeHost = func(p unsafe.Pointer) error { return release("cuMemFreeHost", uint64(uintptr(p)), true) }
 	d.MemGetInfo = func() (free, total int64, err error) {
-		err = m.doCall("cuMemGetInfo", true, func() error {
+		err = m.simulateCall("cuMemGetInfo", true, func() error {
 			free, total = m.opt.Memory-m.memory.used, m.opt.Memory
 			return nil
 		})

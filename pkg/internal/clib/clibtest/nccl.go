@@ -12,18 +12,18 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-// Network connects the machines of the ranks that exchange data through NCCL.
-type Network struct {
+// NCCLNetwork connects the machines of the ranks that exchange data through NCCL.
+type NCCLNetwork struct {
 	mu     sync.Mutex
 	next   uint64
-	groups map[nccl.UniqueID]*group
+	groups map[nccl.UniqueID]*rankGroup
 }
 
-// NewNetwork returns a network without communicators.
-func NewNetwork() *Network { return &Network{groups: map[nccl.UniqueID]*group{}} }
+// NewNCCLNetwork returns a network without communicators.
+func NewNCCLNetwork() *NCCLNetwork { return &NCCLNetwork{groups: map[nccl.UniqueID]*rankGroup{}} }
 
 // Close ends all calls that wait for other ranks, as if the processes of those ranks ended.
-func (n *Network) Close() {
+func (n *NCCLNetwork) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, g := range n.groups {
@@ -31,8 +31,8 @@ func (n *Network) Close() {
 	}
 }
 
-// group is the set of ranks with the same nccl.UniqueID.
-type group struct {
+// rankGroup is the set of ranks with the same nccl.UniqueID.
+type rankGroup struct {
 	mu        sync.Mutex
 	changed   *sync.Cond
 	members   map[int]*Machine
@@ -51,9 +51,9 @@ type collectiveRound struct {
 	left   int   // ranks that have the result
 }
 
-// comm is one rank's communicator.
-type comm struct {
-	g         *group
+// communicator is one rank's communicator.
+type communicator struct {
+	g         *rankGroup
 	rank      int
 	calls     int          // collectives so far
 	state     atomic.Int32 // nccl.Result
@@ -69,8 +69,8 @@ type comm struct {
 // collective of the communicator are destroyed (commDestroySync in its src/init.cc).
 func (m *Machine) NCCL() *nccl.Library {
 	var mu sync.Mutex
-	comms := map[nccl.Comm]*comm{}
-	find := func(call string, c nccl.Comm) (*comm, error) {
+	comms := map[nccl.Comm]*communicator{}
+	find := func(call string, c nccl.Comm) (*communicator, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if k := comms[c]; k != nil {
@@ -89,7 +89,7 @@ func (m *Machine) NCCL() *nccl.Library {
 	}
 	l.CommInit = func(ranks, rank int, id nccl.UniqueID) (nccl.Comm, error) {
 		const call = "ncclCommInitRankScalable"
-		if err := m.doCall(call, true, func() error { return nil }); err != nil {
+		if err := m.simulateCall(call, true, func() error { return nil }); err != nil {
 			return 0, &nccl.Error{Call: call, Result: nccl.UnhandledCudaError, Message: err.Error()}
 		}
 		g, err := m.opt.Network.join(m, ranks, rank, id)
@@ -102,7 +102,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		m.mu.Unlock()
 		mu.Lock()
 		defer mu.Unlock()
-		comms[nccl.Comm(h)] = &comm{g: g, rank: rank, name: name}
+		comms[nccl.Comm(h)] = &communicator{g: g, rank: rank, name: name}
 		return nccl.Comm(h), nil
 	}
 	remove := func(call string, c nccl.Comm, abort bool) error {
@@ -137,7 +137,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		if err != nil {
 			return err
 		}
-		return m.enqueueCollective("ncclAllReduce", send, recv, n, t, k, s, fmt.Sprintf("op %d", op), func(g *group, given map[int][]float64) []float64 {
+		return m.enqueueCollective("ncclAllReduce", send, recv, n, t, k, s, fmt.Sprintf("op %d", op), func(g *rankGroup, given map[int][]float64) []float64 {
 			return reduce(op, g.ranks, given, t)
 		})
 	}
@@ -146,14 +146,14 @@ func (m *Machine) NCCL() *nccl.Library {
 		if err != nil {
 			return err
 		}
-		return m.enqueueCollective("ncclBroadcast", send, recv, n, t, k, s, fmt.Sprintf("root %d", root), func(_ *group, given map[int][]float64) []float64 {
+		return m.enqueueCollective("ncclBroadcast", send, recv, n, t, k, s, fmt.Sprintf("root %d", root), func(_ *rankGroup, given map[int][]float64) []float64 {
 			return given[root]
 		})
 	}
 	return l
 }
 
-func (n *Network) newUniqueID() (nccl.UniqueID, error) {
+func (n *NCCLNetwork) newUniqueID() (nccl.UniqueID, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.next++
@@ -165,7 +165,7 @@ func (n *Network) newUniqueID() (nccl.UniqueID, error) {
 
 // join adds rank, on machine m, to the group of id. It waits until all ranks have joined and
 // returns the group.
-func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, error) {
+func (n *NCCLNetwork) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*rankGroup, error) {
 	wrong := func(r nccl.Result, format string, args ...any) error {
 		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Message: fmt.Sprintf(format, args...)}
 	}
@@ -175,7 +175,7 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	n.mu.Lock()
 	g := n.groups[id]
 	if g == nil {
-		g = &group{ranks: ranks, members: map[int]*Machine{}, rounds: map[int]*collectiveRound{}}
+		g = &rankGroup{ranks: ranks, members: map[int]*Machine{}, rounds: map[int]*collectiveRound{}}
 		g.changed = sync.NewCond(&g.mu)
 		n.groups[id] = g
 	}
@@ -203,8 +203,8 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	return g, nil
 }
 
-// addGraphs adds n to the number of graphs that contain a collective of k.
-func (k *comm) addGraphs(n int) {
+// addGraphCount adds n to the number of graphs that contain a collective of k.
+func (k *communicator) addGraphCount(n int) {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
 	k.graphs += n
@@ -212,7 +212,7 @@ func (k *comm) addGraphs(n int) {
 }
 
 // waitForGraphs waits until no graph contains a collective of k.
-func (k *comm) waitForGraphs() {
+func (k *communicator) waitForGraphs() {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
 	for k.graphs > 0 {
@@ -222,7 +222,7 @@ func (k *comm) waitForGraphs() {
 
 // connect waits on the host until every rank has called its communicator's first collective.
 // Further calls return at once.
-func (k *comm) connect(call string) error {
+func (k *communicator) connect(call string) error {
 	g := k.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -241,7 +241,7 @@ func (k *comm) connect(call string) error {
 }
 
 // abort ends all waits in g.
-func (g *group) abort() {
+func (g *rankGroup) abort() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.broken = true
@@ -250,7 +250,7 @@ func (g *group) abort() {
 
 // enqueueCollective enqueues a collective, which waits for all ranks when it runs. merge computes the
 // result from the contributions of the ranks.
-func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
+func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *communicator, s cuda.Stream, detail string, merge func(*rankGroup, map[int][]float64) []float64) error {
 	bytes := n * t.Size()
 	check := func() error {
 		for _, p := range []cuda.Ptr{send, recv} {
@@ -269,7 +269,7 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 	if err := k.connect(call); err != nil {
 		return err
 	}
-	return m.doCall(call, true, func() error {
+	return m.simulateCall(call, true, func() error {
 		if err := check(); err != nil {
 			return err
 		}
@@ -296,7 +296,7 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 // exchange contributes values to the next collective, waits for the contributions of all ranks
 // and returns the merged values. call describes the collective, which must be the same on all
 // ranks.
-func (k *comm) exchange(call string, values []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
+func (k *communicator) exchange(call string, values []float64, merge func(*rankGroup, map[int][]float64) []float64) ([]float64, error) {
 	g := k.g
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -24,7 +24,7 @@ type rank struct {
 // each calls f concurrently for the n ranks of one group, and returns the errors.
 func each(t *testing.T, n int, f func(i int, r rank) error) []error {
 	t.Helper()
-	network := clibtest.NewNetwork()
+	network := clibtest.NewNCCLNetwork()
 	ranks := make([]rank, n)
 	for i := range ranks {
 		ranks[i].gpu = ready(t, clibtest.Options{Network: network})

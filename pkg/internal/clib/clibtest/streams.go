@@ -14,8 +14,8 @@ type streamOp struct {
 	run       func() error
 	record    *event
 	wait      *event
-	recording uint64 // for record and wait: number of the event's recording
-	comm      *comm  // communicator of a collective
+	recording uint64        // for record and wait: number of the event's recording
+	comm      *communicator // communicator of a collective
 }
 
 type stream struct {
@@ -95,17 +95,17 @@ func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 // drain runs all work in a stream, and the work in other streams for which it waits.
 func (m *Machine) drain(s *stream) {
 	for len(s.queue) > 0 {
-		m.runNext(s)
+		m.runNextOp(s)
 	}
 }
 
-// runNext runs the first operation in a stream. If the operation waits for an event, runNext
+// runNextOp runs the first operation in a stream. If the operation waits for an event, runNextOp
 // first runs other streams until the event is recorded.
-func (m *Machine) runNext(s *stream) {
+func (m *Machine) runNextOp(s *stream) {
 	o := s.queue[0]
 	if o.wait != nil {
 		for other := o.wait.pending[o.recording]; other != nil; other = o.wait.pending[o.recording] {
-			m.runNext(other)
+			m.runNextOp(other)
 		}
 	}
 	s.queue = s.queue[1:]
@@ -150,8 +150,8 @@ func (m *Machine) drainAll() {
 	}
 }
 
-// checkLost returns an error if the device is lost. Calls that wait for work return it.
-func (m *Machine) checkLost(call string) error {
+// checkNotLost returns an error if the device is lost. Calls that wait for work return it.
+func (m *Machine) checkNotLost(call string) error {
 	if m.lost == nil {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (m *Machine) checkNotCaptured(call string, s *stream) error {
 
 func (m *Machine) bindStreams(d *cuda.Driver) {
 	d.StreamCreate = func(flags uint32, priority int) (id cuda.Stream, err error) {
-		err = m.doCall("cuStreamCreateWithPriority", true, func() error {
+		err = m.simulateCall("cuStreamCreateWithPriority", true, func() error {
 			if flags&^cuda.StreamNonBlocking != 0 {
 				return newError("cuStreamCreateWithPriority", cuda.ErrorInvalidValue, "invalid flags %d", flags)
 			}
@@ -184,10 +184,10 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		return id, err
 	}
 	d.StreamPriorities = func() (least, greatest int, err error) {
-		return 0, -5, m.doCall("cuCtxGetStreamPriorityRange", true, func() error { return nil })
+		return 0, -5, m.simulateCall("cuCtxGetStreamPriorityRange", true, func() error { return nil })
 	}
 	doWithStream := func(call string, id cuda.Stream, f func(*stream) error) error {
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			s := m.byStream[id]
 			if s == nil {
 				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -216,7 +216,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			}
 			m.logCall("cuStreamSynchronize %s", s.name)
 			m.drain(s)
-			return m.checkLost("cuStreamSynchronize")
+			return m.checkNotLost("cuStreamSynchronize")
 		})
 	}
 	d.StreamQuery = func(id cuda.Stream) (done bool, err error) {
@@ -228,7 +228,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			// done.
 			done = len(s.queue) == 0
 			m.drain(s)
-			return m.checkLost("cuStreamQuery")
+			return m.checkNotLost("cuStreamQuery")
 		})
 		return done && err == nil, err
 	}
@@ -246,7 +246,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		})
 	}
 	d.CtxSynchronize = func() error {
-		return m.doCall("cuCtxSynchronize", true, func() error {
+		return m.simulateCall("cuCtxSynchronize", true, func() error {
 			for _, s := range m.streams {
 				if err := m.checkNotCaptured("cuCtxSynchronize", s); err != nil {
 					return err
@@ -254,14 +254,14 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			}
 			m.logCall("cuCtxSynchronize")
 			m.drainAll()
-			return m.checkLost("cuCtxSynchronize")
+			return m.checkNotLost("cuCtxSynchronize")
 		})
 	}
 }
 
 func (m *Machine) bindEvents(d *cuda.Driver) {
 	d.EventCreate = func(flags uint32) (id cuda.Event, err error) {
-		err = m.doCall("cuEventCreate", true, func() error {
+		err = m.simulateCall("cuEventCreate", true, func() error {
 			h, name := m.newHandle("event")
 			id = cuda.Event(h)
 			m.events[id] = &event{name: name, timed: flags&cuda.EventDisableTiming == 0, pending: map[uint64]*stream{}}
@@ -271,7 +271,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 		return id, err
 	}
 	doWithEvent := func(call string, id cuda.Event, f func(*event) error) error {
-		return m.doCall(call, true, func() error {
+		return m.simulateCall(call, true, func() error {
 			e := m.events[id]
 			if e == nil {
 				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -313,9 +313,9 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 			}
 			for s := e.pending[e.recording]; s != nil; s = e.pending[e.recording] {
 				late = true
-				m.runNext(s)
+				m.runNextOp(s)
 			}
-			return m.checkLost(call)
+			return m.checkNotLost(call)
 		})
 		return late, err
 	}
@@ -334,7 +334,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 	}
 	d.EventElapsed = func(start, end cuda.Event) (ms float32, err error) {
 		const call = "cuEventElapsedTime"
-		err = m.doCall(call, true, func() error {
+		err = m.simulateCall(call, true, func() error {
 			a, b := m.events[start], m.events[end]
 			switch {
 			case a == nil || b == nil || !a.timed || !b.timed || a.recording == 0 || b.recording == 0:

@@ -35,13 +35,13 @@ const (
 	BFloat16 DataType = 14
 )
 
-// Compute is cublasComputeType_t.
-type Compute int32
+// ComputeType is cublasComputeType_t.
+type ComputeType int32
 
 // The precisions of a matrix product. TF32 is used for fp32 matrices only.
 const (
-	ComputeFloat32 Compute = 68
-	ComputeTF32    Compute = 77
+	ComputeFloat32 ComputeType = 68
+	ComputeTF32    ComputeType = 77
 )
 
 // MinVersion is the oldest supported version: 12.0.
@@ -55,7 +55,7 @@ type Matmul struct {
 	TypeA, TypeB   DataType
 	TypeD          DataType
 	LDA, LDB, LDD  int64
-	Compute        Compute
+	Compute        ComputeType
 	WorkspaceLimit int64 // bytes
 	Alpha, Beta    float32
 	Bias           cuda.Ptr // M values of TypeD, added to each column; 0: no bias
@@ -91,7 +91,7 @@ type Library struct {
 // Status is cublasStatus_t.
 type Status int32
 
-// Statuses that callers compare with.
+// Statuses that callers test for.
 const (
 	Success        Status = 0
 	NotInitialized Status = 1
@@ -136,7 +136,7 @@ type Error = clib.CallError[Status]
 
 // Open finds the library, looks up its functions and checks its version.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.CublasLt, bind, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
+	return clib.LoadTable(s, clib.CublasLt, bind, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
 }
 
 // check returns a *clib.VersionError if the library is too old.

@@ -18,29 +18,29 @@ func (a *Args) align(n int) {
 	}
 }
 
-func (a *Args) put4(v uint32) *Args {
+func (a *Args) appendUint32(v uint32) *Args {
 	a.align(4)
 	a.buf = binary.LittleEndian.AppendUint32(a.buf, v)
 	return a
 }
 
-func (a *Args) put8(v uint64) *Args {
+func (a *Args) appendUint64(v uint64) *Args {
 	a.align(8)
 	a.buf = binary.LittleEndian.AppendUint64(a.buf, v)
 	return a
 }
 
 // Ptr appends an address (any pointer parameter).
-func (a *Args) Ptr(v Ptr) *Args { return a.put8(uint64(v)) }
+func (a *Args) Ptr(v Ptr) *Args { return a.appendUint64(uint64(v)) }
 
 // Int32 appends an int.
-func (a *Args) Int32(v int32) *Args { return a.put4(uint32(v)) }
+func (a *Args) Int32(v int32) *Args { return a.appendUint32(uint32(v)) }
 
 // Uint32 appends an unsigned int.
-func (a *Args) Uint32(v uint32) *Args { return a.put4(v) }
+func (a *Args) Uint32(v uint32) *Args { return a.appendUint32(v) }
 
 // Int64 appends a long long.
-func (a *Args) Int64(v int64) *Args { return a.put8(uint64(v)) }
+func (a *Args) Int64(v int64) *Args { return a.appendUint64(uint64(v)) }
 
 // Float32 appends a float.
-func (a *Args) Float32(v float32) *Args { return a.put4(math.Float32bits(v)) }
+func (a *Args) Float32(v float32) *Args { return a.appendUint32(math.Float32bits(v)) }

@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// call is clib.Call for functions of the driver. As there, the address of a Go variable must be
-// converted to uintptr in the argument list itself, so that the variable stays alive and in
-// place during the call.
+// call is clib.Call for functions of the driver. As for clib.Call, the address of a Go variable
+// must be converted to uintptr in the argument list itself, so that the variable stays alive
+// and in place during the call.
 //
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }

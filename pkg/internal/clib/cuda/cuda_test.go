@@ -26,8 +26,8 @@ func TestLost(t *testing.T) {
 		cuda.ErrorMisalignedAddress: true, 717: true, 718: true, cuda.ErrorLaunchFailed: true, 720: false, cuda.ErrorUnknown: true,
 		cuda.ErrorECCUncorrectable: true, cuda.ErrorCaptureUnjoined: false,
 	} {
-		if r.Lost() != want {
-			t.Errorf("%v lost: %v", r, r.Lost())
+		if r.IsContextLost() != want {
+			t.Errorf("%v lost: %v", r, r.IsContextLost())
 		}
 	}
 }

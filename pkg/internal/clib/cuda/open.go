@@ -16,7 +16,7 @@ func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) 
 // Open finds the driver, looks up its functions and checks its version. Init must be called
 // before the other functions.
 func Open(s *clib.Search) (*Driver, error) {
-	return clib.Load(s, clib.CUDA, bind, clib.VersionCheck[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
+	return clib.LoadTable(s, clib.CUDA, bind, clib.VersionCheck[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
 }
 
 // Check returns a *clib.VersionError if the driver is too old.

@@ -9,7 +9,7 @@ import (
 // Result is CUresult.
 type Result int32
 
-// The results that callers and tests compare with.
+// Results that callers and tests test for.
 const (
 	Success                   Result = 0
 	ErrorInvalidValue         Result = 1
@@ -158,8 +158,8 @@ func (r Result) Error() string {
 	return clib.FormatCode(r.Name(), int32(r), r.describe().text)
 }
 
-// Lost reports whether the context cannot be used after this result.
-func (r Result) Lost() bool {
+// IsContextLost reports whether the context cannot be used after this result.
+func (r Result) IsContextLost() bool {
 	switch {
 	case r >= ErrorIllegalAddress && r <= ErrorLaunchFailed && r != ErrorLaunchOutOfResources:
 		// 704 to 709, 712 and 713 are errors of the call, not of the device.

@@ -18,10 +18,10 @@ const maxKnobs = 64
 func (l *Library) readChoices(config Descriptor) string {
 	b := l.newBuilder()
 	defer func() { _ = b.release() }()
-	engine := b.create(DescEngine)
+	engine := b.newDescriptor(DescEngine)
 	var knobs [maxKnobs]Descriptor
 	for i := range knobs {
-		knobs[i] = b.create(DescKnobChoice)
+		knobs[i] = b.newDescriptor(DescKnobChoice)
 	}
 	var n, index int64
 	if b.err != nil ||
@@ -55,7 +55,7 @@ func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create plan from %q: no engine number", choices)
 	}
-	engine := b.create(DescEngine)
+	engine := b.newDescriptor(DescEngine)
 	b.setDescriptors(engine, AttrEngineGraph, g.desc)
 	b.setInts(engine, AttrEngineIndex, index)
 	b.finalize(engine, fmt.Sprintf("engine %d", index))
@@ -66,13 +66,13 @@ func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 		if _, err := fmt.Sscanf(word, "%d=%d", &kind, &value); err != nil {
 			return nil, errors.Join(fmt.Errorf("create plan from %q: invalid knob %q", choices, word), b.release())
 		}
-		knob := b.create(DescKnobChoice)
+		knob := b.newDescriptor(DescKnobChoice)
 		b.setEnum(knob, AttrKnobType, TypeKnobType, kind)
 		b.setInts(knob, AttrKnobValue, value)
 		b.finalize(knob, "knob "+word)
 		knobs = append(knobs, knob)
 	}
-	config := b.create(DescEngineConfig)
+	config := b.newDescriptor(DescEngineConfig)
 	b.setDescriptors(config, AttrConfigEngine, engine)
 	if len(knobs) > 0 {
 		b.setDescriptors(config, AttrConfigKnobs, knobs...)

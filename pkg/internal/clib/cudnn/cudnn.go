@@ -7,7 +7,7 @@
 //
 //	g, err := lib.NewGraph(handle, cudnn.ConvForward{Conv: conv, X: x, W: w, Y: y})
 //	plans, rejected := g.CreatePlans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
-//	pack, err := lib.NewPack(map[int64]cuda.Ptr{1: px, 2: pw, 3: py}, workspace)
+//	pack, err := lib.NewVariantPack(map[int64]cuda.Ptr{1: px, 2: pw, 3: py}, workspace)
 //	err = lib.Run(handle, plans[0], pack) // on the handle's stream
 //
 // The dimensions of a tensor are N,C,(D,)H,W, whatever its order in memory, which the

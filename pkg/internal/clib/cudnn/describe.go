@@ -79,7 +79,7 @@ type Conv struct {
 
 // Op is an operation of a graph: one of the types below.
 type Op interface {
-	describe(b *builder) Descriptor
+	createDescriptor(b *builder) Descriptor
 }
 
 // ConvForward computes Y = Alpha·conv(X, W) + Beta·Y. An Alpha of 0 means 1.
@@ -152,7 +152,7 @@ func (l *Library) newBuilder() *builder {
 	return &builder{lib: l, tensors: map[int64]knownTensor{}}
 }
 
-func (b *builder) create(t DescriptorType) Descriptor {
+func (b *builder) newDescriptor(t DescriptorType) Descriptor {
 	if b.err != nil {
 		return 0
 	}
@@ -165,7 +165,7 @@ func (b *builder) create(t DescriptorType) Descriptor {
 	return d
 }
 
-func (b *builder) set(d Descriptor, name Attribute, t AttributeType, n int, values unsafe.Pointer) {
+func (b *builder) setAttribute(d Descriptor, name Attribute, t AttributeType, n int, values unsafe.Pointer) {
 	if b.err != nil {
 		return
 	}
@@ -175,35 +175,35 @@ func (b *builder) set(d Descriptor, name Attribute, t AttributeType, n int, valu
 }
 
 func (b *builder) setInts(d Descriptor, name Attribute, v ...int64) {
-	b.set(d, name, TypeInt64, len(v), unsafe.Pointer(unsafe.SliceData(v)))
+	b.setAttribute(d, name, TypeInt64, len(v), unsafe.Pointer(unsafe.SliceData(v)))
 }
 
 func (b *builder) setEnum(d Descriptor, name Attribute, t AttributeType, v int32) {
-	b.set(d, name, t, 1, unsafe.Pointer(&v))
+	b.setAttribute(d, name, t, 1, unsafe.Pointer(&v))
 }
 
 func (b *builder) setFloat(d Descriptor, name Attribute, v float32) {
-	b.set(d, name, TypeFloat, 1, unsafe.Pointer(&v))
+	b.setAttribute(d, name, TypeFloat, 1, unsafe.Pointer(&v))
 }
 
 func (b *builder) setBool(d Descriptor, name Attribute, v bool) {
-	b.set(d, name, TypeBoolean, 1, unsafe.Pointer(&v))
+	b.setAttribute(d, name, TypeBoolean, 1, unsafe.Pointer(&v))
 }
 
 func (b *builder) setDescriptors(d Descriptor, name Attribute, v ...Descriptor) {
-	b.set(d, name, TypeDescriptor, len(v), unsafe.Pointer(unsafe.SliceData(v)))
+	b.setAttribute(d, name, TypeDescriptor, len(v), unsafe.Pointer(unsafe.SliceData(v)))
 }
 
 func (b *builder) setHandle(d Descriptor, name Attribute, h Handle) {
-	b.set(d, name, TypeHandle, 1, unsafe.Pointer(&h))
+	b.setAttribute(d, name, TypeHandle, 1, unsafe.Pointer(&h))
 }
 
-func (b *builder) finalize(d Descriptor, what string) {
+func (b *builder) finalize(d Descriptor, description string) {
 	if b.err != nil {
 		return
 	}
 	if s := b.lib.Finalize(d); s != Success {
-		b.err = b.lib.checkStatus("cudnnBackendFinalize of "+what, s)
+		b.err = b.lib.checkStatus("cudnnBackendFinalize of "+description, s)
 	}
 }
 
@@ -234,7 +234,7 @@ func (b *builder) tensorDescriptor(t Tensor) Descriptor {
 		b.err = fmt.Errorf("describe tensor %d: got %d dimensions and %d strides, want the same number of both", t.ID, len(t.Dims), len(t.strides()))
 		return 0
 	}
-	d := b.create(DescTensor)
+	d := b.newDescriptor(DescTensor)
 	b.setInts(d, AttrTensorID, t.ID)
 	b.setEnum(d, AttrTensorType, TypeDataType, int32(t.Type))
 	b.setInts(d, AttrTensorAlignment, t.alignment())

@@ -19,7 +19,7 @@ func VersionText(v int) string {
 
 // Open finds cuDNN, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.CUDNN, bind, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
+	return clib.LoadTable(s, clib.CUDNN, bind, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError unless the major version is 9.

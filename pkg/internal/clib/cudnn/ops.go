@@ -27,7 +27,7 @@ func (b *builder) convolutionDescriptor(c Conv) Descriptor {
 	if b.err == nil && (n == 0 || len(post) != n || len(stride) != n || len(dilation) != n) {
 		b.err = fmt.Errorf("describe convolution: paddings %v and %v, strides %v and dilations %v must have the same length", c.Pad, post, stride, dilation)
 	}
-	d := b.create(DescConvolution)
+	d := b.newDescriptor(DescConvolution)
 	b.setInts(d, AttrConvSpatialDims, int64(n))
 	b.setEnum(d, AttrConvCompType, TypeDataType, int32(c.Compute))
 	b.setEnum(d, AttrConvMode, TypeConvolutionMode, crossCorrelation)
@@ -47,9 +47,9 @@ func oneIfZero(alpha float32) float32 {
 	return alpha
 }
 
-func (o ConvForward) describe(b *builder) Descriptor {
+func (o ConvForward) createDescriptor(b *builder) Descriptor {
 	c, x, w, y := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.X), b.tensorDescriptor(o.W), b.tensorDescriptor(o.Y)
-	d := b.create(DescConvForward)
+	d := b.newDescriptor(DescConvForward)
 	b.setDescriptors(d, AttrForwardConv, c)
 	b.setDescriptors(d, AttrForwardX, x)
 	b.setDescriptors(d, AttrForwardW, w)
@@ -60,9 +60,9 @@ func (o ConvForward) describe(b *builder) Descriptor {
 	return d
 }
 
-func (o ConvBackwardData) describe(b *builder) Descriptor {
+func (o ConvBackwardData) createDescriptor(b *builder) Descriptor {
 	c, dx, w, dy := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.DX), b.tensorDescriptor(o.W), b.tensorDescriptor(o.DY)
-	d := b.create(DescConvData)
+	d := b.newDescriptor(DescConvData)
 	b.setDescriptors(d, AttrDataConv, c)
 	b.setDescriptors(d, AttrDataDX, dx)
 	b.setDescriptors(d, AttrDataW, w)
@@ -73,9 +73,9 @@ func (o ConvBackwardData) describe(b *builder) Descriptor {
 	return d
 }
 
-func (o ConvBackwardFilter) describe(b *builder) Descriptor {
+func (o ConvBackwardFilter) createDescriptor(b *builder) Descriptor {
 	c, x, dw, dy := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.X), b.tensorDescriptor(o.DW), b.tensorDescriptor(o.DY)
-	d := b.create(DescConvFilter)
+	d := b.newDescriptor(DescConvFilter)
 	b.setDescriptors(d, AttrFilterConv, c)
 	b.setDescriptors(d, AttrFilterX, x)
 	b.setDescriptors(d, AttrFilterDW, dw)
@@ -86,8 +86,8 @@ func (o ConvBackwardFilter) describe(b *builder) Descriptor {
 	return d
 }
 
-func (o Pointwise) describe(b *builder) Descriptor {
-	p := b.create(DescPointwise)
+func (o Pointwise) createDescriptor(b *builder) Descriptor {
+	p := b.newDescriptor(DescPointwise)
 	b.setEnum(p, AttrPointwiseMode, TypePointwiseMode, int32(o.Mode))
 	b.setEnum(p, AttrPointwisePrec, TypeDataType, int32(o.Compute))
 	b.finalize(p, "pointwise")
@@ -103,7 +103,7 @@ func (o Pointwise) describe(b *builder) Descriptor {
 	default:
 		out = b.tensorDescriptor(o.Y)
 	}
-	d := b.create(DescPointwiseOp)
+	d := b.newDescriptor(DescPointwiseOp)
 	b.setDescriptors(d, AttrOpPointwise, p)
 	b.setDescriptors(d, AttrOpX, x)
 	if second != 0 {
@@ -114,10 +114,10 @@ func (o Pointwise) describe(b *builder) Descriptor {
 	return d
 }
 
-func (o Genstats) describe(b *builder) Descriptor {
+func (o Genstats) createDescriptor(b *builder) Descriptor {
 	const sumAndSquares = 0
 	x, sum, square := b.tensorDescriptor(o.X), b.tensorDescriptor(o.Sum), b.tensorDescriptor(o.SqSum)
-	d := b.create(DescGenstats)
+	d := b.newDescriptor(DescGenstats)
 	b.setEnum(d, AttrGenstatsMode, TypeGenstatsMode, sumAndSquares)
 	b.setEnum(d, AttrGenstatsPrec, TypeDataType, int32(o.Compute))
 	b.setDescriptors(d, AttrGenstatsX, x)
@@ -127,7 +127,7 @@ func (o Genstats) describe(b *builder) Descriptor {
 	return d
 }
 
-func (o BNBackwardWeights) describe(b *builder) Descriptor {
+func (o BNBackwardWeights) createDescriptor(b *builder) Descriptor {
 	operands := []struct {
 		name   Attribute
 		tensor Tensor
@@ -147,7 +147,7 @@ func (o BNBackwardWeights) describe(b *builder) Descriptor {
 	for i, t := range operands {
 		made[i] = b.tensorDescriptor(t.tensor)
 	}
-	d := b.create(DescBNBackwardWeights)
+	d := b.newDescriptor(DescBNBackwardWeights)
 	b.setEnum(d, AttrBNBackwardPrec, TypeDataType, int32(o.Compute))
 	for i, t := range operands {
 		b.setDescriptors(d, t.name, made[i])

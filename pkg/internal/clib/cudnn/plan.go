@@ -27,9 +27,9 @@ func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
 	b := l.newBuilder()
 	var list []Descriptor
 	for _, op := range ops {
-		list = append(list, op.describe(b))
+		list = append(list, op.createDescriptor(b))
 	}
-	d := b.create(DescGraph)
+	d := b.newDescriptor(DescGraph)
 	b.setHandle(d, AttrGraphHandle, h)
 	b.setDescriptors(d, AttrGraphOps, list...)
 	b.finalize(d, "operation graph")
@@ -56,8 +56,8 @@ type Plan struct {
 	configuration *builder // the descriptors that the plan depends on
 }
 
-// Deterministic reports whether the engine computes the same bits every time.
-func (p *Plan) Deterministic() bool { return !slices.Contains(p.Numerical, NoteNondeterministic) }
+// IsDeterministic reports whether the engine computes the same bits every time.
+func (p *Plan) IsDeterministic() bool { return !slices.Contains(p.Numerical, NoteNondeterministic) }
 
 func (p *Plan) String() string {
 	return fmt.Sprintf("engine %d (mode %s, place %d, workspace %d bytes)", p.Engine, p.Mode, p.Rank, p.Workspace)
@@ -76,7 +76,7 @@ type RejectedConfig struct {
 }
 
 // CreatePlans creates a plan for each engine configuration that the modes suggest, in their order,
-// and returns the configurations that the machine does not support as rejected. A
+// and returns the plans and the configurations that the machine does not support. A
 // configuration that several modes suggest gets one plan, if the library reports its knobs.
 // The error is not nil if the library or the device cannot be used any more, or if there is
 // no plan.
@@ -125,18 +125,18 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	lib := g.b.lib
 	b := lib.newBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
-	heur := b.create(DescEngineHeur)
+	heur := b.newDescriptor(DescEngineHeur)
 	b.setDescriptors(heur, AttrHeurGraph, g.desc)
 	b.setEnum(heur, AttrHeurMode, TypeHeurMode, int32(mode))
 	b.finalize(heur, "heuristics")
 	if b.err != nil {
-		return nil, []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalError(b.err)
+		return nil, []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalOrNil(b.err)
 	}
 	configs := make([]Descriptor, limit)
 	owners := make([]*builder, limit)
 	for i := range configs {
 		owners[i] = lib.newBuilder()
-		configs[i] = owners[i].create(DescEngineConfig)
+		configs[i] = owners[i].newDescriptor(DescEngineConfig)
 		if owners[i].err != nil {
 			return nil, nil, owners[i].err
 		}
@@ -144,7 +144,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	var n int64
 	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, int64(limit), &n, unsafe.Pointer(&configs[0])); s != Success {
 		e := lib.checkStatus("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
-		rejected, err = []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatalError(e)
+		rejected, err = []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatalOrNil(e)
 		n = 0
 	}
 	for i, owner := range owners {
@@ -163,7 +163,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 		p, planErr := lib.createPlan(g.handle, owner, configs[i])
 		if planErr != nil {
 			rejected = append(rejected, RejectedConfig{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
-			err = errors.Join(fatalError(planErr), owner.release())
+			err = errors.Join(fatalOrNil(planErr), owner.release())
 			continue
 		}
 		p.Mode, p.Rank, p.Choices = mode, i, choices
@@ -175,10 +175,10 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	return plans, rejected, nil
 }
 
-// fatalError returns err if it means that the library or the device cannot be used any more,
+// fatalOrNil returns err if it means that the library or the device cannot be used any more,
 // and nil if it only means that one engine or heuristic failed. An engine may reject a
 // parameter or fail internally where another engine succeeds.
-func fatalError(err error) error {
+func fatalOrNil(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Result.isUnsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
 		return nil
@@ -193,7 +193,7 @@ func (l *Library) createPlan(h Handle, b *builder, config Descriptor) (*Plan, er
 	if err := l.describeEngine(p, config); err != nil {
 		return p, err
 	}
-	p.desc = b.create(DescPlan)
+	p.desc = b.newDescriptor(DescPlan)
 	b.setHandle(p.desc, AttrPlanHandle, h)
 	b.setDescriptors(p.desc, AttrPlanConfig, config)
 	b.finalize(p.desc, fmt.Sprintf("plan of engine %d", p.Engine))
@@ -218,7 +218,7 @@ func (p *Plan) readWorkspace() error {
 // The other attributes are only informative.
 func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 	b := l.newBuilder()
-	engine := b.create(DescEngine)
+	engine := b.newDescriptor(DescEngine)
 	defer func() { _ = b.release() }()
 	if b.err != nil {
 		return b.err
@@ -260,7 +260,7 @@ func (p *Plan) JSON() (string, error) {
 func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	b := l.newBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
-	d := b.create(DescDeviceProperties)
+	d := b.newDescriptor(DescDeviceProperties)
 	b.setHandle(d, AttrDeviceHandle, h)
 	b.finalize(d, "device properties")
 	if b.err != nil {
@@ -293,10 +293,10 @@ func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	}
 	b := l.newBuilder()
 	p := &Plan{lib: l, configuration: b, Engine: -1, Rank: -1}
-	p.desc = b.create(DescPlan)
+	p.desc = b.newDescriptor(DescPlan)
 	b.setHandle(p.desc, AttrPlanHandle, h)
 	buf := []byte(text)
-	b.set(p.desc, AttrPlanJSON, TypeChar, len(buf), unsafe.Pointer(&buf[0]))
+	b.setAttribute(p.desc, AttrPlanJSON, TypeChar, len(buf), unsafe.Pointer(&buf[0]))
 	b.finalize(p.desc, "plan from text")
 	if err := p.readWorkspace(); err != nil {
 		return nil, errors.Join(err, b.release())
@@ -304,38 +304,38 @@ func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	return p, nil
 }
 
-// Pack contains the addresses of a plan's tensors (cuDNN's variant pack). It can be used for
+// VariantPack contains the addresses of a plan's tensors (cuDNN's variant pack). It can be used for
 // any number of executions.
-type Pack struct {
+type VariantPack struct {
 	b    *builder
 	desc Descriptor
 }
 
-// NewPack creates a Pack from the addresses of the tensors, by ID, and of the workspace, which
-// may be 0 if the plan needs none.
-func (l *Library) NewPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr) (*Pack, error) {
+// NewVariantPack creates a VariantPack from the addresses of the tensors, by ID, and of the
+// workspace, which may be 0 if the plan needs none.
+func (l *Library) NewVariantPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr) (*VariantPack, error) {
 	ids := slices.Sorted(maps.Keys(tensors))
 	pointers := make([]cuda.Ptr, len(ids))
 	for i, id := range ids {
 		pointers[i] = tensors[id]
 	}
 	b := l.newBuilder()
-	d := b.create(DescPack)
+	d := b.newDescriptor(DescPack)
 	b.setInts(d, AttrPackIDs, ids...)
-	b.set(d, AttrPackPointers, TypeVoidPtr, len(pointers), unsafe.Pointer(unsafe.SliceData(pointers)))
-	b.set(d, AttrPackWorkspace, TypeVoidPtr, 1, unsafe.Pointer(&workspace))
+	b.setAttribute(d, AttrPackPointers, TypeVoidPtr, len(pointers), unsafe.Pointer(unsafe.SliceData(pointers)))
+	b.setAttribute(d, AttrPackWorkspace, TypeVoidPtr, 1, unsafe.Pointer(&workspace))
 	b.finalize(d, "variant pack")
 	if b.err != nil {
 		return nil, errors.Join(b.err, b.release())
 	}
-	return &Pack{b: b, desc: d}, nil
+	return &VariantPack{b: b, desc: d}, nil
 }
 
 // Close destroys the pack.
-func (p *Pack) Close() error { return p.b.release() }
+func (p *VariantPack) Close() error { return p.b.release() }
 
 // Run executes a plan on the handle's stream.
-func (l *Library) Run(h Handle, p *Plan, pack *Pack) error {
+func (l *Library) Run(h Handle, p *Plan, pack *VariantPack) error {
 	if s := l.Execute(h, p.desc, pack.desc); s != Success {
 		return l.checkStatus("cudnnBackendExecute of "+p.String(), s)
 	}

@@ -5,7 +5,7 @@ import "lockstep/pkg/internal/clib"
 // Status is cudnnStatus_t.
 type Status int32
 
-// Statuses that callers compare with.
+// Statuses that callers test for.
 const (
 	Success               Status = 0
 	NotInitialized        Status = 1001

@@ -44,7 +44,7 @@ type Library struct {
 // Result is CUptiResult.
 type Result int32
 
-// Results that this package compares with.
+// Results that this package tests for.
 const (
 	Success                Result = 0
 	maxLimitReached        Result = 12 // no more records in a buffer
@@ -106,7 +106,7 @@ const activityConcurrentKernel = 10
 
 // Open finds CUPTI and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.CUPTI, bind, clib.VersionCheck[Library]{})
+	return clib.LoadTable(s, clib.CUPTI, bind, clib.VersionCheck[Library]{})
 }
 
 // Symbols lists the functions that the library must have.
@@ -128,12 +128,12 @@ type recorder struct {
 	failed error
 
 	mu     sync.Mutex
-	filled []buffer
+	filled []recordBuffer
 }
 
-// buffer is a buffer that CUPTI has returned: its address, and how many of its bytes contain
+// recordBuffer is a buffer that CUPTI has returned: its address, and how many of its bytes contain
 // records.
-type buffer struct{ address, usedBytes uintptr }
+type recordBuffer struct{ address, usedBytes uintptr }
 
 const (
 	bufferBytes     = 8 << 20
@@ -173,7 +173,7 @@ func (r *recorder) requestBuffer(address, size, records *uintptr) uintptr {
 func (r *recorder) returnBuffer(_ uintptr, _ uint32, address, _, usedBytes uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.filled = append(r.filled, buffer{address, usedBytes})
+	r.filled = append(r.filled, recordBuffer{address, usedBytes})
 	return 0
 }
 
@@ -210,7 +210,7 @@ func (r *recorder) stop() ([]Kernel, error) {
 }
 
 // readKernels returns the kernels in the records of a buffer.
-func (r *recorder) readKernels(b buffer) []Kernel {
+func (r *recorder) readKernels(b recordBuffer) []Kernel {
 	var all []Kernel
 	var record unsafe.Pointer
 	for {

@@ -17,7 +17,7 @@ func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000
 
 // Open finds NCCL, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.NCCL, bind, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
+	return clib.LoadTable(s, clib.NCCL, bind, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError if the library is too old.
@@ -64,16 +64,16 @@ func bindGroup(l *Library, need func(string) uintptr) {
 	l.GetUniqueID = func() (UniqueID, error) {
 		var id UniqueID
 		r := call(unique, uintptr(unsafe.Pointer(&id)))
-		return id, l.addMessage(clib.CheckResult("ncclGetUniqueId", r), 0)
+		return id, l.addLastError(clib.CheckResult("ncclGetUniqueId", r), 0)
 	}
 	l.CommInit = func(ranks, rank int, id UniqueID) (Comm, error) {
 		var c Comm
 		const ids = 1 // one id for all ranks
 		r := call(initialize, uintptr(unsafe.Pointer(&c)), uintptr(ranks), uintptr(rank), ids, uintptr(unsafe.Pointer(&id)), 0)
-		return c, l.addMessage(clib.CheckResult("ncclCommInitRankScalable", r), c)
+		return c, l.addLastError(clib.CheckResult("ncclCommInitRankScalable", r), c)
 	}
 	l.CommDestroy = func(c Comm) error {
-		return l.addMessage(clib.CheckResult("ncclCommDestroy", call(destroy, uintptr(c))), 0)
+		return l.addLastError(clib.CheckResult("ncclCommDestroy", call(destroy, uintptr(c))), 0)
 	}
 	l.CommAbort = func(c Comm) error { return clib.CheckResult("ncclCommAbort", call(abort, uintptr(c))) }
 	l.AsyncError = func(c Comm) error {
@@ -84,7 +84,7 @@ func bindGroup(l *Library, need func(string) uintptr) {
 		if Result(state) == InProgress {
 			return nil
 		}
-		return l.addMessage(clib.CheckResult("NCCL communicator", Result(state)), c)
+		return l.addLastError(clib.CheckResult("NCCL communicator", Result(state)), c)
 	}
 }
 
@@ -99,20 +99,20 @@ func bindCollectives(l *Library, need func(string) uintptr) {
 		if r == Success {
 			return nil
 		}
-		return l.addMessage(clib.CheckResult("ncclAllReduce", r), c)
+		return l.addLastError(clib.CheckResult("ncclAllReduce", r), c)
 	}
 	l.Broadcast = func(send, recv cuda.Ptr, n int64, t DataType, root int, c Comm, s cuda.Stream) error {
 		r := call(broadcast, uintptr(send), uintptr(recv), uintptr(n), uintptr(t), uintptr(root), uintptr(c), uintptr(s))
 		if r == Success {
 			return nil
 		}
-		return l.addMessage(clib.CheckResult("ncclBroadcast", r), c)
+		return l.addLastError(clib.CheckResult("ncclBroadcast", r), c)
 	}
 }
 
-// addMessage adds NCCL's own description of the last error to err and returns err, which may be
+// addLastError adds NCCL's own description of the last error to err and returns err, which may be
 // nil.
-func (l *Library) addMessage(err error, c Comm) error {
+func (l *Library) addLastError(err error, c Comm) error {
 	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // created here, never wrapped
 		e.Message = l.LastError(c)
 	}

@@ -55,7 +55,7 @@ type Library struct {
 // Result is nvmlReturn_t.
 type Result int32
 
-// Results that callers compare with.
+// Results that callers test for.
 const (
 	Success         Result = 0
 	Uninitialized   Result = 1
@@ -120,7 +120,7 @@ type Error = clib.CallError[Result]
 
 // Open finds NVML and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.NVML, bind, clib.VersionCheck[Library]{})
+	return clib.LoadTable(s, clib.NVML, bind, clib.VersionCheck[Library]{})
 }
 
 // Symbols lists the functions that the library must have.

@@ -46,7 +46,7 @@ func (o Output) Image() []byte {
 // Result is nvrtcResult.
 type Result int32
 
-// Results that callers compare with.
+// Results that callers test for.
 const (
 	Success            Result = 0
 	ErrorOutOfMemory   Result = 1
@@ -105,7 +105,7 @@ func (e *CompileError) Unwrap() error { return e.Result }
 
 // Open finds the compiler and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.Load(s, clib.NVRTC, bind, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
+	return clib.LoadTable(s, clib.NVRTC, bind, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError if the compiler is too old.
@@ -133,9 +133,9 @@ func bind(path string, need func(string) uintptr) *Library {
 	version, count, archs := need("nvrtcVersion"), need("nvrtcGetNumSupportedArchs"), need("nvrtcGetSupportedArchs")
 	p := programFunctions{
 		create: need("nvrtcCreateProgram"), compile: need("nvrtcCompileProgram"), destroy: need("nvrtcDestroyProgram"),
-		ptx:   getter{"nvrtcGetPTX", need("nvrtcGetPTXSize"), need("nvrtcGetPTX")},
-		cubin: getter{"nvrtcGetCUBIN", need("nvrtcGetCUBINSize"), need("nvrtcGetCUBIN")},
-		log:   getter{"nvrtcGetProgramLog", need("nvrtcGetProgramLogSize"), need("nvrtcGetProgramLog")},
+		ptx:   resultGetter{"nvrtcGetPTX", need("nvrtcGetPTXSize"), need("nvrtcGetPTX")},
+		cubin: resultGetter{"nvrtcGetCUBIN", need("nvrtcGetCUBINSize"), need("nvrtcGetCUBIN")},
+		log:   resultGetter{"nvrtcGetProgramLog", need("nvrtcGetProgramLogSize"), need("nvrtcGetProgramLog")},
 	}
 	l := &Library{Path: path, Compile: p.compileProgram}
 	l.Version = func() (int, int, error) {

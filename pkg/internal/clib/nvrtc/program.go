@@ -11,16 +11,17 @@ import (
 // programFunctions contains the addresses of the C functions that compile a program.
 type programFunctions struct {
 	create, compile, destroy uintptr
-	ptx, cubin, log          getter
+	ptx, cubin, log          resultGetter
 }
 
-// getter is a pair of C functions that return a result of a program: its size and its content.
-type getter struct {
+// resultGetter is a pair of C functions that return a result of a program: its size and its
+// content.
+type resultGetter struct {
 	name      string
 	size, get uintptr
 }
 
-func (g getter) read(program uintptr) ([]byte, error) {
+func (g resultGetter) read(program uintptr) ([]byte, error) {
 	var n uint64
 	if r := call(g.size, program, uintptr(unsafe.Pointer(&n))); r != Success {
 		return nil, clib.CheckResult(g.name+"Size", r)

@@ -19,16 +19,17 @@ type Library struct {
 	Pop  func()
 }
 
-// None returns a table whose functions do nothing.
-func None() *Library {
+// NewNoOp returns a table whose functions do nothing.
+func NewNoOp() *Library {
 	return &Library{Push: func(string) {}, Pop: func() {}}
 }
 
-// Open finds NVTX and looks up its functions. If it returns an error, it also returns None.
+// Open finds NVTX and looks up its functions. If it returns an error, it also returns the
+// result of NewNoOp.
 func Open(s *clib.Search) (*Library, error) {
-	l, err := clib.Load(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
+	l, err := clib.LoadTable(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
 	if err != nil {
-		return None(), err
+		return NewNoOp(), err
 	}
 	return l, nil
 }

@@ -20,7 +20,7 @@ type Report struct {
 	Libraries []Library
 	Devices   []Device
 	Problem   error // why no GPU can be used; nil if one can
-	Looked    []clib.Place
+	Looked    []clib.SearchPlace
 }
 
 // Library describes one library in a Report.

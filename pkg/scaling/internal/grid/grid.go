@@ -92,7 +92,7 @@ func (c Column[T]) displayCell(row T) string {
 	}
 	cell := c.csvCell(row)
 	if c.Value != nil && cell != "" {
-		cell = english.Short(c.Value(row))
+		cell = english.Number(c.Value(row))
 	}
 	if cell == "" {
 		return "-"

@@ -89,9 +89,9 @@ func (c *CollectiveFit) fit(level float64) {
 	}
 	c.Alpha, c.Beta = span(alpha, 0), span(beta, 1)
 	c.BytesPerSecond = stats.Estimate{Value: 1 / beta, Min: 1 / beta, Max: 1 / beta, Low: 1 / c.Beta.High, High: 1 / c.Beta.Low, N: len(c.Rows)}
-	c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs, and each rank transfers %s GB/s", c.Series, english.Short(1e6*alpha), english.Short(1e-9/beta))
+	c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs, and each rank transfers %s GB/s", c.Series, english.Number(1e6*alpha), english.Number(1e-9/beta))
 	if beta == 0 {
-		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.Short(1e6*alpha))
+		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.Number(1e6*alpha))
 	}
 	last := slices.MaxFunc(c.Rows, func(a, b AllReduceTime) int { return a.Workers - b.Workers })
 	a, _ := last.coefficients()

@@ -28,7 +28,7 @@ func (f *Fits) summarize() string {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
 		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.findObjection(other) == "" {
-			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", Name(other.Law), english.Short(math.Abs(other.Delta-law.Delta)))
+			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", Name(other.Law), english.Number(math.Abs(other.Delta-law.Delta)))
 			break
 		}
 	}
@@ -78,7 +78,7 @@ func (f *Fits) describePeak(peak int) string {
 func (f *Fit) describe() string {
 	var p []string
 	for _, x := range f.Parameters[1:] {
-		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.Short(x.Value), english.Interval(x.Low, x.High)))
+		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.Number(x.Value), english.Interval(x.Low, x.High)))
 	}
 	if len(p) == 0 {
 		return Name(f.Law)

@@ -54,7 +54,7 @@ func (f *Fits) findObjection(law *Fit) string {
 		if math.IsNaN(law.R2) {
 			return "throughput is the same at every count"
 		}
-		return fmt.Sprintf("its R² is %s: it explains the measurements no better than a constant throughput", english.Short(law.R2))
+		return fmt.Sprintf("its R² is %s: it explains the measurements no better than a constant throughput", english.Number(law.R2))
 	}
 	residuals := make([]float64, len(f.measured))
 	sizes := make([]float64, len(f.measured))
@@ -81,7 +81,7 @@ func (f *Fits) findObjection(law *Fit) string {
 		return ""
 	}
 	if rho, p := stats.SpearmanTest(sizes, residuals); p < maxTrendP {
-		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PValueWithOperator(p))
+		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Number(rho), english.PValueWithOperator(p))
 	}
 	return ""
 }
@@ -91,7 +91,7 @@ func (f *Fits) findObjection(law *Fit) string {
 func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s, the measured speed-up is %s, but the law predicts %s",
-		a.Size, f.series.formatSize(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
+		a.Size, f.series.formatSize(int(b.Size)), english.Number(b.Rate/a.Rate), english.Number(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
 // computeCenters returns the throughput at each size, combined over repeated runs by the

@@ -76,7 +76,7 @@ func (o *Result) summarize() string {
 func (o *Result) describeRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
-		text := fmt.Sprintf("the best learning rate is proportional to the global batch to the power %s", english.Short(o.Exponent.Value))
+		text := fmt.Sprintf("the best learning rate is proportional to the global batch to the power %s", english.Number(o.Exponent.Value))
 		if !math.IsNaN(o.Exponent.Low) {
 			text += " " + o.Exponent.FormatInterval()
 		}
@@ -137,7 +137,7 @@ func (o *Result) describeRejected(rows []RuleRow) string {
 			text = append(text, fmt.Sprintf("%s diverges at batch %d", ruleName(r.Rule), r.WorstBatch))
 			continue
 		}
-		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", ruleName(r.Rule), o.Measure, r.WorstBatch, english.Short(r.Worst.Value), r.Worst.FormatInterval()))
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", ruleName(r.Rule), o.Measure, r.WorstBatch, english.Number(r.Worst.Value), r.Worst.FormatInterval()))
 	}
 	return english.List(text)
 }
@@ -154,15 +154,15 @@ func (o *Result) describeGoodBatches() string {
 			return fmt.Sprintf("the %s is maintained up to batch %d: at batch %d, every rate diverged", o.Measure, o.Good, o.Falls)
 		}
 		return fmt.Sprintf("the %s is maintained up to batch %d: at batch %d, it is worse than at batch %d by more than the noise (%s to %s, a change of %s %s)",
-			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Short(first.Quality.Value), english.Short(r.Quality.Value), english.Short(r.Change.Value), r.Change.FormatInterval())
+			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Number(first.Quality.Value), english.Number(r.Quality.Value), english.Number(r.Change.Value), r.Change.FormatInterval())
 	}
 	last := at(o.Good)
 	text := fmt.Sprintf("at no batch up to the largest, %d, is the %s worse by more than the noise (%s at %d, %s at %d",
-		o.Good, o.Measure, english.Short(first.Quality.Value), first.GlobalBatch, english.Short(last.Quality.Value), last.GlobalBatch)
+		o.Good, o.Measure, english.Number(first.Quality.Value), first.GlobalBatch, english.Number(last.Quality.Value), last.GlobalBatch)
 	if math.IsNaN(last.Change.Low) {
 		return text + "; single runs do not show the noise)"
 	}
-	return text + fmt.Sprintf(", a change of %s %s)", english.Short(last.Change.Value), last.Change.FormatInterval())
+	return text + fmt.Sprintf(", a change of %s %s)", english.Number(last.Change.Value), last.Change.FormatInterval())
 }
 
 // rateSweep contains the settings of the runs to start next.

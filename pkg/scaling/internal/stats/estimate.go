@@ -33,7 +33,7 @@ func (e Estimate) String() string {
 	if math.IsNaN(e.Value) {
 		return "not measured"
 	}
-	text := english.Short(e.Value)
+	text := english.Number(e.Value)
 	if !math.IsNaN(e.Low) {
 		text += " " + e.FormatInterval()
 	}

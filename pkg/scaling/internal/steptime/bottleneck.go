@@ -125,12 +125,12 @@ func (r Bottleneck) summarize() string {
 	switch {
 	case r.Share > 1 && clearlyDiffer(r.Full, slower):
 		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which is impossible: measure the three trials again under equal conditions.",
-			english.Short(r.Full.Value), what, english.Short(slower.Value))
+			english.Number(r.Full.Value), what, english.Number(slower.Value))
 	case r.Bound == BoundUnclear:
 		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than the variation of their trials, so neither is clearly the limit; FULL is %s; measure again with more trials, on an otherwise idle machine.",
-			english.Short(r.IO.Value), english.Short(r.Synthetic.Value), english.Short(r.Full.Value))
+			english.Number(r.IO.Value), english.Number(r.Synthetic.Value), english.Number(r.Full.Value))
 	}
-	text := head + fmt.Sprintf("%s is the limit: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Short(slower.Value), what)
+	text := head + fmt.Sprintf("%s is the limit: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Number(slower.Value), what)
 	switch {
 	case r.Share >= minShareOfSlowerRate:
 		text += "; " + cure
@@ -140,7 +140,7 @@ func (r Bottleneck) summarize() string {
 		text += fmt.Sprintf(", because loading and computing interfere with each other (%s of the possible overlap): give the loader its own cores, threads or memory", english.Percent(r.Overlap))
 	}
 	if r.Headroom > 1 {
-		text += fmt.Sprintf("; without this limit, training would be at most %s times as fast", english.Short(r.Headroom))
+		text += fmt.Sprintf("; without this limit, training would be at most %s times as fast", english.Number(r.Headroom))
 	}
 	return text + "."
 }

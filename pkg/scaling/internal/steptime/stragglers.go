@@ -184,5 +184,5 @@ func WorstStraggler(rows []RankArrivals) string {
 	})
 	return fmt.Sprintf("rank %d of %s arrives last at the collective in %s of %s (expected by chance: %s), and costs the other ranks %s ms per step (%s of a step)",
 		worst.Rank, worst.Run, english.Percent(math.Round(1000*worst.LastShare)/1000), english.Count(worst.Steps, "step"),
-		english.Percent(math.Round(1000*worst.Expected)/1000), english.Short(1000*worst.CostSeconds), english.Percent(math.Round(1000*worst.CostShare)/1000))
+		english.Percent(math.Round(1000*worst.Expected)/1000), english.Number(1000*worst.CostSeconds), english.Percent(math.Round(1000*worst.CostShare)/1000))
 }

@@ -242,7 +242,7 @@ func containSameRuns(a, b observe.Cell, x, y []float64) bool {
 // setVerdict sets the fields Verdict, Test and Sentence. level is the confidence level.
 func (c *Comparison) setVerdict(m observe.SpeedMeasure, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
-	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
+	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Number(c.Ratio.Value), c.B, at, m.Words)
 	if math.IsNaN(c.P) {
 		c.Verdict, c.Test = VerdictUnknown, "none: a test needs two runs of each"
 		c.Sentence = fmt.Sprintf("%s, but with %s of %s and %s of %s the difference may be due to chance: run at least 3 seeds of each.",

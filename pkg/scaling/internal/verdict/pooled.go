@@ -91,5 +91,5 @@ func (p *PooledComparison) describeEffect() string {
 		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)
 	}
 	return fmt.Sprintf("%s is %s %s at %d of %d worker counts, %s times as fast in the median (%s to %s); paired test over the counts (Wilcoxon's signed-rank), p %s",
-		p.A, what, p.B, n, p.Counts, english.Short(p.Median), english.Short(p.Min), english.Short(p.Max), english.PValueWithOperator(p.P))
+		p.A, what, p.B, n, p.Counts, english.Number(p.Median), english.Number(p.Min), english.Number(p.Max), english.PValueWithOperator(p.P))
 }

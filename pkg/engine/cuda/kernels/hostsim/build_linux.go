@@ -36,9 +36,9 @@ var compilerFlags = []string{
 	"-fsanitize-undefined-trap-on-error",
 }
 
-// build compiles source to a shared library in the user's cache folder, unless it is there
+// buildLibrary compiles source to a shared library in the user's cache folder, unless it is there
 // already, and loads it. extraFlags are further options of g++.
-func build(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*library, error) {
+func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*library, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
 		return nil, ErrNoCompiler
@@ -69,16 +69,16 @@ func build(ctx context.Context, source string, list []kernels.Kernel, extraFlags
 	}
 	file := filepath.Join(folder, hex.EncodeToString(h.Sum(nil))[:32]+".so")
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		if err := compile(ctx, compiler, options, text.String(), file); err != nil {
+		if err := compileLibrary(ctx, compiler, options, text.String(), file); err != nil {
 			return nil, err
 		}
 	}
-	return load(file)
+	return loadLibrary(file)
 }
 
-// compile compiles text to a shared library. It writes file by renaming a complete temporary
+// compileLibrary compiles text to a shared library. It writes file by renaming a complete temporary
 // file, so that two test binaries that compile at the same time do not disturb each other.
-func compile(ctx context.Context, compiler string, options []string, text, file string) error {
+func compileLibrary(ctx context.Context, compiler string, options []string, text, file string) error {
 	next, err := os.CreateTemp(filepath.Dir(file), "next-*.so")
 	if err != nil {
 		return fmt.Errorf("compile kernels: %w", err)
@@ -99,7 +99,7 @@ func compile(ctx context.Context, compiler string, options []string, text, file 
 	return nil
 }
 
-func load(file string) (*library, error) {
+func loadLibrary(file string) (*library, error) {
 	handle, err := purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("load compiled kernels: %w", err)

@@ -47,7 +47,7 @@ type Simulator struct {
 // cache folder.
 func Open(ctx context.Context, types ...kernels.Type) (*Simulator, error) {
 	list := kernels.List(types...)
-	lib, err := build(ctx, kernels.Source(types...), list)
+	lib, err := buildLibrary(ctx, kernels.Source(types...), list)
 	if err != nil {
 		return nil, fmt.Errorf("open simulated device: %w", err)
 	}

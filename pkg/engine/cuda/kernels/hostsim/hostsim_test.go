@@ -51,7 +51,7 @@ func faultyKernels() []kernels.Kernel {
 func openFaulty(t *testing.T, flags ...string) *Simulator {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	lib, err := build(context.Background(), faulty, faultyKernels(), flags...)
+	lib, err := buildLibrary(context.Background(), faulty, faultyKernels(), flags...)
 	if errors.Is(err, ErrNoCompiler) {
 		t.Skip("no g++ on this machine: the kernels cannot be simulated")
 	}

@@ -56,17 +56,17 @@ func (m *Memory) Pointer() kernels.Pointer {
 	return kernels.Pointer(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
 }
 
-// Bytes returns the contents of m, which share its memory.
+// Bytes returns the memory of m as a slice, without copying it.
 func (m *Memory) Bytes() []byte { return m.data }
 
-// F32 returns the contents of m as float32, which share its memory.
+// F32 returns the memory of m as a slice of float32, without copying it.
 func (m *Memory) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(m.data))), len(m.data)/4)
 }
 
-// Load stores values, converted to type t, at the beginning of m. It does not change the
+// Store writes values, converted to type t, to the beginning of m. It does not change the
 // rest.
-func (m *Memory) Load(t kernels.Type, values []float32) {
+func (m *Memory) Store(t kernels.Type, values []float32) {
 	copy(m.data, number.Encode(number.DeviceType(t), values))
 }
 
