@@ -44,7 +44,7 @@ func Binary(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find lockstep command: %w; set %s to the lockstep command that was built with %s", err, binaryVariable, self)
 	}
-	if sameFile(found, self) {
+	if isSameFile(found, self) {
 		return found, nil
 	}
 	return found, checkBuild(ctx, found, self)
@@ -63,8 +63,8 @@ func checkBuild(ctx context.Context, command, self string) error {
 	return nil
 }
 
-// sameFile reports whether the paths a and b lead to the same file.
-func sameFile(a, b string) bool {
+// isSameFile reports whether the paths a and b lead to the same file.
+func isSameFile(a, b string) bool {
 	s, err := os.Stat(a)
 	if err != nil {
 		return false

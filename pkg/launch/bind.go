@@ -25,7 +25,7 @@ const (
 	BindNone  = "none"
 )
 
-// validateBind returns an error if Bind is none of its values.
+// validateBind returns an error if s.Bind is not empty and not one of the Bind constants.
 func (s Sweep) validateBind() error {
 	switch s.Bind {
 	case "", BindCores, BindNUMA, BindNone:
@@ -34,7 +34,7 @@ func (s Sweep) validateBind() error {
 	return fmt.Errorf("unknown binding %q: use %s, or leave it out", s.Bind, english.Either([]string{BindCores, BindNUMA, BindNone}))
 }
 
-// cpuState describes the CPUs of this machine and who else uses them.
+// cpuState describes the CPUs of this machine and their use by other processes.
 type cpuState struct {
 	machine topology.Machine // with the CPUs that this process may use
 	taken   []int            // CPUs that other processes are bound to
@@ -42,13 +42,13 @@ type cpuState struct {
 	quota float64
 	// jobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
 	jobCPUs int
-	// unseen reports that this process may use all CPUs of the machine, but does not see
-	// all processes that do so too.
-	unseen  bool
-	problem string // why processes cannot be bound; "" if they can
+	// hasUnseenProcesses reports whether this process may use all CPUs of the machine but
+	// cannot see all other processes that may use them, as in a container.
+	hasUnseenProcesses bool
+	problem            string // why processes cannot be bound; "" if they can
 }
 
-// readCPUState describes the CPUs of this machine now.
+// readCPUState reads the current state of the CPUs of this machine.
 func readCPUState() cpuState {
 	if runtime.GOOS != "linux" {
 		return cpuState{problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
@@ -70,15 +70,15 @@ func readCPUState() cpuState {
 	if err != nil {
 		namespace = ""
 	}
-	c.unseen = len(allowed) >= len(all.CPUs) && !topology.SeesAllProcesses(proc, namespace)
+	c.hasUnseenProcesses = len(allowed) >= len(all.CPUs) && !topology.SeesAllProcesses(proc, namespace)
 	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE")); err == nil {
 		c.jobCPUs = n
 	}
 	return c
 }
 
-// free returns the machine without the cores that other processes are bound to.
-func (c cpuState) free() topology.Machine {
+// freeCores returns the machine without the cores that other processes are bound to.
+func (c cpuState) freeCores() topology.Machine {
 	cores := map[int]bool{}
 	for _, cpu := range c.machine.CPUs {
 		if slices.Contains(c.taken, cpu.ID) {
@@ -94,14 +94,14 @@ func (c cpuState) free() topology.Machine {
 	return m
 }
 
-// binding is the plan for the workers of one run.
+// binding assigns CPUs to the workers of one run.
 type binding struct {
 	runs.Binding
 	cpus [][]int // by rank; nil if the workers are not bound
 }
 
-// planBinding plans the binding of a run with the given number of workers on a device of the
-// engine, which is "" for another program.
+// planBinding plans the binding of a run with the given number of workers. device is the
+// engine's device, or "" for a program other than lockstep.
 func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, error) {
 	b := binding{Binding: runs.Binding{Mode: s.Bind, Allowed: topology.FormatList(c.machine.IDs())}}
 	switch {
@@ -113,7 +113,7 @@ func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, err
 			b.Mode = BindNone
 		}
 	}
-	m := c.free()
+	m := c.freeCores()
 	if most := slices.Max(s.Workers) * s.Threads; most > len(m.CPUs) { // only if the user asks for it
 		m = c.machine
 	}
@@ -157,20 +157,20 @@ func (s Sweep) reasonNotToBind(c cpuState, device string) string {
 		return fmt.Sprintf("a quota of %s CPUs limits this process, and others may use the same cores", strconv.FormatFloat(math.Round(10*c.quota)/10, 'f', -1, 64))
 	case c.jobCPUs > 0 && c.jobCPUs < count:
 		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.jobCPUs, formatCount(count, "CPU"))
-	case c.unseen:
+	case c.hasUnseenProcesses:
 		return "this container shares all CPUs of the machine with processes that it does not see"
-	case most*s.Threads > len(c.free().CPUs):
+	case most*s.Threads > len(c.freeCores().CPUs):
 		return fmt.Sprintf("other processes are bound to CPUs %s, and %s do not fit on the rest", topology.FormatList(c.taken), need)
 	}
 	return ""
 }
 
 // PlanBinding returns how the workers of a run of s with the given number of workers would be
-// bound to CPUs if the run started now. It does not read Config, so that it expects a run on
-// the CPU.
+// bound to CPUs if the run started now. It does not read Config, and assumes that the run uses
+// the CPU engine.
 func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	if workers < 1 {
-		return runs.Binding{}, fmt.Errorf("plan binding: %d workers: use at least 1", workers)
+		return runs.Binding{}, fmt.Errorf("plan binding: got %d workers: use at least 1", workers)
 	}
 	if err := s.validateBind(); err != nil {
 		return runs.Binding{}, fmt.Errorf("plan binding: %w", err)
@@ -189,13 +189,13 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 }
 
 // withBinding plans the binding of the run and calls start with it. No other sweep of this
-// user plans a binding until start returns: it must see the CPUs that the workers of this
-// run are bound to.
+// user plans a binding until start returns, because it has to see which CPUs the workers of
+// this run are bound to.
 func (r *run) withBinding(ctx context.Context, start func(binding) error) error {
 	plan := func() error {
 		b, err := r.sweep.planBinding(readCPUState(), r.workers, r.device())
 		if err == nil && b.cpus != nil {
-			if e := b.check(); e != nil { // the mask of this process has changed a moment ago
+			if e := b.checkApplicable(); e != nil { // the mask of this process has changed a moment ago
 				if r.sweep.Bind != "" {
 					return e
 				}
@@ -228,16 +228,16 @@ func (l *localSweep) checkBindings() error {
 	return nil
 }
 
-// device returns the device of the run's engine; "" for a program other than lockstep.
+// device returns the device of the run's engine, or "" for a program other than lockstep.
 func (r *run) device() string {
 	engine, _ := r.config["engine"].(map[string]any)
 	device, _ := engine["device"].(string)
 	return device
 }
 
-// check returns an error if a worker cannot be bound to its CPUs.
-func (b binding) check() error {
-	return b.onThread(func(bind func(rank int) error) error {
+// checkApplicable returns an error if a worker cannot be bound to its CPUs.
+func (b binding) checkApplicable() error {
+	return b.withThreadBinder(func(bind func(rank int) error) error {
 		for rank := range b.cpus {
 			if err := bind(rank); err != nil {
 				return err
@@ -247,11 +247,11 @@ func (b binding) check() error {
 	})
 }
 
-// onThread calls do with a function that binds the calling thread to the CPUs of a rank, so
-// that a process which do starts is bound to them. The function does nothing if the workers
-// are not bound. Afterwards the thread may use the same CPUs as before. The calling goroutine
-// must be locked to its thread; Go does not start other threads from such a thread.
-func (b binding) onThread(do func(bind func(rank int) error) error) (err error) {
+// withThreadBinder calls do with a function bind, which binds the calling thread, and with it
+// the processes that the thread starts, to the CPUs of a rank. bind does nothing if the workers
+// are not bound. After do has returned, the thread may use the same CPUs as before. The calling
+// goroutine must be locked to its thread; Go does not start other threads from such a thread.
+func (b binding) withThreadBinder(do func(bind func(rank int) error) error) (err error) {
 	if b.cpus == nil {
 		return do(func(int) error { return nil })
 	}
@@ -263,8 +263,8 @@ func (b binding) onThread(do func(bind func(rank int) error) error) (err error) 
 	return do(func(rank int) error { return topology.SetThread(b.cpus[rank]) })
 }
 
-// variable returns the environment variable with which a worker learns the binding.
-func (b binding) variable() string {
+// environmentEntry returns the entry of a worker's environment that contains the binding.
+func (b binding) environmentEntry() string {
 	text, err := json.Marshal(b.Binding)
 	if err != nil {
 		return train.BindingVariable + "=" // strings always can be encoded

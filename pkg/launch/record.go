@@ -141,7 +141,7 @@ func formatTime(t time.Time) string {
 	return t.Format("15:04")
 }
 
-// waitNote returns the message that tells the user of another sweep that it waits for r.
+// waitNote returns a message for the user of another sweep, which waits for r.
 func (r *sweepRecord) waitNote() string {
 	if r.PID == 0 {
 		return fmt.Sprintf("waiting for %s; --now starts it anyway", r.Study)

@@ -49,8 +49,8 @@ func newSingleRunRecord(dir string, owner runs.Owner) *sweepRecord {
 	}
 }
 
-// attachNote returns the message that tells the user that the existing sweep r is shown
-// instead of a new one.
+// attachNote returns a message for the user who has launched a sweep and is shown the existing
+// sweep r instead.
 func (r *sweepRecord) attachNote() string {
 	what := "already running"
 	if r.State == StateWaiting {

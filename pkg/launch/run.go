@@ -29,7 +29,7 @@ type run struct {
 	dir     string
 	workers int
 	seed    int64
-	variant variant
+	variant seriesVariant
 	config  map[string]any // as in run.json; nil for a program other than lockstep
 	resume  bool
 	skip    bool // whether the run was done before
@@ -54,7 +54,7 @@ func (s *Sweep) planRuns(dir string) []*run {
 	out := &lineWriter{w: s.Output}
 	for _, seed := range s.Seeds {
 		for _, n := range s.Workers {
-			for _, v := range s.variants() {
+			for _, v := range s.seriesVariants() {
 				name := fmt.Sprintf("%s-n%d-s%d", v.series, n, seed)
 				all = append(all, &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting})
 			}

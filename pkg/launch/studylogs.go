@@ -27,7 +27,7 @@ func (r *run) studyLogFolder() (string, error) {
 			return "", err
 		}
 	}
-	if len(s.variants()) > 1 {
+	if len(s.seriesVariants()) > 1 {
 		dir = filepath.Join(dir, r.variant.series)
 	}
 	if r.seed != s.Seeds[0] {

@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// variant is one series of a sweep.
-type variant struct {
+// seriesVariant is one series of a sweep.
+type seriesVariant struct {
 	series string
 	set    []string // settings in addition to Sweep.Set
 	label  string   // prefix of its output lines; empty if there is only one series
 }
 
-// variants returns the series of s: one for each combination of the values in Vary. The
+// seriesVariants returns the series of s: one for each combination of the values in Vary. The
 // first key of Vary changes slowest. Without Vary there is one series.
-func (s Sweep) variants() []variant {
-	all := []variant{{series: s.Series}}
+func (s Sweep) seriesVariants() []seriesVariant {
+	all := []seriesVariant{{series: s.Series}}
 	for _, vary := range s.Vary {
 		key, values := splitVary(vary)
 		_, short, _ := cutLast(key, ".")
-		var next []variant
+		var next []seriesVariant
 		for _, v := range all {
 			for _, value := range values {
 				name := short + "-" + strings.Trim(notPlain.ReplaceAllString(value, "-"), "-")
-				next = append(next, variant{
+				next = append(next, seriesVariant{
 					series: v.series + "-" + name,
 					set:    append(append([]string{}, v.set...), key+"="+value),
 					label:  strings.TrimSpace(v.label + " " + name),
@@ -69,7 +69,7 @@ func (s Sweep) validateVary() error {
 		}
 	}
 	seen := map[string]bool{}
-	for _, v := range s.withDefaults().variants() {
+	for _, v := range s.withDefaults().seriesVariants() {
 		if seen[v.series] {
 			return fmt.Errorf("vary %s: two of the series would be named %s: give each value once", strings.Join(s.Vary, " "), v.series)
 		}

@@ -70,14 +70,14 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 	signal.Notify(c.suspended, jobControlSignals()...)
 	err = r.withBinding(ctx, func(b binding) error {
 		c.binding = b
-		return b.onThread(func(bind func(rank int) error) error {
+		return b.withThreadBinder(func(bind func(rank int) error) error {
 			for rank := range r.workers {
 				if err := bind(rank); err != nil {
 					return err
 				}
 				env := r.workerEnvironment(rank, port, token, foreign)
 				if !foreign {
-					env = append(env, b.variable())
+					env = append(env, b.environmentEntry())
 				}
 				w, err := r.startWorker(argv, rank, env, foreign)
 				if err != nil {

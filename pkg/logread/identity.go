@@ -296,8 +296,8 @@ func (d *runIdentifier) meaningfulPart(name string) string {
 
 // setJobID sets the number of a run's Slurm job from the name of the file that
 // Slurm wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of
-// a job array. If the name has two numbers, the job's number is the one in
-// known, which contains the jobs whose accounting was read.
+// a job array. known contains the numbers of the jobs whose accounting was read.
+// If the name has two numbers, setJobID uses the number that known contains.
 func setJobID(p *record.Part, known map[string]bool) {
 	if p.Run.Info.JobIDs[record.SlurmJobKey] != "" {
 		return

@@ -224,7 +224,7 @@ func (g rowEmitter) emitEpochs(run runs.Run) error {
 }
 
 // emitSteps emits the values of each rank's steps. Logs of other programs have
-// none.
+// no steps.
 func (g rowEmitter) emitSteps(run runs.Run) error {
 	if run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil

@@ -44,7 +44,7 @@ type Live struct {
 func NewLive() *Live { return &Live{id: rand.Text()} }
 
 // Show replaces the content by v, which is shown as Display would show it. In a terminal each
-// value is printed below the one before it, because nothing can be replaced.
+// value is printed below the previous value, because nothing can be replaced.
 func (l *Live) Show(v any) error {
 	h := currentHook.Load()
 	if h == nil {

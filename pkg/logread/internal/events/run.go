@@ -142,8 +142,8 @@ func kerasEpochField(tag string, validation bool) epochField {
 
 // lightningEpochField returns the field of an epoch that a common tag of
 // Lightning sets, or nil. A tag of training values must have the suffix _epoch,
-// which marks the mean over an epoch: without it the values are those of single
-// steps.
+// which marks the mean over an epoch: without it, each value belongs to a
+// single step.
 func lightningEpochField(tag string) epochField {
 	if name, ok := strings.CutSuffix(tag, "_epoch"); ok && strings.HasPrefix(name, "train_") {
 		switch name {

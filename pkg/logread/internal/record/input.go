@@ -16,8 +16,8 @@ type Input struct {
 	Goroutines int         // number of goroutines that may read the file
 }
 
-// AddProblem adds a problem for a line that could not be used. Line 0 stands
-// for the complete file.
+// AddProblem adds a problem for a line that could not be used. Line 0 means
+// the complete file.
 func (in *Input) AddProblem(line int, format string, a ...any) {
 	in.Report.AddProblem(line, format, a...)
 }

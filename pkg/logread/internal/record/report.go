@@ -51,8 +51,8 @@ type IgnoredLines struct {
 	First  int // number of the first such line
 }
 
-// AddProblem adds a problem for a line that could not be used. Line 0 stands
-// for the complete file.
+// AddProblem adds a problem for a line that could not be used. Line 0 means
+// the complete file.
 func (r *Report) AddProblem(line int, format string, a ...any) {
 	if len(r.Unused) >= MaxUnused {
 		r.UnusedMore++

@@ -41,7 +41,7 @@ type horovodState struct {
 
 // reasonNoRates is the reason for ignoring a batch size and a model without
 // Horovod's rates after them. In lines of other programs, the batch size may be
-// that of one worker or of all workers.
+// per worker or for all workers.
 const reasonNoRates = "a batch size or model without rates of Horovod's benchmark after it: other programs print such lines too"
 
 // maxRates is the maximum number of single rates that are kept per trial.

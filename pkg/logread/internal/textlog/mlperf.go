@@ -287,8 +287,8 @@ func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	}
 }
 
-// statsStep returns the step of a tracked_stats line: the one in its metadata,
-// otherwise epoch.
+// statsStep returns the step of a tracked_stats line: the step in its
+// metadata, or epoch if the metadata contains no step.
 func (v mlperfLine) statsStep(epoch int) int64 {
 	if v.step >= 0 && v.step < 1<<53 {
 		return int64(v.step)

@@ -205,7 +205,7 @@ func (t *textLog) updateTimes() {
 // stampMilliseconds returns the time stamp of the current line in milliseconds
 // since 1970. Logs do not contain the time zone, so UTC is assumed. ok is false
 // if the stamp is not a valid time. The date is parsed only if it differs from
-// that of the previous line.
+// the date of the previous line.
 func (t *textLog) stampMilliseconds() (ms int64, ok bool) {
 	year := len(t.stamp) - stampLength
 	if day := t.stamp[:year+6]; !bytes.Equal(day, t.day.text) {
