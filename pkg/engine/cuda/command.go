@@ -74,17 +74,17 @@ func (c *planCall) run(g *gpu, _ driver.Stream) error {
 
 func (c *planCall) label() string { return "cudnn " + c.name }
 
-// copyOnGPUCall copies bytes within GPU memory.
-type copyOnGPUCall struct {
+// gpuCopyCall copies bytes within GPU memory.
+type gpuCopyCall struct {
 	dst, src driver.Ptr
 	bytes    int64
 }
 
-func (c *copyOnGPUCall) run(g *gpu, s driver.Stream) error {
+func (c *gpuCopyCall) run(g *gpu, s driver.Stream) error {
 	return g.explainLostGPU(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
 }
 
-func (c *copyOnGPUCall) label() string { return "copy" }
+func (c *gpuCopyCall) label() string { return "copy" }
 
 // clearCall sets bytes of GPU memory to zero.
 type clearCall struct {

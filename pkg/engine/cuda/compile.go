@@ -89,12 +89,12 @@ func (x *executable) commandsFor(t task) ([]command, error) {
 		return g.newKernelCalls(x.headLaunches(t))
 	case opBias:
 		y := x.memory.locations[t.out[0]]
-		b := kernels.Bias{Rows: y.pixels(), Channels: y.paddedChannels(), X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Bias: x.pointer(t.in[1]), ReLU: t.attr.ReLU}
+		b := kernels.Bias{Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Bias: x.pointer(t.in[1]), ReLU: t.attr.ReLU}
 		return g.newKernelCalls(b.Launches(x.kernelType(t.out[0])))
 	case plan.OpBiasBackward:
 		dy := x.memory.locations[t.in[0]]
 		b := kernels.BiasGrad{
-			Rows: dy.pixels(), Channels: dy.paddedChannels(), DY: x.featureMap(t.in[0]), Y: x.featureMap(t.in[1]), DX: x.featureMap(t.out[1]),
+			Rows: dy.positionCount(), Channels: dy.paddedChannels(), DY: x.featureMap(t.in[0]), Y: x.featureMap(t.in[1]), DX: x.featureMap(t.out[1]),
 			DBias: x.pointer(t.out[0]), Partial: kernels.Pointer(x.memory.scratch.ptr),
 		}
 		return g.newKernelCalls(b.Launches(x.kernelType(t.in[0])))
@@ -118,7 +118,7 @@ func (x *executable) elementwiseLaunches(t task) ([]kernels.Launch, error) {
 		}
 	}
 	e := kernels.ElementwiseOp{
-		Rows: y.pixels(), Channels: y.paddedChannels(),
+		Rows: y.positionCount(), Channels: y.paddedChannels(),
 		A: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Acc: x.featureMap(t.acc),
 	}
 	if len(t.in) > 1 {
@@ -151,7 +151,7 @@ func (x *executable) epilogueVariant(t task) (v variant, err error) {
 		return v, nil
 	}
 	y := x.memory.locations[t.out[0]]
-	b := kernels.Bias{Rows: y.pixels(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Add: x.featureMap(t.acc), Y: x.featureMap(t.out[0]), ReLU: t.attr.ReLU}
+	b := kernels.Bias{Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Add: x.featureMap(t.acc), Y: x.featureMap(t.out[0]), ReLU: t.attr.ReLU}
 	v.commandBytes = float64(2 * y.bytes())
 	if biased {
 		b.Bias = x.pointer(t.in[2])
@@ -206,7 +206,7 @@ func (x *executable) globalPoolLaunches(t task) ([]kernels.Launch, error) {
 	if t.op == plan.OpGlobalAvgPoolBackward {
 		big, small = small, big
 	}
-	p := kernels.GlobalAvgPool{Batch: x.memory.locations[big].rows(), Points: x.memory.locations[big].points(), Channels: x.memory.locations[big].paddedChannels()}
+	p := kernels.GlobalAvgPool{Batch: x.memory.locations[big].rows(), Points: x.memory.locations[big].positionsPerRow(), Channels: x.memory.locations[big].paddedChannels()}
 	if t.op == plan.OpGlobalAvgPool {
 		p.X, p.Y = x.featureMap(big), x.featureMap(small)
 		return p.Forward(x.kernelType(big))
@@ -224,17 +224,17 @@ func (x *executable) reshapeCommands(t task) ([]command, error) {
 		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
 			return nil, fmt.Errorf("cannot copy a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
 		}
-		return []command{&copyOnGPUCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&gpuCopyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	planar := kernels.Pointer(x.memory.scratch.ptr)
 	out, err := x.gpu.newKernelCalls(kernels.Transposition{
-		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.paddedChannels(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
+		Batch: src.rows(), Channels: src.channels(), Spatial: src.positionsPerRow(), Padded: src.paddedChannels(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
 	}.ToPlanar(number.KernelType(src.typ)))
 	if err != nil {
 		return nil, err
 	}
 	in, err := x.gpu.newKernelCalls(kernels.Transposition{
-		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.points(), Padded: dst.paddedChannels(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
+		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.positionsPerRow(), Padded: dst.paddedChannels(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
 	}.ToRows(number.KernelType(dst.typ)))
 	return append(out, in...), err
 }
@@ -250,7 +250,7 @@ func (x *executable) masterWeights(id int) kernels.Pointer {
 func (x *executable) headLaunches(t task) ([]kernels.Launch, error) {
 	h := kernels.HeadConvolution{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
-		h.Rows, h.Channels = x.memory.locations[id].pixels(), x.memory.locations[id].paddedChannels()
+		h.Rows, h.Channels = x.memory.locations[id].positionCount(), x.memory.locations[id].paddedChannels()
 	}
 	switch t.op {
 	case opHead:
@@ -279,12 +279,12 @@ func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 		if src.bytes() != dst.bytes() || src.typ != dst.typ {
 			return nil, fmt.Errorf("cannot copy a %s of type %s and shape %v to a tensor of type %s and shape %v", src.form, src.typ, src.shape, dst.typ, dst.shape)
 		}
-		return []command{&copyOnGPUCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&gpuCopyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	if src.typ != dst.typ {
 		return nil, fmt.Errorf("cannot copy channels of type %s to a map of type %s", src.typ, dst.typ)
 	}
-	c := kernels.ChannelCopy{Rows: src.pixels(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
+	c := kernels.ChannelCopy{Rows: src.positionCount(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
 	shift := kernels.Pointer(t.attr.Offset * src.typ.Size())
 	if t.slice {
 		c.Channels = dst.channels()
@@ -299,7 +299,7 @@ func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 // scratchBytes returns the size of the scratch memory that a task needs while it runs.
 func (x *executable) scratchBytes(t task) int {
 	rows := func(id int) int {
-		return 4 * kernels.PartialFloats(x.memory.locations[id].pixels(), x.memory.locations[id].paddedChannels())
+		return 4 * kernels.PartialFloats(x.memory.locations[id].positionCount(), x.memory.locations[id].paddedChannels())
 	}
 	switch t.op {
 	case plan.OpBatchNorm, plan.OpBatchNormBackward, plan.OpBiasBackward, opHeadBackwardWeights:
@@ -308,7 +308,7 @@ func (x *executable) scratchBytes(t task) int {
 		return 4 * kernels.LossPartialFloats
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
 		z := x.memory.locations[t.in[0]]
-		return 4 * kernels.DicePartialFloats(z.pixels(), z.points(), z.channels())
+		return 4 * kernels.DicePartialFloats(z.positionCount(), z.positionsPerRow(), z.channels())
 	case plan.OpReshape:
 		return 4 * elementCount(x.memory.locations[t.in[0]].shape)
 	}

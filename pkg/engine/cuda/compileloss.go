@@ -10,14 +10,15 @@ import (
 )
 
 // lossOperands returns the operands of t, a loss or the gradient of a loss, and the element
-// type of the logits. The operands are in a kernels.BCE, whose fields the other losses share.
+// type of the logits. The operands are in a kernels.BCE, whose fields the other losses
+// share.
 func (x *executable) lossOperands(t task) (b kernels.BCE, typ kernels.Type, err error) {
 	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {
 		return b, 0, errors.New("the target of the loss is not an input of the program, which the cuda engine requires")
 	}
 	b = kernels.BCE{
-		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
+		Rows: z.positionCount(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
 		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 	if len(t.in) == 2 {
@@ -60,7 +61,7 @@ func (x *executable) l1Launches(t task) ([]kernels.Launch, error) {
 // diceLaunches returns the launches of a Dice and BCE loss or its gradient.
 func (x *executable) diceLaunches(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
-	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].points(), Weight: t.attr.DiceWeight}
+	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].positionsPerRow(), Weight: t.attr.DiceWeight}
 	switch {
 	case err != nil:
 		return nil, err

@@ -8,7 +8,7 @@ import (
 func (x *executable) batchNormParams(t task) kernels.BatchNorm {
 	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNorm{
-		Rows: in.pixels(), Channels: in.paddedChannels(),
+		Rows: in.positionCount(), Channels: in.paddedChannels(),
 		X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]),
 		Gamma: x.pointer(t.in[1]), Beta: x.pointer(t.in[2]), RunningMean: x.pointer(t.in[3]), RunningVar: x.pointer(t.in[4]),
 		Partial: kernels.Pointer(x.memory.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
@@ -53,7 +53,7 @@ func (x *executable) scaleShiftLaunches(t task, b kernels.BatchNorm) ([]kernels.
 func (x *executable) statisticsParams(t task) kernels.BatchNorm {
 	y, s := x.memory.locations[t.out[0]], t.stats
 	return kernels.BatchNorm{
-		Rows: y.pixels(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
+		Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
 		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.memory.scratch.ptr),
 		Epsilon: s.epsilon, Momentum: s.momentum,
 	}
@@ -73,12 +73,13 @@ func (x *executable) statisticsVariant(t task, sums bool) (v variant, err error)
 	return v, err
 }
 
-// fusedNormGradParams returns the kernel parameters for the sums of a batch norm's gradient.
-// Task t, the data gradient of the convolution after the batch norm, computes these sums.
+// fusedNormGradParams returns the kernel parameters for the sums of a batch norm's
+// gradient. Task t, the data gradient of the convolution after the batch norm, computes
+// these sums.
 func (x *executable) fusedNormGradParams(t task) kernels.BatchNormGrad {
 	in, s := x.memory.locations[t.sums.x], t.sums
 	return kernels.BatchNormGrad{
-		Rows: in.pixels(), Channels: in.paddedChannels(), X: x.featureMap(s.x), DY: x.featureMap(t.out[0]), Mask: kernels.MaskRecompute,
+		Rows: in.positionCount(), Channels: in.paddedChannels(), X: x.featureMap(s.x), DY: x.featureMap(t.out[0]), Mask: kernels.MaskRecompute,
 		Gamma: x.pointer(s.gamma), Beta: x.pointer(s.beta), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
 		DGamma: x.pointer(s.dgamma), DBeta: x.pointer(s.dbeta), Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
@@ -88,7 +89,7 @@ func (x *executable) fusedNormGradParams(t task) kernels.BatchNormGrad {
 func (x *executable) normGradParams(t task) kernels.BatchNormGrad {
 	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNormGrad{
-		Rows: in.pixels(), Channels: in.paddedChannels(),
+		Rows: in.positionCount(), Channels: in.paddedChannels(),
 		X: x.featureMap(t.in[0]), Gamma: x.pointer(t.in[1]), Mean: x.pointer(t.in[2]), InvStd: x.pointer(t.in[3]),
 		DY: x.featureMap(t.in[4]), Y: x.featureMap(t.in[5]), Beta: x.pointer(t.in[6]),
 		DX: x.featureMap(t.out[0]), DGamma: x.pointer(t.out[1]), DBeta: x.pointer(t.out[2]), Acc: x.featureMap(t.acc),

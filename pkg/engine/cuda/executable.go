@@ -22,21 +22,21 @@ type executable struct {
 	low   device.Type // of activations
 	store *store
 
-	memory   memory
-	schedule schedule
+	memory   executableMemory
+	schedule commandSchedule
 	exchange exchangeState
 	update   updateLayout
 	data     inputFeed
 	profile  stepTimes
-	last     lastStep
+	last     lastStepResults
 
 	notices []string // notices for the user, created by Load
 	closed  bool
 }
 
-// memory contains the memory blocks of an executable and the locations of the tensors in
-// them. Parameters and states are in the store.
-type memory struct {
+// executableMemory contains the memory blocks of an executable and the locations of the
+// tensors in them. Parameters and states are in the store.
+type executableMemory struct {
 	locations []location // by tensor
 	bases     [noSpace]driver.Ptr
 
@@ -48,8 +48,8 @@ type memory struct {
 	hostControl, result pinnedMemory
 }
 
-// schedule contains the commands of an executable.
-type schedule struct {
+// commandSchedule contains the commands of an executable.
+type commandSchedule struct {
 	commands [][]command        // by task
 	forward  int                // number of tasks of the forward pass
 	picks    map[int]chosenPlan // the convolutions' plans, by task
@@ -93,8 +93,8 @@ type stepTimes struct {
 	shares                              [3]float64 // last measured fractions of forward, backward and optimizer in the time of a step
 }
 
-// lastStep contains the results of the last step.
-type lastStep struct {
+// lastStepResults contains the results of the last step.
+type lastStepResults struct {
 	loss    float64
 	control kernels.Control
 	scale   float64 // loss scale with which the step's gradients were computed

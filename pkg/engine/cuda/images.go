@@ -27,7 +27,7 @@ type compiler struct {
 }
 
 // newCompiler returns a compiler that uses the NVRTC of s. If folder is empty, or NVRTC is
-// simulated, it does not cache images on disk.
+// simulated, it does not cache machine code on disk.
 func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	major, minor, err := s.NVRTC.Version()
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *compiler) compileAll(units []kernels.Unit, architecture string) ([][]by
 	return images, nil
 }
 
-// compileUnit returns the image of u from memory or from the folder, or compiles u.
+// compileUnit returns the machine code of u from memory or from the folder, or compiles u.
 func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, error) {
 	options := []string{architecture, "--std=c++17"}
 	sum := sha256.Sum256([]byte(c.library + "\n" + strings.Join(options, " ") + "\n" + u.Source))
@@ -92,31 +92,32 @@ func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, err
 	if image, ok := c.compiled.Load(key); ok {
 		return image.([]byte), nil
 	}
-	image := c.readImage(key)
+	image := c.readMachineCode(key)
 	if image == nil {
 		out, err := c.nvrtc.Compile(u.Source, u.Name, options)
 		if err != nil {
 			return nil, err
 		}
 		image = out.Image()
-		c.writeImage(key, image)
+		c.writeMachineCode(key, image)
 	}
 	c.compiled.Store(key, image)
 	return image, nil
 }
 
-// imagePath returns the path of the file with the image for key. The file contains a
-// checksum, then the image.
-func (c *compiler) imagePath(key string) string {
+// machineCodePath returns the path of the file with the machine code for key. The file
+// contains a checksum, then the machine code.
+func (c *compiler) machineCodePath(key string) string {
 	return filepath.Join(c.folder, "kernels-"+key[:32]+".bin")
 }
 
-// readImage returns the image for key, or nil if its file is missing or damaged.
-func (c *compiler) readImage(key string) []byte {
+// readMachineCode returns the machine code for key, or nil if its file is missing or
+// damaged.
+func (c *compiler) readMachineCode(key string) []byte {
 	if c.folder == "" {
 		return nil
 	}
-	data, err := os.ReadFile(c.imagePath(key))
+	data, err := os.ReadFile(c.machineCodePath(key))
 	if err != nil || len(data) <= sha256.Size {
 		return nil
 	}
@@ -126,9 +127,9 @@ func (c *compiler) readImage(key string) []byte {
 	return data[sha256.Size:]
 }
 
-// writeImage stores the image for key in the folder. It ignores errors: the image is then
-// compiled again the next time.
-func (c *compiler) writeImage(key string, image []byte) {
+// writeMachineCode stores the machine code for key in the folder. It ignores errors: the
+// kernels are then compiled again the next time.
+func (c *compiler) writeMachineCode(key string, image []byte) {
 	if c.folder == "" || os.MkdirAll(c.folder, 0o755) != nil {
 		return
 	}
@@ -140,7 +141,7 @@ func (c *compiler) writeImage(key string, image []byte) {
 	_, err = f.Write(append(sum[:], image...))
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), c.imagePath(key))
+		err = os.Rename(f.Name(), c.machineCodePath(key))
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // a leftover file does no harm

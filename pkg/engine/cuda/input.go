@@ -61,12 +61,12 @@ func (x *executable) prepareInputs() error {
 // isPlanar reports whether the tensor is stored in logical order and fp32, without padding
 // between its elements.
 func (p location) isPlanar() bool {
-	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.points() == 1))
+	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.positionsPerRow() == 1))
 }
 
-// packCommands returns the commands that convert the values of all inputs to the inputs'
-// layouts. They read the buffers of the next step.
-func (x *executable) packCommands() ([]command, error) {
+// inputConversionCommands returns the commands that convert the values of all inputs to the
+// inputs' layouts. They read the buffers of the next step.
+func (x *executable) inputConversionCommands() ([]command, error) {
 	var all []command
 	for _, in := range x.data.inputs {
 		t, p, from := x.program.Tensors[in.id], x.memory.locations[in.id], in.buffers[in.next].gpu
@@ -81,11 +81,11 @@ func (x *executable) packCommands() ([]command, error) {
 			continue
 		}
 		if p.isPlanar() {
-			all = append(all, &taskCommand{&copyOnGPUCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
+			all = append(all, &taskCommand{&gpuCopyCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
 		}
 		list, err := x.gpu.newKernelCalls(kernels.Transposition{
-			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.points(), Padded: p.paddedChannels(),
+			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.positionsPerRow(), Padded: p.paddedChannels(),
 			Planar: kernels.Pointer(from), Rows: x.pointer(in.id), Pitch: p.pitch,
 		}.ToRows(number.KernelType(p.typ)))
 		if err != nil {
@@ -133,7 +133,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if invalid = x.checkClassIndexes(in, v); invalid != nil {
 			return invalid
 		}
-		x.data.dataset.noteHostInput(in)
+		x.data.dataset.recordHostInput(in)
 		// The last call's copy from the page-locked memory may not have finished.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
 			return x.gpu.explainLostGPU(err)
@@ -199,7 +199,7 @@ func (x *executable) copyNextInputs() error {
 		if err := x.checkClassIndexes(in, v); err != nil {
 			return err
 		}
-		x.data.dataset.noteHostInput(in)
+		x.data.dataset.recordHostInput(in)
 		if err := x.copyInput(in, 1-in.next, v); err != nil {
 			return err
 		}

@@ -57,8 +57,8 @@ func (l layout) spatial() []int {
 	return l.shape[2:]
 }
 
-// points returns the number of spatial positions per row.
-func (l layout) points() int { return elementCount(l.spatial()) }
+// positionsPerRow returns the number of spatial positions per row.
+func (l layout) positionsPerRow() int { return elementCount(l.spatial()) }
 
 // channels returns the number of logical channels.
 func (l layout) channels() int {
@@ -76,11 +76,11 @@ func (l layout) paddedChannels() int {
 	return roundUp(l.channels(), channelMultiple)
 }
 
-// pixels returns the number of spatial positions in all rows.
-func (l layout) pixels() int { return l.rows() * l.points() }
+// positionCount returns the number of spatial positions in all rows.
+func (l layout) positionCount() int { return l.rows() * l.positionsPerRow() }
 
 // size returns the number of elements in memory, including padding.
-func (l layout) size() int { return l.rows() * l.points() * l.paddedChannels() }
+func (l layout) size() int { return l.rows() * l.positionsPerRow() * l.paddedChannels() }
 
 // bytes returns the size of a tensor in its own memory, in bytes, including padding.
 func (l layout) bytes() int {
@@ -98,7 +98,7 @@ func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 		f(0, 0, elementCount(l.shape), 1)
 		return
 	}
-	c, area, pad := l.channels(), l.points(), l.paddedChannels()
+	c, area, pad := l.channels(), l.positionsPerRow(), l.paddedChannels()
 	for i := range l.shape[0] {
 		for j := range c {
 			f((i*c+j)*area, i*area*pad+j, area, pad)

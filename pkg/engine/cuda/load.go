@@ -87,7 +87,7 @@ func (x *executable) build() error {
 	}
 	// Timed variants update the running statistics, which other executables may share. So
 	// the statistics are saved first and restored after tuning.
-	if err := x.copyStates(x.memory.backup.ptr, x.store.states.ptr); err != nil {
+	if err := x.copyRunningStatistics(x.memory.backup.ptr, x.store.states.ptr); err != nil {
 		return err
 	}
 	if err := x.allocateGaplessCopies(); err != nil {
@@ -99,7 +99,7 @@ func (x *executable) build() error {
 	if err := x.freeUnusedGaplessCopies(); err != nil {
 		return err
 	}
-	if err := x.copyStates(x.store.states.ptr, x.memory.backup.ptr); err != nil {
+	if err := x.copyRunningStatistics(x.store.states.ptr, x.memory.backup.ptr); err != nil {
 		return err
 	}
 	if err := x.gpu.free(x.memory.cacheFlush); err != nil {
@@ -184,8 +184,8 @@ func (v variant) usesMemory(p driver.Ptr, bytes int64) bool {
 	return false
 }
 
-// copyStates copies the running statistics to their backup, or back from it.
-func (x *executable) copyStates(to, from driver.Ptr) error {
+// copyRunningStatistics copies the running statistics to their backup, or back from it.
+func (x *executable) copyRunningStatistics(to, from driver.Ptr) error {
 	if x.memory.backup.bytes == 0 {
 		return nil
 	}

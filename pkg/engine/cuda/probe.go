@@ -179,7 +179,7 @@ func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(prob
 			if c, ok := x.asConvolution(t); ok && t.op == op {
 				r := planRunner{x: x, task: t}
 				all.Fusible = t.attr.ReLU || len(t.in) == 3 || t.acc >= 0
-				return r.runAll(c, graphs, &all, visit)
+				return r.runAllPlans(c, graphs, &all, visit)
 			}
 		}
 		return fmt.Errorf("the program has no convolution with operation %s", op)
@@ -194,9 +194,9 @@ type planRunner struct {
 	before []command // run before each plan
 }
 
-// runAll runs all plans of r.task, which is convolution c, and calls visit with each
+// runAllPlans runs all plans of r.task, which is convolution c, and calls visit with each
 // result.
-func (r *planRunner) runAll(c convolution, graphs probe.GraphSet, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
+func (r *planRunner) runAllPlans(c convolution, graphs probe.GraphSet, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
 	x := r.x
 	if graphs == probe.NormGraphs {
 		site := x.prologues[0]

@@ -219,14 +219,14 @@ func (c *bucketCall) enqueue(g *gpu) error {
 
 func (c *bucketCall) label() string { return fmt.Sprint("exchange bucket ", c.index) }
 
-// joinCall makes the compute stream wait for the exchange stream.
-type joinCall struct{ event driver.Event }
+// waitForExchangeCall makes the compute stream wait for the exchange stream.
+type waitForExchangeCall struct{ event driver.Event }
 
-func (c *joinCall) run(g *gpu, s driver.Stream) error {
+func (c *waitForExchangeCall) run(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.event, g.exchange); err != nil {
 		return g.explainLostGPU(err)
 	}
 	return g.explainLostGPU(g.driver.StreamWaitEvent(s, c.event))
 }
 
-func (c *joinCall) label() string { return "wait for the exchange" }
+func (c *waitForExchangeCall) label() string { return "wait for the exchange" }

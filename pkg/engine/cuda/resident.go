@@ -147,7 +147,7 @@ func (x *executable) checkTargetValues(name string, v []float32) (*input, int, e
 	}
 	size := elementCount(wants[1:])
 	switch {
-	case !x.memory.locations[in.id].isPlanar() || x.memory.locations[in.id].points() != 1:
+	case !x.memory.locations[in.id].isPlanar() || x.memory.locations[in.id].positionsPerRow() != 1:
 		return nil, 0, fmt.Errorf("targets of shape %v have spatial dimensions, so they must be bytes instead of values", wants)
 	case len(v)%size != 0:
 		return nil, 0, fmt.Errorf("got %d values for %q, want a multiple of the size of a sample of shape %v", len(v), name, wants[1:])
@@ -211,9 +211,9 @@ func (x *executable) SelectSamples(epoch int, indexes []int) error {
 // usesDataset reports whether the next step reads its inputs from the data set on the GPU.
 func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data.dataset.active }
 
-// noteHostInput records that the host has set an input. If the input belongs to the data
+// recordHostInput records that the host has set an input. If the input belongs to the data
 // set, the next step does not read the data set. r may be nil.
-func (r *residentDataset) noteHostInput(in *input) {
+func (r *residentDataset) recordHostInput(in *input) {
 	if r != nil && (in == r.image || in == r.target) {
 		r.active = false
 	}

@@ -159,7 +159,7 @@ func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, e
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
 	switch p.kind {
 	case firstBatch:
-		return []command{&copyOnGPUCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
+		return []command{&gpuCopyCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
 	case middleBatch:
 		return x.gpu.newKernelCalls(kernels.AddGradients(sums, grads, n))
 	case lastBatch:
@@ -185,9 +185,9 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 		begin = append(begin, &copyToGPUCall{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
 	}
 	if x.memory.backup.bytes > 0 {
-		begin = append(begin, &copyOnGPUCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
+		begin = append(begin, &gpuCopyCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
 	}
-	packing, err := x.packCommands()
+	packing, err := x.inputConversionCommands()
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 	if x.program.Loss >= 0 {
 		begin = append(begin, &copyToHostCall{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
 		if len(x.exchange.buckets) > 0 {
-			begin = append(begin, &copyOnGPUCall{x.exchangedLossAddress(), x.address(x.program.Loss), 4})
+			begin = append(begin, &gpuCopyCall{x.exchangedLossAddress(), x.address(x.program.Loss), 4})
 		}
 	}
 	if err := x.allocateGradSums(key.microbatch); err != nil {
@@ -270,7 +270,7 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 	if err := hand(math.MaxInt); err != nil {
 		return nil, err
 	}
-	return append(list, &joinCall{x.exchange.join}), nil
+	return append(list, &waitForExchangeCall{x.exchange.join}), nil
 }
 
 // stepWatcher is implemented by strategies that end a step if it waits for a lost rank. The

@@ -105,7 +105,7 @@ func (x *executable) withoutGaps(c convolution) (gapless convolution, before, af
 	at := x.memory.gapless.ptr
 	for _, o := range c.gappedOperands() {
 		p := *o.place
-		copied := kernels.ChannelCopy{Rows: p.pixels(), Channels: p.paddedChannels(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.paddedChannels()}
+		copied := kernels.ChannelCopy{Rows: p.positionCount(), Channels: p.paddedChannels(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.paddedChannels()}
 		if o.written {
 			copied.Src, copied.Dst, copied.SrcPitch, copied.DstPitch = copied.Dst, copied.Src, copied.DstPitch, copied.SrcPitch
 		}

@@ -274,7 +274,7 @@ type ComputeCeiling struct {
 // registers, in the given number of blocks (8 blocks fill a multiprocessor). The kernel
 // writes 256·blocks floats to out, each equal to iterations.
 func FMACeiling(out Pointer, blocks, iterations int) (ComputeCeiling, error) {
-	return newCeiling("fma_ceiling", out, blocks, iterations, 16*2)
+	return newThroughputTest("fma_ceiling", out, blocks, iterations, 16*2)
 }
 
 // MMACeiling returns the launch of mma_ceiling_f16 or mma_ceiling_bf16, which computes
@@ -283,12 +283,12 @@ func FMACeiling(out Pointer, blocks, iterations int) (ComputeCeiling, error) {
 // instructions are faster; cuBLASLt is used to measure them.
 func MMACeiling(t Type, out Pointer, blocks, iterations int) (ComputeCeiling, error) {
 	// 8 products per warp of 32 threads, 2·16·8·16 operations each.
-	return newCeiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
+	return newThroughputTest("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
 }
 
-// newCeiling returns the launch of the named kernel, which performs perThread operations
-// per thread and iteration.
-func newCeiling(name string, out Pointer, blocks, iterations int, perThread float64) (ComputeCeiling, error) {
+// newThroughputTest returns the launch of the named kernel, which performs perThread
+// operations per thread and iteration.
+func newThroughputTest(name string, out Pointer, blocks, iterations int, perThread float64) (ComputeCeiling, error) {
 	c := argCheck{op: name}
 	c.requireArray("out", out, 4)
 	c.requirePositive("blocks", blocks)

@@ -93,8 +93,8 @@ var untypedKernels = [...]signature{
 	{"mma_ceiling_bf16", "p:out i:iterations"},
 }
 
-// kernel returns the kernel with this signature and the given suffix in its name.
-func (s signature) kernel(suffix string) Kernel {
+// newKernel returns the kernel with this signature and the given suffix in its name.
+func (s signature) newKernel(suffix string) Kernel {
 	k := Kernel{Name: s.name + suffix}
 	for field := range strings.FieldsSeq(s.params) {
 		kind := map[byte]ParamKind{'p': KindPointer, 'l': KindInt64, 'i': KindInt32, 'f': KindFloat32}[field[0]]
@@ -111,11 +111,11 @@ func List(types ...Type) []Kernel {
 	}
 	var all []Kernel
 	for _, s := range untypedKernels {
-		all = append(all, s.kernel(""))
+		all = append(all, s.newKernel(""))
 	}
 	for _, t := range types {
 		for _, s := range typedKernels {
-			all = append(all, s.kernel("_"+t.String()))
+			all = append(all, s.newKernel("_"+t.String()))
 		}
 	}
 	return all
@@ -125,7 +125,7 @@ func List(types ...Type) []Kernel {
 func lookUpUntyped(name string) (Kernel, error) {
 	for _, s := range untypedKernels {
 		if s.name == name {
-			return s.kernel(""), nil
+			return s.newKernel(""), nil
 		}
 	}
 	return Kernel{}, fmt.Errorf("launch %s: unknown kernel", name)
@@ -138,7 +138,7 @@ func lookUpTyped(t Type, name string) (Kernel, error) {
 	}
 	for _, s := range typedKernels {
 		if s.name == name {
-			return s.kernel("_" + t.String()), nil
+			return s.newKernel("_" + t.String()), nil
 		}
 	}
 	return Kernel{}, fmt.Errorf("launch %s: unknown kernel", name)

@@ -62,8 +62,8 @@ func untypedFiles() []sourceFile {
 	return []sourceFile{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
 }
 
-// typedFiles returns the files that are compiled for each element type T. A file may use the
-// files before it and the untyped files; the optimizers use norms.cu.
+// typedFiles returns the files that are compiled for each element type T. A file may use
+// the files before it and the untyped files; the optimizers use norms.cu.
 func typedFiles() []sourceFile {
 	return []sourceFile{
 		{"batchnorm.cu", batchNormSource},
@@ -78,9 +78,9 @@ func typedFiles() []sourceFile {
 	}
 }
 
-// expand returns the text of f with its macros expanded, for kernel names with the given
-// suffix ("" for an untyped file).
-func (f sourceFile) expand(suffix string) string {
+// expandMacros returns the text of f with its macros expanded, for kernel names with the
+// given suffix ("" for an untyped file).
+func (f sourceFile) expandMacros(suffix string) string {
 	text := typedMacro.ReplaceAllString(f.text, "${1}_"+suffix)
 	text = kernelMacro.ReplaceAllStringFunc(text, func(head string) string {
 		m := kernelMacro.FindStringSubmatch(head)
@@ -97,14 +97,14 @@ func (t Type) expandFiles(files ...sourceFile) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
 	for _, f := range files {
-		b.WriteString(f.expand(t.String()))
+		b.WriteString(f.expandMacros(t.String()))
 	}
 	b.WriteString("#undef T\n")
 	return b.String()
 }
 
 // expandedPrelude returns the beginning of every translation unit.
-func expandedPrelude() string { return sourceFile{"prelude.cu", preludeSource}.expand("") }
+func expandedPrelude() string { return sourceFile{"prelude.cu", preludeSource}.expandMacros("") }
 
 // Source returns the CUDA C++ source of the kernels in List(types...) as one translation
 // unit without includes, in which every kernel begins with extern "C" __global__ void.
@@ -117,7 +117,7 @@ func Source(types ...Type) string {
 	var b strings.Builder
 	b.WriteString(expandedPrelude())
 	for _, f := range untypedFiles() {
-		b.WriteString(f.expand(""))
+		b.WriteString(f.expandMacros(""))
 	}
 	for _, t := range types {
 		b.WriteString(t.expandFiles(typedFiles()...))
@@ -141,10 +141,10 @@ func Units(types ...Type) []Unit {
 	rules := "" // the optimizers of all types, after the norms that they use
 	for _, f := range untypedFiles() {
 		if f.name == "norms.cu" {
-			rules = expandedPrelude() + f.expand("")
+			rules = expandedPrelude() + f.expandMacros("")
 			continue
 		}
-		all = append(all, Unit{f.name, expandedPrelude() + f.expand("")})
+		all = append(all, Unit{f.name, expandedPrelude() + f.expandMacros("")})
 	}
 	for _, t := range types {
 		for _, f := range typedFiles() {
