@@ -43,13 +43,13 @@ func substitutions() []substitution {
 			"kernel.go", "Version:       runtime.Version(),",
 			`Version: runtime.Version(), MIMEType: "text/x-go", PygmentsLexer: "go", CodeMirrorMode: "text/x-go",`,
 		},
-		{"kernel.go", "data := kernel.autoRenderResults(vals, types)", "data := lockstep.render(kernel, vals, types)"},
+		{"kernel.go", "data := kernel.autoRenderResults(vals, types)", "data := globalKernel.render(kernel, vals, types)"},
 		{
 			"kernel.go", "if err := receipt.PublishExecutionError(executionErr.Error(), []string{executionErr.Error()}); err != nil {",
 			"if err := publishError(receipt, content, executionErr); err != nil {",
 		},
-		{"kernel.go", `log.Println("Shutting down in response to shutdown_request")`, "lockstep.shutDown()"},
-		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.stdin.listen(sockets)"},
+		{"kernel.go", `log.Println("Shutting down in response to shutdown_request")`, "globalKernel.shutDown()"},
+		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go globalKernel.stdin.listen(sockets)"},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyToComplete(ir, receipt)"},
 		{
 			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,

@@ -31,9 +31,9 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// lockstep is the only kernel of this process. It is a global variable because
+// globalKernel is the only kernel of this process. It is a global variable because
 // gophernotes cannot pass it to its functions.
-var lockstep *kernelState
+var globalKernel *kernelState
 
 // kernelState contains the state that Lockstep adds to gophernotes. It is kept from cell
 // to cell.
@@ -109,7 +109,7 @@ func (k *kernelState) initInspector(ir *interp.Interp) error {
 
 // evalCell replaces doEval in gophernotes' handleExecuteRequest.
 func evalCell(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
-	return lockstep.eval(ir, outerr, code)
+	return globalKernel.eval(ir, outerr, code)
 }
 
 // eval runs one cell. If the last line is an expression, it returns the values and types

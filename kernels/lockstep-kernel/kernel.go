@@ -60,7 +60,7 @@ func newInterp() *interp.Interp {
 		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
 		os.Exit(1)
 	}
-	lockstep = k
+	globalKernel = k
 	if err := k.watchMemory(); err != nil {
 		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
 		os.Exit(1)

@@ -17,7 +17,7 @@ func answerUnsupportedMessage(receipt msgReceipt) {
 	case "inspect_request":
 		err = replyToInspect(receipt, content)
 	case "interrupt_request":
-		lockstep.session.Interrupt()
+		globalKernel.session.Interrupt()
 		err = receipt.Reply("interrupt_reply", MIMEMap{"status": "ok"})
 	case "comm_info_request":
 		err = receipt.Reply("comm_info_reply", MIMEMap{"status": "ok", "comms": MIMEMap{}})
@@ -35,7 +35,7 @@ func replyToInspect(receipt msgReceipt, content MIMEMap) error {
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)
 	detail, _ := content["detail_level"].(float64)
-	text := callOrZero(func() string { return lockstep.inspector.Inspect(code, int(pos), int(detail)) })
+	text := callOrZero(func() string { return globalKernel.inspector.Inspect(code, int(pos), int(detail)) })
 	data := MIMEMap{}
 	if text != "" {
 		data["text/plain"] = text
@@ -56,7 +56,7 @@ func replyToComplete(_ *interp.Interp, receipt msgReceipt) error {
 		start, end int
 	}
 	c := callOrZero(func() (c completion) {
-		c.matches, c.start, c.end = lockstep.inspector.Complete(code, int(pos))
+		c.matches, c.start, c.end = globalKernel.inspector.Complete(code, int(pos))
 		return c
 	})
 	if c.matches == nil {

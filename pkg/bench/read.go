@@ -104,8 +104,8 @@ type comparedLog struct {
 	name  string
 	file  string
 	write func(path string, lines int) (bytes float64, err error)
-	// requests are the requests to parse: first the peer's fastest method, which it also
-	// uses before it draws, then other methods that are common among its users.
+	// requests contains one request per method of parsing: first the peer's fastest method,
+	// which it also uses when it draws, then other methods that its users often choose.
 	requests []string
 	targets  bool // whether targets apply to this log
 }
@@ -120,8 +120,8 @@ func comparedLogs() []comparedLog {
 	}
 }
 
-// compareWithPandas compares the parsing in processes that are warmed up, and the time
-// from the start of a process to the finished image on disk.
+// compareWithPandas compares Lockstep with pandas: the speed of parsing in warm processes,
+// and the time from the start of a process to the finished image on disk.
 func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err error) {
 	for _, l := range comparedLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)

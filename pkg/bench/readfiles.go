@@ -69,8 +69,8 @@ func writePiecesUntil(path string, piece pieceAppender, size int64) (int64, erro
 	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
 }
 
-// writePieces writes pieces to a file while more returns true. All files use the same
-// seed.
+// writePieces writes pieces to a file while more returns true. The random numbers have the
+// same seed for every file.
 func writePieces(path string, piece pieceAppender, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err

@@ -53,8 +53,8 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 	return message + "; " + hint
 }
 
-// notInCellsText is the text by which Explain recognizes advice about a name that exists but
-// cannot be used in cells.
+// notInCellsText is part of the advice about a name that exists but cannot be used in
+// cells. Explain recognizes such advice by this text.
 const notInCellsText = "not available in cells; "
 
 // findAdvice returns the advice that Explain adds to the message, or "" if there is none.

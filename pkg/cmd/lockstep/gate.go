@@ -83,7 +83,7 @@ func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit s
 	return scaling.Gate(a, b, share)
 }
 
-// parseFraction parses a share of 1, such as 5% or 0.05.
+// parseFraction parses a fraction, such as 5% or 0.05.
 func parseFraction(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -91,7 +91,7 @@ func parseFraction(text string) (float64, error) {
 		v /= 100
 	}
 	if err != nil || !(v >= 0 && v < 1) {
-		return 0, fmt.Errorf("%q: want a share such as 5%% or 0.05", text)
+		return 0, fmt.Errorf("%q: want a fraction such as 5%% or 0.05", text)
 	}
 	return v, nil
 }
