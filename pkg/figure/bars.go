@@ -120,9 +120,9 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	if o.LogY {
 		f.plot.Y.Min = values.Lo / 2
 	}
-	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
+	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data in memory (SYNTHETIC) and of both together (FULL), n = %s; bars on top: ± the logged spread over the trials.", english.Count(len(rows), "run"))
 	if combined > 0 {
-		f.caption = "Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL)." +
+		f.caption = "Throughput of the loader alone (IO), of training on data in memory (SYNTHETIC) and of both together (FULL)." +
 			strings.Replace(medianNote(combined, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
 	f.caption += joinConclusions(rows)
@@ -319,7 +319,7 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 		c += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
 	if !d.hasTestTime() {
-		c += " The logs tell no time of the test."
+		c += " The logs contain no test time."
 	}
 	return c
 }

@@ -77,7 +77,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		t.XY[0].Y = f.plot.Y.Min
 		f.plot.Add(t)
 	}
-	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsPerPointNote(n) +
-		" Bars: lowest and highest. Dotted: the best rate, between those tried." + strings.Replace(note, "counts", "rates", 1) + notDrawnNote(study)
+	f.caption = "Quality of the trained model (" + label + ") against the learning rate, one curve per global batch. " + runsPerPointNote(n) +
+		" Bars: lowest and highest. Dotted: the best rate, interpolated between the measured rates." + strings.Replace(note, "counts", "rates", 1) + notDrawnNote(study)
 	return f.finishLayout()
 }

@@ -41,7 +41,7 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	b, err := o.drawOverWorkers(study, quantity{
 		name: "throughput", title: "Throughput", axis: "throughput (samples/s)",
-		what:    "Samples per second of all workers together against their number; dotted: as many for each worker as with the fewest",
+		what:    "Samples per second of all workers together against the number of workers; dotted: ideal scaling from the smallest worker count",
 		columns: columnsWithBounds("throughput"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.Throughput },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },
@@ -83,7 +83,7 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 		return scaling.Estimate{Value: 100 * s.Value, Min: 100 * s.Min, Max: 100 * s.Max, Low: 100 * s.Low, High: 100 * s.High, N: s.N}
 	}
 	b, err := o.drawOverWorkers(study, quantity{
-		name: "efficiency", title: "Efficiency", axis: "efficiency (%)", what: "Speed-up over the ideal one",
+		name: "efficiency", title: "Efficiency", axis: "efficiency (%)", what: "Speed-up divided by the ideal speed-up",
 		columns: append([]string{"speedup"}, columnsWithBounds("efficiency")...), ofTime: true, band: true,
 		span: func(p scaling.Point) scaling.Estimate { return percent(p.Efficiency) },
 	})

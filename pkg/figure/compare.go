@@ -70,7 +70,7 @@ func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	return o.drawScaling(study, scalingKind{
 		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
-		what: "Weak scaling (the batch per worker is fixed): samples per second of all workers together; dotted: as many for each worker as with the fewest",
+		what: "Weak scaling (the batch per worker is fixed): samples per second of all workers together; dotted: ideal scaling from the smallest worker count",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			return p.Throughput, "throughput (samples/s)"
 		},
@@ -88,7 +88,7 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.EpochSeconds.Value) })
 	return o.drawScaling(study, scalingKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
-		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from the fewest workers B",
+		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from B, the smallest worker count",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			if wall {
 				return p.WallSeconds, "time of the whole job (s)"
@@ -179,7 +179,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 		f.caption += " Not drawn, for another kind of scaling: " + joinFirstNames(otherKind) + "."
 	}
 	if len(unknown) > 0 {
-		f.caption += " The logs do not tell what stays the same in: " + joinFirstNames(unknown) + "."
+		f.caption += " The logs do not contain the batch size of: " + joinFirstNames(unknown) + "."
 	}
 	return f.finishLayout()
 }

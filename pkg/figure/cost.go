@@ -80,10 +80,10 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	if o.Rate > 0 {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
 	}
-	f.caption = fmt.Sprintf("Time of %s against %s; beside each point its workers. Grey: those that no other beats in both. %s%s Quality is not weighed.",
+	f.caption = fmt.Sprintf("Time of %s against %s; the number beside a point is its worker count. Grey line: the points that no other point beats in both. %s%s Quality is not considered.",
 		cost.Rows[0].Basis, what, runsPerPointNote(n), notDrawnNote(study))
 	if combined > 0 {
-		f.caption = fmt.Sprintf("Time of %s against %s, a point for each worker count of %d series. Grey line: those that no other beats in both; beside these their workers.%s%s Quality is not weighed.",
+		f.caption = fmt.Sprintf("Time of %s against %s, one point per worker count of %d series. Grey line: the points that no other point beats in both, with their worker counts.%s%s Quality is not considered.",
 			cost.Rows[0].Basis, what, combined, seriesSelectionHint(), notDrawnNote(study))
 	}
 	if cost.Sentence != "" {

@@ -201,9 +201,9 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 			runsDrawn[l.Run] = true
 		}
 	}
-	each := "a line a run"
+	each := "one line per run"
 	if drawn > len(runsDrawn) { // several ranks of a run may have logged
-		each = "a line a run and rank"
+		each = "one line per run and rank"
 	}
 	axis := set.AxisLabel
 	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
@@ -216,7 +216,7 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}
 	if len(set.Problems) > 0 {
-		c += fmt.Sprintf(" %s without such a line: %s.", english.Count(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
+		c += fmt.Sprintf(" %s without a line: %s.", english.Count(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
 	return c + commonWorkersNote(study) + notDrawnNote(study)
 }

@@ -76,7 +76,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 		}
 	}
 	b.table = rows.table(b.fullStudy)
-	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidenceLevel(b.fullStudy))
+	bands := fmt.Sprintf("Bands: the %g %% prediction intervals of one more run, if the law holds.", 100*confidenceLevel(b.fullStudy))
 	if b.combined > 0 {
 		bands = fmt.Sprintf("Line and band: the median and the range of the laws of %d series, which the table has.", len(fits))
 		descriptions = nil
@@ -115,7 +115,7 @@ func joinSentences(sentences []string) string {
 // series, without reasons for more.
 func listUnfittedSeries(failed map[string]error) string {
 	if len(failed) > 3 {
-		return " Not fitted (lockstep scaling --show fit says why): " + joinFirstNames(slices.Sorted(maps.Keys(failed))) + "."
+		return " Not fitted (lockstep scaling --show fit shows the reasons): " + joinFirstNames(slices.Sorted(maps.Keys(failed))) + "."
 	}
 	return " Not fitted: " + strings.ReplaceAll(joinErrors(failed).Error(), "\n", "; ") + "."
 }

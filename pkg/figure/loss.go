@@ -256,7 +256,7 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 		c += strings.Replace(runsPerPointNote(n), "point", "curve", 1)
 	}
 	if !combined && hasRepeats(study) {
-		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of them."
+		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of these runs."
 	}
 	c += o.smoothingNote()
 	c += notDrawnNote(study)
@@ -271,7 +271,7 @@ func (o Options) smoothingNote() string {
 	if o.Smooth == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale: as logged.", o.Smooth)
+	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale lines: the logged values.", o.Smooth)
 }
 
 // addCurve draws a loss curve at the horizontal positions x/unit, and reports whether it has

@@ -156,7 +156,7 @@ func (b *figureBuilder) medianRepeatsNote() string {
 	value, _, _ := strings.Cut(b.q.axis, " (")
 	text := strings.TrimPrefix(medianNote(b.combined, mark, value), " ")
 	if fewest < b.combined {
-		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
+		text += fmt.Sprintf(" At each count, the median is over the %d to %d series that have a value there.", fewest, most)
 	}
 	return text + notDrawnNote(b.fullStudy)
 }

@@ -112,7 +112,7 @@ func TestMedianOfSeries(t *testing.T) {
 			t.Errorf("%d workers: %+v, want the median %g from %g to %g of %d", p.Workers, got, want, values[0], values[n-1], n)
 		}
 	}
-	if want := "have a value there, 12 to 13"; !strings.Contains(b.finish(1).Caption(), want) {
+	if want := "median is over the 12 to 13 series"; !strings.Contains(b.finish(1).Caption(), want) {
 		t.Errorf("the caption lacks %q: %s", want, b.Caption())
 	}
 }

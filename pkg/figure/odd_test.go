@@ -126,10 +126,10 @@ func TestLinesOfRanks(t *testing.T) {
 	check(t, err)
 	f, err := Options{}.Curve(study, "tps", scaling.AxisStep)
 	check(t, err)
-	if want := "a line a run and rank, n = 4 runs."; !strings.Contains(f.Caption(), want) {
+	if want := "one line per run and rank, n = 4 runs."; !strings.Contains(f.Caption(), want) {
 		t.Errorf("caption %q, expected %q", f.Caption(), want)
 	}
-	if f, err = LearningRate(study); err != nil || !strings.Contains(f.Caption(), "a line a run, n = 4 runs.") {
+	if f, err = LearningRate(study); err != nil || !strings.Contains(f.Caption(), "one line per run, n = 4 runs.") {
 		t.Errorf("%v: caption %q", err, f.Caption())
 	}
 }

@@ -115,7 +115,7 @@ func TestFitCaption(t *testing.T) {
 		t.Error(said)
 	}
 	failed["d"], failed["c"] = errors.New(""), errors.New("y")
-	if said := listUnfittedSeries(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
+	if said := listUnfittedSeries(failed); said != " Not fitted (lockstep scaling --show fit shows the reasons): a, b, c, d." {
 		t.Error(said)
 	}
 	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few worker counts to fit a law") {

@@ -86,7 +86,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	}
 	f := o.newFigure(name, "Timeline of "+filepath.Base(run.Dir), "time", "")
 	t.draw(f)
-	f.caption = fmt.Sprintf("What each rank of %s did when; n = 1 run. %s", filepath.Base(run.Dir), t.note)
+	f.caption = fmt.Sprintf("Activities of each rank of %s over time; n = 1 run. %s", filepath.Base(run.Dir), t.note)
 	if t.hidden > 0 {
 		f.caption += fmt.Sprintf(" %d more rows are not drawn.", t.hidden)
 	}
@@ -192,7 +192,7 @@ func (o Options) layOutSteps(run *runs.Run) (*timeline, error) {
 	if drawn == 0 {
 		return nil, fmt.Errorf("%s has no steps from %d to %d; it has steps %d to %d", run.Dir, from, to, first, last)
 	}
-	t.note = fmt.Sprintf("Steps %d to %d, from the step spans of each rank, which are drawn so that all ranks leave a collective together; white: what no span holds. The lower row of a rank is the time inside the all-reduce.", from, from+drawn-1)
+	t.note = fmt.Sprintf("Steps %d to %d, from the step spans of each rank, which are drawn so that all ranks leave a collective together; white: time in no span. The lower row of a rank is the time inside the all-reduce.", from, from+drawn-1)
 	if len(byRank) == 1 {
 		t.note = fmt.Sprintf("Steps %d to %d, from the step spans.", from, from+drawn-1)
 	}

@@ -36,7 +36,7 @@ func (x *executable[T]) Close() error           { return nil }
 func (x *executable[T]) Get(name string) ([]float64, error) { return x.store.get(name) }
 func (x *executable[T]) Set(name string, v []float64) error { return x.store.set(name, v) }
 func (x *executable[T]) MemoryBytes() int64 {
-	return (x.elements + x.store.elements()) * bytesPerValue[T]()
+	return (x.elements + x.store.elementCount()) * bytesPerValue[T]()
 }
 
 // SetInput implements engine.Executable.

@@ -124,8 +124,8 @@ func (s *tensorStore[T]) set(name string, v []float64) error {
 	return nil
 }
 
-// elements returns the number of values in the store.
-func (s *tensorStore[T]) elements() int64 {
+// elementCount returns the number of values in the store.
+func (s *tensorStore[T]) elementCount() int64 {
 	n := 0
 	for _, v := range s.tensors {
 		n += len(v)

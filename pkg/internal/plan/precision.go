@@ -139,7 +139,7 @@ func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool) {
 	gradient = -1
 	z := k.Out[0]
-	if !m.isPointFilter(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.readOnlyByLosses(z) {
+	if !m.isSingle1x1Filter(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.readOnlyByLosses(z) {
 		return -1, false
 	}
 	for _, r := range m.Kernels {
@@ -155,8 +155,8 @@ func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool)
 		switch {
 		case gradient < 0 || !slices.Contains(r.In, gradient):
 		case r.Op == OpBiasBackward:
-		case r.Op == OpConvBackwardWeights && m.isPointFilter(r.Out[0], r.Attr) && r.In[0] != gradient:
-		case r.Op == OpConvBackwardData && m.isPointFilter(r.In[0], r.Attr):
+		case r.Op == OpConvBackwardWeights && m.isSingle1x1Filter(r.Out[0], r.Attr) && r.In[0] != gradient:
+		case r.Op == OpConvBackwardData && m.isSingle1x1Filter(r.In[0], r.Attr):
 		default:
 			return -1, false
 		}
@@ -164,9 +164,9 @@ func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool)
 	return gradient, gradient < 0 || m.Tensors[gradient].Role == Activation
 }
 
-// isPointFilter reports whether the weights with ID w are a single filter with a window of
+// isSingle1x1Filter reports whether the weights with ID w are a single filter with a window of
 // 1, a stride of 1 and no padding.
-func (m *mixedPrecision) isPointFilter(w int, a Attr) bool {
+func (m *mixedPrecision) isSingle1x1Filter(w int, a Attr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
 		return false

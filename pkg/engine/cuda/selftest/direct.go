@@ -34,7 +34,7 @@ func (t *tester) checkDirectLaunches() error {
 		{"casts", "4099 numbers", 0, measureCastMismatch},
 		{"planar to rows and back", "2×3×35", 0, measureSmallTransposeMismatch},
 		{"planar to rows and back", "3×40×33", 0, measureWideTransposeMismatch},
-		{"normalize_u8", "3×11×77", t.errorBoundWithoutTensorCores(1), measureNormalizeMismatch},
+		{"normalize_u8", "3×11×77", t.errorBoundWithoutTensorCores(1), measureNormalizationMismatch},
 		{"head", "200 rows of 24 channels", t.errorBoundWithoutTensorCores(1), measureHeadMismatch},
 		{"bce with counts", "20001 logits", t.errorBoundWithoutTensorCores(1), measureBCEMismatch},
 		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, measureAdamMismatch},
@@ -251,7 +251,7 @@ func (p *sandbox) randomBytes(n int) []byte {
 	return b
 }
 
-func measureNormalizeMismatch(p *sandbox) float64 {
+func measureNormalizationMismatch(p *sandbox) float64 {
 	const batch, channels, spatial, padded = 3, 11, 77, 16
 	pixels := p.randomBytes(batch * channels * spatial)
 	mean, invstd := make([]float32, channels), make([]float32, channels)

@@ -277,7 +277,7 @@ func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, mismatch float64)
 	}
 	t.recordKernels(p.Kernels)
 	if c.Error = max(c.Error, mismatch); !(mismatch <= c.Bound) {
-		c.Detail = fmt.Sprintf("off is %s", p.Name)
+		c.Detail = fmt.Sprintf("plan %s exceeds the bound", p.Name)
 	}
 }
 

@@ -82,13 +82,13 @@ func (d *cudnnSimulator) checkPrologue(ops []*operation, conv int) cudnn.Status 
 			return d.failWithStatus(cudnn.GraphNotSupported, "%v is virtual", o.Out[0])
 		}
 	}
-	return d.checkHalfTensors(half, x.Dims[1], scale, bias)
+	return d.checkFP16Tensors(half, x.Dims[1], scale, bias)
 }
 
-// checkHalfTensors checks that the tensors in list are fp16, four-dimensional, packed
+// checkFP16Tensors checks that the tensors in list are fp16, four-dimensional, packed
 // channels-last and aligned to 16 bytes, and that each of vectors has one element for each of
 // c channels.
-func (d *cudnnSimulator) checkHalfTensors(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
+func (d *cudnnSimulator) checkFP16Tensors(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	for _, t := range list {
 		switch {
 		case t.Type != cudnn.Float16:
@@ -145,7 +145,7 @@ func (d *cudnnSimulator) checkGradientSums(ops []*operation) cudnn.Status {
 			return d.failWithStatus(cudnn.TypeNotSupported, "%v is not fp32", t)
 		}
 	}
-	return d.checkHalfTensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
+	return d.checkFP16Tensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
 }
 
 // newNormSums reads the operation that computes the gradient of a batch norm's parameters
