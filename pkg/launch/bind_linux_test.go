@@ -1,8 +1,12 @@
 package launch
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -140,6 +144,36 @@ func TestSecondSweepLeavesBoundCoresAlone(t *testing.T) {
 	}
 	if state := readCPUState(); !state.hasUnseenProcesses && !strings.Contains(b.Reason, "bound to CPUs "+topology.FormatList(allowed)) && state.quota >= float64(len(allowed)) && state.jobCPUs == 0 {
 		t.Errorf("the reason is %q, want the CPUs %v", b.Reason, allowed)
+	}
+}
+
+// TestMaskOfLauncher starts a launcher that may use only one CPU, as a cpuset or Slurm restricts
+// it: its workers get no other CPU, whatever the topology in /sys has.
+func TestMaskOfLauncher(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := topology.Allowed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := before[len(before)-1:]
+	c := exec.Command(self, "launch", t.TempDir(), printCPUs)
+	c.Env = append(os.Environ(), "LOCKSTEP_LOCKS="+t.TempDir())
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err = binding{cpus: [][]int{last}}.withThreadBinder(func(bind func(int) error) error { return errors.Join(bind(0), c.Start()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // this launcher always ends with 1
+	for rank := range 2 {
+		if want := fmt.Sprintf("rank %d] own %s\n", rank, topology.FormatList(last)); !strings.Contains(out.String(), want) {
+			t.Errorf("no line %q in\n%s", want, out.String())
+		}
 	}
 }
 
