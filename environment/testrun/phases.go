@@ -226,9 +226,10 @@ func runRaceTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
 }
 
-// runNEONTests runs the tests of the CPU engine's kernels on arm64, and training steps of
-// whole networks. If this machine has another processor, qemu runs them, on one that is many
-// times slower; if qemu is not installed, the phase is skipped.
+// runNEONTests runs the tests of the CPU engine's kernels on arm64, training steps of a whole
+// network, and a run that records its instruction set. If this machine has another
+// processor, qemu emulates one, which is many times slower; if qemu is not installed, the
+// phase is skipped.
 func runNEONTests(ctx context.Context, r *runner) error {
 	var env, emulator []string
 	if runtime.GOARCH != "arm64" {
@@ -242,16 +243,17 @@ func runNEONTests(ctx context.Context, r *runner) error {
 	if err := r.runGoTest(ctx, env, append(emulator, "./pkg/engine/cpu/internal/kernel", "./pkg/engine/cpu/internal/conv", "./pkg/engine/cpu/internal/workspace")...); err != nil {
 		return err
 	}
-	return r.runGoTest(ctx, env, append(emulator, "-run=^Test("+strings.Join(neonTests(), "|")+")$", "./pkg/engine/cpu")...)
+	return r.runGoTest(ctx, env, append(emulator, "-run=^Test("+strings.Join(neonTests(), "|")+")$", "./pkg/engine/cpu", "./pkg/train")...)
 }
 
-// neonTests returns the names of the engine's tests that qemu runs in less than a minute: of
-// layers, of a whole U-Net compared with the reference, and of the same bits for any number
-// of threads.
+// neonTests returns the names of tests that qemu runs in about a minute: of layers, of a
+// whole U-Net compared with the reference, of the same bits for any number of threads, and
+// of the instruction set in run.json.
 func neonTests() []string {
 	return []string{
 		"New", "InstructionSets", "Pointwise", "Activations", "L1", "DiceBCE", "BatchNorm", "MaxPool",
-		"Convolution", "ConvTranspose", "ConvolutionProperty", "UNetGradients", "UNetIsReproducible",
+		"Convolution", "ConvTranspose", "ConvolutionProperty", "UNetGradients", "UNetIsReproducible", // pkg/engine/cpu
+		"ResumeInstructionSet", // pkg/train
 	}
 }
 

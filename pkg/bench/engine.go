@@ -17,7 +17,7 @@ const (
 	oneThreadTarget  = 2.2
 	twoThreadsTarget = 2.5
 	twoWorkersTarget = 2.2
-	plainGoTarget    = 0.1     // plain Go kernels, for processors without AVX2, on one thread
+	plainGoTarget    = 0.1     // plain Go kernels, for processors without assembly, on one thread
 	memoryTarget     = 1 / 0.6 // at most 0.6 times PyTorch's
 )
 
