@@ -53,24 +53,24 @@ func readCPUState() cpuState {
 	if runtime.GOOS != "linux" {
 		return cpuState{problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
 	}
-	allowed, err := topology.Allowed()
+	allowed, err := topology.AllowedCPUs()
 	if err != nil {
 		return cpuState{problem: err.Error()}
 	}
-	c := cpuState{quota: topology.Quota(os.DirFS("/"))}
-	all, err := topology.Read(os.DirFS("/sys/devices/system"))
+	c := cpuState{quota: topology.CPUQuota(os.DirFS("/"))}
+	all, err := topology.ReadMachine(os.DirFS("/sys/devices/system"))
 	if c.machine = all.Restrict(allowed); err != nil || len(c.machine.CPUs) < len(allowed) {
-		c.machine = topology.Flat(allowed)
+		c.machine = topology.NewFlatMachine(allowed)
 	}
 	proc := os.DirFS("/proc")
-	if c.taken, err = topology.Taken(proc, os.Getpid(), allowed); err != nil {
+	if c.taken, err = topology.TakenCPUs(proc, os.Getpid(), allowed); err != nil {
 		return cpuState{problem: "list the processes of this machine: " + err.Error()}
 	}
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		namespace = ""
 	}
-	c.hasUnseenProcesses = len(allowed) >= len(all.CPUs) && !topology.SeesAllProcesses(proc, namespace)
+	c.hasUnseenProcesses = len(allowed) >= len(all.CPUs) && !topology.CanSeeAllProcesses(proc, namespace)
 	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE")); err == nil {
 		c.jobCPUs = n
 	}
@@ -255,12 +255,12 @@ func (b binding) withThreadBinder(do func(bind func(rank int) error) error) (err
 	if b.cpus == nil {
 		return do(func(int) error { return nil })
 	}
-	before, err := topology.Allowed()
+	before, err := topology.AllowedCPUs()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, topology.SetThread(before)) }()
-	return do(func(rank int) error { return topology.SetThread(b.cpus[rank]) })
+	defer func() { err = errors.Join(err, topology.BindThread(before)) }()
+	return do(func(rank int) error { return topology.BindThread(b.cpus[rank]) })
 }
 
 // environmentEntry returns the entry of a worker's environment that contains the binding.

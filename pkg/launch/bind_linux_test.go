@@ -26,7 +26,7 @@ sh -c 'grep Cpus_allowed_list /proc/self/status' | tr -d '\t' | sed 's/^.*:/chil
 // plan, for each mode.
 func TestWorkersAreBound(t *testing.T) {
 	ownQueue(t)
-	allowed, err := topology.Allowed()
+	allowed, err := topology.AllowedCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestWorkersAreBound(t *testing.T) {
 			}
 		})
 	}
-	if now, err := topology.Allowed(); err != nil || !slices.Equal(now, allowed) {
+	if now, err := topology.AllowedCPUs(); err != nil || !slices.Equal(now, allowed) {
 		t.Errorf("afterwards this process may use CPUs %v (%v), want %v", now, err, allowed)
 	}
 }
@@ -113,7 +113,7 @@ func TestThreadsAreBound(t *testing.T) {
 // cores: by default the second is not bound.
 func TestSecondSweepLeavesBoundCoresAlone(t *testing.T) {
 	ownQueue(t)
-	allowed, err := topology.Allowed()
+	allowed, err := topology.AllowedCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,12 +182,12 @@ func TestMaskOfLauncher(t *testing.T) {
 func TestBindingOnAnotherMachine(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before, err := topology.Allowed()
+	before, err := topology.AllowedCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, binding{cpus: [][]int{before, {1023}}}.checkApplicable(), "bind to CPUs 1023")
-	if now, err := topology.Allowed(); err != nil || !slices.Equal(now, before) {
+	if now, err := topology.AllowedCPUs(); err != nil || !slices.Equal(now, before) {
 		t.Errorf("afterwards the thread may use %v (%v), want %v", now, err, before)
 	}
 }

@@ -37,7 +37,7 @@ func cpus(t *testing.T, text string) []int {
 
 // TestPlanBinding checks the choice of the mode, its reason and the CPUs of each worker.
 func TestPlanBinding(t *testing.T) {
-	two := topology.Flat([]int{0, 1})
+	two := topology.NewFlatMachine([]int{0, 1})
 	for _, tt := range []struct {
 		name    string
 		machine topology.Machine

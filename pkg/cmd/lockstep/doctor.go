@@ -134,24 +134,24 @@ func checkGPUs(m *engine.Machine) []finding {
 // that this process may use.
 func checkTopology() finding {
 	f := finding{Name: "topology"}
-	allowed, err := topology.Allowed()
+	allowed, err := topology.AllowedCPUs()
 	if errors.Is(err, errors.ErrUnsupported) {
 		f.Detail, f.OK = "not read on "+runtime.GOOS, true
 		return f
 	}
-	m, merr := topology.Read(os.DirFS("/sys/devices/system"))
+	m, merr := topology.ReadMachine(os.DirFS("/sys/devices/system"))
 	if err = errors.Join(err, merr); err != nil {
 		f.Detail = err.Error()
 		return f
 	}
-	n := m.Sizes()
+	n := m.CountParts()
 	f.OK = true
 	f.Detail = fmt.Sprintf("%s, %s, %s, %s", english.Count(n.Packages, "socket"), english.Count(n.Nodes, "NUMA node"), english.Count(n.Cores, "core"), english.Count(n.CPUs, "CPU"))
 	if n.CPUs > n.Cores {
 		f.Detail += " (SMT)"
 	}
 	f.Detail += "; lockstep may use CPUs " + topology.FormatList(allowed)
-	if quota := topology.Quota(os.DirFS("/")); !math.IsInf(quota, 1) {
+	if quota := topology.CPUQuota(os.DirFS("/")); !math.IsInf(quota, 1) {
 		f.Detail += fmt.Sprintf(", for the time of %.3g", quota)
 	}
 	return f
@@ -162,9 +162,9 @@ func checkTopology() finding {
 func checkBinding() finding {
 	f := finding{Name: "binding"}
 	workers := runtime.NumCPU()
-	if allowed, err := topology.Allowed(); err == nil {
-		if m, err := topology.Read(os.DirFS("/sys/devices/system")); err == nil {
-			workers = max(1, m.Restrict(allowed).Sizes().Cores)
+	if allowed, err := topology.AllowedCPUs(); err == nil {
+		if m, err := topology.ReadMachine(os.DirFS("/sys/devices/system")); err == nil {
+			workers = max(1, m.Restrict(allowed).CountParts().Cores)
 		}
 	}
 	b, err := launch.Sweep{}.PlanBinding(workers)

@@ -2,44 +2,46 @@ package topology
 
 import "slices"
 
-// maxSpareUnits is how many cores more than threads a worker gets, if there are enough:
-// one for the exchange of gradients, and one for the loader and the garbage collector.
+// maxSpareUnits is the largest number of cores that a worker gets in addition to one core per
+// thread: one for the exchange of gradients, and one for the loader and the garbage collector.
 const maxSpareUnits = 2
 
-// A unit is what DivideCores gives to a worker as a whole: the CPUs of a core, or one CPU.
-type unit []int
+// cpuUnit contains CPUs that DivideCores assigns to the same worker: the CPUs of a core, or a
+// single CPU.
+type cpuUnit []int
 
 // DivideCores divides the machine's cores among workers that have the given number of
-// threads each. The result has the CPUs of each worker, in ascending order.
+// threads each. The result contains the CPUs of each worker, in ascending order.
 //
-// A worker gets one core with all its SMT siblings for each thread, and up to two more, the
-// same number for all workers, if this does not split a worker. The cores of a worker are
-// neighbors on one node. The nodes get workers in proportion to their cores, and workers
-// with consecutive numbers share a node. If no node has enough cores left, a worker gets
-// cores of several. If the machine has fewer cores than threads, each thread gets one CPU,
-// and if it has fewer CPUs, workers share CPUs in turn.
+// A worker gets a core with all its SMT siblings for each thread. All workers also get the
+// same number of spare cores, at most two, if the cores of each worker still fit on one node.
+// The cores of a worker are neighbors on one node. The nodes get workers in proportion to
+// their cores, and workers with consecutive numbers share a node. If no node has enough cores
+// left, a worker gets cores of several nodes. If the machine has fewer cores than threads,
+// each thread gets one CPU instead of a core. If it has fewer CPUs than threads, the CPUs are
+// assigned to the threads round-robin.
 func (m Machine) DivideCores(workers, threads int) [][]int {
 	if len(m.CPUs) == 0 || workers < 1 || threads < 1 {
 		return nil
 	}
-	for _, nodes := range [][][]unit{m.units(func(c CPU) int { return c.Core }), m.units(func(c CPU) int { return c.ID })} {
+	for _, nodes := range [][][]cpuUnit{m.groupUnits(func(c CPU) int { return c.Core }), m.groupUnits(func(c CPU) int { return c.ID })} {
 		for spare := maxSpareUnits; spare >= 0; spare-- {
-			if parts := placeWhole(nodes, workers, threads+spare); parts != nil {
+			if parts := placeOnSingleNodes(nodes, workers, threads+spare); parts != nil {
 				return parts
 			}
 		}
-		if parts := placeSplit(nodes, workers, threads); parts != nil {
+		if parts := placeAcrossNodes(nodes, workers, threads); parts != nil {
 			return parts
 		}
 	}
-	return m.placeInTurn(workers, threads)
+	return m.placeRoundRobin(workers, threads)
 }
 
 // DivideNodes gives each of the workers all CPUs of one node. The nodes get workers in
 // proportion to their CPUs, and workers with consecutive numbers share a node. It returns
 // nil if no node has as many CPUs as a worker has threads.
 func (m Machine) DivideNodes(workers, threads int) [][]int {
-	nodes := m.units(func(c CPU) int { return c.ID })
+	nodes := m.groupUnits(func(c CPU) int { return c.ID })
 	sizes, most := make([]int, len(nodes)), make([]int, len(nodes))
 	room := 0
 	for i, n := range nodes {
@@ -57,23 +59,23 @@ func (m Machine) DivideNodes(workers, threads int) [][]int {
 		}
 	}
 	var parts [][]int
-	for i, count := range apportion(workers, sizes, most) {
+	for i, count := range apportionWorkers(workers, sizes, most) {
 		for range count {
-			parts = append(parts, join(nodes[i]))
+			parts = append(parts, joinUnits(nodes[i]))
 		}
 	}
 	return parts
 }
 
-// units returns the units of each node. CPUs with the same key are one unit.
-func (m Machine) units(key func(CPU) int) [][]unit {
-	var nodes [][]unit
+// groupUnits returns the units of each node. CPUs with the same key are one unit.
+func (m Machine) groupUnits(key func(CPU) int) [][]cpuUnit {
+	var nodes [][]cpuUnit
 	for i, c := range m.CPUs { // sorted by node, core and ID
 		switch {
 		case i == 0 || c.Node != m.CPUs[i-1].Node:
-			nodes = append(nodes, []unit{{c.ID}})
+			nodes = append(nodes, []cpuUnit{{c.ID}})
 		case key(c) != key(m.CPUs[i-1]):
-			nodes[len(nodes)-1] = append(nodes[len(nodes)-1], unit{c.ID})
+			nodes[len(nodes)-1] = append(nodes[len(nodes)-1], cpuUnit{c.ID})
 		default:
 			last := nodes[len(nodes)-1]
 			last[len(last)-1] = append(last[len(last)-1], c.ID)
@@ -82,9 +84,9 @@ func (m Machine) units(key func(CPU) int) [][]unit {
 	return nodes
 }
 
-// placeWhole gives each worker size neighboring units of one node. It returns nil if there
-// is not enough room.
-func placeWhole(nodes [][]unit, workers, size int) [][]int {
+// placeOnSingleNodes assigns to each worker size neighboring units of one node. It returns nil
+// if the nodes do not have enough units for all workers.
+func placeOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	sizes, most, room := make([]int, len(nodes)), make([]int, len(nodes)), 0
 	for i, n := range nodes {
 		sizes[i], most[i] = len(n), len(n)/size
@@ -94,22 +96,22 @@ func placeWhole(nodes [][]unit, workers, size int) [][]int {
 		return nil
 	}
 	var parts [][]int
-	for i, count := range apportion(workers, sizes, most) {
+	for i, count := range apportionWorkers(workers, sizes, most) {
 		for k := range count {
-			parts = append(parts, join(nodes[i][k*size:(k+1)*size]))
+			parts = append(parts, joinUnits(nodes[i][k*size:(k+1)*size]))
 		}
 	}
 	return parts
 }
 
-// placeSplit is placeWhole for the case that some workers must get units of several nodes.
-// Those workers are the last ones.
-func placeSplit(nodes [][]unit, workers, size int) [][]int {
+// placeAcrossNodes is like placeOnSingleNodes, but the last workers may get units of several
+// nodes.
+func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	var parts [][]int
-	var left []unit
+	var left []cpuUnit
 	for _, n := range nodes {
 		for ; len(n) >= size && len(parts) < workers; n = n[size:] {
-			parts = append(parts, join(n[:size]))
+			parts = append(parts, joinUnits(n[:size]))
 		}
 		left = append(left, n...)
 	}
@@ -117,32 +119,33 @@ func placeSplit(nodes [][]unit, workers, size int) [][]int {
 		if len(left) < size {
 			return nil
 		}
-		parts = append(parts, join(left[:size]))
+		parts = append(parts, joinUnits(left[:size]))
 	}
 	return parts
 }
 
-// placeInTurn gives the CPUs to the threads of all workers in turn, so that every CPU has
-// about the same number of threads. It is for more threads than CPUs.
-func (m Machine) placeInTurn(workers, threads int) [][]int {
-	var all []unit
-	for _, n := range m.units(func(c CPU) int { return c.ID }) {
+// placeRoundRobin assigns the CPUs to the threads of all workers in turn, so that every CPU
+// has about the same number of threads. It is for more threads than CPUs.
+func (m Machine) placeRoundRobin(workers, threads int) [][]int {
+	var all []cpuUnit
+	for _, n := range m.groupUnits(func(c CPU) int { return c.ID }) {
 		all = append(all, n...)
 	}
 	parts := make([][]int, workers)
 	for w := range parts {
-		var own []unit
+		var own []cpuUnit
 		for t := range min(threads, len(all)) {
 			own = append(own, all[(w*threads+t)%len(all)])
 		}
-		parts[w] = join(own)
+		parts[w] = joinUnits(own)
 	}
 	return parts
 }
 
-// apportion divides workers among nodes in proportion to their sizes, by the method of
-// d'Hondt, with at most most[i] workers on node i. The sum of most is at least workers.
-func apportion(workers int, sizes, most []int) []int {
+// apportionWorkers returns the number of workers of each node, in proportion to the sizes of
+// the nodes (d'Hondt's method). Node i gets at most most[i] workers. The sum of most must be at
+// least workers.
+func apportionWorkers(workers int, sizes, most []int) []int {
 	counts := make([]int, len(sizes))
 	for range workers {
 		best := -1
@@ -165,8 +168,8 @@ func apportion(workers int, sizes, most []int) []int {
 	return counts
 }
 
-// join returns the CPUs of the units in ascending order.
-func join(units []unit) []int {
+// joinUnits returns the CPUs of the units in ascending order.
+func joinUnits(units []cpuUnit) []int {
 	cpus := slices.Concat(units...)
 	slices.Sort(cpus)
 	return cpus

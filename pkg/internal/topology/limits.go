@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Quota returns the number of CPUs whose time the control groups of this process allow it to
+// CPUQuota returns the number of CPUs whose time the control groups of this process allow it to
 // use, such as 1.5, or +Inf if they do not limit it. root is the root folder of the file
-// system. It reads cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the
+// system. CPUQuota reads cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the
 // process's group and of all groups above it. See cgroups(7).
-func Quota(root fs.FS) float64 {
+func CPUQuota(root fs.FS) float64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return math.Inf(1)
@@ -28,9 +28,9 @@ func Quota(root fs.FS) float64 {
 		var read func(folder string) (float64, bool)
 		switch {
 		case fields[1] == "":
-			mounts, read = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, func(f string) (float64, bool) { return readMax(root, f) }
+			mounts, read = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, func(f string) (float64, bool) { return readMaxQuota(root, f) }
 		case slices.Contains(strings.Split(fields[1], ","), "cpu"):
-			mounts, read = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/cpu"}, func(f string) (float64, bool) { return readCFS(root, f) }
+			mounts, read = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/cpu"}, func(f string) (float64, bool) { return readCFSQuota(root, f) }
 		}
 		for _, mount := range mounts {
 			// In a container the path may not exist below the mount, but the root group does.
@@ -47,19 +47,21 @@ func Quota(root fs.FS) float64 {
 	return quota
 }
 
-// readMax reads a cpu.max of version 2: "150000 100000" is a quota and a period in
-// microseconds, and "max 100000" no limit.
-func readMax(root fs.FS, folder string) (float64, bool) {
+// readMaxQuota reads cpu.max of cgroup version 2 and returns the quota in CPUs. The file
+// contains a quota and a period in microseconds, such as "150000 100000". ok is false if there
+// is no such file or no limit ("max 100000").
+func readMaxQuota(root fs.FS, folder string) (cpus float64, ok bool) {
 	text, err := fs.ReadFile(root, path.Join(folder, "cpu.max"))
 	if err != nil {
 		return 0, false
 	}
 	quota, period, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	return divide(quota, period)
+	return parseQuota(quota, period)
 }
 
-// readCFS reads the quota and the period of version 1. A quota of −1 is no limit.
-func readCFS(root fs.FS, folder string) (float64, bool) {
+// readCFSQuota reads the quota and the period of cgroup version 1 and returns the quota in
+// CPUs. ok is false if there are no such files or no limit (a quota of −1).
+func readCFSQuota(root fs.FS, folder string) (cpus float64, ok bool) {
 	quota, err := fs.ReadFile(root, path.Join(folder, "cpu.cfs_quota_us"))
 	if err != nil {
 		return 0, false
@@ -68,11 +70,11 @@ func readCFS(root fs.FS, folder string) (float64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	return divide(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
+	return parseQuota(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
 }
 
-// divide returns quota/period. ok is false if one of them is not a positive number.
-func divide(quota, period string) (v float64, ok bool) {
+// parseQuota returns quota/period. ok is false if one of them is not a positive number.
+func parseQuota(quota, period string) (v float64, ok bool) {
 	q, err := strconv.ParseFloat(quota, 64)
 	if err != nil || q <= 0 {
 		return 0, false
@@ -84,26 +86,26 @@ func divide(quota, period string) (v float64, ok bool) {
 	return q / p, true
 }
 
-// initialNamespace is the inode of the PID namespace in which Linux starts (PROC_PID_INIT_INO
-// in linux/proc_ns.h). Containers have others.
-const initialNamespace = "pid:[4026531836]"
+// initialPIDNamespace identifies the PID namespace in which Linux starts (PROC_PID_INIT_INO
+// in linux/proc_ns.h). Containers have other namespaces.
+const initialPIDNamespace = "pid:[4026531836]"
 
-// SeesAllProcesses reports whether this process sees the other processes of the machine in
-// the folder proc. In a container, and if proc is mounted with hidepid, it does not.
+// CanSeeAllProcesses reports whether this process can see the other processes of the machine
+// in the folder proc. In a container, and if proc is mounted with hidepid, it cannot.
 // namespace is the target of the link /proc/self/ns/pid.
-func SeesAllProcesses(proc fs.FS, namespace string) bool {
-	if namespace != initialNamespace {
+func CanSeeAllProcesses(proc fs.FS, namespace string) bool {
+	if namespace != initialPIDNamespace {
 		return false
 	}
 	_, err := fs.ReadFile(proc, "1/status")
 	return err == nil
 }
 
-// Taken returns those of the allowed CPUs that another process is bound to, in ascending
+// TakenCPUs returns the CPUs among allowed that another process is bound to, in ascending
 // order. A process counts as bound if it may run on some, but not on all, of the allowed
-// CPUs; threads of the operating system do not count. proc is the folder /proc, and self the
-// ID of this process.
-func Taken(proc fs.FS, self int, allowed []int) ([]int, error) {
+// CPUs; threads of the operating system do not count. proc is the folder /proc, and self is
+// the ID of this process.
+func TakenCPUs(proc fs.FS, self int, allowed []int) ([]int, error) {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {
 		return nil, err
@@ -119,7 +121,7 @@ func Taken(proc fs.FS, self int, allowed []int) ([]int, error) {
 			continue // it has ended, or belongs to another user
 		}
 		var own []int
-		for _, id := range boundTo(string(text)) {
+		for _, id := range parseAllowedCPUs(string(text)) {
 			if _, ok := slices.BinarySearch(allowed, id); ok {
 				own = append(own, id)
 			}
@@ -139,9 +141,10 @@ func Taken(proc fs.FS, self int, allowed []int) ([]int, error) {
 	return cpus, nil
 }
 
-// boundTo returns the CPUs on which a process may run, from the text of its status file (see
-// proc(5)), or none for a thread of the operating system or a process that has ended.
-func boundTo(status string) []int {
+// parseAllowedCPUs returns the CPUs on which a process may run, from the text of its status
+// file (see proc(5)). It returns nil for a thread of the operating system and for a process
+// that has ended.
+func parseAllowedCPUs(status string) []int {
 	var cpus []int
 	hasMemory := false
 	for line := range strings.Lines(status) {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allowed returns the CPUs on which the calling thread may run, in ascending order: those of
-// its affinity mask, which control groups (cpuset) and Slurm restrict. It fails on a kernel
-// for more than 1024 CPUs.
-func Allowed() ([]int, error) {
+// AllowedCPUs returns the CPUs on which the calling thread may run, in ascending order: the
+// CPUs of its affinity mask, which control groups (cpuset) and Slurm restrict. It returns an
+// error on a kernel for more than 1024 CPUs.
+func AllowedCPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("read the CPUs of this process: %w", err)
@@ -23,9 +23,9 @@ func Allowed() ([]int, error) {
 	return cpus, nil
 }
 
-// SetThread restricts the calling thread to the given CPUs. Processes that the thread starts
+// BindThread restricts the calling thread to the given CPUs. Processes that the thread starts
 // from then on inherit the restriction. The calling goroutine must be locked to its thread.
-func SetThread(cpus []int) error {
+func BindThread(cpus []int) error {
 	var set unix.CPUSet
 	for _, id := range cpus {
 		set.Set(id)

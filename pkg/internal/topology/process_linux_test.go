@@ -14,19 +14,19 @@ import (
 func TestSetThread(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	all, err := Allowed()
+	all, err := AllowedCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Read(os.DirFS("/sys/devices/system"))
+	m, err := ReadMachine(os.DirFS("/sys/devices/system"))
 	if err != nil {
-		m = Flat(all) // a sandbox without /sys
+		m = NewFlatMachine(all) // a sandbox without /sys
 	}
 	if got := m.Restrict(all).IDs(); !slices.Equal(got, all) {
 		t.Errorf("the topology has CPUs %v of the allowed %v", got, all)
 	}
 	one := all[len(all)-1:]
-	if err := SetThread(one); err != nil {
+	if err := BindThread(one); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("grep", "Cpus_allowed_list", "/proc/self/status").Output()
@@ -35,19 +35,19 @@ func TestSetThread(t *testing.T) {
 	}
 	other := make(chan []int)
 	go func() {
-		cpus, _ := Allowed()
+		cpus, _ := AllowedCPUs()
 		other <- cpus
 	}()
 	if got := <-other; !slices.Equal(got, all) {
 		t.Errorf("another thread may use %v, want %v", got, all)
 	}
-	if err := SetThread(all); err != nil {
+	if err := BindThread(all); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Allowed(); err != nil || !slices.Equal(got, all) {
+	if got, err := AllowedCPUs(); err != nil || !slices.Equal(got, all) {
 		t.Errorf("afterwards the thread may use %v (%v), want %v", got, err, all)
 	}
-	if err := SetThread(nil); err == nil || !strings.Contains(err.Error(), "bind to CPUs") {
+	if err := BindThread(nil); err == nil || !strings.Contains(err.Error(), "bind to CPUs") {
 		t.Errorf("no CPUs give %v", err)
 	}
 }

@@ -4,8 +4,8 @@ package topology
 
 import "errors"
 
-// Allowed returns errors.ErrUnsupported: only Linux lets a process choose its CPUs.
-func Allowed() ([]int, error) { return nil, errors.ErrUnsupported }
+// AllowedCPUs returns errors.ErrUnsupported: only Linux lets a process choose its CPUs.
+func AllowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
 
-// SetThread returns errors.ErrUnsupported.
-func SetThread([]int) error { return errors.ErrUnsupported }
+// BindThread returns errors.ErrUnsupported.
+func BindThread([]int) error { return errors.ErrUnsupported }

@@ -26,7 +26,7 @@ type CPU struct {
 // Machine contains the CPUs that are online, by node, core and ID.
 type Machine struct{ CPUs []CPU }
 
-// Read reads the CPUs of a machine from the folder /sys/devices/system of Linux:
+// ReadMachine reads the CPUs of a machine from the folder /sys/devices/system of Linux:
 //
 //	cpu/online                          CPUs that are in use
 //	cpu/cpuN/topology/core_cpus_list    CPUs of the core (before Linux 5.3 thread_siblings_list)
@@ -35,7 +35,7 @@ type Machine struct{ CPUs []CPU }
 //
 // A CPU without its topology folder counts as a core of package 0, and a machine without
 // the folder node as one node.
-func Read(system fs.FS) (Machine, error) {
+func ReadMachine(system fs.FS) (Machine, error) {
 	online, err := readList(system, "cpu/online")
 	if err != nil {
 		return Machine{}, fmt.Errorf("read topology: %w", err)
@@ -66,23 +66,23 @@ func Read(system fs.FS) (Machine, error) {
 		}
 		m.CPUs = append(m.CPUs, c)
 	}
-	m.sort()
+	m.sortCPUs()
 	return m, nil
 }
 
-// Flat returns a machine with one node, on which each of the given CPUs is a core. It
+// NewFlatMachine returns a machine with one node, on which each of the given CPUs is a core. It
 // describes a machine whose topology cannot be read.
-func Flat(cpus []int) Machine {
+func NewFlatMachine(cpus []int) Machine {
 	var m Machine
 	for _, id := range cpus {
 		m.CPUs = append(m.CPUs, CPU{ID: id, Core: id})
 	}
-	m.sort()
+	m.sortCPUs()
 	return m
 }
 
-// sort sorts the CPUs by node, core and ID.
-func (m *Machine) sort() {
+// sortCPUs sorts the CPUs by node, core and ID.
+func (m *Machine) sortCPUs() {
 	slices.SortFunc(m.CPUs, func(a, b CPU) int {
 		return slices.Compare([]int{a.Node, a.Core, a.ID}, []int{b.Node, b.Core, b.ID})
 	})
@@ -127,12 +127,12 @@ func readList(system fs.FS, name string) ([]int, error) {
 	return cpus, nil
 }
 
-// maxCPU is the largest number of a CPU that ParseList accepts. Linux supports at most 8192
+// maxCPUID is the largest number of a CPU that ParseList accepts. Linux supports at most 8192
 // CPUs.
-const maxCPU = 1<<16 - 1
+const maxCPUID = 1<<16 - 1
 
 // ParseList parses a list of CPUs as Linux writes it, such as "0-3,8". It returns the
-// numbers in ascending order, and none for an empty list.
+// numbers in ascending order, or nil for an empty list.
 func ParseList(text string) ([]int, error) {
 	var cpus []int
 	text = strings.TrimSpace(text)
@@ -146,7 +146,7 @@ func ParseList(text string) ([]int, error) {
 		if isRange && err == nil {
 			hi, err = strconv.Atoi(last)
 		}
-		if err != nil || lo < 0 || hi < lo || hi > maxCPU {
+		if err != nil || lo < 0 || hi < lo || hi > maxCPUID {
 			return nil, fmt.Errorf("parse list of CPUs %q: got %q, want a number or a range such as 0-3", text, part)
 		}
 		for id := lo; id <= hi; id++ {
@@ -187,16 +187,16 @@ func (m Machine) Restrict(cpus []int) Machine {
 	return r
 }
 
-// Sizes contains the numbers of a machine's parts.
-type Sizes struct{ Packages, Nodes, Cores, CPUs int }
+// PartCounts contains the numbers of packages, nodes, cores and CPUs of a machine.
+type PartCounts struct{ Packages, Nodes, Cores, CPUs int }
 
-// Sizes counts the parts of the machine. It counts only nodes that have CPUs.
-func (m Machine) Sizes() Sizes {
+// CountParts counts the parts of the machine. It counts only nodes that have CPUs.
+func (m Machine) CountParts() PartCounts {
 	packages, nodes, cores := map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, c := range m.CPUs {
 		packages[c.Package], nodes[c.Node], cores[c.Core] = true, true, true
 	}
-	return Sizes{len(packages), len(nodes), len(cores), len(m.CPUs)}
+	return PartCounts{len(packages), len(nodes), len(cores), len(m.CPUs)}
 }
 
 // IDs returns the numbers of the machine's CPUs in ascending order.

@@ -73,7 +73,7 @@ func (s shape) files() fstest.MapFS {
 
 func (s shape) read(t *testing.T) Machine {
 	t.Helper()
-	m, err := Read(s.files())
+	m, err := ReadMachine(s.files())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,23 +96,23 @@ func TestRead(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		s    shape
-		want Sizes
+		want PartCounts
 		cpu  CPU // one of the machine's
 	}{
-		{"two sockets", large, Sizes{2, 4, 128, 256}, CPU{ID: 200, Core: 72, Package: 1, Node: 2}},
-		{"before Linux 5.3", shape{sockets: 1, nodes: 2, cores: 4, smt: 2, old: true}, Sizes{1, 2, 8, 16}, CPU{15, 7, 0, 1}},
-		{"one core", shape{sockets: 1, nodes: 1, cores: 1, smt: 1}, Sizes{1, 1, 1, 1}, CPU{}},
-		{"four SMT siblings", shape{sockets: 1, nodes: 1, cores: 4, smt: 4}, Sizes{1, 1, 4, 16}, CPU{14, 2, 0, 0}},
-		{"a node with only memory", shape{sockets: 1, nodes: 1, cores: 4, smt: 1, memoryNodes: 2}, Sizes{1, 1, 4, 4}, CPU{3, 3, 0, 0}},
-		{"first sibling is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1"}, Sizes{1, 1, 4, 7}, CPU{5, 5, 0, 0}},
-		{"a core is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1,5"}, Sizes{1, 1, 3, 6}, CPU{6, 2, 0, 0}},
-		{"no nodes", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "node"}, Sizes{2, 1, 8, 16}, CPU{13, 5, 1, 0}},
-		{"no topology", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "cpu/cpu"}, Sizes{1, 2, 16, 16}, CPU{13, 13, 0, 1}},
-		{"a node is missing", shape{sockets: 2, nodes: 1, cores: 4, smt: 1, without: "node/node1/"}, Sizes{2, 2, 8, 8}, CPU{6, 6, 1, -1}},
+		{"two sockets", large, PartCounts{2, 4, 128, 256}, CPU{ID: 200, Core: 72, Package: 1, Node: 2}},
+		{"before Linux 5.3", shape{sockets: 1, nodes: 2, cores: 4, smt: 2, old: true}, PartCounts{1, 2, 8, 16}, CPU{15, 7, 0, 1}},
+		{"one core", shape{sockets: 1, nodes: 1, cores: 1, smt: 1}, PartCounts{1, 1, 1, 1}, CPU{}},
+		{"four SMT siblings", shape{sockets: 1, nodes: 1, cores: 4, smt: 4}, PartCounts{1, 1, 4, 16}, CPU{14, 2, 0, 0}},
+		{"a node with only memory", shape{sockets: 1, nodes: 1, cores: 4, smt: 1, memoryNodes: 2}, PartCounts{1, 1, 4, 4}, CPU{3, 3, 0, 0}},
+		{"first sibling is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1"}, PartCounts{1, 1, 4, 7}, CPU{5, 5, 0, 0}},
+		{"a core is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1,5"}, PartCounts{1, 1, 3, 6}, CPU{6, 2, 0, 0}},
+		{"no nodes", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "node"}, PartCounts{2, 1, 8, 16}, CPU{13, 5, 1, 0}},
+		{"no topology", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "cpu/cpu"}, PartCounts{1, 2, 16, 16}, CPU{13, 13, 0, 1}},
+		{"a node is missing", shape{sockets: 2, nodes: 1, cores: 4, smt: 1, without: "node/node1/"}, PartCounts{2, 2, 8, 8}, CPU{6, 6, 1, -1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := tt.s.read(t)
-			if got := m.Sizes(); got != tt.want {
+			if got := m.CountParts(); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 			if !slices.Contains(m.CPUs, tt.cpu) {
@@ -120,12 +120,12 @@ func TestRead(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Read(fstest.MapFS{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadMachine(fstest.MapFS{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a system without the files gives %v", err)
 	}
 	wrong := large.files()
 	wrong["node/node1/cpulist"] = &fstest.MapFile{Data: []byte("many\n")}
-	if _, err := Read(wrong); err == nil || !strings.Contains(err.Error(), `node/node1/cpulist: parse list of CPUs "many"`) {
+	if _, err := ReadMachine(wrong); err == nil || !strings.Contains(err.Error(), `node/node1/cpulist: parse list of CPUs "many"`) {
 		t.Errorf("a node with a wrong list gives %v", err)
 	}
 }
@@ -228,7 +228,7 @@ func TestDivideProperty(t *testing.T) {
 			sockets: rapid.IntRange(1, 2).Draw(rt, "sockets"), nodes: rapid.IntRange(1, 3).Draw(rt, "nodes"),
 			cores: rapid.IntRange(1, 6).Draw(rt, "cores"), smt: rapid.IntRange(1, 3).Draw(rt, "smt"),
 		}
-		all, err := Read(s.files())
+		all, err := ReadMachine(s.files())
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestDivideProperty(t *testing.T) {
 			wholeByCore += len(cores[n]) / threads
 			wholeByCPU += cpus[n] / threads
 		}
-		need, coreCount := workers*threads, m.Sizes().Cores
+		need, coreCount := workers*threads, m.CountParts().Cores
 
 		parts := m.DivideCores(workers, threads)
 		if len(parts) != workers {
@@ -355,7 +355,7 @@ func TestQuota(t *testing.T) {
 		for name, text := range tt.files {
 			root[name] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if got := Quota(root); got != tt.want {
+		if got := CPUQuota(root); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -382,11 +382,11 @@ func TestTaken(t *testing.T) {
 		"self/status": status(true, "1"),
 		"uptime":      {Data: []byte("1 2")},
 	}
-	got, err := Taken(proc, 40, []int{0, 1, 2, 3, 4, 5, 6, 7})
+	got, err := TakenCPUs(proc, 40, []int{0, 1, 2, 3, 4, 5, 6, 7})
 	if err != nil || FormatList(got) != "4-5" {
 		t.Errorf("got %v, %v; want 4-5", got, err)
 	}
-	if got, err := Taken(proc, 40, []int{5}); err != nil || len(got) != 0 {
+	if got, err := TakenCPUs(proc, 40, []int{5}); err != nil || len(got) != 0 {
 		t.Errorf("of a single CPU, %v are taken (%v)", got, err)
 	}
 	for _, tt := range []struct {
@@ -400,7 +400,7 @@ func TestTaken(t *testing.T) {
 		{"hidepid", fstest.MapFS{"40/status": status(true, "0")}, "pid:[4026531836]", false},
 		{"not known", proc, "", false},
 	} {
-		if got := SeesAllProcesses(tt.proc, tt.namespace); got != tt.want {
+		if got := CanSeeAllProcesses(tt.proc, tt.namespace); got != tt.want {
 			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
 		}
 	}
