@@ -47,7 +47,7 @@ type ablation struct {
 func (o AblationOptions) comparisons() []ablation {
 	var all []ablation
 	one := workerSetting{1, o.Threads}
-	if sets, err := cpu.InstructionSets(); err == nil {
+	if sets, err := cpu.InstructionSets("fp32"); err == nil {
 		for i := 1; i < len(sets); i++ {
 			all = append(all, ablation{sets[i-1], sets[i], one, engine.DefaultOptions(), []string{"LOCKSTEP_CPU=" + sets[i-1], "LOCKSTEP_CPU=" + sets[i]}})
 		}

@@ -21,7 +21,9 @@ type Options struct {
 	// Precision is "fp32", or "fp64" (reference engine only), or "bf16" or "fp16" (GPU; the
 	// reference engine emulates them). The 16-bit types apply to activations and to the
 	// weights used in multiplications. The optimizer's weights, the gradients of parameters
-	// and the statistics remain in fp32.
+	// and the statistics remain in fp32. On a CPU with AVX512_BF16, "bf16" rounds the
+	// operands of convolutions where that is faster, and stores activations in fp32; see
+	// package cpu.
 	Precision string `yaml:"precision" json:"precision"`
 	// Fuse fuses batch norm and ReLU into one kernel. On a GPU it also fuses bias and
 	// ReLU, sums of gradients, and a convolution with a residual sum.
@@ -69,7 +71,7 @@ type engineKind struct {
 // engineKinds returns the descriptions of all engines.
 func engineKinds() []engineKind {
 	return []engineKind{
-		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32"}},
+		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32", "bf16"}},
 		{"reference", []string{"auto", "winograd", "direct"}, []string{"fp32", "fp64", "bf16", "fp16"}},
 		{"cuda", []string{"auto", "heuristic"}, []string{"fp32", "bf16", "fp16"}},
 	}

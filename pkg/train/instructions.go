@@ -24,7 +24,7 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	if t.cfg.Engine.Device != "cpu" {
 		return OpenEngine(t.cfg.Engine, t.options.LocalRank)
 	}
-	mine, err := cpu.InstructionSets()
+	mine, err := cpu.InstructionSets(t.cfg.Engine.Precision)
 	if err != nil {
 		return nil, fmt.Errorf("open CPU engine: %w", err)
 	}
@@ -75,7 +75,7 @@ func instructionSetNote(trainedOn, current string) string {
 // supports it. If it must use another engine or instruction set, note is a message for the
 // log; otherwise it is empty.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
-	sets, err := cpu.InstructionSets()
+	sets, err := cpu.InstructionSets(o.Precision)
 	if set := cpu.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
 		e, err = cpu.NewWithInstructionSet(o, set)
 		return e, "", err

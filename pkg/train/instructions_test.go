@@ -51,7 +51,7 @@ func TestResumeInstructionSet(t *testing.T) {
 	}
 	missing := "neon"
 	t.Setenv("LOCKSTEP_CPU", "")
-	sets, err := cpu.InstructionSets()
+	sets, err := cpu.InstructionSets("fp32")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/internal/plan"
 )
@@ -16,7 +17,12 @@ func (n node) benchmark(b *testing.B, set string, threads int, work float64, uni
 	if convolution == "" {
 		convolution = "auto"
 	}
-	x, err := openWith(b, set, threads, convolution).Load(n.program(), nil)
+	n.measure(b, openWith(b, set, threads, convolution), work, unit)
+}
+
+// measure is benchmark with an engine.
+func (n node) measure(b *testing.B, e engine.Engine, work float64, unit string) {
+	x, err := e.Load(n.program(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -35,6 +35,8 @@ type executable struct {
 	gradients gradients
 	optimizer optimizer
 
+	notices []string // see Notices
+
 	norms  *layer.NormState
 	loss   float64
 	closed bool
@@ -48,7 +50,10 @@ type gradients struct {
 	buckets [][]float32
 }
 
-var _ engine.Executable = (*executable)(nil)
+var (
+	_ engine.Executable     = (*executable)(nil)
+	_ engine.NoticeReporter = (*executable)(nil)
+)
 
 // errClosed is the cause of errors on a closed executable or engine.
 var errClosed = errors.New("the executable or its engine is closed")

@@ -12,19 +12,40 @@ import (
 )
 
 // InstructionSets returns the names of the instruction sets that an engine can use on this
-// processor, the best first. The last one is "go", which is plain Go. If LOCKSTEP_CPU is
-// set, InstructionSets returns only that name, and an error if the processor or the build
-// does not support it.
-func InstructionSets() ([]string, error) {
+// processor with a precision, "fp32" or "bf16", the best first. With fp32 the last one is
+// "go", which is plain Go. If LOCKSTEP_CPU is set, InstructionSets returns only that name, and
+// an error if the processor or the build does not support it. It also returns an error if the
+// processor cannot multiply in bf16.
+func InstructionSets(precision string) ([]string, error) {
 	if set := os.Getenv(kernel.EnvVar); set != "" {
-		_, err := kernel.ChooseSet(set)
+		_, err := chooseSet(set, precision)
 		return []string{set}, err
 	}
+	have := kernel.AvailableSets()
+	if precision == bf16 {
+		if _, err := kernel.ChooseBF16Set(""); err != nil {
+			return nil, err
+		}
+		have = kernel.BF16Sets()
+		have = have[:len(have)-1] // plain Go is too slow unless asked for
+	}
 	var names []string
-	for _, k := range kernel.AvailableSets() {
+	for _, k := range have {
 		names = append(names, k.Name)
 	}
 	return names, nil
+}
+
+// bf16 is the precision in engine.Options with which operands of convolutions are rounded.
+const bf16 = "bf16"
+
+// chooseSet returns the kernels of an instruction set for a precision. If set is "", it
+// chooses the best one.
+func chooseSet(set, precision string) (*kernel.Set, error) {
+	if precision == bf16 {
+		return kernel.ChooseBF16Set(set)
+	}
+	return kernel.ChooseSet(set)
 }
 
 // CommonInstructionSet returns the instruction set that all workers should use. support
@@ -66,7 +87,7 @@ func NewWithInstructionSet(o engine.Options, set string) (engine.Engine, error) 
 	if o.Device != "cpu" {
 		return nil, fmt.Errorf("start cpu engine: got device %q, want cpu", o.Device)
 	}
-	k, err := kernel.ChooseSet(set)
+	k, err := chooseSet(set, o.Precision)
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 // leaves one set, or an error if the processor lacks it.
 func TestInstructionSets(t *testing.T) {
 	t.Setenv(kernel.EnvVar, "")
-	sets, err := InstructionSets()
+	sets, err := InstructionSets("fp32")
 	if err != nil || len(sets) == 0 || sets[len(sets)-1] != "go" {
 		t.Fatalf("got %v, %v, want sets that end with go", sets, err)
 	}
@@ -24,11 +24,11 @@ func TestInstructionSets(t *testing.T) {
 		}
 	}
 	t.Setenv(kernel.EnvVar, "go")
-	if sets, err := InstructionSets(); err != nil || !slices.Equal(sets, []string{"go"}) {
+	if sets, err := InstructionSets("fp32"); err != nil || !slices.Equal(sets, []string{"go"}) {
 		t.Errorf("with %s=go: %v, %v", kernel.EnvVar, sets, err)
 	}
 	t.Setenv(kernel.EnvVar, "sse")
-	if sets, err := InstructionSets(); err == nil {
+	if sets, err := InstructionSets("fp32"); err == nil {
 		t.Errorf("with %s=sse: %v, want an error", kernel.EnvVar, sets)
 	}
 }

@@ -63,6 +63,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 		}
 		x.steps = append(x.steps, tasks)
 	}
+	x.noteRounding(l.builder)
 	for _, o := range l.origins {
 		x.constants += len(o.norm)
 	}

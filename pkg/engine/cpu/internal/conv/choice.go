@@ -16,6 +16,21 @@ func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stri
 	return method == "winograd" || isWinogradFaster(large, small, weights)
 }
 
+// ShouldUseRounded reports whether Rounded or RoundedGradient computes a convolution of the map large
+// to the map small, with geometry s, or its transpose or one of its gradients. set is nil if
+// the precision is fp32. method is engine.Options.Convolution, and winograd reports whether
+// Winograd's algorithm would be used otherwise.
+func ShouldUseRounded(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
+	if set == nil || !CanRound(s) || min(large.Shape[1], small.Shape[1]) < minRoundedChannels {
+		return false
+	}
+	return !winograd || set.Direct && method != "winograd"
+}
+
+// minRoundedChannels is the least number of channels with which rounding pays, since steps
+// and tiles are padded to 32.
+const minRoundedChannels = 16
+
 // Costs of Winograd's transforms, in units of one multiplication and addition of the matrix
 // kernel. They were measured on one core with the 8×8 maps of BenchmarkConvolution.
 const (

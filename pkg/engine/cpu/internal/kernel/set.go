@@ -8,6 +8,7 @@ type Set struct {
 	Vector   int // floats of a vector register, 8 or 16
 	GEMM     GEMM
 	Winograd Winograd
+	BF16     *BF16 // nil if the precision is fp32
 
 	// Transpose writes the columns of an 8×8 tile as rows. stride is the distance between
 	// the rows in bytes.

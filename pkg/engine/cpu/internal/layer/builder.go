@@ -16,7 +16,14 @@ type Builder struct {
 	norms       *NormState
 	convolution string
 	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
+	// Numbers of convolutions, fully connected layers and their gradients: all, and those
+	// whose operands are rounded to bfloat16.
+	products, rounded int
 }
+
+// CountRounded returns how many of the convolutions, fully connected layers and their gradients
+// multiply numbers that are rounded to bfloat16, and the number of all of them.
+func (x *Builder) CountRounded() (rounded, all int) { return x.rounded, x.products }
 
 // NormState is the state that the synchronized batch norms of an executable share.
 type NormState struct {

@@ -49,7 +49,22 @@ func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	if bias.IsPresent() && !bias.IsVector(c.Outputs[0].Shape[1]) {
 		return nil, c.errorf("the bias must have shape [%d]", c.Outputs[0].Shape[1])
 	}
-	if conv.ShouldUseWinograd(x.convolution, large, small, weights, stride, pad) {
+	winograd := conv.ShouldUseWinograd(x.convolution, large, small, weights, stride, pad)
+	gather := conv.NewGeometry(large, small, weights, stride, pad, false)
+	x.products++
+	if conv.ShouldUseRounded(x.Set.BF16, x.convolution, large, small, gather, winograd) {
+		x.rounded++
+		switch c.Op {
+		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
+			return conv.NewRoundedGradient(x.Workspace, large, small, weights, gather).Tasks(), nil
+		case plan.OpConv, plan.OpConvTransposeBackwardData:
+			return x.buildConvTasks(c, conv.NewRounded(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
+		default:
+			scatter := conv.NewGeometry(large, small, weights, stride, pad, true)
+			return x.buildConvTasks(c, conv.NewRounded(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
+		}
+	}
+	if winograd {
 		switch c.Op {
 		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 			return conv.NewWinogradGradient(x.Workspace, large, small, weights).Tasks(), nil
@@ -59,7 +74,6 @@ func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 			return x.buildConvTasks(c, conv.NewWinograd(x.Workspace, small, weights, large, bias.Data, true)), nil
 		}
 	}
-	gather := conv.NewGeometry(large, small, weights, stride, pad, false)
 	switch c.Op {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 		return conv.NewDirectGradient(x.Workspace, large, small, weights, gather).Tasks(), nil

@@ -35,6 +35,7 @@ func (x *Builder) buildLinear(c Operation) ([]threads.Task, error) {
 	if bias.IsPresent() && !bias.IsVector(out.Logical[1]) {
 		return nil, c.errorf("the bias must have shape [%d]", out.Logical[1])
 	}
+	x.products++
 	one, none := [3]int{1, 1, 1}, [3]int{}
 	gather := conv.NewGeometry(in, out, weights, one, none, false)
 	switch c.Op {

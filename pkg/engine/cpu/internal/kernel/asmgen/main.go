@@ -24,6 +24,7 @@ import (
 // families returns the functions that generate each family, by name.
 func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
+		"bf16":      bf16,
 		"gemm":      gemm,
 		"gemmwide":  gemmWide,
 		"loss":      forBothSets(loss),

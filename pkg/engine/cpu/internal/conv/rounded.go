@@ -1,0 +1,206 @@
+package conv
+
+import (
+	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+)
+
+// group is the number of channels in a step and of outputs in a tile of kernel.BF16.
+const group = kernel.BF16Tile
+
+// stepWords is the number of words of 16 bits of the weights of a step of
+// kernel.BF16.Multiply: 32 inputs by 32 outputs.
+const stepWords = group * group
+
+// Rounded computes a convolution of stride 1, or its transpose, from inputs and weights that
+// are rounded to bfloat16 as they are copied for the matrix products of kernel.BF16. The sums
+// are float32, and so are the outputs.
+//
+// A first task copies the weights to shared memory. Then the inputs of a block are copied to
+// a worker's scratch memory, 32 channels of a position after the other (see
+// roundedBlocks), and each tap multiplies the same rows, shifted.
+type Rounded struct {
+	outputs    Direct // the output with its statistics, and the groups of output channels
+	blocks     roundedBlocks
+	weights    tensor.Operand
+	transposed bool // the weights are [in,out,…], not [out,in,…]
+	inG, outG  int  // numbers of groups of 32 channels
+	steps      []int32
+	pixelSteps [][]int32 // by output pixel if images are adjacent, else nil
+	rowsAt     int       // index in scratch memory of the rounded inputs; planes of floats are before them
+	sumsAt     int       // index in scratch memory of the sums of a block
+}
+
+// NewRounded prepares a convolution like NewDirect. See CanRound.
+func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *Rounded {
+	c := &Rounded{weights: weights, transposed: transposed, inG: tensor.CeilDiv(in.Shape[1], group), outG: tensor.CeilDiv(out.Shape[1], group)}
+	c.blocks = newRoundedBlocks(ws.Set, in, s, c.inG)
+	c.outputs = Direct{ws: ws, out: out, bias: bias, blocks: c.blocks.inputBlocks, phases: make([]convPhase, 1), groups: 1}
+	b := &c.blocks
+	for g := range c.inG {
+		for t, tp := range b.taps {
+			c.steps = append(c.steps, int32((g*b.positions()+b.shift(tp))*2*group), int32((g*len(b.taps)+t)*2*stepWords))
+		}
+	}
+	if b.imagesLast {
+		b.forEachPixel(func(_ int, taps, pixels []int) {
+			var steps []int32
+			for g := range c.inG {
+				for i, t := range taps {
+					steps = append(steps, int32((g*b.positions()+pixels[i]*group)*2*group), int32((g*len(b.taps)+t)*2*stepWords))
+				}
+			}
+			c.pixelSteps = append(c.pixelSteps, steps)
+		})
+	}
+	c.rowsAt = 4*b.planeFloats() + b.extraFloats()
+	c.sumsAt = c.rowsAt + tensor.RoundUp(c.inG*b.positions()*group/2, tensor.AlignFloats)
+	ws.ReserveScratch(max(c.sumsAt+b.outputPositions()*group, 5*lanes*lanes))
+	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWords / 2)
+	if parts, n := b.count(), ws.Threads; parts < 4*n && parts%n != 0 {
+		c.outputs.groups = min(n, c.outG)
+	}
+	return c
+}
+
+// CanRound reports whether Rounded and RoundedGradient can compute a convolution with
+// geometry s.
+func CanRound(s geometry) bool {
+	for _, a := range s {
+		if a.stepIn != 1 || a.stepOut != 1 || len(a.phases) != 1 || len(a.phases[0].taps) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// EnableStatistics is like Direct.EnableStatistics.
+func (c *Rounded) EnableStatistics() *workspace.Statistics { return c.outputs.EnableStatistics() }
+
+// Tasks returns two tasks. The first packs the weights; an item is 32 inputs and 32 outputs.
+// An item of the second computes a group of output channels of one block.
+func (c *Rounded) Tasks() []threads.Task {
+	return []threads.Task{{Items: c.inG * c.outG, Run: c.packWeights}, {Items: c.blocks.count() * c.outputs.groups, Run: c.run}}
+}
+
+// packWeights packs the weights of items [lo, hi), see Tasks.
+func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
+	const tile = lanes * lanes
+	set, taps := c.outputs.ws.Set, c.blocks.taps
+	inC, outC := tensor.ChannelBlocks(c.blocks.in.Shape[1]), tensor.ChannelBlocks(c.outputs.out.Shape[1])
+	all := tensor.Elements(c.weights.Space[:])
+	zeros, scratch := w.Scratch[:tile], w.Scratch[tile:]
+	clear(zeros)
+	for item := lo; item < hi; item++ {
+		g, h := item/c.inG, item%c.inG // groups of outputs and of inputs
+		for t, tp := range taps {
+			to := c.packedWeights()[(item*len(taps)+t)*stepWords:][:stepWords]
+			for i := range group / lanes {
+				j := h*(group/lanes) + i
+				dst := to[i*lanes*group:][:lanes*group]
+				if j >= inC {
+					clear(dst)
+					continue
+				}
+				var from [group / lanes]*float32
+				for b := range from {
+					switch k := g*(group/lanes) + b; {
+					case k >= outC:
+						from[b] = &zeros[0]
+					case c.transposed:
+						from[b] = &scratch[b*tile]
+						set.Transpose(from[b], &c.weights.Data[((j*outC+k)*all+tp.index)*tile], lanes*4)
+					default:
+						from[b] = &c.weights.Data[((k*inC+j)*all+tp.index)*tile]
+					}
+				}
+				set.BF16.PackPairs(&dst[0], from[0], from[1], from[2], from[3], lanes)
+			}
+		}
+	}
+}
+
+// packedWeights returns the shared memory of the packed weights.
+func (c *Rounded) packedWeights() []uint16 { return kernel.HalfWords(c.outputs.ws.Shared) }
+
+// run computes the items [lo, hi) of the second task, see Tasks.
+func (c *Rounded) run(w *threads.Worker, lo, hi int) {
+	o, set := &c.outputs, c.outputs.ws.Set
+	rows, sums := kernel.HalfWords(w.Scratch[c.rowsAt:c.sumsAt]), w.Scratch[c.sumsAt:]
+	outC := tensor.ChannelBlocks(o.out.Shape[1])
+	panel := len(c.steps) / 2 * stepWords
+	var p blockRange
+	for item, loaded := lo, -1; item < hi; item++ {
+		b, g := item/o.groups, item%o.groups
+		if b != loaded {
+			p = c.blocks.blockRange(b)
+			c.packInputs(w.Scratch, rows, p)
+			loaded = b
+		}
+		first, end := g*c.outG/o.groups, (g+1)*c.outG/o.groups
+		for k := first; k < end; k++ {
+			weights := &c.packedWeights()[k*panel]
+			if c.pixelSteps == nil {
+				tiles := tensor.CeilDiv(c.blocks.rowCount(p), group)
+				set.BF16.Multiply(&sums[0], &rows[0], weights, &c.steps[0], len(c.steps)/2, 2*group, tiles, false)
+			} else {
+				for q, steps := range c.pixelSteps {
+					if to := sums[q*group*group:][:group*group]; len(steps) == 0 {
+						clear(to)
+					} else {
+						set.BF16.Multiply(&to[0], &rows[0], weights, &steps[0], len(steps)/2, 2*group, 1, false)
+					}
+				}
+			}
+			c.writeOutputs(sums, p, k*(group/lanes), min(outC, (k+1)*(group/lanes)))
+		}
+		if o.statistics != nil {
+			o.computeStatistics(b, p, first*(group/lanes), min(outC, end*(group/lanes)))
+		}
+	}
+}
+
+// packInputs rounds the inputs of a block.
+func (c *Rounded) packInputs(scratch []float32, rows []uint16, p blockRange) {
+	b, plane := &c.blocks, c.blocks.planeFloats()
+	for g := range c.inG {
+		for i := range group / lanes {
+			if to := scratch[i*plane:][:plane]; g*(group/lanes)+i < b.channels {
+				b.loadPlane(to, scratch[4*plane:], p, g*(group/lanes)+i)
+			} else {
+				clear(to)
+			}
+		}
+		b.kernels.BF16.PackRows(&rows[g*b.positions()*group], &scratch[0], &scratch[plane], &scratch[2*plane], &scratch[3*plane], b.positions(), 2*group)
+	}
+}
+
+// writeOutputs copies the sums of output blocks [k0, k1) to the output.
+func (c *Rounded) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
+	o, b, unpack := &c.outputs, &c.blocks, c.outputs.ws.Set.BF16.Unpack
+	bias := o.ws.Zeros
+	if o.bias != nil {
+		bias = o.bias[k0*lanes:]
+	}
+	plane, rows, cols := o.out.PlaneFloats(), o.out.Space[1], o.out.Space[2]
+	for n := range p.images {
+		y := o.out.Data[((p.n0+n)*tensor.ChannelBlocks(o.out.Shape[1])+k0)*plane:]
+		if b.imagesLast {
+			unpack(&y[0], &sums[n*group], &bias[0], plane/lanes, group*group*4, lanes*4, plane*4, k1-k0)
+			continue
+		}
+		for z := range p.slices {
+			y := y[((p.z0+z)*rows+p.q0)*cols*lanes:]
+			from := sums[(n*b.size/lanes+z*b.height*b.width)*group:]
+			if b.width == cols {
+				unpack(&y[0], &from[0], &bias[0], p.rows*cols, group*4, lanes*4, plane*4, k1-k0)
+				continue
+			}
+			for r := range p.rows {
+				unpack(&y[r*cols*lanes], &from[r*b.width*group], &bias[0], cols, group*4, lanes*4, plane*4, k1-k0)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package conv
+
+import (
+	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+)
+
+// RoundedGradient computes the gradient of a convolution's weights from inputs and gradients
+// of outputs that are rounded to bfloat16, with float32 sums. The rows of the products are
+// input channels, the columns output channels, and the steps positions (see roundedBlocks):
+// for each tap the inputs are shifted, and positions without an output have gradient zero.
+//
+// How blocks are divided into parts depends only on the shapes. One worker adds up the blocks
+// of a part, and the sums of parts are added in order.
+type RoundedGradient struct {
+	ws        *workspace.Workspace
+	dy, dw    tensor.Operand
+	blocks    roundedBlocks
+	inG, outG int       // numbers of groups of 32 channels
+	groups    int       // number of groups of output groups
+	parts     int       // of the blocks
+	steps     []int32   // for all positions, if images are not last
+	tapSteps  [][]int32 // by tap, if images are last, else nil
+	row       int       // words from a rounded input channel to the next
+	// Indexes in scratch memory: rounded inputs, rounded gradients, and, if there is only one
+	// block, sums. Planes of floats are before them.
+	columnsAt, pairsAt, sumsAt int
+}
+
+// Sums of parts take at most maxRoundedSums floats, and there are at most maxGradientParts.
+const maxRoundedSums = 1 << 20
+
+// NewRoundedGradient prepares the gradient dw of the weights of a convolution s with input
+// in. dy is the gradient of its output. See CanRound.
+func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *RoundedGradient {
+	g := &RoundedGradient{ws: ws, dy: dy, dw: dw, inG: tensor.CeilDiv(in.Shape[1], group), outG: tensor.CeilDiv(dy.Shape[1], group)}
+	g.blocks = newRoundedBlocks(ws.Set, in, s, g.inG)
+	b := &g.blocks
+	positions := b.positions()
+	for s := range positions / group {
+		g.steps = append(g.steps, int32(s*2*group), int32(s*2*stepWords))
+	}
+	if b.imagesLast {
+		g.tapSteps = make([][]int32, len(b.taps))
+		b.forEachPixel(func(pixel int, taps, pixels []int) {
+			for i, t := range taps {
+				g.tapSteps[t] = append(g.tapSteps[t], int32(pixels[i]*2*group), int32(pixel*2*stepWords))
+			}
+		})
+	}
+	g.row = positions + group // not a power of two, so that rows do not compete for lines of the cache
+	g.parts = min(maxGradientParts, b.count())
+	for g.parts > 1 && g.parts*g.sumFloats()*g.outG > maxRoundedSums {
+		g.parts /= 2
+	}
+	g.groups = 1
+	if n := ws.Threads; g.parts < 4*n && g.parts%n != 0 {
+		g.groups = min(n, g.outG)
+	}
+	g.columnsAt = 4*b.planeFloats() + b.extraFloats()
+	g.pairsAt = g.columnsAt + tensor.RoundUp(g.inG*group*g.row/2, tensor.AlignFloats)
+	g.sumsAt = g.pairsAt + tensor.RoundUp(b.outputPositions()*group/2, tensor.AlignFloats)
+	if b.count() == 1 {
+		ws.ReserveScratch(g.sumsAt + g.sumFloats())
+	} else {
+		ws.ReserveScratch(g.sumsAt)
+		ws.ReserveShared(g.parts * g.outG * g.sumFloats())
+	}
+	return g
+}
+
+// sumFloats returns the number of floats of the sums for 32 output channels.
+func (g *RoundedGradient) sumFloats() int { return len(g.blocks.taps) * g.inG * group * group }
+
+// Tasks returns the tasks that compute the gradient. An item of the first adds up a part for
+// some output channels. If there are several blocks, the second task adds the parts; an item
+// is 32 output channels and one tap.
+func (g *RoundedGradient) Tasks() []threads.Task {
+	var all []threads.Task
+	if len(g.blocks.taps) < tensor.Elements(g.dw.Space[:]) { // some taps never reach the input
+		dw := g.dw.Data
+		all = append(all, threads.Task{Items: tensor.CeilDiv(len(dw), workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+			clear(dw[lo*workspace.ItemFloats : min(len(dw), hi*workspace.ItemFloats)])
+		}})
+	}
+	all = append(all, threads.Task{Items: g.parts * g.groups, Run: g.run})
+	if g.blocks.count() > 1 {
+		all = append(all, threads.Task{Items: g.outG * len(g.blocks.taps), Run: g.addParts})
+	}
+	return all
+}
+
+// run computes the items [lo, hi) of the first task, see Tasks.
+func (g *RoundedGradient) run(w *threads.Worker, lo, hi int) {
+	count := g.blocks.count()
+	for item := lo; item < hi; item++ {
+		part, o := item/g.groups, item%g.groups
+		first, last := part*count/g.parts, (part+1)*count/g.parts
+		for b := first; b < last; b++ {
+			p := g.blocks.blockRange(b)
+			g.packInputs(w.Scratch, p)
+			for k := o * g.outG / g.groups; k < (o+1)*g.outG/g.groups; k++ {
+				g.packGradients(w.Scratch, p, k)
+				if count == 1 {
+					g.multiply(w, w.Scratch[g.sumsAt:], false)
+					for t := range g.blocks.taps {
+						g.writeTap(w.Scratch[g.sumsAt:], k, t)
+					}
+				} else {
+					g.multiply(w, g.ws.Shared[(part*g.outG+k)*g.sumFloats():], b > first)
+				}
+			}
+		}
+	}
+}
+
+// multiply adds the products of a block to sums, or overwrites sums if accumulate is not set.
+func (g *RoundedGradient) multiply(w *threads.Worker, sums []float32, accumulate bool) {
+	columns, pairs := kernel.HalfWords(w.Scratch[g.columnsAt:g.pairsAt]), kernel.HalfWords(w.Scratch[g.pairsAt:g.sumsAt])
+	for i, t := range g.blocks.taps {
+		to, from, steps := sums[i*g.inG*group*group:], columns, g.steps
+		if g.tapSteps != nil {
+			steps = g.tapSteps[i]
+		} else {
+			from = columns[g.blocks.shift(t):]
+			// Up to the last position that has an output and reads inside of the row.
+			n := g.blocks.rowCount(blockRange{images: g.blocks.images, slices: g.blocks.slices, rows: g.blocks.rows})
+			steps = steps[:2*tensor.CeilDiv(n, group)]
+		}
+		g.ws.Set.BF16.Multiply(&to[0], &from[0], &pairs[0], &steps[0], len(steps)/2, 2*g.row, g.inG, accumulate)
+	}
+}
+
+// packInputs rounds the inputs of a block.
+func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
+	b := &g.blocks
+	columns, plane := kernel.HalfWords(scratch[g.columnsAt:g.pairsAt]), scratch[:b.planeFloats()]
+	clear(plane) // positions that are not loaded are multiplied by zero, and must be finite
+	for c := range b.channels {
+		b.loadPlane(plane, scratch[4*len(plane):], p, c)
+		b.kernels.BF16.PackColumns(&columns[c*lanes*g.row], &plane[0], b.positions(), 2*g.row)
+	}
+	for i := range g.inG * group { // what shifted rows read after the last position
+		clear(columns[i*g.row+b.positions():][:g.row-b.positions()])
+	}
+}
+
+// packGradients rounds the gradients of the outputs of a block, for group k of 32 channels.
+func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) {
+	b, plane := &g.blocks, g.blocks.planeFloats()
+	clear(scratch[:4*plane])
+	rows, cols := g.dy.Space[1], g.dy.Space[2]
+	for i := range min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes)) {
+		to := scratch[i*plane:][:plane]
+		for n := range p.images {
+			from, norm := g.dy.Block(p.n0+n, k*(group/lanes)+i)
+			if b.imagesLast {
+				b.spreadImage(to, scratch[4*plane:], from, norm, n, g.dy.PlaneFloats()/lanes)
+				continue
+			}
+			for z := range p.slices {
+				for r := range p.rows {
+					b.copyPixels(to[n*b.size+(z*b.height+r)*b.width*lanes:], from[((p.z0+z)*rows+p.q0+r)*cols*lanes:], norm, cols)
+				}
+			}
+		}
+	}
+	pairs := kernel.HalfWords(scratch[g.pairsAt:g.sumsAt])
+	b.kernels.BF16.PackPairs(&pairs[0], &scratch[0], &scratch[plane], &scratch[2*plane], &scratch[3*plane], b.outputPositions())
+}
+
+// addParts adds the sums of all parts and writes the gradients, for items [lo, hi) of the
+// second task, see Tasks.
+func (g *RoundedGradient) addParts(_ *threads.Worker, lo, hi int) {
+	n := g.inG * group * group
+	for item := lo; item < hi; item++ {
+		k, t := item/len(g.blocks.taps), item%len(g.blocks.taps)
+		sums := g.ws.Shared[k*g.sumFloats():]
+		to := sums[t*n:][:n]
+		for part := 1; part < g.parts; part++ {
+			g.ws.Set.Add(&to[0], &g.ws.Shared[(part*g.outG+k)*g.sumFloats()+t*n], &to[0], n)
+		}
+		g.writeTap(sums, k, t)
+	}
+}
+
+// writeTap copies the sums of 32 output channels at tap t to the gradient. k is the group of
+// output channels.
+func (g *RoundedGradient) writeTap(sums []float32, k, t int) {
+	const tile = lanes * lanes
+	inC, all := g.blocks.channels, tensor.Elements(g.dw.Space[:])
+	blocks := min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes))
+	for c := range inC {
+		to := g.dw.Data[((k*(group/lanes)*inC+c)*all+g.blocks.taps[t].index)*tile:]
+		g.ws.Set.BF16.Unpack(&to[0], &sums[(t*g.inG*group+c*lanes)*group], &g.ws.Zeros[0], lanes, group*4, lanes*4, inC*all*tile*4, blocks)
+	}
+}

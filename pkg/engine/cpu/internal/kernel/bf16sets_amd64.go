@@ -1,0 +1,31 @@
+package kernel
+
+import "github.com/klauspost/cpuid/v2"
+
+// assemblyBF16Sets returns one Set for each instruction set that has assembly for BF16 and
+// that this processor supports, the best first; nil if there is none.
+func assemblyBF16Sets() []*Set {
+	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512BF16) {
+		return nil
+	}
+	list := []*Set{newAVX512BF16Set()}
+	if cpuid.CPU.Supports(cpuid.AMXTILE, cpuid.AMXBF16) && permitAMX() {
+		list = []*Set{newAMXSet(), list[0]}
+	}
+	return list
+}
+
+// newAVX512BF16Set returns the Set for AVX-512 with AVX512_BF16.
+func newAVX512BF16Set() *Set {
+	k := newAVX512Set()
+	k.Name = "avx512_bf16"
+	k.BF16 = &BF16{Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512}
+	return k
+}
+
+// newAMXSet returns the Set for AVX-512 with AMX (AMX_TILE and AMX_BF16).
+func newAMXSet() *Set {
+	k := newAVX512BF16Set()
+	k.Name, k.BF16.Direct, k.BF16.Multiply = "amx", true, bf16MultiplyAMX
+	return k
+}
