@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
@@ -16,7 +18,10 @@ type AblationOptions struct {
 	Threads int // threads of one worker
 	Workers int // number of processes, each with one thread, for optimizations that need several workers; 0: not measured
 	Repeats int // measured steps with and without the optimization, alternating
-	Output  io.Writer
+	// Only selects the comparisons whose name contains it, for example "precision bf16"; "":
+	// all.
+	Only   string
+	Output io.Writer
 }
 
 // Validate returns an error for the first invalid option.
@@ -32,41 +37,46 @@ func (o AblationOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-// ablation is one comparison: the engine with and without an optimization, or with two
-// instruction sets.
+// ablation is one comparison: the engine with and without an optimization, with two
+// instruction sets, or with two precisions.
 type ablation struct {
 	name, without string
 	setting       workerSetting
-	options       engine.Options
-	set           []string // "LOCKSTEP_CPU=…" for each side; nil: the best instruction set of the processor
+	with, options engine.Options // of the two sides
+	set           []string       // "LOCKSTEP_CPU=…" for each side; nil: the best instruction set of the processor
 }
 
 // comparisons returns the comparisons to run: first each instruction set of this
 // processor with the next slower one, then each optimization that engine.Options can
-// disable.
+// disable, and precision bf16 if the processor has instructions for it.
 func (o AblationOptions) comparisons() []ablation {
 	var all []ablation
 	one := workerSetting{1, o.Threads}
 	if sets, err := cpu.InstructionSets("fp32"); err == nil {
 		for i := 1; i < len(sets); i++ {
-			all = append(all, ablation{sets[i-1], sets[i], one, engine.DefaultOptions(), []string{"LOCKSTEP_CPU=" + sets[i-1], "LOCKSTEP_CPU=" + sets[i]}})
+			all = append(all, ablation{sets[i-1], sets[i], one, engine.DefaultOptions(), engine.DefaultOptions(), []string{"LOCKSTEP_CPU=" + sets[i-1], "LOCKSTEP_CPU=" + sets[i]}})
 		}
 	}
 	for _, c := range []string{"direct", "winograd"} {
 		e := engine.DefaultOptions()
 		if e.Convolution = c; e.Validate() == nil { // skip algorithms that the engine lacks
-			all = append(all, ablation{"convolution auto", "convolution " + c, one, e, nil})
+			all = append(all, ablation{"convolution auto", "convolution " + c, one, engine.DefaultOptions(), e, nil})
 		}
 	}
 	e := engine.DefaultOptions()
 	e.Fuse = false
-	all = append(all, ablation{"fuse", "fuse off", one, e, nil})
+	all = append(all, ablation{"fuse", "fuse off", one, engine.DefaultOptions(), e, nil})
 	if o.Workers > 0 {
 		e := engine.DefaultOptions()
 		e.Overlap = false
-		all = append(all, ablation{"overlap", "overlap off", workerSetting{o.Workers, 1}, e, nil})
+		all = append(all, ablation{"overlap", "overlap off", workerSetting{o.Workers, 1}, engine.DefaultOptions(), e, nil})
 	}
-	return all
+	if _, err := cpu.InstructionSets("bf16"); err == nil {
+		e := engine.DefaultOptions()
+		e.Precision = "bf16"
+		all = append(all, ablation{"precision bf16", "precision fp32", one, e, engine.DefaultOptions(), nil})
+	}
+	return slices.DeleteFunc(all, func(a ablation) bool { return !strings.Contains(a.name, o.Only) })
 }
 
 // MeasureAblation measures the gain of each optimization in engine.Options. It runs the
@@ -81,8 +91,12 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 		return nil, fmt.Errorf("bench ablation: %w", err)
 	}
 	common := Record{Unit: "images/s", Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
+	list := o.comparisons()
+	if len(list) == 0 {
+		return nil, fmt.Errorf("bench ablation: no comparison on this processor has %q in its name", o.Only)
+	}
 	var records []Record
-	for _, a := range o.comparisons() {
+	for _, a := range list {
 		r, err := o.runComparison(ctx, command, a, common)
 		if err != nil {
 			return nil, fmt.Errorf("bench ablation, %s: %w", a.name, comparison.ContextCause(ctx, err))
@@ -99,7 +113,7 @@ func (o AblationOptions) runComparison(ctx context.Context, command []string, a 
 	if a.set != nil {
 		here, there = a.set[:1], a.set[1:]
 	}
-	with, err := startLockstep(ctx, command, o.Shape, a.setting, engine.DefaultOptions(), here...)
+	with, err := startLockstep(ctx, command, o.Shape, a.setting, a.with, here...)
 	if err != nil {
 		return Record{}, err
 	}

@@ -235,7 +235,7 @@ func measureAlternately(ours, peer *comparison.Side, request string, repeats int
 // is not counted. s determines the numbers of workers and threads.
 func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*comparison.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
-		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
+		"--precision", o.Precision, "--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
 		// With one thread, the Go runtime also has one. Several workers need one
 		// more for the exchange, as their peers have.

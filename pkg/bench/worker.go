@@ -54,7 +54,7 @@ func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "compute batch norm and ReLU in one kernel")
 	f.BoolVar(&o.Engine.Overlap, "overlap", o.Engine.Overlap, "exchange gradients during the backward pass")
 	f.StringVar(&o.Engine.Device, "device", o.Engine.Device, "cpu or cuda")
-	f.StringVar(&o.Engine.Precision, "precision", o.Engine.Precision, "precision on a GPU")
+	f.StringVar(&o.Engine.Precision, "precision", o.Engine.Precision, "fp32; on a GPU also bf16 or fp16, on a CPU with AVX512_BF16 bf16")
 	f.BoolVar(&o.Engine.TF32, "tf32", o.Engine.TF32, "use TF32 in fp32 on a GPU")
 	f.StringVar(&o.Shape.Model, "model", o.Shape.Model, "network: "+strings.Join(Models(), ", "))
 	f.StringVar(&o.Shape.Network, "network", o.Shape.Network, "network of lockstep model, instead of --model")

@@ -180,14 +180,14 @@ func restoreLossScale(x engine.Executable, text string) error {
 }
 
 // openEngineOrCPU opens the engine for o.Device. If that is a GPU that this machine cannot
-// use, it opens the CPU engine instead, and note is a message for the log; otherwise note is
-// empty.
+// use, or a CPU with a precision that this processor lacks, it opens the CPU engine in fp32
+// instead, and note is a message for the log; otherwise note is empty.
 func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
 	e, err = OpenEngine(o, 0)
-	if _, onGPU := o.CUDA(); err == nil || !onGPU {
+	here := engine.DefaultOptions()
+	if _, onGPU := o.CUDA(); err == nil || !onGPU && (o.Device != "cpu" || o.Precision == here.Precision) {
 		return e, "", err
 	}
-	here := engine.DefaultOptions()
 	here.Fuse, here.Threads = o.Fuse, o.Threads
 	e, cpuErr := cpu.New(here)
 	if cpuErr != nil {

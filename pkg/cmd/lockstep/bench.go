@@ -132,10 +132,11 @@ func benchAblationCommand() *cobra.Command {
 		Short: "Measure the gain of each optimization of the engine",
 		Long: `Trains the benchmarks' U-Net with all optimizations and without one of them,
 alternating: the choice of the convolution algorithm compared with each algorithm
-alone, fused kernels, and with several workers the exchange of gradients during
-the backward pass.
+alone, fused kernels, with several workers the exchange of gradients during the
+backward pass, and precision bf16 where the processor has instructions for it.
 
-  lockstep bench ablation --repeats 5`,
+  lockstep bench ablation --repeats 5
+  lockstep bench ablation --only "precision bf16" --model resnet50v2`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := setModelDefaults(c.Flags(), &o.Shape); err != nil {
@@ -155,6 +156,7 @@ the backward pass.
 	f.IntVar(&o.Threads, "threads", 1, "threads of one worker")
 	f.IntVar(&o.Workers, "workers", 2, "workers of one thread that exchange gradients; 0: none")
 	f.IntVar(&o.Repeats, "repeats", 5, "measured steps with and without each optimization")
+	f.StringVar(&o.Only, "only", "", "measure only comparisons whose name contains this")
 	addShapeFlags(f, &o.Shape)
 	out.addFlags(f)
 	return c

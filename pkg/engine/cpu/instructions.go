@@ -12,10 +12,10 @@ import (
 )
 
 // InstructionSets returns the names of the instruction sets that an engine can use on this
-// processor with a precision, "fp32" or "bf16", the best first. With fp32 the last one is
-// "go", which is plain Go. If LOCKSTEP_CPU is set, InstructionSets returns only that name, and
-// an error if the processor or the build does not support it. It also returns an error if the
-// processor cannot multiply in bf16.
+// processor with a precision, "fp32" or "bf16", the best first. The last one is "go", which is
+// plain Go. If LOCKSTEP_CPU is set, InstructionSets returns only that name, and
+// an error if the processor or the build does not support it. With bf16, it also returns an
+// error if LOCKSTEP_CPU is not set and plain Go is the only one.
 func InstructionSets(precision string) ([]string, error) {
 	if set := os.Getenv(kernel.EnvVar); set != "" {
 		_, err := chooseSet(set, precision)
@@ -27,7 +27,6 @@ func InstructionSets(precision string) ([]string, error) {
 			return nil, err
 		}
 		have = kernel.BF16Sets()
-		have = have[:len(have)-1] // plain Go is too slow unless asked for
 	}
 	var names []string
 	for _, k := range have {

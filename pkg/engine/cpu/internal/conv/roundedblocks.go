@@ -76,6 +76,11 @@ func (b *roundedBlocks) positions() int {
 	return tensor.RoundUp(b.images*b.size/lanes+group-1, group)
 }
 
+// isFull reports whether the outputs in p depend on all positions of a block.
+func (b *roundedBlocks) isFull(p blockRange) bool {
+	return p.images == b.images && p.slices == b.slices && p.rows == b.rows
+}
+
 // outputPositions is like positions for outputs. If images are last, the map of the outputs may
 // have another size than that of the inputs.
 func (b *roundedBlocks) outputPositions() int {

@@ -137,7 +137,12 @@ func (g *RoundedGradient) multiply(w *threads.Worker, sums []float32, accumulate
 func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 	b := &g.blocks
 	columns, plane := kernel.HalfWords(scratch[g.columnsAt:g.pairsAt]), scratch[:b.planeFloats()]
-	clear(plane) // positions that are not loaded are multiplied by zero, and must be finite
+	// Positions that are not loaded are multiplied by zero, and must be finite.
+	if b.isFull(p) {
+		clear(plane[b.images*b.size:])
+	} else {
+		clear(plane)
+	}
 	for c := range b.channels {
 		b.loadPlane(plane, scratch[4*len(plane):], p, c)
 		b.kernels.BF16.PackColumns(&columns[c*lanes*g.row], &plane[0], b.positions(), 2*g.row)
@@ -150,22 +155,34 @@ func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 // packGradients rounds the gradients of the outputs of a block, for group k of 32 channels.
 func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) {
 	b, plane := &g.blocks, g.blocks.planeFloats()
-	clear(scratch[:4*plane])
+	blocks := min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes))
+	clear(scratch[blocks*plane : 4*plane])
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
-	for i := range min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes)) {
+	for i := range blocks {
 		to := scratch[i*plane:][:plane]
+		if b.imagesLast {
+			if p.images < group {
+				clear(to)
+			}
+			for n := range p.images {
+				from, norm := g.dy.Block(p.n0+n, k*(group/lanes)+i)
+				b.spreadImage(to, scratch[4*plane:], from, norm, n, g.dy.PlaneFloats()/lanes)
+			}
+			continue
+		}
+		end := 0 // of the row before
 		for n := range p.images {
 			from, norm := g.dy.Block(p.n0+n, k*(group/lanes)+i)
-			if b.imagesLast {
-				b.spreadImage(to, scratch[4*plane:], from, norm, n, g.dy.PlaneFloats()/lanes)
-				continue
-			}
 			for z := range p.slices {
 				for r := range p.rows {
-					b.copyPixels(to[n*b.size+(z*b.height+r)*b.width*lanes:], from[((p.z0+z)*rows+p.q0+r)*cols*lanes:], norm, cols)
+					at := n*b.size + (z*b.height+r)*b.width*lanes
+					clear(to[end:at])
+					b.copyPixels(to[at:], from[((p.z0+z)*rows+p.q0+r)*cols*lanes:], norm, cols)
+					end = at + cols*lanes
 				}
 			}
 		}
+		clear(to[end:])
 	}
 	pairs := kernel.HalfWords(scratch[g.pairsAt:g.sumsAt])
 	b.kernels.BF16.PackPairs(&pairs[0], &scratch[0], &scratch[plane], &scratch[2*plane], &scratch[3*plane], b.outputPositions())
