@@ -31,8 +31,8 @@ func TestOptionsValidate(t *testing.T) {
 		{"double precision on a gpu", func(o *engine.Options) { o.Device, o.Precision = "cuda", "fp64" }, `"fp64" is not supported on cuda: use fp32, bf16 or fp16 (fp64 only on reference)`},
 		{"device", func(o *engine.Options) { o.Device = "tpu" }, `unknown device "tpu"`},
 		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `unknown convolution "fft" on cpu: use auto, winograd or direct`},
-		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not supported on cpu: use fp32 (fp16 only on reference or cuda)`},
-		{"double precision on the cpu engine", func(o *engine.Options) { o.Precision = "fp64" }, "use fp32 (fp64 only on reference)"},
+		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not supported on cpu: use fp32 or bf16 (fp16 only on reference or cuda)`},
+		{"double precision on the cpu engine", func(o *engine.Options) { o.Precision = "fp64" }, "use fp32 or bf16 (fp64 only on reference)"},
 		{"threads", func(o *engine.Options) { o.Threads = 0 }, "threads is 0: use 1 to 1024"},
 	}
 	for _, tt := range tests {
@@ -68,5 +68,5 @@ func ExampleOptions_Validate() {
 	o := engine.DefaultOptions()
 	o.Precision = "fp64"
 	fmt.Println(o.Validate())
-	// Output: validate engine options: precision "fp64" is not supported on cpu: use fp32 (fp64 only on reference)
+	// Output: validate engine options: precision "fp64" is not supported on cpu: use fp32 or bf16 (fp64 only on reference)
 }

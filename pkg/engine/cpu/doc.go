@@ -65,6 +65,32 @@
 // products: all three stay within 4.2e-5, and the greatest errors seen are 1.4e-5, 1.0e-5
 // and 7.7e-6 at up to 40 channels and 3.7e-5, 3.6e-5 and 4.3e-6 at 64 to 512.
 //
+// # bfloat16
+//
+// With Options.Precision "bf16", convolutions of stride 1 with at least 16 input and output
+// channels, and their gradients, round both operands to bfloat16 as they copy them for the
+// matrix products (to nearest, to even; numbers below 2^−126 become zero). Sums, outputs,
+// activations, gradients and weights stay in float32, so that no other operation changes
+// and no copy of the weights is kept. So the engine rounds only tensors that
+// plan.MixedPrecision also rounds, and fewer: an output differs from that of package
+// reference in bf16 by at most 2^−8 of its value, which is the rounding of stored outputs that
+// this engine does without, and by the order of sums. The gradients of whole networks are
+// nearer to those in float64 than the reference's in bf16 are, see the tests.
+//
+// Products are computed by AMX, or by AVX512_BF16 where AMX is missing, and by plain Go if
+// LOCKSTEP_CPU=go is set (instruction sets "amx", "avx512_bf16" and "go"). On processors without
+// AVX512_BF16 the precision is refused otherwise. On an Intel Xeon with AMX one core
+// computes 3470 GFLOP/s with AMX, 235 in float32 with AVX-512, and 115 with AVX512_BF16,
+// which therefore gains nothing there; AMD's processors have it at twice the rate of float32
+// (not measured). With AMX the direct algorithm is faster than Winograd's for every shape of the
+// benchmarks' networks; with AVX512_BF16 convolutions that would use Winograd's algorithm stay in
+// fp32. So do strided and transposed convolutions, fully connected layers, and layers of few
+// channels. A notice says how many operations round their operands.
+//
+// The inputs are copied to a worker's scratch memory, 32 channels of a position after the
+// other, with a halo of zeros, so that each tap is a shift (see conv.Rounded). On small maps 32
+// images of a pixel are adjacent instead, and taps outside of the map are left out.
+//
 // # Memory
 //
 // Parameters, gradients and optimizer slots are flat buffers with the same layout. The

@@ -56,7 +56,7 @@ func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias [
 		})
 	}
 	c.rowsAt = 4*b.planeFloats() + b.extraFloats()
-	c.sumsAt = c.rowsAt + tensor.RoundUp(c.inG*b.positions()*group/2, tensor.AlignFloats)
+	c.sumsAt = c.rowsAt + tensor.RoundUp(c.inG*b.positions()*group/2, tensor.AlignmentFloats)
 	ws.ReserveScratch(max(c.sumsAt+b.outputPositions()*group, 5*lanes*lanes))
 	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWords / 2)
 	if parts, n := b.count(), ws.Threads; parts < 4*n && parts%n != 0 {

@@ -60,8 +60,8 @@ func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s ge
 		g.groups = min(n, g.outG)
 	}
 	g.columnsAt = 4*b.planeFloats() + b.extraFloats()
-	g.pairsAt = g.columnsAt + tensor.RoundUp(g.inG*group*g.row/2, tensor.AlignFloats)
-	g.sumsAt = g.pairsAt + tensor.RoundUp(b.outputPositions()*group/2, tensor.AlignFloats)
+	g.pairsAt = g.columnsAt + tensor.RoundUp(g.inG*group*g.row/2, tensor.AlignmentFloats)
+	g.sumsAt = g.pairsAt + tensor.RoundUp(b.outputPositions()*group/2, tensor.AlignmentFloats)
 	if b.count() == 1 {
 		ws.ReserveScratch(g.sumsAt + g.sumFloats())
 	} else {

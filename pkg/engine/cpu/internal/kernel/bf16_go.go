@@ -8,7 +8,7 @@ func halfAt(p *uint16, off int) *uint16 { return (*uint16)(unsafe.Add(unsafe.Poi
 func goBF16Multiply(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles int, accumulate bool) {
 	list := unsafe.Slice(steps, 2*nstep)
 	for i := range tiles * BF16Tile {
-		sums := (*[BF16Tile]float32)(unsafe.Pointer(addBytes(c, i*4*BF16Tile)))
+		sums := (*[BF16Tile]float32)(unsafe.Pointer(pointerAt(c, i*4*BF16Tile)))
 		if !accumulate {
 			*sums = [BF16Tile]float32{}
 		}

@@ -36,10 +36,18 @@
 // those of AVX2 in their last bits, because on arm64 Go's compiler fuses multiplications
 // and additions in the code between the kernels.
 //
+// # bfloat16
+//
+// A Set for precision bf16 also has [BF16], products of matrices that are rounded to
+// bfloat16. [BF16Sets] lists these sets. Go's assembler has no mnemonics for AVX512_BF16 and
+// AMX, so that asmgen writes their instructions as numbers. Tile registers are configured and
+// released within a function, and Go does not preempt assembly; Linux saves them when it
+// switches threads.
+//
 // # Files
 //
-// The package has more files than others because each family of functions (gemm, gemmwide,
-// loss, norm, pointwise, pooling, update, winograd) has separate files for its plain Go
+// The package has more files than others because each family of functions (bf16, gemm,
+// gemmwide, loss, norm, pointwise, pooling, update, winograd) has separate files for its plain Go
 // version (*_go.go), its assembly (*_amd64.s) and the generated declarations of the
 // assembly (*_amd64.go); families for arm64 have *_arm64.s and *_arm64.go. The build selects them by these names.
 package kernel
