@@ -88,7 +88,7 @@ func runChecks(ctx context.Context) []finding {
 // the best first.
 func checkProcessor(host runs.Host) finding {
 	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.Count(host.Cores, "core"))}
-	sets, err := cpu.InstructionSets()
+	sets, err := cpu.InstructionSets(engine.DefaultOptions().Precision)
 	if err != nil {
 		f.Advice = err.Error()
 		return f

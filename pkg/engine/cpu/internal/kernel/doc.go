@@ -47,9 +47,10 @@
 // # Files
 //
 // The package has more files than others because each family of functions (bf16, gemm,
-// gemmwide, loss, norm, pointwise, pooling, update, winograd) has separate files for its plain Go
-// version (*_go.go), its assembly (*_amd64.s) and the generated declarations of the
-// assembly (*_amd64.go); families for arm64 have *_arm64.s and *_arm64.go. The build selects them by these names.
+// gemmwide, loss, norm, pointwise, pooling, update, winograd) has separate files for its
+// plain Go version (*_go.go), its assembly (*_amd64.s) and the generated declarations of the
+// assembly (*_amd64.go); families for arm64 have *_arm64.s and *_arm64.go. The build selects
+// them by these names.
 package kernel
 
 //go:generate go run ./asmgen -dir .
