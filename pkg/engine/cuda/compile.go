@@ -22,16 +22,17 @@ func (x *executable) pointer(id int) kernels.Pointer {
 	return kernels.Pointer(x.address(id))
 }
 
-// featureMap returns tensor id as a map of rows and channels, or the zero Map if id is −1.
-func (x *executable) featureMap(id int) kernels.Map {
+// featureMap returns tensor id as a map of rows and channels, or the zero FeatureMap if id
+// is −1.
+func (x *executable) featureMap(id int) kernels.FeatureMap {
 	if id < 0 {
-		return kernels.Map{}
+		return kernels.FeatureMap{}
 	}
-	return kernels.Map{Data: x.pointer(id), Pitch: x.memory.locations[id].pitch}
+	return kernels.FeatureMap{Data: x.pointer(id), Pitch: x.memory.locations[id].pitch}
 }
 
 // kernelType returns the element type of tensor id.
-func (x *executable) kernelType(id int) kernels.Type {
+func (x *executable) kernelType(id int) kernels.ElementType {
 	return number.KernelType(x.memory.locations[id].typ)
 }
 
@@ -164,9 +165,9 @@ func (x *executable) epilogueVariant(t task) (v variant, err error) {
 }
 
 // poolGeometry returns the geometry of the pooling t from tensor in to tensor out.
-func (x *executable) poolGeometry(t task, in, out int) kernels.Pool {
+func (x *executable) poolGeometry(t task, in, out int) kernels.Pooling {
 	big, small := x.memory.locations[in], x.memory.locations[out]
-	return kernels.Pool{
+	return kernels.Pooling{
 		Batch: big.rows(), Channels: big.paddedChannels(), In: depthHeightWidth(big.spatial(), 1), Out: depthHeightWidth(small.spatial(), 1),
 		Kernel: depthHeightWidth(t.attr.Kernel, 1), Stride: depthHeightWidth(t.attr.Stride, 1), Pad: depthHeightWidth(t.attr.Pad, 0),
 		PadZeros: t.attr.PadZeros,
@@ -299,16 +300,16 @@ func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 // scratchBytes returns the size of the scratch memory that a task needs while it runs.
 func (x *executable) scratchBytes(t task) int {
 	rows := func(id int) int {
-		return 4 * kernels.PartialFloats(x.memory.locations[id].positionCount(), x.memory.locations[id].paddedChannels())
+		return 4 * kernels.PartialSumFloats(x.memory.locations[id].positionCount(), x.memory.locations[id].paddedChannels())
 	}
 	switch t.op {
 	case plan.OpBatchNorm, plan.OpBatchNormBackward, plan.OpBiasBackward, opHeadBackwardWeights:
 		return rows(t.in[0])
 	case plan.OpBCEWithLogits, plan.OpL1, plan.OpSoftmaxCrossEntropy:
-		return 4 * kernels.LossPartialFloats
+		return 4 * kernels.LossPartialSumFloats
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
 		z := x.memory.locations[t.in[0]]
-		return 4 * kernels.DicePartialFloats(z.positionCount(), z.positionsPerRow(), z.channels())
+		return 4 * kernels.DicePartialSumFloats(z.positionCount(), z.positionsPerRow(), z.channels())
 	case plan.OpReshape:
 		return 4 * elementCount(x.memory.locations[t.in[0]].shape)
 	}

@@ -12,7 +12,7 @@ import (
 // lossOperands returns the operands of t, a loss or the gradient of a loss, and the element
 // type of the logits. The operands are in a kernels.BCE, whose fields the other losses
 // share.
-func (x *executable) lossOperands(t task) (b kernels.BCE, typ kernels.Type, err error) {
+func (x *executable) lossOperands(t task) (b kernels.BCE, typ kernels.ElementType, err error) {
 	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {
 		return b, 0, errors.New("the target of the loss is not an input of the program, which the cuda engine requires")

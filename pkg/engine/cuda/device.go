@@ -39,7 +39,7 @@ type gpu struct {
 // openGPU opens the GPU with the given number: it creates the context and the streams,
 // loads the kernels for the given element types, and initializes cuDNN. The kernels'
 // machine code is cached in folder unless folder is empty.
-func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*gpu, error) {
+func openGPU(s *stack.Stack, number int, types []kernels.ElementType, folder string) (*gpu, error) {
 	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
 	if err := g.open(types, folder); err != nil {
 		return nil, errors.Join(err, g.close())
@@ -48,7 +48,7 @@ func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*
 }
 
 // open does the work of openGPU. After an error, close frees what was created.
-func (g *gpu) open(types []kernels.Type, folder string) error {
+func (g *gpu) open(types []kernels.ElementType, folder string) error {
 	d := g.driver
 	n, err := d.DeviceCount()
 	if err != nil {
@@ -114,7 +114,7 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 
 // loadKernels compiles the kernels for the given element types, or reads their machine code
 // from folder, and loads them.
-func (g *gpu) loadKernels(types []kernels.Type, folder string) error {
+func (g *gpu) loadKernels(types []kernels.ElementType, folder string) error {
 	c, err := newCompiler(g.stack, folder)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (g *gpu) loadKernels(types []kernels.Type, folder string) error {
 		}
 		g.modules = append(g.modules, m)
 	}
-	for _, k := range kernels.List(types...) {
+	for _, k := range kernels.ListKernels(types...) {
 		if err := g.loadFunction(k.Name); err != nil {
 			return fmt.Errorf("load kernel %s: %w", k.Name, err)
 		}

@@ -74,7 +74,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 	case "1":
 		e.tf32 = true
 	}
-	types := []kernels.Type{kernels.F32}
+	types := []kernels.ElementType{kernels.F32}
 	if low := number.KernelType(number.ActivationType(o.Precision)); low != kernels.F32 {
 		types = append(types, low)
 	}

@@ -96,7 +96,7 @@ type stepTimes struct {
 // lastStepResults contains the results of the last step.
 type lastStepResults struct {
 	loss    float64
-	control kernels.Control
+	control kernels.ControlBlock
 	scale   float64 // loss scale with which the step's gradients were computed
 	clip    float64 // factor by which the update multiplied the gradients
 }

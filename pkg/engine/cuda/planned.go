@@ -38,7 +38,7 @@ func newPlannedExecutable(p *plan.Program, o engine.Options) (*executable, error
 		return nil, err
 	}
 	g := &gpu{functions: map[string]driver.Function{}}
-	for _, k := range kernels.List(kernels.F32, number.KernelType(low)) {
+	for _, k := range kernels.ListKernels(kernels.F32, number.KernelType(low)) {
 		g.functions[k.Name] = 0
 	}
 	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, loweredProgram: l, low: low}

@@ -226,7 +226,7 @@ func (x *executable) augmentCommands(in *input) ([]command, error) {
 	batch := x.memory.locations[r.image.id].rows()
 	stored := kernels.Pointer(x.data.samples.ptr.Add(int64(4 * batch)))
 	if in == r.target && r.values {
-		return x.gpu.newKernelCalls(kernels.TakeRows(kernels.Pointer(x.data.targets.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
+		return x.gpu.newKernelCalls(kernels.GatherRows(kernels.Pointer(x.data.targets.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
 	}
 	src, shape, divisor := x.data.images, r.set.ImageShape, r.set.ImageDivisor
 	a := kernels.Augmentation{Flip: r.set.Flip, Rotate: r.set.Rotate, Brightness: r.set.Brightness, Contrast: r.set.Contrast}
@@ -234,7 +234,7 @@ func (x *executable) augmentCommands(in *input) ([]command, error) {
 		src, shape, divisor = x.data.targets, r.set.TargetShape, r.set.TargetDivisor
 		a.Brightness, a.Contrast = 0, 0
 	}
-	a.Pixels = kernels.Pixels{Channels: p.channels(), Padded: p.paddedChannels(), Divisor: divisor, Dst: x.pointer(in.id), Pitch: p.pitch}
+	a.PixelConversion = kernels.PixelConversion{Channels: p.channels(), Padded: p.paddedChannels(), Divisor: divisor, Dst: x.pointer(in.id), Pitch: p.pitch}
 	a.Batch, a.Size, a.Out = batch, depthHeightWidth(shape[1:], 1), depthHeightWidth(p.spatial(), 1)
 	a.Src, a.Samples, a.Stored, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.data.samples.ptr), stored, kernels.Pointer(x.memory.control.ptr)
 	return x.gpu.newKernelCalls(a.Launches(number.KernelType(p.typ)))

@@ -239,13 +239,13 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 // bits, otherwise multiply-adds. It returns operations per second and the name of the
 // measured operation.
 func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory memoryBlock, blocks, iterations, runs int) (flops float64, by string, err error) {
-	var c kernels.ComputeCeiling
+	var c kernels.ThroughputTest
 	if low == device.F32 {
 		by = "multiply-adds"
-		c, err = kernels.FMACeiling(kernels.Pointer(memory.ptr), blocks, iterations)
+		c, err = kernels.NewFMATest(kernels.Pointer(memory.ptr), blocks, iterations)
 	} else {
 		by = "mma in registers"
-		c, err = kernels.MMACeiling(number.KernelType(low), kernels.Pointer(memory.ptr), blocks, iterations)
+		c, err = kernels.NewMMATest(number.KernelType(low), kernels.Pointer(memory.ptr), blocks, iterations)
 	}
 	if err != nil {
 		return 0, "", err
@@ -270,7 +270,7 @@ func (g *gpu) measureCeilings(ctx context.Context, low device.Type, tf32 bool) (
 		return c, g.explainLostGPU(err)
 	}
 	half := memory.bytes / 2
-	launches, err := kernels.CopyCeiling(kernels.Pointer(memory.ptr), kernels.Pointer(memory.ptr.Add(half)), int(half/16))
+	launches, err := kernels.NewCopyTest(kernels.Pointer(memory.ptr), kernels.Pointer(memory.ptr.Add(half)), int(half/16))
 	if err != nil {
 		return c, err
 	}

@@ -100,7 +100,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 			return err
 		}
 	}
-	var c kernels.Control
+	var c kernels.ControlBlock
 	if update != nil {
 		c.LearningRate, c.Step = float32(update.LearningRate), int32(update.Step)
 	}

@@ -4,14 +4,14 @@ package kernels
 // identity.
 type Bias struct {
 	Rows, Channels int
-	X, Add, Y      Map     // Add optional; Y may be X
-	Bias           Pointer // float32 [Channels]; 0: no bias
+	X, Add, Y      FeatureMap // Add optional; Y may be X
+	Bias           Pointer    // float32 [Channels]; 0: no bias
 	ReLU           bool
 }
 
 // Launches returns the launch of bias_act. Memory traffic: 2 passes over the map, 3 with
 // Add.
-func (a Bias) Launches(t Type) ([]Launch, error) {
+func (a Bias) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "bias"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -35,16 +35,16 @@ func (a Bias) Launches(t Type) ([]Launch, error) {
 // present, d is written to it.
 type BiasGrad struct {
 	Rows, Channels int
-	DY             Map
-	Y              Map // optional: output of the ReLU
-	DX             Map // optional; may be DY
+	DY             FeatureMap
+	Y              FeatureMap // optional: output of the ReLU
+	DX             FeatureMap // optional; may be DY
 	DBias          Pointer
-	Partial        Pointer // PartialFloats(Rows, Channels) floats
+	Partial        Pointer // PartialSumFloats(Rows, Channels) floats
 }
 
 // Launches returns the launches of bias_backward and sum_chunks. Memory traffic: 1 pass
 // over the map, 3 with Y and DX.
-func (a BiasGrad) Launches(t Type) ([]Launch, error) {
+func (a BiasGrad) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "bias backward"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -69,8 +69,8 @@ func (a BiasGrad) Launches(t Type) ([]Launch, error) {
 // some operations, B, and the result Y.
 type ElementwiseOp struct {
 	Rows, Channels int
-	A, B, Y        Map
-	Acc            Map // optional, for the backward operations: added to Y
+	A, B, Y        FeatureMap
+	Acc            FeatureMap // optional, for the backward operations: added to Y
 }
 
 // check validates the operands of operation op and returns the launch geometry. The
@@ -92,7 +92,7 @@ func (a ElementwiseOp) check(op string, binary bool) (tiling, error) {
 }
 
 // ReLU returns the launch of Y = max(0, A), where NaN stays NaN. Memory traffic: 2 passes.
-func (a ElementwiseOp) ReLU(t Type) ([]Launch, error) {
+func (a ElementwiseOp) ReLU(t ElementType) ([]Launch, error) {
 	m, err := a.check("relu", false)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (a ElementwiseOp) ReLU(t Type) ([]Launch, error) {
 // ReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = Acc elsewhere. A is
 // the output of the ReLU, and B is the gradient of that output. Memory traffic: 3 passes, 4
 // with Acc.
-func (a ElementwiseOp) ReLUBackward(t Type) ([]Launch, error) {
+func (a ElementwiseOp) ReLUBackward(t ElementType) ([]Launch, error) {
 	m, err := a.check("relu backward", true)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (a ElementwiseOp) ReLUBackward(t Type) ([]Launch, error) {
 }
 
 // Add returns the launch of Y = A + B. Memory traffic: 3 passes.
-func (a ElementwiseOp) Add(t Type) ([]Launch, error) {
+func (a ElementwiseOp) Add(t ElementType) ([]Launch, error) {
 	m, err := a.check("add", true)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ type ChannelCopy struct {
 }
 
 // Launches returns the launch of copy_channels. Memory traffic: 2 passes.
-func (a ChannelCopy) Launches(t Type) ([]Launch, error) {
+func (a ChannelCopy) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "copy channels"}
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
@@ -164,11 +164,11 @@ func (a ChannelCopy) Launches(t Type) ([]Launch, error) {
 type Padding struct {
 	Batch, Channels int
 	In, Out, Shift  [3]int
-	X, Y, Acc       Map // Acc optional
+	X, Y, Acc       FeatureMap // Acc optional
 }
 
 // Launches returns the launch of pad. Memory traffic: 2 passes, 3 with Acc.
-func (a Padding) Launches(t Type) ([]Launch, error) {
+func (a Padding) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "pad"}
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)
@@ -181,7 +181,7 @@ func (a Padding) Launches(t Type) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := Pool{Batch: a.Batch, Channels: a.Channels}.lineGrid(a.Out)
+	grid, block := Pooling{Batch: a.Batch, Channels: a.Channels}.lineGrid(a.Out)
 	args := []any{a.X.Data, a.X.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch, a.Channels, a.Batch}
 	for _, s := range [][3]int{a.In, a.Out, a.Shift} {
 		args = append(args, s[0], s[1], s[2])
@@ -191,22 +191,23 @@ func (a Padding) Launches(t Type) ([]Launch, error) {
 	return l.result()
 }
 
-// Pool describes a max or average pooling over Batch samples. Sizes are in the order depth,
-// height, width; the depth is 1 in two dimensions. For a max pooling, positions outside the
-// map are ignored, or are zeros if PadZeros is set; no input receives the gradient of such
-// a zero. Of equal maxima the first in row order is used. NaN is greater than all numbers.
-type Pool struct {
+// Pooling describes a max or average pooling over Batch samples. Sizes are in the order
+// depth, height, width; the depth is 1 in two dimensions. For a max pooling, positions
+// outside the map are ignored, or are zeros if PadZeros is set; no input receives the
+// gradient of such a zero. Of equal maxima the first in row order is used. NaN is greater
+// than all numbers.
+type Pooling struct {
 	Batch, Channels     int
 	In, Out             [3]int
 	Kernel, Stride, Pad [3]int
-	X, Y                Map     // forward
-	DY, DX, Acc         Map     // backward; Acc optional: added to dx
-	PadZeros            bool    // forward: positions outside the map are zeros
-	Index               Pointer // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
+	X, Y                FeatureMap // forward
+	DY, DX, Acc         FeatureMap // backward; Acc optional: added to dx
+	PadZeros            bool       // forward: positions outside the map are zeros
+	Index               Pointer    // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
 // check validates the sizes of the maps and windows, and the field Index.
-func (a Pool) check(c *argCheck) {
+func (a Pooling) check(c *argCheck) {
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)
 	taps := 1
@@ -223,7 +224,7 @@ func (a Pool) check(c *argCheck) {
 
 // windowArgs returns the batch size and the geometry as kernel arguments, in the order of
 // poolParams.
-func (a Pool) windowArgs() []any {
+func (a Pooling) windowArgs() []any {
 	v := []any{a.Batch}
 	for _, s := range [][3]int{a.In, a.Out, a.Kernel, a.Stride, a.Pad} {
 		v = append(v, s[0], s[1], s[2])
@@ -233,7 +234,7 @@ func (a Pool) windowArgs() []any {
 
 // lineGrid returns the grid and the block of a kernel that processes a map of the given
 // size line by line.
-func (a Pool) lineGrid(size [3]int) (grid, block [3]uint32) {
+func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)
 	by := min(blockThreads/bx, size[2])
@@ -243,7 +244,7 @@ func (a Pool) lineGrid(size [3]int) (grid, block [3]uint32) {
 
 // Forward returns the launch of max_pool. It reads x once and writes y and, for each
 // output, an index of one byte: 11 bytes per output for 2×2 windows of 16-bit elements.
-func (a Pool) Forward(t Type) ([]Launch, error) {
+func (a Pooling) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "max pool"}
 	a.check(&c)
 	c.requireMap("x", a.X, a.Channels)
@@ -260,7 +261,7 @@ func (a Pool) Forward(t Type) ([]Launch, error) {
 // Backward returns the launch of max_pool_backward. One thread per input sums the gradients
 // of all windows that contain the input, so overlapping windows need no atomic operations.
 // Each element of dy, index and dx is read or written once in memory.
-func (a Pool) Backward(t Type) ([]Launch, error) {
+func (a Pooling) Backward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "max pool backward"}
 	a.check(&c)
 	c.requireMap("dy", a.DY, a.Channels)

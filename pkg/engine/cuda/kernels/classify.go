@@ -3,15 +3,15 @@ package kernels
 // GlobalAvgPool describes the mean over the Points positions of each sample and channel.
 type GlobalAvgPool struct {
 	Batch, Points, Channels int
-	X                       Map // [Batch·Points] rows
-	Y                       Map // [Batch] rows
+	X                       FeatureMap // [Batch·Points] rows
+	Y                       FeatureMap // [Batch] rows
 
 	// Used by Backward, which computes dx = dy/Points + Acc:
-	DY, DX, Acc Map // Acc optional
+	DY, DX, Acc FeatureMap // Acc optional
 }
 
 // Forward returns the launch of global_avg_pool. Memory traffic: 1 pass over x.
-func (a GlobalAvgPool) Forward(t Type) ([]Launch, error) {
+func (a GlobalAvgPool) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "global average pool"}
 	a.check(&c)
 	c.requireMap("x", a.X, a.Channels)
@@ -31,7 +31,7 @@ func (a GlobalAvgPool) Forward(t Type) ([]Launch, error) {
 
 // Backward returns the launch of global_avg_pool_backward, which overwrites every element
 // of dx.
-func (a GlobalAvgPool) Backward(t Type) ([]Launch, error) {
+func (a GlobalAvgPool) Backward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "global average pool backward"}
 	a.check(&c)
 	c.requireMap("dy", a.DY, a.Channels)
@@ -56,7 +56,7 @@ func (a GlobalAvgPool) check(c *argCheck) {
 
 // Average returns the launch of avg_pool: the mean of each window. Padding is not
 // supported.
-func (a Pool) Average(t Type) ([]Launch, error) {
+func (a Pooling) Average(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "average pool"}
 	a.check(&c)
 	c.require(a.Pad == [3]int{}, "padding %v is not supported", a.Pad)
@@ -73,7 +73,7 @@ func (a Pool) Average(t Type) ([]Launch, error) {
 
 // AverageBackward returns the launch of avg_pool_backward. Like Backward, it uses one
 // thread per input and no atomic operations.
-func (a Pool) AverageBackward(t Type) ([]Launch, error) {
+func (a Pooling) AverageBackward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "average pool backward"}
 	a.check(&c)
 	c.require(a.Pad == [3]int{}, "padding %v is not supported", a.Pad)
@@ -91,7 +91,7 @@ func (a Pool) AverageBackward(t Type) ([]Launch, error) {
 
 // LeakyReLU returns the launch of Y = A where A > 0 and Y = slope·A elsewhere. Memory
 // traffic: 2 passes.
-func (a ElementwiseOp) LeakyReLU(t Type, slope float64) ([]Launch, error) {
+func (a ElementwiseOp) LeakyReLU(t ElementType, slope float64) ([]Launch, error) {
 	m, err := a.check("leaky relu", false)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (a ElementwiseOp) LeakyReLU(t Type, slope float64) ([]Launch, error) {
 // LeakyReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = slope·B + Acc
 // elsewhere. A is the output of the LeakyReLU, and B is the gradient of that output. Memory
 // traffic: 3 passes, 4 with Acc.
-func (a ElementwiseOp) LeakyReLUBackward(t Type, slope float64) ([]Launch, error) {
+func (a ElementwiseOp) LeakyReLUBackward(t ElementType, slope float64) ([]Launch, error) {
 	m, err := a.check("leaky relu backward", true)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (a ElementwiseOp) LeakyReLUBackward(t Type, slope float64) ([]Launch, error
 }
 
 // Tanh returns the launch of Y = tanh(A). Memory traffic: 2 passes.
-func (a ElementwiseOp) Tanh(t Type) ([]Launch, error) {
+func (a ElementwiseOp) Tanh(t ElementType) ([]Launch, error) {
 	m, err := a.check("tanh", false)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (a ElementwiseOp) Tanh(t Type) ([]Launch, error) {
 
 // TanhBackward returns the launch of Y = B·(1 − A²) + Acc. A is the output of the tanh, and
 // B is the gradient of that output. Memory traffic: 3 passes, 4 with Acc.
-func (a ElementwiseOp) TanhBackward(t Type) ([]Launch, error) {
+func (a ElementwiseOp) TanhBackward(t ElementType) ([]Launch, error) {
 	m, err := a.check("tanh backward", true)
 	if err != nil {
 		return nil, err
@@ -148,24 +148,24 @@ func (a ElementwiseOp) TanhBackward(t Type) ([]Launch, error) {
 // integers from 0 to Classes−1.
 type SoftmaxCE struct {
 	Rows, Classes int     // Classes without padding
-	Z             Pointer // logits of the launch's Type, [Rows][ZPitch]
+	Z             Pointer // logits of the launch's element type, [Rows][ZPitch]
 	ZPitch        int
 	T             Pointer // class indexes as float32 [Rows]
 	Smoothing     float64
-	Partial       Pointer // LossPartialFloats floats
+	Partial       Pointer // LossPartialSumFloats floats
 	Loss          Pointer // float32 [1]
 	Counts        Pointer // int64 [4]: number of rows classified correctly, 0, 0, 0; if the pointer is 0, nothing is counted
 	Accumulate    bool    // add to Counts instead of replacing them
 
 	// Used only by Backward:
 	DLoss   Pointer // float32 [1], the gradient of the loss; if the pointer is 0, the gradient is 1
-	Control Pointer // Control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
+	Control Pointer // control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
 	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
 	DZPitch int
 }
 
 // check validates the arguments that Forward and Backward share.
-func (a SoftmaxCE) check(c *argCheck, t Type) {
+func (a SoftmaxCE) check(c *argCheck, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("classes", a.Classes)
 	c.requireArray("z", a.Z, Pointer(t.Bytes()))
@@ -180,7 +180,7 @@ func threadsPerRow(n int) int { return max(32, min(blockThreads, (n+31)/32*32)) 
 
 // Forward returns the launches of softmax_ce and bce_finalize, which compute Loss and
 // Counts.
-func (a SoftmaxCE) Forward(t Type) ([]Launch, error) {
+func (a SoftmaxCE) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "softmax cross entropy"}
 	a.check(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
@@ -199,7 +199,7 @@ func (a SoftmaxCE) Forward(t Type) ([]Launch, error) {
 }
 
 // Backward returns the launch of softmax_ce_backward, which computes dz.
-func (a SoftmaxCE) Backward(t Type) ([]Launch, error) {
+func (a SoftmaxCE) Backward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "softmax cross entropy backward"}
 	a.check(&c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
@@ -223,7 +223,7 @@ type L1 struct {
 }
 
 // Forward returns the launches of l1 and bce_finalize. Memory traffic: 1 pass over z and t.
-func (a L1) Forward(t Type) ([]Launch, error) {
+func (a L1) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "l1"}
 	a.check(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
@@ -243,7 +243,7 @@ func (a L1) Forward(t Type) ([]Launch, error) {
 // Backward returns the launch of l1_backward: dz = dloss·scale·sign(z − t)/n, where n is
 // the number of elements. In channel 0 it adds dloss·scale·ExpWeight·14·e^14z·sign(z −
 // t)/Rows.
-func (a L1) Backward(t Type) ([]Launch, error) {
+func (a L1) Backward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "l1 backward"}
 	a.checkBackward(&c, t)
 	if c.err != nil {

@@ -81,7 +81,7 @@ func TestAvgPool(t *testing.T) {
 					}
 				}
 				y, dx := d.rows("y", ys, nil), d.rows("dx", s, nil)
-				a := kernels.Pool{
+				a := kernels.Pooling{
 					Batch: s[0], Channels: kernels.PaddedChannels(s[1]), In: [3]int{s[2], s[3], s[4]}, Out: out, Kernel: c.kernel, Stride: c.stride,
 					X: d.rows("x", s, x).m(), Y: y.m(), DY: d.rows("dy", ys, dy).m(), DX: dx.m(), Acc: d.rows("acc", s, acc).m(),
 				}
@@ -128,7 +128,7 @@ func TestMaxPoolPadZeros(t *testing.T) {
 			d.Fatalf("%d of %d windows are won by the padding: the test shows nothing", zeros, len(wantY))
 		}
 		y, dx, index := d.rows("y", ys, nil), d.rows("dx", s, nil), d.alloc("index", rowsOf(ys)*16)
-		a := kernels.Pool{
+		a := kernels.Pooling{
 			Batch: 2, Channels: 16, In: [3]int{1, 7, 6}, Out: [3]int{1, 4, 3}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 2, 2}, Pad: [3]int{0, 1, 1},
 			PadZeros: true, X: d.rows("x", s, x).m(), Y: y.m(), Index: index.pointer(), DY: d.rows("dy", ys, dy).m(), DX: dx.m(),
 		}
@@ -224,13 +224,13 @@ func TestSoftmaxCE(t *testing.T) {
 					}
 				}
 				loss, counts, dz := d.flat("loss", kernels.F32, 1, nil), d.alloc("counts", 32), d.flat("dz", d.typ, c.rows*c.pitch, nil)
-				control := kernels.Control{LossScale: 8}
+				control := kernels.ControlBlock{LossScale: 8}
 				block := d.alloc("control", kernels.ControlBytes)
 				copy(block.mem.Bytes(), control.Bytes())
 				a := kernels.SoftmaxCE{
 					Rows: c.rows, Classes: c.classes, Z: d.flat("z", d.typ, len(z), z).pointer(), ZPitch: c.pitch,
 					T: d.flat("t", kernels.F32, c.rows, target).pointer(), Smoothing: c.smoothing, Loss: loss.pointer(), Counts: counts.pointer(),
-					Partial: d.flat("partial", kernels.F32, kernels.LossPartialFloats, nil).pointer(),
+					Partial: d.flat("partial", kernels.F32, kernels.LossPartialSumFloats, nil).pointer(),
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dz.pointer(), DZPitch: c.pitch,
 				}
 				d.run(a.Forward(d.typ))
@@ -279,13 +279,13 @@ func TestL1(t *testing.T) {
 					}
 				}
 				loss, dy := d.flat("loss", kernels.F32, 1, nil), d.flat("dy", d.typ, len(y), nil)
-				control := kernels.Control{LossScale: 8}
+				control := kernels.ControlBlock{LossScale: 8}
 				block := d.alloc("control", kernels.ControlBytes)
 				copy(block.mem.Bytes(), control.Bytes())
 				a := kernels.L1{ExpWeight: c.weight, BCE: kernels.BCE{
 					Rows: c.rows, Channels: c.channels, Z: d.flat("y", d.typ, len(y), y).pointer(), ZPitch: c.pitch,
 					T: d.flat("t", kernels.F32, n, target).pointer(), Loss: loss.pointer(),
-					Partial: d.flat("partial", kernels.F32, kernels.LossPartialFloats, nil).pointer(),
+					Partial: d.flat("partial", kernels.F32, kernels.LossPartialSumFloats, nil).pointer(),
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dy.pointer(), DZPitch: c.pitch,
 				}}
 				d.run(a.Forward(d.typ))
@@ -328,13 +328,13 @@ func TestDiceBCE(t *testing.T) {
 					spread[row*c.pitch+channel], dense[row*c.channels+channel] = z[i], target[i]
 				}
 				loss, counts, dz := d.flat("loss", kernels.F32, 1, nil), d.alloc("counts", 32), d.flat("dz", d.typ, rows*c.pitch, nil)
-				control := kernels.Control{LossScale: 8}
+				control := kernels.ControlBlock{LossScale: 8}
 				block := d.alloc("control", kernels.ControlBytes)
 				copy(block.mem.Bytes(), control.Bytes())
 				a := kernels.DiceBCE{Points: points, Weight: c.weight, BCE: kernels.BCE{
 					Rows: rows, Channels: c.channels, Z: d.flat("z", d.typ, len(spread), spread).pointer(), ZPitch: c.pitch,
 					T: d.flat("t", kernels.F32, n, dense).pointer(), Loss: loss.pointer(), Counts: counts.pointer(),
-					Partial: d.flat("partial", kernels.F32, kernels.DicePartialFloats(rows, points, c.channels), nil).pointer(),
+					Partial: d.flat("partial", kernels.F32, kernels.DicePartialSumFloats(rows, points, c.channels), nil).pointer(),
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dz.pointer(), DZPitch: c.pitch,
 				}}
 				attr := plan.Attr{DiceWeight: c.weight}

@@ -8,13 +8,14 @@
 //
 // # Data
 //
-// An activation is stored channels-last, as rows (pixels n·d·h·w) of channels. A Map
+// An activation is stored channels-last, as rows (pixels n·d·h·w) of channels. A FeatureMap
 // contains a pointer to channel 0 of row 0 and the pitch, the number of elements from one
 // row to the next. Pointers are aligned to 16 bytes, pitches and channels are multiples of
 // 8 (PaddedChannels). Channels that are only padding contain zeros, and the kernels write
 // zeros there if their per-channel parameters are zero there too. With a pitch above the
 // number of channels, a tensor is a part of a wider one, so that a concatenation needs no
-// copy. Elements are float32, float16 or bfloat16 (Type); all arithmetic is in float32.
+// copy. Elements are float32, float16 or bfloat16 (ElementType); all arithmetic is in
+// float32.
 //
 // Parameters per channel (scale, shift, bias, statistics) are float32 arrays of padded
 // length. Weights, gradients and optimizer slots are flat float32 buffers. Optimizers also
@@ -22,7 +23,7 @@
 // that convolutions need: KRSC with C padded.
 //
 // Values that change from step to step (learning rate, step, loss scale, seed and epoch of
-// the augmentation) are in a Control block in device memory, so that a captured graph never
+// the augmentation) are in a ControlBlock in device memory, so that a captured graph never
 // changes.
 //
 // # Estimated speed

@@ -4,9 +4,9 @@ import "fmt"
 
 // Launch geometry. Each thread processes vectors of 8 channels. For an activation, a block
 // covers blockDim.x channel vectors and blockDim.y rows, so consecutive threads read
-// consecutive memory. blockIdx.x is the index of a tile of channels, blockIdx.y the index of
-// a chunk of rows. The geometry does not depend on the device, so all devices compute sums in
-// the same order.
+// consecutive memory. blockIdx.x is the index of a tile of channels, blockIdx.y the index
+// of a chunk of rows. The geometry does not depend on the device, so all devices compute
+// sums in the same order.
 const (
 	blockThreads = 256
 	vector       = 8
@@ -89,13 +89,13 @@ func (c *argCheck) requireChannels(n int) {
 
 // requireMap requires m to be present, to be aligned, and to have a pitch of at least the
 // given number of channels.
-func (c *argCheck) requireMap(name string, m Map, channels int) {
+func (c *argCheck) requireMap(name string, m FeatureMap, channels int) {
 	c.require(m.Data != 0, "%s is absent", name)
 	c.requireOptionalMap(name, m, channels)
 }
 
 // requireOptionalMap is like requireMap, but allows m to be absent.
-func (c *argCheck) requireOptionalMap(name string, m Map, channels int) {
+func (c *argCheck) requireOptionalMap(name string, m FeatureMap, channels int) {
 	if m.Data == 0 {
 		return
 	}

@@ -9,18 +9,18 @@ import (
 // AppendPointer is an address in device memory. 0 means that an optional operand is absent.
 type Pointer uint64
 
-// Type is the element type of activations.
-type Type uint8
+// ElementType is the element type of activations.
+type ElementType uint8
 
 // Element types of activations.
 const (
-	F32 Type = iota
+	F32 ElementType = iota
 	F16
 	BF16
 )
 
 // String returns the suffix of kernel names for t, such as "bf16".
-func (t Type) String() string {
+func (t ElementType) String() string {
 	switch t {
 	case F32:
 		return "f32"
@@ -33,7 +33,7 @@ func (t Type) String() string {
 }
 
 // Bytes returns the size of an element in bytes.
-func (t Type) Bytes() int {
+func (t ElementType) Bytes() int {
 	if t == F32 {
 		return 4
 	}
@@ -44,17 +44,17 @@ func (t Type) Bytes() int {
 // rounded up to a multiple of 8.
 func PaddedChannels(c int) int { return (c + 7) &^ 7 }
 
-// Map is a channels-last activation in device memory: element (row, channel) is at address
-// Data + (row·Pitch + channel)·Type.Bytes(). The zero Map means that an optional map is
-// absent.
-type Map struct {
+// FeatureMap is a channels-last activation in device memory: element (row, channel) is at
+// address Data + (row·Pitch + channel)·ElementType.Bytes(). The zero FeatureMap means that
+// an optional map is absent.
+type FeatureMap struct {
 	Data  Pointer
 	Pitch int // elements from one row to the next, a multiple of 8
 }
 
 // Channels returns the part of m that starts at channel offset, a multiple of 8, such as an
 // operand of a concatenation.
-func (m Map) Channels(t Type, offset int) Map {
+func (m FeatureMap) Channels(t ElementType, offset int) FeatureMap {
 	m.Data += Pointer(offset * t.Bytes())
 	return m
 }

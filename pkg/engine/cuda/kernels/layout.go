@@ -4,19 +4,19 @@ import "math"
 
 // CastFromF32 returns the launch of cast_from_f32, which converts n float32 elements to
 // type t and rounds to nearest, ties to even.
-func CastFromF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
+func CastFromF32(t ElementType, src, dst Pointer, n int) ([]Launch, error) {
 	return castLaunches(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
 }
 
 // CastToF32 returns the launch of cast_to_f32, which converts n elements of type t to
 // float32.
-func CastToF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
+func CastToF32(t ElementType, src, dst Pointer, n int) ([]Launch, error) {
 	return castLaunches(t, "cast_to_f32", src, dst, n, t.Bytes(), 4)
 }
 
 // castLaunches returns the launch of the named cast kernel. from and to are the sizes of an
 // element in bytes.
-func castLaunches(t Type, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
+func castLaunches(t ElementType, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
 	c := argCheck{op: name}
 	c.requirePositive("n", n)
 	c.requireArray("source", src, Pointer(from))
@@ -30,8 +30,8 @@ func castLaunches(t Type, name string, src, dst Pointer, n, from, to int) ([]Lau
 	return l.result()
 }
 
-// Fill returns the launch of fill_u32, which sets n 32-bit words to value.
-func Fill(dst Pointer, value uint32, n int) ([]Launch, error) {
+// FillWords returns the launch of fill_u32, which sets n 32-bit words to value.
+func FillWords(dst Pointer, value uint32, n int) ([]Launch, error) {
 	c := argCheck{op: "fill"}
 	c.requirePositive("n", n)
 	c.requireArray("destination", dst, 4)
@@ -53,19 +53,19 @@ const (
 )
 
 // Transposition describes a change of layout between planar float32
-// [Batch][Channels][Spatial] and channels-last rows of the launch's Type. With F32, and the
-// number of filters as Batch, it converts weights between KCRS and KRSC.
+// [Batch][Channels][Spatial] and channels-last rows of the launch's element type. With F32,
+// and the number of filters as Batch, it converts weights between KCRS and KRSC.
 type Transposition struct {
 	Batch, Channels, Spatial int
 	Padded                   int     // number of channels written per row; channels from Channels on are zero
 	Planar                   Pointer // float32
-	Rows                     Pointer // [Batch·Spatial][Pitch] of the launch's Type
+	Rows                     Pointer // [Batch·Spatial][Pitch] of the launch's element type
 	Pitch                    int
 }
 
 // ToRows returns the launch of nchw_to_nhwc, or of the faster nchw_to_rows if each row is a
 // single aligned vector of 8 channels.
-func (a Transposition) ToRows(t Type) ([]Launch, error) {
+func (a Transposition) ToRows(t ElementType) ([]Launch, error) {
 	grid, block, err := a.launchGeometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (a Transposition) ToRows(t Type) ([]Launch, error) {
 }
 
 // ToPlanar returns the launch of nhwc_to_nchw. It ignores the field Padded.
-func (a Transposition) ToPlanar(t Type) ([]Launch, error) {
+func (a Transposition) ToPlanar(t ElementType) ([]Launch, error) {
 	grid, block, err := a.launchGeometry("nhwc to nchw", t, a.Channels)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (a Transposition) ToPlanar(t Type) ([]Launch, error) {
 // launchGeometry validates the arguments of operation op and returns the grid and the
 // block. The argument padded is the number of channels per row, including padding, that the
 // kernel reads or writes.
-func (a Transposition) launchGeometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
+func (a Transposition) launchGeometry(op string, t ElementType, padded int) (grid, block [3]uint32, err error) {
 	c := argCheck{op: op}
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("channels", a.Channels)
@@ -109,17 +109,18 @@ func (a Transposition) launchGeometry(op string, t Type, padded int) (grid, bloc
 		[3]uint32{transposeEdge, transposeRows, 1}, c.err
 }
 
-// Pixels describes the conversion of bytes to values: (byte/Divisor − mean[c])·invstd[c].
-type Pixels struct {
+// PixelConversion describes the conversion of bytes to values: (byte/Divisor −
+// mean[c])·invstd[c].
+type PixelConversion struct {
 	Channels, Padded int     // number of channels in the source and in Dst; channels from Channels on are zero
 	Divisor          float64 // 255 for images, 1 or 255 for masks
 	Mean, InvStd     Pointer // float32 [Channels]; if both pointers are 0, bytes are only divided by Divisor
-	Dst              Pointer // rows of the launch's Type
+	Dst              Pointer // rows of the launch's element type
 	Pitch            int
 }
 
 // check validates the arguments.
-func (a Pixels) check(c *argCheck, t Type) {
+func (a PixelConversion) check(c *argCheck, t ElementType) {
 	c.requirePositive("channels", a.Channels)
 	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "want channels ≤ padded channels ≤ pitch, got %d, %d and %d", a.Channels, a.Padded, a.Pitch)
 	c.require(a.Divisor > 0, "divisor is %g, want more than 0", a.Divisor)
@@ -136,13 +137,13 @@ func (a Pixels) check(c *argCheck, t Type) {
 // [Channels][Spatial] to rows. Per position, the kernel reads Channels bytes and writes
 // Padded elements.
 type Normalization struct {
-	Pixels
+	PixelConversion
 	Batch, Spatial int
 	Src            Pointer
 }
 
 // Launches returns the launch of normalize_u8.
-func (a Normalization) Launches(t Type) ([]Launch, error) {
+func (a Normalization) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "normalize"}
 	a.check(&c, t)
 	c.requirePositive("batch", a.Batch)
@@ -162,8 +163,8 @@ func (a Normalization) Launches(t Type) ([]Launch, error) {
 // Augmentation describes a kernel that crops, rotates and flips samples of a data set in
 // device memory, which contains planar bytes [sample][Channels][D][H][W]. The results are
 // the same as in pkg/data: the augmentation of a sample depends only on the seed and the
-// epoch in Control and on the sample's index. Images and masks need two launches with equal
-// options, except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
+// epoch in ControlBlock and on the sample's index. Images and masks need two launches with
+// equal options, except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
 //
 // The random numbers of a sample come from the same stream as in pkg/data, in the following
 // order, and are also drawn for augmentations that are off. In 2-D: y and x of the crop,
@@ -176,7 +177,7 @@ func (a Normalization) Launches(t Type) ([]Launch, error) {
 // Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), where brightness is
 // uniform in ±Brightness and contrast is uniform in 1±Contrast.
 type Augmentation struct {
-	Pixels
+	PixelConversion
 	Batch                int
 	Size, Out            [3]int
 	Src                  Pointer
@@ -188,7 +189,7 @@ type Augmentation struct {
 }
 
 // Launches returns the launch of augment_2d, or of augment_3d if the samples have a depth.
-func (a Augmentation) Launches(t Type) ([]Launch, error) {
+func (a Augmentation) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "augment"}
 	a.check(&c, t)
 	c.requirePositive("batch", a.Batch)
@@ -229,9 +230,10 @@ func (a Augmentation) Launches(t Type) ([]Launch, error) {
 // float64Bits returns the bits of v as a kernel argument.
 func float64Bits(v float64) int64Arg { return int64Arg(int64(math.Float64bits(v))) }
 
-// TakeRows returns the launch of take_rows, which sets row i of dst to row rows[i] of src,
-// for i < batch. rows is an int32 array in device memory; a row has width float32 elements.
-func TakeRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
+// GatherRows returns the launch of take_rows, which sets row i of dst to row rows[i] of
+// src, for i < batch. rows is an int32 array in device memory; a row has width float32
+// elements.
+func GatherRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
 	c := argCheck{op: "take rows"}
 	c.requireArray("source", src, 4)
 	c.requireArray("rows", rows, 4)
@@ -247,9 +249,9 @@ func TakeRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
 	return l.result()
 }
 
-// CopyCeiling returns the launch of copy_ceiling, which copies n vectors of 16 bytes to
+// NewCopyTest returns the launch of copy_ceiling, which copies n vectors of 16 bytes to
 // measure the memory bandwidth. Memory traffic: 32·n bytes.
-func CopyCeiling(src, dst Pointer, n int) ([]Launch, error) {
+func NewCopyTest(src, dst Pointer, n int) ([]Launch, error) {
 	c := argCheck{op: "copy ceiling"}
 	c.requirePositive("n", n)
 	c.requireArray("source", src, 16)
@@ -263,43 +265,43 @@ func CopyCeiling(src, dst Pointer, n int) ([]Launch, error) {
 	return l.result()
 }
 
-// ComputeCeiling is the launch of a kernel that measures arithmetic throughput, with the
+// ThroughputTest is the launch of a kernel that measures arithmetic throughput, with the
 // number of floating-point operations that it performs.
-type ComputeCeiling struct {
+type ThroughputTest struct {
 	Launch Launch
 	FLOP   float64
 }
 
-// FMACeiling returns the launch of fma_ceiling, which computes float32 multiply-adds in
+// NewFMATest returns the launch of fma_ceiling, which computes float32 multiply-adds in
 // registers, in the given number of blocks (8 blocks fill a multiprocessor). The kernel
 // writes 256·blocks floats to out, each equal to iterations.
-func FMACeiling(out Pointer, blocks, iterations int) (ComputeCeiling, error) {
+func NewFMATest(out Pointer, blocks, iterations int) (ThroughputTest, error) {
 	return newThroughputTest("fma_ceiling", out, blocks, iterations, 16*2)
 }
 
-// MMACeiling returns the launch of mma_ceiling_f16 or mma_ceiling_bf16, which computes
+// NewMMATest returns the launch of mma_ceiling_f16 or mma_ceiling_bf16, which computes
 // 16×8×16 matrix products in registers with tensor cores and sums them in float32. The
 // kernel writes 256·blocks floats to out, each equal to 16·iterations. Hopper's wgmma
 // instructions are faster; cuBLASLt is used to measure them.
-func MMACeiling(t Type, out Pointer, blocks, iterations int) (ComputeCeiling, error) {
+func NewMMATest(t ElementType, out Pointer, blocks, iterations int) (ThroughputTest, error) {
 	// 8 products per warp of 32 threads, 2·16·8·16 operations each.
 	return newThroughputTest("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
 }
 
 // newThroughputTest returns the launch of the named kernel, which performs perThread
 // operations per thread and iteration.
-func newThroughputTest(name string, out Pointer, blocks, iterations int, perThread float64) (ComputeCeiling, error) {
+func newThroughputTest(name string, out Pointer, blocks, iterations int, perThread float64) (ThroughputTest, error) {
 	c := argCheck{op: name}
 	c.requireArray("out", out, 4)
 	c.requirePositive("blocks", blocks)
 	c.requirePositive("iterations", iterations)
 	if c.err != nil {
-		return ComputeCeiling{}, c.err
+		return ThroughputTest{}, c.err
 	}
 	var l launchList
 	l.addUntyped(name, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{blockThreads, 1, 1}, 0, out, iterations)
 	if l.err != nil {
-		return ComputeCeiling{}, l.err
+		return ThroughputTest{}, l.err
 	}
-	return ComputeCeiling{l.launches[0], perThread * float64(iterations) * float64(blocks) * blockThreads}, nil
+	return ThroughputTest{l.launches[0], perThread * float64(iterations) * float64(blocks) * blockThreads}, nil
 }

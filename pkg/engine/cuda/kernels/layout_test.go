@@ -52,7 +52,7 @@ func TestNormalize(t *testing.T) {
 				mean, invstd := d.normal(kernels.F32, shape[1], 0.5, 0.1), d.normal(kernels.F32, shape[1], 4, 0.1)
 				dst, plain := d.rows("dst", shape, nil), d.flat("plain", kernels.F32, elements(shape), nil)
 				a := kernels.Normalization{
-					Pixels: kernels.Pixels{
+					PixelConversion: kernels.PixelConversion{
 						Channels: shape[1], Padded: kernels.PaddedChannels(shape[1]), Divisor: 255, Dst: dst.m().Data, Pitch: dst.pitch,
 						Mean: d.flat("mean", kernels.F32, shape[1], mean).pointer(), InvStd: d.flat("invstd", kernels.F32, shape[1], invstd).pointer(),
 					},
@@ -140,10 +140,10 @@ func TestAugment2D(t *testing.T) {
 							image := d.rows("image", []int{batch, channels, out[1], out[2]}, nil)
 							mask := d.flat("mask", kernels.F32, batch*out[1]*out[2], nil)
 							a := kernels.Augmentation{
-								Pixels: kernels.Pixels{Channels: channels, Padded: 8, Divisor: 255, Dst: image.m().Data, Pitch: image.pitch},
-								Batch:  batch, Size: [3]int{1, c.height, c.width}, Out: [3]int{1, out[1], out[2]},
+								PixelConversion: kernels.PixelConversion{Channels: channels, Padded: 8, Divisor: 255, Dst: image.m().Data, Pitch: image.pitch},
+								Batch:           batch, Size: [3]int{1, c.height, c.width}, Out: [3]int{1, out[1], out[2]},
 								Src: images.pointer(), Samples: d.int32s("samples", b.Indices).pointer(),
-								Control: d.control(kernels.Control{Seed: seed, Epoch: int64(epoch)}).pointer(),
+								Control: d.control(kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}).pointer(),
 								Flip:    c.flip, Rotate: c.rotate,
 							}
 							d.run(a.Launches(d.typ))
@@ -153,7 +153,7 @@ func TestAugment2D(t *testing.T) {
 							} else {
 								d.near("image", d.typ, d.logical(image), want, 0, 0)
 							}
-							a.Pixels = kernels.Pixels{Channels: 1, Padded: 1, Divisor: 1, Dst: mask.pointer(), Pitch: 1}
+							a.PixelConversion = kernels.PixelConversion{Channels: 1, Padded: 1, Divisor: 1, Dst: mask.pointer(), Pitch: 1}
 							a.Src = masks.pointer()
 							d.run(a.Launches(kernels.F32))
 							d.same("mask", mask.values(len(b.Target)), int64Arg(b.Target))
@@ -267,9 +267,9 @@ func TestAugment3D(t *testing.T) {
 					shape := []int{samples, channels, c.out[0], c.out[1], c.out[2]}
 					dst := d.rows("dst", shape, nil)
 					d.run(kernels.Augmentation{
-						Pixels: kernels.Pixels{Channels: channels, Padded: 8, Divisor: 255, Dst: dst.m().Data, Pitch: dst.pitch},
-						Batch:  samples, Size: c.size, Out: c.out, Src: src.pointer(), Samples: at.pointer(),
-						Control: d.control(kernels.Control{Seed: seed, Epoch: int64(epoch)}).pointer(),
+						PixelConversion: kernels.PixelConversion{Channels: channels, Padded: 8, Divisor: 255, Dst: dst.m().Data, Pitch: dst.pitch},
+						Batch:           samples, Size: c.size, Out: c.out, Src: src.pointer(), Samples: at.pointer(),
+						Control: d.control(kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}).pointer(),
 						Flip:    c.flip, Rotate: c.rotate, Brightness: c.jitter, Contrast: 2 * c.jitter,
 					}.Launches(d.typ))
 					want := make([]float64, 0, samples*channels*cut)

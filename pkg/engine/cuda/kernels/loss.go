@@ -4,8 +4,9 @@ package kernels
 // of an H200, because each thread has only 8 bytes of loads in flight.
 const maxLossBlocks = 1056
 
-// LossPartialFloats is the size of the field Partial of BCE, L1 and SoftmaxCE, in floats.
-const LossPartialFloats = maxLossBlocks * 8
+// LossPartialSumFloats is the size of the field Partial of BCE, L1 and SoftmaxCE, in
+// floats.
+const LossPartialSumFloats = maxLossBlocks * 8
 
 // BCE describes the binary cross-entropy of logits z with targets t from 0 to 1: the mean
 // over Rows × Channels elements of max(z,0) − z·t + log(1+e^−|z|). It also computes the
@@ -13,24 +14,24 @@ const LossPartialFloats = maxLossBlocks * 8
 // 0.5.
 type BCE struct {
 	Rows, Channels int     // Channels without padding
-	Z              Pointer // logits of the launch's Type, [Rows][ZPitch]
+	Z              Pointer // logits of the launch's element type, [Rows][ZPitch]
 	ZPitch         int     // 1 for a dense map of one channel
 	T              Pointer // targets, float32, dense [Rows][Channels]
-	Partial        Pointer // LossPartialFloats floats
+	Partial        Pointer // LossPartialSumFloats floats
 	Loss           Pointer // float32 [1]
 	Counts         Pointer // int64 [4]: TP, FP, FN, TN; if the pointer is 0, nothing is counted
 	Accumulate     bool    // add to Counts instead of replacing them
 
 	// Used only by Backward:
 	DLoss   Pointer // float32 [1], the gradient of the loss; if the pointer is 0, the gradient is 1
-	Control Pointer // Control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
+	Control Pointer // control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
 	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
 	DZPitch int
 }
 
 // Forward returns the launches of bce and bce_finalize. Memory traffic: 1 pass over z and
 // t.
-func (a BCE) Forward(t Type) ([]Launch, error) {
+func (a BCE) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "bce"}
 	a.check(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
@@ -50,7 +51,7 @@ func (a BCE) Forward(t Type) ([]Launch, error) {
 
 // Backward returns the launch of bce_backward: dz = dloss·scale·(σ(z) − t)/n, where n is
 // the number of elements.
-func (a BCE) Backward(t Type) ([]Launch, error) {
+func (a BCE) Backward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "bce backward"}
 	a.checkBackward(&c, t)
 	if c.err != nil {
@@ -64,7 +65,7 @@ func (a BCE) Backward(t Type) ([]Launch, error) {
 }
 
 // check validates the arguments that Forward and Backward share.
-func (a BCE) check(c *argCheck, t Type) {
+func (a BCE) check(c *argCheck, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
 	c.requireArray("z", a.Z, Pointer(t.Bytes()))
@@ -73,7 +74,7 @@ func (a BCE) check(c *argCheck, t Type) {
 }
 
 // checkBackward validates the arguments of Backward.
-func (a BCE) checkBackward(c *argCheck, t Type) {
+func (a BCE) checkBackward(c *argCheck, t ElementType) {
 	a.check(c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
 	c.require(a.DZPitch >= a.Channels, "dz has pitch %d, want at least %d channels", a.DZPitch, a.Channels)
@@ -86,13 +87,13 @@ func (a BCE) checkBackward(c *argCheck, t Type) {
 // with sums instead of sums of squares in the denominator. DiceBCE computes the same counts
 // as BCE.
 type DiceBCE struct {
-	BCE            // Partial has the size DicePartialFloats
+	BCE            // Partial has the size DicePartialSumFloats
 	Points int     // number of rows per sample
 	Weight float64 // of the Dice term, from 0 to 1
 }
 
-// DicePartialFloats returns the size of the field Partial of DiceBCE, in floats.
-func DicePartialFloats(rows, points, channels int) int {
+// DicePartialSumFloats returns the size of the field Partial of DiceBCE, in floats.
+func DicePartialSumFloats(rows, points, channels int) int {
 	maps := rows / max(points, 1) * channels
 	return 8 * maps * (1 + diceChunksPerMap(maps, points))
 }
@@ -104,7 +105,7 @@ func diceChunksPerMap(maps, points int) int {
 
 // Forward returns the launches of dice_bce, dice_maps and bce_finalize. Memory traffic: 1
 // pass over z and t.
-func (a DiceBCE) Forward(t Type) ([]Launch, error) {
+func (a DiceBCE) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "dice bce"}
 	a.check(&c, t)
 	c.requireArray("loss", a.Loss, 4)
@@ -121,7 +122,7 @@ func (a DiceBCE) Forward(t Type) ([]Launch, error) {
 
 // Backward returns the launch of dice_bce_backward, after the launches of dice_bce and
 // dice_maps, which compute the sums again.
-func (a DiceBCE) Backward(t Type) ([]Launch, error) {
+func (a DiceBCE) Backward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "dice bce backward"}
 	a.check(&c, t)
 	a.checkBackward(&c, t)
@@ -137,7 +138,7 @@ func (a DiceBCE) Backward(t Type) ([]Launch, error) {
 }
 
 // check validates the arguments that Forward and Backward share.
-func (a DiceBCE) check(c *argCheck, t Type) {
+func (a DiceBCE) check(c *argCheck, t ElementType) {
 	a.BCE.check(c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.require(a.Points > 0 && a.Rows%max(a.Points, 1) == 0, "%d rows are not a multiple of %d points per sample", a.Rows, a.Points)
@@ -147,7 +148,7 @@ func (a DiceBCE) check(c *argCheck, t Type) {
 
 // addMapSums adds the launches that compute the sums of each map, and returns the number of
 // maps and the address of the sums.
-func (a DiceBCE) addMapSums(l *launchList, t Type) (maps int, sums Pointer) {
+func (a DiceBCE) addMapSums(l *launchList, t ElementType) (maps int, sums Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunksPerMap(maps, a.Points)
 	sums = a.Partial + Pointer(4*8*maps*chunks)
@@ -161,24 +162,24 @@ func (a DiceBCE) addMapSums(l *launchList, t Type) (maps int, sums Pointer) {
 // + bias for each row. cuDNN requires 8 output channels, so it would read and write 8 times
 // as much.
 type HeadConvolution struct {
-	Rows, Channels int     // Channels includes padding
-	X              Map     // elements have the launch's Type
-	W              Pointer // master weights: float32 [Channels], zero in the padding
-	Bias           Pointer // float32 [1]; 0: no bias
-	Z              Pointer // float32, dense [Rows]
+	Rows, Channels int        // Channels includes padding
+	X              FeatureMap // elements have the launch's element type
+	W              Pointer    // master weights: float32 [Channels], zero in the padding
+	Bias           Pointer    // float32 [1]; 0: no bias
+	Z              Pointer    // float32, dense [Rows]
 
 	// Used only by BackwardData and BackwardWeights:
 	DZ      Pointer // float32, dense [Rows]
-	DX      Map
-	Acc     Map     // optional: added to dx
-	DW      Pointer // float32 [Channels]
-	DBias   Pointer // float32 [1]; 0: not computed
-	Partial Pointer // PartialFloats(Rows, Channels) floats
+	DX      FeatureMap
+	Acc     FeatureMap // optional: added to dx
+	DW      Pointer    // float32 [Channels]
+	DBias   Pointer    // float32 [1]; 0: not computed
+	Partial Pointer    // PartialSumFloats(Rows, Channels) floats
 }
 
 // Forward returns the launch of head_forward. Memory traffic: 1 pass over x; z is written
 // in float32.
-func (a HeadConvolution) Forward(t Type) ([]Launch, error) {
+func (a HeadConvolution) Forward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "head"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -202,7 +203,7 @@ func (a HeadConvolution) Forward(t Type) ([]Launch, error) {
 }
 
 // BackwardData returns the launch of head_backward_data: dx = dz·w + acc.
-func (a HeadConvolution) BackwardData(t Type) ([]Launch, error) {
+func (a HeadConvolution) BackwardData(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "head backward data"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -222,7 +223,7 @@ func (a HeadConvolution) BackwardData(t Type) ([]Launch, error) {
 
 // BackwardWeights returns the launches of head_backward_weights and sum_chunks: dw = Σ dz·x
 // and dbias = Σ dz. Memory traffic: 1 pass over x.
-func (a HeadConvolution) BackwardWeights(t Type) ([]Launch, error) {
+func (a HeadConvolution) BackwardWeights(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "head backward weights"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)

@@ -43,13 +43,13 @@ func TestBCE(t *testing.T) {
 				}
 				loss, counts := d.flat("loss", kernels.F32, 1, nil), d.alloc("counts", 32)
 				dz := d.flat("dz", d.typ, c.rows*c.pitch, nil)
-				control := kernels.Control{LossScale: 8}
+				control := kernels.ControlBlock{LossScale: 8}
 				block := d.alloc("control", kernels.ControlBytes)
 				copy(block.mem.Bytes(), control.Bytes())
 				a := kernels.BCE{
 					Rows: c.rows, Channels: c.channels, Z: d.flat("z", d.typ, len(spread), spread).pointer(), ZPitch: c.pitch,
 					T: d.flat("t", kernels.F32, n, target).pointer(), Loss: loss.pointer(), Counts: counts.pointer(),
-					Partial: d.flat("partial", kernels.F32, kernels.LossPartialFloats, nil).pointer(),
+					Partial: d.flat("partial", kernels.F32, kernels.LossPartialSumFloats, nil).pointer(),
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dz.pointer(), DZPitch: c.pitch,
 				}
 				in := []operand{{shape: shape, values: z}, {shape: shape, values: target}, {shape: []int{1}, values: []float32{4}}} // 0.5·8
@@ -109,7 +109,7 @@ func head(d *device, shape []int, bias bool) {
 	a := kernels.HeadConvolution{
 		Rows: n, Channels: padded, X: d.rows("x", shape, x).m(), W: d.channels("w", w).pointer(), Z: z.pointer(),
 		DZ: d.flat("dz", kernels.F32, n, dz).pointer(), DX: dx.m(), DW: dw.pointer(),
-		Partial: d.flat("partial", kernels.F32, kernels.PartialFloats(n, padded), nil).pointer(),
+		Partial: d.flat("partial", kernels.F32, kernels.PartialSumFloats(n, padded), nil).pointer(),
 	}
 	attr := plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 0}}
 	in := []operand{{shape: shape, values: x}, {shape: ws, values: w}}
@@ -147,16 +147,16 @@ func TestCeilings(t *testing.T) {
 	for _, n := range []int{1, 5, 4099} {
 		src := d.flat("src", kernels.F32, 4*n, d.counting(4*n))
 		dst := d.flat("dst", kernels.F32, 4*n, nil)
-		d.run(kernels.CopyCeiling(src.pointer(), dst.pointer(), n))
+		d.run(kernels.NewCopyTest(src.pointer(), dst.pointer(), n))
 		d.near("copy", kernels.F32, dst.values(4*n), src.values(4*n), 0, 0)
 	}
-	for i, make := range []func(out kernels.Pointer) (kernels.ComputeCeiling, error){
-		func(out kernels.Pointer) (kernels.ComputeCeiling, error) { return kernels.FMACeiling(out, 2, 11) },
-		func(out kernels.Pointer) (kernels.ComputeCeiling, error) {
-			return kernels.MMACeiling(kernels.F16, out, 2, 11)
+	for i, make := range []func(out kernels.Pointer) (kernels.ThroughputTest, error){
+		func(out kernels.Pointer) (kernels.ThroughputTest, error) { return kernels.NewFMATest(out, 2, 11) },
+		func(out kernels.Pointer) (kernels.ThroughputTest, error) {
+			return kernels.NewMMATest(kernels.F16, out, 2, 11)
 		},
-		func(out kernels.Pointer) (kernels.ComputeCeiling, error) {
-			return kernels.MMACeiling(kernels.BF16, out, 2, 11)
+		func(out kernels.Pointer) (kernels.ThroughputTest, error) {
+			return kernels.NewMMATest(kernels.BF16, out, 2, 11)
 		},
 	} {
 		out := d.flat(fmt.Sprint("out", i), kernels.F32, 512, nil)
@@ -181,7 +181,7 @@ func TestCeilings(t *testing.T) {
 		}
 	}
 	d.finish()
-	if c, err := kernels.MMACeiling(kernels.F32, 64, 1, 1); err == nil {
+	if c, err := kernels.NewMMATest(kernels.F32, 64, 1, 1); err == nil {
 		t.Errorf("tensor cores in float32: %+v", c)
 	}
 }

@@ -11,10 +11,10 @@ const (
 	MaskOutput                    // read the output y
 )
 
-// PartialFloats returns the size, in floats, of the scratch memory Partial that reductions
-// over rows × channels need, in BatchNorm, BatchNormGrad, BiasGrad and HeadConvolution. The
-// memory may be reused after the launches.
-func PartialFloats(rows, channels int) int {
+// PartialSumFloats returns the size, in floats, of the scratch memory Partial that
+// reductions over rows × channels need, in BatchNorm, BatchNormGrad, BiasGrad and
+// HeadConvolution. The memory may be reused after the launches.
+func PartialSumFloats(rows, channels int) int {
 	t := newTiling(rows, channels, reduceBlocks)
 	return t.chunks * (2*channels + vector)
 }
@@ -22,13 +22,13 @@ func PartialFloats(rows, channels int) int {
 // BatchNorm describes a batch normalization over the rows of x, with an optional sum and
 // ReLU: y = act((x − mean)·invstd·gamma + beta + add) per channel.
 type BatchNorm struct {
-	Rows, Channels    int // Channels includes padding
-	X, Add, Y         Map // Add is optional
+	Rows, Channels    int        // Channels includes padding
+	X, Add, Y         FeatureMap // Add is optional
 	Gamma, Beta       Pointer
 	RunningMean       Pointer
 	RunningVar        Pointer
 	Mean, InvStd      Pointer // saved for the backward pass; written in training, not used in inference
-	Partial           Pointer // PartialFloats(Rows, Channels) floats; training only
+	Partial           Pointer // PartialSumFloats(Rows, Channels) floats; training only
 	Epsilon, Momentum float64 // Momentum is the weight of the batch, as in PyTorch
 	ReLU              bool
 }
@@ -36,7 +36,7 @@ type BatchNorm struct {
 // Training returns the launches of bn_stats, bn_finalize and bn_apply. They compute y with
 // the mean and the biased variance of the batch, and update the running statistics with the
 // mean and the unbiased variance. Memory traffic: 3 passes (x twice, y once), 4 with Add.
-func (a BatchNorm) Training(t Type) ([]Launch, error) {
+func (a BatchNorm) Training(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -60,7 +60,7 @@ func (a BatchNorm) Training(t Type) ([]Launch, error) {
 
 // Statistics returns the launches of bn_stats and bn_finalize, the first half of Training.
 // It does not use Y, Gamma and Beta. Memory traffic: 1 pass over x.
-func (a BatchNorm) Statistics(t Type) ([]Launch, error) {
+func (a BatchNorm) Statistics(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm statistics"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -100,7 +100,7 @@ func (a BatchNorm) StatisticsFromSums(sum, square Pointer) ([]Launch, error) {
 
 // Apply returns the launch of bn_apply, the second half of Training, which computes y from
 // x, Mean and InvStd.
-func (a BatchNorm) Apply(t Type) ([]Launch, error) {
+func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -123,7 +123,7 @@ func (a BatchNorm) Apply(t Type) ([]Launch, error) {
 // with y = act(x·scale + shift), for a convolution that applies the batch norm while it
 // reads x. The kernel does not access x and y. Scale and shift are rounded to t: in fp16
 // the error of y is up to 2⁻¹¹·(|x·scale| + |shift|).
-func (a BatchNorm) ScaleShift(t Type, scale, shift Pointer) ([]Launch, error) {
+func (a BatchNorm) ScaleShift(t ElementType, scale, shift Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm scale and shift"}
 	c.requireChannels(a.Channels)
 	c.requireChannelVectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd, "scale": scale, "shift": shift})
@@ -138,7 +138,7 @@ func (a BatchNorm) ScaleShift(t Type, scale, shift Pointer) ([]Launch, error) {
 
 // Inference returns the launch of bn_infer, which computes y with the running statistics.
 // Memory traffic: 2 passes.
-func (a BatchNorm) Inference(t Type) ([]Launch, error) {
+func (a BatchNorm) Inference(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm inference"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -162,21 +162,21 @@ func (a BatchNorm) Inference(t Type) ([]Launch, error) {
 // Σ d·x̂, dx = gamma·invstd·(d − dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
 type BatchNormGrad struct {
 	Rows, Channels int
-	X, DY          Map
-	Y              Map // used only with MaskOutput
+	X, DY          FeatureMap
+	Y              FeatureMap // used only with MaskOutput
 	Mean, InvStd   Pointer
 	Gamma, Beta    Pointer
-	DGamma, DBeta  Pointer // float32; complete before the last launch
-	Acc            Map     // optional: added to dx; the gradient that reaches x on another path, such as the skip connection of a pre-activation block
-	DX             Map     // may be DY, X or Acc itself; if absent, only dgamma and dbeta are computed
-	DAdd           Map     // optional: the gradient of Add; may be DY
-	Partial        Pointer // PartialFloats(Rows, Channels) floats
+	DGamma, DBeta  Pointer    // float32; complete before the last launch
+	Acc            FeatureMap // optional: added to dx; the gradient that reaches x on another path, such as the skip connection of a pre-activation block
+	DX             FeatureMap // may be DY, X or Acc itself; if absent, only dgamma and dbeta are computed
+	DAdd           FeatureMap // optional: the gradient of Add; may be DY
+	Partial        Pointer    // PartialSumFloats(Rows, Channels) floats
 	Mask           ReLUMask
 }
 
 // Launches returns the launches of Reduce and, if DX is present, of Apply. Memory traffic:
 // 5 passes with MaskRecompute; with MaskOutput 2 more, which read y.
-func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
+func (a BatchNormGrad) Launches(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward"}
 	c.require(a.DX.Data != 0 || a.Acc.Data == 0 && a.DAdd.Data == 0, "dx is absent, but acc or dadd is present")
 	if c.err != nil {
@@ -192,7 +192,7 @@ func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
 
 // Reduce returns the launches of bn_backward_reduce and sum_chunks, which compute dgamma
 // and dbeta. Memory traffic: 1 pass over x and dy, with MaskOutput also over y.
-func (a BatchNormGrad) Reduce(t Type) ([]Launch, error) {
+func (a BatchNormGrad) Reduce(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward"}
 	a.check(&c)
 	c.requireChannelVectors(map[string]Pointer{"partial": a.Partial})
@@ -211,7 +211,7 @@ func (a BatchNormGrad) Reduce(t Type) ([]Launch, error) {
 // Apply returns the launch of bn_backward_apply, which computes dx from dgamma and dbeta.
 // These may come from Reduce or from another kernel. DY may be masked already: masking it
 // again changes nothing.
-func (a BatchNormGrad) Apply(t Type) ([]Launch, error) {
+func (a BatchNormGrad) Apply(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward"}
 	a.check(&c)
 	c.requireMap("dx", a.DX, a.Channels)
@@ -266,7 +266,7 @@ type launchList struct {
 }
 
 // addTyped adds a launch of the kernel for element type t.
-func (l *launchList) addTyped(t Type, name string, grid, block [3]uint32, shared uint32, values ...any) {
+func (l *launchList) addTyped(t ElementType, name string, grid, block [3]uint32, shared uint32, values ...any) {
 	k, err := lookUpTyped(t, name)
 	l.add(k, err, grid, block, shared, values)
 }

@@ -47,7 +47,7 @@ func batchNormTraining(d *device, shape []int, relu, sum bool) {
 		Gamma: d.channels("gamma", gamma).pointer(), Beta: d.channels("beta", beta).pointer(),
 		RunningMean: runningMean.pointer(), RunningVar: runningVar.pointer(),
 		Mean: savedMean.pointer(), InvStd: savedInv.pointer(),
-		Partial: d.flat("partial", kernels.F32, kernels.PartialFloats(n, padded), nil).pointer(),
+		Partial: d.flat("partial", kernels.F32, kernels.PartialSumFloats(n, padded), nil).pointer(),
 		Epsilon: 1e-5, Momentum: 0.1, ReLU: relu,
 	}
 	if sum {
@@ -131,7 +131,7 @@ func batchNormBackward(d *device, shape []int, mask kernels.ReLUMask, extra bool
 	xMap, y := d.rows("x", shape, x), d.rows("y", shape, nil)
 	mean, invstd := d.empty("mean", c), d.empty("invstd", c)
 	gammaP, betaP := d.channels("gamma", gamma).pointer(), d.channels("beta", beta).pointer()
-	partial := d.flat("partial", kernels.F32, kernels.PartialFloats(n, padded), nil).pointer()
+	partial := d.flat("partial", kernels.F32, kernels.PartialSumFloats(n, padded), nil).pointer()
 	zero := make([]float32, c)
 	d.run(kernels.BatchNorm{
 		Rows: n, Channels: padded, X: xMap.m(), Y: y.m(), Gamma: gammaP, Beta: betaP,
@@ -217,7 +217,7 @@ func TestBatchNormExtremes(t *testing.T) {
 			Rows: n, Channels: 8, X: d.rows("x", shape, x).m(), Y: y.m(),
 			Gamma: d.channels("gamma", ones).pointer(), Beta: d.channels("beta", zero).pointer(),
 			RunningMean: d.channels("running mean", zero).inOut().pointer(), RunningVar: d.channels("running var", ones).inOut().pointer(),
-			Mean: mean.pointer(), InvStd: invstd.pointer(), Partial: d.flat("partial", kernels.F32, kernels.PartialFloats(n, 8), nil).pointer(),
+			Mean: mean.pointer(), InvStd: invstd.pointer(), Partial: d.flat("partial", kernels.F32, kernels.PartialSumFloats(n, 8), nil).pointer(),
 			Epsilon: 1e-5, Momentum: 0.1, ReLU: true,
 		}.Training(d.typ))
 		got := d.logical(y)

@@ -112,8 +112,9 @@ func (l LayerSet) SumSquares(w, g Pointer) ([]Launch, error) {
 	return a.result()
 }
 
-// Clip returns the launch of clip_norm, which sets Control.Clip so that the norm of all
-// gradients, divided by the loss scale, is at most maxNorm. It must run after SumSquares.
+// Clip returns the launch of clip_norm, which sets ControlBlock.Clip so that the norm of
+// all gradients, divided by the loss scale, is at most maxNorm. It must run after
+// SumSquares.
 func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 	c := argCheck{op: "clip"}
 	c.requireArray("memory", l.Memory, pointAlignment)
@@ -132,7 +133,7 @@ func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 // trust·‖w‖/(‖g‖ + decay·‖w‖). They must run after SumSquares with weights. The pointers W,
 // G, Buffer and Low of u are the flat buffers, and N is ignored. Memory traffic: 12 bytes
 // per weight, 20 with momentum, and 2 more with a 16-bit copy.
-func (l LayerSet) LARS(t Type, u Update, trust float64, first, last int) ([]Launch, error) {
+func (l LayerSet) LARS(t ElementType, u Update, trust float64, first, last int) ([]Launch, error) {
 	c := argCheck{op: "lars"}
 	l.check(&c, u, first, last)
 	c.require(u.Buffer%pointAlignment == 0, "momentum is not aligned to %d bytes", pointAlignment)
@@ -152,7 +153,7 @@ func (l LayerSet) LARS(t Type, u Update, trust float64, first, last int) ([]Laun
 // (You et al. 2020, arXiv:1904.00962): m and v as in Adam, r = m̂/(√v̂ + ε) + decay·w, w ←
 // w − lr·‖w‖/‖r‖·r. The pointers W, G, M, V and Low of u are the flat buffers, and N is
 // ignored. Memory traffic: 40 bytes per weight, and 2 more with a 16-bit copy.
-func (l LayerSet) LAMB(t Type, u Update, first, last int) ([]Launch, error) {
+func (l LayerSet) LAMB(t ElementType, u Update, first, last int) ([]Launch, error) {
 	c := argCheck{op: "lamb"}
 	l.check(&c, u, first, last)
 	c.requireArray("m", u.M, pointAlignment)

@@ -103,7 +103,7 @@ func TestPTX(t *testing.T) {
 				}
 				got[m[1]] = sizes
 			}
-			list := kernels.List()
+			list := kernels.ListKernels()
 			if len(got) != len(list) {
 				t.Errorf("%d kernels in the PTX, %d in the registry", len(got), len(list))
 			}
@@ -127,7 +127,7 @@ func TestPTX(t *testing.T) {
 // itself, and side by side.
 func TestOnePrecision(t *testing.T) {
 	lib := openCompiler(t)
-	types := []kernels.Type{kernels.F32, kernels.BF16}
+	types := []kernels.ElementType{kernels.F32, kernels.BF16}
 	units := kernels.Units(types...)
 	found := make([]int, len(units))
 	var all sync.WaitGroup
@@ -145,7 +145,7 @@ func TestOnePrecision(t *testing.T) {
 	for _, n := range found {
 		sum += n
 	}
-	if want := kernels.List(types...); sum != len(want) || len(want) >= len(kernels.List()) {
+	if want := kernels.ListKernels(types...); sum != len(want) || len(want) >= len(kernels.ListKernels()) {
 		t.Errorf("%d kernels, want %d", sum, len(want))
 	}
 }
@@ -225,7 +225,7 @@ func TestMachineCode(t *testing.T) {
 		t.Run("sm_"+generation, func(t *testing.T) {
 			got := readCubin(t, compileFor(t, lib, generation).CUBIN)
 			var table strings.Builder
-			for _, k := range kernels.List() {
+			for _, k := range kernels.ListKernels() {
 				m, ok := got[k.Name]
 				if !ok {
 					t.Errorf("%s is not in the machine code", k.Name)

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Sizes of the Control block in device memory, in bytes. The block is aligned to 16 bytes.
+// Sizes of a ControlBlock in device memory, in bytes. The block is aligned to 16 bytes.
 // The host copies the first ControlHostBytes before each step. The rest belongs to the
 // kernels; the host only initializes it.
 const (
@@ -13,9 +13,9 @@ const (
 	ControlHostBytes = 32
 )
 
-// Control contains the values that change from step to step, so that captured graphs do not
-// contain them.
-type Control struct {
+// ControlBlock contains the values that change from step to step, so that captured graphs
+// do not contain them.
+type ControlBlock struct {
 	// Set by the host (bytes 0 to 31):
 	LearningRate float32
 	Step         int32 // number of this update, from 1, including skipped updates
@@ -33,7 +33,7 @@ type Control struct {
 }
 
 // Bytes returns the block as it is stored in device memory.
-func (c Control) Bytes() []byte {
+func (c ControlBlock) Bytes() []byte {
 	b := make([]byte, 0, ControlBytes)
 	le := binary.LittleEndian
 	b = le.AppendUint32(b, math.Float32bits(c.LearningRate))
@@ -52,11 +52,11 @@ func (c Control) Bytes() []byte {
 }
 
 // DecodeControl decodes a block of ControlBytes bytes.
-func DecodeControl(b []byte) Control {
+func DecodeControl(b []byte) ControlBlock {
 	le := binary.LittleEndian
 	f := func(at int) float32 { return math.Float32frombits(le.Uint32(b[at:])) }
 	i := func(at int) int32 { return int32(le.Uint32(b[at:])) }
-	return Control{
+	return ControlBlock{
 		LearningRate: f(0), Step: i(4), Seed: int64(le.Uint64(b[8:])), Epoch: int64(le.Uint64(b[16:])),
 		LossScale: f(32), FoundInf: i(36), GoodSteps: i(40), Skipped: i(44), Correct1: f(48), CorrectRt2: f(52), Clip: f(56),
 	}
@@ -124,13 +124,13 @@ func UpdateLossScale(control Pointer, growth, backoff float64, interval int) ([]
 var unitDim = [3]uint32{1, 1, 1}
 
 // Update describes an optimizer step over N weights in flat float32 buffers. The launch's
-// Type is the type of the low-precision copy.
+// type is the type of the low-precision copy.
 type Update struct {
 	N       int
 	W, G    Pointer
 	M, V    Pointer // Adam
 	Buffer  Pointer // SGD: momentum; 0: no momentum
-	Low     Pointer // copy of the weights in the launch's Type; 0: no copy
+	Low     Pointer // copy of the weights in the launch's element type; 0: no copy
 	Control Pointer
 
 	Beta1, Beta2, Epsilon float64 // Adam
@@ -145,7 +145,7 @@ type Update struct {
 // divided by the loss scale and clipped (LayerSet.Clip). If FoundInf is set, nothing
 // changes. Memory traffic: 28 bytes per weight (four numbers read, three written), 30 with
 // a 16-bit copy.
-func (a Update) Adam(t Type) ([]Launch, error) {
+func (a Update) Adam(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "adam"}
 	a.check(&c, t)
 	c.requireArray("m", a.M, 4)
@@ -162,7 +162,7 @@ func (a Update) Adam(t Type) ([]Launch, error) {
 // SGD returns the launch of sgd: buf ← momentum·buf + g, then w ← w − lr·buf, or with
 // Nesterov w ← w − lr·(g + momentum·buf). Memory traffic: 12 bytes per weight, 20 with
 // momentum, and 2 more with a 16-bit copy.
-func (a Update) SGD(t Type) ([]Launch, error) {
+func (a Update) SGD(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "sgd"}
 	a.check(&c, t)
 	c.require(a.Buffer%4 == 0, "momentum is not aligned to 4 bytes")
@@ -178,7 +178,7 @@ func (a Update) SGD(t Type) ([]Launch, error) {
 }
 
 // check validates the arguments that Adam and SGD share.
-func (a Update) check(c *argCheck, t Type) {
+func (a Update) check(c *argCheck, t ElementType) {
 	c.requirePositive("n", a.N)
 	c.requireArray("w", a.W, 4)
 	c.requireArray("g", a.G, 4)

@@ -18,7 +18,7 @@ type optimizer struct {
 	update                   kernels.Update
 }
 
-func (d *device) control(c kernels.Control) *tensor {
+func (d *device) control(c kernels.ControlBlock) *tensor {
 	x := d.alloc("control", kernels.ControlBytes)
 	copy(x.mem.Bytes(), c.Bytes())
 	return x
@@ -27,13 +27,13 @@ func (d *device) control(c kernels.Control) *tensor {
 func newOptimizer(d *device, n, shift int) *optimizer {
 	o := &optimizer{device: d, n: n}
 	w := d.normal(kernels.F32, n, 0, 1)
-	make0 := func(name string, typ kernels.Type, values []float32) *tensor {
+	make0 := func(name string, typ kernels.ElementType, values []float32) *tensor {
 		return d.flat(name, typ, n+shift, append(make([]float32, shift), values...)).inOut()
 	}
 	o.w, o.g, o.low = make0("w", kernels.F32, w), make0("g", kernels.F32, w), make0("low", d.typ, w)
 	o.m, o.v = make0("m", kernels.F32, make([]float32, n)), make0("v", kernels.F32, make([]float32, n))
 	o.wantW, o.wantM, o.wantV = int64Arg(w), make([]float64, n), make([]float64, n)
-	o.control = d.control(kernels.Control{LossScale: 1024})
+	o.control = d.control(kernels.ControlBlock{LossScale: 1024})
 	at := func(x *tensor) kernels.Pointer { return x.pointer() + kernels.Pointer(shift*x.typ.Bytes()) }
 	o.update = kernels.Update{N: n, W: at(o.w), G: at(o.g), M: at(o.m), V: at(o.v), Low: at(o.low), Control: o.control.pointer()}
 	return o
@@ -41,7 +41,7 @@ func newOptimizer(d *device, n, shift int) *optimizer {
 
 // host copies what the host writes before a step.
 func (o *optimizer) host(rate float64, step int) {
-	c := kernels.Control{LearningRate: float32(rate), Step: int32(step), Seed: 5, Epoch: 6}
+	c := kernels.ControlBlock{LearningRate: float32(rate), Step: int32(step), Seed: 5, Epoch: 6}
 	copy(o.control.mem.Bytes(), c.Bytes()[:kernels.ControlHostBytes])
 }
 
@@ -182,7 +182,7 @@ func TestSGD(t *testing.T) {
 // TestScaleLimits: a scale at the top of float32 stays finite.
 func TestScaleLimits(t *testing.T) {
 	d := &device{T: t, sim: openSimulator(t)}
-	c := d.control(kernels.Control{LossScale: 0x1p127, GoodSteps: 1999})
+	c := d.control(kernels.ControlBlock{LossScale: 0x1p127, GoodSteps: 1999})
 	d.run(kernels.UpdateLossScale(c.pointer(), 2, 0.5, 2000))
 	if got := kernels.DecodeControl(c.mem.Bytes()); got.LossScale != 0x1p127 || got.GoodSteps != 0 {
 		t.Errorf("control block is %+v", got)

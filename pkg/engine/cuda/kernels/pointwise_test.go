@@ -64,7 +64,7 @@ func TestBiasBackward(t *testing.T) {
 					db, dx := d.empty("db", c), d.rows("dx", shape, nil)
 					a := kernels.BiasGrad{
 						Rows: n, Channels: padded, DY: d.rows("dy", shape, dy).m(), DBias: db.pointer(),
-						Partial: d.flat("partial", kernels.F32, kernels.PartialFloats(n, padded), nil).pointer(),
+						Partial: d.flat("partial", kernels.F32, kernels.PartialSumFloats(n, padded), nil).pointer(),
 					}
 					masked := dy
 					if relu {
@@ -183,7 +183,7 @@ func TestFill(t *testing.T) {
 		for _, shift := range []int{0, 1} {
 			eachDevice(t, func(d *device) {
 				x := d.flat("x", kernels.F32, n+shift, nil)
-				d.run(kernels.Fill(x.pointer()+kernels.Pointer(4*shift), 0xdeadbeef, n))
+				d.run(kernels.FillWords(x.pointer()+kernels.Pointer(4*shift), 0xdeadbeef, n))
 				for i, w := range words(x.mem.Bytes()) {
 					if (w == 0xdeadbeef) != (i >= shift) {
 						d.Fatalf("word %d of %d+%d is %#x", i, shift, n, w)

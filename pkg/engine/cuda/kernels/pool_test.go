@@ -19,9 +19,9 @@ func (d *device) coarse(n int) []float32 {
 }
 
 // pool2 is a 2-D pooling.
-func pool2(shape []int, kernel, stride int) (kernels.Pool, []int) {
+func pool2(shape []int, kernel, stride int) (kernels.Pooling, []int) {
 	y := []int{shape[0], shape[1], (shape[2]-kernel)/stride + 1, (shape[3]-kernel)/stride + 1}
-	return kernels.Pool{
+	return kernels.Pooling{
 		Batch: shape[0], Channels: kernels.PaddedChannels(shape[1]), In: [3]int{1, shape[2], shape[3]}, Out: [3]int{1, y[2], y[3]},
 		Kernel: [3]int{1, kernel, kernel}, Stride: [3]int{1, stride, stride},
 	}, y
@@ -113,7 +113,7 @@ func TestMaxPoolPadded3D(t *testing.T) {
 				}
 				channels := kernels.PaddedChannels(s[1])
 				y, dx, index := d.rows("y", ys, nil), d.rows("dx", s, nil), d.alloc("index", rowsOf(ys)*channels)
-				p := kernels.Pool{
+				p := kernels.Pooling{
 					Batch: s[0], Channels: channels, In: [3]int(s[2:]), Out: out, Kernel: c.kernel, Stride: c.stride, Pad: c.pad,
 					X: d.rows("x", s, x).m(), Y: y.m(), DY: d.rows("dy", ys, dy).m(), DX: dx.m(), Index: index.pointer(),
 				}

@@ -9,8 +9,8 @@ import (
 // pointer, "l:name" for a long long, "i:name" for an int or "f:name" for a float.
 type signature struct{ name, params string }
 
-// typedKernels lists the kernels that exist for each Type, with names such as relu_f32,
-// relu_f16 and relu_bf16.
+// typedKernels lists the kernels that exist for each ElementType, with names such as
+// relu_f32, relu_f16 and relu_bf16.
 var typedKernels = [...]signature{
 	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
 	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
@@ -63,7 +63,7 @@ var typedKernels = [...]signature{
 // depth, height, width.
 const poolParams = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
 
-// untypedKernels lists the kernels that do not depend on a Type.
+// untypedKernels lists the kernels that do not depend on an ElementType.
 var untypedKernels = [...]signature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
@@ -103,11 +103,11 @@ func (s signature) newKernel(suffix string) Kernel {
 	return k
 }
 
-// List returns the kernels of Source(types...), in the same order. Without types it returns
-// the kernels for all types.
-func List(types ...Type) []Kernel {
+// ListKernels returns the kernels of Source(types...), in the same order. Without types it
+// returns the kernels for all types.
+func ListKernels(types ...ElementType) []Kernel {
 	if len(types) == 0 {
-		types = []Type{F32, F16, BF16}
+		types = []ElementType{F32, F16, BF16}
 	}
 	var all []Kernel
 	for _, s := range untypedKernels {
@@ -132,7 +132,7 @@ func lookUpUntyped(name string) (Kernel, error) {
 }
 
 // lookUpTyped returns the kernel in typedKernels with the given name, for type t.
-func lookUpTyped(t Type, name string) (Kernel, error) {
+func lookUpTyped(t ElementType, name string) (Kernel, error) {
 	if t > BF16 {
 		return Kernel{}, fmt.Errorf("launch %s: unknown element type %d", name, t)
 	}

@@ -19,7 +19,7 @@ func TestRegistryIsTheSource(t *testing.T) {
 	for _, m := range found {
 		inSource = append(inSource, m[1])
 	}
-	for _, k := range kernels.List() {
+	for _, k := range kernels.ListKernels() {
 		inList = append(inList, k.Name)
 	}
 	slices.Sort(inSource)
@@ -28,7 +28,7 @@ func TestRegistryIsTheSource(t *testing.T) {
 		t.Errorf("the source has %d kernels\n%v\nthe registry %d\n%v", len(inSource), inSource, len(inList), inList)
 	}
 	inList = nil
-	for _, k := range kernels.List(kernels.F32, kernels.F16) {
+	for _, k := range kernels.ListKernels(kernels.F32, kernels.F16) {
 		inList = append(inList, k.Name)
 	}
 	var inUnits []string
@@ -52,7 +52,7 @@ func TestRegistryIsTheSource(t *testing.T) {
 	}
 
 	sim := openSimulator(t)
-	for _, k := range kernels.List() {
+	for _, k := range kernels.ListKernels() {
 		sizes, err := sim.ParamSizes(k.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestArgs(t *testing.T) {
 
 // TestControlBlock: what Bytes writes, DecodeControl reads.
 func TestControlBlock(t *testing.T) {
-	c := kernels.Control{
+	c := kernels.ControlBlock{
 		LearningRate: 0.25, Step: 7, Seed: -9, Epoch: 11, LossScale: 1024, FoundInf: 1, GoodSteps: 5, Skipped: 2, Correct1: 0.5, CorrectRt2: 0.75,
 	}
 	b := c.Bytes()
@@ -105,11 +105,11 @@ func TestControlBlock(t *testing.T) {
 // TestRefusals: arguments that a kernel would crash on, or be wrong with, are errors
 // that say what is wrong.
 func TestRefusals(t *testing.T) {
-	m := kernels.Map{Data: 0x1000, Pitch: 16}
+	m := kernels.FeatureMap{Data: 0x1000, Pitch: 16}
 	norm := kernels.BatchNorm{
 		Rows: 4, Channels: 16, X: m, Y: m, Gamma: 16, Beta: 16, RunningMean: 16, RunningVar: 16, Mean: 16, InvStd: 16, Partial: 16,
 	}
-	pool := kernels.Pool{
+	pool := kernels.Pooling{
 		Batch: 1, Channels: 8, In: [3]int{1, 4, 4}, Out: [3]int{1, 2, 2}, Kernel: [3]int{1, 2, 2}, Stride: [3]int{1, 2, 2}, X: m, Y: m,
 	}
 	change := func(f func(*kernels.BatchNorm)) kernels.BatchNorm {
@@ -152,10 +152,10 @@ func TestRefusals(t *testing.T) {
 			return kernels.Update{N: 1, W: 4, G: 4, Control: 16, Momentum: 0.9}.SGD(kernels.F32)
 		},
 		"crop of size [1 9 9] does not fit": func() ([]kernels.Launch, error) {
-			return kernels.Augmentation{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4}, Batch: 1, Size: [3]int{1, 8, 8}, Out: [3]int{1, 9, 9}, Src: 1, Samples: 4, Control: 16}.Launches(kernels.F32)
+			return kernels.Augmentation{PixelConversion: kernels.PixelConversion{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4}, Batch: 1, Size: [3]int{1, 8, 8}, Out: [3]int{1, 9, 9}, Src: 1, Samples: 4, Control: 16}.Launches(kernels.F32)
 		},
 		"mean and invstd must both be": func() ([]kernels.Launch, error) {
-			return kernels.Normalization{Pixels: kernels.Pixels{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4, Mean: 4}, Batch: 1, Spatial: 1, Src: 1}.Launches(kernels.F32)
+			return kernels.Normalization{PixelConversion: kernels.PixelConversion{Channels: 1, Padded: 1, Pitch: 1, Divisor: 1, Dst: 4, Mean: 4}, Batch: 1, Spatial: 1, Src: 1}.Launches(kernels.F32)
 		},
 		"control at 0x8 is not aligned to 16": func() ([]kernels.Launch, error) { return kernels.BeginStep(8, 0.9, 0.999) },
 		"pitch, got 1, 8 and 4": func() ([]kernels.Launch, error) {
@@ -173,12 +173,12 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestGeometry: chunks cover the rows exactly, none is empty, a grid stays below
-// the device's limits, and PartialFloats is what the reductions write.
+// the device's limits, and PartialSumFloats is what the reductions write.
 func TestGeometry(t *testing.T) {
 	for _, channels := range []int{8, 24, 64, 264, 520, 2048} {
 		for _, rows := range []int{1, 2, 31, 33, 1000, 65536 * 3, 16 * 768 * 1024} {
 			l, err := kernels.BatchNorm{
-				Rows: rows, Channels: channels, X: kernels.Map{Data: 16, Pitch: channels}, Y: kernels.Map{Data: 16, Pitch: channels},
+				Rows: rows, Channels: channels, X: kernels.FeatureMap{Data: 16, Pitch: channels}, Y: kernels.FeatureMap{Data: 16, Pitch: channels},
 				Gamma: 16, Beta: 16, RunningMean: 16, RunningVar: 16, Mean: 16, InvStd: 16, Partial: 16,
 			}.Training(kernels.BF16)
 			if err != nil {
@@ -190,8 +190,8 @@ func TestGeometry(t *testing.T) {
 				if threads > 256 || g.Grid[1] > 65535 || int(g.Grid[0]*g.Block[0])*8 < channels {
 					t.Errorf("%d×%d: %s has grid %v, block %v", rows, channels, g.Kernel, g.Grid, g.Block)
 				}
-				if chunks := int(g.Grid[1]); i == 0 && chunks*2*channels > kernels.PartialFloats(rows, channels) {
-					t.Errorf("%d×%d: %d chunks do not fit in %d floats", rows, channels, chunks, kernels.PartialFloats(rows, channels))
+				if chunks := int(g.Grid[1]); i == 0 && chunks*2*channels > kernels.PartialSumFloats(rows, channels) {
+					t.Errorf("%d×%d: %d chunks do not fit in %d floats", rows, channels, chunks, kernels.PartialSumFloats(rows, channels))
 				}
 			}
 		}
@@ -202,7 +202,7 @@ func ExampleBias() {
 	// 2 images of 16×16 pixels and 5 channels, which lie as 8, in bfloat16.
 	launches, err := kernels.Bias{
 		Rows: 2 * 16 * 16, Channels: kernels.PaddedChannels(5),
-		X: kernels.Map{Data: 0x10000, Pitch: 8}, Y: kernels.Map{Data: 0x20000, Pitch: 8}, Bias: 0x30000, ReLU: true,
+		X: kernels.FeatureMap{Data: 0x10000, Pitch: 8}, Y: kernels.FeatureMap{Data: 0x20000, Pitch: 8}, Bias: 0x30000, ReLU: true,
 	}.Launches(kernels.BF16)
 	if err != nil {
 		fmt.Println(err)

@@ -197,7 +197,7 @@ func TestTakeRows(t *testing.T) {
 		for i := range rows {
 			rows[i] = i * 7 % 40
 		}
-		d.run(kernels.TakeRows(src.pointer(), d.int32s("rows", rows).pointer(), dst.pointer(), batch, width))
+		d.run(kernels.GatherRows(src.pointer(), d.int32s("rows", rows).pointer(), dst.pointer(), batch, width))
 		for i, v := range dst.mem.F32() {
 			if want := values[rows[i/width]*width+i%width]; v != want {
 				d.Fatalf("element %d is %g, want %g", i, v, want)

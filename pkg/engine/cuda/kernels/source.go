@@ -93,9 +93,9 @@ func (f sourceFile) expandMacros(suffix string) string {
 }
 
 // expandFiles returns the text of files, expanded for element type t.
-func (t Type) expandFiles(files ...sourceFile) string {
+func (t ElementType) expandFiles(files ...sourceFile) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
+	fmt.Fprintf(&b, "#define T %s\n", map[ElementType]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
 	for _, f := range files {
 		b.WriteString(f.expandMacros(t.String()))
 	}
@@ -106,13 +106,13 @@ func (t Type) expandFiles(files ...sourceFile) string {
 // expandedPrelude returns the beginning of every translation unit.
 func expandedPrelude() string { return sourceFile{"prelude.cu", preludeSource}.expandMacros("") }
 
-// Source returns the CUDA C++ source of the kernels in List(types...) as one translation
-// unit without includes, in which every kernel begins with extern "C" __global__ void.
-// Without types it contains the kernels for all types. Compiling only F32, which losses and
-// masks need, and the type of activations is faster.
-func Source(types ...Type) string {
+// Source returns the CUDA C++ source of the kernels in ListKernels(types...) as one
+// translation unit without includes, in which every kernel begins with extern "C"
+// __global__ void. Without types it contains the kernels for all types. Compiling only F32,
+// which losses and masks need, and the type of activations is faster.
+func Source(types ...ElementType) string {
 	if len(types) == 0 {
-		types = []Type{F32, F16, BF16}
+		types = []ElementType{F32, F16, BF16}
 	}
 	var b strings.Builder
 	b.WriteString(expandedPrelude())
@@ -131,11 +131,11 @@ type Unit struct {
 	Source string
 }
 
-// Units returns the source of the kernels in List(types...) as several units, which can be
-// compiled in parallel. Each kernel is in exactly one unit.
-func Units(types ...Type) []Unit {
+// Units returns the source of the kernels in ListKernels(types...) as several units, which
+// can be compiled in parallel. Each kernel is in exactly one unit.
+func Units(types ...ElementType) []Unit {
 	if len(types) == 0 {
-		types = []Type{F32, F16, BF16}
+		types = []ElementType{F32, F16, BF16}
 	}
 	var all []Unit
 	rules := "" // the optimizers of all types, after the norms that they use

@@ -32,12 +32,12 @@ func openSimulator(t *testing.T) *hostsim.Simulator {
 }
 
 // unit is half the distance of neighbouring numbers of type t, relative.
-func unit(t kernels.Type) float64 {
-	return map[kernels.Type]float64{kernels.F32: 0x1p-24, kernels.F16: 0x1p-11, kernels.BF16: 0x1p-8}[t]
+func unit(t kernels.ElementType) float64 {
+	return map[kernels.ElementType]float64{kernels.F32: 0x1p-24, kernels.F16: 0x1p-11, kernels.BF16: 0x1p-8}[t]
 }
 
 // smallest is half the smallest step of type t (float16 underflows where tests go).
-func smallest(t kernels.Type) float64 {
+func smallest(t kernels.ElementType) float64 {
 	if t == kernels.F16 {
 		return 0x1p-25
 	}
@@ -48,7 +48,7 @@ func smallest(t kernels.Type) float64 {
 type device struct {
 	*testing.T
 	sim    *hostsim.Simulator
-	typ    kernels.Type
+	typ    kernels.ElementType
 	gap    bool // maps lie inside wider ones, and few threads do the work of many
 	random *rand.Rand
 	memory []*tensor
@@ -58,7 +58,7 @@ type device struct {
 type tensor struct {
 	name   string
 	mem    *hostsim.Memory
-	typ    kernels.Type
+	typ    kernels.ElementType
 	before []byte // of an input, which must stay
 	// For a map: its logical shape NC…, the pitch of its rows, and the margin before them.
 	shape         []int
@@ -70,7 +70,7 @@ type tensor struct {
 func eachDevice(t *testing.T, f func(d *device)) {
 	sim := openSimulator(t)
 	for _, c := range []struct {
-		typ kernels.Type
+		typ kernels.ElementType
 		gap bool
 	}{{kernels.F32, false}, {kernels.F32, true}, {kernels.F16, true}, {kernels.BF16, false}} {
 		typ, gap := c.typ, c.gap
@@ -127,7 +127,7 @@ func (d *device) alloc(name string, bytes int) *tensor {
 }
 
 // normal are n random numbers, rounded to typ so that only the kernel rounds.
-func (d *device) normal(typ kernels.Type, n int, mean, deviation float64) []float32 {
+func (d *device) normal(typ kernels.ElementType, n int, mean, deviation float64) []float32 {
 	v := make([]float32, n)
 	for i := range v {
 		v[i] = round(typ, float32(mean+deviation*d.random.NormFloat64()))
@@ -135,12 +135,12 @@ func (d *device) normal(typ kernels.Type, n int, mean, deviation float64) []floa
 	return v
 }
 
-func round(typ kernels.Type, v float32) float32 {
+func round(typ kernels.ElementType, v float32) float32 {
 	return number.DeviceType(typ).Round(v)
 }
 
 // flat is an array as it is; nil values leave it poisoned, an output.
-func (d *device) flat(name string, typ kernels.Type, n int, values []float32) *tensor {
+func (d *device) flat(name string, typ kernels.ElementType, n int, values []float32) *tensor {
 	d.Helper()
 	x := d.alloc(name, n*typ.Bytes())
 	x.typ = typ
@@ -211,11 +211,11 @@ func (d *device) rows(name string, shape []int, values []float32) *tensor {
 }
 
 // m is the map of x, the absent one of nil.
-func (x *tensor) m() kernels.Map {
+func (x *tensor) m() kernels.FeatureMap {
 	if x == nil {
-		return kernels.Map{}
+		return kernels.FeatureMap{}
 	}
-	return kernels.Map{Data: x.pointer(), Pitch: x.pitch}.Channels(x.typ, x.margin)
+	return kernels.FeatureMap{Data: x.pointer(), Pitch: x.pitch}.Channels(x.typ, x.margin)
 }
 
 // logical returns the values of a map in NC… order. It checks that the padding is zero and that
@@ -272,7 +272,7 @@ func (d *device) run(launches []kernels.Launch, err error) {
 
 // near demands got within a rounding to typ, the relative and the absolute
 // tolerance of want.
-func (d *device) near(what string, typ kernels.Type, got, want []float64, relative, absolute float64) {
+func (d *device) near(what string, typ kernels.ElementType, got, want []float64, relative, absolute float64) {
 	d.Helper()
 	if len(got) != len(want) {
 		d.Fatalf("%s: %d values, want %d", what, len(got), len(want))
@@ -400,7 +400,7 @@ func regroup(t *testing.T, l kernels.Launch, chunks int) (kernels.Launch, int) {
 	t.Helper()
 	l.Args = bytes.Clone(l.Args)
 	var kernel kernels.Kernel
-	for _, k := range kernels.List() {
+	for _, k := range kernels.ListKernels() {
 		if k.Name == l.Kernel {
 			kernel = k
 		}

@@ -16,7 +16,7 @@ func NormVectorLength(channels int) int { return 1 + 2*channels }
 
 // Moments returns the launches of bn_stats and bn_moments, which set vector to the number
 // of rows, Σ x and Σ x². Memory traffic: 1 pass over x.
-func (a BatchNorm) Moments(t Type, vector Pointer) ([]Launch, error) {
+func (a BatchNorm) Moments(t ElementType, vector Pointer) ([]Launch, error) {
 	first, err := a.Statistics(t)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (a BatchNorm) StatisticsFromVector(vector Pointer) ([]Launch, error) {
 // ReduceToVector returns the launches of bn_backward_reduce, sum_chunks and
 // statistics_pack. They compute dgamma and dbeta from this worker's rows, and set vector to
 // the number of rows, dbeta and dgamma.
-func (a BatchNormGrad) ReduceToVector(t Type, vector Pointer) ([]Launch, error) {
+func (a BatchNormGrad) ReduceToVector(t ElementType, vector Pointer) ([]Launch, error) {
 	first, err := a.Reduce(t)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (a BatchNormGrad) ReduceToVector(t Type, vector Pointer) ([]Launch, error) 
 // ApplyFromVector returns the launches of statistics_unpack and bn_backward_apply, which
 // compute dx from the sum of all workers' vectors. scratch is memory for 2·Channels
 // float32.
-func (a BatchNormGrad) ApplyFromVector(t Type, vector, scratch Pointer) ([]Launch, error) {
+func (a BatchNormGrad) ApplyFromVector(t ElementType, vector, scratch Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm backward of all workers' sums"}
 	c.require(a.DX.Data != 0, "dx is absent, so no exchange is needed")
 	c.requireChannelVectors(map[string]Pointer{"vector": vector, "scratch": scratch})

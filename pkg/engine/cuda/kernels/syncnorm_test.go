@@ -68,7 +68,7 @@ func synchronisedBatchNorm(d *device, shape []int, sums bool) {
 			Gamma: d.channels("gamma", gamma).pointer(), Beta: d.channels("beta", beta).pointer(),
 			RunningMean: d.channels("running mean", mean).inOut().pointer(), RunningVar: d.channels("running var", variance).inOut().pointer(),
 			Mean: d.empty("mean", c).pointer(), InvStd: d.empty("invstd", c).pointer(),
-			Partial: d.flat("partial", kernels.F32, kernels.PartialFloats(rows, padded), nil).pointer(),
+			Partial: d.flat("partial", kernels.F32, kernels.PartialSumFloats(rows, padded), nil).pointer(),
 			Epsilon: 1e-5, Momentum: 0.1,
 		}
 		w.grad = kernels.BatchNormGrad{
@@ -150,7 +150,7 @@ func (d *device) tensorAt(p kernels.Pointer) *tensor {
 }
 
 // mapAt is the map m.
-func (d *device) mapAt(m kernels.Map) *tensor {
+func (d *device) mapAt(m kernels.FeatureMap) *tensor {
 	d.Helper()
 	for _, x := range d.memory {
 		if x.shape != nil && x.m() == m {
@@ -163,12 +163,12 @@ func (d *device) mapAt(m kernels.Map) *tensor {
 
 // TestSynchronisedBatchNormErrors checks the errors for invalid arguments.
 func TestSynchronisedBatchNormErrors(t *testing.T) {
-	m := kernels.Map{Data: 1 << 12, Pitch: 8}
+	m := kernels.FeatureMap{Data: 1 << 12, Pitch: 8}
 	norm := kernels.BatchNorm{Rows: 4, Channels: 8, X: m, Y: m, Gamma: 16, Beta: 16, RunningMean: 16, RunningVar: 16, Mean: 16, InvStd: 16, Partial: 16}
 	grad := kernels.BatchNormGrad{Rows: 4, Channels: 8, X: m, DY: m, DX: m, Gamma: 16, Beta: 16, Mean: 16, InvStd: 16, DGamma: 16, DBeta: 16, Partial: 16}
 	odd, without := norm, grad
 	odd.Channels = 9
-	without.DX = kernels.Map{}
+	without.DX = kernels.FeatureMap{}
 	for want, call := range map[string]func() ([]kernels.Launch, error){
 		"vector is absent":                  func() ([]kernels.Launch, error) { return norm.Moments(kernels.F32, 0) },
 		"vector at 0x8":                     func() ([]kernels.Launch, error) { return norm.StatisticsFromVector(8) },

@@ -29,9 +29,9 @@ func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 	return rows
 }
 
-// measureAugment2DMismatch returns the greatest mismatch between samples that the kernel augments
-// and the batches of pkg/data's loader for the same seed and epochs. Each bit must be
-// equal.
+// measureAugment2DMismatch returns the greatest mismatch between samples that the kernel
+// augments and the batches of pkg/data's loader for the same seed and epochs. Each bit must
+// be equal.
 func measureAugment2DMismatch(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
@@ -54,10 +54,10 @@ func measureAugment2DMismatch(p *sandbox) float64 {
 		for it.Next() {
 			b := it.Batch()
 			to := p.newOutput(batch * crop * crop * padded * p.low.Size())
-			control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
+			control := kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}
 			p.run(kernels.Augmentation{
-				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
-				Batch:  batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
+				PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
+				Batch:           batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
 				Src: src, Samples: p.uploadIndexes(b.Indices), Control: p.uploadInput(control.Bytes()), Flip: true, Rotate: true,
 				Brightness: brightness, Contrast: contrast,
 			}.Launches(p.typ))
@@ -69,8 +69,8 @@ func measureAugment2DMismatch(p *sandbox) float64 {
 	return worst
 }
 
-// newAugmentationStream returns the random stream with which pkg/data augments a sample in an
-// epoch.
+// newAugmentationStream returns the random stream with which pkg/data augments a sample in
+// an epoch.
 func newAugmentationStream(seed int64, epoch, sample int) *rand.Rand {
 	mix := func(x uint64) uint64 {
 		x += 0x9e3779b97f4a7c15
@@ -100,8 +100,8 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// measureAugment3DMismatch returns the greatest mismatch between samples that the kernel augments
-// and the results of loops that implement the definition in kernels.Augment.
+// measureAugment3DMismatch returns the greatest mismatch between samples that the kernel
+// augments and the results of loops that implement the definition in kernels.Augment.
 func measureAugment3DMismatch(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}
@@ -111,10 +111,10 @@ func measureAugment3DMismatch(p *sandbox) float64 {
 	src, list, worst := p.uploadInput(voxels), p.uploadIndexes(indexes), 0.0
 	for epoch := range 2 {
 		to := p.newOutput(samples * cut * padded * p.low.Size())
-		control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
+		control := kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}
 		p.run(kernels.Augmentation{
-			Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
-			Batch:  samples, Size: size, Out: out, Src: src, Samples: list, Control: p.uploadInput(control.Bytes()),
+			PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
+			Batch:           samples, Size: size, Out: out, Src: src, Samples: list, Control: p.uploadInput(control.Bytes()),
 			Flip: true, Rotate: true, Brightness: brightness, Contrast: contrast,
 		}.Launches(p.typ))
 		want := make([]float32, 0, samples*channels*cut)

@@ -74,7 +74,7 @@ func (t *tester) checkDirectLaunches() error {
 type sandbox struct {
 	*tester
 	gpu    probe.GPU
-	typ    kernels.Type
+	typ    kernels.ElementType
 	blocks []blockWithMargins
 	ran    map[string]bool // names of the kernels that were launched
 	err    error
@@ -193,7 +193,7 @@ func (p *sandbox) checkAndFree() error {
 func measureFillMismatch(p *sandbox) float64 {
 	const n = 4097
 	to := p.newOutput(4 * n)
-	p.run(kernels.Fill(to, 0x3f800000, n))
+	p.run(kernels.FillWords(to, 0x3f800000, n))
 	want := make([]float64, n)
 	for i := range want {
 		want[i] = 1
@@ -201,8 +201,8 @@ func measureFillMismatch(p *sandbox) float64 {
 	return mismatch(p.read(to, device.F32, n), want)
 }
 
-// measureCastMismatch returns the greatest mismatch of the casts. Each bit must be equal, since
-// rounding to nearest, ties to even, is well defined.
+// measureCastMismatch returns the greatest mismatch of the casts. Each bit must be equal,
+// since rounding to nearest, ties to even, is well defined.
 func measureCastMismatch(p *sandbox) float64 {
 	const n = 4099
 	v := make([]float32, n)
@@ -225,8 +225,8 @@ func measureSmallTransposeMismatch(p *sandbox) float64 { return measureTranspose
 // measureWideTransposeMismatch returns the mismatch of transpositions of 40 channels.
 func measureWideTransposeMismatch(p *sandbox) float64 { return measureTransposeMismatch(p, 3, 40, 33) }
 
-// measureTransposeMismatch converts random values to rows and back, and returns the greatest
-// mismatch of the two results.
+// measureTransposeMismatch converts random values to rows and back, and returns the
+// greatest mismatch of the two results.
 func measureTransposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
 	n, padded := batch*channels*spatial, kernels.PaddedChannels(channels)
 	v := p.randomNumbers(n)
@@ -260,8 +260,8 @@ func measureNormalizationMismatch(p *sandbox) float64 {
 	}
 	to := p.newOutput(batch * spatial * padded * p.low.Size())
 	p.run(kernels.Normalization{
-		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.uploadFloat32(mean), InvStd: p.uploadFloat32(invstd), Dst: to, Pitch: padded},
-		Batch:  batch, Spatial: spatial, Src: p.uploadInput(pixels),
+		PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Mean: p.uploadFloat32(mean), InvStd: p.uploadFloat32(invstd), Dst: to, Pitch: padded},
+		Batch:           batch, Spatial: spatial, Src: p.uploadInput(pixels),
 	}.Launches(p.typ))
 	want := make([]float64, batch*spatial*padded)
 	for i, b := range pixels {
@@ -282,9 +282,9 @@ func measureHeadMismatch(p *sandbox) float64 {
 	}
 	const bias = 0.25
 	a := kernels.HeadConvolution{
-		Rows: rows, Channels: channels, X: kernels.Map{Data: p.uploadRounded(x), Pitch: channels}, W: p.uploadFloat32(w), Bias: p.uploadFloat32([]float32{bias}),
-		Z: p.newOutput(4 * rows), DZ: p.uploadFloat32(dz), DX: kernels.Map{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
-		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialFloats(rows, channels)),
+		Rows: rows, Channels: channels, X: kernels.FeatureMap{Data: p.uploadRounded(x), Pitch: channels}, W: p.uploadFloat32(w), Bias: p.uploadFloat32([]float32{bias}),
+		Z: p.newOutput(4 * rows), DZ: p.uploadFloat32(dz), DX: kernels.FeatureMap{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
+		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialSumFloats(rows, channels)),
 	}
 	p.run(a.Forward(p.typ))
 	p.run(a.BackwardData(p.typ))
@@ -317,9 +317,9 @@ func measureBCEMismatch(p *sandbox) float64 {
 		}
 		target[i] = float32(p.random.IntN(2))
 	}
-	control := kernels.Control{LossScale: scale}
+	control := kernels.ControlBlock{LossScale: scale}
 	a := kernels.BCE{
-		Rows: n, Channels: 1, Z: p.uploadFloat32(z), ZPitch: 1, T: p.uploadFloat32(target), Partial: p.newOutput(4 * kernels.LossPartialFloats),
+		Rows: n, Channels: 1, Z: p.uploadFloat32(z), ZPitch: 1, T: p.uploadFloat32(target), Partial: p.newOutput(4 * kernels.LossPartialSumFloats),
 		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.uploadFloat32([]float32{dloss}), Control: p.uploadInput(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
 	}
 	// The logits of a one-channel head are fp32 in every precision.
@@ -363,7 +363,7 @@ func newOptimizerMemory(p *sandbox, n int, rule optim.Update) *optimizerMemory {
 	zero := make([]byte, 4*n)
 	s := &optimizerMemory{n: n, want: number.ToFloat64(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
 	s.w, s.g = p.uploadInOut(number.Encode(device.F32, v)), p.uploadInOut(zero)
-	s.control = p.uploadInOut((kernels.Control{LossScale: s.scale}).Bytes())
+	s.control = p.uploadInOut((kernels.ControlBlock{LossScale: s.scale}).Bytes())
 	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
 	if rule.Rule == optim.RuleAdam {
 		s.update.M, s.update.V = p.uploadInOut(zero), p.uploadInOut(zero)
@@ -380,7 +380,7 @@ func (s *optimizerMemory) beginStep(p *sandbox, step int, overflow bool) []float
 	if p.err != nil {
 		return make([]float64, s.n)
 	}
-	c := kernels.Control{LearningRate: float32(s.rule.LearningRate), Step: int32(step)}
+	c := kernels.ControlBlock{LearningRate: float32(s.rule.LearningRate), Step: int32(step)}
 	p.err = p.gpu.Write(driver.Ptr(s.control), c.Bytes()[:kernels.ControlHostBytes])
 	scale := kernels.DecodeControl(p.readBytes(s.control, kernels.ControlBytes)).LossScale
 	g, scaled := make([]float64, s.n), make([]float32, s.n)
@@ -397,9 +397,9 @@ func (s *optimizerMemory) beginStep(p *sandbox, step int, overflow bool) []float
 	return g
 }
 
-// measureAdamMismatch returns the mismatch between the weights that the kernels and optim.Apply
-// compute in several steps. The fourth step has an infinite gradient, so it must skip the
-// update and halve the loss scale.
+// measureAdamMismatch returns the mismatch between the weights that the kernels and
+// optim.Apply compute in several steps. The fourth step has an infinite gradient, so it
+// must skip the update and halve the loss scale.
 func measureAdamMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
 	for step := 1; step <= 6; step++ {
@@ -464,7 +464,7 @@ func measureTakeRowsMismatch(p *sandbox) float64 {
 		}
 	}
 	to := p.newOutput(4 * batch * width)
-	p.run(kernels.TakeRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
+	p.run(kernels.GatherRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
 	return mismatch(p.read(to, device.F32, batch*width), want)
 }
 
@@ -472,19 +472,19 @@ func measureCopyMismatch(p *sandbox) float64 {
 	const n = 4099
 	data := p.randomBytes(16 * n)
 	to := p.newOutput(16 * n)
-	p.run(kernels.CopyCeiling(p.uploadInput(data), to, n))
+	p.run(kernels.NewCopyTest(p.uploadInput(data), to, n))
 	if !bytes.Equal(p.readBytes(to, 16*n), data) {
 		return math.Inf(1)
 	}
 	return 0
 }
 
-// measureArithmeticMismatch returns the greatest mismatch of the results of the kernels with
-// which a GPU's peak arithmetic speed is measured.
+// measureArithmeticMismatch returns the greatest mismatch of the results of the kernels
+// with which a GPU's peak arithmetic speed is measured.
 func measureArithmeticMismatch(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0
-	one := func(c kernels.ComputeCeiling, out kernels.Pointer, value float64, err error) {
+	one := func(c kernels.ThroughputTest, out kernels.Pointer, value float64, err error) {
 		p.run([]kernels.Launch{c.Launch}, err)
 		want := make([]float64, n)
 		for i := range want {
@@ -493,11 +493,11 @@ func measureArithmeticMismatch(p *sandbox) float64 {
 		worst = max(worst, mismatch(p.read(out, device.F32, n), want))
 	}
 	out := p.newOutput(4 * n)
-	c, err := kernels.FMACeiling(out, blocks, turns)
+	c, err := kernels.NewFMATest(out, blocks, turns)
 	one(c, out, turns, err)
 	if p.low != device.F32 {
 		out = p.newOutput(4 * n)
-		c, err = kernels.MMACeiling(p.typ, out, blocks, turns)
+		c, err = kernels.NewMMATest(p.typ, out, blocks, turns)
 		one(c, out, 16*turns, err)
 	}
 	return worst

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// optimizerRuleChecks returns the checks of clipping and of the optimizer rules. They compare the
-// kernels with optim.Apply64.
+// optimizerRuleChecks returns the checks of clipping and of the optimizer rules. They
+// compare the kernels with optim.Apply64.
 func optimizerRuleChecks() []directCheck {
 	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
 	var all []directCheck
@@ -35,9 +35,9 @@ func optimizerRuleChecks() []directCheck {
 	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, measureGradientMeanMismatch})
 }
 
-// newRuleTestLayers returns a weight with several chunks, a bias, a weight smaller than a chunk,
-// and a weight that is zero. The gradients are in another order. n is the size of the flat
-// buffers.
+// newRuleTestLayers returns a weight with several chunks, a bias, a weight smaller than a
+// chunk, and a weight that is zero. The gradients are in another order. n is the size of
+// the flat buffers.
 func newRuleTestLayers() (list []kernels.LayerRange, n int) {
 	const big = 3 * 8192
 	return []kernels.LayerRange{
@@ -48,8 +48,8 @@ func newRuleTestLayers() (list []kernels.LayerRange, n int) {
 	}, big + 8520
 }
 
-// measureRuleMismatch returns the greatest mismatch between the kernels and optim.Apply64 over
-// several steps. The third step has an infinite gradient, so it must skip the update.
+// measureRuleMismatch returns the greatest mismatch between the kernels and optim.Apply64
+// over several steps. The third step has an infinite gradient, so it must skip the update.
 func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 	list, n := newRuleTestLayers()
 	w := make([]float32, n)
@@ -64,7 +64,7 @@ func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 		return 0
 	}
 	layers.Memory = p.uploadInOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
-	control := p.uploadInOut((kernels.Control{LossScale: scale}).Bytes())
+	control := p.uploadInOut((kernels.ControlBlock{LossScale: scale}).Bytes())
 	a := kernels.Update{
 		W: p.uploadInOut(number.Encode(device.F32, w)), G: p.uploadInOut(zero), M: p.uploadInOut(zero), V: p.uploadInOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
 		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
@@ -143,7 +143,8 @@ func runUpdateKernels(p *sandbox, layers kernels.LayerSet, list []kernels.LayerR
 	}
 }
 
-// measureGradientMeanMismatch returns the mismatch of the mean of the gradients of three batches.
+// measureGradientMeanMismatch returns the mismatch of the mean of the gradients of three
+// batches.
 func measureGradientMeanMismatch(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32

@@ -34,7 +34,8 @@ type Check struct {
 	Type  string `json:"type"`  // "fp32", "tf32", "bf16" or "fp16"
 	Shape string `json:"shape"` // shapes of the operands
 	// Error is the greatest absolute difference of an element, relative to the greatest
-	// expected element, unless Name says otherwise. Bound is the greatest Error that passes.
+	// expected element, unless Name says otherwise. Bound is the greatest Error that
+	// passes.
 	Error   float64  `json:"error"`
 	Bound   float64  `json:"bound"`
 	OK      bool     `json:"ok"`
@@ -48,8 +49,8 @@ type Options struct {
 	Precisions []string // a subset of Precisions(); nil: all of them
 	Seed       uint64   // seed of the random data
 	Large      bool     // also use shapes of real networks, whose sums need many blocks
-	// Only selects the checks whose names contain this text; if it is empty, all checks run.
-	// If it is not empty, the check that every kernel ran is left out.
+	// Only selects the checks whose names contain this text; if it is empty, all checks
+	// run. If it is not empty, the check that every kernel ran is left out.
 	Only   string
 	Report func(Check)
 }
@@ -84,8 +85,8 @@ func Run(ctx context.Context, o Options) ([]Check, error) {
 	return RunWithLibraries(ctx, libraries, o)
 }
 
-// RunWithLibraries is like Run, but uses libraries that are open already, such as those of a
-// simulated machine.
+// RunWithLibraries is like Run, but uses libraries that are open already, such as those of
+// a simulated machine.
 func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -185,11 +186,11 @@ func (t *tester) isSelected(name string) bool { return strings.Contains(name, t.
 
 // addUnlaunchedKernels adds a failed check for each kernel that no check has launched.
 func (t *tester) addUnlaunchedKernels() {
-	types := []kernels.Type{kernels.F32}
+	types := []kernels.ElementType{kernels.F32}
 	if t.low != device.F32 {
 		types = append(types, number.KernelType(t.low))
 	}
-	for _, k := range kernels.List(types...) {
+	for _, k := range kernels.ListKernels(types...) {
 		// Each of these kernels is checked in its own precision only.
 		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.isForOtherPrecision(k.Name) {
 			t.addCheck(Check{Name: k.Name, Error: math.MaxFloat64, Detail: "no check ran this kernel"})
@@ -197,9 +198,9 @@ func (t *tester) addUnlaunchedKernels() {
 	}
 }
 
-// isForOtherPrecision reports whether the named kernel is checked only in another precision.
-// The fp32 kernels are not checked in 16 bits. The kernels for batch norms in cuDNN's graphs
-// are checked only in fp16.
+// isForOtherPrecision reports whether the named kernel is checked only in another
+// precision. The fp32 kernels are not checked in 16 bits. The kernels for batch norms in
+// cuDNN's graphs are checked only in fp16.
 func (t *tester) isForOtherPrecision(name string) bool {
 	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {
 		return t.low != device.F16 || strings.HasSuffix(name, "_"+kernels.F32.String())
@@ -223,7 +224,8 @@ func (t *tester) addCheck(c Check) {
 	}
 }
 
-// addFailure adds a failed check for err. It returns an error if the self-test cannot go on.
+// addFailure adds a failed check for err. It returns an error if the self-test cannot go
+// on.
 func (t *tester) addFailure(c Check, err error) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
@@ -250,15 +252,15 @@ func mismatch(got, want []float64) float64 {
 	return worst / top
 }
 
-// errorBound returns the bound for results with the given number of roundings. Each rounding
-// contributes half the distance between neighboring numbers in the precision, plus some
-// roundings of fp32 sums. TF32 rounds each factor of a product to 11 bits.
+// errorBound returns the bound for results with the given number of roundings. Each
+// rounding contributes half the distance between neighboring numbers in the precision, plus
+// some roundings of fp32 sums. TF32 rounds each factor of a product to 11 bits.
 func (t *tester) errorBound(roundings float64) float64 {
 	return roundings * map[string]float64{"fp32": 1e-5, "tf32": 2e-3, "bf16": 4e-3, "fp16": 5e-4}[t.precision]
 }
 
-// errorBoundWithoutTensorCores is like errorBound, for results that are computed without tensor
-// cores.
+// errorBoundWithoutTensorCores is like errorBound, for results that are computed without
+// tensor cores.
 func (t *tester) errorBoundWithoutTensorCores(roundings float64) float64 {
 	if t.precision == "tf32" {
 		return roundings * 1e-5

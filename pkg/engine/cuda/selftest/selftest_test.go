@@ -167,7 +167,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	}
 	// A kernel that nothing runs is a failed check.
 	tester := &tester{precision: "bf16", low: number.ActivationType("bf16"), kernels: map[string]bool{}}
-	for _, k := range kernels.List(kernels.F32, kernels.BF16) {
+	for _, k := range kernels.ListKernels(kernels.F32, kernels.BF16) {
 		tester.kernels[k.Name] = k.Name != "bn_apply_bf16" && k.Name != "bn_sums"
 	}
 	tester.addUnlaunchedKernels()

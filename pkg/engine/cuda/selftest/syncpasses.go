@@ -15,9 +15,9 @@ func syncNormChecks(t *tester) []directCheck {
 	return []directCheck{{"batch norm of 2 workers' rows", "200 and 137 rows of 24 channels", t.errorBoundWithoutTensorCores(4), measureSyncNormMismatch}}
 }
 
-// measureSyncNormMismatch normalizes the rows of two workers with the statistics of all rows,
-// computes the gradients, and returns the greatest mismatch. The second worker gets its
-// sums directly, as if cuDNN had computed them.
+// measureSyncNormMismatch normalizes the rows of two workers with the statistics of all
+// rows, computes the gradients, and returns the greatest mismatch. The second worker gets
+// its sums directly, as if cuDNN had computed them.
 func measureSyncNormMismatch(p *sandbox) float64 {
 	const channels, epsilon, momentum = 24, 1e-5, 0.1
 	rows := [2]int{200, 137}
@@ -40,15 +40,15 @@ func measureSyncNormMismatch(p *sandbox) float64 {
 	var vectors [2]kernels.Pointer
 	from := 0
 	for i, n := range rows {
-		part := func(v []float32) kernels.Map {
-			return kernels.Map{Data: p.uploadRounded(v[from*channels:][:n*channels]), Pitch: channels}
+		part := func(v []float32) kernels.FeatureMap {
+			return kernels.FeatureMap{Data: p.uploadRounded(v[from*channels:][:n*channels]), Pitch: channels}
 		}
-		result := func() kernels.Map {
-			return kernels.Map{Data: p.newOutput(n * channels * p.low.Size()), Pitch: channels}
+		result := func() kernels.FeatureMap {
+			return kernels.FeatureMap{Data: p.newOutput(n * channels * p.low.Size()), Pitch: channels}
 		}
 		norms[i] = kernels.BatchNorm{
 			Rows: n, Channels: channels, X: part(x), Y: result(), Gamma: filled(1.5), Beta: filled(0.25), RunningMean: filled(0.5), RunningVar: filled(2),
-			Mean: filled(0), InvStd: filled(0), Partial: p.newOutput(4 * kernels.PartialFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
+			Mean: filled(0), InvStd: filled(0), Partial: p.newOutput(4 * kernels.PartialSumFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
 		}
 		grads[i] = kernels.BatchNormGrad{
 			Rows: n, Channels: channels, X: norms[i].X, DY: part(dy), DX: result(), Mean: norms[i].Mean, InvStd: norms[i].InvStd,
@@ -105,8 +105,8 @@ func (p *sandbox) sumVectors(vectors []kernels.Pointer, n int) {
 	}
 }
 
-// twoWorkerMismatch returns the greatest mismatch between the results of the two workers and the
-// results of loops over the rows of both workers.
+// twoWorkerMismatch returns the greatest mismatch between the results of the two workers
+// and the results of loops over the rows of both workers.
 func (p *sandbox) twoWorkerMismatch(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
 	c := norms[0].Channels
 	n := float64(len(x) / c)

@@ -52,7 +52,7 @@ func ActivationType(precision string) device.Type {
 }
 
 // KernelType converts t to the type that package kernels uses.
-func KernelType(t device.Type) kernels.Type {
+func KernelType(t device.Type) kernels.ElementType {
 	switch t {
 	case device.F16:
 		return kernels.F16
@@ -63,7 +63,7 @@ func KernelType(t device.Type) kernels.Type {
 }
 
 // DeviceType converts t to the type that package device uses.
-func DeviceType(t kernels.Type) device.Type {
+func DeviceType(t kernels.ElementType) device.Type {
 	switch t {
 	case kernels.F16:
 		return device.F16

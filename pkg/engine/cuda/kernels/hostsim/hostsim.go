@@ -5,9 +5,9 @@
 // The threads of a block run one at a time on one OS thread, in a fixed order, and switch
 // only at barriers and shuffles. Shared memory is filled with NaN at first and ends at a
 // guard page. Accesses outside of memory, misaligned accesses, undefined operations, and
-// barriers that some thread never reaches are reported as errors that name the block and the
-// thread. If blocks and threads run in the opposite order (Reversed), the results must have
-// the same bits; otherwise a barrier is missing.
+// barriers that some thread never reaches are reported as errors that name the block and
+// the thread. If blocks and threads run in the opposite order (Reversed), the results must
+// have the same bits; otherwise a barrier is missing.
 //
 // The simulation cannot show all races between blocks, only those that depend on the order
 // of execution. It cannot show how the device rounds exp and log, nor its speed.
@@ -24,15 +24,15 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// ErrNoCompiler is returned if the kernels cannot be compiled, because g++ is missing or the
-// operating system is not Linux. Tests should be skipped then.
+// ErrNoCompiler is returned if the kernels cannot be compiled, because g++ is missing or
+// the operating system is not Linux. Tests should be skipped then.
 var ErrNoCompiler = errors.New("no g++ on this machine")
 
 // maxThreadsPerBlock is the maximum number of threads per block, the same as on a GPU.
 const maxThreadsPerBlock = 1024
 
-// Simulator runs kernels on the host. It may be used by several goroutines; launches run one
-// at a time.
+// Simulator runs kernels on the host. It may be used by several goroutines; launches run
+// one at a time.
 type Simulator struct {
 	// Reversed makes blocks and threads run in the opposite order, from the last to the
 	// first.
@@ -45,8 +45,8 @@ type Simulator struct {
 
 // Open compiles kernels.Source(types...), or loads the compiled library from the user's
 // cache folder.
-func Open(ctx context.Context, types ...kernels.Type) (*Simulator, error) {
-	list := kernels.List(types...)
+func Open(ctx context.Context, types ...kernels.ElementType) (*Simulator, error) {
+	list := kernels.ListKernels(types...)
 	lib, err := buildLibrary(ctx, kernels.Source(types...), list)
 	if err != nil {
 		return nil, fmt.Errorf("open simulated device: %w", err)

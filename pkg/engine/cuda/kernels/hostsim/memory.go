@@ -66,12 +66,12 @@ func (m *Memory) F32() []float32 {
 
 // Store writes values, converted to type t, to the beginning of m. It does not change the
 // rest.
-func (m *Memory) Store(t kernels.Type, values []float32) {
+func (m *Memory) Store(t kernels.ElementType, values []float32) {
 	copy(m.data, number.Encode(number.DeviceType(t), values))
 }
 
 // Values returns the elements of m, which have type t, as float32.
-func (m *Memory) Values(t kernels.Type) []float32 {
+func (m *Memory) Values(t kernels.ElementType) []float32 {
 	return number.Decode(number.DeviceType(t), m.data)
 }
 

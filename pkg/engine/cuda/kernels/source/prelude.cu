@@ -231,7 +231,7 @@ DEVICE void take(Eight &best, int *at, const Eight &v, int tap) {
   }
 }
 
-// Control as optimizer.go describes it.
+// ControlBlock as optimizer.go describes it.
 struct Control {
   float learning_rate;
   int step;
