@@ -49,7 +49,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	var n []int
 	labeled, combined := cost.Rows, 0
 	if hasManySeries(study) {
-		labeled, combined = cost.Front(), len(study.Series())
+		labeled, combined = cost.ParetoFront(), len(study.Series())
 		if err := p.drawManySeries(f, cost, labeled, combined); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
@@ -125,7 +125,7 @@ func newParetoAxes(o Options, cost *scaling.Cost) paretoAxes {
 // drawFront draws the Pareto front as steps.
 func (p paretoAxes) drawFront(f *Figure, cost *scaling.Cost) {
 	var xy plotter.XYs
-	for i, r := range cost.Front() {
+	for i, r := range cost.ParetoFront() {
 		x, y := p.x(r), p.y(r)
 		if i > 0 {
 			xy = append(xy, plotter.XY{X: x, Y: xy[len(xy)-1].Y})

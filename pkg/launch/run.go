@@ -241,7 +241,7 @@ func (r *run) runCommand(ctx context.Context) error {
 	if err == nil {
 		load.Begin()
 		err = r.runWorkers(ctx, s.Command, true, func(b binding) error {
-			return errors.Join(w.Update(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
+			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
 		})
 	}
 	seconds := time.Since(begin).Seconds()

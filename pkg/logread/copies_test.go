@@ -25,7 +25,7 @@ func written(t *testing.T, root, series string, workers int, seed int64, seconds
 			ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, Accuracy: nan, ValAccuracy: nan,
 		}))
 	}
-	check(t, w.Update(func(i *runs.Info) { i.Test = &runs.Test{IoU: 2.0 / 3, Seconds: 0.1234567} }))
+	check(t, w.UpdateInfo(func(i *runs.Info) { i.Test = &runs.Test{IoU: 2.0 / 3, Seconds: 0.1234567} }))
 	check(t, w.Finish(runs.StatusDone, nil))
 	copied, err = runs.WriteStudyLog(filepath.Join(root, "study-logs"), dir)
 	check(t, err)

@@ -41,7 +41,7 @@ func folder(t *testing.T) string {
 			Epoch: n, Seconds: 0.25, Samples: 8, SamplesPerSecond: 32, TrainLoss: 0.1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: 1e-3, Accuracy: nan, ValAccuracy: nan,
 		}))
 	}
-	check(t, w.Update(func(i *runs.Info) { i.Test = &runs.Test{IoU: 0.75} }))
+	check(t, w.UpdateInfo(func(i *runs.Info) { i.Test = &runs.Test{IoU: 0.75} }))
 	check(t, w.Finish(runs.StatusDone, nil))
 	write(t, dir, map[string]string{"log_hvd_4.csv": twoRows + "2,x,0.3,0.001,1,1,0.9\n", "notes.txt": "no log"})
 	return dir

@@ -127,8 +127,8 @@ func (r *epochReader) next() bool {
 	return false
 }
 
-// readHeader reads the first line into r.columns. It reports false if the file is empty, or if
-// it has no column epoch: then another program wrote the file, and no row of it is used.
+// readHeader reads the first line into r.columns. It reports false if the file is empty, or
+// if it has no column epoch: then another program wrote the file, and no row of it is used.
 func (r *epochReader) readHeader() bool {
 	if !r.lines.next() {
 		return false

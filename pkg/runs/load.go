@@ -92,8 +92,8 @@ func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	return &s
 }
 
-// AppendLoad appends a row to load.csv. It does not sync the file to disk: if a crash loses the
-// row, the load of that epoch is unknown.
+// AppendLoad appends a row to load.csv. It does not sync the file to disk: if a crash loses
+// the row, the load of that epoch is unknown.
 func (w *Writer) AppendLoad(l Load) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -155,8 +155,9 @@ func (l *Lock) addOwner() error {
 	return l.check()
 }
 
-// writeOwner writes the owner's line over its previous version. The line never becomes shorter,
-// because its times are in whole seconds; it becomes longer when the run is released.
+// writeOwner writes the owner's line over its previous version. The line never becomes
+// shorter, because its times are in whole seconds; it becomes longer when the run is
+// released.
 func (l *Lock) writeOwner() error {
 	text, err := json.Marshal(l.owner)
 	if err != nil {

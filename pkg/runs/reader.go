@@ -94,8 +94,8 @@ const (
 	maxWorkers = 1 << 20
 )
 
-// readCurrentInfo reads run.json of dir. If its status is running, readCurrentInfo returns that or
-// StatusKilled, depending on whether a process owns the run.
+// readCurrentInfo reads run.json of dir. If its status is running, readCurrentInfo returns
+// that or StatusKilled, depending on whether a process owns the run.
 func readCurrentInfo(dir string) (Info, error) {
 	info, err := readInfo(dir)
 	if err != nil || info.Status != StatusRunning {

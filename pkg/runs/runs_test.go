@@ -54,7 +54,7 @@ func writeSample(t *testing.T, dir string) {
 	check(t, w.AppendEpoch(sampleEpoch(1)))
 	check(t, w.AppendEpoch(sampleEpoch(2)))
 	check(t, w.Log("epoch %d", 2))
-	check(t, w.Update(func(i *Info) { i.Test = &Test{Samples: 6, Loss: 0.3, IoU: 0.8, Dice: math.NaN()} }))
+	check(t, w.UpdateInfo(func(i *Info) { i.Test = &Test{Samples: 6, Loss: 0.3, IoU: 0.8, Dice: math.NaN()} }))
 	check(t, w.Finish(StatusDone, nil))
 }
 
@@ -168,7 +168,7 @@ func TestResume(t *testing.T) {
 	if len(run.Problems) != 1 || run.Problems[0].Line != 4 {
 		t.Errorf("problems %+v, expected the torn line 4", run.Problems)
 	}
-	check(t, w.Truncate(1))
+	check(t, w.TruncateAfter(1))
 	check(t, w.AppendEpoch(sampleEpoch(2)))
 	check(t, w.AppendEpoch(sampleEpoch(3)))
 	steps, err := OpenSteps(dir, 1, Worker{Rank: 1, WorldSize: 2, PID: 43})

@@ -51,7 +51,7 @@ func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	}
 	s := &StepWriter{f: f, b: bufio.NewWriterSize(f, 1<<15)}
 	if err == nil {
-		err = errors.Join(s.write(worker), s.Flush())
+		err = errors.Join(s.writeJSONLine(worker), s.Flush())
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -63,8 +63,8 @@ func stepsPath(dir string, rank int) string {
 	return filepath.Join(dir, "steps-"+strconv.Itoa(rank)+".jsonl")
 }
 
-// AppendStep appends a step to a buffer, which is written to the file at the first step of the
-// next epoch, by Flush and by Close.
+// AppendStep appends a step to a buffer, which is written to the file at the first step of
+// the next epoch, by Flush and by Close.
 func (s *StepWriter) AppendStep(step Step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *StepWriter) AppendStep(step Step) error {
 			return fmt.Errorf("write %s: %w", s.f.Name(), err)
 		}
 	}
-	return s.write(step)
+	return s.writeJSONLine(step)
 }
 
 // Flush writes the buffered steps to the file. The error is a *LostError if the file was
@@ -98,7 +98,7 @@ func (s *StepWriter) flush() error {
 // Close flushes and closes the file.
 func (s *StepWriter) Close() error { return errors.Join(s.flush(), s.f.Close()) }
 
-func (s *StepWriter) write(v any) error {
+func (s *StepWriter) writeJSONLine(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode line of %s: %w", s.f.Name(), err)

@@ -30,7 +30,7 @@ func TestWriteStudyLog(t *testing.T) {
 			}))
 		}
 		if info.Seed == 1 {
-			must(w.Update(func(i *Info) { i.Test = &Test{IoU: 0.899849, Seconds: 29.629347} }))
+			must(w.UpdateInfo(func(i *Info) { i.Test = &Test{IoU: 0.899849, Seconds: 29.629347} }))
 		}
 		must(w.Finish(StatusDone, nil))
 		return dir

@@ -120,7 +120,7 @@ func TestTail(t *testing.T) {
 	for rank := range 2 {
 		check(t, steps[rank].Close())
 	}
-	check(t, w.Truncate(2))
+	check(t, w.TruncateAfter(2))
 	same("truncated", true)
 	check(t, w.AppendEpoch(row(3)))
 	same("epoch 3 again", true)

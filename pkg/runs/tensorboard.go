@@ -107,8 +107,8 @@ func newEventFileName(dir string, now time.Time) (string, error) {
 	return fmt.Sprintf("%s%010d.%s.%d", eventsPrefix, seconds, host, os.Getpid()), nil
 }
 
-// AppendScalars appends an event with the values at a step, which counts from 1 over the complete
-// run. A NaN means not measured and is left out. Values are stored as float32.
+// AppendScalars appends an event with the values at a step, which counts from 1 over the
+// complete run. A NaN means not measured and is left out. Values are stored as float32.
 func (w *EventWriter) AppendScalars(step int, at time.Time, values ...Scalar) error {
 	var summary []byte
 	for _, v := range values {

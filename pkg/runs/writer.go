@@ -29,8 +29,8 @@ const (
 // Writer writes the files of a run folder that all ranks share. It belongs to the process
 // that owns the run: rank 0, or the launcher of another program. Its methods may be called
 // from several goroutines. Once another process has taken the run over, they return an
-// *OwnedError and write nothing. AppendEpoch and Finish return a *LostError if the run folder, or
-// a file that the Writer writes, is gone.
+// *OwnedError and write nothing. AppendEpoch and Finish return a *LostError if the run
+// folder, or a file that the Writer writes, is gone.
 type Writer struct {
 	dir    string
 	lock   *Lock
@@ -67,7 +67,7 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 	if err := checkNoRun(dir); err != nil {
 		return nil, err
 	}
-	if err := checkFiles(dir); err != nil {
+	if err := checkSafeToOpen(dir); err != nil {
 		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
 	}
 	if err := removeTemporary(dir); err != nil { // left by a process that was killed before it created a run
@@ -171,7 +171,7 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	if err != nil {
 		return nil, run, fmt.Errorf("resume: %w", err)
 	}
-	if err := checkFiles(dir); err != nil {
+	if err := checkSafeToOpen(dir); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
 	if err := removeTemporary(dir); err != nil {
@@ -191,9 +191,9 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// checkFiles returns an error if a file in dir that a run appends to must not be opened,
+// checkSafeToOpen returns an error if a file in dir that a run appends to must not be opened,
 // such as a link out of the folder, through which the run would write to a file outside.
-func checkFiles(dir string) error {
+func checkSafeToOpen(dir string) error {
 	ranks, err := Ranks(dir)
 	if err != nil {
 		return err
@@ -306,9 +306,10 @@ func (w *Writer) AppendEpoch(e Epoch) error {
 	return nil
 }
 
-// Truncate removes the rows of epochs.csv after epoch and the rows that cannot be read. A
-// run that is resumed from the checkpoint of that epoch trains the later epochs again.
-func (w *Writer) Truncate(epoch int) error {
+// TruncateAfter removes the rows of epochs.csv after epoch and the rows that cannot be
+// read. A run that is resumed from the checkpoint of that epoch trains the later epochs
+// again.
+func (w *Writer) TruncateAfter(epoch int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.lock.Check(); err != nil {
@@ -357,9 +358,9 @@ func (w *Writer) Log(format string, a ...any) error {
 	return nil
 }
 
-// Update changes run.json. It calls change with the current content, and then replaces the
-// file in one step.
-func (w *Writer) Update(change func(*Info)) error {
+// UpdateInfo changes run.json. It calls change with the current content, and then replaces
+// the file in one step.
+func (w *Writer) UpdateInfo(change func(*Info)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.lock.Check(); err != nil {
@@ -432,7 +433,8 @@ func (w *Writer) replaceFile(name string, text []byte) error {
 	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }
 
-// newRunExistsError returns the error that dir already contains a run, because it contains file.
+// newRunExistsError returns the error that dir already contains a run, because it contains
+// file.
 func newRunExistsError(dir, file string) error {
 	return fmt.Errorf("create run folder %s: the folder already contains a run (%s); choose another --series or --seed, continue it with --resume, or delete the folder", dir, file)
 }

@@ -49,9 +49,9 @@ type Cost struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// growingWorkNotes returns one note for each of the given series: its samples per epoch
+// unequalWorkNotes returns one note for each of the given series: its samples per epoch
 // grow with the number of workers.
-func growingWorkNotes(series []string) []string {
+func unequalWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
 		out = append(out, fmt.Sprintf("series %s: the samples per epoch grow with the workers, so its rows are not for the same work; compare the throughput instead", name))
@@ -140,9 +140,9 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	return "", nil
 }
 
-// Front returns the Pareto front, which consists of the rows with Pareto set. The fastest
-// row comes first.
-func (c *Cost) Front() []CostRow {
+// ParetoFront returns the Pareto front, which consists of the rows with Pareto set. The
+// fastest row comes first.
+func (c *Cost) ParetoFront() []CostRow {
 	var front []CostRow
 	for _, r := range c.Rows {
 		if r.Pareto {
@@ -155,7 +155,7 @@ func (c *Cost) Front() []CostRow {
 
 // summarize names the fastest and the cheapest rows in a sentence.
 func (c *Cost) summarize() string {
-	front := c.Front()
+	front := c.ParetoFront()
 	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, english.Count(r.Workers, "worker")) }
 	fast, cheap := front[0], front[len(front)-1]
 	hours := func(r CostRow) string {
@@ -184,7 +184,7 @@ func (c *Cost) table(maxRows int) table {
 	g.Columns = append(g.Columns, estimateColumns("energy_kwh", func(r CostRow) Estimate { return r.EnergyKWh })...)
 	g.Columns = append(g.Columns, grid.Column[CostRow]{Name: "pareto", Brief: true, Flag: func(r CostRow) bool { return r.Pareto }})
 	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.describeCounting()}
-	g.Remarks = append(g.Remarks, growingWorkNotes(c.growingWork)...)
+	g.Remarks = append(g.Remarks, unequalWorkNotes(c.growingWork)...)
 	return g
 }
 
@@ -302,7 +302,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 		return p, false
 	}
 	p.Sentence = fmt.Sprintf("According to %s, %s would take %s h and %s device-hours.",
-		law.Name(fit.Law), english.Count(p.Workers, "worker"), english.Number(p.Hours), english.Number(p.DeviceHours))
+		law.SentenceName(fit.Law), english.Count(p.Workers, "worker"), english.Number(p.Hours), english.Number(p.DeviceHours))
 	return p, true
 }
 
@@ -318,6 +318,6 @@ func (b *Budget) table(maxRows int) table {
 	for _, r := range g.Rows {
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
-	g.Remarks = append(append(g.Remarks, "basis of the hours: "+b.Basis), growingWorkNotes(b.growingWork)...)
+	g.Remarks = append(append(g.Remarks, "basis of the hours: "+b.Basis), unequalWorkNotes(b.growingWork)...)
 	return g
 }

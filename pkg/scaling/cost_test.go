@@ -33,7 +33,7 @@ func TestCostPublished(t *testing.T) {
 			near(t, "GPU-hours of 14", r.DeviceHours.Value, 14*3241.0/3600)
 		}
 	}
-	front := c.Front()
+	front := c.ParetoFront()
 	if front[0].Workers != 14 || front[0].Series != "native" || front[len(front)-1].Workers != 1 || front[len(front)-1].Series != "native" {
 		t.Errorf("front %+v", front)
 	}
@@ -211,7 +211,7 @@ func TestParetoOfEqualTimes(t *testing.T) {
 	two.Epochs[0].Samples, two.Epochs[1].Samples = 100, 100
 	c, err := study(t, []runs.Run{one, two}).Cost(0)
 	check(t, err)
-	if !c.Rows[0].Pareto || c.Rows[1].Pareto || len(c.Front()) != 1 {
+	if !c.Rows[0].Pareto || c.Rows[1].Pareto || len(c.ParetoFront()) != 1 {
 		t.Errorf("%s", c)
 	}
 }

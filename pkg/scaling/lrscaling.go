@@ -82,9 +82,9 @@ type LRScaling struct {
 	Sentence    string
 	Problems    []string
 
-	// Launch is the beginning of the command that Next returns, such as "lockstep launch
-	// --config X". If it is empty, the command names the config of the runs, without their
-	// overrides.
+	// Launch is the beginning of the command that NextCommand returns, such as "lockstep
+	// launch --config X". If it is empty, the command names the config of the runs, without
+	// their overrides.
 	Launch string
 
 	rule Rule
@@ -137,9 +137,9 @@ func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	return o, nil
 }
 
-// Next returns the command that starts the runs still needed to decide between the rules,
-// or "" if the existing runs decide. The command skips existing runs (--resume).
-func (o *LRScaling) Next() string { return o.fit.Next(o.Launch) }
+// NextCommand returns the command that starts the runs still needed to decide between the
+// rules, or "" if the existing runs decide. The command skips existing runs (--resume).
+func (o *LRScaling) NextCommand() string { return o.fit.NextCommand(o.Launch) }
 
 func (o *LRScaling) table(maxRows int) table {
 	rate := func(name string, value func(RateRow) float64) grid.Column[RateRow] {
@@ -183,9 +183,9 @@ func (o *LRScaling) table(maxRows int) table {
 	}
 	g.Columns = append(g.Columns,
 		words("rule", o.Rule), ofAll("exponent", o.Exponent.Value), ofAll("exponent_low", o.Exponent.Low), ofAll("exponent_high", o.Exponent.High),
-		words("sentence", o.Sentence), words("next", o.Next()))
+		words("sentence", o.Sentence), words("next", o.NextCommand()))
 	g.Remarks = append(g.Remarks, o.Sentence)
-	if next := o.Next(); next != "" {
+	if next := o.NextCommand(); next != "" {
 		g.Remarks = append(g.Remarks, "to decide: "+next)
 	}
 	g.Remarks = append(g.Remarks,

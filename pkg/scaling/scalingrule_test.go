@@ -89,8 +89,8 @@ func TestScalingRuleKnown(t *testing.T) {
 		if o.Rule != c.rule || o.How != "best rates" || math.Abs(o.Exponent.Value-c.power) > 0.1 || !(o.Exponent.Low <= c.power && c.power <= o.Exponent.High) {
 			t.Errorf("power %g: rule %q, exponent %v by %s: %s", c.power, o.Rule, o.Exponent, o.How, o.Sentence)
 		}
-		if !strings.Contains(o.Sentence, c.words) || o.Next() != "" || o.Good != 32 || o.Falls != 0 {
-			t.Errorf("power %g: %q, next %q, good %d", c.power, o.Sentence, o.Next(), o.Good)
+		if !strings.Contains(o.Sentence, c.words) || o.NextCommand() != "" || o.Good != 32 || o.Falls != 0 {
+			t.Errorf("power %g: %q, next %q, good %d", c.power, o.Sentence, o.NextCommand(), o.Good)
 		}
 		if r := o.Rows[0]; math.Abs(r.Best.Value/0.002-1) > 0.15 || r.Rates != 9 || r.Runs != 27 || r.Bound != "" {
 			t.Errorf("power %g: first row %+v", c.power, r)
@@ -159,8 +159,8 @@ func TestScalingRuleUndecided(t *testing.T) {
 			}
 		}
 		for _, want := range c.next {
-			if !strings.Contains(o.Next(), want) {
-				t.Errorf("%s: next %q lacks %q", name, o.Next(), want)
+			if !strings.Contains(o.NextCommand(), want) {
+				t.Errorf("%s: next %q lacks %q", name, o.NextCommand(), want)
 			}
 		}
 	}

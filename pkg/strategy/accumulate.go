@@ -37,8 +37,9 @@ func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{in
 // Begin starts an optimizer step that uses the given number of batches, at least 1.
 func (a *Accumulator) Begin(parts int) { a.parts, a.part = max(1, parts), 1 }
 
-// ReduceBucket adds b to the sum of bucket i over the batches of the step. During the last batch,
-// it then replaces b by the mean over the batches and passes it to the inner GradSync.
+// ReduceBucket adds b to the sum of bucket i over the batches of the step. During the last
+// batch, it then replaces b by the mean over the batches and passes it to the inner
+// GradSync.
 func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if a.parts <= 1 {
 		return a.inner.ReduceBucket(i, b, s)

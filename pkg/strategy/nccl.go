@@ -23,8 +23,8 @@ type GPU interface {
 	UUID() [16]byte
 	// Do runs f on the thread that holds the GPU's context.
 	Do(f func() error) error
-	// RunOnNewThread runs f on a new thread with the GPU's context current, so that a call which
-	// may block for ever does not block Do.
+	// RunOnNewThread runs f on a new thread with the GPU's context current, so that a call
+	// which may block for ever does not block Do.
 	RunOnNewThread(f func() error) error
 }
 
@@ -81,7 +81,8 @@ type NCCL struct {
 	group   collective.Group // connects the ranks on the host
 	options NCCLOptions
 
-	// mu is never held during an NCCL call, which may block until another rank calls NCCL too.
+	// mu is never held during an NCCL call, which may block until another rank calls NCCL
+	// too.
 	mu    sync.Mutex
 	comm  nccl.Comm  // 0 after an abort or Close
 	ended chan error // receives the result of an abort in progress; nil: no abort
@@ -234,8 +235,8 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// ReduceBucket enqueues an operation in stream s that replaces b, the gradients of bucket i, by
-// the mean over all ranks.
+// ReduceBucket enqueues an operation in stream s that replaces b, the gradients of bucket
+// i, by the mean over all ranks.
 func (n *NCCL) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if b.OnHost() {
 		return fmt.Errorf("reduce bucket %d by NCCL: got host memory, want GPU memory", i)

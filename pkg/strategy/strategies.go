@@ -44,7 +44,8 @@ func Names() []string {
 	return names
 }
 
-// findStrategy returns the strategy with the given name. The empty name is the default strategy.
+// findStrategy returns the strategy with the given name. The empty name is the default
+// strategy.
 func findStrategy(name string) (Strategy, error) {
 	name = cmp.Or(name, NameDDP)
 	all := All()

@@ -46,9 +46,9 @@ func sharingWorkers(b *runs.Binding, rank, localWorkers int) int {
 	return n
 }
 
-// collectHost returns a description of this machine. For bound workers, its Cores are those
+// describeHost returns a description of this machine. For bound workers, its Cores are those
 // that all workers of the run might use, and not only those of this worker.
-func collectHost(b *runs.Binding) runs.Host {
+func describeHost(b *runs.Binding) runs.Host {
 	host := runs.DescribeHost()
 	if b != nil && len(b.CPUs) > 0 {
 		if cpus, err := topology.ParseList(b.Allowed); err == nil && len(cpus) > 0 {

@@ -56,7 +56,7 @@ func TestSharingWorkers(t *testing.T) {
 	}
 }
 
-func TestCollectHost(t *testing.T) {
+func TestDescribeHost(t *testing.T) {
 	all := runs.DescribeHost().Cores
 	for _, tt := range []struct {
 		b    *runs.Binding
@@ -67,7 +67,7 @@ func TestCollectHost(t *testing.T) {
 		{&runs.Binding{Mode: "cores", CPUs: []string{"0"}, Allowed: "0-63"}, 64},
 		{&runs.Binding{Mode: "cores", CPUs: []string{"0"}}, all},
 	} {
-		if got := collectHost(tt.b).Cores; got != tt.want {
+		if got := describeHost(tt.b).Cores; got != tt.want {
 			t.Errorf("%+v: got %d cores, want %d", tt.b, got, tt.want)
 		}
 	}

@@ -57,7 +57,8 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	return err
 }
 
-// rankZeroGroup is the group of the given size as rank 0 sees it. It cannot exchange anything.
+// rankZeroGroup is the group of the given size as rank 0 sees it. It cannot exchange
+// anything.
 type rankZeroGroup struct {
 	collective.Group
 	size int

@@ -213,9 +213,9 @@ func listCheckpoints(dir string) ([]string, error) {
 	return found, nil
 }
 
-// restoreCheckpoint restores the newest undamaged checkpoint, or initializes the parameters if there
-// is no checkpoint. Every rank reads the checkpoint. Nevertheless, New then broadcasts the
-// tensors of rank 0.
+// restoreCheckpoint restores the newest undamaged checkpoint, or initializes the parameters
+// if there is no checkpoint. Every rank reads the checkpoint. Nevertheless, New then
+// broadcasts the tensors of rank 0.
 func (t *Trainer) restoreCheckpoint(ctx context.Context) error {
 	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {

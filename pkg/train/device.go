@@ -25,8 +25,8 @@ func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 	return to
 }
 
-// copySamplesToDevice copies the training set to the engine's device if the device supports this
-// and the set has 8-bit values and is not too large. Otherwise batches are loaded, and
+// copySamplesToDevice copies the training set to the engine's device if the device supports
+// this and the set has 8-bit values and is not too large. Otherwise batches are loaded, and
 // copySamplesToDevice sets t.hostReason, or returns an error with loader.kind device.
 func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 	device, ok := t.train.(engine.DatasetHolder)

@@ -76,10 +76,10 @@ func (t *Trainer) startAverage() (err error) {
 	return nil
 }
 
-// update updates the averages after the given optimizer step, unless AverageConfig.Every skips
-// this step. As in TensorFlow's ExponentialMovingAverage, the decay after u updates is at
-// most (1+u)/(10+u), so that the random initial values do not dominate the averages of a
-// short run.
+// update updates the averages after the given optimizer step, unless AverageConfig.Every
+// skips this step. As in TensorFlow's ExponentialMovingAverage, the decay after u updates
+// is at most (1+u)/(10+u), so that the random initial values do not dominate the averages
+// of a short run.
 func (a *movingAverage) update(step int, exe engine.Executable) error {
 	if a == nil || step%max(1, a.config.Every) != 0 {
 		return nil

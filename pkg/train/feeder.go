@@ -29,8 +29,8 @@ type batchFeeder struct {
 	deviceErr error   // first error of the engine that holds the set
 }
 
-// newBatchFeeder returns a batchFeeder for the batches of the current epoch, starting with batch
-// number batch, counted from 0. The caller must call stop.
+// newBatchFeeder returns a batchFeeder for the batches of the current epoch, starting with
+// batch number batch, counted from 0. The caller must call stop.
 func (t *Trainer) newBatchFeeder(ctx context.Context, batch int) *batchFeeder {
 	f := &batchFeeder{needTargets: t.net.Task() == model.Classification, device: t.deviceSet, epoch: t.epoch}
 	if f.device != nil {

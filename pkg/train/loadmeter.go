@@ -50,14 +50,16 @@ func hashToFloat64(text string) float64 {
 	return float64(h.Sum32())
 }
 
-// startLoadMeasurement starts to measure the load of other processes at the start of an epoch.
+// startLoadMeasurement starts to measure the load of other processes at the start of an
+// epoch.
 func (r *recorder) startLoadMeasurement() {
 	if r.meter != nil {
 		r.meter.Begin()
 	}
 }
 
-// finishLoadMeasurement ends the measurement of the load, and keeps the result for writeEpoch.
+// finishLoadMeasurement ends the measurement of the load, and keeps the result for
+// writeEpoch.
 func (r *recorder) finishLoadMeasurement(epoch int) {
 	r.lastLoad = nil
 	if r.meter == nil {

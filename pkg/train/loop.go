@@ -44,9 +44,9 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	return res, addDiskAdvice(rec.close(ctx, err), t.options.Dir)
 }
 
-// saveAfterEarlyEnd saves a checkpoint after err has ended the run. If the run was interrupted, it
-// saves the state after the last step. Otherwise it saves the snapshot of the last complete
-// epoch, unless that is saved already.
+// saveAfterEarlyEnd saves a checkpoint after err has ended the run. If the run was
+// interrupted, it saves the state after the last step. Otherwise it saves the snapshot of
+// the last complete epoch, unless that is saved already.
 func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, rec *recorder, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
 	if !interrupted || !t.progress.savable {
@@ -124,7 +124,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		res.Epochs = append(res.Epochs, row)
 		// Write the row before the checkpoint. If the run is killed between the two, a
 		// resumed run trains the epoch again; in the other order, the row would be lost.
-		if err := rec.timeWriting(func() error { return rec.writeEpoch(row) }); err != nil {
+		if err := rec.measureWriting(func() error { return rec.writeEpoch(row) }); err != nil {
 			return res, err
 		}
 		if averaged != "" {
@@ -132,11 +132,11 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 				return res, err
 			}
 		}
-		if err := rec.timeWriting(func() error { return t.saveIfDue(rec) }); err != nil {
+		if err := rec.measureWriting(func() error { return t.saveIfDue(rec) }); err != nil {
 			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
 		}
 		t.progress = progress{}
-		if err := rec.noteSlowWriting(t.epoch, time.Since(epochBegin)); err != nil {
+		if err := rec.logSlowWriting(t.epoch, time.Since(epochBegin)); err != nil {
 			return res, err
 		}
 		res.Test = last.newTest(*untrained, rec.lastCheckpoint(), row.ValSeconds)

@@ -75,7 +75,7 @@ func runMain(args []string, cfg Config, build model.Builder, out, errs io.Writer
 		signal.Ignore(syscall.SIGHUP) // a closed terminal sends more than one
 		stop()                        // a second interrupt ends the process at once
 	})
-	return reportError(ctx, w.Work(ctx), errs)
+	return reportError(ctx, w.Train(ctx), errs)
 }
 
 // registerFlags defines a flag for each field of w that users may set.

@@ -22,8 +22,8 @@ func Processors(threads, cores, workers int, overlaps bool) int {
 	return max(need, min(share, threads+2))
 }
 
-// limitProcessors sets GOMAXPROCS to the result of Processors, unless the environment sets it.
-// Call it in worker processes only: a notebook that trains keeps all cores.
+// limitProcessors sets GOMAXPROCS to the result of Processors, unless the environment sets
+// it. Call it in worker processes only: a notebook that trains keeps all cores.
 func limitProcessors(threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))

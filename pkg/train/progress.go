@@ -23,7 +23,8 @@ type progress struct {
 	savable bool      // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// unsavableCopy returns a copy of p that is not savable and has one loss for each of world ranks.
+// unsavableCopy returns a copy of p that is not savable and has one loss for each of world
+// ranks.
 func (p progress) unsavableCopy(world int) progress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
@@ -53,10 +54,10 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 	}
 }
 
-// saveOrStopBetweenSteps saves a checkpoint if Checkpoint.EverySteps requires it. If any rank was
-// interrupted, it returns an error on all ranks, so that all stop after the same step. done
-// is this rank's progress, and lossSum the sum of its losses in the current epoch. ctx ends
-// at an interrupt, and work somewhat later.
+// saveOrStopBetweenSteps saves a checkpoint if Checkpoint.EverySteps requires it. If any
+// rank was interrupted, it returns an error on all ranks, so that all stop after the same
+// step. done is this rank's progress, and lossSum the sum of its losses in the current
+// epoch. ctx ends at an interrupt, and work somewhat later.
 func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
 	stop := []float64{0}
 	if ctx.Err() != nil {
@@ -82,7 +83,7 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 		}
 		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.stepsPerEpoch(), why)
 	}
-	err := rec.timeWriting(func() error { return t.saveMidEpoch(rec) })
+	err := rec.measureWriting(func() error { return t.saveMidEpoch(rec) })
 	t.progress.savable = false
 	if err != nil {
 		return fmt.Errorf("save checkpoint after step %d: %w", done.steps, err)
@@ -100,7 +101,7 @@ func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress,
 		}
 	}
 	if rec.steps != nil {
-		if err := rec.timeWriting(rec.steps.Flush); err != nil {
+		if err := rec.measureWriting(rec.steps.Flush); err != nil {
 			return err
 		}
 	}

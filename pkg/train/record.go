@@ -32,8 +32,8 @@ type recorder struct {
 	untrained *Scores            // scores of the untrained network; nil until they are known
 	saved     string             // newest checkpoint, relative to the run folder
 
-	writing       time.Duration // time spent on writing since the last call of noteSlowWriting
-	slownessNoted bool          // noteSlowWriting has logged its note
+	writing       time.Duration // time spent on writing since the last call of logSlowWriting
+	slownessNoted bool          // logSlowWriting has logged its note
 }
 
 // If writing takes at least slowShare of an epoch's time and at least slowTime, it is
@@ -48,16 +48,16 @@ const (
 // the other ranks.
 const predecessorTimeout = stepGracePeriod + 4*time.Second
 
-// timeWriting calls write, adds its duration to r.writing, and returns its error.
-func (r *recorder) timeWriting(write func() error) error {
+// measureWriting calls write, adds its duration to r.writing, and returns its error.
+func (r *recorder) measureWriting(write func() error) error {
 	begin := time.Now()
 	defer func() { r.writing += time.Since(begin) }()
 	return write()
 }
 
-// noteSlowWriting logs a note if writing took a large part of the epoch, at most once per
+// logSlowWriting logs a note if writing took a large part of the epoch, at most once per
 // run. lasted is the duration of the epoch including its evaluation and its checkpoint.
-func (r *recorder) noteSlowWriting(epoch int, lasted time.Duration) error {
+func (r *recorder) logSlowWriting(epoch int, lasted time.Duration) error {
 	wrote := r.writing
 	r.writing = 0
 	if r.slownessNoted || r.writer == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
@@ -152,7 +152,7 @@ func (r *recorder) addEnergy(ctx context.Context) error {
 		}
 	}
 	// A resumed run adds the energy of all its processes that ended without an error.
-	return r.writer.Update(func(i *runs.Info) { i.EnergyJoules += joules })
+	return r.writer.UpdateInfo(func(i *runs.Info) { i.EnergyJoules += joules })
 }
 
 // openRunFolder creates the run folder, or opens the folder of the resumed run, and writes
@@ -191,12 +191,12 @@ func (r *recorder) openRunFolder() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.writer.Update(func(i *runs.Info) {
+	if err := r.writer.UpdateInfo(func(i *runs.Info) {
 		i.Status, i.Error, i.Ended, i.Config, i.Engine, i.Binding = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name(), t.options.binding
 	}); err != nil {
 		return err
 	}
-	if err := r.writer.Truncate(t.epoch); err != nil { // epochs after the checkpoint are trained again
+	if err := r.writer.TruncateAfter(t.epoch); err != nil { // epochs after the checkpoint are trained again
 		return err
 	}
 	if err := r.openLogs(); err != nil {
@@ -214,9 +214,10 @@ func (r *recorder) openRunFolder() (err error) {
 // maxLoggedProblems is how many problems of a resumed run's folder are logged one by one.
 const maxLoggedProblems = 10
 
-// logFolderProblems logs the problems in the folder of a resumed run: lines that cannot be read or
-// are out of order, and rows of epochs and steps that are missing before the checkpoint.
-// before is the content of the folder; steps are the last recorded steps, by rank.
+// logFolderProblems logs the problems in the folder of a resumed run: lines that cannot be
+// read or are out of order, and rows of epochs and steps that are missing before the
+// checkpoint. before is the content of the folder; steps are the last recorded steps, by
+// rank.
 func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
@@ -286,7 +287,7 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
-		Binding: t.options.binding, Host: collectHost(t.options.binding), Versions: moduleVersions(),
+		Binding: t.options.binding, Host: describeHost(t.options.binding), Versions: moduleVersions(),
 	}, nil
 }
 
@@ -326,7 +327,7 @@ func (r *recorder) writeStep(s runs.Step) error {
 	if r.steps == nil {
 		return nil
 	}
-	return r.timeWriting(func() error {
+	return r.measureWriting(func() error {
 		if err := r.steps.AppendStep(s); err != nil {
 			return err
 		}
@@ -416,7 +417,7 @@ func (r *recorder) writeTest(test runs.Test) error {
 	if r.writer == nil {
 		return nil
 	}
-	return r.writer.Update(func(i *runs.Info) { i.Test = &test })
+	return r.writer.UpdateInfo(func(i *runs.Info) { i.Test = &test })
 }
 
 // close closes the files and records how the run ended: done if err is nil, else canceled

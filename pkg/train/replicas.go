@@ -37,7 +37,7 @@ func (o *Outcome) String() string {
 	for _, e := range o.Epochs {
 		fmt.Fprintf(&b, "epoch %d: train loss %.6f, val loss %.6f, %.1f samples/s\n", e.Epoch, e.TrainLoss, e.ValLoss, e.SamplesPerSecond)
 	}
-	return b.String() + Headline(o.Test)
+	return b.String() + SummarizeTest(o.Test)
 }
 
 // Replicas trains with n workers that are goroutines of this process, for example in a

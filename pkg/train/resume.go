@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// keysChangeableOnResume are the config keys that may change when a run is resumed. They affect
-// neither the results of the training nor its speed.
+// keysChangeableOnResume are the config keys that may change when a run is resumed. They
+// affect neither the results of the training nor its speed.
 var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
 // checkResumable returns an error if the run in the run folder has another number of workers

@@ -177,8 +177,8 @@ func (s Scores) formatUntrained() string {
 	return fmt.Sprintf("untrained loss %.6f", s.Loss)
 }
 
-// Headline summarizes the final scores of a run in a few words.
-func Headline(t runs.Test) string {
+// SummarizeTest summarizes the final scores of a run in a few words.
+func SummarizeTest(t runs.Test) string {
 	switch model.Task(t.Task) {
 	case model.Classification:
 		return fmt.Sprintf("accuracy %.4f (constant %.4f, untrained %.4f), loss %.6f", t.Accuracy, t.AccuracyConstant, t.AccuracyUntrained, t.Loss)

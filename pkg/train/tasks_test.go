@@ -53,7 +53,7 @@ func TestClassification(t *testing.T) {
 				t.Errorf("the log lacks %q or has IoU:\n%s", want, text)
 			}
 		}
-		if h := Headline(res[0].Test); !strings.HasPrefix(h, "accuracy 0.") || res[0].Test.Task != string(model.Classification) {
+		if h := SummarizeTest(res[0].Test); !strings.HasPrefix(h, "accuracy 0.") || res[0].Test.Task != string(model.Classification) {
 			t.Errorf("headline %q, %+v", h, res[0].Test)
 		}
 		checks, err := VerifyRun(t.Context(), whole, "")

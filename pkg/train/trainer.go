@@ -153,8 +153,8 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	return t, t.startAverage()
 }
 
-// OverlapsExchange reports whether gradients are exchanged during the backward pass. This needs
-// more than one worker, engine.overlap, and more than one bucket: a single bucket is
+// OverlapsExchange reports whether gradients are exchanged during the backward pass. This
+// needs more than one worker, engine.overlap, and more than one bucket: a single bucket is
 // complete only at the end of the backward pass.
 func (t *Trainer) OverlapsExchange() bool {
 	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1

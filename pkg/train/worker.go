@@ -68,7 +68,7 @@ func (w Worker) overrides() []string {
 		set = append(set, fmt.Sprintf("engine.threads=%d", w.Threads))
 	}
 	if w.Device != "" {
-		set = append(set, "engine.device="+Quoted(w.Device))
+		set = append(set, "engine.device="+QuoteYAML(w.Device))
 	}
 	if w.TimeoutCollective != 0 {
 		set = append(set, "timeout_collective="+w.TimeoutCollective.String())
@@ -76,8 +76,8 @@ func (w Worker) overrides() []string {
 	return append(set, w.Set...)
 }
 
-// Quoted returns s in single quotes, as a YAML string for the value of key=value.
-func Quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// QuoteYAML returns s in single quotes, as a YAML string for the value of key=value.
+func QuoteYAML(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // Resolve returns the worker's validated config with all overrides. It does not open the
 // data.
@@ -133,9 +133,9 @@ func setDataPath(c *DataConfig, dir string) {
 // fileKinds maps each kind of generated data to the corresponding kind of data in files.
 var fileKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
 
-// Work joins the other workers, trains, and writes the run folder. For invalid input it
+// Train joins the other workers, trains, and writes the run folder. For invalid input it
 // returns a *UsageError.
-func (w Worker) Work(ctx context.Context) error {
+func (w Worker) Train(ctx context.Context) error {
 	cfg, err := w.Resolve()
 	if err != nil {
 		return &UsageError{err}
@@ -181,12 +181,12 @@ func (w Worker) Work(ctx context.Context) error {
 	return err
 }
 
-// StartedByLauncher reports whether a launcher has started this process. The launcher, not this
-// process, then reports the outcome of the run to the user.
+// StartedByLauncher reports whether a launcher has started this process. The launcher, not
+// this process, then reports the outcome of the run to the user.
 func StartedByLauncher() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
-// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of the
-// steps of each epoch.
+// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of
+// the steps of each epoch.
 func newProgressBar() func(epoch, step, steps int) {
 	var bar *notebook.Progress
 	return func(epoch, step, steps int) {
@@ -231,7 +231,7 @@ func trainAndClose(ctx context.Context, cfg Config, group collective.Group, opti
 		return err
 	}
 	if options.Log != nil {
-		options.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), Headline(res.Test), options.Dir))
+		options.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), SummarizeTest(res.Test), options.Dir))
 	}
 	return nil
 }

@@ -139,10 +139,10 @@ func (l LoaderTrial) isSmallerThan(other LoaderTrial) bool {
 	return cmp.Or(cmp.Compare(l.Setting.Workers, other.Setting.Workers), cmp.Compare(l.MemoryBytes, other.MemoryBytes)) < 0
 }
 
-// findSufficientSetting returns the index of the smallest setting whose loader alone delivers at
-// least sufficientLoaderRatio times as many samples per second as the training consumes.
-// training is the rate of the training in samples per second. The result is -1 if no
-// setting is that fast.
+// findSufficientSetting returns the index of the smallest setting whose loader alone
+// delivers at least sufficientLoaderRatio times as many samples per second as the training
+// consumes. training is the rate of the training in samples per second. The result is -1 if
+// no setting is that fast.
 func findSufficientSetting(all []LoaderTrial, training float64) int {
 	found := -1
 	for i, l := range all {
@@ -249,14 +249,14 @@ func newTrial(name string, rates []float64) runs.Trial {
 // AdvisedSetting returns the setting to use: the setting of Enough or else of Smallest,
 // but the config's own setting if the other one does not make the training faster.
 func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
-	if l.comparedIndex() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
+	if l.comparedIndex() == l.Now || l.isLoadingFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
 	}
 	return l.Trials[l.comparedIndex()].Setting
 }
 
-// loaderToTrainingRatio returns how many times as fast the config's loader alone is as the training
-// without loading, or NaN if no training was measured.
+// loaderToTrainingRatio returns how many times as fast the config's loader alone is as the
+// training without loading, or NaN if no training was measured.
 func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 	if l.Training == nil {
 		return math.NaN()
@@ -264,13 +264,14 @@ func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 	return l.Training[0].Rate / l.Training[1].Rate
 }
 
-// sufficientLoaderRatio is the smallest loaderToTrainingRatio at which the cost of loading is negligible:
-// even if no batch is loaded ahead, loading takes at most a hundredth of a step.
+// sufficientLoaderRatio is the smallest loaderToTrainingRatio at which the cost of loading
+// is negligible: even if no batch is loaded ahead, loading takes at most a hundredth of a
+// step.
 const sufficientLoaderRatio = 100
 
-// loadingIsFree reports whether loading does not slow the training down measurably. It
+// isLoadingFree reports whether loading does not slow the training down measurably. It
 // returns false if no training was measured.
-func (l *LoaderTuning) loadingIsFree() bool {
+func (l *LoaderTuning) isLoadingFree() bool {
 	return l.Training != nil && (l.Full.isAsFast() || l.loaderToTrainingRatio() >= sufficientLoaderRatio)
 }
 

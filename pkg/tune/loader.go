@@ -438,9 +438,9 @@ func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
 // it.
 const minRelativeSpeed = 0.9
 
-// dropSlowCandidates sets the field dropped of each candidate that is clearly slower than the fastest
-// one, so that it is not measured in later rounds. It never drops the config's own
-// setting.
+// dropSlowCandidates sets the field dropped of each candidate that is clearly slower than
+// the fastest one, so that it is not measured in later rounds. It never drops the config's
+// own setting.
 func (t *tuner) dropSlowCandidates(all []*candidate) {
 	best := t.all[0]
 	for _, c := range all {

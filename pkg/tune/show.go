@@ -80,7 +80,7 @@ func (l *LoaderTuning) trainingSentence() string {
 	cost := fmt.Sprintf("with the config's the training runs at %s samples/s (FULL), without loading at %s (SYNTHETIC), %v of that; the loader alone gives %.3g times what the training takes",
 		formatRate(full), formatRate(synthetic), l.Full, l.loaderToTrainingRatio())
 	switch {
-	case l.loadingIsFree():
+	case l.isLoadingFree():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's"
 	case l.comparedIndex() == l.Now:
 		return cost + ": loading costs that, and no setting is faster"

@@ -41,7 +41,7 @@ type DPOptions struct {
 // Workers with a fault always exchange them through the host.
 func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyVariantsAndFaults(ctx, o.Workers, newVariants(), setFaultConfig, train.WorkerOptions{})
+		return verifyVariantsAndFaults(ctx, o.Workers, newCPUVariants(), setFaultConfig, train.WorkerOptions{})
 	}
 	e := engine.Options{Device: o.Device}
 	if _, gpu := e.CUDA(); !gpu {

@@ -27,7 +27,7 @@ func TestVerifyDP(t *testing.T) {
 			t.Errorf("got %d checks, want %d: 12 of the invariant, %d of further strategies, 4 of its faults", len(checks), want, exact)
 		}
 	}
-	all := newVariants()
+	all := newCPUVariants()
 	list := slices.Concat(all[2:3], all[11:]) // the CPU engine without and with synchronized batch norm, and further strategies
 	if !underRace {
 		list = append(list, all[3]) // the reference engine, with most options that change an update

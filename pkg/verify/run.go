@@ -64,8 +64,8 @@ func (v *verifier) addClaimCheck(name string, ok bool, format string, a ...any) 
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
-// addEqualityCheck adds a check with the claim that got equals want. The tolerance is relative to
-// want if |want| > 1, else absolute.
+// addEqualityCheck adds a check with the claim that got equals want. The tolerance is
+// relative to want if |want| > 1, else absolute.
 func (v *verifier) addEqualityCheck(name string, got, want, tolerance float64, detail string) {
 	v.checks = append(v.checks, Check{
 		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,

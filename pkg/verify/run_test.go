@@ -52,7 +52,7 @@ func edit(t *testing.T, dir string, change func(*runs.Info)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Update(change); err != nil {
+	if err := w.UpdateInfo(change); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Finish(runs.StatusDone, nil); err != nil {

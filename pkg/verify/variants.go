@@ -34,8 +34,9 @@ type variant struct {
 	build     model.Builder         // builds the network; nil: the config's network
 }
 
-// newVariants returns the training configurations that DataParallelism compares on the CPU.
-func newVariants() []variant {
+// newCPUVariants returns the training configurations that DataParallelism compares on the
+// CPU.
+func newCPUVariants() []variant {
 	exact := func(rule string, rate float64, more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "reference", "fp64"

@@ -31,8 +31,8 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // consecutive bits, and any other change with probability 1 − 2⁻³².
 func newChecksum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// writeStrings writes each text to h, preceded by its length.
-func writeStrings(h hash.Hash32, texts ...string) {
+// hashStrings writes each text to h, preceded by its length.
+func hashStrings(h hash.Hash32, texts ...string) {
 	for _, text := range texts {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Write of a hash never fails
 		_, _ = h.Write([]byte(text))
@@ -46,7 +46,7 @@ func formatChecksum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()
 // written. The caller must write the tensor's bytes to it.
 func newTensorChecksum(name, dtype string, shape []int) hash.Hash32 {
 	h := newChecksum()
-	writeStrings(h, name, dtype, fmt.Sprint(shape))
+	hashStrings(h, name, dtype, fmt.Sprint(shape))
 	return h
 }
 
@@ -54,7 +54,7 @@ func newTensorChecksum(name, dtype string, shape []int) hash.Hash32 {
 func metadataChecksum(metadata map[string]string) string {
 	h := newChecksum()
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		writeStrings(h, key, metadata[key])
+		hashStrings(h, key, metadata[key])
 	}
 	return formatChecksum(h)
 }

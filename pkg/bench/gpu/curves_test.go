@@ -36,7 +36,7 @@ func curve(t *testing.T, root, series, device, precision string, workers int, io
 			t.Fatal(err)
 		}
 	}
-	if err := w.Update(func(i *runs.Info) { i.Test = &runs.Test{IoU: iou} }); err != nil {
+	if err := w.UpdateInfo(func(i *runs.Info) { i.Test = &runs.Test{IoU: iou} }); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Finish(runs.StatusDone, nil); err != nil {

@@ -55,7 +55,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 				return printBatchLimits(c, logs, asJSON)
 			}
 			if device != "" {
-				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
+				set = append([]string{"engine.device=" + train.QuoteYAML(device)}, set...)
 			}
 			cfg, err := train.Named(config, set...)
 			if err != nil {

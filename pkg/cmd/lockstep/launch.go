@@ -77,7 +77,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 				if len(args) > 0 {
 					return asUsageError(errors.New("--device is only for Lockstep's training: pass the device to the program after --"))
 				}
-				s.Set = append([]string{"engine.device=" + train.Quoted(device)}, s.Set...)
+				s.Set = append([]string{"engine.device=" + train.QuoteYAML(device)}, s.Set...)
 			}
 			if timeoutCollective != 0 {
 				if len(args) > 0 {

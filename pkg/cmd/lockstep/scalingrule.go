@@ -88,7 +88,7 @@ func changedSettings(base, changed map[string]any, prefix string) []string {
 		if text, ok := changed[k].(string); ok {
 			var read any
 			if value = []byte(text); text == "None" || yaml.Unmarshal(value, &read) != nil || read != changed[k] {
-				value = []byte(train.Quoted(text))
+				value = []byte(train.QuoteYAML(text))
 			}
 		}
 		out = append(out, prefix+k+"="+string(value))

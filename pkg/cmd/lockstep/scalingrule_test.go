@@ -43,7 +43,7 @@ func TestLearningRatesAgree(t *testing.T) {
 		var all []runs.Run
 		var want []float64
 		for _, workers := range []int{1, 4} {
-			doc := document(t, "schedule.scaling="+train.Quoted(s.Scaling), "optimizer.learning_rate=0.003")
+			doc := document(t, "schedule.scaling="+train.QuoteYAML(s.Scaling), "optimizer.learning_rate=0.003")
 			doc["schedule"].(map[string]any)["base_batch"] = float64(s.BaseBatch)
 			all = append(all, runs.Run{
 				Info:   runs.Info{Series: "ddp", Workers: workers, Seed: 1, GlobalBatch: 8 * workers, Config: doc},

@@ -84,7 +84,7 @@ func runWorker(c *cobra.Command, w train.Worker) error {
 	if w.Run != "" && !train.StartedByLauncher() {
 		printWrittenPath(c, w.Run)
 	}
-	err := w.Work(c.Context())
+	err := w.Train(c.Context())
 	var wrong *train.UsageError
 	switch {
 	case errors.As(err, &wrong):

@@ -43,7 +43,7 @@ If RANK, WORLD_SIZE and so on are in the environment, it is one of several worke
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if device != "" {
-				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
+				set = append([]string{"engine.device=" + train.QuoteYAML(device)}, set...)
 			}
 			if threads > 0 {
 				set = append([]string{fmt.Sprintf("engine.threads=%d", threads)}, set...)

@@ -45,7 +45,7 @@ that would change the training batches are measured, but never recommended.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if device != "" {
-				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
+				set = append([]string{"engine.device=" + train.QuoteYAML(device)}, set...)
 			}
 			if threads > 0 {
 				set = append([]string{fmt.Sprintf("engine.threads=%d", threads)}, set...)

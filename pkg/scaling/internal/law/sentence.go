@@ -20,7 +20,7 @@ func (f *Fits) summarize() string {
 	law := f.SupportedLaw()
 	if law == nil {
 		best := f.Best()
-		return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, Name(best.Law), f.findObjection(best))
+		return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.findObjection(best))
 	}
 	unit := f.series.Unit
 	text := []string{fmt.Sprintf("%s follows %s", f.series.Name, law.describe())}
@@ -28,7 +28,7 @@ func (f *Fits) summarize() string {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
 		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.findObjection(other) == "" {
-			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", Name(other.Law), english.Number(math.Abs(other.Delta-law.Delta)))
+			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", SentenceName(other.Law), english.Number(math.Abs(other.Delta-law.Delta)))
 			break
 		}
 	}
@@ -81,9 +81,9 @@ func (f *Fit) describe() string {
 		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.Number(x.Value), english.Interval(x.Low, x.High)))
 	}
 	if len(p) == 0 {
-		return Name(f.Law)
+		return SentenceName(f.Law)
 	}
-	return fmt.Sprintf("%s, %s", Name(f.Law), english.List(p))
+	return fmt.Sprintf("%s, %s", SentenceName(f.Law), english.List(p))
 }
 
 // lawNames maps each law to its name in sentences.
@@ -91,5 +91,5 @@ var lawNames = map[string]string{
 	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
 }
 
-// Name returns the name of a law in sentences, as in "Amdahl's law".
-func Name(law string) string { return lawNames[law] }
+// SentenceName returns the name of a law in sentences, as in "Amdahl's law".
+func SentenceName(law string) string { return lawNames[law] }

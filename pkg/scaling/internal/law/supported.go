@@ -17,9 +17,9 @@ const (
 	// maxTrendP is the p-value below which residuals are considered to have a trend.
 	maxTrendP = 0.05
 	// maxEndsFactor is the largest factor between the fitted and the measured speed-up from
-	// the smallest to the largest size. It prevents the sentence "every additional
-	// worker adds about as much throughput as the first" from appearing with a table that shows 66 % of
-	// the ideal speed-up.
+	// the smallest to the largest size. It prevents the sentence "every additional worker
+	// adds about as much throughput as the first" from appearing with a table that shows 66
+	// % of the ideal speed-up.
 	maxEndsFactor = 1.1
 	// maxPairFactor is the largest factor between the fitted and the measured speed-up for
 	// any two sizes.
@@ -38,7 +38,8 @@ func (f *Fits) SupportedLaw() *Fit {
 	return f.Law(f.supportedLaw)
 }
 
-// chooseSupportedLaw chooses the law that SupportedLaw returns. The rows must be sorted by AICc.
+// chooseSupportedLaw chooses the law that SupportedLaw returns. The rows must be sorted by
+// AICc.
 func (f *Fits) chooseSupportedLaw() {
 	for i := range f.Rows {
 		if f.findObjection(&f.Rows[i]) == "" {

@@ -37,7 +37,7 @@ func (o *Result) resampleQualities() [][]float64 {
 			}
 			continue
 		}
-		for i, v := range o.by.DrawCenters(t.values, pooled, 2+k) { // independent of the draws for other rates
+		for i, v := range o.by.ResampleCenters(t.values, pooled, 2+k) { // independent of the draws for other rates
 			out[i][k] = v
 		}
 	}

@@ -351,11 +351,11 @@ func (o *Result) copySettings(n *rateSweep) {
 	}
 }
 
-// Next returns the command that starts the runs still needed to decide between the rules,
-// or "" if the existing runs decide. launch is the beginning of the command, such as
+// NextCommand returns the command that starts the runs still needed to decide between the
+// rules, or "" if the existing runs decide. launch is the beginning of the command, such as
 // "lockstep launch --config X"; if it is empty, the command names the config of the runs.
 // The command skips existing runs (--resume).
-func (o *Result) Next(launch string) string {
+func (o *Result) NextCommand(launch string) string {
 	n := o.next
 	if o.Rule != "" || len(n.batches) == 0 {
 		return ""

@@ -16,7 +16,7 @@ type DrawCache struct {
 // drawKey identifies a set of draws. Draws that must be independent of each other have
 // different keys.
 type drawKey struct {
-	side int // 0 for the numerator, 1 for the denominator; see also Estimator.DrawCenters
+	side int // 0 for the numerator, 1 for the denominator; see also Estimator.ResampleCenters
 	n    int // number of runs
 }
 

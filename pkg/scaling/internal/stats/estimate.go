@@ -129,11 +129,11 @@ func (e Estimator) DifferenceInterval(values, others []float64) (low, high float
 	return e.newBootstrap(false).computeInterval(values, others, true)
 }
 
-// DrawCenters returns the centers of Resamples resamples of values. side selects the
+// ResampleCenters returns the centers of Resamples resamples of values. side selects the
 // random draws: draws with different values of side are independent, and Ratio and
 // DifferenceInterval use 0 and 1. If there is a single value, the noise has the given
 // standard deviation.
-func (e Estimator) DrawCenters(values []float64, deviation float64, side int) []float64 {
+func (e Estimator) ResampleCenters(values []float64, deviation float64, side int) []float64 {
 	b := e.newBootstrap(false)
 	one := b.newSample(values)
 	if len(values) == 1 {

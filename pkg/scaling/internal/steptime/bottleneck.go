@@ -103,8 +103,8 @@ func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) floa
 	return s.Value
 }
 
-// minShareOfSlowerRate is the smallest share of the slower rate (of IO and SYNTHETIC) at which
-// FULL counts as limited by this rate alone.
+// minShareOfSlowerRate is the smallest share of the slower rate (of IO and SYNTHETIC) at
+// which FULL counts as limited by this rate alone.
 const minShareOfSlowerRate = 0.9
 
 // slowerRate returns the lower of the rates of loading alone (IO) and computing alone

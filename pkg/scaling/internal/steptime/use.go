@@ -208,7 +208,7 @@ func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estima
 	case out.N < 2*len(series):
 		return out
 	}
-	rng := rand.New(rand.NewPCG(seedFromData(seed), uint64(part)))
+	rng := rand.New(rand.NewPCG(seedFromValues(seed), uint64(part)))
 	means := make([]float64, stats.Resamples)
 	for i := range means {
 		total := 0.0
@@ -229,9 +229,9 @@ func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estima
 	return out
 }
 
-// seedFromData returns a hash of values as the seed of random numbers, so that the same
+// seedFromValues returns a hash of values as the seed of random numbers, so that the same
 // logs give the same interval to the last digit.
-func seedFromData(values []float64) uint64 {
+func seedFromValues(values []float64) uint64 {
 	h := fnv.New64a()
 	for _, v := range values {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v))) // a hash does not fail

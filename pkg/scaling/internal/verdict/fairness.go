@@ -12,7 +12,7 @@ import (
 
 // runTrait is a property in which runs can differ, such as the batch.
 type runTrait struct {
-	what  string
+	name  string
 	value func(runs.Run) string // "" if unknown
 }
 
@@ -53,7 +53,7 @@ func samplesPerEpochTrait() runTrait {
 // UnfairnessNotes returns notes on differences within a series that make a comparison of
 // times unfair, and on runs that seem to be in the series twice.
 func UnfairnessNotes(g observe.Series, mode Mode) []string {
-	var notes notes
+	var notes noteList
 	for _, c := range append(workTraits(),
 		runTrait{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		runTrait{"collective", func(r runs.Run) string {
@@ -72,13 +72,13 @@ func UnfairnessNotes(g observe.Series, mode Mode) []string {
 	return notes
 }
 
-// notes collects sentences about a series.
-type notes []string
+// noteList collects sentences about a series.
+type noteList []string
 
-func (n *notes) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
+func (n *noteList) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
 
 // noteRepeats adds a note if several runs have the same worker count and seed.
-func (n *notes) noteRepeats(g observe.Series) {
+func (n *noteList) noteRepeats(g observe.Series) {
 	type place struct {
 		workers int
 		seed    int64
@@ -107,7 +107,7 @@ func hasOneWorkerCount(g observe.Series) bool {
 
 // noteSamples adds a note if the samples per epoch are neither constant nor
 // proportional to the workers, or if they differ between repeats.
-func (n *notes) noteSamples(g observe.Series, mode Mode) {
+func (n *noteList) noteSamples(g observe.Series, mode Mode) {
 	if mode.Samples == FixedNeither {
 		n.noteTrait(g, samplesPerEpochTrait())
 		return
@@ -129,7 +129,7 @@ func (n *notes) noteSamples(g observe.Series, mode Mode) {
 
 // noteTrait adds a note if a trait differs between runs. The note lists its values, each
 // with the first run that has it.
-func (n *notes) noteTrait(g observe.Series, c runTrait) {
+func (n *noteList) noteTrait(g observe.Series, c runTrait) {
 	var values, where []string
 	for _, r := range g.Runs {
 		v := c.value(r)
@@ -143,7 +143,7 @@ func (n *notes) noteTrait(g observe.Series, c runTrait) {
 		}
 	}
 	if len(values) > 1 {
-		n.add("series %s: %s differs between runs (%s); compare their times with care", g.Name, c.what, strings.Join(where, ", "))
+		n.add("series %s: %s differs between runs (%s); compare their times with care", g.Name, c.name, strings.Join(where, ", "))
 	}
 }
 
@@ -156,15 +156,15 @@ func differingTraits(a, b observe.Cell) []string {
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue
 		}
-		if c.what == "host" && slices.ContainsFunc(x, func(v string) bool { return slices.Contains(y, v) }) {
+		if c.name == "host" && slices.ContainsFunc(x, func(v string) bool { return slices.Contains(y, v) }) {
 			continue // jobs of a cluster run on different nodes each time
 		}
 		one, other := strings.Join(x, ", "), strings.Join(y, ", ")
 		if len(one)+len(other) > 60 { // sections of a config are too long to show
-			out = append(out, c.what)
+			out = append(out, c.name)
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s (%s and %s)", c.what, one, other))
+		out = append(out, fmt.Sprintf("%s (%s and %s)", c.name, one, other))
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func Settings(groups []observe.Series) []Setting {
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
 	}, workTraits()...)
-	traits = slices.DeleteFunc(traits, func(t runTrait) bool { return t.what == "model" || t.what == "data" }) // their keys are compared separately, below
+	traits = slices.DeleteFunc(traits, func(t runTrait) bool { return t.name == "model" || t.name == "data" }) // their keys are compared separately, below
 	first, varies := map[string]string{}, map[string]bool{}
 	for _, g := range groups {
 		for _, r := range g.Runs {
@@ -69,7 +69,7 @@ func Settings(groups []observe.Series) []Setting {
 // differ. Two series are compared at the worker counts that both have or, without a
 // common worker count, over all their runs.
 func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
-	row := Setting{Setting: c.what}
+	row := Setting{Setting: c.name}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
 	for i, g := range groups {
 		byWorkers[i] = map[int][]runs.Run{}
