@@ -152,7 +152,7 @@ func TestSecondSweepLeavesBoundCoresAlone(t *testing.T) {
 func TestMaskOfLauncher(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before, err := topology.Allowed()
+	before, err := topology.AllowedCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
