@@ -43,8 +43,8 @@ type sweepResponse struct {
 	Busy   *BusyError `json:"busy,omitempty"`
 }
 
-// startInSeparateProcess implements Local in a notebook: it starts a separate process that runs the
-// sweep.
+// startInSeparateProcess implements Local in a notebook: it starts a separate process that
+// runs the sweep.
 func startInSeparateProcess(ctx context.Context, s Sweep) (*Job, error) {
 	for {
 		job, l, err := prepareJob(ctx, &s)
@@ -69,9 +69,9 @@ func startInSeparateProcess(ctx context.Context, s Sweep) (*Job, error) {
 	}
 }
 
-// startSweepProcess starts the process that runs s. If another process has started or finished the
-// runs in the meantime, startSweepProcess does nothing and again is true: the caller must prepare
-// the job again.
+// startSweepProcess starts the process that runs s. If another process has started or finished
+// the runs in the meantime, startSweepProcess does nothing and again is true: the caller must
+// prepare the job again.
 func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err error) {
 	launcher, err := findLauncher(ctx)
 	if err != nil {

@@ -297,7 +297,8 @@ func (e workerExit) String() string {
 	return text + "; it wrote no output"
 }
 
-// terminatingSignal returns the signal that ended a process, or 0 if the process exited by itself.
+// terminatingSignal returns the signal that ended a process, or 0 if the process exited by
+// itself.
 func terminatingSignal(x *exec.ExitError) syscall.Signal {
 	if s, ok := x.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return s.Signal()

@@ -37,8 +37,8 @@ func newRunIdentifier() *runIdentifier {
 	}
 }
 
-// setMissingProperties sets the properties of p's run that are still missing. The sources
-// in order of precedence: the fields that a user's pattern captured
+// setMissingProperties sets the properties of p's run that are still missing.
+// The sources in order of precedence: the fields that a user's pattern captured
 // (byPattern), the content of the file, its path, its configuration.
 func (d *runIdentifier) setMissingProperties(p *record.Part, byPattern nameFields) {
 	info := &p.Run.Info

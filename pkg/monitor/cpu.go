@@ -43,8 +43,8 @@ type process struct {
 	orphaned bool    // whether its parent has ended
 }
 
-// NewCPUMeter returns a CPUMeter for the process trees with the given roots. If the trees overlap,
-// each process counts once.
+// NewCPUMeter returns a CPUMeter for the process trees with the given roots. If the trees
+// overlap, each process counts once.
 func NewCPUMeter(roots ...int) *CPUMeter { return &CPUMeter{proc: "/proc", roots: roots} }
 
 // Sample reads the current times. It returns an error if they cannot be read, for example
@@ -134,9 +134,9 @@ func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 	return all, nil
 }
 
-// addProcessTree adds the process pid and its descendants to seen. It reads each process after the
-// children of that process: if a child ends in between, its time counts twice in this sample,
-// rather than as time of another program.
+// addProcessTree adds the process pid and its descendants to seen. It reads each process after
+// the children of that process: if a child ends in between, its time counts twice in this
+// sample, rather than as time of another program.
 func (c *CPUMeter) addProcessTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil

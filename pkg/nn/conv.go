@@ -167,7 +167,8 @@ func removeNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	return out
 }
 
-// mustOperationInfoOf returns the OperationInfo of n, which must be a node of this package's operations.
+// mustOperationInfoOf returns the OperationInfo of n, which must be a node of this package's
+// operations.
 func mustOperationInfoOf(n *gorgonia.Node) OperationInfo {
 	c, _ := OperationInfoOf(n)
 	return c

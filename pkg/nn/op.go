@@ -209,8 +209,8 @@ func addOperation(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err err
 	return n, nil
 }
 
-// addBackwardOperation adds an operation of the backward pass that computes the gradient of input, an
-// input of the forward node out. operands are the inputs of the new operation.
+// addBackwardOperation adds an operation of the backward pass that computes the gradient of
+// input, an input of the forward node out. operands are the inputs of the new operation.
 func addBackwardOperation(kind Kind, attr Attr, out, input *gorgonia.Node, operands ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: input.Shape().Clone()}
 	if c, ok := OperationInfoOf(out); ok {

@@ -125,8 +125,8 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 	return out
 }
 
-// scalingModeConclusions returns conclusions about whether the series are strong or weak scaling, with
-// one sentence for all series to which the same reason applies.
+// scalingModeConclusions returns conclusions about whether the series are strong or weak
+// scaling, with one sentence for all series to which the same reason applies.
 func (b *pageBuilder) scalingModeConclusions() []conclusion {
 	var out []conclusion
 	var names [][]string

@@ -25,8 +25,8 @@ type RefusedError struct {
 // Error returns the path and the reason.
 func (e *RefusedError) Error() string { return "open " + e.Path + ": " + e.Reason }
 
-// OpenUserFile opens the regular file at path for reading. It follows links. Use it for a path that
-// the user has given, and Open for a file found in a folder.
+// OpenUserFile opens the regular file at path for reading. It follows links. Use it for a path
+// that the user has given, and Open for a file found in a folder.
 func OpenUserFile(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

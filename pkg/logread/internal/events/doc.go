@@ -6,6 +6,6 @@
 // other records (graphs, images, histograms) are checked and skipped.
 //
 // The files of a folder belong to one run: a run that was resumed leaves
-// several. [Join] merges them into one part (run.go), and turns tags that describe
-// complete epochs into epochs.
+// several. [Join] merges them into one part (run.go), and turns tags that
+// describe complete epochs into epochs.
 package events

@@ -8,10 +8,10 @@ import (
 )
 
 // MergeEpochs merges the lists of epochs that the ranks logged into one list.
-// The duration of an epoch is its duration on the slowest rank. Losses and accuracies
-// are means over the ranks. Rates and sample counts are summed if sumRates is
-// set, because each rank logged its own share; otherwise the values of the first
-// rank are kept. The first rank's list may be overwritten.
+// The duration of an epoch is its duration on the slowest rank. Losses and
+// accuracies are means over the ranks. Rates and sample counts are summed if
+// sumRates is set, because each rank logged its own share; otherwise the values
+// of the first rank are kept. The first rank's list may be overwritten.
 func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	longest := 0

@@ -35,8 +35,8 @@ type Report struct {
 	// rest.
 	Unused     []runs.Problem
 	UnusedMore int
-	// Assumed lists the properties that are not in the file and were assumed, each with
-	// the source of the assumption, such as the path.
+	// Assumed lists the properties that are not in the file and were assumed,
+	// each with the source of the assumption, such as the path.
 	Assumed []string
 	Skipped string // why the file was not read; empty if it was
 	// CopyOf is the path of the run folder of which the file is a copy (written

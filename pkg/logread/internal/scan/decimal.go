@@ -218,9 +218,10 @@ var floatPowersOfTen = [...]float64{
 	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
 }
 
-// powerOfTenReciprocals[i] contains the first 64 bits of the reciprocal of 10^i:
-// 2^127 / (10^i << powerOfTenLeadingZeros[i]), rounded down. The value for i = 0,
-// which is never used, is 1 less than this formula gives. TestReciprocals computes the table.
+// powerOfTenReciprocals[i] contains the first 64 bits of the reciprocal of
+// 10^i: 2^127 / (10^i << powerOfTenLeadingZeros[i]), rounded down. The value
+// for i = 0, which is never used, is 1 less than this formula gives.
+// TestReciprocals computes the table.
 var powerOfTenReciprocals = [...]uint64{
 	0xffffffffffffffff, 0xcccccccccccccccc, 0xa3d70a3d70a3d70a, 0x83126e978d4fdf3b,
 	0xd1b71758e219652b, 0xa7c5ac471b478423, 0x8637bd05af6c69b5, 0xd6bf94d5e57a42bc,

@@ -28,7 +28,8 @@ const (
 	// time.
 	aheadShare = 2
 	// aheadReadBytes is the number of bytes read at once. It is larger than
-	// scan.LineReader uses, since parsing is slow for a while after a system call.
+	// scan.LineReader uses, since parsing is slow for a while after a system
+	// call.
 	aheadReadBytes = 1 << 20
 	// minFastBytes is the number of bytes that must have the usual form before
 	// the rest of the log is read ahead.

@@ -30,7 +30,8 @@ type dlloggerLine struct {
 	kind, step, data []byte
 }
 
-// parseDLLoggerLine parses the JSON document of a line. ok is false if it is malformed.
+// parseDLLoggerLine parses the JSON document of a line. ok is false if it is
+// malformed.
 func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 	v = dlloggerLine{stamp: math.NaN(), elapsed: math.NaN()}
 	doc := scan.ObjectIterator{Text: text}

@@ -288,10 +288,10 @@ func (t *textLog) closeKerasEpoch(seconds float64) *runs.Epoch {
 	return e
 }
 
-// readKerasTimeAndValues reads the part c of a line of values that begins with the time,
-// such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of steps
-// at the beginning of the line, or 0; bar reports whether the line is a
-// progress bar of Keras 3.
+// readKerasTimeAndValues reads the part c of a line of values that begins with
+// the time, such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the
+// number of steps at the beginning of the line, or 0; bar reports whether the
+// line is a progress bar of Keras 3.
 func (t *textLog) readKerasTimeAndValues(line []byte, c scan.Cursor, steps int, bar bool) lineResult {
 	text, field := c.Rest, kerasSeconds
 	seconds := c.ReadFloat()

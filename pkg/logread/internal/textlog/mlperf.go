@@ -150,7 +150,8 @@ func (t *textLog) mlperfRunState() *mlperfState {
 	return s
 }
 
-// Numbers of the fields that the shape (scan.Shape) of a tracked_stats line reads.
+// Numbers of the fields that the shape (scan.Shape) of a tracked_stats line
+// reads.
 const (
 	mlperfTime = 1 + iota
 	mlperfValue

@@ -63,10 +63,10 @@ type textLog struct {
 	heading       []byte      // the last "- name - LEVEL - "
 	zoneReported  bool        // the report contains the assumed time zone
 	nodesReported bool        // the report contains how the ranks of several nodes are numbered
-	// repeating is the format of the current line if a fast path can read similar
-	// lines that may follow, otherwise formatCommand. The field epochParser is the
-	// fast path for lines of epochs, and the field ahead reads later chunks of the
-	// file in advance.
+	// repeating is the format of the current line if a fast path can read
+	// similar lines that may follow, otherwise formatCommand. The field
+	// epochParser is the fast path for lines of epochs, and the field ahead
+	// reads later chunks of the file in advance.
 	repeating   formatID
 	parsedBytes int64 // number of bytes that epochParser has parsed
 	epochParser epochLineParser

@@ -34,7 +34,8 @@ func (ts *epochsByRank) find(id rankID) *record.RankEpochs {
 	return ts.index[id]
 }
 
-// add adds a rank, which must not exist yet, and returns its empty list of epochs.
+// add adds a rank, which must not exist yet, and returns its empty list of
+// epochs.
 func (ts *epochsByRank) add(id rankID) *record.RankEpochs {
 	tr := record.NewRankEpochs()
 	ts.all = append(ts.all, tr)
