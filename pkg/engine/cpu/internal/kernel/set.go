@@ -5,7 +5,7 @@ package kernel
 // or floats are computed separately for each of the eight lanes.
 type Set struct {
 	Name     string
-	Vector   int // floats of a vector register, 8 or 16
+	Vector   int // floats of a vector of the transforms: 8 (two registers of NEON) or 16
 	GEMM     GEMM
 	Winograd Winograd
 	BF16     *BF16 // nil if the precision is fp32

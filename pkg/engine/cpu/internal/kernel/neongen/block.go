@@ -2,17 +2,17 @@ package main
 
 import "fmt"
 
-// The following functions write one instruction for each half of a block. Those without a
-// parameter to return a new block.
+// The functions apply… and compute… write one instruction for each half of a block. The
+// latter return the result in new registers.
 
-// apply writes to = op(x, y).
+// apply writes to = op(x, y), or to = op(to, x, y) if op adds to its result.
 func (a *assembler) apply(op operation, to, x, y block) {
 	for i := range to {
 		a.write(op(to[i], x[i], y[i]))
 	}
 }
 
-// applyLane writes to = op(x, y).
+// applyLane writes to = op(x, y), or to = op(to, x, y) if op adds to its result.
 func (a *assembler) applyLane(op laneOperation, to, x block, y lane) {
 	for i := range to {
 		a.write(op(to[i], x[i], y))
@@ -86,40 +86,40 @@ func (a *assembler) load(base register, offset int) block {
 
 // loadInto loads the block at base + offset bytes.
 func (a *assembler) loadInto(to block, base register, offset int) {
-	a.emit("FLDPQ", mem(base, offset), to.pair())
+	a.emit("FLDPQ", mem(base, offset), to.registerPair())
 }
 
 // store stores a block at base + offset bytes.
 func (a *assembler) store(from block, base register, offset int) {
-	a.emit("FSTPQ", from.pair(), mem(base, offset))
+	a.emit("FSTPQ", from.registerPair(), mem(base, offset))
 }
 
 // loadNext returns the block at p and advances p by a block.
 func (a *assembler) loadNext(p register) block {
 	to := a.newBlock()
-	a.emit("VLD1.P", mem(p, blockBytes), to.list())
+	a.emit("VLD1.P", mem(p, blockBytes), to.registerList())
 	return to
 }
 
 // storeNext stores a block at p and advances p by a block.
 func (a *assembler) storeNext(from block, p register) {
-	a.emit("VST1.P", from.list(), mem(p, blockBytes))
+	a.emit("VST1.P", from.registerList(), mem(p, blockBytes))
 }
 
 // loadStrided returns the block at p and advances p by stride bytes.
 func (a *assembler) loadStrided(p, stride register) block {
 	to := a.newBlock()
-	a.emit("VLD1.P", fmt.Sprintf("(%s)(%s)", p, stride), to.list())
+	a.emit("VLD1.P", fmt.Sprintf("(%s)(%s)", p, stride), to.registerList())
 	return to
 }
 
 // storeStrided stores a block at p and advances p by stride bytes.
 func (a *assembler) storeStrided(from block, p, stride register) {
-	a.emit("VST1.P", from.list(), fmt.Sprintf("(%s)(%s)", p, stride))
+	a.emit("VST1.P", from.registerList(), fmt.Sprintf("(%s)(%s)", p, stride))
 }
 
-// pair returns b as an operand of the instructions for two registers.
-func (b block) pair() string { return fmt.Sprintf("(%s, %s)", b[0].float(), b[1].float()) }
+// registerPair returns b as an operand of the instructions for two registers.
+func (b block) registerPair() string { return fmt.Sprintf("(%s, %s)", b[0].float(), b[1].float()) }
 
-// list returns b as an operand of the instructions for successive registers.
-func (b block) list() string { return fmt.Sprintf("[%s, %s]", b[0].as("S4"), b[1].as("S4")) }
+// registerList returns b as an operand of the instructions for successive registers.
+func (b block) registerList() string { return fmt.Sprintf("[%s, %s]", b[0].as("S4"), b[1].as("S4")) }

@@ -130,7 +130,7 @@ func transpose(a *assembler) {
 	// Half h of row i of part p now contains column 4·h + i of the rows of part p.
 	for half := range 2 {
 		for i := range 4 {
-			a.emit("FSTPQ", block{rows[i][half], rows[4+i][half]}.pair(), mem(r[0], 0))
+			a.emit("FSTPQ", block{rows[i][half], rows[4+i][half]}.registerPair(), mem(r[0], 0))
 			a.emit("ADD", r[2], r[0])
 		}
 	}

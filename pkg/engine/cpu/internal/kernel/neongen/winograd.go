@@ -28,18 +28,18 @@ func loadAll(n int, load loader) []block {
 	return d
 }
 
-// put stores the block that f returns, and frees the registers that f has taken.
-func (a *assembler) put(store storer, i int, f func() block) {
+// storeResult stores the block that f returns, and frees the registers that f has taken.
+func (a *assembler) storeResult(store storer, i int, f func() block) {
 	a.scoped(func() { store(i, f()) })
 }
 
-// putBoth stores even + odd as block i and even − odd as block i + 1.
-func (a *assembler) putBoth(store storer, i int, even, odd block) {
-	a.put(store, i, func() block { return a.compute(fadd, even, odd) })
-	a.put(store, i+1, func() block { return a.compute(fsub, even, odd) })
+// storeSumAndDifference stores even + odd as block i and even − odd as block i + 1.
+func (a *assembler) storeSumAndDifference(store storer, i int, even, odd block) {
+	a.storeResult(store, i, func() block { return a.compute(fadd, even, odd) })
+	a.storeResult(store, i+1, func() block { return a.compute(fsub, even, odd) })
 }
 
-// product returns op(sum, x·factor), where op is fmlaLane or fmlsLane.
+// product returns sum + x·factor if op is fmlaLane, and sum − x·factor if op is fmlsLane.
 func (a *assembler) product(op laneOperation, sum, x block, factor lane) block {
 	to := a.copyBlock(sum)
 	a.applyLane(op, to, x, factor)
@@ -96,14 +96,15 @@ func (a *assembler) addMultiples(to []register, base, stride register) {
 	}
 }
 
-// oneWay writes one of the two multiplications of a transform, of a row or a column.
-type oneWay func(first bool, load loader, store storer)
+// multiplication writes the code that multiplies a row or a column by the matrix of a
+// transform. first is set for the columns, which are multiplied before the rows.
+type multiplication func(first bool, load loader, store storer)
 
 // transform writes the rest of a function with the parameters x, v, tmp, row, plane, ld,
 // step and blocks. It reads squares of n×n blocks, whose rows are row bytes and which are
 // plane bytes apart, and writes squares of 6×6 blocks, which are ld bytes apart; the squares
 // are step bytes apart. begin writes code for each channel block before its transform.
-func (a *assembler) transform(n int, begin func(), multiply oneWay) {
+func (a *assembler) transform(n int, begin func(), multiply multiplication) {
 	p := a.loadParams("x", "v", "row", "plane", "ld", "step", "blocks")
 	x, v, row, plane, ld, step, blocks := p[0], p[1], p[2], p[3], p[4], p[5], p[6]
 	tmp, rows, to := a.newScratch(), a.newRegisters(n), a.newRegister()
@@ -170,16 +171,16 @@ func winogradInput(a *assembler, name string, norm bool) {
 				return to
 			}
 		}
-		a.put(store, 0, outer(0))
+		a.storeResult(store, 0, outer(0))
 		a.scoped(func() {
-			a.putBoth(store, 1, a.product(fmlsLane, d[4], d[2], four), a.product(fmlsLane, d[3], d[1], four))
+			a.storeSumAndDifference(store, 1, a.product(fmlsLane, d[4], d[2], four), a.product(fmlsLane, d[3], d[1], four))
 		})
 		a.scoped(func() {
 			even, odd := a.compute(fsub, d[4], d[2]), a.compute(fsub, d[3], d[1])
 			a.apply(fadd, odd, odd, odd)
-			a.putBoth(store, 3, even, odd)
+			a.storeSumAndDifference(store, 3, even, odd)
 		})
-		a.put(store, 5, outer(1))
+		a.storeResult(store, 5, outer(1))
 	})
 }
 
@@ -199,11 +200,11 @@ func winogradGradient(a *assembler) {
 	a.transform(4, func() {}, func(_ bool, load loader, store storer) {
 		d := loadAll(4, load)
 		store(0, d[0])
-		a.scoped(func() { a.putBoth(store, 1, a.compute(fadd, d[0], d[2]), a.compute(fadd, d[1], d[3])) })
+		a.scoped(func() { a.storeSumAndDifference(store, 1, a.compute(fadd, d[0], d[2]), a.compute(fadd, d[1], d[3])) })
 		a.scoped(func() {
 			even, odd := a.product(fmlaLane, d[0], d[2], four), a.compute(fadd, d[1], d[1])
 			a.applyLane(fmlaLane, odd, d[3], eight)
-			a.putBoth(store, 3, even, odd)
+			a.storeSumAndDifference(store, 3, even, odd)
 		})
 		store(5, d[3])
 	})
@@ -218,27 +219,27 @@ func winogradOutput(a *assembler) {
 	two, four, eight := k[0], k[1], k[2]
 	p := a.loadParams("m", "y", "bias", "ld", "row", "plane", "biasStep", "blocks")
 	m, y, bias, ld, row, plane, biasStep, blocks := p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
-	tmp, points := a.newScratch(), a.newPoints(ld)
+	tmp, columns := a.newScratch(), a.newColumnReader(ld)
 	multiply := func(load loader, store storer) {
 		d := loadAll(6, load)
 		p, q, r, t := a.compute(fadd, d[1], d[2]), a.compute(fsub, d[1], d[2]), a.compute(fadd, d[3], d[4]), a.compute(fsub, d[3], d[4])
-		a.put(store, 0, func() block {
+		a.storeResult(store, 0, func() block {
 			to := a.compute(fadd, d[0], p)
 			a.apply(fadd, to, to, r)
 			return to
 		})
-		a.put(store, 1, func() block { return a.product(fmlaLane, q, t, two) })
-		a.put(store, 2, func() block { return a.product(fmlaLane, p, r, four) })
-		a.put(store, 3, func() block {
+		a.storeResult(store, 1, func() block { return a.product(fmlaLane, q, t, two) })
+		a.storeResult(store, 2, func() block { return a.product(fmlaLane, p, r, four) })
+		a.storeResult(store, 3, func() block {
 			to := a.compute(fadd, q, d[5])
 			a.applyLane(fmlaLane, to, t, eight)
 			return to
 		})
 	}
 	a.loop("block", blocks, 1, func() {
-		a.emit("MOVD", m, points.column)
+		a.emit("MOVD", m, columns.start)
 		for j := range 6 {
-			a.scoped(func() { multiply(points.loadColumn(), tmp.storeColumn(j)) })
+			a.scoped(func() { multiply(columns.loadColumn(), tmp.storeColumn(j)) })
 		}
 		shift, to := a.load(bias, 0), a.newRegister()
 		a.emit("MOVD", y, to)
@@ -258,30 +259,30 @@ func winogradOutput(a *assembler) {
 	a.endFunction()
 }
 
-// points reads the columns of a square of 6×6 blocks that are ld bytes apart, one after the
+// columnReader reads the columns of a square of 6×6 blocks that are ld bytes apart, one after the
 // other.
-type points struct {
+type columnReader struct {
 	*assembler
-	column         register // first block of the next column
-	next, ld, row6 register // next block, distance between blocks, distance between rows
+	start                 register // first block of the next column
+	next, ld, rowDistance register // next block, distance between blocks, distance between rows
 }
 
-// newPoints returns points whose column is not set yet.
-func (a *assembler) newPoints(ld register) points {
-	p := points{a, a.newRegister(), a.newRegister(), ld, a.newRegister()}
-	a.emit("ADD", ld.String()+"<<1", ld, p.row6) // 3·ld
-	a.emit("ADD", p.row6, p.row6)
+// newColumnReader returns a columnReader whose start is not set yet.
+func (a *assembler) newColumnReader(ld register) columnReader {
+	p := columnReader{a, a.newRegister(), a.newRegister(), ld, a.newRegister()}
+	a.emit("ADD", ld.String()+"<<1", ld, p.rowDistance) // 3·ld
+	a.emit("ADD", p.rowDistance, p.rowDistance)
 	return p
 }
 
 // loadColumn returns a loader of the next column.
-func (p points) loadColumn() loader {
+func (p columnReader) loadColumn() loader {
 	return func(i int) block {
 		if i == 0 {
-			p.emit("MOVD", p.column, p.next)
-			p.emit("ADD", p.ld, p.column)
+			p.emit("MOVD", p.start, p.next)
+			p.emit("ADD", p.ld, p.start)
 		}
-		return p.loadStrided(p.next, p.row6)
+		return p.loadStrided(p.next, p.rowDistance)
 	}
 }
 
@@ -320,22 +321,22 @@ func winogradWeights(a *assembler) {
 	taps, advance := a.weightTaps(p[0])
 	multiply := func(load loader, store storer) {
 		d := loadAll(3, load)
-		a.put(store, 0, func() block { return a.computeLane(fmulLane, d[0], quarter) })
+		a.storeResult(store, 0, func() block { return a.computeLane(fmulLane, d[0], quarter) })
 		a.scoped(func() {
 			even, odd := a.compute(fadd, d[0], d[2]), a.computeLane(fmulLane, d[1], sixth)
 			a.applyLane(fmulLane, even, even, sixth)
-			a.put(store, 1, func() block {
+			a.storeResult(store, 1, func() block {
 				negative := a.newBlock()
 				a.applyUnary(fneg, negative, even)
 				a.apply(fsub, negative, negative, odd)
 				return negative
 			})
-			a.put(store, 2, func() block { return a.compute(fsub, odd, even) })
+			a.storeResult(store, 2, func() block { return a.compute(fsub, odd, even) })
 		})
 		a.scoped(func() {
 			even, odd := a.computeLane(fmulLane, d[2], sixth), a.computeLane(fmulLane, d[1], twelfth)
 			a.applyLane(fmlaLane, even, d[0], small)
-			a.putBoth(store, 3, even, odd)
+			a.storeSumAndDifference(store, 3, even, odd)
 		})
 		store(5, d[2])
 	}
@@ -364,32 +365,32 @@ func winogradWeightGradient(a *assembler) {
 	k := a.loadConstants(1./4, 1./6, 1./12, 1./24)
 	quarter, sixth, twelfth, small := k[0], k[1], k[2], k[3]
 	p := a.loadParams("d", "dw", "ld")
-	tmp, points, rows := a.newScratch(), a.newPoints(p[2]), a.newRegister()
+	tmp, columns, rows := a.newScratch(), a.newColumnReader(p[2]), a.newRegister()
 	taps, advance := a.weightTaps(p[1])
 	multiply := func(load loader, store storer) {
 		v := loadAll(6, load)
 		p, q, r, t := a.compute(fadd, v[1], v[2]), a.compute(fsub, v[2], v[1]), a.compute(fadd, v[3], v[4]), a.compute(fsub, v[3], v[4])
-		a.put(store, 0, func() block {
+		a.storeResult(store, 0, func() block {
 			to := a.computeLane(fmulLane, r, small)
 			a.applyLane(fmlaLane, to, v[0], quarter)
 			a.applyLane(fmlsLane, to, p, sixth)
 			return to
 		})
-		a.put(store, 1, func() block {
+		a.storeResult(store, 1, func() block {
 			to := a.computeLane(fmulLane, t, twelfth)
 			a.applyLane(fmlaLane, to, q, sixth)
 			return to
 		})
-		a.put(store, 2, func() block {
+		a.storeResult(store, 2, func() block {
 			a.apply(fsub, r, r, p)
 			return a.product(fmlaLane, v[5], r, sixth)
 		})
 	}
 	a.emit("MOVD", imm(8), rows)
 	a.loop("row", rows, 1, func() {
-		a.emit("MOVD", p[0], points.column)
+		a.emit("MOVD", p[0], columns.start)
 		for j := range 6 {
-			a.scoped(func() { multiply(points.loadColumn(), tmp.storeColumn(j)) })
+			a.scoped(func() { multiply(columns.loadColumn(), tmp.storeColumn(j)) })
 		}
 		for i := range 3 {
 			a.scoped(func() {
