@@ -125,7 +125,7 @@ func (l *Lock) lock() error {
 			owner.PID, owner.Host, formatTime(owner.Heartbeat)))
 	}
 	if !supported {
-		l.notices = append(l.notices, fmt.Sprintf("the file system of %s has no file locks: another process is kept from this run by a heartbeat in %s alone, which counts for %v",
+		l.notices = append(l.notices, fmt.Sprintf("the file system of %s has no file locks: only a heartbeat in %s, which is valid for %v, keeps other processes from this run",
 			l.dir, OwnersFile, heartbeatTimeout))
 	}
 	return nil

@@ -309,7 +309,7 @@ func (t *Trainer) renameDamaged(damaged []*weights.DamagedError) error {
 		if err := os.Rename(d.Path, d.Path+damagedSuffix); err != nil {
 			return fmt.Errorf("resume %s: rename damaged checkpoint: %w", t.options.Dir, err)
 		}
-		t.notes = append(t.notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run goes on from %s",
+		t.notes = append(t.notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run continues from %s",
 			filepath.Base(d.Path), d.Err, filepath.Base(d.Path)+damagedSuffix, filepath.Base(t.saved)))
 	}
 	return nil

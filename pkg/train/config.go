@@ -120,7 +120,7 @@ func (c Config) Validate() error {
 	case c.Batch < 1:
 		return bad("batch is %d: use at least 1 image per worker", c.Batch)
 	case c.Accumulate < 0:
-		return bad("accumulate is %d: use 1 for an optimiser step a batch", c.Accumulate)
+		return bad("accumulate is %d: use the number of batches per optimizer step", c.Accumulate)
 	case c.Epochs < 1:
 		return bad("epochs is %d: use at least 1", c.Epochs)
 	case !(c.BucketMiB > 0):
@@ -128,7 +128,7 @@ func (c Config) Validate() error {
 	case !(c.Loader.DeviceMiB >= 0) || c.Loader.DeviceMiB > 1<<30:
 		return bad("loader.device_mib is %g: use the MiB of a GPU's memory that the training set may take, or 0 to load each batch", c.Loader.DeviceMiB)
 	case c.Loader.Kind == LoaderDevice && c.Loader.DeviceMiB == 0:
-		return bad("loader.kind is device, but loader.device_mib is 0: say how much of the GPU's memory the training set may take")
+		return bad("loader.kind is device, but loader.device_mib is 0: use the MiB of the GPU's memory that the training set may take")
 	case c.Checkpoint.Every < 1 || c.Checkpoint.EverySteps < 0 || c.Checkpoint.Keep < 0:
 		return bad("checkpoint.every is %d, every_steps %d and keep %d: use at least 1, 0 and 0", c.Checkpoint.Every, c.Checkpoint.EverySteps, c.Checkpoint.Keep)
 	}

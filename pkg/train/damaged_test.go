@@ -90,7 +90,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 				if _, note, ok := strings.Cut(text, "note: checkpoint "); ok {
 					seen, _, _ = strings.Cut(note, "\n")
 				}
-				for _, part := range []string{"note: checkpoint epoch-0002.safetensors is damaged (", "kept as epoch-0002.safetensors.damaged, and the run goes on from epoch-0001.safetensors"} {
+				for _, part := range []string{"note: checkpoint epoch-0002.safetensors is damaged (", "kept as epoch-0002.safetensors.damaged, and the run continues from epoch-0001.safetensors"} {
 					if !strings.Contains(text, part) {
 						t.Errorf("no %q in\n%s", part, text)
 					}
@@ -104,7 +104,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range checks {
-				if !c.OK && c.Name != "each rank was a process of its own" { // these are goroutines
+				if !c.OK && c.Name != "each rank was a separate process" { // these are goroutines
 					t.Errorf("verify: %s: %s", c.Name, c.Detail)
 				}
 			}

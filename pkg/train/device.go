@@ -50,7 +50,7 @@ func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 		if c.Kind == LoaderDevice {
 			return fmt.Errorf("loader.kind device: copy the training set to the GPU: %w (set loader.kind to lowmem or inmem, or raise loader.device_mib)", err)
 		}
-		t.hostReason = fmt.Sprintf("the training set does not lie on the GPU, each batch is copied there: %v", err)
+		t.hostReason = fmt.Sprintf("the training set is not in the memory of the GPU, so each batch is copied there: %v", err)
 		return nil
 	}
 	t.deviceSet = &deviceDataset{engine: device, values: set.Values, stored: set.Stored, bytes: set.Size()}
@@ -61,7 +61,7 @@ func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 // or does not. It returns "" if the engine or the config does not support this.
 func (t *Trainer) describeDataPlacement() string {
 	if d := t.deviceSet; d != nil {
-		return fmt.Sprintf("the training set lies on the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))
+		return fmt.Sprintf("the training set is in the memory of the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))
 	}
 	return t.hostReason
 }

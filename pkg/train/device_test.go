@@ -108,7 +108,7 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 			if _, err := trainAll(t, held, c.workers, got); err != nil {
 				t.Fatal(err)
 			}
-			if text := strings.Join(said, "\n"); !strings.Contains(text, "the training set lies on the GPU: "+c.mib) {
+			if text := strings.Join(said, "\n"); !strings.Contains(text, "the training set is in the memory of the GPU: "+c.mib) {
 				t.Errorf("the log does not say what is held:\n%s", text)
 			}
 			if outcome(t, want.Dir) != outcome(t, got.Dir) {
@@ -152,7 +152,7 @@ func TestTrainingSetTooLarge(t *testing.T) {
 		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { said = append(said, l) }})); err != nil {
 			t.Fatal(err)
 		}
-		if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "does not lie on the GPU") {
+		if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "is not in the memory of the GPU") {
 			t.Errorf("the log does not say %q:\n%s", want, text)
 		}
 		cfg.Loader.Kind = LoaderDevice

@@ -64,7 +64,7 @@ func (r *recorder) logSlowWriting(epoch int, lasted time.Duration) error {
 		return nil
 	}
 	r.slownessNoted = true
-	return r.log("note: writing to %s took %.1f s of the %.1f s of epoch %d (%.0f %%): its file system is slow, which no step's times show; "+
+	return r.log("note: writing to %s took %.1f s of the %.1f s of epoch %d (%.0f %%): its file system is slow, which the times of the steps do not show; "+
 		"put the logs on another disk (--logs, LOCKSTEP_LOGS), or save less often (checkpoint.every)",
 		r.t.options.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }

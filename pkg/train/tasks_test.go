@@ -65,7 +65,7 @@ func TestClassification(t *testing.T) {
 			if strings.Contains(c.Name, "accuracy") {
 				counted++
 			}
-			if !c.OK && c.Name != "each rank was a process of its own" {
+			if !c.OK && c.Name != "each rank was a separate process" {
 				t.Error(c)
 			}
 		}

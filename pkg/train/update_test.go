@@ -147,7 +147,7 @@ func TestAccumulate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range checks {
-		if !c.OK && c.Name != "each rank was a process of its own" {
+		if !c.OK && c.Name != "each rank was a separate process" {
 			t.Error(c)
 		}
 	}

@@ -69,14 +69,14 @@ func (s *BatchSearch) String() string {
 
 // Verdict describes the result in one sentence.
 func (s *BatchSearch) Verdict() string {
-	each := fmt.Sprintf("%s a worker", formatMiB(s.Memory))
+	each := fmt.Sprintf("%s per worker", formatMiB(s.Memory))
 	switch {
 	case s.Largest == 0:
 		return "no batch fits in " + each + ": use a smaller network or smaller samples"
 	case s.Bound == "samples":
-		return fmt.Sprintf("largest batch: %d a worker, %d with %d: the data have no more samples; memory (%s) would allow more", s.Largest, s.Largest*s.Workers, s.Workers, each)
+		return fmt.Sprintf("largest batch: %d per worker, %d with %s: the data have no more samples; memory (%s) would allow more", s.Largest, s.Largest*s.Workers, english.Count(s.Workers, "worker"), each)
 	}
-	return fmt.Sprintf("largest batch: %d a worker, %d with %d: %d does not fit in %s", s.Largest, s.Largest*s.Workers, s.Workers, s.Largest+1, each)
+	return fmt.Sprintf("largest batch: %d per worker, %d with %s: %d does not fit in %s", s.Largest, s.Largest*s.Workers, english.Count(s.Workers, "worker"), s.Largest+1, each)
 }
 
 // formatMiB formats a number of bytes, as in "1.5 MiB".

@@ -119,7 +119,7 @@ func TestLargestBatch(t *testing.T) {
 	if s.Largest < 8 || s.Bound != "memory" || !best.Fits || best.Bytes > 8<<20 || next.Fits || next.Bytes <= 8<<20 {
 		t.Errorf("%s", text)
 	}
-	for _, want := range []string{"batch 1: ", "batch 8: ", "does not fit", fmt.Sprintf("largest batch: %d a worker", s.Largest), "8.0 MiB"} {
+	for _, want := range []string{"batch 1: ", "batch 8: ", "does not fit", fmt.Sprintf("largest batch: %d per worker", s.Largest), "8.0 MiB"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the evidence lacks %q:\n%s", want, text)
 		}

@@ -95,7 +95,7 @@ func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res 
 	}
 	var notes []string
 	if _, gpu := cfg.Engine.CUDA(); gpu && cfg.Loader.DeviceMiB > 0 {
-		notes = append(notes, "measured with loader.device_mib=0: a set that a GPU holds whole needs no loader")
+		notes = append(notes, "measured with loader.device_mib=0: a training set in GPU memory needs no loader")
 		cfg.Loader.DeviceMiB = 0
 	}
 	samples, err := train.OpenSamples(ctx, cfg.Data)
@@ -297,7 +297,7 @@ func (t *tuner) cacheSamples(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.CachedBytes(kept); complete {
 		if t.cfg.Loader.Kind != data.LoaderInMem {
-			t.addNote("inmem: the data are in memory already, so that it is lowmem")
+			t.addNote("inmem: the same as lowmem, because the data are in memory already")
 		}
 		return nil
 	}
@@ -320,11 +320,11 @@ func (t *tuner) cacheSamples(ctx context.Context) error {
 		case complete:
 			return nil
 		case limit > 0 && bytes > limit && !own:
-			t.addNote("inmem: left out: %d of %d batches fill %s of memory already", done, loader.Steps(), formatMiB(bytes))
+			t.addNote("inmem: not measured: %d of %d batches fill %s of memory already", done, loader.Steps(), formatMiB(bytes))
 			t.kept = nil
 			return nil
 		case took > t.o.Budget/3 && !own:
-			t.addNote("inmem: left out: reading all samples takes about %v; for it give --budget %v",
+			t.addNote("inmem: not measured: reading all samples takes about %v; use --budget %v to measure it",
 				(took * time.Duration(loader.Steps()) / time.Duration(done)).Round(time.Second), (4 * took * time.Duration(loader.Steps()) / time.Duration(done)).Round(time.Second))
 			t.kept = nil
 			return nil
@@ -391,7 +391,7 @@ func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Durati
 		if alone := t.alone[inmem]; alone > 0 && !c.isConfigured(t) {
 			hands := max(1, min(c.Setting.Workers, runtime.GOMAXPROCS(0)))
 			if need := time.Duration(float64(2*n) * alone / float64(hands) * float64(time.Second)); need > budget/time.Duration(len(all)) {
-				t.addNote("%s: left out: a look takes about %v; for it give --budget %v", formatSetting(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
+				t.addNote("%s: not measured: one measurement takes about %v; use --budget %v to make it", formatSetting(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
 				continue
 			}
 		}

@@ -51,21 +51,21 @@ func (l *LoaderTuning) Sentence() string {
 	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", formatSetting(fastest.Setting), formatRate(fastest.Rate))
 	switch {
 	case l.Fastest == l.Now:
-		text += ", which is the config's"
+		text += ", which is the config's setting"
 	case fastest.Times.Low > 1:
-		text += fmt.Sprintf(", %v times as fast as the config's (%s)", fastest.Times, formatSetting(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's setting (%s)", fastest.Times, formatSetting(now.Setting))
 	default:
-		text += fmt.Sprintf(", %v times as fast as the config's (%s), no difference beyond noise", fastest.Times, formatSetting(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's setting (%s), a difference within noise", fastest.Times, formatSetting(now.Setting))
 	}
 	switch {
 	case l.Alone:
-		text += "; no other is as fast within noise"
+		text += "; no other setting is as fast within noise"
 	case l.Smallest == l.Fastest:
-		text += "; it is the smallest of those that are as fast within noise"
+		text += "; it is also the smallest setting that is as fast within noise"
 	case l.Smallest == l.Now:
-		text += "; the config's is as fast within noise, and the smallest such"
+		text += "; the smallest setting that is as fast within noise is the config's setting"
 	default:
-		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", formatSetting(smallest.Setting), formatRate(smallest.Rate))
+		text += fmt.Sprintf("; the smallest setting that is as fast within noise is %s (%s)", formatSetting(smallest.Setting), formatRate(smallest.Rate))
 	}
 	return text + "; " + l.trainingSentence() + "."
 }
@@ -74,25 +74,25 @@ func (l *LoaderTuning) Sentence() string {
 // it down, and whether another setting makes it faster.
 func (l *LoaderTuning) trainingSentence() string {
 	if l.Training == nil {
-		return "whether the training waits for it was not measured"
+		return "whether training waits for the loader was not measured"
 	}
 	synthetic, full := l.Training[1].Rate, l.Training[2].Rate
-	cost := fmt.Sprintf("with the config's the training runs at %s samples/s (FULL), without loading at %s (SYNTHETIC), %v of that; the loader alone gives %.3g times what the training takes",
-		formatRate(full), formatRate(synthetic), l.Full, l.loaderToTrainingRatio())
+	cost := fmt.Sprintf("with the config's setting, training runs at %s samples/s (FULL), %v of the %s samples/s without loading (SYNTHETIC); the loader alone is %.3g times as fast as training without loading",
+		formatRate(full), l.Full, formatRate(synthetic), l.loaderToTrainingRatio())
 	switch {
 	case l.isLoadingFree():
-		return "but the loader is not the bottleneck: " + cost + ": keep the config's"
+		return "but the loader is not the bottleneck: " + cost + ": keep the config's setting"
 	case l.comparedIndex() == l.Now:
-		return cost + ": loading costs that, and no setting is faster"
+		return cost + ": no other setting makes training faster"
 	}
-	best := "the smallest such"
+	best := "the smallest setting"
 	if l.Enough >= 0 {
-		best = fmt.Sprintf("%s, which gives %.3g times that,", formatSetting(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
+		best = fmt.Sprintf("%s, which is %.3g times as fast as training without loading,", formatSetting(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
 	}
 	if l.Gain.Low > 1 {
-		return fmt.Sprintf("%s; %s makes the training %v times as fast: use it", cost, best, l.Gain)
+		return fmt.Sprintf("%s; %s makes training %v times as fast: use it", cost, best, l.Gain)
 	}
-	return fmt.Sprintf("%s; %s makes the training %v times as fast, no gain beyond noise: keep the config's", cost, best, l.Gain)
+	return fmt.Sprintf("%s; %s makes training %v times as fast, no gain beyond noise: keep the config's setting", cost, best, l.Gain)
 }
 
 // Write writes a table of all settings, the notes, the sentence and the flags to w.

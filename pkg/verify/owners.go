@@ -20,8 +20,8 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	if err != nil || len(owners)+len(problems) == 0 {
 		return nil, err
 	}
-	v.addClaimCheck("every owner of the run reads", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
-	detail, ok := fmt.Sprintf("%d after each other", len(owners)), true
+	v.addClaimCheck("every owner of the run can be read", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
+	detail, ok := fmt.Sprintf("%s, one after the other", english.Count(len(owners), "owner")), true
 	for i := 1; ok && i < len(owners); i++ {
 		before, next := owners[i-1], owners[i]
 		skew := time.Duration(0)
@@ -69,7 +69,7 @@ func describeStepOrderError(p runs.StepPart, owners []runs.Owner) string {
 	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
 	for i := 1; i < len(p.Steps); i++ {
 		if a, b := p.Steps[i-1].Step, p.Steps[i].Step; b != a+1 {
-			return fmt.Sprintf("%s: step %d is followed by step %d, as where two processes write one file", who, a, b)
+			return fmt.Sprintf("%s: step %d is followed by step %d, as if two processes had written the file", who, a, b)
 		}
 	}
 	// Versions that did not record owners did not record the first step either.

@@ -97,7 +97,7 @@ func TestVerifyOwners(t *testing.T) {
 		{
 			"two trainings of an older version",
 			[]runs.StepPart{part(worker(1, 0), all[:18]), part(worker(2, 0), all[9:18], all[18:27], all[18:27])},
-			nil, order, "rank 0, pid 2 on " + self.Host + ": step 27 is followed by step 19, as where two processes write one file",
+			nil, order, "rank 0, pid 2 on " + self.Host + ": step 27 is followed by step 19, as if two processes had written the file",
 		},
 		{
 			"two trainings",
@@ -144,7 +144,7 @@ func TestVerifyOwners(t *testing.T) {
 			}
 			but := []string{c.fails}
 			if c.fails == order { // the readers name such lines too
-				but = append(but, "every line of the folder reads")
+				but = append(but, "every line of the folder can be read")
 			}
 			requireVerified(t, dir, but...)
 			checks, err := Run(t.Context(), dir, RunOptions{})

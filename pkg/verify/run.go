@@ -33,8 +33,8 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 		return nil, err
 	}
 	v := verifier{run: run}
-	v.addClaimCheck("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
-	v.addClaimCheck("every line of the folder reads", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
+	v.addClaimCheck("the run ended without an error", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
+	v.addClaimCheck("every line of the folder can be read", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
 	v.checkProcesses()
 	if err := v.checkConfigs(); err != nil {
 		return v.checks, err
@@ -83,8 +83,8 @@ func (v *verifier) checkProcesses() {
 		ranks[w.Rank] = true
 		agree = agree && w.WorldSize == world
 	}
-	v.addClaimCheck("each rank left its step file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
-	v.addClaimCheck("each rank was a process of its own", len(pids) == world, "%d processes for %d ranks", len(pids), world)
+	v.addClaimCheck("each rank wrote its steps file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
+	v.addClaimCheck("each rank was a separate process", len(pids) == world, "%d processes for %d ranks", len(pids), world)
 	v.addClaimCheck("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
@@ -132,7 +132,7 @@ func (v *verifier) dropsLastBatch() bool {
 func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
-		v.addClaimCheck("the run was evaluated", false, "run.json holds no test scores")
+		v.addClaimCheck("the run was evaluated", false, "run.json contains no test scores")
 		return nil
 	}
 	p, err := train.OpenPredictor(ctx, v.run.Dir, dataPath)

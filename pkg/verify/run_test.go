@@ -19,9 +19,9 @@ func TestVerifyRun(t *testing.T) {
 		lie  func(t *testing.T, dir string)
 		want string // name of a check that must fail; empty: none
 	}{
-		{"honest", func(*testing.T, string) {}, "each rank was a process of its own"}, // two goroutines are one process
+		{"honest", func(*testing.T, string) {}, "each rank was a separate process"}, // two goroutines are one process
 		{"another IoU", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Test.IoU = 0.99 }) }, "IoU of run.json"},
-		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank left its step file"},
+		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank wrote its steps file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")

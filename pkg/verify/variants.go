@@ -73,15 +73,15 @@ func newCPUVariants() []variant {
 			c.Model = train.ModelConfig{Kind: model.KindUNet3D, Base: 2, Depth: 2}
 			c.Data = train.DataConfig{Kind: data.KindFields, Count: 2, Edge: 12, TestImages: 1, Samples: 24, TestSamples: 1, Augment: data.Augment{Rotate: true, Crop: 8}}
 		}), nil},
-		{"synchronised batch norm, SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
+		{"synchronized batch norm, SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			addSyncedBatchNorm(c)
 			c.Optimizer.Momentum = 0.9
 		}), nil},
-		{"synchronised batch norm, Adam on 2 accumulated batches, activations recomputed, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, func(c *train.Config) {
+		{"synchronized batch norm, Adam on 2 accumulated batches, activations recomputed, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, func(c *train.Config) {
 			addSyncedBatchNorm(c)
 			c.Accumulate, c.Recompute = 2, true
 		}), nil},
-		{"synchronised batch norm, SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
+		{"synchronized batch norm, SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 			c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true
@@ -162,8 +162,8 @@ func newGPUVariants(device string) []variant {
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, 0.5, 2
 		}), nil},
-		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true }), buildSmoothClassifier},
-		{"synchronised batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
+		{"synchronized batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true }), buildSmoothClassifier},
+		{"synchronized batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = newLabeledDataConfig(), true, 2, true
 		}), buildSmoothClassifier},
 	}

@@ -167,7 +167,7 @@ func TestSlowLogs(t *testing.T) {
 		t.Errorf("it ended otherwise: %s", difference(got, want))
 	}
 	note := "note: writing to " + slow + " took "
-	advice := "its file system is slow, which no step's times show; put the logs on another disk (--logs, LOCKSTEP_LOGS), or save less often (checkpoint.every)"
+	advice := "its file system is slow, which the times of the steps do not show; put the logs on another disk (--logs, LOCKSTEP_LOGS), or save less often (checkpoint.every)"
 	log, err := os.ReadFile(filepath.Join(slow, "out.log"))
 	if err != nil {
 		t.Fatal(err)
