@@ -37,39 +37,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	FSTPQ (F13, F14), -576(R7)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -384(R7)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -192(R7)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -384(R7)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -192(R7)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 0(R7)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 192(R7)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	FSTPQ (F13, F14), 384(R7)
+	FSTPQ (F11, F12), 384(R7)
 	FLDPQ 32(R8), (F1, F2)
 	FLDPQ 32(R9), (F3, F4)
 	FLDPQ 32(R10), (F5, F6)
@@ -83,39 +77,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	FSTPQ (F13, F14), -544(R7)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -352(R7)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -160(R7)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -352(R7)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -160(R7)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 32(R7)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 224(R7)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	FSTPQ (F13, F14), 416(R7)
+	FSTPQ (F11, F12), 416(R7)
 	FLDPQ 64(R8), (F1, F2)
 	FLDPQ 64(R9), (F3, F4)
 	FLDPQ 64(R10), (F5, F6)
@@ -129,39 +117,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	FSTPQ (F13, F14), -512(R7)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -320(R7)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -128(R7)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -320(R7)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -128(R7)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 64(R7)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 256(R7)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	FSTPQ (F13, F14), 448(R7)
+	FSTPQ (F11, F12), 448(R7)
 	FLDPQ 96(R8), (F1, F2)
 	FLDPQ 96(R9), (F3, F4)
 	FLDPQ 96(R10), (F5, F6)
@@ -175,39 +157,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	FSTPQ (F13, F14), -480(R7)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -288(R7)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -96(R7)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -288(R7)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -96(R7)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 96(R7)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 288(R7)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	FSTPQ (F13, F14), 480(R7)
+	FSTPQ (F11, F12), 480(R7)
 	FLDPQ 128(R8), (F1, F2)
 	FLDPQ 128(R9), (F3, F4)
 	FLDPQ 128(R10), (F5, F6)
@@ -221,39 +197,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	FSTPQ (F13, F14), -448(R7)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -256(R7)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -64(R7)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -256(R7)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -64(R7)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 128(R7)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 320(R7)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	FSTPQ (F13, F14), 512(R7)
+	FSTPQ (F11, F12), 512(R7)
 	FLDPQ 160(R8), (F1, F2)
 	FLDPQ 160(R9), (F3, F4)
 	FLDPQ 160(R10), (F5, F6)
@@ -267,39 +237,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	FSTPQ (F13, F14), -416(R7)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -224(R7)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	FSTPQ (F17, F18), -32(R7)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -224(R7)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	FSTPQ (F17, F18), -32(R7)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 160(R7)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	FSTPQ (F17, F18), 352(R7)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	FSTPQ (F13, F14), 544(R7)
+	FSTPQ (F11, F12), 544(R7)
 	MOVD R1, R14
 	FLDPQ -576(R7), (F1, F2)
 	FLDPQ -544(R7), (F3, F4)
@@ -314,39 +278,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	VST1.P [V13.S4, V14.S4], (R14)(R4)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	VST1.P [V13.S4, V14.S4], (R14)(R4)
+	VST1.P [V11.S4, V12.S4], (R14)(R4)
 	FLDPQ -384(R7), (F1, F2)
 	FLDPQ -352(R7), (F3, F4)
 	FLDPQ -320(R7), (F5, F6)
@@ -360,39 +318,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	VST1.P [V13.S4, V14.S4], (R14)(R4)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	VST1.P [V13.S4, V14.S4], (R14)(R4)
+	VST1.P [V11.S4, V12.S4], (R14)(R4)
 	FLDPQ -192(R7), (F1, F2)
 	FLDPQ -160(R7), (F3, F4)
 	FLDPQ -128(R7), (F5, F6)
@@ -406,39 +358,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	VST1.P [V13.S4, V14.S4], (R14)(R4)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	VST1.P [V13.S4, V14.S4], (R14)(R4)
+	VST1.P [V11.S4, V12.S4], (R14)(R4)
 	FLDPQ 0(R7), (F1, F2)
 	FLDPQ 32(R7), (F3, F4)
 	FLDPQ 64(R7), (F5, F6)
@@ -452,39 +398,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	VST1.P [V13.S4, V14.S4], (R14)(R4)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	VST1.P [V13.S4, V14.S4], (R14)(R4)
+	VST1.P [V11.S4, V12.S4], (R14)(R4)
 	FLDPQ 192(R7), (F1, F2)
 	FLDPQ 224(R7), (F3, F4)
 	FLDPQ 256(R7), (F5, F6)
@@ -498,39 +438,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	VST1.P [V13.S4, V14.S4], (R14)(R4)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	VST1.P [V13.S4, V14.S4], (R14)(R4)
+	VST1.P [V11.S4, V12.S4], (R14)(R4)
 	FLDPQ 384(R7), (F1, F2)
 	FLDPQ 416(R7), (F3, F4)
 	FLDPQ 448(R7), (F5, F6)
@@ -544,39 +478,33 @@ block:
 	WORD $0x4f80102d // fmla v13.4s, v1.4s, v0.s[0]
 	WORD $0x4f80104e // fmla v14.4s, v2.4s, v0.s[0]
 	VST1.P [V13.S4, V14.S4], (R14)(R4)
-	VMOV V9.B16, V13.B16
-	VMOV V10.B16, V14.B16
-	WORD $0x4f8050ad // fmls v13.4s, v5.4s, v0.s[0]
-	WORD $0x4f8050ce // fmls v14.4s, v6.4s, v0.s[0]
-	VMOV V7.B16, V15.B16
-	VMOV V8.B16, V16.B16
-	WORD $0x4f80506f // fmls v15.4s, v3.4s, v0.s[0]
-	WORD $0x4f805090 // fmls v16.4s, v4.4s, v0.s[0]
-	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
-	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
-	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
-	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4fa050eb // fmls v11.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0510c // fmls v12.4s, v8.4s, v0.s[1]
+	WORD $0x4f80106b // fmla v11.4s, v3.4s, v0.s[0]
+	WORD $0x4f80108c // fmla v12.4s, v4.4s, v0.s[0]
 	WORD $0x4ea5d52d // fsub v13.4s, v9.4s, v5.4s
 	WORD $0x4ea6d54e // fsub v14.4s, v10.4s, v6.4s
 	WORD $0x4ea3d4ef // fsub v15.4s, v7.4s, v3.4s
 	WORD $0x4ea4d510 // fsub v16.4s, v8.4s, v4.4s
 	WORD $0x4e2fd5ef // fadd v15.4s, v15.4s, v15.4s
 	WORD $0x4e30d610 // fadd v16.4s, v16.4s, v16.4s
+	WORD $0x4f8050a9 // fmls v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8050ca // fmls v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f805067 // fmls v7.4s, v3.4s, v0.s[0]
+	WORD $0x4f805088 // fmls v8.4s, v4.4s, v0.s[0]
+	WORD $0x4e27d531 // fadd v17.4s, v9.4s, v7.4s
+	WORD $0x4e28d552 // fadd v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
+	WORD $0x4ea7d531 // fsub v17.4s, v9.4s, v7.4s
+	WORD $0x4ea8d552 // fsub v18.4s, v10.4s, v8.4s
+	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4e2fd5b1 // fadd v17.4s, v13.4s, v15.4s
 	WORD $0x4e30d5d2 // fadd v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
 	WORD $0x4eafd5b1 // fsub v17.4s, v13.4s, v15.4s
 	WORD $0x4eb0d5d2 // fsub v18.4s, v14.4s, v16.4s
 	VST1.P [V17.S4, V18.S4], (R14)(R4)
-	VMOV V11.B16, V13.B16
-	VMOV V12.B16, V14.B16
-	WORD $0x4fa050ed // fmls v13.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0510e // fmls v14.4s, v8.4s, v0.s[1]
-	WORD $0x4f80106d // fmla v13.4s, v3.4s, v0.s[0]
-	WORD $0x4f80108e // fmla v14.4s, v4.4s, v0.s[0]
-	VST1.P [V13.S4, V14.S4], (R14)(R4)
+	VST1.P [V11.S4, V12.S4], (R14)(R4)
 	ADD R3, R0
 	ADD R5, R1
 	SUBS $1, R6
@@ -661,39 +589,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	FSTPQ (F19, F20), -576(R8)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -384(R8)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -192(R8)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -384(R8)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -192(R8)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 0(R8)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 192(R8)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	FSTPQ (F19, F20), 384(R8)
+	FSTPQ (F17, F18), 384(R8)
 	FLDPQ 32(R9), (F7, F8)
 	VMOV V3.B16, V9.B16
 	VMOV V4.B16, V10.B16
@@ -743,39 +665,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	FSTPQ (F19, F20), -544(R8)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -352(R8)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -160(R8)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -352(R8)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -160(R8)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 32(R8)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 224(R8)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	FSTPQ (F19, F20), 416(R8)
+	FSTPQ (F17, F18), 416(R8)
 	FLDPQ 64(R9), (F7, F8)
 	VMOV V3.B16, V9.B16
 	VMOV V4.B16, V10.B16
@@ -825,39 +741,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	FSTPQ (F19, F20), -512(R8)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -320(R8)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -128(R8)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -320(R8)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -128(R8)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 64(R8)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 256(R8)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	FSTPQ (F19, F20), 448(R8)
+	FSTPQ (F17, F18), 448(R8)
 	FLDPQ 96(R9), (F7, F8)
 	VMOV V3.B16, V9.B16
 	VMOV V4.B16, V10.B16
@@ -907,39 +817,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	FSTPQ (F19, F20), -480(R8)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -288(R8)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -96(R8)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -288(R8)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -96(R8)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 96(R8)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 288(R8)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	FSTPQ (F19, F20), 480(R8)
+	FSTPQ (F17, F18), 480(R8)
 	FLDPQ 128(R9), (F7, F8)
 	VMOV V3.B16, V9.B16
 	VMOV V4.B16, V10.B16
@@ -989,39 +893,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	FSTPQ (F19, F20), -448(R8)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -256(R8)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -64(R8)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -256(R8)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -64(R8)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 128(R8)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 320(R8)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	FSTPQ (F19, F20), 512(R8)
+	FSTPQ (F17, F18), 512(R8)
 	FLDPQ 160(R9), (F7, F8)
 	VMOV V3.B16, V9.B16
 	VMOV V4.B16, V10.B16
@@ -1071,39 +969,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	FSTPQ (F19, F20), -416(R8)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -224(R8)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	FSTPQ (F23, F24), -32(R8)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -224(R8)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	FSTPQ (F23, F24), -32(R8)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 160(R8)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	FSTPQ (F23, F24), 352(R8)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	FSTPQ (F19, F20), 544(R8)
+	FSTPQ (F17, F18), 544(R8)
 	MOVD R2, R15
 	FLDPQ -576(R8), (F7, F8)
 	FLDPQ -544(R8), (F9, F10)
@@ -1118,39 +1010,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	VST1.P [V19.S4, V20.S4], (R15)(R5)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	VST1.P [V19.S4, V20.S4], (R15)(R5)
+	VST1.P [V17.S4, V18.S4], (R15)(R5)
 	FLDPQ -384(R8), (F7, F8)
 	FLDPQ -352(R8), (F9, F10)
 	FLDPQ -320(R8), (F11, F12)
@@ -1164,39 +1050,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	VST1.P [V19.S4, V20.S4], (R15)(R5)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	VST1.P [V19.S4, V20.S4], (R15)(R5)
+	VST1.P [V17.S4, V18.S4], (R15)(R5)
 	FLDPQ -192(R8), (F7, F8)
 	FLDPQ -160(R8), (F9, F10)
 	FLDPQ -128(R8), (F11, F12)
@@ -1210,39 +1090,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	VST1.P [V19.S4, V20.S4], (R15)(R5)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	VST1.P [V19.S4, V20.S4], (R15)(R5)
+	VST1.P [V17.S4, V18.S4], (R15)(R5)
 	FLDPQ 0(R8), (F7, F8)
 	FLDPQ 32(R8), (F9, F10)
 	FLDPQ 64(R8), (F11, F12)
@@ -1256,39 +1130,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	VST1.P [V19.S4, V20.S4], (R15)(R5)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	VST1.P [V19.S4, V20.S4], (R15)(R5)
+	VST1.P [V17.S4, V18.S4], (R15)(R5)
 	FLDPQ 192(R8), (F7, F8)
 	FLDPQ 224(R8), (F9, F10)
 	FLDPQ 256(R8), (F11, F12)
@@ -1302,39 +1170,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	VST1.P [V19.S4, V20.S4], (R15)(R5)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	VST1.P [V19.S4, V20.S4], (R15)(R5)
+	VST1.P [V17.S4, V18.S4], (R15)(R5)
 	FLDPQ 384(R8), (F7, F8)
 	FLDPQ 416(R8), (F9, F10)
 	FLDPQ 448(R8), (F11, F12)
@@ -1348,39 +1210,33 @@ block:
 	WORD $0x4f8010f3 // fmla v19.4s, v7.4s, v0.s[0]
 	WORD $0x4f801114 // fmla v20.4s, v8.4s, v0.s[0]
 	VST1.P [V19.S4, V20.S4], (R15)(R5)
-	VMOV V15.B16, V19.B16
-	VMOV V16.B16, V20.B16
-	WORD $0x4f805173 // fmls v19.4s, v11.4s, v0.s[0]
-	WORD $0x4f805194 // fmls v20.4s, v12.4s, v0.s[0]
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4f805135 // fmls v21.4s, v9.4s, v0.s[0]
-	WORD $0x4f805156 // fmls v22.4s, v10.4s, v0.s[0]
-	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
-	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
-	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
-	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4fa051b1 // fmls v17.4s, v13.4s, v0.s[1]
+	WORD $0x4fa051d2 // fmls v18.4s, v14.4s, v0.s[1]
+	WORD $0x4f801131 // fmla v17.4s, v9.4s, v0.s[0]
+	WORD $0x4f801152 // fmla v18.4s, v10.4s, v0.s[0]
 	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
 	WORD $0x4eacd614 // fsub v20.4s, v16.4s, v12.4s
 	WORD $0x4ea9d5b5 // fsub v21.4s, v13.4s, v9.4s
 	WORD $0x4eaad5d6 // fsub v22.4s, v14.4s, v10.4s
 	WORD $0x4e35d6b5 // fadd v21.4s, v21.4s, v21.4s
 	WORD $0x4e36d6d6 // fadd v22.4s, v22.4s, v22.4s
+	WORD $0x4f80516f // fmls v15.4s, v11.4s, v0.s[0]
+	WORD $0x4f805190 // fmls v16.4s, v12.4s, v0.s[0]
+	WORD $0x4f80512d // fmls v13.4s, v9.4s, v0.s[0]
+	WORD $0x4f80514e // fmls v14.4s, v10.4s, v0.s[0]
+	WORD $0x4e2dd5f7 // fadd v23.4s, v15.4s, v13.4s
+	WORD $0x4e2ed618 // fadd v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
+	WORD $0x4eadd5f7 // fsub v23.4s, v15.4s, v13.4s
+	WORD $0x4eaed618 // fsub v24.4s, v16.4s, v14.4s
+	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4e35d677 // fadd v23.4s, v19.4s, v21.4s
 	WORD $0x4e36d698 // fadd v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
 	WORD $0x4eb5d677 // fsub v23.4s, v19.4s, v21.4s
 	WORD $0x4eb6d698 // fsub v24.4s, v20.4s, v22.4s
 	VST1.P [V23.S4, V24.S4], (R15)(R5)
-	VMOV V17.B16, V19.B16
-	VMOV V18.B16, V20.B16
-	WORD $0x4fa051b3 // fmls v19.4s, v13.4s, v0.s[1]
-	WORD $0x4fa051d4 // fmls v20.4s, v14.4s, v0.s[1]
-	WORD $0x4f801133 // fmla v19.4s, v9.4s, v0.s[0]
-	WORD $0x4f801154 // fmla v20.4s, v10.4s, v0.s[0]
-	VST1.P [V19.S4, V20.S4], (R15)(R5)
+	VST1.P [V17.S4, V18.S4], (R15)(R5)
 	ADD R4, R1
 	ADD R6, R2
 	SUBS $1, R7
@@ -1424,20 +1280,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	FSTPQ (F13, F14), -192(R7)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 0(R7)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 192(R7)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 0(R7)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 192(R7)
 	FSTPQ (F7, F8), 384(R7)
 	FLDPQ 32(R8), (F1, F2)
 	FLDPQ 32(R9), (F3, F4)
@@ -1454,20 +1308,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	FSTPQ (F13, F14), -160(R7)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 32(R7)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 224(R7)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 32(R7)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 224(R7)
 	FSTPQ (F7, F8), 416(R7)
 	FLDPQ 64(R8), (F1, F2)
 	FLDPQ 64(R9), (F3, F4)
@@ -1484,20 +1336,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	FSTPQ (F13, F14), -128(R7)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 64(R7)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 256(R7)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 64(R7)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 256(R7)
 	FSTPQ (F7, F8), 448(R7)
 	FLDPQ 96(R8), (F1, F2)
 	FLDPQ 96(R9), (F3, F4)
@@ -1514,20 +1364,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	FSTPQ (F13, F14), -96(R7)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 96(R7)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	FSTPQ (F13, F14), 288(R7)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 96(R7)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	FSTPQ (F11, F12), 288(R7)
 	FSTPQ (F7, F8), 480(R7)
 	MOVD R1, R12
 	FLDPQ -576(R7), (F1, F2)
@@ -1545,20 +1393,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
 	VST1.P [V7.S4, V8.S4], (R12)(R4)
 	FLDPQ -384(R7), (F1, F2)
 	FLDPQ -352(R7), (F3, F4)
@@ -1575,20 +1421,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
 	VST1.P [V7.S4, V8.S4], (R12)(R4)
 	FLDPQ -192(R7), (F1, F2)
 	FLDPQ -160(R7), (F3, F4)
@@ -1605,20 +1449,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
 	VST1.P [V7.S4, V8.S4], (R12)(R4)
 	FLDPQ 0(R7), (F1, F2)
 	FLDPQ 32(R7), (F3, F4)
@@ -1635,20 +1477,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
 	VST1.P [V7.S4, V8.S4], (R12)(R4)
 	FLDPQ 192(R7), (F1, F2)
 	FLDPQ 224(R7), (F3, F4)
@@ -1665,20 +1505,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
 	VST1.P [V7.S4, V8.S4], (R12)(R4)
 	FLDPQ 384(R7), (F1, F2)
 	FLDPQ 416(R7), (F3, F4)
@@ -1695,20 +1533,18 @@ block:
 	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
 	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
 	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
-	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
-	WORD $0x4e23d46b // fadd v11.4s, v3.4s, v3.4s
-	WORD $0x4e24d48c // fadd v12.4s, v4.4s, v4.4s
-	WORD $0x4fa010eb // fmla v11.4s, v7.4s, v0.s[1]
-	WORD $0x4fa0110c // fmla v12.4s, v8.4s, v0.s[1]
-	WORD $0x4e2bd52d // fadd v13.4s, v9.4s, v11.4s
-	WORD $0x4e2cd54e // fadd v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
-	WORD $0x4eabd52d // fsub v13.4s, v9.4s, v11.4s
-	WORD $0x4eacd54e // fsub v14.4s, v10.4s, v12.4s
-	VST1.P [V13.S4, V14.S4], (R12)(R4)
+	WORD $0x4e23d469 // fadd v9.4s, v3.4s, v3.4s
+	WORD $0x4e24d48a // fadd v10.4s, v4.4s, v4.4s
+	WORD $0x4fa010e9 // fmla v9.4s, v7.4s, v0.s[1]
+	WORD $0x4fa0110a // fmla v10.4s, v8.4s, v0.s[1]
+	WORD $0x4f8010a1 // fmla v1.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010c2 // fmla v2.4s, v6.4s, v0.s[0]
+	WORD $0x4e29d42b // fadd v11.4s, v1.4s, v9.4s
+	WORD $0x4e2ad44c // fadd v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
+	WORD $0x4ea9d42b // fsub v11.4s, v1.4s, v9.4s
+	WORD $0x4eaad44c // fsub v12.4s, v2.4s, v10.4s
+	VST1.P [V11.S4, V12.S4], (R12)(R4)
 	VST1.P [V7.S4, V8.S4], (R12)(R4)
 	ADD R3, R0
 	ADD R5, R1
@@ -1754,26 +1590,22 @@ block:
 	WORD $0x4e2ad512 // fadd v18.4s, v8.4s, v10.4s
 	WORD $0x4ea9d4f3 // fsub v19.4s, v7.4s, v9.4s
 	WORD $0x4eaad514 // fsub v20.4s, v8.4s, v10.4s
-	WORD $0x4e2dd435 // fadd v21.4s, v1.4s, v13.4s
-	WORD $0x4e2ed456 // fadd v22.4s, v2.4s, v14.4s
-	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	FSTPQ (F21, F22), -576(R8)
-	VMOV V15.B16, V21.B16
-	VMOV V16.B16, V22.B16
-	WORD $0x4f801275 // fmla v21.4s, v19.4s, v0.s[0]
-	WORD $0x4f801296 // fmla v22.4s, v20.4s, v0.s[0]
-	FSTPQ (F21, F22), -384(R8)
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -192(R8)
-	WORD $0x4e2bd5f5 // fadd v21.4s, v15.4s, v11.4s
-	WORD $0x4e2cd616 // fadd v22.4s, v16.4s, v12.4s
-	WORD $0x4f801a75 // fmla v21.4s, v19.4s, v0.s[2]
-	WORD $0x4f801a96 // fmla v22.4s, v20.4s, v0.s[2]
-	FSTPQ (F21, F22), 0(R8)
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FSTPQ (F1, F2), -576(R8)
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4f80126f // fmla v15.4s, v19.4s, v0.s[0]
+	WORD $0x4f801290 // fmla v16.4s, v20.4s, v0.s[0]
+	FSTPQ (F15, F16), -384(R8)
+	WORD $0x4fa0122d // fmla v13.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124e // fmla v14.4s, v18.4s, v0.s[1]
+	FSTPQ (F13, F14), -192(R8)
+	WORD $0x4f801a6b // fmla v11.4s, v19.4s, v0.s[2]
+	WORD $0x4f801a8c // fmla v12.4s, v20.4s, v0.s[2]
+	FSTPQ (F11, F12), 0(R8)
 	MOVD R9, R10
 	ADD R3, R9
 	VLD1.P (R10)(R11), [V1.S4, V2.S4]
@@ -1790,26 +1622,22 @@ block:
 	WORD $0x4e2ad512 // fadd v18.4s, v8.4s, v10.4s
 	WORD $0x4ea9d4f3 // fsub v19.4s, v7.4s, v9.4s
 	WORD $0x4eaad514 // fsub v20.4s, v8.4s, v10.4s
-	WORD $0x4e2dd435 // fadd v21.4s, v1.4s, v13.4s
-	WORD $0x4e2ed456 // fadd v22.4s, v2.4s, v14.4s
-	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	FSTPQ (F21, F22), -544(R8)
-	VMOV V15.B16, V21.B16
-	VMOV V16.B16, V22.B16
-	WORD $0x4f801275 // fmla v21.4s, v19.4s, v0.s[0]
-	WORD $0x4f801296 // fmla v22.4s, v20.4s, v0.s[0]
-	FSTPQ (F21, F22), -352(R8)
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -160(R8)
-	WORD $0x4e2bd5f5 // fadd v21.4s, v15.4s, v11.4s
-	WORD $0x4e2cd616 // fadd v22.4s, v16.4s, v12.4s
-	WORD $0x4f801a75 // fmla v21.4s, v19.4s, v0.s[2]
-	WORD $0x4f801a96 // fmla v22.4s, v20.4s, v0.s[2]
-	FSTPQ (F21, F22), 32(R8)
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FSTPQ (F1, F2), -544(R8)
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4f80126f // fmla v15.4s, v19.4s, v0.s[0]
+	WORD $0x4f801290 // fmla v16.4s, v20.4s, v0.s[0]
+	FSTPQ (F15, F16), -352(R8)
+	WORD $0x4fa0122d // fmla v13.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124e // fmla v14.4s, v18.4s, v0.s[1]
+	FSTPQ (F13, F14), -160(R8)
+	WORD $0x4f801a6b // fmla v11.4s, v19.4s, v0.s[2]
+	WORD $0x4f801a8c // fmla v12.4s, v20.4s, v0.s[2]
+	FSTPQ (F11, F12), 32(R8)
 	MOVD R9, R10
 	ADD R3, R9
 	VLD1.P (R10)(R11), [V1.S4, V2.S4]
@@ -1826,26 +1654,22 @@ block:
 	WORD $0x4e2ad512 // fadd v18.4s, v8.4s, v10.4s
 	WORD $0x4ea9d4f3 // fsub v19.4s, v7.4s, v9.4s
 	WORD $0x4eaad514 // fsub v20.4s, v8.4s, v10.4s
-	WORD $0x4e2dd435 // fadd v21.4s, v1.4s, v13.4s
-	WORD $0x4e2ed456 // fadd v22.4s, v2.4s, v14.4s
-	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	FSTPQ (F21, F22), -512(R8)
-	VMOV V15.B16, V21.B16
-	VMOV V16.B16, V22.B16
-	WORD $0x4f801275 // fmla v21.4s, v19.4s, v0.s[0]
-	WORD $0x4f801296 // fmla v22.4s, v20.4s, v0.s[0]
-	FSTPQ (F21, F22), -320(R8)
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -128(R8)
-	WORD $0x4e2bd5f5 // fadd v21.4s, v15.4s, v11.4s
-	WORD $0x4e2cd616 // fadd v22.4s, v16.4s, v12.4s
-	WORD $0x4f801a75 // fmla v21.4s, v19.4s, v0.s[2]
-	WORD $0x4f801a96 // fmla v22.4s, v20.4s, v0.s[2]
-	FSTPQ (F21, F22), 64(R8)
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FSTPQ (F1, F2), -512(R8)
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4f80126f // fmla v15.4s, v19.4s, v0.s[0]
+	WORD $0x4f801290 // fmla v16.4s, v20.4s, v0.s[0]
+	FSTPQ (F15, F16), -320(R8)
+	WORD $0x4fa0122d // fmla v13.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124e // fmla v14.4s, v18.4s, v0.s[1]
+	FSTPQ (F13, F14), -128(R8)
+	WORD $0x4f801a6b // fmla v11.4s, v19.4s, v0.s[2]
+	WORD $0x4f801a8c // fmla v12.4s, v20.4s, v0.s[2]
+	FSTPQ (F11, F12), 64(R8)
 	MOVD R9, R10
 	ADD R3, R9
 	VLD1.P (R10)(R11), [V1.S4, V2.S4]
@@ -1862,26 +1686,22 @@ block:
 	WORD $0x4e2ad512 // fadd v18.4s, v8.4s, v10.4s
 	WORD $0x4ea9d4f3 // fsub v19.4s, v7.4s, v9.4s
 	WORD $0x4eaad514 // fsub v20.4s, v8.4s, v10.4s
-	WORD $0x4e2dd435 // fadd v21.4s, v1.4s, v13.4s
-	WORD $0x4e2ed456 // fadd v22.4s, v2.4s, v14.4s
-	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	FSTPQ (F21, F22), -480(R8)
-	VMOV V15.B16, V21.B16
-	VMOV V16.B16, V22.B16
-	WORD $0x4f801275 // fmla v21.4s, v19.4s, v0.s[0]
-	WORD $0x4f801296 // fmla v22.4s, v20.4s, v0.s[0]
-	FSTPQ (F21, F22), -288(R8)
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -96(R8)
-	WORD $0x4e2bd5f5 // fadd v21.4s, v15.4s, v11.4s
-	WORD $0x4e2cd616 // fadd v22.4s, v16.4s, v12.4s
-	WORD $0x4f801a75 // fmla v21.4s, v19.4s, v0.s[2]
-	WORD $0x4f801a96 // fmla v22.4s, v20.4s, v0.s[2]
-	FSTPQ (F21, F22), 96(R8)
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FSTPQ (F1, F2), -480(R8)
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4f80126f // fmla v15.4s, v19.4s, v0.s[0]
+	WORD $0x4f801290 // fmla v16.4s, v20.4s, v0.s[0]
+	FSTPQ (F15, F16), -288(R8)
+	WORD $0x4fa0122d // fmla v13.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124e // fmla v14.4s, v18.4s, v0.s[1]
+	FSTPQ (F13, F14), -96(R8)
+	WORD $0x4f801a6b // fmla v11.4s, v19.4s, v0.s[2]
+	WORD $0x4f801a8c // fmla v12.4s, v20.4s, v0.s[2]
+	FSTPQ (F11, F12), 96(R8)
 	MOVD R9, R10
 	ADD R3, R9
 	VLD1.P (R10)(R11), [V1.S4, V2.S4]
@@ -1898,26 +1718,22 @@ block:
 	WORD $0x4e2ad512 // fadd v18.4s, v8.4s, v10.4s
 	WORD $0x4ea9d4f3 // fsub v19.4s, v7.4s, v9.4s
 	WORD $0x4eaad514 // fsub v20.4s, v8.4s, v10.4s
-	WORD $0x4e2dd435 // fadd v21.4s, v1.4s, v13.4s
-	WORD $0x4e2ed456 // fadd v22.4s, v2.4s, v14.4s
-	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	FSTPQ (F21, F22), -448(R8)
-	VMOV V15.B16, V21.B16
-	VMOV V16.B16, V22.B16
-	WORD $0x4f801275 // fmla v21.4s, v19.4s, v0.s[0]
-	WORD $0x4f801296 // fmla v22.4s, v20.4s, v0.s[0]
-	FSTPQ (F21, F22), -256(R8)
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -64(R8)
-	WORD $0x4e2bd5f5 // fadd v21.4s, v15.4s, v11.4s
-	WORD $0x4e2cd616 // fadd v22.4s, v16.4s, v12.4s
-	WORD $0x4f801a75 // fmla v21.4s, v19.4s, v0.s[2]
-	WORD $0x4f801a96 // fmla v22.4s, v20.4s, v0.s[2]
-	FSTPQ (F21, F22), 128(R8)
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FSTPQ (F1, F2), -448(R8)
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4f80126f // fmla v15.4s, v19.4s, v0.s[0]
+	WORD $0x4f801290 // fmla v16.4s, v20.4s, v0.s[0]
+	FSTPQ (F15, F16), -256(R8)
+	WORD $0x4fa0122d // fmla v13.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124e // fmla v14.4s, v18.4s, v0.s[1]
+	FSTPQ (F13, F14), -64(R8)
+	WORD $0x4f801a6b // fmla v11.4s, v19.4s, v0.s[2]
+	WORD $0x4f801a8c // fmla v12.4s, v20.4s, v0.s[2]
+	FSTPQ (F11, F12), 128(R8)
 	MOVD R9, R10
 	ADD R3, R9
 	VLD1.P (R10)(R11), [V1.S4, V2.S4]
@@ -1934,26 +1750,22 @@ block:
 	WORD $0x4e2ad512 // fadd v18.4s, v8.4s, v10.4s
 	WORD $0x4ea9d4f3 // fsub v19.4s, v7.4s, v9.4s
 	WORD $0x4eaad514 // fsub v20.4s, v8.4s, v10.4s
-	WORD $0x4e2dd435 // fadd v21.4s, v1.4s, v13.4s
-	WORD $0x4e2ed456 // fadd v22.4s, v2.4s, v14.4s
-	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	FSTPQ (F21, F22), -416(R8)
-	VMOV V15.B16, V21.B16
-	VMOV V16.B16, V22.B16
-	WORD $0x4f801275 // fmla v21.4s, v19.4s, v0.s[0]
-	WORD $0x4f801296 // fmla v22.4s, v20.4s, v0.s[0]
-	FSTPQ (F21, F22), -224(R8)
-	VMOV V13.B16, V21.B16
-	VMOV V14.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -32(R8)
-	WORD $0x4e2bd5f5 // fadd v21.4s, v15.4s, v11.4s
-	WORD $0x4e2cd616 // fadd v22.4s, v16.4s, v12.4s
-	WORD $0x4f801a75 // fmla v21.4s, v19.4s, v0.s[2]
-	WORD $0x4f801a96 // fmla v22.4s, v20.4s, v0.s[2]
-	FSTPQ (F21, F22), 160(R8)
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FSTPQ (F1, F2), -416(R8)
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4f80126f // fmla v15.4s, v19.4s, v0.s[0]
+	WORD $0x4f801290 // fmla v16.4s, v20.4s, v0.s[0]
+	FSTPQ (F15, F16), -224(R8)
+	WORD $0x4fa0122d // fmla v13.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124e // fmla v14.4s, v18.4s, v0.s[1]
+	FSTPQ (F13, F14), -32(R8)
+	WORD $0x4f801a6b // fmla v11.4s, v19.4s, v0.s[2]
+	WORD $0x4f801a8c // fmla v12.4s, v20.4s, v0.s[2]
+	FSTPQ (F11, F12), 160(R8)
 	FLDPQ 0(R2), (F1, F2)
 	MOVD R1, R12
 	FLDPQ -576(R8), (F3, F4)
@@ -1970,34 +1782,30 @@ block:
 	WORD $0x4e2cd554 // fadd v20.4s, v10.4s, v12.4s
 	WORD $0x4eabd535 // fsub v21.4s, v9.4s, v11.4s
 	WORD $0x4eacd556 // fsub v22.4s, v10.4s, v12.4s
-	WORD $0x4e2fd477 // fadd v23.4s, v3.4s, v15.4s
-	WORD $0x4e30d498 // fadd v24.4s, v4.4s, v16.4s
-	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
-	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 0(R12)
-	VMOV V17.B16, V23.B16
-	VMOV V18.B16, V24.B16
-	WORD $0x4f8012b7 // fmla v23.4s, v21.4s, v0.s[0]
-	WORD $0x4f8012d8 // fmla v24.4s, v22.4s, v0.s[0]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 32(R12)
-	VMOV V15.B16, V23.B16
-	VMOV V16.B16, V24.B16
-	WORD $0x4fa01277 // fmla v23.4s, v19.4s, v0.s[1]
-	WORD $0x4fa01298 // fmla v24.4s, v20.4s, v0.s[1]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 64(R12)
-	WORD $0x4e2dd637 // fadd v23.4s, v17.4s, v13.4s
-	WORD $0x4e2ed658 // fadd v24.4s, v18.4s, v14.4s
-	WORD $0x4f801ab7 // fmla v23.4s, v21.4s, v0.s[2]
-	WORD $0x4f801ad8 // fmla v24.4s, v22.4s, v0.s[2]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 96(R12)
+	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d463 // fadd v3.4s, v3.4s, v1.4s
+	WORD $0x4e22d484 // fadd v4.4s, v4.4s, v2.4s
+	FSTPQ (F3, F4), 0(R12)
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4f8012b1 // fmla v17.4s, v21.4s, v0.s[0]
+	WORD $0x4f8012d2 // fmla v18.4s, v22.4s, v0.s[0]
+	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
+	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
+	FSTPQ (F17, F18), 32(R12)
+	WORD $0x4fa0126f // fmla v15.4s, v19.4s, v0.s[1]
+	WORD $0x4fa01290 // fmla v16.4s, v20.4s, v0.s[1]
+	WORD $0x4e21d5ef // fadd v15.4s, v15.4s, v1.4s
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FSTPQ (F15, F16), 64(R12)
+	WORD $0x4f801aad // fmla v13.4s, v21.4s, v0.s[2]
+	WORD $0x4f801ace // fmla v14.4s, v22.4s, v0.s[2]
+	WORD $0x4e21d5ad // fadd v13.4s, v13.4s, v1.4s
+	WORD $0x4e22d5ce // fadd v14.4s, v14.4s, v2.4s
+	FSTPQ (F13, F14), 96(R12)
 	ADD R4, R12
 	FLDPQ -384(R8), (F3, F4)
 	FLDPQ -352(R8), (F5, F6)
@@ -2013,34 +1821,30 @@ block:
 	WORD $0x4e2cd554 // fadd v20.4s, v10.4s, v12.4s
 	WORD $0x4eabd535 // fsub v21.4s, v9.4s, v11.4s
 	WORD $0x4eacd556 // fsub v22.4s, v10.4s, v12.4s
-	WORD $0x4e2fd477 // fadd v23.4s, v3.4s, v15.4s
-	WORD $0x4e30d498 // fadd v24.4s, v4.4s, v16.4s
-	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
-	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 0(R12)
-	VMOV V17.B16, V23.B16
-	VMOV V18.B16, V24.B16
-	WORD $0x4f8012b7 // fmla v23.4s, v21.4s, v0.s[0]
-	WORD $0x4f8012d8 // fmla v24.4s, v22.4s, v0.s[0]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 32(R12)
-	VMOV V15.B16, V23.B16
-	VMOV V16.B16, V24.B16
-	WORD $0x4fa01277 // fmla v23.4s, v19.4s, v0.s[1]
-	WORD $0x4fa01298 // fmla v24.4s, v20.4s, v0.s[1]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 64(R12)
-	WORD $0x4e2dd637 // fadd v23.4s, v17.4s, v13.4s
-	WORD $0x4e2ed658 // fadd v24.4s, v18.4s, v14.4s
-	WORD $0x4f801ab7 // fmla v23.4s, v21.4s, v0.s[2]
-	WORD $0x4f801ad8 // fmla v24.4s, v22.4s, v0.s[2]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 96(R12)
+	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d463 // fadd v3.4s, v3.4s, v1.4s
+	WORD $0x4e22d484 // fadd v4.4s, v4.4s, v2.4s
+	FSTPQ (F3, F4), 0(R12)
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4f8012b1 // fmla v17.4s, v21.4s, v0.s[0]
+	WORD $0x4f8012d2 // fmla v18.4s, v22.4s, v0.s[0]
+	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
+	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
+	FSTPQ (F17, F18), 32(R12)
+	WORD $0x4fa0126f // fmla v15.4s, v19.4s, v0.s[1]
+	WORD $0x4fa01290 // fmla v16.4s, v20.4s, v0.s[1]
+	WORD $0x4e21d5ef // fadd v15.4s, v15.4s, v1.4s
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FSTPQ (F15, F16), 64(R12)
+	WORD $0x4f801aad // fmla v13.4s, v21.4s, v0.s[2]
+	WORD $0x4f801ace // fmla v14.4s, v22.4s, v0.s[2]
+	WORD $0x4e21d5ad // fadd v13.4s, v13.4s, v1.4s
+	WORD $0x4e22d5ce // fadd v14.4s, v14.4s, v2.4s
+	FSTPQ (F13, F14), 96(R12)
 	ADD R4, R12
 	FLDPQ -192(R8), (F3, F4)
 	FLDPQ -160(R8), (F5, F6)
@@ -2056,34 +1860,30 @@ block:
 	WORD $0x4e2cd554 // fadd v20.4s, v10.4s, v12.4s
 	WORD $0x4eabd535 // fsub v21.4s, v9.4s, v11.4s
 	WORD $0x4eacd556 // fsub v22.4s, v10.4s, v12.4s
-	WORD $0x4e2fd477 // fadd v23.4s, v3.4s, v15.4s
-	WORD $0x4e30d498 // fadd v24.4s, v4.4s, v16.4s
-	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
-	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 0(R12)
-	VMOV V17.B16, V23.B16
-	VMOV V18.B16, V24.B16
-	WORD $0x4f8012b7 // fmla v23.4s, v21.4s, v0.s[0]
-	WORD $0x4f8012d8 // fmla v24.4s, v22.4s, v0.s[0]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 32(R12)
-	VMOV V15.B16, V23.B16
-	VMOV V16.B16, V24.B16
-	WORD $0x4fa01277 // fmla v23.4s, v19.4s, v0.s[1]
-	WORD $0x4fa01298 // fmla v24.4s, v20.4s, v0.s[1]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 64(R12)
-	WORD $0x4e2dd637 // fadd v23.4s, v17.4s, v13.4s
-	WORD $0x4e2ed658 // fadd v24.4s, v18.4s, v14.4s
-	WORD $0x4f801ab7 // fmla v23.4s, v21.4s, v0.s[2]
-	WORD $0x4f801ad8 // fmla v24.4s, v22.4s, v0.s[2]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 96(R12)
+	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d463 // fadd v3.4s, v3.4s, v1.4s
+	WORD $0x4e22d484 // fadd v4.4s, v4.4s, v2.4s
+	FSTPQ (F3, F4), 0(R12)
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4f8012b1 // fmla v17.4s, v21.4s, v0.s[0]
+	WORD $0x4f8012d2 // fmla v18.4s, v22.4s, v0.s[0]
+	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
+	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
+	FSTPQ (F17, F18), 32(R12)
+	WORD $0x4fa0126f // fmla v15.4s, v19.4s, v0.s[1]
+	WORD $0x4fa01290 // fmla v16.4s, v20.4s, v0.s[1]
+	WORD $0x4e21d5ef // fadd v15.4s, v15.4s, v1.4s
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FSTPQ (F15, F16), 64(R12)
+	WORD $0x4f801aad // fmla v13.4s, v21.4s, v0.s[2]
+	WORD $0x4f801ace // fmla v14.4s, v22.4s, v0.s[2]
+	WORD $0x4e21d5ad // fadd v13.4s, v13.4s, v1.4s
+	WORD $0x4e22d5ce // fadd v14.4s, v14.4s, v2.4s
+	FSTPQ (F13, F14), 96(R12)
 	ADD R4, R12
 	FLDPQ 0(R8), (F3, F4)
 	FLDPQ 32(R8), (F5, F6)
@@ -2099,34 +1899,30 @@ block:
 	WORD $0x4e2cd554 // fadd v20.4s, v10.4s, v12.4s
 	WORD $0x4eabd535 // fsub v21.4s, v9.4s, v11.4s
 	WORD $0x4eacd556 // fsub v22.4s, v10.4s, v12.4s
-	WORD $0x4e2fd477 // fadd v23.4s, v3.4s, v15.4s
-	WORD $0x4e30d498 // fadd v24.4s, v4.4s, v16.4s
-	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
-	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 0(R12)
-	VMOV V17.B16, V23.B16
-	VMOV V18.B16, V24.B16
-	WORD $0x4f8012b7 // fmla v23.4s, v21.4s, v0.s[0]
-	WORD $0x4f8012d8 // fmla v24.4s, v22.4s, v0.s[0]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 32(R12)
-	VMOV V15.B16, V23.B16
-	VMOV V16.B16, V24.B16
-	WORD $0x4fa01277 // fmla v23.4s, v19.4s, v0.s[1]
-	WORD $0x4fa01298 // fmla v24.4s, v20.4s, v0.s[1]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 64(R12)
-	WORD $0x4e2dd637 // fadd v23.4s, v17.4s, v13.4s
-	WORD $0x4e2ed658 // fadd v24.4s, v18.4s, v14.4s
-	WORD $0x4f801ab7 // fmla v23.4s, v21.4s, v0.s[2]
-	WORD $0x4f801ad8 // fmla v24.4s, v22.4s, v0.s[2]
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	FSTPQ (F23, F24), 96(R12)
+	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e21d463 // fadd v3.4s, v3.4s, v1.4s
+	WORD $0x4e22d484 // fadd v4.4s, v4.4s, v2.4s
+	FSTPQ (F3, F4), 0(R12)
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4f8012b1 // fmla v17.4s, v21.4s, v0.s[0]
+	WORD $0x4f8012d2 // fmla v18.4s, v22.4s, v0.s[0]
+	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
+	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
+	FSTPQ (F17, F18), 32(R12)
+	WORD $0x4fa0126f // fmla v15.4s, v19.4s, v0.s[1]
+	WORD $0x4fa01290 // fmla v16.4s, v20.4s, v0.s[1]
+	WORD $0x4e21d5ef // fadd v15.4s, v15.4s, v1.4s
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FSTPQ (F15, F16), 64(R12)
+	WORD $0x4f801aad // fmla v13.4s, v21.4s, v0.s[2]
+	WORD $0x4f801ace // fmla v14.4s, v22.4s, v0.s[2]
+	WORD $0x4e21d5ad // fadd v13.4s, v13.4s, v1.4s
+	WORD $0x4e22d5ce // fadd v14.4s, v14.4s, v2.4s
+	FSTPQ (F13, F14), 96(R12)
 	ADD R4, R12
 	ADD R5, R1
 	ADD R6, R2
@@ -2508,11 +2304,9 @@ row:
 	FSTPQ (F21, F22), -384(R3)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -192(R3)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), -192(R3)
 	MOVD R4, R5
 	ADD R2, R4
 	VLD1.P (R5)(R6), [V1.S4, V2.S4]
@@ -2543,11 +2337,9 @@ row:
 	FSTPQ (F21, F22), -352(R3)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -160(R3)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), -160(R3)
 	MOVD R4, R5
 	ADD R2, R4
 	VLD1.P (R5)(R6), [V1.S4, V2.S4]
@@ -2578,11 +2370,9 @@ row:
 	FSTPQ (F21, F22), -320(R3)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -128(R3)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), -128(R3)
 	MOVD R4, R5
 	ADD R2, R4
 	VLD1.P (R5)(R6), [V1.S4, V2.S4]
@@ -2613,11 +2403,9 @@ row:
 	FSTPQ (F21, F22), -288(R3)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -96(R3)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), -96(R3)
 	MOVD R4, R5
 	ADD R2, R4
 	VLD1.P (R5)(R6), [V1.S4, V2.S4]
@@ -2648,11 +2436,9 @@ row:
 	FSTPQ (F21, F22), -256(R3)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -64(R3)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), -64(R3)
 	MOVD R4, R5
 	ADD R2, R4
 	VLD1.P (R5)(R6), [V1.S4, V2.S4]
@@ -2683,11 +2469,9 @@ row:
 	FSTPQ (F21, F22), -224(R3)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), -32(R3)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), -32(R3)
 	FLDPQ -576(R3), (F1, F2)
 	FLDPQ -544(R3), (F3, F4)
 	FLDPQ -512(R3), (F5, F6)
@@ -2716,11 +2500,9 @@ row:
 	FSTPQ (F21, F22), 256(R1)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), 512(R1)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), 512(R1)
 	FLDPQ -384(R3), (F1, F2)
 	FLDPQ -352(R3), (F3, F4)
 	FLDPQ -320(R3), (F5, F6)
@@ -2749,11 +2531,9 @@ row:
 	FSTPQ (F21, F22), 256(R8)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), 512(R8)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), 512(R8)
 	FLDPQ -192(R3), (F1, F2)
 	FLDPQ -160(R3), (F3, F4)
 	FLDPQ -128(R3), (F5, F6)
@@ -2782,11 +2562,9 @@ row:
 	FSTPQ (F21, F22), 256(R9)
 	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
 	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	VMOV V11.B16, V21.B16
-	VMOV V12.B16, V22.B16
-	WORD $0x4fa01235 // fmla v21.4s, v17.4s, v0.s[1]
-	WORD $0x4fa01256 // fmla v22.4s, v18.4s, v0.s[1]
-	FSTPQ (F21, F22), 512(R9)
+	WORD $0x4fa0122b // fmla v11.4s, v17.4s, v0.s[1]
+	WORD $0x4fa0124c // fmla v12.4s, v18.4s, v0.s[1]
+	FSTPQ (F11, F12), 512(R9)
 	ADD $32, R1
 	ADD $32, R8
 	ADD $32, R9

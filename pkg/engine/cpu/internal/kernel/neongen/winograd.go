@@ -39,13 +39,6 @@ func (a *assembler) storeSumAndDifference(store storer, i int, even, odd block) 
 	a.storeResult(store, i+1, func() block { return a.compute(fsub, even, odd) })
 }
 
-// product returns sum + x·factor if op is fmlaLane, and sum − x·factor if op is fmlsLane.
-func (a *assembler) product(op laneOperation, sum, x block, factor lane) block {
-	to := a.copyBlock(sum)
-	a.applyLane(op, to, x, factor)
-	return to
-}
-
 // scratch is the square of 6×6 blocks of scratch memory. Its register points to the middle
 // of the square, so that all offsets fit in an instruction.
 type scratch struct {
@@ -164,23 +157,20 @@ func winogradInput(a *assembler, name string, norm bool) {
 			}
 			return v
 		})
-		outer := func(i int) func() block { // 4·d[i] − 5·d[i+2] + d[i+4]
-			return func() block {
-				to := a.product(fmlsLane, d[i+4], d[i+2], five)
-				a.applyLane(fmlaLane, to, d[i], four)
-				return to
-			}
+		outer := func(sum block, i int) block { // 4·d[i] − 5·d[i+2] + sum
+			a.applyLane(fmlsLane, sum, d[i+2], five)
+			a.applyLane(fmlaLane, sum, d[i], four)
+			return sum
 		}
-		a.storeResult(store, 0, outer(0))
-		a.scoped(func() {
-			a.storeSumAndDifference(store, 1, a.product(fmlsLane, d[4], d[2], four), a.product(fmlsLane, d[3], d[1], four))
-		})
-		a.scoped(func() {
-			even, odd := a.compute(fsub, d[4], d[2]), a.compute(fsub, d[3], d[1])
-			a.apply(fadd, odd, odd, odd)
-			a.storeSumAndDifference(store, 3, even, odd)
-		})
-		a.storeResult(store, 5, outer(1))
+		a.storeResult(store, 0, func() block { return outer(a.copyBlock(d[4]), 0) })
+		last := outer(d[5], 1)
+		even, odd := a.compute(fsub, d[4], d[2]), a.compute(fsub, d[3], d[1]) // of rows 3 and 4
+		a.apply(fadd, odd, odd, odd)
+		a.applyLane(fmlsLane, d[4], d[2], four)
+		a.applyLane(fmlsLane, d[3], d[1], four)
+		a.storeSumAndDifference(store, 1, d[4], d[3])
+		a.storeSumAndDifference(store, 3, even, odd)
+		store(5, last)
 	})
 }
 
@@ -202,9 +192,10 @@ func winogradGradient(a *assembler) {
 		store(0, d[0])
 		a.scoped(func() { a.storeSumAndDifference(store, 1, a.compute(fadd, d[0], d[2]), a.compute(fadd, d[1], d[3])) })
 		a.scoped(func() {
-			even, odd := a.product(fmlaLane, d[0], d[2], four), a.compute(fadd, d[1], d[1])
+			odd := a.compute(fadd, d[1], d[1])
 			a.applyLane(fmlaLane, odd, d[3], eight)
-			a.storeSumAndDifference(store, 3, even, odd)
+			a.applyLane(fmlaLane, d[0], d[2], four)
+			a.storeSumAndDifference(store, 3, d[0], odd)
 		})
 		store(5, d[3])
 	})
@@ -223,18 +214,16 @@ func winogradOutput(a *assembler) {
 	multiply := func(load loader, store storer) {
 		d := loadAll(6, load)
 		p, q, r, t := a.compute(fadd, d[1], d[2]), a.compute(fsub, d[1], d[2]), a.compute(fadd, d[3], d[4]), a.compute(fsub, d[3], d[4])
-		a.storeResult(store, 0, func() block {
-			to := a.compute(fadd, d[0], p)
-			a.apply(fadd, to, to, r)
-			return to
-		})
-		a.storeResult(store, 1, func() block { return a.product(fmlaLane, q, t, two) })
-		a.storeResult(store, 2, func() block { return a.product(fmlaLane, p, r, four) })
-		a.storeResult(store, 3, func() block {
-			to := a.compute(fadd, q, d[5])
-			a.applyLane(fmlaLane, to, t, eight)
-			return to
-		})
+		a.apply(fadd, d[0], d[0], p)
+		a.apply(fadd, d[0], d[0], r)
+		store(0, d[0])
+		a.apply(fadd, d[5], d[5], q)
+		a.applyLane(fmlaLane, q, t, two)
+		store(1, q)
+		a.applyLane(fmlaLane, p, r, four)
+		store(2, p)
+		a.applyLane(fmlaLane, d[5], t, eight)
+		store(3, d[5])
 	}
 	a.loop("block", blocks, 1, func() {
 		a.emit("MOVD", m, columns.start)
@@ -383,7 +372,8 @@ func winogradWeightGradient(a *assembler) {
 		})
 		a.storeResult(store, 2, func() block {
 			a.apply(fsub, r, r, p)
-			return a.product(fmlaLane, v[5], r, sixth)
+			a.applyLane(fmlaLane, v[5], r, sixth)
+			return v[5]
 		})
 	}
 	a.emit("MOVD", imm(8), rows)
