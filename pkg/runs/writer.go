@@ -440,7 +440,7 @@ func newRunExistsError(dir, file string) error {
 }
 
 // wrapWriteError adds the action and the path to err. If the folder cannot be written, it
-// also adds how to choose another one.
+// also adds how to choose another folder.
 func wrapWriteError(action, path string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR} {
 		if errors.Is(err, cause) {
