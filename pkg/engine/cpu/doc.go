@@ -16,18 +16,18 @@
 // # Layout
 //
 // Activations [n,c,h,w] have the layout nChw8c: [n][⌈c/8⌉][h][w][8], so that one vector
-// register (two of NEON) holds eight channels of one pixel. Volumes [n,c,d,h,w] have the layout of
-// maps with d·h rows, features [n,k] that of maps of one pixel. Weights [k,c,r,s] are
-// [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k], and vectors are as usual. Channels beyond the
-// logical ones are padding, and padding is always zero. All operations read and write
-// this layout; only SetInput, Output, Get, Set and Gradient convert it.
+// register (two of NEON) holds eight channels of one pixel. Volumes [n,c,d,h,w] have the
+// layout of maps with d·h rows, features [n,k] that of maps of one pixel. Weights [k,c,r,s]
+// are [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k], and vectors are as usual. Channels beyond the
+// logical ones are padding, and padding is always zero. All operations read and write this
+// layout; only SetInput, Output, Get, Set and Gradient convert it.
 //
 // # One matrix kernel
 //
 // Every convolution (forward, backward data, backward weights, transposed or not, of any
 // window, stride and padding) is a sum over steps of outer products of up to six gathered
 // rows with sixteen weights (twelve rows with 32 weights with AVX-512). One assembly
-// function computes it (see kernel.GEMMFunc), for AVX2, AVX-512 and NEON each. The addresses of the rows come from tables
+// function computes it (see kernel.GEMMFunc). The addresses of the rows come from tables
 // that are built once, at Load. If a window reaches outside of the input, a block of the
 // input is copied, with a halo of zeros, to a worker's scratch memory. The method is the
 // indirect convolution of Dukhan (The Indirect Convolution Algorithm, arXiv:1907.02129,

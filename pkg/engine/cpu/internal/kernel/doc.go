@@ -8,9 +8,9 @@
 //
 // # Layout
 //
-// Memory consists of blocks of [Lanes] floats: eight channels of one pixel, so that one
-// vector register of AVX2, or two of NEON, hold a block. Functions take the address of the first float, and
-// distances in bytes, as the assembly does.
+// Memory consists of blocks of [Lanes] floats: eight channels of one pixel, which fill one
+// vector register of AVX2 or two of NEON. Functions take the address of the first float,
+// and distances in bytes, as the assembly does.
 //
 // # Assembly
 //
