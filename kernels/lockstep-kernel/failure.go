@@ -164,8 +164,9 @@ const (
 	plain = "\x1b[0m"
 )
 
-// formatTrace returns the kind of err and the lines that a notebook shows for it, in the
-// format of IPython: for each position some lines of the cell, and then the error.
+// formatTrace returns the name of err (nameError, namePanic or nameCompile) and the lines
+// that a notebook shows for it, in the format of IPython: some lines of the cell around each
+// of the positions in cellError.places, and then the error's text.
 func (c *cellSources) formatTrace(err error) (name string, lines []string) {
 	name = nameError
 	var places []cellPosition

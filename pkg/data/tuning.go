@@ -9,11 +9,11 @@ import "fmt"
 func HaveSameBatches(order, other []string) (bool, error) {
 	a, err := parseOrder(order)
 	if err != nil {
-		return false, fmt.Errorf("compare orders: %w", err)
+		return false, fmt.Errorf("compare orders of loader stages: %w", err)
 	}
 	b, err := parseOrder(other)
 	if err != nil {
-		return false, fmt.Errorf("compare orders: %w", err)
+		return false, fmt.Errorf("compare orders of loader stages: %w", err)
 	}
 	return a.withoutSpeedOptions() == b.withoutSpeedOptions(), nil
 }

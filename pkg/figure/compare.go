@@ -284,7 +284,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		}
 	}
 	if len(sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no pair has speeds at the same worker count"))
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no pair of series has throughputs at the same worker count"))
 	}
 	if len(pairs) > maxSeries {
 		m, err := medianMarks(overheads)

@@ -185,8 +185,8 @@ func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSer
 	return fitted, failed
 }
 
-// predictionSizes returns the sizes between from and to at which a model is drawn,
-// ascending: at most 242, evenly spaced on a logarithmic and on a linear axis.
+// predictionSizes returns the sizes from from to to at which a model is drawn, ascending: up
+// to 121 evenly spaced on a logarithmic axis, and up to 121 evenly spaced on a linear axis.
 func predictionSizes(from, to int) []int {
 	const most = 120
 	var sizes []int

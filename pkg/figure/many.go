@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// maxSeries is the largest number of series that a figure draws individually. Looks
-// repeat a color after 7 series, and more than 12 lines hide each other. For more series,
+// maxSeries is the largest number of series that a figure draws individually. Colors
+// repeat after 7 series, and more than 12 lines hide each other. For more series,
 // a figure draws the median as a line and the range as a band.
 const maxSeries = 12
 
@@ -281,8 +281,8 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	return out, reach
 }
 
-// combineQuality returns one row per global batch, and a function that returns the
-// median and range of the values of all rows with a row's batch.
+// combineQuality returns one row per global batch. It also returns a function that maps each
+// of these rows to the median and the range of span over the rows with the same global batch.
 func combineQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
 	values := map[int][]float64{}
 	for _, r := range rows {

@@ -103,7 +103,7 @@ func (o Options) Validate() error {
 	case !(o.Smooth >= 0 && o.Smooth < 1):
 		return fmt.Errorf("options: smooth is %g, want 0 to below 1, such as 0.6", o.Smooth)
 	case !nonNegative(o.Rate):
-		return fmt.Errorf("options: rate is %g, want the price of a device-hour, 0 or more", o.Rate)
+		return fmt.Errorf("options: rate is %g per device-hour, want 0 or more", o.Rate)
 	case !nonNegative(o.WidthInches) || !nonNegative(o.HeightInches) || o.WidthInches > 100 || o.HeightInches > 100:
 		return fmt.Errorf("options: size is %g by %g inches, want 0 to 100 each", o.WidthInches, o.HeightInches)
 	case !nonNegative(o.FontSize) || o.FontSize > 0 && o.FontSize < minTextSize || o.FontSize > 100:

@@ -34,7 +34,7 @@ type sweepProcess interface {
 	waitsFor() string             // describes the sweep that this one waits for; "" if none
 	hasEnded() (bool, error)      // reports whether the sweep has ended, and the error of the sweep
 	doneChannel() <-chan struct{} // is closed when the sweep has ended; nil if the caller must poll
-	mayEnd() bool                 // reports whether this process may end the sweep
+	isCancelable() bool           // reports whether this process may end the sweep
 	isEnding() bool               // reports whether this process has asked the sweep to end
 	end(atOnce bool) error        // asks the sweep to end, or kills its workers at once
 }
@@ -141,7 +141,7 @@ func (j *Job) Note() string { return j.note }
 
 // Attached reports whether another program or notebook launched the sweep, so that Cancel
 // and Kill do not end it.
-func (j *Job) Attached() bool { return !j.sweep.mayEnd() }
+func (j *Job) Attached() bool { return !j.sweep.isCancelable() }
 
 // Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
@@ -176,7 +176,7 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 		case <-stop:
 			if !j.sweep.isEnding() {
 				how := ""
-				if j.sweep.mayEnd() {
+				if j.sweep.isCancelable() {
 					how = ": Cancel ends it"
 				}
 				return fmt.Errorf("wait for %s: %w; the sweep continues%s", j.name, context.Cause(ctx), how)

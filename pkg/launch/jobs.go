@@ -57,7 +57,7 @@ func Jobs() (JobList, error) {
 	return list, nil
 }
 
-// toJobInfo returns the record in the form of Jobs.
+// toJobInfo converts r to the JobInfo that Jobs returns for the sweep.
 func (r *sweepRecord) toJobInfo() JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,

@@ -268,7 +268,7 @@ func (l *localSweep) hasEnded() (bool, error) {
 
 func (l *localSweep) doneChannel() <-chan struct{} { return l.done }
 
-func (l *localSweep) mayEnd() bool { return true }
+func (l *localSweep) isCancelable() bool { return true }
 
 // isEnding reports whether the context of the sweep has been canceled. That context often
 // derives from the context whose end makes Wait ask, and package context cancels the derived

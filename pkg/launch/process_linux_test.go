@@ -143,7 +143,7 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill(t, kernel)
-	soon(t, "the sweep notices that its kernel is gone", func() bool { return j.sweep.mayEnd() })
+	soon(t, "the sweep notices that its kernel is gone", func() bool { return j.sweep.isCancelable() })
 	if over, err := j.sweep.hasEnded(); over {
 		t.Fatalf("the sweep ended with its kernel: %v", err)
 	}

@@ -172,11 +172,11 @@ func (m *remoteSweep) waitsFor() string {
 // doneChannel returns nil, because another process cannot close a channel of this one.
 func (m *remoteSweep) doneChannel() <-chan struct{} { return nil }
 
-func (m *remoteSweep) mayEnd() bool {
+func (m *remoteSweep) isCancelable() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
-	return m.record.mayEnd()
+	return m.record.isCancelable()
 }
 
 // isEnding returns false: canceling a context in this process does not end the process of
@@ -212,9 +212,9 @@ func (m *remoteSweep) status() []RunStatus {
 	return all
 }
 
-// mayEnd reports whether this process may end the sweep: either it launched the sweep, or
+// isCancelable reports whether this process may end the sweep: either it launched the sweep, or
 // the notebook's kernel that did so has ended.
-func (r *sweepRecord) mayEnd() bool { return r.Orphan || r.Kernel == os.Getpid() }
+func (r *sweepRecord) isCancelable() bool { return r.Orphan || r.Kernel == os.Getpid() }
 
 func (m *remoteSweep) end(atOnce bool) error {
 	m.mu.Lock()
@@ -224,9 +224,9 @@ func (m *remoteSweep) end(atOnce bool) error {
 	switch {
 	case r.hasEnded():
 		return nil
-	case r.Kernel != 0 && !r.mayEnd():
+	case r.Kernel != 0 && !r.isCancelable():
 		return fmt.Errorf("cancel %s: it was launched by another notebook, whose kernel is pid %d, and continues: cancel it there, or with \"kill %d\"", r.Study, r.Kernel, r.PID)
-	case !r.mayEnd():
+	case !r.isCancelable():
 		return fmt.Errorf("cancel %s: it was launched by another program and continues: end it with Ctrl-C in its terminal, or with \"kill %d\"%s", r.Study, r.PID, r.formatHost())
 	}
 	p, err := os.FindProcess(r.PID)

@@ -78,20 +78,20 @@ func limitPerSubject(all []conclusion) []conclusion {
 		case n <= maxSeries:
 			out = append(out, v)
 		case n == maxSeries+1:
-			out = append(out, conclusion{About: v.About, Text: describeOmitted(counts[v.About], maxSeries, "like these", "lockstep scaling"+flagForSubject(v.About)) + ".", Link: v.Link})
+			out = append(out, conclusion{About: v.About, Text: describeOmitted(counts[v.About], maxSeries, "like these", "lockstep scaling"+showOption(v.About)) + ".", Link: v.Link})
 		}
 	}
 	return out
 }
 
-// flagForSubject returns the option of lockstep scaling that lists the conclusions about a
+// showOption returns the option of lockstep scaling that lists the conclusions about a
 // subject, such as " --show fit". It returns "" if lockstep scaling lists them by default.
-func flagForSubject(about string) string {
-	flags := map[string]string{
+func showOption(subject string) string {
+	tables := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
 	}
-	if f := flags[about]; f != "" {
-		return " --show " + f
+	if t := tables[subject]; t != "" {
+		return " --show " + t
 	}
 	return ""
 }

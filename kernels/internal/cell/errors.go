@@ -26,7 +26,8 @@ type CheckFuncNames struct {
 	IsType func(ast.Expr) bool
 }
 
-// WrapCalls wraps the calls in the nodes of a cell. It changes the nodes in place, or
+// WrapCalls wraps the calls in the nodes of a cell in calls of the functions of c, so that
+// an error that the cell does not handle ends the cell. It changes the nodes in place, or
 // replaces them in the slice. showsLast reports whether the last node is the cell's last
 // line, whose value the notebook shows.
 func (c CheckFuncNames) WrapCalls(nodes []ast.Node, showsLast bool) {
@@ -44,7 +45,7 @@ func (c CheckFuncNames) WrapCalls(nodes []ast.Node, showsLast bool) {
 
 // A resultUse describes how a cell uses the results of a call.
 type resultUse struct {
-	function string // name of the function of Checks to wrap the call in; empty if the call is not changed
+	function string // name of the function of CheckFuncNames to wrap the call in; empty if the call is not changed
 	results  int    // number of results that the cell uses
 	any      bool   // the number of used results is unknown
 }

@@ -37,7 +37,8 @@ type microbatch struct {
 // are exchanged.
 func (p microbatch) endsUpdate() bool { return p.kind == onlyBatch || p.kind == lastBatch }
 
-// microbatchKind is the position of a batch in its update.
+// microbatchKind says whether a batch is the only, the first, a middle or the last batch of
+// an optimizer update.
 type microbatchKind uint8
 
 const (

@@ -148,7 +148,7 @@ func (x *executable) checkTargetValues(name string, v []float32) (*input, int, e
 	size := elementCount(wants[1:])
 	switch {
 	case !x.memory.locations[in.id].isPlanar() || x.memory.locations[in.id].positionsPerRow() != 1:
-		return nil, 0, fmt.Errorf("targets of shape %v have spatial dimensions, so they must be bytes instead of values", wants)
+		return nil, 0, fmt.Errorf("targets of shape %v have spatial dimensions, so they must be set as bytes, not as floats", wants)
 	case len(v)%size != 0:
 		return nil, 0, fmt.Errorf("got %d values for %q, want a multiple of the size of a sample of shape %v", len(v), name, wants[1:])
 	}

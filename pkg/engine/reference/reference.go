@@ -73,8 +73,8 @@ func (e *referenceEngine) Load(p *plan.Program, share engine.Executable) (engine
 	return x, nil
 }
 
-// load allocates every tensor of p. source is the program before plan.MixedPrecision has
-// changed it.
+// load allocates every tensor of p. source is the program from which plan.MixedPrecision
+// derived p, or p itself.
 func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	x := &executable[T]{engine: e, source: source, program: p, scaler: newLossScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {

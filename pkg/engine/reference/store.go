@@ -55,8 +55,8 @@ func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	return s.tensors[t.Name], nil
 }
 
-// slot returns the memory of an optimizer slot. It allocates the slot if that does not
-// exist yet.
+// slot returns the memory of an optimizer slot. It allocates the slot if the slot
+// does not exist yet.
 func (s *tensorStore[T]) slot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {

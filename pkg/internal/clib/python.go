@@ -37,7 +37,7 @@ func sitePackages(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("run %s: no answer within %s", path, pythonTimeout)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list package folders of %s: %w %s", path, err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("list package folders of %s: %w (it printed %q)", path, err, strings.TrimSpace(stderr.String()))
 	}
 	var dirs []string
 	for line := range strings.Lines(string(out)) {

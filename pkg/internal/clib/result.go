@@ -10,8 +10,8 @@ type ResultCode interface {
 	Library() Name
 }
 
-// CallError reports a failed call of a C library. The package of each library declares its
-// instance of it as Error.
+// CallError reports a failed call of a C library. Each library's package declares a type
+// Error, which is CallError for the library's result codes.
 type CallError[R ResultCode] struct {
 	Call    string // the C function, such as "cuMemAlloc"
 	Detail  string // follows Call in the error, such as "of 4096 bytes"; may be empty

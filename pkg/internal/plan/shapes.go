@@ -246,7 +246,7 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	}
 	spatial := len(x) - 2
 	if !isFeatureMap(x) || len(w) != len(x) || len(y) != len(x) || len(k.Attr.Stride) != spatial || len(k.Attr.Pad) != spatial {
-		return nil, fmt.Errorf("invalid dimensions: x %v, w %v, y %v, stride %v, padding %v", x, w, y, k.Attr.Stride, k.Attr.Pad)
+		return nil, fmt.Errorf("x %v, w %v, y %v, stride %v and padding %v have inconsistent numbers of dimensions", x, w, y, k.Attr.Stride, k.Attr.Pad)
 	}
 	if len(in) == 3 {
 		if err := checkEqualShapes(in[2], y[1:2]); err != nil {
@@ -275,10 +275,16 @@ func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	if k.Op == OpBatchNormBackward {
 		vectors, maps = slices.Concat(in[1:4], in[min(6, len(in)):]), append(maps, in[4:min(6, len(in))]...)
 		if k.Attr.ReLU != (len(in) >= 6) {
-			return nil, fmt.Errorf("invalid number of inputs %d of a batch norm's gradient (fused ReLU: %v)", len(in), k.Attr.ReLU)
+			if k.Attr.ReLU {
+				return nil, fmt.Errorf("the gradient of a batch norm with ReLU has %d inputs, want 6 or 7", len(in))
+			}
+			return nil, fmt.Errorf("the gradient of a batch norm without ReLU has %d inputs, want 5", len(in))
 		}
 	} else if k.Attr.Training != (len(k.Out) == 3) {
-		return nil, fmt.Errorf("invalid number of results %d of a batch norm (training: %v)", len(k.Out), k.Attr.Training)
+		if k.Attr.Training {
+			return nil, fmt.Errorf("a batch norm in training has %d results, want 3", len(k.Out))
+		}
+		return nil, fmt.Errorf("a batch norm outside of training has %d results, want 1", len(k.Out))
 	} else if k.Attr.Training && k.Attr.Saved || k.Attr.Sync && !k.Attr.Training {
 		return nil, fmt.Errorf("invalid combination of batch norm attributes: training %v, saved %v, sync %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
 	}

@@ -53,9 +53,8 @@ var arities = map[Op]arity{
 }
 
 // Validate returns an error for the first inconsistency of p that an engine could not
-// handle, such as a tensor that is read before it is written or is written twice, shapes
-// that are invalid for an operation, or a gradient that no kernel writes or that is in no
-// bucket.
+// handle. Examples are a tensor that is read before it is written, a tensor that is written
+// twice, shapes that are invalid for an operation, and a gradient in no bucket.
 func Validate(p *Program) error {
 	for _, check := range []func(*Program) error{validateTensors, validateKernels, validateBuckets} {
 		if err := check(p); err != nil {

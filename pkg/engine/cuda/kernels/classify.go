@@ -71,8 +71,8 @@ func (a Pooling) Average(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// AverageBackward returns the launch of avg_pool_backward. Like Backward, it uses one
-// thread per input and no atomic operations.
+// AverageBackward returns the launch of avg_pool_backward. Like Pooling.Backward, it
+// uses one thread per input and no atomic operations.
 func (a Pooling) AverageBackward(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "average pool backward"}
 	a.check(&c)
@@ -143,8 +143,8 @@ func (a ElementwiseOp) TanhBackward(t ElementType) ([]Launch, error) {
 
 // SoftmaxCE describes the cross-entropy of softmax(z) with class indexes t: the mean over
 // Rows of −Σ q·log softmax(z), where q = Smoothing/Classes for each class, plus 1 −
-// Smoothing for class t. It also counts the rows that are classified correctly, which means
-// that the first of their greatest logits belongs to class t. Class indexes must be
+// Smoothing for class t. It also counts the correctly classified rows: those whose greatest
+// logit, or the first of several greatest logits, belongs to class t. Class indexes must be
 // integers from 0 to Classes−1.
 type SoftmaxCE struct {
 	Rows, Classes int     // Classes without padding

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// AppendPointer is an address in device memory. 0 means that an optional operand is absent.
+// Pointer is an address in device memory. 0 means that an optional operand is absent.
 type Pointer uint64
 
 // ElementType is the element type of activations.

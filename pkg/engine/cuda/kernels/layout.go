@@ -109,8 +109,8 @@ func (a Transposition) launchGeometry(op string, t ElementType, padded int) (gri
 		[3]uint32{transposeEdge, transposeRows, 1}, c.err
 }
 
-// PixelConversion describes the conversion of bytes to values: (byte/Divisor −
-// mean[c])·invstd[c].
+// PixelConversion describes the conversion of a byte of channel c to the number
+// (byte/Divisor − Mean[c])·InvStd[c].
 type PixelConversion struct {
 	Channels, Padded int     // number of channels in the source and in Dst; channels from Channels on are zero
 	Divisor          float64 // 255 for images, 1 or 255 for masks

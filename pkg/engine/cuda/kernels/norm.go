@@ -11,8 +11,8 @@ const (
 	MaskOutput                    // read the output y
 )
 
-// PartialSumFloats returns the size, in floats, of the scratch memory Partial that
-// reductions over rows × channels need, in BatchNorm, BatchNormGrad, BiasGrad and
+// PartialSumFloats returns the size, in floats, of the scratch memory for sums over the rows
+// of a map of rows × channels: the field Partial of BatchNorm, BatchNormGrad, BiasGrad and
 // HeadConvolution. The memory may be reused after the launches.
 func PartialSumFloats(rows, channels int) int {
 	t := newTiling(rows, channels, reduceBlocks)
@@ -119,10 +119,10 @@ func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// ScaleShift returns the launch of bn_scale_shift, which computes two vectors of type t
-// with y = act(x·scale + shift), for a convolution that applies the batch norm while it
-// reads x. The kernel does not access x and y. Scale and shift are rounded to t: in fp16
-// the error of y is up to 2⁻¹¹·(|x·scale| + |shift|).
+// ScaleShift returns the launch of bn_scale_shift, which computes the vectors scale and
+// shift, of type t, so that y = act(x·scale + shift). They are for a convolution that applies
+// the batch norm while it reads x. The kernel does not access x and y. Scale and shift are
+// rounded to t: in fp16 the error of y is up to 2⁻¹¹·(|x·scale| + |shift|).
 func (a BatchNorm) ScaleShift(t ElementType, scale, shift Pointer) ([]Launch, error) {
 	c := argCheck{op: "batch norm scale and shift"}
 	c.requireChannels(a.Channels)
@@ -277,7 +277,8 @@ func (l *launchList) addUntyped(name string, grid, block [3]uint32, shared uint3
 	l.add(k, err, grid, block, shared, values)
 }
 
-// add packs values as the arguments of k and adds the launch, unless err is not nil.
+// add packs values as the arguments of k and adds the launch. If err, the error of looking up
+// k, is not nil, add only records err.
 func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint32, values []any) {
 	if l.err != nil {
 		return

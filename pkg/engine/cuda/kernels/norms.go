@@ -22,9 +22,10 @@ const (
 	rateBytes    = 8
 )
 
-// LayerSet describes the layers in the flat buffers to the kernels of clipping, LARS and
-// LAMB, which need norms. The kernels use Bytes bytes of device memory for tables, sums and
-// rates. The host copies Table to the beginning of this memory once.
+// LayerSet describes the layers in the flat buffers of weights and gradients to the kernels
+// that need the norm of each layer: those of clipping, LARS and LAMB. The kernels use Bytes
+// bytes of device memory for tables, sums and rates. The host copies Table to the beginning
+// of this memory once.
 type LayerSet struct {
 	Table  []byte
 	Bytes  int

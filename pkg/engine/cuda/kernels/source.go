@@ -57,7 +57,7 @@ var (
 // sourceFile is a CUDA source file. It is compiled after the prelude.
 type sourceFile struct{ name, text string }
 
-// untypedFiles returns the files that are compiled once.
+// untypedFiles returns the files that are compiled only once, for all element types.
 func untypedFiles() []sourceFile {
 	return []sourceFile{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
 }

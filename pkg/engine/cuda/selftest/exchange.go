@@ -39,8 +39,8 @@ func (oneRankSync) Capturable() bool { return true }
 // checkExchange checks those parts of an NCCL exchange that need only one GPU: creating a
 // communicator, exchanging buckets in a stream during the backward pass, and capturing the
 // exchange in a graph. With one rank, the mean leaves every bit unchanged. It does not cover
-// several ranks: whether NCCL connects them, the order of their calls, and the loss of a
-// rank.
+// several ranks: whether NCCL connects them, the order of their calls, and the failure of
+// one rank.
 func (t *tester) checkExchange() error {
 	const name = "steps that exchange by NCCL, one rank"
 	if !t.isSelected(name) {

@@ -204,8 +204,8 @@ func (t *tester) poolOperations() []operation {
 	return all
 }
 
-// writeMaxima writes the maxima of the windows of x to out, in logical order. s and y are
-// the shapes of x and out.
+// writeMaxima writes the maximum of each window of x to out. Both are in row-major order. s
+// and y are the shapes of x and out.
 func writeMaxima(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride

@@ -228,9 +228,9 @@ func isLossGradient(op plan.Op) bool {
 }
 
 // checkEveryPlan runs each cuDNN plan for x's convolution, because tuning may choose any of
-// them. The result is filled with NaN first. The bound is eight times as large for Winograd
-// algorithms and for algorithms that report sums in a lower precision, which are less
-// accurate.
+// them. The result is filled with NaN first. The bound is eight times as large for the less
+// accurate algorithms: Winograd's, and those that, according to cuDNN, compute sums in a lower
+// precision.
 func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64) error {
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
@@ -314,8 +314,8 @@ func (t *tester) checkReLUFusion(o operation) error {
 	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
-// checkFused checks operation o of program p if one task computes it together with the
-// kernel next, which follows it. It first runs a step with the task, then checks each plan.
+// checkFused appends the kernel next to program p, which contains only o, and checks that one
+// task computes both correctly. It first runs a step with the task, then checks each plan.
 func (t *tester) checkFused(o operation, p *plan.Program, next plan.Kernel) (err error) {
 	raw := p.Outputs[0]
 	p.Tensors = append(p.Tensors, p.Tensors[raw])

@@ -36,8 +36,8 @@ func optimizerRuleChecks() []directCheck {
 }
 
 // newRuleTestLayers returns a weight with several chunks, a bias, a weight smaller than a
-// chunk, and a weight that is zero. The gradients are in another order. n is the size of
-// the flat buffers.
+// chunk, and a weight that is zero. Their order in the buffer of gradients differs from
+// their order in the buffer of weights. n is the size of either buffer in elements.
 func newRuleTestLayers() (list []kernels.LayerRange, n int) {
 	const big = 3 * 8192
 	return []kernels.LayerRange{

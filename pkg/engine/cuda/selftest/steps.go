@@ -29,8 +29,8 @@ func (a *localAccumulator) Part() (part, parts int, inner engine.GradSync) {
 func (a *localAccumulator) Accumulated()     { a.part++ }
 func (a *localAccumulator) Capturable() bool { return false }
 
-// ReduceBucket receives the gradients of the reference engine, which are float64. After the last
-// part, it replaces them by the mean over all parts.
+// ReduceBucket adds bucket i of the gradients of the reference engine, which are float64, to the
+// sums. In the last step of an update, it replaces b by the mean over the update's steps.
 func (a *localAccumulator) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if a.part == 1 {
 		if i == len(a.sums) {

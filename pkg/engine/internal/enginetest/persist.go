@@ -10,8 +10,9 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// checkParameterSharing checks that a program for evaluation reads the tensors of a training
-// program that it shares, and that sharing with a program that lacks parameters is an error.
+// checkParameterSharing checks that an evaluation program reads the parameters and states of
+// the training program with which it shares them. It also checks that sharing fails if the
+// other program lacks parameters or belongs to another engine.
 func (e Engine) checkParameterSharing(t *testing.T) {
 	on := e.Open(t, nil)
 	g, train := LowerUNet(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
@@ -36,8 +37,10 @@ func (e Engine) checkParameterSharing(t *testing.T) {
 		if err := x.Set(name, v); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := y.Get(name); err != nil || !slices.Equal(got, v) {
-			t.Errorf("%s has different values in the two programs that share it, or an error: %v", name, err)
+		if got, err := y.Get(name); err != nil {
+			t.Error(err)
+		} else if !slices.Equal(got, v) {
+			t.Errorf("%s has different values in the two programs that share it", name)
 		}
 	}
 	if !slices.Equal(x.Names(), y.Names()) {
@@ -51,10 +54,10 @@ func (e Engine) checkParameterSharing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := on.Load(train, z); err == nil || !strings.Contains(err.Error(), "share") {
-		t.Errorf("loading a deeper network that shares a shallower network's parameters must fail, got %v", err)
+		t.Errorf("load a network that shares the parameters of a shallower one: got error %v, want one that contains \"share\"", err)
 	}
 	if _, err := e.Open(t, nil).Load(eval, x); err == nil || !strings.Contains(err.Error(), "another engine") {
-		t.Errorf("loading a program that shares parameters with another engine's must fail, got %v", err)
+		t.Errorf("load a program that shares parameters with a program of another engine: got error %v, want one that contains \"another engine\"", err)
 	}
 }
 

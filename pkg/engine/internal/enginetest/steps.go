@@ -193,15 +193,15 @@ func (e Engine) checkInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cancelingSync{cancel: cancel}
 	if _, err := x.Step(ctx, c, u); !errors.Is(err, context.Canceled) || c.Waits != 1 || len(c.Buckets) == len(p.Buckets) {
-		t.Errorf("canceled step: got error %v, %d buckets and %d calls of Wait", err, len(c.Buckets), c.Waits)
+		t.Errorf("step that is canceled at its first bucket: got error %v, %d buckets and %d calls of Wait, want context.Canceled, fewer than %d buckets and one call", err, len(c.Buckets), c.Waits, len(p.Buckets))
 	}
 	CheckUnchanged(t, x, before)
 	if _, err := x.Step(ctx, nil, u); !errors.Is(err, context.Canceled) {
-		t.Errorf("step with a canceled context: got error %v", err)
+		t.Errorf("step with a canceled context: got error %v, want context.Canceled", err)
 	}
 	broken := errors.New("wire cut")
 	if _, err := x.Step(context.Background(), &RecordingSync{Err: broken}, u); !errors.Is(err, broken) || !strings.Contains(err.Error(), "bucket 0") {
-		t.Errorf("step with a failing sync: got error %v", err)
+		t.Errorf("step whose GradSync fails: got error %v, want one that names bucket 0 and wraps %v", err, broken)
 	}
 	CheckUnchanged(t, x, before)
 }

@@ -10,8 +10,8 @@ import (
 // hostBytes returns the n bytes of host memory at p, which may be page-locked or pageable.
 func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// newCopyOp returns the operation that copies src to dst, which operands returns. It calls
-// operands now, to check the addresses, and again when the operation runs.
+// newCopyOp returns an operation that calls operands and copies src to dst. newCopyOp also
+// calls operands itself, so that invalid addresses are an error before the operation runs.
 func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err error)) (*streamOp, error) {
 	if _, _, err := operands(); err != nil {
 		return nil, newError(call, cuda.ErrorInvalidValue, "%v", err)

@@ -23,7 +23,7 @@ import (
 type Executor func(name string, grid, block [3]uint32, shared uint32, args []byte) error
 
 // Options describe a machine. The zero value describes a machine with one device like an H200
-// and all libraries, whose kernels do nothing.
+// and with all libraries. Its kernels do nothing.
 type Options struct {
 	Name               string // of each device
 	Devices            int    // number of devices; −1: none

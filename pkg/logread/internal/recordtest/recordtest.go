@@ -70,8 +70,13 @@ func checkRun(t *testing.T, run runs.Run, lines int) {
 	t.Helper()
 	seen := map[int]bool{}
 	for _, e := range run.Epochs {
-		if e.Epoch < 0 || seen[e.Epoch] || e.Line > lines || e.Samples < 0 {
-			t.Errorf("invalid epoch %+v: the file has %d lines, duplicate: %v", e, lines, seen[e.Epoch])
+		switch {
+		case e.Epoch < 0 || e.Samples < 0:
+			t.Errorf("epoch %+v: got a negative number", e)
+		case e.Line > lines:
+			t.Errorf("epoch %+v: the line is outside of the file, which has %d lines", e, lines)
+		case seen[e.Epoch]:
+			t.Errorf("duplicate epoch %+v", e)
 		}
 		seen[e.Epoch] = true
 	}

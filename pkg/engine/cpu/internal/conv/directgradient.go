@@ -227,9 +227,9 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	}
 }
 
-// loadGradients returns dy for the outputs of class c in block p and for output blocks [k,
-// k+wide), in the layout that the matrix kernel needs for weights. It also returns the
-// parameter wNext of kernel.GEMMFunc in floats, and the number of pixels.
+// loadGradients returns dy at the pixels of tap class c in range p, for the channel blocks
+// [k, k+wide) of the output, in the layout that the matrix kernel needs for weights. next is
+// the parameter wNext of kernel.GEMMFunc in floats, and pixels is the number of pixels.
 func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	dy, next, pixels = g.loadBlockedGradients(w, c, p, k, wide)
 	switch {
@@ -245,10 +245,10 @@ func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapClass, p blockRa
 	return to, wide * lanes, pixels
 }
 
-// loadBlockedGradients returns dy for the outputs of class c in block p and for output
-// blocks [k, k+wide), one output block after another, the distance between output blocks in
-// floats, and the number of pixels. It copies dy to scratch memory unless dy can be read in
-// place.
+// loadBlockedGradients returns dy at the pixels of tap class c in range p, for the channel
+// blocks [k, k+wide) of the output, one channel block after another. next is the distance
+// between channel blocks in floats, and pixels is the number of pixels. dy is a copy in
+// scratch memory unless it can be read in place.
 func (g *DirectGradient) loadBlockedGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first

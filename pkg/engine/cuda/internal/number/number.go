@@ -39,8 +39,8 @@ func Encode(typ device.Type, src []float32) []byte {
 	return dst
 }
 
-// ActivationType returns the element type of activations for engine.Options.Precision.
-// Unknown precisions give F32.
+// ActivationType returns the element type of activations in the given precision, a value of
+// engine.Options.Precision. It returns F32 for precisions other than bf16 and fp16.
 func ActivationType(precision string) device.Type {
 	switch precision {
 	case "bf16":

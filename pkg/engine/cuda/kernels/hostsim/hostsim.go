@@ -68,8 +68,8 @@ func (s *Simulator) Launch(l kernels.Launch) error {
 }
 
 // Run runs the kernel with the given name and waits for its end. Pointers in args are
-// addresses in this process (of Alloc, or of a clibtest driver's memory) that must stay
-// valid until Run returns.
+// addresses in this process, from Alloc or from the simulated driver of package clibtest.
+// They must stay valid until Run returns.
 func (s *Simulator) Run(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 	k, ok := s.kernels[name]
 	if !ok {
