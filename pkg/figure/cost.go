@@ -196,8 +196,8 @@ func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
 // workerCountNotes returns the worker counts as notes beside the points. Each note is on the side
-// where it covers least. A note that would be about as close to another point as to its
-// own is left out, because readers could not tell which point it labels.
+// where it covers least. A note is omitted if readers could not tell which point it labels,
+// because it would be about as close to another point as to its own.
 func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
@@ -271,8 +271,11 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		measure = quality.Measure
 	}
 	span, label := lookUpMeasure(measure)
-	if span == nil {
-		return nil, fmt.Errorf("draw figure %s: unknown measure %q, or no run has it; use iou, dice, accuracy, val_accuracy, train_loss, val_loss or test_loss", name, measure)
+	switch {
+	case measure == "":
+		return nil, fmt.Errorf("draw figure %s: no run has a quality: IoU, Dice, accuracy or loss", name)
+	case span == nil:
+		return nil, fmt.Errorf("draw figure %s: unknown measure %q; use iou, dice, accuracy, val_accuracy, train_loss, val_loss or test_loss", name, measure)
 	}
 	f := o.newFigure(name, "Quality and global batch", "global batch (samples)", label)
 	f.table = quality.Table()

@@ -209,9 +209,10 @@ func validationDot() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: color.White, Radius: 1.7, Shape: draw.CircleGlyph{}}
 }
 
-// selectCurves returns the curves of Options.Workers. If that is empty and there are too
-// many curves, it returns for each series the fewest and the most workers and some evenly
-// spaced between them, or only the most workers if there are more than maxCurves series.
+// selectCurves returns the curves of Options.Workers, or all curves if Options.Workers is
+// empty and there are at most maxCurves. Otherwise it selects worker counts in each series:
+// only the largest if there are more than maxCurves series, else the smallest, the largest
+// and some evenly spaced between them.
 func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
 		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })

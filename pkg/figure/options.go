@@ -111,7 +111,7 @@ func (o Options) Validate() error {
 	case o.Legend != "" && !slices.Contains(legendPositions(), o.Legend):
 		return fmt.Errorf("options: unknown legend position %q; use %s, or leave it empty for the place that leaves most space", o.Legend, strings.Join(legendPositions(), ", "))
 	case o.Beyond < 0 || o.Steps < 0 || o.FirstStep < 0:
-		return errors.New("options: beyond, steps and first step cannot be negative")
+		return fmt.Errorf("options: beyond is %d, steps is %d and first step is %d, want 0 or more each", o.Beyond, o.Steps, o.FirstStep)
 	}
 	return nil
 }

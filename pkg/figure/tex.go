@@ -107,7 +107,8 @@ func texColumns(table dataframe.DataFrame) []string {
 }
 
 // isRedundantColumn reports whether each number in column a is NaN or equal to the number in
-// column b, as lowest and highest values are if no run was repeated.
+// column b. An example is the column of lowest values (a) next to the medians (b), if no run
+// was repeated.
 func isRedundantColumn(table dataframe.DataFrame, a, b string) bool {
 	return slices.EqualFunc(table.Col(a).Float(), table.Col(b).Float(), func(x, y float64) bool {
 		return x == y || math.IsNaN(x)

@@ -72,9 +72,9 @@ func lookupShapes(p *Program, ids []int) [][]int {
 }
 
 // resultShapes returns the shapes that the results of k must have if its inputs have the
-// shapes in. If the inputs do not determine the shape of the result (as for a transposed
-// convolution), resultShapes checks that the inputs are possible for the actual shape of
-// the result and returns that shape.
+// shapes in. For some operations, such as the data gradient of a convolution, the inputs
+// do not determine the shape of the result. Then resultShapes checks that the actual shape
+// of the result is possible for these inputs, and returns it.
 func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	out := lookupShapes(p, k.Out)
 	switch k.Op {
@@ -191,18 +191,28 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	}
 	switch k.Op {
 	case OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward:
-		if len(in[0]) != 2 || p.Tensors[k.In[1]].Role != Input || !(k.Attr.Smoothing >= 0 && k.Attr.Smoothing < 1) {
-			return nil, fmt.Errorf("invalid logits of shape %v, smoothing %v or target (tensor %d): want logits [n,k], smoothing at least 0 and below 1, and a target that is an input",
-				in[0], k.Attr.Smoothing, k.In[1])
+		switch {
+		case len(in[0]) != 2:
+			return nil, fmt.Errorf("logits have shape %v, want [n,k]", in[0])
+		case p.Tensors[k.In[1]].Role != Input:
+			return nil, fmt.Errorf("the target (tensor %d) is not an input of the program", k.In[1])
+		case !(k.Attr.Smoothing >= 0 && k.Attr.Smoothing < 1):
+			return nil, fmt.Errorf("label smoothing is %v, want at least 0 and below 1", k.Attr.Smoothing)
 		}
 		return result, checkEqualShapes(in[1], []int{in[0][0], 1})
 	case OpDiceBCE, OpDiceBCEBackward:
-		if w := k.Attr.DiceWeight; !isFeatureMap(in[0]) || !(w > 0 && w <= 1) {
-			return nil, fmt.Errorf("invalid Dice weight %v or shape %v of the logits: want a weight above 0 and at most 1, and a feature map", w, in[0])
+		switch w := k.Attr.DiceWeight; {
+		case !isFeatureMap(in[0]):
+			return nil, fmt.Errorf("logits have shape %v, want [n,c,h,w] or [n,c,d,h,w]", in[0])
+		case !(w > 0 && w <= 1):
+			return nil, fmt.Errorf("Dice weight is %v, want above 0 and at most 1", w)
 		}
 	case OpL1, OpL1Backward:
-		if !(k.Attr.ExpWeight >= 0) || k.Attr.ExpWeight > 0 && len(in[0]) < 2 {
-			return nil, fmt.Errorf("invalid weight %v of the exponential term for shape %v: want at least 0, and two dimensions or more if it is above 0", k.Attr.ExpWeight, in[0])
+		switch {
+		case !(k.Attr.ExpWeight >= 0):
+			return nil, fmt.Errorf("the weight of the exponential term is %v, want 0 or more", k.Attr.ExpWeight)
+		case k.Attr.ExpWeight > 0 && len(in[0]) < 2:
+			return nil, fmt.Errorf("a loss with an exponential term needs two dimensions or more, got shape %v", in[0])
 		}
 	}
 	return result, checkEqualShapes(in[0], in[1])

@@ -80,7 +80,7 @@ func validateTensors(p *Program) error {
 	for _, l := range lists {
 		for _, id := range l.ids {
 			if id < 0 || id >= len(p.Tensors) || p.Tensors[id].Role != l.role {
-				return fmt.Errorf("invalid %s: tensor %d does not exist or has another role", l.what, id)
+				return fmt.Errorf("the list of %ss contains tensor %d, which does not exist or has another role", l.what, id)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func validateBuckets(p *Program) error {
 	backward := len(p.Kernels) > p.Forward
 	for _, q := range p.Params {
 		if backward != (q.Grad >= 0) || backward && !slices.Equal(p.Tensors[q.Grad].Shape, p.Tensors[q.Tensor].Shape) {
-			return fmt.Errorf("parameter %s: the gradient is missing, unexpected or has another shape", q.Name)
+			return fmt.Errorf("parameter %s: the gradient is missing, is present although there is no backward pass, or has another shape than the parameter", q.Name)
 		}
 	}
 	if backward && grouped != len(p.Params) {

@@ -178,8 +178,8 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 	return all, nil
 }
 
-// checkNormPlans runs every plan of one of the three graphs, after the batch norm's own
-// kernels.
+// checkNormPlans runs every cuDNN plan of the graph that c checks, after the batch norm's own
+// kernels. It sets the error and the detail of c.
 func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) error {
 	op := map[string]plan.Op{
 		"conv behind a norm, with statistics":                   plan.OpConv,

@@ -93,8 +93,9 @@ func (t *tester) checkSyncNorms() error {
 	return nil
 }
 
-// compareRanks compares the ranks' results, without and with graphs, with the reference
-// want, and the ranks with each other.
+// compareRanks compares the results of the ranks to the results want of the reference engine
+// and to each other. runs[0] contains the ranks' results without graphs, and runs[1] with
+// graphs.
 func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, want trainingResults) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.addCheck(Check{

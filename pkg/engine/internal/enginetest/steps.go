@@ -182,8 +182,9 @@ func (s *cancelingSync) ReduceBucket(i int, b device.Buffer, d device.Stream) er
 	return s.RecordingSync.ReduceBucket(i, b, d)
 }
 
-// checkInterruption checks that a canceled context or an error of the GradSync stops the
-// step after it has waited for the buckets that were passed, and changes nothing.
+// checkInterruption checks that a step stops if its context is canceled or the GradSync
+// returns an error. The step must wait for the buckets that it has passed to the GradSync,
+// and must not change any parameter or state.
 func (e Engine) checkInterruption(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loadAndStep(t, p, g)

@@ -81,8 +81,8 @@ func (m *Machine) checkUnsafeCall(call string) error {
 	return nil
 }
 
-// findUnjoinedStream returns a stream with work that the origin stream does not wait for at the
-// end of the capture, or nil if there is none.
+// findUnjoinedStream returns a stream with captured work for which the origin stream does not
+// wait, or nil if there is none. A capture with such a stream cannot be ended.
 func (c *capture) findUnjoinedStream() *stream {
 	reached := make([]bool, len(c.nodes))
 	var visit func(int)

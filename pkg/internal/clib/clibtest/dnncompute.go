@@ -259,8 +259,9 @@ func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	return result
 }
 
-// newBroadcastIndex returns a function that maps index i of a tensor with dimensions dims to the
-// index of the value in d that is repeated at i. Both indexes are in the order of denseTensor.
+// newBroadcastIndex returns the index function of d broadcast to dimensions dims: it maps the
+// index of an element of the result to the index of the element of d that is repeated there.
+// Both indexes are in the order of denseTensor.
 func newBroadcastIndex(d *denseTensor, dims []int64) func(i int) int {
 	order := []int{0}
 	for a := 2; a < len(dims); a++ {
