@@ -55,9 +55,9 @@ func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias [
 			c.pixelSteps = append(c.pixelSteps, steps)
 		})
 	}
-	c.rowsAt = 4*b.planeFloats() + b.extraFloats()
+	c.rowsAt = 4 * b.planeFloats()
 	c.sumsAt = c.rowsAt + tensor.RoundUp(c.inG*b.positions()*group/2, tensor.AlignmentFloats)
-	ws.ReserveScratch(max(c.sumsAt+b.outputPositions()*group, 5*lanes*lanes))
+	ws.ReserveScratch(max(c.sumsAt+b.outputPositions()*group, lanes*lanes))
 	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWords / 2)
 	if parts, n := b.count(), ws.Threads; parts < 4*n && parts%n != 0 {
 		c.outputs.groups = min(n, c.outG)
@@ -91,8 +91,12 @@ func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 	set, taps := c.outputs.ws.Set, c.blocks.taps
 	inC, outC := tensor.ChannelBlocks(c.blocks.in.Shape[1]), tensor.ChannelBlocks(c.outputs.out.Shape[1])
 	all := tensor.Elements(c.weights.Space[:])
-	zeros, scratch := w.Scratch[:tile], w.Scratch[tile:]
+	zeros := w.Scratch[:tile]
 	clear(zeros)
+	pack := func(dst *uint16, s0, s1, s2, s3 *float32) { set.BF16.PackPairs(dst, s0, s1, s2, s3, lanes) }
+	if c.transposed {
+		pack = set.BF16.PackTransposed
+	}
 	for item := lo; item < hi; item++ {
 		g, h := item/c.inG, item%c.inG // groups of outputs and of inputs
 		for t, tp := range taps {
@@ -110,13 +114,12 @@ func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 					case k >= outC:
 						from[b] = &zeros[0]
 					case c.transposed:
-						from[b] = &scratch[b*tile]
-						set.Transpose(from[b], &c.weights.Data[((j*outC+k)*all+tp.index)*tile], lanes*4)
+						from[b] = &c.weights.Data[((j*outC+k)*all+tp.index)*tile]
 					default:
 						from[b] = &c.weights.Data[((k*inC+j)*all+tp.index)*tile]
 					}
 				}
-				set.BF16.PackPairs(&dst[0], from[0], from[1], from[2], from[3], lanes)
+				pack(&dst[0], from[0], from[1], from[2], from[3])
 			}
 		}
 	}
@@ -164,16 +167,8 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 
 // packInputs rounds the inputs of a block.
 func (c *Rounded) packInputs(scratch []float32, rows []uint16, p blockRange) {
-	b, plane := &c.blocks, c.blocks.planeFloats()
 	for g := range c.inG {
-		for i := range group / lanes {
-			if to := scratch[i*plane:][:plane]; g*(group/lanes)+i < b.channels {
-				b.loadPlane(to, scratch[4*plane:], p, g*(group/lanes)+i)
-			} else {
-				clear(to)
-			}
-		}
-		b.kernels.BF16.PackRows(&rows[g*b.positions()*group], &scratch[0], &scratch[plane], &scratch[2*plane], &scratch[3*plane], b.positions(), 2*group)
+		c.blocks.packRows(rows[g*c.blocks.positions()*group:], scratch, p, g*(group/lanes))
 	}
 }
 

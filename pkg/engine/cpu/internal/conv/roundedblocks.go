@@ -93,14 +93,6 @@ func (b *roundedBlocks) outputPositions() int {
 // planeFloats returns the number of floats of one channel block of all positions.
 func (b *roundedBlocks) planeFloats() int { return max(b.positions(), b.outputPositions()) * lanes }
 
-// extraFloats returns the number of floats of scratch memory that spreadImage needs.
-func (b *roundedBlocks) extraFloats() int {
-	if b.imagesLast {
-		return max(b.size, b.outputPositions()/group*lanes)
-	}
-	return 0
-}
-
 // shift returns the position that a tap reads for the output at position 0. Images are not
 // last.
 func (b *roundedBlocks) shift(t volumeTap) int {
@@ -132,25 +124,88 @@ func (b *roundedBlocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
 }
 
 // loadPlane copies the inputs in p of channel block c to dst, in the order of positions, and
-// normalizes them if necessary. Positions that no output in p depends on keep their values.
-// scratch has extraFloats floats.
-func (b *roundedBlocks) loadPlane(dst, scratch []float32, p blockRange, c int) {
-	if !b.imagesLast {
+// normalizes them if necessary. Positions that no output in p depends on keep their values, or
+// are normalized too.
+func (b *roundedBlocks) loadPlane(dst []float32, p blockRange, c int) {
+	count := b.size / lanes * p.images
+	switch {
+	case b.imagesLast:
+		count = b.positions()
+		for n := range p.images {
+			from, _ := b.in.Block(p.n0+n, c)
+			b.kernels.Spread(&dst[n*lanes], &from[0], group*lanes*4, b.size/lanes)
+		}
+	case b.images > 1 && [3]int{b.d.low, b.h.low, b.w.low} == [3]int{} && [3]int{b.depth, b.height, b.width} == b.in.Space: // neither halo nor crop
+		for n := range p.images {
+			from, _ := b.in.Block(p.n0+n, c)
+			copy(dst[n*b.size:][:b.size], from)
+		}
+	default:
 		b.load(dst, p, c, 1)
 		return
 	}
-	for n := range p.images {
-		from, norm := b.in.Block(p.n0+n, c)
-		b.spreadImage(dst, scratch, from, norm, n, b.size/lanes)
+	if _, norm := b.in.Block(p.n0, c); norm != nil { // all images at once
+		b.kernels.Normalize(&dst[0], &dst[0], &norm[0], count)
 	}
 }
 
-// spreadImage copies the given number of pixels of one channel block of image n of a block to
-// dst, if images are last, and normalizes them unless norm is nil.
-func (b *roundedBlocks) spreadImage(dst, scratch, from, norm []float32, n, pixels int) {
-	if norm != nil {
-		b.kernels.Normalize(&from[0], &scratch[0], &norm[0], pixels)
-		from = scratch
+// packRows rounds the inputs in p of channel blocks [c, c+4) to the layout of rows. scratch has
+// four planes.
+func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, c int) {
+	plane := b.planeFloats()
+	var planes [group / lanes][]float32
+	for i := range planes {
+		planes[i] = scratch[i*plane:][:plane]
+		if c+i >= b.channels {
+			clear(planes[i])
+		}
 	}
-	b.kernels.Spread(&dst[n*lanes], &from[0], group*lanes*4, pixels)
+	const minRow = 16 // pixels; shorter rows are copied first, since a call costs more than they
+	if b.imagesLast || b.w.in < minRow {
+		for i := range min(group/lanes, b.channels-c) {
+			b.loadPlane(planes[i], p, c+i)
+		}
+		b.kernels.BF16.PackRows(&dst[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], b.positions(), 2*group)
+		return
+	}
+	left, width := -b.w.low, b.w.in // input columns [0, width) are in the row, from position left
+	first := 0                      // column of the input
+	if left < 0 {
+		first, left = -left, 0
+		width -= first
+	}
+	width = min(width, b.width-left)
+	for n := range p.images {
+		var from [group / lanes][]float32
+		var norm [group / lanes][]float32
+		for i := range min(group/lanes, b.channels-c) {
+			from[i], norm[i] = b.in.Block(p.n0+n, c+i)
+		}
+		for z := range b.d.inputExtent(p.slices) {
+			for r := range b.h.inputExtent(p.rows) {
+				to := dst[(n*b.size/lanes+(z*b.height+r)*b.width)*group:][:b.width*group]
+				slice, row := p.z0+b.d.low+z, p.q0+b.h.low+r
+				if slice < 0 || slice >= b.d.in || row < 0 || row >= b.h.in {
+					clear(to)
+					continue
+				}
+				clear(to[:left*group])
+				clear(to[(left+width)*group:])
+				var source [group / lanes]*float32
+				for i := range source {
+					source[i] = &planes[i][0]
+					if from[i] == nil {
+						continue
+					}
+					pixels := &from[i][((slice*b.h.in+row)*b.w.in+first)*lanes]
+					if norm[i] == nil {
+						source[i] = pixels
+					} else {
+						b.kernels.Normalize(pixels, source[i], &norm[i][0], width)
+					}
+				}
+				b.kernels.BF16.PackRows(&to[left*group], source[0], source[1], source[2], source[3], width, 2*group)
+			}
+		}
+	}
 }

@@ -59,7 +59,7 @@ func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s ge
 	if n := ws.Threads; g.parts < 4*n && g.parts%n != 0 {
 		g.groups = min(n, g.outG)
 	}
-	g.columnsAt = 4*b.planeFloats() + b.extraFloats()
+	g.columnsAt = 4 * b.planeFloats()
 	g.pairsAt = g.columnsAt + tensor.RoundUp(g.inG*group*g.row/2, tensor.AlignmentFloats)
 	g.sumsAt = g.pairsAt + tensor.RoundUp(b.outputPositions()*group/2, tensor.AlignmentFloats)
 	if b.count() == 1 {
@@ -144,7 +144,7 @@ func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 		clear(plane)
 	}
 	for c := range b.channels {
-		b.loadPlane(plane, scratch[4*len(plane):], p, c)
+		b.loadPlane(plane, p, c)
 		b.kernels.BF16.PackColumns(&columns[c*lanes*g.row], &plane[0], b.positions(), 2*g.row)
 	}
 	for i := range g.inG * group { // what shifted rows read after the last position
@@ -166,7 +166,10 @@ func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) 
 			}
 			for n := range p.images {
 				from, norm := g.dy.Block(p.n0+n, k*(group/lanes)+i)
-				b.spreadImage(to, scratch[4*plane:], from, norm, n, g.dy.PlaneFloats()/lanes)
+				g.ws.Set.Spread(&to[n*lanes], &from[0], group*lanes*4, g.dy.PlaneFloats()/lanes)
+				if n == p.images-1 && norm != nil { // all images at once
+					g.ws.Set.Normalize(&to[0], &to[0], &norm[0], b.outputPositions())
+				}
 			}
 			continue
 		}

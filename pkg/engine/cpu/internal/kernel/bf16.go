@@ -43,6 +43,9 @@ type BF16 struct {
 	PackRows func(dst *uint16, s0, s1, s2, s3 *float32, n, step int)
 	// PackPairs rounds n pixels of four channel blocks to the layout of pairs; n is even.
 	PackPairs func(dst *uint16, s0, s1, s2, s3 *float32, n int)
+	// PackTransposed is like PackPairs for the columns of four tiles of 8×8 floats: the rows of a
+	// pair are columns 2i and 2i+1 of the tiles, their elements the rows of s0, then of s1, s2, s3.
+	PackTransposed func(dst *uint16, s0, s1, s2, s3 *float32)
 	// PackColumns rounds n pixels of one channel block to the layout of columns; n is a
 	// multiple of 32. row is the distance in bytes from a channel of dst to the next.
 	PackColumns func(dst *uint16, src *float32, n, row int)
@@ -54,7 +57,7 @@ type BF16 struct {
 
 // newPlainGoBF16 returns the plain Go version of BF16.
 func newPlainGoBF16() *BF16 {
-	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack}
+	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack}
 }
 
 // RoundBF16 returns v rounded to bfloat16: the nearest, of two the even one, or zero if v is

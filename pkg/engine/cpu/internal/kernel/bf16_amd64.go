@@ -22,6 +22,11 @@ func bf16PackRowsAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *
 //go:noescape
 func bf16PackPairsAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32, n int)
 
+// bf16PackTransposedAVX512 is BF16.PackTransposed.
+//
+//go:noescape
+func bf16PackTransposedAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32)
+
 // bf16PackColumnsAVX512 is BF16.PackColumns.
 //
 //go:noescape

@@ -774,6 +774,143 @@ DATA pairWords<>+60(SB)/2, $0x000f
 DATA pairWords<>+62(SB)/2, $0x001f
 GLOBL pairWords<>(SB), RODATA|NOPTR, $64
 
+// func bf16PackTransposedAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32)
+// Requires: AVX, AVX512F
+TEXT ·bf16PackTransposedAVX512(SB), NOSPLIT, $0-40
+	VMOVUPS firstPairs<>+0(SB), Z30
+	VMOVUPS lastPairs<>+0(SB), Z31
+	MOVQ    dst+0(FP), DI
+	MOVQ    s0+8(FP), SI
+	MOVQ    s1+16(FP), BX
+	MOVQ    s2+24(FP), CX
+	MOVQ    s3+32(FP), DX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+	VMOVUPS 128(SI), Z2
+	VMOVUPS 192(SI), Z3
+
+	// VCVTNE2PS2BF16
+	LONG $0x4877f262
+	BYTE $0x72
+	BYTE $0xe0
+
+	// VCVTNE2PS2BF16
+	LONG     $0x4867f262
+	BYTE     $0x72
+	BYTE     $0xea
+	VMOVUPS  Z30, Z8
+	VPERMI2D Z5, Z4, Z8
+	VMOVUPS  Z31, Z9
+	VPERMI2D Z5, Z4, Z9
+	VMOVUPS  (BX), Z0
+	VMOVUPS  64(BX), Z1
+	VMOVUPS  128(BX), Z2
+	VMOVUPS  192(BX), Z3
+
+	// VCVTNE2PS2BF16
+	LONG $0x4877f262
+	BYTE $0x72
+	BYTE $0xe0
+
+	// VCVTNE2PS2BF16
+	LONG       $0x4867f262
+	BYTE       $0x72
+	BYTE       $0xea
+	VMOVUPS    Z30, Z10
+	VPERMI2D   Z5, Z4, Z10
+	VMOVUPS    Z31, Z11
+	VPERMI2D   Z5, Z4, Z11
+	VSHUFI64X2 $0x44, Z10, Z8, Z6
+	VMOVUPS    Z6, (DI)
+	VSHUFI64X2 $0xee, Z10, Z8, Z6
+	VMOVUPS    Z6, 128(DI)
+	VSHUFI64X2 $0x44, Z11, Z9, Z6
+	VMOVUPS    Z6, 256(DI)
+	VSHUFI64X2 $0xee, Z11, Z9, Z6
+	VMOVUPS    Z6, 384(DI)
+	VMOVUPS    (CX), Z0
+	VMOVUPS    64(CX), Z1
+	VMOVUPS    128(CX), Z2
+	VMOVUPS    192(CX), Z3
+
+	// VCVTNE2PS2BF16
+	LONG $0x4877f262
+	BYTE $0x72
+	BYTE $0xe0
+
+	// VCVTNE2PS2BF16
+	LONG     $0x4867f262
+	BYTE     $0x72
+	BYTE     $0xea
+	VMOVUPS  Z30, Z8
+	VPERMI2D Z5, Z4, Z8
+	VMOVUPS  Z31, Z9
+	VPERMI2D Z5, Z4, Z9
+	VMOVUPS  (DX), Z0
+	VMOVUPS  64(DX), Z1
+	VMOVUPS  128(DX), Z2
+	VMOVUPS  192(DX), Z3
+
+	// VCVTNE2PS2BF16
+	LONG $0x4877f262
+	BYTE $0x72
+	BYTE $0xe0
+
+	// VCVTNE2PS2BF16
+	LONG       $0x4867f262
+	BYTE       $0x72
+	BYTE       $0xea
+	VMOVUPS    Z30, Z10
+	VPERMI2D   Z5, Z4, Z10
+	VMOVUPS    Z31, Z11
+	VPERMI2D   Z5, Z4, Z11
+	VSHUFI64X2 $0x44, Z10, Z8, Z6
+	VMOVUPS    Z6, 64(DI)
+	VSHUFI64X2 $0xee, Z10, Z8, Z6
+	VMOVUPS    Z6, 192(DI)
+	VSHUFI64X2 $0x44, Z11, Z9, Z6
+	VMOVUPS    Z6, 320(DI)
+	VSHUFI64X2 $0xee, Z11, Z9, Z6
+	VMOVUPS    Z6, 448(DI)
+	VZEROUPPER
+	RET
+
+DATA firstPairs<>+0(SB)/4, $0x00000000
+DATA firstPairs<>+4(SB)/4, $0x00000004
+DATA firstPairs<>+8(SB)/4, $0x00000008
+DATA firstPairs<>+12(SB)/4, $0x0000000c
+DATA firstPairs<>+16(SB)/4, $0x00000010
+DATA firstPairs<>+20(SB)/4, $0x00000014
+DATA firstPairs<>+24(SB)/4, $0x00000018
+DATA firstPairs<>+28(SB)/4, $0x0000001c
+DATA firstPairs<>+32(SB)/4, $0x00000001
+DATA firstPairs<>+36(SB)/4, $0x00000005
+DATA firstPairs<>+40(SB)/4, $0x00000009
+DATA firstPairs<>+44(SB)/4, $0x0000000d
+DATA firstPairs<>+48(SB)/4, $0x00000011
+DATA firstPairs<>+52(SB)/4, $0x00000015
+DATA firstPairs<>+56(SB)/4, $0x00000019
+DATA firstPairs<>+60(SB)/4, $0x0000001d
+GLOBL firstPairs<>(SB), RODATA|NOPTR, $64
+
+DATA lastPairs<>+0(SB)/4, $0x00000002
+DATA lastPairs<>+4(SB)/4, $0x00000006
+DATA lastPairs<>+8(SB)/4, $0x0000000a
+DATA lastPairs<>+12(SB)/4, $0x0000000e
+DATA lastPairs<>+16(SB)/4, $0x00000012
+DATA lastPairs<>+20(SB)/4, $0x00000016
+DATA lastPairs<>+24(SB)/4, $0x0000001a
+DATA lastPairs<>+28(SB)/4, $0x0000001e
+DATA lastPairs<>+32(SB)/4, $0x00000003
+DATA lastPairs<>+36(SB)/4, $0x00000007
+DATA lastPairs<>+40(SB)/4, $0x0000000b
+DATA lastPairs<>+44(SB)/4, $0x0000000f
+DATA lastPairs<>+48(SB)/4, $0x00000013
+DATA lastPairs<>+52(SB)/4, $0x00000017
+DATA lastPairs<>+56(SB)/4, $0x0000001b
+DATA lastPairs<>+60(SB)/4, $0x0000001f
+GLOBL lastPairs<>(SB), RODATA|NOPTR, $64
+
 // func bf16PackColumnsAVX512(dst *uint16, src *float32, n int, row int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·bf16PackColumnsAVX512(SB), NOSPLIT, $0-32

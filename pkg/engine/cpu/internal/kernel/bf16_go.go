@@ -47,6 +47,16 @@ func goBF16PackPairs(dst *uint16, s0, s1, s2, s3 *float32, n int) {
 	}
 }
 
+func goBF16PackTransposed(dst *uint16, s0, s1, s2, s3 *float32) {
+	for b, s := range []*float32{s0, s1, s2, s3} {
+		for i, block := range BlocksAt(s, Lanes) {
+			for l, v := range block {
+				*halfAt(dst, 4*(l/2*BF16Tile+b*Lanes+i)+2*(l%2)) = toBF16(v)
+			}
+		}
+	}
+}
+
 func goBF16PackColumns(dst *uint16, src *float32, n, row int) {
 	for l := range Lanes {
 		to := unsafe.Slice(halfAt(dst, l*row), n)

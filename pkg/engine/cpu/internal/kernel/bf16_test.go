@@ -135,6 +135,7 @@ func TestBF16Pack(t *testing.T) {
 		for _, n := range []int{2, 8, 96} {
 			same("PackPairs", 96*32, func(k *BF16, dst *uint16) { k.PackPairs(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], n) })
 		}
+		same("PackTransposed", 8*32, func(k *BF16, dst *uint16) { k.PackTransposed(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0]) })
 		for _, n := range []int{32, 64, 96} {
 			for _, row := range []int{192, 202} {
 				same("PackColumns", 8*128, func(k *BF16, dst *uint16) { k.PackColumns(dst, &s[0][0], n, row) })

@@ -19,7 +19,7 @@ func assemblyBF16Sets() []*Set {
 func newAVX512BF16Set() *Set {
 	k := newAVX512Set()
 	k.Name = "avx512_bf16"
-	k.BF16 = &BF16{Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512}
+	k.BF16 = &BF16{Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackTransposed: bf16PackTransposedAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512}
 	return k
 }
 

@@ -21,6 +21,7 @@ func bf16(a *assembler) {
 	bf16MultiplyAMX(a)
 	bf16PackRows(a)
 	bf16PackPairs(a)
+	bf16PackTransposed(a)
 	bf16PackColumns(a)
 	bf16Unpack(a)
 }
@@ -299,6 +300,46 @@ func bf16PackPairs(a *assembler) {
 		}
 		a.ADDQ(imm(tileBytes), reg.RDI)
 	})
+	a.endFunction()
+}
+
+// bf16PackTransposed writes BF16.PackTransposed. A row of a tile becomes four pairs of 32 bits.
+// The eight pairs with the same index of a tile are gathered, then those of two tiles.
+func bf16PackTransposed(a *assembler) {
+	a.beginFunction("bf16PackTransposedAVX512", "func(dst *uint16, s0, s1, s2, s3 *float32)", "is BF16.PackTransposed.")
+	z := zRegisters
+	for half := range 2 {
+		m := a.StaticGlobal([]string{"firstPairs", "lastPairs"}[half])
+		a.DataAttributes(attr.RODATA | attr.NOPTR)
+		for i := range 16 { // row i%8, pair 2·half + i/8
+			a.AddDatum(4*i, operand.U32(i%8*4+2*half+i/8))
+		}
+		a.VMOVUPS(m, z[30+half])
+	}
+	a.loadParam("dst", reg.RDI)
+	a.loadSources()
+	for v := range 2 {
+		for b := range 2 {
+			s := bf16Sources[2*v+b]
+			for i := range 4 {
+				a.VMOVUPS(mem(s, 2*i*vector), z[i])
+			}
+			a.roundVectors(0, 1, 4) // rows 0 to 3
+			a.roundVectors(2, 3, 5)
+			for half := range 2 {
+				to := z[8+2*b+half]
+				a.VMOVUPS(z[30+half], to)
+				a.VPERMI2D(z[5], z[4], to)
+			}
+		}
+		for half := range 2 {
+			const lower, upper = 0x44, 0xee // halves of two vectors
+			for i, lanes := range []uint64{lower, upper} {
+				a.VSHUFI64X2(operand.Imm(lanes), z[10+half], z[8+half], z[6])
+				a.VMOVUPS(z[6], mem(reg.RDI, (2*half+i)*tileBytes+v*tileBytes/2))
+			}
+		}
+	}
 	a.endFunction()
 }
 
