@@ -32,6 +32,7 @@ def arguments():
     p.add_argument("--task", choices=("train", "allreduce"), default="train")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--format", choices=("contiguous", "channels_last"), default="contiguous")
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: the forward pass under autocast")
     p.add_argument("--model", choices=("unet2d", "resnet50v2", "unet3d", "unet3d-k3"), default="unet2d")
     p.add_argument("--base", type=int, default=32, help="channels of the first level")
     p.add_argument("--depth", type=int, default=4, help="levels above the bridge")
@@ -89,7 +90,7 @@ class Train:
         torch.manual_seed(0)
         model, self.shape, self.target = network()
         self.about = {
-            "name": f"PyTorch {torch.__version__}, {ARGS.format}",
+            "name": f"PyTorch {torch.__version__}, {ARGS.format}" + (", bf16 autocast" if ARGS.precision == "bf16" else ""),
             "threads": torch.get_num_threads(),
             "parameters": sum(p.numel() for p in model.parameters()),
             "flops_per_image": flops_per_image(model, *self.shape),
@@ -112,7 +113,9 @@ class Train:
         if target.dim() == image.dim():
             target = target.contiguous(memory_format=self.layout)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = LOSSES[ARGS.model](self.model(image), target)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=ARGS.precision == "bf16"):
+            output = self.model(image)
+        loss = LOSSES[ARGS.model](output.float(), target)
         loss.backward()
         self.optimizer.step()
         value = loss.item()

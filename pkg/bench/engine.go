@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,11 @@ type EngineOptions struct {
 	// PlainRepeats is the number of measured steps of the plain Go kernels on one thread,
 	// which are many times slower. 0: not measured.
 	PlainRepeats int
-	Peer         PeerOptions
-	Output       io.Writer // progress messages; nil: none
+	// Precision is "fp32" or "bf16", in which PyTorch uses autocast; "": "fp32". With "bf16" the
+	// plain Go kernels, which would emulate it, are not measured.
+	Precision string
+	Peer      PeerOptions
+	Output    io.Writer // progress messages; nil: none
 }
 
 // Validate returns an error for the first invalid option.
@@ -49,7 +53,22 @@ func (o EngineOptions) Validate() error {
 	case o.Repeats < 1 || o.PlainRepeats < 0:
 		return fmt.Errorf("bench engine: got %d repeats and %d repeats of plain Go, want at least 1 and 0", o.Repeats, o.PlainRepeats)
 	}
+	if err := o.engineOptions().Validate(); err != nil {
+		return fmt.Errorf("bench engine: %w", err)
+	}
 	return o.Shape.validate()
+}
+
+// engineOptions returns the options of Lockstep's engine.
+func (o EngineOptions) engineOptions() engine.Options {
+	e := engine.DefaultOptions()
+	e.Precision = cmp.Or(o.Precision, e.Precision)
+	return e
+}
+
+// isFP32 reports whether o.Precision is fp32.
+func (o EngineOptions) isFP32() bool {
+	return o.engineOptions().Precision == engine.DefaultOptions().Precision
 }
 
 // workerSetting is a number of workers and the number of threads of each worker.
@@ -63,7 +82,7 @@ func (s workerSetting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
-// MeasureEngine measures training steps (forward, backward, Adam, fp32) of Lockstep and
+// MeasureEngine measures training steps (forward, backward, Adam) of Lockstep and
 // of PyTorch, alternating, in separate processes. Each step uses new images. The first
 // step of each program is not counted. PyTorch uses the faster of its memory formats. If
 // PyTorch is not installed on this machine, the error wraps ErrPeerMissing.
@@ -113,6 +132,9 @@ func (b engineBench) recordName(format string, s workerSetting) string {
 	if b.Shape.Model != "" && b.Shape.Model != modelUNet2D {
 		name = b.Shape.Model + " " + name
 	}
+	if !b.isFP32() {
+		name += ", " + b.Precision
+	}
 	return name
 }
 
@@ -122,7 +144,7 @@ func (b engineBench) logf(format string, a ...any) { comparison.Logf(b.Output, f
 // the throughput, one of the peak memory and, for one worker with one thread, one of the
 // throughput of the plain Go kernels if that is requested.
 func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Record, error) {
-	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.logf)
+	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.engineOptions().Precision, b.logf)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +164,11 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 	}
 	throughput.Name = b.recordName("training, %s", s)
 	targets, mostMemory := b.Shape.targets()
-	throughput.Target, memory.Target = targets[s], mostMemory
+	if b.isFP32() {
+		throughput.Target, memory.Target = targets[s], mostMemory
+	}
 	records := []Record{throughput, memory}
-	if b.PlainRepeats == 0 || s != (workerSetting{1, 1}) {
+	if b.PlainRepeats == 0 || s != (workerSetting{1, 1}) || !b.isFP32() {
 		return records, nil
 	}
 	ours.Close()
@@ -167,7 +191,7 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 // startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if
 // Lockstep and PyTorch do not train the same network with the same number of threads.
 func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
-	ours, err := startLockstep(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
+	ours, err := startLockstep(ctx, b.ours, b.Shape, s, b.engineOptions(), env...)
 	if err != nil {
 		return nil, err
 	}

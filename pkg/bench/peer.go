@@ -18,10 +18,10 @@ const stepsPerFormat = 2
 
 // startFastestTorch starts PyTorch in each memory format, measures some steps, and leaves
 // the faster one running.
-func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, logf func(string, ...any)) (best *comparison.Side, err error) {
+func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, precision string, logf func(string, ...any)) (best *comparison.Side, err error) {
 	fastest := 0.0
 	for _, format := range memoryFormats() {
-		argv := append(append([]string{}, torch...), "--threads", strconv.Itoa(s.threads), "--format", format)
+		argv := append(append([]string{}, torch...), "--threads", strconv.Itoa(s.threads), "--format", format, "--precision", precision)
 		one, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Workers: s.workers})
 		if err != nil {
 			best.Close()

@@ -86,7 +86,7 @@ func benchEngineCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "engine",
 		Short: "Compare training steps of the CPU engine with PyTorch's",
-		Long: `Trains a network (forward, backward, Adam, fp32) in Lockstep and in PyTorch,
+		Long: `Trains a network (forward, backward, Adam) in Lockstep and in PyTorch,
 alternating: with each number of threads, with the plain Go kernels
 (LOCKSTEP_CPU=go) on one thread, and with several workers of one thread that
 exchange gradients (PyTorch with gloo). Both sides must have the same parameters
@@ -97,6 +97,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 
   lockstep bench engine --json
   lockstep bench engine --model resnet50v2 --plain-repeats 0
+  lockstep bench engine --precision bf16
   lockstep bench engine --threads 1 --workers 0 --plain-repeats 0 -v`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -117,6 +118,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 	f.IntSliceVar(&o.Threads, "threads", []int{1, 2}, "numbers of threads of one worker")
 	f.IntVar(&o.Workers, "workers", 2, "workers of one thread that exchange gradients; 0: none")
 	f.IntVar(&o.Repeats, "repeats", 5, "steps of each side")
+	f.StringVar(&o.Precision, "precision", "fp32", "fp32, or bf16 (PyTorch: autocast)")
 	f.IntVar(&o.PlainRepeats, "plain-repeats", 2, "steps with the plain Go kernels; 0: not measured")
 	addShapeFlags(f, &o.Shape)
 	addPeerFlags(f, &o.Peer)
