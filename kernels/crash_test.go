@@ -78,7 +78,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Errorf("after the limit the variable is lost: %s", got)
 	}
 	if got := a[8].show(); !strings.HasPrefix(got, `stderr "the kernel ended while cell [7] ran: memory limit: the kernel used `) ||
-		!strings.Contains(got, "its memory use still grew 2s after the interrupt, so it exited") {
+		!strings.Contains(got, "and exited, because its memory use still grew 2s after the cell was interrupted") {
 		t.Errorf("after the kernel ended itself the next one shows\n%s", got)
 	}
 }

@@ -89,8 +89,9 @@ func readRows(r *bufio.Reader, names []string) ([]row, error) {
 	return rows, nil
 }
 
-// addEvent processes one event of go test -json and returns rows. If the event ends a
-// test that belongs in the table, it appends a row for that test.
+// addEvent processes one event of go test -json. It returns rows, with a row appended if
+// the event ends a test that belongs in the table. tests and lastLine contain the state of
+// each test, by name; hasRow contains the test functions that have a row.
 func addEvent(rows []row, tests map[string]*row, lastLine map[string]string, hasRow map[string]bool, names []string, ev event) []row {
 	t := tests[ev.Test]
 	if t == nil {

@@ -160,9 +160,9 @@ func (e *eventCollector) finishPackage(ev event) {
 	}
 }
 
-// packageOutput returns the output of a failed package outside of its tests. If there is
-// none, the build of an imported package has failed, and packageOutput returns the
-// compiler's output.
+// packageOutput returns the text that a failed package printed outside of its tests. If
+// there is none, the build of an imported package has failed, and packageOutput returns
+// the compiler's output.
 func (e *eventCollector) packageOutput(path string) string {
 	var lines []string
 	for _, from := range []map[string]*lineTail{e.buildOutput, e.otherOutput} {

@@ -47,9 +47,9 @@ func lintKernel(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run --timeout=10m --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir)
 }
 
-// writeKernelTree creates a copy of the module root in the folder tree. The files of the
-// kernel's overlay are copied to their paths; folders without files of the overlay are
-// links.
+// writeKernelTree creates a copy of the module root in the folder tree. It copies the
+// kernel's files, including the files of the overlay. All other folders become symbolic
+// links to the originals.
 func writeKernelTree(root, tree string) error {
 	generated := filepath.Join(root, "kernels", ".build", "gen")
 	text, err := os.ReadFile(filepath.Join(generated, "overlay.json"))

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// runNotebooks executes every notebook from top to bottom, the demo's notebook with small
-// settings. It checks that all cells have run and that the notebooks have produced
-// images, saved figures and a report, and verifies the run folders.
+// runNotebooks executes every notebook from top to bottom. The demo's notebook gets small
+// settings. It returns an error if a cell has failed or has not run, if an image, a saved
+// figure or the report is missing, or if the verification of the run folders fails.
 func runNotebooks(ctx context.Context, r *runner) error {
 	out := absolutePath(filepath.Join(cache, "notebook"))
 	if err := os.RemoveAll(out); err != nil {

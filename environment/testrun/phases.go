@@ -226,10 +226,9 @@ func runRaceTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
 }
 
-// runNEONTests runs the tests of the CPU engine's kernels on arm64, training steps of a whole
-// network, and a run that records its instruction set. If this machine has another
-// processor, qemu emulates one, which is many times slower; if qemu is not installed, the
-// phase is skipped.
+// runNEONTests runs tests of the CPU engine on arm64: all tests of its kernels, and
+// neonTests. If this machine has another processor, qemu emulates arm64, which is many
+// times slower. If qemu is not installed, the phase is skipped.
 func runNEONTests(ctx context.Context, r *runner) error {
 	var env, emulator []string
 	if runtime.GOARCH != "arm64" {
@@ -246,9 +245,9 @@ func runNEONTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, env, append(emulator, "-run=^Test("+strings.Join(neonTests(), "|")+")$", "./pkg/engine/cpu", "./pkg/train")...)
 }
 
-// neonTests returns the names of tests that qemu runs in about a minute: of layers, of a
-// whole U-Net compared with the reference, of the same bits for any number of threads, and
-// of the instruction set in run.json.
+// neonTests returns the names of tests that qemu runs in about a minute. They test single
+// layers, compare a whole U-Net with the reference engine, check that its results do not
+// depend on the number of threads, and check the instruction set in run.json.
 func neonTests() []string {
 	return []string{
 		"New", "InstructionSets", "Pointwise", "Activations", "L1", "DiceBCE", "BatchNorm", "MaxPool",
@@ -257,11 +256,13 @@ func neonTests() []string {
 	}
 }
 
-// arm64Root is the folder of Debian's C library for arm64 on other processors. The tests of
-// the engine load it, because packages that they import can open shared libraries.
+// arm64Root is the folder in which Debian installs the arm64 C library on machines with
+// another processor. The engine's test binaries need this library, because they import
+// packages that can open shared libraries.
 const arm64Root = "/usr/aarch64-linux-gnu"
 
-// findEmulator returns the program of qemu that runs Linux programs for arm64.
+// findEmulator returns the path of qemu's program that runs arm64 Linux binaries. It
+// returns an error if this program or the arm64 C library is not installed.
 func findEmulator() (string, error) {
 	if _, err := os.Stat(filepath.Join(arm64Root, "lib", "ld-linux-aarch64.so.1")); err == nil {
 		for _, name := range []string{"qemu-aarch64-static", "qemu-aarch64"} {
@@ -270,7 +271,7 @@ func findEmulator() (string, error) {
 			}
 		}
 	}
-	return "", errors.New("no qemu-aarch64 and C library for arm64 on this machine")
+	return "", errors.New("no qemu-aarch64 or no C library for arm64 on this machine: install qemu-user-static and libc6-arm64-cross")
 }
 
 // runKernelTests runs the kernel's tests. Their results are never cached, because the

@@ -91,7 +91,7 @@ func (s summary) print(w io.Writer) {
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
 }
 
-// printCoverage prints the coverage of each package, in ascending order.
+// printCoverage prints the coverage of each package, the lowest coverage first.
 func (p result) printCoverage(w io.Writer) {
 	if len(p.Coverage) == 0 {
 		return

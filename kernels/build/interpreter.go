@@ -15,8 +15,9 @@ const (
 )
 
 // interpreterSubstitutions returns the changes that the kernel makes to the source of
-// gomacro. The first group makes the implicit conversion of constants as strict as in Go:
-// gomacro evaluates "a" + 1 as "a" + "a", and accepts var s string = 65 as "A".
+// gomacro. Most of them make the implicit conversion of constants as strict as in Go:
+// without them, gomacro evaluates "a" + 1 as "a" + "a", and accepts var s string = 65 as
+// "A".
 func interpreterSubstitutions() []substitution {
 	return []substitution{
 		{

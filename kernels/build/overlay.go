@@ -134,8 +134,8 @@ func newOverlay(genDir string) *overlay {
 	return &overlay{genDir: genDir, replace: map[string]string{}, written: map[string]bool{}}
 }
 
-// addGenerated writes src to the file name in the folder of generated files and maps path to
-// it. It keeps the file if the content is unchanged.
+// addGenerated writes src to a file with the given name in the folder of generated files,
+// and maps path to this file. It does not write the file if the content is unchanged.
 func (o *overlay) addGenerated(path, name string, src []byte) error {
 	real := filepath.Join(o.genDir, name)
 	o.replace[path] = real

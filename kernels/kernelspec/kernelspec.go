@@ -63,7 +63,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if n > 1 {
-		return errors.New("install kernel: choose one of --user, --prefix and --sys")
+		return errors.New("install kernel: --user, --prefix and --sys cannot be combined: choose one of them")
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestDirFollowsJupyter(t *testing.T) {
 	check(Options{}, "/data/jupyter/kernels/lockstep")
 	t.Setenv("JUPYTER_DATA_DIR", "/jupyter")
 	check(Options{}, "/jupyter/kernels/lockstep")
-	if _, err := Dir(Options{User: true, Sys: true}); err == nil || !strings.Contains(err.Error(), "choose one of") {
+	if _, err := Dir(Options{User: true, Sys: true}); err == nil || !strings.Contains(err.Error(), "choose one of them") {
 		t.Errorf("two places give %v", err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"lockstep/kernels/internal/memory"
 )
 
-// openCrashFile reads how the notebook's previous kernel ended from its crash file, and
-// creates the crash file of this kernel. If that fails, the error is logged and the
-// kernel runs without a crash file.
+// openCrashFile reads the crash file of the notebook's previous kernel, to find out how
+// that kernel ended, and creates the crash file of this kernel. If either fails, the
+// error is logged and the kernel runs without a crash file.
 func (k *kernelState) openCrashFile(connectionFile string) {
 	var err error
 	if k.crash, k.previousEnd, err = crash.Open(connectionFile); err != nil {
@@ -58,7 +58,7 @@ func (k *kernelState) watchMemory() error {
 		Limit: limit, Used: memory.UsedBytes, Cell: k.session.CellNumber,
 		Interrupt: func(err error) {
 			if !k.session.Fail(k.session.CellNumber(), memoryError{err}) {
-				fmt.Fprintf(k.stderr.File(), "%v (used by a goroutine; no cell is running)\n", err)
+				fmt.Fprintf(k.stderr.File(), "%v (no cell is running: a goroutine of an earlier cell uses the memory)\n", err)
 			}
 		},
 		End: func(err error) {

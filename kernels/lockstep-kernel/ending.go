@@ -130,8 +130,9 @@ func errorPosition(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
 	return node.Pos()
 }
 
-// compileBody compiles a call of the function Body, which contains the body of a
-// function. If the function may end the cell, its body runs in runBody.
+// compileBody compiles a call of the function cell.CheckFuncNames.Body, whose argument is
+// the body of a function of the cell. If that function may end the cell, its body runs in
+// runBody.
 func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	name, body := cell.ParseBodyCall(node)
 	outer := k.errors.mayEnd

@@ -70,8 +70,9 @@ func (k *kernelState) declareChecks(ir *interp.Interp) {
 	universe.Value = interp.Builtin{Compile: wrapRecover(universe.Value.(interp.Builtin).Compile)}
 }
 
-// compileUsedCall compiles a call of which the cell uses n results. The error is checked if
-// it is the last result and the cell uses either all other results or none.
+// compileUsedCall compiles values(f(), n): the call f(), of which the cell uses n results.
+// If the last result is an error, and the cell uses either all results before it or none,
+// the error is checked.
 func (k *kernelState) compileUsedCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)

@@ -75,7 +75,9 @@ func (k *kernelState) exit(err error) {
 	runtime.Goexit()
 }
 
-// takeExitError returns the error of a cell whose goroutine was ended, and resets it.
+// takeExitError returns the error with which exit ended the cell's goroutine, and clears
+// it. If exit was not called, the cell has called runtime.Goexit, and the error is
+// errGoexit.
 func (k *kernelState) takeExitError() *unhandledError {
 	err := k.exitError
 	k.exitError = nil
@@ -102,8 +104,9 @@ func (k *kernelState) logFatal(l *log.Logger, message string) {
 	k.exit(fmt.Errorf("log.Fatal: %s", strings.TrimSuffix(message, "\n")))
 }
 
-// replaceFatal returns f, the compiled function of a call. If f is a method of log.Logger
-// that ends the program, it returns a function that ends the cell instead.
+// replaceFatal returns the function to call instead of f, the compiled function of a call.
+// If f is a method of log.Logger that ends the program, the result ends the cell instead.
+// Otherwise the result is f.
 func (k *kernelState) replaceFatal(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
 	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
 	if !ok || !slices.Contains([]string{"Fatal", "Fatalf", "Fatalln"}, sel.Sel.Name) || selectedPackage(c, sel) != nil {

@@ -87,7 +87,7 @@ type cellError struct {
 func (e *cellError) Error() string { return e.text }
 func (e *cellError) Unwrap() error { return e.err }
 
-// Kinds of errors.
+// Values of cellError.name, the kind of an error that ends a cell.
 const (
 	nameError   = "error" // an error returned by a call that the cell does not handle
 	namePanic   = "panic"

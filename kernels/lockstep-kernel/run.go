@@ -77,8 +77,8 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *ce
 	over = true
 }
 
-// evaluate runs a cell and returns the values of its last line. It stores the nodes that
-// run after the cell's declarations in rest.
+// evaluate runs a cell and returns the values and types of its last line. It stores in
+// rest the nodes that run after the cell's declarations.
 func (k *kernelState) evaluate(ir *interp.Interp, outerr OutErr, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
 	code = evalSpecialCommands(ir, outerr, code)
 	// The interpreter must not print panics, since run handles them. Line numbers in
@@ -153,8 +153,8 @@ func insertKernelCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
 	waitFuncNames().RewriteWaits(nodes)
 }
 
-// runExpr runs e as the interpreter's RunExpr does. It also records which statement
-// panicked, in the innermost interpreted function.
+// runExpr runs e as the interpreter's RunExpr does. If e panics, runExpr also records
+// which statement of the innermost interpreted function panicked.
 func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xreflect.Value, types []xreflect.Type) {
 	env := ir.PrepareEnv()
 	if e.Untyped() {
@@ -216,13 +216,15 @@ func compileDeclarations(ir *interp.Interp, plan cell.CompilePlan) {
 	}
 }
 
-// insertChecks inserts a call of the function checkFuncName before the first statement or
-// expression of a cell and before each node that follows one. The interpreter runs these
-// nodes in order and checks for an interrupt only inside some of them, so without the
-// calls the lines after an interrupted call would still run.
+// insertChecks inserts calls of the function checkFuncName into a cell: before the first
+// node if it is a statement or an expression, and before each node that follows a
+// statement or an expression. The interpreter runs statements and expressions in order and
+// checks for an interrupt only inside some of them. Without the inserted calls, the lines
+// after an interrupted call would still run.
 //
-// The argument of the call is the index of the next node. It is noStatement for
-// declarations, which the interpreter orders by their dependencies.
+// The argument of an inserted call is the index of the next node. It is noStatement if
+// that node is a declaration, because the interpreter orders declarations by their
+// dependencies.
 func insertChecks(nodes []ast.Node) []ast.Node {
 	var list []ast.Node
 	for i, n := range nodes {

@@ -18,8 +18,8 @@ type AblationOptions struct {
 	Threads int // threads of one worker
 	Workers int // number of processes, each with one thread, for optimizations that need several workers; 0: not measured
 	Repeats int // measured steps with and without the optimization, alternating
-	// Only selects the comparisons whose name contains it, for example "precision bf16"; "":
-	// all.
+	// Only selects the comparisons whose names contain this text, for example
+	// "precision bf16". "" selects all comparisons.
 	Only   string
 	Output io.Writer
 }
@@ -106,8 +106,8 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	return records, nil
 }
 
-// runComparison measures training steps of the two variants that a compares, alternating.
-// It returns the record r with the measured values filled in.
+// runComparison measures training steps of the two variants of the comparison a,
+// alternating. It returns the record r with the measured values filled in.
 func (o AblationOptions) runComparison(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
 	var here, there []string
 	if a.set != nil {

@@ -33,7 +33,7 @@ func DefaultBufferSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_
 // Validate returns an error for the first invalid option.
 func (o AllReduceOptions) Validate() error {
 	if o.Workers < 2 || o.Repeats < 1 {
-		return fmt.Errorf("bench allreduce: got %d workers and %d repeats, want at least 2 and 1", o.Workers, o.Repeats)
+		return fmt.Errorf("bench allreduce: got %d workers and %d repeats, want at least 2 workers and 1 repeat", o.Workers, o.Repeats)
 	}
 	if len(o.Sizes) == 0 {
 		return fmt.Errorf("bench allreduce: no sizes were given: use sizes in bytes, for example 1000,8000000")

@@ -51,7 +51,7 @@ func (o EngineOptions) Validate() error {
 	case len(o.Threads) == 0 && o.Workers == 0:
 		return errors.New("bench engine: neither threads nor workers were given: use numbers of threads, for example 1,2, or a number of workers")
 	case o.Repeats < 1 || o.PlainRepeats < 0:
-		return fmt.Errorf("bench engine: got %d repeats and %d repeats of plain Go, want at least 1 and 0", o.Repeats, o.PlainRepeats)
+		return fmt.Errorf("bench engine: got %d repeats, and %d repeats of the plain Go kernels; want at least 1, and at least 0 (0 skips the plain kernels)", o.Repeats, o.PlainRepeats)
 	}
 	if err := o.engineOptions().Validate(); err != nil {
 		return fmt.Errorf("bench engine: %w", err)

@@ -33,7 +33,7 @@ type LoaderOptions struct {
 func (o LoaderOptions) Validate() error {
 	switch {
 	case o.Pictures < 8 || o.Edge < 16 || o.Repeats < 1:
-		return fmt.Errorf("bench loader: got %d pictures of edge %d and %d repeats, want at least 8, 16 and 1", o.Pictures, o.Edge, o.Repeats)
+		return fmt.Errorf("bench loader: got %d pictures of edge %d and %d repeats, want at least 8 pictures, edge 16 and 1 repeat", o.Pictures, o.Edge, o.Repeats)
 	case o.Box != 0 && (o.Crop < 1 || o.Crop > o.Box || o.Crops < 1):
 		return fmt.Errorf("bench loader: got %d crops of edge %d of a box of edge %d, want at least 1 crop of at most the box's edge, or --box 0 to skip crops", o.Crops, o.Crop, o.Box)
 	case o.Workers < 0:
@@ -44,12 +44,14 @@ func (o LoaderOptions) Validate() error {
 
 const picturesScript = "pictures.py"
 
-// MeasureLoader measures how fast samples are read, decoded and converted to float32 planes
-// of 0 to 1, with one thread each, alternating with Pillow (images) or with h5py and
-// NumPy (crops). Both sides must get the same mean value. Then it compares orders of the
-// loader's stages with the default order, in the second epoch. The data are generated
-// from a seed in the folder for temporary files. If a peer is not installed, the error
-// wraps ErrPeerMissing.
+// MeasureLoader compares how fast samples are read, decoded and converted to float32
+// planes of 0 to 1: by Lockstep, and by Pillow (images) or by h5py and NumPy (crops),
+// alternating, with one thread each. The last samples of both sides must have about the
+// same mean absolute value. Then MeasureLoader compares the loader's speed with other
+// orders of its stages and with the default order, in the second epoch.
+//
+// The data are generated from a seed in the folder for temporary files. If a peer is not
+// installed, the error wraps ErrPeerMissing.
 func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds d
 		}
 		// Decoders and filters differ in the last bits, and crops are at other places.
 		if a := answers[0]; !(a.Seconds > 0) || !(math.Abs(a.Loss-mean) < 0.01+0.2*math.Abs(mean)) {
-			return Record{}, fmt.Errorf("%s: got the mean value %.4f, but %s got %.4f in %g s, want about the same value", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
+			return Record{}, fmt.Errorf("%s: the last sample has a mean absolute value of %.4f in Lockstep and %.4f in %s (measured in %g s), want about the same value and a positive time", name, mean, a.Loss, b.peer.About.Name, a.Seconds)
 		}
 		ours, peers = append(ours, float64(n)/seconds), append(peers, float64(n)/answers[0].Seconds)
 		comparison.Logf(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)

@@ -41,20 +41,21 @@ type ReadOptions struct {
 // Validate returns an error for the first invalid option.
 func (o ReadOptions) Validate() error {
 	if o.Lines < 2 || o.Repeats < 1 {
-		return fmt.Errorf("bench read: got %d lines and %d repeats, want at least 2 and 1", o.Lines, o.Repeats)
+		return fmt.Errorf("bench read: got %d lines and %d repeats, want at least 2 lines and 1 repeat", o.Lines, o.Repeats)
 	}
 	if o.Runs < 0 || o.Megabytes < 0 || o.LongMegabytes < 0 {
-		return fmt.Errorf("bench read: got %d runs, %d megabytes and %d megabytes of long files, want at least 0 (0 skips a measurement)", o.Runs, o.Megabytes, o.LongMegabytes)
+		return fmt.Errorf("bench read: got %d runs, files of %d megabytes and long files of %d megabytes; want at least 0 for each (0 skips a measurement)", o.Runs, o.Megabytes, o.LongMegabytes)
 	}
 	return nil
 }
 
 // MeasureReading measures the reading of logs that are generated from a seed. It compares
 // the reading of a text log and of a table of numbers with pandas and matplotlib,
-// alternating. For each kind of text, for event files and for long files it compares the
-// speed with a required value. Event files have no peer, because no Debian package
-// contains TensorBoard's reader. If pandas or matplotlib is not installed, the error
-// wraps ErrPeerMissing.
+// alternating. It compares other values with required values: the time to the first figure
+// of many runs, the reading speed for each kind of text and for event files, and the peak
+// memory for long files. Event files have no peer, because no Debian package contains
+// TensorBoard's reader. If pandas or matplotlib is not installed, the error wraps
+// ErrPeerMissing.
 func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

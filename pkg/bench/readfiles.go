@@ -29,9 +29,8 @@ type fileKind struct {
 	piece      pieceAppender
 }
 
-// speedFileKinds returns the kinds of files whose reading speed is measured. The files
-// contain the lines that a program writes constantly, and now and then the lines of an
-// epoch.
+// speedFileKinds returns the kinds of files whose reading speed is measured, each with the
+// required speed.
 func speedFileKinds() []fileKind {
 	return []fileKind{
 		{"study CSV", "log_4.csv", textRate, appendStudyRow},
@@ -137,8 +136,8 @@ func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// newSC21Appender returns a pieceAppender for an SC21 log. It writes the lines of an epoch,
-// then linesBetween lines of a hundred bytes, and so on.
+// newSC21Appender returns a pieceAppender for an SC21 log. After the header it alternates
+// between linesBetween lines of about a hundred bytes and the lines of one epoch.
 func newSC21Appender(linesBetween int) pieceAppender {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {

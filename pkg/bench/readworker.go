@@ -28,7 +28,7 @@ const (
 	requestFirst   = "first"   // first FOLDER IMAGE: draw the epoch times of all runs in FOLDER
 )
 
-// The size of the image with four panels, in which the peer draws them too.
+// The size of the image of the request panels. The peer draws its image in the same size.
 const (
 	panelsWidth, panelsHeight = 1200, 800 // pixels
 	panelsDPI                 = 100
@@ -86,7 +86,7 @@ func answerReadRequest(ctx context.Context, words []string) (comparison.Answer, 
 		}
 		return comparison.Answer{}, f.Save(words[2])
 	}
-	return comparison.Answer{}, fmt.Errorf("unknown request %q for this task", words)
+	return comparison.Answer{}, fmt.Errorf("unknown request %q for a worker with the task %s", words, TaskRead)
 }
 
 // drawPanels draws four figures of a log into one PNG: the losses by epoch, the losses by

@@ -31,7 +31,7 @@ func (o TwinOptions) Validate() error {
 	case len(o.Workers) == 0 || slices.Min(o.Workers) < 2:
 		return fmt.Errorf("bench twins: got worker counts %v, want counts above 1 to compare with one worker", o.Workers)
 	case len(o.Seeds) < 3:
-		return fmt.Errorf("bench twins: got %d seeds, want at least 3 to estimate the interval of one worker", len(o.Seeds))
+		return fmt.Errorf("bench twins: got %d seeds, want at least 3 to estimate the confidence interval of one worker", len(o.Seeds))
 	}
 	return nil
 }
@@ -42,10 +42,11 @@ func laptopConfigs() []string {
 	return slices.DeleteFunc(train.Names(), func(n string) bool { return !strings.HasSuffix(n, "-laptop") })
 }
 
-// MeasureTwins trains each config to its end with one worker and with more, with several
-// seeds. It compares the measure of quality (IoU, accuracy on held-out images, or else
-// the held-out loss) with the interval of one worker over the seeds: the courses teach
-// that quality does not depend on the number of workers.
+// MeasureTwins trains each config to its end with one worker and with more, each with
+// several seeds. It compares the measure of quality (IoU, accuracy on held-out images, or
+// else the held-out loss) of several workers with the confidence interval of one worker,
+// which is computed from the runs with different seeds. The courses teach that quality
+// does not depend on the number of workers.
 func MeasureTwins(ctx context.Context, o TwinOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -89,8 +90,8 @@ func trainAndCompare(ctx context.Context, o TwinOptions, config, logs string) ([
 	return compareQuality(study.Quality(), Record{Name: config, Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)})
 }
 
-// compareQuality returns one record per worker count, which compares its quality with the
-// interval of one worker.
+// compareQuality returns one record for each worker count above 1. The record compares the
+// quality with the confidence interval of the quality with one worker.
 func compareQuality(q *scaling.Quality, r Record) ([]Record, error) {
 	get, higherIsBetter := selectMeasure(q.Measure)
 	if get == nil || len(q.Rows) == 0 || q.Rows[0].Workers != 1 {

@@ -233,7 +233,7 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 		n, err := readPeakBytes("/proc/self/status")
 		return comparison.Answer{PeakBytes: n}, err
 	}
-	return comparison.Answer{}, fmt.Errorf("unknown request %q for this task", strings.Join(request, " "))
+	return comparison.Answer{}, fmt.Errorf("unknown request %q for a worker with this --task", strings.Join(request, " "))
 }
 
 // timeStep trains one step on new images. The time includes copying them to the engine's

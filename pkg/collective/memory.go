@@ -107,9 +107,9 @@ func (g *memoryGroup) leave(state uint32) {
 	g.notifier.notify(g.rank)
 }
 
-// runOperation runs an operation: it announces the call to the other ranks, checks that
-// all ranks make the same call, and runs body. After an error the group refuses further
-// operations.
+// runOperation runs an operation: it announces the operation to the other ranks, checks
+// that all ranks have announced the same one, and runs body. After an error the group
+// refuses further operations.
 func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return g.runExclusive(ctx, k, b, g.size, func() error {
 		c := &g.control.calls[g.number%2]

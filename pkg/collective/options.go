@@ -26,9 +26,9 @@ type Options struct {
 func (o Options) Validate() error {
 	switch {
 	case o.Timeout < 0:
-		return fmt.Errorf("validate collective options: invalid time-out %v: use a positive one, or 0 for %v", o.Timeout, DefaultTimeout)
+		return fmt.Errorf("validate collective options: invalid time-out %v: use a positive one, or 0 for the default of %v", o.Timeout, DefaultTimeout)
 	case o.ChunkBytes < 0 || o.ChunkBytes > 1<<30:
-		return fmt.Errorf("validate collective options: invalid chunk size %d bytes: use 1 to %d, or 0 for %d", o.ChunkBytes, 1<<30, defaultChunkBytes)
+		return fmt.Errorf("validate collective options: invalid chunk size %d bytes: use 1 to %d, or 0 for the default of %d", o.ChunkBytes, 1<<30, defaultChunkBytes)
 	}
 	return nil
 }

@@ -213,10 +213,10 @@ func (r *Ring) newStateNote(state uint8) frame {
 	return frame{kind: frameNote, state: state, rank: r.rank, number: r.mine.number, what: r.mine.what}
 }
 
-// runOperation runs an operation. It sends the call to the next rank, and body compares
-// the previous rank's call with this rank's, so that all calls around the ring are
-// compared. runOperation returns once everything is sent, because the caller may then
-// change b.
+// runOperation runs an operation. It announces the operation to the next rank, and body
+// compares the operation with the one that the previous rank announced, so that all ranks
+// of the ring are compared. runOperation returns once everything is sent, because the
+// caller may then change b.
 func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return r.runExclusive(ctx, k, b, r.size, func() error {
 		r.missing, r.missingReported, r.idle = nil, false, process.Stopwatch{}
@@ -229,8 +229,9 @@ func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root
 	}, r.notifyFailure)
 }
 
-// compareCalls receives the call of the previous rank and returns an error if it differs
-// from this rank's call. This rank may have sent pieces already.
+// compareCalls receives the operation that the previous rank announces, and returns an
+// error if its kind, root or size differs from this rank's operation. This rank may have
+// sent pieces already.
 func (r *Ring) compareCalls(ctx context.Context) error {
 	theirs, err := r.receiveKind(ctx, frameCall)
 	if err != nil {

@@ -35,7 +35,7 @@ type Augment struct {
 func (a Augment) Validate() error {
 	switch {
 	case a.Crop < 0:
-		return fmt.Errorf("validate augmentation: crop is %d pixels: use 0 for complete samples", a.Crop)
+		return fmt.Errorf("validate augmentation: crop is %d pixels: use a positive number, or 0 for complete samples", a.Crop)
 	case !(a.Brightness >= 0 && a.Brightness <= 1):
 		return fmt.Errorf("validate augmentation: brightness is %g: use 0 (no change) to 1", a.Brightness)
 	case !(a.Contrast >= 0 && a.Contrast <= 1):

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Kinds of a loader.
+// Values of LoaderOptions.Kind.
 const (
 	LoaderLowMem    = "lowmem"    // a sample is read each time that it is needed
 	LoaderInMem     = "inmem"     // a sample is kept in memory after it was read

@@ -45,8 +45,9 @@ type memoryDataset struct {
 	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkFitsInMemory returns an error if InMemory made ds and n of its samples do not fit
-// into memory. It assumes the minimum of one byte per value of an image.
+// checkFitsInMemory returns an error if ds was made by InMemory and n of its samples do
+// not fit into memory. It assumes the minimum of one byte per value of an image. For other
+// data sets it returns nil.
 func checkFitsInMemory(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subsetDataset:

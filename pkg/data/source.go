@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kinds of data.
+// Kinds of data, the values of Config.Kind.
 const (
 	KindCells    = "cells"    // generated microscope images with masks
 	KindPairs    = "pairs"    // a folder of images and masks
@@ -118,17 +118,17 @@ func (c Config) Validate() error {
 	case c.TestImages < 1 && !c.hasTestData():
 		return fmt.Errorf("data.test_images is %d: use at least 1", c.TestImages)
 	case c.Tile < 0:
-		return fmt.Errorf("data.tile is %d: use 0 for complete images", c.Tile)
+		return fmt.Errorf("data.tile is %d pixels: use a positive number, or 0 for complete images", c.Tile)
 	case c.Tile > 0 && c.Kind != KindCells && c.Kind != KindPairs:
 		return fmt.Errorf("data.tile is %d, but only kinds cells and pairs are cut into tiles: set it to 0", c.Tile)
 	case c.Samples < 0 || c.TestSamples < 0:
-		return fmt.Errorf("data.samples and test_samples are %d and %d: use 0 for one sample per box", c.Samples, c.TestSamples)
+		return fmt.Errorf("data.samples and test_samples are %d and %d: use positive numbers of crops, or 0 for one sample per box", c.Samples, c.TestSamples)
 	case (c.Samples > 0 || c.TestSamples > 0) && (!c.hasVolumes() || c.Augment.Crop == 0):
 		return fmt.Errorf("data.samples or data.test_samples is set, but applies only to crops of stacks, fields and volumes: set data.augment.crop, or both to 0")
 	case c.Task() == TaskRegression && (c.Augment.Brightness != 0 || c.Augment.Contrast != 0):
 		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they apply only to pictures, because they clamp values to [0, 1]: leave them out", c.Augment.Brightness, c.Augment.Contrast)
 	case c.InputChannels < 0 || c.TargetChannels < 0:
-		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use 0 for any number", c.InputChannels, c.TargetChannels)
+		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use positive numbers, or 0 for any number", c.InputChannels, c.TargetChannels)
 	case c.hasVolumes() && c.Augment.Crop > 0 && c.TestSamples == 0:
 		return fmt.Errorf("data.test_samples is 0: set the number of test crops")
 	}

@@ -128,7 +128,7 @@ func (t *tileDataset) getWindow(i int, w window, image, target []float32) error 
 // number of crops of a few large boxes.
 func Repeat(ds Dataset, n int) (Dataset, error) {
 	if n < 1 || ds.Len() < 1 {
-		return nil, fmt.Errorf("repeat samples: got %d samples of a data set of %d, want at least 1 of each", n, ds.Len())
+		return nil, fmt.Errorf("repeat samples: got %d repeated samples of a data set with %d samples, want at least 1 of each", n, ds.Len())
 	}
 	indices := make([]int, n)
 	for i := range indices {
@@ -143,7 +143,7 @@ func Repeat(ds Dataset, n int) (Dataset, error) {
 func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if n < 1 || ds.Len() < 1 {
-		return nil, fmt.Errorf("cut crops: got %d samples of a data set of %d, want at least 1 of each", n, ds.Len())
+		return nil, fmt.Errorf("cut crops: got %d crops of a data set with %d samples, want at least 1 of each", n, ds.Len())
 	}
 	if edge < 1 {
 		return nil, fmt.Errorf("cut crops: edge is %d pixels: use at least 1", edge)

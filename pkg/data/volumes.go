@@ -67,7 +67,7 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 	}
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("%s does not exist: set Data (--data DIR) to %s", path, volumeLayout)
+		return nil, fmt.Errorf("%s does not exist: set data.path (or --data DIR) to %s", path, volumeLayout)
 	}
 	if err != nil {
 		return nil, err

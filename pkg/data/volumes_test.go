@@ -126,7 +126,7 @@ func TestVolumesErrors(t *testing.T) {
 		o    data.VolumeOptions
 		want string
 	}{
-		{filepath.Join(dir, "none.h5"), data.VolumeOptions{}, filepath.Join(dir, "none.h5") + " does not exist: set Data (--data DIR) to an HDF5 file"},
+		{filepath.Join(dir, "none.h5"), data.VolumeOptions{}, filepath.Join(dir, "none.h5") + " does not exist: set data.path (or --data DIR) to an HDF5 file"},
 		{other, data.VolumeOptions{}, "open " + other + ": not an HDF5 file"},
 		{half, data.VolumeOptions{}, "the end of the file"},
 		{dir, data.VolumeOptions{InputChannels: 3}, h5 + ": Nbody has 4 channels, want 3 (its shape is [4 8 8 8])"},

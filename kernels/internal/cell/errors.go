@@ -57,9 +57,9 @@ type callWrapper struct {
 	functions []*ast.FuncType // types of the functions around the node
 }
 
-// recordUses is called for each node before its children. It records how the node uses
-// the results of the calls among its children. A call without such a record is used as
-// one value.
+// recordUses is called for each node before its children, and returns false to skip them.
+// It records how the node uses the results of the calls among its children. A call for
+// which nothing is recorded is used as one value.
 func (w *callWrapper) recordUses(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.GenDecl:
@@ -112,8 +112,9 @@ func (w *callWrapper) recordUses(c *astutil.Cursor) bool {
 	return true
 }
 
-// classifyAssignment returns the use of a call whose results are assigned to left:
-// Ignored if all of left are blank identifiers, Values otherwise.
+// classifyAssignment returns the use of a call whose results are assigned to left. The
+// call is wrapped in w.Ignored if all of left are blank identifiers, and otherwise in
+// w.Values.
 func (w *callWrapper) classifyAssignment(left []ast.Expr) resultUse {
 	blank := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
@@ -140,8 +141,9 @@ func (w *callWrapper) mayReturnError(n *ast.CallExpr) bool {
 	}
 }
 
-// wrapNode is called for each node after its children. It wraps calls, function bodies
-// and the functions of defer statements.
+// wrapNode is called for each node after its children. It wraps calls, function bodies and
+// the functions of defer statements. It always returns true, to continue with the next
+// node.
 func (w *callWrapper) wrapNode(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.FuncDecl:
@@ -172,8 +174,8 @@ func (w *callWrapper) wrapNode(c *astutil.Cursor) bool {
 	return true
 }
 
-// wrapBody returns a block that passes the name and the statements of a function to the
-// function Body.
+// wrapBody returns a block with a call of the function w.Body, whose arguments are the
+// name and the statements of a function. It returns b itself if b has no statements.
 func (w *callWrapper) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	if len(b.List) == 0 {
 		return b
@@ -187,15 +189,16 @@ func (w *callWrapper) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	}
 }
 
-// ParseBodyCall returns the two arguments of a call of the function Body that WrapCalls has
-// created: the function's name and its statements.
+// ParseBodyCall returns the arguments of c, a call of CheckFuncNames.Body that WrapCalls
+// has created: the name of a function, and its statements.
 func ParseBodyCall(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
 	name, _ = strconv.Unquote(c.Args[0].(*ast.BasicLit).Value)
 	return name, c.Args[1].(*ast.FuncLit).Body
 }
 
-// ParseCheckCall returns the call inside c, which WrapCalls has created, and the number of
-// results that the cell uses. The number is 0 if c does not contain it.
+// ParseCheckCall parses a call of one of CheckFuncNames, such as values(f(), n), that
+// WrapCalls has created. It returns the wrapped call f() and the number n of results that
+// the cell uses, or 0 if c has no second argument.
 func ParseCheckCall(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	inner = c.Args[0].(*ast.CallExpr)
 	if len(c.Args) > 1 {

@@ -121,8 +121,8 @@ func (w WaitFuncNames) addInterruptCase(s *ast.SelectStmt) {
 	})
 }
 
-// wrapLoop wraps a range loop in a call of the function Range. whole is the loop with its
-// label, or the loop itself.
+// wrapLoop returns a block that calls the function w.Range with the range loop r. whole is
+// the loop with its label, or r itself if it has none.
 func (w WaitFuncNames) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	body := &ast.FuncLit{
@@ -132,8 +132,8 @@ func (w WaitFuncNames) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: newCall(w.Range, at, r.X, body)}}, Rbrace: r.End()}
 }
 
-// ParseRangeCall returns the loop in the arguments of a call of Range that RewriteWaits has
-// created.
+// ParseRangeCall returns the loop in the arguments of c, a call of WaitFuncNames.Range
+// that RewriteWaits has created.
 func ParseRangeCall(c *ast.CallExpr) ast.Stmt {
 	return c.Args[1].(*ast.FuncLit).Body.List[0]
 }
@@ -147,7 +147,7 @@ const (
 )
 
 // RewriteRange rewrites a range loop over a channel to a loop that receives with the
-// function From. The loop may have a label.
+// function w.From. The loop may have a label.
 func (w WaitFuncNames) RewriteRange(loop ast.Stmt) ast.Stmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		r := l.Stmt.(*ast.RangeStmt)

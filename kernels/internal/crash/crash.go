@@ -80,16 +80,16 @@ func removeLeftoverFiles(dir string) {
 	}
 }
 
-// formatState returns the first line of a crash file, with the state of the kernel and
-// the number of the cell, padded to headSize bytes.
+// formatState returns the first line of a crash file, padded to headSize bytes. format is
+// running or idle, and cell is the number of the cell.
 func formatState(format string, cell int) string {
 	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
 }
 
-// Begin records that the cell is running.
+// Begin records that the cell with the given number is running.
 func (c *File) Begin(cell int) { c.writeState(running, cell) }
 
-// End records that the cell has ended.
+// End records that the cell with the given number has ended.
 func (c *File) End(cell int) { c.writeState(idle, cell) }
 
 // writeState overwrites the first line of the file.

@@ -126,8 +126,9 @@ func (p *cursorContext) selectedName(name string) string {
 	return found
 }
 
-// explainName returns advice for an undefined name. selected is the name that follows it
-// and a period, or "".
+// explainName returns advice for an undefined name, or "" if there is none. If the code
+// selects from the name, as in name.Println, selected is the selected name; otherwise it
+// is "".
 func (x *Inspector) explainName(p *cursorContext, name, selected string) string {
 	if selected != "" {
 		if imports := x.findImports(name, selected); len(imports) > 0 {
@@ -153,8 +154,9 @@ func (x *Inspector) explainName(p *cursorContext, name, selected string) string 
 	return suggestSimilar(name, visibleNames(c))
 }
 
-// findImports returns the import declarations of the packages called name that declare
-// selected. If none does, it returns the declarations of all packages called name.
+// findImports returns import declarations for the packages with the given name that
+// declare selected. If no such package declares it, findImports returns import
+// declarations for all packages with that name.
 func (x *Inspector) findImports(name, selected string) []string {
 	var all, having []string
 	for _, path := range x.Known {

@@ -123,8 +123,8 @@ func (x *Inspector) describeObject(imp *interp.Import, name string, detail int) 
 	return ""
 }
 
-// findMember returns the documentation of a field or method of a type or of its embedded
-// types.
+// findMember returns the documentation of a field or method of t or of a type that t
+// embeds, and reports whether there is any. depth counts the levels of embedding, from 0.
 func (x *Inspector) findMember(t xr.Type, name string, depth int) (docs.Entry, bool) {
 	if t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()

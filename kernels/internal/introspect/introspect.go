@@ -58,9 +58,9 @@ func byteOffset(code string, chars int) int {
 // charOffset converts an offset in bytes to an offset in characters.
 func charOffset(code string, offset int) int { return utf8.RuneCountInString(code[:offset]) }
 
-// resolvePackage returns the package that name refers to, or nil. If name is not
-// declared, it may be the name of a package that a cell can import; then only one such
-// package may exist.
+// resolvePackage returns the package that name refers to, or nil. If name is not declared,
+// it returns the importable package whose path is name or, if there is only one, whose
+// path ends in "/"+name.
 func (x *Inspector) resolvePackage(c *interp.Comp, name string) *interp.Import {
 	if sym := c.TryResolve(name); sym != nil {
 		imp, _ := sym.Value.(*interp.Import)

@@ -109,8 +109,9 @@ func operandStart(list []lexeme) (from int, ok bool) {
 	return from, ok
 }
 
-// continuesOperand reports whether brackets after the token t, which end with closer,
-// continue an operand: they are the arguments of a call, an index or a composite literal.
+// continuesOperand reports whether a pair of brackets continues the operand before it, as
+// the arguments of a call, an index or a composite literal. t is the token before the
+// brackets, and closer is the closing bracket.
 func continuesOperand(t lexeme, closer token.Token) bool {
 	switch t.tok {
 	case token.IDENT:

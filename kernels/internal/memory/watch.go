@@ -11,7 +11,7 @@ const (
 )
 
 // A Watcher compares the process's memory use with a limit. Above the limit it interrupts
-// the running cell, and if memory use still grows, it exits the kernel.
+// the running cell. If memory use still grows after that, it ends the kernel.
 type Watcher struct {
 	Limit     Limit
 	Used      func() int64    // returns the memory in use, in bytes
@@ -40,8 +40,8 @@ func (w *Watcher) Run() {
 func (w *Watcher) check(now time.Time) {
 	used := w.Used()
 	limit := w.Limit.Bytes
-	// Near its capacity, the machine would become too slow to wait until grace has
-	// passed.
+	// Close to its capacity the machine becomes so slow that the kernel must end at once,
+	// not after the time grace.
 	if c := w.Limit.Capacity; c > 0 && used >= c/100*95 {
 		w.End(fmt.Errorf("memory limit: the kernel used %s of the %s available and exited", formatBytes(used), formatBytes(c)))
 		return
@@ -54,7 +54,7 @@ func (w *Watcher) check(now time.Time) {
 		case now.Sub(w.at) < grace:
 			w.peak = max(w.peak, used)
 		case used > w.peak+slack:
-			w.End(fmt.Errorf("memory limit: the kernel used %s (the limit is %v), and its memory use still grew %v after the interrupt, so it exited",
+			w.End(fmt.Errorf("memory limit: the kernel used %s (the limit is %v) and exited, because its memory use still grew %v after the cell was interrupted",
 				formatBytes(used), w.Limit, grace))
 		}
 		return

@@ -16,8 +16,9 @@ const interruptRepeatInterval = 500 * time.Millisecond
 // A Session keeps track of the running cell and its interrupts. It is safe for concurrent
 // use. Use New to create one; the zero value is not valid.
 type Session struct {
-	// Slow, if not nil, is called once if a cell is still running when SlowAfter has passed
-	// since the interrupt, because a compiled function does not react to interrupts.
+	// Slow, if not nil, is called once if a cell is still running when SlowAfter has
+	// passed since the interrupt. The usual reason is a compiled function, which does not
+	// react to interrupts.
 	Slow      func()
 	SlowAfter time.Duration
 

@@ -91,8 +91,8 @@ func selectMainColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more 
 	return df.Select(read), more
 }
 
-// isInformative reports whether a column is worth showing: it contains text, a
-// measurement, or a run that failed or diverged.
+// isInformative reports whether a column is worth showing. It returns false for
+// measurements that are all NaN, and for counts of failed or diverged runs that are all 0.
 func isInformative(s series.Series, name string) bool {
 	if s.Type() == series.String || name != "failed" && name != "diverged" && s.Type() != series.Float {
 		return true

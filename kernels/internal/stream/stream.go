@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Pipe copies the data that is written to its File to a writer.
+// A Pipe passes the data that programs write to its File on to an io.Writer.
 type Pipe struct {
 	r, w *os.File
 	conn syscall.RawConn
@@ -28,8 +28,8 @@ type Pipe struct {
 	buf  []byte
 }
 
-// Open returns a Pipe that passes data on to out. The Pipe ends when every holder of the
-// write end has closed it.
+// Open returns a Pipe that passes data on to out. The Pipe ends when its File, and every
+// copy of it in a child process, is closed.
 func Open(out io.Writer) (*Pipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Pipe) Flush() {
 	p.drain()
 }
 
-// Close closes the write end. Data that is still in the pipe is passed on first.
+// Close closes the Pipe's File. Data that is still in the pipe is passed on first.
 func (p *Pipe) Close() error {
 	p.Flush()
 	return p.w.Close()

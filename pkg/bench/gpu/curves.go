@@ -156,7 +156,7 @@ func (p *CurvePair) compare(r, cpu runs.Run) error {
 	case len(p.Loss) == 0:
 		return errors.New("the GPU run has no epochs")
 	case len(p.Loss) != len(p.CPULoss):
-		return fmt.Errorf("got %d epochs on the GPU and %d on the CPU", len(p.Loss), len(p.CPULoss))
+		return fmt.Errorf("the GPU run has %d epochs, but the CPU run has %d", len(p.Loss), len(p.CPULoss))
 	case r.Info.GlobalBatch != cpu.Info.GlobalBatch || r.Info.SamplesPerEpoch != cpu.Info.SamplesPerEpoch || r.Info.Parameters != cpu.Info.Parameters:
 		return errors.New("the two runs differ in their batch, data or network")
 	}

@@ -60,7 +60,7 @@ func TestGPUCurves(t *testing.T) {
 		{"outside of that", "bf16", 0.9, []float64{0.6, 0.3, 0.116}, "differs by 16.0 % from the CPU, want at most 15 %"},
 		{"a worse IoU", "fp32", 0.87, cpu, "the IoU is 0.8700 on the GPU and 0.9000 on the CPU: the GPU may be at most 0.02 lower"},
 		{"no loss", "fp32", 0.9, []float64{0.6, math.NaN(), 0.1}, "invalid loss in epoch 2: NaN on the GPU, 0.3 on the CPU"},
-		{"cut short", "fp32", 0.9, cpu[:2], "got 2 epochs on the GPU and 3 on the CPU"},
+		{"cut short", "fp32", 0.9, cpu[:2], "the GPU run has 2 epochs, but the CPU run has 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()

@@ -35,8 +35,9 @@ type Report struct {
 	// memory.
 	Records []comparison.Record `json:"records"`
 	// StepMilliseconds is the time of a training step that is captured as a CUDA graph.
-	// TracedMilliseconds is the sum of its kernels' times, run one by one with events
-	// between them. BoundMilliseconds is the least time by the roofline.
+	// TracedMilliseconds is the sum of the times of the step's kernels, which are run one
+	// by one with events between them. BoundMilliseconds is the least time that the
+	// kernels need according to the roofline model.
 	StepMilliseconds   float64 `json:"step_milliseconds"`
 	TracedMilliseconds float64 `json:"traced_milliseconds"`
 	BoundMilliseconds  float64 `json:"bound_milliseconds"`
@@ -56,8 +57,8 @@ type Report struct {
 	NoKernels          string   `json:"no_graph_kernels,omitempty"`
 }
 
-// Layer is one task of a training step, with its measured time and the least time by the
-// roofline.
+// Layer is one task of a training step, with its measured time and the least time that it
+// needs according to the roofline model.
 type Layer struct {
 	Part              string   `json:"part"`  // "forward", "backward", "optimizer"
 	Layer             string   `json:"layer"` // "down.0.a.conv"

@@ -157,7 +157,7 @@ func (r *PlanReport) Write(w io.Writer, asJSON, layers bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	fmt.Fprintf(w, "%s, %s; counted, not measured; %.0f TFLOP/s and %.2f TB/s assumed, and that cuDNN supports every requested graph\n\n",
+	fmt.Fprintf(w, "%s, %s; counted, not measured; assuming %.0f TFLOP/s, %.2f TB/s, and that cuDNN supports every requested graph\n\n",
 		r.Network, r.Precision, r.Ceilings.TensorFLOPS/1e12, r.Ceilings.BytesPerSecond/1e12)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "a step\ttasks\tTFLOP\tGB\tforward\tbackward\toptimizer\tms at least\timages/s at most")

@@ -127,7 +127,7 @@ func (o *oldViewFlags) compute(c *cobra.Command, x *oldView, s *scaling.Study) (
 		}
 	case "overhead":
 		if o.without == "" {
-			return nil, asUsageError(fmt.Errorf("--overhead %q: --without SERIES is missing, which names the series without communication", x.value))
+			return nil, asUsageError(fmt.Errorf("--overhead %q: --without SERIES is missing: name the series without communication", x.value))
 		}
 		r, err := s.Overhead(x.value, o.without)
 		if err != nil {

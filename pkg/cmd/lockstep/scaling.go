@@ -37,7 +37,8 @@ func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
 }
 
-// readStudy reads the logs at the paths as a study with the rule of the flags.
+// readStudy reads the logs at the paths as a study. The flags determine how paths are
+// parsed and which measurements count. It returns a usage error for invalid flags.
 func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study, error) {
 	if err := f.rule.Validate(); err != nil {
 		return nil, asUsageError(err)

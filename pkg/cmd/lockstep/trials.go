@@ -70,8 +70,9 @@ If RANK, WORLD_SIZE and so on are in the environment, it is one of several worke
 	return c
 }
 
-// runTrials runs the trials in the worker group of the environment, and rank 0 prints and
-// writes the results.
+// runTrials runs the trials as one worker of the group that the environment variables
+// describe. Rank 0 prints the results, and writes them to the file out unless out is
+// empty.
 func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out string) (err error) {
 	ctx := c.Context()
 	env, err := rendezvous.FromEnv(os.Getenv)

@@ -67,8 +67,9 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return group, nil
 }
 
-// machineID identifies this machine and its boot: workers get the same text if they run on
-// the same machine and it has not been restarted in between.
+// machineID returns a text that identifies this machine since its last boot. Workers get
+// the same text if they run on the same machine and it has not been restarted in between.
+// On systems without boot IDs the text is the host name, or "unknown".
 func machineID() string {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		return strings.TrimSpace(string(id))

@@ -201,7 +201,8 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 	return nil
 }
 
-// refusalError is an error for which connecting again is useless.
+// refusalError reports that the other end has refused this worker for a reason that will
+// not change, so it is useless to connect again.
 type refusalError struct{ reason string }
 
 func (r *refusalError) Error() string { return r.reason }
