@@ -87,7 +87,7 @@ func TestMeasureLoader(t *testing.T) {
 	}
 
 	t.Setenv("FAKE_CIFAR", "0.01")
-	if _, err := MeasureLoader(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake Pillow got 0.0100 in 1 s, want about the same value") {
+	if _, err := MeasureLoader(t.Context(), o); err == nil || !strings.Contains(err.Error(), "in Lockstep and 0.0100 in fake Pillow (measured in 1 s), want about the same value") {
 		t.Errorf("other values: %v", err)
 	}
 	t.Setenv("FAKE_EXIT", "3")

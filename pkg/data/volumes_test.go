@@ -263,7 +263,7 @@ func TestCrops(t *testing.T) {
 	for _, c := range []struct {
 		edge, n int
 		want    string
-	}{{5, 0, "0 samples"}, {0, 1, "edge is 0"}} {
+	}{{5, 0, "0 crops"}, {0, 1, "edge is 0"}} {
 		if _, err := data.Crops(v, c.edge, c.n, 1); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
