@@ -139,9 +139,9 @@ func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, err
 // their times can be compared.
 //
 // Two processes that are bound to the same core are slower than two that the operating system
-// may move. So workers are bound only to cores that no other process is bound to, and only
-// if all processes that could do the same are visible: not in a container without CPUs of
-// its own, and not in a part of the machine that is a quota of time.
+// may move. So workers are bound only to cores that no other process is bound to, and only if
+// all processes that could do the same are visible: not in a container without CPUs of its
+// own, and not under a quota of CPU time.
 func (s Sweep) reasonNotToBind(c cpuState, device string) string {
 	most := slices.Max(s.Workers)
 	need := fmt.Sprintf("%s × %s", formatCount(most, "worker"), formatCount(s.Threads, "thread"))
@@ -165,9 +165,8 @@ func (s Sweep) reasonNotToBind(c cpuState, device string) string {
 	return ""
 }
 
-// PlanBinding returns how the workers of a run of s with the given number of workers would be
-// bound to CPUs if the run started now. It does not read Config, and assumes that the run uses
-// the CPU engine.
+// PlanBinding returns the binding that a run of s with the given number of workers would get
+// if it started now. It does not read Config, and assumes that the run uses the CPU engine.
 func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	if workers < 1 {
 		return runs.Binding{}, fmt.Errorf("plan binding: got %d workers: use at least 1", workers)

@@ -66,17 +66,18 @@ func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, e
 		lines := strings.TrimSpace(errs.String())
 		return nil, &train.UsageError{Err: errors.New(strings.TrimPrefix(lines, "lockstep: "))}
 	case err != nil:
-		return nil, fmt.Errorf("check %s with %s: %w", r.sweep.Config, binary, err)
+		return nil, fmt.Errorf("check config %s with %s: %w", r.sweep.Config, binary, err)
 	}
 	var config map[string]any
 	if err := json.Unmarshal(out, &config); err != nil {
-		return nil, fmt.Errorf("check %s with %s: read config: %w", r.sweep.Config, binary, err)
+		return nil, fmt.Errorf("check config %s with %s: read config: %w", r.sweep.Config, binary, err)
 	}
 	return config, nil
 }
 
 // checkSameConfig returns an error if the settings of existing, the run that is already in
-// the run folder, differ from those of this sweep. The error lists these settings.
+// the run folder, differ from those of this sweep. The error lists the settings that
+// differ.
 func (r *run) checkSameConfig(existing runs.Info) error {
 	var keys []string
 	if r.sweep.isForeign() {

@@ -10,7 +10,7 @@ import (
 )
 
 // addGuard does nothing, because only Linux has subreapers. When the program ends, the
-// launcher kills its process group.
+// launcher kills the program's process group.
 func addGuard(*exec.Cmd) {}
 
 // signalGuard sends s to the process group of the program.

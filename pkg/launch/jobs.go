@@ -99,10 +99,10 @@ func (l JobList) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Attach returns the job of a study that was launched by another process, for example by the
-// notebook's kernel before its restart, by a terminal, or by "lockstep train". study is the
-// name of the study's folder in the logs folder, or a path. If no sweep of the study is
-// running, Attach returns the last one that ran.
+// Attach returns a job for a study that another process has launched or trains, for example
+// the notebook's kernel before its restart, or a lockstep command in a terminal. study is
+// the name of the study's folder in the logs folder, or a path. If no sweep of the study is
+// running, the job shows the last sweep that ran.
 func Attach(study string) (*Job, error) {
 	dir, err := runs.ResolveLogs(study)
 	if err != nil {

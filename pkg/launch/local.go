@@ -270,10 +270,10 @@ func (l *localSweep) doneChannel() <-chan struct{} { return l.done }
 
 func (l *localSweep) isCancelable() bool { return true }
 
-// isEnding reports whether the context of the sweep has been canceled. That context often
-// derives from the context whose end makes Wait ask, and package context cancels the derived
-// one a moment later: isEnding waits for it, because a process that gives up here leaves its
-// workers to be killed.
+// isEnding reports whether the context of the sweep has been canceled. Wait calls it when
+// its own context ends. The sweep's context often derives from that context, and is then
+// canceled a moment later, so isEnding waits for derivedCancelTime. Without this time, Wait
+// would return too early, and if the process then ended, its workers would be killed.
 func (l *localSweep) isEnding() bool {
 	if l.ctx == nil {
 		return false
@@ -286,8 +286,9 @@ func (l *localSweep) isEnding() bool {
 	}
 }
 
-// derivedCancelTime is more time than the cancellation of a context takes to reach the
-// contexts that derive from it, on a machine with many busy processes.
+// derivedCancelTime is longer than the time between the cancellation of a context and the
+// cancellation of the contexts that derive from it, even on a machine with many busy
+// processes.
 const derivedCancelTime = time.Second
 
 func (l *localSweep) end(atOnce bool) error {

@@ -44,8 +44,8 @@ type workerOutput struct {
 	err   error // of writing to the log
 }
 
-// Write always succeeds, so that a full disk causes an error of the launcher and not a
-// broken pipe in the worker.
+// Write receives the next bytes of the worker's output. It always succeeds, so that a full
+// disk causes an error of the launcher and not a broken pipe in the worker.
 func (l *workerOutput) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,8 @@ func (l *workerOutput) Write(p []byte) (int, error) {
 	}
 }
 
-// addLine adds a line. It keeps only the part after the last carriage return.
+// addLine writes a line to the shared output and keeps it as the last line. It leaves out
+// everything before the last carriage return in the line.
 func (l *workerOutput) addLine(text string) {
 	text = strings.TrimRight(text, "\r")
 	// A progress bar overwrites its line: only the last version counts.

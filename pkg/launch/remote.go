@@ -248,8 +248,8 @@ func (m *remoteSweep) end(atOnce bool) error {
 	return nil
 }
 
-// signalInterval is the time between two signals, so that the kernel does not merge them into
-// one.
+// signalInterval is the time between two signals, so that the operating system does not merge
+// them into one.
 const signalInterval = 100 * time.Millisecond
 
 // lineCounter counts the lines of a growing file.

@@ -150,8 +150,9 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 // makeFolder creates the folder dir and its parents if necessary.
 func makeFolder(dir string) error { return wrapWriteError("create folder", os.MkdirAll(dir, 0o755)) }
 
-// wrapWriteError adds the action to err; it returns nil for nil. If the folder cannot be
-// written, it also adds how to choose another one.
+// wrapWriteError adds the action that failed to err, or returns nil if err is nil. If err
+// means that the folder cannot be written to, the result also says how to choose another
+// folder.
 func wrapWriteError(action string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, unix.EROFS, unix.ENOTDIR} {
 		if errors.Is(err, cause) {

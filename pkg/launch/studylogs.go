@@ -12,9 +12,10 @@ import (
 // Sweep.StudyLogs.
 const DefaultStudyLogs = "default"
 
-// studyLogFolder returns the folder for the run's study log. It is the sweep's folder for
-// study logs, or in it a folder for the series if the sweep has several, and in that a folder
-// for the seed unless it is the first seed. It returns "" if the sweep writes no study logs.
+// studyLogFolder returns the folder for the run's study log. Its path is
+// <folder>/<series>/seed<S>, where <folder> is the sweep's folder for study logs. /<series>
+// is left out if the sweep has only one series, and /seed<S> for the first seed.
+// studyLogFolder returns "" if the sweep writes no study logs.
 func (r *run) studyLogFolder() (string, error) {
 	s := r.sweep
 	if s.StudyLogs == "" {

@@ -173,7 +173,7 @@ func (s Sweep) validateCounts(cores int) error {
 		case n < 1:
 			return fmt.Errorf("got %d workers: use at least 1", n)
 		case counts[n]:
-			return fmt.Errorf("duplicate worker count %d", n)
+			return fmt.Errorf("duplicate worker count %d: give each count once", n)
 		case n > engine.MaxThreads/threads:
 			return fmt.Errorf("%s × %s: use at most %d threads on a machine", formatCount(n, "worker"), formatCount(threads, "thread"), engine.MaxThreads)
 		case n*threads > cores && !s.Oversubscribe:
@@ -185,7 +185,7 @@ func (s Sweep) validateCounts(cores int) error {
 	seeds := map[int64]bool{}
 	for _, seed := range s.Seeds {
 		if seeds[seed] {
-			return fmt.Errorf("duplicate seed %d", seed)
+			return fmt.Errorf("duplicate seed %d: give each seed once", seed)
 		}
 		seeds[seed] = true
 	}

@@ -78,8 +78,8 @@ func (s Sweep) validateVary() error {
 	return nil
 }
 
-// validateKey checks the key of an element of Set or Vary. what is "set" or "vary", and want
-// the expected form.
+// validateKey checks the key of an element of Set or Vary. assignment is the element, what
+// is "set" or "vary", and want is the expected form of the element.
 func validateKey(what, assignment, want string) error {
 	switch key, _, ok := strings.Cut(assignment, "="); {
 	case !ok || key == "":

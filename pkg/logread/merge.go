@@ -342,9 +342,10 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 	return own
 }
 
-// alignStudies assigns runs whose series comes from the path to the study of
-// the runs in the same folder whose log states the same series. The path alone
-// may suggest another study.
+// alignStudies corrects the study of each run whose series comes from the path,
+// because the path may suggest the wrong study. If the log of another run in
+// the same folder states the same series, the run gets the study of that other
+// run.
 func alignStudies(principals []*record.Part) {
 	type place struct{ folder, series string }
 	studies := map[place]string{}

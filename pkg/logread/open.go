@@ -95,8 +95,9 @@ func detectCompression(head []byte) string {
 	return ""
 }
 
-// peekedReader reads the content from its beginning after its head was peeked
-// at: first the buffered bytes, then directly from rest without a copy.
+// peekedReader reads a file's content from its beginning, although the first
+// bytes have been peeked at: it reads the bytes in the buffer of peeked, and
+// then reads directly from rest, without a copy.
 type peekedReader struct {
 	head   []byte
 	peeked *bufio.Reader

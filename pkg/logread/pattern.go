@@ -61,7 +61,7 @@ func ParsePattern(text string) (Pattern, error) {
 				return Pattern{}, fmt.Errorf("parse pattern %q: unknown field %q; use {workers}, {seed}, {rank} or {series}", text, rest[:max(end+1, 1)])
 			}
 			if seen[name] {
-				return Pattern{}, fmt.Errorf("parse pattern %q: duplicate field {%s}", text, name)
+				return Pattern{}, fmt.Errorf("parse pattern %q: duplicate field {%s}; use each field once", text, name)
 			}
 			seen[name] = true
 			length = end + 1

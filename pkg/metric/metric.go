@@ -44,7 +44,8 @@ func (c *Counts) AddLogits(z, t []float32) { c.add(z, t, 0) }
 // AddProbabilities adds the counts that CountProbabilities returns for p and t.
 func (c *Counts) AddProbabilities(p, t []float32) { c.add(p, t, 0.5) }
 
-// add adds the counts of predictions, which are foreground above threshold, and targets t.
+// add adds the counts for the predictions values and the targets t. A prediction is foreground
+// if it is above threshold.
 func (c *Counts) add(values, t []float32, threshold float32) {
 	if len(values) != len(t) {
 		// This is a programming error, like an index out of range.

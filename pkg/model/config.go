@@ -177,7 +177,7 @@ func (c Config) Network(image, target []int) (Network, error) {
 	}
 	for _, s := range [][]int{image, target} {
 		if len(s) == 0 || slices.Min(s) < 1 {
-			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: each dimension must be at least 1", c.Kind, image, target)
+			return nil, fmt.Errorf("build %s: got image shape %v and target shape %v: each dimension must be at least 1", c.Kind, image, target)
 		}
 	}
 	k, _ := findNetworkKind(c.Kind) // Validate knows it
@@ -191,7 +191,7 @@ func (c Config) Network(image, target []int) (Network, error) {
 // unet2DBuilder implements networkKind.build for the 2-D U-Net.
 func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 3 || len(target) != 3 {
-		return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images and masks (channels, height, width)", c.Kind, image, target)
+		return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want images and masks (channels, height, width)", c.Kind, image, target)
 	}
 	u := UNet2DConfig{
 		Base: c.Base, Depth: c.Depth, InChannels: image[0], OutChannels: target[0],
@@ -203,7 +203,7 @@ func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error
 // unet3DBuilder implements networkKind.build for the 3-D U-Net.
 func (c Config) unet3DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
-		return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want volumes of one size (channels, depth, height, width)", c.Kind, image, target)
+		return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want volumes of one size (channels, depth, height, width)", c.Kind, image, target)
 	}
 	u := UNet3DConfig{
 		Base: cmp.Or(c.Base, unet3DBase), Depth: cmp.Or(c.Depth, unet3DDepth), InChannels: image[0], OutChannels: target[0],
@@ -225,7 +225,7 @@ const (
 func newResNetBuilder(newNetwork func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {
-			return nil, fmt.Errorf("build %s: samples have shapes %v and %v, want images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
+			return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
 		}
 		r := ResNetConfig{
 			Blocks: c.Blocks, Base: cmp.Or(c.Base, resNetBase), Classes: cmp.Or(c.Classes, 10), Stem: cmp.Or(c.Stem, StemImageNet),

@@ -19,10 +19,10 @@ type Naming string
 const (
 	// NamesLockstep is the naming of checkpoints: layer.weight [out,in,kernel…].
 	NamesLockstep Naming = "lockstep"
-	// NamesPyTorch is the naming of a state_dict of the same modules. It equals
-	// NamesLockstep: layouts are PyTorch's, and resnet50 has torchvision's names. The
-	// prefix "module.", which DistributedDataParallel adds, and the counters
-	// num_batches_tracked are ignored.
+	// NamesPyTorch is the naming of the state_dict of a PyTorch model with the same
+	// modules. It equals NamesLockstep, because Lockstep uses PyTorch's layouts, and
+	// torchvision's names in resnet50. The prefix "module.", which DistributedDataParallel
+	// adds, and the counters num_batches_tracked are ignored.
 	NamesPyTorch Naming = "pytorch"
 	// NamesKeras is the naming of Keras' variables: layer/kernel:0 [kernel…,in,out],
 	// layer/gamma:0, layer/moving_mean:0. A path before the layer and the suffix ":0" are

@@ -120,7 +120,7 @@ func (c ResNetConfig) validateV2() error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	// A stage of one block would be its first and its last at once.
+	// In a stage of one block, this block would be both the first and the last.
 	if slices.Min(c.Blocks) < 2 {
 		return fmt.Errorf("validate resnetv2: invalid blocks %v: use at least 2 per stage, one with the shortcut's convolution and one with the stride", c.Blocks)
 	}

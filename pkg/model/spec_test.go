@@ -210,7 +210,7 @@ func TestSpecErrors(t *testing.T) {
 		{"the name of the input", layers("{name: image, kind: ReLU}", ok), "the name is reserved for the input"},
 		{"name twice", layers(ok, ok), `layer "a" (line 7) has the same name as layer 1`},
 		{"missing input", layers("{name: a, kind: Conv, in: nowhere, out: 1, kernel: 1}"), `layer "a" (line 6) reads unknown layer "nowhere"`},
-		{"one input of two", layers(ok, "{kind: Add, in: a}"), "reads 1 layers, but Add needs 2 (in: [a, b])"},
+		{"one input of two", layers(ok, "{kind: Add, in: a}"), "reads 1 layers, but Add needs 2 (for example in: [a, b])"},
 		{"two inputs of one", layers(ok, "{kind: ReLU, in: [a, a]}"), "reads 2 layers, but ReLU needs 1"},
 		{"cycle", layers("{name: a, kind: Add, in: [image, c]}", "{name: b, kind: ReLU}", "{name: c, kind: ReLU}"), `layers read each other in a cycle: "a" (line 6) reads "c" (line 8) reads "b" (line 7) reads "a" (line 6): each layer must be computed from the image`},
 		{"cycle of one", layers("{name: a, kind: ReLU, in: a}"), `in a cycle: "a" (line 6) reads "a" (line 6)`},

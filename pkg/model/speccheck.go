@@ -52,7 +52,7 @@ func (s *Spec) connectLayers() (*layerConnections, error) {
 		}
 		k, _ := findLayerKind(l.Kind) // checkLayers has checked the kind
 		if got := len(w.reads[i]); got != k.inputs {
-			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (in: %s)", s.layerLabel(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
+			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (for example in: %s)", s.layerLabel(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
 		}
 	}
 	if w.order, err = s.sortLayers(w.reads); err != nil {

@@ -85,7 +85,7 @@ func findInitNames(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	if len(names) > 0 {
 		return names, nil
 	}
-	return nil, fmt.Errorf("a spec cannot express the initial values: use one of %s", strings.Join(Inits(), ", "))
+	return nil, fmt.Errorf("a spec cannot express the initial values: use one of the initializers %s", strings.Join(Inits(), ", "))
 }
 
 // formatScheme formats the name of a scheme and its number, such as "normal 0.02". It

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Kinds of losses in a spec. A Summary has the same names.
+// Kinds of losses in a spec. A Summary lists losses under the same kinds.
 const (
 	lossBCE     = "BCEWithLogits"
 	lossDice    = "DiceBCE"
@@ -128,6 +128,6 @@ func (l *SpecLoss) setAsLoss(g *nn.Graph, logits *gorgonia.Node) {
 	case lossL1:
 		g.SetLoss(g.L1(logits, target, l.ExpWeight))
 	default:
-		g.Fail(fmt.Errorf("unknown loss %q", l.Kind))
+		g.Fail(fmt.Errorf("loss: unknown kind %q", l.Kind))
 	}
 }

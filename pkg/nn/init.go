@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// Initializer fills v with initial values. uniform returns random numbers in [0, 1) from
-// a stream that only this parameter uses.
+// Initializer fills v with initial values. uniform returns random numbers in [0, 1) from a
+// stream that is used for only one tensor.
 type Initializer func(uniform func() float64, v []float64)
 
 // Constant returns an Initializer that sets every element to value.

@@ -119,8 +119,8 @@ type operation struct {
 	layer string
 	of    int64
 	// id is unique in the graph and part of the hash. gorgonia merges nodes with equal
-	// hashes, but two batch norms have separate states and must not be merged. It also does
-	// not compare the inputs of nodes whose 32-bit hashes collide.
+	// hashes, but two batch norms have separate states and must not be merged. gorgonia
+	// also does not compare the inputs of two nodes whose 32-bit hashes are equal.
 	id    int
 	shape tensor.Shape
 	dims  []int // number of dimensions of each input

@@ -13,7 +13,7 @@ type Pool struct {
 	Kernel []int // size of the window
 	Stride []int // distance between windows; nil: Kernel
 	Pad    []int // padding on each side, less than Kernel; nil: 0
-	// PadZeros means that the padding of a maximum has the value 0, as with Keras'
+	// PadZeros means that the padding of MaxPool has the value 0, as with Keras'
 	// ZeroPadding2D before a pooling layer. If false, padding is never the maximum, as in
 	// PyTorch.
 	PadZeros bool

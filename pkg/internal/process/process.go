@@ -54,9 +54,9 @@ func (s *Stopwatch) Elapsed() time.Duration {
 	return s.total
 }
 
-// WithTimeoutCause returns a context that is canceled with cause once this process has been
-// running for d. Unlike with context.WithTimeout, time in which the process is stopped does not
-// count.
+// WithTimeoutCause returns a context that is canceled with cause once this process has run for
+// d since the call. Unlike with context.WithTimeout, time in which the process is stopped does
+// not count.
 func WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	go func() {

@@ -126,8 +126,8 @@ func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
-// ReadUserFile opens the file at path as File does and returns its content. It returns a
-// *RefusedError if the file has more than limit bytes, before it allocates memory for it. If
+// ReadUserFile opens the file at path as OpenUserFile does and returns its content. It returns
+// a *RefusedError if the file has more than limit bytes, before it allocates memory for it. If
 // ctx is canceled, it stops reading and returns the error of ctx.
 func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	f, err := OpenUserFile(path)

@@ -84,8 +84,8 @@ func (m Machine) groupUnits(key func(CPU) int) [][]cpuUnit {
 	return nodes
 }
 
-// placeOnSingleNodes assigns to each worker size neighboring units of one node. It returns nil
-// if the nodes do not have enough units for all workers.
+// placeOnSingleNodes assigns neighboring units of one node to each worker; size is the number
+// of units per worker. It returns nil if the nodes do not have enough units for all workers.
 func placeOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	sizes, most, room := make([]int, len(nodes)), make([]int, len(nodes)), 0
 	for i, n := range nodes {

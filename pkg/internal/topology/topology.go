@@ -88,7 +88,7 @@ func (m *Machine) sortCPUs() {
 	})
 }
 
-// readNodes returns the node of each CPU that a node lists.
+// readNodes returns the node of each CPU, by CPU number. It reads the nodes' lists of CPUs.
 func readNodes(system fs.FS) (map[int]int, error) {
 	entries, err := fs.ReadDir(system, "node")
 	if errors.Is(err, fs.ErrNotExist) { // a kernel without NUMA
@@ -157,7 +157,8 @@ func ParseList(text string) ([]int, error) {
 	return slices.Compact(cpus), nil
 }
 
-// FormatList formats CPUs, which must be in ascending order, as ParseList parses them.
+// FormatList formats a list of CPUs, which must be in ascending order, in the form that
+// ParseList parses.
 func FormatList(cpus []int) string {
 	var parts []string
 	for i := 0; i < len(cpus); {
@@ -175,8 +176,8 @@ func FormatList(cpus []int) string {
 	return strings.Join(parts, ",")
 }
 
-// Restrict returns the machine with only the given CPUs, in ascending order. A CPU that the
-// machine does not list is omitted.
+// Restrict returns the machine with only the given CPUs. cpus must be in ascending order. A CPU
+// that the machine does not list is omitted.
 func (m Machine) Restrict(cpus []int) Machine {
 	var r Machine
 	for _, c := range m.CPUs {

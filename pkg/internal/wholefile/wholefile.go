@@ -83,7 +83,7 @@ func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace f
 	return fmt.Errorf("write %s: %w", path, err)
 }
 
-// maxSymlinks is the number of symbolic links that Linux follows in a path.
+// maxSymlinks is the largest number of symbolic links that Linux follows in a path.
 const maxSymlinks = 40
 
 // resolveLinks follows the symbolic links of path and returns the target, which need not exist

@@ -81,8 +81,8 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	return curves
 }
 
-// firstRepeatedStep returns the first step that the later files contain again,
-// or math.MaxInt64 if they repeat none.
+// firstRepeatedStep returns the smallest step at which one of the later files
+// starts again, or math.MaxInt64 if all of them continue the earlier files.
 func firstRepeatedStep(later []*record.Part) int64 {
 	step := int64(math.MaxInt64)
 	for _, f := range later {

@@ -81,8 +81,8 @@ func (r *Report) AddIgnoredLines(more IgnoredLines) {
 	r.Ignored = append(r.Ignored, more)
 }
 
-// AddAssumption adds the description of a property that the values of the file
-// do not contain, and its source.
+// AddAssumption adds the description of a property that was assumed because the
+// file does not contain it, with the source of the assumption.
 func (r *Report) AddAssumption(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }

@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// ParseFloat parses text, all of which must be one number.
+// ParseFloat parses text as a number. It returns false if text is not exactly
+// one number.
 func ParseFloat(text []byte) (float64, bool) {
 	if v, n := ParseDecimal(text); n == len(text) && n > 0 {
 		return v, true

@@ -111,7 +111,8 @@ func (l *LineReader) finishLine(text []byte, ended, cut bool) []byte {
 // values have been read, so that the caller can allocate memory for them. It
 // extrapolates from the bytes read to the size of the text. The size may be
 // wrong, so the result is at most 15 n for small n and 255 n for large n. If
-// the size is unknown, the result is n. It is at least 16.
+// the size is unknown, the result is n. In all cases, the result is at least
+// 16.
 func (l *LineReader) EstimateRemaining(n int) int {
 	more := n
 	if taken := l.BytesRead - int64(l.End-l.Start); l.size > taken && taken > 0 {

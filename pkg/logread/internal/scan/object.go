@@ -55,7 +55,8 @@ func (o *ObjectIterator) Next() (key, value []byte, ok bool) {
 	return key, value, true
 }
 
-// fail marks the object as malformed and returns the results of Next.
+// fail marks the object as malformed and returns the results with which Next
+// reports this.
 func (o *ObjectIterator) fail() (key, value []byte, ok bool) {
 	o.Bad = true
 	return nil, nil, false

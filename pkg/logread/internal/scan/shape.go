@@ -98,8 +98,10 @@ func (s *LineShape) matchFirstLine(lines []byte) (length int, ok bool) {
 func (s *LineShape) offset(part []byte) int { return cap(s.line) - cap(part) }
 
 // AddSlot adds a slot for the value at the beginning of part, a slice of the
-// line. If the value is not of the given kind, the shape becomes unusable. On a
-// nil shape, AddSlot does nothing.
+// line. field is the parser's number for the meaning of the value, or 0 if the
+// value is not used. name is the value's name, a slice of the line, or nil. If
+// the value is not of the given kind, the shape becomes unusable. On a nil
+// shape, AddSlot does nothing.
 func (s *LineShape) AddSlot(kind slotKind, part []byte, field int, name []byte) {
 	if s == nil {
 		return
@@ -168,8 +170,9 @@ func (s *LineShape) AddMember(value []byte, field int, name []byte) {
 	}
 }
 
-// AddMembers adds slots for the numbers among the members of a JSON object.
-// field returns the parser's number for the meaning of a name, or 0.
+// AddMembers adds slots for the members of the JSON object value that are
+// numbers. field returns the parser's number for the meaning of the member with
+// the given name, or 0 if the member is not used.
 func (s *LineShape) AddMembers(value []byte, field func(name []byte) int) {
 	members := ObjectIterator{Text: value}
 	for {

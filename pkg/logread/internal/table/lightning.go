@@ -289,7 +289,7 @@ func (r *lightningReader) learnRowForm(text []byte, column int) {
 }
 
 // addValue adds the value of a cell to its curve and, if the column describes
-// epochs, to its epoch. A negative epoch or step is unknown.
+// epochs, to its epoch. A negative epoch or step means that it is unknown.
 func (r *lightningReader) addValue(c *lightningColumn, epoch, step int, v float64) {
 	c.curve.Add(int64(max(step, 0)), v, 0)
 	r.in.Report.Records++

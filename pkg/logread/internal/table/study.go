@@ -27,7 +27,7 @@ import (
 // header torn by two writers (line 1 is "", line 2 is the end of the header,
 // correct rows follow), and an empty cell instead of NaN.
 
-// studyHeaders returns the known headers.
+// studyHeaders returns the headers that logs of the study are known to have.
 func studyHeaders() []string {
 	return []string{
 		",time_per_epoch,loss,lr,training_time,test_time,iou",

@@ -213,9 +213,9 @@ func (s *epochLineParser) reset(day *dayCache, epochs []runs.Epoch) {
 	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
 
-// findEpochTime returns the index in b of the first line after a line end that
-// contains an epoch's time, and the number of the epoch. index is 0 if b has no
-// such line.
+// findEpochTime returns the index in b of the first line that follows a line
+// end and contains the time of an epoch, and the number of this epoch. index is
+// 0 if b has no such line.
 func (s *epochLineParser) findEpochTime(b []byte) (index, number int) {
 	one, day, epochs := *s, dayCache{}, [1]runs.Epoch{}
 	for {

@@ -73,8 +73,8 @@ func scriptName(words []string) string {
 	return ""
 }
 
-// findWorkers returns the number of workers that a command starts, or 0 if
-// its arguments do not contain it.
+// findWorkers returns the number of workers that a command starts, or 0 if the
+// command's arguments do not contain this number.
 func findWorkers(words []string) int {
 	value := func(names ...string) int {
 		for i, w := range words {

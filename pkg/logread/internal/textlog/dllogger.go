@@ -133,7 +133,8 @@ func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	return s.offset + step[1]
 }
 
-// Numbers of the fields that the shape (scan.Shape) of an iteration's line reads.
+// Slot fields (see scan.LineShape.AddSlot), which identify the meaning of each
+// number in the line of an iteration.
 const (
 	dllStamp = 1 + iota
 	dllValue

@@ -127,9 +127,9 @@ func (s *epochLineParser) parseLine(p *[maxEpochLine]byte) int {
 	return 0
 }
 
-// parseStamp parses the stamp at the beginning of p, whose words are w0, w1 and
-// w2. It returns false if the stamp has another form or is more than
-// clockToleranceMs before the previous one.
+// parseStamp parses the stamp at the beginning of p. w0, w1 and w2 are the
+// words at the indexes 0, 8 and 15 of p. It returns false if the stamp has
+// another form or is more than clockToleranceMs before the previous one.
 func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) bool {
 	const date = 1<<24 - 1 // mask of the day's digits and the space in w1
 	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.parseDay(p) {

@@ -85,9 +85,10 @@ func (r *kerasRank) closeEpoch() int {
 	return n
 }
 
-// maxOpenEpochs limits the memory for damaged logs. It is the maximum number of
-// open epochs, whose line "Epoch N/M" was read but not their values, and of
-// repetitions of an epoch.
+// maxOpenEpochs limits the memory that a damaged log can take. It is the
+// maximum number of open epochs, and also the maximum number of repetitions of
+// one epoch. An epoch is open from its line "Epoch N/M" until its values have
+// been read.
 const maxOpenEpochs = 1 << 16
 
 // readKerasEpoch reads the line "Epoch N/M", which opens an epoch. Epoch 1
@@ -171,7 +172,7 @@ func (t *textLog) readKerasDashLine(m []byte) lineResult {
 }
 
 // readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and
-// "196/196 ━━━ …". If the numbers differ, the epoch is not finished.
+// "196/196 ━━━ …". If the two numbers differ, the epoch is not finished.
 func (t *textLog) readKerasSummary(m []byte) lineResult {
 	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
@@ -288,10 +289,10 @@ func (t *textLog) closeKerasEpoch(seconds float64) *runs.Epoch {
 	return e
 }
 
-// readKerasTimeAndValues reads the part c of a line of values that begins with
-// the time, such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the
-// number of steps at the beginning of the line, or 0; bar reports whether the
-// line is a progress bar of Keras 3.
+// readKerasTimeAndValues reads c, the rest of a line of values from its time
+// on, such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of
+// steps at the beginning of the line, or 0; bar reports whether the line is a
+// progress bar of Keras 3.
 func (t *textLog) readKerasTimeAndValues(line []byte, c scan.Cursor, steps int, bar bool) lineResult {
 	text, field := c.Rest, kerasSeconds
 	seconds := c.ReadFloat()

@@ -150,8 +150,8 @@ func (t *textLog) mlperfRunState() *mlperfState {
 	return s
 }
 
-// Numbers of the fields that the shape (scan.Shape) of a tracked_stats line
-// reads.
+// Slot fields (see scan.LineShape.AddSlot), which identify the meaning of each
+// number in a tracked_stats line.
 const (
 	mlperfTime = 1 + iota
 	mlperfValue

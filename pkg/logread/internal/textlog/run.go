@@ -73,8 +73,8 @@ func (r *textRun) addRank(rank int) {
 	}
 }
 
-// runCurve is a curve of a run. next is the curve that got a point right after
-// this curve last did.
+// runCurve is a curve of a run. next is the curve that got the next point after
+// the latest point of this curve.
 type runCurve struct {
 	record.Curve
 	next *runCurve
@@ -166,9 +166,9 @@ func (t *textLog) findOrAddTrial(name string) *runs.Trial {
 }
 
 // addPoint adds a point to the run's curve with the given name: its step, its
-// value v, and its time in seconds since 1970 or NaN. Lines list their values
-// in the same order, so the curve that followed the previous curve in the line
-// before is tried first.
+// value v, and its time in seconds since 1970 or NaN. All lines list their
+// values in the same order. So addPoint first tries the field next of the curve
+// that got the previous point.
 func (t *textLog) addPoint(name []byte, rank int, step int64, v, seconds float64) {
 	last := t.cur.last
 	if last == nil || last.next == nil || last.next.Name != string(name) {

@@ -219,7 +219,8 @@ func unescape(b []byte) string {
 }
 
 // findLane returns the index of the event's lane, which is added if it is new.
-// ok is false if there are too many lanes or its name is too long.
+// ok is false if the lane is new and there are too many lanes or its name is
+// too long.
 func (s *spanSet) findLane(e *traceEvent) (i int32, ok bool) {
 	s.key = append(append(append(s.key[:0], e.pid...), '/'), e.tid...)
 	if i, ok := s.byLane[string(s.key)]; ok {

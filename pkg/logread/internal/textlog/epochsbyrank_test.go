@@ -2,20 +2,20 @@ package textlog
 
 import "testing"
 
-// TestTracksOutOfOrder checks that epochs are found if small and large ranks
+// TestEpochsByRankOutOfOrder checks that epochs are found if small and large ranks
 // are mixed, and that a counter counts numbers in any order.
-func TestTracksOutOfOrder(t *testing.T) {
+func TestEpochsByRankOutOfOrder(t *testing.T) {
 	var ts epochsByRank
 	ids := []rankID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
 	for _, id := range ids {
 		if ts.find(id) != nil {
-			t.Errorf("track %v is there already", id)
+			t.Errorf("rank %v is there already", id)
 		}
 		ts.add(id)
 	}
 	for i, id := range ids {
 		if ts.find(id) != ts.all[i] {
-			t.Errorf("track %v is not the one that was added", id)
+			t.Errorf("the epochs of rank %v are not those that were added", id)
 		}
 	}
 	var c intCounter
