@@ -173,7 +173,7 @@ func findLauncher(ctx context.Context) (string, error) {
 	return neighbor, checkBuild(ctx, neighbor, self)
 }
 
-// copyLog copies the log of the sweep to w until the sweep has ended.
+// copyLog copies the sweep's log, the file at path, to w until the sweep has ended.
 func (m *remoteSweep) copyLog(w io.Writer, path string) {
 	f, err := os.Open(path)
 	if err != nil {

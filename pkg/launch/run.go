@@ -225,8 +225,8 @@ func (r *run) writeFinalStatus(status string, cause error) error {
 	return w.Finish(status, cause)
 }
 
-// runCommand runs a program other than lockstep, and writes the run folder for it with the
-// complete run as one epoch.
+// runCommand runs a program other than lockstep. It also writes the run folder, in which
+// the complete run is one epoch.
 func (r *run) runCommand(ctx context.Context) error {
 	s := r.sweep
 	w, err := runs.Create(r.dir, runs.Info{

@@ -59,17 +59,17 @@ type Sweep struct {
 	// strategy, such as "ddp", or the name of the program.
 	Series string
 
-	Data   string   // folder with image/ and label/ in place of the config's data; Config only
-	Epochs int      // number of epochs in place of the config's, unless 0; Config only
-	Set    []string // settings key=value that change the config; Config only
+	Data   string   // folder with image/ and label/ in place of the config's data; only with Config
+	Epochs int      // number of epochs in place of the config's, unless 0; only with Config
+	Set    []string // settings key=value that change the config; only with Config
 	// Vary lists the settings in which the series of the sweep differ, each as
 	// key=value,value…, such as engine.overlap=true,false. There is one series, named for
 	// example ddp-overlap-true, for each value or combination of values. Runs to be
-	// compared follow each other, because a machine may get slower over time. Config only.
+	// compared follow each other, because a machine may get slower over time. Only with Config.
 	Vary []string
 	// Profile is the range of steps that every worker profiles, as epoch=1,steps=0-9 or
 	// FIRST:STEPS (see train.ParseProfile). On the CPU, the trace of rank R is
-	// trace-<R>.json in the run folder. Config only.
+	// trace-<R>.json in the run folder. Only with Config.
 	Profile string
 	// StudyLogs is a folder to which each finished run is also written in the form of
 	// the U-Net scaling study, for the study's notebooks: as log_<N>.csv, or

@@ -196,8 +196,8 @@ func findBatchSize(r runs.Run) (batch int, from string) {
 	return 0, ""
 }
 
-// String returns one line per job, followed by the lines of the logs that prove
-// its outcome, and the verdict.
+// String returns one line per job, each followed by the lines of the logs that
+// prove the outcome of the job. The last line is the verdict.
 func (l BatchLimit) String() string {
 	var b strings.Builder
 	for _, t := range slices.Concat(l.Tried, l.Unknown) {

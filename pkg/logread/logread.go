@@ -29,8 +29,8 @@ func formatNames() []string {
 	return names
 }
 
-// TrainingSecondsKey is the key in [runs.Info].Config under which a log's
-// duration of the complete training is stored, in seconds.
+// TrainingSecondsKey is the key in [runs.Info].Config under which the duration
+// of the complete training is stored, in seconds, if a log contains it.
 const TrainingSecondsKey = record.TrainingSecondsKey
 
 // Options configures how logs are read. With the zero value, Options.Read works

@@ -21,7 +21,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The kinds of rows that Rows, Tidy and Write return.
+// The kinds of rows. The argument kind of Rows, Tidy and Write selects one of
+// them.
 const (
 	Epochs = "epochs" // one row per value of an epoch or of the complete run
 	Steps  = "steps"  // one row per value of a rank's step; only for run folders
@@ -31,7 +32,8 @@ const (
 	All    = "all"    // the rows of all kinds
 )
 
-// Kinds returns the kinds of rows that Rows, Tidy and Write return.
+// Kinds returns the kinds of rows that Rows, Tidy and Write can return or
+// write.
 func Kinds() []string { return []string{Epochs, Steps, Curves, Trials, Spans, All} }
 
 // The formats that Write can write.

@@ -289,7 +289,7 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *go
 				in[j] = made[r]
 			}
 		}
-		k, _ := findLayerKind(l.Kind) // connect has checked the kind
+		k, _ := findLayerKind(l.Kind) // connectLayers has checked the kind
 		made[i] = k.build(g, l, in)
 		if err := g.Err(); err != nil {
 			return nil

@@ -257,10 +257,10 @@ func isNumericType(kind uint64) bool {
 	return false
 }
 
-// decodeNumbers decodes the numbers in a field of a tensor, packed or not. It
-// returns the last number, and the number of elements (0 if the field has
-// none). In a varint field it stops after two elements, because the caller only
-// needs to know whether there is exactly one.
+// decodeNumbers decodes the numbers in a field of a tensor, packed or not. kind
+// is the tensor's DataType. It returns the last number, and the number of
+// elements (0 if the field has none). In a varint field it stops after two
+// elements, because the caller only needs to know whether there is exactly one.
 func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	b := f.data
 	if f.wire != wireBytes { // not packed
@@ -396,7 +396,7 @@ func float16ToFloat64(u uint16) float64 {
 // readFastEvent is the fast path for an Event with one scalar in the form of
 // nearly every writer: the time, the step, and a Summary of one Value with a
 // tag and a float. It returns false for any other form, which readAnyEvent
-// reads. TestFastEvents compares both.
+// reads. TestFastEvents compares the results of both functions.
 func (r *Parser) readFastEvent(b []byte) bool {
 	const (
 		timeKey    = eventWallTime<<3 | wireFixed64
@@ -420,7 +420,7 @@ func (r *Parser) readFastEvent(b []byte) bool {
 	}
 	m := b[k:]
 	// All nested messages end at the same byte. The tag ends five bytes before
-	// it.
+	// that byte.
 	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
 		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
 		return false

@@ -46,8 +46,8 @@ func UncompressedName(path string) string {
 	return path
 }
 
-// TrainingSecondsKey is the key in runs.Info.Config under which a log's
-// duration of the complete training is stored, in seconds.
+// TrainingSecondsKey is the key in runs.Info.Config under which the duration of
+// the complete training is stored, in seconds, if a log contains it.
 const TrainingSecondsKey = "training_seconds"
 
 // MaxSettings is the largest number of settings that are kept per run.

@@ -19,28 +19,28 @@ func NewRankEpochs() *RankEpochs { return &RankEpochs{Blank: NewUnmeasuredEpoch(
 
 // Find returns the epoch with number n, or nil if there is none. The
 // pointer is valid until the next Add.
-func (tr *RankEpochs) Find(n int) *runs.Epoch {
-	k := len(tr.Epochs)
+func (r *RankEpochs) Find(n int) *runs.Epoch {
+	k := len(r.Epochs)
 	if k == 0 {
 		return nil
 	}
-	if tr.Index != nil {
-		if i, ok := tr.Index[n]; ok {
-			return &tr.Epochs[i]
+	if r.Index != nil {
+		if i, ok := r.Index[n]; ok {
+			return &r.Epochs[i]
 		}
 		return nil
 	}
-	switch last := &tr.Epochs[k-1]; {
+	switch last := &r.Epochs[k-1]; {
 	case n == last.Epoch:
 		return last
 	case n > last.Epoch:
 		return nil
 	}
-	if k > 1 && tr.Epochs[k-2].Epoch == n { // for example, the validation of the previous epoch was logged late
-		return &tr.Epochs[k-2]
+	if k > 1 && r.Epochs[k-2].Epoch == n { // for example, the validation of the previous epoch was logged late
+		return &r.Epochs[k-2]
 	}
-	if i, ok := slices.BinarySearchFunc(tr.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n }); ok {
-		return &tr.Epochs[i]
+	if i, ok := slices.BinarySearchFunc(r.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n }); ok {
+		return &r.Epochs[i]
 	}
 	return nil
 }
@@ -48,23 +48,23 @@ func (tr *RankEpochs) Find(n int) *runs.Epoch {
 // Add adds epoch n, which must not exist yet and is described by the current
 // line of l. From the part of the log that was read so far, Add estimates for
 // how many epochs to allocate memory.
-func (tr *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
-	k := len(tr.Epochs)
-	if tr.Index == nil && k > 0 && n < tr.Epochs[k-1].Epoch {
-		tr.Index = make(map[int]int, k+1)
-		for i, e := range tr.Epochs {
-			tr.Index[e.Epoch] = i
+func (r *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
+	k := len(r.Epochs)
+	if r.Index == nil && k > 0 && n < r.Epochs[k-1].Epoch {
+		r.Index = make(map[int]int, k+1)
+		for i, e := range r.Epochs {
+			r.Index[e.Epoch] = i
 		}
 	}
-	if tr.Index != nil {
-		tr.Index[n] = k
+	if r.Index != nil {
+		r.Index[n] = k
 	}
-	if k == cap(tr.Epochs) {
-		tr.Epochs = slices.Grow(tr.Epochs, l.EstimateRemaining(k))
+	if k == cap(r.Epochs) {
+		r.Epochs = slices.Grow(r.Epochs, l.EstimateRemaining(k))
 	}
-	tr.Epochs = tr.Epochs[:k+1]
-	e := &tr.Epochs[k]
-	*e = tr.Blank
+	r.Epochs = r.Epochs[:k+1]
+	e := &r.Epochs[k]
+	*e = r.Blank
 	e.Epoch, e.Line = n, l.Number
 	return e
 }

@@ -226,8 +226,8 @@ func (s *ShapeCache) Match(line []byte) *LineShape {
 }
 
 // MatchLast matches the beginning of lines against the shape that matched last.
-// It returns that shape and the length of the line with its line end. length is
-// 0 if the line has another shape or is incomplete.
+// It returns that shape and the length of the line with its line end, or nil
+// and 0 if the line has another shape or is incomplete.
 func (s *ShapeCache) MatchLast(lines []byte) (x *LineShape, length int) {
 	if s.n == 0 {
 		return nil, 0

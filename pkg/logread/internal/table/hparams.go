@@ -76,7 +76,7 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("decode YAML: %v", p)
+			err = fmt.Errorf("decode YAML: the library panicked: %v", p)
 		}
 	}()
 	err = yaml.NewDecoder(bytes.NewReader(text)).Decode(node)

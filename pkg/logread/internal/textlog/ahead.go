@@ -73,23 +73,23 @@ func (t *textLog) unlabeledEpochs() *record.RankEpochs {
 	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.hasTimes {
 		return nil
 	}
-	tr := t.cur.tracks.find(rankID{-1, 0})
-	if tr == nil || tr.Index != nil || len(tr.Epochs) == 0 {
+	list := t.cur.epochs.find(rankID{-1, 0})
+	if list == nil || list.Index != nil || len(list.Epochs) == 0 {
 		return nil
 	}
-	return tr
+	return list
 }
 
 // readEpochLines reads the following lines in the buffer as long as
 // epochLineParser recognizes them.
 func (t *textLog) readEpochLines(ctx context.Context) {
-	tr := t.unlabeledEpochs()
-	if tr == nil || !t.epochParser.setHeading(t.heading) {
+	list := t.unlabeledEpochs()
+	if list == nil || !t.epochParser.setHeading(t.heading) {
 		return
 	}
 	f, l := &t.epochParser, t.l
 	f.day, f.stamp, f.ended = &t.day, [3]uint64{}, t.cur.ended
-	f.epochs, f.blank, f.line = tr.Epochs, tr.Blank, l.Number
+	f.epochs, f.blank, f.line = list.Epochs, list.Blank, l.Number
 	limit := math.MaxInt
 	if t.ahead == nil { // decide early whether to read ahead
 		limit = int(minFastBytes)
@@ -106,23 +106,23 @@ func (t *textLog) readEpochLines(ctx context.Context) {
 // adoptEpochs adds the epochs that f has parsed from the lines after the
 // current line to the run.
 func (t *textLog) adoptEpochs(f *epochLineParser) {
-	tr, n := t.unlabeledEpochs(), f.line-t.l.Number
+	list, n := t.unlabeledEpochs(), f.line-t.l.Number
 	t.l.Number = f.line
 	t.cur.linesByFormat[formatSC21] += n
 	t.cur.lines += n
 	t.cur.ended = f.ended
 	t.in.Report.LinesUsed += int64(n)
-	t.in.Report.Records += int64(len(f.epochs) - len(tr.Epochs))
-	tr.Epochs = f.epochs
+	t.in.Report.Records += int64(len(f.epochs) - len(list.Epochs))
+	list.Epochs = f.epochs
 }
 
 // startReadAhead starts goroutines that read the rest of the file in chunks, if
 // it is long enough.
 func (t *textLog) startReadAhead(ctx context.Context) {
-	in, tr := t.in, t.unlabeledEpochs()
+	in, list := t.in, t.unlabeledEpochs()
 	a := &readAheadState{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
 	t.ahead = a // set in any case, so that this is tried only once
-	if in.ReaderAt == nil || in.Goroutines < 2 || len(tr.Epochs) < 2 || in.Size-t.l.BytesRead < t.minChunkBytes() {
+	if in.ReaderAt == nil || in.Goroutines < 2 || len(list.Epochs) < 2 || in.Size-t.l.BytesRead < t.minChunkBytes() {
 		return
 	}
 	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.minChunkBytes()) { // the goroutines start while the chunks are being computed
@@ -134,7 +134,7 @@ func (t *textLog) startReadAhead(ctx context.Context) {
 		})
 	}
 	defer close(a.ready)
-	chunks, total := t.splitRest(tr.Epochs)
+	chunks, total := t.splitRest(list.Epochs)
 	if len(chunks) == 0 {
 		return
 	}
@@ -147,7 +147,7 @@ func (t *textLog) startReadAhead(ctx context.Context) {
 		p.lines.reset(&days[i], a.epochs[p.start:p.start:a.sectionEnd(i)])
 		p.lines.line = p.lineBefore
 	}
-	tr.Epochs = a.epochs[:copy(a.epochs, tr.Epochs):chunks[0].start]
+	list.Epochs = a.epochs[:copy(a.epochs, list.Epochs):chunks[0].start]
 	t.l.Source = io.LimitReader(t.l.Source, chunks[0].from-t.l.BytesRead)
 }
 
@@ -294,9 +294,9 @@ func (t *textLog) adoptChunks() bool {
 // adoptChunk appends the epochs that were read ahead from chunk p. It returns
 // false, and stops reading ahead, if they do not continue the current run.
 func (t *textLog) adoptChunk(p *readAheadChunk) bool {
-	a, f, tr := t.ahead, &p.lines, t.unlabeledEpochs()
-	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
-		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > clockToleranceMs {
+	a, f, list := t.ahead, &p.lines, t.unlabeledEpochs()
+	if list == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
+		f.epochs[0].Epoch <= list.Epochs[len(list.Epochs)-1].Epoch || t.cur.ended-f.started > clockToleranceMs {
 		a.stopped.Store(true)
 		return false
 	}
@@ -309,10 +309,10 @@ func (t *textLog) adoptChunk(p *readAheadChunk) bool {
 	n := p.read - p.from
 	t.l.BytesRead += n
 	t.in.Report.Bytes += n
-	if k := len(tr.Epochs); k == p.start && &tr.Epochs[0] == &a.epochs[0] {
+	if k := len(list.Epochs); k == p.start && &list.Epochs[0] == &a.epochs[0] {
 		f.epochs = a.epochs[: k+len(f.epochs) : a.sectionEnd(a.joined)]
 	} else {
-		f.epochs = append(tr.Epochs, f.epochs...)
+		f.epochs = append(list.Epochs, f.epochs...)
 	}
 	t.adoptEpochs(f)
 	return true

@@ -210,7 +210,7 @@ func TestAheadTakes(t *testing.T) {
 	if a == nil || len(a.chunks) < 8 || a.joined != len(a.chunks) || a.stopped.Load() && log.l.Err != nil {
 		t.Fatalf("it was not read in pieces: %+v", a)
 	}
-	epochs := log.cur.tracks.all[0].Epochs
+	epochs := log.cur.epochs.all[0].Epochs
 	if len(epochs) != 4000 || &epochs[0] != &a.epochs[0] {
 		t.Errorf("%d epochs, expected 4000, in the room that was made for them", len(epochs))
 	}

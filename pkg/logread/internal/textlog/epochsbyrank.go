@@ -24,33 +24,33 @@ type epochsByRank struct {
 }
 
 // find returns the epochs of a rank, or nil if the rank was not added.
-func (ts *epochsByRank) find(id rankID) *record.RankEpochs {
+func (e *epochsByRank) find(id rankID) *record.RankEpochs {
 	if i := id.rank + 1; id.ordinal == 0 && i < maxIndexedRanks {
-		if i < len(ts.few) {
-			return ts.few[i]
+		if i < len(e.few) {
+			return e.few[i]
 		}
 		return nil
 	}
-	return ts.index[id]
+	return e.index[id]
 }
 
 // add adds a rank, which must not exist yet, and returns its empty list of
 // epochs.
-func (ts *epochsByRank) add(id rankID) *record.RankEpochs {
-	tr := record.NewRankEpochs()
-	ts.all = append(ts.all, tr)
+func (e *epochsByRank) add(id rankID) *record.RankEpochs {
+	list := record.NewRankEpochs()
+	e.all = append(e.all, list)
 	if i := id.rank + 1; id.ordinal == 0 && i < maxIndexedRanks {
-		if i >= len(ts.few) {
-			ts.few = append(ts.few, make([]*record.RankEpochs, i+1-len(ts.few))...)
+		if i >= len(e.few) {
+			e.few = append(e.few, make([]*record.RankEpochs, i+1-len(e.few))...)
 		}
-		ts.few[i] = tr
-		return tr
+		e.few[i] = list
+		return list
 	}
-	if ts.index == nil {
-		ts.index = map[rankID]*record.RankEpochs{}
+	if e.index == nil {
+		e.index = map[rankID]*record.RankEpochs{}
 	}
-	ts.index[id] = tr
-	return tr
+	e.index[id] = list
+	return list
 }
 
 // intCounter counts the occurrences of integers.

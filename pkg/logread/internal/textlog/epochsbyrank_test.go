@@ -5,16 +5,16 @@ import "testing"
 // TestEpochsByRankOutOfOrder checks that epochs are found if small and large ranks
 // are mixed, and that a counter counts numbers in any order.
 func TestEpochsByRankOutOfOrder(t *testing.T) {
-	var ts epochsByRank
+	var e epochsByRank
 	ids := []rankID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
 	for _, id := range ids {
-		if ts.find(id) != nil {
+		if e.find(id) != nil {
 			t.Errorf("rank %v is there already", id)
 		}
-		ts.add(id)
+		e.add(id)
 	}
 	for i, id := range ids {
-		if ts.find(id) != ts.all[i] {
+		if e.find(id) != e.all[i] {
 			t.Errorf("the epochs of rank %v are not those that were added", id)
 		}
 	}

@@ -64,22 +64,22 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 		run.keras.labels = map[int]bool{}
 	}
 	run.keras.labels[t.rank] = true
-	tr := run.tracks.find(rankID{t.rank, 0})
-	if r.opened = true; r.last == 0 || tr == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates]+run.linesByFormat[formatMLPerf]+run.linesByFormat[formatDLL] > 0 {
+	list := run.epochs.find(rankID{t.rank, 0})
+	if r.opened = true; r.last == 0 || list == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates]+run.linesByFormat[formatMLPerf]+run.linesByFormat[formatDLL] > 0 {
 		return
 	}
-	n := len(tr.Epochs)
+	n := len(list.Epochs)
 	if n > 0 {
-		t.in.Report.AddIgnoredLines(record.IgnoredLines{Reason: kerasAbove, Lines: int64(n), First: tr.Epochs[0].Line})
+		t.in.Report.AddIgnoredLines(record.IgnoredLines{Reason: kerasAbove, Lines: int64(n), First: list.Epochs[0].Line})
 	}
 	t.in.Report.Records -= int64(n)
 	t.in.Report.LinesUsed -= int64(n)
-	for _, e := range tr.Epochs {
+	for _, e := range list.Epochs {
 		if e.Seconds != e.Seconds {
 			run.keras.zeros = max(run.keras.zeros-1, 0)
 		}
 	}
-	tr.Epochs, tr.Index = tr.Epochs[:0], nil
+	list.Epochs, list.Index = list.Epochs[:0], nil
 	*r = kerasRank{opened: true}
 }
 
@@ -91,8 +91,8 @@ func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) lineRes
 	r := run.keras.selectRank(t.rank)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	var was *runs.Epoch
-	if tr := run.tracks.find(rankID{t.rank, r.repeated.count(r.last)}); tr != nil {
-		was = tr.Find(r.last)
+	if list := run.epochs.find(rankID{t.rank, r.repeated.count(r.last)}); list != nil {
+		was = list.Find(r.last)
 	}
 	switch {
 	case was != nil && (bar && r.unfinished > 0 && steps == r.steps || validated && was.ValLoss != was.ValLoss && was.ValAccuracy != was.ValAccuracy):
@@ -168,7 +168,7 @@ func (r *textRun) finishKeras(report *record.Report) {
 	switch {
 	case len(all) == 0:
 		return
-	case len(r.tracks.all) == 0:
+	case len(r.epochs.all) == 0:
 		k.ignoreEvaluations(report, kerasAlone)
 		return
 	case len(all) > 1 && !k.hasOneEvaluationPerRank():

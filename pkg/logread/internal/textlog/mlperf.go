@@ -252,8 +252,8 @@ func epochNumber(v mlperfLine) (n int, ok bool) {
 	return 0, false
 }
 
-// findMLPerfEpoch returns epoch n of the run. It is the same epoch for lines of
-// all ranks.
+// findMLPerfEpoch returns epoch n of the run, and adds it if it is new. The
+// lines of all ranks share this epoch.
 func (t *textLog) findMLPerfEpoch(n int) *runs.Epoch {
 	rank := t.rank
 	t.rank = -1
@@ -262,7 +262,8 @@ func (t *textLog) findMLPerfEpoch(n int) *runs.Epoch {
 }
 
 // addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
-// or eval_loss) to its epoch.
+// or eval_loss) to its curve, and an accuracy or a loss also to the epoch with
+// the number epoch. hasEpoch is false if the line has no epoch.
 func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	x, ok := scan.ParseJSONFloat(v.value)
 	if !ok {
@@ -274,11 +275,11 @@ func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 		step = int64(v.count)
 	}
 	t.addPoint(v.key, -1, step, x, v.time/1000)
-	tr := t.cur.tracks.find(rankID{-1, 0})
-	if !hasEpoch || tr == nil {
+	list := t.cur.epochs.find(rankID{-1, 0})
+	if !hasEpoch || list == nil {
 		return
 	}
-	e := tr.Find(epoch)
+	e := list.Find(epoch)
 	switch {
 	case e == nil:
 	case string(v.key) == "eval_accuracy" && x >= 0 && x <= 1:

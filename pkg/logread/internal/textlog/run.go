@@ -16,7 +16,7 @@ import (
 type textRun struct {
 	line          int // number of the line at which the run begins
 	run           runs.Run
-	tracks        epochsByRank                 // epochs by rank
+	epochs        epochsByRank
 	linesByFormat [formatCount]int             // number of used lines, by format
 	lines         int                          // number of used lines
 	ranks         map[int]bool                 // ranks in the labels of used lines
@@ -121,13 +121,13 @@ func (t *textLog) addSetting(key string, v any) {
 // is new. ordinal distinguishes ranks without labels; see rankID.
 func (t *textLog) findOrAddEpoch(n, ordinal int) *runs.Epoch {
 	id := rankID{t.rank, ordinal}
-	tr := t.cur.tracks.find(id)
-	if tr == nil {
-		tr = t.cur.tracks.add(id)
+	list := t.cur.epochs.find(id)
+	if list == nil {
+		list = t.cur.epochs.add(id)
 	}
-	e := tr.Find(n)
+	e := list.Find(n)
 	if e == nil {
-		e = tr.Add(n, t.l)
+		e = list.Add(n, t.l)
 		t.in.Report.Records++
 	}
 	return e
@@ -136,11 +136,11 @@ func (t *textLog) findOrAddEpoch(n, ordinal int) *runs.Epoch {
 // lastEpoch returns the last epoch of the current line's rank, or nil if it has
 // none.
 func (t *textLog) lastEpoch() *runs.Epoch {
-	tr := t.cur.tracks.find(rankID{t.rank, 0})
-	if tr == nil || len(tr.Epochs) == 0 {
+	list := t.cur.epochs.find(rankID{t.rank, 0})
+	if list == nil || len(list.Epochs) == 0 {
 		return nil
 	}
-	return &tr.Epochs[len(tr.Epochs)-1]
+	return &list.Epochs[len(list.Epochs)-1]
 }
 
 // checkSeconds returns the time of an epoch unchanged if it is positive or NaN.
@@ -230,13 +230,13 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	if r.hasTimes {
 		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
 	}
-	by := make([][]runs.Epoch, len(r.tracks.all))
-	for i, tr := range r.tracks.all {
-		by[i] = tr.Epochs
+	by := make([][]runs.Epoch, len(r.epochs.all))
+	for i, list := range r.epochs.all {
+		by[i] = list.Epochs
 	}
 	switch {
 	case len(by) == 1:
-		if r.run.Epochs = by[0]; r.tracks.all[0].Index != nil { // they were out of order
+		if r.run.Epochs = by[0]; r.epochs.all[0].Index != nil { // they were out of order
 			slices.SortStableFunc(r.run.Epochs, record.CompareEpochs)
 		}
 	case len(by) > 1:
@@ -290,8 +290,8 @@ func (r *textRun) deriveWorkers(report *record.Report) {
 	case r.done > 1:
 		r.run.Info.Workers = r.done
 		report.AddAssumption("%d workers: rank %d reported that it was done", r.done, r.done-1)
-	case len(r.tracks.all) > 1:
-		r.run.Info.Workers = len(r.tracks.all)
-		report.AddAssumption("%d workers: each epoch was logged that many times", len(r.tracks.all))
+	case len(r.epochs.all) > 1:
+		r.run.Info.Workers = len(r.epochs.all)
+		report.AddAssumption("%d workers: each epoch was logged that many times", len(r.epochs.all))
 	}
 }

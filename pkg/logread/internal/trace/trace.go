@@ -131,9 +131,10 @@ func Join(parts []*record.Part) []*record.Part {
 // traceOf returns the trace from which p was read.
 func traceOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 
-// joinRanks moves the spans of all files into the first part. All files of a
-// rank use the same clock, so the spans of a later file are shifted by the time
-// between the starts of the files.
+// joinRanks moves the spans of all files into the first part. The times of the
+// spans are relative to the start of their file. All files of a rank use the
+// same clock, so joinRanks makes them relative to the start of the rank's first
+// file.
 func joinRanks(files []*record.Part) {
 	first := map[int]int64{} // nanoseconds, by rank
 	for _, p := range files {
