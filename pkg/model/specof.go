@@ -269,7 +269,7 @@ func (s *Spec) checkEquivalent(net Network, g *nn.Graph) error {
 			return fmt.Errorf("parameter %d is %s %v in the spec, but %s %v in the network: give a layer's parameters the layer's name", i+1, v.Name, v.Shape, want[i].Name, want[i].Shape)
 		}
 		if !slices.Equal(sampleInitializer(v.Init), sampleInitializer(want[i].Init)) {
-			return fmt.Errorf("a spec cannot express the initial values of parameter %s: use one of the inits %s", v.Name, strings.Join(Inits(), ", "))
+			return fmt.Errorf("a spec cannot express the initial values of parameter %s: use one of the initializers %s", v.Name, strings.Join(Inits(), ", "))
 		}
 	}
 	return nil
