@@ -82,8 +82,8 @@ func (t *tester) checkNormGraphs() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24, 3, 1}, {3, 64, 16, 16, 32, 1, 1}, {2, 21, 11, 8, 13, 3, 2}, {2, 24, 7, 7, 72, 1, 2}} {
 		shape := fmt.Sprintf("%d×%d×%d×%d to %d, window %d, stride %d", s[0], s[1], s[2], s[3], s[4], s[5], s[6])
 		checks := []Check{
-			{Name: "conv behind a norm, with statistics", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[1], 4)},
-			{Name: "conv backward weights behind a norm", Shape: shape, Bound: t.sumErrorBound(s[0]*s[2]*s[3], 4)},
+			{Name: "conv after a norm, with statistics", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[1], 4)},
+			{Name: "conv backward weights after a norm", Shape: shape, Bound: t.sumErrorBound(s[0]*s[2]*s[3], 4)},
 			{Name: "conv backward data with the sums of a norm's gradient", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[4], 4)},
 		}
 		if !t.isSelected(checks[0].Name) && !t.isSelected(checks[1].Name) && !t.isSelected(checks[2].Name) {
@@ -128,7 +128,7 @@ func (t *tester) checkNormProgram(s []int, checks []Check) (err error) {
 			applied, candidates := ours.AppliedNorms()
 			t.addCheck(Check{
 				Name: "norm, conv and their gradients", Shape: checks[0].Shape, Error: off, Bound: checks[0].Bound,
-				Kernels: t.recordKernels(ours.LaunchedKernels()), Detail: fmt.Sprintf("%d of %d norms part of the convolution", applied, candidates),
+				Kernels: t.recordKernels(ours.LaunchedKernels()), Detail: fmt.Sprintf("%d of %d norms applied by a convolution", applied, candidates),
 			})
 			for _, c := range checks {
 				if !t.isSelected(c.Name) {
@@ -182,8 +182,8 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 // kernels. It sets the error and the detail of c.
 func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) error {
 	op := map[string]plan.Op{
-		"conv behind a norm, with statistics":                   plan.OpConv,
-		"conv backward weights behind a norm":                   plan.OpConvBackwardWeights,
+		"conv after a norm, with statistics":                    plan.OpConv,
+		"conv backward weights after a norm":                    plan.OpConvBackwardWeights,
 		"conv backward data with the sums of a norm's gradient": plan.OpConvBackwardData,
 	}[c.Name]
 	p := x.Program()
@@ -197,7 +197,7 @@ func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) 
 	case err != nil:
 		return err
 	case all.NoPlan != nil:
-		c.Detail = "not there: " + all.NoPlan.Error() // the engine then works without it
+		c.Detail = "no plan: " + all.NoPlan.Error() // the engine then works without it
 	case c.Detail == "":
 		c.Detail = fmt.Sprintf("%d plans", plans) + describeMissingPlans(all.Missing)
 	}

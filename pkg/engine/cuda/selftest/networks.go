@@ -96,7 +96,7 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i])/max(1, math.Abs(want.losses[i])))
 	}
 	t.addCheck(Check{
-		Name: name + ": losses (of the loss, at least of 1)", Shape: shape, Error: off,
+		Name: name + ": losses (relative difference if above 1)", Shape: shape, Error: off,
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
 	})
 	t.addCheck(Check{

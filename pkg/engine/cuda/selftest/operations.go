@@ -260,7 +260,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 		if done.check.Detail == "" {
 			done.check.Detail = fmt.Sprintf("%d plans", done.plans)
 			if all.Fusible {
-				done.check.Detail += fmt.Sprintf(", %d of all in one graph", fused)
+				done.check.Detail += fmt.Sprintf(", %d of all plans in one graph", fused)
 			}
 			done.check.Detail += describeMissingPlans(all.Missing)
 		}

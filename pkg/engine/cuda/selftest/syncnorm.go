@@ -117,7 +117,7 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, wan
 	for i, r := range plain {
 		differ += number.CountDiffering(r.after, plain[0].after) + number.CountDiffering(r.after, runs[1][i].after) + number.CountDiffering(r.losses, runs[1][i].losses)
 	}
-	t.addCheck(Check{Name: name + ": every rank, recorded or not (numbers that differ)", Shape: shape, Error: float64(differ)})
+	t.addCheck(Check{Name: name + ": every rank, with and without a CUDA graph (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
 
 // rankSetup identifies one of several ranks and contains its strategy.

@@ -327,10 +327,10 @@ func (f kernedFace) Kern(r0, r1 rune) fixed.Int26_6 {
 	return fixed.Int26_6(math.Round(float64(f.Face.Kern(r0, r1)) * f.perUnit))
 }
 
-// findSolidRect returns the pixels inside path if they can be filled without blending: path
-// is a rectangle whose edges are edges of pixels or outside the image, and the color is
-// opaque. Otherwise ok is false.
-func (p *Canvas) findSolidRect(path vg.Path) (image.Rectangle, bool) {
+// findSolidRect returns the pixels inside path. ok reports whether they can be filled without
+// blending: the path is a rectangle whose edges are at edges of pixels or outside of the
+// image, and the color is opaque. Otherwise pixels is empty.
+func (p *Canvas) findSolidRect(path vg.Path) (pixels image.Rectangle, ok bool) {
 	img := p.Picture
 	if len(path) != 5 || p.pen.transformed || path[4].Type != vg.CloseComp {
 		return image.Rectangle{}, false

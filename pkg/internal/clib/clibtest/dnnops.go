@@ -113,7 +113,7 @@ func (d *cudnnSimulator) finalizeOperation(desc *descriptor) cudnn.Status {
 
 // newConvolution reads a convolution or one of its gradients from its descriptor. The
 // arguments after desc are the attributes of the convolution, of its operands x, w and y (or
-// their gradients), and of its factors.
+// their gradients), and of its factors. The operation is valid only if the status is Success.
 func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
 	c := d.descriptorAttr(desc, conv)
 	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)

@@ -62,7 +62,7 @@ func (m *Machine) Driver() *cuda.Driver {
 func (m *Machine) simulateDeviceCall(call string, dev cuda.Device, f func() error) error {
 	return m.simulateCall(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {
-			return newError(call, cuda.ErrorInvalidDevice, "device %d of %d", dev, m.opt.Devices)
+			return newError(call, cuda.ErrorInvalidDevice, "no device %d on a machine with %d devices", dev, m.opt.Devices)
 		}
 		if f == nil {
 			return nil
