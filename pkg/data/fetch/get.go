@@ -19,8 +19,8 @@ import (
 // Options configure how data sets are downloaded. The zero value is ready for use.
 type Options struct {
 	Client *http.Client // nil means a client without a total time-out
-	// Site is the scheme and host of a mirror, such as https://mirror.example.org. They
-	// replace the scheme and host of every address. Empty means the original sites.
+	// Site is the scheme and host of a mirror, such as https://mirror.example.org, from which
+	// all files are downloaded. Empty means the original sites.
 	Site string
 	// Retries is the number of times that Get continues a download after its connection
 	// failed. Get does not wait before a retry.
@@ -43,7 +43,7 @@ func Get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// getFiles implements Get, which adds the name of the data set to errors.
+// getFiles does the work of Get. Its errors do not name the data set.
 func getFiles(ctx context.Context, s Set, dir string, o Options) error {
 	if o.Client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -242,8 +242,8 @@ func parseContentRange(s string) (start, size int64, ok bool) {
 	return start, size, true
 }
 
-// progressReader calls report with the number of bytes read so far, after each MiB and at
-// the end.
+// progressReader reads from r. About once per MiB and at the end, it calls report with the
+// number of bytes read so far.
 type progressReader struct {
 	r                  io.Reader
 	done, total, shown int64 // bytes: read so far, expected, and last reported

@@ -18,9 +18,9 @@ import (
 // maxUnpackedBytes limits the total size of an archive's files, in bytes.
 const maxUnpackedBytes = 1 << 40
 
-// Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It ignores files with other names.
-// It returns an error if a path in the archive leads out of dir. Links in the archive are
-// skipped.
+// Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It does nothing if path has
+// another extension. It returns an error if a path in the archive leads out of dir. Links
+// in the archive are skipped.
 func Unpack(ctx context.Context, path, dir string) error {
 	var err error
 	switch name := strings.ToLower(path); {

@@ -28,8 +28,9 @@ type scene struct {
 	mask          []uint8
 }
 
-// DrawCellImage draws image i of cells for a seed. It returns the 8-bit pixels, and the
-// mask, which is 1 inside cells and 0 outside. Both are in row-major order.
+// DrawCellImage draws a random image of cells, which depends only on the arguments. It
+// returns the 8-bit pixels, and the mask, which is 1 inside cells and 0 outside. Both are in
+// row-major order.
 func DrawCellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	s := &scene{
 		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),

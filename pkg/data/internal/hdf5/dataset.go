@@ -108,7 +108,7 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 			return c.err
 		}
 		if n > math.MaxInt32 || (n > 0 && total > math.MaxInt64/64/n) {
-			return fmt.Errorf("shape %v×%d is too large: the file is damaged", d.shape, n)
+			return fmt.Errorf("dimension %d has length %d, with which the data set is too large: the file is damaged", len(d.shape), n)
 		}
 		d.shape = append(d.shape, int(n))
 		total *= max(n, 1)
@@ -185,7 +185,7 @@ func (d *Dataset) parseLayout(c *cursor) error {
 	case 0:
 		n := int(c.readUint(2))
 		if d.compact = c.next(n); c.err == nil && n != d.sizeBytes() {
-			return fmt.Errorf("got %d bytes of data for shape %v: the file is damaged", n, d.shape)
+			return fmt.Errorf("got %d bytes of data for shape %v, want %d: the file is damaged", n, d.shape, d.sizeBytes())
 		}
 	case 1:
 		a, size := c.readUint(f.offsets), c.readUint(f.lengths)
@@ -206,7 +206,7 @@ func (d *Dataset) parseLayout(c *cursor) error {
 		}
 		return d.readBTreeChunks(c)
 	default:
-		return fmt.Errorf("unsupported layout class %d: contiguous, compact and chunked data are supported", class)
+		return fmt.Errorf("unsupported layout class %d: contiguous, compact and chunked data are supported; copy the file with h5repack -l CONTI", class)
 	}
 	return c.err
 }
@@ -266,15 +266,15 @@ func (d *Dataset) chunksPerAxis() []uint64 {
 	return g
 }
 
-// addChunk sets the position of chunk i. It returns an error if the chunk exceeds the file
-// or has the wrong size.
+// addChunk sets the position of chunk i. It returns an error if the chunk extends
+// beyond the end of the file or has the wrong size.
 func (d *Dataset) addChunk(i uint64, c chunk) error {
 	if c.size > d.file.size-c.pos {
 		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.pos, d.file.size)
 	}
 	full := int64(d.chunkBytes())
 	if len(d.filters) == 0 && c.size != full {
-		return fmt.Errorf("a chunk has %d bytes at byte %d, want %d bytes: the file is damaged", c.size, c.pos, full)
+		return fmt.Errorf("the chunk at byte %d has %d bytes, want %d: the file is damaged", c.pos, c.size, full)
 	}
 	d.chunks[i] = c
 	return nil

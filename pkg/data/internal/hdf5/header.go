@@ -291,8 +291,9 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 }
 
 // walkBTree calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of
-// keyBytes bytes and the position of its child. kind is 0 for symbols and 1 for chunks. It
-// reads at most as many nodes as fit into the file, so that a cyclic tree is an error.
+// keyBytes bytes and the position of its child. kind is the type of the tree: 0 for
+// symbols, 1 for chunks. walkBTree reads at most as many nodes as fit into the file, so that
+// it returns an error if the tree contains a cycle.
 func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error

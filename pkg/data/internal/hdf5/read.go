@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// scratchPool is a pool of scratch memory.
+// scratchPool keeps the scratch memory of finished reads for later reads.
 type scratchPool struct {
 	mu   sync.Mutex
 	free []*chunkScratch
@@ -95,8 +95,8 @@ func forEachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error
 	}
 }
 
-// maxReadGapBytes is the largest gap in bytes between two rows that are read in one call
-// together with the gap, which is faster than two calls.
+// maxReadGapBytes is the largest gap, in bytes, between two rows that are read in one call.
+// The call also reads the gap, but is faster than two calls.
 const maxReadGapBytes = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.

@@ -158,7 +158,7 @@ func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
-		return 0, fmt.Errorf("invalid shape %v, chunk shape %v or name: dimensions must be at least 1, and the numbers of dimensions must be equal", s.Shape, s.Chunk)
+		return 0, fmt.Errorf("got name %q, shape %v and chunk shape %v, want a name, 1 to %d dimensions of at least 1, and as many chunk dimensions", s.Name, s.Shape, s.Chunk, maxRank)
 	}
 	space := appendLE(nil, byte(1), byte(rank), byte(0), byte(0), uint32(0))
 	for _, n := range s.Shape {

@@ -122,7 +122,7 @@ func (f *File) parseHeader(text string, size int64) error {
 		}
 		n, err := strconv.ParseInt(word, 10, 32)
 		if err != nil || (n > 0 && need > math.MaxInt64/64/n) {
-			return fmt.Errorf("shape (%s) is too large", s[1])
+			return fmt.Errorf("shape (%s) is too large: the file is damaged, or the array must be split", s[1])
 		}
 		f.shape = append(f.shape, int(n))
 		need *= max(n, 1)
@@ -133,8 +133,8 @@ func (f *File) parseHeader(text string, size int64) error {
 	return nil
 }
 
-// maxReadGapBytes is the largest gap in bytes between two rows that are read in one call
-// together with the gap, which is faster than two calls.
+// maxReadGapBytes is the largest gap, in bytes, between two rows that are read in one call.
+// The call also reads the gap, but is faster than two calls.
 const maxReadGapBytes = 4096
 
 // Read copies the box with the given start index and size from an array [D,H,W,C] to dst,

@@ -152,7 +152,7 @@ func encodeLatin1(s string) ([]byte, error) {
 	b := make([]byte, 0, utf8.RuneCountInString(s))
 	for _, c := range s {
 		if c > 255 {
-			return nil, fmt.Errorf("character %q cannot be converted to a byte", c)
+			return nil, fmt.Errorf("character %q of a byte string is not in Latin-1: the file is damaged", c)
 		}
 		b = append(b, byte(c))
 	}

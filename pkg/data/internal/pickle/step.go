@@ -130,7 +130,7 @@ func (r *reader) readTextLine(op byte) (any, error) {
 	}
 	if op == 'S' {
 		if len(s) < 2 || s[0] != s[len(s)-1] || (s[0] != '\'' && s[0] != '"') {
-			return nil, errors.New("text is not in quotes")
+			return nil, fmt.Errorf("text %.20q is not in quotes: the file is damaged", s)
 		}
 		return unescape(s[1 : len(s)-1])
 	}
@@ -155,7 +155,7 @@ func decodeRawUnicode(s string) (string, error) {
 		}
 		v, err := strconv.ParseUint(s[i+2:i+2+n], 16, 32)
 		if err != nil || v > unicode.MaxRune {
-			return "", fmt.Errorf("invalid character %q", s[i:i+2+n])
+			return "", fmt.Errorf("invalid escape sequence %q: want the number of a Unicode character in hexadecimal digits", s[i:i+2+n])
 		}
 		out.WriteRune(rune(v))
 		i += 1 + n

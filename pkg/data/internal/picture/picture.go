@@ -62,7 +62,7 @@ func DetectFormat(text []byte) (Format, error) {
 			}
 		}
 	}
-	err := errors.New("the first bytes match none of these formats")
+	err := errors.New("the first bytes match no supported format")
 	if len(text) < 8 {
 		err = io.ErrUnexpectedEOF
 	}

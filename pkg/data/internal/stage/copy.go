@@ -25,7 +25,8 @@ const (
 	touchEvery = time.Second // minimum time between two updates of the progress file
 )
 
-// sourceFiles lists the files and empty folders of the sources.
+// sourceFiles lists the files and folders to copy. They belong to the sources: the files and
+// folders that were passed to Open.
 type sourceFiles struct {
 	base  []string // name of each source in the copy
 	all   []sourceFile
@@ -79,9 +80,9 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	return set, nil
 }
 
-// addPath adds a file, or a folder and its contents, of the source root. original and
-// copied are its paths as in sourceFile, and parents are the folders that contain it.
-// addPath also writes the names, sizes and modification times to the hash h.
+// addPath adds the file or folder at path original, with everything in the folder. root is
+// the path of its source, copied its path in the copy, and parents are the folders that
+// contain it. addPath also writes the names, sizes and modification times to the hash h.
 func (s *sourceFiles) addPath(ctx context.Context, root, original, copied string, parents []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

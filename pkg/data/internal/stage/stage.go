@@ -39,7 +39,8 @@ const (
 	pollEvery       = 50 * time.Millisecond
 )
 
-// StagedCopy is a copy of the sources that this process uses.
+// StagedCopy is a copy of the sources that were passed to Open. No process removes the copy
+// before Close.
 type StagedCopy struct {
 	Bytes  int64         // total size of the files
 	Took   time.Duration // duration of copying; 0 if another process made the copy
@@ -50,7 +51,7 @@ type StagedCopy struct {
 	base []string // name of each source within the copy
 }
 
-// stager makes copies. Its fields are parameters that tests change.
+// stager implements Open. Its fields are parameters that tests change.
 type stager struct {
 	stallTimeout time.Duration
 	free         func(dir string) (bytes int64, err error)

@@ -201,8 +201,9 @@ func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 func (p Page) needsOwnDecoder() bool { return p.Bits > 16 || p.Float || p.Signed }
 
 // isFaxInverted reports whether x/image/tiff decodes a fax-compressed page with black and
-// white exchanged. Runs called black have the value 1, which is white if the page defines 0
-// as black (section 11, and libtiff), but x/image/tiff always decodes them to black.
+// white exchanged. Fax compression stores runs of the values 0 (called white) and 1 (called
+// black). x/image/tiff always decodes 1 to black, but on a page that defines 0 as black, 1
+// is white (section 11, and libtiff).
 func (p Page) isFaxInverted() bool {
 	return p.isFaxCompressed() && p.fieldValue(tagPhotometric, whiteIsZero) == blackIsZero
 }
