@@ -87,8 +87,9 @@ func newMachine(r *stack.Report) *Machine {
 	return m
 }
 
-// splitAdvice returns the problem that err describes and the advice how to solve it. It
-// omits the list of searched folders, which is displayed once for all libraries.
+// splitAdvice returns the problem that err describes, and advice on how to solve it, or ""
+// if there is none. It omits the list of searched folders, which is displayed once for all
+// libraries.
 func splitAdvice(err error) (problem, advice string) {
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {

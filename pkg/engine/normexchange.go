@@ -120,7 +120,7 @@ func (s *NormExchange) gatherValues(count float64, a, b []float64) ([]float64, e
 	all, err := s.sync.ShareStatistics(s.own)
 	s.spent += time.Since(begin)
 	if err == nil && (len(all) == 0 || len(all)%len(s.own) != 0) {
-		err = errors.New("the workers passed different numbers of statistics")
+		err = errors.New("the workers passed different numbers of statistics: all workers must run the same program")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("exchange statistics: %w", err)

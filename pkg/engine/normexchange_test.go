@@ -123,8 +123,8 @@ func TestStatisticsErrors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for want, sync := range map[string]shared{
-		"exchange statistics: peer is gone":                                       {err: errors.New("peer is gone")},
-		"exchange statistics: the workers passed different numbers of statistics": {after: []float64{1, 2}},
+		"exchange statistics: peer is gone": {err: errors.New("peer is gone")},
+		"exchange statistics: the workers passed different numbers of statistics: all workers must run the same program": {after: []float64{1, 2}},
 	} {
 		if err := s.BeginStep(sync); err != nil {
 			t.Fatal(err)

@@ -241,7 +241,7 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 	return ready(math.MaxInt)
 }
 
-// reduceBucket passes gradient bucket i to sync.
+// reduceBucket passes b, the gradients of bucket i, to sync.
 func reduceBucket(sync engine.GradSync, i int, b []float32) error {
 	if err := sync.ReduceBucket(i, device.Buffer{F32: b}, device.Stream{}); err != nil {
 		return fmt.Errorf("reduce gradient bucket %d: %w", i, err)

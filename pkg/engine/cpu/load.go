@@ -156,8 +156,8 @@ func minDimensions(op plan.Op) int {
 // in bytes.
 const maxFloats = 1 << 29
 
-// to4D returns a four-dimensional shape with the layout of s in memory. A vector of n
-// elements becomes [1,n,1,1].
+// to4D returns the four-dimensional shape of a tensor that is stored like a tensor of shape
+// s. A vector of n elements becomes [1,n,1,1].
 func to4D(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}

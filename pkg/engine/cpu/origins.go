@@ -36,10 +36,10 @@ type operandSupport struct {
 }
 
 // chooseOrigins chooses the tensors that need no memory of their own, so that operations
-// which only move or scale values need no pass over memory. These are outputs of batch
-// norms, concatenations and slices, if all readers can read the operands instead, and
-// gradients that can overwrite other tensors. It runs before memory is laid out. Without
-// Options.Fuse all tensors have memory of their own.
+// that only move or scale values need no pass over memory. Such a tensor is the output of a
+// batch norm, a concatenation or a slice, if all its readers can read the operands instead,
+// or a gradient that can overwrite another tensor. chooseOrigins runs before memory is laid
+// out. Without Options.Fuse all tensors have memory of their own.
 func (l *loader) chooseOrigins() {
 	l.origins = make([]origin, len(l.program.Tensors))
 	l.inPlace = make([]bool, len(l.program.Kernels))
@@ -100,8 +100,8 @@ func (l *loader) allReadersSupport(id int, condition func(s operandSupport) bool
 	return true
 }
 
-// canChooseOrigin reports whether tensor id is an activation for which no other origin has
-// been chosen.
+// canChooseOrigin reports whether tensor id is an activation whose origin is still stored,
+// so that another origin can be chosen.
 func (l *loader) canChooseOrigin(id int) bool {
 	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].kind == stored
 }
@@ -290,8 +290,8 @@ func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 }
 
 // shouldComputeStatistics reports whether the kernel with the given index should compute
-// the statistics of its output, because the next kernel is a batch norm in training that
-// normalizes it.
+// the statistics of its output. With Options.Fuse, it should if the next kernel is a batch
+// norm in training that normalizes this output.
 func (l *loader) shouldComputeStatistics(index int) bool {
 	kernels := l.program.Kernels
 	return l.fuse && index+1 < len(kernels) && kernels[index+1].Op == plan.OpBatchNorm && kernels[index+1].Attr.Training && kernels[index+1].In[0] == kernels[index].Out[0]

@@ -93,8 +93,8 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 	return s, nil
 }
 
-// checkContains returns an error for the first parameter or state of p that s lacks or has
-// with another shape or layout.
+// checkContains returns an error for the first parameter or state of p that s does not
+// contain, or contains with another shape or layout.
 func (s *store) checkContains(p *plan.Program, layouts []tensor.Layout) error {
 	check := func(kind string, at map[string]region, id int) error {
 		t := p.Tensors[id]

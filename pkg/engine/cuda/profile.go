@@ -198,7 +198,8 @@ func (g *gpu) endStep() error {
 	return err
 }
 
-// storeKernelTimes stops CUPTI's recording and stores the kernels in p.done.
+// storeKernelTimes stops CUPTI's recording and stores the kernels' times in
+// g.profile.done.
 func (g *gpu) storeKernelTimes() error {
 	p := &g.profile
 	err := g.synchronize()

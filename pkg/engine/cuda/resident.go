@@ -97,7 +97,7 @@ func (x *executable) newResidentDataset(image, target string, set engine.DeviceD
 	if set.Stored != nil {
 		r.samples = len(set.Stored)
 		if at := slices.IndexFunc(set.Stored, func(s int) bool { return s < 0 || s >= r.stored }); at >= 0 {
-			return nil, fmt.Errorf("invalid position of sample %d: got %d, want less than %d", at, set.Stored[at], r.stored)
+			return nil, fmt.Errorf("invalid stored index of sample %d: got %d, want 0 to %d", at, set.Stored[at], r.stored-1)
 		}
 	}
 	return r, nil

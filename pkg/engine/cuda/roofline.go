@@ -127,8 +127,8 @@ func (x *executable) updateWork(u *optim.Update) Work {
 	return Work{Task: u.Rule, Part: "optimizer", FLOPs: 12 * float64(n), Bytes: float64(n * bytes)}
 }
 
-// taskWork returns the work of task t, which has index i. Its Part is empty. Only the
-// operations of matrix products are counted, because memory bandwidth limits all other
+// taskWork returns the work of task t, which has index i. The caller sets Work.Part. Only
+// the operations of matrix products are counted, because memory bandwidth limits all other
 // tasks.
 func (x *executable) taskWork(i int, t task) Work {
 	w := Work{Task: string(t.op), Layer: t.name}

@@ -44,8 +44,9 @@ func (t *Tuner) confirmFastest(c Convolution, all []Candidate, best int, times [
 	return best, nil
 }
 
-// resultsAgree reports whether a and b differ only by rounding: each difference is at most
-// 1e-3 (fp32), 1e-2 (fp16 and TF32) or 5e-2 (bf16) of |a[i]| plus the root mean square of a.
+// resultsAgree reports whether a and b differ only by rounding: |a[i] − b[i]| is at most
+// t·(|a[i]| + rms(a)) for each i, where rms is the root mean square, and t is 1e-3 (fp32),
+// 1e-2 (fp16 and TF32) or 5e-2 (bf16).
 func resultsAgree(a, b []float32, typ device.Type, tf32 bool) bool {
 	tolerance := 1e-3
 	switch {

@@ -5,8 +5,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// ShouldUseWinograd reports whether to use Winograd's algorithm for a convolution of the
-// map large to the map small, for its transpose, or for one of its gradients. method is
+// ShouldUseWinograd reports whether to use Winograd's algorithm for a convolution from
+// the map large to the map small, for its transpose, or for one of its gradients. method is
 // engine.Options.Convolution.
 func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stride, pad [3]int) bool {
 	if method == "direct" || stride != [3]int{1, 1, 1} ||
@@ -16,10 +16,11 @@ func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stri
 	return method == "winograd" || isWinogradFaster(large, small, weights)
 }
 
-// ShouldUseRounded reports whether Rounded or RoundedGradient computes a convolution of the map large
-// to the map small, with geometry s, or its transpose or one of its gradients. set is nil if
-// the precision is fp32. method is engine.Options.Convolution, and winograd reports whether
-// Winograd's algorithm would be used otherwise.
+// ShouldUseRounded reports whether Rounded or RoundedGradient should compute a convolution
+// from the map large to the map small, its transpose, or one of its gradients. s is the
+// geometry of the convolution. set is nil if the precision is fp32. method is
+// engine.Options.Convolution. winograd is set if Winograd's algorithm would be used
+// otherwise.
 func ShouldUseRounded(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
 	if set == nil || !CanRound(s) || min(large.Shape[1], small.Shape[1]) < minRoundedChannels {
 		return false
@@ -27,8 +28,8 @@ func ShouldUseRounded(set *kernel.BF16, method string, large, small tensor.Opera
 	return !winograd || set.Direct && method != "winograd"
 }
 
-// minRoundedChannels is the least number of channels with which rounding pays, since steps
-// and tiles are padded to 32.
+// minRoundedChannels is the least number of channels for which rounded operands are used.
+// Channels are padded to a multiple of 32, so with fewer of them rounding does not pay.
 const minRoundedChannels = 16
 
 // Costs of Winograd's transforms, in units of one multiplication and addition of the matrix

@@ -167,8 +167,8 @@ func (c *Direct) EnableStatistics() *workspace.Statistics {
 	return c.statistics
 }
 
-// outputRange returns the index of the first output pixel of a block in each plane, and the
-// number of output pixels.
+// outputRange returns the outputs that p covers in each plane: the index of the first pixel,
+// and the number of pixels.
 func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	if c.blocks.holdWholeImages() {
 		return 0, c.out.PlaneFloats() / lanes
@@ -177,8 +177,9 @@ func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
 }
 
-// computeStatistics computes the statistics of output blocks [k0, k1) in block b, whose
-// outputs have just been written and are in the cache.
+// computeStatistics computes the part of the statistics for block b of the images, which
+// covers the outputs in p, and for output channel blocks [k0, k1). These outputs have just
+// been written and are in the cache.
 func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 	at, pixels := c.outputRange(p)
 	for k := k0; k < k1; k++ {
@@ -224,7 +225,8 @@ func (c *Direct) run(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// runPhase computes the outputs of phase f in block p, for output blocks [k, k+wide).
+// runPhase computes the outputs of phase f that p covers, for output channel blocks
+// [k, k+wide), from the loaded inputs x.
 func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p blockRange, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
@@ -251,8 +253,8 @@ func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p blockR
 }
 
 // prepareWeights returns the weights of steps [s, s+n) of phase f for output blocks [k,
-// k+wide), and the parameter wNext of kernel.GEMMFunc in floats. It packs the weights into
-// scratch memory unless they can be read in place.
+// k+wide). It packs them into scratch memory unless they can be read in place. next is the
+// parameter wNext of kernel.GEMMFunc, but in floats.
 func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
 	all := c.blocks.channels * c.taps * lanes * lanes
 	switch {

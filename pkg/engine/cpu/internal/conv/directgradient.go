@@ -153,7 +153,7 @@ func (g *DirectGradient) outputExtent(c *tapClass, slices, rows int) (d, h, w in
 }
 
 // kernelRows returns the number of rows of the matrix kernel for class c and the given
-// number of input blocks.
+// number of input channel blocks.
 func (g *DirectGradient) kernelRows(c *tapClass, inputBlocks int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
@@ -162,7 +162,7 @@ func (g *DirectGradient) kernelRows(c *tapClass, inputBlocks int) int {
 }
 
 // Tasks returns the tasks that compute the gradient. Each item computes part of the rows of
-// a group of input channels, for one unit of output blocks (see unitCount).
+// a group of input channels, for one unit of output channels (see unitCount).
 func (g *DirectGradient) Tasks() []threads.Task {
 	run := threads.Task{Items: g.groups * g.parts * g.unitCount(), Run: g.run}
 	if !g.clearsGradientFirst() {
@@ -176,12 +176,12 @@ func (g *DirectGradient) Tasks() []threads.Task {
 	}}, run}
 }
 
-// clearsGradientFirst reports whether a first task sets dw to zero and every block is then
-// added to it. Otherwise the first block overwrites dw.
+// clearsGradientFirst reports whether a first task sets dw to zero, and the sums over every
+// block of pixels are then added to dw. Otherwise the sums over the first block overwrite dw.
 func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
-// unitCount returns the number of units that the output blocks are divided into. A unit is
-// as many output blocks as one tile of the matrix kernel can compute.
+// unitCount returns the number of units that the output channels are divided into. A unit is
+// as many channel blocks as one tile of the matrix kernel can compute.
 func (g *DirectGradient) unitCount() int {
 	return tensor.CeilDiv(tensor.ChannelBlocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
@@ -198,8 +198,8 @@ func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 }
 
 // runPart computes part of the rows of a group of input channels, for units [from, to) of
-// output blocks. It proceeds block by block, so that it reads the inputs and gradients of a
-// block while they are in the cache.
+// output channels. It proceeds from one block of pixels to the next, so that it reads the
+// inputs and gradients of a block while they are in the cache.
 func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	v, set := &g.blocks, &g.ws.Set.GEMM
 	kBlocks := tensor.ChannelBlocks(g.dy.Shape[1])

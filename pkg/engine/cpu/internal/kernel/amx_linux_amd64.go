@@ -2,7 +2,7 @@ package kernel
 
 import "syscall"
 
-// permitAMX asks the kernel to let the threads of this process use the tile registers, which
+// permitAMX asks Linux to let the threads of this process use the tile registers, which
 // enlarge the state of a thread by 8 KiB, and reports whether they may. See "Using XSTATE
 // features in user space applications" in the documentation of Linux.
 func permitAMX() bool {

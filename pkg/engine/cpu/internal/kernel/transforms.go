@@ -17,9 +17,8 @@ type Winograd struct {
 	// Input transforms a 6×6 patch of the inputs, for each channel block. plane is the
 	// distance between blocks, and row the distance between the rows of a patch. Input
 	// writes point p of block b to v + p·ld + b·step. Gradient does the same for 4×4
-	// gradients of outputs.
-	// NormInput first normalizes the inputs of each block with its constants for
-	// Set.Normalize.
+	// gradients of outputs. NormInput is like Input, but first normalizes the inputs of each
+	// block with its constants for Set.Normalize.
 	Input, Gradient func(x, v, tmp *float32, row, plane, ld, step, blocks int)
 	NormInput       func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)
 	// Output transforms the sums of products back to 4×4 outputs, and adds the eight biases

@@ -144,8 +144,8 @@ func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) 
 
 // forEachInputRow calls f for each row of inputs that the windows of an output row cover.
 // band is the part of scratch for the row. offset is the index of the row's first float in
-// the plane of the input, or −1 if the row is padding. The pixels of the input belong at
-// pixels [first, first+pixels) of band.
+// the plane of the input, or −1 if the row is padding. Pixels [first, first+pixels) of band
+// are for the pixels of the row, the others for padding.
 func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []float32, offset, first, pixels int)) {
 	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
 	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// assembler writes the functions of one family.
+// assembler writes the functions of one family, such as gemm, and their Go declarations.
 type assembler struct {
 	functions    strings.Builder // Go assembly
 	data         strings.Builder // constants, in Go assembly
@@ -154,7 +154,8 @@ func (a *assembler) scoped(f func()) {
 }
 
 // loop writes a loop that runs while count is at least step, and subtracts step from count
-// in each turn. Its labels begin with name. Registers that body takes are free after it.
+// in each iteration. Its labels begin with name. Registers that body takes are free after
+// the loop.
 func (a *assembler) loop(name string, count register, step int, body func()) {
 	a.emit("SUBS", imm(step), count)
 	a.emit("BLT", name+"_done")
@@ -167,8 +168,8 @@ func (a *assembler) loop(name string, count register, step int, body func()) {
 }
 
 // loopBlocks writes loops over count floats, a multiple of eight: first with several
-// blocks per turn, then with one. body writes the code for block i of a turn, and advances
-// the pointers.
+// blocks per iteration, then with one. body writes the code for block i of an iteration, and
+// advances the pointers.
 func (a *assembler) loopBlocks(name string, count register, several int, body func(i int)) {
 	if several > 1 {
 		a.loop(name+"_many", count, several*8, func() {

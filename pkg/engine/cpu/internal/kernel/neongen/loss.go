@@ -12,8 +12,8 @@ type exponential struct {
 	polynomial                  []lane
 }
 
-// loadExponential loads the constants for e^x and the given others, and returns the lanes of
-// both. The constants are those of Moshier's Cephes, expf.
+// loadExponential loads the constants for e^x, and the constants in others, whose lanes it
+// returns in more. The constants for e^x are from expf in Moshier's Cephes library.
 func (a *assembler) loadExponential(others ...float32) (e exponential, more []lane) {
 	k := a.loadConstants(append([]float32{
 		-87, 1.44269504088896341, 0.693359375, -2.12194440e-4,

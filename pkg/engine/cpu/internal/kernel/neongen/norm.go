@@ -29,8 +29,8 @@ func (a *assembler) addPartialSums(v []block) block {
 	return v[0]
 }
 
-// loopPixels writes a loop over the blocks of pixels, several per turn. body adds a block to
-// partial sum i.
+// loopPixels writes a loop over the blocks of pixels, several per iteration. body adds a
+// block to partial sum i.
 func (a *assembler) loopPixels(pixels register, body func(i int)) {
 	a.emit("LSL", imm(3), pixels) // floats
 	a.loopBlocks("pixel", pixels, accumulators, body)

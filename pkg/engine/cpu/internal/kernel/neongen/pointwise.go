@@ -13,8 +13,7 @@ func pointwise(a *assembler) {
 	spread(a)
 }
 
-// loopFloats writes a loop over the n floats of the last parameter, one block per turn, and
-// ends the function.
+// loopFloats writes a loop over n floats, one block per iteration, and ends the function.
 func (a *assembler) loopFloats(n register, body func()) {
 	a.loopBlocks("block", n, 1, func(int) { body() })
 	a.endFunction()
@@ -100,8 +99,8 @@ func signs(a *assembler) {
 	})
 }
 
-// transpose writes the transpose of an 8×8 tile as those of four 4×4 tiles. It exchanges
-// floats within 64 bits of two rows, and then pairs of floats.
+// transpose writes a function that transposes an 8×8 tile as four 4×4 tiles. In each of them
+// it exchanges single floats between two rows, and then pairs of floats.
 func transpose(a *assembler) {
 	a.beginFunction("transposeNEON", "dst *float32, src *float32, stride int", "writes the transpose of an 8×8 tile.")
 	r := a.loadParams("dst", "src", "stride")
@@ -127,7 +126,7 @@ func transpose(a *assembler) {
 			}
 		}
 	}
-	// Half h of row i of part p now contains column 4·h + i of the rows of part p.
+	// rows[4·p+i][h] now contains column 4·h + i of rows 4·p to 4·p + 3.
 	for half := range 2 {
 		for i := range 4 {
 			a.emit("FSTPQ", block{rows[i][half], rows[4+i][half]}.registerPair(), mem(r[0], 0))

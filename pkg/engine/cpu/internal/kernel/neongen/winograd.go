@@ -1,8 +1,9 @@
 package main
 
 // winograd writes the transforms of Winograd's F(4×4,3×3). Each is a product M·d·Mᵀ of a
-// small constant matrix with a square of blocks: the columns are transformed to scratch
-// memory, then its rows to their places.
+// small constant matrix with a square of blocks. First the columns of d are multiplied and
+// stored in scratch memory, then the rows of the scratch memory are multiplied and stored in
+// the result.
 func winograd(a *assembler) {
 	winogradInput(a, "winogradInputNEON", false)
 	winogradInput(a, "winogradNormInputNEON", true)
@@ -94,9 +95,10 @@ func (a *assembler) addMultiples(to []register, base, stride register) {
 type multiplication func(first bool, load loader, store storer)
 
 // transform writes the rest of a function with the parameters x, v, tmp, row, plane, ld,
-// step and blocks. It reads squares of n×n blocks, whose rows are row bytes and which are
-// plane bytes apart, and writes squares of 6×6 blocks, which are ld bytes apart; the squares
-// are step bytes apart. begin writes code for each channel block before its transform.
+// step and blocks. The function reads squares of n×n blocks: the rows of a square are row
+// bytes apart, the squares plane bytes. It writes squares of 6×6 blocks: the blocks of a
+// square are ld bytes apart, the squares step bytes. begin writes code that runs before the
+// transform of each channel block.
 func (a *assembler) transform(n int, begin func(), multiply multiplication) {
 	p := a.loadParams("x", "v", "row", "plane", "ld", "step", "blocks")
 	x, v, row, plane, ld, step, blocks := p[0], p[1], p[2], p[3], p[4], p[5], p[6]
@@ -275,7 +277,7 @@ func (p columnReader) loadColumn() loader {
 	}
 }
 
-// tapBytes is the distance of taps of a tile of 8×8 weights.
+// tapBytes is the distance in bytes between successive taps of a tile of 8×8 weights.
 const tapBytes = 8 * blockBytes
 
 // weightTaps returns registers that point to the first tap of each row of the window, in a
