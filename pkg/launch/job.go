@@ -81,9 +81,9 @@ func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*J
 	return job, nil
 }
 
-// prepareJob checks s, fills in its defaults and returns the job. If runs have to be
-// trained, the job's sweep is l, which has not started yet. Otherwise the job shows the
-// process that is already training the runs, or the finished runs.
+// prepareJob checks s, fills in its defaults and returns the job. l is the planned sweep,
+// which has not started yet. If runs have to be trained, l is the job's sweep. Otherwise
+// the job shows the process that is already training the runs, or the finished runs.
 func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, nil, err
@@ -95,7 +95,7 @@ func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err err
 	return job, l, nil
 }
 
-// planJob is the part of prepareJob after s was validated and got its defaults.
+// planJob implements prepareJob for a sweep that has been validated and has its defaults.
 func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error) {
 	dir, err := s.findStudyFolder()
 	if err != nil {

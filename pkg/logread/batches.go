@@ -110,8 +110,8 @@ func groupByJob(all []runs.Run) []job {
 	return out
 }
 
-// findOutcome returns the job's batch size (0 if unknown), whether it fits into
-// memory, and the job's series. ok is false if the job neither trained nor ran
+// findOutcome returns the outcome of the job, with batch size 0 if it is
+// unknown, and the job's series. ok is false if the job neither trained nor ran
 // out of memory.
 func (j job) findOutcome() (t BatchTrial, series string, ok bool) {
 	var epoch *runs.Problem

@@ -212,7 +212,7 @@ func (c Config) unet3DBuilder(image, target []int) (build func() (Network, error
 	return func() (Network, error) { return UNet3D(u) }, u.Validate()
 }
 
-// The published sizes of the networks.
+// Sizes of the published networks, which are the defaults.
 const (
 	resNetBase  = 64
 	unet3DBase  = 64

@@ -123,7 +123,7 @@ func Named(name string) (Network, error) {
 }
 
 // NamedConfig returns the config of the network with the given name and its published
-// shapes of one sample, for changing some of its fields.
+// shapes of one sample, so that the caller can change some of the config's fields.
 func NamedConfig(name string) (c Config, image, target []int, err error) {
 	for _, k := range namedNetworks() {
 		if k.name == name {

@@ -82,8 +82,8 @@ type initializerCandidates struct {
 	names []string
 }
 
-// chooseInits sets each layer's initializers. If several names fit, it chooses the name
-// that fits the most layers of the network.
+// chooseInits sets each layer's initializers. If several names fit a weight or bias, it
+// chooses the name that fits the most weights and biases of the network.
 func (w *specConverter) chooseInits(layers []SpecLayer) {
 	fits := map[string]int{}
 	for _, b := range w.initials {

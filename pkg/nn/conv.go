@@ -137,9 +137,9 @@ func formatWindow(v []int) string {
 	return strings.Join(s, "x")
 }
 
-// newConvGradient returns the gradient function of a convolution or linear layer. data and
-// weights are the kinds of the operations that compute the gradients of the input and of
-// the weight.
+// newConvGradient returns the gradient function of a convolution or linear layer. An
+// operation of kind data computes the gradient of the input, and an operation of kind
+// weights the gradient of the weight.
 func newConvGradient(data, weights Kind) gradientFunc {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		attr := mustOperationInfoOf(out).Attr

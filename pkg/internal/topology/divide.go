@@ -67,7 +67,8 @@ func (m Machine) DivideNodes(workers, threads int) [][]int {
 	return parts
 }
 
-// groupUnits returns the units of each node. CPUs with the same key are one unit.
+// groupUnits returns the units of each node. The CPUs of a node for which key returns the same
+// number are one unit.
 func (m Machine) groupUnits(key func(CPU) int) [][]cpuUnit {
 	var nodes [][]cpuUnit
 	for i, c := range m.CPUs { // sorted by node, core and ID

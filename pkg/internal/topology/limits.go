@@ -90,8 +90,8 @@ func parseQuota(quota, period string) (v float64, ok bool) {
 // in linux/proc_ns.h). Containers have other namespaces.
 const initialPIDNamespace = "pid:[4026531836]"
 
-// CanSeeAllProcesses reports whether this process can see the other processes of the machine
-// in the folder proc. In a container, and if proc is mounted with hidepid, it cannot.
+// CanSeeAllProcesses reports whether this process can see the other processes of the machine in
+// the folder proc. It cannot do so in a container, or if proc is mounted with hidepid.
 // namespace is the target of the link /proc/self/ns/pid.
 func CanSeeAllProcesses(proc fs.FS, namespace string) bool {
 	if namespace != initialPIDNamespace {

@@ -50,8 +50,8 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 	})
 }
 
-// write replaces the file at path, or writes to it directly if it is not a regular file.
-// replace closes the temporary file and renames it to the target.
+// write replaces the file at path, or writes to it directly if it is not a regular file. fill
+// writes the content. replace closes the temporary file and renames it to the target.
 func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
 	target, direct, err := resolveLinks(path)
 	if err != nil {

@@ -115,8 +115,9 @@ func iouField(e *runs.Epoch) *float64          { return &e.IoU }
 func diceField(e *runs.Epoch) *float64         { return &e.Dice }
 
 // kerasEpochField returns the field of an epoch that a tag of Keras sets
-// (keras/callbacks: TensorBoard), or nil. The name of an accuracy may have a
-// prefix, as in epoch_categorical_accuracy.
+// (keras/callbacks: TensorBoard), or nil. validation is true for a file in the
+// folder validation. The name of an accuracy may have a prefix, as in
+// epoch_categorical_accuracy.
 func kerasEpochField(tag string, validation bool) epochField {
 	name, ok := strings.CutPrefix(tag, "epoch_")
 	if !ok {

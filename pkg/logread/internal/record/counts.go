@@ -12,8 +12,9 @@ const MaxWorkers = 1 << 22
 // IsPlausibleCount reports whether v is a whole number from 1 to MaxWorkers.
 func IsPlausibleCount(v float64) bool { return v >= 1 && v <= MaxWorkers && v == float64(int(v)) }
 
-// ConfigNumber returns the value of the first of the keys whose value in c is a
-// number or a text that contains one. ok is false if no key has such a value.
+// ConfigNumber tries the keys in order and returns the first value in c that is
+// a number, or a text that contains only a number. ok is false if no key has
+// such a value.
 func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	for _, k := range keys {
 		switch v := c[k].(type) {

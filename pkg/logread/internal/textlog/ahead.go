@@ -67,8 +67,8 @@ type readAheadChunk struct {
 }
 
 // unlabeledEpochs returns the epochs of lines without the label of a rank, to
-// which readEpochLines adds epochs. It returns nil if such lines may have another
-// meaning at the current line.
+// which readEpochLines adds epochs. It returns nil if there are no such epochs,
+// or if such lines may have another meaning at the current line.
 func (t *textLog) unlabeledEpochs() *record.RankEpochs {
 	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.hasTimes {
 		return nil

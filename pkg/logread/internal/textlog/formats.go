@@ -140,8 +140,8 @@ type indexedRule struct {
 	word, mask uint64
 }
 
-// newIndexedRule returns the rule with its word and the mask of the word's
-// bytes.
+// newIndexedRule returns r with the first bytes of its prefix as a word, at
+// most 8, and the mask of these bytes.
 func newIndexedRule(r lineRule) indexedRule {
 	x := indexedRule{lineRule: r}
 	for i := range min(len(r.prefix), 8) {

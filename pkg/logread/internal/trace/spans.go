@@ -266,9 +266,10 @@ func (s *spanSet) allLanesHaveRanks() bool {
 	return len(s.lanes) > 0
 }
 
-// spanKind returns the kind of runs.Span for a class. Launches on the host
-// count as computation only if the trace has no computation on a device, and as
-// communication only if it has no execution of a collective.
+// spanKind returns the kind of runs.Span for a class. An operator on the host
+// counts as computation only if the trace has no computation on a device. The
+// launch of a collective counts as communication only if the trace does not
+// have the execution of a collective.
 func (s *spanSet) spanKind(c spanClass) string {
 	switch {
 	case c == classData:
@@ -281,8 +282,8 @@ func (s *spanSet) spanKind(c spanClass) string {
 	return runs.SpanOther
 }
 
-// sortedSpans returns the spans, ordered by rank, lane and start. rank is the
-// rank of processes without a rank in their name.
+// sortedSpans returns the spans, ordered by rank, lane and start. The spans of
+// a process without a rank in its name get the given rank.
 func (s *spanSet) sortedSpans(rank int) []runs.Span {
 	s.removeNested()
 	if len(s.spans) == 0 {
