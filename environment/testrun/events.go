@@ -118,7 +118,8 @@ func (e *eventCollector) addTest(ev event) {
 	}
 }
 
-// finishPackage counts the tests of a package whose tests have ended, and prints its result.
+// finishPackage counts the tests of a package that has ended, and prints the package's
+// result.
 func (e *eventCollector) finishPackage(ev event) {
 	tests := e.tests[ev.Package]
 	delete(e.tests, ev.Package)

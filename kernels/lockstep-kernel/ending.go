@@ -47,7 +47,8 @@ type errorState struct {
 	reported map[string]bool // errors that were printed in the output of this cell
 }
 
-// removeRedeclared removes the functions that a cell is about to declare from s.safe.
+// removeRedeclared removes the functions that a cell is about to declare from s.safe,
+// because a new declaration may end the cell although the old one could not.
 func (s *errorState) removeRedeclared(nodes []ast.Node) {
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {

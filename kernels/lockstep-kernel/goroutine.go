@@ -76,8 +76,9 @@ func (k *kernelState) startGuardedGoroutine(f func()) {
 	}()
 }
 
-// recoverPanic recovers from a panic in a goroutine that a cell started, which must defer
-// it. The panic ends the cell, or is printed if the cell has already ended.
+// recoverPanic recovers from a panic in a goroutine that the given cell started. The
+// goroutine must defer it. An unhandledError is only printed. Any other panic ends the
+// cell, or is printed if the cell has already ended.
 func (k *kernelState) recoverPanic(cell int) {
 	r := recover()
 	if r == nil {

@@ -233,7 +233,7 @@ func (b engineBench) compareMemory(ours, peer *comparison.Side, s workerSetting)
 }
 
 // measureAlternately sends the same request repeatedly to Lockstep (ours) and to another
-// program (peer), one at a time. The two take turns in being first. It returns the
+// program (peer), one at a time. The two programs take turns going first. It returns the
 // seconds that each request took.
 func measureAlternately(ours, peer *comparison.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
 	for i := range repeats {

@@ -26,13 +26,14 @@ import (
 // Record is one measured comparison.
 type Record = comparison.Record
 
-// PeerOptions describes how to find the peers.
+// PeerOptions describes how to find the peers, the programs that Lockstep is compared with.
 type PeerOptions = comparison.PeerOptions
 
-// InstallCommand is the command that installs the peers.
+// InstallCommand is the command that installs the programs that Lockstep is compared with.
 const InstallCommand = comparison.InstallCommand
 
-// ErrPeerMissing is wrapped by the error of a comparison if the peer is not installed.
+// ErrPeerMissing is wrapped by the error of a comparison if the program to compare with,
+// such as PyTorch, is not installed.
 var ErrPeerMissing = comparison.ErrPeerMissing
 
 // Write writes records as a table, or as JSON.

@@ -82,8 +82,8 @@ func lockRankByte(f *os.File, rank int) (liveness, error) {
 	return l, nil
 }
 
-// newByteLock describes a write lock on the byte of the file at offset rank. The lock does not
-// affect the content of the byte.
+// newByteLock returns a description of a write lock on the byte of a file at offset rank.
+// The lock does not affect the content of the byte.
 func newByteLock(rank int) *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(rank), Len: 1}
 }

@@ -148,9 +148,9 @@ func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 	return v.addBox(path, both[0], both[1], o)
 }
 
-// addNPY adds the box in two files of dir. The input's file is named prefix+inputName+".npy".
-// The name of the target's file has o.Target instead of inputName, in lower case if
-// inputName is.
+// addNPY adds the box in two files of dir: prefix+inputName+".npy" contains the input, and
+// prefix+target+".npy" the target. target is o.Target, in lower case if inputName is in
+// lower case.
 func (v *Volumes) addNPY(dir string, open openFunc, prefix, inputName string, o VolumeOptions) error {
 	target := o.Target
 	if inputName == strings.ToLower(inputName) {

@@ -177,10 +177,10 @@ func usesAnyName(d *ast.FuncDecl, names map[string]bool) (found bool) {
 //
 // go f(a, b) becomes go guard(f)(a, b), where guard(f) returns a function of f's type. go
 // f(a, list...), which the interpreter compiles wrongly, becomes go spread(f)(a, list),
-// where spread(f) returns a function whose last parameter is a slice. If the only
-// argument is a call, it is also passed to guard, which rejects a call with several
-// results: the interpreter would compile it to a call that ends the kernel. A call of a
-// builtin function is not changed.
+// where spread(f) returns a function whose last parameter is a slice. go f(g()) becomes go
+// guard(f, g())(g()), so that guard can reject a function g with several results: the
+// interpreter would compile f(g()) to a call that ends the kernel. A call of a builtin
+// function is not changed.
 func GuardGoroutines(nodes []ast.Node, guard, spread string) {
 	for _, n := range nodes {
 		ast.Inspect(n, func(n ast.Node) bool {

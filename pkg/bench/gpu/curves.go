@@ -147,9 +147,9 @@ func (p *CurvePair) compare(r, cpu runs.Run) error {
 	for _, run := range []runs.Run{r, cpu} {
 		switch {
 		case run.Info.Status != runs.StatusDone:
-			return fmt.Errorf("%s has the status %s, want done", run.Dir, run.Info.Status)
+			return fmt.Errorf("run %s has the status %s, want done", run.Dir, run.Info.Status)
 		case run.Info.Test == nil:
-			return fmt.Errorf("%s has no final scores", run.Dir)
+			return fmt.Errorf("run %s has no final scores", run.Dir)
 		}
 	}
 	switch {

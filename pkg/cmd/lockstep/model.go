@@ -186,8 +186,8 @@ func writeSpec(net model.Network, path string) error {
 	return s.Write(path)
 }
 
-// exactArgs replaces cobra.ExactArgs with a check whose error describes the expected
-// arguments by the text what.
+// exactArgs replaces cobra.ExactArgs with a check whose error also contains what, a
+// description of the expected arguments.
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -197,8 +197,8 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// atLeastOneArg requires at least one argument. what describes the arguments in the
-// error.
+// atLeastOneArg returns a check that requires at least one argument. Its error contains
+// what, a description of the arguments.
 func atLeastOneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -93,8 +93,8 @@ func (o *oldViewFlags) findRequested() (*oldView, error) {
 	return x, nil
 }
 
-// write writes the view in the format of the old flag: the results of several series one
-// after the other, in CSV each with a header.
+// write writes the view in the format of the old flag. It writes the results of several
+// series one after the other; in CSV, each result has its own header.
 func (o *oldViewFlags) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
 	results, err := o.compute(c, x, s)
 	if err != nil {

@@ -78,7 +78,7 @@ func describeStrategies() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// runWorker trains as one worker.
+// runWorker trains as the worker w of a training.
 func runWorker(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
 	if w.Run != "" && !train.StartedByLauncher() {

@@ -203,8 +203,8 @@ func splitSeriesPair(s *scaling.Study, value string) (with, without string) {
 	return with, without
 }
 
-// syntax returns how the view is requested: fit, scaling-rule[=MEASURE] or
-// budget=DEVICE-HOURS.
+// syntax returns the form of the value of --show that requests the view, such as fit,
+// scaling-rule[=MEASURE] or budget=DEVICE-HOURS.
 func (v view) syntax() string {
 	switch {
 	case v.value == "":

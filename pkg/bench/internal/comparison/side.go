@@ -258,8 +258,9 @@ func (p *process) readAnswer(v any) error {
 	return nil
 }
 
-// waitForExit waits for the end of a process that no longer answers and returns an error
-// with the reason and its last output. cause is used if the process ended normally.
+// waitForExit waits until a process that no longer answers has ended. It returns an error
+// with the last output of the process and the reason: the error of the process or, if it
+// ended normally, cause.
 func (p *process) waitForExit(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
