@@ -10,7 +10,7 @@ import (
 // group is the number of channels in a step and of outputs in a tile of kernel.BF16.
 const group = kernel.BF16Tile
 
-// stepWords is the number of words of 16 bits of the weights of a step of
+// stepWords is the number of 16-bit words in the weights of one step of
 // kernel.BF16.Multiply: 32 inputs by 32 outputs.
 const stepWords = group * group
 
@@ -19,8 +19,8 @@ const stepWords = group * group
 // are float32, and so are the outputs.
 //
 // A first task copies the weights to shared memory. Then the inputs of a block are copied to
-// a worker's scratch memory, 32 channels of a position after the other (see
-// roundedBlocks), and each tap multiplies the same rows, shifted.
+// a worker's scratch memory as rows: one row for each position (see roundedBlocks) and each
+// group of 32 channels. All taps multiply the same rows, shifted.
 type Rounded struct {
 	outputs    Direct // the output with its statistics, and the groups of output channels
 	blocks     roundedBlocks
@@ -79,8 +79,9 @@ func CanRound(s geometry) bool {
 // EnableStatistics is like Direct.EnableStatistics.
 func (c *Rounded) EnableStatistics() *workspace.Statistics { return c.outputs.EnableStatistics() }
 
-// Tasks returns two tasks. The first packs the weights; an item is 32 inputs and 32 outputs.
-// An item of the second computes a group of output channels of one block.
+// Tasks returns two tasks. An item of the first packs the weights from 32 input channels to
+// 32 output channels. An item of the second computes a group of output channels of one block
+// of pixels.
 func (c *Rounded) Tasks() []threads.Task {
 	return []threads.Task{{Items: c.inG * c.outG, Run: c.packWeights}, {Items: c.blocks.count() * c.outputs.groups, Run: c.run}}
 }
@@ -172,7 +173,8 @@ func (c *Rounded) packInputs(scratch []float32, rows []uint16, p blockRange) {
 	}
 }
 
-// writeOutputs copies the sums of output blocks [k0, k1) to the output.
+// writeOutputs copies the sums of the outputs in p, for output channel blocks [k0, k1), to
+// the output.
 func (c *Rounded) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
 	o, b, unpack := &c.outputs, &c.blocks, c.outputs.ws.Set.BF16.Unpack
 	bias := o.ws.Zeros

@@ -11,8 +11,8 @@ import (
 //   - Image by image, row by row, with a halo of zeros. A tap is then a shift of positions. The
 //     outputs of a block are numbered like the inputs of its first tap, so that a few
 //     positions at the end of each row and image are computed but not used.
-//   - If imagesLast is set, pixel by pixel, 32 images of each, without a halo. Taps outside of
-//     the map are left out. On small maps this is less work.
+//   - If imagesLast is set, pixel by pixel, and each pixel in 32 images, without a halo. Taps
+//     outside of the map are left out. On small maps this is less work than the first order.
 type roundedBlocks struct {
 	inputBlocks
 	imagesLast bool
@@ -20,14 +20,14 @@ type roundedBlocks struct {
 }
 
 // Limits of a block's size, for a second-level cache of 2 MiB. They do not change outputs,
-// but where the sums of a gradient are divided.
+// but determine where the sums of a gradient are divided.
 const (
 	roundedPositions = 2048    // most positions of a block
 	roundedBytes     = 1 << 20 // most bytes of a block's rounded inputs
 )
 
 // newRoundedBlocks chooses the blocks of in. groups is the number of groups of 32 channels
-// that are kept of each position.
+// that are stored for each position.
 func newRoundedBlocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) roundedBlocks {
 	d, h, w := s[0], s[1], s[2]
 	b := roundedBlocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlocks(in.Shape[1]), images: 1, slices: 1, rows: 1}}
@@ -81,8 +81,8 @@ func (b *roundedBlocks) isFull(p blockRange) bool {
 	return p.images == b.images && p.slices == b.slices && p.rows == b.rows
 }
 
-// outputPositions is like positions for outputs. If images are last, the map of the outputs may
-// have another size than that of the inputs.
+// outputPositions returns the number of positions of a block's outputs. If imagesLast is set,
+// it may differ from positions, because maps of outputs and of inputs may differ in size.
 func (b *roundedBlocks) outputPositions() int {
 	if b.imagesLast {
 		return b.d.count * b.h.count * b.w.count * group
@@ -90,17 +90,17 @@ func (b *roundedBlocks) outputPositions() int {
 	return b.positions()
 }
 
-// planeFloats returns the number of floats of one channel block of all positions.
+// planeFloats returns the number of floats of one channel block at all positions.
 func (b *roundedBlocks) planeFloats() int { return max(b.positions(), b.outputPositions()) * lanes }
 
-// shift returns the position that a tap reads for the output at position 0. Images are not
-// last.
+// shift returns the position that a tap reads for the output at position 0. imagesLast must
+// not be set.
 func (b *roundedBlocks) shift(t volumeTap) int {
 	return ((t.slice-b.d.low)*b.height+t.row-b.h.low)*b.width + t.col - b.w.low
 }
 
-// rowCount returns the number of positions from the first to the last output in p. Images are
-// not last.
+// rowCount returns the number of positions from the first to the last output in p. imagesLast
+// must not be set.
 func (b *roundedBlocks) rowCount(p blockRange) int {
 	return (p.images-1)*b.size/lanes + ((p.slices-1)*b.height+p.rows-1)*b.width + b.w.count
 }
@@ -150,7 +150,7 @@ func (b *roundedBlocks) loadPlane(dst []float32, p blockRange, c int) {
 }
 
 // packRows rounds the inputs in p of channel blocks [c, c+4) to the layout of rows. scratch has
-// four planes.
+// room for four planes (see planeFloats).
 func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, c int) {
 	plane := b.planeFloats()
 	var planes [group / lanes][]float32
@@ -160,7 +160,7 @@ func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, 
 			clear(planes[i])
 		}
 	}
-	const minRow = 16 // pixels; shorter rows are copied first, since a call costs more than they
+	const minRow = 16 // pixels; shorter rows are copied first, because a call for each row would take longer
 	if b.imagesLast || b.w.in < minRow {
 		for i := range min(group/lanes, b.channels-c) {
 			b.loadPlane(planes[i], p, c+i)

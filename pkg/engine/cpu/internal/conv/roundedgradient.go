@@ -24,12 +24,13 @@ type RoundedGradient struct {
 	steps     []int32   // for all positions, if images are not last
 	tapSteps  [][]int32 // by tap, if images are last, else nil
 	row       int       // words from a rounded input channel to the next
-	// Indexes in scratch memory: rounded inputs, rounded gradients, and, if there is only one
-	// block, sums. Planes of floats are before them.
+	// Indexes in scratch memory of the rounded inputs, of the rounded gradients, and, if there
+	// is only one block, of the sums. Planes of floats come before them.
 	columnsAt, pairsAt, sumsAt int
 }
 
-// Sums of parts take at most maxRoundedSums floats, and there are at most maxGradientParts.
+// maxRoundedSums is the greatest number of floats in the sums of all parts, if there are
+// several parts. There are at most maxGradientParts parts.
 const maxRoundedSums = 1 << 20
 
 // NewRoundedGradient prepares the gradient dw of the weights of a convolution s with input
@@ -74,9 +75,10 @@ func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s ge
 // sumFloats returns the number of floats of the sums for 32 output channels.
 func (g *RoundedGradient) sumFloats() int { return len(g.blocks.taps) * g.inG * group * group }
 
-// Tasks returns the tasks that compute the gradient. An item of the first adds up a part for
-// some output channels. If there are several blocks, the second task adds the parts; an item
-// is 32 output channels and one tap.
+// Tasks returns the tasks that compute the gradient. If some taps never reach the input, the
+// first task sets the gradient to zero. An item of the next task adds up one part for some
+// output channels (see run). If there are several blocks, an item of the last task adds the
+// sums of all parts for 32 output channels and one tap (see addParts).
 func (g *RoundedGradient) Tasks() []threads.Task {
 	var all []threads.Task
 	if len(g.blocks.taps) < tensor.Elements(g.dw.Space[:]) { // some taps never reach the input
@@ -92,7 +94,7 @@ func (g *RoundedGradient) Tasks() []threads.Task {
 	return all
 }
 
-// run computes the items [lo, hi) of the first task, see Tasks.
+// run computes the items [lo, hi) of the task that adds up parts, see Tasks.
 func (g *RoundedGradient) run(w *threads.Worker, lo, hi int) {
 	count := g.blocks.count()
 	for item := lo; item < hi; item++ {
@@ -192,7 +194,7 @@ func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) 
 }
 
 // addParts adds the sums of all parts and writes the gradients, for items [lo, hi) of the
-// second task, see Tasks.
+// last task, see Tasks.
 func (g *RoundedGradient) addParts(_ *threads.Worker, lo, hi int) {
 	n := g.inG * group * group
 	for item := lo; item < hi; item++ {

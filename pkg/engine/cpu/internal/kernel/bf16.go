@@ -8,14 +8,14 @@ import (
 	"unsafe"
 )
 
-// BF16Tile is the number of rows, of columns, and of products per step of a tile that
-// BF16.Multiply computes.
+// BF16Tile is the number of rows and the number of columns of a tile that BF16.Multiply
+// computes, and the number of products that one step adds to each element.
 const BF16Tile = 32
 
 // BF16 contains the inner loops for products of matrices whose elements are rounded to
 // bfloat16, the upper half of a float32 (Intel, BFLOAT16 Hardware Numerics Definition,
-// 2018). The elements are rounded to nearest, to even if there are two, and numbers below
-// the least normal one, 2^−126, become zero. Products and sums are float32.
+// 2018). The elements are rounded to the nearest bfloat16 number, ties to even. Magnitudes
+// below 2^−126, the least normal number, become zero. Products and sums are float32.
 //
 // Three layouts hold rounded elements:
 //
@@ -32,10 +32,11 @@ type BF16 struct {
 	Direct bool
 
 	// Multiply computes tiles of 32×32 floats, one below the other: c[i][j] = start + Σ over
-	// t < nstep and k < 32 of a(i,t)[k] · b(t)[k][j]. Elements a(i,t) are adjacent, i·aRow +
-	// steps[2t] bytes after a; i counts on in successive tiles. The 32 rows b(t) are in the
-	// layout of pairs, steps[2t+1] bytes after b. A sum starts with zero, or with c if
-	// accumulate is set. nstep and tiles are at least 1.
+	// t < nstep and k < 32 of a(i,t)[k] · b(t)[k][j]. The 32 elements of a(i,t) are
+	// adjacent; they begin i·aRow + steps[2t] bytes after a. i is counted over all tiles. The
+	// 32 rows of b(t) are in the layout of pairs; they begin steps[2t+1] bytes after b. A sum
+	// starts with zero, or with the value in c if accumulate is set. nstep and tiles are at
+	// least 1.
 	Multiply func(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles int, accumulate bool)
 
 	// PackRows rounds n pixels of four channel blocks to the layout of rows. step is the
@@ -43,8 +44,8 @@ type BF16 struct {
 	PackRows func(dst *uint16, s0, s1, s2, s3 *float32, n, step int)
 	// PackPairs rounds n pixels of four channel blocks to the layout of pairs; n is even.
 	PackPairs func(dst *uint16, s0, s1, s2, s3 *float32, n int)
-	// PackTransposed is like PackPairs for the columns of four tiles of 8×8 floats: the rows of a
-	// pair are columns 2i and 2i+1 of the tiles, their elements the rows of s0, then of s1, s2, s3.
+	// PackTransposed rounds the columns of four tiles of 8×8 floats to the layout of pairs. Row
+	// j of the result is column j of s0, followed by column j of s1, of s2 and of s3.
 	PackTransposed func(dst *uint16, s0, s1, s2, s3 *float32)
 	// PackColumns rounds n pixels of one channel block to the layout of columns; n is a
 	// multiple of 32. row is the distance in bytes from a channel of dst to the next.
@@ -60,8 +61,8 @@ func newPlainGoBF16() *BF16 {
 	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack}
 }
 
-// RoundBF16 returns v rounded to bfloat16: the nearest, of two the even one, or zero if v is
-// below 2^−126 in magnitude. NaN stays NaN.
+// RoundBF16 rounds v to the nearest bfloat16 number, ties to even. It returns zero if the
+// magnitude of v is below 2^−126, and NaN if v is NaN.
 func RoundBF16(v float32) float32 { return fromBF16(toBF16(v)) }
 
 func toBF16(v float32) uint16 {
@@ -84,16 +85,16 @@ func HalfWords(s []float32) []uint16 {
 }
 
 // BF16Sets returns one Set for each instruction set with which this processor and this build
-// can multiply in bfloat16, the best first. The last one is plain Go. LOCKSTEP_CPU names them
-// as it does AvailableSets.
+// can multiply in bfloat16, the best first. The last one is plain Go. As in
+// AvailableSets, LOCKSTEP_CPU selects a Set by its Name.
 func BF16Sets() []*Set {
 	k := newPlainGoSet()
 	k.BF16 = newPlainGoBF16()
 	return append(assemblyBF16Sets(), k)
 }
 
-// ChooseBF16Set returns the Set of BF16Sets with the given name, or the best one that is not
-// plain Go if set is "". It returns an error if there is none.
+// ChooseBF16Set returns the Set of BF16Sets with the given name. If set is "", it returns the
+// best one, but never plain Go. It returns an error if there is no such Set.
 func ChooseBF16Set(set string) (*Set, error) {
 	have := BF16Sets()
 	if set == "" {

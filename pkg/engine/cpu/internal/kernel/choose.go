@@ -12,7 +12,8 @@ const EnvVar = "LOCKSTEP_CPU"
 
 // InstructionSets lists the names of all instruction sets, the best first: four for amd64,
 // one for arm64, and "go", which is plain Go and runs on every processor. "amx" and
-// "avx512_bf16" are AVX-512 with products of bfloat16 numbers, see BF16Sets.
+// "avx512_bf16" are AVX-512 with additional instructions that multiply bfloat16 numbers, see
+// BF16Sets.
 var InstructionSets = []string{"amx", "avx512_bf16", "avx512", "avx2", "neon", "go"}
 
 // AvailableSets returns one Set for each instruction set that both this processor and this
