@@ -48,7 +48,7 @@ func (u Update) Validate() error {
 	return nil
 }
 
-// joinWithOr joins two or more names to a list such as "a, b or c".
+// joinWithOr joins two or more names into a list such as "a, b or c".
 func joinWithOr(names []string) string {
 	n := len(names) - 1
 	return strings.Join(names[:n], ", ") + " or " + names[n]
@@ -121,7 +121,7 @@ func applyUpdate[T float](u Update, list []tensor[T]) error {
 	names := u.Slots()
 	for _, t := range list {
 		if len(t.slots) != len(names) {
-			return fmt.Errorf("apply %s step: got %d slots, want %d %v", u.Rule, len(t.slots), len(names), names)
+			return fmt.Errorf("apply %s step: got %d slots, want %d, named %v", u.Rule, len(t.slots), len(names), names)
 		}
 		if len(t.g) != len(t.w) {
 			return fmt.Errorf("apply %s step: got %d gradients for %d weights", u.Rule, len(t.g), len(t.w))
@@ -184,8 +184,8 @@ func clipGradients[T float](clip float64, gradients [][]T) float64 {
 	return norm
 }
 
-// applySGD applies one step of SGD like torch.optim.SGD without dampening. The momentum buffer
-// buf does not include the learning rate lr:
+// applySGD applies one step of SGD like torch.optim.SGD without dampening. The momentum
+// buffer buf does not include the learning rate lr; μ is the momentum:
 //
 //	d = g + decay·w    buf ← μ·buf + d
 //	w ← w − lr·buf, or, with Nesterov, w ← w − lr·(d + μ·buf)
@@ -248,7 +248,8 @@ func sqrt[T float](v T) T { return T(math.Sqrt(float64(v))) }
 //	local = η·‖w‖/(‖g‖ + decay·‖w‖)
 //	v ← μ·v + lr·local·(g + decay·w)    w ← w − v
 //
-// If a norm is 0, local is 1. For vectors (see Tensor64), local is 1 and decay is 0.
+// η is the trust coefficient, and μ is the momentum. If a norm is 0, local is 1. For
+// vectors (see Tensor64), local is 1 and decay is 0.
 func applyLARS[T float](u Update, t tensor[T]) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
@@ -272,8 +273,8 @@ func applyLARS[T float](u Update, t tensor[T]) {
 //	m, v as in Adam    r = m̂/(√v̂ + ε) + decay·w
 //	w ← w − lr · ‖w‖/‖r‖ · r
 //
-// If a norm is 0, 1 is used instead of ‖w‖/‖r‖. For vectors (see Tensor64), 1 is always
-// used, and decay is 0.
+// m̂ and v̂ are m and v after the bias correction. If ‖w‖ or ‖r‖ is 0, the factor ‖w‖/‖r‖
+// is replaced by 1. For vectors (see Tensor64), it is always 1, and decay is 0.
 func applyLAMB[T float](u Update, t tensor[T]) {
 	correct1, correct2 := biasCorrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)

@@ -104,7 +104,7 @@ func TestApplyErrors(t *testing.T) {
 		{optim.Apply(optim.Update{Rule: "lion"}, w, g), `unknown rule "lion": use sgd, adam, adamw, lars or lamb`},
 		{optim.Apply(optim.Update{Rule: "lamb"}, w, g), "invalid step 0 for rule lamb: steps count from 1"},
 		{optim.Apply(ahead, w, g), "nesterov without momentum"},
-		{optim.Apply(adam.Update(1, 1), w, g, s), "got 1 slots, want 2 [m v]"},
+		{optim.Apply(adam.Update(1, 1), w, g, s), "got 1 slots, want 2, named [m v]"},
 		{optim.Apply(adam.Update(1, 1), w, nil, s, s), "0 gradients for 1 weights"},
 		{optim.Apply(adam.Update(1, 1), w, g, s, nil), "slot v has 0 values for 1 weights"},
 		{optim.Apply(adam.Update(1, 0), w, g, s, s), "invalid step 0 for rule adam: steps count from 1"},

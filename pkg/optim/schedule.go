@@ -223,8 +223,8 @@ func (s Schedule) At(base float64, r TrainingRun, epoch, step int) float64 {
 	return s.EndRate + 0.5*(rate-s.EndRate)*(1+math.Cos(math.Pi*done))
 }
 
-// Rate is like At, but for a schedule without annealing and with the batch of one worker as
-// base batch.
+// Rate is like At, for a schedule without annealing whose base batch is the batch of one
+// worker. workers is the number of workers.
 func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
 	return s.At(base, TrainingRun{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
 }

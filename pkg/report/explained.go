@@ -30,12 +30,14 @@ type inputRow struct {
 	numbers []string
 }
 
-// maxExplanations limits the number of explanations. Once the page has so many, only the
-// numbers in the table of headlines still get an explanation.
+// maxExplanations limits the explanations of numbers in the table of results: once the page
+// has so many, no more are added for this table. Numbers in the table of headlines always
+// get one.
 const maxExplanations = 64
 
-// addExplanation adds the section that explains a number if it does not exist yet, and
-// returns the anchor of the section. It returns "" if the number cannot be explained.
+// addExplanation adds a section that explains a metric of a series at a worker count,
+// unless the page already has it, and returns the anchor of the section. It returns "" if
+// the metric cannot be explained.
 func (b *pageBuilder) addExplanation(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
 	if id, ok := b.anchors[key]; ok {

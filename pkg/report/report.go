@@ -30,8 +30,8 @@ type Options struct {
 	Costs    bool
 	Price    float64
 	Currency string
-	// Budget is a number of device-hours; the report adds how many workers they pay for.
-	// 0 adds nothing.
+	// Budget is a number of device-hours. If it is not 0, the report states how many
+	// workers it pays for.
 	Budget float64
 }
 

@@ -269,7 +269,7 @@ func TestLittle(t *testing.T) {
 		wants = append(wants, html.EscapeString(p.String()))
 	}
 	if len(s.Problems) == 0 {
-		wants = append(wants, "There were no problems.", "The logs tell no time, no throughput and no trials.")
+		wants = append(wants, "There were no problems.", "The logs contain no times, no throughput and no trials.")
 	}
 	for _, want := range wants {
 		if !strings.Contains(page, want) {

@@ -125,7 +125,7 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 	return out
 }
 
-// scalingModeConclusions returns conclusions about whether the series are strong or weak
+// scalingModeConclusions returns conclusions about whether the series show strong or weak
 // scaling, with one sentence for all series to which the same reason applies.
 func (b *pageBuilder) scalingModeConclusions() []conclusion {
 	var out []conclusion
@@ -229,11 +229,11 @@ func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// comparedPairs returns the pairs of series to compare. It ignores series that were measured
-// without communication (see communicationPairs). If more than four series remain, it
-// returns nil. Otherwise it returns the pairs whose names start with the same word, such as
-// PyTorch native and PyTorch Horovod. If there are no such pairs, it returns all pairs of up
-// to three series, and nil for four.
+// comparedPairs returns the pairs of series to compare. It ignores series that were
+// measured without communication (see communicationPairs). If more than four series remain,
+// it returns nil. Otherwise it returns the pairs whose names start with the same word, such
+// as PyTorch native and PyTorch Horovod. If there are no such pairs, it returns all pairs
+// if there are at most three series, else nil.
 func (b *pageBuilder) comparedPairs() [][2]string {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
 		return slices.ContainsFunc(b.communicationPairs(), func(p [2]string) bool { return p[1] == name })

@@ -24,8 +24,8 @@ const maxLineBytes = 1 << 20
 // unknownEpochOrStep stands for the epoch or step of a line that cannot be read.
 const unknownEpochOrStep = -1
 
-// epochColumn is a column of epochs.csv. Either count or value returns its field of an
-// Epoch; the other is nil.
+// epochColumn is a column of epochs.csv. Either count or value is set; it returns a pointer
+// to the field of an Epoch that the column contains.
 type epochColumn struct {
 	name  string
 	count func(*Epoch) *int
@@ -193,8 +193,8 @@ type lineReader struct {
 	err      error // error of the underlying reader; faults in the text are problems
 }
 
-// newLineReader returns a lineReader of r. name is the file in its problems. If r is nil,
-// the caller sets the field r before it reads.
+// newLineReader returns a lineReader of r. name is the name of the file in the problems
+// that the lineReader reports. If r is nil, the caller sets the field r before it reads.
 func newLineReader(r io.Reader, name string) *lineReader {
 	l := &lineReader{r: bufio.NewReaderSize(r, 1<<16), name: name}
 	if r == nil {
@@ -256,7 +256,7 @@ func (l *lineReader) nextLine() bool {
 	return false
 }
 
-// addProblem adds a problem with the current line.
+// addProblem adds a problem whose place is the current line.
 func (l *lineReader) addProblem(format string, a ...any) {
 	l.problems = append(l.problems, Problem{File: l.name, Line: l.line, Reason: fmt.Sprintf(format, a...)})
 }

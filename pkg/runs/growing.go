@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// comparedBytes is how many of the first, and of the last, bytes that were read are compared
-// with the file again, to detect that it was replaced or rewritten.
+// comparedBytes is how many bytes isContinuation compares at each end of the part already
+// read, to detect that the file was replaced or rewritten.
 const comparedBytes = 256
 
 // GrowingFile reads a file that is still being written: each Open returns the bytes
@@ -80,8 +80,9 @@ func (g *GrowingFile) Open() (*AppendedReader, error) {
 	return a, nil
 }
 
-// isContinuation reports whether f still starts with the bytes read before. It reports false
-// for a file of the same length, because that was changed in place.
+// isContinuation reports whether f still starts with the bytes read before. It reports
+// false if f is not longer than these bytes: Open calls it only if f has changed, so f was
+// truncated or changed in place.
 func (g *GrowingFile) isContinuation(f *os.File, info os.FileInfo) bool {
 	return g.info != nil && os.SameFile(g.info, info) && info.Size() > g.offset &&
 		containsAt(f, 0, g.head) && containsAt(f, g.offset-int64(len(g.tail)), g.tail)

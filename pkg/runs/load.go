@@ -81,9 +81,9 @@ func SummarizeLoad(loads []Load, isCounted func(epoch int) bool) (s LoadSummary,
 	return s, true
 }
 
-// summarizeLoad returns the average load of the run, or nil if it is unknown. It leaves
-// out the first epoch, which includes start-up. A program other than lockstep has only one
-// epoch, which counts.
+// summarizeLoad returns the average load of the run, or nil if it is unknown. It leaves out
+// the first epoch, which includes start-up. The run of a program other than lockstep has
+// only one epoch, so that epoch counts.
 func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	s, ok := SummarizeLoad(loads, func(epoch int) bool { return epoch > 1 || len(i.Command) > 0 })
 	if !ok {

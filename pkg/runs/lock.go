@@ -33,7 +33,7 @@ type Lock struct {
 }
 
 // Acquire acquires the lock of the run folder dir, which it creates if necessary. If resume
-// is false, it is an error that the folder already contains a run. If another process owns
+// is false, it is an error if the folder already contains a run. If another process owns
 // the run, the error is an *OwnedError.
 //
 // Create and Resume acquire the lock themselves. A caller that must read the folder first,
@@ -225,8 +225,8 @@ func (l *Lock) renewHeartbeat() {
 // another machine, or that the file system has no locks. They are also written to out.log.
 func (l *Lock) Notices() []string { return l.notices }
 
-// Release releases the lock. Finish of a Writer that was created with the lock calls it.
-// A second call does nothing.
+// Release releases the lock. Writer.Finish calls it for the lock with which the Writer was
+// created. A second call does nothing.
 func (l *Lock) Release() error {
 	l.mu.Lock()
 	again := l.released

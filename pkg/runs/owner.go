@@ -169,8 +169,9 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	return Owner{}, alive, nil
 }
 
-// mayBeAlive reports whether owner may still be alive although its lock is free, or
-// cannot be queried on this file system.
+// mayBeAlive reports whether the process owner may still be alive although the lock of the
+// run is free, or cannot be queried. lockSupported reports whether the file system has
+// locks.
 func (m machine) mayBeAlive(owner Owner, lockSupported bool) bool {
 	sameBoot := m.boot != "" && owner.BootID == m.boot
 	switch {

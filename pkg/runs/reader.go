@@ -94,8 +94,8 @@ const (
 	maxWorkers = 1 << 20
 )
 
-// readCurrentInfo reads run.json of dir. If its status is running, readCurrentInfo returns
-// that or StatusKilled, depending on whether a process owns the run.
+// readCurrentInfo reads run.json of dir. If its status is running but no process owns the
+// run, readCurrentInfo changes the status to StatusKilled.
 func readCurrentInfo(dir string) (Info, error) {
 	info, err := readInfo(dir)
 	if err != nil || info.Status != StatusRunning {
@@ -105,8 +105,8 @@ func readCurrentInfo(dir string) (Info, error) {
 	if alive || err != nil { // without permission to query the lock, trust run.json
 		return info, nil
 	}
-	// The owner may have ended the run in between: it writes run.json and then releases
-	// the lock.
+	// The owner may have ended the run after run.json was read: it writes run.json and then
+	// releases the lock. So read the file again.
 	if info, err = readInfo(dir); err == nil && info.Status == StatusRunning {
 		info.Status = StatusKilled
 	}
@@ -153,7 +153,7 @@ func readInfo(dir string) (Info, error) {
 	}
 	err = json.Unmarshal(text, &version)
 	if err == nil && version.Schema > SchemaVersion {
-		return info, fmt.Errorf("read run %s: run.json has schema %d, this program reads up to %d; use a newer lockstep", dir, version.Schema, SchemaVersion)
+		return info, fmt.Errorf("read run %s: run.json has schema %d, but this program reads schemas up to %d; use a newer lockstep", dir, version.Schema, SchemaVersion)
 	}
 	if err == nil && version.Schema < 1 {
 		return info, fmt.Errorf("read run %s: run.json has no schema version, want \"schema\": %d: the file is damaged or from another program; name a run folder, or restore run.json from a copy", dir, SchemaVersion)

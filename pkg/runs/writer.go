@@ -113,8 +113,9 @@ func checkNoRun(dir string) error {
 	return nil
 }
 
-// createInfo creates run.json; it is an error if the file exists. os.Link makes sure of
-// that also if two machines create the same folder at once on a file system without locks.
+// createInfo creates run.json; it is an error if the file exists. It uses os.Link so that
+// only one process succeeds even if two machines create the same folder at once on a file
+// system without locks.
 func (w *Writer) createInfo() error {
 	text, err := w.encodeInfo()
 	if err != nil {
@@ -244,8 +245,8 @@ func (w *Writer) Notices() []string { return w.lock.Notices() }
 var temporaryNamePattern = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
 
 // RemoveTemporary deletes half-written files that a kill left in the run folder dir and its
-// checkpoints, even if the run was not created yet. Create and Resume do so too. If a
-// process owns the run, the error is an *OwnedError.
+// checkpoints, even if the run was not created yet. Create and Resume also delete such
+// files. If a process owns the run, the error is an *OwnedError.
 func RemoveTemporary(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, OwnersFile)); errors.Is(err, fs.ErrNotExist) {
 		return removeTemporary(dir) // the folder never had an owner

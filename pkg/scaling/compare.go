@@ -34,10 +34,10 @@ type Comparison struct {
 	// Ratio is the speed of A divided by the speed of B, with its interval. If times are
 	// compared, it is the time of B divided by the time of A.
 	Ratio Estimate
-	// P is from Welch's t-test of the logarithms: the probability of a difference at
-	// least this large if A and B are equally fast. PermutationP is from the exact
-	// permutation test, which assumes no distribution but cannot be small with few runs
-	// (at least 0.1 with three against three). Both are NaN if a side has one run.
+	// P is from Welch's t-test of the logarithms of the measured values: the probability of
+	// a difference at least this large if A and B are equally fast. PermutationP is from
+	// the exact permutation test, which assumes no distribution but cannot be small with
+	// few runs (at least 0.1 with three against three). Both are NaN if a side has one run.
 	// PermutationP is also NaN if there are too many permutations.
 	P, PermutationP float64
 	Test            string // description of the tests and their results
@@ -78,10 +78,10 @@ type Comparisons struct {
 	rule     Rule
 }
 
-// Compare reports whether series a is faster than series b at one worker count. It
-// returns the ratio of their speeds with its interval by the study's rule, and Welch's
-// test of the logarithms (Welch 1947). A verdict of faster or slower needs both: an
-// interval that excludes 1, and P below 1 − confidence.
+// Compare compares the speeds of series a and b at one worker count: by the interval of
+// their ratio, according to the study's rule, and by Welch's t-test of the logarithms of
+// the measured values (Welch 1947). The verdict is faster or slower only if the interval
+// excludes 1 and P is below 1 − confidence.
 func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
 	i, err := s.findPoint(a, workers)
 	if err != nil {
@@ -219,8 +219,8 @@ type OverheadRow struct {
 // Overhead is the cost of communication in a series: its speed compared with a series that
 // does the same work without communication.
 //
-// Its table has one row per worker count: workers, size, with, without, overhead, each
-// with _low and _high.
+// Its table has one row per worker count: workers, size, and the estimates with, without
+// and overhead, each with _low and _high.
 type Overhead struct {
 	analysis
 	With, Without string

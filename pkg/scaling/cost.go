@@ -49,8 +49,8 @@ type Cost struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// unequalWorkNotes returns one note for each of the given series: its samples per epoch
-// grow with the number of workers.
+// unequalWorkNotes returns one note per series. The caller passes the series whose samples
+// per epoch grow with the number of workers.
 func unequalWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
@@ -277,8 +277,9 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 }
 
 // predictBudgetRow predicts, by the law that the data support, the fastest worker count
-// within the budget. It returns false if the data support no law, or if the predicted
-// count is not faster than the measured one.
+// within the budget. from is the measured row of the series from which it extrapolates. It
+// returns false if the data support no law, or if the predicted count is not faster than
+// the measured one.
 func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
 	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.FixedPerWorker { // a law of nodes cannot predict worker counts
 		return BudgetRow{}, false

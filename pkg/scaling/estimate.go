@@ -35,11 +35,10 @@ func (e Estimate) formatInterval() string { return english.Interval(e.Low, e.Hig
 func (e Estimate) scale(by float64) Estimate { return Estimate(stats.Estimate(e).Scale(by)) }
 
 // NotDrawnReason returns the reason why a figure does not draw the interval as an error bar
-// or a band. It returns "" if the interval is drawn or if there is none. An interval
-// from two runs is not drawn because it would cover the figure (at 95 % Student's
-// quantile is 12.7 for two runs and 4.3 for three, which can give [0.51, 3.57]). An
-// interval that is wider than its value is not drawn either. Tables contain all
-// intervals.
+// or a band. It returns "" if the interval is drawn or if there is none. An interval from
+// two runs is not drawn because it can be so wide that it covers the figure: at 95 %,
+// Student's quantile is 12.7 for two runs, but 4.3 for three. An interval that is wider
+// than its value is not drawn either. Tables contain all intervals.
 func (e Estimate) NotDrawnReason() string {
 	switch {
 	case math.IsNaN(e.Low) || math.IsNaN(e.High):

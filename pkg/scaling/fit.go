@@ -86,7 +86,7 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	}
 	m, ok := s.measures[name]
 	if !ok {
-		return nil, fmt.Errorf("fit: series %s has no counted time or throughput", name)
+		return nil, fmt.Errorf("fit: no counted run of series %s has a time or a throughput", name)
 	}
 	data, base := s.collectThroughputs(name, m)
 	fits, err := law.FitLaws(law.Series{Name: name, Unit: s.Rule.unit(), Runs: data, Base: base, By: s.estimator()})
@@ -285,10 +285,10 @@ type CollectiveFit struct {
 	level          float64
 }
 
-// Collective fits latency and bandwidth to the time of the all-reduce, from the step
-// spans of Lockstep's runs. The time of a step is measured at the rank that arrives
-// last, because it does not wait for others; the time of a run is the median over its
-// steps. The fit minimizes the squares of the relative errors. It needs at least 5 runs
+// Collective fits latency and bandwidth to the time of the all-reduce, from the step spans
+// of Lockstep's runs. The time of a step is measured at the rank that starts the all-reduce
+// last, because this rank does not wait for others; the time of a run is the median over
+// its steps. The fit minimizes the squares of the relative errors. It needs at least 5 runs
 // at 3 different worker counts above 1.
 func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	name, err := s.resolveSeries(series)

@@ -30,8 +30,8 @@ type RateRow struct {
 	Constant, Sqrt, Linear float64
 }
 
-// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if
-// the loss of any run diverged.
+// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if the
+// loss of any run with this rate and batch diverged.
 type TriedRate struct {
 	GlobalBatch    int
 	LearningRate   float64 // initial rate after warm-up, scaled to the workers

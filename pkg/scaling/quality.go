@@ -40,8 +40,8 @@ type Quality struct {
 }
 
 // Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the
-// change in each series relative to its fewest workers. The change is computed for the
-// first measure that at least two points have.
+// change of one of these measures compared with the smallest worker count of the same
+// series. This is the first measure that at least two points have.
 func (s *Study) Quality() *Quality {
 	q := &Quality{level: s.Rule.confidenceLevel()}
 	q.analysis = analysis{q}

@@ -28,8 +28,9 @@ type StepTime struct {
 	Runs    int
 	Steps   int // number of steps of all ranks of all runs
 
-	// Step is the sum of the six parts that follow. It equals the epoch's time divided by
-	// its number of steps, except that the ranks may start an epoch at different times.
+	// Step is the sum of the six parts that follow. It may differ slightly from the epoch's
+	// time divided by its number of steps, because the ranks may start an epoch at
+	// different times.
 	Step      float64
 	Data      float64 // waiting for the loader and copying the batch
 	Forward   float64

@@ -154,8 +154,8 @@ func (d *DDP) drain() error {
 	return d.err
 }
 
-// Reduced returns when each bucket before the last Wait was reduced, and for how long. The
-// exchanges of batch norm statistics are included.
+// Reduced returns the start and the duration of every exchange of buckets or batch norm
+// statistics between the last two calls of Wait. Call it after Wait.
 func (d *DDP) Reduced() []engine.Reduction {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -70,8 +70,8 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 // NCCL itself waits forever for a rank that is gone. While a step runs, a watchdog checks
 // the communicator for errors. After a time-out or an error, it synchronizes with the other
 // ranks in the group on the host, whose error names the missing rank, and aborts the
-// communicator. According to NCCL's documentation, the waiting kernels and so the step then
-// end. This was tested with simulated libraries only.
+// communicator. According to NCCL's documentation, the kernels that wait for the missing
+// rank then end, and with them the step. This was tested with simulated libraries only.
 //
 // NCCL destroys or aborts a communicator only after every graph that captured its
 // collectives is destroyed: close the executables before the strategy.
@@ -171,8 +171,9 @@ func (n *NCCL) findMissingRank(ctx context.Context, cause error) error {
 	return cause
 }
 
-// shareError returns an error on every rank if err is not nil on any rank: err where there
-// is one, else an error with the number of ranks that failed.
+// shareError returns an error on every rank if err is not nil on any rank. A rank whose err
+// is not nil returns err; the other ranks return an error with the number of ranks that
+// failed.
 func (n *NCCL) shareError(ctx context.Context, err error) error {
 	failed := []float64{0}
 	if err != nil {
@@ -201,7 +202,7 @@ func (n *NCCL) checkDistinctGPUs(ctx context.Context) error {
 	for rank := range n.group.Size() {
 		key := [16]float64(all[rank*len(uuid):])
 		if other, ok := seen[key]; ok {
-			return fmt.Errorf("ranks %d and %d: %w", other, rank, ErrSharedGPU)
+			return fmt.Errorf("%w: ranks %d and %d have the same one", ErrSharedGPU, other, rank)
 		}
 		seen[key] = rank
 	}
@@ -292,7 +293,7 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 // returns the watchdog's error, or nil.
 func (n *NCCL) Wait() error { return n.watchError() }
 
-// Capturable returns true.
+// Capturable returns true, because a CUDA graph may contain NCCL's operations.
 func (n *NCCL) Capturable() bool { return true }
 
 // Stats returns statistics of the operations that were enqueued since the previous call of

@@ -12,8 +12,9 @@ import (
 // CPUs it has bound the workers of the run: a runs.Binding in JSON.
 const BindingVariable = "LOCKSTEP_BINDING"
 
-// readBinding returns the binding in the environment of one of world workers, or nil if there
-// is none for this number of workers. getenv is os.Getenv except in tests.
+// readBinding returns the binding in the environment of this worker. It returns nil if
+// there is none, or if it lists the CPUs of another number of workers than world. getenv is
+// os.Getenv except in tests.
 func readBinding(getenv func(string) string, world int) *runs.Binding {
 	var b runs.Binding
 	if json.Unmarshal([]byte(getenv(BindingVariable)), &b) != nil || b.Mode == "" {
@@ -46,8 +47,8 @@ func sharingWorkers(b *runs.Binding, rank, localWorkers int) int {
 	return n
 }
 
-// describeHost returns a description of this machine. For bound workers, its Cores are those
-// that all workers of the run might use, and not only those of this worker.
+// describeHost returns a description of this machine. For bound workers, its field Cores
+// counts the cores that all workers of the run may use, not only the cores of this worker.
 func describeHost(b *runs.Binding) runs.Host {
 	host := runs.DescribeHost()
 	if b != nil && len(b.CPUs) > 0 {

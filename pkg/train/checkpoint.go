@@ -168,10 +168,10 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 }
 
 // deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep
-// (0: it deletes none).
-// It keeps a checkpoint within an epoch while it is the newest or second newest checkpoint,
-// because the newest one may be damaged. After the end of that epoch, it deletes the
-// checkpoint if there is an end-of-epoch checkpoint of an earlier epoch.
+// ones. If Checkpoint.Keep is 0, it deletes none of them. It keeps a checkpoint within an
+// epoch while it is the newest or second newest checkpoint, because the newest one may be
+// damaged. After the end of that epoch, it deletes the checkpoint if there is an
+// end-of-epoch checkpoint of an earlier epoch.
 func (t *Trainer) deleteOldCheckpoints() error {
 	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {
@@ -383,7 +383,7 @@ func (c checkpoint) applyTo(x engine.Executable) error {
 	for _, t := range p.Tensors {
 		if t.Role == plan.Parameter || t.Role == plan.State {
 			if _, ok := c.tensors[t.Name]; !ok {
-				return fmt.Errorf("checkpoint %s lacks %s", c.path, t.Name)
+				return fmt.Errorf("checkpoint %s lacks %s, a tensor of the network: use the config that the checkpoint was trained with", c.path, t.Name)
 			}
 		}
 	}

@@ -111,7 +111,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("validate config %s: "+format, append([]any{clean.Text(c.Name)}, a...)...)
 	}
 	if !validNamePattern.MatchString(c.Name) {
-		return fmt.Errorf("validate config: name is %q, which is also the name of a folder: use letters, digits, spaces and . _ + -, a letter or digit first", c.Name)
+		return fmt.Errorf("validate config: name is %q, but it must be usable as the name of a folder: use letters, digits, spaces and . _ + -, and begin with a letter or digit", c.Name)
 	}
 	if err := c.Model.Validate(); err != nil {
 		return bad("%w", err)

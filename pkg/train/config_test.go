@@ -377,7 +377,7 @@ short:
 		t.Errorf("%+v", c)
 	}
 	for _, c := range []struct{ name, text, want string }{
-		{file, "", "the file has several configs: choose one of them: " + file + ":base, :short"},
+		{file, "", "the file has several configs: use one of " + file + ":base, " + file + ":short"},
 		{file + ":shot", "", `unknown config "shot" (did you mean short?): use one of base, short`},
 		{"", "model: &m\n  kind: unet2d\n  <<: *m\n", "line 3: cycle: alias *m is used inside its own anchor &m (line 1): a config cannot be merged into itself"},
 		{"", "a: &a\n  batch: 1\n  data: &d\n    <<: *a\n", "line 4: cycle: alias *a is used in &d inside its own anchor &a (line 1)"},

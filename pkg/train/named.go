@@ -179,7 +179,7 @@ func decodeConfig(file, member string, text []byte) (Config, error) {
 		value, ok := members[member]
 		switch {
 		case member == "":
-			return bad(fmt.Errorf("the file has several configs: choose one of them: %s:%s", file, strings.Join(names, ", :")))
+			return bad(fmt.Errorf("the file has several configs: use one of %s:%s", file, strings.Join(names, ", "+file+":")))
 		case !ok:
 			return bad(fmt.Errorf("unknown config %q%s: use one of %s", member, nearest.Hint(member, names), strings.Join(names, ", ")))
 		}

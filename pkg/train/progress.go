@@ -23,8 +23,8 @@ type progress struct {
 	savable bool      // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// unsavableCopy returns a copy of p that is not savable and has one loss for each of world
-// ranks.
+// unsavableCopy returns a copy of p with savable false. If p has no losses, the copy has
+// the loss 0 for each of the world ranks.
 func (p progress) unsavableCopy(world int) progress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)

@@ -36,7 +36,7 @@ func sharedConfig(doc map[string]any) map[string]any {
 }
 
 // flatten adds the values in doc and its nested maps to flat. The key of a value in flat is
-// at followed by its path in doc.
+// the prefix at, followed by the path of the value in doc.
 func flatten(doc map[string]any, at string, flat map[string]any) {
 	for k, v := range doc {
 		if inner, ok := v.(map[string]any); ok {

@@ -188,11 +188,11 @@ type measuredBatch struct {
 }
 
 // searchByLoading returns the largest batch, up to most, for which loads reports that it
-// fits in memory, or 0 if none does. loads also returns the number of bytes that the
-// batch needs. The search starts at the batch estimated. It extrapolates each next batch
-// linearly from the two loaded batches whose memory is closest to the limit memory (in
-// bytes), because over a wider range an engine's memory is not linear in the batch. least
-// is a small batch with its estimated memory.
+// fits in memory, or 0 if none does. loads also returns the number of bytes that the batch
+// needs. The search starts with the batch size estimated. memory is the limit in bytes.
+// Each next batch size is extrapolated linearly from the two loaded batches whose memory is
+// closest to this limit, because over a wider range an engine's memory is not linear in the
+// batch. least is a small batch with its estimated memory.
 func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
 	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least

@@ -104,10 +104,10 @@ const negligibleDifference = 0.02
 const decisiveDifference = 0.1
 
 // chooseSettings returns the index of the setting with the highest median rate, and the
-// index of the smallest setting that is as fast within noise (see isSmallerThan). alone
-// reports whether no other setting is as fast as the fastest. Settings with fewer than
-// minRounds rounds, or with other batches than the config's, are ignored; if none is left,
-// chooseSettings returns 0, 0, false.
+// index of the smallest setting (see isSmallerThan) among those that are as fast within
+// noise. alone reports whether no other setting is as fast as the fastest. Settings with
+// fewer than minRounds rounds, or with other batches than the config's, are ignored; if
+// none is left, chooseSettings returns 0, 0, false.
 func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	fastest = -1
 	counts := func(l LoaderTrial) bool { return !l.OtherBatches && len(l.Rates) >= minRounds }

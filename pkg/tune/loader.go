@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// LoaderOptions are the options of Loader.
+// LoaderOptions are the options of MeasureLoader.
 type LoaderOptions struct {
 	Budget     time.Duration     // intended total time; 0: 30 s; exceeded if three rounds per setting take longer
 	LoaderOnly bool              // do not train: it remains unknown whether the loader is the bottleneck
@@ -37,8 +37,8 @@ type LoaderTrial struct {
 	rounds []float64 // one rate per round, NaN for rounds without this setting
 }
 
-// LoaderTuning is the result of Loader: the speed of all measured settings, and how much
-// loading slows the training down.
+// LoaderTuning is the result of MeasureLoader: the speed of all measured settings, and how
+// much loading slows the training down.
 type LoaderTuning struct {
 	Batch  int           `json:"batch"`
 	Trials []LoaderTrial `json:"trials"` // fastest first
@@ -57,8 +57,8 @@ type LoaderTuning struct {
 	// this order. It is nil if no training was measured.
 	Training []runs.Trial `json:"training,omitempty"`
 	// Full is the rate of FULL divided by the rate of SYNTHETIC, which shows how much
-	// loading slows the training down. Gain is the rate of FULL with the setting of
-	// Enough, or else of Smallest, divided by the rate of FULL with the config's own.
+	// loading slows the training down. Gain is the rate of FULL with the setting of Enough,
+	// or else of Smallest, divided by the rate of FULL with the config's own setting.
 	Full  Ratio    `json:"full"`
 	Gain  Ratio    `json:"gain"`
 	Notes []string `json:"notes"` // settings that were not measured, each with the reason
@@ -291,8 +291,8 @@ func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 const maxMemoryFraction = 0.7
 
 // cacheSamples reads the training samples into memory for inmem. Unless the config itself
-// uses inmem, it gives up after a third of the budget, or if memory does not suffice: it
-// sets t.kept to nil and adds a note.
+// uses inmem, it gives up after a third of LoaderOptions.Budget, or if memory does not
+// suffice. It then sets t.kept to nil and adds a note to the result.
 func (t *tuner) cacheSamples(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.CachedBytes(kept); complete {
@@ -378,9 +378,9 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 }
 
 // warmUp measures each candidate once, to warm up and to find out how long a batch takes;
-// this measurement is not part of the results. It skips candidates, with a note, whose
-// first measurement would take more than their share of the budget. It returns the
-// candidates that it has measured.
+// this measurement is not part of the results. If the first measurement of a candidate
+// would take more than its share of the budget, warmUp skips the candidate and adds a note.
+// It returns the candidates that it has measured.
 func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Duration) (kept []*candidate, err error) {
 	for _, c := range all {
 		n := c.minBatches()
@@ -483,7 +483,8 @@ func (t *tuner) collectTrials() []LoaderTrial {
 }
 
 // newResult returns the trials, fastest first, and the choice of the fastest and the
-// smallest setting among those of the final rounds. The fields about training are not set.
+// smallest setting among the settings of the final rounds. The fields about training are
+// not set.
 func (t *tuner) newResult() *LoaderTuning {
 	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: newRatio(nil, nil), Gain: newRatio(nil, nil)}
 	res.Trials = slices.DeleteFunc(t.collectTrials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured

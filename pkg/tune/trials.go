@@ -226,9 +226,9 @@ func (m *measurer) trainStep(ctx context.Context, b data.Batch) error {
 	return m.t.Step(ctx, b.Image, b.Target, trialLearningRate, nil)
 }
 
-// measure runs the warm-up and the trials of one kind, such as "IO". In each trial, it
-// calls the function batch as often as o.Batches states. measure returns the seconds of
-// each trial, without the warm-up.
+// measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls the
+// function batch o.Batches times. measure returns the seconds of each trial, without the
+// warm-up.
 func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	for i := range m.o.Warmup + m.o.Trials {

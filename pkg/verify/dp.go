@@ -31,10 +31,10 @@ type DPOptions struct {
 }
 
 // DataParallelism checks the invariant of data parallelism, namely that several workers
-// compute the same parameters as one. It trains the same network with one worker and an
-// N-fold batch and with N workers, all in this process, and compares the parameters after
-// 20 steps. Then it repeats this with each of four deliberate faults in the training of
-// the N workers. The check of a fault is OK if the difference exceeds the limit.
+// compute the same parameters as one. It trains the same network twice in this process, by
+// N workers and by one worker with an N-fold batch, and compares the parameters after 20
+// steps. Then it repeats this with each of four deliberate faults in the training of the N
+// workers. The check of a fault is OK if the difference exceeds the limit.
 //
 // On a GPU the workers compute in fp32 without TF32. They exchange gradients like the
 // workers of a run: through NCCL if each has a separate GPU, else through the host.
@@ -50,8 +50,9 @@ func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUSetup(o.Device), train.WorkerOptions{})
 }
 
-// verifyVariantsAndFaults checks the invariant for the variants in list. Then it checks
-// that the comparison detects faults, with the config that base sets up.
+// verifyVariantsAndFaults checks the invariant for the variants in list. Then it checks,
+// with the config that base sets up, that the comparison of the parameters detects
+// deliberate faults.
 func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: invalid number of workers %d: use at least 2", workers)

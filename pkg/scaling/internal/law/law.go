@@ -85,8 +85,9 @@ type Observation struct {
 	Rate float64 // throughput per second, positive
 }
 
-// constrain maps any real number to the parameter's range: u² is non-negative, and
-// u²/(1+u²) is between 0 and 1. Both can be 0, where a law reduces to a simpler one.
+// constrain maps any real number u to the parameter's range: to u²/(1+u²), which is between
+// 0 and 1, if the parameter is a share, else to u². Both can be 0, the value at which a law
+// becomes a simpler one.
 func (p parameter) constrain(u float64) float64 {
 	if p.share {
 		return u * u / (1 + u*u)

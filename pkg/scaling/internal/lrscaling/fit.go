@@ -134,8 +134,8 @@ func parabolaVertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// computeRows sets Rows, with one row per batch, then Good and Falls. It returns an error
-// if all rates diverged at the smallest batch.
+// computeRows sets Rows, with one row per batch, then Good and Falls. draws is the result
+// of resampleQualities. It returns an error if all rates diverged at the smallest batch.
 func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
@@ -215,8 +215,8 @@ func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// fitExponent fits the exponent to the batches whose best rate is neither the highest nor
-// the lowest tried.
+// fitExponent fits Exponent to the best rates of the batches whose best rate is neither the
+// highest nor the lowest tried. draws is the result of resampleQualities.
 func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent = stats.UnknownEstimate()
 	var x []float64

@@ -13,16 +13,16 @@ const Resamples = 1000
 
 // bootstrap computes confidence intervals of a statistic.
 //
-// The method is the smoothed percentile bootstrap (Efron, Bootstrap methods: another
-// look at the jackknife, Annals of Statistics 7, 1979; Efron and Tibshirani, An
-// Introduction to the Bootstrap, 1993). Runs are drawn with replacement, and noise N(0,
-// s²/n) is added to each drawn value. The noise restores the variance s², because
-// drawing from n values alone gives only (n−1)/n·s² (Hesterberg, What Teachers Should
-// Know About the Bootstrap, The American Statistician 69, 2015, §4). With few runs, s
-// itself is uncertain. Therefore the distances from the value are multiplied by t/z:
-// Student's quantile with Welch's degrees of freedom, divided by the normal quantile.
-// Positive quantities are drawn as logarithms, so that the interval of an inverted
-// ratio is the inverted interval, and it never reaches 0.
+// The method is the smoothed percentile bootstrap (Efron, Bootstrap methods: another look
+// at the jackknife, Annals of Statistics 7, 1979; Efron and Tibshirani, An Introduction to
+// the Bootstrap, 1993). Runs are drawn with replacement, and noise N(0, s²/n) is added to
+// each drawn value. The noise restores the variance s², because drawing from n values alone
+// gives only (n−1)/n·s² (Hesterberg, What Teachers Should Know About the Bootstrap, The
+// American Statistician 69, 2015, §4). With few runs, s itself is uncertain. Therefore the
+// distances of the interval's ends from the measured value are multiplied by t/z: Student's
+// quantile with Welch's degrees of freedom, divided by the normal quantile. Positive
+// quantities are drawn as logarithms, so that the interval of an inverted ratio is the
+// inverted interval, and it never reaches 0.
 type bootstrap struct {
 	level  float64
 	center func([]float64) float64 // may reorder its argument
@@ -40,7 +40,8 @@ type sample struct {
 	scratch []float64
 }
 
-// setDraws gets the random draws of the sample from the cache.
+// setDraws gets the random draws of the sample from the cache. side is 0 for the numerator
+// of a ratio and 1 for the denominator; see drawKey.
 func (s *sample) setDraws(c *DrawCache, side int) {
 	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }

@@ -20,8 +20,8 @@ type drawKey struct {
 	n    int // number of runs
 }
 
-// drawSet contains the draws for one side with n runs: for each resample, n indices of
-// runs and n standard normal deviates.
+// drawSet contains the draws for one side of a comparison, which has n runs: for each
+// resample, n indices of runs and n standard normal deviates.
 type drawSet struct {
 	pick  []int32   // indices of runs
 	noise []float64 // standard normal deviates
@@ -30,8 +30,8 @@ type drawSet struct {
 // NewDrawCache returns an empty cache.
 func NewDrawCache() *DrawCache { return &DrawCache{sets: map[drawKey]*drawSet{}} }
 
-// draws returns the draws for a side with n runs, and generates them on first use. The
-// caller must not modify them.
+// draws returns the draws for one side (see drawKey) with n runs, and generates them on
+// first use. The caller must not modify them.
 func (c *DrawCache) draws(side, n int) *drawSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// WelchTest returns the two-sided p-value of Welch's t-test of the logarithms (Welch,
-// Biometrika 34, 1947). Each side needs at least two values, all positive.
+// WelchTest returns the two-sided p-value of Welch's t-test of the logarithms of a and b
+// (Welch, Biometrika 34, 1947). Each of a and b needs at least two values, all positive.
 func WelchTest(a, b []float64) float64 {
 	logs := bootstrap{logs: true}
 	x, y := logs.newSample(a), logs.newSample(b)

@@ -84,8 +84,9 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 }
 
 // clearlyDiffer reports whether two rates differ by more than the variation of their
-// trials, which means that all trials of one are faster than all trials of the other. If
-// a log has no single trials but a spread, the intervals rate ± spread must not overlap.
+// trials, which means that all trials of one are faster than all trials of the other. If a
+// log gives only the spread instead of the rate of each trial, they differ if the intervals
+// rate ± spread do not overlap.
 func clearlyDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min

@@ -35,8 +35,8 @@ func workTraits() []runTrait {
 	}
 }
 
-// batchPerWorkerTrait returns the batch per worker, which must be equal at equal worker
-// counts.
+// batchPerWorkerTrait returns the trait "batch per worker", whose values must be equal at
+// equal worker counts.
 func batchPerWorkerTrait() runTrait {
 	return runTrait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.BatchSizes(r)
@@ -44,8 +44,8 @@ func batchPerWorkerTrait() runTrait {
 	}}
 }
 
-// samplesPerEpochTrait returns the samples per epoch, which must be equal at equal worker
-// counts.
+// samplesPerEpochTrait returns the trait "samples per epoch", whose values must be equal at
+// equal worker counts.
 func samplesPerEpochTrait() runTrait {
 	return runTrait{"the number of samples per epoch", func(r runs.Run) string { return formatNonZero(observe.SamplesPerEpoch(r)) }}
 }
