@@ -127,10 +127,10 @@ func TestRoundingProperty(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
 				draw := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r, name) }
 				c := convCase{
-					n: draw("n", 1, 40), c: draw("c", 16, 50), k: draw("k", 16, 50), r: draw("r", 1, 4), s: draw("s", 1, 4),
+					n: draw("n", 1, 34), c: draw("c", 16, 40), k: draw("k", 16, 40), r: draw("r", 1, 4), s: draw("s", 1, 4),
 					stride: 1, pad: draw("pad", 0, 3),
 				}
-				c.h, c.w = draw("h", max(1, c.r-2*c.pad), 9), draw("w", max(1, c.s-2*c.pad), 9)
+				c.h, c.w = draw("h", max(1, c.r-2*c.pad), 6), draw("w", max(1, c.s-2*c.pad), 6)
 				for _, n := range c.nodes("direct") {
 					if len(n.in) == 3 {
 						continue // the bias is not rounded
@@ -151,6 +151,8 @@ func TestRoundingProperty(t *testing.T) {
 func BenchmarkRounding(b *testing.B) {
 	for _, c := range []convCase{
 		{8, 32, 128, 128, 32, 3, 3, 1, 1},
+		{8, 16, 128, 128, 16, 3, 3, 1, 1},
+		{4, 16, 64, 64, 16, 3, 3, 1, 1},
 		{8, 64, 64, 64, 64, 3, 3, 1, 1},
 		{8, 128, 32, 32, 128, 3, 3, 1, 1},
 		{8, 256, 16, 16, 256, 3, 3, 1, 1},
@@ -286,13 +288,13 @@ func TestRoundingReproducible(t *testing.T) {
 	for _, set := range bf16Sets {
 		t.Run(set, func(t *testing.T) {
 			var want map[string][]float64
-			for _, threads := range []int{1, 2, 5} {
+			for _, threads := range []int{1, 3} {
 				x, err := openBF16(t, set, threads, "auto").Load(p, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				initialise(t, x, g)
-				for step := 1; step <= 3; step++ {
+				for step := 1; step <= 2; step++ {
 					feed(t, x, uint64(step))
 					u := optim.Update{Rule: "adam", LearningRate: 1e-2, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 					if _, err := x.Step(context.Background(), nil, &u); err != nil {
