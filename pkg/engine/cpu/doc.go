@@ -82,10 +82,11 @@
 // AVX512_BF16 the precision is refused otherwise. On an Intel Xeon with AMX one core
 // computes 3470 GFLOP/s with AMX, 235 in float32 with AVX-512, and 115 with AVX512_BF16,
 // which therefore gains nothing there; AMD's processors have it at twice the rate of float32
-// (not measured). With AMX the direct algorithm is faster than Winograd's for every shape of the
-// benchmarks' networks; with AVX512_BF16 convolutions that would use Winograd's algorithm stay in
-// fp32. So do strided and transposed convolutions, fully connected layers, and layers of few
-// channels. A notice says how many operations round their operands.
+// (not measured). With AMX the direct algorithm is as fast as Winograd's in fp32 or up to three
+// times as fast for the shapes of the benchmarks' networks. With AVX512_BF16, convolutions
+// that would use Winograd's algorithm stay in fp32. So do strided and transposed
+// convolutions, fully connected layers, and layers of few channels. A notice says how many
+// operations round their operands.
 //
 // The inputs are copied to a worker's scratch memory, 32 channels of a position after the
 // other, with a halo of zeros, so that each tap is a shift (see conv.Rounded). On small maps 32
