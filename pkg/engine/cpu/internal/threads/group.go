@@ -26,7 +26,7 @@ type Worker struct {
 // children fanOut·i+1 to fanOut·i+fanOut. Each one starts its children before it computes its
 // own part, and waits for them afterwards. So no goroutine starts more than fanOut others or
 // shares a counter with more than fanOut others: with 64 threads a task starts in 15 steps,
-// where a loop over all helpers would take 63. Helpers never lock mu.
+// where a loop over all helpers would take 63. Only the caller locks mu, once per task.
 type Group struct {
 	mu               sync.Mutex // one task at a time, also when two executables run at once
 	Size             int        // number of goroutines
