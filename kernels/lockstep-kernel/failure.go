@@ -25,7 +25,8 @@ const noStatement = -1
 // cellFileName returns the file name that the interpreter uses for a cell.
 func cellFileName(cell int) string { return fmt.Sprintf("cell[%d]", cell) }
 
-// positionPattern matches the position at the start of an interpreter's error message.
+// positionPattern matches the position at the start of an error message of the
+// interpreter.
 var positionPattern = regexp.MustCompile(`^cell\[(\d+)\]:(\d+):(\d+): `)
 
 // A cellPosition is a position in the source of a cell.

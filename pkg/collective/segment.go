@@ -23,8 +23,9 @@ const (
 	controlStride = 4 * cacheLine // a multiple of the two lines that processors prefetch together
 )
 
-// controlBlock is one rank's control block, which the other ranks read. Only the rank itself
-// writes to it, except for the field waiters.
+// controlBlock is the part of a segment that describes one rank to the other ranks: its
+// state, its process and its last operations. Only the rank itself writes to it, except
+// for the field waiters.
 type controlBlock struct {
 	arrived   atomic.Uint32 // how often the rank has synchronized
 	state     atomic.Uint32 // statePresent, stateClosed or stateFailed

@@ -103,8 +103,8 @@ func callSignature(k opKind, b device.Buffer, root int) uint64 {
 	return uint64(k) | element<<8 | uint64(root)<<16
 }
 
-// formatCall describes a call with the given signature and length, such as "all-reduce of
-// 8 float32".
+// formatCall describes a call of a collective operation, given its signature and length,
+// such as "all-reduce of 8 float32".
 func formatCall(what, length uint64) string {
 	k := opKind(what)
 	if k == kindBarrier || k == 0 {

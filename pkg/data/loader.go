@@ -269,7 +269,7 @@ func (l *Loader) goroutinesPerBatch() int {
 	return 1
 }
 
-// releaseBuffers returns the buffers of an iterator that has ended to the loader.
+// releaseBuffers gives the buffers of an iterator that has ended back to the loader.
 func (l *Loader) releaseBuffers(it *Iterator, buffers []*buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

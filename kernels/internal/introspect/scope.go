@@ -79,8 +79,9 @@ func (p *cursorContext) completeSyntax(offset int) []string {
 	return []string{head + in + out, head + in + " {}" + out, head + in + ":" + out, head + in + " = 0" + out}
 }
 
-// opensGoOrDefer reports whether a brace opens the function literal of a go or defer
-// statement, which must be called.
+// opensGoOrDefer reports whether a brace opens the body of a function literal in a go or
+// defer statement. After its closing brace, such a literal needs the parentheses of a
+// call.
 func opensGoOrDefer(list []lexeme, brace lexeme) bool {
 	i := slices.IndexFunc(list, func(t lexeme) bool { return t.from == brace.from })
 	for i--; i > 0; i-- {

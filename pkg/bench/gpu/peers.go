@@ -33,8 +33,9 @@ func Models() []string {
 type benchmarkNetwork struct {
 	name  string
 	shape bench.Shape
-	// The target ratios of throughput to PyTorch in eager mode and compiled, and the
-	// target fraction of the roofline.
+	// eager and compiled are the target ratios of Lockstep's throughput to the throughput
+	// of PyTorch in eager mode and of compiled PyTorch. roofline is the target fraction of
+	// the roofline.
 	eager, compiled, roofline float64
 	// half is the target ratio to compiled PyTorch in fp16, where cuDNN includes batch
 	// norms in its convolutions. 0: the same as compiled.

@@ -84,7 +84,7 @@ func (o PlanOptions) Validate() error {
 // Plan counts the bytes and floating-point operations of the kernels of a training step
 // with Adam, and computes the least time that they need: without fusions, with fusions,
 // and in fp16 with convolutions that include batch norms. It assumes that cuDNN supports
-// every requested graph. If some are missing on a GPU, the step takes longer.
+// every requested graph. If it does not support some of them, the step takes longer.
 func Plan(o PlanOptions) (*PlanReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -23,7 +23,8 @@ type oldViewFlags struct {
 // of quality in the runs.
 const autoMeasure = "auto"
 
-// oldFlagNames returns the names of the flags, in the order in which an error lists them.
+// oldFlagNames returns the names of the flags that --show replaced, in the order in which
+// an error lists them.
 func oldFlagNames() []string {
 	return []string{"explain", "fit", "collective", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"}
 }

@@ -78,7 +78,8 @@ func describeStrategies() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// runWorker trains as the worker w of a training.
+// runWorker runs the training of the worker w. Unless a launcher started the worker, it
+// adds advice on how to resume to the error of an interrupted training.
 func runWorker(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
 	if w.Run != "" && !train.StartedByLauncher() {
