@@ -177,9 +177,9 @@ func (p *replay) close(g *gpu) error {
 	return errors.Join(errs...)
 }
 
-// bucketCall passes a bucket to a strategy, which exchanges it in the exchange stream while
-// the backward pass continues. The exchange starts after the work that was enqueued in the
-// compute stream before this command.
+// bucketCall passes a bucket of gradients to sync, which exchanges it in the exchange stream
+// while the backward pass continues. The exchange starts after the work that was enqueued in
+// the compute stream before this command.
 type bucketCall struct {
 	sync   engine.GradSync
 	index  int
@@ -210,7 +210,7 @@ func (c *bucketCall) beginExchange(g *gpu, s driver.Stream) error {
 	return g.explainLostGPU(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-// enqueue passes the bucket to the strategy.
+// enqueue passes the bucket to c.sync.
 func (c *bucketCall) enqueue(g *gpu) error {
 	if err := c.sync.ReduceBucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("exchange gradient bucket %d: %w", c.index, err)

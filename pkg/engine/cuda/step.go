@@ -70,7 +70,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if a, ok := sync.(engine.AccumulatingSync); ok {
 		defer a.Accumulated()
 		if batch, sync = nextMicrobatch(a); batch.kind == lastBatch && x.exchange.sums.ptr == 0 {
-			return errors.New("the last batch of an update comes before its first batch")
+			return errors.New("got the last batch of an update before its first batch: run the batches in order")
 		}
 	}
 	syncNorms, deviceSync, err := x.resolveStatisticsSync(statisticsSync)
@@ -135,9 +135,9 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// nextMicrobatch returns which batch of an update the next step computes, and the strategy
-// that exchanges gradients after it. The strategy is nil unless the batch is the update's
-// last one.
+// nextMicrobatch returns which batch of an update the next step computes, and the GradSync
+// that exchanges gradients after this batch, or nil unless the batch is the update's last
+// one.
 func nextMicrobatch(a engine.AccumulatingSync) (microbatch, engine.GradSync) {
 	at, parts, inner := a.Part()
 	switch {
@@ -273,9 +273,9 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 	return append(list, &waitForExchangeCall{x.exchange.join}), nil
 }
 
-// stepWatcher is implemented by strategies that end a step if it waits for a lost rank. The
-// function stop ends the watch and returns the error with which the strategy ended the
-// step, or nil.
+// stepWatcher is a GradSync that can end a step that waits for a lost rank. Watch starts to
+// watch a step. The function stop ends the watch, and returns the error with which the
+// GradSync ended the step, or nil.
 type stepWatcher interface {
 	Watch(ctx context.Context) (stop func() error)
 }

@@ -220,10 +220,10 @@ func joinCommands(synchronization command, before, after []command, errs ...erro
 	return slices.Concat(before, []command{synchronization}, after), nil
 }
 
-// resolveStatisticsSync determines how a step with strategy sync exchanges statistics.
-// synced is false if the program has no synchronized batch norm or there is only one
-// worker. Otherwise device exchanges the statistics between GPUs. If device is nil, they
-// are exchanged on the host.
+// resolveStatisticsSync determines how a step whose gradients sync exchanges also exchanges
+// statistics. synced is false if the program has no synchronized batch norm or there is only
+// one worker. Otherwise device exchanges the statistics between GPUs, or they are exchanged
+// on the host if device is nil.
 func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
 	if sync == nil || !x.program.HasSyncBatchNorm() {
 		return false, nil, nil

@@ -75,8 +75,8 @@ func randomWaves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// ComputeFieldBox generates box i for a seed: the input [4,edge,edge,edge] and the target
-// [5,edge,edge,edge]. It computes slices in parallel.
+// ComputeFieldBox generates a random box, which depends only on the arguments: the input
+// [4,edge,edge,edge] and the target [5,edge,edge,edge]. It computes slices in parallel.
 func ComputeFieldBox(seed int64, i, edge int) (image, target []float32) {
 	all := randomWaves(seed, i, edge)
 	n := edge * edge * edge

@@ -10,8 +10,9 @@ import (
 // ShapeNames contains the class names of generated pictures by class index.
 var ShapeNames = [...]string{"disc", "ring", "square", "triangle", "cross", "bar", "pair", "stripes", "checkers", "star"}
 
-// DrawShapePicture draws picture i for a seed, which shows the shape ShapeNames[class]. It
-// returns the red, the green and the blue plane, each of edge×edge bytes.
+// DrawShapePicture draws a random picture that shows the shape ShapeNames[class]. The picture
+// depends only on the arguments. DrawShapePicture returns the red, the green and the blue
+// plane, each of edge×edge bytes.
 func DrawShapePicture(seed int64, i, class, edge int) []uint8 {
 	r := stream.New(seed, stream.Classes, uint64(i), uint64(edge))
 	n := edge * edge

@@ -87,7 +87,7 @@ func (f *File) openDataset(pos int64) (*Dataset, error) {
 	return d, nil
 }
 
-// parseDataspace parses a dataspace message (IV.A.2.b) and sets d.shape.
+// parseDataspace parses a dataspace message (section IV.A.2.b) and sets d.shape.
 func (d *Dataset) parseDataspace(c *cursor) error {
 	version, rank := c.readUint(1), int(c.readUint(1))
 	switch version {
@@ -116,8 +116,8 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 	return nil
 }
 
-// parseDatatype parses a datatype message (IV.A.2.d). It returns an error unless the type
-// is an integer of 1 to 8 bytes or an IEEE 754 float.
+// parseDatatype parses a datatype message (section IV.A.2.d). It returns an error unless
+// the type is an integer of 1 to 8 bytes or an IEEE 754 float.
 func parseDatatype(c *cursor) (values.NumberType, error) {
 	class := c.readUint(1) & 0xf
 	bits := c.readUint(3)
@@ -148,7 +148,7 @@ func parseDatatype(c *cursor) (values.NumberType, error) {
 	return t, fmt.Errorf("unsupported type class %d with %d bytes: integers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 bytes are supported", class, t.Size)
 }
 
-// parseFillValue parses a fill value message (IV.A.2.f) and sets d.fill.
+// parseFillValue parses a fill value message (section IV.A.2.f) and sets d.fill.
 func (d *Dataset) parseFillValue(c *cursor) error {
 	version := c.readUint(1)
 	var defined bool
@@ -173,8 +173,8 @@ func (d *Dataset) parseFillValue(c *cursor) error {
 	return c.err
 }
 
-// parseLayout parses a data layout message (IV.A.2.i) of version 3 or 4, and reads the
-// positions of the chunks if the data are chunked.
+// parseLayout parses a data layout message (section IV.A.2.i) of version 3 or 4, and reads
+// the positions of the chunks if the data are chunked.
 func (d *Dataset) parseLayout(c *cursor) error {
 	version := c.readUint(1)
 	if version != 3 && version != 4 {
@@ -221,7 +221,7 @@ func (d *Dataset) sizeBytes() int {
 }
 
 // parseChunkShape parses the shape of a chunk and sets d.chunk. The shape is stored as rank
-// numbers of width bytes, the last of which is the size of a value in bytes.
+// numbers of width bytes each, the last of which is the size of a value in bytes.
 func (d *Dataset) parseChunkShape(c *cursor, rank, width int) error {
 	if rank != len(d.shape)+1 || rank < 2 {
 		return fmt.Errorf("chunks have %d dimensions, but the data have %d: the file is damaged", rank-1, len(d.shape))
@@ -311,7 +311,7 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 	})
 }
 
-// readIndexedChunks reads the positions of the chunks from the chunk index (VII) of a
+// readIndexedChunks reads the positions of the chunks from the chunk index (section VII) of a
 // version 4 layout: a single chunk, an implicit index, or a fixed array.
 func (d *Dataset) readIndexedChunks(c *cursor) error {
 	f := d.file
@@ -374,8 +374,8 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 	return d.readFixedArray(pos, pageBits, total)
 }
 
-// readFixedArray reads the positions of total chunks from the fixed array index (VII.C) at
-// position pos.
+// readFixedArray reads the positions of total chunks from the fixed array index (section
+// VII.C) at position pos.
 func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 	f := d.file
 	b, err := f.readBytes(pos, f.bytesLeft(pos, int64(8+f.lengths+f.offsets)))

@@ -58,7 +58,7 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// hdf5Signature starts a superblock (II.A).
+// hdf5Signature starts a superblock (section II.A).
 const hdf5Signature = "\x89HDF\r\n\x1a\n"
 
 // New reads the superblock of a file of size bytes through r.
@@ -77,7 +77,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return nil, ErrNotHDF5
 }
 
-// readSuperblock reads the superblock (II.A) at position pos, of versions 0 to 3.
+// readSuperblock reads the superblock (section II.A) at position pos, of versions 0 to 3.
 func (f *File) readSuperblock(pos int64) error {
 	head, err := f.readBytes(pos, min(int64(128), f.size-pos))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// Identifiers of the supported filters (IV.A.2.l and HDF5's registry of filters).
+// Identifiers of the supported filters (section IV.A.2.l and HDF5's registry of filters).
 const (
 	filterDeflate    = 1
 	filterShuffle    = 2
@@ -24,8 +24,8 @@ type filter struct {
 	values []uint32
 }
 
-// parseFilters parses a filter pipeline message (IV.A.2.l). It returns the filters in the
-// order in which they were applied. An unsupported filter is an error.
+// parseFilters parses a filter pipeline message (section IV.A.2.l). It returns the filters
+// in the order in which they were applied. An unsupported filter is an error.
 func parseFilters(c *cursor) ([]filter, error) {
 	version, n := c.readUint(1), int(c.readUint(1))
 	switch version {

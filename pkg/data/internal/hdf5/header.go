@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Types of the header messages (IV.A.2) that this package reads.
+// Types of the header messages (section IV.A.2) that this package reads.
 const (
 	messageDataspace    = 0x01
 	messageLinkInfo     = 0x02
@@ -31,7 +31,8 @@ type headerMessage struct {
 	share bool // data contains the address of a shared message
 }
 
-// readHeader reads the object header (IV.A.1) at position pos and returns its messages.
+// readHeader reads the object header (section IV.A.1) at position pos and returns its
+// messages.
 func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 	b, err := f.readBytes(pos, f.bytesLeft(pos, 64))
 	if err != nil {
@@ -95,7 +96,7 @@ type fileRange struct{ pos, size int64 }
 
 // readMessages reads the messages in the blocks and in their continuation blocks. next
 // parses one message. Continuation blocks start with a signature and end with a checksum,
-// each of skip bytes.
+// of skip bytes each; skip is 0 for version 1 headers, which have neither.
 func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
 	var all []headerMessage
 	total := int64(0)
@@ -182,7 +183,7 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// parseLink parses a link message (IV.A.2.g). pos is the position of the object, or
+// parseLink parses a link message (section IV.A.2.g). pos is the position of the object, or
 // unfollowedLink.
 func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	c := cursor{b: b}
@@ -214,7 +215,8 @@ func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 }
 
 // readSymbols adds the links of a group in the older format to links. Such a group is a
-// B-tree of symbol tables (III.A.1, III.B) and a local heap with the names (III.D).
+// B-tree of symbol tables (sections III.A.1, III.B) and a local heap with the names
+// (section III.D).
 func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 	pos, err := f.filePosition(heap)
 	if err != nil {
@@ -250,7 +252,7 @@ func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 	})
 }
 
-// readSymbolTable adds the links of a symbol table node (III.B) to links.
+// readSymbolTable adds the links of a symbol table node (section III.B) to links.
 func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) error {
 	b, err := f.readBytes(pos, f.bytesLeft(pos, 8))
 	if err != nil {
@@ -290,10 +292,10 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 	return nil
 }
 
-// walkBTree calls leaf for each entry of a version 1 B-tree (III.A.1), with its key of
-// keyBytes bytes and the position of its child. kind is the type of the tree: 0 for
-// symbols, 1 for chunks. walkBTree reads at most as many nodes as fit into the file, so that
-// it returns an error if the tree contains a cycle.
+// walkBTree calls leaf for each entry of a version 1 B-tree (section III.A.1), with its key
+// of keyBytes bytes and the position of its child. kind is the type of the tree: 0 for
+// symbols, 1 for chunks. walkBTree reads at most as many nodes as fit into the file, so
+// that it returns an error if the tree contains a cycle.
 func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error

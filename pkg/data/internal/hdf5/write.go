@@ -24,7 +24,7 @@ type OutputDataset struct {
 	Values func(dst []float32, start, size []int) error
 }
 
-// Sizes of B-tree nodes and symbol tables, with the default values of HDF5 (II.A).
+// Sizes of B-tree nodes and symbol tables, with the default values of HDF5 (section II.A).
 const (
 	symbolsHalf     = 4              // half the number of symbols of a symbol table
 	groupHalf       = 16             // half the number of entries of a group's B-tree node
@@ -99,8 +99,8 @@ func appendLE(b []byte, values ...any) []byte {
 	return b
 }
 
-// encodeSuperblock encodes a version 0 superblock (II.A). end is the size of the file, and
-// root the position of the root group's header.
+// encodeSuperblock encodes a version 0 superblock (section II.A). end is the size of the
+// file, and root the position of the root group's header.
 func encodeSuperblock(end, root uint64) []byte {
 	b := appendLE([]byte(hdf5Signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
@@ -263,8 +263,8 @@ type treeEntry struct {
 	child uint64
 }
 
-// writeChunked writes the chunks and their B-tree (III.A.1). It returns the position of the
-// B-tree.
+// writeChunked writes the chunks and their B-tree (section III.A.1). It returns the
+// position of the B-tree.
 func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 	var level []treeEntry
 	var packed bytes.Buffer

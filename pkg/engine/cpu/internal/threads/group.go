@@ -37,7 +37,8 @@ type Group struct {
 	closed           atomic.Bool
 }
 
-// fanOut is the number of children of a goroutine. Up to nine threads have one level, up to 73 two.
+// fanOut is the number of children of a goroutine. The tree has one level of children for up to
+// nine threads, and two levels for up to 73.
 const fanOut = 8
 
 // cacheLine is the distance in bytes at which two counters do not slow each other down. Intel's
