@@ -175,7 +175,8 @@ func returnsError(call *interp.Call) bool {
 	return n > 0 && isErrorType(call.OutTypes[n-1])
 }
 
-// lastResultType returns the type of a function's last result, or nil if it has none.
+// lastResultType returns the type of a function's last result, or nil if the function has
+// no results.
 func lastResultType(f xreflect.Type) xreflect.Type {
 	if n := f.NumOut(); n > 0 {
 		return f.Out(n - 1)

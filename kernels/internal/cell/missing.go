@@ -22,7 +22,7 @@ func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 }
 
 // A MissingPackageError is the error of a cell that imports a package which is not
-// compiled in.
+// compiled into the kernel.
 type MissingPackageError struct {
 	Import Import
 	Known  []string // import paths of the packages that are compiled in

@@ -28,9 +28,10 @@ func printWrittenPath(c *cobra.Command, path string) {
 	printPathNote(c, path, place, err, true)
 }
 
-// printPathNote prints a note that path refers to the folder resolved. It prints nothing
-// if a shell would resolve path to the same folder, or if err is not nil. If always is
-// false, it prints the note only if path also exists relative to the working directory.
+// printPathNote prints a note that path refers to the folder whose path is resolved. It
+// prints nothing if a shell would resolve path to the same folder, or if err is not nil.
+// If always is false, it prints the note only if path also exists relative to the working
+// directory.
 func printPathNote(c *cobra.Command, path, resolved string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
 	if err != nil || absErr != nil || resolved == here {
