@@ -6,8 +6,8 @@ import (
 )
 
 // Rules for scaling the learning rate with the global batch. N is the global batch divided
-// by the batch for which the config gives the learning rate: Schedule.BaseBatch, or if that
-// is 0 the batch of one worker.
+// by the base batch, for which the config gives the learning rate: Schedule.BaseBatch or,
+// if that is 0, the batch of one worker.
 const (
 	ScalingNone   = "none"   // no scaling
 	ScalingLinear = "linear" // multiply the learning rate by N (Goyal et al. 2017, arXiv:1706.02677)

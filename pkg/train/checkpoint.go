@@ -247,7 +247,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context) error {
 		case file.epoch+1 > t.cfg.Epochs:
 			return fmt.Errorf("resume %s: the checkpoint is in epoch %d, but epochs is %d: set epochs to at least %[2]d", t.options.Dir, file.epoch+1, t.cfg.Epochs)
 		case p.steps > t.stepsPerEpoch() || len(p.losses) != t.group.Size():
-			return fmt.Errorf("resume %s: checkpoint %s is of step %d of an epoch with %d workers, but this run has %d steps per epoch and %d workers: use another run folder",
+			return fmt.Errorf("resume %s: checkpoint %s was saved after step %d of an epoch with %d workers, but this run has %d steps per epoch and %d workers: use another run folder",
 				t.options.Dir, file.path, p.steps, len(p.losses), t.stepsPerEpoch(), t.group.Size())
 		}
 	}

@@ -70,10 +70,10 @@ type LoaderConfig struct {
 	Workers  int      `yaml:"workers" json:"workers"`                 // loading goroutines per training worker; 0: load within the step
 	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // number of batches loaded ahead
 	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // order of the loader's stages, see data.LoaderOptions; empty: the default order
-	// DeviceMiB is the largest 8-bit training set, in MiB, that is copied to the GPU's
-	// memory. The GPU then cuts, rotates and normalizes samples itself, with the same bits
-	// as the CPU. A larger set, or one that is not 8-bit, is loaded batch by batch. 0: always
-	// load batches.
+	// DeviceMiB is the largest size, in MiB, of an 8-bit training set that is copied to the
+	// GPU's memory. The GPU then cuts, rotates and normalizes samples itself, with the same
+	// bits as the CPU. A larger set, or one that is not 8-bit, is loaded batch by batch. 0:
+	// always load batches.
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 

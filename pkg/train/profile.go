@@ -99,7 +99,7 @@ func (p Profile) stepRange(steps, epochs int) (first, last int, err error) {
 	return first, first + p.Steps - 1, nil
 }
 
-// addWaitToProfile adds the time from since until now to the CPU engine's profile, as the
+// addWaitToProfile adds the time between since and now to the CPU engine's profile, as the
 // time that the next step has waited for its batch.
 func (t *Trainer) addWaitToProfile(since time.Time) {
 	if e, ok := t.engine.(*cpu.Engine); ok && t.options.Profile.Steps > 0 {

@@ -57,8 +57,8 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// overrides returns the fields that change the config as overrides key=value, followed by
-// Set, which takes precedence.
+// overrides returns the overrides of the config, as key=value: first those for the fields
+// of w that are set, then Set, which takes precedence.
 func (w Worker) overrides() []string {
 	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
 	if w.Epochs != 0 {

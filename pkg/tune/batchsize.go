@@ -85,10 +85,11 @@ func formatMiB(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 // FindLargestBatch finds the largest batch per worker that fits in memory: it doubles the
 // batch until one does not fit, then bisects.
 //
-// On the CPU it estimates the memory of a batch from the memory plans of two small
-// batches. Then it loads the result and the next larger batch to confirm the estimate. On
-// a GPU, whose libraries allocate memory themselves, it loads each batch and does one
-// training step. After an error in a test, the result contains the tests so far.
+// On the CPU it estimates the memory of a batch from the memory plans of two small batches.
+// Then it loads the batch that it has found and the next larger one to check the estimate,
+// and corrects it if necessary. On a GPU, whose libraries allocate memory themselves, it
+// loads each batch and does one training step. After an error in a test, the result
+// contains the tests so far.
 func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ type StepTotals struct {
 	other      float64
 }
 
-// Add adds the counted steps of a run. It reports whether the run had any.
+// Add adds the counted steps of a run. It reports whether the run has counted steps.
 func (t *StepTotals) Add(r runs.Run, spans Spans) bool {
 	var own StepTotals
 	for rank, steps := range spans.ByRank {

@@ -18,7 +18,7 @@ const (
 	SourceTrace = "trace"
 )
 
-// Spans contains the steps of a run that a rule counts.
+// Spans contains those steps of a run that count according to a rule.
 type Spans struct {
 	ByRank   [][]runs.Step // nil for a rank that could not be read
 	Problems []runs.Problem

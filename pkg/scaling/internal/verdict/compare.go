@@ -125,7 +125,7 @@ func matchSeries(a, b Study) ([]SeriesPair, error) {
 		pairs = append(pairs, SeriesPair{x, y, x, y})
 	}
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("compare: no series has the same name in both studies: one has %s, the other %s", english.Quote(namesA), english.Quote(namesB))
+		return nil, fmt.Errorf("compare: no series has the same name in both studies: the first study has %s, the second has %s", english.Quote(namesA), english.Quote(namesB))
 	}
 	return pairs, nil
 }
