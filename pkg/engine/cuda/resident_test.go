@@ -141,9 +141,9 @@ func TestResidentErrors(t *testing.T) {
 			s.TargetShape = []int{1, 16, 8}
 			s.Target = append(s.Target, s.Target...)
 		},
-		"position of sample 1: got 4, want less than 4":  func(s *engine.DeviceDataset) { s.Stored = []int{0, 4} },
-		"have spatial dimensions, so they must be bytes": func(s *engine.DeviceDataset) { s.Values = make([]float32, 4*64) },
-		"divisor of \"image\" is 0":                      func(s *engine.DeviceDataset) { s.ImageDivisor = 0 },
+		"stored index of sample 1: got 4, want 0 to 3":          func(s *engine.DeviceDataset) { s.Stored = []int{0, 4} },
+		"have spatial dimensions, so they must be set as bytes": func(s *engine.DeviceDataset) { s.Values = make([]float32, 4*64) },
+		"divisor of \"image\" is 0":                             func(s *engine.DeviceDataset) { s.ImageDivisor = 0 },
 	} {
 		s := set.resident(1)
 		change(&s)
