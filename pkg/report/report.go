@@ -58,8 +58,8 @@ type Report struct {
 	page page
 }
 
-// New returns the report of a study. It omits what the study has no data for, but returns
-// an error for such a figure if Options.Only names it.
+// New returns the report of a study. It omits figures and sections for which the study has
+// no data, but returns an error if Options.Only names such a figure.
 func New(study *scaling.Study, options Options) (*Report, error) {
 	if study == nil {
 		return nil, errors.New("make report: no study; read one with scaling.Read")

@@ -19,7 +19,8 @@ import (
 // Formats returns the extensions that Save supports.
 func Formats() []string { return []string{"html", "pdf"} }
 
-// ErrNoBrowser is returned if no browser that can print a PDF is installed.
+// ErrNoBrowser is the error of FindBrowser, and of saving a PDF, if no browser that can
+// print a PDF is installed.
 var ErrNoBrowser = errors.New("printing a PDF needs chromium, which is not in PATH; install it: apt-get install --yes --no-install-recommends chromium")
 
 // printTimeout is the time-out for printing a PDF. A typical page takes seconds, or longer

@@ -133,7 +133,7 @@ func (v *smallStudy) run(series string, workers, seed, samples int, rate float64
 		if e == 1 {
 			epoch.Seconds *= 2 // the first pays for the start
 		}
-		if measured == 0 { // logs that tell no samples
+		if measured == 0 { // the logs contain no numbers of samples
 			epoch.Samples = 0
 		}
 		if v.rng.IntN(30) == 0 {
@@ -159,8 +159,8 @@ func (v *smallStudy) trials() []runs.Trial {
 	return []runs.Trial{io, synthetic, full}
 }
 
-// rates are the throughput of the runs of a series at a worker count, or where
-// the logs tell no samples epochs per second: reckoned here from the epochs.
+// rates returns the throughput of the runs of a series at a worker count, computed here
+// from the epochs. If the logs contain no numbers of samples, it returns epochs per second.
 func (v *smallStudy) rates(series string, workers int) []float64 {
 	var out []float64
 	for _, r := range v.all {
