@@ -336,8 +336,10 @@ func TestBF16IsRefused(t *testing.T) {
 	}
 	o.Precision = "fp32"
 	for _, set := range []string{"amx", "avx512_bf16"} {
-		if _, err := NewWithInstructionSet(o, set); err == nil {
-			t.Errorf("fp32 with %s: no error", set)
+		_, err := NewWithInstructionSet(o, set)
+		_, missing := kernel.ChooseBF16Set(set)
+		if want := "is for precision bf16"; err == nil || missing == nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("fp32 with %s: error %v, want %q", set, err, want)
 		}
 	}
 }

@@ -34,6 +34,9 @@ func ChooseSet(set string) (*Set, error) {
 		}
 	}
 	list := strings.Join(names, ", ")
+	if slices.ContainsFunc(BF16Sets(), func(k *Set) bool { return k.Name == set }) {
+		return nil, fmt.Errorf("%s=%s is for precision bf16: with fp32 use one of %s, or unset it", EnvVar, set, list)
+	}
 	if slices.Contains(InstructionSets, set) {
 		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", EnvVar, set, list)
 	}
