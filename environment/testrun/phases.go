@@ -34,7 +34,7 @@ func racePackages() []string {
 // of the phase's time. Other tests of the same packages run the same goroutines.
 func numericTests() []string {
 	return []string{
-		"Convolution3D", "Flips", "FusionIsInvisible", "Rounding", "RoundingLikeReference", "RoundingProperty", // pkg/engine/cpu
+		"Convolution3D", "Flips", "FusionIsInvisible", "Rounding", "RoundingLikeReference", "RoundingProperty", "RoundingReproducible", // pkg/engine/cpu
 		"WinogradDeep", "WinogradDeep3D", "WinogradError", "WinogradError3D", // pkg/engine/cpu
 		"LaptopTwins", "LostSamplesOfTheGPU", "RulesOnBothEngines", "TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
 		"VerifyDPOnGPU", // pkg/verify
