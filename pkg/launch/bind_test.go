@@ -51,8 +51,12 @@ func TestPlanBinding(t *testing.T) {
 	}{
 		{"fits", two, nil, Sweep{Workers: []int{1, 2}}, 2, "cpu", "cores", "0 | 1", ""},
 		{"fewer workers of the same sweep", two, nil, Sweep{Workers: []int{1, 2}}, 1, "cpu", "cores", "0-1", ""},
-		{"two sockets", madeUp(2, 64), nil, Sweep{Workers: []int{8}, Threads: 16}, 8, "cpu", "cores",
-			"0-15,128-143 | 16-31,144-159 | 32-47,160-175 | 48-63,176-191 | 64-79,192-207 | 80-95,208-223 | 96-111,224-239 | 112-127,240-255", ""},
+		{
+			"two sockets", madeUp(2, 64), nil,
+			Sweep{Workers: []int{8}, Threads: 16},
+			8, "cpu", "cores",
+			"0-15,128-143 | 16-31,144-159 | 32-47,160-175 | 48-63,176-191 | 64-79,192-207 | 80-95,208-223 | 96-111,224-239 | 112-127,240-255", "",
+		},
 		{"nodes", madeUp(2, 64), nil, Sweep{Workers: []int{2}, Threads: 16, Bind: "numa"}, 2, "cpu", "numa", "0-63,128-191 | 64-127,192-255", ""},
 		{"asked for none", two, nil, Sweep{Workers: []int{2}, Bind: "none"}, 2, "cpu", "none", "", ""},
 		{"the largest run does not fit", two, nil, Sweep{Workers: []int{1, 4}, Oversubscribe: true}, 1, "cpu", "none", "", "4 workers × 1 thread do not fit on 2 CPUs"},

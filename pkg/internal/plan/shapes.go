@@ -205,7 +205,7 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		case !isFeatureMap(in[0]):
 			return nil, fmt.Errorf("logits have shape %v, want [n,c,h,w] or [n,c,d,h,w]", in[0])
 		case !(w > 0 && w <= 1):
-			return nil, fmt.Errorf("Dice weight is %v, want above 0 and at most 1", w)
+			return nil, fmt.Errorf("got Dice weight %v, want above 0 and at most 1", w)
 		}
 	case OpL1, OpL1Backward:
 		switch {
