@@ -344,7 +344,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	_, err = OpenSharedMemory("/nowhere/else", 1, 2, Options{})
 	wantError(t, err, "rank 1 does not see rank 0's files")
 	_, err = OpenSharedMemory("/nowhere/else", 2, 2, Options{})
-	wantError(t, err, "invalid rank 2 of 2")
+	wantError(t, err, "invalid rank 2 for 2 ranks")
 }
 
 func BenchmarkAllReduce(b *testing.B) {

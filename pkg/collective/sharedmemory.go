@@ -90,7 +90,7 @@ func closeAndRemove(f *os.File) error {
 // ranks and with the same Options.
 func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, error) {
 	if rank < 1 || rank >= size {
-		return nil, fmt.Errorf("open shared memory: invalid rank %d of %d: use 1 to %d", rank, size, size-1)
+		return nil, fmt.Errorf("open shared memory: invalid rank %d for %d ranks: use 1 to %d, since rank 0 creates it", rank, size, size-1)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -274,7 +274,7 @@ func TestBoxesOfOneShape(t *testing.T) {
 		if err := os.Rename(filepath.Join(first, "box-0.h5"), second); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), second+": input and target have shapes [") || !strings.Contains(err.Error(), "all boxes must have the same shapes") {
+		if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), second+": input and target have shapes [") || !strings.Contains(err.Error(), "all volumes must have the same shapes") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -204,7 +204,7 @@ func (v *Volumes) addBox(path string, image, target volumeReader, o VolumeOption
 		v.image, v.target = is, ts
 	}
 	if !slices.Equal(is, v.image) || !slices.Equal(ts, v.target) {
-		return fmt.Errorf("%s: input and target have shapes %v and %v, but the shapes in %s are %v and %v: all boxes must have the same shapes", path, is, ts, v.boxes[0].name, v.image, v.target)
+		return fmt.Errorf("%s: input and target have shapes %v and %v, but the shapes in %s are %v and %v: all volumes must have the same shapes", path, is, ts, v.boxes[0].name, v.image, v.target)
 	}
 	v.boxes = append(v.boxes, volumePair{path, image, target})
 	return nil

@@ -155,9 +155,9 @@ func (l *Lock) addOwner() error {
 	return l.check()
 }
 
-// writeOwner writes the owner's line over its previous version. The line never becomes
-// shorter, because its times are in whole seconds; it becomes longer when the run is
-// released.
+// writeOwner writes the owner's line over its previous version. The new line covers the
+// whole previous one: its times always have the same length, since they are in whole
+// seconds, and the release of the run only adds a field.
 func (l *Lock) writeOwner() error {
 	text, err := json.Marshal(l.owner)
 	if err != nil {

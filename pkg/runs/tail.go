@@ -67,8 +67,8 @@ func (t *Tail) Read() (changed bool, err error) {
 	return changed || newEpochs || newSteps, nil
 }
 
-// readInfo reads run.json if it was replaced or may have changed its status, and reports
-// whether the content has changed.
+// readInfo reads run.json if the file was replaced or the status of the run may have
+// changed. It reports whether the content has changed.
 func (t *Tail) readInfo() (bool, error) {
 	stat, err := os.Stat(filepath.Join(t.dir, infoFile))
 	same := err == nil && t.stat != nil && os.SameFile(t.stat, stat) && stat.Size() == t.stat.Size() && stat.ModTime().Equal(t.stat.ModTime())

@@ -41,7 +41,7 @@ type Quality struct {
 
 // Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the
 // change of one of these measures compared with the smallest worker count of the same
-// series. This is the first measure that at least two points have.
+// series. The change is that of the first measure that at least two points have.
 func (s *Study) Quality() *Quality {
 	q := &Quality{level: s.Rule.confidenceLevel()}
 	q.analysis = analysis{q}
@@ -97,7 +97,7 @@ func (s *Study) Quality() *Quality {
 }
 
 // estimateChange estimates the center of a quantity in cell a minus its center in cell b.
-// The function value returns the quantity of a run.
+// The parameter value is a function that returns the quantity of a run.
 func (s *Study) estimateChange(a, b observe.Cell, value func(runs.Run) float64) Estimate {
 	values := func(c observe.Cell) []float64 {
 		var v []float64

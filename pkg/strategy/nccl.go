@@ -156,13 +156,13 @@ func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 		if err := parent.Err(); err != nil {
 			return fmt.Errorf("create communicator: %w", err)
 		}
-		return n.findMissingRank(parent, fmt.Errorf("create communicator: not all ranks joined within %v", n.options.Timeout))
+		return n.addMissingRank(parent, fmt.Errorf("create communicator: not all ranks joined within %v", n.options.Timeout))
 	}
 }
 
-// findMissingRank synchronizes with the other ranks in the group on the host. If a rank is
+// addMissingRank synchronizes with the other ranks in the group on the host. If a rank is
 // missing, it returns cause with the error that names that rank, else cause.
-func (n *NCCL) findMissingRank(ctx context.Context, cause error) error {
+func (n *NCCL) addMissingRank(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.options.SearchTimeout, errors.New("the rank did not join the search for the missing rank"))
 	defer cancel()
 	if missing := n.group.Barrier(ctx); missing != nil {
@@ -357,7 +357,7 @@ func (n *NCCL) watch(ctx context.Context) {
 // NCCL's function returns only after all graphs that captured a collective are destroyed,
 // and the current step still uses them. Close waits for it.
 func (n *NCCL) abort(ctx context.Context, cause error) {
-	err := fmt.Errorf("exchange gradients by NCCL: %w", n.findMissingRank(ctx, cause))
+	err := fmt.Errorf("exchange gradients by NCCL: %w", n.addMissingRank(ctx, cause))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.err = err

@@ -81,7 +81,7 @@ func removeLeftoverFiles(dir string) {
 }
 
 // formatState returns the first line of a crash file, padded to headSize bytes. format is
-// running or idle, and cell is the number of the cell.
+// one of the constants running and idle, and cell is the number of the cell.
 func formatState(format string, cell int) string {
 	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
 }

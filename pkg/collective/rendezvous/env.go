@@ -73,7 +73,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	if getenv(rankVariable) == "" && getenv(worldVariable) == "" {
 		for _, name := range []string{localRankVariable, localWorldVariable} {
 			if v := getenv(name); v != "" {
-				return Env{}, fmt.Errorf("read rank from environment: %s is %q, but %s and %s are not set; set both, or none for a run of one worker", name, v, rankVariable, worldVariable)
+				return Env{}, fmt.Errorf("read rank from environment: %s is %q, but %s and %s are not set: set them too, or unset %[1]s for a run of one worker", name, v, rankVariable, worldVariable)
 			}
 		}
 		return e, nil

@@ -42,8 +42,8 @@ func (o *optimizer) addRun(param, grad, size int) {
 	o.runs = append(o.runs, segment{param, grad, size})
 }
 
-// prepareOptimizer divides the runs into pieces and prepares the tasks that update the
-// pieces.
+// prepareOptimizer divides the contiguous ranges of parameters into pieces and prepares the
+// tasks that update the pieces.
 func (x *executable) prepareOptimizer() {
 	o := &x.optimizer
 	for _, r := range o.runs {

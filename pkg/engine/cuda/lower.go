@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operations of this engine's tasks that plans do not have. Some operations of plans have
-// other operands in tasks:
+// The following operations occur only in this engine's tasks, not in plans. These operations
+// occur in both, but have other operands in tasks:
 //
 //	max_pool             x → y, index (−1 if no backward pass needs it)
 //	max_pool_backward    dy, index → dx

@@ -187,8 +187,13 @@ func validateBuckets(p *Program) error {
 	}
 	backward := len(p.Kernels) > p.Forward
 	for _, q := range p.Params {
-		if backward != (q.Grad >= 0) || backward && !slices.Equal(p.Tensors[q.Grad].Shape, p.Tensors[q.Tensor].Shape) {
-			return fmt.Errorf("parameter %s: the gradient is missing, is present although there is no backward pass, or has another shape than the parameter", q.Name)
+		switch {
+		case backward && q.Grad < 0:
+			return fmt.Errorf("parameter %s has no gradient", q.Name)
+		case !backward && q.Grad >= 0:
+			return fmt.Errorf("parameter %s has a gradient, but the plan has no backward pass", q.Name)
+		case backward && !slices.Equal(p.Tensors[q.Grad].Shape, p.Tensors[q.Tensor].Shape):
+			return fmt.Errorf("parameter %s has shape %v, but its gradient has shape %v", q.Name, p.Tensors[q.Tensor].Shape, p.Tensors[q.Grad].Shape)
 		}
 	}
 	if backward && grouped != len(p.Params) {

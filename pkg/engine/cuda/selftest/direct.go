@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// directCheck is a check that launches kernels directly. Its function run returns the
-// mismatch.
+// directCheck is a check that launches kernels directly. The field run launches them and
+// returns the mismatch between their results and the expected ones.
 type directCheck struct {
 	name, shape string
 	bound       float64

@@ -249,7 +249,7 @@ func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 		at += size
 	}
 	if at != len(args) {
-		return "", fmt.Errorf("%s has %d bytes of parameters %s, got %d bytes of arguments", f.name, at, f.signature(), len(args))
+		return "", fmt.Errorf("%s takes %d bytes of parameters (%s), got %d bytes of arguments", f.name, at, f.signature(), len(args))
 	}
 	return strings.Join(words, " "), nil
 }

@@ -243,7 +243,7 @@ func TestLaunchesAreChecked(t *testing.T) {
 	check(t, g.Driver.FuncSetAttribute(f, cuda.FuncMaxDynamicShared, 64<<10))
 	check(t, launch(one, one, 64<<10, good))
 	wants(t, launch(one, one, 0, good[:24]), "scale has parameters (ppwi), got only 24 bytes of arguments")
-	wants(t, launch(one, one, 0, append(slices.Clone(good), 0, 0, 0, 0)), "has 28 bytes of parameters")
+	wants(t, launch(one, one, 0, append(slices.Clone(good), 0, 0, 0, 0)), "takes 28 bytes of parameters")
 	_, err := g.Driver.ModuleGetFunction(0, "scale")
 	wants(t, err, "INVALID_HANDLE")
 	_, err = g.NVRTC.Compile("__global__ void f() {", "broken.cu", nil)

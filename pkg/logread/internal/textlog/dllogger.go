@@ -141,7 +141,8 @@ const (
 	dllOfStep // the first number of the step; the fields of the others follow
 )
 
-// learnDLLoggerShape learns the shape of an iteration's line that was just read.
+// learnDLLoggerShape learns the form of m, the line of an iteration, so that the
+// next lines of this form are parsed faster.
 func (t *textLog) learnDLLoggerShape(m []byte) {
 	shape := t.dllShapes.Learn(m)
 	if shape == nil {

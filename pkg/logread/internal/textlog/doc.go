@@ -14,7 +14,7 @@
 //
 // Long logs repeat a few forms of lines. Three fast paths read these at several
 // hundred megabytes per second: shapes (package scan) for lines that differ only in
-// their numbers, readFastLines for consecutive lines of one format, and
+// their numbers, parseLinesFast for consecutive lines of one format, and
 // epochLineParser for logs of epochs, which several goroutines parse in chunks
 // (ahead.go). A fast path rejects any line that differs, so that the format's
 // function, which defines what a line means, reads it. Tests compare the results of

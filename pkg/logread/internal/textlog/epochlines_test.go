@@ -27,7 +27,7 @@ func slowText(text []byte) string {
 		if !ok {
 			break
 		}
-		log.readLine(line)
+		log.parseLine(line)
 	}
 	in.Report.Lines = int64(log.l.Number)
 	return recordtest.FormatParts(log.finish(), in.Report, log.counts)

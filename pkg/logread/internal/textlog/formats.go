@@ -186,9 +186,9 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// readLine reads a line with the first rule that matches it. It returns unknown
-// if no rule does.
-func (x *formatIndex) readLine(t *textLog, m []byte) lineResult {
+// applyRule applies the first rule that matches line m. It returns unknown if no
+// rule does.
+func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
 	rules := x[m[0]]
 	for i := range rules {
 		if rules[i].matches(m) {

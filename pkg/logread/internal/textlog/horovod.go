@@ -83,7 +83,7 @@ func (t *textLog) readHorovodRate(m []byte) lineResult {
 }
 
 // readFastHorovodLine is the fast path of readHorovodRate for iterations,
-// called by readFastLines.
+// called by parseLinesFast.
 func (t *textLog) readFastHorovodLine(b []byte) (int, lineResult) {
 	if !scan.HasPrefix(b, "Iter #") || t.cur.horovod.summary > 0 {
 		return 0, unknown

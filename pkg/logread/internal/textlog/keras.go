@@ -127,7 +127,7 @@ func (r *kerasRank) openEpoch(n int) {
 }
 
 // readFastKerasLine is the fast path for the line "Epoch N/M" and for a line of
-// values with the shape of the previous one, called by readFastLines.
+// values with the shape of the previous one, called by parseLinesFast.
 func (t *textLog) readFastKerasLine(b []byte) (int, lineResult) {
 	if !scan.HasPrefix(b, "Epoch ") {
 		k := &t.cur.keras

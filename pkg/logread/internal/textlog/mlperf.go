@@ -222,7 +222,7 @@ func (t *textLog) readMLPerfShape(s *scan.LineShape) lineResult {
 		}
 	}
 	epoch, _ := epochNumber(v)
-	step := v.statsStep(epoch)
+	step := v.stepOrEpoch(epoch)
 	for i := range s.Slots {
 		if x := &s.Slots[i]; x.Field == mlperfValue {
 			t.addPoint(x.Name, -1, step, x.Value, v.time/1000)
@@ -289,9 +289,9 @@ func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	}
 }
 
-// statsStep returns the step of a tracked_stats line: the step in its
+// stepOrEpoch returns the step of a tracked_stats line: the step in its
 // metadata, or epoch if the metadata contains no step.
-func (v mlperfLine) statsStep(epoch int) int64 {
+func (v mlperfLine) stepOrEpoch(epoch int) int64 {
 	if v.step >= 0 && v.step < 1<<53 {
 		return int64(v.step)
 	}
@@ -301,7 +301,7 @@ func (v mlperfLine) statsStep(epoch int) int64 {
 // addMLPerfStats adds the values of a tracked_stats line to the run's curves,
 // one point per value.
 func (t *textLog) addMLPerfStats(v mlperfLine, epoch int) {
-	step := v.statsStep(epoch)
+	step := v.stepOrEpoch(epoch)
 	stats := scan.ObjectIterator{Text: v.value}
 	for {
 		key, value, more := stats.Next()

@@ -33,7 +33,7 @@ func (t *textLog) readRankRate(m []byte) lineResult {
 	return used
 }
 
-// readFastRateLine is the fast path of readRankRate, called by readFastLines.
+// readFastRateLine is the fast path of readRankRate, called by parseLinesFast.
 func (t *textLog) readFastRateLine(b []byte) (int, lineResult) {
 	k := 0
 	for b[k] == ' ' && k < 8 {

@@ -167,8 +167,8 @@ func (t *textLog) findOrAddTrial(name string) *runs.Trial {
 
 // addPoint adds a point to the run's curve with the given name: its step, its
 // value v, and its time in seconds since 1970 or NaN. All lines list their
-// values in the same order. So addPoint first tries the field next of the curve
-// that got the previous point.
+// values in the same order. So each curve has a field next, the curve that got
+// the next value of an earlier line, and addPoint tries that curve first.
 func (t *textLog) addPoint(name []byte, rank int, step int64, v, seconds float64) {
 	last := t.cur.last
 	if last == nil || last.next == nil || last.next.Name != string(name) {

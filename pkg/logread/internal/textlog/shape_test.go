@@ -74,7 +74,7 @@ func readShapeLog(text string, learn bool) *textLog {
 		if !ok {
 			return log
 		}
-		log.readLine(line)
+		log.parseLine(line)
 	}
 }
 

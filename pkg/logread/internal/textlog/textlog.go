@@ -128,16 +128,16 @@ func (t *textLog) read(ctx context.Context) error {
 		if t.l.Number&0xffff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.readLine(line)
+		t.parseLine(line)
 		switch t.repeating {
 		case formatSC21:
 			t.readEpochLines(ctx)
 		case formatKeras:
-			t.readFastLines(t.readFastKerasLine)
+			t.parseLinesFast(t.readFastKerasLine)
 		case formatHorovod:
-			t.readFastLines(t.readFastHorovodLine)
+			t.parseLinesFast(t.readFastHorovodLine)
 		case formatRates:
-			t.readFastLines(t.readFastRateLine)
+			t.parseLinesFast(t.readFastRateLine)
 		}
 		t.repeating = formatCommand
 	}
@@ -147,11 +147,11 @@ func (t *textLog) read(ctx context.Context) error {
 	return nil
 }
 
-// readFastLines reads the following lines in the buffer as long as the fast
+// parseLinesFast reads the following lines in the buffer as long as the fast
 // path recognizes them. fast reads the line at the beginning of b and returns
 // its length including the line end, or 0 if the line has another form.
-// TestFastLines compares the results with those of readLine.
-func (t *textLog) readFastLines(fast func(b []byte) (n int, used lineResult)) {
+// TestFastLines compares the results with those of parseLine.
+func (t *textLog) parseLinesFast(fast func(b []byte) (n int, used lineResult)) {
 	if t.inBlock != noBlock {
 		return
 	}
@@ -178,8 +178,8 @@ func (t *textLog) readFastLines(fast func(b []byte) (n int, used lineResult)) {
 // reads, so that parsing needs no checks for the end of the text.
 const maxFastLine = 160
 
-// readLine reads a line of any form.
-func (t *textLog) readLine(line []byte) {
+// parseLine reads a line of any form.
+func (t *textLog) parseLine(line []byte) {
 	if t.l.TooLong {
 		t.in.AddProblem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
@@ -207,7 +207,7 @@ func (t *textLog) readLine(line []byte) {
 		v = t.readBlockLine(message)
 	}
 	if v == unknown {
-		v = t.formats.readLine(t, message)
+		v = t.formats.applyRule(t, message)
 	}
 	if v == unknown {
 		v = t.readOutOfMemory(message)

@@ -67,8 +67,8 @@ func (t *textLog) readFailureLine(m []byte) lineResult {
 	return used
 }
 
-// finishFailure sets the status of the run to failed once the block has been
-// read. It does nothing if no block was read.
+// finishFailure sets the status of the run to failed after torchrun's report of
+// a failed rank has been read. It does nothing if there was no such report.
 func (t *textLog) finishFailure() {
 	p := t.failing
 	if p.line == 0 {

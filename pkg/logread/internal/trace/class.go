@@ -93,7 +93,7 @@ func classifyCopy(name string) spanClass {
 	return classOther
 }
 
-// isNCCL reports whether a span has a name of NCCL or RCCL.
+// isNCCL reports whether name is the name of a span of NCCL or RCCL.
 func isNCCL(name string) bool {
 	return strings.HasPrefix(name, "nccl") || strings.HasPrefix(name, "rccl") ||
 		strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "RCCL_")

@@ -128,7 +128,7 @@ func newFit(l scalingLaw, s Series) (Fit, error) {
 	}
 	n, p := float64(len(data)), float64(1+len(theta))
 	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
-	_, total := scalingLaws()[0].fitLambda(ignoreSizes(data), nil)
+	_, total := scalingLaws()[0].fitLambda(withUnitSizes(data), nil)
 	f.R2 = 1 - rss/total
 	if total <= n*exactFitTolerance*exactFitTolerance { // all throughputs are equal
 		f.R2 = math.NaN()
@@ -148,9 +148,9 @@ func newFit(l scalingLaw, s Series) (Fit, error) {
 	return f, nil
 }
 
-// ignoreSizes returns a copy of data with all sizes set to 1. When a law is fitted to
+// withUnitSizes returns a copy of data with all sizes set to 1. When a law is fitted to
 // this copy, its residual sum of squares is the total sum of squares of data.
-func ignoreSizes(data []Observation) []Observation {
+func withUnitSizes(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
 		out[i].Size = 1

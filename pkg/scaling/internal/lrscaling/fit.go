@@ -99,9 +99,9 @@ func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 floa
 }
 
 // parabolaNeighbors is the number of rates on each side of the best rate to which the
-// parabola is fitted. With noisy data, two neighbors give half the error of the exponent
-// that one neighbor gives. If the curve is asymmetric, the maximum is shifted, but
-// equally at every batch.
+// parabola is fitted. With noisy data, using two neighbors instead of one halves the error
+// of the scaling exponent. If the scores are asymmetric around the best rate, the
+// parabola's maximum is shifted, but by the same factor at every batch.
 const parabolaNeighbors = 2
 
 // parabolaVertex returns the x at which the least-squares parabola through the points has

@@ -111,8 +111,8 @@ func (g *WinogradGradient) Tasks() []threads.Task {
 	return all
 }
 
-// run computes the sums of items [lo, hi), in the pass over output blocks [pass, end), see
-// Tasks.
+// run computes the sums of items [lo, hi) in the pass over the output blocks [pass, end).
+// Tasks describes the passes.
 func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 	k := g.ws.Set
 	v, z := w.Scratch[:g.zAt], w.Scratch[g.zAt:g.patch]

@@ -47,7 +47,7 @@ func (a *assembler) copyBlock(x block) block {
 	return to
 }
 
-// spread returns a block with c in all lanes.
+// writeSpread returns a block with c in all lanes.
 func (a *assembler) spread(c lane) block {
 	to := a.newBlock()
 	a.spreadInto(to, c)

@@ -8,7 +8,7 @@ const maxRows = 6
 // maxBlocks is the number of blocks of eight outputs of the widest tile.
 const maxBlocks = 2
 
-// gemm writes the matrix kernel for every number of rows and of blocks of outputs, with
+// writeGEMMFunctions writes the matrix kernel for every number of rows and of blocks of outputs, with
 // eight floats per step ("Deep") and with one ("Flat"). For each row i of the tile and each
 // output j it computes
 //
@@ -17,7 +17,7 @@ const maxBlocks = 2
 // and adds the products in the order of t, each rounded once with its addition. A tile of
 // 6×16 outputs has 24 registers of sums. Two registers contain weights of eight outputs, and
 // six the inputs of the rows: up to four successive floats each, one of which fmla selects.
-func gemm(a *assembler) {
+func writeGEMMFunctions(a *assembler) {
 	for blocks := 1; blocks <= maxBlocks; blocks++ {
 		for rows := 1; rows <= maxRows; rows++ {
 			newGEMMTile(a, rows, blocks, true).write()

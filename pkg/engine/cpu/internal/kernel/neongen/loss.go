@@ -1,9 +1,9 @@
 package main
 
-// loss writes the binary cross-entropy of logits and its gradient.
-func loss(a *assembler) {
-	bce(a)
-	bceGrad(a)
+// writeLossFunctions writes the binary cross-entropy of logits and its gradient.
+func writeLossFunctions(a *assembler) {
+	writeBCE(a)
+	writeBCEGrad(a)
 }
 
 // exponential contains the constants with which loopLogits computes e^x.
@@ -58,7 +58,7 @@ func (a *assembler) loopLogits(logits, n register, e exponential, body func(z, u
 	})
 }
 
-func bce(a *assembler) {
+func writeBCE(a *assembler) {
 	a.beginFunction("bceNEON", "z *float32, t *float32, out *float32, n int", "writes eight sums of max(z,0) − z·t + log(1+e^−|z|) to out.")
 	r := a.loadParams("z", "t", "out", "n")
 	e, k := a.loadExponential(2./13, 2./11, 2./9, 2./7, 2./5, 2./3, 2)
@@ -79,7 +79,7 @@ func bce(a *assembler) {
 	a.endFunction()
 }
 
-func bceGrad(a *assembler) {
+func writeBCEGrad(a *assembler) {
 	a.beginFunction("bceGradNEON", "z *float32, t *float32, dz *float32, scale *float32, n int", "computes dz = scale·(1/(1+e^−z) − t).")
 	r := a.loadParams("z", "t", "dz", "n")
 	e, k := a.loadExponential(1)

@@ -23,13 +23,13 @@ import (
 // families returns the functions that write each family, by name.
 func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
-		"gemm":      gemm,
-		"loss":      loss,
-		"norm":      norm,
-		"pooling":   pooling,
-		"pointwise": pointwise,
-		"update":    update,
-		"winograd":  winograd,
+		"gemm":      writeGEMMFunctions,
+		"loss":      writeLossFunctions,
+		"norm":      writeNormFunctions,
+		"pooling":   writePoolingFunctions,
+		"pointwise": writePointwiseFunctions,
+		"update":    writeUpdateFunctions,
+		"winograd":  writeWinogradFunctions,
 	}
 }
 

@@ -1,12 +1,12 @@
 package main
 
-// norm writes the functions for batch normalization and for sums over pixels.
-func norm(a *assembler) {
-	deviations(a)
-	normalize(a)
-	normSums(a)
-	normGrad(a)
-	sums(a)
+// writeNormFunctions writes the functions for batch normalization and for sums over pixels.
+func writeNormFunctions(a *assembler) {
+	writeDeviations(a)
+	writeNormalize(a)
+	writeNormSums(a)
+	writeNormGrad(a)
+	writeSums(a)
 }
 
 // accumulators is the number of partial sums that hide the latency of an addition.
@@ -45,7 +45,7 @@ func (a *assembler) loadBlocks(p register, n int) []block {
 	return v
 }
 
-func deviations(a *assembler) {
+func writeDeviations(a *assembler) {
 	a.beginFunction("deviationsNEON", "x *float32, pixels int, out *float32", "adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].")
 	r := a.loadParams("x", "pixels", "out")
 	from, sum, squares := a.load(r[2], 0), a.newPartialSums(), a.newPartialSums()
@@ -77,7 +77,7 @@ func (a *assembler) normalizeBlock(v block, c []block) {
 	})
 }
 
-func normalize(a *assembler) {
+func writeNormalize(a *assembler) {
 	a.beginFunction("normalizeNEON", "x *float32, y *float32, p *float32, pixels int", "computes y = max(x·p[0] + p[1], p[2]).")
 	r := a.loadParams("x", "y", "p", "pixels")
 	c := a.loadBlocks(r[2], normBlocks)
@@ -99,7 +99,7 @@ func (a *assembler) loadMaskedGradient(dy register, v block, c []block) block {
 	return y
 }
 
-func normSums(a *assembler) {
+func writeNormSums(a *assembler) {
 	a.beginFunction("normSumsNEON", "x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int", "writes Σ dy and Σ dy·(x − mean) over the pixels where x·p[0] + p[1] > p[2].")
 	r := a.loadParams("x", "dy", "p", "mean", "out", "pixels")
 	c, mean := a.loadBlocks(r[2], normBlocks), a.load(r[3], 0)
@@ -116,7 +116,7 @@ func normSums(a *assembler) {
 	a.endFunction()
 }
 
-func normGrad(a *assembler) {
+func writeNormGrad(a *assembler) {
 	a.beginFunction("normGradNEON", "x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int",
 		"computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], with dy replaced by 0 unless x·p[0] + p[1] > p[2].")
 	r := a.loadParams("x", "dy", "dx", "p", "q", "pixels")
@@ -133,7 +133,7 @@ func normGrad(a *assembler) {
 	a.endFunction()
 }
 
-func sums(a *assembler) {
+func writeSums(a *assembler) {
 	a.beginFunction("sumsNEON", "x *float32, pixels int, out *float32", "writes the sum over the pixels for each channel.")
 	r := a.loadParams("x", "pixels", "out")
 	sum := a.newPartialSums()

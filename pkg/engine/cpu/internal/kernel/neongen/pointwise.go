@@ -1,16 +1,17 @@
 package main
 
-// pointwise writes the functions on single floats, and those that move weights.
-func pointwise(a *assembler) {
-	add(a)
-	relu(a)
-	reluGrad(a)
-	leaky(a)
-	tanhGrad(a)
-	distances(a)
-	signs(a)
-	transpose(a)
-	spread(a)
+// writePointwiseFunctions writes the functions that compute each output element from the inputs at the
+// same index, and the functions that rearrange weights.
+func writePointwiseFunctions(a *assembler) {
+	writeAdd(a)
+	writeReLU(a)
+	writeReLUGrad(a)
+	writeLeakyReLU(a)
+	writeTanhGrad(a)
+	writeDistances(a)
+	writeSigns(a)
+	writeTranspose(a)
+	writeSpread(a)
 }
 
 // loopFloats writes a loop over n floats, one block per iteration, and ends the function.
@@ -19,7 +20,7 @@ func (a *assembler) loopFloats(n register, body func()) {
 	a.endFunction()
 }
 
-func add(a *assembler) {
+func writeAdd(a *assembler) {
 	a.beginFunction("addNEON", "a *float32, b *float32, y *float32, n int", "computes y = a + b.")
 	r := a.loadParams("a", "b", "y", "n")
 	a.loopFloats(r[3], func() {
@@ -28,13 +29,13 @@ func add(a *assembler) {
 	})
 }
 
-func relu(a *assembler) {
+func writeReLU(a *assembler) {
 	a.beginFunction("reluNEON", "x *float32, y *float32, n int", "computes y = max(x, 0).")
 	r, zero := a.loadParams("x", "y", "n"), a.newZero()
 	a.loopFloats(r[2], func() { a.storeNext(a.compute(fmax, a.loadNext(r[0]), zero), r[1]) })
 }
 
-func reluGrad(a *assembler) {
+func writeReLUGrad(a *assembler) {
 	a.beginFunction("reluGradNEON", "y *float32, dy *float32, dx *float32, n int", "computes dx = dy where y > 0, else 0.")
 	r, zero := a.loadParams("y", "dy", "dx", "n"), a.newZero()
 	a.loopFloats(r[3], func() {
@@ -44,7 +45,7 @@ func reluGrad(a *assembler) {
 	})
 }
 
-func leaky(a *assembler) {
+func writeLeakyReLU(a *assembler) {
 	a.beginFunction("leakyNEON", "a *float32, b *float32, y *float32, slope *float32, n int", "computes y = b where a > 0, else slope·b.")
 	r, zero := a.loadParams("a", "b", "y", "n"), a.newZero()
 	slope := a.loadScalar("slope")
@@ -63,7 +64,7 @@ func (a *assembler) loadScalar(name string) lane {
 	return lane{v, 0}
 }
 
-func tanhGrad(a *assembler) {
+func writeTanhGrad(a *assembler) {
 	a.beginFunction("tanhGradNEON", "y *float32, dy *float32, dx *float32, n int", "computes dx = dy·(1 − y²).")
 	r, one := a.loadParams("y", "dy", "dx", "n"), a.loadConstants(1)[0]
 	a.loopFloats(r[3], func() {
@@ -74,7 +75,7 @@ func tanhGrad(a *assembler) {
 	})
 }
 
-func distances(a *assembler) {
+func writeDistances(a *assembler) {
 	a.beginFunction("distancesNEON", "a *float32, b *float32, out *float32, n int", "writes eight sums of |a − b| to out.")
 	r, sum := a.loadParams("a", "b", "out", "n"), a.newZeroSum()
 	a.loopBlocks("block", r[3], 1, func(int) {
@@ -85,7 +86,7 @@ func distances(a *assembler) {
 	a.endFunction()
 }
 
-func signs(a *assembler) {
+func writeSigns(a *assembler) {
 	a.beginFunction("signsNEON", "a *float32, b *float32, y *float32, scale *float32, n int", "computes y = scale times the sign of a − b.")
 	r := a.loadParams("a", "b", "y", "n")
 	scale := a.spread(a.loadScalar("scale"))
@@ -99,9 +100,9 @@ func signs(a *assembler) {
 	})
 }
 
-// transpose writes a function that transposes an 8×8 tile as four 4×4 tiles. In each of them
+// writeTranspose writes a function that transposes an 8×8 tile as four 4×4 tiles. In each of them
 // it exchanges single floats between two rows, and then pairs of floats.
-func transpose(a *assembler) {
+func writeTranspose(a *assembler) {
 	a.beginFunction("transposeNEON", "dst *float32, src *float32, stride int", "writes the transpose of an 8×8 tile.")
 	r := a.loadParams("dst", "src", "stride")
 	rows := make([]block, 8)
@@ -136,7 +137,7 @@ func transpose(a *assembler) {
 	a.endFunction()
 }
 
-func spread(a *assembler) {
+func writeSpread(a *assembler) {
 	a.beginFunction("spreadNEON", "dst *float32, src *float32, stride int, n int", "copies n blocks to addresses that are stride bytes apart.")
 	r := a.loadParams("dst", "src", "stride", "n")
 	a.loop("block", r[3], 1, func() { a.storeStrided(a.loadNext(r[1]), r[0], r[2]) })

@@ -1,9 +1,9 @@
 package main
 
-// pooling writes the maximum over windows and its gradient.
-func pooling(a *assembler) {
-	maxPool(a)
-	maxPoolGrad(a)
+// writePoolingFunctions writes the maximum over windows and its gradient.
+func writePoolingFunctions(a *assembler) {
+	writeMaxPool(a)
+	writeMaxPoolGrad(a)
 }
 
 // loopWindow writes loops over the elements of a window whose first row is at first. body
@@ -36,7 +36,7 @@ func (a *assembler) loadIntOne() block {
 	return block{v, v}
 }
 
-func maxPool(a *assembler) {
+func writeMaxPool(a *assembler) {
 	a.beginFunction("maxPoolNEON", "x *float32, y *float32, p *float32, index *byte, count int, kh int, kw int, row int, step int",
 		"writes the maxima of max(x·p[0] + p[1], p[2]) over count windows, and the index of each maximum in its window.")
 	r := a.loadParams("x", "y", "index", "kh", "kw", "row", "step", "count")
@@ -63,7 +63,7 @@ func maxPool(a *assembler) {
 	a.endFunction()
 }
 
-func maxPoolGrad(a *assembler) {
+func writeMaxPoolGrad(a *assembler) {
 	a.beginFunction("maxPoolGradNEON", "index *byte, dy *float32, dx *float32, count int, kh int, kw int, row int, step int",
 		"adds dy to the elements of dx that index selects.")
 	r := a.loadParams("index", "dy", "dx", "kh", "kw", "row", "step", "count")

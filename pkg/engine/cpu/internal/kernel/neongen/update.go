@@ -1,14 +1,14 @@
 package main
 
-// update writes the optimizers. No parameter may be named g, which is a register in
+// writeUpdateFunctions writes the optimizers. No parameter may be named g, which is a register in
 // assembly.
-func update(a *assembler) {
-	adam(a)
-	sgd(a, "momentumNEON", true)
-	sgd(a, "sgdNEON", false)
+func writeUpdateFunctions(a *assembler) {
+	writeAdam(a)
+	writeSGD(a, "momentumNEON", true)
+	writeSGD(a, "sgdNEON", false)
 }
 
-func adam(a *assembler) {
+func writeAdam(a *assembler) {
 	a.beginFunction("adamNEON", "w *float32, grad *float32, m *float32, v *float32, c *float32, n int", "performs one step of Adam.")
 	r := a.loadParams("w", "grad", "m", "v", "n")
 	constants := a.loadParams("c")[0]
@@ -33,7 +33,7 @@ func adam(a *assembler) {
 	})
 }
 
-func sgd(a *assembler, name string, momentum bool) {
+func writeSGD(a *assembler, name string, momentum bool) {
 	parameters, doc := "w *float32, grad *float32, c *float32, n int", "performs one step of gradient descent without momentum."
 	if momentum {
 		parameters, doc = "w *float32, grad *float32, buf *float32, c *float32, n int", "performs one step of gradient descent with momentum."

@@ -1,16 +1,16 @@
 package main
 
-// winograd writes the transforms of Winograd's F(4×4,3×3). Each is a product M·d·Mᵀ of a
+// writeWinogradFunctions writes the transforms of Winograd's F(4×4,3×3). Each is a product M·d·Mᵀ of a
 // small constant matrix with a square of blocks. First the columns of d are multiplied and
 // stored in scratch memory, then the rows of the scratch memory are multiplied and stored in
 // the result.
-func winograd(a *assembler) {
-	winogradInput(a, "winogradInputNEON", false)
-	winogradInput(a, "winogradNormInputNEON", true)
-	winogradGradient(a)
-	winogradOutput(a)
-	winogradWeights(a)
-	winogradWeightGradient(a)
+func writeWinogradFunctions(a *assembler) {
+	writeWinogradInput(a, "winogradInputNEON", false)
+	writeWinogradInput(a, "winogradNormInputNEON", true)
+	writeWinogradGradient(a)
+	writeWinogradOutput(a)
+	writeWinogradWeights(a)
+	writeWinogradWeightGradient(a)
 }
 
 // loader returns the ith block of a row or column that a transform reads.
@@ -121,7 +121,7 @@ func (a *assembler) transform(n int, begin func(), multiply multiplication) {
 	a.endFunction()
 }
 
-// winogradInput writes the transform of inputs (Lavin and Gray, equation 10 for m = 4):
+// writeWinogradInput writes the transform of inputs (Lavin and Gray, equation 10 for m = 4):
 //
 //	     ⎡ 4  0 −5  0  1  0 ⎤
 //	     ⎢ 0 −4 −4  1  1  0 ⎥
@@ -131,7 +131,7 @@ func (a *assembler) transform(n int, begin func(), multiply multiplication) {
 //	     ⎣ 0  4  0 −5  0  1 ⎦
 //
 // If norm is set, each input is normalized as it is read.
-func winogradInput(a *assembler, name string, norm bool) {
+func writeWinogradInput(a *assembler, name string, norm bool) {
 	if norm {
 		a.beginFunction(name, "x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int",
 			"transforms a normalized 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.")
@@ -176,7 +176,7 @@ func winogradInput(a *assembler, name string, norm bool) {
 	})
 }
 
-// winogradGradient writes the transform of gradients of outputs:
+// writeWinogradGradient writes the transform of gradients of outputs:
 //
 //	    ⎡ 1  0  0  0 ⎤
 //	    ⎢ 1  1  1  1 ⎥
@@ -184,7 +184,7 @@ func winogradInput(a *assembler, name string, norm bool) {
 //	    ⎢ 1  2  4  8 ⎥
 //	    ⎢ 1 −2  4 −8 ⎥
 //	    ⎣ 0  0  0  1 ⎦
-func winogradGradient(a *assembler) {
+func writeWinogradGradient(a *assembler) {
 	a.beginFunction("winogradGradientNEON", "x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int",
 		"transforms a 4×4 tile of every channel block: A·x·Aᵀ.")
 	k := a.loadConstants(4, 8)
@@ -203,9 +203,9 @@ func winogradGradient(a *assembler) {
 	})
 }
 
-// winogradOutput writes the transform of products back to outputs, by the transpose of the
-// matrix A of winogradGradient.
-func winogradOutput(a *assembler) {
+// writeWinogradOutput writes the transform of products back to outputs, by the transpose of the
+// matrix A of writeWinogradGradient.
+func writeWinogradOutput(a *assembler) {
 	a.beginFunction("winogradOutputNEON", "m *float32, y *float32, bias *float32, tmp *float32, ld int, row int, plane int, biasStep int, blocks int",
 		"transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.")
 	k := a.loadConstants(2, 4, 8)
@@ -294,7 +294,7 @@ func (a *assembler) weightTaps(base register) (taps []register, advance func()) 
 	}
 }
 
-// winogradWeights writes the transform of weights:
+// writeWinogradWeights writes the transform of weights:
 //
 //	    ⎡  1/4    0     0  ⎤
 //	    ⎢ −1/6  −1/6  −1/6 ⎥
@@ -302,7 +302,7 @@ func (a *assembler) weightTaps(base register) (taps []register, advance func()) 
 //	    ⎢ 1/24  1/12   1/6 ⎥
 //	    ⎢ 1/24 −1/12   1/6 ⎥
 //	    ⎣   0     0     1  ⎦
-func winogradWeights(a *assembler) {
+func writeWinogradWeights(a *assembler) {
 	a.beginFunction("winogradWeightsNEON", "w *float32, u *float32, tmp *float32, ld int",
 		"transforms eight rows of eight weights with nine taps each: G·w·Gᵀ.")
 	k := a.loadConstants(1./4, 1./6, 1./12, 1./24)
@@ -348,9 +348,9 @@ func winogradWeights(a *assembler) {
 	a.endFunction()
 }
 
-// winogradWeightGradient writes the transform of products back to gradients of weights, by
-// the transpose of the matrix G of winogradWeights.
-func winogradWeightGradient(a *assembler) {
+// writeWinogradWeightGradient writes the transform of products back to gradients of weights, by
+// the transpose of the matrix G of writeWinogradWeights.
+func writeWinogradWeightGradient(a *assembler) {
 	a.beginFunction("winogradWeightGradientNEON", "d *float32, dw *float32, tmp *float32, ld int",
 		"transforms products to eight rows of eight weights with nine taps each: Gᵀ·d·G.")
 	k := a.loadConstants(1./4, 1./6, 1./12, 1./24)
