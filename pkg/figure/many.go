@@ -77,9 +77,9 @@ func pointEstimates(p *scaling.Point) []*scaling.Estimate {
 	}
 }
 
-// combineSeries returns a study for drawing, whose only series combines all series. Its points
-// are those of study with equal count (Size or Workers), combined to one: each value is the
-// median of their values, with the range, and N is the number of points that have the value.
+// combineSeries returns a study for drawing, whose only series combines all series. All points
+// of the same count (Size or Workers) become one point: each value is the median of their
+// values, with the range, and N is the number of points that have the value.
 func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}

@@ -17,6 +17,8 @@
 //	logs/<study>/<series>-n<workers>-s<seed>/
 //
 // with a worker-<rank>.log for each worker, in addition to the files of the run itself.
+// Reading the folder does not read these logs; name one to read the lines that another
+// program printed.
 //
 // A worker is the lockstep command (see Binary) or any other program. It finds its rank in
 // the environment variables that PyTorch, Horovod and others use:

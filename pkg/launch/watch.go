@@ -40,8 +40,8 @@ func (j *Job) Watch(ctx context.Context) error {
 	})
 }
 
-// showProgress updates the run's line bar and returns it. If bar is nil, it creates the line
-// first. It marks the line as done once the run has ended.
+// showProgress updates bar, the progress bar of the run, and returns it. If bar is nil, it
+// creates the bar first. It marks the bar as done once the run has ended.
 func (s RunStatus) showProgress(bar *notebook.Progress) *notebook.Progress {
 	if bar == nil {
 		bar = notebook.NewProgress(s.Name, s.Epochs)

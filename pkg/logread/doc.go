@@ -1,15 +1,18 @@
 // Package logread reads training logs, both the run folders of this project and
 // the logs of other programs, into [runs.Run].
 //
-// [Read] walks a path. A folder with run.json or epochs.csv is one run. In other
-// folders, every regular file that is not hidden is decompressed if necessary (gzip,
-// zstd) and read by the first format that recognizes its first bytes. Below this package, internal/record contains
-// what all formats share, and internal/scan splits text; the formats are in
-// internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
+// [Read] walks a path. A folder with run.json or epochs.csv is a run folder: [runs.Read]
+// reads it, and of its other files only traces are read. Without run.json it is reported
+// as a problem. In other folders, every regular file that is not hidden is decompressed
+// if necessary (gzip, zstd) and read by the first format that recognizes its first bytes.
+//
+// Below this package, internal/record contains what all formats share, and internal/scan
+// splits text; the formats are in internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
 // internal/events (TensorBoard) and internal/trace.
 // A file becomes runs in three steps: the format's reader returns a record.Part for
 // each run, merge.go and join.go merge the parts that belong to one run, and identity.go
-// adds what the content did not contain.
+// adds what the content did not contain. Files of several ranks are merged only if a
+// pattern with {rank} names them.
 //
 // The number of workers, the series and the seed come from the content, otherwise
 // from the path, otherwise from a configuration in the same folder. Patterns in

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// datasetSplitFolders returns the names of the folders in which Keras keeps the
-// event files of one split of the data set.
+// datasetSplitFolders returns the names of folders in which Keras keeps event
+// files: each folder has those of one split of the data set.
 func datasetSplitFolders() []string {
 	return []string{"train", "validation", "valid", "val", "eval", "test"}
 }
@@ -342,10 +342,9 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 	return own
 }
 
-// alignStudies corrects the study of each run whose series comes from the path,
-// because the path may suggest the wrong study. If the log of another run in
-// the same folder states the same series, the run gets the study of that other
-// run.
+// alignStudies corrects studies that were guessed from paths. If the series of a
+// run comes from its path, and the log of another run in the same folder states
+// the same series, the run gets the study of that other run.
 func alignStudies(principals []*record.Part) {
 	type place struct{ folder, series string }
 	studies := map[place]string{}

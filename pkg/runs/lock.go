@@ -13,9 +13,9 @@ import (
 )
 
 // Lock is the exclusive right to write a run folder. One process at a time has it. The
-// operating system releases the lock when the process ends, even by a kill. Machines that
-// share the folder may not share its locks; they detect by the heartbeat that the owner is
-// alive.
+// operating system releases the lock when the process ends, even if it is killed. Some network
+// file systems do not pass locks to other machines; these learn from the heartbeat in the
+// folder that the owner is alive.
 type Lock struct {
 	dir     string
 	machine machine

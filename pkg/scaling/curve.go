@@ -215,8 +215,8 @@ type LossCurve struct {
 
 	Epoch []float64 // number of the epoch, from 1
 	// Elapsed is the training time until the end of the epoch, and Clock also includes
-	// validation. Both are medians over the runs in seconds, and NaN after an epoch
-	// without a time.
+	// validation. Both are medians over the runs in seconds, and NaN from the first epoch on
+	// whose time is unknown.
 	Elapsed, Clock []float64
 	Train, Val     []float64 // losses, medians over the runs
 	// TrainMin and TrainMax are the lowest and highest training loss of the runs. They

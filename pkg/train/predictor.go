@@ -62,7 +62,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 }
 
 // load opens the engine and loads the checkpoint at path. trainedOn is the name of the
-// engine of the training.
+// engine that trained the run.
 func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string) error {
 	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
 	net, err := cfg.Model.Network(image, target)

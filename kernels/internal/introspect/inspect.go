@@ -217,7 +217,8 @@ func describeTypeDocs(p docs.Package, name string, detail int) string {
 	return joinParagraphs(e.Doc, decl, strings.Join(methods, "\n"))
 }
 
-// describePackage returns the documentation of a package, with detail 1 also its names.
+// describePackage returns the documentation of a package. If detail is 1, it also lists the
+// names that the package exports.
 func describePackage(p docs.Package, imp *interp.Import, detail int) string {
 	e, ok := p[""]
 	if !ok {

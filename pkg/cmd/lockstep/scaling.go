@@ -26,7 +26,8 @@ func (f *studyFlags) addTo(c *cobra.Command) {
 	c.Flags().StringVar(&f.rule.Per, "per", scaling.PerWorker, "unit of the worker count: worker or node")
 }
 
-// addMeasureFlags adds the flags that do not concern the speed-up.
+// addMeasureFlags adds the flags that choose how runs are measured: which epochs count, and
+// how epochs and repeated runs are combined.
 func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "number of epochs at the start of each run that are not counted")

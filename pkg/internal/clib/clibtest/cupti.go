@@ -51,8 +51,8 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 	}, nil
 }
 
-// recordKernel adds an operation that ran from time start until now to the recording, if
-// CUPTI would report it: if it is a kernel or a cuDNN plan. label is the operation's label.
+// recordKernel records the operation with the given label, which began at time start and ends
+// now. Like CUPTI, it records only kernels and cuDNN plans.
 func (m *Machine) recordKernel(label string, start float64) {
 	name, ok := strings.CutPrefix(label, "cuLaunchKernel ")
 	if !ok {

@@ -15,7 +15,7 @@ type Cell struct {
 	Measured []Measurements
 }
 
-// Values returns one value per run. The function value selects it from the run's
+// Values returns one value per run: the result of calling value with the run's
 // measurements.
 func (c Cell) Values(value func(Measurements) float64) []float64 {
 	v := make([]float64, len(c.Measured))
