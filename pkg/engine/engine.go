@@ -99,8 +99,8 @@ type Executable interface {
 	// SetInput copies v, which is in row-major order, to the input.
 	SetInput(name string, v []float32) error
 	// Step runs the forward pass and, if the program has one, the backward pass. It passes
-	// the buckets of gradients to sync, which is nil if there is only one worker. Then it
-	// applies update; if update is nil, it only computes the gradients. A program with
+	// the buckets of gradients to sync, unless sync is nil, which a single worker may pass.
+	// Then it applies update; if update is nil, it only computes the gradients. A program with
 	// synchronized batch norms needs a sync that is a NormSync. If the loss is not finite,
 	// Step returns ErrNonFinite before it passes any bucket to sync and before it updates
 	// the parameters.

@@ -103,7 +103,7 @@ type binding struct {
 // planBinding plans the binding of a run with the given number of workers. device is the
 // engine's device, or "" for a program other than lockstep.
 func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, error) {
-	b := binding{Binding: runs.Binding{Mode: s.Bind, Allowed: topology.FormatList(c.machine.IDs())}}
+	b := binding{Binding: runs.Binding{Mode: s.Bind, Allowed: topology.FormatList(c.machine.CPUIDs())}}
 	switch {
 	case c.problem != "" && s.Bind != BindNone:
 		b.Mode, b.Reason = BindNone, c.problem

@@ -36,10 +36,10 @@ func CheckNotLost(f *os.File) error {
 func (w *Writer) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.check()
+	return w.checkFolder()
 }
 
-func (w *Writer) check() error {
+func (w *Writer) checkFolder() error {
 	if err := w.lock.Check(); err != nil {
 		return err
 	}

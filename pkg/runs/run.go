@@ -205,7 +205,7 @@ type Run struct {
 	Kind string // kind of log: "run folder", "study CSV", "SC21 log", …
 
 	// Curves, Trials, Spans and OutOfMemory come from other programs' logs. They are empty
-	// for run folders.
+	// for run folders, except that Spans has those of traces in the folder.
 	Curves      []Curve
 	Trials      []Trial
 	Spans       []Span

@@ -293,7 +293,7 @@ func (w *Writer) Info() Info {
 func (w *Writer) AppendEpoch(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.check(); err != nil {
+	if err := w.checkFolder(); err != nil {
 		return err
 	}
 	// Write the row and its line end in one call: if a kill tears the row, the line end is
@@ -382,7 +382,7 @@ func (w *Writer) Finish(status string, failure error) error {
 	}
 	w.closed = true
 	var lost *LostError
-	if failure == nil && errors.As(w.check(), &lost) {
+	if failure == nil && errors.As(w.checkFolder(), &lost) {
 		status, failure = StatusFailed, lost
 	}
 	w.info.Status, w.info.Ended = status, time.Now()

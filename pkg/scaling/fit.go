@@ -60,7 +60,7 @@ type Fits struct {
 }
 
 // ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
-var ErrTooFew = law.ErrTooFew
+var ErrTooFew = law.ErrTooFewWorkerCounts
 
 // BandPoint is the prediction of a fit at one size: the value, and the interval that
 // contains the next run with the rule's confidence if the law is valid.

@@ -26,10 +26,10 @@ func readBinding(getenv func(string) string, world int) *runs.Binding {
 	return &b
 }
 
-// sharingWorkers returns the number of workers that may run on the CPUs of the given rank:
+// countWorkersSharingCPUs returns the number of workers that may run on the CPUs of the given rank:
 // those whose CPUs overlap with its own, or, if the workers are not bound, all localWorkers
 // on this machine.
-func sharingWorkers(b *runs.Binding, rank, localWorkers int) int {
+func countWorkersSharingCPUs(b *runs.Binding, rank, localWorkers int) int {
 	if b == nil || rank >= len(b.CPUs) {
 		return localWorkers
 	}

@@ -46,7 +46,7 @@ func TestSharingWorkers(t *testing.T) {
 		{"in turn", &runs.Binding{Mode: "cores", CPUs: []string{"0", "1", "0", "1"}}, 0, 2},
 		{"not a list", &runs.Binding{Mode: "cores", CPUs: []string{"x", "1", "2", "3"}}, 0, 4},
 	} {
-		if got := sharingWorkers(tt.b, tt.rank, 4); got != tt.want {
+		if got := countWorkersSharingCPUs(tt.b, tt.rank, 4); got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
 		}
 	}

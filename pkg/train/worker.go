@@ -225,7 +225,7 @@ func trainAndClose(ctx context.Context, cfg Config, group collective.Group, opti
 			err = cerr
 		}
 	}()
-	limitProcessors(cfg.Engine.Threads, sharingWorkers(options.binding, group.Rank(), localWorkers), t.OverlapsExchange())
+	limitProcessors(cfg.Engine.Threads, countWorkersSharingCPUs(options.binding, group.Rank(), localWorkers), t.OverlapsExchange())
 	res, err := t.Run(ctx)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestSetThread(t *testing.T) {
 	if err != nil {
 		m = NewFlatMachine(all) // a sandbox without /sys
 	}
-	if got := m.Restrict(all).IDs(); !slices.Equal(got, all) {
+	if got := m.Restrict(all).CPUIDs(); !slices.Equal(got, all) {
 		t.Errorf("the topology has CPUs %v of the allowed %v", got, all)
 	}
 	one := all[len(all)-1:]

@@ -200,8 +200,8 @@ func (m Machine) CountParts() PartCounts {
 	return PartCounts{len(packages), len(nodes), len(cores), len(m.CPUs)}
 }
 
-// IDs returns the numbers of the machine's CPUs in ascending order.
-func (m Machine) IDs() []int {
+// CPUIDs returns the numbers of the machine's CPUs in ascending order.
+func (m Machine) CPUIDs() []int {
 	ids := make([]int, len(m.CPUs))
 	for i, c := range m.CPUs {
 		ids[i] = c.ID

@@ -232,7 +232,7 @@ func TestDivideProperty(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		mask := rapid.SliceOfNDistinct(rapid.SampledFrom(all.IDs()), 1, -1, rapid.ID[int]).Draw(rt, "mask")
+		mask := rapid.SliceOfNDistinct(rapid.SampledFrom(all.CPUIDs()), 1, -1, rapid.ID[int]).Draw(rt, "mask")
 		slices.Sort(mask)
 		m := all.Restrict(mask)
 		workers, threads := rapid.IntRange(1, 9).Draw(rt, "workers"), rapid.IntRange(1, 9).Draw(rt, "threads")

@@ -73,8 +73,8 @@ type Fits struct {
 	supportedLaw string        // the law that SupportedLaw returns; "" if there is none
 }
 
-// ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
-var ErrTooFew = errors.New("too few worker counts to fit a law")
+// ErrTooFewWorkerCounts reports that a series has too few runs or worker counts for fitting a law.
+var ErrTooFewWorkerCounts = errors.New("too few worker counts to fit a law")
 
 // BandPoint is the prediction of a fit at one size; see scaling.BandPoint.
 type BandPoint struct {
@@ -93,7 +93,7 @@ const exactFitTolerance = 1e-6
 // are computed by nonlinear regression with the delta method (Bates and Watts,
 // Nonlinear Regression Analysis and Its Applications, 1988, §2.3). A law with p
 // parameters (including λ) needs p+3 runs at p+2 different sizes; otherwise it is
-// omitted. FitLaws returns ErrTooFew if there are too few runs or sizes for every law.
+// omitted. FitLaws returns ErrTooFewWorkerCounts if there are too few runs or sizes for every law.
 func FitLaws(s Series) (*Fits, error) {
 	f := &Fits{series: s, measured: computeCenters(s)}
 	for _, l := range scalingLaws() {
@@ -111,7 +111,7 @@ func FitLaws(s Series) (*Fits, error) {
 		f.Rows = append(f.Rows, fit)
 	}
 	if len(f.Rows) == 0 {
-		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", s.Name, ErrTooFew, f.Refused[0].Reason, s.Unit)
+		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", s.Name, ErrTooFewWorkerCounts, f.Refused[0].Reason, s.Unit)
 	}
 	f.rankByAICc()
 	f.chooseSupportedLaw()
