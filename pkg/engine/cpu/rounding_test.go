@@ -119,7 +119,8 @@ func (n node) agreesRounded(t *testing.T) {
 }
 
 // TestRoundingProperty compares random shapes with the reference, and checks that the engine
-// rounds: with inputs that are not numbers of bf16, its results are those of rounded inputs.
+// rounds: it returns the same results for inputs that bf16 cannot represent and for the same
+// inputs rounded before.
 func TestRoundingProperty(t *testing.T) {
 	for _, set := range bf16Sets {
 		t.Run(set, func(t *testing.T) {

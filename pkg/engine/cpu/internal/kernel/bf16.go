@@ -52,7 +52,8 @@ type BF16 struct {
 	PackColumns func(dst *uint16, src *float32, n, row int)
 	// Unpack copies n rows of the given number of blocks of eight floats, which are adjacent
 	// in src, to separate channel blocks, and adds bias to each row. srcRow and dstRow are
-	// the distances in bytes of successive rows, dstBlock that of channel blocks.
+	// the distances in bytes of successive rows, and dstBlock is the distance of successive
+	// channel blocks.
 	Unpack func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
 }
 

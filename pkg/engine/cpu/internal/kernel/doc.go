@@ -33,8 +33,8 @@
 //
 // NEON has the tiles and the layout of AVX2, and multiplies and adds in the same order,
 // so that its functions compute the same bits. Results of a training step still differ from
-// those of AVX2 in their last bits, because on arm64 Go's compiler fuses multiplications
-// and additions in the code between the kernels.
+// results of AVX2 in their last bits, probably because on arm64 Go's compiler fuses products
+// and sums in the code between the kernels; this was not isolated.
 //
 // # bfloat16
 //
