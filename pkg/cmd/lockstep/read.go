@@ -22,7 +22,7 @@ import (
 // readFlags contains the flags of lockstep read.
 type readFlags struct {
 	format, what, out string
-	as                []string
+	logs              logFlags
 	explain           bool
 }
 
@@ -73,7 +73,7 @@ logs, tables and reports of many programs. Information that a file does not cont
 	c.Flags().StringVar(&f.format, "format", logread.FormatCSV, strings.Join(logread.Formats(), ", "))
 	c.Flags().StringVar(&f.what, "what", logread.Epochs, strings.Join(logread.Kinds(), ", "))
 	c.Flags().StringVarP(&f.out, "out", "o", "", "file to write; it is written only if everything succeeds (default: standard output)")
-	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
+	f.logs.addTo(c)
 	c.Flags().BoolVar(&f.explain, "explain", false, "describe for each file what was read, what was not and why, instead of the rows")
 	return c
 }
@@ -92,12 +92,9 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 			return options, fmt.Errorf("unknown --%s %q: use one of %q", x.flag, x.got, x.known)
 		}
 	}
-	for _, text := range f.as {
-		p, err := logread.ParsePattern(text)
-		if err != nil {
-			return options, fmt.Errorf("--as: %w", err)
-		}
-		options.As = append(options.As, p)
+	options, err := f.logs.options()
+	if err != nil {
+		return options, err
 	}
 	binary := f.format == logread.FormatParquet || f.format == logread.FormatArrow
 	if binary && !f.explain && f.out == "" && isTerminal(c.OutOrStdout()) {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/internal/clean"
-	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -16,7 +15,7 @@ import (
 // information is taken from file names.
 type studyFlags struct {
 	rule scaling.Rule
-	as   []string
+	logs logFlags
 }
 
 // addTo adds all flags, for a command that shows one study.
@@ -35,7 +34,7 @@ func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.rule.Repeats, "repeats", "median", "how repeated runs are combined: median or mean")
 	c.Flags().IntVar(&f.rule.SamplesPerEpoch, "samples-per-epoch", 0, "samples per epoch of logs that do not contain it, for their throughput")
 	c.Flags().Float64Var(&f.rule.Confidence, "confidence", 0.95, "confidence level of the intervals")
-	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
+	f.logs.addTo(c)
 }
 
 // readStudy reads the logs at the paths as a study. The flags determine how paths are
@@ -44,13 +43,9 @@ func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study
 	if err := f.rule.Validate(); err != nil {
 		return nil, asUsageError(err)
 	}
-	var options logread.Options
-	for _, text := range f.as {
-		p, err := logread.ParsePattern(text)
-		if err != nil {
-			return nil, asUsageError(err)
-		}
-		options.As = append(options.As, p)
+	options, err := f.logs.options()
+	if err != nil {
+		return nil, asUsageError(err)
 	}
 	printReadPaths(c, paths...)
 	s, err := scaling.ReadWith(c.Context(), options, paths...)

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/logread"
+)
+
+// logFlags contains the flags that determine how logs are read. The commands that read logs
+// share them.
+type logFlags struct {
+	as []string
+}
+
+func (f *logFlags) addTo(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
+}
+
+// options converts the flags to options. It returns an error that names the flag if a value
+// is invalid.
+func (f *logFlags) options() (logread.Options, error) {
+	var o logread.Options
+	for _, text := range f.as {
+		p, err := logread.ParsePattern(text)
+		if err != nil {
+			return o, fmt.Errorf("--as: %w", err)
+		}
+		o.As = append(o.As, p)
+	}
+	return o, nil
+}
