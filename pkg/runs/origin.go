@@ -1,5 +1,7 @@
 package runs
 
+import "lockstep/pkg/internal/english"
+
 // Property names a property that identifies a run. It is the key of Run.Origins.
 type Property string
 
@@ -13,6 +15,12 @@ const (
 	PropertyBatch   Property = "batch" // per worker or global
 	PropertyModel   Property = "model"
 )
+
+// Properties returns the properties that identify a run, in the order in which messages list
+// them.
+func Properties() []Property {
+	return []Property{PropertyWorkers, PropertyNodes, PropertyRank, PropertySeed, PropertySeries, PropertyBatch, PropertyModel}
+}
 
 // Source states from where a property of a run is known. The constants are in the order of
 // their precedence.
@@ -39,4 +47,33 @@ func (s Source) IsAssumed() bool {
 type Origin struct {
 	Source Source
 	Detail string // the text that states the property, such as the name "4GPU"; may be empty
+}
+
+// Assumptions returns one sentence, without a period, for each property and source of which
+// the runs have assumptions (see Source.IsAssumed), such as "workers of 4 runs assumed from
+// file names". The sentences are in the order of the properties, and for each property in the
+// order of the sources. The result is nil if nothing was assumed.
+func Assumptions(all []Run) []string {
+	var sentences []string
+	for _, property := range Properties() {
+		for _, source := range []struct {
+			source Source
+			words  string
+		}{
+			{SourceFolderName, "from folder names"},
+			{SourceFileName, "from file names"},
+			{SourceRest, "by elimination"},
+		} {
+			n := 0
+			for _, run := range all {
+				if run.Origins[property].Source == source.source {
+					n++
+				}
+			}
+			if n > 0 {
+				sentences = append(sentences, string(property)+" of "+english.Count(n, "run")+" assumed "+source.words)
+			}
+		}
+	}
+	return sentences
 }
