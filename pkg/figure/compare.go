@@ -74,7 +74,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			return p.Throughput, "throughput (samples/s)"
 		},
-		missing:    "the logs contain no throughput; set Rule.SamplesPerEpoch, or draw figure.StrongScaling",
+		missing:    "the logs contain no throughput; set --samples-per-epoch, or draw the figure strong_scaling",
 		columns:    append(columnsWithBounds("throughput"), "efficiency", "scaling"),
 		mode:       func(m scaling.Mode) string { return m.Scaling },
 		idealPower: 1,

@@ -32,7 +32,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 		return nil, err
 	}
 	if !hasAnyValue(b.study, quality) {
-		return nil, fmt.Errorf("draw figure %s: the logs contain no %s; use figure.Speedup to draw only the speed-up", name, wanted)
+		return nil, fmt.Errorf("draw figure %s: the logs contain no %s; the figure speedup draws only the speed-up", name, wanted)
 	}
 	if err := b.drawIdealSpeedups(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)

@@ -306,7 +306,7 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	}}})
 	check(t, err)
 	_, err = Throughput(bare)
-	wantError(err, "the logs contain no sample counts")
+	wantError(err, "the logs contain neither throughput nor sample counts")
 	_, err = IoU(bare)
 	wantError(err, "no run has a value to draw")
 	_, err = LossByEpoch(bare)

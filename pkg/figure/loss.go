@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"slices"
@@ -44,10 +45,10 @@ func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 	f, err := o.drawLosses(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
 		what: "Loss against the time since the first epoch began (training and validation)",
-		x:    func(c *scaling.LossCurve) []float64 { return c.Clock }, time: true,
+		x:    func(c *scaling.LossCurve) []float64 { return c.Clock }, time: true, column: "clock_seconds",
 	})
 	if err != nil && study != nil && !slices.ContainsFunc(study.Runs, hasValidationTime) {
-		return nil, fmt.Errorf("%w; the logs contain no validation time: use figure.LossByTime", err)
+		return nil, fmt.Errorf("%w; the logs contain no validation time: draw the figure loss_by_time", err)
 	}
 	return f, err
 }
@@ -61,7 +62,8 @@ func hasValidationTime(r runs.Run) bool {
 type lossAxis struct {
 	name, title, label, what string
 	x                        func(*scaling.LossCurve) []float64
-	time                     bool // x is in seconds
+	time                     bool   // x is in seconds
+	column                   string // column of Study.Epochs with the times in the figure's table; empty for elapsed_seconds
 }
 
 // drawLosses draws the figure of a study's losses against the given horizontal axis.
@@ -80,7 +82,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	shown := o.selectCurves(all, series)
 	f := o.newFigure(name, axis.title, axis.label, "loss")
 	f.computeTable = func() {
-		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", "elapsed_seconds", "train_loss", "val_loss"})
+		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", cmp.Or(axis.column, "elapsed_seconds"), "train_loss", "val_loss"})
 		f.brief = lastRowPerRun(f.table)
 	}
 	unit := 1.0

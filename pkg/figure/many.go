@@ -32,7 +32,7 @@ const rangeName = "lowest to highest"
 // seriesSelectionHint returns a sentence for a caption that explains how to draw individual
 // series.
 func seriesSelectionHint() string {
-	return fmt.Sprintf(" To draw each series, choose at most %d with --series (Options.Series).", maxSeries)
+	return fmt.Sprintf(" To draw each series, choose at most %d with --series.", maxSeries)
 }
 
 // medianNote returns a sentence for a caption: one line is the median of n series. mark names

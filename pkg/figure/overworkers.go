@@ -121,7 +121,7 @@ func (b *figureBuilder) identityColumns() []string {
 func explainMissingValues(study *scaling.Study, name string) string {
 	switch name {
 	case "throughput":
-		return " (the logs contain no sample counts); set Rule.SamplesPerEpoch"
+		return " (the logs contain neither throughput nor sample counts); set --samples-per-epoch"
 	case "accuracy":
 		return " (the logs contain no accuracy)"
 	}

@@ -238,7 +238,7 @@ func (o Options) layOutTrace(run *runs.Run) (*timeline, error) {
 	if len(steps) > 0 {
 		a, b := o.selectSteps(1, len(steps))
 		if a > len(steps) {
-			return nil, fmt.Errorf("the trace %s has %d steps, but Options.FirstStep is %d", run.Dir, len(steps), a)
+			return nil, fmt.Errorf("the trace %s has %d steps, but --first-step is %d", run.Dir, len(steps), a)
 		}
 		b = min(b, len(steps))
 		from, to = steps[a-1].Start, steps[b-1].Start+steps[b-1].Seconds

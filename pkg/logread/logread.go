@@ -20,13 +20,16 @@ func formats() []record.Format {
 	return slices.Concat([]record.Format{events.Format(), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
 }
 
-// formatNames returns the names of the formats.
-func formatNames() []string {
+// FormatNames returns the names of the formats of other programs' logs that
+// Read reads. Those of lines in text files come last.
+func FormatNames() []string {
 	var names []string
 	for _, k := range formats() {
-		names = append(names, k.Name)
+		if k.Name != textlog.Format().Name {
+			names = append(names, k.Name)
+		}
 	}
-	return names
+	return append(names, textlog.FormatNames()...)
 }
 
 // TrainingSecondsKey is the key in [runs.Info].Config under which the duration
@@ -83,7 +86,7 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
 			if why == reasonUnknownFormat {
-				why = "unknown file format; expected a run folder or: " + strings.Join(formatNames(), ", ")
+				why = "unknown file format; expected a run folder or: " + strings.Join(FormatNames(), ", ")
 			}
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")

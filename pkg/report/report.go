@@ -39,9 +39,9 @@ type Options struct {
 func (o Options) Validate() error {
 	switch {
 	case !(o.Price >= 0) || math.IsInf(o.Price, 0):
-		return fmt.Errorf("validate report options: Price is %g per device-hour, want 0 or more", o.Price)
+		return fmt.Errorf("invalid --price %g: use the price of a device-hour, 0 or more", o.Price)
 	case !(o.Budget >= 0) || math.IsInf(o.Budget, 0):
-		return fmt.Errorf("validate report options: Budget is %g device-hours, want 0 or more", o.Budget)
+		return fmt.Errorf("invalid --budget %g: use a number of device-hours, 0 or more", o.Budget)
 	}
 	return o.Figures.Validate()
 }

@@ -290,8 +290,8 @@ func TestWrongUse(t *testing.T) {
 		want    string
 	}{
 		{nil, Options{}, "no study"},
-		{s, Options{Price: -1}, "Price is -1"},
-		{s, Options{Budget: math.Inf(1)}, "Budget is +Inf"},
+		{s, Options{Price: -1}, "--price -1"},
+		{s, Options{Budget: math.Inf(1)}, "--budget +Inf"},
 		{s, Options{Only: []string{"speed"}}, "did you mean speedup?"},
 		{s, Options{Figures: figure.Options{Series: []string{"mirrored"}}}, `unknown series "mirrored"`},
 		{s, Options{Figures: figure.Options{Smooth: 2}}, "smooth is 2"},

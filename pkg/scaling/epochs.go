@@ -27,6 +27,8 @@ type epochRow struct {
 	// ElapsedSeconds is the training time until the end of this epoch: the sum of
 	// Seconds, without validation. It is NaN after an epoch without a time.
 	ElapsedSeconds float64
+	// ClockSeconds is like ElapsedSeconds, but includes validation.
+	ClockSeconds float64
 	runs.Epoch
 }
 
@@ -40,12 +42,13 @@ func (s *Study) epochRows() []epochRow {
 	rows := make([]epochRow, 0, n)
 	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
-			elapsed, counts := 0.0, s.Rule.toObserveRule().EpochFilter(r)
+			elapsed, clock, counts := 0.0, 0.0, s.Rule.toObserveRule().EpochFilter(r)
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
+				clock += e.Seconds + e.ValSeconds
 				rows = append(rows, epochRow{
 					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: observe.HasFailed(r),
-					Counted: !observe.HasFailed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
+					Counted: !observe.HasFailed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, ClockSeconds: clock, Epoch: e,
 				})
 			}
 		}
@@ -60,6 +63,7 @@ func (s *Study) epochRows() []epochRow {
 //	counted                      true if the rule counts it for time and throughput
 //	seconds, val_seconds         time of training and of validation
 //	elapsed_seconds              training time until the end of the epoch
+//	clock_seconds                likewise, with validation; NaN from the first epoch on whose validation time is unknown
 //	samples, samples_per_second  of all workers together, padding included
 //	train_loss, val_loss, iou, dice, lr
 func (s *Study) Epochs() dataframe.DataFrame {
@@ -99,6 +103,7 @@ func (s *Study) Epochs() dataframe.DataFrame {
 		values("seconds", func(r epochRow) float64 { return r.Seconds }),
 		values("val_seconds", func(r epochRow) float64 { return r.ValSeconds }),
 		values("elapsed_seconds", func(r epochRow) float64 { return r.ElapsedSeconds }),
+		values("clock_seconds", func(r epochRow) float64 { return r.ClockSeconds }),
 		counts("samples", func(r epochRow) int { return r.Samples }),
 		values("samples_per_second", func(r epochRow) float64 { return observe.SamplesPerSecond(r.Epoch) }),
 		values("train_loss", func(r epochRow) float64 { return r.TrainLoss }),

@@ -159,12 +159,12 @@ func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch {
 	case m.Epochs > 0:
 	case observe.HasEpochTimes(r):
-		s.addProblem(r, "0 of %d epochs count by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.describeCounting())
+		s.addLack(r, s.Rule.describeUncounted(len(r.Epochs)))
 	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // the run has other measurements
 	case len(r.Epochs) == 0:
-		s.addProblem(r, "the run has no epochs")
+		s.addLack(r, "the run has no epochs")
 	default:
-		s.addProblem(r, "the log has no time per epoch")
+		s.addLack(r, "the log has no time per epoch")
 	}
 	if where := m.Last.Diverged; where != "" {
 		s.addProblem(r, "%s is not a finite number: the run diverged; its time counts, its loss does not", where)

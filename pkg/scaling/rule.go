@@ -71,25 +71,26 @@ func (r Rule) withDefaults() Rule {
 	return r
 }
 
-// Validate returns an error that describes the first invalid field, or nil.
+// Validate returns an error that describes the first invalid field by the name of its flag
+// (DropFirst is --drop-first, and so on), or nil.
 func (r Rule) Validate() error {
 	n, err := strconv.Atoi(r.Epochs)
 	base, baseErr := strconv.Atoi(r.Baseline)
 	switch {
 	case r.DropFirst < 0:
-		return fmt.Errorf("validate rule: DropFirst is %d: use 0 or more", r.DropFirst)
+		return fmt.Errorf("invalid --drop-first %d: use 0 or more", r.DropFirst)
 	case r.Epochs != "" && r.Epochs != Mean && r.Epochs != Median && (err != nil || n < 1):
-		return fmt.Errorf("validate rule: Epochs is %q: use %q, %q or the number of an epoch from 1", r.Epochs, Mean, Median)
+		return fmt.Errorf("invalid --epochs %q: use %q, %q or the number of an epoch from 1", r.Epochs, Mean, Median)
 	case r.Repeats != "" && r.Repeats != Mean && r.Repeats != Median:
-		return fmt.Errorf("validate rule: Repeats is %q: use %q or %q", r.Repeats, Mean, Median)
+		return fmt.Errorf("invalid --repeats %q: use %q or %q", r.Repeats, Mean, Median)
 	case r.SamplesPerEpoch < 0:
-		return fmt.Errorf("validate rule: SamplesPerEpoch is %d: use 0 (unknown) or more", r.SamplesPerEpoch)
+		return fmt.Errorf("invalid --samples-per-epoch %d: use 0 (unknown) or more", r.SamplesPerEpoch)
 	case r.Baseline != "" && r.Baseline != BaselineSmallest && r.Baseline != BaselineOne && (baseErr != nil || base < 1):
-		return fmt.Errorf("validate rule: Baseline is %q: use %q, %q or a number from 1", r.Baseline, BaselineSmallest, BaselineOne)
+		return fmt.Errorf("invalid --baseline %q: use %q, %q or a number from 1", r.Baseline, BaselineSmallest, BaselineOne)
 	case r.Per != "" && r.Per != PerWorker && r.Per != PerNode:
-		return fmt.Errorf("validate rule: Per is %q: use %q or %q", r.Per, PerWorker, PerNode)
+		return fmt.Errorf("invalid --per %q: use %q or %q", r.Per, PerWorker, PerNode)
 	case r.Confidence != 0 && !(r.Confidence > 0 && r.Confidence < 1):
-		return fmt.Errorf("validate rule: Confidence is %g: use a level between 0 and 1, such as 0.95", r.Confidence)
+		return fmt.Errorf("invalid --confidence %g: use a level between 0 and 1, such as 0.95", r.Confidence)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 	killed, err := FromRuns([]runs.Run{weak(1, 1, 10, 10), running})
 	check(t, err)
 	wantLine(t, killed.remarks(), "problem: ddp-n2-s2", "was killed", "2 epochs")
-	wantLine(t, lines, "problem: ddp-n2-s3", "0 of 1 epochs count", "change the rule")
+	wantLine(t, lines, "problem: ddp-n2-s3", "0 of 1 epochs count", "--drop-first 0")
 	wantLine(t, lines, "problem: ddp-n2-s4", "epoch 2", "not a finite number")
 	wantLine(t, lines, "problem: ddp-n2-s5", "no epochs")
 	wantLine(t, lines, "problem: epochs.csv:3: torn")
@@ -224,7 +224,7 @@ func TestReadErrors(t *testing.T) {
 	}{
 		{nil, []string{"no path given"}},
 		{[]string{"nowhere"}, []string{"neither", filepath.Join(dir, "elsewhere", "nowhere"), filepath.Join(dir, "nowhere")}},
-		{[]string{"empty"}, []string{"no runs in " + filepath.Join(dir, "empty"), "run.json", "log_<N>.csv"}},
+		{[]string{"empty"}, []string{"no runs in " + filepath.Join(dir, "empty"), "run.json", "study CSV", "TensorBoard events", "Keras log", "Horovod synthetic", "lockstep read --explain"}},
 		{[]string{"bad"}, []string{"no runs in " + filepath.Join(dir, "bad"), "log_1.csv:1", "wrote nothing"}},
 	} {
 		_, err := Read(c.paths...)

@@ -64,7 +64,7 @@ func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell
 	}
 	switch {
 	case found < 0 && want > 0:
-		s.addNote("series %s: no run counts at the baseline of %s, so there is no speed-up; choose another with Rule.Baseline (--baseline)", series, s.Rule.formatSize(want))
+		s.addNote("series %s: no run counts at the baseline of %s, so there is no speed-up; choose another with --baseline", series, s.Rule.formatSize(want))
 		return 0, false
 	case found < 0:
 		return 0, false

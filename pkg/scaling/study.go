@@ -37,6 +37,7 @@ type Study struct {
 	modes           []Mode                          // one per series
 	multipleStudies bool                            // the runs are from more than one study
 	order           []string                        // order of the series; nil for the natural order of their names
+	lacks           []lack                          // what some runs lack, in the order in which it was found
 	// disturbed describes the counted runs that were disturbed by other load: their
 	// names and the load.
 	disturbed []string
@@ -70,7 +71,7 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 		return nil, fmt.Errorf("read study: %w", err)
 	}
 	if len(logs.Runs) == 0 {
-		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or log_<N>.csv files; lockstep read --explain shows the format of each file", strings.Join(places, ", "))
+		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or logs of other programs: %s; lockstep read --explain shows the format of each file", strings.Join(places, ", "), strings.Join(logread.FormatNames(), ", "))
 		for _, p := range logs.Problems {
 			text += "\n  " + p.String()
 		}
@@ -150,14 +151,19 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order [
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
-		s.Problems = append(s.Problems, r.Problems...)
+		for _, p := range r.Problems {
+			if r.Info.Workers > 0 || !strings.HasPrefix(p.Reason, workersUnknown) {
+				s.Problems = append(s.Problems, p)
+			}
+		}
 		if r.Info.Workers < 1 {
-			s.addProblem(r, "the number of workers is unknown, so the run is in no table; set it with a pattern (--as), such as 'log_{workers}.csv=native'")
+			s.addLack(r, workersUnknown+", so the run is in no table; set it with --as 'NAME_{workers}.EXT'")
 		}
 	}
 	for _, series := range s.groupBySeries() {
 		s.addSeries(series)
 	}
+	s.addLackProblems()
 	s.addMeasureNotes()
 	if text := s.DisturbanceNote(); text != "" {
 		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)
@@ -217,7 +223,7 @@ func (s *Study) seriesName(r runs.Run) string {
 	if name == "" {
 		name = "runs"
 	}
-	if s.multipleStudies && r.Info.Study != "" {
+	if s.multipleStudies && r.Info.Study != "" && r.Info.Study != name {
 		return r.Info.Study + " " + name
 	}
 	return name

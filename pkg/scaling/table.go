@@ -189,7 +189,7 @@ func (s *Study) remarks() []string {
 			lines = append(lines, "mean ± standard deviation over repeated runs; the interval of the speed-up is computed as in the line above")
 		}
 	} else if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Epochs > 1 && !math.IsNaN(p.EpochSeconds.Value) }) {
-		lines = append(lines, "intervals: none, because each point is one run; the spread of its epochs is in EpochSpreads (lockstep scaling --show epoch-spread)")
+		lines = append(lines, "intervals: none, because each point is one run; lockstep scaling --show epoch-spread prints the spread of its epochs")
 	}
 	for _, m := range s.modes {
 		if m.Scaling != ScalingUnknown || m.Batch == verdict.FixedNeither {

@@ -127,6 +127,17 @@ func formats() [formatCount]format {
 	}
 }
 
+// FormatNames returns the names of the formats whose lines are recognized.
+func FormatNames() []string {
+	var names []string
+	for _, f := range formats() {
+		if len(f.lines) > 0 {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
 // String returns the name of the format.
 func (f formatID) String() string { return formats()[f].name }
 

@@ -95,7 +95,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			case e.Samples == 0 && e.SamplesPerSecond > 0:
 				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, "samples/s"
 			case e.Samples == 0:
-				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by Rule.SamplesPerEpoch"
+				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by --samples-per-epoch"
 			default:
 				in.Name, in.Value, in.Unit = "samples", n, "samples"
 			}

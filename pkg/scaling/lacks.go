@@ -1,0 +1,60 @@
+package scaling
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+)
+
+// workersUnknown begins the problem that logread reports for a log without a number of
+// workers. A study reports it once for all of its runs.
+const workersUnknown = "the number of workers is unknown"
+
+// lack is a measurement or a property that some runs of a study lack.
+type lack struct {
+	reason string   // what is missing and what to do
+	dirs   []string // of the runs
+}
+
+// addLack records that a run lacks something. Runs with the same reason become one problem.
+func (s *Study) addLack(r runs.Run, reason string) {
+	i := slices.IndexFunc(s.lacks, func(l lack) bool { return l.reason == reason })
+	if i < 0 {
+		i, s.lacks = len(s.lacks), append(s.lacks, lack{reason: reason})
+	}
+	s.lacks[i].dirs = append(s.lacks[i].dirs, r.Dir)
+}
+
+// addLackProblems adds one problem for each lack to s.Problems: the first run, the reason,
+// and the other runs.
+func (s *Study) addLackProblems() {
+	const most = 3 // other runs that are named
+	for _, l := range s.lacks {
+		text, others := l.reason, l.dirs[1:]
+		if n := len(others); n > 0 {
+			text += fmt.Sprintf("; likewise %s: %s", english.Count(n, "more run"), strings.Join(others[:min(n, most)], ", "))
+			if n > most {
+				text += fmt.Sprintf(" and %d more", n-most)
+			}
+		}
+		s.Problems = append(s.Problems, runs.Problem{File: l.dirs[0], Reason: text})
+	}
+}
+
+// describeUncounted returns the reason why no epoch of a run counts, and what to do. The run
+// has n epochs, and some of them have a time.
+func (r Rule) describeUncounted(n int) string {
+	text := fmt.Sprintf("0 of %d epochs count by the rule (%s)", n, r.describeCounting())
+	_, err := strconv.Atoi(r.Epochs)
+	switch {
+	case err == nil:
+		return text + "; choose another epoch with --epochs"
+	case r.DropFirst > 0:
+		return text + "; count the first epochs too with --drop-first 0"
+	}
+	return text + "; train more epochs"
+}

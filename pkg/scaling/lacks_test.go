@@ -1,0 +1,90 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// Runs that lack the same thing share one problem, which names the runs and the flag that
+// helps.
+func TestLackProblems(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 6 {
+		name := filepath.Join(dir, "run "+strings.Repeat("x", i+1)+".out")
+		check(t, os.WriteFile(name, fmt.Appendf(nil, "Epoch 1/1\n10/10 - %ds - loss: 0.5\n", 40+i), 0o644))
+	}
+	s, err := Read(dir)
+	check(t, err)
+	var found []string
+	for _, p := range s.Problems {
+		if strings.Contains(p.Reason, "workers") {
+			found = append(found, p.String())
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("problems about workers: %q, want one for all 6 runs", found)
+	}
+	for _, part := range []string{filepath.Join(dir, "run x.out") + ": ", "--as '", "likewise 5 more runs: ", "run xxxx.out and 2 more"} {
+		if !strings.Contains(found[0], part) {
+			t.Errorf("problem %q does not contain %q", found[0], part)
+		}
+	}
+}
+
+// A log of one epoch is not counted by the default rule. The problem names the flag that
+// counts it.
+func TestUncountedEpochs(t *testing.T) {
+	for _, c := range []struct {
+		rule Rule
+		want string
+	}{
+		{DefaultRule(), "0 of 1 epochs count by the rule (mean over the epochs of a run, the first left out; median over repeated runs); count the first epochs too with --drop-first 0"},
+		{Rule{Epochs: "5"}, "0 of 1 epochs count by the rule (epoch 5 of each run, median over repeated runs); choose another epoch with --epochs"},
+	} {
+		all := []runs.Run{weak(1, 1, 20), weak(2, 1, 20), weak(4, 1, 20)}
+		s, err := FromRuns(all)
+		check(t, err)
+		s, err = s.WithRule(c.rule)
+		check(t, err)
+		if len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0].Reason, c.want) {
+			t.Errorf("problems %q, want one: %q", s.Problems, c.want)
+		}
+	}
+	s, err := FromRuns([]runs.Run{weak(1, 1, 20)})
+	check(t, err)
+	s, err = s.WithRule(Rule{})
+	check(t, err)
+	if len(s.Problems) != 0 || math.IsNaN(s.Points[0].EpochSeconds.Value) {
+		t.Errorf("with --drop-first 0: problems %q, seconds %v", s.Problems, s.Points[0].EpochSeconds.Value)
+	}
+}
+
+// Messages about a rule name the flags of the command line.
+func TestRuleErrorsNameFlags(t *testing.T) {
+	for flag, rule := range map[string]Rule{
+		"--drop-first": {DropFirst: -1}, "--epochs": {Epochs: "all"}, "--repeats": {Repeats: "best"}, "--samples-per-epoch": {SamplesPerEpoch: -1},
+		"--baseline": {Baseline: "most"}, "--per": {Per: "rack"}, "--confidence": {Confidence: 2},
+	} {
+		if err := rule.Validate(); err == nil || !strings.HasPrefix(err.Error(), "invalid "+flag+" ") {
+			t.Errorf("%+v: error %v, want one that begins with %q", rule, err, "invalid "+flag)
+		}
+	}
+}
+
+// The name of a study that is also the name of its series is not repeated.
+func TestSeriesNameNotDoubled(t *testing.T) {
+	a, b := weak(1, 1, 20, 10), weak(1, 1, 20, 12)
+	a.Info.Study, a.Info.Series = "cifar10", "cifar10"
+	b.Info.Study, b.Info.Series = "imagenet", "resnet"
+	s, err := FromRuns([]runs.Run{a, b})
+	check(t, err)
+	if got := strings.Join(s.Series(), "|"); got != "cifar10|imagenet resnet" {
+		t.Errorf("series %q", got)
+	}
+}
