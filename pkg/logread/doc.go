@@ -4,7 +4,7 @@
 // [Read] walks a path. A folder with run.json or epochs.csv is a run folder: [runs.Read]
 // reads it, and of its other files only traces are read. Without run.json it is reported
 // as a problem. In other folders, every regular file that is not hidden is decompressed
-// if necessary (gzip, zstd) and read by the first format that recognizes its first bytes.
+// if necessary (gzip, zstd, xz, bzip2) and read by the first format that recognizes its first bytes.
 //
 // Below this package, internal/record contains what all formats share, and internal/scan
 // splits text; the formats are in internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),

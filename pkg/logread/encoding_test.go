@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/text/encoding/unicode"
 
+	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/runs"
 )
 
@@ -31,7 +32,7 @@ func TestEncodings(t *testing.T) {
 	t.Attr("fault", "a log or run folder has a byte-order mark or is in UTF-16")
 	read := 0
 	for name, text := range encodings(t, twoRows) {
-		for file, content := range map[string][]byte{"log_2.csv": text, "log_2.csv.gz": gzipped(t, text)} {
+		for file, content := range map[string][]byte{"log_2.csv": text, "log_2.csv.gz": recordtest.Gzip(t, text), "log_2.csv.xz": recordtest.XZ(t, text), "log_2.csv.bz2": recordtest.Bzip2(t, text)} {
 			dir := t.TempDir()
 			check(t, os.WriteFile(filepath.Join(dir, file), content, 0o644))
 			all, problems, err := Read(dir)
@@ -61,7 +62,7 @@ func TestEncodings(t *testing.T) {
 			read++
 		}
 	}
-	t.Attr("outcome", fmt.Sprintf("%d of 12 (UTF-8 with and without a mark, both UTF-16s; a log, a packed log, a run folder) read as in UTF-8", read))
+	t.Attr("outcome", fmt.Sprintf("%d of 20 (UTF-8 with and without a mark, both UTF-16s; a log, three packed logs, a run folder) read as in UTF-8", read))
 }
 
 // TestNULTail checks that NUL bytes at the end of a file, as after a power

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/recordtest"
 )
 
 func FuzzParsePattern(f *testing.F) {
@@ -29,7 +30,7 @@ func FuzzParsePattern(f *testing.F) {
 // FuzzContent checks that files of any content, compressed or not, are read
 // within the limits.
 func FuzzContent(f *testing.F) {
-	for _, pack := range []func(testing.TB, []byte) []byte{gzipped, zstded} {
+	for _, pack := range recordtest.Compressors() {
 		packed := pack(f, []byte(twoRows))
 		f.Add(packed)
 		f.Add(packed[:len(packed)/2])

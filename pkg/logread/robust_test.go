@@ -9,33 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"lockstep/pkg/logread/internal/recordtest"
 )
-
-func gzipped(t testing.TB, text []byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, err := z.Write(text)
-	if err = errors.Join(err, z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-func zstded(t testing.TB, text []byte) []byte {
-	t.Helper()
-	z, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z.EncodeAll(text, nil)
-}
 
 // explained reads a folder and returns the report of each file by its name.
 func explained(t *testing.T, dir string) (*Logs, map[string]Report) {
@@ -52,11 +34,11 @@ func explained(t *testing.T, dir string) (*Logs, map[string]Report) {
 }
 
 // TestCompressed checks that each fixture gives the same result uncompressed
-// and compressed with gzip and zstd.
+// and in each compression.
 func TestCompressed(t *testing.T) {
 	plain, err := Options{}.Read(t.Context(), "testdata/tree")
 	check(t, err)
-	for ending, pack := range map[string]func(testing.TB, []byte) []byte{".gz": gzipped, ".zst": zstded} {
+	for ending, pack := range recordtest.Compressors() {
 		dir := filepath.Join(t.TempDir(), "tree")
 		check(t, filepath.WalkDir("testdata/tree", func(path string, e os.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
@@ -97,7 +79,8 @@ func TestPackedFileCut(t *testing.T) {
 	for i := range 20000 {
 		fmt.Fprintf(&b, "%d,%d.%06d,0.5,0.001,1.0,1.0,0.9\n", i, i%977, i*7919%1000000)
 	}
-	for name, pack := range map[string]func(testing.TB, []byte) []byte{"log_1.csv.gz": gzipped, "log_2.csv.zst": zstded} {
+	for ending, pack := range recordtest.Compressors() {
+		name := "log_2.csv" + ending
 		packed := pack(t, []byte(b.String()))
 		dir := t.TempDir()
 		write(t, dir, map[string]string{name: string(packed[:len(packed)*3/4])})
@@ -111,8 +94,33 @@ func TestPackedFileCut(t *testing.T) {
 	}
 }
 
+// TestCutAnywhere checks that a compressed file that was cut at any byte is
+// reported as truncated.
+func TestCutAnywhere(t *testing.T) {
+	text := []byte(twoRows + "2,1.500000,0.300000,0.001000,1.000000,1.000000,0.900000\n")
+	for ending, pack := range recordtest.Compressors() {
+		packed := slices.Concat(pack(t, text[:len(twoRows)]), pack(t, text[len(twoRows):])) // two streams
+		first := len(pack(t, text[:len(twoRows)]))
+		for n := 32; n < len(packed); n++ {
+			if n == first {
+				continue // a complete file
+			}
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"log_2.csv" + ending: string(packed[:n])})
+			_, reports := explained(t, dir)
+			if text := reports["log_2.csv"+ending].String(); !strings.Contains(text, "truncated") && !strings.Contains(text, "unexpected EOF") {
+				t.Errorf("%s cut to %d of %d bytes: %s", ending, n, len(packed), text)
+			}
+		}
+		run := readOne(t, "log_2.csv"+ending, string(packed))
+		if len(run.Epochs) != 3 || len(run.Problems) != 0 {
+			t.Errorf("%s: %d epochs, problems %v", ending, len(run.Epochs), run.Problems)
+		}
+	}
+}
+
 // TestZipBomb checks that a file that decompresses to thousands of times its
-// size, 368 MiB, is neither read to its end nor kept in memory.
+// size, at least 128 MiB, is neither read to its end nor kept in memory.
 func TestZipBomb(t *testing.T) {
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed, zstd.WithEncoderLevel(zstd.SpeedFastest))
@@ -123,18 +131,40 @@ func TestZipBomb(t *testing.T) {
 		check(t, err)
 	}
 	check(t, z.Close())
-	dir := t.TempDir()
-	write(t, dir, map[string]string{"job.out": packed.String()})
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, reports := explained(t, dir)
-	runtime.ReadMemStats(&after)
-	r := reports["job.out"]
-	if got := after.TotalAlloc - before.TotalAlloc; got > 256<<20 {
-		t.Errorf("%d bytes allocated", got)
+	for name, packed := range map[string][]byte{
+		"zstd":  packed.Bytes(),
+		"xz":    bytes.Repeat(recordtest.XZ(t, bytes.Repeat(lines, 4)), 1<<6),
+		"bzip2": bytes.Repeat(recordtest.Bzip2(t, append(bytes.Repeat([]byte("a"), 1<<15-1), '\n')), 1<<13),
+	} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"job.out": string(packed)})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, reports := explained(t, dir)
+		runtime.ReadMemStats(&after)
+		r := reports["job.out"]
+		if got := after.TotalAlloc - before.TotalAlloc; got > 256<<20 {
+			t.Errorf("%s: %d bytes allocated", name, got)
+		}
+		if !strings.Contains(r.String(), "decompression stopped") || r.Bytes > 128<<20 {
+			t.Errorf("%s: %d bytes of content read of %d packed: %s", name, r.Bytes, len(packed), r)
+		}
 	}
-	if !strings.Contains(r.String(), "decompression stopped") || r.Bytes > 128<<20 {
-		t.Errorf("%d bytes of content read of %d packed: %s", r.Bytes, packed.Len(), r)
+}
+
+// TestXZDictionary checks that an xz file that needs too large a dictionary is
+// refused.
+func TestXZDictionary(t *testing.T) {
+	packed := recordtest.XZ(t, []byte(twoRows))
+	const property = 12 + 4 // after the header of the stream, and the size, flags and filter of the block
+	if size, ok := xzDictionaryBytes(packed); !ok || size != 8<<20 {
+		t.Fatalf("got a dictionary of %d bytes, %v", size, ok)
+	}
+	packed[property] = 36 // 1 GiB
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"log_2.csv.xz": string(packed)})
+	if _, reports := explained(t, dir); !strings.Contains(reports["log_2.csv.xz"].String(), "unpack xz: got a dictionary of 1024 MiB, want at most 128 MiB") {
+		t.Error(reports["log_2.csv.xz"])
 	}
 }
 
@@ -173,7 +203,7 @@ func TestLinksAndOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
 		"a/log_2.csv": twoRows, "log_4.csv/log_8.csv": twoRows, "logs.tar": strings.Repeat("\x00", 257) + "ustar\x00" + strings.Repeat("\x00", 300),
-		"empty.log": "", "log_16.csv.gz.gz": string(gzipped(t, gzipped(t, []byte(twoRows)))), "photo.png": "\x89PNG\r\n\x1a\n\x00\x00", "notes.md": "# notes\n",
+		"empty.log": "", "log_16.csv.gz.gz": string(recordtest.Gzip(t, recordtest.Gzip(t, []byte(twoRows)))), "photo.png": "\x89PNG\r\n\x1a\n\x00\x00", "notes.md": "# notes\n",
 	})
 	check(t, os.Symlink(dir, filepath.Join(dir, "a", "loop")))
 	check(t, os.Symlink("log_2.csv", filepath.Join(dir, "a", "latest.csv")))

@@ -41,7 +41,7 @@ empty for a value of all ranks, the epoch for a value of the run, and the step f
 value of the epoch. Problems are printed to stderr; --explain describes for each file
 what was read from it.
 
-Files are recognized by their content, also if they are compressed with gzip or zstd:
+Files are recognized by their content, also if they are compressed with gzip, zstd, xz or bzip2:
 TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, and the text
 logs, tables and reports of many programs. Information that a file does not contain
 (series, workers, seed) can be taken from its path by a pattern: {workers}, {seed},

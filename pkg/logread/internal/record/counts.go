@@ -37,9 +37,9 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 const SlurmJobKey = "slurm"
 
 // UncompressedName returns path without the extension of a compressed file
-// (.gz, .zst or .zstd).
+// (.gz, .zst, .zstd, .xz or .bz2).
 func UncompressedName(path string) string {
-	for _, end := range []string{".gz", ".zst", ".zstd"} {
+	for _, end := range []string{".gz", ".zst", ".zstd", ".xz", ".bz2"} {
 		if bare, ok := strings.CutSuffix(path, end); ok {
 			return bare
 		}

@@ -23,7 +23,7 @@ const (
 type Report struct {
 	Path        string
 	Kind        string // kind of the log; empty if unknown
-	Compression string // gzip or zstd; empty if the file is not compressed
+	Compression string // gzip, zstd, xz or bzip2; empty if the file is not compressed
 	Bytes       int64  // bytes of content that were read, after decompression
 	Runs        int    // number of runs in the file; 1 if it adds to a run of other files
 	Records     int64  // number of epochs, trials, events, … that were read
