@@ -36,6 +36,12 @@ func FormatNames() []string {
 // of the complete training is stored, in seconds, if a log contains it.
 const TrainingSecondsKey = record.TrainingSecondsKey
 
+// TrainingEpochsKey is the key in [runs.Info].Config under which the number of
+// epochs that were trained in the time of [TrainingSecondsKey] is stored, as a
+// float64, if a log contains it. It may have a fraction: a run may end in the
+// middle of an epoch.
+const TrainingEpochsKey = record.TrainingEpochsKey
+
 // Options configures how logs are read. With the zero value, Options.Read works
 // like [Read].
 type Options struct {

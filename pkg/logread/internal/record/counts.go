@@ -51,5 +51,11 @@ func UncompressedName(path string) string {
 // the complete training is stored, in seconds, if a log contains it.
 const TrainingSecondsKey = "training_seconds"
 
+// TrainingEpochsKey is the key in runs.Info.Config under which the number of
+// epochs that were trained in the time of TrainingSecondsKey is stored, as a
+// float64, if a log contains it. The number may have a fraction, and it may
+// differ from the number of epochs with values in the log.
+const TrainingEpochsKey = "training_epochs"
+
 // MaxSettings is the largest number of settings that are kept per run.
 const MaxSettings = 1000

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/huggingface"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
@@ -38,6 +39,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	}
 	var v struct {
 		Step    float64                      `json:"global_step"`
+		Planned float64                      `json:"max_steps"`
 		Batch   float64                      `json:"train_batch_size"`
 		History []map[string]json.RawMessage `json:"log_history"`
 	}
@@ -48,10 +50,11 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	if v.History == nil {
 		return nil, record.ErrUnknownFormat
 	}
-	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}}
+	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}, planned: v.Planned}
 	for i, entry := range v.History {
 		h.readEntry(i, entry)
 	}
+	h.session.Apply(h.end, &h.run, in.Report)
 	p := &record.Part{Run: h.run, Role: record.Principal}
 	slices.SortFunc(h.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
 	p.Run.Epochs = h.epochs
@@ -59,7 +62,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 		p.Run.Curves = append(p.Run.Curves, h.curves[name].Finish(in.Report))
 	}
 	if len(h.epochs) > 0 {
-		in.Report.AddAssumption("the training loss of an epoch is the last one logged in that epoch")
+		in.Report.AddAssumption(huggingface.LossAssumption)
 	}
 	if record.IsPlausibleCount(v.Batch) {
 		p.Run.Info.BatchPerWorker = int(v.Batch)
@@ -85,6 +88,10 @@ type huggingFaceReader struct {
 	at     map[int]int // index in epochs by epoch number
 	curves map[string]*record.Curve
 	names  []string // names of the curves in order
+
+	session huggingface.Session
+	end     huggingface.End // last entry with train_runtime
+	planned float64         // steps that the training was to have
 }
 
 // readEntry reads the i-th entry of log_history.
@@ -122,23 +129,22 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 		h.in.Report.Records++
 	}
 	if v := value("train_runtime"); v > 0 {
-		if h.run.Info.Config == nil {
-			h.run.Info.Config = map[string]any{}
+		h.end = huggingface.End{
+			Seconds: v, SamplesPerSecond: value("train_samples_per_second"), TrainLoss: value("train_loss"),
+			Epochs: epoch, Position: step, Planned: h.planned,
 		}
-		h.run.Info.Config[record.TrainingSecondsKey] = v
 	}
-	if v := value("train_samples_per_second"); v > 0 {
-		h.run.Trials = []runs.Trial{{Name: "FULL", Rate: v, Spread: math.NaN()}}
+	if v := value("loss"); !math.IsNaN(v) {
+		h.session.AddLoss(step, v)
 	}
-	if epoch != epoch || epoch > 1<<30 || epoch <= 0 || !math.IsNaN(value("train_runtime")) {
+	n, ok := huggingface.EpochNumber(epoch)
+	if !ok || !math.IsNaN(value("train_runtime")) {
 		return
 	}
-	e := h.findOrAddEpoch(int(math.Ceil(epoch - 1e-6))) // 0.5 and 1.0 belong to the first epoch
-	for key, field := range map[string]*float64{
-		"loss": &e.TrainLoss, "learning_rate": &e.LearningRate, "eval_loss": &e.ValLoss, "eval_accuracy": &e.ValAccuracy,
-		"eval_mean_iou": &e.IoU, "eval_iou": &e.IoU, "eval_runtime": &e.ValSeconds,
-	} {
-		if f, ok := scan.ParseJSONFloat(entry[key]); ok {
+	e := h.findOrAddEpoch(n)
+	for _, k := range keys {
+		field := huggingface.EpochField(e, k)
+		if f, ok := scan.ParseJSONFloat(entry[k]); ok && field != nil {
 			*field = f
 		}
 	}
@@ -146,7 +152,6 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 
 // findOrAddEpoch returns epoch n, counted from 1, and adds it if it is new.
 func (h *huggingFaceReader) findOrAddEpoch(n int) *runs.Epoch {
-	n = max(n, 1)
 	i, ok := h.at[n]
 	if !ok {
 		i = len(h.epochs)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 )
@@ -102,7 +101,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			add(in)
 		}
 		if whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && !HasEpochTimes(r) {
-			add(Input{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
+			add(Input{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: "over " + describeTrainedEpochs(r)})
 		}
 	}
 	return out

@@ -113,12 +113,29 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
 		return m
 	}
-	m.Note = fmt.Sprintf("%s contains only the total training time; its seconds per epoch are this time divided by its %s, including the first", r.Dir, english.Count(len(r.Epochs), "epoch"))
-	m.Epochs, m.Seconds = len(r.Epochs), whole/float64(len(r.Epochs))
+	m.Note = fmt.Sprintf("%s contains only the total training time; its seconds per epoch are this time divided by its %s, including the first", r.Dir, describeTrainedEpochs(r))
+	m.Epochs, m.Seconds = len(r.Epochs), whole/trainedEpochs(r)
 	if rule.SamplesPerEpoch > 0 {
 		m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds
 	}
 	return m
+}
+
+// trainedEpochs returns the number of epochs that a run trained in its total training time.
+// It is the number of the log, or otherwise the number of epochs with values.
+func trainedEpochs(r runs.Run) float64 {
+	if n, ok := r.Info.Config[logread.TrainingEpochsKey].(float64); ok && n > 0 && IsFinite(n) {
+		return n
+	}
+	return float64(len(r.Epochs))
+}
+
+// describeTrainedEpochs returns trainedEpochs as text, such as "1 epoch" or "2.5 epochs".
+func describeTrainedEpochs(r runs.Run) string {
+	if n := trainedEpochs(r); n != math.Trunc(n) {
+		return fmt.Sprintf("%.4g epochs", n)
+	}
+	return english.Count(int(trainedEpochs(r)), "epoch")
 }
 
 // HasEpochTimes reports whether the run has at least one epoch with a time.

@@ -111,7 +111,7 @@ const maxComparedKeys = 100
 
 // excludedKeys lists config keys that are not compared: they identify the run, are its
 // results, or are compared separately.
-var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
+var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "training_epochs", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
 // flattenConfig returns the scalar settings of a run's config by their dotted keys, such as
 // optimizer.learning_rate. Excluded keys and long strings are omitted.

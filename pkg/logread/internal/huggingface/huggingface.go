@@ -1,0 +1,127 @@
+// Package huggingface interprets the values that the Trainer of Hugging Face's
+// transformers logs. Two readers need it: one for trainer_state.json and one for
+// the dictionaries on standard output.
+package huggingface
+
+import (
+	"math"
+	"strconv"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// EpochNumber returns the number, from 1, of the epoch to which an entry with
+// the given value of "epoch" belongs: 0.5 and 1.0 belong to the first epoch. ok
+// is false if epoch is not a position in a training.
+func EpochNumber(epoch float64) (n int, ok bool) {
+	if !(epoch > 0 && epoch < 1<<30) {
+		return 0, false
+	}
+	return max(1, int(math.Ceil(epoch-1e-6))), true
+}
+
+// EpochField returns the field of e for the values with the given key, or nil
+// if epochs have no such field.
+func EpochField(e *runs.Epoch, key string) *float64 {
+	switch key {
+	case "loss":
+		return &e.TrainLoss
+	case "learning_rate":
+		return &e.LearningRate
+	case "eval_loss":
+		return &e.ValLoss
+	case "eval_accuracy":
+		return &e.ValAccuracy
+	case "eval_mean_iou", "eval_iou":
+		return &e.IoU
+	case "eval_runtime":
+		return &e.ValSeconds
+	}
+	return nil
+}
+
+// LossAssumption is the assumption that both readers report for runs with
+// epochs.
+const LossAssumption = "the training loss of an epoch is the last one logged in that epoch"
+
+// Session determines what the Trainer's last entry counts: train_runtime is the
+// time of this session only, train_loss is the sum of the losses of this
+// session's steps divided by all steps, and train_samples_per_second counts the
+// samples of all planned steps (Trainer.train and speed_metrics of transformers
+// 4 and 5). Positions are steps or epochs; only their ratios matter.
+type Session struct {
+	sum      float64 // of each loss times the length of its logging interval
+	position float64 // of the last logged loss
+}
+
+// AddLoss adds a logged loss, which is the mean since the previous one.
+func (s *Session) AddLoss(position, loss float64) {
+	if position > s.position {
+		s.sum += loss * (position - s.position)
+		s.position = position
+	}
+}
+
+// End contains the values of the Trainer's last entry. Unknown values are NaN.
+type End struct {
+	Seconds          float64 // train_runtime
+	SamplesPerSecond float64 // train_samples_per_second
+	TrainLoss        float64 // train_loss
+	Epochs           float64 // epoch
+	Position         float64 // of the end, in the unit of Session.AddLoss
+	Planned          float64 // position at which the training would have ended
+	Start            float64 // position from which a checkpoint was continued; 0 if none was
+}
+
+// resumedShare is the share of the logged losses' sum below which the sum of
+// this session's losses shows that an earlier session trained some of the
+// steps. Rounded losses (to three digits or more) do not fall below it.
+const resumedShare = 0.98
+
+// Apply sets the training time, the number of epochs that it covers, and the
+// throughput of run. It reports which of these values cannot be used.
+func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
+	if !(end.Seconds > 0) {
+		return
+	}
+	if run.Info.Config == nil {
+		run.Info.Config = map[string]any{}
+	}
+	share := 1.0 // of the planned positions that this session trained
+	if end.Start > 0 && end.Start < end.Position {
+		share = (end.Position - end.Start) / end.Position
+	}
+	switch {
+	case share < 1:
+		report.AddAssumption("the training was continued from a checkpoint: train_runtime and train_samples_per_second count only the steps after it")
+	case s.position > 0 && math.Abs(end.TrainLoss*end.Position) < resumedShare*math.Abs(s.sum):
+		run.Info.Config["train_runtime"] = end.Seconds
+		report.AddProblem(0, "train_loss %g is too small for the logged losses, whose mean is %.4g: the training was probably resumed, so train_runtime (%g s) and train_samples_per_second count only a part of its epochs; they are not used",
+			end.TrainLoss, s.sum/s.position, end.Seconds)
+		return
+	case s.position == 0 || math.IsNaN(end.TrainLoss):
+		report.AddAssumption("train_runtime counts all epochs: the training was not resumed, which the log cannot show without train_loss and the logged losses")
+	}
+	run.Info.Config[record.TrainingSecondsKey] = end.Seconds
+	if end.Epochs > 0 && !math.IsInf(end.Epochs, 0) {
+		run.Info.Config[record.TrainingEpochsKey] = end.Epochs * share
+		report.AddAssumption("train_runtime, %g s, covers %s epochs, including the evaluations between them", end.Seconds, strconv.FormatFloat(end.Epochs*share, 'g', 4, 64))
+	}
+	s.applyRate(end, share, run, report)
+}
+
+// applyRate sets the throughput of run.
+func (s *Session) applyRate(end End, share float64, run *runs.Run, report *record.Report) {
+	switch {
+	case !(end.SamplesPerSecond > 0):
+		return
+	case share < 1:
+		report.AddProblem(0, "train_samples_per_second %g counts also the samples before the checkpoint; it is not used", end.SamplesPerSecond)
+		return
+	case end.Planned > end.Position*1.001:
+		report.AddProblem(0, "train_samples_per_second %g counts all %g planned steps, but the training ended at %g; it is not used", end.SamplesPerSecond, end.Planned, end.Position)
+		return
+	}
+	run.Trials = []runs.Trial{{Name: "FULL", Rate: end.SamplesPerSecond, Spread: math.NaN()}}
+}
