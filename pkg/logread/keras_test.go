@@ -204,3 +204,90 @@ func TestKerasOfNoTime(t *testing.T) {
 		}
 	}
 }
+
+// TestKerasLoop checks programs that call fit with one epoch in a loop: each
+// line "Epoch 1/1" is a further epoch of one run, on each rank.
+func TestKerasLoop(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+		says string
+	}{
+		"five": {
+			strings.Repeat("Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n", 5),
+			[]string{"1@2 5s 2 0.25; 2@4 5s 2 0.25; 3@6 5s 2 0.25; 4@8 5s 2 0.25; 5@10 5s 2 0.25; "},
+			`"Epoch 1/1" is repeated`,
+		},
+		"two ranks": {
+			"Epoch 1/1\nEpoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n9/9 - 6s - loss: 2.0 - accuracy: 0.25\n" +
+				"Epoch 1/1\nEpoch 1/1\n9/9 - 4s - loss: 1.0 - accuracy: 0.5\n9/9 - 3s - loss: 1.0 - accuracy: 0.5\n",
+			[]string{"1@3 6s 2 0.25; 2@7 4s 1 0.5; "},
+			`"Epoch 1/1" is repeated`,
+		},
+		"two ranks with labels": {
+			strings.Repeat("[0]<stdout>:Epoch 1/1\n[1]<stdout>:Epoch 1/1\n[1]<stdout>:9/9 - 5s - loss: 2.0 - accuracy: 0.25\n[0]<stdout>:9/9 - 6s - loss: 2.0 - accuracy: 0.25\n", 2),
+			[]string{"1@3 6s 2 0.25; 2@7 6s 2 0.25; "},
+			`"Epoch 1/1" is repeated`,
+		},
+		"a command between": {
+			"Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n+ python a.py\nEpoch 1/1\n9/9 - 4s - loss: 2.0 - accuracy: 0.25\n",
+			[]string{"1@2 5s 2 0.25; ", "1@5 4s 2 0.25; "}, "",
+		},
+		"several epochs": {
+			twoEpochs + twoEpochs, []string{"1@2 49s 2 0.25; 2@4 45s 1.8 0.35; ", "1@6 49s 2 0.25; 2@8 45s 1.8 0.35; "}, "",
+		},
+	} {
+		found, report := readReport(t, "e_n2.log", c.text)
+		var got []string
+		for _, r := range found {
+			got = append(got, kerasEpochs(r))
+			if r.Info.Workers != 2 {
+				t.Errorf("%s: got %d workers", name, r.Info.Workers)
+			}
+		}
+		if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", c.want) || !strings.Contains(report.String(), c.says) || c.says == "" && strings.Contains(report.String(), "repeated") {
+			t.Errorf("%s: got %q, want %q\n%s, want %q", name, got, c.want, report, c.says)
+		}
+	}
+	// Without another source, five epochs do not make five workers.
+	found, _ := readReport(t, "e.log", strings.Repeat("Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n", 5))
+	if len(found) != 1 || found[0].Info.Workers != 0 {
+		t.Errorf("got %d workers, want 0 (unknown)", found[0].Info.Workers)
+	}
+}
+
+// TestLongKerasLine checks that the numbering of the epochs does not depend on
+// the length of the lines on which a progress bar is drawn.
+func TestLongKerasLine(t *testing.T) {
+	const steps = 20000 // about 3 MiB
+	bar := func(end string, between func(width int) string) string {
+		var b strings.Builder
+		for i := range steps {
+			frame := fmt.Sprintf("%d/%d [%s] - ETA: %ds - loss: 1.0", i+1, steps, strings.Repeat("=", 30), steps-i)
+			b.WriteString(between(len(frame)))
+			b.WriteString(frame)
+		}
+		b.WriteString(between(60))
+		return b.String() + fmt.Sprintf("%d/%d [%s] - %s\n", steps, steps, strings.Repeat("=", 30), end)
+	}
+	rest := "Epoch 2/3\n9/9 - 6s - loss: 1.5 - accuracy: 0.5\nEpoch 3/3\n9/9 - 7s - loss: 1.0 - accuracy: 0.75\n"
+	const numbered = "2@4 6s 1.5 0.5; 3@6 7s 1 0.75; "
+	for name, c := range map[string]struct{ first, want, says string }{
+		"carriage returns":                {bar("5s 1ms/step - loss: 2.0 - accuracy: 0.25", func(int) string { return "\r" }), "1@2 5s 2 0.25; " + numbered, ""},
+		"backspaces":                      {bar("5s 1ms/step - loss: 2.0 - accuracy: 0.25", func(n int) string { return strings.Repeat("\b", n) }), "1@2 5s 2 0.25; " + numbered, ""},
+		"backspaces and carriage returns": {bar("5s 1ms/step - loss: 2.0 - accuracy: 0.25", func(n int) string { return strings.Repeat("\b", n) + "\r" }), "1@2 5s 2 0.25; " + numbered, ""},
+		"short backspaces":                {"1/9 [>..] - ETA: 5s\b\b\b\b\b9/9 [===] - 5s 1ms/step - loss: 2.0 - accuracy: 0.25\n", "1@2 5s 2 0.25; " + numbered, ""},
+		"neither":                         {bar("5s 1ms/step - loss: 2.0 - accuracy: 0.25", func(int) string { return " " }), numbered, "line 2: line is longer than"},
+		"lost":                            {"a message\n", numbered, "line 3: epoch 1 has no values: epoch 2 begins before them"},
+	} {
+		found, report := readReport(t, "e_n1.log", "Epoch 1/3\n"+c.first+rest)
+		if len(found) != 1 || kerasEpochs(found[0]) != c.want || !strings.Contains(report.String(), c.says) || c.says == "" && len(report.Unused) > 0 {
+			t.Errorf("%s: got %d runs, %q, want %q\n%s, want %q", name, len(found), kerasEpochs(found[0]), c.want, report, c.says)
+		}
+	}
+	// Of two ranks, one has lost the values of an epoch.
+	found, report := readReport(t, "e_n2.log", "Epoch 1/3\nEpoch 1/3\n9/9 - 5s - loss: 2.0\nEpoch 2/3\nEpoch 2/3\n9/9 - 6s - loss: 1.5\n9/9 - 7s - loss: 1.5\n")
+	if got := kerasEpochs(found[0]); got != "1@3 5s 2 NaN; 2@6 7s 1.5 NaN; " || !strings.Contains(report.String(), "line 5: epoch 1 has no values") {
+		t.Errorf("got %s\n%s", got, report)
+	}
+}

@@ -17,13 +17,17 @@ const (
 // memory. Fast parsers may also take bytes directly from Buf[Start:End] and
 // advance Start.
 type LineReader struct {
-	Source    io.Reader
-	Buf       []byte
-	Start     int  // index in Buf of the next line
-	End       int  // index in Buf after the last byte read
-	Number    int  // number of the line that Next returned, from 1
-	Ended     bool // the line ended with a newline
-	TooLong   bool // the line was longer than MaxLine
+	Source  io.Reader
+	Buf     []byte
+	Start   int  // index in Buf of the next line
+	End     int  // index in Buf after the last byte read
+	Number  int  // number of the line that Next returned, from 1
+	Ended   bool // the line ended with a newline
+	TooLong bool // the line was longer than MaxLine
+	// KeepLast is set by the caller if only the text after the last \r or \b of a
+	// line counts, which is what a terminal shows of a progress bar. Such a line
+	// may be longer than MaxLine: its beginning is dropped.
+	KeepLast  bool
 	eof       bool
 	Err       error // error of Source, except io.EOF
 	HasCR     bool  // the text searched so far contains a \r
@@ -79,7 +83,7 @@ func (l *LineReader) nextAcrossReads() ([]byte, bool) {
 			return l.finishLine(line, true, false), true
 		}
 		searched = l.End
-		if l.End-l.Start >= MaxLine {
+		if l.End-l.Start >= MaxLine && !l.dropOverwritten() {
 			line := l.Buf[l.Start:l.End]
 			l.Start = l.End
 			return l.finishLine(line, l.skipLongLine(), true), true
@@ -166,6 +170,22 @@ func (l *LineReader) readSource(offset int) {
 		}
 	}
 	l.eof, l.Err = true, io.ErrNoProgress
+}
+
+// dropOverwritten drops the beginning of the current line, up to its last \r, or
+// its last \b if it has no \r. It returns false if it drops nothing. The last
+// byte read is kept, since it may be the \r of a line end.
+func (l *LineReader) dropOverwritten() bool {
+	if !l.KeepLast {
+		return false
+	}
+	text := l.Buf[l.Start : l.End-1]
+	i := bytes.LastIndexByte(text, '\r')
+	if i < 0 {
+		i = bytes.LastIndexByte(text, '\b')
+	}
+	l.Start += i + 1
+	return i >= 0
 }
 
 // skipLongLine skips the rest of a line that is too long, and reports whether

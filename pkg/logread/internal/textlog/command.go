@@ -39,7 +39,7 @@ func (t *textLog) readCommand(m []byte) lineResult {
 			return unknown
 		}
 	}
-	if t.cur.closed || len(t.cur.epochs.all) > 0 || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.horovod.iterations) > 0 {
+	if t.cur.closed || !t.cur.epochs.isEmpty() || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.horovod.iterations) > 0 {
 		t.beginRun()
 	}
 	run := t.countLine(formatCommand)

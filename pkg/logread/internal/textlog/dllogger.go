@@ -252,7 +252,8 @@ func (t *textLog) addDLLoggerEpoch(run *textRun, n int64, line dlloggerLine) boo
 	rank := t.rank
 	t.rank = -1 // all ranks print the same
 	defer func() { t.rank = rank }()
-	e := t.findOrAddEpoch(int(n), 0)
+	e := t.findOrAddEpoch(int(n), dllOrdinal)
+	total, compute := math.NaN(), math.NaN() // throughput with and without the time for loading data
 	good := line.forEachValue(func(k, x []byte) {
 		v, ok := scan.ParseJSONFloat(x)
 		if !ok {
@@ -269,13 +270,24 @@ func (t *textLog) addDLLoggerEpoch(run *textRun, n int64, line dlloggerLine) boo
 			e.ValAccuracy = toFraction(v)
 		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
 			e.Seconds = t.checkSeconds(v)
-		case "throughput", "train_throughput", "train_ips", "train_compute_ips", "samples_per_second", "average_train_throughput":
+		case "throughput", "train_throughput", "train_ips", "samples_per_second", "average_train_throughput":
 			e.SamplesPerSecond = v
+		case "train_total_ips":
+			total = v
+		case "train_compute_ips":
+			compute = v
 		case "lr", "learning_rate", "train_lr":
 			e.LearningRate = v
 		}
 		t.addPoint(k, -1, n, v, math.NaN())
 	})
+	switch {
+	case total == total:
+		e.SamplesPerSecond = total
+	case e.SamplesPerSecond != e.SamplesPerSecond && compute == compute:
+		t.in.Report.AddAssumptionOnce("the throughput is train.compute_ips, which does not include loading data")
+		e.SamplesPerSecond = compute
+	}
 	s := &run.dll
 	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
 		if !s.reported {

@@ -1,6 +1,11 @@
 package textlog
 
-import "lockstep/pkg/logread/internal/record"
+import (
+	"slices"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
 
 // A log of a thousand ranks has one line per rank and epoch. Finding the
 // destination of its values must not take longer than parsing them. There are
@@ -9,8 +14,16 @@ import "lockstep/pkg/logread/internal/record"
 
 // rankID identifies a rank of a run. If lines have labels, rank is the rank in
 // the label and ordinal is 0. Otherwise rank is -1 and ordinal distinguishes the
-// ranks.
+// ranks. Loggers whose lines describe the run and not a rank have negative
+// ordinals.
 type rankID struct{ rank, ordinal int }
+
+// Ordinals of loggers that log beside a program's own lines and may count the
+// same epochs from another number, such as MLLOG from 0 and Keras from 1.
+const (
+	mlperfOrdinal = -1
+	dllOrdinal    = -2
+)
 
 // maxIndexedRanks is the number of ranks, starting with -1, whose epochs are in
 // a slice. The epochs of higher ranks are in a map.
@@ -18,10 +31,14 @@ const maxIndexedRanks = 256
 
 // epochsByRank contains the epochs of a run by rank.
 type epochsByRank struct {
-	all   []*record.RankEpochs          // in the order of the ranks' first lines
+	all   []*record.RankEpochs          // of ranks, in the order of their first lines
+	extra []*record.RankEpochs          // of loggers with negative ordinals, in the order of their first lines
 	few   []*record.RankEpochs          // ranks with ordinal 0, by rank + 1
 	index map[rankID]*record.RankEpochs // the other ranks
 }
+
+// isEmpty reports whether no epochs were added.
+func (e *epochsByRank) isEmpty() bool { return len(e.all)+len(e.extra) == 0 }
 
 // find returns the epochs of a rank, or nil if the rank was not added.
 func (e *epochsByRank) find(id rankID) *record.RankEpochs {
@@ -38,7 +55,11 @@ func (e *epochsByRank) find(id rankID) *record.RankEpochs {
 // epochs.
 func (e *epochsByRank) add(id rankID) *record.RankEpochs {
 	list := record.NewRankEpochs()
-	e.all = append(e.all, list)
+	if id.ordinal < 0 {
+		e.extra = append(e.extra, list)
+	} else {
+		e.all = append(e.all, list)
+	}
 	if i := id.rank + 1; id.ordinal == 0 && i < maxIndexedRanks {
 		if i >= len(e.few) {
 			e.few = append(e.few, make([]*record.RankEpochs, i+1-len(e.few))...)
@@ -51,6 +72,83 @@ func (e *epochsByRank) add(id rankID) *record.RankEpochs {
 	}
 	e.index[id] = list
 	return list
+}
+
+// merge merges the epochs of all ranks and loggers into one list, which counts
+// from 1. sumRates is set if the rates of the ranks must be summed.
+func (e *epochsByRank) merge(sumRates bool, report *record.Report) []runs.Epoch {
+	for _, list := range slices.Concat(e.all, e.extra) {
+		if list.Index != nil { // they were out of order
+			slices.SortStableFunc(list.Epochs, record.CompareEpochs)
+			list.Index = nil
+		}
+	}
+	merged := mergeRanks(e.all, sumRates, report)
+	countFromOne(merged, report)
+	for _, list := range e.extra {
+		countFromOne(list.Epochs, report)
+		merged = replaceValues(merged, list.Epochs)
+	}
+	return merged
+}
+
+// mergeRanks merges the epochs of the ranks into one list.
+func mergeRanks(ranks []*record.RankEpochs, sumRates bool, report *record.Report) []runs.Epoch {
+	if len(ranks) == 0 {
+		return nil
+	}
+	if len(ranks) == 1 {
+		return ranks[0].Epochs
+	}
+	by := make([][]runs.Epoch, len(ranks))
+	for i, list := range ranks {
+		by[i] = list.Epochs
+	}
+	report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
+	return record.MergeEpochs(by, sumRates)
+}
+
+// countFromOne renumbers sorted epochs that are counted from 0.
+func countFromOne(epochs []runs.Epoch, report *record.Report) {
+	if len(epochs) == 0 || epochs[0].Epoch != 0 {
+		return
+	}
+	report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")
+	for i := range epochs {
+		epochs[i].Epoch++
+	}
+}
+
+// replaceValues replaces the values of epochs by the values that the same epochs
+// have in other, and adds epochs that only other has. Both lists are sorted.
+func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
+	if len(epochs) == 0 {
+		return other
+	}
+	all := make([]runs.Epoch, 0, max(len(epochs), len(other)))
+	for len(epochs) > 0 || len(other) > 0 {
+		switch {
+		case len(other) == 0 || len(epochs) > 0 && epochs[0].Epoch < other[0].Epoch:
+			all, epochs = append(all, epochs[0]), epochs[1:]
+		case len(epochs) == 0 || other[0].Epoch < epochs[0].Epoch:
+			all, other = append(all, other[0]), other[1:]
+		default:
+			e, o := epochs[0], &other[0]
+			if o.Seconds == o.Seconds {
+				e.Line = o.Line
+			}
+			for _, f := range [][2]*float64{
+				{&e.Seconds, &o.Seconds}, {&e.SamplesPerSecond, &o.SamplesPerSecond}, {&e.TrainLoss, &o.TrainLoss}, {&e.ValLoss, &o.ValLoss},
+				{&e.ValSeconds, &o.ValSeconds}, {&e.LearningRate, &o.LearningRate}, {&e.Accuracy, &o.Accuracy}, {&e.ValAccuracy, &o.ValAccuracy},
+			} {
+				if *f[1] == *f[1] {
+					*f[0] = *f[1]
+				}
+			}
+			all, epochs, other = append(all, e), epochs[1:], other[1:]
+		}
+	}
+	return all
 }
 
 // intCounter counts the occurrences of integers.

@@ -40,12 +40,17 @@ type kerasState struct {
 // kerasRank is the state of one rank, whose lines have the same label or no
 // label.
 type kerasRank struct {
-	opened   bool       // a line "Epoch N/M" has this label
-	open     []int      // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
-	first    int        // index in open of the first epoch without values
-	last     int        // number of the last epoch with values
-	count    intCounter // number of lines of values per epoch
-	repeated intCounter // number of lines that repeat the values, per epoch
+	opened  bool       // a line "Epoch N/M" has this label
+	begun   intCounter // number of lines "Epoch N/M" per epoch
+	writers int        // number of ranks with this label: the maximum of begun
+	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
+	// before the first line of values.
+	loops, atOnce int
+	open          []int      // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
+	first         int        // index in open of the first epoch without values
+	last          int        // number of the last epoch with values
+	count         intCounter // number of lines of values per epoch
+	repeated      intCounter // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
 	// with 0 s left, and steps is the number of steps in the last of these
 	// bars.
@@ -103,7 +108,7 @@ func (t *textLog) readKerasEpoch(m []byte) lineResult {
 	if r := t.cur.keras.selectRank(t.rank); !r.opened {
 		t.removeCountedKerasEpochs(r)
 	}
-	if r := t.cur.keras.selectRank(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.evaluations) > 0) && len(r.open) == 0 {
+	if r := t.cur.keras.selectRank(t.rank); n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(t.cur.keras.evaluations) > 0) {
 		t.beginRun()
 	}
 	k := &t.countLine(formatKeras).keras
@@ -113,17 +118,46 @@ func (t *textLog) readKerasEpoch(m []byte) lineResult {
 		t.in.AddProblem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return unused
 	}
-	r.openEpoch(n)
+	if total == 1 {
+		n = t.countKerasLoop(r)
+	}
+	if lost := r.openEpoch(n); lost > 0 {
+		t.in.AddProblem(t.l.Number, "epoch %d has no values: epoch %d begins before them", lost, n)
+	}
 	return used
 }
 
-// openEpoch adds epoch n to the open epochs.
-func (r *kerasRank) openEpoch(n int) {
+// countKerasLoop returns the number of the epoch that a line "Epoch 1/1" of rank
+// r opens. A program that calls fit in a loop prints this line for each epoch.
+// Before the first line of values, each rank prints it once.
+func (t *textLog) countKerasLoop(r *kerasRank) int {
+	r.loops++
+	if r.last == 0 {
+		r.atOnce = r.loops
+		return 1
+	}
+	n := (r.loops-1)/max(r.atOnce, 1) + 1
+	if n > 1 {
+		t.in.Report.AddAssumptionOnce("\"Epoch 1/1\" is repeated after values: a loop over the epochs of one run")
+	}
+	return n
+}
+
+// openEpoch adds epoch n to the open epochs. Each rank has at most one open
+// epoch, so if more are open, the values of the first one are missing in the
+// log: openEpoch then closes it and returns its number, otherwise 0.
+func (r *kerasRank) openEpoch(n int) (lost int) {
+	r.writers = max(r.writers, r.begun.add(n)+1)
+	if len(r.open)-r.first >= r.writers {
+		lost = r.open[r.first]
+		r.first++
+	}
 	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the space of finished epochs
 		r.open = r.open[:copy(r.open, r.open[r.first:])]
 		r.first = 0
 	}
 	r.open = append(r.open, n)
+	return lost
 }
 
 // readFastKerasLine is the fast path for the line "Epoch N/M" and for a line of
@@ -150,7 +184,7 @@ func (t *textLog) readFastKerasLine(b []byte) (int, lineResult) {
 	if k += n; n == 0 || total < epoch || b[k] != '\n' {
 		return 0, unknown
 	}
-	if r := t.cur.keras.selectRank(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpenEpochs || !r.opened || len(t.cur.keras.evaluations) > 0 {
+	if r := t.cur.keras.selectRank(t.rank); t.cur.closed || len(r.open)-r.first >= r.writers || !r.opened || len(t.cur.keras.evaluations) > 0 {
 		return 0, unknown
 	}
 	t.countLine(formatKeras).keras.selectRank(t.rank).openEpoch(epoch)
@@ -177,6 +211,11 @@ func (t *textLog) readKerasSummary(m []byte) lineResult {
 	if !t.kerasHasNoOpenEpoch() {
 		if s := t.kerasShapes.Match(m); s != nil {
 			return t.readKerasShape(s)
+		}
+	}
+	if i := bytes.LastIndexByte(m, '\b'); i >= 0 { // the progress bar was drawn several times
+		if m = scan.SkipBlanks(m[i+1:]); len(m) == 0 {
+			return idle
 		}
 	}
 	c := scan.Cursor{Rest: m}

@@ -65,7 +65,7 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	}
 	run.keras.labels[t.rank] = true
 	list := run.epochs.find(rankID{t.rank, 0})
-	if r.opened = true; r.last == 0 || list == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates]+run.linesByFormat[formatMLPerf]+run.linesByFormat[formatDLL] > 0 {
+	if r.opened = true; r.last == 0 || list == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates] > 0 {
 		return
 	}
 	n := len(list.Epochs)
@@ -168,7 +168,7 @@ func (r *textRun) finishKeras(report *record.Report) {
 	switch {
 	case len(all) == 0:
 		return
-	case len(r.epochs.all) == 0:
+	case r.epochs.isEmpty():
 		k.ignoreEvaluations(report, kerasAlone)
 		return
 	case len(all) > 1 && !k.hasOneEvaluationPerRank():

@@ -24,6 +24,7 @@ type mlperfState struct {
 	epochs      map[int]float64 // start of each open epoch by number
 	label       int             // label of the rank whose lines are used, plus 2; 0 before the first line
 	result      string          // status in run_stop
+	others      mlperfOthers
 }
 
 // mlperfLine contains the members of a line's JSON document. A missing value is
@@ -98,12 +99,12 @@ func (t *textLog) readMLPerf(m []byte) lineResult {
 		t.in.AddProblem(t.l.Number, "MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
 		return unused
 	}
-	if string(v.key) == "run_start" && (t.cur.mlperf.stop > 0 || t.cur.closed) {
-		t.beginRun()
+	if string(v.key) == "run_start" {
+		t.selectMLPerfRun()
 	}
 	s := t.mlperfRunState()
 	if s == nil {
-		return idle
+		return t.addOtherMLPerfRank(v)
 	}
 	epoch, hasEpoch := epochNumber(v)
 	switch string(v.key) {
@@ -252,13 +253,13 @@ func epochNumber(v mlperfLine) (n int, ok bool) {
 	return 0, false
 }
 
-// findMLPerfEpoch returns epoch n of the run, and adds it if it is new. The
-// lines of all ranks share this epoch.
+// findMLPerfEpoch returns epoch n of the run as MLLOG counts it, and adds it if
+// it is new. The lines of all ranks share this epoch.
 func (t *textLog) findMLPerfEpoch(n int) *runs.Epoch {
 	rank := t.rank
 	t.rank = -1
 	defer func() { t.rank = rank }()
-	return t.findOrAddEpoch(n, 0)
+	return t.findOrAddEpoch(n, mlperfOrdinal)
 }
 
 // addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
@@ -270,23 +271,37 @@ func (t *textLog) addMLPerfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 		t.in.AddProblem(t.l.Number, "MLLOG %s: expected a number, got %.40q", v.key, v.value)
 		return
 	}
-	step := int64(epoch)
-	if !hasEpoch && v.count >= 0 && v.count < 1<<53 {
-		step = int64(v.count)
+	t.addPoint(v.key, -1, v.evaluationStep(), x, v.time/1000)
+	if hasEpoch {
+		t.cur.setMLPerfQuality(string(v.key), epoch, x)
 	}
-	t.addPoint(v.key, -1, step, x, v.time/1000)
-	list := t.cur.epochs.find(rankID{-1, 0})
-	if !hasEpoch || list == nil {
+}
+
+// setMLPerfQuality sets the result of an evaluation in its epoch, if the run has
+// this epoch.
+func (r *textRun) setMLPerfQuality(key string, epoch int, x float64) {
+	list := r.epochs.find(rankID{-1, mlperfOrdinal})
+	if list == nil {
 		return
 	}
 	e := list.Find(epoch)
 	switch {
 	case e == nil:
-	case string(v.key) == "eval_accuracy" && x >= 0 && x <= 1:
+	case key == "eval_accuracy" && x >= 0 && x <= 1:
 		e.ValAccuracy = x
-	case string(v.key) == "eval_loss":
+	case key == "eval_loss":
 		e.ValLoss = x
 	}
+}
+
+// evaluationStep returns the step of an evaluation in its curve: the epoch, or
+// the number of samples if the line has no epoch.
+func (v mlperfLine) evaluationStep() int64 {
+	epoch, ok := epochNumber(v)
+	if !ok && v.count >= 0 && v.count < 1<<53 {
+		return int64(v.count)
+	}
+	return int64(epoch)
 }
 
 // stepOrEpoch returns the step of a tracked_stats line: the step in its
@@ -348,10 +363,11 @@ func (t *textLog) addMLPerfSetting(v mlperfLine) lineResult {
 
 // finishMLPerf computes the run's time to train, status and number of workers.
 func (r *textRun) finishMLPerf(report *record.Report) {
-	s := r.mlperf
-	if s.label == 0 {
+	if r.mlperf.label == 0 {
 		return
 	}
+	r.useOtherMLPerfRanks(report)
+	s := r.mlperf
 	info := &r.run.Info
 	switch {
 	case s.start == 0 || s.stop == 0:

@@ -230,25 +230,7 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	if r.hasTimes {
 		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
 	}
-	by := make([][]runs.Epoch, len(r.epochs.all))
-	for i, list := range r.epochs.all {
-		by[i] = list.Epochs
-	}
-	switch {
-	case len(by) == 1:
-		if r.run.Epochs = by[0]; r.epochs.all[0].Index != nil { // they were out of order
-			slices.SortStableFunc(r.run.Epochs, record.CompareEpochs)
-		}
-	case len(by) > 1:
-		r.run.Epochs = record.MergeEpochs(by, r.sumRates)
-		report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
-	}
-	if len(r.run.Epochs) > 0 && r.run.Epochs[0].Epoch == 0 {
-		report.AddAssumption("the log counts epochs from 0; here they count from 1")
-		for i := range r.run.Epochs {
-			r.run.Epochs[i].Epoch++
-		}
-	}
+	r.run.Epochs = r.epochs.merge(r.sumRates, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {
 		r.run.Curves = append(r.run.Curves, r.curves[name].Finish(report))
 	}
@@ -277,6 +259,17 @@ func (r *textRun) formatName() string {
 	return best.String()
 }
 
+// hasAllRanks reports whether the ranks in the lines are 0, 1, 2, … on each node.
+// If a rank is missing, only some of the ranks have printed lines.
+func (r *textRun) hasAllRanks() bool {
+	for rank := range r.ranks {
+		if rank%ranksPerNode != 0 && !r.ranks[rank-1] {
+			return false
+		}
+	}
+	return true
+}
+
 // deriveWorkers sets the number of workers from the ranks in the lines, unless
 // a line contained it.
 func (r *textRun) deriveWorkers(report *record.Report) {
@@ -284,6 +277,8 @@ func (r *textRun) deriveWorkers(report *record.Report) {
 		return
 	}
 	switch {
+	case r.mlperf.label != 0 && len(r.ranks) > 1 && !r.hasAllRanks(): // only some ranks of a run print lines of MLLOG
+		report.AddProblem(r.line, "the lines have %d ranks, but not all from 0 on: the number of workers is not derived from them", len(r.ranks))
 	case len(r.ranks) > 1:
 		r.run.Info.Workers = len(r.ranks)
 		report.AddAssumption("%d workers: the lines have that many ranks", len(r.ranks))

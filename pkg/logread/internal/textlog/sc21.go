@@ -29,7 +29,7 @@ func (t *textLog) readSC21Name(m []byte) lineResult {
 	if name == "" || len(name) > 200 {
 		return unknown
 	}
-	if len(t.cur.epochs.all) > 0 || t.cur.run.Info.Series != "" && t.cur.run.Info.Series != name {
+	if !t.cur.epochs.isEmpty() || t.cur.run.Info.Series != "" && t.cur.run.Info.Series != name {
 		t.beginRun()
 	}
 	run := t.countLine(formatSC21)

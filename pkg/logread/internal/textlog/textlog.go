@@ -111,6 +111,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 // newTextLog returns a reader of a text log.
 func newTextLog(in *record.Input) *textLog {
 	t := &textLog{in: in, l: scan.NewLineReader(in.Reader, in.Size), formats: sharedFormatIndex()}
+	t.l.KeepLast = true
 	t.cur = t.newRun(1)
 	return t
 }
