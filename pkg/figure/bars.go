@@ -68,7 +68,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	f := o.newFigure(name, "Throughput of parts and whole", "", "throughput (samples/s)")
+	f := o.newFigure(name, "Throughput of parts and whole", "", "throughput ("+study.ThroughputUnit()+")")
 	f.table = bottleneck.Table()
 	brief := f.table.Drop("sentence").Drop("run")
 	f.brief = &brief

@@ -36,12 +36,26 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	return b.finish(math.NaN()).finishLayout()
 }
 
-// Throughput draws the samples per second of all workers together, and for each series
-// the ideal line from its smallest worker count.
+// rateUnit returns the unit of the throughput of the series that are drawn, and a phrase for
+// captions: "Samples per second", or "Throughput in" with another unit.
+func (o Options) rateUnit(study *scaling.Study) (unit, phrase string) {
+	unit = "samples/s"
+	if study, err := o.selectSeries(study, "throughput"); err == nil { // the caller reports the error
+		unit = study.ThroughputUnit()
+	}
+	if unit == "samples/s" {
+		return unit, "Samples per second"
+	}
+	return unit, "Throughput in " + unit
+}
+
+// Throughput draws the samples (or images, or tokens) per second of all workers together, and
+// for each series the ideal line from its smallest worker count.
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
+	unit, phrase := o.rateUnit(study)
 	b, err := o.drawOverWorkers(study, quantity{
-		name: "throughput", title: "Throughput", axis: "throughput (samples/s)",
-		what:    "Samples per second of all workers together against the number of workers; dotted: ideal scaling from the smallest worker count",
+		name: "throughput", title: "Throughput", axis: "throughput (" + unit + ")",
+		what:    phrase + " of all workers together against the number of workers; dotted: ideal scaling from the smallest worker count",
 		columns: columnsWithBounds("throughput"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.Throughput },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },

@@ -68,11 +68,12 @@ func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle
 // series with communication. Series whose logs do not contain the batch size are drawn too,
 // and the caption names them.
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
+	unit, phrase := o.rateUnit(study)
 	return o.drawScaling(study, scalingKind{
 		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
-		what: "Weak scaling (the batch per worker is fixed): samples per second of all workers together; dotted: ideal scaling from the smallest worker count",
+		what: "Weak scaling (the batch per worker is fixed): " + strings.ToLower(phrase[:1]) + phrase[1:] + " of all workers together; dotted: ideal scaling from the smallest worker count",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
-			return p.Throughput, "throughput (samples/s)"
+			return p.Throughput, "throughput (" + unit + ")"
 		},
 		missing:    "the logs contain no throughput; set --samples-per-epoch, or draw the figure strong_scaling",
 		columns:    append(columnsWithBounds("throughput"), "efficiency", "scaling"),

@@ -27,15 +27,16 @@ func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, erro
 }
 
 // metricTitle returns the title of a metric's figure and the label of its axis, with the
-// unit. Both are the metric's name if the metric is unknown.
-func metricTitle(metric string) (title, label string) {
+// unit. Both are the metric's name if the metric is unknown. rateUnit is the unit of the
+// throughput.
+func metricTitle(metric, rateUnit string) (title, label string) {
 	known := map[string][2]string{
 		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
 		"iou": {"IoU on the validation set", "IoU"}, "dice": {"Dice on the validation set", "Dice coefficient"},
 		"accuracy": {"Accuracy", "accuracy"}, "val_accuracy": {"Accuracy on the validation set", "validation accuracy"},
 		"lr": {"Learning rate", "learning rate"}, "seconds": {"Time of an epoch", "time of an epoch (s)"},
 		"val_seconds":        {"Time of validation", "time of validation (s)"},
-		"samples_per_second": {"Throughput", "throughput (samples/s)"},
+		"samples_per_second": {"Throughput", "throughput (" + rateUnit + ")"},
 	}
 	if t, ok := known[metric]; ok {
 		return t[0], t[1]
@@ -53,7 +54,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	title, label := metricTitle(metric)
+	title, label := metricTitle(metric, study.ThroughputUnit())
 	f := o.newFigure(name, title, set.AxisLabel, label)
 	f.computeTable = func() {
 		f.table = set.Table()

@@ -28,6 +28,7 @@ func addMissingValues(run *runs.Run, other runs.Run) {
 			run.Trials = append(run.Trials, t)
 		}
 	}
+	run.ThroughputUnit = cmp.Or(run.ThroughputUnit, other.ThroughputUnit)
 	if run.WallSeconds == 0 {
 		run.WallSeconds = other.WallSeconds
 	}

@@ -20,12 +20,13 @@ type metricColumn struct {
 	linked        bool // whether every value in the table of results links to its explanation
 }
 
-// metricColumns returns the columns of all metrics, in the order of the tables.
-func metricColumns() []metricColumn {
+// metricColumns returns the columns of all metrics, in the order of the tables. rateUnit is
+// the unit of the throughput.
+func metricColumns(rateUnit string) []metricColumn {
 	return []metricColumn{
 		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, formatNumber, true, false},
 		{"wall_seconds", "whole job in s", func(p scaling.Point) scaling.Estimate { return p.WallSeconds }, formatNumber, true, false},
-		{"throughput", "samples/s", func(p scaling.Point) scaling.Estimate { return p.Throughput }, formatNumber, true, false},
+		{"throughput", rateUnit, func(p scaling.Point) scaling.Estimate { return p.Throughput }, formatNumber, true, false},
 		{"speedup", "speed-up", func(p scaling.Point) scaling.Estimate { return p.Speedup }, formatNumber, true, true},
 		{"efficiency", "efficiency", func(p scaling.Point) scaling.Estimate { return p.Efficiency }, formatPercent, true, false},
 		{"iou", "IoU", func(p scaling.Point) scaling.Estimate { return p.IoU }, formatNumber, true, false},
@@ -39,8 +40,8 @@ func metricColumns() []metricColumn {
 
 // columnsWithValues returns the columns for which any of the points has a value. If headline
 // is true, it returns only columns of the table of headlines.
-func columnsWithValues(points []scaling.Point, headline bool) []metricColumn {
-	return slices.DeleteFunc(metricColumns(), func(m metricColumn) bool {
+func (b *pageBuilder) columnsWithValues(points []scaling.Point, headline bool) []metricColumn {
+	return slices.DeleteFunc(metricColumns(b.study.ThroughputUnit()), func(m metricColumn) bool {
 		return headline && !m.headline || !slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(m.span(p).Value) })
 	})
 }
@@ -68,7 +69,7 @@ const maxSettings = 3
 // count. Every number links to its explanation.
 func (b *pageBuilder) headlineTable() table {
 	points := b.largestPoints()
-	columns := columnsWithValues(points, true)
+	columns := b.columnsWithValues(points, true)
 	if len(columns) == 0 {
 		return table{}
 	}
@@ -118,7 +119,7 @@ func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) 
 // resultTable returns a table with one row per series and worker count.
 func (b *pageBuilder) resultTable() table {
 	points := b.study.Points
-	columns := columnsWithValues(points, false)
+	columns := b.columnsWithValues(points, false)
 	column := func(title string, of func(scaling.Point) int) func(scaling.Point) (string, int) {
 		return func(p scaling.Point) (string, int) { return title, of(p) }
 	}

@@ -113,6 +113,8 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 			if i < maxSeries { // the page shows no sentence about the others
 				v.Link = "#" + b.addExplanation(p.Series, "speedup", p.Workers)
 			}
+		case isMeasured(p.Throughput.Value) && p.ThroughputUnit != "samples/s":
+			v.Text = fmt.Sprintf("%s reaches %s %s at %s.", p.Series, formatNumber(p.Throughput.Value), p.ThroughputUnit, english.Count(p.Workers, "worker"))
 		case isMeasured(p.Throughput.Value):
 			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, formatNumber(p.Throughput.Value), english.Count(p.Workers, "worker"))
 		case isMeasured(p.EpochSeconds.Value):

@@ -213,6 +213,9 @@ type Run struct {
 	Trials      []Trial
 	Spans       []Span
 	WallSeconds float64 // of the complete job, including start-up; 0 if unknown
+	// ThroughputUnit is the unit of the throughput in Epochs, Trials and curves, such as
+	// "images/s" or "tokens/s". Empty means samples per second.
+	ThroughputUnit string
 	// OutOfMemory lists the lines of the log that report that memory ran out, which ended
 	// the run.
 	OutOfMemory []Problem
@@ -232,7 +235,7 @@ type Curve struct {
 // benchy's: IO (loading only), SYNTHETIC (training on data in memory) and FULL (both).
 type Trial struct {
 	Name   string    // IO, SYNTHETIC, FULL
-	Rate   float64   // samples per second
+	Rate   float64   // in samples per second or Run.ThroughputUnit, all workers together
 	Spread float64   // standard deviation over the trials; NaN if not logged
 	Rates  []float64 // of each trial, in samples per second; nil if not logged
 	Line   int       // line of Rate in the log, from 1; 0 if unknown

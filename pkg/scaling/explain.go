@@ -161,7 +161,7 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
 	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", formatDigits(topValue), m.Unit, formatDigits(bottomValue), m.Unit, english.Number(p.Speedup.Value))
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", formatDigits(topValue), m.Unit(s.cells[i]), formatDigits(bottomValue), m.Unit(s.cells[b]), english.Number(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
 		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Number(p.Speedup.Value), p.Baseline, p.Size, english.Number(p.Efficiency.Value))
@@ -189,6 +189,12 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 		}
 	default:
 		x.Formula = fmt.Sprintf("r/N = samples of the counted epochs / their seconds / %d", p.Size)
+	}
+	if source := s.cells[i].RateSource(); source != "" && name == "throughput" {
+		x.Formula = "r = " + source
+		if x.Metric == "per_worker" {
+			x.Formula = fmt.Sprintf("r/N = r / %d, where r is %s", p.Size, source)
+		}
 	}
 	if p.Runs > 1 {
 		x.Formula += fmt.Sprintf(", then the %s over %s", s.Rule.repeatsStatistic(), english.Count(p.Runs, "run"))

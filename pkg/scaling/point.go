@@ -33,8 +33,8 @@ type Point struct {
 	Disturbed int
 
 	EpochSeconds Estimate // training time per epoch, without validation
-	Throughput   Estimate // samples per second, all workers together
-	PerWorker    Estimate // samples per second per worker (per node if Rule.Per is "node")
+	Throughput   Estimate // in ThroughputUnit, all workers together
+	PerWorker    Estimate // throughput per worker (per node if Rule.Per is "node")
 	Speedup      Estimate // over the baseline; Min and Max are relative to the baseline's value
 	Efficiency   Estimate // 0 to 1: speed-up / (Size / Baseline)
 
@@ -49,6 +49,10 @@ type Point struct {
 	TrainLoss, ValLoss          Estimate // in the last epoch
 	TestLoss                    Estimate // after training
 	Accuracy, ValAccuracy       Estimate // 0 to 1, in the last epoch that has a value
+
+	// ThroughputUnit is the unit of Throughput and PerWorker: "samples/s", or what the logs
+	// state, such as "images/s" or "tokens/s". It is "" if the throughput is unknown.
+	ThroughputUnit string
 
 	BatchPerWorker, GlobalBatch       int // 0 if unknown
 	SamplesPerEpoch, ThreadsPerWorker int // 0 if unknown
@@ -109,6 +113,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 	p.Runs = len(c.Runs)
 	p.EpochSeconds = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Seconds }), true)
 	p.Throughput = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Rate }), true)
+	p.ThroughputUnit = c.RateUnit()
 	p.WallSeconds = s.estimate(c.Values(func(m observe.Measurements) float64 { return m.Wall }), true)
 	s.setRunMetrics(&p, c)
 	for _, r := range c.Runs {

@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,8 +90,46 @@ func (s *Study) workersWithoutSize(points []Point) string {
 	return english.List(there) + " workers"
 }
 
-// addMeasureNotes adds notes on the series whose speed-up is not computed from throughput.
+// ThroughputUnit returns the unit of the throughput of all points, such as "samples/s". The
+// units of series with different units are joined by "or". If no throughput is known, the
+// unit is "samples/s".
+func (s *Study) ThroughputUnit() string {
+	var units []string
+	for _, p := range s.Points {
+		if p.ThroughputUnit != "" && !slices.Contains(units, p.ThroughputUnit) {
+			units = append(units, p.ThroughputUnit)
+		}
+	}
+	slices.Sort(units)
+	return cmp.Or(english.Either(units), observe.DefaultRateUnit)
+}
+
+// addRateNotes adds one note for each way in which the throughput of some series was taken
+// from their logs without sample counts.
+func (s *Study) addRateNotes() {
+	var sources []string
+	series := map[string][]string{}
+	for i, p := range s.Points {
+		source := s.cells[i].RateSource()
+		if source == "" {
+			continue
+		}
+		if series[source] == nil {
+			sources = append(sources, source)
+		}
+		if !slices.Contains(series[source], p.Series) {
+			series[source] = append(series[source], p.Series)
+		}
+	}
+	for _, source := range sources {
+		s.addNote("series %s: the epochs have no sample counts, so the throughput is %s", strings.Join(series[source], ", "), source)
+	}
+}
+
+// addMeasureNotes adds notes on the series whose throughput is not computed from epochs, and
+// on those whose speed-up is not computed from throughput.
 func (s *Study) addMeasureNotes() {
+	s.addRateNotes()
 	byTime := func(name string) string {
 		var found []string
 		for _, series := range s.Series() {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 
 	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
@@ -79,6 +80,9 @@ func (s *Study) grid() grid.Grid[*Point] {
 			Name: f.name, Brief: f.brief, Optional: !slices.Contains(requiredColumns(), f.name),
 			Value: func(p *Point) float64 { return f.of(p).Value },
 		}
+		if f.name == "throughput" && s.ThroughputUnit() != observe.DefaultRateUnit {
+			c.Title = "throughput (" + s.ThroughputUnit() + ")"
+		}
 		if s.Rule.Repeats == Mean && f.hasDeviation() {
 			c.Show = func(p *Point) string { return f.of(p).formatWithDeviation() }
 		}
@@ -130,6 +134,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 			g.Columns = append(g.Columns, grid.Column[*Point]{Name: f.name + "_std", Value: func(p *Point) float64 { return f.of(p).Std }})
 		}
 	}
+	g.Columns = append(g.Columns, grid.Column[*Point]{Name: "throughput_unit", Text: func(p *Point) string { return p.ThroughputUnit }})
 	return g
 }
 
@@ -139,7 +144,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 //	workers                data-parallel workers
 //	runs                   runs that count
 //	epoch_seconds          seconds of training per epoch, by the rule
-//	throughput             samples per second, all workers together (NaN if the logs have no sample counts)
+//	throughput             samples per second, all workers together (NaN if the logs have neither sample counts nor a throughput)
 //	speedup                over the baseline
 //	efficiency             speed-up over the ideal speed-up; 1 is perfect
 //	iou                    intersection over union on the test set after training, 0 to 1
@@ -149,7 +154,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 //	train_loss, val_loss   of the last epoch
 //	test_loss              after training
 //	accuracy, val_accuracy of the last epoch, 0 to 1
-//	per_worker             samples per second per worker (per node if Rule.Per is "node")
+//	per_worker             throughput per worker (per node if Rule.Per is "node")
 //	train_seconds, test_seconds, wall_seconds   of all epochs, of the test, of the whole job
 //	energy_joules          of all devices over a run
 //	…_min, …_max           lowest and highest of the repeated runs
@@ -162,6 +167,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 //	scaling                weak, strong or unknown
 //	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 if unknown
 //	…_std                  standard deviation over repeated runs, for columns measured in each run
+//	throughput_unit        unit of throughput and per_worker: samples/s, images/s, tokens/s
 //
 // The human-readable table also has a column disturbed, the number of counted runs that were
 // disturbed by other load, if there are any.

@@ -172,6 +172,7 @@ func (r *textRun) finishHorovod(report *record.Report) {
 		return
 	}
 	report.LinesUsed += int64(h.settings)
+	r.run.ThroughputUnit = "images/s"
 	if h.batch > 0 {
 		r.run.Info.BatchPerWorker = h.batch
 	}

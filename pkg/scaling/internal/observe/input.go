@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -74,7 +75,12 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			add(Input{Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
+		if measureName == "throughput" && c.Measured[k].RateSource != "" {
+			add(rule.findLoggedRate(&r).input)
+			continue
+		}
 		counts, hasTimes := rule.EpochFilter(r), HasEpochTimes(r)
+		rateUnit := cmp.Or(c.Measured[k].RateUnit, DefaultRateUnit)
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
 			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.exclusionReason(r, j)}
@@ -90,9 +96,9 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			}
 			switch {
 			case !hasTimes && e.SamplesPerSecond > 0:
-				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", counts(j)
+				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, rateUnit, counts(j)
 			case e.Samples == 0 && e.SamplesPerSecond > 0:
-				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, "samples/s"
+				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, rateUnit
 			case e.Samples == 0:
 				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by --samples-per-epoch"
 			default:

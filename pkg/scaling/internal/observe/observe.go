@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -25,16 +26,33 @@ const Median = "median"
 
 // Measurements contains the measurements of one run according to a rule.
 type Measurements struct {
-	// Seconds is the training time per epoch, Rate the throughput in samples per second,
-	// and Wall the time of the complete job in seconds. Unknown values are NaN.
+	// Seconds is the training time per epoch, Rate the throughput in RateUnit, and Wall the
+	// time of the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
-	Epochs              int // number of counted epochs
-	Last                LastValues
-	Note                string // what a reader must know to interpret the numbers; "" if nothing
+	RateUnit            string // such as "samples/s"; "" if Rate is unknown
+	// RateSource describes from what the rate was taken if it was not computed from the
+	// samples of the epochs, such as "the mean of the logged values of tps"; otherwise "".
+	RateSource string
+	Epochs     int // number of counted epochs
+	Last       LastValues
+	Note       string // what a reader must know to interpret the numbers; "" if nothing
 }
 
-// Measure returns the measurements of a run according to the rule.
+// Measure returns the measurements of a run according to the rule. If the epochs have no
+// sample counts, the rate is the throughput that the log contains, if any.
 func (rule Rule) Measure(r runs.Run) Measurements {
+	m := rule.measureEpochs(r)
+	if !math.IsNaN(m.Rate) {
+		m.RateUnit = cmp.Or(r.ThroughputUnit, DefaultRateUnit)
+	} else if logged := rule.findLoggedRate(&r); logged.rate > 0 {
+		m.Rate, m.RateUnit, m.RateSource = logged.rate, logged.unit, logged.source
+	}
+	return m
+}
+
+// measureEpochs returns the measurements of a run whose rate, if known, is computed from its
+// epochs.
+func (rule Rule) measureEpochs(r runs.Run) Measurements {
 	var seconds, rates []float64 // of the counted epochs, for their medians
 	if rule.Epochs == Median {
 		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/stats"
 )
@@ -25,12 +26,37 @@ func (c Cell) Values(value func(Measurements) float64) []float64 {
 	return v
 }
 
+// RateUnit returns the unit of the throughput of the cell's runs, or "" if no run has one.
+// Different units are joined by "or".
+func (c Cell) RateUnit() string {
+	var units []string
+	for _, m := range c.Measured {
+		if m.RateUnit != "" && !slices.Contains(units, m.RateUnit) {
+			units = append(units, m.RateUnit)
+		}
+	}
+	slices.Sort(units)
+	return english.Either(units)
+}
+
+// RateSource describes from what the throughput of the cell's runs was taken; see
+// Measurements.RateSource. Different sources are joined by "or".
+func (c Cell) RateSource() string {
+	var sources []string
+	for _, m := range c.Measured {
+		if m.RateSource != "" && !slices.Contains(sources, m.RateSource) {
+			sources = append(sources, m.RateSource)
+		}
+	}
+	return english.Either(sources)
+}
+
 // SpeedMeasure is a quantity from which speed-up can be computed: one value per run, either
 // a rate or a time.
 type SpeedMeasure struct {
 	Name   string // name of the column
 	Words  string // description in sentences
-	Unit   string
+	unit   string // "" for the throughput, whose unit differs between logs
 	Value  func(Measurements) float64
 	Higher bool // higher values are faster
 }
@@ -40,10 +66,18 @@ type SpeedMeasure struct {
 // complete job assumes that all jobs train equally long, and includes start-up.
 func SpeedMeasures() []SpeedMeasure {
 	return []SpeedMeasure{
-		{"throughput", "throughput", "samples/s", func(m Measurements) float64 { return m.Rate }, true},
+		{"throughput", "throughput", "", func(m Measurements) float64 { return m.Rate }, true},
 		{"epoch_seconds", "seconds per epoch", "s", func(m Measurements) float64 { return m.Seconds }, false},
 		{"wall_seconds", "seconds of the whole job", "s", func(m Measurements) float64 { return m.Wall }, false},
 	}
+}
+
+// Unit returns the unit of the measure's values in the cell.
+func (m SpeedMeasure) Unit(c Cell) string {
+	if m.unit == "" {
+		return c.RateUnit()
+	}
+	return m.unit
 }
 
 // HasValue reports whether any run of the cell has a value of the measure.

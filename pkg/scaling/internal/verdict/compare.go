@@ -192,7 +192,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
 	var m observe.SpeedMeasure
 	for _, try := range observe.SpeedMeasures() {
-		if try.HasValue(ca) && try.HasValue(cb) {
+		if try.HasValue(ca) && try.HasValue(cb) && try.Unit(ca) == try.Unit(cb) {
 			m = try
 			break
 		}

@@ -1,0 +1,146 @@
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// DefaultRateUnit is the unit of a throughput whose log states no other unit.
+const DefaultRateUnit = "samples/s"
+
+// loggedRate is a throughput that a log contains apart from its epochs: as a trial or as a
+// curve. The zero value means that the log contains none.
+type loggedRate struct {
+	rate   float64 // of all workers together
+	unit   string  // such as "tokens/s"
+	source string  // where it comes from, without numbers, so that several runs share it
+	input  Input   // the value as logged
+}
+
+// rateCurve describes the throughput that a curve contains.
+type rateCurve struct {
+	unit      string
+	perWorker bool // each value is the rate of one worker
+	rank      int  // precedence among the curves of a run; the lowest counts
+}
+
+// perSecondPattern matches the names of curves that state their unit, such as
+// train_samples_per_second, tokens/s and images_per_sec_per_gpu. Names with other words in
+// front, such as eval_samples_per_second, do not match.
+var perSecondPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^(?:train[/_ ])?(samples?|examples?|images?|imgs?|tokens?|tok)(?:/|_per_|_| per )(?:seconds?|secs?|s)((?:/|_per_| per )(?:gpu|device|worker|rank))?$`)
+})
+
+// newRateCurve returns a description of the throughput that a run's curve contains. ok is
+// false if the curve is not known to contain a throughput.
+func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
+	switch {
+	case r.Kind == "torchtitan" && name == "tps": // tokens per second and device
+		return rateCurve{unit: "tokens/s", perWorker: true, rank: 3}, true
+	case r.Kind == "MLPerf log" && name == "throughput":
+		return rateCurve{unit: cmp.Or(r.ThroughputUnit, DefaultRateUnit), rank: 4}, true
+	}
+	m := perSecondPattern().FindStringSubmatch(name)
+	if m == nil {
+		return c, false
+	}
+	c.perWorker = m[2] != ""
+	switch strings.ToLower(m[1][:1]) {
+	case "i":
+		c.unit, c.rank = "images/s", 2
+	case "t":
+		c.unit, c.rank = "tokens/s", 3
+	default:
+		c.unit, c.rank = cmp.Or(r.ThroughputUnit, DefaultRateUnit), 1
+	}
+	return c, true
+}
+
+// findLoggedRate returns the throughput that a run's log contains apart from its epochs. In
+// order of precedence, it is the mean of a curve, the rate of the trial FULL (training with
+// the loader), or the rate of the trial SYNTHETIC (training on data in memory). Trials beside
+// epochs with times do not count: they measured something else.
+func (rule Rule) findLoggedRate(r *runs.Run) loggedRate {
+	if out := rule.findCurveRate(r); out.rate > 0 || HasEpochTimes(*r) {
+		return out
+	}
+	if out := findTrialRate(r, "FULL", "training with the loader"); out.rate > 0 {
+		return out
+	}
+	return findTrialRate(r, "SYNTHETIC", "training on data in memory")
+}
+
+// findTrialRate returns the rate of the run's trial with the given name.
+func findTrialRate(r *runs.Run, name, meaning string) loggedRate {
+	i := slices.IndexFunc(r.Trials, func(t runs.Trial) bool { return strings.EqualFold(t.Name, name) })
+	if i < 0 || !(r.Trials[i].Rate > 0) || !IsFinite(r.Trials[i].Rate) {
+		return loggedRate{}
+	}
+	t, unit := r.Trials[i], cmp.Or(r.ThroughputUnit, DefaultRateUnit)
+	return loggedRate{rate: t.Rate, unit: unit, source: fmt.Sprintf("the logged rate of the trial %s (%s)", t.Name, meaning),
+		input: Input{Name: t.Name, Value: t.Rate, Unit: unit, Line: t.Line, Counted: true, Why: meaning}}
+}
+
+// findCurveRate returns the throughput in the run's curves: the mean (or median, by the
+// rule) of the logged values. Rule.DropFirst applies to the values of a curve that has more,
+// because the first ones include start-up.
+func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
+	var best rateCurve
+	var name string
+	var byRank []float64 // the mean rate of each curve of this name
+	values := 0
+	for i := range r.Curves {
+		c, ok := newRateCurve(r, r.Curves[i].Name)
+		if !ok || name != "" && (c.rank > best.rank || c.rank == best.rank && r.Curves[i].Name != name) {
+			continue
+		}
+		v := rule.countedRates(r.Curves[i].Values)
+		if len(v) == 0 {
+			continue
+		}
+		if r.Curves[i].Name != name {
+			best, name, byRank, values = c, r.Curves[i].Name, nil, 0
+		}
+		mean := stats.Mean(v)
+		if rule.Epochs == Median {
+			mean = stats.Median(v)
+		}
+		byRank, values = append(byRank, mean), values+len(v)
+	}
+	if name == "" {
+		return loggedRate{}
+	}
+	statistic := "mean"
+	if rule.Epochs == Median {
+		statistic = "median"
+	}
+	rate := stats.Mean(byRank)
+	source := fmt.Sprintf("the %s of the logged values of %s", statistic, name)
+	input := Input{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.Count(values, "logged value"))}
+	if best.perWorker {
+		rate *= float64(r.Info.Workers)
+		source += ", which are per worker, times the workers"
+		input.Why += fmt.Sprintf("; per worker, times %s", english.Count(r.Info.Workers, "worker"))
+	}
+	if !(rate > 0) || math.IsInf(rate, 0) {
+		return loggedRate{}
+	}
+	return loggedRate{rate: rate, unit: best.unit, source: source, input: input}
+}
+
+// countedRates returns the positive, finite values of a curve that count by the rule.
+func (rule Rule) countedRates(values []float64) []float64 {
+	if len(values) > rule.DropFirst {
+		values = values[rule.DropFirst:]
+	}
+	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !(v > 0) || math.IsInf(v, 0) })
+}
