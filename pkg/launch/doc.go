@@ -16,9 +16,10 @@
 //
 //	logs/<study>/<series>-n<workers>-s<seed>/
 //
-// with a worker-<rank>.log for each worker, in addition to the files of the run itself.
-// Reading the folder does not read these logs; name one to read the lines that another
-// program printed.
+// with a worker-<rank>.log for each worker, in addition to the files of the run itself. If
+// the workers run another program, reading the folder also reads these logs and the files
+// that the program writes to the folder. The epochs come from them; the launcher itself
+// measures only the wall time of the run.
 //
 // A worker is the lockstep command (see Binary) or any other program. It finds its rank in
 // the environment variables that PyTorch, Horovod and others use:

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockstep/pkg/notebook"
+	"lockstep/pkg/runs"
 )
 
 // ownQueue gives a test a separate queue.
@@ -116,7 +117,7 @@ func TestSweepEndsWithItsKernel(t *testing.T) {
 				t.Errorf("the sweep ended with %v", err)
 			}
 			for rank := range 2 {
-				if log := file(t, j.Dir(), "script-n2-s1", workerLogName(rank)); !strings.Contains(log, tt.says) {
+				if log := file(t, j.Dir(), "script-n2-s1", runs.WorkerLogName(rank)); !strings.Contains(log, tt.says) {
 					t.Errorf("rank %d wrote %q", rank, log)
 				}
 			}

@@ -193,7 +193,7 @@ func (m *remoteSweep) status() []RunStatus {
 		if i == len(m.all) {
 			m.all = append(m.all, &remoteRun{
 				read:  &run{dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}},
-				lines: lineCounter{path: filepath.Join(n.Dir, workerLogName(0))},
+				lines: lineCounter{path: filepath.Join(n.Dir, runs.WorkerLogName(0))},
 			})
 		}
 		of := m.all[i]

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -225,12 +224,13 @@ func (r *run) writeFinalStatus(status string, cause error) error {
 	return w.Finish(status, cause)
 }
 
-// runCommand runs a program other than lockstep. It also writes the run folder, in which
-// the complete run is one epoch.
+// runCommand runs a program other than lockstep. It also writes the run folder: the wall time
+// in run.json, and the load of the machine. The epochs are in the logs of the workers, which
+// logread reads.
 func (r *run) runCommand(ctx context.Context) error {
 	s := r.sweep
 	w, err := runs.Create(r.dir, runs.Info{
-		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed,
+		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed, Nodes: 1,
 		Command: s.Command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
 	})
 	if err != nil {
@@ -248,13 +248,6 @@ func (r *run) runCommand(ctx context.Context) error {
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil {
 		err = w.AppendLoad(measured)
-	}
-	if err == nil {
-		nan := math.NaN()
-		err = w.AppendEpoch(runs.Epoch{
-			Epoch: 1, Seconds: seconds, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
-			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
-		})
 	}
 	status := stateForError(err)
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))

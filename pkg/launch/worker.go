@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
 
@@ -109,7 +110,7 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	if r.resume {
 		mode = os.O_APPEND
 	}
-	log, err := os.OpenFile(filepath.Join(r.dir, workerLogName(rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
+	log, err := os.OpenFile(filepath.Join(r.dir, runs.WorkerLogName(rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
@@ -305,6 +306,3 @@ func terminatingSignal(x *exec.ExitError) syscall.Signal {
 	}
 	return 0
 }
-
-// workerLogName returns the name of the file with the output of a worker.
-func workerLogName(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }

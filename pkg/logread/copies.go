@@ -2,17 +2,17 @@ package logread
 
 import (
 	"path/filepath"
+	"slices"
 
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
 
-// skipCopies finds the run folders in and below the paths, and marks the files
-// that are copies of them as skipped. Otherwise each of these runs would count
-// twice.
-func skipCopies(tasks []*task, paths []string) error {
-	var folders map[string]bool // absolute paths of the run folders that are read; nil until needed
-	for _, t := range tasks {
+// skipCopies marks the files that are copies of run folders among the tasks as
+// skipped. Otherwise each of these runs would count twice.
+func skipCopies(lists [][]*task) error {
+	var folders map[string]bool // absolute paths of the run folders; nil until needed
+	for _, t := range slices.Concat(lists...) {
 		if t.folder || t.report.Skipped != "" {
 			continue
 		}
@@ -25,7 +25,7 @@ func skipCopies(tasks []*task, paths []string) error {
 		}
 		if folders == nil {
 			var err error
-			if folders, err = findRunFolders(paths); err != nil {
+			if folders, err = findRunFolders(lists); err != nil {
 				return err
 			}
 		}
@@ -36,23 +36,17 @@ func skipCopies(tasks []*task, paths []string) error {
 	return nil
 }
 
-// findRunFolders returns the set of absolute paths of the run folders in or
-// below the paths.
-func findRunFolders(paths []string) (map[string]bool, error) {
+// findRunFolders returns the set of absolute paths of the run folders among the
+// tasks.
+func findRunFolders(lists [][]*task) (map[string]bool, error) {
 	folders := map[string]bool{}
-	for _, path := range paths {
-		tasks, err := listTasks(path)
+	for _, t := range slices.Concat(lists...) {
+		place, err := filepath.Abs(t.path)
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range tasks {
-			place, err := filepath.Abs(t.path)
-			if err != nil {
-				return nil, err
-			}
-			if t.folder {
-				folders[place] = true
-			}
+		if t.folder {
+			folders[place] = true
 		}
 	}
 	return folders, nil

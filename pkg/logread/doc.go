@@ -1,10 +1,12 @@
 // Package logread reads training logs, both the run folders of this project and
 // the logs of other programs, into [runs.Run].
 //
-// [Read] walks a path. A folder with run.json or epochs.csv is a run folder: [runs.Read]
-// reads it, and of its other files only traces are read. Without run.json it is reported
-// as a problem. In other folders, every regular file that is not hidden is decompressed
-// if necessary (gzip, zstd, xz, bzip2) and read by the first format that recognizes its first bytes.
+// [Read] walks a path. A folder with run.json is a run folder, which [runs.Read] reads.
+// Of its other files only traces are read, except in the run folder of another program
+// that lockstep launch started: all of its files, such as worker-<rank>.log, add to the run.
+// In other folders, every regular file that is not hidden is decompressed if necessary
+// (gzip, zstd, xz, bzip2) and read by the first format that recognizes its first bytes. A link is
+// followed if its target is not read otherwise.
 //
 // Below this package, internal/record contains what all formats share, and internal/scan
 // splits text; the formats are in internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),

@@ -57,8 +57,9 @@ type Follower struct {
 	paths          []string
 	files          map[string]*followedFile
 	logs           *Logs
-	started        bool  // Next was called
-	bytesOfRemoved int64 // bytes read of files that no longer exist
+	started        bool            // Next was called
+	bytesOfRemoved int64           // bytes read of files that no longer exist
+	otherProgram   map[string]bool // see lister
 	err            error
 }
 
@@ -74,7 +75,7 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
 	}
-	f := &Follower{Every: followEvery, ctx: ctx, options: o, files: map[string]*followedFile{}, logs: &Logs{}}
+	f := &Follower{Every: followEvery, ctx: ctx, options: o, files: map[string]*followedFile{}, logs: &Logs{}, otherProgram: map[string]bool{}}
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
@@ -142,16 +143,16 @@ func (f *Follower) BytesRead() int64 {
 // poll looks for new, removed and changed files in all paths and reads the
 // changes.
 func (f *Follower) poll() (changed bool, err error) {
-	lists := make([][]*task, len(f.paths))
-	found := map[string]*task{}
-	for i, path := range f.paths {
-		lists[i], err = listTasks(path)
-		if err != nil && !(f.started && errors.Is(err, fs.ErrNotExist)) { // a folder may be missing temporarily
+	l := newLister(f.otherProgram)
+	for _, path := range f.paths {
+		if err := l.add(path); err != nil && !(f.started && errors.Is(err, fs.ErrNotExist)) { // a folder may be missing temporarily
 			return false, err
 		}
-		for _, t := range lists[i] {
-			found[t.path] = t
-		}
+	}
+	lists := l.finish()
+	found := map[string]*task{}
+	for _, t := range slices.Concat(lists...) {
+		found[t.path] = t
 	}
 	for path, file := range f.files {
 		if t := found[path]; t == nil || t.folder != (file.tail != nil) {

@@ -65,25 +65,24 @@ type Logs struct {
 // returns an error if a path cannot be read at all, or if a path is a file of
 // unknown format. Damaged runs are reported as problems.
 func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
+	lists, err := listTasks(paths...)
+	if err != nil {
+		return nil, fmt.Errorf("read logs: %w", err)
+	}
+	if err := skipCopies(lists); err != nil {
+		return nil, fmt.Errorf("read logs: %w", err)
+	}
 	logs := &Logs{}
-	for _, path := range paths {
-		if err := o.read(ctx, path, paths, logs); err != nil {
+	for i, path := range paths {
+		if err := o.read(ctx, path, lists[i], logs); err != nil {
 			return nil, err
 		}
 	}
 	return logs, nil
 }
 
-// read reads one path and adds the result to logs. all lists every path of the
-// call, so that copies of run folders among them are skipped.
-func (o Options) read(ctx context.Context, path string, all []string, logs *Logs) error {
-	tasks, err := listTasks(path)
-	if err != nil {
-		return fmt.Errorf("read logs: %w", err)
-	}
-	if err := skipCopies(tasks, all); err != nil {
-		return fmt.Errorf("read logs: %w", err)
-	}
+// read reads one path, which has the given tasks, and adds the result to logs.
+func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Logs) error {
 	parts, err := readAll(ctx, tasks, o.Progress)
 	if err != nil {
 		return fmt.Errorf("read logs in %s: %w", path, err)

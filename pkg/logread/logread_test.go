@@ -197,12 +197,12 @@ func TestTreeOfBothKinds(t *testing.T) {
 	write(t, root, map[string]string{
 		"pytorch/log_10.csv": twoRows, "pytorch/log_2.csv": twoRows, "pytorch/log_hvd_2.csv": twoRows,
 		"pytorch/notes.txt": "x", "pytorch/other.csv": "a,b\n1,2\n", ".git/log_1.csv": twoRows,
-		"damaged/run.json": "{", "orphan/epochs.csv": "epoch\n1\n",
+		"damaged/run.json": "{", "orphan/epochs.csv": "epoch,seconds,samples,padding_samples\n1,2,3,0\n",
 		"begun/owners.jsonl": `{"host":"a","pid":1,"started":"2026-11-22T12:03:00Z","heartbeat":"2026-11-22T12:03:05Z"}` + "\n", // a lock without a run
 	})
 	tasks, err := listTasks(root)
 	check(t, err)
-	for _, task := range tasks {
+	for _, task := range tasks[0] {
 		if strings.Contains(task.path, "begun") {
 			t.Errorf("%s is no log", task.path)
 		}

@@ -24,7 +24,8 @@ func datasetSplitFolders() []string {
 // applies these rules in order:
 //
 //   - A run folder of this project is one run. The traces in it become its
-//     spans.
+//     spans. If the program is not Lockstep, the values in its other files are
+//     added to the run, and the logs of the workers are the ranks of the run.
 //   - Files that differ only in the {rank} of a pattern are one run.
 //   - Of several states of one run (the trainer_state.json of each checkpoint),
 //     only the last counts.
@@ -66,6 +67,9 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		if p.Role == record.RunFolder {
 			m.runFolders[filepath.Clean(p.Report.Path)] = p
 		}
+	}
+	parts = m.joinRunFolders(parts)
+	for _, p := range parts {
 		if p.Role != record.RunFolder {
 			m.storePatternFields(p)
 		}
@@ -218,13 +222,7 @@ func (m *merger) joinCompanions(companions, principals []*record.Part) []*record
 	groups := map[string]*record.Part{}
 	var own []*record.Part
 	for _, p := range companions {
-		folder := filepath.Dir(p.Run.File)
-		if slices.Contains(datasetSplitFolders(), filepath.Base(folder)) {
-			for i := range p.Run.Curves {
-				p.Run.Curves[i].Name = filepath.Base(folder) + "/" + p.Run.Curves[i].Name
-			}
-			folder = filepath.Dir(folder)
-		}
+		folder := prefixSplit(p)
 		if to := m.runFolders[folder]; to != nil {
 			p.Report.AddAssumption("belongs to the run in %s", folder)
 			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)
@@ -247,6 +245,21 @@ func (m *merger) joinCompanions(companions, principals []*record.Part) []*record
 		addMissingValues(&to.Run, p.Run)
 	}
 	return own
+}
+
+// prefixSplit returns the folder of the run to which the companion p belongs. If
+// the file of p is in the folder of a split of the data set, prefixSplit adds the
+// name of the split to the names of the curves and returns the parent folder.
+func prefixSplit(p *record.Part) string {
+	folder := filepath.Dir(p.Run.File)
+	split := filepath.Base(folder)
+	if !slices.Contains(datasetSplitFolders(), split) {
+		return folder
+	}
+	for i := range p.Run.Curves {
+		p.Run.Curves[i].Name = split + "/" + p.Run.Curves[i].Name
+	}
+	return filepath.Dir(folder)
 }
 
 // findRun searches folder, its parent and its grandparent, in this order, for a

@@ -4,102 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
-
-// task is one run folder or one file to read.
-type task struct {
-	path   string
-	named  bool // the caller named it, so it may be a link or a pipe
-	folder bool // a run folder
-	size   int64
-	// goroutines is the number of goroutines that may read the file. It is not
-	// used for run folders.
-	goroutines int
-	report     record.Report
-}
-
-// listTasks lists the files and run folders in and below path, in natural
-// order. Links are not followed, except path itself, so that nothing is read
-// twice and link cycles do no harm. Only regular files and folders are opened,
-// not pipes or devices.
-func listTasks(path string) ([]*task, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // stands for its folder
-			return listFolder(nil, filepath.Dir(path))
-		}
-		return []*task{{path: path, named: true, size: info.Size(), report: record.Report{Path: path}}}, nil
-	}
-	return listFolder(nil, path)
-}
-
-// listFolder appends the content of dir to tasks, or dir itself if it is a run
-// folder.
-func listFolder(tasks []*task, dir string) ([]*task, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return tasks, err
-	}
-	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // runs.Read reports a problem if run.json is missing
-	if slices.ContainsFunc(entries, ours) {
-		tasks = append(tasks, &task{path: dir, folder: true, report: record.Report{Path: dir}})
-		for _, e := range entries { // traces of a profile
-			if ok, err := filepath.Match("trace-*.json", e.Name()); err != nil || !ok || !e.Type().IsRegular() {
-				continue
-			}
-			t := &task{path: filepath.Join(dir, e.Name())}
-			t.report.Path = t.path
-			if info, err := e.Info(); err == nil {
-				t.size = info.Size()
-			}
-			tasks = append(tasks, t)
-		}
-		return tasks, nil
-	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		t := &task{path: path, report: record.Report{Path: path}}
-		switch {
-		case e.Name() == runs.OwnersFile: // a lock, taken before the run existed
-			continue
-		case strings.HasPrefix(e.Name(), "."):
-			t.report.Skipped = "it is hidden: its name begins with a dot"
-		case e.IsDir():
-			var err error
-			if tasks, err = listFolder(tasks, path); err != nil {
-				t.report.Skipped = "the folder cannot be read"
-				t.report.AddProblem(0, "%v", err)
-				tasks = append(tasks, t)
-			}
-			continue
-		case e.Type()&fs.ModeSymlink != 0:
-			t.report.Skipped = "it is a link, and links are not followed; name its target to read it"
-		case !e.Type().IsRegular():
-			t.report.Skipped = "it is neither a file nor a folder"
-		default:
-			if info, err := e.Info(); err == nil {
-				t.size = info.Size()
-			}
-		}
-		tasks = append(tasks, t)
-	}
-	return tasks, nil
-}
 
 // taskResult is the result of reading one task.
 type taskResult struct {
@@ -201,8 +114,11 @@ const runFolderKind = "run folder"
 // readFile reads a file with the first format that recognizes it.
 func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	open := func() (*os.File, error) { return safeopen.Open(filepath.Dir(t.path), t.path) }
-	if t.named {
+	switch {
+	case t.named:
 		open = func() (*os.File, error) { return os.Open(t.path) }
+	case t.link:
+		open = func() (*os.File, error) { return safeopen.OpenUserFile(t.path) }
 	}
 	f, err := open()
 	if err != nil {

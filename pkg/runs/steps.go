@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"lockstep/pkg/internal/safeopen"
@@ -324,11 +323,7 @@ func Ranks(dir string) ([]int, error) {
 	}
 	var found []int
 	for _, e := range entries {
-		name, isSteps := strings.CutPrefix(e.Name(), "steps-")
-		name, isLines := strings.CutSuffix(name, ".jsonl")
-		rank, err := strconv.Atoi(name)
-		// Only the spelling that OpenSteps uses: not steps-01.jsonl.
-		if isSteps && isLines && err == nil && rank >= 0 && strconv.Itoa(rank) == name {
+		if rank, ok := cutRank(e.Name(), "steps-", ".jsonl"); ok {
 			found = append(found, rank)
 		}
 	}

@@ -175,6 +175,7 @@ func (t *Tail) Run() Run {
 	}
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
+		run.removeWholeRunRow()
 		run.Problems = append(run.Problems, run.checkMissingRows()...)
 	}
 	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.loadProblems...)

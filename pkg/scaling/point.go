@@ -229,7 +229,8 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 	for i, e := range r.Epochs {
 		counted[e.Epoch] = counts(i)
 	}
-	load, ok := runs.SummarizeLoad(r.Loads, func(epoch int) bool { return counted[epoch] })
+	wholeRun := len(r.Info.Command) > 0 // the launcher of another program measures the load of the whole run
+	load, ok := runs.SummarizeLoad(r.Loads, func(epoch int) bool { return wholeRun || counted[epoch] })
 	if !ok || !load.Disturbed {
 		return ""
 	}

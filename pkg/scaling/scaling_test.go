@@ -193,15 +193,17 @@ func TestStudiesAreNotMixed(t *testing.T) {
 }
 
 func TestWholeJobs(t *testing.T) {
-	job := weak(1, 1, 100)
+	job := weak(1, 1)
 	job.Info.Command = []string{"python", "train.py"}
-	job.Epochs[0].Samples = 0
+	job.WallSeconds = 100
 	half := job
-	half.Info.Workers, half.Dir, half.Epochs = 2, "h", slices.Clone(job.Epochs)
-	half.Epochs[0].Seconds = 50
+	half.Info.Workers, half.Dir, half.WallSeconds = 2, "h", 50
 	s, err := FromRuns([]runs.Run{job, half})
 	check(t, err)
 	near(t, "speed-up", s.Points[1].Speedup.Value, 2)
+	if p := s.Points[0]; !math.IsNaN(p.EpochSeconds.Value) || p.WallSeconds.Value != 100 {
+		t.Errorf("%v s per epoch and %v s of wall time, want none and 100", p.EpochSeconds, p.WallSeconds)
+	}
 
 	total := weak(1, 1, math.NaN(), math.NaN())
 	total.Info.Config = map[string]any{"training_seconds": 30.0}

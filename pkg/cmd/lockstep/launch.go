@@ -34,7 +34,9 @@ run ends, and the error names the worker and the cause.
   lockstep launch --workers 1,2 -- python train.py --epochs 3
 
 After --, any program can follow: it gets the same environment variables and a run
-folder, in which its wall time is recorded.
+folder (LOCKSTEP_RUN) with its wall time and the output of each worker. lockstep scaling
+and the other commands read the epochs from this output, and from files that the program
+writes to the folder, if they know the format; see lockstep read --explain.
 
 Workers on one machine exchange gradients through shared memory (on systems other than
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix

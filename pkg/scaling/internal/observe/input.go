@@ -33,7 +33,7 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
 	case "wall_seconds":
-		in.Value, in.Why = m.Wall, "of the whole job, start-up included"
+		in.Value, in.File, in.Why = m.Wall, infoPath(r), "of the whole job, start-up included"
 	case "train_seconds":
 		in.Value, in.Why = TrainSeconds(r), "the sum over all epochs, or the time in the log"
 	case "test_seconds":
@@ -72,7 +72,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			out = append(out, in)
 		}
 		if measureName == "wall_seconds" {
-			add(Input{Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
+			add(Input{File: infoPath(r), Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
 		if measureName == "throughput" && c.Measured[k].RateSource != "" {
@@ -132,7 +132,7 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 // infoPath returns the path of the file that contains the numbers of the complete run:
 // run.json in a run folder, else the log.
 func infoPath(r runs.Run) string {
-	if r.Kind == "" || r.Kind == "run folder" {
+	if r.Kind == "" || r.Kind == "run folder" || r.Info.Schema > 0 {
 		return filepath.Join(r.Dir, "run.json")
 	}
 	return r.File

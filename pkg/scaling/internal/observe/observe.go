@@ -166,17 +166,12 @@ func HasEpochTimes(r runs.Run) bool {
 	return false
 }
 
-// isWholeJob reports whether the run is a command of another program: its only epoch is
-// the time of the complete command.
-func isWholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
-
 // EpochFilter returns a function that reports whether the i-th epoch of a run counts.
-// DropFirst does not apply to a run whose only row is not an epoch: the time of a
-// complete program, the throughput in a benchmark's summary, or a row of a results table
-// without an epoch number. DropFirst refers to epoch numbers, not to indexes, because a
+// DropFirst does not apply to a run whose only row is not an epoch: the throughput in a
+// benchmark's summary, or a row of a results table without an epoch number. DropFirst refers to epoch numbers, not to indexes, because a
 // log may already omit the first epochs.
 func (rule Rule) EpochFilter(r runs.Run) func(i int) bool {
-	if isWholeJob(r) || len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
+	if len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }
 	}
 	only, err := strconv.Atoi(rule.Epochs)

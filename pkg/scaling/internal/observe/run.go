@@ -10,11 +10,8 @@ import (
 
 // wallSeconds returns the time of the whole job, or NaN if unknown.
 func wallSeconds(r runs.Run) float64 {
-	switch {
-	case r.WallSeconds > 0:
+	if r.WallSeconds > 0 {
 		return r.WallSeconds
-	case isWholeJob(r) && r.Epochs[0].Seconds > 0:
-		return r.Epochs[0].Seconds
 	}
 	return math.NaN()
 }

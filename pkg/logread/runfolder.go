@@ -1,0 +1,190 @@
+package logread
+
+import (
+	"cmp"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/trace"
+	"lockstep/pkg/runs"
+)
+
+// joinRunFolders adds the parts of the files in each run folder of another
+// program to the run of the folder, and returns the other parts. The run keeps
+// what run.json contains: workers, seed, series, nodes, status and wall time.
+func (m *merger) joinRunFolders(parts []*record.Part) []*record.Part {
+	inside := map[*record.Part][]*record.Part{}
+	for _, p := range parts {
+		if folder := m.findRunFolder(p); folder != nil {
+			inside[folder] = append(inside[folder], p)
+		}
+	}
+	var kept []*record.Part
+	for _, p := range parts {
+		if m.findRunFolder(p) == nil {
+			kept = append(kept, p)
+		}
+		if len(inside[p]) > 0 {
+			kept = append(kept, joinRunFolder(p, inside[p])...)
+		}
+	}
+	return kept
+}
+
+// findRunFolder returns the run folder of another program that contains the file
+// of p, or nil.
+func (m *merger) findRunFolder(p *record.Part) *record.Part {
+	if p.Role == record.RunFolder {
+		return nil
+	}
+	for dir := filepath.Dir(filepath.Clean(p.Report.Path)); ; dir = filepath.Dir(dir) {
+		if folder := m.runFolders[dir]; folder != nil {
+			if len(folder.Run.Info.Command) == 0 {
+				return nil
+			}
+			return folder
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// joinRunFolder adds the parts to the run of folder. If a file has several runs,
+// such as a training that starts again at epoch 1, joinRunFolder returns one part
+// for each further run.
+func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
+	byRole := map[record.Role][]*record.Part{}
+	for _, p := range parts {
+		byRole[p.Role] = append(byRole[p.Role], p)
+	}
+	nth := map[*record.Report]int{} // number of runs of each file so far
+	into := []*record.Part{folder}  // the run of the folder and further runs
+	var byRun [][]*record.Part
+	for _, p := range removeEarlierStates(byRole[record.Principal]) {
+		n := nth[p.Report]
+		nth[p.Report]++
+		if n == len(byRun) {
+			byRun = append(byRun, nil)
+		}
+		byRun[n] = append(byRun[n], p)
+		if n == len(into) {
+			into = append(into, newFurtherRun(folder, n+1))
+		}
+	}
+	for n, principals := range byRun {
+		for _, p := range joinWorkerLogs(folder, principals) {
+			addToRunFolder(into[n], p)
+		}
+	}
+	for _, p := range trace.Join(events.Join(byRole[record.Companion])) {
+		prefixSplit(p)
+		addToRunFolder(folder, p)
+	}
+	for _, p := range slices.Concat(byRole[record.Config], byRole[record.Accounting]) {
+		addToRunFolder(folder, p)
+	}
+	reported := map[*record.Report]bool{}
+	for _, p := range parts {
+		if !reported[p.Report] {
+			reported[p.Report] = true
+			folder.Run.Problems = append(folder.Run.Problems, p.Report.Problems()...)
+		}
+	}
+	return into[1:]
+}
+
+// newFurtherRun returns the part of the n-th run of a file in the run folder. Its
+// wall time is unknown, because that of folder covers all of them.
+func newFurtherRun(folder *record.Part, n int) *record.Part {
+	p := &record.Part{Role: record.Principal, Report: folder.Report, SeedKnown: true}
+	p.Run.Info = folder.Run.Info
+	p.Run.Info.Schema, p.Run.Info.WallSeconds = 0, 0
+	p.Run.Info.Config, p.Run.Info.JobIDs = maps.Clone(p.Run.Info.Config), maps.Clone(p.Run.Info.JobIDs)
+	p.Run.Dir, p.Run.File = folder.Run.Dir+"#"+strconv.Itoa(n), folder.Run.Dir
+	return p
+}
+
+// addToRunFolder adds to the run of a folder the values that it does not have
+// yet.
+func addToRunFolder(folder, p *record.Part) {
+	info := &p.Run.Info
+	if p.Role == record.Principal && info.Workers > 0 && info.Workers != folder.Run.Info.Workers {
+		p.Report.AddProblem(0, "the log states %s, but run.json %d; run.json counts", english.Count(info.Workers, "worker"), folder.Run.Info.Workers)
+	}
+	p.Report.AddAssumptionOnce("belongs to the run in %s", folder.Run.Dir)
+	info.Status, info.Error = "", "" // the launcher knows how the workers ended
+	folder.Run.OutOfMemory = append(folder.Run.OutOfMemory, p.Run.OutOfMemory...)
+	addMissingValues(&folder.Run, p.Run)
+}
+
+// joinWorkerLogs merges the logs of the workers in folder into one part, which
+// comes first in the result. It returns the other parts unchanged.
+func joinWorkerLogs(folder *record.Part, parts []*record.Part) []*record.Part {
+	rankOf := func(p *record.Part) int {
+		rank, ok := runs.WorkerLogRank(record.UncompressedName(filepath.Base(p.Report.Path)))
+		if !ok || rank >= folder.Run.Info.Workers || filepath.Dir(p.Report.Path) != filepath.Clean(folder.Report.Path) {
+			return -1
+		}
+		return rank
+	}
+	var workers, others []*record.Part
+	for _, p := range parts {
+		if rankOf(p) < 0 {
+			others = append(others, p)
+		} else {
+			workers = append(workers, p)
+		}
+	}
+	if len(workers) == 0 {
+		return others
+	}
+	slices.SortStableFunc(workers, func(a, b *record.Part) int { return cmp.Compare(rankOf(a), rankOf(b)) })
+	first := workers[0]
+	if len(workers) == 1 {
+		return append(workers, others...)
+	}
+	checkRates(workers)
+	by := make([][]runs.Epoch, len(workers))
+	for i, p := range workers {
+		by[i] = p.Run.Epochs
+		for k := range p.Run.Curves {
+			if c := &p.Run.Curves[k]; c.Rank < 0 {
+				c.Rank = rankOf(p)
+			}
+		}
+		if i > 0 {
+			p.Report.AddAssumption("rank %d of the run in %s", rankOf(p), folder.Run.Dir)
+			rest := p.Run
+			rest.Epochs = nil // merged below
+			addMissingValues(&first.Run, rest)
+		}
+	}
+	if i := slices.IndexFunc(by, func(epochs []runs.Epoch) bool { return len(epochs) > 0 }); i > 0 {
+		first.Run.File, first.Run.Kind = workers[i].Run.File, workers[i].Run.Kind
+	}
+	first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
+	return append(workers[:1:1], others...)
+}
+
+// checkRates adds a problem to the first part if the ranks logged different
+// throughputs for an epoch, since each may be the rank's own or that of all
+// workers. record.MergeEpochs keeps those of the first rank.
+func checkRates(ranks []*record.Part) {
+	first := ranks[0]
+	for _, e := range first.Run.Epochs {
+		for _, p := range ranks[1:] {
+			i := slices.IndexFunc(p.Run.Epochs, func(o runs.Epoch) bool { return o.Epoch == e.Epoch })
+			if first.SumRates || i < 0 || !(e.SamplesPerSecond != p.Run.Epochs[i].SamplesPerSecond && e.SamplesPerSecond > 0 && p.Run.Epochs[i].SamplesPerSecond > 0) {
+				continue
+			}
+			first.Report.AddProblem(0, "the ranks logged different throughputs (%g and %g samples/s in epoch %d); that of the first rank is taken as the throughput of all workers", e.SamplesPerSecond, p.Run.Epochs[i].SamplesPerSecond, e.Epoch)
+			return
+		}
+	}
+}
