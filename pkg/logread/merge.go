@@ -322,6 +322,11 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 			}
 		}
 		if len(all) == 0 {
+			if i := slices.IndexFunc(own, func(o *record.Part) bool { return id != "" && o.Run.Info.JobIDs[record.SlurmJobKey] == id }); i >= 0 {
+				job.Report.AddAssumption("the accounting of job %s is also in %s", id, own[i].Run.File)
+				addMissingValues(&own[i].Run, job.Run)
+				continue
+			}
 			own = append(own, job)
 			continue
 		}

@@ -112,7 +112,7 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 	p := byID[job]
 	p.Run.Info.JobIDs = map[string]string{record.SlurmJobKey: job}
 	p.Run.Info.Series = row["JobName"]
-	p.Run.Info.Status, p.Run.Info.Error = slurmStatus(row["State"], row["ExitCode"])
+	p.Run.Info.Status, p.Run.Info.Error = record.SlurmStatus(row["State"], row["ExitCode"])
 	for column, at := range map[string]*time.Time{"Start": &p.Run.Info.Started, "End": &p.Run.Info.Ended} {
 		if t, err := time.Parse("2006-01-02T15:04:05", row[column]); err == nil {
 			*at = t
@@ -127,7 +127,7 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 // workers.
 func setSacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
 	if text, ok := row["Elapsed"]; ok && run.WallSeconds == 0 {
-		v, ok := parseSlurmDuration(text)
+		v, ok := record.ParseSlurmDuration(text)
 		if !ok {
 			in.AddProblem(line, "column Elapsed: expected [days-]hours:minutes:seconds, got %.40q", text)
 		}
@@ -151,51 +151,4 @@ func setSacctNumbers(in *record.Input, line int, row map[string]string, run *run
 	if v, err := strconv.ParseFloat(row["ConsumedEnergyRaw"], 64); err == nil && v > info.EnergyJoules && v < 1e18 {
 		info.EnergyJoules = v
 	}
-}
-
-// slurmStatus returns the status of a run whose job has the given state and
-// exit code, and the reason if the job did not complete.
-func slurmStatus(state, exit string) (status, why string) {
-	word, _, _ := strings.Cut(state, " ")
-	switch word {
-	case "COMPLETED":
-		return runs.StatusDone, ""
-	case "RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "":
-		return runs.StatusRunning, ""
-	case "CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE":
-		status = runs.StatusCanceled
-	default:
-		status = runs.StatusFailed
-	}
-	why = "Slurm: " + state
-	if exit != "" && exit != "0:0" {
-		why += ", exit code " + exit
-	}
-	return status, why
-}
-
-// parseSlurmDuration parses [days-]hours:minutes:seconds[.fraction] or
-// minutes:seconds and returns the number of seconds.
-func parseSlurmDuration(text string) (float64, bool) {
-	days, rest, hasDays := strings.Cut(text, "-")
-	if !hasDays {
-		days, rest = "0", text
-	}
-	d, err := strconv.Atoi(days)
-	if err != nil || d < 0 || d > 1<<20 {
-		return 0, false
-	}
-	total := 0.0
-	fields := strings.Split(rest, ":")
-	if len(fields) < 2 || len(fields) > 3 {
-		return 0, false
-	}
-	for _, f := range fields {
-		v, err := strconv.ParseFloat(f, 64)
-		if err != nil || !(v >= 0 && v < 1e9) {
-			return 0, false
-		}
-		total = total*60 + v
-	}
-	return total + float64(d)*86400, true
 }

@@ -3,7 +3,7 @@ package textlog
 import "lockstep/pkg/logread/internal/scan"
 
 // The times that bash prints after a command (its keyword time; minutes may
-// exceed 60):
+// exceed 60; the decimal point is a comma in some locales):
 //
 //	real    342m11.864s
 //	user    2105m3.120s
@@ -16,10 +16,7 @@ func (t *textLog) readBashRealTime(m []byte) lineResult {
 	if !ok {
 		return unknown
 	}
-	run := t.countLine(formatBash)
-	run.run.WallSeconds = seconds
-	run.closed = true
-	t.in.Report.Records++
+	t.closeWithWallTime(formatBash, seconds)
 	return used
 }
 
@@ -38,7 +35,7 @@ func (t *textLog) readBashCPUTime(m []byte) lineResult {
 // TIMEFORMAT or time -p, and returns the number of seconds. name is the first
 // word of the line.
 func parseBashSeconds(m []byte, name string) (float64, bool) {
-	c := scan.Cursor{Rest: m}
+	c := scan.Cursor{Rest: withDecimalPoints(m)}
 	c.Expect(name)
 	if c.Failed || len(c.Rest) == 0 || c.Rest[0] != ' ' && c.Rest[0] != '\t' {
 		return 0, false

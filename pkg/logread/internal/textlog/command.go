@@ -33,6 +33,9 @@ func (t *textLog) readCommand(m []byte) lineResult {
 	if len(m) > 1<<14 || !bytes.Contains(m, []byte(".py ")) && !bytes.HasSuffix(m, []byte(".py")) && !bytes.Contains(m, []byte(" -m ")) {
 		return unknown
 	}
+	if _, _, ok := cutZshTime(m); ok { // the time that the command took
+		return unknown
+	}
 	words := strings.Fields(string(m))
 	for _, w := range words { // a traceback or a message that begins in the same way
 		if strings.HasSuffix(w, ":") {
@@ -46,17 +49,24 @@ func (t *textLog) readCommand(m []byte) lineResult {
 	if len(run.run.Info.Command) > 0 { // the command of another rank, or the one that srun starts
 		return idle
 	}
+	t.useCommand(words, m)
+	return used
+}
+
+// useCommand stores the words of a command in the current run, and sets what they
+// reveal about it. text is the line for messages.
+func (t *textLog) useCommand(words []string, text []byte) {
+	run := t.cur
 	run.run.Info.Command = words
-	if n := findWorkers(words); n > 0 {
+	if n := findWorkers(words); n > 0 && run.run.Info.Workers == 0 {
 		run.run.Info.Workers = n
-		t.in.Report.AddAssumption("%s: the command %.100q in line %d", english.Count(n, "worker"), m, t.l.Number)
+		t.in.Report.AddAssumption("%s: the command %.100q in line %d", english.Count(n, "worker"), text, t.l.Number)
 	}
 	if name := scriptName(words); name != "" && run.run.Info.Series == "" {
 		run.run.Info.Series = name
 		t.in.Report.AddAssumption("series %q: the script in line %d", name, t.l.Number)
 	}
 	t.addFlags(words)
-	return used
 }
 
 // scriptName returns the name of a command's script without .py, or "" if the

@@ -19,6 +19,9 @@ const (
 	formatCommand formatID = iota
 	formatSlurm
 	formatBash
+	formatGNUTime
+	formatZshTime
+	formatSeff
 	formatFailure
 	formatMemory
 	formatStudy
@@ -71,6 +74,18 @@ func formats() [formatCount]format {
 			{prefix: "real", read: (*textLog).readBashRealTime},
 			{prefix: "user", read: (*textLog).readBashCPUTime},
 			{prefix: "sys", read: (*textLog).readBashCPUTime},
+		}},
+		formatGNUTime: {name: "GNU time", lines: []lineRule{
+			{prefix: "Command being timed: ", read: (*textLog).readGNUTimeCommand},
+			{prefix: "Elapsed (wall clock) time ", read: (*textLog).readGNUTimeElapsed, endsWithValue: true},
+			{prefix: "Command exited with non-zero status ", read: (*textLog).readGNUTimeFailure},
+			{prefix: "Command terminated by signal ", read: (*textLog).readGNUTimeFailure},
+		}},
+		// The lines of zsh begin with any command.
+		formatZshTime: {name: "zsh time"},
+		formatSeff: {name: seffKind, lines: []lineRule{
+			{prefix: "Job ID: ", read: (*textLog).readSeffJob},
+			{prefix: "Job Wall-clock time: ", read: (*textLog).readSeffLine, endsWithValue: true},
 		}},
 		formatFailure: {name: "torchrun failure", lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).readRootCause},
@@ -216,6 +231,9 @@ func (x *formatIndex) endsWithValue(m []byte) bool {
 		if r.endsWithValue && r.matches(m) {
 			return true
 		}
+	}
+	if _, _, ok := cutZshTime(m); ok {
+		return true
 	}
 	return bytes.Contains(m, []byte("s - loss: ")) // a line of Keras, which begins with a number of steps
 }

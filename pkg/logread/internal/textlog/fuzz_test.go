@@ -34,6 +34,18 @@ func FuzzReadBashTime(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "job-2001.out", text) })
 }
 
+func FuzzReadTimes(f *testing.F) {
+	f.Add([]byte("Epoch 1/1\n9/9 - 5s - loss: 1.0\npython a.py -n 2  12.34s user 0,45s system 98% cpu 2:12.98 total\ntee a  0.00s user 0.00s system 0% cpu 12.9 total\nb  1.0s user 1.0s sys"))
+	f.Add([]byte("Command terminated by signal 9\n11.20user 0.50system 1:02:03elapsed 98%CPU (0avgtext+0avgdata 76116maxresident)k\n0inputs+8outputs (0major+2592minor)pagefaults 0swaps\n"))
+	f.Add([]byte("\tCommand being timed: \"python a.py\"\n\tElapsed (wall clock) time (h:mm:ss or m:ss): 0:16.19\n\tSwaps: 0\n\tExit status: 1\nSwaps: 0\n"))
+	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "job-2001.out", text) })
+}
+
+func FuzzReadSeff(f *testing.F) {
+	f.Add([]byte("Job ID: 1234\nArray Job ID: 1230_4\nCluster: a\nState: TIMEOUT (exit code 0)\nNodes: 2\nJob Wall-clock time: 1-01:02:03\nJob ID: 1235\nNodes: 1\nEpoch 1/1\n9/9 - 5s - loss: 1.0\n"))
+	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "job-2001.out", text) })
+}
+
 func FuzzReadRates(f *testing.F) {
 	recordtest.AddSeeds(f, "srun/hep.log")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "hep.log", text) })

@@ -213,6 +213,9 @@ func (t *textLog) finish() []*record.Part {
 			kinds[p.Run.Kind] = true
 		}
 	}
+	if parts = t.addSeffJobs(parts); len(t.jobs) > 0 {
+		kinds[seffKind] = true
+	}
 	if len(kinds) > 0 {
 		t.in.Report.Kind = strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 	}

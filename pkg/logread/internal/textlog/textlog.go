@@ -59,10 +59,12 @@ type textLog struct {
 	firsts        [2]int      // number of the first unknown and the first idle line
 	inBlock       blockKind   // kind of the block that contains the current line
 	failing       rankFailure // what was read of torchrun's failure message
-	day           dayCache    // date of the last time stamp
-	heading       []byte      // the last "- name - LEVEL - "
-	zoneReported  bool        // the report contains the assumed time zone
-	nodesReported bool        // the report contains how the ranks of several nodes are numbered
+	seff          seffJob     // what was read of the job that seff describes
+	jobs          []*record.Part
+	day           dayCache // date of the last time stamp
+	heading       []byte   // the last "- name - LEVEL - "
+	zoneReported  bool     // the report contains the assumed time zone
+	nodesReported bool     // the report contains how the ranks of several nodes are numbered
 	// repeating is the format of the current line if a fast path can read
 	// similar lines that may follow, otherwise formatCommand. The field
 	// epochParser is the fast path for lines of epochs, and the field ahead
@@ -85,6 +87,8 @@ const (
 	sc21Block               // settings of an SC21 run
 	settingsBlock           // settings of the U-Net study
 	failureBlock            // torchrun's root cause
+	gnuTimeBlock            // resources that GNU time -v lists
+	seffLines               // what seff prints of a job
 )
 
 // readFile reads a text log and returns its runs.
@@ -211,6 +215,9 @@ func (t *textLog) parseLine(line []byte) {
 		v = t.formats.applyRule(t, message)
 	}
 	if v == unknown {
+		v = t.readTimeWithinLine(message)
+	}
+	if v == unknown {
 		v = t.readOutOfMemory(message)
 	}
 	switch v {
@@ -245,6 +252,10 @@ func (t *textLog) readBlockLine(m []byte) lineResult {
 		return t.readStudySetting(m)
 	case failureBlock:
 		return t.readFailureLine(m)
+	case gnuTimeBlock:
+		return t.readGNUTimeLine(m)
+	case seffLines:
+		return t.readSeffLine(m)
 	case noBlock:
 	}
 	return unknown

@@ -1,0 +1,209 @@
+package textlog
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// The wall time of a command as GNU time and zsh print it after the command.
+// Numbers may have a decimal comma.
+//
+// GNU time, and GNU time with -v:
+//
+//	Command exited with non-zero status 3
+//	11.20user 0.50system 0:13.01elapsed 98%CPU (0avgtext+0avgdata 76116maxresident)k
+//	0inputs+8outputs (0major+2592minor)pagefaults 0swaps
+//
+//	        Command being timed: "python train.py"
+//	        User time (seconds): 11.20
+//	        Elapsed (wall clock) time (h:mm:ss or m:ss): 0:13.01
+//	        Exit status: 0
+//
+// zsh's keyword time:
+//
+//	python train.py  11.20s user 0.50s system 98% cpu 13.012 total
+
+// readGNUTimeCommand reads the line "Command being timed:" of the command that
+// has ended.
+func (t *textLog) readGNUTimeCommand(m []byte) lineResult {
+	text := bytes.Trim(m[len("Command being timed: "):], "\"")
+	t.countLine(formatGNUTime)
+	t.setCommand(text)
+	t.inBlock = gnuTimeBlock
+	return used
+}
+
+// readGNUTimeElapsed reads the line "Elapsed (wall clock) time".
+func (t *textLog) readGNUTimeElapsed(m []byte) lineResult {
+	_, text, _ := bytes.Cut(m, []byte("): "))
+	seconds, ok := parseClock(bytes.TrimSpace(text))
+	if !ok {
+		t.in.AddProblem(t.l.Number, "expected a time such as 1:02:03 or 2:03.45, got %.80q", m)
+		return unused
+	}
+	t.closeWithWallTime(formatGNUTime, seconds)
+	t.inBlock = gnuTimeBlock
+	return used
+}
+
+// readGNUTimeLine reads another line of the block that GNU time -v prints.
+func (t *textLog) readGNUTimeLine(m []byte) lineResult {
+	key, value, _ := bytes.Cut(m, []byte(": "))
+	switch string(key) {
+	case "Exit status":
+		t.inBlock = noBlock
+		if text := string(bytes.TrimSpace(value)); text != "0" && t.cur.lines > 0 && len(text) < 10 {
+			t.cur.fail("exit status " + text)
+			return used
+		}
+		return idle
+	case "User time (seconds)", "System time (seconds)", "Percent of CPU this job got", "Swaps", "Signals delivered", "Page size (bytes)",
+		"Average shared text size (kbytes)", "Average unshared data size (kbytes)", "Average stack size (kbytes)", "Average total size (kbytes)",
+		"Maximum resident set size (kbytes)", "Average resident set size (kbytes)", "Major (requiring I/O) page faults",
+		"Minor (reclaiming a frame) page faults", "Voluntary context switches", "Involuntary context switches",
+		"File system inputs", "File system outputs", "Socket messages sent", "Socket messages received":
+		return idle
+	}
+	if !scan.HasPrefix(m, "Elapsed (wall") && !scan.HasPrefix(m, "Command being timed") {
+		t.inBlock = noBlock
+	}
+	return unknown
+}
+
+// readGNUTimeFailure reads the lines "Command exited with non-zero status" and
+// "Command terminated by signal".
+func (t *textLog) readGNUTimeFailure(m []byte) lineResult {
+	t.countLine(formatGNUTime).fail(string(m[len("Command "):min(len(m), 100)]))
+	return used
+}
+
+// fail sets the status of the run to failed, unless it is known already.
+func (r *textRun) fail(why string) {
+	if r.run.Info.Status == "" {
+		r.run.Info.Status, r.run.Info.Error = runs.StatusFailed, why
+	}
+}
+
+// closeWithWallTime sets the wall time of the run before the current line. The
+// next lines belong to another run.
+func (t *textLog) closeWithWallTime(name formatID, seconds float64) {
+	run := t.countLine(name)
+	run.run.WallSeconds = seconds
+	run.closed = true
+	t.in.Report.Records++
+}
+
+// readTimeWithinLine reads a line that contains a wall time but does not begin
+// with a fixed text: the default form of GNU time, and that of zsh.
+func (t *textLog) readTimeWithinLine(m []byte) lineResult {
+	if bytes.HasSuffix(m, []byte("swaps")) && bytes.Contains(m, []byte("pagefaults ")) && bytes.Contains(m, []byte("inputs+")) {
+		return idle
+	}
+	if len(m) > 1<<14 || !bytes.Contains(m, []byte("user ")) { // nearly every line
+		return unknown
+	}
+	if command, rest, ok := cutZshTime(m); ok {
+		return t.readZshTime(command, rest)
+	}
+	c := scan.Cursor{Rest: withDecimalPoints(m)}
+	if c.ReadFloat(); c.Failed || !c.Accept("user ") {
+		return unknown
+	}
+	if c.ReadFloat(); c.Failed || !c.Accept("system ") {
+		return unknown
+	}
+	text, rest, _ := bytes.Cut(c.Rest, []byte("elapsed "))
+	seconds, ok := parseClock(text)
+	if !ok || !bytes.HasSuffix(rest, []byte("maxresident)k")) {
+		t.in.AddProblem(t.l.Number, "expected \"Uuser Ssystem [H:]M:Selapsed P%%CPU (…maxresident)k\", got %.80q", m)
+		return unused
+	}
+	t.closeWithWallTime(formatGNUTime, seconds)
+	return used
+}
+
+// cutZshTime cuts a line of zsh's time into the command and the rest, which
+// begins with the system time. ok is false for another line.
+func cutZshTime(m []byte) (command, rest []byte, ok bool) {
+	i := bytes.LastIndex(m, []byte("s user "))
+	if i < 0 {
+		return nil, nil, false
+	}
+	n := i
+	for n > 0 && (scan.IsDigit(m[n-1]) || m[n-1] == '.' || m[n-1] == ',') {
+		n--
+	}
+	c := scan.Cursor{Rest: withDecimalPoints(m[i+len("s user "):])}
+	c.ReadFloat()
+	rest = c.Rest
+	return bytes.TrimSpace(m[:n]), rest, n < i && n > 1 && m[n-1] == ' ' && m[n-2] == ' ' && !c.Failed && scan.HasPrefix(rest, "s")
+}
+
+// pipedCommands returns the names of commands that only process the output of
+// another command. zsh prints a line for each command of a pipeline.
+func pipedCommands() []string {
+	return []string{"tee", "cat", "grep", "tail", "head", "ts", "sed", "awk", "less", "gzip", "zstd", "sort"}
+}
+
+// readZshTime reads the rest of a line of zsh's time, such as "s system 98% cpu
+// 13.012 total".
+func (t *textLog) readZshTime(command, rest []byte) lineResult {
+	c := scan.Cursor{Rest: rest}
+	c.Expect("s system ").ReadFloat()
+	c.Expect("% cpu ")
+	text, end, found := bytes.Cut(c.Rest, []byte(" "))
+	seconds, ok := parseClock(text)
+	if c.Failed || !found || !ok || string(end) != "total" {
+		t.in.AddProblem(t.l.Number, "zsh's time: expected \"COMMAND  Us user Ss system P%% cpu T total\", got %.80q after %.80q", rest, command)
+		return unused
+	}
+	if first, _, _ := bytes.Cut(command, []byte(" ")); t.cur.closed && slices.Contains(pipedCommands(), string(first)) {
+		return idle
+	}
+	t.closeWithWallTime(formatZshTime, seconds)
+	t.setCommand(command)
+	return used
+}
+
+// setCommand sets the command of the current run to text, and what the command
+// reveals about the run, unless an earlier line contained the command.
+func (t *textLog) setCommand(text []byte) {
+	if words := strings.Fields(string(text[:min(len(text), 1<<14)])); len(words) > 0 && len(t.cur.run.Info.Command) == 0 {
+		t.useCommand(words, text)
+	}
+}
+
+// parseClock parses a time as [[hours:]minutes:]seconds, with a decimal point or
+// comma, and returns the number of seconds.
+func parseClock(text []byte) (seconds float64, ok bool) {
+	fields := bytes.Split(withDecimalPoints(text), []byte(":"))
+	if len(fields) > 3 {
+		return 0, false
+	}
+	for _, f := range fields {
+		v, n := scan.ParseDecimal(f)
+		if n == 0 || n < len(f) || !(v >= 0) {
+			return 0, false
+		}
+		seconds = seconds*60 + v
+	}
+	return seconds, seconds > 0
+}
+
+// withDecimalPoints returns text with a point for each comma between digits.
+func withDecimalPoints(text []byte) []byte {
+	if bytes.IndexByte(text, ',') < 0 {
+		return text
+	}
+	text = bytes.Clone(text)
+	for i := 1; i+1 < len(text); i++ {
+		if text[i] == ',' && scan.IsDigit(text[i-1]) && scan.IsDigit(text[i+1]) {
+			text[i] = '.'
+		}
+	}
+	return text
+}
