@@ -124,7 +124,10 @@ func (l *lister) listFolder(tasks []*task, dir, place string) ([]*task, error) {
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
 	for _, e := range entries {
-		if e.Name() != runs.OwnersFile && (!isRun || l.isReadInRun(dir, e)) { // the lock may be older than the run
+		if e.Name() == runs.OwnersFile || e.Name() == RulesFile { // a lock, which may be older than the run; no logs
+			continue
+		}
+		if !isRun || l.isReadInRun(dir, e) {
 			tasks = l.listEntry(tasks, e, filepath.Join(dir, e.Name()), filepath.Join(place, e.Name()))
 		}
 	}

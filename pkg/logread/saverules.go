@@ -1,0 +1,128 @@
+package logread
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
+)
+
+// RulesFile is the name of a file with rules for reading the logs in its folder
+// and below:
+//
+//	lines:
+//	  - 'Epoch {epoch}: loss {train_loss} time {seconds}s'
+//	columns:
+//	  - 'workers=n_gpus,seconds=epoch_time'
+//	as:
+//	  - 'job_{workers}_rank{rank}.txt=ResNet-50'
+const RulesFile = "lockstep-logs.yaml"
+
+// maxRulesBytes limits the size of a file with rules.
+const maxRulesBytes = 1 << 20
+
+// Rules is the content of a [RulesFile].
+type Rules struct {
+	Lines   []string // templates of lines
+	Columns []string // mappings of columns
+	As      []string // patterns of file names; see ParsePattern
+}
+
+// Save adds the rules to the file [RulesFile] in the folder dir, which must exist,
+// and returns its path. The file keeps its other content; rules that it already
+// has are not added again. If nothing is missing, Save does not write the file.
+// It does not check the rules.
+func (r Rules) Save(dir string) (path string, err error) {
+	path = filepath.Join(dir, RulesFile)
+	text, err := safeopen.ReadFile(dir, path, maxRulesBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return path, fmt.Errorf("save rules: %w", err)
+	}
+	changed, err := addRules(text, []ruleList{{"lines", r.Lines}, {"columns", r.Columns}, {"as", r.As}})
+	if err != nil {
+		return path, fmt.Errorf("save rules in %s: %w", path, err)
+	}
+	if bytes.Equal(changed, text) {
+		return path, nil
+	}
+	if err := wholefile.WriteBytes(path, changed, 0o644); err != nil {
+		return path, fmt.Errorf("save rules: %w", err)
+	}
+	return path, nil
+}
+
+// ruleList contains the rules under one key of a file with rules.
+type ruleList struct {
+	key   string
+	items []string
+}
+
+// addRules returns text, the content of a file with rules, with the rules that it
+// lacks. Comments and other keys stay.
+func addRules(text []byte, lists []ruleList) ([]byte, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	if doc.Kind == 0 { // an empty file, or one with only comments
+		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}, HeadComment: string(bytes.TrimSpace(text))}
+		if doc.HeadComment == "" {
+			doc.HeadComment = "# How lockstep reads the logs in this folder; see lockstep read --help."
+		}
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: expected keys such as lines, columns and as", top.Line)
+	}
+	added := false
+	for _, l := range lists {
+		n, err := addRuleList(top, l)
+		if err != nil {
+			return nil, err
+		}
+		added = added || n > 0
+	}
+	if !added {
+		return text, nil
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	err := errors.Join(e.Encode(&doc), e.Close())
+	return b.Bytes(), err
+}
+
+// addRuleList adds the items of a list that the mapping top lacks, and returns
+// their number.
+func addRuleList(top *yaml.Node, l ruleList) (added int, err error) {
+	var list *yaml.Node
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		if top.Content[i].Value == l.key {
+			list = top.Content[i+1]
+		}
+	}
+	for _, item := range l.items {
+		if list != nil && slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return n.Value == item }) {
+			continue
+		}
+		switch {
+		case list == nil:
+			list = &yaml.Node{Kind: yaml.SequenceNode}
+			top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: l.key}, list)
+		case list.Kind == yaml.ScalarNode && list.Tag == "!!null": // a key without a value
+			*list = yaml.Node{Kind: yaml.SequenceNode, HeadComment: list.HeadComment, LineComment: list.LineComment, FootComment: list.FootComment}
+		case list.Kind != yaml.SequenceNode:
+			return 0, fmt.Errorf("line %d: expected a list as the value of %s", list.Line, l.key)
+		}
+		list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: item, Style: yaml.SingleQuotedStyle})
+		added++
+	}
+	return added, nil
+}
