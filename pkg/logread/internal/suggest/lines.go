@@ -1,0 +1,517 @@
+package suggest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Result contains the proposed templates.
+type Result struct {
+	// Templates contains lines of settings first, then lines of epochs, of values
+	// without an epoch, and of steps.
+	Templates []Template
+	Notes     []string // lines that might contain values but have no template, and why
+}
+
+// Template is a proposed template of lines.
+type Template struct {
+	Text    string
+	Kind    Kind
+	Example string // the first line of this form
+	Lines   int    // number of lines of this form in the sample
+	Fields  []Field
+}
+
+// Field is a number of a template with the reason for its meaning.
+type Field struct {
+	Name    string // empty if the number is skipped
+	Example string // its text in the first line
+	Why     string
+	Guessed bool // the name is made of the words beside the number
+}
+
+// Kind is the kind of the lines of a template.
+type Kind int
+
+// The kinds of lines, in the order in which templates are proposed.
+const (
+	Setting Kind = iota // a property of the complete run
+	Opener              // only the number of the epoch whose values follow
+	Epoch               // values with the number of the epoch
+	Value               // values without the number of an epoch or step
+	Step                // values with the number of a step
+	other               // no values
+)
+
+// String returns the name of the kind for messages.
+func (k Kind) String() string {
+	return [...]string{"setting", "beginning of an epoch", "epoch", "values without an epoch", "step", "other"}[k]
+}
+
+// maxTemplates limits the number of proposed templates.
+const maxTemplates = 16
+
+// candidate is a shape with the meanings of its numbers.
+type candidate struct {
+	*shape
+	numbers  []number
+	meanings []meaning
+	kind     Kind
+}
+
+// Lines proposes templates for lines that repeat and contain values.
+func Lines(files []File) Result {
+	shapes := findShapes(files)
+	setHeadings(files, shapes)
+	var all []*candidate
+	for _, s := range shapes {
+		c := &candidate{shape: s, numbers: s.numbers(), meanings: make([]meaning, len(s.values))}
+		c.findPositions()
+		all = append(all, c)
+	}
+	findUnnamedPositions(all)
+	for _, c := range all {
+		c.findMeasures()
+		c.setKind()
+	}
+	var result Result
+	keepBestSettings(all, &result)
+	chosen := choose(all, &result)
+	result.Templates = templates(chosen, &result)
+	return result
+}
+
+// findPositions finds the numbers of epochs, steps, ranks and settings.
+func (c *candidate) findPositions() {
+	taken := map[string]bool{}
+	var previous meaning
+	for i := range c.numbers {
+		m := c.numbers[i].positionOf(previous)
+		if m.field != "" && taken[m.field] {
+			m = meaning{}
+		}
+		if m.field == "" && c.isProgress(i) {
+			m = because(stepField, "a whole number with a total that rises within each epoch")
+		}
+		if m.field != "" {
+			taken[m.field] = true
+		}
+		c.meanings[i], previous = m, m
+	}
+}
+
+// isProgress reports whether number i, which has no name, counts the steps of an
+// epoch: it is followed by a total, and the line has the epoch.
+func (c *candidate) isProgress(i int) bool {
+	n := c.numbers[i]
+	return i > 0 && i+1 < len(c.numbers) && c.numbers[i+1].ofTotal && n.series.whole && !n.ofTotal && len(n.before) == 0 &&
+		slices.ContainsFunc(c.meanings[:i], func(m meaning) bool { return m.field == epochField })
+}
+
+// has reports whether one of the numbers has the field.
+func (c *candidate) has(field string) bool {
+	return slices.ContainsFunc(c.meanings, func(m meaning) bool { return m.field == field })
+}
+
+// findUnnamedPositions finds whole numbers that rise by one but have no known
+// name. They count epochs, or steps if other lines have the epoch.
+func findUnnamedPositions(all []*candidate) {
+	epochs := slices.ContainsFunc(all, func(c *candidate) bool { return c.has(epochField) })
+	for _, c := range all {
+		if c.has(epochField) || c.has(stepField) {
+			continue
+		}
+		for i := range c.numbers {
+			n := &c.numbers[i]
+			s := n.series
+			if c.meanings[i].field != "" || n.unit.kind != noUnit || n.ofTotal || n.inParentheses || !s.byOne || s.min < 0 {
+				continue
+			}
+			hasTotal := i+1 < len(c.numbers) && c.numbers[i+1].ofTotal
+			if s.min > 1 && !hasTotal {
+				continue
+			}
+			if hasAny(n.before, lossWords, accuracyWords, iouWords, diceWords, timeWords, " errors count warnings ") || hasAny(n.after, countWords) {
+				continue
+			}
+			if epochs {
+				c.meanings[i] = because(stepField, "a whole number that rises by one from line to line, and other lines have the epoch")
+			} else {
+				c.meanings[i] = because(epochField, "a whole number that rises by one from line to line")
+			}
+			if hasTotal {
+				c.meanings[i+1] = c.numbers[i+1].positionOf(c.meanings[i])
+			}
+			break
+		}
+	}
+}
+
+// findMeasures finds the meanings of the other numbers.
+func (c *candidate) findMeasures() {
+	context := lineContext{step: c.has(stepField), taken: map[string]bool{}}
+	for _, m := range c.meanings {
+		context.taken[m.field] = m.field != ""
+	}
+	for i := range c.numbers {
+		if c.meanings[i].field != "" {
+			continue
+		}
+		n := &c.numbers[i]
+		if i+2 < len(c.numbers) && len(c.numbers[i+2].counted) > 0 && c.numbers[i+2].unit.kind == percentUnit && hasAny(n.before, accuracyWords) {
+			c.meanings[i] = skip("a count; the percentage in parentheses is used")
+			continue
+		}
+		if n.unit.kind == percentUnit && hasAny(n.counted, accuracyWords) {
+			n.before, n.inParentheses = n.counted, false
+		}
+		m := n.measureOf(context)
+		m.scale = n.scaleOf(m)
+		if m.field != "" && context.taken[m.field] {
+			m = n.free(m, context)
+		}
+		c.meanings[i] = m
+		context.taken[m.field] = m.field != ""
+	}
+}
+
+// setKind sets the kind of the lines.
+func (c *candidate) setKind() {
+	measures, metrics, settings := 0, 0, 0
+	for i, m := range c.meanings {
+		switch {
+		case m.field == "" || isPosition(m.field):
+		case isSetting(m.field):
+			settings++
+		case isMeasure(m.field) || !m.guessed:
+			measures++
+		case !c.numbers[i].series.whole:
+			metrics++
+		}
+	}
+	switch {
+	case c.has(stepField):
+		c.kind = Step
+		if measures+metrics == 0 {
+			c.kind = other
+		}
+	case c.has(epochField):
+		c.kind = Epoch
+		if measures+metrics == 0 {
+			c.kind = Opener
+		}
+	case measures > 0:
+		c.kind = Value
+	case settings > 0 || c.has(workersField):
+		c.kind = Setting
+	default:
+		c.kind = other
+	}
+}
+
+// keepBestSettings keeps each setting in the line that names it best.
+func keepBestSettings(all []*candidate, result *Result) {
+	for _, field := range []string{workersField, nodesField, seedField, batchField, samplesField} {
+		var best *candidate
+		bestAt := 0
+		for _, c := range all {
+			at := slices.IndexFunc(c.meanings, func(m meaning) bool { return m.field == field })
+			if at < 0 {
+				continue
+			}
+			if best == nil {
+				best, bestAt = c, at
+				continue
+			}
+			loser, loserAt := c, at
+			if c.settingRank(at) > best.settingRank(bestAt) {
+				loser, loserAt = best, bestAt
+				best, bestAt = c, at
+			}
+			if loser.numbers[loserAt].series.max != best.numbers[bestAt].series.max {
+				result.Notes = append(result.Notes, fmt.Sprintf("%s is taken from %q, not from %q, whose value is another", field, best.variants[0].first, loser.variants[0].first))
+				loser.meanings[loserAt] = skip("another line gives the " + field)
+				loser.setKind()
+			}
+		}
+	}
+}
+
+// settingRank returns how clearly the words beside a number name a setting.
+func (c *candidate) settingRank(i int) int {
+	n := &c.numbers[i]
+	switch {
+	case c.meanings[i].field == samplesField && slices.ContainsFunc(n.before, func(w string) bool { return roleOf(w) == trainRole }):
+		return 3
+	case hasAny(n.before, " world worldsize "), n.ofTotal:
+		return 3
+	case hasAny(n.before, " ranks workers processes replicas nproc "), hasAny(n.after, " ranks workers processes replicas "):
+		return 2
+	case hasAny(n.before, " available found detected total global "), hasAny(n.after, " available found detected visible "):
+		return 0
+	}
+	return 1
+}
+
+// choose returns the candidates that are proposed.
+func choose(all []*candidate, result *Result) []*candidate {
+	of := func(kinds ...Kind) []*candidate {
+		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return !slices.Contains(kinds, c.kind) })
+	}
+	numberByOrder(all)
+	openers, epochs, values, steps := of(Opener), of(Epoch), of(Value), of(Step)
+	epochs = slices.DeleteFunc(epochs, func(c *candidate) bool { return !c.hasMeasure() && len(c.places) < 2 })
+	kept := values[:0:0]
+	for _, c := range values {
+		if why := c.rejectValue(openers, epochs, steps); why != "" {
+			result.Notes = append(result.Notes, fmt.Sprintf("no template for %d lines such as %q: %s", len(c.places), c.variants[0].first, why))
+			continue
+		}
+		kept = append(kept, c)
+	}
+	if len(kept) == 0 {
+		openers = nil
+	}
+	openers = firstOfEpoch(openers)
+	return slices.Concat(of(Setting), openers, epochs, kept, steps)
+}
+
+// numberByOrder removes the epoch from lines that end an epoch, if other lines
+// without an epoch come before them and both are equally many: the n-th line of
+// each form then belongs to epoch n.
+func numberByOrder(all []*candidate) {
+	var ends, values []*candidate
+	for _, c := range all {
+		switch {
+		case (c.kind == Epoch || c.kind == Opener) && len(c.places) > 1:
+			ends = append(ends, c)
+		case c.kind == Value && len(c.places) > 1:
+			values = append(values, c)
+		case c.kind == Step && c.has(epochField):
+			return
+		}
+	}
+	if len(ends) != 1 || len(values) == 0 {
+		return
+	}
+	end := ends[0]
+	slot := slices.IndexFunc(end.meanings, func(m meaning) bool { return m.field == epochField })
+	if s := end.numbers[slot].series; !s.byOne || s.min > 1 {
+		return
+	}
+	before := slices.DeleteFunc(values, func(c *candidate) bool {
+		return len(c.places) != len(end.places) || c.places[0].compare(end.places[0]) > 0 || c.places[0].file != end.places[0].file
+	})
+	if len(before) == 0 {
+		return
+	}
+	for i, m := range end.meanings {
+		if m.field == epochField || m.field == epochsField {
+			end.meanings[i] = skip("lines of the same epoch come before this one: the n-th line of each form is epoch n")
+		}
+	}
+	end.setKind()
+}
+
+// hasMeasure reports whether a number is a measured value of known meaning.
+func (c *candidate) hasMeasure() bool {
+	return slices.ContainsFunc(c.meanings, func(m meaning) bool { return isMeasure(m.field) })
+}
+
+// maxUnnumbered is the number of lines without an epoch above which they are not
+// taken as one line per epoch.
+const maxUnnumbered = 2000
+
+// rejectValue returns the reason why lines without an epoch are not used, or "".
+func (c *candidate) rejectValue(openers, epochs, steps []*candidate) string {
+	if !slices.ContainsFunc(slices.Concat(openers, epochs, steps), func(o *candidate) bool { return o.has(epochField) }) {
+		switch {
+		case len(steps) > 0:
+			return "they have neither an epoch nor a step"
+		case len(c.places) < 2:
+			return "there is only one such line"
+		case len(c.places) > maxUnnumbered:
+			return "too many for one line per epoch, and nothing numbers them"
+		}
+		return ""
+	}
+	numbered := slices.Concat(openers, epochs, steps)
+	var marks []mark
+	for _, o := range numbered {
+		marks = append(marks, o.epochMarks()...)
+	}
+	slices.SortFunc(marks, func(a, b mark) int { return a.place.compare(b.place) })
+	outside, repeated := 0, 0
+	last := mark{epoch: math.NaN()}
+	for _, at := range c.places {
+		i, _ := slices.BinarySearchFunc(marks, at, func(m mark, at place) int { return m.place.compare(at) })
+		switch {
+		case i == 0 || marks[i-1].file != at.file:
+			outside++
+			continue
+		case last.file == at.file && last.epoch == marks[i-1].epoch:
+			repeated++
+		}
+		last = marks[i-1]
+	}
+	switch {
+	case outside > 0:
+		return "the first of them is before the first line with an epoch"
+	case 10*repeated > len(c.places):
+		return "there are several of them in an epoch, and nothing numbers them"
+	case len(c.places) == 1 && len(marks) > 2*len(numbered):
+		return "there is only one such line"
+	}
+	return ""
+}
+
+// mark is a line with the number of an epoch.
+type mark struct {
+	place
+	epoch float64
+}
+
+// epochMarks returns the lines of the candidate with their epochs, or nil if they
+// have none.
+func (c *candidate) epochMarks() []mark {
+	slot := slices.IndexFunc(c.meanings, func(m meaning) bool { return m.field == epochField })
+	if slot < 0 {
+		return nil
+	}
+	var marks []mark
+	for i, at := range c.places {
+		marks = append(marks, mark{at, c.values[slot][i]})
+	}
+	return marks
+}
+
+// firstOfEpoch returns the openers whose lines come first: several lines with
+// nothing but the number of the epoch, such as its beginning and its end, need
+// only one template.
+func firstOfEpoch(openers []*candidate) []*candidate {
+	if len(openers) < 2 {
+		return openers
+	}
+	first := slices.MinFunc(openers, func(a, b *candidate) int {
+		return a.places[0].compare(b.places[0])
+	})
+	return slices.DeleteFunc(slices.Clone(openers), func(c *candidate) bool { return c != first && c.places[0].file == first.places[0].file })
+}
+
+// templates returns the templates of the chosen shapes, one for each spelling.
+func templates(chosen []*candidate, result *Result) []Template {
+	var found []Template
+	seen := map[string]bool{}
+	for _, c := range chosen {
+		differences := c.compareSpellings()
+		for _, v := range c.variants {
+			t := Template{Text: c.templateText(v, differences, c.meanings), Kind: c.kind, Example: v.first, Lines: v.lines}
+			if c.kind == Setting {
+				t.Text = c.settingsText(v, differences, c.meanings)
+			}
+			if seen[t.Text] {
+				i := slices.IndexFunc(found, func(f Template) bool { return f.Text == t.Text })
+				found[i].Lines += v.lines
+				continue
+			}
+			seen[t.Text] = true
+			slot := 0
+			for _, token := range v.tokens {
+				if token.isSlot() {
+					m := c.meanings[slot]
+					t.Fields = append(t.Fields, Field{Name: m.field, Example: token.text + attachedUnit(token), Why: m.why, Guessed: m.guessed})
+					slot++
+				}
+			}
+			found = append(found, t)
+		}
+	}
+	if len(found) > maxTemplates {
+		byLines := slices.Clone(found)
+		slices.SortStableFunc(byLines, func(a, b Template) int { return cmp.Compare(b.score(), a.score()) })
+		least := byLines[maxTemplates-1].score()
+		result.Notes = append(result.Notes, fmt.Sprintf("only the %d most useful of %d templates are shown", maxTemplates, len(found)))
+		found = slices.DeleteFunc(found, func(t Template) bool { return t.score() < least })
+		found = found[:min(len(found), maxTemplates)]
+	}
+	return found
+}
+
+// score returns how useful a template is: the number of values that it gives.
+func (t Template) score() int {
+	n := 0
+	for _, f := range t.Fields {
+		if isMeasure(f.Name) || isSetting(f.Name) {
+			n += 3
+		}
+	}
+	if t.Kind <= Epoch {
+		n *= 100
+	}
+	return n * t.Lines
+}
+
+// setHeadings sets the headings of shapes that are rows of a table without words:
+// the nearest of the three lines above the first row that has as many columns.
+func setHeadings(files []File, shapes []*shape) {
+	for _, s := range shapes {
+		if wordsIn(s.tokens) > 0 || len(s.values) < 2 {
+			continue
+		}
+		at := s.places[0]
+		lines := files[at.file].Lines
+		for i := at.line - 1; i >= max(0, at.line-3); i-- {
+			if cells := headingCells(lines[i].Text, s.variants[0]); cells != nil {
+				s.headings = cells
+				break
+			}
+		}
+	}
+}
+
+// headingCells returns the cells of a heading by slot of the rows, or nil if the
+// line is not a heading of such rows.
+func headingCells(line string, row spelling) []string {
+	if !strings.ContainsFunc(line, isLetter) {
+		return nil
+	}
+	split := func(text string) []string {
+		if strings.Contains(text, "|") {
+			return strings.Split(strings.Trim(strings.TrimSpace(text), "|"), "|")
+		}
+		if strings.Contains(text, "\t") {
+			return strings.Split(strings.TrimSpace(text), "\t")
+		}
+		return strings.Fields(text)
+	}
+	cells := split(line)
+	rowCells := split(row.first)
+	if len(cells) != len(rowCells) && !strings.ContainsAny(line, "|\t") { // names of several words
+		cells = nil
+		for part := range strings.SplitSeq(strings.TrimSpace(line), "  ") {
+			if part = strings.TrimSpace(part); part != "" {
+				cells = append(cells, part)
+			}
+		}
+	}
+	if len(cells) != len(rowCells) {
+		return nil
+	}
+	var headings []string
+	for i, cell := range rowCells {
+		for k, t := range tokenize(strings.TrimSpace(cell)) {
+			if !t.isSlot() {
+				continue
+			}
+			if k > 0 && i < len(cells) { // 1/10: the second number of a cell
+				headings = append(headings, "")
+				continue
+			}
+			headings = append(headings, strings.TrimSpace(cells[i]))
+		}
+	}
+	return headings
+}

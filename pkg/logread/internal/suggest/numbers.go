@@ -1,0 +1,210 @@
+package suggest
+
+import (
+	"slices"
+	"strings"
+)
+
+// numbers returns the numbers of the shape with the words beside them.
+func (s *shape) numbers() []number {
+	p := &phrase{shape: s, tokens: s.variants[0].tokens}
+	for _, t := range p.tokens {
+		p.starts = append(p.starts, len(p.line))
+		p.line += t.text + attachedUnit(t)
+	}
+	for i := range p.tokens {
+		if p.tokens[i].isSlot() {
+			p.addNumber(i)
+		}
+	}
+	for i := range p.found {
+		if i < len(s.headings) && s.headings[i] != "" {
+			n := &p.found[i]
+			n.before, n.after = headingWords(s.headings[i]), nil
+			n.readUnitInName()
+		}
+	}
+	return p.found
+}
+
+// readUnitInName sets the unit if the words before the number end with one.
+func (n *number) readUnitInName() {
+	if n.unit.kind == noUnit {
+		n.unit = unitOfName(n.before)
+		n.unitInName = n.unit.kind != noUnit
+	}
+}
+
+// attachedUnit returns the unit as in the line. The text of a duration of several
+// parts contains its units.
+func attachedUnit(t token) string {
+	if t.unit == "compound" {
+		return ""
+	}
+	return t.unit
+}
+
+// phrase is a line whose numbers are described.
+type phrase struct {
+	shape  *shape
+	tokens []token
+	starts []int // by token: offset in line
+	line   string
+	found  []number
+	end    int    // index of the first token after the last number and its unit
+	role   string // of the section of the line
+	last   string // last role in the line
+}
+
+// addNumber describes the number at token i, which follows the numbers found.
+func (p *phrase) addNumber(i int) {
+	t := p.tokens[i]
+	n := number{text: t.text + attachedUnit(t), clock: t.kind == clockToken, series: p.shape.describeSeries(len(p.found))}
+	between := p.tokens[min(p.end, i):i]
+	p.readRoles(min(p.end, i), i)
+	n.role, n.lastRole = p.role, p.last
+	all := wordsOf(between)
+	n.before = wordsOf(between[afterSeparator(between):])
+	if len(n.before) == 0 && len(p.found) == 0 {
+		n.before = all
+	}
+	marks := marksOf(between)
+	if k := len(p.found); k > 0 {
+		previous := p.found[k-1]
+		n.ofTotal = (marks == "/" && len(all) == 0 || marks == "" && slices.Equal(all, []string{"of"})) && previous.series.whole && n.series.whole
+		n.inParentheses = strings.HasPrefix(marks, "(") && !hasMeaning(all)
+		if n.inParentheses && k > 1 && previous.ofTotal {
+			n.counted = p.found[k-2].before
+		}
+	}
+	p.end = i + 1
+	after := p.line[p.starts[i]+len(t.text):]
+	if t.unit == "compound" {
+		n.unit = unit{kind: timeUnit, text: "compound", scale: "compound"}
+	} else {
+		var length int
+		n.unit, length = unitAfter(after)
+		for p.end < len(p.tokens) && p.starts[p.end] < p.starts[i]+len(t.text)+length && !p.tokens[p.end].isSlot() {
+			p.end++
+		}
+	}
+	next := p.end
+	for next < len(p.tokens) && !p.tokens[next].isSlot() {
+		next++
+	}
+	following := p.tokens[min(p.end, next):next]
+	n.after = wordsOf(following[:untilSeparator(following)])
+	n.readUnitInName()
+	p.found = append(p.found, n)
+	if !n.ofTotal && !n.inParentheses && n.unit.kind == noUnit && isConnective(n.before) && namesValue(n.after) {
+		p.readRoles(p.end, next)
+		p.found[len(p.found)-1].lastRole, p.found[len(p.found)-1].namedAfter = p.last, true
+		p.end += untilSeparator(following) // the words belong to this number, not to the next one
+	}
+}
+
+// namesValue reports whether the words after a number may name it, as in
+// "0.35 loss".
+func namesValue(words []string) bool {
+	return hasAny(words, lossWords, accuracyWords, iouWords, diceWords, " lr ", countWords, sampleWords)
+}
+
+// isConnective reports whether all words only connect values, as in "with 0.35
+// loss".
+func isConnective(words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !connectives.has(w) })
+}
+
+// readRoles updates the roles by the words of the tokens from and before to.
+func (p *phrase) readRoles(from, to int) {
+	for i := from; i < to; i++ {
+		t := p.tokens[i]
+		if t.kind != wordToken {
+			continue
+		}
+		words := splitWords(t.text)
+		for _, w := range words {
+			r := roleOf(w)
+			if r == "" {
+				continue
+			}
+			p.last = r
+			before, after := p.markBeside(i, -1), p.markBeside(i, 1)
+			if len(words) == 1 && (i == 0 || strings.Contains("[(<", before) && before != "" || strings.Contains(":])|>-}", after) && after != "") {
+				p.role = r
+			}
+		}
+	}
+}
+
+// markBeside returns the punctuation next to token i, without blanks, or "".
+func (p *phrase) markBeside(i, direction int) string {
+	for i += direction; i >= 0 && i < len(p.tokens); i += direction {
+		switch p.tokens[i].kind {
+		case blankToken:
+		case markToken:
+			return p.tokens[i].text
+		case wordToken, numberToken, clockToken, stampToken:
+			return ""
+		}
+	}
+	return ""
+}
+
+// isSeparator reports whether tokens[i] separates the values of a line.
+func isSeparator(tokens []token, i int) bool {
+	t := tokens[i]
+	switch {
+	case t.kind == markToken && strings.Contains(",;|•·", t.text), t.kind == blankToken && strings.Contains(t.text, "\t"):
+		return true
+	case t.kind == markToken && t.text == "-":
+		return i > 0 && tokens[i-1].kind == blankToken && i+1 < len(tokens) && tokens[i+1].kind == blankToken
+	}
+	return false
+}
+
+// afterSeparator returns the index after the last separator of tokens, or 0.
+func afterSeparator(tokens []token) int {
+	for i := len(tokens) - 1; i >= 0; i-- {
+		if isSeparator(tokens, i) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// untilSeparator returns the index of the first separator or closing bracket of
+// tokens, or the number of tokens.
+func untilSeparator(tokens []token) int {
+	for i, t := range tokens {
+		if isSeparator(tokens, i) || t.kind == markToken && strings.Contains(":([", t.text) {
+			return i
+		}
+	}
+	return len(tokens)
+}
+
+// wordsOf returns the words of tokens in lower case.
+func wordsOf(tokens []token) []string {
+	var words []string
+	for _, t := range tokens {
+		if t.kind == wordToken {
+			words = append(words, splitWords(t.text)...)
+		}
+	}
+	return words
+}
+
+// marksOf returns the punctuation of tokens.
+func marksOf(tokens []token) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		if t.kind == markToken {
+			b.WriteString(t.text)
+		}
+	}
+	return b.String()
+}
+
+// headingWords returns the words of a column's heading.
+func headingWords(text string) []string { return wordsOf(tokenize(text)) }
