@@ -1,0 +1,272 @@
+package template
+
+import (
+	"bytes"
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// Match reports whether the template matches the line, and sets values[i] to the value of
+// field i. values must have one element per field; if the line does not match, their
+// contents are undefined. Match allocates no memory, unless the template is a regular
+// expression.
+//
+// The time is linear in the length of the line, except that a literal text after * is
+// searched as bytes.Index does.
+func (t *Template) Match(line []byte, values []Value) bool {
+	if t.regexp != nil {
+		return t.matchRegexp(line, values)
+	}
+	at, end := 0, len(line)
+	for at < end && isBlank(line[at]) {
+		at++
+	}
+	for end > at && isBlank(line[end-1]) {
+		end--
+	}
+	line = line[:end]
+	for i := range t.segments {
+		s := &t.segments[i]
+		last := i == len(t.segments)-1 && !t.open
+		if !s.anywhere {
+			at = s.match(line, at, values)
+			if at < 0 || last && at < end {
+				return false
+			}
+			continue
+		}
+		from := at
+		begin := s.find(line, &at, values, last)
+		if begin < 0 {
+			return false
+		}
+		if s.field >= 0 {
+			text := bytes.TrimRight(line[from:begin], " \t")
+			values[s.field] = Value{From: from, To: from + len(text)}
+		}
+	}
+	return true
+}
+
+// find finds the first place at or after *at where the segment matches, sets *at to the
+// index after the match, and returns the index where the match begins, or -1. If last is
+// set, the match must end at the end of the line.
+func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
+	from := *at
+	if s.field >= 0 {
+		from++ // the text before the segment is not empty
+	}
+	if s.lead == "" && len(s.numbers) == 0 { // after a text at the end
+		if from > len(line) {
+			return -1
+		}
+		*at = len(line)
+		return len(line)
+	}
+	if last && len(s.numbers) == 0 && !s.blanks { // a literal text at the end
+		from = max(from, len(line)-len(s.lead))
+	}
+	for {
+		begin := s.nextCandidate(line, from)
+		if begin < 0 {
+			return -1
+		}
+		if end := s.match(line, begin, values); end >= 0 && (!last || end == len(line)) {
+			*at = end
+			return begin
+		}
+		from = begin + 1
+	}
+}
+
+// nextCandidate returns the first index at or after from at which the segment may begin,
+// or -1.
+func (s *segment) nextCandidate(line []byte, from int) int {
+	if from > len(line) {
+		return -1
+	}
+	switch {
+	case s.lead == "":
+		for ; from < len(line); from++ {
+			c := line[from]
+			if !scan.IsDigit(c) && c != '-' && c != '+' && c != '.' && c|0x20 != 'n' && c|0x20 != 'i' {
+				continue
+			}
+			if from == 0 || !continuesToken(line[from-1], c) {
+				return from
+			}
+		}
+		return -1
+	case s.lead[0] == ' ':
+		for ; from < len(line); from++ {
+			if isBlank(line[from]) && (from == 0 || !isBlank(line[from-1])) {
+				return from
+			}
+		}
+		return -1
+	}
+	i := indexString(line[from:], s.lead)
+	if s.blanks {
+		word, _, _ := strings.Cut(s.lead, " ")
+		i = indexString(line[from:], word)
+	}
+	if i < 0 {
+		return -1
+	}
+	return from + i
+}
+
+// continuesToken reports whether a character c after the character before is not the
+// beginning of a number.
+func continuesToken(before, c byte) bool {
+	if scan.IsDigit(before) || before == '.' || before == '_' {
+		return true
+	}
+	return (c|0x20 == 'n' || c|0x20 == 'i') && (scan.IsLetter(before) || before == '-' || before == '+') ||
+		(before == '-' || before == '+')
+}
+
+// indexString returns the index of text in b, or -1.
+func indexString(b []byte, text string) int {
+	for i := 0; ; {
+		k := bytes.IndexByte(b[i:], text[0])
+		if k < 0 {
+			return -1
+		}
+		i += k
+		if scan.HasPrefix(b[i:], text) {
+			return i
+		}
+		i++
+	}
+}
+
+// match matches the segment at the given index and returns the index after it, or -1.
+func (s *segment) match(line []byte, at int, values []Value) int {
+	if at = matchLiteral(line, at, s.lead, s.blanks); at < 0 {
+		return -1
+	}
+	for i := range s.numbers {
+		if at = s.numbers[i].match(line, at, &values[s.numbers[i].field]); at < 0 {
+			return -1
+		}
+	}
+	return at
+}
+
+// matchLiteral matches text at the given index of the line and returns the index after it,
+// or -1. blanks states whether the text contains blanks.
+func matchLiteral(line []byte, at int, text string, blanks bool) int {
+	same := scan.HasPrefix(line[at:], text)
+	if !blanks {
+		if !same {
+			return -1
+		}
+		return at + len(text)
+	}
+	if same && (len(line) == at+len(text) || !isBlank(line[at+len(text)])) {
+		return at + len(text)
+	}
+	for i := range len(text) {
+		switch {
+		case at == len(line):
+			return -1
+		case text[i] != ' ':
+			if line[at] != text[i] {
+				return -1
+			}
+			at++
+		case !isBlank(line[at]):
+			return -1
+		default:
+			for at < len(line) && isBlank(line[at]) {
+				at++
+			}
+		}
+	}
+	return at
+}
+
+// isBlank reports whether c is a blank.
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }
+
+// match matches the number and the literal text after it, sets the value and returns the
+// index after the text, or -1.
+func (x *numeric) match(line []byte, at int, value *Value) int {
+	for at < len(line) && isBlank(line[at]) {
+		at++
+	}
+	v, n := parseNumber(line[at:], x.separated)
+	if n == 0 {
+		return -1
+	}
+	end := at + n
+	if line[end-1] == '.' && len(x.after) > 0 && x.after[0] == '.' { // the end of a sentence
+		end--
+	}
+	value.From = at
+	if x.factor > 0 {
+		if next := x.matchAfter(line, end); next >= 0 {
+			return x.set(value, v*x.factor, end, next)
+		}
+	}
+	if w, after := addUnit(x.kind, line, end, v); after > end {
+		if next := x.matchAfter(line, after); next >= 0 {
+			return x.set(value, w, after, next)
+		}
+	}
+	if x.factor > 0 {
+		return -1
+	}
+	return x.set(value, v, end, x.matchAfter(line, end))
+}
+
+// set sets the value and returns next, or -1 if the number is not valid for the field.
+func (x *numeric) set(value *Value, v float64, end, next int) int {
+	if x.kind == Whole {
+		if rounded := math.Round(v); v != rounded {
+			if math.Abs(v-rounded) > 1e-9*math.Abs(v) || v != v { // 1.2k is not exactly 1200
+				return -1
+			}
+			v = rounded
+		}
+		if math.Abs(v) > 1<<53 {
+			return -1
+		}
+	}
+	value.Number, value.To = v, end
+	return next
+}
+
+// matchAfter matches the literal text after the number and returns the index after it, or
+// -1.
+func (x *numeric) matchAfter(line []byte, at int) int {
+	if x.after != "" {
+		return matchLiteral(line, at, x.after, x.blanks)
+	}
+	if at < len(line) && (x.next == nextEnd || scan.IsLetter(line[at]) || scan.IsDigit(line[at]) || line[at] == '_') {
+		return -1
+	}
+	return at
+}
+
+// matchRegexp is Match for a regular expression.
+func (t *Template) matchRegexp(line []byte, values []Value) bool {
+	found := t.regexp.FindSubmatchIndex(line)
+	if found == nil {
+		return false
+	}
+	for i, group := range t.groups {
+		from, to := found[2*group], found[2*group+1]
+		values[i] = Value{From: from, To: to}
+		if from < 0 || t.fields[i].Kind == Text {
+			continue
+		}
+		if t.numbers[i].match(line[:to], from, &values[i]) != to {
+			return false
+		}
+	}
+	return true
+}

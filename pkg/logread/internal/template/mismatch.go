@@ -1,0 +1,154 @@
+package template
+
+import (
+	"fmt"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// Mismatch describes where a line begins to differ from a template.
+type Mismatch struct {
+	Offset   int    // index in the line
+	Expected string // what the template has at this place, such as `" time "` or "a number for {seconds}"
+	Matched  int    // number of characters and fields of the template that match before it; 0 if the line has nothing in common with the template
+}
+
+// maxCandidates is the number of places at which Mismatch tries the text after *.
+const maxCandidates = 32
+
+// Mismatch returns where the line, which Match does not match, begins to differ from the
+// template. Of a regular expression, only the beginning of the line is returned.
+func (t *Template) Mismatch(line []byte) Mismatch {
+	if t.regexp != nil {
+		return Mismatch{Expected: "a text that the regular expression matches"}
+	}
+	values := make([]Value, len(t.fields))
+	at, end := 0, len(line)
+	for at < end && isBlank(line[at]) {
+		at++
+	}
+	for end > at && isBlank(line[end-1]) {
+		end--
+	}
+	line = line[:end]
+	matched := 0
+	for i := range t.segments {
+		s := &t.segments[i]
+		last := i == len(t.segments)-1 && !t.open
+		if s.anywhere {
+			if next := at; s.find(line, &next, values, last) >= 0 {
+				at, matched = next, matched+s.size()
+				continue
+			}
+			m := t.nearestCandidate(s, line, at)
+			m.Matched += matched
+			return m
+		}
+		m, next := t.explain(s, line, at)
+		if m.Matched += matched; next < 0 {
+			return m
+		}
+		if at, matched = next, m.Matched; last && at < end {
+			return Mismatch{Offset: at, Expected: "the end of the line", Matched: matched}
+		}
+	}
+	return Mismatch{Offset: end, Expected: "a number that the field can have", Matched: matched}
+}
+
+// size returns the number of characters and fields of the segment.
+func (s *segment) size() int {
+	n := len(s.lead)
+	for i := range s.numbers {
+		n += 1 + len(s.numbers[i].after)
+	}
+	return n
+}
+
+// nearestCandidate returns where the line differs from segment s, which may begin anywhere
+// at or after from, at the place where most of the segment matches.
+func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch {
+	best := Mismatch{Offset: from, Expected: fmt.Sprintf("the text %q", s.lead)}
+	if s.lead == "" {
+		best.Expected = "a number"
+	}
+	for range maxCandidates {
+		begin := s.nextCandidate(line, from)
+		if begin < 0 {
+			break
+		}
+		m, next := t.explain(s, line, begin)
+		if next >= 0 {
+			m = Mismatch{Offset: next, Expected: "the end of the line", Matched: s.size()}
+		}
+		if m.Matched > best.Matched {
+			best = m
+		}
+		from = begin + 1
+	}
+	return best
+}
+
+// explain matches segment s at the given index. It returns the index after it, or -1 and
+// where the line differs. In both cases it counts the characters and fields that match.
+func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next int) {
+	m.Matched, next = matchedBytes(line, at, s.lead)
+	if m.Matched < len(s.lead) {
+		m.Offset, m.Expected = next, fmt.Sprintf("%q", s.lead[m.Matched:])
+		return m, -1
+	}
+	at = next
+	var value Value
+	for i := range s.numbers {
+		x := &s.numbers[i]
+		if next = x.match(line, at, &value); next >= 0 {
+			at = next
+			m.Matched += 1 + len(x.after)
+			continue
+		}
+		for at < len(line) && isBlank(line[at]) {
+			at++
+		}
+		v, n := parseNumber(line[at:], x.separated)
+		f := t.fields[x.field]
+		m.Offset, m.Expected = at, fmt.Sprintf("a number for {%s}", f.Name)
+		if x.kind == Whole {
+			m.Expected = fmt.Sprintf("a whole number for {%s}", f.Name)
+		}
+		if n == 0 || x.set(&value, v, 0, 0) < 0 {
+			return m, -1
+		}
+		_, end := addUnit(x.kind, line, at+n, v)
+		if x.factor > 0 {
+			end = at + n
+		}
+		more, differs := matchedBytes(line, end, x.after)
+		m.Matched += 1 + more
+		m.Offset, m.Expected = differs, fmt.Sprintf("%q", x.after[more:])
+		if x.after == "" {
+			m.Expected = "the end of the line"
+			if differs < len(line) && scan.IsLetter(line[differs]) {
+				m.Expected = "the end of the number or a known unit"
+			}
+		}
+		return m, -1
+	}
+	return m, at
+}
+
+// matchedBytes returns how many bytes of text match the line at the given index, and the
+// index in the line after these.
+func matchedBytes(line []byte, at int, text string) (n, next int) {
+	for ; n < len(text) && at < len(line); n++ {
+		if text[n] == ' ' && isBlank(line[at]) {
+			for at < len(line) && isBlank(line[at]) {
+				at++
+			}
+			continue
+		}
+		if text[n] != line[at] {
+			break
+		}
+		at++
+	}
+	return n, at
+}

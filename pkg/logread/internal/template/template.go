@@ -1,0 +1,347 @@
+package template
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// Kind is the kind of value that a field matches.
+type Kind uint8
+
+// The kinds of fields.
+const (
+	Metric   Kind = iota // number with a meaning that only the user knows
+	Number               // number without a unit of time
+	Whole                // integer
+	Seconds              // time
+	Fraction             // number between 0 and 1, or a percentage
+	Text                 // text
+)
+
+// The names of the standard fields.
+const (
+	Epoch            = "epoch"
+	Step             = "step"
+	Rank             = "rank"
+	Workers          = "workers"
+	Nodes            = "nodes"
+	Seed             = "seed"
+	EpochSeconds     = "seconds" // of the epoch
+	StepSeconds      = "step_seconds"
+	SamplesPerSecond = "samples_per_second"
+	Samples          = "samples" // of the epoch
+	TrainLoss        = "train_loss"
+	ValLoss          = "val_loss"
+	IoU              = "iou"
+	Dice             = "dice"
+	Accuracy         = "accuracy"
+	ValAccuracy      = "val_accuracy"
+	LearningRate     = "lr"
+	ValSeconds       = "val_seconds"
+	Epochs           = "epochs" // total, as in 3/10
+	Steps            = "steps"  // total
+	Series           = "series"
+	Model            = "model"
+	Batch            = "batch" // samples per worker and step
+)
+
+// standardKinds contains the kind of each standard field, in the order in which messages
+// list them.
+var standardKinds = [...]Field{
+	{Epoch, Whole}, {Step, Whole}, {Rank, Whole}, {Workers, Whole}, {Nodes, Whole}, {Seed, Whole},
+	{EpochSeconds, Seconds}, {StepSeconds, Seconds}, {SamplesPerSecond, Number}, {Samples, Whole},
+	{TrainLoss, Number}, {ValLoss, Number}, {IoU, Fraction}, {Dice, Fraction},
+	{Accuracy, Fraction}, {ValAccuracy, Fraction}, {LearningRate, Number}, {ValSeconds, Seconds},
+	{Epochs, Whole}, {Steps, Whole}, {Series, Text}, {Model, Text}, {Batch, Whole},
+}
+
+// StandardFields returns the names of the standard fields.
+func StandardFields() []string {
+	names := make([]string, len(standardKinds))
+	for i, f := range standardKinds {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// Field is a field of a template.
+type Field struct {
+	Name string
+	Kind Kind
+}
+
+// newField returns the field with the given name.
+func newField(name string) Field {
+	for _, f := range standardKinds {
+		if f.Name == name {
+			return f
+		}
+	}
+	return Field{Name: name, Kind: Metric}
+}
+
+// Value is the value of a field in a line.
+type Value struct {
+	Number   float64 // in the units of the package's documentation; 0 for a text
+	From, To int     // range of the value in the line, with its unit; From is -1 if a regular expression's group has no value
+}
+
+// Template is a parsed template. It can be used by several goroutines at the same time.
+type Template struct {
+	text     string
+	fields   []Field
+	segments []segment
+	open     bool // the template ends with *
+	regexp   *regexp.Regexp
+	groups   []int     // the regular expression's group of each field
+	numbers  []numeric // how the number of each group is read
+}
+
+// segment is a part of a template without * and without fields of texts.
+type segment struct {
+	anywhere bool   // any text may precede the segment
+	field    int    // index of the field of that text; -1 for *
+	lead     string // literal text before the first number
+	blanks   bool   // lead contains blanks
+	numbers  []numeric
+}
+
+// numeric is a field of a number and the literal text after it.
+type numeric struct {
+	field     int
+	kind      Kind
+	factor    float64 // of the unit that the template contains; 0 if it contains none
+	separated bool    // commas may separate thousands
+	after     string
+	blanks    bool // after contains blanks
+	next      follower
+}
+
+// follower is what follows a number and the literal text after it.
+type follower uint8
+
+const (
+	nextNumber follower = iota // another number
+	nextAny                    // any text, if after is empty
+	nextEnd                    // the end of the line
+)
+
+// String returns the text of the template.
+func (t *Template) String() string { return t.text }
+
+// Fields returns the fields in the order of the values that Match sets. The caller must
+// not modify the result.
+func (t *Template) Fields() []Field { return t.fields }
+
+// Index returns the index of the field with the given name, or -1.
+func (t *Template) Index(name string) int {
+	return slices.IndexFunc(t.fields, func(f Field) bool { return f.Name == name })
+}
+
+// Prefix returns a text with which each line begins that the template matches. It is empty
+// if there is no such text.
+func (t *Template) Prefix() string {
+	if len(t.segments) == 0 || t.segments[0].anywhere {
+		return ""
+	}
+	word, _, _ := strings.Cut(t.segments[0].lead, " ")
+	return word
+}
+
+// Parse parses a template. Its errors contain the position in the text, from 1.
+func Parse(text string) (*Template, error) {
+	t := &Template{text: text}
+	var err error
+	if expression, ok := strings.CutPrefix(text, "/"); ok && len(expression) > 1 && strings.HasSuffix(expression, "/") {
+		err = t.parseRegexp(strings.TrimSuffix(expression, "/"))
+	} else {
+		p := parser{t: t, text: strings.TrimRight(text, " \t"), current: segment{field: -1}}
+		err = p.parse()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("invalid template %q: %w", text, err)
+	}
+	return t, nil
+}
+
+// parseRegexp parses a template that is a regular expression.
+func (t *Template) parseRegexp(expression string) (err error) {
+	if t.regexp, err = regexp.Compile(expression); err != nil {
+		return err
+	}
+	for i, name := range t.regexp.SubexpNames() {
+		if name == "" {
+			continue
+		}
+		if err := t.addField(name); err != nil {
+			return fmt.Errorf("group %d: %w", i, err)
+		}
+		k := len(t.fields) - 1
+		t.groups = append(t.groups, i)
+		t.numbers = append(t.numbers, numeric{field: k, kind: t.fields[k].Kind, separated: true, next: nextEnd})
+	}
+	if len(t.fields) == 0 {
+		return fmt.Errorf("the regular expression has no named group such as (?P<epoch>\\d+)")
+	}
+	return nil
+}
+
+// addField adds a field.
+func (t *Template) addField(name string) error {
+	if t.Index(name) >= 0 {
+		return fmt.Errorf("duplicate field {%s}", name)
+	}
+	t.fields = append(t.fields, newField(name))
+	return nil
+}
+
+// parser is the state of Parse.
+type parser struct {
+	t       *Template
+	text    string
+	at      int // index of the next character in text
+	current segment
+	literal strings.Builder // literal text since the last field or *
+	last    lastElement
+}
+
+// lastElement is the last element of a template before the literal text.
+type lastElement uint8
+
+const (
+	atStart lastElement = iota
+	atNumber
+	atText
+	atStar
+)
+
+// failf returns an error with the position of the byte at index at.
+func (p *parser) failf(at int, format string, a ...any) error {
+	position := len([]rune(p.text[:min(at, len(p.text))])) + 1
+	return fmt.Errorf("character %d: %s", position, fmt.Sprintf(format, a...))
+}
+
+// parse parses the complete text.
+func (p *parser) parse() error {
+	for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\t') {
+		p.at++
+	}
+	for p.at < len(p.text) {
+		switch c := p.text[p.at]; {
+		case c == '{' && strings.HasPrefix(p.text[p.at:], "{{"):
+			p.literal.WriteByte('{')
+			p.at += 2
+		case c == '}' && strings.HasPrefix(p.text[p.at:], "}}"):
+			p.literal.WriteByte('}')
+			p.at += 2
+		case c == '{':
+			if err := p.parseField(); err != nil {
+				return err
+			}
+		case c == '*':
+			if p.last == atText && p.literal.Len() == 0 {
+				return p.failf(p.at, "got * after a field of a text, want other text between them")
+			}
+			p.beginSegment(-1, atStar)
+			for p.at < len(p.text) && p.text[p.at] == '*' {
+				p.at++
+			}
+		case c == ' ' || c == '\t':
+			p.literal.WriteByte(' ')
+			for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\t') {
+				p.at++
+			}
+		default:
+			p.literal.WriteByte(c)
+			p.at++
+		}
+	}
+	if len(p.t.fields) == 0 {
+		return p.failf(p.at, "got no field, want at least one such as {epoch} or {train_loss}")
+	}
+	p.endLiteral(nextEnd)
+	p.t.open = p.last == atStar && p.current.lead == "" && len(p.current.numbers) == 0
+	if !p.t.open {
+		p.t.segments = append(p.t.segments, p.current)
+	}
+	return nil
+}
+
+// parseField parses {name} or {name:unit}.
+func (p *parser) parseField() error {
+	n := strings.IndexByte(p.text[p.at:], '}')
+	if n < 0 {
+		return p.failf(p.at, "got { without }, want {name} for a field or {{ for a brace")
+	}
+	begin := p.at
+	name, unit, hasUnit := strings.Cut(p.text[p.at+1:p.at+n], ":")
+	if !isFieldName(name) {
+		return p.failf(p.at+1, "got the field {%s}, want a name of letters, digits and the characters _-./", name)
+	}
+	p.at += n + 1
+	if p.last != atStart && p.last != atStar && p.literal.Len() == 0 {
+		return p.failf(begin, "got {%s} directly after another field, want text or * between them", name)
+	}
+	if err := p.t.addField(name); err != nil {
+		return p.failf(begin, "%v", err)
+	}
+	k := len(p.t.fields) - 1
+	kind := p.t.fields[k].Kind
+	if kind == Text {
+		if p.last == atStar && p.literal.Len() == 0 {
+			return p.failf(begin, "got {%s} directly after *, want text between them: both match any text", name)
+		}
+		if hasUnit {
+			return p.failf(begin, "got the unit %q for {%s}, want none: it is a text", unit, name)
+		}
+		p.beginSegment(k, atText)
+		return nil
+	}
+	p.endLiteral(nextNumber)
+	x := numeric{field: k, kind: kind, separated: true}
+	if hasUnit {
+		if x.factor = writtenUnit(kind, unit, true); x.factor == 0 {
+			return p.failf(begin+1+len(name)+1, "got the unit %q for {%s}, want %s", unit, name, kind.units())
+		}
+	}
+	p.current.numbers = append(p.current.numbers, x)
+	p.last = atNumber
+	return nil
+}
+
+// beginSegment ends the current segment and begins another one, which any text may
+// precede. field is the index of the field of that text, or -1.
+func (p *parser) beginSegment(field int, last lastElement) {
+	p.endLiteral(nextAny)
+	p.t.segments = append(p.t.segments, p.current)
+	p.current = segment{anywhere: true, field: field}
+	p.last = last
+}
+
+// endLiteral adds the literal text to the current segment.
+func (p *parser) endLiteral(next follower) {
+	text := p.literal.String()
+	p.literal.Reset()
+	blanks := strings.Contains(text, " ")
+	if len(p.current.numbers) == 0 {
+		p.current.lead, p.current.blanks = text, blanks
+		return
+	}
+	x := &p.current.numbers[len(p.current.numbers)-1]
+	x.after, x.blanks, x.next = text, blanks, next
+	if x.factor == 0 {
+		x.factor = writtenUnit(x.kind, text, false)
+	}
+	if len(text) > 0 && text[0] == ',' && (len(text) > 1 && text[1] != ' ' || len(text) == 1 && next == nextNumber) {
+		x.separated = false // such as {a},{b}
+	}
+}
+
+// isFieldName reports whether name can be the name of a field.
+func isFieldName(name string) bool {
+	return scan.IsName([]byte(strings.ReplaceAll(name, "/", "_")))
+}

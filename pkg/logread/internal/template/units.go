@@ -1,0 +1,385 @@
+package template
+
+import (
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// units describes the units of a kind of field, for messages.
+func (k Kind) units() string {
+	switch k {
+	case Seconds:
+		return "a unit of time such as ms, s or min"
+	case Fraction:
+		return "%"
+	case Metric:
+		return "a unit of time, k, M, G or %"
+	case Number, Whole:
+		return "k, M or G"
+	case Text:
+	}
+	return "none"
+}
+
+// timeFactor returns the number of seconds of a unit of time, or 0 if word is no unit of
+// time.
+func timeFactor(word []byte) float64 {
+	switch len(word) {
+	case 1:
+		switch word[0] {
+		case 's':
+			return 1
+		case 'm':
+			return 60
+		case 'h':
+			return 3600
+		case 'd':
+			return 86400
+		}
+		return 0
+	case 2:
+		switch string(word) {
+		case "ns":
+			return 1e-9
+		case "us":
+			return 1e-6
+		case "ms":
+			return 1e-3
+		}
+	}
+	if len(word) > len("milliseconds") {
+		return 0
+	}
+	var buf [len("milliseconds")]byte
+	for i, c := range word {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		buf[i] = c
+	}
+	switch string(buf[:len(word)]) {
+	case "sec", "secs", "second", "seconds":
+		return 1
+	case "min", "mins", "minute", "minutes":
+		return 60
+	case "h", "hr", "hrs", "hour", "hours":
+		return 3600
+	case "day", "days":
+		return 86400
+	case "msec", "msecs", "millisecond", "milliseconds":
+		return 1e-3
+	case "usec", "microseconds", "µs", "μs":
+		return 1e-6
+	}
+	return 0
+}
+
+// multiple returns the factor of the letter of a multiple, or 0.
+func multiple(word []byte) float64 {
+	if len(word) != 1 {
+		return 0
+	}
+	switch word[0] {
+	case 'k', 'K':
+		return 1e3
+	case 'M':
+		return 1e6
+	case 'G':
+		return 1e9
+	}
+	return 0
+}
+
+// unitWord returns the length of the letters at the beginning of b.
+func unitWord(b []byte) int {
+	n := 0
+	for n < len(b) && (scan.IsLetter(b[n]) || b[n] >= 0x80) {
+		n++
+	}
+	return n
+}
+
+// writtenUnit returns the factor of the unit with which text begins, the literal text
+// after a field of the given kind, or 0 if it begins with no unit. If whole is set, the
+// text must be a unit and nothing else.
+func writtenUnit(kind Kind, text string, whole bool) float64 {
+	b := []byte(strings.TrimLeft(text, " "))
+	attached := len(b) == len(text)
+	n := unitWord(b)
+	word := b[:n]
+	if whole && n < len(b) && string(b) != "%" || n < len(b) && (scan.IsDigit(b[n]) || b[n] == '_') {
+		return 0
+	}
+	switch kind {
+	case Seconds:
+		return timeFactor(word)
+	case Fraction:
+		if len(b) > 0 && b[0] == '%' || string(word) == "percent" {
+			return 0.01
+		}
+	case Metric:
+		if string(b) == "%" && whole {
+			return 1
+		}
+		if f := timeFactor(word); attached && f > 0 && (string(word) != "m" || whole) {
+			return f
+		}
+		if attached {
+			return multiple(word)
+		}
+	case Number, Whole:
+		if attached {
+			return multiple(word)
+		}
+	case Text:
+	}
+	return 0
+}
+
+// addUnit reads the unit in the line after a number: v is the number, and at is the index
+// after it. It returns the value and the index after the unit; the index is at if no unit
+// follows.
+func addUnit(kind Kind, line []byte, at int, v float64) (float64, int) {
+	if at == len(line) {
+		return v, at
+	}
+	c := line[at]
+	if c != ' ' && c != '\t' && c != ':' && c != '%' && !scan.IsLetter(c) && c < 0x80 {
+		return v, at // the usual case
+	}
+	switch kind {
+	case Seconds:
+		return addTime(line, at, v, true)
+	case Metric:
+		switch word := line[at : at+unitWord(line[at:])]; {
+		case c == '%':
+			return v, at + 1
+		case c == ' ' || c == '\t':
+			return v, at
+		case len(word) == 1 && multiple(word) > 0:
+			return v * multiple(word), at + 1
+		default:
+			w, end := addTime(line, at, v, false)
+			if string(line[at:end]) == "m" {
+				return v, at // minutes, meters or millions
+			}
+			return w, end
+		}
+	case Fraction:
+		end := at
+		for end < len(line) && line[end] == ' ' {
+			end++
+		}
+		if end < len(line) && line[end] == '%' {
+			return v / 100, end + 1
+		}
+	case Number, Whole:
+		if n := unitWord(line[at:]); n == 1 && multiple(line[at:at+1]) > 0 {
+			return v * multiple(line[at:at+1]), at + 1
+		}
+	case Text:
+	}
+	return v, at
+}
+
+// addTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or
+// 1 day, 2:03:04.
+func addTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
+	if line[at] == ':' {
+		return addClock(line, at, v)
+	}
+	skipBlanks := func(p int) int {
+		for mayHaveBlank && p < len(line) && isBlank(line[p]) {
+			p++
+		}
+		return p
+	}
+	total, end, last := 0.0, at, math.Inf(1)
+	for number, p := v, at; ; {
+		from := skipBlanks(p)
+		to := from + unitWord(line[from:])
+		f := timeFactor(line[from:to])
+		if f == 0 || f >= last || to < len(line) && line[to] == '_' {
+			if end == at || !isBlank(line[end]) && line[end] != ',' {
+				return v, at // no unit, or something such as 3m12
+			}
+			return total, end // another number follows the time
+		}
+		total, end, last = total+number*f, to, f
+		if p = end; f == 86400 && p < len(line) && line[p] == ',' {
+			p++
+		}
+		p = skipBlanks(p)
+		if f <= 1 || p == len(line) || !scan.IsDigit(line[p]) {
+			return total, end
+		}
+		n := 0
+		if number, n = parseNumber(line[p:], false); n == 0 {
+			return total, end
+		}
+		if p += n; f == 86400 && p < len(line) && line[p] == ':' {
+			if clock, after := addClock(line, p, number); after > p {
+				return total + clock, after
+			}
+		}
+	}
+}
+
+// addClock reads the rest of a time such as 1:02:03.5 or 12:30, whose first number is v.
+func addClock(line []byte, at int, v float64) (float64, int) {
+	if v < 0 || v != math.Trunc(v) {
+		return v, at
+	}
+	two := func(p int) float64 { // the number :NN at p, or -1
+		if p+3 > len(line) || line[p] != ':' || line[p+1] < '0' || line[p+1] > '5' || !scan.IsDigit(line[p+2]) {
+			return -1
+		}
+		return float64(10*(line[p+1]-'0') + line[p+2] - '0')
+	}
+	total, end := v, at
+	for range 2 {
+		n := two(end)
+		if n < 0 {
+			break
+		}
+		total, end = 60*total+n, end+3
+	}
+	if end == at || end < len(line) && (scan.IsDigit(line[end]) || line[end] == ':') {
+		return v, at
+	}
+	if end+1 < len(line) && line[end] == '.' && scan.IsDigit(line[end+1]) {
+		if fraction, n := scan.ParseDecimal(line[end:]); n > 0 {
+			return total + fraction, end + n
+		}
+	}
+	return total, end
+}
+
+// maxNumber is the largest length in bytes of a number.
+const maxNumber = 64
+
+// parseNumber parses the number at the beginning of b and returns its length, or 0 if b
+// does not begin with a number. separated states whether commas may separate thousands.
+func parseNumber(b []byte, separated bool) (v float64, n int) {
+	b = b[:min(len(b), maxNumber+1)]
+	v, n = scan.ParseDecimal(b)
+	switch {
+	case n == 0:
+		return parseUnusualNumber(b)
+	case n > maxNumber:
+		return 0, 0
+	case n == len(b):
+		return v, n
+	case scan.IsDigit(b[n]), b[n] == '.' && n+1 < len(b) && scan.IsDigit(b[n+1]):
+		return 0, 0 // such as 1.2.3
+	case b[n] == ',' && separated:
+		if w, m := parseThousands(b); m > n {
+			return w, m
+		}
+	}
+	return v, n
+}
+
+// parseThousands parses a number whose thousands are separated by commas, as in 1,234.5,
+// and returns its length, or 0 if b does not begin with such a number.
+func parseThousands(b []byte) (v float64, n int) {
+	var buf [maxNumber]byte
+	k := 0 // length of the number without commas
+	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
+		buf[0], k, n = b[0], 1, 1
+	}
+	digits, groups := 0, 0 // since the last comma
+	for n < len(b) && k < len(buf)-1 {
+		switch c := b[n]; {
+		case scan.IsDigit(c):
+			digits++
+			buf[k] = c
+			k++
+			n++
+			continue
+		case c == ',' && (groups == 0 && 1 <= digits && digits <= 3 || groups > 0 && digits == 3) && hasThreeDigits(b[n+1:]):
+			groups++
+			digits = 0
+			n++
+			continue
+		}
+		break
+	}
+	if groups == 0 || digits != 3 {
+		return 0, 0
+	}
+	if n+1 < len(b) && b[n] == '.' && scan.IsDigit(b[n+1]) {
+		for n < len(b) && k < len(buf) && (scan.IsDigit(b[n]) || b[n] == '.') {
+			buf[k] = b[n]
+			k++
+			n++
+		}
+	}
+	v, ok := scan.ParseFloat(buf[:k])
+	if !ok {
+		return 0, 0
+	}
+	return v, n
+}
+
+// hasThreeDigits reports whether b begins with exactly three digits.
+func hasThreeDigits(b []byte) bool {
+	return len(b) >= 3 && scan.IsDigit(b[0]) && scan.IsDigit(b[1]) && scan.IsDigit(b[2]) && (len(b) == 3 || !scan.IsDigit(b[3]))
+}
+
+// parseUnusualNumber parses a number with an exponent or many digits, nan or inf.
+func parseUnusualNumber(b []byte) (v float64, n int) {
+	b = b[:min(len(b), maxNumber)]
+	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
+		n = 1
+	}
+	if w := unitWord(b[n:]); w >= 3 && w <= 8 {
+		var lower [8]byte
+		for i, c := range b[n : n+w] {
+			lower[i] = c | 0x20
+		}
+		switch string(lower[:w]) {
+		case "nan":
+			return math.NaN(), n + w
+		case "inf", "infinity":
+			if b[0] == '-' {
+				return math.Inf(-1), n + w
+			}
+			return math.Inf(1), n + w
+		}
+		return 0, 0
+	}
+	digits := 0
+	for n < len(b) && (scan.IsDigit(b[n]) || b[n] == '.') {
+		if b[n] != '.' {
+			digits++
+		}
+		n++
+	}
+	if digits == 0 {
+		return 0, 0
+	}
+	if n < len(b) && (b[n] == 'x' || b[n] == 'X') {
+		return 0, 0
+	}
+	if n+1 < len(b) && (b[n] == 'e' || b[n] == 'E') {
+		e := n + 1
+		if b[e] == '-' || b[e] == '+' {
+			e++
+		}
+		if e < len(b) && scan.IsDigit(b[e]) {
+			for n = e; n < len(b) && scan.IsDigit(b[n]); n++ {
+			}
+		}
+	}
+	if n == maxNumber {
+		return 0, 0
+	}
+	v, ok := scan.ParseFloat(b[:n])
+	if !ok {
+		return 0, 0
+	}
+	return v, n
+}
