@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/logread/internal/events"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
 
@@ -54,6 +55,7 @@ type Follower struct {
 
 	ctx            context.Context // of the loop over Next, which has no context argument
 	options        Options
+	lines          []*template.Template // of options.Lines
 	paths          []string
 	files          map[string]*followedFile
 	logs           *Logs
@@ -75,7 +77,11 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
 	}
-	f := &Follower{Every: followEvery, ctx: ctx, options: o, files: map[string]*followedFile{}, logs: &Logs{}, otherProgram: map[string]bool{}}
+	lines, err := o.parseLines()
+	if err != nil {
+		return nil, fmt.Errorf("follow logs: %w", err)
+	}
+	f := &Follower{Every: followEvery, ctx: ctx, options: o, lines: lines, files: map[string]*followedFile{}, logs: &Logs{}, otherProgram: map[string]bool{}}
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
@@ -152,6 +158,7 @@ func (f *Follower) poll() (changed bool, err error) {
 	lists := l.finish()
 	found := map[string]*task{}
 	for _, t := range slices.Concat(lists...) {
+		t.lines = f.lines
 		found[t.path] = t
 	}
 	for path, file := range f.files {
@@ -358,7 +365,7 @@ func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.Appen
 func (f *followedFile) readFromStart(ctx context.Context, t *task, a *runs.AppendedReader) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
-	one := &task{path: t.path, named: t.named, size: t.size, report: record.Report{Path: t.path}}
+	one := &task{path: t.path, named: t.named, size: t.size, lines: t.lines, report: record.Report{Path: t.path}}
 	parts, err := readTask(ctx, one)
 	f.parts, f.report = parts, one.report
 	f.bytesReread += one.report.Bytes
@@ -407,7 +414,7 @@ func (f *followedFile) parseText(ctx context.Context, t *task) error {
 		f.report.Skipped = "the file has no complete line yet"
 		return nil
 	}
-	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report}
+	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report, Lines: t.lines}
 	parts, err := f.kind.Read(ctx, in)
 	if errors.Is(err, record.ErrUnknownFormat) { // the lines that show the format may come later
 		f.report = record.Report{Path: t.path, Skipped: unknownFormatReason(f.text)}

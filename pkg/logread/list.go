@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
 
@@ -23,6 +24,7 @@ type task struct {
 	// goroutines is the number of goroutines that may read the file. It is not
 	// used for run folders.
 	goroutines int
+	lines      []*template.Template // templates of lines in text logs
 	report     record.Report
 
 	realPath string  // absolute path without links

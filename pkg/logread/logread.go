@@ -48,6 +48,15 @@ type Options struct {
 	// As lists patterns of file names. The first pattern that matches a file
 	// applies.
 	As []Pattern
+	// Lines lists templates of lines that are read in addition to the known
+	// formats, such as
+	//
+	//	Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec
+	//
+	// They are tried before the known formats. The package documentation
+	// describes their syntax and meaning. A template that matches no line is an
+	// error.
+	Lines []string
 	// Progress, if set, is called with the number of bytes read so far and the
 	// total number of bytes. Calls do not overlap.
 	Progress func(read, total int64)
@@ -58,6 +67,8 @@ type Logs struct {
 	Runs     []runs.Run     // in natural order of their paths
 	Problems []runs.Problem // of all runs, and of files without a run
 	Reports  Reports        // one per file
+
+	templates []templateUse // of Options.Lines
 }
 
 // Read reads every run in and below the paths, which are folders or files. The
@@ -65,20 +76,38 @@ type Logs struct {
 // returns an error if a path cannot be read at all, or if a path is a file of
 // unknown format. Damaged runs are reported as problems.
 func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
-	lists, err := listTasks(paths...)
-	if err != nil {
-		return nil, fmt.Errorf("read logs: %w", err)
-	}
-	if err := skipCopies(lists); err != nil {
-		return nil, fmt.Errorf("read logs: %w", err)
-	}
 	logs := &Logs{}
-	for i, path := range paths {
-		if err := o.read(ctx, path, lists[i], logs); err != nil {
-			return nil, err
-		}
+	if err := o.readInto(ctx, logs, paths...); err != nil {
+		return nil, err
+	}
+	if err := logs.checkTemplates(o); err != nil {
+		return nil, err
 	}
 	return logs, nil
+}
+
+// readInto reads the paths and adds the result to logs.
+func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) error {
+	lines, err := o.parseLines()
+	if err != nil {
+		return fmt.Errorf("read logs: %w", err)
+	}
+	lists, err := listTasks(paths...)
+	if err != nil {
+		return fmt.Errorf("read logs: %w", err)
+	}
+	if err := skipCopies(lists); err != nil {
+		return fmt.Errorf("read logs: %w", err)
+	}
+	for i, path := range paths {
+		for _, t := range lists[i] {
+			t.lines = lines
+		}
+		if err := o.read(ctx, path, lists[i], logs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read reads one path, which has the given tasks, and adds the result to logs.
@@ -86,6 +115,9 @@ func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Log
 	parts, err := readAll(ctx, tasks, o.Progress)
 	if err != nil {
 		return fmt.Errorf("read logs in %s: %w", path, err)
+	}
+	for _, t := range tasks {
+		logs.addTemplateUses(o, &t.report)
 	}
 	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
 		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
@@ -95,6 +127,9 @@ func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Log
 			}
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
+			}
+			if err := logs.checkTemplates(o); err != nil && len(tasks[0].report.Templates) > 0 {
+				return err
 			}
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}

@@ -101,16 +101,17 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 	if len(paths) == 0 {
 		return nil, nil, errors.New("read rows: no path given; name a folder of logs such as logs/demo")
 	}
-	seen := map[string]bool{}
+	seen, all := map[string]bool{}, &Logs{}
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
 			return nil, problems, fmt.Errorf("read rows: %w", err)
 		}
-		logs, err := o.Read(ctx, place)
-		if err != nil {
+		logs := &Logs{templates: all.templates}
+		if err := o.readInto(ctx, logs, place); err != nil {
 			return nil, problems, err
 		}
+		all.templates = logs.templates
 		for _, run := range logs.Runs {
 			if !seen[run.Dir] {
 				seen[run.Dir] = true
@@ -120,6 +121,9 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 		for _, p := range logs.Problems {
 			addProblem(&problems, p) // the same problem may belong to a run that was read already
 		}
+	}
+	if err := all.checkTemplates(o); err != nil {
+		return nil, problems, err
 	}
 	return read, problems, nil
 }

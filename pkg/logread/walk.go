@@ -130,7 +130,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return nil, err
 	}
 	defer closeIt()
-	in.Goroutines = t.goroutines
+	in.Goroutines, in.Lines = t.goroutines, t.lines
 	if why := refusalReason(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil

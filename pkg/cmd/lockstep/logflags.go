@@ -11,17 +11,19 @@ import (
 // logFlags contains the flags that determine how logs are read. The commands that read logs
 // share them.
 type logFlags struct {
-	as []string
+	as    []string
+	lines []string
 }
 
 func (f *logFlags) addTo(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.as, "as", nil, "pattern for information in paths, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; repeatable")
+	c.Flags().StringArrayVar(&f.lines, "line", nil, "template of lines to read, such as 'Epoch {epoch}: loss {train_loss} time {seconds}s'; repeatable")
 }
 
 // options converts the flags to options. It returns an error that names the flag if a value
 // is invalid.
 func (f *logFlags) options() (logread.Options, error) {
-	var o logread.Options
+	o := logread.Options{Lines: f.lines}
 	for _, text := range f.as {
 		p, err := logread.ParsePattern(text)
 		if err != nil {

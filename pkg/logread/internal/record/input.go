@@ -3,6 +3,8 @@ package record
 import (
 	"context"
 	"io"
+
+	"lockstep/pkg/logread/internal/template"
 )
 
 // Input is the file that a format's Read reads.
@@ -11,6 +13,10 @@ type Input struct {
 	Reader io.Reader // the decompressed content
 	Size   int64     // size of the content in bytes; 0 if the file is compressed
 	Report *Report
+
+	// Lines contains the user's templates, which text logs are matched with before all
+	// formats.
+	Lines []*template.Template
 
 	ReaderAt   io.ReaderAt // reads the content at any offset; nil if the file is compressed
 	Goroutines int         // number of goroutines that may read the file

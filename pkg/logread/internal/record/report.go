@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
 
@@ -38,10 +39,33 @@ type Report struct {
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string
-	Skipped string // why the file was not read; empty if it was
+	// Templates describes how each template of Input.Lines was used. It is nil if
+	// the file was not matched with templates.
+	Templates []TemplateUse
+	Skipped   string // why the file was not read; empty if it was
 	// CopyOf is the path of the run folder of which the file is a copy (written
 	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
 	CopyOf string
+}
+
+// TemplateUse describes how a template of the user was used in a file.
+type TemplateUse struct {
+	Lines int64 // number of lines that the template matches
+	// If Lines is 0, the line that is nearest to the template: its number, the
+	// beginning of its text without labels, and where it differs. NearestLine
+	// is 0 if the file has no line.
+	NearestLine int
+	NearestText string
+	Nearest     template.Mismatch
+}
+
+// MaxNearestText is the length in bytes of TemplateUse.NearestText.
+const MaxNearestText = 160
+
+// MatchesTemplate reports whether a template of the user matches a line of the
+// file.
+func (r *Report) MatchesTemplate() bool {
+	return slices.ContainsFunc(r.Templates, func(u TemplateUse) bool { return u.Lines > 0 })
 }
 
 // IgnoredLines is the number of lines of a file that were ignored for one reason.

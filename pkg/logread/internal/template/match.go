@@ -209,7 +209,7 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 	value.From = at
 	if x.factor > 0 {
 		if next := x.matchAfter(line, end); next >= 0 {
-			return x.set(value, v*x.factor, end, next)
+			return x.set(value, scale(v, x.factor), end, next)
 		}
 	}
 	if w, after := addUnit(x.kind, line, end, v); after > end {

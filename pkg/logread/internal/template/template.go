@@ -152,6 +152,17 @@ func (t *Template) Prefix() string {
 	return word
 }
 
+// EndsWithNumber reports whether the lines that the template matches end with a number, so
+// that the end of a torn line is not noticed.
+func (t *Template) EndsWithNumber() bool {
+	if t.regexp != nil || t.open {
+		return false
+	}
+	s := &t.segments[len(t.segments)-1]
+	n := len(s.numbers)
+	return n > 0 && s.numbers[n-1].after == ""
+}
+
 // Parse parses a template. Its errors contain the position in the text, from 1.
 func Parse(text string) (*Template, error) {
 	t := &Template{text: text}

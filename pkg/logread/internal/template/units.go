@@ -76,6 +76,15 @@ func timeFactor(word []byte) float64 {
 	return 0
 }
 
+// scale returns v multiplied by the factor of a unit. Multiples of ten are divided, so that
+// 13 ms is 0.013.
+func scale(v, factor float64) float64 {
+	if factor < 1 {
+		return v / math.Round(1/factor)
+	}
+	return v * factor
+}
+
 // multiple returns the factor of the letter of a multiple, or 0.
 func multiple(word []byte) float64 {
 	if len(word) != 1 {
@@ -207,7 +216,7 @@ func addTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 			}
 			return total, end // another number follows the time
 		}
-		total, end, last = total+number*f, to, f
+		total, end, last = total+scale(number, f), to, f
 		if p = end; f == 86400 && p < len(line) && line[p] == ',' {
 			p++
 		}

@@ -33,6 +33,7 @@ const (
 	formatMLPerf
 	formatKeras
 	formatSC21
+	formatLines
 	formatCount
 )
 
@@ -40,6 +41,9 @@ const (
 type format struct {
 	name  string // value of runs.Run.Kind for runs of this format
 	lines []lineRule
+	// templates describe further lines, whose values templatevalues.go adds to
+	// the run. They are tried after the lines with a prefix.
+	templates []string
 	// finish is called at the end of each run of a file. It is nil if the
 	// format needs no such call.
 	finish func(r *textRun, report *record.Report)
@@ -58,6 +62,9 @@ type lineRule struct {
 	// endsWithValue is set if the line ends with a number. If the last line of
 	// a file does so but has no line end, it is reported as torn.
 	endsWithValue bool
+	// isTemplate is set if the rule is made from a template, which also is
+	// tried after another rule has returned unknown.
+	isTemplate bool
 }
 
 // formats returns all formats. To add a format, add one entry here and a file
@@ -139,6 +146,8 @@ func formats() [formatCount]format {
 			{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
 			{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
 		}},
+		// Lines that match a template of the user.
+		formatLines: {name: "lines"},
 	}
 }
 
@@ -202,6 +211,7 @@ func newFormatIndex() *formatIndex {
 			}
 		}
 	}
+	x.addTemplates()
 	for _, f := range formats() {
 		for _, r := range f.lines {
 			for _, c := range []byte(r.first) {
@@ -212,13 +222,35 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// applyRule applies the first rule that matches line m. It returns unknown if no
-// rule does.
+// addTemplates adds the templates of all formats.
+func (x *formatIndex) addTemplates() {
+	id := 0
+	for name, f := range formats() {
+		for _, text := range f.templates {
+			r := newTemplateRule(mustParseTemplate(text), id, formatID(name)).lineRule()
+			id++
+			if r.prefix != "" {
+				x[r.prefix[0]] = append(x[r.prefix[0]], newIndexedRule(r))
+				continue
+			}
+			for c := range x {
+				x[c] = append(x[c], newIndexedRule(r))
+			}
+		}
+	}
+}
+
+// applyRule applies the first rule with the beginning of line m, or the first
+// template that matches the line. It returns unknown if no rule can read it.
 func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
 	rules := x[m[0]]
+	rejected := false // by the rule of a function
 	for i := range rules {
-		if rules[i].matches(m) {
-			return rules[i].read(t, m)
+		if r := &rules[i]; (r.isTemplate || !rejected) && r.matches(m) {
+			if v := r.read(t, m); v != unknown {
+				return v
+			}
+			rejected = rejected || !r.isTemplate
 		}
 	}
 	return unknown

@@ -26,10 +26,12 @@ type textRun struct {
 	last          *runCurve // curve to which the last point was added
 	closed        bool      // the next lines belong to another run
 	sumRates      bool      // rates are per rank and must be summed
+	ratesOfRanks  bool      // lines of templates with ranks contain rates
 	keras         kerasState
 	mlperf        mlperfState
 	dll           dlloggerState
 	horovod       horovodState
+	templates     templateState
 	hasTimes      bool // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
 	started, ended int64
@@ -232,6 +234,10 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	}
 	if r.hasTimes {
 		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
+	}
+	if r.ratesOfRanks && len(r.epochs.all) > 1 {
+		r.sumRates = true
+		report.AddAssumptionOnce("samples and samples per second are those of each rank; the ranks' values are summed")
 	}
 	r.run.Epochs = r.epochs.merge(r.sumRates, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {

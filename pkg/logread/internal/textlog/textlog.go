@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 )
 
 // textLogKind is the name of this file format in reports. The kind of a run is
@@ -47,8 +48,9 @@ type textLog struct {
 	in      *record.Input
 	formats *formatIndex
 	l       *scan.LineReader
-	cur     *textRun   // the current run
-	runs    []*textRun // the runs before it
+	user    *userTemplates // nil if the user has given no templates
+	cur     *textRun       // the current run
+	runs    []*textRun     // the runs before it
 	// Properties of the current line.
 	rank  int    // rank in the label; -1 if the line has no label
 	stamp []byte // time stamp; empty if the line has none
@@ -74,6 +76,9 @@ type textLog struct {
 	epochParser epochLineParser
 	ahead       *readAheadState
 	minChunk    int64 // minimum bytes of a chunk that is read ahead; 0 means minAheadBytes
+	// Values of the current line, if a template matches it.
+	values   []template.Value
+	compared int // number of lines that were compared with unused templates
 	// Shapes of frequent lines.
 	kerasShapes, mlperfShapes, dllShapes scan.ShapeCache
 }
@@ -106,7 +111,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 		return nil, err
 	}
 	parts := t.finish()
-	if len(parts) == 0 && len(report.Unused) == 0 {
+	if len(parts) == 0 && len(report.Unused) == 0 && !report.MatchesTemplate() {
 		return nil, record.ErrUnknownFormat
 	}
 	return parts, nil
@@ -116,6 +121,9 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 func newTextLog(in *record.Input) *textLog {
 	t := &textLog{in: in, l: scan.NewLineReader(in.Reader, in.Size), formats: sharedFormatIndex()}
 	t.l.KeepLast = true
+	if t.user = newUserTemplates(in.Lines); t.user != nil {
+		in.Report.Templates = make([]record.TemplateUse, len(in.Lines))
+	}
 	t.cur = t.newRun(1)
 	return t
 }
@@ -134,6 +142,9 @@ func (t *textLog) read(ctx context.Context) error {
 			return ctx.Err()
 		}
 		t.parseLine(line)
+		if t.user != nil { // the fast paths do not know the user's templates
+			continue
+		}
 		switch t.repeating {
 		case formatSC21:
 			t.readEpochLines(ctx)
@@ -198,7 +209,11 @@ func (t *textLog) parseLine(line []byte) {
 		t.countUnused(0)
 		return
 	}
-	if !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
+	v := unknown
+	if t.user != nil {
+		v = t.readUserLine(line, message)
+	}
+	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
 		if t.formats.endsWithValue(message) {
 			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
@@ -207,8 +222,7 @@ func (t *textLog) parseLine(line []byte) {
 		}
 		return
 	}
-	v := unknown
-	if t.inBlock != noBlock {
+	if v == unknown && t.inBlock != noBlock {
 		v = t.readBlockLine(message)
 	}
 	if v == unknown {

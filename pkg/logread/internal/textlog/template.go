@@ -1,0 +1,280 @@
+package textlog
+
+import (
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/runs"
+)
+
+// Lines that a template describes (package template), either of a format in the table or
+// given by the user. Templates of the user are tried before all formats:
+//
+//	Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec
+//
+// templatevalues.go defines what the values mean.
+
+// templateRule reads the lines that a template matches.
+type templateRule struct {
+	template *template.Template
+	id       int // number of the template among the templates of the format index or of the user
+	format   formatID
+	user     bool // the user has given the template
+	// The indexes of fields, or -1 if the template does not have the field.
+	epoch, step, rank, steps int
+	values                   []valueField // the fields with values of an epoch or a step
+	properties               []valueField // the fields with properties of the run
+}
+
+// valueField is a field of a template.
+type valueField struct {
+	index int // in the template's fields
+	name  string
+	kind  template.Kind
+	value epochValue
+	bit   uint64 // identifies the field among all fields of epochs
+}
+
+// newTemplateRule returns the rule for a template.
+func newTemplateRule(t *template.Template, id int, format formatID) *templateRule {
+	r := &templateRule{
+		template: t, id: id, format: format, user: format == formatLines,
+		epoch: t.Index(template.Epoch), step: t.Index(template.Step), rank: t.Index(template.Rank), steps: t.Index(template.Steps),
+	}
+	for i, f := range t.Fields() {
+		x := valueField{index: i, name: f.Name, kind: f.Kind}
+		switch f.Name {
+		case template.Epoch, template.Step, template.Rank:
+		case template.Workers, template.Nodes, template.Seed, template.Series, template.Model, template.Batch, template.Epochs, template.Steps:
+			r.properties = append(r.properties, x)
+		default:
+			if x.value = epochValueNamed(f.Name); x.value != notOfEpoch {
+				x.bit = 1 << x.value
+			}
+			r.values = append(r.values, x)
+		}
+	}
+	return r
+}
+
+// mustParseTemplate parses a template of the table of formats.
+func mustParseTemplate(text string) *template.Template {
+	t, err := template.Parse(text)
+	if err != nil {
+		panic(err) // TestFormatTemplates parses all of them
+	}
+	return t
+}
+
+// lineRule returns the rule as an entry of the format index.
+func (r *templateRule) lineRule() lineRule {
+	return lineRule{prefix: r.template.Prefix(), read: r.read, endsWithValue: r.template.EndsWithNumber(), isTemplate: true}
+}
+
+// read reads line m. It returns unknown if the template does not match.
+func (r *templateRule) read(t *textLog, m []byte) lineResult {
+	if n := len(r.template.Fields()); len(t.values) < n {
+		t.values = make([]template.Value, n)
+	}
+	values := t.values[:len(r.template.Fields())]
+	if !r.template.Match(m, values) {
+		return unknown
+	}
+	if r.user {
+		t.in.Report.Templates[r.id].Lines++
+	}
+	if !t.l.Ended && r.isTorn(m, values) {
+		t.in.AddProblem(t.l.Number, "last line is torn: %.80q", m)
+		return unused
+	}
+	return t.readTemplateValues(r, m, values)
+}
+
+// isTorn reports whether the last line of a file, which has no line end, ends with a value
+// that may be incomplete.
+func (r *templateRule) isTorn(m []byte, values []template.Value) bool {
+	end := m[len(m)-1]
+	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
+		return false
+	}
+	for _, v := range values {
+		if v.To == len(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// userTemplates contains the rules of the user's templates by the first byte of the line,
+// in the user's order.
+type userTemplates struct {
+	rules   []*templateRule
+	byFirst [256][]*templateRule
+}
+
+// newUserTemplates returns the rules of the templates, or nil if there are none.
+func newUserTemplates(list []*template.Template) *userTemplates {
+	if len(list) == 0 {
+		return nil
+	}
+	u := &userTemplates{}
+	for i, tmpl := range list {
+		r := newTemplateRule(tmpl, i, formatLines)
+		u.rules = append(u.rules, r)
+		if prefix := tmpl.Prefix(); prefix != "" {
+			u.byFirst[prefix[0]] = append(u.byFirst[prefix[0]], r)
+			continue
+		}
+		for c := range u.byFirst {
+			u.byFirst[c] = append(u.byFirst[c], r)
+		}
+	}
+	return u
+}
+
+// readUserTemplates reads line m with the first template of the user that matches. It
+// returns unknown if none does.
+func (t *textLog) readUserTemplates(m []byte) lineResult {
+	for _, r := range t.user.byFirst[m[0]] {
+		if v := r.read(t, m); v != unknown {
+			return v
+		}
+	}
+	return unknown
+}
+
+// readUserLine reads a line with the templates of the user. message is the line without
+// labels. If no template matches it, the complete line is tried, since its beginning may
+// only look like a label: "3: loss 0.5" may be epoch 3.
+func (t *textLog) readUserLine(line, message []byte) lineResult {
+	if message = scan.SkipBlanks(message); len(message) == 0 {
+		return unknown
+	}
+	v := t.readUserTemplates(message)
+	if line = scan.SkipBlanks(line); v == unknown && len(line) > len(message) {
+		rank := t.rank
+		t.rank = -1
+		if v = t.readUserTemplates(line); v == unknown {
+			t.rank = rank
+		}
+	}
+	if v == unknown {
+		t.rememberNearest(message)
+	}
+	return v
+}
+
+// maxComparedLines is the number of lines of a file that are compared with a template that
+// matches none of them.
+const maxComparedLines = 10_000
+
+// rememberNearest remembers line m in the report for each template that has matched no
+// line, if it is nearer to the template than the lines before it.
+func (t *textLog) rememberNearest(m []byte) {
+	if t.compared++; t.compared > maxComparedLines {
+		return
+	}
+	for _, r := range t.user.rules {
+		use := &t.in.Report.Templates[r.id]
+		if use.Lines > 0 {
+			continue
+		}
+		if d := r.template.Mismatch(m); use.NearestLine == 0 || d.Matched > use.Nearest.Matched {
+			use.Nearest, use.NearestLine, use.NearestText = d, t.l.Number, string(m[:min(len(m), record.MaxNearestText)])
+		}
+	}
+}
+
+// epochValue identifies a measured value of runs.Epoch.
+type epochValue uint8
+
+const (
+	notOfEpoch epochValue = iota
+	epochSeconds
+	epochValSeconds
+	epochRate
+	epochSamples
+	epochTrainLoss
+	epochValLoss
+	epochIoU
+	epochDice
+	epochAccuracy
+	epochValAccuracy
+	epochLearningRate
+)
+
+// epochValueNamed returns the value of an epoch that a field with the given name contains,
+// or notOfEpoch.
+func epochValueNamed(name string) epochValue {
+	switch name {
+	case template.EpochSeconds:
+		return epochSeconds
+	case template.ValSeconds:
+		return epochValSeconds
+	case template.SamplesPerSecond:
+		return epochRate
+	case template.Samples:
+		return epochSamples
+	case template.TrainLoss:
+		return epochTrainLoss
+	case template.ValLoss:
+		return epochValLoss
+	case template.IoU:
+		return epochIoU
+	case template.Dice:
+		return epochDice
+	case template.Accuracy:
+		return epochAccuracy
+	case template.ValAccuracy:
+		return epochValAccuracy
+	case template.LearningRate:
+		return epochLearningRate
+	}
+	return notOfEpoch
+}
+
+// set sets the value in e.
+func (x epochValue) set(e *runs.Epoch, v float64) {
+	if x == epochSamples {
+		e.Samples = int(v)
+	} else if p := x.of(e); p != nil {
+		*p = v
+	}
+}
+
+// isKnown reports whether e has the value.
+func (x epochValue) isKnown(e *runs.Epoch) bool {
+	if x == epochSamples {
+		return e.Samples > 0
+	}
+	p := x.of(e)
+	return p != nil && *p == *p
+}
+
+// of returns the place of the value in e, or nil for epochSamples, which is an integer.
+func (x epochValue) of(e *runs.Epoch) *float64 {
+	switch x {
+	case epochSeconds:
+		return &e.Seconds
+	case epochValSeconds:
+		return &e.ValSeconds
+	case epochRate:
+		return &e.SamplesPerSecond
+	case epochTrainLoss:
+		return &e.TrainLoss
+	case epochValLoss:
+		return &e.ValLoss
+	case epochIoU:
+		return &e.IoU
+	case epochDice:
+		return &e.Dice
+	case epochAccuracy:
+		return &e.Accuracy
+	case epochValAccuracy:
+		return &e.ValAccuracy
+	case epochLearningRate:
+		return &e.LearningRate
+	case epochSamples, notOfEpoch:
+	}
+	return nil
+}

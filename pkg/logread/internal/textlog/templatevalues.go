@@ -1,0 +1,356 @@
+package textlog
+
+import (
+	"math"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/runs"
+)
+
+// What the values in the lines of templates mean:
+//
+// A line with {epoch} sets values of that epoch, and several lines may add to one epoch. If
+// the numbering starts again, a new run begins.
+//
+// A line with {step} adds points to curves that have the names of its fields. If its epoch
+// is known, the last such line of the epoch also sets the epoch's values.
+//
+// A line with neither belongs to the epoch that a line with {epoch}, or a line of another
+// format, of the same rank has opened. If there is none, the n-th line of a template is
+// epoch n.
+//
+// A metric without a step becomes a curve by epoch. Fields of the run, such as {workers},
+// set its properties.
+
+// templateState is the state of a run with lines of templates.
+type templateState struct {
+	ranks map[int]*templateRank // by label or {rank}; -1 for lines without
+	label int                   // rank of the line read last
+	cur   *templateRank         // state of that rank
+	// known contains the properties of the run that lines of templates contain. A new run in
+	// the same file has the same properties until a line changes them.
+	known         runs.Info
+	knownSeed     bool
+	knownSettings map[string]any
+}
+
+// templateRank is the state of one rank.
+type templateRank struct {
+	opened   bool   // a line with {epoch} was read
+	epoch    int    // its number
+	final    uint64 // fields of this epoch that lines without {step} have set
+	lines    []int  // number of lines without an epoch, by number of the template
+	stepped  bool   // a line with {step} was read
+	first    int64  // the first step
+	last     int64  // the last step, as logged
+	lastIn   int    // epoch of the last step; 0 if unknown
+	offset   int64  // added to the steps, if they are counted in each epoch
+	anything bool   // a value was read
+}
+
+// selectRank returns the state of the given rank.
+func (s *templateState) selectRank(rank int) *templateRank {
+	if s.cur != nil && s.label == rank {
+		return s.cur
+	}
+	r := s.ranks[rank]
+	if r == nil {
+		if s.ranks == nil {
+			s.ranks = map[int]*templateRank{}
+		}
+		r = &templateRank{}
+		s.ranks[rank] = r
+	}
+	s.label, s.cur = rank, r
+	return r
+}
+
+// readTemplateValues adds the values of a line that matches a template to the current run.
+func (t *textLog) readTemplateValues(r *templateRule, m []byte, values []template.Value) lineResult {
+	if r.rank >= 0 && values[r.rank].From >= 0 {
+		rank := values[r.rank].Number
+		if rank < 0 || rank >= record.MaxWorkers {
+			t.in.AddProblem(t.l.Number, "got rank %g, want 0 to %d", rank, record.MaxWorkers-1)
+			return unused
+		}
+		t.rank = int(rank)
+	}
+	epoch, ok := t.integer(r.epoch, values, "epoch")
+	if !ok {
+		return unused
+	}
+	step, ok := t.integer(r.step, values, "step")
+	if !ok {
+		return unused
+	}
+	if t.cur.closed {
+		t.beginRun()
+	}
+	s := t.cur.templates.selectRank(t.rank)
+	if epoch >= 0 && t.startsAgain(r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
+		t.beginSameRun()
+	}
+	for i := range r.properties {
+		if !t.setTemplateProperty(&r.properties[i], m, values) {
+			return unused
+		}
+	}
+	run := t.countLine(r.format)
+	s = run.templates.selectRank(t.rank)
+	switch {
+	case epoch >= 0 && (!s.opened || int(epoch) != s.epoch):
+		if late := s.opened && int(epoch) < s.epoch; late {
+			t.setTemplateEpoch(r, s, int(epoch), values, ^uint64(0))
+			return used
+		}
+		s.opened, s.epoch, s.final = true, int(epoch), 0
+	case epoch < 0 && step < 0 && !s.opened:
+		return t.readUnnumberedLine(r, s, values)
+	}
+	if step >= 0 {
+		t.addTemplatePoints(r, s, step, values)
+		return used
+	}
+	t.setTemplateEpoch(r, s, s.epoch, values, s.final)
+	return used
+}
+
+// integer returns the value of the field at the given index, or -1 if the line has no such
+// field. ok is false, and a problem is reported, if the value is negative or too large.
+func (t *textLog) integer(index int, values []template.Value, name string) (n int64, ok bool) {
+	if index < 0 || values[index].From < 0 {
+		return -1, true
+	}
+	v := values[index].Number
+	if v < 0 || v >= 1<<53 || name == template.Epoch && v >= 1<<31 {
+		t.in.AddProblem(t.l.Number, "got %s %g, want a count from 0", name, v)
+		return -1, false
+	}
+	return int64(v), true
+}
+
+// startsAgain reports whether a line with the given epoch begins a new run, since the
+// rank's epochs are counted from the beginning again. A line with values that an earlier
+// epoch does not have yet belongs to that epoch.
+func (t *textLog) startsAgain(r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
+	if !s.opened || epoch >= s.epoch {
+		return false
+	}
+	list := t.cur.epochs.find(rankID{t.rank, 0})
+	if step >= 0 || list == nil || len(r.values) == 0 {
+		return true
+	}
+	e := list.Find(epoch)
+	if e == nil {
+		return true
+	}
+	for i := range r.values {
+		x := &r.values[i]
+		if values[x.index].From >= 0 && x.value.isKnown(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginSameRun begins a run with the properties of the current one.
+func (t *textLog) beginSameRun() {
+	before := t.cur
+	t.beginRun()
+	if t.cur == before {
+		return
+	}
+	k := &before.templates
+	t.cur.templates.known, t.cur.templates.knownSeed, t.cur.templates.knownSettings = k.known, k.knownSeed, k.knownSettings
+	info := &t.cur.run.Info
+	info.Workers, info.Nodes, info.Series = k.known.Workers, k.known.Nodes, k.known.Series
+	info.BatchPerWorker, info.SamplesPerEpoch = k.known.BatchPerWorker, k.known.SamplesPerEpoch
+	if k.knownSeed {
+		info.Seed, t.cur.seedKnown = k.known.Seed, true
+	}
+	t.addConfig(k.knownSettings)
+}
+
+// readUnnumberedLine reads a line without epoch and step if no line has opened an epoch.
+func (t *textLog) readUnnumberedLine(r *templateRule, s *templateRank, values []template.Value) lineResult {
+	switch {
+	case len(r.values) == 0:
+		return used // only properties of the run
+	case len(r.values) == 1 && r.values[0].value == epochSamples:
+		n := values[r.values[0].index].Number
+		if !(n >= 1) {
+			t.in.AddProblem(t.l.Number, "got %g samples, want at least 1", n)
+			return unused
+		}
+		t.cur.run.Info.SamplesPerEpoch, t.cur.templates.known.SamplesPerEpoch = int(n), int(n)
+		return used
+	}
+	if last := t.lastEpoch(); len(s.lines) == 0 && last != nil { // a line of another format has opened it
+		t.setTemplateEpoch(r, s, last.Epoch, values, ^uint64(0))
+		return used
+	}
+	if len(s.lines) <= r.id {
+		s.lines = append(s.lines, make([]int, r.id+1-len(s.lines))...)
+	}
+	s.lines[r.id]++
+	if s.lines[r.id] == 1 {
+		t.in.Report.AddAssumptionOnce("the n-th line of the form %q is epoch n, since the lines contain no number of the epoch", r.template)
+	}
+	t.setTemplateEpoch(r, s, s.lines[r.id], values, 0)
+	return used
+}
+
+// setTemplateEpoch sets the values of an epoch. final contains the fields that have been
+// set before; setting them again is a problem.
+func (t *textLog) setTemplateEpoch(r *templateRule, s *templateRank, n int, values []template.Value, final uint64) {
+	if len(r.values) == 0 {
+		return
+	}
+	s.anything = true
+	var e *runs.Epoch
+	for i := range r.values {
+		x := &r.values[i]
+		v := values[x.index]
+		if e == nil && x.value != notOfEpoch {
+			e = t.findOrAddEpoch(n, 0)
+		}
+		switch {
+		case v.From < 0:
+		case x.value == notOfEpoch:
+			t.addPoint([]byte(x.name), max(t.rank, -1), int64(n), v.Number, t.stampSeconds())
+		default:
+			if final&x.bit != 0 && x.value.isKnown(e) {
+				t.in.AddProblem(t.l.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
+			}
+			t.setTemplateValue(x, e, v.Number)
+			if n == s.epoch {
+				s.final |= x.bit
+			}
+		}
+	}
+}
+
+// setTemplateValue sets a value of an epoch, or reports a problem if the value cannot be
+// right.
+func (t *textLog) setTemplateValue(x *valueField, e *runs.Epoch, v float64) {
+	switch {
+	case x.value == epochSeconds:
+		v = t.checkSeconds(v)
+	case x.value == epochRate:
+		t.cur.ratesOfRanks = t.cur.ratesOfRanks || t.rank >= 0
+	case x.value == epochSamples && v < 0:
+		t.in.AddProblem(t.l.Number, "got %g samples, want at least 0", v)
+		return
+	case x.kind == template.Fraction && v > 1:
+		t.in.AddProblem(t.l.Number, "got %s %g, want 0 to 1; of a percentage without %%, write {%s:%%} in the template", x.name, v, x.name)
+		return
+	}
+	x.value.set(e, v)
+}
+
+// addTemplatePoints adds the values of a line with a step to curves, and to the epoch if it
+// is known.
+func (t *textLog) addTemplatePoints(r *templateRule, s *templateRank, step int64, values []template.Value) {
+	s.anything = true
+	if s.stepped && s.opened && s.epoch > s.lastIn && step <= s.last {
+		s.offset += s.last
+		if r.steps >= 0 && values[r.steps].From >= 0 && int64(values[r.steps].Number) >= s.last {
+			s.offset += int64(values[r.steps].Number) - s.last
+		} else if s.first == 0 {
+			s.offset++
+		}
+		t.in.Report.AddAssumptionOnce("steps are counted in each epoch; here they count from the beginning of the run")
+	}
+	if !s.stepped {
+		s.stepped, s.first = true, step
+	}
+	s.last, s.lastIn = step, s.epoch
+	now := t.stampSeconds()
+	var e *runs.Epoch
+	for i := range r.values {
+		x := &r.values[i]
+		v := values[x.index]
+		if v.From < 0 {
+			continue
+		}
+		t.addPoint([]byte(x.name), max(t.rank, -1), s.offset+step, v.Number, now)
+		if s.opened && x.value != notOfEpoch && s.final&x.bit == 0 {
+			if e == nil {
+				e = t.findOrAddEpoch(s.epoch, 0)
+			}
+			t.setTemplateValue(x, e, v.Number)
+		}
+	}
+}
+
+// stampSeconds returns the time stamp of the current line in seconds since 1970, or NaN.
+func (t *textLog) stampSeconds() float64 {
+	if len(t.stamp) > 0 {
+		if at, ok := t.stampMilliseconds(); ok {
+			return float64(at) / 1000
+		}
+	}
+	return math.NaN()
+}
+
+// setTemplateProperty sets a property of the run. If the current run has values and another
+// value of the property, a new run begins. It returns false if the value is not plausible.
+func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template.Value) bool {
+	v := values[x.index]
+	if v.From < 0 {
+		return true
+	}
+	text := string(m[v.From:v.To])
+	if x.kind != template.Text && (x.name != template.Seed && v.Number < 1 || x.kind == template.Whole && v.Number > 1<<53) || len(text) > 200 ||
+		(x.name == template.Workers || x.name == template.Nodes || x.name == template.Batch) && !record.IsPlausibleCount(v.Number) {
+		t.in.AddProblem(t.l.Number, "got %s %.40s, which is not plausible", x.name, text)
+		return false
+	}
+	n := int(v.Number)
+	set := func(differs bool, set func(info, known *runs.Info)) {
+		if s := t.cur.templates.selectRank(t.rank); differs && s.anything {
+			t.beginSameRun()
+		}
+		set(&t.cur.run.Info, &t.cur.templates.known)
+	}
+	info := &t.cur.run.Info
+	switch x.name {
+	case template.Workers:
+		set(info.Workers != n, func(info, known *runs.Info) { info.Workers, known.Workers = n, n })
+	case template.Nodes:
+		set(info.Nodes != n, func(info, known *runs.Info) { info.Nodes, known.Nodes = n, n })
+	case template.Batch:
+		t.in.Report.AddAssumptionOnce("{batch} is the number of samples per worker and step")
+		set(info.BatchPerWorker != n, func(info, known *runs.Info) { info.BatchPerWorker, known.BatchPerWorker = n, n })
+	case template.Series:
+		set(info.Series != text, func(info, known *runs.Info) { info.Series, known.Series = text, text })
+	case template.Seed:
+		if t.rank > 0 && t.cur.seedKnown { // each rank may have its own seed; that of the first rank counts
+			return true
+		}
+		set(!t.cur.seedKnown || info.Seed != int64(n), func(info, known *runs.Info) { info.Seed, known.Seed = int64(n), int64(n) })
+		t.cur.seedKnown, t.cur.templates.knownSeed = true, true
+	case template.Model:
+		set(info.Config["model"] != text, func(_, _ *runs.Info) { t.addTemplateSetting("model", text) })
+	default: // {epochs} and {steps}, which many lines repeat
+		if info.Config[x.name] != v.Number {
+			t.addTemplateSetting(x.name, v.Number)
+		}
+	}
+	return true
+}
+
+// addTemplateSetting adds a setting to the run's configuration, and to that of later runs in
+// the file.
+func (t *textLog) addTemplateSetting(key string, v any) {
+	t.addSetting(key, v)
+	s := &t.cur.templates
+	more := map[string]any{key: v}
+	for k, old := range s.knownSettings {
+		if k != key {
+			more[k] = old
+		}
+	}
+	s.knownSettings = more
+}
