@@ -16,10 +16,13 @@
 // adds what the content did not contain. Files of several ranks are merged only if a
 // pattern with {rank} names them.
 //
-// The number of workers, the series and the seed come from the content, otherwise
-// from the path, otherwise from a configuration in the same folder. Patterns in
-// [Options] override all of these. If the number of workers is unknown, it is 0
-// and a problem is reported.
+// What identifies a run (its numbers of workers and nodes, seed, series, batch and model) comes
+// from the source with the highest precedence: a pattern in [Options], the content, a
+// configuration in the same folder, the command that started the program, the name of a folder,
+// the name of the file. [runs.Run].Origins contains the source of each property, and a
+// contradiction is a problem. If the number of workers is unknown, it is 0 and a problem is
+// reported. evidence.go collects what the sources state, internal/names reads the names, and
+// identity.go chooses.
 //
 // Nothing is guessed silently. [Explain] returns a [Report] per file that lists
 // what was read, what was not, and what was assumed. A value that cannot be used

@@ -437,7 +437,7 @@ func (f *followedFile) copyParts() ([]*record.Part, *record.Report) {
 	var parts []*record.Part
 	for _, p := range f.parts {
 		c := *p
-		c.Report = &report
+		c.Report, c.Claims = &report, slices.Clip(c.Claims)
 		c.Run.Epochs, c.Run.Curves = slices.Clone(c.Run.Epochs), slices.Clone(c.Run.Curves)
 		c.Run.Trials, c.Run.Spans = slices.Clip(c.Run.Trials), slices.Clip(c.Run.Spans)
 		c.Run.Problems, c.Run.Workers = slices.Clip(c.Run.Problems), slices.Clip(c.Run.Workers)

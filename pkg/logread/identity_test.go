@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
+	"lockstep/pkg/runs"
 )
 
 func TestPatterns(t *testing.T) {
@@ -17,18 +19,19 @@ func TestPatterns(t *testing.T) {
 		want          nameFields
 		ok            bool
 	}{
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", nameFields{"PyTorch Horovod", 12, -1, -1, ""}, true},
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", nameFields{"PyTorch Horovod", 12, -1, -1, ""}, true},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", nameFields{series: "PyTorch Horovod", workers: 12, seed: -1, rank: -1}, true},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", nameFields{series: "PyTorch Horovod", workers: 12, seed: -1, rank: -1}, true},
 		{"log_{workers}.csv", "a/log_hvd_12.csv", nameFields{}, false},
 		{"log_{workers}.csv", "a/other_log_12.csv", nameFields{}, false}, // whole names
-		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", nameFields{"SC21 base", 4, -1, -1, ""}, true},
-		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", nameFields{"x", -1, 3, -1, ""}, true},
-		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", nameFields{"", 2, -1, 1, "job_2_rank*.txt"}, true},
+		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", nameFields{series: "SC21 base", workers: 4, seed: -1, rank: -1}, true},
+		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", nameFields{series: "x", workers: -1, seed: 3, rank: -1}, true},
+		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", nameFields{workers: 2, seed: -1, rank: 1, rest: "job_2_rank*.txt"}, true},
 		{"log_{workers}.csv", "log_99999999999999999999.csv", nameFields{}, false},
 	} {
 		p, err := ParsePattern(c.pattern)
 		check(t, err)
 		got, ok := p.match(c.path)
+		got.pattern = ""
 		if c.want.rest == "" {
 			got.rest = ""
 		}
@@ -78,7 +81,7 @@ func TestPatternsCountMost(t *testing.T) {
 // TestIdentityFromPaths checks the worker counts and repeat numbers in usual
 // names of folders and files.
 func TestIdentityFromPaths(t *testing.T) {
-	d := newRunIdentifier()
+	type pathFields struct{ workers, seed int }
 	for path, want := range map[string]pathFields{
 		"/exp/base/4GPU/00/out.log":       {workers: 4, seed: 0},
 		"/exp/unet-n2-s7/train.log":       {workers: 2, seed: 7},
@@ -90,8 +93,16 @@ func TestIdentityFromPaths(t *testing.T) {
 		"/exp/gpus=2/out.log":             {workers: 2, seed: -1},
 		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
 	} {
-		got := d.parsePath(path)
-		if got.why = ""; got != want {
+		got := pathFields{-1, -1}
+		p := &record.Part{}
+		claimNames(p, path, false)
+		if c, ok := choose(p, runs.PropertyWorkers); ok {
+			got.workers = int(c.Number)
+		}
+		if c, ok := choose(p, runs.PropertySeed); ok {
+			got.seed = int(c.Number)
+		}
+		if got != want {
 			t.Errorf("%s: %+v, expected %+v", path, got, want)
 		}
 	}
@@ -118,10 +129,11 @@ func TestStudyOfSeries(t *testing.T) {
 }
 
 func TestNodesFromPaths(t *testing.T) {
-	d := newRunIdentifier()
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
-		if got := d.findNodes(path); got != want {
-			t.Errorf("%s: %d nodes, expected %d", path, got, want)
+		p := &record.Part{}
+		claimNames(p, path, false)
+		if got, _ := choose(p, runs.PropertyNodes); got.Number != int64(want) {
+			t.Errorf("%s: %d nodes, expected %d", path, got.Number, want)
 		}
 	}
 }
@@ -165,18 +177,5 @@ func TestConfigurationBesideNothing(t *testing.T) {
 	logs, reports := explained(t, dir)
 	if len(logs.Runs) != 0 || len(logs.Problems) != 0 || !strings.Contains(reports["hparams.yaml"].String(), "a configuration for 0 runs") {
 		t.Errorf("runs %v, problems %v, %s", logs.Runs, logs.Problems, reports["hparams.yaml"])
-	}
-}
-
-// TestEveryDigitTells checks that hasDigit finds each digit: names with any of
-// them are searched.
-func TestEveryDigitTells(t *testing.T) {
-	for n := 1; n <= 9; n++ {
-		if told := sharedRunIdentifier().parsePath(fmt.Sprintf("logs/%dGPU/out.log", n)); told.workers != n {
-			t.Errorf("%dGPU: got %d workers", n, told.workers)
-		}
-	}
-	if !hasDigit("a0") || hasDigit("out") {
-		t.Error("a0 has a digit, and out has none")
 	}
 }

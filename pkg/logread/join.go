@@ -5,8 +5,16 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
+
+// addMissingPart copies to p the values that only other has, and what other's
+// sources state about the run.
+func addMissingPart(p, other *record.Part) {
+	addMissingValues(&p.Run, other.Run)
+	p.Claims = append(slices.Clip(p.Claims), other.Claims...)
+}
 
 // addMissingValues copies to run the values that only other has.
 func addMissingValues(run *runs.Run, other runs.Run) {

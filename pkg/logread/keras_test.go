@@ -59,7 +59,7 @@ func TestKerasEvaluation(t *testing.T) {
 			evaluated + evaluated + twoEpochs, []string{"1@4 49s 2 0.25; 2@6 45s 1.8 0.35; "}, "2 lines, the first is line 1: Keras line before the first \"Epoch N/M\"",
 		},
 		"of 0 s in front": {
-			"9/9 - 0s - loss: 1.5 - accuracy: 0.5\n" + twoEpochs, []string{"1@3 49s 2 0.25; 2@5 45s 1.8 0.35; "}, "1 run, 2 records, 4 of 5 lines used\n    taken: 4 workers: the name \"e_n4\"\n    taken: series",
+			"9/9 - 0s - loss: 1.5 - accuracy: 0.5\n" + twoEpochs, []string{"1@3 49s 2 0.25; 2@5 45s 1.8 0.35; "}, "1 run, 2 records, 4 of 5 lines used\n    taken: workers 4: from the name of the file \"e_4gpu\" (assumed)\n    taken: series",
 		},
 		"between": {
 			"Epoch 1/2\n196/196 - 49s - loss: 2.0 - accuracy: 0.25\n" + evaluated + "Epoch 2/2\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n",
@@ -104,7 +104,7 @@ func TestKerasEvaluation(t *testing.T) {
 		},
 		"not a number": {twoEpochs + "313/313 - 2s - loss: nan - accuracy: x\n", []string{epochs + "test 2s NaN 0"}, "accuracy: expected a number"},
 	} {
-		found, report := readReport(t, "e_n4.log", c.text)
+		found, report := readReport(t, "e_4gpu.log", c.text)
 		var got []string
 		for _, r := range found {
 			got = append(got, kerasEpochs(r))
@@ -122,7 +122,7 @@ func TestKerasEvaluation(t *testing.T) {
 // the test.
 func TestTestAccuracy(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"e_n4.log": twoEpochs + "313/313 - 2s - loss: 1.5 - accuracy: 0.5\n"})
+	write(t, dir, map[string]string{"e_4gpu.log": twoEpochs + "313/313 - 2s - loss: 1.5 - accuracy: 0.5\n"})
 	var b strings.Builder
 	_, err := Write(&b, FormatCSV, All, dir)
 	check(t, err)

@@ -48,14 +48,14 @@ func TestTreeOfAllKinds(t *testing.T) {
 		"sc21/trials/benchy.json":         "benchy JSON, trials, 8, 0, trials, done",
 		"slurm/accounting.txt#2002":       "sacct, unet-large, 8, 0, tree, failed",
 		"slurm/resnet50-2001.out":         "bash time, imagenet_resnet50, 4, 0, tree, done",
-		"slurm/resnet50_n16.out":          "bash time, resnet50, 16, 0, tree, done",
+		"slurm/resnet50_n16.out":          "bash time, resnet50, 0, 0, tree, done",
 		"srun/hep.log":                    "rates by rank, hep, 2, 0, srun, done",
 		"titan/llama_8gpu.log":            "torchtitan, llama, 8, 0, titan, done",
 		"torchrun/ddp_4gpus.log":          "SC21 log, short, 4, 0, torchrun, failed",
 		"unet/logs/log_1.csv":             "study CSV, native, 1, 0, unet, done",
 		"unet/logs/log_hvd_2.csv":         "study CSV, horovod, 2, 0, unet, done",
 		"unet/logs/timer/log_g4_r2.csv":   "study CSV, native, 4, 2, timer, done",
-		"unet/stdout_n1.txt":              "U-Net study stdout, unet, 1, 0, unet, done",
+		"unet/stdout_n1.txt":              "U-Net study stdout, unet, 0, 0, unet, done",
 	}
 	got := map[string]string{}
 	for name, r := range found {
@@ -238,7 +238,8 @@ func TestReports(t *testing.T) {
 	for _, want := range []string{
 		"tree/sc21/base/4GPU/00/out.log: SC21 log, 1 run, 3 records, 17 of 21 lines used\n",
 		"tree/sc21/pm-crop64-1234567.out: SC21 log", "the same start and the same epochs as in testdata/tree/sc21/base/4GPU/00/out.log: one run",
-		"4 workers: rank 3 reported that it was done", `8 workers: the name "log_8gpu"`, "8 workers: devices 4 × nodes 2 of the configuration",
+		"workers 4: from the content (rank 3 reported that it was done)", `workers 8: from the name of the file "log_8gpu" (assumed)`,
+		"workers 8: from a configuration (hparams.yaml: devices × num_nodes)",
 		"ignored: 4 lines, the first is line 1: of unknown form", "± is 1.96 standard deviations",
 		"the lines of 2 ranks are one run", "an earlier state of the run; the state in testdata/tree/hf/trainer_state.json counts",
 		"not used: line 2: the header is torn", "not used: line 1: the file contains no table: the run wrote nothing",
@@ -307,7 +308,7 @@ func ExampleExplain() {
 	fmt.Print(strings.ReplaceAll(reports.String(), dir+"/", ""))
 	// Output:
 	// baseline_4gpu.out: benchy, 1 run, 2 records, 2 of 3 lines used
-	//     taken: 4 workers: the name "baseline_4gpu"
-	//     taken: series "baseline": from the path
+	//     taken: workers 4: from the name of the file "baseline_4gpu" (assumed)
+	//     taken: series "baseline": from the name of the file "baseline_4gpu" (assumed)
 	//     ignored: 1 line, the first is line 3: of unknown form
 }

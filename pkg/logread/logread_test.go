@@ -187,7 +187,7 @@ func TestWorkersNobodyTold(t *testing.T) {
 
 func TestRanksCountMoreThanTheName(t *testing.T) {
 	run := readOne(t, "log_g2_r1.csv", ",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,8\n")
-	if run.Info.Workers != 8 || len(run.Problems) != 1 || !strings.Contains(run.Problems[0].Reason, "got 2 workers in the file name, 8 in the column ranks") {
+	if run.Info.Workers != 8 || len(run.Problems) != 1 || !strings.Contains(run.Problems[0].Reason, `the content states 8 workers, but the name of the file "log_g2_r1.csv" states 2; the content counts`) {
 		t.Errorf("workers %d, problems %v", run.Info.Workers, run.Problems)
 	}
 }

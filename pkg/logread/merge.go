@@ -42,7 +42,6 @@ func datasetSplitFolders() []string {
 //     number. If no such run exists, it forms a run.
 type merger struct {
 	options    Options
-	names      *runIdentifier
 	root       string                      // the path that is read; its parent folders are not searched
 	folders    map[string][]*record.Part   // principal parts by folder
 	runFolders map[string]*record.Part     // parts of run folders by path
@@ -61,7 +60,6 @@ func (m *merger) nameFieldsOf(p *record.Part) nameFields {
 // merge merges the parts into runs and returns the runs in the order of their
 // first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
-	m.names = sharedRunIdentifier()
 	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]nameFields{}
 	for _, p := range parts {
 		if p.Role == record.RunFolder {
@@ -72,6 +70,9 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	for _, p := range parts {
 		if p.Role != record.RunFolder {
 			m.storePatternFields(p)
+		}
+		if p.Role == record.Principal {
+			claimContent(p, runs.SourceContent, "")
 		}
 	}
 	of := func(r record.Role) []*record.Part {
@@ -86,7 +87,11 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	principals := m.joinRanks(of(record.Principal))
 	principals = removeEarlierStates(principals)
 	principals = joinCopies(principals)
-	principals = append(principals, m.joinCompanions(trace.Join(events.Join(of(record.Companion))), principals)...)
+	companions := trace.Join(events.Join(of(record.Companion)))
+	for _, p := range companions {
+		claimContent(p, runs.SourceContent, "")
+	}
+	principals = append(principals, m.joinCompanions(companions, principals)...)
 	joinConfig(of(record.Config), principals)
 	jobs := of(record.Accounting)
 	known := map[string]bool{}
@@ -98,7 +103,9 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	}
 	principals = append(principals, joinAccounting(jobs, principals)...)
 	for _, p := range principals {
-		m.names.setMissingProperties(p, m.nameFieldsOf(p))
+		m.nameFieldsOf(p).addClaims(p)
+		claimNames(p, p.Run.File, false)
+		setIdentity(p, p.Run.File)
 	}
 	alignStudies(principals)
 	addProblemsToRuns(principals)
@@ -159,14 +166,11 @@ func (m *merger) joinRanks(principals []*record.Part) []*record.Part {
 			by[i] = p.Run.Epochs
 			if i > 0 {
 				p.Report.AddAssumption("one rank of the run in %s", first.Run.File)
-				addMissingValues(&first.Run, p.Run)
+				addMissingPart(first, p)
 			}
 		}
 		first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
-		if first.Run.Info.Workers == 0 {
-			first.Run.Info.Workers = len(ranks)
-			first.Report.AddAssumption("%s: one file per rank", english.Count(len(ranks), "worker"))
-		}
+		first.AddClaim(runs.PropertyWorkers, int64(len(ranks)), runs.SourceUser, "one file per rank")
 	}
 	return kept
 }
@@ -199,7 +203,7 @@ func joinCopies(principals []*record.Part) []*record.Part {
 		i := slices.IndexFunc(same, func(k *record.Part) bool { return haveSameEpochs(k.Run, p.Run) })
 		if i >= 0 {
 			p.Report.AddAssumption("the same start and the same epochs as in %s: one run", same[i].Run.File)
-			addMissingValues(&same[i].Run, p.Run)
+			addMissingPart(same[i], p)
 			continue
 		}
 		kept = append(kept, p)
@@ -242,7 +246,7 @@ func (m *merger) joinCompanions(companions, principals []*record.Part) []*record
 			continue
 		}
 		p.Report.AddAssumption("belongs to the run in %s (%s)", to.Run.File, why)
-		addMissingValues(&to.Run, p.Run)
+		addMissingPart(to, p)
 	}
 	return own
 }
@@ -280,7 +284,7 @@ func (m *merger) findRun(folder string, principals []*record.Part) (run *record.
 			return here[0], "the only run of " + folder
 		case len(here) > 1:
 			return nil, fmt.Sprintf("%s has %d runs, and it is unknown to which of them this file belongs; it becomes a separate run", folder, len(here))
-		case folder == filepath.Clean(m.root), m.names.isRunName(filepath.Base(folder)):
+		case folder == filepath.Clean(m.root), isRunName(filepath.Base(folder)):
 			return nil, "" // the name of the folder marks a separate run
 		}
 		folder = filepath.Dir(folder)
@@ -289,17 +293,35 @@ func (m *merger) findRun(folder string, principals []*record.Part) (run *record.
 }
 
 // joinConfig adds the settings of configuration files to the runs in their
-// folders.
+// folders. A number of workers in a file beside several runs whose names state
+// different numbers can be that of only one of them, so it is not used.
 func joinConfig(configs, principals []*record.Part) {
 	for _, c := range configs {
-		n := 0
+		var beside []*record.Part
+		counts := map[int64]bool{} // numbers of workers in the names of the runs
 		for _, p := range principals {
 			if filepath.Dir(p.Run.File) == filepath.Dir(c.Run.File) || p.Run.Dir == filepath.Dir(c.Run.File) {
-				addMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
-				n++
+				beside = append(beside, p)
+				named := &record.Part{}
+				claimNames(named, p.Run.File, false)
+				if n, ok := choose(named, runs.PropertyWorkers); ok {
+					counts[n.Number] = true
+				}
 			}
 		}
-		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(n, "run"))
+		for _, p := range beside {
+			one := &record.Part{}
+			claimConfig(one, c.Run.Info.Config, runs.SourceConfig, filepath.Base(c.Run.File))
+			for _, claim := range one.Claims {
+				if claim.Property == runs.PropertyWorkers && len(counts) > 1 {
+					c.Report.AddAssumptionOnce("%s is not used: the names of the runs in its folder state different numbers", describeValue(claim))
+					continue
+				}
+				p.Claims = append(p.Claims, claim)
+			}
+			addMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
+		}
+		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(len(beside), "run"))
 	}
 }
 
@@ -324,9 +346,11 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 		if len(all) == 0 {
 			if i := slices.IndexFunc(own, func(o *record.Part) bool { return id != "" && o.Run.Info.JobIDs[record.SlurmJobKey] == id }); i >= 0 {
 				job.Report.AddAssumption("the accounting of job %s is also in %s", id, own[i].Run.File)
-				addMissingValues(&own[i].Run, job.Run)
+				claimContent(job, runs.SourceContent, "")
+				addMissingPart(own[i], job)
 				continue
 			}
+			claimContent(job, runs.SourceContent, "")
 			own = append(own, job)
 			continue
 		}
@@ -337,7 +361,8 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 			p.Report.AddAssumptionOnce("the accounting of job %s is in %s", id, job.Run.File)
 		}
 		if len(measured) == 1 {
-			addMissingValues(&measured[0].Run, job.Run)
+			claimAccounting(job)
+			addMissingPart(measured[0], job)
 			continue
 		}
 		common := runs.Info{Series: job.Run.Info.Series} // values that are the same for each run of the job
@@ -350,7 +375,9 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 		last := measured[len(measured)-1]
 		addMissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
-			addMissingValues(&p.Run, runs.Run{Info: common})
+			one := &record.Part{Run: runs.Run{File: job.Run.File, Info: common}}
+			claimAccounting(one)
+			addMissingPart(p, one)
 			p.Report.AddAssumptionOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
 			if job.Run.Info.Error != "" {
 				p.Report.AddAssumptionOnce("the status of job %s is assigned to the last of its %d runs, %s", id, len(measured), last.Run.Dir)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
 )
 
 // Pattern extracts the properties of a run from a file name. They take
@@ -101,6 +102,7 @@ type nameFields struct {
 	series              string
 	workers, seed, rank int
 	rest                string // the path without the rank
+	pattern             string // text of the pattern
 }
 
 // match returns the fields that the pattern captures in path. ok is false if it
@@ -115,7 +117,7 @@ func (p Pattern) match(path string) (nameFields, bool) {
 		}
 		return nameFields{}, false
 	}
-	t := nameFields{series: p.series, workers: -1, seed: -1, rank: -1, rest: path}
+	t := nameFields{series: p.series, workers: -1, seed: -1, rank: -1, rest: path, pattern: p.text}
 	for i, name := range p.re.SubexpNames() {
 		if i == 0 || name == "" {
 			continue
@@ -143,4 +145,17 @@ func (p Pattern) match(path string) (nameFields, bool) {
 		}
 	}
 	return t, true
+}
+
+// addClaims adds what the fields state about p's run.
+func (t nameFields) addClaims(p *record.Part) {
+	if t.workers > 0 {
+		p.AddClaim(runs.PropertyWorkers, int64(t.workers), runs.SourceUser, t.pattern)
+	}
+	if t.seed >= 0 {
+		p.AddClaim(runs.PropertySeed, int64(t.seed), runs.SourceUser, t.pattern)
+	}
+	if t.series != "" {
+		p.AddTextClaim(runs.PropertySeries, t.series, runs.SourceUser, t.pattern)
+	}
 }

@@ -38,6 +38,10 @@ type Report struct {
 	// rest.
 	Unused     []runs.Problem
 	UnusedMore int
+	// Known lists the properties that identify the file's runs and that the
+	// user, the content, a configuration or a command states, each with its
+	// source.
+	Known []string
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string
@@ -57,7 +61,7 @@ func newReport(r *record.Report) Report {
 		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,
 		Runs: r.Runs, Records: r.Records, Lines: r.Lines, LinesUsed: r.LinesUsed,
 		Ignored: ignored, Unused: r.Unused, UnusedMore: r.UnusedMore,
-		Assumed: r.Assumed, Skipped: r.Skipped, CopyOf: r.CopyOf,
+		Known: r.Known, Assumed: r.Assumed, Skipped: r.Skipped, CopyOf: r.CopyOf,
 	}
 }
 
@@ -116,7 +120,7 @@ func (r Reports) HTML() string {
 			notes = append(notes, "not read: "+why)
 			one.Unused = nil
 		}
-		notes = append(notes, one.Assumed...)
+		notes = append(append(notes, one.Known...), one.Assumed...)
 		for _, i := range one.Ignored {
 			notes = append(notes, fmt.Sprintf("%s ignored from line %d: %s", english.Count(int(i.Lines), "line"), i.First, i.Reason))
 		}
@@ -176,6 +180,9 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
 	}
 	b.WriteByte('\n')
+	for _, k := range r.Known {
+		fmt.Fprintf(&b, "    known: %s\n", clean.Text(k))
+	}
 	for _, a := range r.Assumed {
 		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
 	}

@@ -1,6 +1,11 @@
 package runs
 
-import "lockstep/pkg/internal/english"
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/internal/english"
+)
 
 // Property names a property that identifies a run. It is the key of Run.Origins.
 type Property string
@@ -47,6 +52,25 @@ func (s Source) IsAssumed() bool {
 type Origin struct {
 	Source Source
 	Detail string // the text that states the property, such as the name "4GPU"; may be empty
+}
+
+// String returns the source with its detail, such as `the name of the folder "4GPU"`.
+func (o Origin) String() string {
+	switch {
+	case o.Detail == "":
+		return string(o.Source)
+	case o.Source == SourceFolderName:
+		return fmt.Sprintf("the name of the folder %q", o.Detail)
+	case o.Source == SourceFileName:
+		return fmt.Sprintf("%s %q", o.Source, o.Detail)
+	}
+	return fmt.Sprintf("%s (%s)", o.Source, o.Detail)
+}
+
+// Precedence returns the position of the source in the order of the sources: if two sources
+// contradict each other, the one with the lower number counts.
+func (s Source) Precedence() int {
+	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceFolderName, SourceFileName, SourceRest}, s)
 }
 
 // Assumptions returns one sentence, without a period, for each property and source of which

@@ -17,11 +17,16 @@ const (
 
 // Part contains what one file states about one run.
 type Part struct {
-	Run            runs.Run
-	Role           Role
+	Run  runs.Run
+	Role Role
+	// Claims lists what other sources than the content of the file state about the run, such as
+	// a command in it. What the content states is in Run.Info.
+	Claims         []Claim
 	Line           int  // line at which the run begins in its file; 0 if the file has only this run
 	SeedKnown      bool // Run.Info.Seed comes from the content
 	SeriesFromPath bool // Run.Info.Series comes from the path
+	RankKnown      bool // the content states that one worker has written the file
+	Rank           int  // of that worker
 	SumRates       bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
 	// Files with the same StateOf contain states of one run at different steps.
 	// Only the file with the largest State is used.

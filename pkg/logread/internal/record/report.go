@@ -36,6 +36,10 @@ type Report struct {
 	// rest.
 	Unused     []runs.Problem
 	UnusedMore int
+	// Known lists the properties that identify the file's runs and that the
+	// user, the content, a configuration or a command states, each with its
+	// source.
+	Known []string
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
@@ -41,42 +41,44 @@ func studyHeaders() []string {
 // header follows in line 2.
 const emptyStudyHeader = `""`
 
-// studyFileName contains the fields of a file name such as log_4.csv,
-// log_hvd_4.csv or log_g4_r2.csv.
-type studyFileName struct {
-	series  string // native or horovod
-	workers int
-	repeat  int // 0 if the name has none
+// StudyName contains the fields of a file name such as log_4.csv, log_hvd_4.csv or
+// log_g4_r2.csv. The name may have a prefix, as in unet_log_4.csv.
+type StudyName struct {
+	Series  string // native or horovod, after the prefix if there is one
+	Workers int
+	Repeat  int // 0 if the name has none
 }
 
 // studyNamePattern matches the names of the study's files.
 var studyNamePattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
+	return regexp.MustCompile(`^(?:(.+)[-_.])?log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
 })
 
-// parseStudyName parses the base name of path. ok is false if it has another
-// form.
-func parseStudyName(path string) (name studyFileName, ok bool) {
+// ParseStudyName parses the base name of path. ok is false if it has another form.
+func ParseStudyName(path string) (name StudyName, ok bool) {
 	m := studyNamePattern().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
 	if m == nil {
-		return studyFileName{}, false
+		return StudyName{}, false
 	}
-	n := studyFileName{series: "native"}
+	n := StudyName{Series: "native"}
+	if m[2] != "" {
+		n.Series = "horovod"
+	}
 	if m[1] != "" {
-		n.series = "horovod"
+		n.Series = m[1] + " " + n.Series
 	}
 	var err, repeatErr error
-	n.workers, err = strconv.Atoi(m[2] + m[4])
-	if m[3] != "" {
-		n.repeat, repeatErr = strconv.Atoi(m[3])
+	n.Workers, err = strconv.Atoi(m[3] + m[5])
+	if m[4] != "" {
+		n.Repeat, repeatErr = strconv.Atoi(m[4])
 	}
-	return n, err == nil && repeatErr == nil && n.workers > 0
+	return n, err == nil && repeatErr == nil && n.Workers > 0 && n.Workers <= names.MaxCount
 }
 
 // IsStudyName reports whether path has a file name of the study's logs:
 // log_4.csv, log_hvd_4.csv or log_g4_r2.csv.
 func IsStudyName(path string) bool {
-	_, ok := parseStudyName(path)
+	_, ok := ParseStudyName(path)
 	return ok
 }
 
@@ -90,7 +92,7 @@ func isStudyLog(path string, head []byte) bool {
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
 		return true
 	}
-	_, named := parseStudyName(path)
+	_, named := ParseStudyName(path)
 	return named
 }
 
@@ -115,20 +117,9 @@ func readStudyLog(ctx context.Context, in *record.Input) ([]*record.Part, error)
 		}
 		return nil, sr.err
 	}
-	name, _ := parseStudyName(in.Path)
 	if ranks := sr.lastValue("ranks"); record.IsPlausibleCount(ranks) {
-		if name.workers > 0 && name.workers != int(ranks) {
-			in.AddProblem(0, "got %s in the file name, %d in the column ranks; the column counts", english.Count(name.workers, "worker"), int(ranks))
-		}
 		run.Info.Workers = int(ranks)
-	} else if name.workers > 0 {
-		run.Info.Workers = name.workers
-		in.Report.AddAssumption("%s: from the name", english.Count(name.workers, "worker"))
 	}
-	if name.series != "" {
-		in.Report.AddAssumption("series %s: from the name", name.series)
-	}
-	run.Info.Series, run.Info.Seed = name.series, int64(name.repeat)
 	run.Info.Status, run.Info.Config = runs.StatusDone, map[string]any{}
 	for column, key := range map[string]string{
 		"training_time": record.TrainingSecondsKey, "test_time": "test_seconds", "accuracy": "accuracy", "val_accuracy": "val_accuracy",
@@ -144,7 +135,7 @@ func readStudyLog(ctx context.Context, in *record.Input) ([]*record.Part, error)
 			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 		}
 	}
-	return []*record.Part{{Run: run, Role: record.Principal, SeedKnown: name.repeat > 0}}, sr.err
+	return []*record.Part{{Run: run, Role: record.Principal}}, sr.err
 }
 
 // removeRepeatedEpochs removes each row whose epoch occurs again in a later

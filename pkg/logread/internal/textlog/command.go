@@ -2,12 +2,13 @@ package textlog
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
@@ -58,13 +59,13 @@ func (t *textLog) readCommand(m []byte) lineResult {
 func (t *textLog) useCommand(words []string, text []byte) {
 	run := t.cur
 	run.run.Info.Command = words
-	if n := findWorkers(words); n > 0 && run.run.Info.Workers == 0 {
-		run.run.Info.Workers = n
-		t.in.Report.AddAssumption("%s: the command %.100q in line %d", english.Count(n, "worker"), text, t.l.Number)
+	run.claims = nil
+	from := fmt.Sprintf("line %d: %.100q", t.l.Number, text)
+	if n := findWorkers(words); n > 0 {
+		run.claims = append(run.claims, record.Claim{Property: runs.PropertyWorkers, Number: int64(n), Origin: runs.Origin{Source: runs.SourceCommand, Detail: from}})
 	}
-	if name := scriptName(words); name != "" && run.run.Info.Series == "" {
-		run.run.Info.Series = name
-		t.in.Report.AddAssumption("series %q: the script in line %d", name, t.l.Number)
+	if name := scriptName(words); name != "" {
+		run.claims = append(run.claims, record.Claim{Property: runs.PropertySeries, Text: name, Origin: runs.Origin{Source: runs.SourceCommand, Detail: from}})
 	}
 	t.addFlags(words)
 }

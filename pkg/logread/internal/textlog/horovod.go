@@ -183,7 +183,7 @@ func (r *textRun) finishHorovod(report *record.Report) {
 		r.run.Info.Config["model"] = h.model
 	}
 	tr := r.trials["SYNTHETIC"]
-	n := float64(r.run.Info.Workers)
+	n := float64(r.statedWorkers())
 	switch {
 	case tr != nil:
 		report.AddAssumption("± is 1.96 standard deviations, as Horovod's benchmark writes it")

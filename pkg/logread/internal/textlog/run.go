@@ -35,8 +35,9 @@ type textRun struct {
 	hasTimes      bool // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
 	started, ended int64
-	done           int  // highest rank that reported its end, plus one
-	seedKnown      bool // the lines contain the seed
+	done           int            // highest rank that reported its end, plus one
+	seedKnown      bool           // the lines contain the seed
+	claims         []record.Claim // what the command states about the run
 }
 
 // newRun returns a run that begins at the given line.
@@ -252,8 +253,9 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 		return nil
 	}
 	r.run.Kind = r.formatName()
-	r.deriveWorkers(report)
-	return &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seedKnown}
+	p := &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seedKnown, Claims: r.claims}
+	r.claimRanks(p, report)
+	return p
 }
 
 // formatName returns the name of the format with the most lines, not counting
@@ -279,23 +281,44 @@ func (r *textRun) hasAllRanks() bool {
 	return true
 }
 
-// deriveWorkers sets the number of workers from the ranks in the lines, unless
-// a line contained it.
-func (r *textRun) deriveWorkers(report *record.Report) {
+// statedWorkers returns the number of workers that a line or else the command
+// states, or 0.
+func (r *textRun) statedWorkers() int {
 	if r.run.Info.Workers > 0 {
-		return
+		return r.run.Info.Workers
 	}
+	for _, c := range r.claims {
+		if c.Property == runs.PropertyWorkers {
+			return int(c.Number)
+		}
+	}
+	return 0
+}
+
+// claimRanks adds the number of workers that follows from the ranks in the
+// lines, and the rank of the file if all labels have the same.
+func (r *textRun) claimRanks(p *record.Part, report *record.Report) {
+	n, detail := 0, ""
 	switch {
 	case r.mlperf.label != 0 && len(r.ranks) > 1 && !r.hasAllRanks(): // only some ranks of a run print lines of MLLOG
+		if r.statedWorkers() > 0 {
+			return
+		}
 		report.AddProblem(r.line, "the lines have %d ranks, but not all from 0 on: the number of workers is not derived from them", len(r.ranks))
 	case len(r.ranks) > 1:
-		r.run.Info.Workers = len(r.ranks)
-		report.AddAssumption("%d workers: the lines have that many ranks", len(r.ranks))
+		n, detail = len(r.ranks), "the lines have that many ranks"
 	case r.done > 1:
-		r.run.Info.Workers = r.done
-		report.AddAssumption("%d workers: rank %d reported that it was done", r.done, r.done-1)
+		n, detail = r.done, fmt.Sprintf("rank %d reported that it was done", r.done-1)
 	case len(r.epochs.all) > 1:
-		r.run.Info.Workers = len(r.epochs.all)
-		report.AddAssumption("%d workers: each epoch was logged that many times", len(r.epochs.all))
+		n, detail = len(r.epochs.all), "each epoch was logged that many times"
+	}
+	if n > 0 {
+		p.AddClaim(runs.PropertyWorkers, int64(n), runs.SourceContent, detail)
+		p.Claims[len(p.Claims)-1].AtLeast = true
+	}
+	if len(r.ranks) == 1 {
+		for p.Rank = range r.ranks {
+			p.RankKnown = true
+		}
 	}
 }

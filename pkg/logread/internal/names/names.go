@@ -1,0 +1,313 @@
+package names
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MaxCount is the largest number of workers or nodes that is accepted from a name. It is larger
+// than the number of nodes of the largest machines (Fugaku has 158,976).
+const MaxCount = 1 << 18
+
+// Fields contains what one name says about a run.
+type Fields struct {
+	Workers int // number of workers; 0 if the name has none
+	Nodes   int // number of nodes; 0 if the name has none
+	Seed    int // seed or number of the repeat; -1 if the name has none
+	// Number is a number after gpu, worker, rank or task, or -1. It may be a rank, or a number
+	// of workers. Word is the word, in lower case, and At and End are the offsets of the number
+	// in the name.
+	Number  int
+	Word    string
+	At, End int
+	Rest    string // the name without the words and numbers of these fields
+}
+
+// token is a part of a name: a word, a number, or a separator. "n2-s7" has the tokens n, 2, -, s
+// and 7.
+type token struct {
+	text     string // a word is in lower case
+	at       int    // offset in the name
+	number   bool
+	between  bool // a separator, or a letter that is not ASCII
+	consumed bool // belongs to a field
+}
+
+// parser finds the fields of one name.
+type parser struct {
+	tokens []token
+	name   string
+	fields Fields
+}
+
+// Parse returns the fields of the name of a file (without its extensions) or folder.
+func Parse(name string) Fields {
+	p := &parser{name: name, fields: Fields{Seed: -1, Number: -1, Rest: name}}
+	if !strings.ContainsAny(name, "0123456789") {
+		return p.fields
+	}
+	p.tokens = tokenize(name)
+	for i := range p.tokens {
+		if t := &p.tokens[i]; t.number && !t.consumed && p.isWhole(i) && !p.isDate(i) {
+			p.readNumber(i)
+		}
+	}
+	p.fields.Rest = p.rest()
+	return p.fields
+}
+
+// tokenize splits a name into its tokens.
+func tokenize(name string) []token {
+	kind := func(c byte) int {
+		switch {
+		case c >= '0' && c <= '9':
+			return 1
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+			return 2
+		}
+		return 3
+	}
+	var tokens []token
+	for at := 0; at < len(name); {
+		end := at + 1
+		for end < len(name) && kind(name[end]) == kind(name[at]) {
+			end++
+		}
+		t := token{text: name[at:end], at: at, number: kind(name[at]) == 1, between: kind(name[at]) == 3}
+		if !t.between {
+			t.text = strings.ToLower(t.text)
+		}
+		tokens = append(tokens, t)
+		at = end
+	}
+	return tokens
+}
+
+// isWhole reports whether number i has at most one neighbor without a separator, and this
+// neighbor is a word with a separator on its other side: 4GPU and n8, but neither h2d nor 8x4gpu.
+func (p *parser) isWhole(i int) bool {
+	before, after := p.isWord(i-1), p.isWord(i+1)
+	switch {
+	case before && after:
+		return false
+	case before:
+		return !p.isNumber(i - 2)
+	case after:
+		return !p.isNumber(i + 2)
+	}
+	return true
+}
+
+// isDate reports whether number i belongs to a date such as 2021-11-12.
+func (p *parser) isDate(i int) bool {
+	for year := i - 4; year <= i; year += 2 {
+		if year < 0 {
+			continue
+		}
+		if text := p.tokens[year].text; len(text) == 4 && (strings.HasPrefix(text, "19") || strings.HasPrefix(text, "20")) &&
+			p.isNumber(year) && p.isNumber(year+2) && p.isNumber(year+4) && len(p.tokens[year+2].text) <= 2 && len(p.tokens[year+4].text) <= 2 {
+			return true
+		}
+	}
+	return false
+}
+
+// isWord and isNumber report whether token i exists and is a word or a number.
+func (p *parser) isWord(i int) bool {
+	return i >= 0 && i < len(p.tokens) && !p.tokens[i].number && !p.tokens[i].between
+}
+
+func (p *parser) isNumber(i int) bool {
+	return i >= 0 && i < len(p.tokens) && p.tokens[i].number
+}
+
+// wordBefore returns the index of the word to which number i belongs if it follows the word, or
+// -1. A single separator may be between them.
+func (p *parser) wordBefore(i int) int {
+	switch {
+	case p.isWord(i - 1):
+		return i - 1
+	case p.isWord(i+1) || i < 2 || len(p.tokens[i-1].text) != 1 || !p.isWord(i-2) || p.isNumber(i-3):
+		return -1
+	}
+	return i - 2
+}
+
+// wordAfter returns the index of the word to which number i belongs if it precedes the word, or
+// -1. A single separator may be between them, but then the number has at most five digits, and
+// at most four if the word is singular, since longer numbers are those of jobs. Also, no other
+// number may follow the word, as in job_123_gpu_4, unless that number precedes a word in turn,
+// as in 4_gpus_2_nodes.
+func (p *parser) wordAfter(i int) int {
+	switch {
+	case p.isWord(i + 1):
+		return i + 1
+	case p.isWord(i-1) || i+2 >= len(p.tokens) || len(p.tokens[i+1].text) != 1 || !p.isWord(i+2) || p.isNumber(i+3):
+		return -1
+	case len(p.tokens[i].text) > 5, len(p.tokens[i].text) == 5 && !strings.HasSuffix(p.tokens[i+2].text, "s"):
+		return -1
+	case p.isNumber(i+4) && !(p.isWord(i+6) && isCountNoun(p.tokens[i+6].text)) && !(p.isWord(i+5) && isCountNoun(p.tokens[i+5].text)):
+		return -1
+	}
+	return i + 2
+}
+
+// isCountNoun reports whether a number before the word is a number of workers or nodes.
+func isCountNoun(word string) bool {
+	switch word {
+	case "gpu", "gpus", "worker", "workers", "rank", "ranks", "proc", "procs", "device", "devices", "np", "ws", "world", "node", "nodes":
+		return true
+	}
+	return false
+}
+
+// phraseBefore returns the word at index i joined with the word before it, if both are one term
+// (world_size, num_gpus, n_gpus), and the index of the term's first word.
+func (p *parser) phraseBefore(i int) (word string, first int) {
+	word = p.tokens[i].text
+	if i < 2 || !p.isWord(i-2) || !p.tokens[i-1].between {
+		return word, i
+	}
+	switch before := p.tokens[i-2].text; {
+	case before == "world" && word == "size":
+		return "worldsize", i - 2
+	case before == "num" || before == "n":
+		return before + word, i - 2
+	}
+	return word, i
+}
+
+// readNumber sets the field of number i.
+func (p *parser) readNumber(i int) {
+	n, err := strconv.Atoi(p.tokens[i].text)
+	if err != nil {
+		return
+	}
+	if w := p.wordAfter(i); w >= 0 && p.readCountBefore(i, w, n) {
+		return
+	}
+	if w := p.wordBefore(i); w >= 0 && !p.tokens[w].consumed {
+		p.readNumberAfter(i, w, n)
+	}
+}
+
+// isCount reports whether number i, whose value is n, can be a number of workers or nodes. A
+// number with a leading zero numbers something.
+func (p *parser) isCount(i, n int) bool {
+	return n > 0 && n <= MaxCount && p.tokens[i].text[0] != '0'
+}
+
+// readCountBefore sets the field of a number that precedes word w, and reports whether it did.
+func (p *parser) readCountBefore(i, w, n int) bool {
+	word := p.tokens[w].text
+	if !isCountNoun(word) || !p.isCount(i, n) || p.isPerNode(w) {
+		return false
+	}
+	switch {
+	case word == "node" || word == "nodes":
+		p.set(&p.fields.Nodes, n, i, w)
+	case strings.HasPrefix(word, "worker") && p.hasLoader():
+		return false
+	default:
+		p.set(&p.fields.Workers, n, i, w)
+	}
+	return true
+}
+
+// isPerNode reports whether "per" follows word w, as in 4gpus_per_node: the number is not that of
+// all workers.
+func (p *parser) isPerNode(w int) bool { return p.isWord(w+2) && p.tokens[w+2].text == "per" }
+
+// hasLoader reports whether the name is about the workers of a data loader.
+func (p *parser) hasLoader() bool { return strings.Contains(strings.ToLower(p.name), "loader") }
+
+// readNumberAfter sets the field of a number that follows word w.
+func (p *parser) readNumberAfter(i, w, n int) {
+	word, first := p.phraseBefore(w)
+	switch word {
+	case "gpus", "ngpus", "ngpu", "numgpus", "numgpu", "workers", "nworkers", "ranks", "nranks", "numranks", "np", "ws", "world", "worldsize",
+		"devices", "ndevices", "numdevices", "procs", "nprocs", "nproc", "numprocs", "ntasks":
+		if p.isCount(i, n) && !(strings.HasSuffix(word, "workers") && p.hasLoader()) {
+			p.set(&p.fields.Workers, n, first, i)
+		}
+	case "n":
+		p.readNodesOrOwn(i, n)
+	case "nodes", "nnodes", "numnodes":
+		if p.isCount(i, n) {
+			p.set(&p.fields.Nodes, n, first, i)
+		}
+	case "gpu", "worker", "rank", "task":
+		if digits := len(p.tokens[i].text); p.fields.Number < 0 && n <= MaxCount && (digits <= 4 || word == "rank") {
+			p.fields.Number, p.fields.Word = n, word
+			p.fields.At, p.fields.End = p.tokens[i].at, p.tokens[i].at+len(p.tokens[i].text)
+			p.consume(first, i)
+		}
+	case "seed":
+		p.setSeed(n, first, i)
+	case "rep", "repeat", "run":
+		if len(p.tokens[i].text) <= maxRepeatDigits { // more digits are those of a job or a date
+			p.setSeed(n, first, i)
+		}
+	}
+}
+
+// maxRepeatDigits is the number of digits of a repeat number.
+const maxRepeatDigits = 3
+
+// readNodesOrOwn sets the field of a number n that follows the letter n. In the names of this
+// project's run folders, -s and the seed follow, and the number is that of the workers.
+func (p *parser) readNodesOrOwn(i, n int) {
+	if !p.isWord(i-1) || !p.isCount(i, n) {
+		return
+	}
+	if i+3 < len(p.tokens) && p.tokens[i+1].text == "-" && p.tokens[i+2].text == "s" && p.isNumber(i+3) {
+		if seed, err := strconv.Atoi(p.tokens[i+3].text); err == nil {
+			p.set(&p.fields.Workers, n, i-1, i)
+			p.setSeed(seed, i+2, i+3)
+			return
+		}
+	}
+	if p.isWord(i+2) && slices.Contains([]string{"standard", "highmem", "highcpu", "ultramem", "megamem"}, p.tokens[i+2].text) {
+		return // a machine type, such as n1-standard-8
+	}
+	p.set(&p.fields.Nodes, n, i-1, i)
+}
+
+// set sets a field to n unless an earlier part of the name has set it, and marks the tokens from
+// first to last as consumed.
+func (p *parser) set(field *int, n, first, last int) {
+	if *field == 0 {
+		*field = n
+	}
+	p.consume(first, last)
+}
+
+// setSeed sets the seed, as set does.
+func (p *parser) setSeed(n, first, last int) {
+	if p.fields.Seed < 0 {
+		p.fields.Seed = n
+	}
+	p.consume(first, last)
+}
+
+// consume marks the tokens from first to last as parts of fields.
+func (p *parser) consume(first, last int) {
+	for i := first; i <= last; i++ {
+		p.tokens[i].consumed = true
+	}
+}
+
+// rest returns the name with each field replaced by an underscore.
+func (p *parser) rest() string {
+	var b strings.Builder
+	for i, t := range p.tokens {
+		switch {
+		case !t.consumed:
+			b.WriteString(p.name[t.at : t.at+len(t.text)])
+		case i == 0 || !p.tokens[i-1].consumed:
+			b.WriteByte('_')
+		}
+	}
+	return b.String()
+}
