@@ -23,7 +23,7 @@ func TestDLLoggerThroughput(t *testing.T) {
 		"plain":       {`"train_throughput": 812.5`, 812.5, ""},
 		"validation":  {`"val.total_ips": 3000.0`, math.NaN(), ""},
 	} {
-		found, report := readReport(t, "log_n8.json", line("0", c.data)+line("1", c.data))
+		found, report := readReport(t, "log_8gpu.json", line("0", c.data)+line("1", c.data))
 		if len(found) != 1 || len(found[0].Epochs) != 2 {
 			t.Fatalf("%s: %d runs\n%s", name, len(found), report)
 		}

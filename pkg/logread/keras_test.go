@@ -237,7 +237,7 @@ func TestKerasLoop(t *testing.T) {
 			twoEpochs + twoEpochs, []string{"1@2 49s 2 0.25; 2@4 45s 1.8 0.35; ", "1@6 49s 2 0.25; 2@8 45s 1.8 0.35; "}, "",
 		},
 	} {
-		found, report := readReport(t, "e_n2.log", c.text)
+		found, report := readReport(t, "e_2gpu.log", c.text)
 		var got []string
 		for _, r := range found {
 			got = append(got, kerasEpochs(r))
@@ -280,13 +280,13 @@ func TestLongKerasLine(t *testing.T) {
 		"neither":                         {bar("5s 1ms/step - loss: 2.0 - accuracy: 0.25", func(int) string { return " " }), numbered, "line 2: line is longer than"},
 		"lost":                            {"a message\n", numbered, "line 3: epoch 1 has no values: epoch 2 begins before them"},
 	} {
-		found, report := readReport(t, "e_n1.log", "Epoch 1/3\n"+c.first+rest)
+		found, report := readReport(t, "e_1gpu.log", "Epoch 1/3\n"+c.first+rest)
 		if len(found) != 1 || kerasEpochs(found[0]) != c.want || !strings.Contains(report.String(), c.says) || c.says == "" && len(report.Unused) > 0 {
 			t.Errorf("%s: got %d runs, %q, want %q\n%s, want %q", name, len(found), kerasEpochs(found[0]), c.want, report, c.says)
 		}
 	}
 	// Of two ranks, one has lost the values of an epoch.
-	found, report := readReport(t, "e_n2.log", "Epoch 1/3\nEpoch 1/3\n9/9 - 5s - loss: 2.0\nEpoch 2/3\nEpoch 2/3\n9/9 - 6s - loss: 1.5\n9/9 - 7s - loss: 1.5\n")
+	found, report := readReport(t, "e_2gpu.log", "Epoch 1/3\nEpoch 1/3\n9/9 - 5s - loss: 2.0\nEpoch 2/3\nEpoch 2/3\n9/9 - 6s - loss: 1.5\n9/9 - 7s - loss: 1.5\n")
 	if got := kerasEpochs(found[0]); got != "1@3 5s 2 NaN; 2@6 7s 1.5 NaN; " || !strings.Contains(report.String(), "line 5: epoch 1 has no values") {
 		t.Errorf("got %s\n%s", got, report)
 	}

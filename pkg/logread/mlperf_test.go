@@ -29,7 +29,7 @@ func TestMLLogBesideKeras(t *testing.T) {
 		b.WriteString(mllog(100*i+90, event("eval_accuracy", fmt.Sprintf("0.%d", 5+i), fmt.Sprintf(`"epoch_num": %d`, i))))
 	}
 	b.WriteString(mllog(300, event("run_stop", "null", `"status": "success"`)))
-	found, report := readReport(t, "resnet_n4.log", b.String())
+	found, report := readReport(t, "resnet_4gpu.log", b.String())
 	if len(found) != 1 || found[0].Info.Workers != 4 {
 		t.Fatalf("%d runs, %s", len(found), report)
 	}
@@ -44,7 +44,7 @@ func TestMLLogBesideKeras(t *testing.T) {
 		t.Errorf("got %s", text)
 	}
 	// From the same number on, there is nothing to assume.
-	_, report = readReport(t, "resnet_n4.log", strings.NewReplacer(`"epoch_num": 2`, `"epoch_num": 3`, `"epoch_num": 1`, `"epoch_num": 2`, `"epoch_num": 0`, `"epoch_num": 1`).Replace(b.String()))
+	_, report = readReport(t, "resnet_4gpu.log", strings.NewReplacer(`"epoch_num": 2`, `"epoch_num": 3`, `"epoch_num": 1`, `"epoch_num": 2`, `"epoch_num": 0`, `"epoch_num": 1`).Replace(b.String()))
 	if strings.Contains(report.String(), "counts epochs from 0") {
 		t.Errorf("got %s", report)
 	}

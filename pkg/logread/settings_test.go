@@ -24,7 +24,7 @@ func TestSettingsOfBenchmark(t *testing.T) {
 		},
 		"nothing else": {"Batch size: 256\nreal 0m5s\n", "0 0 <nil>", "a batch size or model"},
 	} {
-		found, report := readReport(t, "job_n2.log", c.text)
+		found, report := readReport(t, "job_2gpu.log", c.text)
 		if len(found) != 1 {
 			t.Errorf("%s: %d runs\n%s", name, len(found), report)
 			continue
@@ -37,7 +37,7 @@ func TestSettingsOfBenchmark(t *testing.T) {
 			t.Errorf("%s: %d lines used or ignored, of %d", name, n, report.Lines)
 		}
 	}
-	if _, report := readReport(t, "job_n2.log", oneEpoch+"Total img/sec on 2 GPU(s): 11.0 +-0.5\nModel: \"sequential\"\n"); report.LinesUsed != 3 || report.LinesIgnored() != 1 {
+	if _, report := readReport(t, "job_2gpu.log", oneEpoch+"Total img/sec on 2 GPU(s): 11.0 +-0.5\nModel: \"sequential\"\n"); report.LinesUsed != 3 || report.LinesIgnored() != 1 {
 		t.Errorf("a setting at the end: %s", report)
 	}
 	// Each of two benchmarks in one file has settings.
@@ -104,7 +104,7 @@ func TestTitanOfToday(t *testing.T) {
 		text += fmt.Sprintf("[rank0]:[titan] 2025-05-04 10:00:%02d,123 - root - INFO - \x1b[31mstep: %2d  \x1b[32mloss:  %.4f  \x1b[35mtps: 7,123  \x1b[36mtflops: 10.1  \x1b[37mmfu: 35.20%%\x1b[39m\n", step+1, step+1, 8.5-float64(step))
 	}
 	for name, text := range map[string]string{"labelled": text, "alone": strings.ReplaceAll(text, "[rank0]:", ""), "blank": strings.ReplaceAll(text, "[rank0]:", "[rank0]: ")} {
-		found, report := readReport(t, "llama_n8.log", text)
+		found, report := readReport(t, "llama_8gpu.log", text)
 		if len(found) != 1 || found[0].Kind != "torchtitan" || len(found[0].Curves) != 4 || report.LinesUsed != 3 {
 			t.Fatalf("%s: %+v\n%s", name, found, report)
 		}
