@@ -157,7 +157,7 @@ func TestLines(t *testing.T) {
 		{
 			"ranks by label and by field", "0: epoch 1 t 5s r 10\n1: epoch 1 t 6s r 11\n", []string{"epoch {epoch} t {seconds}s r {samples_per_second}"},
 			"run lines: workers=2\n  1: seconds=6 rate=21\nassumed: samples and samples per second are those of each rank; the ranks' values are summed\n" +
-				"assumed: the lines of 2 ranks are one run: times of the slowest rank, mean losses and accuracies\nassumed: 2 workers: the lines have that many ranks\n",
+				"assumed: the lines of 2 ranks are one run: times of the slowest rank, mean losses and accuracies\n",
 		},
 		{
 			"ranks by field", "rank 0 of 2 epoch 1 t 5s\nrank 1 of 2 epoch 1 t 6s\n", []string{"rank {rank} of {workers} epoch {epoch} t {seconds}s"},

@@ -50,7 +50,7 @@ func TestTimes(t *testing.T) {
 		"GNU, verbose, of no time": {oneKerasEpoch + "\tElapsed (wall clock) time (h:mm:ss or m:ss): soon\n", []string{"Keras log 0 1 done"}, "line 3: expected a time"},
 		"words that end in total":  {oneKerasEpoch + "we count 3 in total\n7 elapsed and a snack\n", []string{"Keras log 0 1 done"}, "2 lines, the first is line 3: of unknown form"},
 	} {
-		found, report := readReport(t, "e_n1.log", c.text)
+		found, report := readReport(t, "e_1gpu.log", c.text)
 		var got []string
 		for _, r := range found {
 			got = append(got, fmt.Sprintf("%s %g %d %s", r.Kind, r.WallSeconds, len(r.Epochs), r.Info.Status))
@@ -103,7 +103,7 @@ func TestSeff(t *testing.T) {
 		"running": {map[string]string{"seff.txt": seff("7700", "RUNNING", "00:02:03")}, []string{"seff.txt#7700 123s 0 2 running 7700"}, ""},
 		"torn":    {map[string]string{"seff.txt": strings.SplitAfter(seff("7700", ok, "01:02:03"), "time: ")[0] + "01:0"}, nil, "line 9: last line is torn"},
 		"of another program": {
-			map[string]string{"a_n1.log": "Job ID: 12\n" + oneKerasEpoch + "State: fine\nNodes: 4\n"}, []string{"a_n1.log 0s 1 0 done "}, "3 lines, the first is line 1",
+			map[string]string{"a_1gpu.log": "Job ID: 12\n" + oneKerasEpoch + "State: fine\nNodes: 4\n"}, []string{"a_1gpu.log 0s 1 0 done "}, "3 lines, the first is line 1",
 		},
 	} {
 		dir := t.TempDir()
