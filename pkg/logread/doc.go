@@ -9,7 +9,7 @@
 // followed if its target is not read otherwise.
 //
 // Below this package, internal/record contains what all formats share, and internal/scan
-// splits text; the formats are in internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
+// splits text, and internal/template matches lines with templates; the formats are in internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
 // internal/events (TensorBoard) and internal/trace.
 // A file becomes runs in three steps: the format's reader returns a record.Part for
 // each run, merge.go and join.go merge the parts that belong to one run, and identity.go
@@ -23,6 +23,30 @@
 // contradiction is a problem. If the number of workers is unknown, it is 0 and a problem is
 // reported. evidence.go collects what the sources state, internal/names reads the names, and
 // identity.go chooses.
+//
+// Lines of other programs can be read by templates ([Options].Lines), such as
+//
+//	Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec
+//
+// A template describes a complete line, without the labels and time stamps that launchers
+// and loggers add. {name} matches a number, * any text, and one or more blanks match one or
+// more blanks; {{ is a brace. /…/ is a regular expression with groups such as
+// (?P<epoch>\d+). The names are epoch, step, rank, workers, nodes, seed, seconds (of the
+// epoch), step_seconds, samples_per_second, samples (of the epoch), train_loss, val_loss,
+// iou, dice, accuracy, val_accuracy, lr, val_seconds, epochs and steps (totals), series,
+// model and batch. Any other name is a metric.
+//
+// Units that follow a number in the log or in the template are understood: ms, s, min, h,
+// 1:02:03, 3m12s, 1.2k, 1.2M and %. Times become seconds, and percentages of accuracies, iou
+// and dice become fractions. For a line that does not contain the unit, the template does:
+// {seconds:ms}, {accuracy:%}.
+//
+// A line with {epoch} sets values of that epoch; if the numbering starts again, a new run
+// begins. A line with {step} adds points to curves that are named like the fields, and the
+// last one of an epoch also sets the epoch's values. A line with neither belongs to the
+// epoch that another line has opened; if there is none, the n-th such line is epoch n,
+// which is reported as an assumption. A metric becomes a curve by step or by epoch. The
+// other fields set properties of the run. runs.Run.Kind of such a run is "lines".
 //
 // Nothing is guessed silently. [Explain] returns a [Report] per file that lists
 // what was read, what was not, and what was assumed. A value that cannot be used

@@ -211,7 +211,7 @@ func (f *Follower) refreshFiles(tasks map[string]*task, keepText bool) (changed 
 
 // mergeParts merges the parts of all files into runs, as Options.Read does.
 func (f *Follower) mergeParts(lists [][]*task) *Logs {
-	logs := &Logs{}
+	logs := &Logs{Problems: findMisspelledFields(f.lines)}
 	for i, path := range f.paths {
 		var parts []*record.Part
 		var reports []*record.Report

@@ -205,6 +205,40 @@ func TestFollowEnds(t *testing.T) {
 }
 
 // This program watches a run folder, in which the run is already complete.
+// TestFollowLines: lines that a template describes have the same result when they are
+// appended and when they are read at once.
+func TestFollowLines(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out.log")
+	o := Options{Lines: []string{"world size {workers}", "Epoch {epoch}", "step {step} loss {train_loss}", "took {seconds}"}}
+	check(t, os.WriteFile(path, []byte("hello\n"), 0o644))
+	f, err := o.Follow(t.Context(), dir)
+	check(t, err)
+	f.Every = time.Millisecond
+	for _, text := range []string{
+		"", "world size 2\nEpoch 1\n", "step 1 loss 0.5\nstep 2 lo", "ss 0.4\ntook 1m", "s\n", "Epoch 2\nstep 1 loss 0.3\n", "took 3s\nEpoch 1\ntook 4s\n",
+	} {
+		appendTo(t, path, text)
+		if !f.Next() {
+			t.Fatalf("%q: %v", text, f.Err())
+		}
+	}
+	logs, err := o.Read(t.Context(), dir)
+	check(t, err)
+	if d := cmp.Diff(logs.Runs, f.Runs(), cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("(-Read +Follow)\n%s", d)
+	}
+	if d := cmp.Diff(logs.Problems, f.Logs().Problems, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("problems (-Read +Follow)\n%s", d)
+	}
+	if len(logs.Runs) != 2 || len(logs.Runs[0].Epochs) != 2 || logs.Runs[0].Epochs[0].Seconds != 0.001 || logs.Runs[1].Info.Workers != 2 {
+		t.Errorf("got %+v", logs.Runs)
+	}
+	if _, err := (Options{Lines: []string{"{"}}).Follow(t.Context(), dir); err == nil {
+		t.Error("an invalid template is no error")
+	}
+}
+
 func ExampleFollow() {
 	dir, err := os.MkdirTemp("", "study")
 	if err != nil {

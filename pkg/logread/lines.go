@@ -3,9 +3,13 @@ package logread
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/runs"
 )
 
 // parseLines parses the templates of Options.Lines.
@@ -19,6 +23,35 @@ func (o Options) parseLines() ([]*template.Template, error) {
 		list = append(list, t)
 	}
 	return list, nil
+}
+
+// Validate returns an error if a template of Lines is invalid. The error contains the
+// position in the template and what is expected there.
+func (o Options) Validate() error {
+	_, err := o.parseLines()
+	return err
+}
+
+// minSuggestedLength is the length of the shortest name of a metric for which a standard
+// field is suggested. Shorter names such as l1 are near to lr by chance.
+const minSuggestedLength = 4
+
+// findMisspelledFields returns a problem for each metric in the templates whose name is
+// within one edit of a standard field.
+func findMisspelledFields(lines []*template.Template) (found []runs.Problem) {
+	for _, t := range lines {
+		for _, f := range t.Fields() {
+			if f.Kind != template.Metric || len(f.Name) < minSuggestedLength {
+				continue
+			}
+			if known := nearest.Name(f.Name, template.StandardFields(), 1); known != "" {
+				found = append(found, runs.Problem{
+					File: fmt.Sprintf("line template %q", t), Reason: fmt.Sprintf("{%s} is read as a metric of this name (did you mean {%s}?)", f.Name, known),
+				})
+			}
+		}
+	}
+	return found
 }
 
 // templateUse describes how a template of Options.Lines was used in all files.
@@ -56,20 +89,12 @@ func (l *Logs) checkTemplates(o Options) error {
 		if use.NearestLine == 0 {
 			return fmt.Errorf("read logs: the line template %q matches no line: the logs contain no other lines", text)
 		}
-		at := min(use.Nearest.Offset, len(use.NearestText))
+		if use.Shadowed {
+			return fmt.Errorf("read logs: the line template %q matches only lines that an earlier template matches, such as line %d of %s; give it first", text, use.NearestLine, use.path)
+		}
+		before := clean.Text(use.NearestText[:min(use.Nearest.Offset, len(use.NearestText))])
 		return fmt.Errorf("read logs: the line template %q matches no line; the nearest is %s, line %d, after labels and time stamps:\n  %s\n  %s^ expected %s",
-			text, use.path, use.NearestLine, use.NearestText, blankOut(use.NearestText[:at]), use.Nearest.Expected)
+			text, use.path, use.NearestLine, clean.Text(use.NearestText), strings.Repeat(" ", utf8.RuneCountInString(before)), use.Nearest.Expected)
 	}
 	return nil
-}
-
-// blankOut returns text with each character except tabs replaced by a space, so that what
-// follows is below the character after text.
-func blankOut(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c == '\t' {
-			return c
-		}
-		return ' '
-	}, text)
 }

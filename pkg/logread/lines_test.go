@@ -1,6 +1,7 @@
 package logread_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -203,6 +204,14 @@ func TestLines(t *testing.T) {
 				"  Epoch 1 - loss 0.5\n         ^ expected \": loss \"",
 		},
 		{
+			"a misspelled field", "1 acc 0.5\n", []string{"{epoch} acc {acuracy}"},
+			"run lines:\n  acuracy [1] [0.5]\nproblem: 0 {acuracy} is read as a metric of this name (did you mean {accuracy}?)\n",
+		},
+		{
+			"an earlier template matches too", "Epoch 1 loss 0.5\n", []string{"Epoch {epoch} *", "Epoch {epoch} loss {train_loss}"},
+			"error: read logs: the line template \"Epoch {epoch} loss {train_loss}\" matches only lines that an earlier template matches, such as line 1 of LOG; give it first",
+		},
+		{
 			"an invalid template", "x\n", []string{"Epoch {epoch"},
 			"error: read logs: invalid template \"Epoch {epoch\": character 7: got { without }, want {name} for a field or {{ for a brace",
 		},
@@ -212,4 +221,67 @@ func TestLines(t *testing.T) {
 			t.Errorf("%s:\ngot:\n%s\nwant:\n%s", c.name, got, c.want)
 		}
 	}
+}
+
+// TestLinesOfSeveralPaths: a template may match lines of only one path. Of a file of no
+// known format, the error shows the nearest line.
+func TestLinesOfSeveralPaths(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.log"), filepath.Join(dir, "b.log")
+	if err := os.WriteFile(a, []byte("Epoch 1 loss 0.5\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b, []byte("Step 1 loss 0.5\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := logread.Options{Lines: []string{"Epoch {epoch} loss {train_loss}"}}
+	n := 0
+	if _, err := o.Rows(t.Context(), logread.Epochs, []string{dir, a}, func(logread.Row) error { n++; return nil }); err != nil || n != 1 {
+		t.Errorf("got %d rows, error %v", n, err)
+	}
+	for _, paths := range [][]string{{b}, {dir + "/b.log", b}} {
+		_, err := o.Read(t.Context(), paths...)
+		if want := b + ", line 1, after labels and time stamps:\n  Step 1 loss 0.5\n  ^ expected \"Epoch \""; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got error %v, want %q", paths, err, want)
+		}
+	}
+	csv := filepath.Join(dir, "log_4.csv")
+	if err := os.WriteFile(csv, []byte(",time_per_epoch,loss,lr,training_time,test_time,iou\n0,205.3,0.56,0.001,38765.4,29.6,0.89\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Read(t.Context(), csv); err == nil || !strings.Contains(err.Error(), "was not used, since no text log was found") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func ExampleOptions_lines() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "train.log")
+	text := "world size 2\nEpoch 1: loss 0.2972 time 0.607s, 422.0 samples/sec\nEpoch 2: loss 0.2515 time 590ms, 434.0 samples/sec\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		fmt.Println(err)
+		return
+	}
+	o := logread.Options{Lines: []string{
+		"world size {workers}",
+		"Epoch {epoch}: loss {train_loss} time {seconds}, {samples_per_second} samples/sec",
+	}}
+	logs, err := o.Read(context.Background(), path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, run := range logs.Runs {
+		for _, e := range run.Epochs {
+			fmt.Println(run.Info.Workers, e.Epoch, e.TrainLoss, e.Seconds, e.SamplesPerSecond)
+		}
+	}
+	// Output:
+	// 2 1 0.2972 0.607 422
+	// 2 2 0.2515 0.59 434
 }

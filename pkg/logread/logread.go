@@ -92,6 +92,9 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
+	for _, p := range findMisspelledFields(lines) {
+		addProblem(&logs.Problems, p)
+	}
 	lists, err := listTasks(paths...)
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)

@@ -31,5 +31,8 @@ func (f *logFlags) options() (logread.Options, error) {
 		}
 		o.As = append(o.As, p)
 	}
+	if err := o.Validate(); err != nil {
+		return o, fmt.Errorf("--line: %w", err)
+	}
 	return o, nil
 }

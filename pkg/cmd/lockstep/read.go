@@ -47,10 +47,21 @@ logs, tables and reports of many programs. Information that a file does not cont
 (series, workers, seed) can be taken from its path by a pattern: {workers}, {seed},
 {series}, {rank} and * match parts of the path's end.
 
+Lines that no known program prints are read by templates of complete lines (--line,
+also in scaling, plot and report). {name} matches a number with its unit (ms, s, min,
+1:02:03, 1.2k, %), and * any text. The names are epoch, step, rank, workers, nodes,
+seed, seconds (of the epoch), step_seconds, samples_per_second, samples, train_loss,
+val_loss, iou, dice, accuracy, val_accuracy, lr, val_seconds, epochs and steps (totals),
+series, model and batch; any other name is a metric. {seconds:ms} and {accuracy:%} give
+the unit of a line that does not contain it, {{ is a brace, and /regular expression with
+(?P<epoch>\d+)/ is searched in the line. Labels of ranks and time stamps are removed
+before.
+
   lockstep read logs/unet2d-cells
   lockstep read logs/unet2d-cells --what steps --format json
   lockstep read results --what all --format parquet --out results.parquet
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
+  lockstep read results --line 'Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec'
   lockstep read results --explain`,
 		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -6,16 +6,23 @@ import "fmt"
 // Hint returns " (did you mean x?)", where x is the known name with the smallest edit
 // distance to name. It returns "" if each distance is more than half the length of name.
 func Hint(name string, known []string) string {
-	smallest, nearest := len(name)/2+1, ""
+	nearest := Name(name, known, len(name)/2)
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", nearest)
+}
+
+// Name returns the known name with the smallest edit distance to name, or "" if each
+// distance is more than edits.
+func Name(name string, known []string, edits int) string {
+	smallest, nearest := edits+1, ""
 	for _, k := range known {
 		if d := editDistance(name, k); d < smallest {
 			smallest, nearest = d, k
 		}
 	}
-	if nearest == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %s?)", nearest)
+	return nearest
 }
 
 // editDistance returns the Levenshtein distance of a and b, computed by the Wagner-Fischer

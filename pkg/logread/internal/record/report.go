@@ -61,6 +61,7 @@ type TemplateUse struct {
 	NearestLine int
 	NearestText string
 	Nearest     template.Mismatch
+	Shadowed    bool // the template matches that line, but an earlier template matches it too
 }
 
 // MaxNearestText is the length in bytes of TemplateUse.NearestText.

@@ -1,6 +1,8 @@
 package textlog
 
 import (
+	"math"
+
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
@@ -135,12 +137,30 @@ func newUserTemplates(list []*template.Template) *userTemplates {
 // readUserTemplates reads line m with the first template of the user that matches. It
 // returns unknown if none does.
 func (t *textLog) readUserTemplates(m []byte) lineResult {
-	for _, r := range t.user.byFirst[m[0]] {
+	rules := t.user.byFirst[m[0]]
+	for i, r := range rules {
 		if v := r.read(t, m); v != unknown {
+			t.rememberShadowed(rules[i+1:], m)
 			return v
 		}
 	}
 	return unknown
+}
+
+// rememberShadowed remembers line m in the report for each of the rules that matches the
+// line too but has matched no line before.
+func (t *textLog) rememberShadowed(rules []*templateRule, m []byte) {
+	for _, r := range rules {
+		use := &t.in.Report.Templates[r.id]
+		if use.Lines > 0 || use.Shadowed || t.compared >= maxComparedLines {
+			continue
+		}
+		t.compared++
+		if r.template.Match(m, make([]template.Value, len(r.template.Fields()))) {
+			use.Shadowed = true
+			t.setNearest(use, m, template.Mismatch{Matched: math.MaxInt})
+		}
+	}
 }
 
 // readUserLine reads a line with the templates of the user. message is the line without
@@ -180,9 +200,14 @@ func (t *textLog) rememberNearest(m []byte) {
 			continue
 		}
 		if d := r.template.Mismatch(m); use.NearestLine == 0 || d.Matched > use.Nearest.Matched {
-			use.Nearest, use.NearestLine, use.NearestText = d, t.l.Number, string(m[:min(len(m), record.MaxNearestText)])
+			t.setNearest(use, m, d)
 		}
 	}
+}
+
+// setNearest sets the line that is nearest to a template.
+func (t *textLog) setNearest(use *record.TemplateUse, m []byte, d template.Mismatch) {
+	use.Nearest, use.NearestLine, use.NearestText = d, t.l.Number, string(m[:min(len(m), record.MaxNearestText)])
 }
 
 // epochValue identifies a measured value of runs.Epoch.
