@@ -62,6 +62,8 @@ type Follower struct {
 	started        bool            // Next was called
 	bytesOfRemoved int64           // bytes read of files that no longer exist
 	otherProgram   map[string]bool // see lister
+	rules          rulesFinder     // keeps the last valid rules
+	rulesProblem   error           // of the last poll
 	err            error
 }
 
@@ -157,12 +159,15 @@ func (f *Follower) poll() (changed bool, err error) {
 	}
 	lists := l.finish()
 	found := map[string]*task{}
+	changed, err = f.findRules(lists)
+	if err != nil {
+		return false, err
+	}
 	for _, t := range slices.Concat(lists...) {
-		t.lines = f.lines
 		found[t.path] = t
 	}
 	for path, file := range f.files {
-		if t := found[path]; t == nil || t.folder != (file.tail != nil) {
+		if t := found[path]; t == nil || t.folder != (file.tail != nil) || t.rules != file.rules {
 			f.bytesOfRemoved += file.bytesRead()
 			delete(f.files, path)
 			changed = true
@@ -182,6 +187,31 @@ func (f *Follower) poll() (changed bool, err error) {
 	}
 	f.logs = f.mergeParts(lists)
 	return true, nil
+}
+
+// findRules sets the rules of the tasks and reports whether they have become
+// invalid, or valid again. While rules are invalid, the last valid ones apply.
+func (f *Follower) findRules(lists [][]*task) (changed bool, err error) {
+	f.rules.startAgain()
+	for i, path := range f.paths {
+		if err = f.rules.setRules(lists[i], path, f.lines); err != nil {
+			break
+		}
+	}
+	if err != nil && !f.started {
+		return false, err
+	}
+	changed = fmt.Sprint(err) != fmt.Sprint(f.rulesProblem)
+	if f.rulesProblem = err; err == nil {
+		return changed, nil
+	}
+	for _, t := range slices.Concat(lists...) {
+		t.lines, t.rules = f.lines, nil
+		if file := f.files[t.path]; file != nil {
+			t.setRules(file.rules)
+		}
+	}
+	return changed, nil
 }
 
 // refreshFiles reads what was appended to the files, using one goroutine per
@@ -212,6 +242,9 @@ func (f *Follower) refreshFiles(tasks map[string]*task, keepText bool) (changed 
 // mergeParts merges the parts of all files into runs, as Options.Read does.
 func (f *Follower) mergeParts(lists [][]*task) *Logs {
 	logs := &Logs{Problems: findMisspelledFields(f.lines)}
+	if f.rulesProblem != nil {
+		logs.Problems = append(logs.Problems, runs.Problem{Reason: f.rulesProblem.Error()})
+	}
 	for i, path := range f.paths {
 		var parts []*record.Part
 		var reports []*record.Report
@@ -219,7 +252,7 @@ func (f *Follower) mergeParts(lists [][]*task) *Logs {
 			fileParts, report := f.files[t.path].copyParts()
 			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
-		m := &merger{options: f.options, root: path}
+		m := &merger{options: f.options, root: path, rules: rulesByFile(lists[i])}
 		found := m.merge(parts)
 		for _, r := range reports {
 			logs.Reports = append(logs.Reports, newReport(r))
@@ -243,6 +276,7 @@ type followedFile struct {
 	text        []byte            // content read so far, if the format needs it from the beginning
 	events      *events.Parser    // parses an event file; nil for other files
 	large       bool              // the text is too long to be kept in memory
+	rules       *parsedRules      // that apply to the file
 	bytesReread int64             // bytes that were read again from the beginning, not through growing
 
 	parts  []*record.Part
@@ -255,7 +289,7 @@ func newFollowedFile(t *task) *followedFile {
 	if t.folder {
 		return &followedFile{tail: runs.NewTail(t.path)}
 	}
-	return &followedFile{growing: runs.NewGrowingFile(t.path)}
+	return &followedFile{growing: runs.NewGrowingFile(t.path), rules: t.rules}
 }
 
 // bytesRead returns the number of bytes that were read of the file or run
@@ -433,6 +467,9 @@ func (f *followedFile) parseText(ctx context.Context, t *task) error {
 // modifies them.
 func (f *followedFile) copyParts() ([]*record.Part, *record.Report) {
 	report := f.report
+	if f.rules != nil {
+		report.Rules = f.rules.path
+	}
 	report.Ignored, report.Unused, report.Assumed = slices.Clone(report.Ignored), slices.Clip(report.Unused), slices.Clip(report.Assumed)
 	var parts []*record.Part
 	for _, p := range f.parts {

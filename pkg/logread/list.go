@@ -25,6 +25,7 @@ type task struct {
 	// used for run folders.
 	goroutines int
 	lines      []*template.Template // templates of lines in text logs
+	rules      *parsedRules         // that apply to the file; nil if none do
 	report     record.Report
 
 	realPath string  // absolute path without links

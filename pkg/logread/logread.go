@@ -102,9 +102,10 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	if err := skipCopies(lists); err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
+	finder := &rulesFinder{}
 	for i, path := range paths {
-		for _, t := range lists[i] {
-			t.lines = lines
+		if err := finder.setRules(lists[i], path, lines); err != nil {
+			return err
 		}
 		if err := o.read(ctx, path, lists[i], logs); err != nil {
 			return err
@@ -137,7 +138,7 @@ func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Log
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
 	}
-	m := &merger{options: o, root: path}
+	m := &merger{options: o, root: path, rules: rulesByFile(tasks)}
 	found := m.merge(parts)
 	reported := map[string]bool{}
 	for _, r := range logs.Reports {

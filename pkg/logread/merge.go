@@ -42,6 +42,7 @@ func datasetSplitFolders() []string {
 //     number. If no such run exists, it forms a run.
 type merger struct {
 	options    Options
+	rules      map[string]*parsedRules     // by path of the file
 	root       string                      // the path that is read; its parent folders are not searched
 	folders    map[string][]*record.Part   // principal parts by folder
 	runFolders map[string]*record.Part     // parts of run folders by path
@@ -125,7 +126,11 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 // storePatternFields stores the fields of the first pattern that matches the
 // file of p.
 func (m *merger) storePatternFields(p *record.Part) {
-	for _, pattern := range m.options.As {
+	patterns := m.options.As
+	if r := m.rules[p.Report.Path]; r != nil {
+		patterns = slices.Concat(patterns, r.as)
+	}
+	for _, pattern := range patterns {
 		if t, ok := pattern.match(p.Run.File); ok {
 			m.matched[p] = t
 			p.Report.AddAssumption("the pattern %q matches", pattern)

@@ -45,6 +45,7 @@ type Report struct {
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string
+	Rules   string // path of the RulesFile whose rules apply to the file; empty if none do
 	Skipped string // why the file was not read; empty if it was
 	// CopyOf is the path of the run folder of which the file is a copy (written
 	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
@@ -61,7 +62,7 @@ func newReport(r *record.Report) Report {
 		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,
 		Runs: r.Runs, Records: r.Records, Lines: r.Lines, LinesUsed: r.LinesUsed,
 		Ignored: ignored, Unused: r.Unused, UnusedMore: r.UnusedMore,
-		Known: r.Known, Assumed: r.Assumed, Skipped: r.Skipped, CopyOf: r.CopyOf,
+		Known: r.Known, Assumed: r.Assumed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf,
 	}
 }
 
@@ -119,6 +120,9 @@ func (r Reports) HTML() string {
 		if why := one.unreadReason(); why != "" {
 			notes = append(notes, "not read: "+why)
 			one.Unused = nil
+		}
+		if one.Rules != "" {
+			notes = append(notes, "rules: "+one.Rules)
 		}
 		notes = append(append(notes, one.Known...), one.Assumed...)
 		for _, i := range one.Ignored {
@@ -180,6 +184,9 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
 	}
 	b.WriteByte('\n')
+	if r.Rules != "" {
+		fmt.Fprintf(&b, "    rules: %s\n", clean.Text(r.Rules))
+	}
 	for _, k := range r.Known {
 		fmt.Fprintf(&b, "    known: %s\n", clean.Text(k))
 	}

@@ -14,27 +14,6 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// RulesFile is the name of a file with rules for reading the logs in its folder
-// and below:
-//
-//	lines:
-//	  - 'Epoch {epoch}: loss {train_loss} time {seconds}s'
-//	columns:
-//	  - 'workers=n_gpus,seconds=epoch_time'
-//	as:
-//	  - 'job_{workers}_rank{rank}.txt=ResNet-50'
-const RulesFile = "lockstep-logs.yaml"
-
-// maxRulesBytes limits the size of a file with rules.
-const maxRulesBytes = 1 << 20
-
-// Rules is the content of a [RulesFile].
-type Rules struct {
-	Lines   []string // templates of lines
-	Columns []string // mappings of columns
-	As      []string // patterns of file names; see ParsePattern
-}
-
 // Save adds the rules to the file [RulesFile] in the folder dir, which must exist,
 // and returns its path. The file keeps its other content; rules that it already
 // has are not added again. If nothing is missing, Save does not write the file.
