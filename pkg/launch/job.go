@@ -89,7 +89,10 @@ func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err err
 		return nil, nil, err
 	}
 	*s = s.withDefaults()
-	if job, l, err = s.planJob(ctx); err != nil {
+	if job, l, err = s.planJob(ctx); err == nil {
+		err = s.saveLines(job.dir)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
 	return job, l, nil
@@ -196,7 +199,7 @@ type RunStatus struct {
 	Err     error  // nil unless the run failed or was canceled
 	Seconds float64
 	// Epoch is the number of epochs done, and Epochs the number of all epochs, or 0 if
-	// unknown.
+	// unknown. For a program other than lockstep they come from its logs.
 	Epoch, Epochs int
 	// Binding describes the CPUs of the workers, or is nil until run.json contains it.
 	Binding *runs.Binding
@@ -240,9 +243,13 @@ func (r *run) status() RunStatus {
 	return s
 }
 
-// rereadFolder reads the run folder again if epochs.csv has changed. It reads nothing
-// else, so as not to disturb the run while it is measured.
+// rereadFolder reads the run folder again if epochs.csv has changed, or the logs of another
+// program. It reads nothing else, so as not to disturb the run while it is measured.
 func (r *run) rereadFolder() {
+	if r.sweep.isForeign() || len(r.read.Info.Command) > 0 {
+		r.rereadLogs()
+		return
+	}
 	stat, err := os.Stat(filepath.Join(r.dir, "epochs.csv"))
 	if err != nil {
 		return // not there yet
@@ -251,7 +258,12 @@ func (r *run) rereadFolder() {
 	if stamp == r.stamp {
 		return
 	}
-	if read, err := runs.Read(r.dir); err == nil {
-		r.read, r.stamp = read, stamp
+	read, err := runs.Read(r.dir)
+	if err != nil {
+		return
+	}
+	r.read, r.stamp = read, stamp
+	if len(read.Info.Command) > 0 { // a run that another process launched
+		r.rereadLogs()
 	}
 }

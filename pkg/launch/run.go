@@ -42,8 +42,9 @@ type run struct {
 	ended       time.Time
 	state       string
 	err         error
-	read        runs.Run // run folder as last read
-	stamp       string   // size and time of epochs.csv when it was read
+	read        runs.Run  // run folder as last read
+	stamp       string    // size and time of epochs.csv, or of the logs, when they were read
+	nextRead    time.Time // the logs of another program are not read again before
 }
 
 // planRuns returns the runs of the sweep in the order in which they are executed. dir is

@@ -55,7 +55,15 @@ func (r *run) writeStudyLog() error {
 	if err != nil || dir == "" {
 		return err
 	}
-	if _, err := runs.WriteStudyLog(dir, r.dir); err != nil {
+	readRun := runs.Read
+	if r.sweep.isForeign() {
+		readRun = readWithLogs
+	}
+	run, err := readRun(r.dir)
+	if err == nil {
+		_, err = runs.WriteStudyLog(dir, run)
+	}
+	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
 	}
 	return nil

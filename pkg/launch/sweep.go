@@ -13,6 +13,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
@@ -26,6 +27,15 @@ type Sweep struct {
 	// Command is another program with its arguments, in place of Config. Local returns an
 	// error if the program is not found in PATH.
 	Command []string
+
+	// Lines lists templates of the lines that Command prints, such as
+	//
+	//	Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec
+	//
+	// They are needed if logread does not know the form of these lines; see
+	// logread.Options.Lines. Local adds them to lockstep-logs.yaml in the study's folder, where
+	// everything that reads the folder finds them.
+	Lines []string
 
 	Workers []int   // worker counts, one run for each
 	Seeds   []int64 // each is combined with every worker count; the default is seed 1
@@ -129,6 +139,10 @@ func (s Sweep) validate(cores int) error {
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
 	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
 		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
+	case !s.isForeign() && len(s.Lines) > 0:
+		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
+	case logread.Options{Lines: s.Lines}.Validate() != nil:
+		return logread.Options{Lines: s.Lines}.Validate()
 	case s.Epochs < 0:
 		return fmt.Errorf("got %d epochs: use at least 1", s.Epochs)
 	case s.Now && s.NoWait:

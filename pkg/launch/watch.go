@@ -14,7 +14,8 @@ import (
 const pollInterval = 300 * time.Millisecond
 
 // Watch shows one live line per run in a cell or a terminal: epochs done, loss, IoU and
-// samples per second. While the sweep waits for another sweep, Watch describes that sweep.
+// samples per second. For a program other than lockstep they come from its logs; until these
+// contain an epoch, Watch shows the last line of rank 0. While the sweep waits for another sweep, Watch describes that sweep.
 // Watch returns when Wait would return, with the same error.
 func (j *Job) Watch(ctx context.Context) error {
 	var bars []*notebook.Progress
@@ -44,10 +45,14 @@ func (j *Job) Watch(ctx context.Context) error {
 // creates the bar first. It marks the bar as done once the run has ended.
 func (s RunStatus) showProgress(bar *notebook.Progress) *notebook.Progress {
 	if bar == nil {
-		bar = notebook.NewProgress(s.Name, s.Epochs)
+		total := s.Epochs
+		if s.foreign { // their number may become known only later
+			total = 0
+		}
+		bar = notebook.NewProgress(s.Name, total)
 	}
 	n := s.Epoch
-	if s.Epochs == 0 {
+	if s.foreign {
 		n = s.Lines
 	}
 	bar.Set(n, s.progressNote())
@@ -66,7 +71,11 @@ func (s RunStatus) progressNote() string {
 		}
 	}
 	switch {
-	case s.Epoch > 0 && s.Epochs > 0:
+	case s.Epoch > 0:
+		if s.foreign { // the bar counts lines
+			parts = append(parts, fmt.Sprintf("epoch %d", s.Last.Epoch))
+			add("%.4g s", s.Last.Seconds)
+		}
 		add("loss %.4f", s.Last.TrainLoss)
 		add("IoU %.4f", s.Last.IoU)
 		add("%.1f samples/s", s.Last.SamplesPerSecond)

@@ -27,7 +27,9 @@ func written(t *testing.T, root, series string, workers int, seed int64, seconds
 	}
 	check(t, w.UpdateInfo(func(i *runs.Info) { i.Test = &runs.Test{IoU: 2.0 / 3, Seconds: 0.1234567} }))
 	check(t, w.Finish(runs.StatusDone, nil))
-	copied, err = runs.WriteStudyLog(filepath.Join(root, "study-logs"), dir)
+	run, err := runs.Read(dir)
+	check(t, err)
+	copied, err = runs.WriteStudyLog(filepath.Join(root, "study-logs"), run)
 	check(t, err)
 	return dir, copied
 }

@@ -95,17 +95,13 @@ func CheckStudyLog(dir, runDir string, info Info) error {
 	return nil
 }
 
-// WriteStudyLog writes the epochs of the run in runDir to a CSV file in dir that the
+// WriteStudyLog writes the epochs of run, whose folder is run.Dir, to a CSV file in dir that the
 // notebooks of the U-Net scaling study can read, and returns its path. The file has an
 // unnamed index column from 0, numbers as %.6f, and the run's training time, test time and
 // IoU in each row. A value that was not measured is an empty cell. WriteStudyLog never
 // overwrites the file of another run.
-func WriteStudyLog(dir, runDir string) (string, error) {
-	run, err := Read(runDir)
-	if err != nil {
-		return "", fmt.Errorf("write study log: %w", err)
-	}
-	if err := CheckStudyLog(dir, runDir, run.Info); err != nil {
+func WriteStudyLog(dir string, run Run) (string, error) {
+	if err := CheckStudyLog(dir, run.Dir, run.Info); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -116,7 +112,7 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write study log: %w", err)
 	}
-	to, err := filepath.Abs(runDir)
+	to, err := filepath.Abs(run.Dir)
 	if err != nil {
 		return "", fmt.Errorf("write study log: %w", err)
 	}

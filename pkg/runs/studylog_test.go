@@ -35,10 +35,15 @@ func TestWriteStudyLog(t *testing.T) {
 		must(w.Finish(StatusDone, nil))
 		return dir
 	}
+	writeLog := func(out, dir string) (string, error) {
+		run, err := Read(dir)
+		must(err)
+		return WriteStudyLog(out, run)
+	}
 	first := made("ddp-n2-s1", Info{Series: "ddp", Workers: 2, Seed: 1})
 	out := filepath.Join(root, "copies")
 	for range 2 { // the same run again
-		file, err := WriteStudyLog(out, first)
+		file, err := writeLog(out, first)
 		must(err)
 		text, err := os.ReadFile(file)
 		must(err)
@@ -54,14 +59,14 @@ func TestWriteStudyLog(t *testing.T) {
 	other := made("other-n2-s2", Info{Series: "other", Workers: 2, Seed: 2})
 	before, err := os.ReadFile(filepath.Join(out, "log_2.csv"))
 	must(err)
-	if _, err := WriteStudyLog(out, other); err == nil || !strings.Contains(err.Error(), "log_2.csv exists and was not written from the run") {
+	if _, err := writeLog(out, other); err == nil || !strings.Contains(err.Error(), "log_2.csv exists and was not written from the run") {
 		t.Errorf("error %v, expected a refusal", err)
 	}
 	if after, err := os.ReadFile(filepath.Join(out, "log_2.csv")); err != nil || string(after) != string(before) {
 		t.Errorf("the other run's file was changed (%v)", err)
 	}
 	must(os.WriteFile(filepath.Join(root, "log_2.csv"), []byte("somebody's"), 0o644))
-	if _, err := WriteStudyLog(root, first); err == nil {
+	if _, err := writeLog(root, first); err == nil {
 		t.Error("a file of nobody known was replaced")
 	}
 	if name := StudyLogName(Info{Series: "horovod", Workers: 12}); name != "log_hvd_12.csv" {

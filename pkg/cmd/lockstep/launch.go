@@ -36,7 +36,12 @@ run ends, and the error names the worker and the cause.
 After --, any program can follow: it gets the same environment variables and a run
 folder (LOCKSTEP_RUN) with its wall time and the output of each worker. lockstep scaling
 and the other commands read the epochs from this output, and from files that the program
-writes to the folder, if they know the format; see lockstep read --explain.
+writes to the folder, if they know the format; see lockstep read --explain. --line
+describes other lines: {epoch}, {seconds}, {train_loss}, {samples_per_second} and other
+fields as in lockstep read --line. The template is kept in lockstep-logs.yaml in the
+study's folder, where all commands find it:
+
+  lockstep launch --workers 1,2 --line 'Epoch {epoch}: loss {train_loss} time {seconds}s' -- python train.py
 
 Workers on one machine exchange gradients through shared memory (on systems other than
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
@@ -69,6 +74,9 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 				return serveSweep(c)
 			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+				if lines && strings.Contains(args[0], "{") {
+					return asUsageError(fmt.Errorf("unexpected argument %q: --line describes a line of the program, --lines shows all lines", args[0]))
+				}
 				return asUsageError(fmt.Errorf("unexpected argument %q: put the command to launch after --", args[0]))
 			}
 			s.Command = args
@@ -101,6 +109,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.BoolVar(&s.Oversubscribe, "oversubscribe", false, "allow more workers × threads than cores")
 	f.StringVar(&s.Bind, "bind", "", "CPUs of a worker: cores (neighboring cores of its own), numa (all cores of a NUMA node) or none (all); default: see above")
 	_ = c.RegisterFlagCompletionFunc("bind", cobra.FixedCompletions([]string{launch.BindCores, launch.BindNUMA, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	f.StringArrayVar(&s.Lines, "line", nil, "template of a line that the program after -- prints, such as 'Epoch {epoch}: loss {train_loss} time {seconds}s'; repeatable")
 	f.StringVar(&s.Study, "study", "", "folder of the runs in logs/ (default: the config's or program's name)")
 	f.StringVar(&s.Series, "series", "", "name of the series (default: the config's strategy, such as ddp, or the program's name)")
 	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
