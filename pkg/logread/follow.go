@@ -476,7 +476,7 @@ func (f *followedFile) copyParts() ([]*record.Part, *record.Report) {
 		c := *p
 		c.Report, c.Claims = &report, slices.Clip(c.Claims)
 		c.Run.Epochs, c.Run.Curves = slices.Clone(c.Run.Epochs), slices.Clone(c.Run.Curves)
-		c.Run.Trials, c.Run.Spans = slices.Clip(c.Run.Trials), slices.Clip(c.Run.Spans)
+		c.Run.Trials, c.Run.Spans, c.Run.AllReduces = slices.Clip(c.Run.Trials), slices.Clip(c.Run.Spans), slices.Clip(c.Run.AllReduces)
 		c.Run.Problems, c.Run.Workers = slices.Clip(c.Run.Problems), slices.Clip(c.Run.Workers)
 		c.Run.Info.Config, c.Run.Info.JobIDs = maps.Clone(c.Run.Info.Config), maps.Clone(c.Run.Info.JobIDs)
 		parts = append(parts, &c)

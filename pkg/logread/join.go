@@ -37,6 +37,9 @@ func addMissingValues(run *runs.Run, other runs.Run) {
 		}
 	}
 	run.ThroughputUnit = cmp.Or(run.ThroughputUnit, other.ThroughputUnit)
+	if len(run.AllReduces) == 0 {
+		run.AllReduces = other.AllReduces
+	}
 	if run.WallSeconds == 0 {
 		run.WallSeconds = other.WallSeconds
 	}

@@ -344,7 +344,7 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 				continue
 			}
 			all = append(all, p)
-			if len(p.Run.Epochs)+len(p.Run.Curves)+len(p.Run.Trials)+len(p.Run.Spans) > 0 || p.Run.WallSeconds > 0 {
+			if len(p.Run.Epochs)+len(p.Run.Curves)+len(p.Run.Trials)+len(p.Run.Spans)+len(p.Run.AllReduces) > 0 || p.Run.WallSeconds > 0 {
 				measured = append(measured, p)
 			}
 		}

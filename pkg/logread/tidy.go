@@ -27,7 +27,7 @@ const (
 	Epochs = "epochs" // one row per value of an epoch or of the complete run
 	Steps  = "steps"  // one row per value of a rank's step; only for run folders
 	Curves = "curves" // one row per point of a curve: TensorBoard tags, columns with a value per step
-	Trials = "trials" // one row per measured throughput and one per standard deviation
+	Trials = "trials" // one row per measured throughput, per standard deviation and per time of an all-reduce
 	Spans  = "spans"  // two rows per span of a trace: its start and its duration
 	All    = "all"    // the rows of all kinds
 )
@@ -56,7 +56,7 @@ type Row struct {
 	Seed    int64
 	Rank    int    // rank of a step, a curve or a span; -1 if the value is for all ranks
 	Epoch   int    // number of the epoch, from 1; 0 if the value belongs to no epoch
-	Step    int    // number of the step, trial or span, from 1; for curves as logged; -1 if the value has none
+	Step    int    // number of the step, trial or span, from 1; for curves as logged; bytes of an all-reduce; -1 if the value has none
 	Name    string // name of the value with its unit (seconds, iou, …); for curves as logged
 	Value   float64
 }
@@ -273,7 +273,8 @@ func (g rowEmitter) emitCurves(run runs.Run) error {
 	return nil
 }
 
-// emitTrials emits the throughput of each trial.
+// emitTrials emits the throughput of each trial and the times of a benchmark of
+// the all-reduce.
 func (g rowEmitter) emitTrials(run runs.Run) error {
 	for _, t := range run.Trials {
 		g.row.Step = -1
@@ -285,6 +286,12 @@ func (g rowEmitter) emitTrials(run runs.Run) error {
 			if err := g.emit(t.Name+"_trial_samples_per_second", rate); err != nil {
 				return err
 			}
+		}
+	}
+	for _, a := range run.AllReduces {
+		g.row.Step = int(a.Bytes)
+		if err := g.emit("all_reduce_seconds", a.Seconds); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -207,12 +207,13 @@ type Run struct {
 	File string // the file that Epochs were read from; epochs.csv for a run folder
 	Kind string // kind of log: "run folder", "study CSV", "SC21 log", …
 
-	// Curves, Trials, Spans and OutOfMemory come from other programs' logs. They are empty
+	// Curves, Trials, Spans, AllReduces and OutOfMemory come from other programs' logs. They are empty
 	// for run folders, except that Spans has those of traces in the folder.
 	Curves      []Curve
 	Trials      []Trial
 	Spans       []Span
-	WallSeconds float64 // of the complete job, including start-up; 0 if unknown
+	AllReduces  []AllReduce // of a benchmark of collectives such as nccl-tests
+	WallSeconds float64     // of the complete job, including start-up; 0 if unknown
 	// ThroughputUnit is the unit of the throughput in Epochs, Trials and curves, such as
 	// "images/s" or "tokens/s". Empty means samples per second.
 	ThroughputUnit string
@@ -239,6 +240,13 @@ type Trial struct {
 	Spread float64   // standard deviation over the trials; NaN if not logged
 	Rates  []float64 // of each trial, in samples per second; nil if not logged
 	Line   int       // line of Rate in the log, from 1; 0 if unknown
+}
+
+// AllReduce is the time of an all-reduce over all workers, as a benchmark has measured it.
+type AllReduce struct {
+	Bytes   float64 // size of each worker's buffer
+	Seconds float64 // mean over the repetitions
+	Line    int     // line in the log, from 1; 0 if unknown
 }
 
 // Span is an interval of a rank's time in a trace.

@@ -256,12 +256,12 @@ var rateDescriptions = map[string]string{"throughput": "throughput", "epoch_seco
 // gradientBytes is the size of one gradient value (float32) in the all-reduce.
 const gradientBytes = 4
 
-// CollectiveRow is the all-reduce time of one run.
+// CollectiveRow is the all-reduce time of one run, or of one size of a benchmark.
 type CollectiveRow struct {
 	Run             string
 	Workers         int
-	Bytes           float64 // size of the gradients that are reduced in one step
-	Seconds, Fitted float64 // seconds per step: measured, and predicted by the model
+	Bytes           float64 // size of the gradients that are reduced in one step, or of the benchmark's buffer
+	Seconds, Fitted float64 // seconds per step, or per all-reduce of a benchmark: measured, and predicted by the model
 }
 
 // CollectiveFit contains the latency and the bandwidth of a series' all-reduce.
@@ -272,7 +272,8 @@ type CollectiveRow struct {
 // 2(N−1)/N·m·β for m bytes over N workers. If the gradients are in several buckets, α
 // is the sum over the buckets.
 //
-// Its table has one row per run: run, workers, bytes, seconds, fitted_seconds.
+// Its table has one row per run, or per size of a benchmark: run, workers, bytes, seconds,
+// fitted_seconds.
 type CollectiveFit struct {
 	analysis
 	Series         string
@@ -288,8 +289,9 @@ type CollectiveFit struct {
 // Collective fits latency and bandwidth to the time of the all-reduce, from the step spans
 // of Lockstep's runs. The time of a step is measured at the rank that starts the all-reduce
 // last, because this rank does not wait for others; the time of a run is the median over
-// its steps. The fit minimizes the squares of the relative errors. It needs at least 5 runs
-// at 3 different worker counts above 1.
+// its steps. Of a run of nccl-tests or the OSU micro-benchmarks, the time for each size
+// counts. The fit minimizes the squares of the relative errors. It needs at least 5 times at
+// 3 different worker counts above 1, or of 3 sizes.
 func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	name, err := s.resolveSeries(series)
 	if err != nil {
@@ -303,6 +305,9 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 			continue
 		}
 		for _, r := range s.cells[i].Runs {
+			for _, a := range r.AllReduces {
+				rows = append(rows, law.AllReduceTime{Run: r.Dir, Workers: p.Workers, Bytes: a.Bytes, Seconds: a.Seconds})
+			}
 			if r.Info.Parameters < 1 {
 				continue
 			}

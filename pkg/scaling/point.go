@@ -165,7 +165,7 @@ func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	case m.Epochs > 0:
 	case observe.HasEpochTimes(r):
 		s.addLack(r, s.Rule.describeUncounted(len(r.Epochs)))
-	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // the run has other measurements
+	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials)+len(r.AllReduces) > 0: // the run has other measurements
 	case len(r.Epochs) == 0:
 		s.addLack(r, "the run has no epochs")
 	default:

@@ -71,7 +71,7 @@ func views() []view {
 			},
 		},
 		{
-			name: "collective", about: "latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers",
+			name: "collective", about: "latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers, or from nccl-tests or osu_allreduce",
 			results: func(s *scaling.Study, _ string, notes io.Writer) ([]viewResult, error) {
 				return fitEachSeries(s, notes, func(series string) (viewResult, error) { return s.Collective(series) })
 			},

@@ -93,8 +93,8 @@ func checkRun(t *testing.T, run runs.Run, lines int) {
 // EstimateBytes returns an estimate of the memory that a run occupies, in
 // bytes.
 func EstimateBytes(run runs.Run) int {
-	const epoch, span, trial = 15 * 8, 10 * 8, 9 * 8 // bytes of each struct
-	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial
+	const epoch, span, trial, allReduce = 15 * 8, 10 * 8, 9 * 8, 3 * 8 // bytes of each struct
+	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial + len(run.AllReduces)*allReduce
 	for _, c := range run.Curves {
 		n += 64 + len(c.Name) + 8*(cap(c.Steps)+cap(c.Values)+cap(c.Times))
 	}

@@ -31,7 +31,7 @@ func (t *textLog) readCommand(m []byte) lineResult {
 	default:
 		return unknown
 	}
-	if len(m) > 1<<14 || !bytes.Contains(m, []byte(".py ")) && !bytes.HasSuffix(m, []byte(".py")) && !bytes.Contains(m, []byte(" -m ")) {
+	if len(m) > 1<<14 || !bytes.Contains(m, []byte(".py ")) && !bytes.HasSuffix(m, []byte(".py")) && !bytes.Contains(m, []byte(" -m ")) && !bytes.Contains(m, []byte("osu_allreduce")) && !bytes.Contains(m, []byte("all_reduce_perf")) {
 		return unknown
 	}
 	if _, _, ok := cutZshTime(m); ok { // the time that the command took
@@ -43,7 +43,7 @@ func (t *textLog) readCommand(m []byte) lineResult {
 			return unknown
 		}
 	}
-	if t.cur.closed || !t.cur.epochs.isEmpty() || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.horovod.iterations) > 0 {
+	if t.cur.closed || !t.cur.epochs.isEmpty() || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.run.AllReduces) > 0 || t.cur.nccl.begun || len(t.cur.horovod.iterations) > 0 {
 		t.beginRun()
 	}
 	run := t.countLine(formatCommand)
@@ -116,7 +116,7 @@ func findWorkers(words []string) int {
 		case "srun", "mpirun", "mpiexec", "horovodrun":
 			rest := words[i+1:]
 			for k := range rest {
-				if strings.HasSuffix(rest[k], ".py") {
+				if strings.HasSuffix(rest[k], ".py") || strings.HasSuffix(rest[k], "osu_allreduce") || strings.HasSuffix(rest[k], "all_reduce_perf") {
 					rest = rest[:k]
 					break
 				}

@@ -22,6 +22,8 @@ const (
 	formatGNUTime
 	formatZshTime
 	formatSeff
+	formatNCCL
+	formatOSU
 	formatFailure
 	formatMemory
 	formatStudy
@@ -93,6 +95,13 @@ func formats() [formatCount]format {
 		formatSeff: {name: seffKind, lines: []lineRule{
 			{prefix: "Job ID: ", read: (*textLog).readSeffJob},
 			{prefix: "Job Wall-clock time: ", read: (*textLog).readSeffLine, endsWithValue: true},
+		}},
+		formatNCCL: {name: "nccl-tests", finish: (*textRun).finishNCCL, lines: []lineRule{
+			{prefix: "# Collective test starting: ", read: (*textLog).readNCCLTest},
+			{prefix: "# nThread ", read: (*textLog).readNCCLSettings},
+		}},
+		formatOSU: {name: "OSU micro-benchmarks", lines: []lineRule{
+			{prefix: "# OSU ", read: (*textLog).readOSUTitle},
 		}},
 		formatFailure: {name: "torchrun failure", lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).readRootCause},

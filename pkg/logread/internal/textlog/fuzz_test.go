@@ -46,6 +46,13 @@ func FuzzReadSeff(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "job-2001.out", text) })
 }
 
+func FuzzReadCollectives(f *testing.F) {
+	f.Add([]byte("# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 2 minBytes 8 maxBytes 16\n#  Rank  0 Group  0 Pid 1 on a device 0 [0x07] A\n#  Rank  1 Group  0 Pid 1 on a device 1 [0x07] A\n# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n8 2 float sum -1 4.4 0.0 0.0 0 4.2 0.0 0.0 N/A\n16 4 float sum -1 5.4 1.0 1.0 0 5.2 1.0 1.0 0\n# Avg bus bandwidth    : 1.0\nEpoch 1/1\n9/9 - 5s - loss: 1.0\n"))
+	f.Add([]byte("# nThread 2 nGpus 2 minBytes 8 maxBytes 16\n# size count type redop time algbw busbw error time algbw busbw error\n8 2 float sum 4.4 1.0 1.0 0e+00 4.2 1.0 1.0\n"))
+	f.Add([]byte("mpirun -np 8 ./osu_allreduce -f\n# OSU MPI Allreduce Latency Test v7.4\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n4     1.98\n8     2.0e1   3\n\n# OSU MPI Latency Test v7.4\n# Size  Latency (us)\n1   0.5\n# OSU MPI-CUDA Allreduce Latency Test\n4 5.1"))
+	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "nccl-2.log", text) })
+}
+
 func FuzzReadRates(f *testing.F) {
 	recordtest.AddSeeds(f, "srun/hep.log")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "hep.log", text) })

@@ -31,6 +31,7 @@ type textRun struct {
 	mlperf        mlperfState
 	dll           dlloggerState
 	horovod       horovodState
+	nccl          ncclState
 	templates     templateState
 	hasTimes      bool // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
@@ -249,7 +250,7 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	}
 	finishTrials(r.run.Trials, report)
 	r.finishOutOfMemory(report)
-	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
+	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && len(r.run.AllReduces) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
 		return nil
 	}
 	r.run.Kind = r.formatName()

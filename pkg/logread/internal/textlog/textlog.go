@@ -63,6 +63,7 @@ type textLog struct {
 	failing       rankFailure // what was read of torchrun's failure message
 	seff          seffJob     // what was read of the job that seff describes
 	jobs          []*record.Part
+	osuAllReduce  bool     // the OSU micro-benchmark is osu_allreduce
 	day           dayCache // date of the last time stamp
 	heading       []byte   // the last "- name - LEVEL - "
 	zoneReported  bool     // the report contains the assumed time zone
@@ -94,6 +95,8 @@ const (
 	failureBlock            // torchrun's root cause
 	gnuTimeBlock            // resources that GNU time -v lists
 	seffLines               // what seff prints of a job
+	ncclBlock               // comments and table of nccl-tests
+	osuBlock                // headings and table of an OSU micro-benchmark
 )
 
 // readFile reads a text log and returns its runs.
@@ -215,7 +218,7 @@ func (t *textLog) parseLine(line []byte) {
 	}
 	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
-		if t.formats.endsWithValue(message) {
+		if t.formats.endsWithValue(message) || t.inBlock == ncclBlock || t.inBlock == osuBlock {
 			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
 			t.countUnused(0)
@@ -270,6 +273,10 @@ func (t *textLog) readBlockLine(m []byte) lineResult {
 		return t.readGNUTimeLine(m)
 	case seffLines:
 		return t.readSeffLine(m)
+	case ncclBlock:
+		return t.readNCCLLine(m)
+	case osuBlock:
+		return t.readOSULine(m)
 	case noBlock:
 	}
 	return unknown

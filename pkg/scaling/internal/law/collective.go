@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// AllReduceTime is the all-reduce time of one run; see scaling.CollectiveRow.
+// AllReduceTime is a measured time of an all-reduce; see scaling.CollectiveRow.
 type AllReduceTime struct {
 	Run             string
 	Workers         int
@@ -31,24 +31,25 @@ type CollectiveFit struct {
 	Sentence       string
 }
 
-// FitCollective needs at least minRuns runs at minWorkerCounts different worker counts
-// above 1.
+// FitCollective needs at least minTimes times at minWorkerCounts different worker counts
+// above 1, or of minSizes different sizes.
 const (
-	minRuns         = 5
+	minTimes        = 5
 	minWorkerCounts = 3
+	minSizes        = 3
 )
 
 // FitCollective fits latency and bandwidth by least squares of the relative errors, and
-// sets Fitted of each row. It returns an error if there are fewer than minRuns rows
-// or minWorkerCounts worker counts.
+// sets Fitted of each row. It returns an error if there are fewer than minTimes rows, or
+// too few different worker counts and sizes.
 func FitCollective(series string, rows []AllReduceTime, level float64) (*CollectiveFit, error) {
-	counts := map[int]bool{}
+	counts, sizes := map[int]bool{}, map[float64]bool{}
 	for _, r := range rows {
-		counts[r.Workers] = true
+		counts[r.Workers], sizes[r.Bytes] = true, true
 	}
-	if len(rows) < minRuns || len(counts) < minWorkerCounts {
-		return nil, fmt.Errorf("too few runs with step spans: series %s has %s at %d worker counts above 1, want at least %d runs at %d worker counts; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
-			series, english.Count(len(rows), "run"), len(counts), minRuns, minWorkerCounts)
+	if len(rows) < minTimes || len(counts) < minWorkerCounts && len(sizes) < minSizes {
+		return nil, fmt.Errorf("too few runs with step spans: series %s has %s at %d worker counts above 1, want at least %d runs at %d worker counts; run more (lockstep launch --workers 2,4,8 --seeds 1,2), or measure several sizes with nccl-tests or osu_allreduce",
+			series, english.Count(len(rows), "run"), len(counts), minTimes, minWorkerCounts)
 	}
 	c := &CollectiveFit{Series: series, Rows: rows}
 	c.fit(level)

@@ -1,0 +1,68 @@
+package textlog
+
+import (
+	"bytes"
+
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// The OSU micro-benchmarks print a table per test. Only osu_allreduce is used,
+// whose first column after the size in bytes is the mean over the ranks. The
+// number of ranks is not in the output:
+//
+//	# OSU MPI-CUDA Allreduce Latency Test v7.4
+//	# Datatype: MPI_CHAR.
+//	# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+//	1048576               230.90            228.10            233.70         100
+
+// readOSUTitle reads the line with the name of the test.
+func (t *textLog) readOSUTitle(m []byte) lineResult {
+	words := bytes.Fields(m)
+	t.inBlock = osuBlock
+	t.osuAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
+	if !t.osuAllReduce {
+		t.in.AddProblem(t.l.Number, "%.100q: only the latency of osu_allreduce is used", m)
+		return unused
+	}
+	t.beginBenchmark()
+	t.countLine(formatOSU)
+	return used
+}
+
+// readOSULine reads a heading or a row of the table. Another line ends it.
+func (t *textLog) readOSULine(m []byte) lineResult {
+	if m[0] == '#' && !scan.HasPrefix(m, "# OSU ") {
+		if scan.HasPrefix(m, "# Size") && !bytes.Contains(m, []byte("Latency(us)")) && !bytes.Contains(m, []byte("Latency (us)")) {
+			t.osuAllReduce = false // another quantity
+		}
+		return idle
+	}
+	fields := bytes.Fields(m)
+	size, okSize := scan.ParseFloat(fields[0])
+	if !scan.IsDigit(m[0]) || !okSize || size != float64(int64(size)) || len(fields) == 1 {
+		if !okSize {
+			t.inBlock = noBlock
+		}
+		return unknown
+	}
+	micro, ok := scan.ParseFloat(fields[1])
+	switch {
+	case !ok:
+		return unknown
+	case !t.osuAllReduce:
+		t.in.Report.AddIgnored(t.l.Number, otherCollective)
+		return pending
+	case !(size > 0 && micro > 0):
+		t.in.Report.AddIgnored(t.l.Number, emptyCollective)
+		return pending
+	}
+	r := &t.countLine(formatOSU).run
+	if len(r.AllReduces) >= maxCollectiveRows {
+		t.in.AddProblem(t.l.Number, "the table has more than %d rows; this one is not used", maxCollectiveRows)
+		return unused
+	}
+	r.AllReduces = append(r.AllReduces, runs.AllReduce{Bytes: size, Seconds: micro / 1e6, Line: t.l.Number})
+	t.in.Report.Records++
+	return used
+}
