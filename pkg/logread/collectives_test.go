@@ -67,7 +67,7 @@ func TestCollectiveBenchmarks(t *testing.T) {
 		"cut row": {
 			ncclTable(name, 2, "sum", "-1", 1, 8) + ncclTable(name, 2, "sum", "-1", 1) + "# nThread 1 nGpus 1 minBytes 8\n 8 2 float sum -1\n", []string{"nccl-tests 2 8:1e-05@11"}, "expected a row with the columns",
 		},
-		"OSU":            {"+ srun -n 16 ./osu_allreduce -f\n" + osuTable("MPI Allreduce Latency Test", 4, 1000000), []string{"OSU micro-benchmarks 16 4:1e-05@6 1000000:0.00011@7"}, "16 workers"},
+		"OSU":            {"+ srun -n 16 ./osu_allreduce -f\n" + osuTable("MPI Allreduce Latency Test", 4, 1000000), []string{"OSU micro-benchmarks 16 4:1e-05@6 1000000:0.00011@7"}, "workers 16"},
 		"OSU, CUDA":      {"mpirun -np 8 osu_allreduce -i 100 -n 3\n" + osuTable("MPI-CUDA Allreduce Latency Test", 1000000), []string{"OSU micro-benchmarks 8 1000000:0.00011@6"}, ""},
 		"OSU, others":    {osuTable("MPI Allgather Latency Test", 4) + osuTable("MPI Non-Blocking Allreduce Latency Test", 4) + osuTable("MPI Bandwidth Test", 4), nil, "3 lines, the first is line 5: benchmark of another collective"},
 		"OSU, two":       {"mpirun -np 8 osu_allreduce\n" + osuTable("MPI Allreduce Latency Test", 1000000) + "mpirun -np 4 osu_allreduce\n" + osuTable("MPI Allreduce Latency Test", 1000000), []string{"OSU micro-benchmarks 8 1000000:0.00011@6", "OSU micro-benchmarks 4 1000000:0.00011@12"}, ""},
