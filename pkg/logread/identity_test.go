@@ -16,32 +16,54 @@ import (
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
 		pattern, path string
-		want          nameFields
-		ok            bool
+		want          string // the claims, the path without the rank if there is one, and the problems
 	}{
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", nameFields{series: "PyTorch Horovod", workers: 12, seed: -1, rank: -1}, true},
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", nameFields{series: "PyTorch Horovod", workers: 12, seed: -1, rank: -1}, true},
-		{"log_{workers}.csv", "a/log_hvd_12.csv", nameFields{}, false},
-		{"log_{workers}.csv", "a/other_log_12.csv", nameFields{}, false}, // whole names
-		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", nameFields{series: "SC21 base", workers: 4, seed: -1, rank: -1}, true},
-		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", nameFields{series: "x", workers: -1, seed: 3, rank: -1}, true},
-		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", nameFields{workers: 2, seed: -1, rank: 1, rest: "job_2_rank*.txt"}, true},
-		{"log_{workers}.csv", "log_99999999999999999999.csv", nameFields{}, false},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", `workers 12, series "PyTorch Horovod"`},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", `workers 12, series "PyTorch Horovod"`},
+		{"log_{workers}.csv", "a/log_hvd_12.csv", "no match"},
+		{"log_{workers}.csv", "a/other_log_12.csv", "no match"}, // whole names
+		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", `workers 4, series "SC21 base"`},
+		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", `series "x", seed 3`},
+		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", "workers 2, rank 1, job_2_rank*.txt"},
+		{"log_{workers}.csv", "log_99999999999999999999.csv", "no match"},
+		// Constants, factors, and all properties.
+		{"*.out=workers:1", "a/b.out", "workers 1"},
+		{"*.out=workers:1,series:native", "a/b.out", `workers 1, series "native"`},
+		{"*.out=series:a, b,workers:2", "a/b.out", `series "a, b", workers 2`},
+		{"run_{nodes}n.out=workers:{nodes}*8", "a/run_4n.out", "nodes 4, workers 32"},
+		{"run_{nodes}n.out=workers:4*{nodes}*2,nodes:1", "a/run_4n.out", "workers 32, nodes 1"},
+		{"{model}_b{batch}_{seed}.out=series:{model} of {batch}", "a/unet_b32_7.out", `model "unet", batch 32, seed 7, series "unet of 32"`},
+		{"*.out=rank:0,model:r50,batch:64,seed:0,nodes:2", "b.out", `rank 0, model "r50", batch 64, seed 0, nodes 2`},
+		{"n{workers}.out", "n15000000.out", `the pattern "n{workers}.out": workers 15000000 is not plausible: expected a number from 1 to 262144`},
+		{"n{nodes}.out=workers:{nodes}*8", "n100000.out", `nodes 100000, the pattern "n{nodes}.out=workers:{nodes}*8": workers 800000 is not plausible: expected a number from 1 to 262144`},
+		{"n{workers}.out", "n0.out", `the pattern "n{workers}.out": workers 0 is not plausible: expected a number from 1 to 262144`},
 	} {
 		p, err := ParsePattern(c.pattern)
 		check(t, err)
-		got, ok := p.match(c.path)
-		got.pattern = ""
-		if c.want.rest == "" {
-			got.rest = ""
+		m, ok := p.match(c.path)
+		var got []string
+		for _, claim := range m.claims {
+			got = append(got, describeValue(claim))
 		}
-		if ok != c.ok || got != c.want {
-			t.Errorf("%s on %s: %+v, %v", c.pattern, c.path, got, ok)
+		if m.rank > 0 {
+			got = append(got, m.rest)
+		}
+		got = append(got, m.problems...)
+		if !ok {
+			got = []string{"no match"}
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s on %s: got %s, want %s", c.pattern, c.path, text, c.want)
 		}
 	}
 	for text, want := range map[string]string{
 		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `unknown field "{n}"; use {workers}`,
 		"{workers}_{workers}.csv": "duplicate field {workers}", "a=x {series}": "needs {series} before the =", "a{": "unknown field",
+		"*.out=workers:15000000": "workers 15000000 is not plausible: expected a number from 1 to 262144", "*.out=workers:0": "workers 0 is not plausible",
+		"*.out=workers:{nodes}*8": `unknown field "{nodes}" in the value of workers`, "{nodes}.out=workers:{nodes}*400000": "is not plausible",
+		"*.out=workers:many": `expected a number, a field such as {nodes}, or a product such as {nodes}*8, got "many"`, "*.out=workers:": "property workers has no value",
+		"*.out=workers:1,x": `expected a property and its value, such as workers:4, got "x"`, "*.out=workers:1,workers:2": "duplicate property workers",
+		"*.out=series:{model}": `unknown field "{model}" after the =`, "*.out=batch:3000000000": "batch 3000000000 is not plausible",
 		"log_{workers}.csv=X {nonsense}": `unknown field "{nonsense}"`, "log_{workers}.csv=X {workers}": `unknown field "{workers}"`, "{series}/a.csv={series": `unknown field "{series"`,
 	} {
 		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -57,6 +57,10 @@ type Options struct {
 	// describes their syntax and meaning. A template that matches no line is an
 	// error.
 	Lines []string
+	// Strict refuses assumptions: Read returns an error that lists each property
+	// of a run that is known only from a name or by elimination, and how to state
+	// it with a pattern.
+	Strict bool
 	// Progress, if set, is called with the number of bytes read so far and the
 	// total number of bytes. Calls do not overlap.
 	Progress func(read, total int64)
@@ -81,6 +85,9 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 		return nil, err
 	}
 	if err := logs.checkTemplates(o); err != nil {
+		return nil, err
+	}
+	if err := logs.checkAssumptions(o); err != nil {
 		return nil, err
 	}
 	return logs, nil

@@ -42,26 +42,26 @@ func datasetSplitFolders() []string {
 //     number. If no such run exists, it forms a run.
 type merger struct {
 	options    Options
-	rules      map[string]*parsedRules     // by path of the file
-	root       string                      // the path that is read; its parent folders are not searched
-	folders    map[string][]*record.Part   // principal parts by folder
-	runFolders map[string]*record.Part     // parts of run folders by path
-	matched    map[*record.Part]nameFields // fields from the pattern that matched the file
+	rules      map[string]*parsedRules       // by path of the file
+	root       string                        // the path that is read; its parent folders are not searched
+	folders    map[string][]*record.Part     // principal parts by folder
+	runFolders map[string]*record.Part       // parts of run folders by path
+	matched    map[*record.Part]patternMatch // what the pattern that matched the file states
 }
 
-// nameFieldsOf returns the fields that a pattern has captured in the name of
-// p's file. All numbers are -1 if no pattern matched.
-func (m *merger) nameFieldsOf(p *record.Part) nameFields {
+// patternMatchOf returns what a pattern states about p's file, or a match without
+// claims and with rank -1 if no pattern matches.
+func (m *merger) patternMatchOf(p *record.Part) patternMatch {
 	if t, ok := m.matched[p]; ok {
 		return t
 	}
-	return nameFields{workers: -1, seed: -1, rank: -1}
+	return patternMatch{rank: -1}
 }
 
 // merge merges the parts into runs and returns the runs in the order of their
 // first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
-	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]nameFields{}
+	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]patternMatch{}
 	for _, p := range parts {
 		if p.Role == record.RunFolder {
 			m.runFolders[filepath.Clean(p.Report.Path)] = p
@@ -70,7 +70,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	parts = m.joinRunFolders(parts)
 	for _, p := range parts {
 		if p.Role != record.RunFolder {
-			m.storePatternFields(p)
+			m.applyPattern(p)
 		}
 		if p.Role == record.Principal {
 			claimContent(p, runs.SourceContent, "")
@@ -104,7 +104,6 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	}
 	principals = append(principals, joinAccounting(jobs, principals)...)
 	for _, p := range principals {
-		m.nameFieldsOf(p).addClaims(p)
 		claimNames(p, p.Run.File, false)
 		setIdentity(p, p.Run.File)
 	}
@@ -123,19 +122,29 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	return found
 }
 
-// storePatternFields stores the fields of the first pattern that matches the
-// file of p.
-func (m *merger) storePatternFields(p *record.Part) {
+// applyPattern adds what the first pattern that matches the file of p states
+// about the run.
+func (m *merger) applyPattern(p *record.Part) {
 	patterns := m.options.As
 	if r := m.rules[p.Report.Path]; r != nil {
 		patterns = slices.Concat(patterns, r.as)
 	}
 	for _, pattern := range patterns {
-		if t, ok := pattern.match(p.Run.File); ok {
-			m.matched[p] = t
-			p.Report.AddAssumption("the pattern %q matches", pattern)
-			return
+		t, ok := pattern.match(p.Run.File)
+		if !ok {
+			continue
 		}
+		m.matched[p] = t
+		p.Report.AddAssumptionOnce("the pattern %q matches", pattern)
+		for _, c := range t.claims {
+			if c.Property != runs.PropertyRank || !p.RankKnown {
+				p.Claims = append(p.Claims, c)
+			}
+		}
+		for _, why := range t.problems {
+			p.Report.AddProblem(p.Line, "%s", why)
+		}
+		return
 	}
 }
 
@@ -149,7 +158,7 @@ func (m *merger) joinRanks(principals []*record.Part) []*record.Part {
 	var kept []*record.Part
 	nth := map[string]int{}
 	for _, p := range principals {
-		name := m.nameFieldsOf(p)
+		name := m.patternMatchOf(p)
 		if name.rank < 0 {
 			kept = append(kept, p)
 			continue

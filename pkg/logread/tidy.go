@@ -116,6 +116,7 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 			if !seen[run.Dir] {
 				seen[run.Dir] = true
 				read = append(read, namedRun{run, displayName(path, place, run.Dir)})
+				all.Runs = append(all.Runs, run)
 			}
 		}
 		for _, p := range logs.Problems {
@@ -123,6 +124,9 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 		}
 	}
 	if err := all.checkTemplates(o); err != nil {
+		return nil, problems, err
+	}
+	if err := all.checkAssumptions(o); err != nil {
 		return nil, problems, err
 	}
 	return read, problems, nil

@@ -43,9 +43,11 @@ what was read from it.
 
 Files are recognized by their content, also if they are compressed with gzip, zstd, xz or bzip2:
 TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, and the text
-logs, tables and reports of many programs. Information that a file does not contain
-(series, workers, seed) can be taken from its path by a pattern: {workers}, {seed},
-{series}, {rank} and * match parts of the path's end.
+logs, tables and reports of many programs. What a file does not contain is taken from
+the files beside it and from names, as --explain shows; --strict refuses what is only
+assumed from names. A pattern (--as) states it: {workers}, {nodes}, {rank}, {seed},
+{series}, {batch}, {model} and * match parts of the path's end, and after = come the
+name of the series or properties and their values.
 
 Lines that no known program prints are read by templates of complete lines (--line,
 also in scaling, plot and report). {name} matches a number with its unit (ms, s, min,
@@ -62,6 +64,7 @@ before.
   lockstep read results --what all --format parquet --out results.parquet
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
   lockstep read results --line 'Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec'
+  lockstep read results --as 'run_{nodes}n.out=workers:{nodes}*8,series:native'
   lockstep read results --explain`,
 		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -1,0 +1,99 @@
+package logread
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// checkAssumptions returns an error that lists each property of the runs that was
+// assumed, and how to state it. It returns nil if nothing was assumed or the
+// options allow assumptions.
+func (l *Logs) checkAssumptions(o Options) error {
+	if !o.Strict {
+		return nil
+	}
+	var lines []string
+	n := 0
+	listed := map[string]bool{}
+	for _, run := range l.Runs {
+		var what, values []string
+		for _, property := range runs.Properties() {
+			origin, ok := run.Origins[property]
+			if !ok || !origin.Source.IsAssumed() {
+				continue
+			}
+			c := assumedValue(run, property)
+			what = append(what, fmt.Sprintf("%s, from %s", describeValue(c), origin))
+			value := fmt.Sprint(c.Number)
+			if c.Text != "" {
+				value = c.Text
+			}
+			values = append(values, string(property)+":"+value)
+		}
+		if len(what) == 0 {
+			continue
+		}
+		n += len(what)
+		line := fmt.Sprintf("  %s: %s; state this with --as '%s=%s'", run.Dir, strings.Join(what, "; "), patternOf(run, l.Runs), strings.Join(values, ","))
+		if !listed[line] {
+			listed[line] = true
+			lines = append(lines, line)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("read logs: %s refused (strict):\n%s", english.Count(n, "assumption"), strings.Join(lines, "\n"))
+}
+
+// assumedValue returns the value of a property of the run.
+func assumedValue(run runs.Run, property runs.Property) record.Claim {
+	c := record.Claim{Property: property}
+	switch property {
+	case runs.PropertyWorkers:
+		c.Number = int64(run.Info.Workers)
+	case runs.PropertyNodes:
+		c.Number = int64(run.Info.Nodes)
+	case runs.PropertySeed:
+		c.Number = run.Info.Seed
+	case runs.PropertySeries:
+		c.Text = run.Info.Series
+	case runs.PropertyBatch:
+		c.Number = int64(run.Info.BatchPerWorker)
+	case runs.PropertyModel:
+		c.Text, _ = run.Info.Config["model"].(string)
+	case runs.PropertyRank: // not in the run
+		p := &record.Part{}
+		claimNames(p, run.File, false)
+		if named, ok := choose(p, property); ok {
+			return named
+		}
+	}
+	return c
+}
+
+// patternOf returns the part before the = of a pattern that matches only the file
+// of run: as many names of its path as distinguish it from the files of other
+// runs.
+func patternOf(run runs.Run, all []runs.Run) string {
+	path := filepath.ToSlash(run.File)
+	pattern := filepath.Base(path)
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		unique := true
+		for _, other := range all {
+			file := filepath.ToSlash(other.File)
+			unique = unique && (file == path || file != pattern && !strings.HasSuffix(file, "/"+pattern))
+		}
+		if name := filepath.Base(dir); unique || name == "." || name == "/" {
+			break
+		} else {
+			pattern = name + "/" + pattern
+		}
+	}
+	return strings.NewReplacer("=", "*", "{", "*", "}", "*").Replace(pattern)
+}
