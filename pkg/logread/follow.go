@@ -264,6 +264,7 @@ func (f *Follower) mergeParts(lists [][]*task) *Logs {
 			}
 		}
 	}
+	logs.separateSeries()
 	return logs
 }
 

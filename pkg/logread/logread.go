@@ -71,6 +71,8 @@ type Logs struct {
 	Runs     []runs.Run     // in natural order of their paths
 	Problems []runs.Problem // of all runs, and of files without a run
 	Reports  Reports        // one per file
+	// Notes states which series were separated, and why; see SeparateSeries.
+	Notes []string
 
 	templates []templateUse // of Options.Lines
 }
@@ -90,10 +92,11 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	if err := logs.checkAssumptions(o); err != nil {
 		return nil, err
 	}
+	logs.separateSeries()
 	return logs, nil
 }
 
-// readInto reads the paths and adds the result to logs.
+// readInto reads the paths and adds the result to logs. It does not separate series.
 func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) error {
 	lines, err := o.parseLines()
 	if err != nil {

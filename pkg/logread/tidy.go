@@ -129,6 +129,10 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 	if err := all.checkAssumptions(o); err != nil {
 		return nil, problems, err
 	}
+	SeparateSeries(all.Runs)
+	for i := range read {
+		read[i].Info.Series = all.Runs[i].Info.Series
+	}
 	return read, problems, nil
 }
 

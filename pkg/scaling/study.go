@@ -32,6 +32,7 @@ type Study struct {
 	paths           []string // the paths that were read, for Follow
 	options         logread.Options
 	fileProblems    []runs.Problem                  // problems of files that contain no run
+	readNotes       []string                        // remarks about how the runs were read
 	measures        map[string]observe.SpeedMeasure // the measure that each series' speed-up is computed from, by name of the series
 	cells           []observe.Cell                  // the counted runs of each element of Points
 	modes           []Mode                          // one per series
@@ -85,8 +86,13 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 	return s, nil
 }
 
-// FromRuns returns a study of runs in memory, with DefaultRule.
-func FromRuns(all []runs.Run) (*Study, error) { return newStudy(all, nil, DefaultRule()) }
+// FromRuns returns a study of runs in memory, with DefaultRule. Runs that are not repeats of
+// each other become separate series; see logread.SeparateSeries.
+func FromRuns(all []runs.Run) (*Study, error) {
+	all = slices.Clone(all)
+	notes := logread.SeparateSeries(all)
+	return newOrderedStudy(all, nil, notes, DefaultRule(), nil)
+}
 
 // WithRule returns a study of the same runs with another rule.
 func (s *Study) WithRule(rule Rule) (*Study, error) {
@@ -125,7 +131,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 // withRuns returns a study of all, a subset of the runs of s, with the series in the given
 // order. A nil order means the natural order of the names.
 func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
-	out, err := newOrderedStudy(all, s.fileProblems, rule, order)
+	out, err := newOrderedStudy(all, s.fileProblems, s.readNotes, rule, order)
 	if err != nil {
 		return nil, err
 	}
@@ -133,14 +139,10 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 	return out, nil
 }
 
-// newStudy computes a study with the series in the natural order of their names.
-func newStudy(all []runs.Run, problems []runs.Problem, rule Rule) (*Study, error) {
-	return newOrderedStudy(all, problems, rule, nil)
-}
-
 // newOrderedStudy computes a study with the series in the given order. A nil order means
-// the natural order of their names.
-func newOrderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []string) (*Study, error) {
+// the natural order of their names. problems are those of files without a run, and notes are
+// remarks about how the runs were read.
+func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
 	}
@@ -148,7 +150,7 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order [
 		return nil, errors.New("create study: no runs given")
 	}
 	all = cleanNames(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, Notes: slices.Clone(notes), readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		for _, p := range r.Problems {
@@ -300,8 +302,9 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 	return nil
 }
 
-// newStudyFromLogs computes the study of the logs that were read. It passes newStudy only
-// the problems that do not belong to a run, because newStudy adds the problems of the runs.
+// newStudyFromLogs computes the study of the logs that were read. It passes newOrderedStudy
+// only the problems that do not belong to a run, because newOrderedStudy adds the problems of
+// the runs.
 func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}
 	for _, r := range logs.Runs {
@@ -310,11 +313,7 @@ func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 		}
 	}
 	own := slices.DeleteFunc(slices.Clone(logs.Problems), func(p runs.Problem) bool { return inRun[p] })
-	s, err := newStudy(logs.Runs, own, rule)
-	if err != nil {
-		return nil, err
-	}
-	s.Reports = logs.Reports
+	notes := slices.Clone(logs.Notes)
 	copies := 0
 	for _, r := range logs.Reports {
 		if r.CopyOf != "" {
@@ -323,9 +322,14 @@ func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	}
 	switch {
 	case copies == 1:
-		s.Notes = append(s.Notes, "1 file is a copy of a run folder that is read too, and does not count")
+		notes = append(notes, "1 file is a copy of a run folder that is read too, and does not count")
 	case copies > 1:
-		s.Notes = append(s.Notes, fmt.Sprintf("%d files are copies of run folders that are read too, and do not count", copies))
+		notes = append(notes, fmt.Sprintf("%d files are copies of run folders that are read too, and do not count", copies))
 	}
+	s, err := newOrderedStudy(logs.Runs, own, notes, rule, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.Reports = logs.Reports
 	return s, nil
 }

@@ -1,0 +1,167 @@
+package repeats
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// newRun returns a run of the series unet, read from file, after change.
+func newRun(file string, workers int, change func(*runs.Run)) runs.Run {
+	r := runs.Run{Dir: "/logs/" + file, File: "/logs/" + file, Kind: "Keras log"}
+	r.Info = runs.Info{Study: "s", Series: "unet", Workers: workers, Status: runs.StatusDone}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func batch(n int) func(*runs.Run) { return func(r *runs.Run) { r.Info.BatchPerWorker = n } }
+func samples(n int) func(*runs.Run) {
+	return func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: n}} }
+}
+func config(key string, v any) func(*runs.Run) {
+	return func(r *runs.Run) { r.Info.Config = map[string]any{key: v} }
+}
+func seed(n int64) func(*runs.Run) { return func(r *runs.Run) { r.Info.Seed = n } }
+
+// TestSeparate checks which runs are separated, and the names of the new series. A result is
+// one series per run, or nil if the series stays one.
+func TestSeparate(t *testing.T) {
+	for name, c := range map[string]struct {
+		all  []runs.Run
+		want []string
+	}{
+		"repeats": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(4))}, nil},
+		"batch":   {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(8))}, []string{"unet batch 4", "unet batch 8"}},
+		"batch at several worker counts": {
+			[]runs.Run{newRun("a.log", 1, batch(4)), newRun("b.log", 2, batch(4)), newRun("c.log", 2, batch(8)), newRun("d.log", 4, batch(8))},
+			[]string{"unet batch 4", "unet batch 4", "unet batch 8", "unet batch 8"},
+		},
+		"a global batch that grows with the workers": {[]runs.Run{newRun("a.log", 1, batch(4)), newRun("b.log", 2, batch(4)), newRun("c.log", 2, batch(4))}, nil},
+		"a batch per worker that shrinks":            {[]runs.Run{newRun("a.log", 1, batch(8)), newRun("b.log", 2, batch(4)), newRun("c.log", 4, batch(2))}, nil},
+		"two strong series": { // global batches of 8 and 16
+			[]runs.Run{newRun("a.log", 1, batch(8)), newRun("b.log", 1, batch(16)), newRun("c.log", 2, batch(4)), newRun("d.log", 2, batch(8)), newRun("e.log", 4, batch(2)), newRun("f.log", 4, batch(4))},
+			[]string{"unet global batch 8", "unet global batch 16", "unet global batch 8", "unet global batch 16", "unet global batch 8", "unet global batch 16"},
+		},
+		"an unknown batch": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, nil)}, nil},
+		"unknown beside two batches": {
+			[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(8)), newRun("c.log", 2, nil)},
+			[]string{"unet batch 4", "unet batch 8", "unet"},
+		},
+		"samples":         {[]runs.Run{newRun("a.log", 2, samples(1000)), newRun("b.log", 2, samples(2000))}, []string{"unet 1000 samples", "unet 2000 samples"}},
+		"rounded samples": {[]runs.Run{newRun("a.log", 2, samples(65536)), newRun("b.log", 2, samples(65535))}, nil},
+		"samples that grow with the workers": {
+			[]runs.Run{newRun("a.log", 1, samples(100)), newRun("b.log", 2, samples(200)), newRun("c.log", 4, samples(400)), newRun("d.log", 4, samples(800)), newRun("e.log", 2, samples(400))},
+			[]string{"unet 100 samples per worker", "unet 100 samples per worker", "unet 100 samples per worker", "unet 200 samples per worker", "unet 200 samples per worker"},
+		},
+		"an incomplete last epoch": {
+			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: 90}, {Samples: 90}, {Samples: 40}} }), newRun("b.log", 2, samples(90))}, nil,
+		},
+		"model":          {[]runs.Run{newRun("a.log", 2, config("model", "resnet50")), newRun("b.log", 2, config("model", "resnet152"))}, []string{"unet resnet50", "unet resnet152"}},
+		"model settings": {[]runs.Run{newRun("a.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 8, "depth": 3})), newRun("b.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 16, "depth": 4}))}, []string{"unet model 1", "unet model 2"}},
+		"planned epochs": {[]runs.Run{newRun("a.log", 2, config("epochs", 10.0)), newRun("b.log", 2, config("epochs", 200.0))}, []string{"unet 10 epochs", "unet 200 epochs"}},
+		"epochs reached": {
+			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 5) }), newRun("b.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 2) })}, nil,
+		},
+		"a failed run": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, func(r *runs.Run) { r.Info.BatchPerWorker, r.Info.Status = 8, runs.StatusFailed })}, nil},
+		"the user's series": {
+			[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, func(r *runs.Run) {
+				r.Info.BatchPerWorker = 8
+				r.Origins = map[runs.Property]runs.Origin{runs.PropertySeries: {Source: runs.SourceUser}}
+			})}, nil,
+		},
+		"numbers in file names":   {[]runs.Run{newRun("unet_s1024.log", 2, nil), newRun("unet_s2048.log", 2, nil)}, []string{"unet s1024", "unet s2048"}},
+		"numbers in folder names": {[]runs.Run{newRun("r50/2gpu/out.log", 2, nil), newRun("r152/2gpu/out.log", 2, nil)}, []string{"unet r50", "unet r152"}},
+		"a number after a word":   {[]runs.Run{newRun("bs_32.log", 2, nil), newRun("bs_64.log", 2, nil)}, []string{"unet 32", "unet 64"}},
+		"decimals":                {[]runs.Run{newRun("unet_lr0.1/out.log", 2, nil), newRun("unet_lr0.01/out.log", 2, nil)}, []string{"unet lr0.1", "unet lr0.01"}},
+		"seeds":                   {[]runs.Run{newRun("unet_s7.log", 2, seed(7)), newRun("unet_s42.log", 2, seed(42))}, nil},
+		"repeats by name":         {[]runs.Run{newRun("unet_rep3.log", 2, nil), newRun("unet_rep7.log", 2, nil)}, nil},
+		"counted runs":            {[]runs.Run{newRun("2GPU/00/out.log", 2, nil), newRun("2GPU/01/out.log", 2, nil), newRun("2GPU/05/out.log", 2, nil)}, nil},
+		"counted from 1":          {[]runs.Run{newRun("unet_1.log", 2, nil), newRun("unet_2.log", 2, nil), newRun("unet_3.log", 2, nil)}, nil},
+		"settings counted from 1": {[]runs.Run{newRun("unet_bs_1.log", 2, nil), newRun("unet_bs_2.log", 2, nil)}, []string{"unet 1", "unet 2"}},
+		"jobs":                    {[]runs.Run{newRun("slurm-1234567.out", 2, nil), newRun("slurm-1234999.out", 2, nil)}, nil},
+		"jobs after a name":       {[]runs.Run{newRun("unet-991234.out", 2, nil), newRun("unet-991299.out", 2, nil)}, nil},
+		"dates":                   {[]runs.Run{newRun("unet_2021-11-12_10-20-30.log", 2, nil), newRun("unet_2021-11-13_09-01-02.log", 2, nil)}, nil},
+		"TensorBoard's folders":   {[]runs.Run{newRun("Nov12_10-20-30_node01/x.log", 2, nil), newRun("Nov13_11-20-31_node07/x.log", 2, nil)}, nil},
+		"names of W&B":            {[]runs.Run{newRun("run-20211112_123456-1a2b3c4d/output.log", 2, nil), newRun("run-20211113_010203-9z8y7x6w/output.log", 2, nil)}, nil},
+		"ranks":                   {[]runs.Run{newRun("rank0/x.log", 2, nil), newRun("rank1/x.log", 2, nil)}, nil},
+		"versions":                {[]runs.Run{newRun("version_3/metrics.csv", 2, nil), newRun("version_9/metrics.csv", 2, nil)}, nil},
+		"another name at each worker count": {
+			[]runs.Run{newRun("unet_b16_1gpu.log", 1, nil), newRun("unet_b32_2gpu.log", 2, nil), newRun("unet_b64_4gpu.log", 4, nil)}, nil,
+		},
+		"the batch explains the names": {
+			[]runs.Run{newRun("bs32.log", 2, batch(16)), newRun("bs64.log", 2, batch(32)), newRun("bs64_4gpu.log", 4, batch(16))},
+			[]string{"unet batch 16", "unet batch 32", "unet batch 16"},
+		},
+		"run folders": {
+			[]runs.Run{newRun("unet-n2-s1/epochs.csv", 2, func(r *runs.Run) { r.Info.Schema = 1 }), newRun("unet-n2-s9/epochs.csv", 2, func(r *runs.Run) { r.Info.Schema = 1 })}, nil,
+		},
+		"a sweep's series": {
+			[]runs.Run{newRun("a-batch=2-n2-s1/epochs.csv", 2, func(r *runs.Run) { r.Info.Series, r.Info.BatchPerWorker = "ddp batch=2", 2 }), newRun("b-n2-s1/epochs.csv", 2, func(r *runs.Run) { r.Info.Series, r.Info.BatchPerWorker = "ddp batch=4", 4 })},
+			[]string{"ddp batch=2", "ddp batch=4"},
+		},
+		"two studies": {
+			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Info.Study, r.Info.BatchPerWorker = "x", 4 }), newRun("b.log", 2, batch(8))}, nil,
+		},
+	} {
+		before := make([]string, len(c.all))
+		for i, r := range c.all {
+			before[i] = r.Info.Series
+		}
+		if c.want == nil || name == "a sweep's series" {
+			if out := Separate(c.all); len(out) > 0 {
+				t.Errorf("%s: separated: %s", name, out[0])
+			}
+			c.want = before
+		} else if out := Separate(c.all); len(out) != 1 {
+			t.Errorf("%s: %d separations, want 1", name, len(out))
+		}
+		var got []string
+		for _, r := range c.all {
+			got = append(got, r.Info.Series)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: series %q, want %q", name, got, c.want)
+		}
+		if again := Separate(c.all); len(again) > 0 {
+			t.Errorf("%s: separated a second time: %s", name, again[0])
+		}
+	}
+}
+
+// TestSeparationString checks the note: the runs, the reasons with values, the new names, and
+// how to join the runs.
+func TestSeparationString(t *testing.T) {
+	all := []runs.Run{newRun("2gpu/unet_s1024.log", 2, batch(4)), newRun("2gpu/unet_s2048.log", 2, batch(8)), newRun("2gpu/unet_s4096.log", 2, batch(8))}
+	out := Separate(all)
+	if len(out) != 1 {
+		t.Fatalf("%d separations", len(out))
+	}
+	want := `series "unet": its 3 runs became 3 series ("unet batch 4 s1024", "unet batch 8 s2048", "unet batch 8 s4096"), because runs with equally many workers are repeats only if they agree, ` +
+		`and these differ in batch per worker (4 and 8) and a number in their names (s2048 and s4096); to join them: --as 'unet_s*.log=unet'`
+	if got := out[0].String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var many []runs.Run
+	for i := range 20 {
+		many = append(many, newRun(fmt.Sprintf("x%d/out.log", 100+i*i), 2, nil))
+	}
+	if got := Separate(many)[0].String(); !strings.Contains(got, "became 20 series") || !strings.Contains(got, "and 14 more") || !strings.Contains(got, "--as 'x*/out.log=unet'") || len(got) > 600 {
+		t.Errorf("%d characters: %s", len(got), got)
+	}
+}
+
+// TestCommonName checks the patterns of file names.
+func TestCommonName(t *testing.T) {
+	for want, names := range map[string][]string{
+		"a.log": {"a.log", "a.log"}, "r*.log": {"r50.log", "r152.log"}, "*": {"a", "b"}, "aa*": {"aa", "aaa"}, "x1*.log": {"x1.log", "x11.log"},
+	} {
+		if got := commonName(names); got != want {
+			t.Errorf("%q: %q, want %q", names, got, want)
+		}
+	}
+}

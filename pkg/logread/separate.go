@@ -1,0 +1,58 @@
+package logread
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/repeats"
+	"lockstep/pkg/runs"
+)
+
+// SeparateSeries gives runs that are not repeats of each other different names
+// of their series: it changes Info.Series in all. Read, Follow and Rows have
+// done so already with the runs that they return.
+//
+// Runs of one series with the same number of workers are repeats only if they
+// agree in everything that is known about them. Those separate that differ in
+// the model, the batch per worker, the samples per epoch, the planned epochs,
+// the unit of their throughput, or a number in the names of their files or
+// folders that is neither workers nor seed (unet_s1024.log, unet_s2048.log).
+// Across worker counts, runs may differ, for example in a global batch that
+// grows with the workers. A series that the user has named by a pattern, such
+// as --as 'unet_*.log=unet', is not separated.
+//
+// The result has one note for each series that was separated: what differs,
+// the new names, and how to join them.
+func SeparateSeries(all []runs.Run) (notes []string) {
+	for _, s := range repeats.Separate(all) {
+		notes = append(notes, s.String())
+	}
+	return notes
+}
+
+// separateSeries separates the series of the runs that were read, and explains
+// it in Notes and in the reports of their files.
+func (l *Logs) separateSeries() {
+	separated := repeats.Separate(l.Runs)
+	if len(separated) == 0 {
+		return
+	}
+	series := map[string]string{} // by file; the names of all of its runs are in the note
+	for _, r := range l.Runs {
+		series[r.File] = r.Info.Series
+	}
+	why := map[string]string{}
+	for _, s := range separated {
+		l.Notes = append(l.Notes, s.String())
+		for _, file := range s.Files {
+			why[file] = fmt.Sprintf("series %q: separated from the other runs of %q with equally many workers, which differ in %s", series[file], s.Series, english.List(s.Differences))
+		}
+	}
+	l.Reports = slices.Clone(l.Reports)
+	for i := range l.Reports {
+		if text := why[l.Reports[i].Path]; text != "" {
+			l.Reports[i].Assumed = append(slices.Clone(l.Reports[i].Assumed), text)
+		}
+	}
+}
