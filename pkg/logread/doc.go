@@ -48,6 +48,9 @@
 // which is reported as an assumption. A metric becomes a curve by step or by epoch. The
 // other fields set properties of the run. runs.Run.Kind of such a run is "lines".
 //
+// Runs of one series with the same number of workers count as repeats. Those that
+// differ in what is known about them become separate series; see [SeparateSeries].
+//
 // Nothing is guessed silently. [Explain] returns a [Report] per file that lists
 // what was read, what was not, and what was assumed. A value that cannot be used
 // becomes a [runs.Problem] with file and line.

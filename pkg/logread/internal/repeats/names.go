@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 )
 
@@ -35,11 +36,12 @@ var sharedNamePatterns = sync.OnceValue(func() namePatterns {
 	}
 })
 
-// neutralWords returns words whose numbers do not separate runs.
+// neutralWords returns words whose numbers do not separate runs, in addition to those that
+// package names understands.
 func neutralWords() []string {
 	return []string{
-		"gpu", "gpus", "ngpu", "ngpus", "worker", "workers", "rank", "ranks", "localrank", "proc", "procs", "np", "nproc", "device", "devices", "task", "tasks", "world", "worldsize", "size", "ws", "node", "host",
-		"seed", "rep", "repeat", "run", "trial", "try", "attempt", "restart", "resume", "version", "take",
+		"gpu", "worker", "rank", "localrank", "task", "node", "host",
+		"run", "trial", "try", "attempt", "restart", "resume", "version", "take",
 		"job", "jobid", "slurm", "pid", "id", "part", "chunk", "checkpoint", "ckpt", "step", "iter",
 	}
 }
@@ -161,7 +163,7 @@ func findNumbers(elements []string) []nameNumber {
 	p := sharedNamePatterns()
 	var out []nameNumber
 	for depth, element := range slices.Backward(elements) {
-		element = p.date.ReplaceAllString(element, "-")
+		element = names.Parse(p.date.ReplaceAllString(element, "-")).Rest // without workers, nodes and seeds
 		seen := map[string]int{}
 		for _, m := range p.number.FindAllStringSubmatchIndex(element, -1) {
 			word, number, after := strings.ToLower(element[m[2]:m[3]]), element[m[6]:m[7]], strings.ToLower(element[m[8]:m[9]])
@@ -244,14 +246,14 @@ func (g *group) commonPattern() string {
 	}
 	var pattern []string
 	for depth := 1; ; depth++ {
-		var names []string
+		var there []string
 		for _, p := range paths {
 			if depth > len(p) {
 				return ""
 			}
-			names = append(names, p[len(p)-depth])
+			there = append(there, p[len(p)-depth])
 		}
-		name := commonName(names)
+		name := commonName(there)
 		pattern = append([]string{name}, pattern...)
 		if slices.ContainsFunc(paths, func(p []string) bool { return p[len(p)-depth] != paths[0][len(paths[0])-depth] }) || depth == 3 {
 			break
@@ -264,15 +266,15 @@ func (g *group) commonPattern() string {
 	return text
 }
 
-// commonName returns the names if they are equal, and otherwise their common beginning and
+// commonName returns the names in all if they are equal, and otherwise their common beginning and
 // end with a * between them.
-func commonName(names []string) string {
-	first := names[0]
-	if !slices.ContainsFunc(names, func(n string) bool { return n != first }) {
+func commonName(all []string) string {
+	first := all[0]
+	if !slices.ContainsFunc(all, func(n string) bool { return n != first }) {
 		return first
 	}
 	begin, end := len(first), len(first)
-	for _, n := range names {
+	for _, n := range all {
 		k := 0
 		for k < min(begin, len(n)) && n[k] == first[k] {
 			k++
@@ -285,7 +287,7 @@ func commonName(names []string) string {
 		end = k
 	}
 	shortest := len(first)
-	for _, n := range names {
+	for _, n := range all {
 		shortest = min(shortest, len(n))
 	}
 	end = min(end, shortest-begin)

@@ -36,7 +36,14 @@ const sampleTolerance = 0.005
 // properties returns the properties in which repeats must agree, except for their names.
 func properties() []property {
 	prefix := func(word string) func(string) string { return func(v string) string { return word + " " + v } }
-	suffix := func(word string) func(string) string { return func(v string) string { return v + " " + word } }
+	suffix := func(word string) func(string) string {
+		return func(v string) string {
+			if v == "1" {
+				return v + " " + strings.TrimSuffix(word, "s")
+			}
+			return v + " " + word
+		}
+	}
 	return []property{
 		{name: "model", value: modelOf, label: func(v string) string {
 			if _, err := strconv.Atoi(v); err == nil {
@@ -55,6 +62,7 @@ func properties() []property {
 			}
 			return configNumber(r, "batch_size", "batch", "train_batch_size", "per_device_train_batch_size", "batch_size_per_gpu", "micro_batch_size")
 		}, label: prefix("batch")},
+		{name: "nodes", value: func(r *runs.Run) string { return formatCount(r.Info.Nodes) }, label: suffix("nodes")},
 		{
 			name: "samples per epoch", tolerance: sampleTolerance,
 			value: func(r *runs.Run) string { return formatCount(samplesPerEpoch(r)) }, label: suffix("samples"),

@@ -47,6 +47,10 @@ func TestSeparate(t *testing.T) {
 			[]runs.Run{newRun("a.log", 1, batch(8)), newRun("b.log", 1, batch(16)), newRun("c.log", 2, batch(4)), newRun("d.log", 2, batch(8)), newRun("e.log", 4, batch(2)), newRun("f.log", 4, batch(4))},
 			[]string{"unet global batch 8", "unet global batch 16", "unet global batch 8", "unet global batch 16", "unet global batch 8", "unet global batch 16"},
 		},
+		"nodes": {
+			[]runs.Run{newRun("a.log", 8, func(r *runs.Run) { r.Info.Nodes = 1 }), newRun("b.log", 8, func(r *runs.Run) { r.Info.Nodes = 2 }), newRun("c.log", 16, func(r *runs.Run) { r.Info.Nodes = 2 })},
+			[]string{"unet 1 node", "unet 2 nodes", "unet 2 nodes"},
+		},
 		"an unknown batch": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, nil)}, nil},
 		"unknown beside two batches": {
 			[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(8)), newRun("c.log", 2, nil)},
