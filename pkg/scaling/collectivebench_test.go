@@ -45,6 +45,6 @@ func TestCollectiveOfBenchmarks(t *testing.T) {
 		if math.Abs(c.Alpha.Value/alpha-1) > 1e-5 || math.Abs(c.Beta.Value/beta-1) > 1e-5 || len(c.Rows) != rows {
 			t.Errorf("%v workers: α %v, β %v from %d times, want %d", counts, c.Alpha, c.Beta, len(c.Rows), rows)
 		}
-		wantLine(t, []string{c.Sentence}, "has a latency of 20.00 µs", "transfers 10.00")
+		wantLine(t, []string{c.Sentence}, "has a latency of 20.00 µs", "transfers 10.00", fmt.Sprintf("with %d workers and 268435456 bytes, latency is", counts[len(counts)-1]))
 	}
 }

@@ -1,6 +1,7 @@
 package law
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -94,9 +95,15 @@ func (c *CollectiveFit) fit(level float64) {
 	if beta == 0 {
 		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.Number(1e6*alpha))
 	}
-	last := slices.MaxFunc(c.Rows, func(a, b AllReduceTime) int { return a.Workers - b.Workers })
+	last := slices.MaxFunc(c.Rows, func(a, b AllReduceTime) int {
+		return cmp.Or(cmp.Compare(a.Workers, b.Workers), cmp.Compare(a.Bytes, b.Bytes))
+	})
 	a, _ := last.coefficients()
-	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
+	of := english.Count(last.Workers, "worker")
+	if slices.ContainsFunc(c.Rows, func(r AllReduceTime) bool { return r.Workers == last.Workers && r.Bytes != last.Bytes }) {
+		of += fmt.Sprintf(" and %.0f bytes", last.Bytes)
+	}
+	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", of, english.Percent(alpha*a/last.Fitted))
 }
 
 // solve returns the linear least-squares solution for α and β, and the inverse of the
