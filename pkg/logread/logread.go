@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/ipynb"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/textlog"
@@ -17,7 +18,14 @@ import (
 // formats returns the formats of other programs' logs in the order in which
 // they are tried.
 func formats() []record.Format {
-	return slices.Concat([]record.Format{events.Format(), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats()), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
+}
+
+// cellFormats returns the formats of the text that a cell of a notebook has written: tables
+// with a header, and lines.
+func cellFormats() []record.Format {
+	tables := slices.DeleteFunc(table.Formats(), func(f record.Format) bool { return f.Document || f.Name == table.PlainKind })
+	return append(tables, textlog.Format())
 }
 
 // FormatNames returns the names of the formats of other programs' logs that

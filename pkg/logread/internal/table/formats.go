@@ -12,7 +12,7 @@ func Formats() []record.Format {
 		{Name: lightningKind, Recognizes: isLightning, Read: readLightning},
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
 		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
-		{Name: plainKind, Recognizes: isPlainLossLog, Read: readPlainLossLog},
+		{Name: PlainKind, Recognizes: isPlainLossLog, Read: readPlainLossLog},
 		{Name: resultsTableKind, Recognizes: isResultsTable, Read: readResultsTable},
 	}
 }

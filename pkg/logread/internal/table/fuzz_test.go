@@ -57,7 +57,7 @@ func FuzzReadSacct(f *testing.F) {
 func FuzzReadPlain(f *testing.F) {
 	recordtest.AddSeeds(f, "plain/4gpu/main.log")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, plainKind), "main.log", text)
+		recordtest.CheckFormat(t, tableFormat(t, PlainKind), "main.log", text)
 	})
 }
 

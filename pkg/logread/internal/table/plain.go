@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// plainKind is the name of the format of files whose lines contain a step and a
+// PlainKind is the name of the format of files whose lines contain a step and a
 // loss, such as "1 8.049097061157227".
-const plainKind = "plain loss lines"
+const PlainKind = "plain loss lines"
 
 // isPlainLossLog reports whether all complete lines of head contain a step and a
 // loss.
