@@ -1,0 +1,131 @@
+package progress
+
+import (
+	"bytes"
+	"math"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// Bar is a progress bar as tqdm 4 draws it (tqdm.format_meter):
+//
+//	Epoch 3/10: 100%|██████████| 625/625 [00:12<00:00, 51.20it/s, loss=0.31]
+type Bar struct {
+	Description []byte  // text before the percentage, without the colon
+	Done, Total float64 // numbers of iterations
+	Seconds     float64 // elapsed time, in whole seconds
+	Rate        float64 // iterations per second; NaN if unknown
+	Unit        []byte  // of an iteration: "it", or what the program calls it
+	Values      []byte  // what follows the rate, such as "loss=0.31, acc=0.9"
+}
+
+// IsFinished reports whether all iterations are done.
+func (b *Bar) IsFinished() bool { return b.Total > 0 && b.Done == b.Total }
+
+// PreciseSeconds returns the elapsed time in seconds. It is the number of
+// iterations divided by the rate, which has more digits than the elapsed time,
+// if the two agree; otherwise it is the elapsed time in whole seconds.
+func (b *Bar) PreciseSeconds() float64 {
+	s := b.Done / b.Rate
+	if s >= 0.99*b.Seconds && s <= 1.01*(b.Seconds+1) {
+		return s
+	}
+	return b.Seconds
+}
+
+// ParseBar parses a progress bar. ok is false if the line is not a bar with a
+// known number of iterations.
+func ParseBar(line []byte) (b Bar, ok bool) {
+	percent := bytes.Index(line, []byte("%|"))
+	begin := max(percent, 0)
+	for begin > 0 && percent-begin < 3 && scan.IsDigit(line[begin-1]) {
+		begin--
+	}
+	if begin == percent || percent < 0 {
+		return b, false
+	}
+	b.Description = bytes.TrimRight(bytes.TrimSpace(line[:begin]), ":")
+	_, rest, found := bytes.Cut(line[percent+2:], []byte("| "))
+	c := scan.Cursor{Rest: rest, Failed: !found}
+	b.Done = readMultiple(c.SkipBlanks())
+	b.Total = readMultiple(c.Expect("/"))
+	b.Seconds = readClock(c.SkipBlanks().Expect("["))
+	c.Expect("<")
+	end := bytes.LastIndexByte(c.Rest, ']')
+	if c.Failed || end < 0 {
+		return b, false
+	}
+	_, rest, _ = bytes.Cut(c.Rest[:end], []byte(", ")) // the remaining time
+	rate, values, _ := bytes.Cut(rest, []byte(", "))
+	b.readRate(rate)
+	b.Values = values
+	return b, true
+}
+
+// readRate reads a rate such as 51.20it/s, 1.20s/it or ?it/s.
+func (b *Bar) readRate(text []byte) {
+	c := scan.Cursor{Rest: text}
+	c.SkipBlanks()
+	b.Rate = math.NaN()
+	if !c.Accept("?") {
+		b.Rate = readMultiple(&c)
+	}
+	switch {
+	case c.Accept("s/"):
+		b.Rate = 1 / b.Rate
+		b.Unit = c.Rest
+	default:
+		b.Unit = bytes.TrimSuffix(c.Rest, []byte("/s"))
+	}
+	b.Unit = bytes.TrimSpace(b.Unit)
+	if c.Failed {
+		b.Rate = math.NaN()
+	}
+}
+
+// readMultiple reads a number that a letter for a multiple may follow, as in
+// 1.20k.
+func readMultiple(c *scan.Cursor) float64 {
+	v := c.ReadFloat()
+	switch {
+	case c.Accept("k"):
+		v *= 1e3
+	case c.Accept("M"):
+		v *= 1e6
+	case c.Accept("G"):
+		v *= 1e9
+	}
+	return v
+}
+
+// readClock reads a time of the form [days, ][hours:]minutes:seconds and returns
+// it in seconds.
+func readClock(c *scan.Cursor) float64 {
+	total := float64(c.ReadInteger())
+	for c.Accept(":") {
+		total = 60*total + float64(c.ReadInteger())
+	}
+	return total
+}
+
+// NextValue parses the next value of a list such as "loss=0.31, acc: 0.9" and
+// returns the rest of the list. Values that are not numbers are skipped. ok is
+// false at the end of the list.
+func NextValue(list []byte) (name []byte, v float64, rest []byte, ok bool) {
+	for len(list) > 0 {
+		item, after, _ := bytes.Cut(list, []byte(", "))
+		list = after
+		i := bytes.IndexAny(item, "=:")
+		if i <= 0 {
+			continue
+		}
+		name = bytes.TrimSpace(item[:i])
+		if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxName {
+			return name, v, list, true
+		}
+	}
+	return nil, 0, nil, false
+}
+
+// maxName is the largest length in bytes of the name of a value.
+const maxName = 100

@@ -1,0 +1,91 @@
+package progress
+
+import (
+	"bytes"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// Entry is an entry of a Python dictionary.
+type Entry struct {
+	Key   []byte
+	Value float64
+}
+
+// AppendDict appends the entries of a dictionary with numbers, as Python prints
+// it, to entries:
+//
+//	{'loss': 0.4, 'learning_rate': 5e-05, 'epoch': 0.5}
+//
+// Numbers may be in quotes. Entries with other values are omitted. ok is false
+// if the line is not a dictionary whose keys are texts.
+func AppendDict(entries []Entry, line []byte) (all []Entry, ok bool) {
+	text := bytes.TrimSpace(line)
+	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
+		return entries, false
+	}
+	for text = text[1 : len(text)-1]; ; {
+		key, rest, ok := cutQuoted(bytes.TrimSpace(text))
+		if !ok || len(rest) == 0 || rest[0] != ':' || len(key) == 0 {
+			return entries, false
+		}
+		value, after, more := cutValue(bytes.TrimSpace(rest[1:]))
+		if len(value) == 0 {
+			return entries, false
+		}
+		if inner, rest, ok := cutQuoted(value); ok && len(rest) == 0 {
+			value = inner
+		}
+		if v, ok := scan.ParseFloat(value); ok && len(key) <= maxName {
+			entries = append(entries, Entry{key, v})
+		}
+		if !more {
+			return entries, true
+		}
+		text = after
+	}
+}
+
+// cutQuoted cuts the text in quotes at the beginning of b.
+func cutQuoted(b []byte) (text, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '\'' && b[0] != '"' {
+		return nil, nil, false
+	}
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case b[0]:
+			return b[1:i], b[i+1:], true
+		}
+	}
+	return nil, nil, false
+}
+
+// cutValue cuts b at the first comma outside of quotes and brackets. more is
+// false if there is none.
+func cutValue(b []byte) (value, rest []byte, more bool) {
+	depth, quote := 0, byte(0)
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quote != 0:
+			if c == '\\' {
+				i++
+			} else if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == '[' || c == '(' || c == '{':
+			depth++
+		case c == ']' || c == ')' || c == '}':
+			depth--
+		case c == ',' && depth == 0:
+			return bytes.TrimSpace(b[:i]), b[i+1:], true
+		}
+	}
+	if depth != 0 || quote != 0 {
+		return nil, nil, false
+	}
+	return bytes.TrimSpace(b), nil, false
+}
