@@ -120,7 +120,7 @@ func (s *Session) applyRate(end End, share float64, run *runs.Run, report *recor
 		report.AddProblem(0, "train_samples_per_second %g counts also the samples before the checkpoint; it is not used", end.SamplesPerSecond)
 		return
 	case end.Planned > end.Position*1.001:
-		report.AddProblem(0, "train_samples_per_second %g counts all %g planned steps, but the training ended at %g; it is not used", end.SamplesPerSecond, end.Planned, end.Position)
+		report.AddProblem(0, "train_samples_per_second %g counts all planned steps, but the training ended before them (at %g of %g); it is not used", end.SamplesPerSecond, end.Position, end.Planned)
 		return
 	}
 	run.Trials = []runs.Trial{{Name: "FULL", Rate: end.SamplesPerSecond, Spread: math.NaN()}}

@@ -27,13 +27,16 @@ type LineReader struct {
 	// KeepLast is set by the caller if only the text after the last \r or \b of a
 	// line counts, which is what a terminal shows of a progress bar. Such a line
 	// may be longer than MaxLine: its beginning is dropped.
-	KeepLast  bool
-	eof       bool
-	Err       error // error of Source, except io.EOF
-	HasCR     bool  // the text searched so far contains a \r
-	searched  int   // index in Buf up to which the text was searched for \r
-	size      int64 // length of the complete text; 0 if unknown
-	BytesRead int64 // number of bytes read from Source
+	KeepLast bool
+	// Overwritten is called with each beginning of a line that KeepLast drops, unless it is
+	// nil. The text is valid until the next call of Next.
+	Overwritten func(text []byte)
+	eof         bool
+	Err         error // error of Source, except io.EOF
+	HasCR       bool  // the text searched so far contains a \r
+	searched    int   // index in Buf up to which the text was searched for \r
+	size        int64 // length of the complete text; 0 if unknown
+	BytesRead   int64 // number of bytes read from Source
 }
 
 // NewLineReader returns a reader of the lines of r. size is the length of the
@@ -183,6 +186,9 @@ func (l *LineReader) dropOverwritten() bool {
 	i := bytes.LastIndexByte(text, '\r')
 	if i < 0 {
 		i = bytes.LastIndexByte(text, '\b')
+	}
+	if i >= 0 && l.Overwritten != nil {
+		l.Overwritten(text[:i])
 	}
 	l.Start += i + 1
 	return i >= 0

@@ -59,6 +59,9 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	slices.SortFunc(h.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
 	p.Run.Epochs = h.epochs
 	for _, name := range h.names {
+		if name == "train_samples_per_second" && len(h.run.Trials) == 0 {
+			continue // Session.Apply has refused it
+		}
 		p.Run.Curves = append(p.Run.Curves, h.curves[name].Finish(in.Report))
 	}
 	if len(h.epochs) > 0 {

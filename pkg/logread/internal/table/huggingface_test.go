@@ -52,7 +52,7 @@ func TestHuggingFaceTrainingTime(t *testing.T) {
 			"stopped early", 400,
 			`{"epoch": 1.0, "loss": 0.8, "step": 100}, {"epoch": 2.0, "loss": 0.6, "step": 200},
 			{"epoch": 2.0, "step": 200, "train_loss": 0.7, ` + end + `}`,
-			60, 2, 0, "all 400 planned steps", "covers 2 epochs",
+			60, 2, 0, "all planned steps", "covers 2 epochs",
 		},
 		{
 			"no train_loss", 200,
@@ -70,6 +70,11 @@ func TestHuggingFaceTrainingTime(t *testing.T) {
 			seconds, _ := run.Info.Config[record.TrainingSecondsKey].(float64)
 			epochs, _ := run.Info.Config[record.TrainingEpochsKey].(float64)
 			rate := 0.0
+			for _, curve := range run.Curves {
+				if curve.Name == "train_samples_per_second" && c.rate == 0 {
+					t.Error("a curve has the rate that cannot be used")
+				}
+			}
 			for _, trial := range run.Trials {
 				rate += trial.Rate
 			}

@@ -75,8 +75,9 @@ func (e *epochsByRank) add(id rankID) *record.RankEpochs {
 }
 
 // merge merges the epochs of all ranks and loggers into one list, which counts
-// from 1. sumRates is set if the rates of the ranks must be summed.
-func (e *epochsByRank) merge(sumRates bool, report *record.Report) []runs.Epoch {
+// from 1. sumRates is set if the rates of the ranks must be summed, and fromZero
+// if the first epoch has the number 0, also if the log begins with a later one.
+func (e *epochsByRank) merge(sumRates, fromZero bool, report *record.Report) []runs.Epoch {
 	for _, list := range slices.Concat(e.all, e.extra) {
 		if list.Index != nil { // they were out of order
 			slices.SortStableFunc(list.Epochs, record.CompareEpochs)
@@ -84,9 +85,9 @@ func (e *epochsByRank) merge(sumRates bool, report *record.Report) []runs.Epoch 
 		}
 	}
 	merged := mergeRanks(e.all, sumRates, report)
-	countFromOne(merged, report)
+	countFromOne(merged, fromZero, report)
 	for _, list := range e.extra {
-		countFromOne(list.Epochs, report)
+		countFromOne(list.Epochs, false, report)
 		merged = replaceValues(merged, list.Epochs)
 	}
 	return merged
@@ -108,9 +109,10 @@ func mergeRanks(ranks []*record.RankEpochs, sumRates bool, report *record.Report
 	return record.MergeEpochs(by, sumRates)
 }
 
-// countFromOne renumbers sorted epochs that are counted from 0.
-func countFromOne(epochs []runs.Epoch, report *record.Report) {
-	if len(epochs) == 0 || epochs[0].Epoch != 0 {
+// countFromOne renumbers sorted epochs that are counted from 0: one of them has
+// the number 0, or fromZero is set.
+func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
+	if len(epochs) == 0 || epochs[0].Epoch != 0 && !fromZero {
 		return
 	}
 	report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")

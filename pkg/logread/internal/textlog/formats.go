@@ -35,6 +35,17 @@ const (
 	formatMLPerf
 	formatKeras
 	formatSC21
+	formatTqdm
+	formatLightning
+	formatImageNet
+	formatTorchvision
+	formatTimm
+	formatNNUNet
+	formatTFCNN
+	formatNanoGPT
+	formatDeepSpeed
+	formatMegatron
+	formatHuggingFace
 	formatLines
 	formatCount
 )
@@ -46,6 +57,11 @@ type format struct {
 	// templates describe further lines, whose values templatevalues.go adds to
 	// the run. They are tried after the lines with a prefix.
 	templates []string
+	// applies reports whether the templates may match the current line. It is nil
+	// if they always may.
+	applies func(t *textLog) bool
+	// countsFromZero is set if the number of the first epoch is 0.
+	countsFromZero bool
 	// finish is called at the end of each run of a file. It is nil if the
 	// format needs no such call.
 	finish func(r *textRun, report *record.Report)
@@ -64,9 +80,6 @@ type lineRule struct {
 	// endsWithValue is set if the line ends with a number. If the last line of
 	// a file does so but has no line end, it is reported as torn.
 	endsWithValue bool
-	// isTemplate is set if the rule is made from a template, which also is
-	// tried after another rule has returned unknown.
-	isTemplate bool
 }
 
 // formats returns all formats. To add a format, add one entry here and a file
@@ -155,6 +168,45 @@ func formats() [formatCount]format {
 			{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
 			{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
 		}},
+		// Bars have any text before them: readBar is tried for lines that no rule
+		// recognizes.
+		formatTqdm:      {name: "tqdm bars"},
+		formatLightning: {name: "Lightning bars", countsFromZero: true, lines: lightningRules()},
+		formatImageNet: {name: "PyTorch ImageNet example", countsFromZero: true, finish: (*textRun).finishMeters, lines: []lineRule{
+			{prefix: "Epoch: [", read: (*textLog).readMeterEpoch, endsWithValue: true},
+			{prefix: "Test:", read: (*textLog).readMeterTest, endsWithValue: true},
+			{prefix: "* ", read: (*textLog).readMeterSummary, endsWithValue: true},
+		}},
+		formatTorchvision: {name: "torchvision reference", countsFromZero: true, lines: []lineRule{
+			{prefix: "| distributed init (rank ", read: (*textLog).readDistributedInit},
+			{prefix: "Namespace(", read: (*textLog).readNamespace},
+		}},
+		formatTimm: {name: "timm", countsFromZero: true, lines: []lineRule{
+			{prefix: "Train: ", read: (*textLog).readTimmTrain, endsWithValue: true},
+			{prefix: "Training ", read: (*textLog).readTimmMode},
+		}},
+		formatNNUNet: {name: "nnU-Net", countsFromZero: true, templates: nnUNetTemplates(), applies: (*textLog).isNNUNetLine, lines: []lineRule{
+			{prefix: "Pseudo dice ", read: (*textLog).readNNUNetDice},
+			{prefix: "Average global foreground Dice: ", read: (*textLog).readNNUNetDice},
+			{prefix: "I am local rank ", read: (*textLog).readNNUNetRank},
+		}},
+		formatTFCNN: {name: "tf_cnn_benchmarks", finish: (*textRun).finishTFCNN, lines: []lineRule{
+			{prefix: "Model: ", read: (*textLog).readTFCNNModel},
+			{prefix: "Dataset: ", read: (*textLog).readTFCNNModel},
+			{prefix: "Batch size: ", read: (*textLog).readTFCNNBatch},
+			{prefix: "total images/sec: ", read: (*textLog).readTFCNNTotal, endsWithValue: true},
+			{first: "123456789", read: (*textLog).readTFCNNStep},
+		}},
+		formatNanoGPT: {name: "nanoGPT", templates: nanoGPTTemplates(), finish: (*textRun).finishNanoGPT, lines: []lineRule{
+			{prefix: "tokens per iteration will be: ", read: (*textLog).readNanoGPTTokens, endsWithValue: true},
+		}},
+		formatDeepSpeed: {name: "DeepSpeed", templates: deepSpeedTemplates()},
+		formatMegatron: {name: "Megatron-LM", lines: []lineRule{
+			{prefix: "using world size: ", read: (*textLog).readMegatronWorldSize},
+			{prefix: "iteration ", read: (*textLog).readMegatronIteration},
+			{prefix: "validation loss at ", read: (*textLog).readMegatronValidation},
+		}},
+		formatHuggingFace: {name: "Hugging Face Trainer", finish: (*textRun).finishHuggingFace, lines: huggingFaceRules()},
 		// Lines that match a template of the user.
 		formatLines: {name: "lines"},
 	}
@@ -164,7 +216,7 @@ func formats() [formatCount]format {
 func FormatNames() []string {
 	var names []string
 	for _, f := range formats() {
-		if len(f.lines) > 0 {
+		if len(f.lines)+len(f.templates) > 0 || f.name == formatTqdm.String() {
 			names = append(names, f.name)
 		}
 	}
@@ -238,6 +290,14 @@ func (x *formatIndex) addTemplates() {
 		for _, text := range f.templates {
 			r := newTemplateRule(mustParseTemplate(text), id, formatID(name)).lineRule()
 			id++
+			if read := r.read; f.applies != nil {
+				r.read = func(t *textLog, m []byte) lineResult {
+					if !f.applies(t) {
+						return unknown
+					}
+					return read(t, m)
+				}
+			}
 			if r.prefix != "" {
 				x[r.prefix[0]] = append(x[r.prefix[0]], newIndexedRule(r))
 				continue
@@ -249,17 +309,15 @@ func (x *formatIndex) addTemplates() {
 	}
 }
 
-// applyRule applies the first rule with the beginning of line m, or the first
-// template that matches the line. It returns unknown if no rule can read it.
+// applyRule applies the first rule with the beginning of line m that can read it.
+// It returns unknown if no rule can.
 func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
 	rules := x[m[0]]
-	rejected := false // by the rule of a function
 	for i := range rules {
-		if r := &rules[i]; (r.isTemplate || !rejected) && r.matches(m) {
+		if r := &rules[i]; r.matches(m) {
 			if v := r.read(t, m); v != unknown {
 				return v
 			}
-			rejected = rejected || !r.isTemplate
 		}
 	}
 	return unknown

@@ -133,7 +133,7 @@ func (t *textLog) readHorovodTotal(m []byte) lineResult {
 func (t *textLog) readHorovodSetting(m []byte) lineResult {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	text := strings.TrimSpace(string(value))
-	if text == "" || len(text) > 200 {
+	if text == "" || len(text) > 200 || value[0] == ' ' { // tf_cnn_benchmarks aligns its settings
 		return unknown
 	}
 	if t.cur.horovod.summary > 0 && string(key) == "Model" {

@@ -20,6 +20,11 @@ import (
 //	[titan] 2021-11-12 00:32:26,118 - root - INFO - line
 //	2021-11-12 00:32:26,118 - root - INFO - line
 //	2018-10-07 20:36:09,348 INFO line
+//	2023-05-04 10:00:00.123456: line      nnU-Net
+//	05/04/2024 10:00:00 - INFO - __main__ - line
+//	[2024-05-04 10:00:00] line            Megatron-LM
+//	[2023-05-04 10:00:00,123] [INFO] [timer.py:199:stop] [Rank 0] line
+//	[INFO|trainer.py:2134] 2024-05-04 10:00:00,123 >> line
 func (t *textLog) stripPrefix(line []byte) []byte {
 	m := scan.SkipBlanks(line)
 	if len(m) < 3 {
@@ -29,6 +34,9 @@ func (t *textLog) stripPrefix(line []byte) []byte {
 		m = t.stripLabel(m)
 		if len(m) > 0 && m[0] == '[' {
 			m = t.stripInnerLabel(m)
+		}
+		if len(m) > 20 && m[0] == '[' {
+			m = t.stripBrackets(m)
 		}
 		if len(m) > 20 && (scan.IsDigit(m[0]) || m[0] == '-') {
 			m = t.stripTimeStamp(m)
@@ -134,14 +142,24 @@ func (t *textLog) stripTimeStamp(m []byte) []byte {
 	if len(m) < year+stampLength {
 		return m
 	}
+	if m[year] == '/' {
+		return t.stripDateWithSlashes(m)
+	}
 	s := m[year : year+stampLength]
 	if s[0] != '-' || s[3] != '-' || s[6] != ' ' && s[6] != 'T' || s[9] != ':' || s[12] != ':' || s[15] != ',' && s[15] != '.' || !scan.IsDigit(s[18]) {
 		return m
 	}
 	t.stamp = m[:year+stampLength]
 	rest := m[year+stampLength:]
+	if len(rest) > 3 && scan.IsDigit(rest[0]) && scan.IsDigit(rest[1]) && scan.IsDigit(rest[2]) && rest[3] == ':' { // microseconds
+		t.microStamp = true
+		rest = rest[4:]
+	}
 	for len(rest) > 0 && rest[0] == ' ' {
 		rest = rest[1:]
+	}
+	if scan.HasPrefix(rest, ">> ") { // transformers
+		return scan.SkipBlanks(rest[len(">> "):])
 	}
 	if len(rest) > 1 && rest[0] == '-' && rest[1] == ' ' {
 		return t.stripNameAndLevel(rest)
@@ -156,6 +174,51 @@ func (t *textLog) stripTimeStamp(m []byte) []byte {
 		}
 	}
 	return rest
+}
+
+// stripDateWithSlashes returns m without a date and time of the form 05/04/2024 10:00:00 and
+// the level and name after it. The order of the month and the day is unknown, so that the time
+// is not used.
+func (t *textLog) stripDateWithSlashes(m []byte) []byte {
+	const length = len("05/04/2024 10:00:00")
+	if len(m) < length+2 || m[2] != '/' || m[5] != '/' || m[13] != ':' || m[16] != ':' || !scan.HasPrefix(m[length:], " - ") {
+		return m
+	}
+	return t.stripNameAndLevel(m[length+1:])
+}
+
+// stripBrackets returns m without what loggers put into brackets before a message: a time
+// stamp, followed by a level, a place in the source and a rank, or the level and the place of
+// transformers' logger.
+func (t *textLog) stripBrackets(m []byte) []byte {
+	if m[1] == 'I' || m[1] == 'W' { // transformers
+		if _, rest, found := bytes.Cut(m, []byte("] ")); found && (scan.HasPrefix(m, "[INFO|") || scan.HasPrefix(m, "[WARNING|")) {
+			return rest
+		}
+		return m
+	}
+	end := bytes.IndexByte(m[:min(len(m), 40)], ']')
+	if end < 20 || !scan.IsDigit(m[1]) || m[5] != '-' || m[8] != '-' || m[14] != ':' || m[17] != ':' {
+		return m
+	}
+	t.stampBuffer = append(append(t.stampBuffer[:0], m[1:20]...), ",000"...)
+	if end >= 24 && (m[20] == ',' || m[20] == '.') {
+		copy(t.stampBuffer[20:], m[21:24])
+	}
+	t.stamp = t.stampBuffer
+	m = scan.SkipBlanks(m[end+1:])
+	for _, start := range [...]string{"[INFO] ", "[WARNING] "} { // DeepSpeed
+		place, rest, found := bytes.Cut(m[min(len(start), len(m)):], []byte("] "))
+		if !found || !scan.HasPrefix(m, start) || !scan.HasPrefix(place, "[") {
+			continue
+		}
+		if m = rest; scan.HasPrefix(m, "[Rank ") {
+			if _, rest, found = bytes.Cut(m, []byte("] ")); found {
+				m = rest
+			}
+		}
+	}
+	return m
 }
 
 // stripNameAndLevel returns m without a logger's "- name - LEVEL - ", which is

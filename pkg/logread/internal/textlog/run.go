@@ -33,6 +33,11 @@ type textRun struct {
 	horovod       horovodState
 	nccl          ncclState
 	templates     templateState
+	huggingFace   huggingFaceState
+	bars          barState
+	meters        meterState
+	llm           llmState
+	tfCNN         tfCNNState
 	hasTimes      bool // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
 	started, ended int64
@@ -101,6 +106,21 @@ func (t *textLog) beginRun() {
 	}
 	t.addConfig(t.config)
 	t.config = nil
+}
+
+// beginHeader counts the current line as a line that programs print before the values of a
+// run, and returns that run. It begins a run if the current one has values.
+func (t *textLog) beginHeader() *textRun {
+	if t.cur.closed || t.cur.hasValues() {
+		t.beginRun()
+	}
+	t.cur.lines++
+	return t.cur
+}
+
+// hasValues reports whether the run has epochs, trials or curves.
+func (r *textRun) hasValues() bool {
+	return len(r.epochs.all)+len(r.trials)+len(r.curves)+len(r.horovod.iterations) > 0
 }
 
 // addConfig adds settings to the run's configuration.
@@ -241,7 +261,8 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 		r.sumRates = true
 		report.AddAssumptionOnce("samples and samples per second are those of each rank; the ranks' values are summed")
 	}
-	r.run.Epochs = r.epochs.merge(r.sumRates, report)
+	kind := formats()[r.mainFormat()]
+	r.run.Epochs = r.epochs.merge(r.sumRates, kind.countsFromZero, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {
 		r.run.Curves = append(r.run.Curves, r.curves[name].Finish(report))
 	}
@@ -253,22 +274,21 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && len(r.run.AllReduces) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
 		return nil
 	}
-	r.run.Kind = r.formatName()
+	r.run.Kind = kind.name
 	p := &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seedKnown, Claims: r.claims}
 	r.claimRanks(p, report)
 	return p
 }
 
-// formatName returns the name of the format with the most lines, not counting
-// commands.
-func (r *textRun) formatName() string {
+// mainFormat returns the format with the most lines, not counting commands.
+func (r *textRun) mainFormat() formatID {
 	best := formatCommand
 	for f := best + 1; f < formatCount; f++ {
 		if r.linesByFormat[f] > 0 && (best == formatCommand || r.linesByFormat[f] >= r.linesByFormat[best]) {
 			best = f
 		}
 	}
-	return best.String()
+	return best
 }
 
 // hasAllRanks reports whether the ranks in the lines are 0, 1, 2, … on each node.

@@ -70,7 +70,7 @@ func mustParseTemplate(text string) *template.Template {
 
 // lineRule returns the rule as an entry of the format index.
 func (r *templateRule) lineRule() lineRule {
-	return lineRule{prefix: r.template.Prefix(), read: r.read, endsWithValue: r.template.EndsWithNumber(), isTemplate: true}
+	return lineRule{prefix: r.template.Prefix(), read: r.read, endsWithValue: r.template.EndsWithNumber()}
 }
 
 // read reads line m. It returns unknown if the template does not match.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
@@ -80,6 +81,12 @@ type textLog struct {
 	// Values of the current line, if a template matches it.
 	values   []template.Value
 	compared int // number of lines that were compared with unused templates
+	// Buffers for the values of the current line.
+	entries     []progress.Entry
+	meterValues []progress.Meter
+	stampBuffer []byte
+	// The current line, and the line before it, have a time stamp with microseconds and a colon.
+	microStamp, afterMicroStamp bool
 	// Shapes of frequent lines.
 	kerasShapes, mlperfShapes, dllShapes scan.ShapeCache
 }
@@ -124,6 +131,10 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 func newTextLog(in *record.Input) *textLog {
 	t := &textLog{in: in, l: scan.NewLineReader(in.Reader, in.Size), formats: sharedFormatIndex()}
 	t.l.KeepLast = true
+	t.l.Overwritten = func(text []byte) {
+		t.rank, t.stamp = -1, nil
+		t.readOverwritten(text)
+	}
 	if t.user = newUserTemplates(in.Lines); t.user != nil {
 		in.Report.Templates = make([]record.TemplateUse, len(in.Lines))
 	}
@@ -203,10 +214,12 @@ func (t *textLog) parseLine(line []byte) {
 		t.in.AddProblem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
 	}
-	if t.l.HasCR { // a progress bar has overwritten the line; the text after the last \r counts
-		line = line[bytes.LastIndexByte(line, '\r')+1:]
-	}
 	t.rank, t.stamp = -1, nil
+	t.microStamp, t.afterMicroStamp = false, t.microStamp
+	overwritten := false
+	if t.l.HasCR { // a progress bar has overwritten the line; the text after the last \r counts
+		line, overwritten = t.cutOverwritten(line)
+	}
 	message := t.stripPrefix(line)
 	if len(message) == 0 {
 		t.countUnused(0)
@@ -218,7 +231,9 @@ func (t *textLog) parseLine(line []byte) {
 	}
 	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
-		if t.formats.endsWithValue(message) || t.inBlock == ncclBlock || t.inBlock == osuBlock {
+		if overwritten {
+			t.in.Report.LinesUsed++
+		} else if t.formats.endsWithValue(message) || t.inBlock == ncclBlock || t.inBlock == osuBlock {
 			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
 			t.countUnused(0)
@@ -232,10 +247,16 @@ func (t *textLog) parseLine(line []byte) {
 		v = t.formats.applyRule(t, message)
 	}
 	if v == unknown {
+		v = t.readBar(message)
+	}
+	if v == unknown {
 		v = t.readTimeWithinLine(message)
 	}
 	if v == unknown {
 		v = t.readOutOfMemory(message)
+	}
+	if overwritten && (v == unknown || v == idle) {
+		v = used
 	}
 	switch v {
 	case used:

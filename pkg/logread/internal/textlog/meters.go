@@ -1,0 +1,435 @@
+package textlog
+
+import (
+	"bytes"
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/progress"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/runs"
+)
+
+// Meters are values with their means so far. Three programs print them, all with epochs and
+// steps that are counted from 0:
+//
+// PyTorch's ImageNet example (imagenet/main.py of pytorch/examples, 2017 to 2025), in which
+// each process prints its own meters without a label:
+//
+//	Use GPU: 0 for training
+//	Epoch: [0][ 51/100]	Time  0.250 ( 0.300)	Data  0.001 ( 0.030)	Loss 6.2e+00 (6.5e+00)	Acc@1   2.00 (  1.50)
+//	Test: [11/20]	Time  0.100 ( 0.200)	Loss 5.7e+00 (5.8e+00)	Acc@1   4.00 (  3.50)
+//	 *   Acc@1 4.250 Acc@5 12.500
+//
+// torchvision's references (references/*/utils.py and train.py, 0.3 to 0.20) and programs that
+// use their MetricLogger. img/s is the rate of one process without loading:
+//
+//	| distributed init (rank 0): env://
+//	Namespace(batch_size=32, world_size=2, …)
+//	Epoch: [0]  [600/625]  eta: 0:00:06  lr: 0.1  img/s: 512.25  loss: 6.1000 (6.5000)  acc1: 3.12 (1.50)  time: 0.25  …
+//	Epoch: [0] Total time: 0:02:30
+//	Test:   [100/157]  eta: 0:00:05  loss: 5.7000 (5.8000)  acc1: 6.25 (4.00)  …
+//	Test:  Total time: 0:00:15
+//	Test:  Acc@1 4.250 Acc@5 12.500
+//
+// timm (train.py of pytorch-image-models, 0.1.26 to 1.0.29), whose rate is that of all processes:
+//
+//	Training in distributed mode with multiple processes, 1 device per process.Process 0, total 4, device cuda:0.
+//	Train: 0 [  50/1251 (  4%)]  Loss: 6.9 (6.9)  Time: 0.4s,  640.00/s  (0.5s,  512.00/s)  LR: 1.0e-05  Data: 0.01 (0.02)
+//	Test: [  48/48]  Time: 0.1 (0.2)  Loss:   6.25 ( 6.40)  Acc@1:   1.00 (  0.75)  Acc@5:   4.00 (  3.00)
+
+// meterState is what the meters of a run contain so far.
+type meterState struct {
+	ranks     map[int][]*meterWriter // by label; without labels, the processes that print the same lines
+	initRanks map[int]bool           // ranks that torchvision's processes have printed
+	epochs    []meterEpoch           // of the first process, for their times
+	evaluated int                    // index in epochs, plus one, of the last epoch that an evaluation has followed
+}
+
+// meterWriter is a process that prints meters.
+type meterWriter struct{ epoch, step int }
+
+// isBefore reports whether the writer's last line precedes the line of the given step.
+func (w *meterWriter) isBefore(epoch, step int) bool {
+	return w.epoch < epoch || w.epoch == epoch && w.step < step
+}
+
+// meterEpoch is how far an epoch was logged.
+type meterEpoch struct {
+	epoch, last, interval, steps int
+	stepSeconds                  float64 // mean time of its steps so far; NaN if unknown
+}
+
+// selectMeterWriter returns the ordinal of the process that has printed the current line: the
+// first one whose previous line precedes it. If the line begins another run, the run is begun.
+func (t *textLog) selectMeterWriter(epoch, step int) int {
+	writers := t.cur.meters.ranks[t.rank]
+	earlier := len(writers) > 0
+	for i, w := range writers {
+		if w.isBefore(epoch, step) {
+			w.epoch, w.step = epoch, step
+			return i
+		}
+		earlier = earlier && epoch < w.epoch
+	}
+	if earlier || len(writers) >= 1<<12 {
+		t.beginRun()
+		writers = nil
+	}
+	if t.cur.meters.ranks == nil {
+		t.cur.meters.ranks = map[int][]*meterWriter{}
+	}
+	t.cur.meters.ranks[t.rank] = append(writers, &meterWriter{epoch, step})
+	return len(writers)
+}
+
+// meters is the content of a line.
+type meters struct {
+	format             formatID
+	epoch, step, steps int
+	values             []progress.Meter
+	stepSeconds        float64 // mean time of a step; NaN if unknown
+}
+
+// addMeters adds the values of a line of training.
+func (t *textLog) addMeters(m *meters) {
+	ordinal := t.selectMeterWriter(m.epoch, m.step)
+	run := t.countLine(m.format)
+	e := t.findOrAddEpoch(m.epoch, ordinal)
+	for i := range m.values {
+		x := &m.values[i]
+		mean := x.Mean
+		if math.IsNaN(mean) {
+			mean = x.Value
+		}
+		switch strings.ToLower(string(x.Name)) {
+		case "loss":
+			e.TrainLoss = mean
+		case "acc@1", "prec@1", "acc1", "top1":
+			e.Accuracy = mean / 100
+		case "lr":
+			e.LearningRate = mean
+		case "samples_per_second":
+			e.SamplesPerSecond = mean
+		}
+		if ordinal == 0 && t.rank == run.meters.firstRank() {
+			t.addPoint(x.Name, max(t.rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, t.stampSeconds())
+		}
+	}
+	if ordinal > 0 || t.rank != run.meters.firstRank() {
+		return
+	}
+	s := &run.meters
+	if n := len(s.epochs); n == 0 || s.epochs[n-1].epoch != m.epoch {
+		s.epochs = append(s.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
+		return
+	}
+	last := &s.epochs[len(s.epochs)-1]
+	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
+}
+
+// firstRank returns the lowest label of a rank that prints meters, or -1 if there are no labels.
+func (s *meterState) firstRank() int {
+	first := math.MaxInt
+	for rank := range s.ranks {
+		first = min(first, rank)
+	}
+	return first
+}
+
+// readMeters reads the meters at the end of a line. ok is false if the line has anything else.
+func (t *textLog) readMeters(text []byte) (values []progress.Meter, ok bool) {
+	values = t.meterValues[:0]
+	for len(bytes.TrimSpace(text)) > 0 {
+		m, rest, ok := progress.NextMeter(text)
+		if !ok || len(values) >= record.MaxCurveNames {
+			return nil, false
+		}
+		values, text = append(values, m), rest
+	}
+	t.meterValues = values
+	return values, len(values) > 0
+}
+
+// readMeterEpoch reads a line of training of the ImageNet example or of torchvision, and
+// torchvision's time of an epoch.
+func (t *textLog) readMeterEpoch(m []byte) lineResult {
+	c := scan.Cursor{Rest: m}
+	x := meters{epoch: c.Expect("Epoch: [").ReadInteger(), stepSeconds: math.NaN()}
+	if c.Expect("]"); c.Failed {
+		return unknown
+	}
+	if c.Accept(" Total time: ") {
+		text, _, _ := bytes.Cut(c.Rest, []byte(" ("))
+		seconds, ok := parseClock(text)
+		e := t.meterEpochOf(x.epoch)
+		if !ok || e == nil {
+			return unknown
+		}
+		t.countLine(formatTorchvision)
+		e.Seconds, e.Line = t.checkSeconds(seconds), t.l.Number
+		return used
+	}
+	x.format = formatImageNet
+	if !c.Accept("[") {
+		x.format = formatTorchvision
+		c.SkipBlanks().Expect("[")
+	}
+	x.step = c.SkipBlanks().ReadInteger()
+	x.steps = c.Expect("/").SkipBlanks().ReadInteger()
+	if c.Expect("]"); c.Failed || x.step > x.steps {
+		return unknown
+	}
+	if x.format == formatTorchvision && !t.acceptTimeLeft(&c) {
+		return unknown
+	}
+	values, ok := t.readMeters(c.Rest)
+	if !ok {
+		return unknown
+	}
+	for i := range values {
+		switch string(values[i].Name) {
+		case "Time":
+			x.stepSeconds = values[i].Mean
+		case "img/s": // its name must not suggest that loading is included
+			values[i].Name = []byte("img/s of one rank without loading")
+		}
+	}
+	x.values = values
+	t.addMeters(&x)
+	return used
+}
+
+// acceptTimeLeft consumes the estimated time that torchvision prints after the steps.
+func (t *textLog) acceptTimeLeft(c *scan.Cursor) bool {
+	if c.SkipBlanks(); !c.Accept("eta: ") {
+		return false
+	}
+	_, rest, found := bytes.Cut(c.Rest, []byte("  "))
+	c.Rest = rest
+	return found
+}
+
+// meterEpochOf returns epoch n of the current line's rank, or nil.
+func (t *textLog) meterEpochOf(n int) *runs.Epoch {
+	list := t.cur.epochs.find(rankID{t.rank, 0})
+	if list == nil {
+		return nil
+	}
+	return list.Find(n)
+}
+
+// timmTemplate matches timm's line of training.
+var timmTemplate = mustParseTemplate("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
+
+// readTimmTrain reads timm's line of training.
+func (t *textLog) readTimmTrain(m []byte) lineResult {
+	if len(t.values) < len(timmTemplate.Fields()) {
+		t.values = make([]template.Value, len(timmTemplate.Fields()))
+	}
+	if !timmTemplate.Match(m, t.values) {
+		return unknown
+	}
+	value := func(name string) float64 { return t.values[timmTemplate.Index(name)].Number }
+	epoch, step, steps := value("epoch"), value("step"), value("steps")
+	if epoch < 0 || step < 0 || epoch > 1<<30 || steps > 1<<30 || step > steps {
+		return unknown
+	}
+	t.meterValues = append(t.meterValues[:0],
+		progress.Meter{Name: []byte("loss"), Value: value("loss"), Mean: value("train_loss")},
+		progress.Meter{Name: []byte("step_seconds"), Value: value("step_seconds"), Mean: math.NaN()},
+		progress.Meter{Name: []byte("samples_per_second"), Value: value("current_rate"), Mean: value("samples_per_second")},
+		progress.Meter{Name: []byte("lr"), Value: value("lr"), Mean: math.NaN()},
+	)
+	t.addMeters(&meters{format: formatTimm, epoch: int(epoch), step: int(step), steps: int(steps), values: t.meterValues, stepSeconds: value("mean_step_seconds")})
+	return used
+}
+
+// readMeterTest reads a line of an evaluation, which belongs to the last epoch.
+func (t *textLog) readMeterTest(m []byte) lineResult {
+	e := t.lastMeterEpoch()
+	if e == nil {
+		return unknown
+	}
+	c := scan.Cursor{Rest: m}
+	c.Expect("Test:").SkipBlanks()
+	switch {
+	case c.Accept("Total time: "):
+		seconds, ok := parseClock(c.Rest)
+		if !ok {
+			return unknown
+		}
+		e.ValSeconds = seconds
+	case c.Accept("Acc@1 "):
+		return t.readMeterAccuracy(e, c)
+	case c.Accept("["):
+		c.SkipBlanks().ReadInteger()
+		c.Expect("/").SkipBlanks().ReadInteger()
+		if c.Expect("]"); c.Failed {
+			return unknown
+		}
+		t.acceptTimeLeft(&c)
+		values, ok := t.readMeters(c.Rest)
+		if !ok {
+			return unknown
+		}
+		for _, x := range values {
+			switch strings.ToLower(string(x.Name)) {
+			case "loss":
+				e.ValLoss = x.Mean
+			case "acc@1", "prec@1", "acc1":
+				e.ValAccuracy = x.Mean / 100
+			}
+		}
+	default: // of averaged weights
+		return idle
+	}
+	t.countMeterLine()
+	return used
+}
+
+// readMeterSummary reads the accuracy after an evaluation: " * Acc@1 69.7 Acc@5 89.1".
+func (t *textLog) readMeterSummary(m []byte) lineResult {
+	c := scan.Cursor{Rest: m}
+	c.Expect("*").SkipBlanks()
+	if !c.Accept("Acc@1 ") && !c.Accept("Prec@1 ") {
+		return unknown
+	}
+	e := t.lastMeterEpoch()
+	if e == nil {
+		return unknown
+	}
+	return t.readMeterAccuracy(e, c)
+}
+
+// readMeterAccuracy reads the accuracy after "Acc@1 ", and the loss if one follows.
+func (t *textLog) readMeterAccuracy(e *runs.Epoch, c scan.Cursor) lineResult {
+	v := c.ReadFloat()
+	c.SkipBlanks()
+	if !c.Accept("Acc@5 ") && !c.Accept("Prec@5 ") {
+		return unknown
+	}
+	c.ReadFloat()
+	loss := math.NaN()
+	if c.Accept(" loss ") {
+		loss = c.ReadFloat()
+	}
+	if !c.IsComplete() {
+		return unknown
+	}
+	e.ValAccuracy = v / 100
+	if isKnown(loss) {
+		e.ValLoss = loss
+	}
+	t.cur.meters.evaluated = len(t.cur.meters.epochs)
+	t.countMeterLine()
+	return used
+}
+
+// lastMeterEpoch returns the epoch to which an evaluation belongs, or nil if the run has no
+// epoch with meters.
+func (t *textLog) lastMeterEpoch() *runs.Epoch {
+	s := &t.cur.meters
+	if len(s.epochs) == 0 {
+		return nil
+	}
+	return t.meterEpochOf(s.epochs[len(s.epochs)-1].epoch)
+}
+
+// countMeterLine counts the current line as a line of the run's program.
+func (t *textLog) countMeterLine() {
+	name := formatImageNet
+	for _, f := range []formatID{formatTorchvision, formatTimm} {
+		if t.cur.linesByFormat[f] > t.cur.linesByFormat[name] {
+			name = f
+		}
+	}
+	t.countLine(name)
+}
+
+// readTimmMode reads timm's line with the number of processes.
+func (t *textLog) readTimmMode(m []byte) lineResult {
+	n := 1
+	if _, rest, found := bytes.Cut(m, []byte(", total ")); found {
+		c := scan.Cursor{Rest: rest}
+		if n = c.ReadInteger(); c.Failed || n < 1 || n > record.MaxWorkers {
+			return unknown
+		}
+	} else if !bytes.HasPrefix(m, []byte("Training with a single process on 1 ")) {
+		return unknown
+	}
+	t.beginHeader().run.Info.Workers = n
+	return used
+}
+
+// readDistributedInit reads the line that each process of torchvision's references prints.
+func (t *textLog) readDistributedInit(m []byte) lineResult {
+	c := scan.Cursor{Rest: m}
+	rank := c.Expect("| distributed init (rank ").ReadInteger()
+	if c.Expect("):"); c.Failed || rank > record.MaxWorkers {
+		return unknown
+	}
+	s := &t.beginHeader().meters
+	if s.initRanks == nil {
+		s.initRanks = map[int]bool{}
+	}
+	s.initRanks[rank] = true
+	return used
+}
+
+// readNamespace reads the settings that argparse.Namespace prints, of which those of
+// torchvision's references are used.
+func (t *textLog) readNamespace(m []byte) lineResult {
+	if m[len(m)-1] != ')' || len(t.cur.meters.initRanks) == 0 || len(t.cur.meters.epochs) > 0 {
+		return unknown
+	}
+	for list := m[len("Namespace(") : len(m)-1]; ; {
+		name, v, rest, ok := progress.NextValue(list)
+		if !ok {
+			return used
+		}
+		list = rest
+		switch {
+		case string(name) == "world_size" && record.IsPlausibleCount(v):
+			t.cur.run.Info.Workers = int(v)
+		case string(name) == "batch_size" && record.IsPlausibleCount(v): // images per GPU
+			t.cur.run.Info.BatchPerWorker = int(v)
+		case string(name) == "seed" && v == math.Trunc(v) && math.Abs(v) < 1<<53:
+			t.cur.run.Info.Seed, t.cur.seedKnown = int64(v), true
+		}
+	}
+}
+
+// finishMeters sets the times of the epochs of programs that print only the mean time of a
+// step, and the number of workers.
+func (r *textRun) finishMeters(report *record.Report) {
+	s := &r.meters
+	if n := len(s.initRanks); n > 1 && r.run.Info.Workers == 0 {
+		for rank := range s.initRanks {
+			n = max(n, rank+1)
+		}
+		r.run.Info.Workers = n
+	}
+	for i := range s.epochs {
+		x := &s.epochs[i]
+		list := r.epochs.find(rankID{s.firstRank(), 0})
+		if list == nil {
+			continue
+		}
+		e := list.Find(x.epoch)
+		complete := i+1 < len(s.epochs) || s.evaluated > i || x.interval > 0 && x.last+x.interval >= x.steps
+		switch {
+		case e == nil:
+		case !complete:
+			report.AddAssumption("epoch %d is not complete: its values are means over the steps to %d of %d", x.epoch+1, x.last, x.steps)
+		case math.IsNaN(e.Seconds) && x.stepSeconds > 0:
+			e.Seconds = x.stepSeconds * float64(x.steps)
+			report.AddAssumptionOnce("the time of an epoch is the mean time of its logged steps times the number of its steps")
+		}
+	}
+	if len(s.epochs) > 0 {
+		report.AddAssumptionOnce("losses and accuracies of an epoch are the means in its last line")
+	}
+}
