@@ -176,6 +176,8 @@ func formats() [formatCount]format {
 			{prefix: "Epoch: [", read: (*textLog).readMeterEpoch, endsWithValue: true},
 			{prefix: "Test:", read: (*textLog).readMeterTest, endsWithValue: true},
 			{prefix: "* ", read: (*textLog).readMeterSummary, endsWithValue: true},
+			{prefix: "=> creating model '", read: (*textLog).readImageNetModel},
+			{prefix: "=> using pre-trained model '", read: (*textLog).readImageNetModel},
 		}},
 		formatTorchvision: {name: "torchvision reference", countsFromZero: true, lines: []lineRule{
 			{prefix: "| distributed init (rank ", read: (*textLog).readDistributedInit},
@@ -191,6 +193,7 @@ func formats() [formatCount]format {
 			{prefix: "I am local rank ", read: (*textLog).readNNUNetRank},
 		}},
 		formatTFCNN: {name: "tf_cnn_benchmarks", finish: (*textRun).finishTFCNN, lines: []lineRule{
+			{prefix: "TensorFlow:  ", read: (*textLog).readTFCNNHeader},
 			{prefix: "Model: ", read: (*textLog).readTFCNNModel},
 			{prefix: "Dataset: ", read: (*textLog).readTFCNNModel},
 			{prefix: "Batch size: ", read: (*textLog).readTFCNNBatch},

@@ -18,7 +18,7 @@ import (
 // PyTorch's ImageNet example (imagenet/main.py of pytorch/examples, 2017 to 2025), in which
 // each process prints its own meters without a label:
 //
-//	Use GPU: 0 for training
+//	=> creating model 'resnet18'
 //	Epoch: [0][ 51/100]	Time  0.250 ( 0.300)	Data  0.001 ( 0.030)	Loss 6.2e+00 (6.5e+00)	Acc@1   2.00 (  1.50)
 //	Test: [11/20]	Time  0.100 ( 0.200)	Loss 5.7e+00 (5.8e+00)	Acc@1   4.00 (  3.50)
 //	 *   Acc@1 4.250 Acc@5 12.500
@@ -352,7 +352,7 @@ func (t *textLog) countMeterLine() {
 // readTimmMode reads timm's line with the number of processes.
 func (t *textLog) readTimmMode(m []byte) lineResult {
 	n := 1
-	if _, rest, found := bytes.Cut(m, []byte(", total ")); found {
+	if _, rest, found := bytes.Cut(m, []byte(", total ")); found && bytes.HasPrefix(m, []byte("Training in distributed mode with multiple processes, 1 ")) {
 		c := scan.Cursor{Rest: rest}
 		if n = c.ReadInteger(); c.Failed || n < 1 || n > record.MaxWorkers {
 			return unknown
@@ -361,6 +361,18 @@ func (t *textLog) readTimmMode(m []byte) lineResult {
 		return unknown
 	}
 	t.beginHeader().run.Info.Workers = n
+	return used
+}
+
+// readImageNetModel reads the line with the model, which each process of the ImageNet example
+// prints before its first epoch.
+func (t *textLog) readImageNetModel(m []byte) lineResult {
+	name, end, _ := bytes.Cut(m[bytes.IndexByte(m, '\'')+1:], []byte("'"))
+	if len(name) == 0 || len(name) > 100 || len(end) > 0 {
+		return unknown
+	}
+	t.beginHeader()
+	t.addSetting("model", string(name))
 	return used
 }
 

@@ -1,10 +1,13 @@
 package textlog
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +57,7 @@ Acc@5: 1 0.78, 51 8, 101 10
 Data: 1 1.5, 51 0.001, 101 1
 Loss: 1 7, 51 6.2, 101 6
 Time: 1 2, 51 0.25, 101 1.5
+model resnet18
 `},
 		"imagenet2017.log": {`PyTorch ImageNet example: 0 workers, batch 0, 0; 0 samples per epoch
 epoch 1 line 2: seconds 4.5 train_loss 6.8 val_loss 6.5 accuracy 0.01 val_accuracy 0.025
@@ -62,6 +66,7 @@ Loss: 0 7, 2 6.8, 4 6.6
 Prec@1: 0 0, 2 1, 4 2
 Prec@5: 0 0.391, 2 1.5, 4 2.5
 Time: 0 3, 2 0.5, 4 0.5
+model resnet50
 `},
 		"torchvision.log": {`torchvision reference: 2 workers, batch 32, 0; 0 samples per epoch
 epoch 1 line 11: seconds 150 train_loss 6.5 val_loss 5.8 val_seconds 15 lr 0.1 accuracy 0.015 val_accuracy 0.0425
@@ -128,9 +133,9 @@ skipped: 10 1, 20 1
 `},
 		"deepspeed1.log": {`DeepSpeed: 4 workers, batch 0, 0; 0 samples per epoch
 loss: 10 2.3
-lr: 10 0.001
-samples_per_second: 10 64.5, 10 128
-skipped: 10 0
+lr: 10 0.001, 20 0.002
+samples_per_second: 10 64.5, 10 128, 20 65
+skipped: 10 0, 20 0
 step_seconds: 10 0.5
 `},
 		"nanogpt.log": {`nanoGPT: 0 workers, batch 0, 0; 0 samples per epoch
@@ -181,6 +186,222 @@ func TestPrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProgramsAreToldApart: the file of each program has only lines of the program's format,
+// and so have the fixtures of other formats.
+func TestProgramsAreToldApart(t *testing.T) {
+	check := func(name string, text []byte, want ...string) {
+		report := &record.Report{Path: name}
+		log := newTextLog(&record.Input{Path: name, Reader: bytes.NewReader(text), Report: report})
+		if err := log.read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		log.finish()
+		for _, r := range log.runs {
+			for f, n := range r.linesByFormat {
+				if kind := formatID(f).String(); n > 0 && !slices.Contains(want, kind) {
+					t.Errorf("%s: %d lines are taken for %s, want only %v", name, n, kind, want)
+				}
+			}
+		}
+	}
+	for name, want := range programs() {
+		kind, _, _ := strings.Cut(want[0], ":")
+		check(name, readProgram(t, name), kind)
+	}
+	known := []string{"command", "Slurm", "bash time", "torchrun failure"} // lines beside those of a program
+	for name, kind := range map[string]string{
+		"horovod/synthetic.log": "Horovod synthetic", "keras/1/horovod_gpus-2.log": "Keras log", "keras/resnet-501.out": "Keras log",
+		"mlperf/result_0.txt": "MLPerf log", "sc21/base/4GPU/00/out.log": "SC21 log", "sc21/trials/baseline_1gpu.out": "benchy",
+		"slurm/resnet50-2001.out": "bash time", "srun/hep.log": "rates by rank", "titan/llama_8gpu.log": "torchtitan",
+		"torchrun/ddp_4gpus.log": "SC21 log", "unet/stdout_n1.txt": "U-Net study stdout", "dllogger/log_8gpu.json": "DLLogger",
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "tree", filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(name, text, append([]string{kind}, known...)...)
+	}
+}
+
+// TestProgramsTwiceInOneFile: a file with the output of two runs has twice the runs, with the
+// same values.
+func TestProgramsTwiceInOneFile(t *testing.T) {
+	for name, want := range programs() {
+		text := readProgram(t, name)
+		parts, report := recordtest.CheckFormat(t, Format(), "run.log", append(slices.Clone(text), text...))
+		if len(parts) != 2*len(want) {
+			t.Errorf("%s: got %d runs, want %d", name, len(parts), 2*len(want))
+			continue
+		}
+		for i, p := range parts {
+			if got, want := withoutLines(describeRun(p)), withoutLines(want[i%len(want)]); got != want {
+				t.Errorf("%s: run %d is\n%s\nwant\n%s\nproblems %v", name, i+1, got, want, report.Unused)
+			}
+		}
+	}
+}
+
+// withoutLines returns the description of a run without the numbers of lines.
+func withoutLines(text string) string {
+	return regexp.MustCompile(` line \d+:`).ReplaceAllString(text, ":")
+}
+
+// TestProgramsWithLabels: labels of a rank, which launchers put before each line, change
+// nothing.
+func TestProgramsWithLabels(t *testing.T) {
+	for name, want := range programs() {
+		for _, label := range []string{"0: ", "[rank0]: ", "[1,0]<stdout>:", "0: [default0]:"} {
+			text := strings.TrimSuffix(string(readProgram(t, name)), "\n")
+			text = label + strings.ReplaceAll(text, "\n", "\n"+label) + "\n"
+			parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(text))
+			var got []string
+			for _, p := range parts {
+				got = append(got, describeRun(p))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s with label %q: got\n%s\nwant\n%s\nproblems %v", name, label, strings.Join(got, "\n"), strings.Join(want, "\n"), report.Unused)
+			}
+		}
+	}
+}
+
+// TestTornPrograms cuts the file of each program at every byte. What is read of the beginning
+// must also be read of the complete file: no number of a torn line is used.
+func TestTornPrograms(t *testing.T) {
+	for name := range programs() {
+		text := readProgram(t, name)
+		full := tornValues(t, text)
+		for n := range text {
+			for value := range tornValues(t, text[:n]) {
+				if !full[value] {
+					t.Errorf("%s, first %d bytes (…%q): got %s, which the file does not contain", name, n, text[max(0, n-40):n], value)
+				}
+			}
+			if t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// tornValues returns the workers, points and trials that are read of a text, and the values of
+// epochs that no later line can change.
+func tornValues(t *testing.T, text []byte) map[string]bool {
+	t.Helper()
+	in := &record.Input{Path: "run.log", Reader: bytes.NewReader(text), Report: &record.Report{}}
+	parts, err := readFile(t.Context(), in)
+	if err != nil && !errors.Is(err, record.ErrUnknownFormat) {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, p := range parts {
+		found[fmt.Sprint("workers ", p.Run.Info.Workers)] = true
+		for _, e := range p.Run.Epochs {
+			if isKnown(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") {
+				found[fmt.Sprint("seconds ", e.Epoch, " ", e.Seconds)] = true
+			}
+			found[fmt.Sprint("epoch ", e.Epoch)] = true
+		}
+		for _, c := range p.Run.Curves {
+			for i, step := range c.Steps {
+				found[fmt.Sprint(c.Name, " ", step, " ", c.Values[i])] = true
+			}
+		}
+		for _, trial := range p.Run.Trials {
+			found[fmt.Sprint(trial.Name, " ", trial.Rate)] = true
+		}
+	}
+	delete(found, "workers 0")
+	return found
+}
+
+// TestLinesOfOtherPrograms: lines that resemble those of a program, but are not, are not used.
+func TestLinesOfOtherPrograms(t *testing.T) {
+	for _, line := range []string{
+		"Epoch 5", "train_loss 0.5", "Epoch time: 5 s", "{'epoch': 1, 'loss': 0.5}", "{'accuracy': 0.9}", "{'loss': 0.5}",
+		"Train: 5 of 7", "Test: passed", "* Acc@1 5 Acc@5 6", "Epoch: [1] done", "Epoch: [1][5/7] loss", "Epoch: [1]  [5/7]  loss: 5",
+		"step 5: done", "iter 5: loss 3", "steps: 5 loss: 3", "iteration 5/10 | loss: 3 |", "GPU available: yes",
+		"Training with a single process", "Training done, total 5 epochs", "100%|██████████| 5/5 [00:01<00:00, 4.00it/s]",
+		"Epoch 1:  50%|█████     | 5/10 [00:01<00:01, 4.00it/s]", "Sanity Checking: 100%|██████████| 2/2 [00:00<00:00, 4.00it/s]",
+		"Model:       resnet50", "Batch size:  256 global", "64 per device", "Namespace(world_size=8)", "10\timages: 5",
+		"Num examples = 50", "Pseudo dice [0.5]", "using world size: 8", "step=5, lr=1",
+	} {
+		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(line+"\n"))
+		if len(parts) > 0 || report.LinesUsed > 0 {
+			t.Errorf("%q: got %d runs and %d used lines, want none", line, len(parts), report.LinesUsed)
+		}
+	}
+}
+
+// TestLongBar: a line of bars that is longer than the reader's limit loses no epoch.
+func TestLongBar(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("GPU available: True (cuda), used: True\n")
+	for epoch := range 3 {
+		for n := range 20_001 {
+			fmt.Fprintf(&b, "Epoch %d: %3d%%|%s| %d/20000 [%02d:%02d<00:00, 100.00it/s, v_num=1]\r", epoch, n/200, strings.Repeat("#", 10), n, n/6000, n/100%60)
+		}
+	}
+	b.WriteString("\n")
+	if b.Len() < 4<<20 {
+		t.Fatalf("the line has only %d bytes", b.Len())
+	}
+	parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(b.String()))
+	if len(parts) != 1 || len(parts[0].Run.Epochs) != 3 || len(report.Unused) > 0 {
+		t.Fatalf("got %d runs and problems %v, want 1 run", len(parts), report.Unused)
+	}
+	for _, e := range parts[0].Run.Epochs {
+		if e.Seconds != 200 {
+			t.Errorf("got epoch %+v, want 200 s", e)
+		}
+	}
+}
+
+// TestHuggingFaceHeader: the header shows how much of its epochs a training covers.
+func TestHuggingFaceHeader(t *testing.T) {
+	header := func(more string) string {
+		return "***** Running training *****\n  Num examples = 1,000\n  Num Epochs = 4\n  Instantaneous batch size per device = 5\n" +
+			"  Total train batch size (w. parallel, distributed & accumulation) = 10\n  Gradient Accumulation steps = 1\n  Total optimization steps = 400\n" + more
+	}
+	end := func(epoch string) string {
+		return "{'train_runtime': 60.0, 'train_samples_per_second': 50.0, 'train_loss': 0.25, 'epoch': " + epoch + "}\n"
+	}
+	for _, c := range []struct {
+		name, text   string
+		epochs, rate float64
+		problem      string
+	}{
+		{"complete", header("") + "{'loss': 0.25, 'learning_rate': 0.1, 'epoch': 4.0}\n" + end("4.0"), 4, 50, ""},
+		{"continued from a checkpoint", header("  Continuing training from global step 300\n") + "{'loss': 1.0, 'learning_rate': 0.1, 'epoch': 4.0}\n" + end("4.0"), 1, 0, "before the checkpoint"},
+		{"stopped early", header("") + "{'loss': 0.25, 'learning_rate': 0.1, 'epoch': 3.0}\n" + end("3.0"), 3, 0, "ended before"},
+		{"continued, without a header", "{'loss': 1.0, 'learning_rate': 0.1, 'epoch': 4.0}\n" + end("4.0"), 0, 0, "resumed"},
+	} {
+		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
+		if len(parts) != 1 {
+			t.Fatalf("%s: got %d runs", c.name, len(parts))
+		}
+		run := parts[0].Run
+		epochs, _ := run.Info.Config[record.TrainingEpochsKey].(float64)
+		rate := 0.0
+		for _, trial := range run.Trials {
+			rate += trial.Rate
+		}
+		if epochs != c.epochs || rate != c.rate || !strings.Contains(fmt.Sprint(report.Unused), c.problem) {
+			t.Errorf("%s: got %g epochs, %g samples/s, %v; want %g, %g, %q", c.name, epochs, rate, report.Unused, c.epochs, c.rate, c.problem)
+		}
+	}
+}
+
+// FuzzReadPrograms reads changed files of all programs.
+func FuzzReadPrograms(f *testing.F) {
+	for name := range programs() {
+		text := readProgram(f, name)
+		f.Add(text)
+		f.Add(text[:len(text)/2])
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "run.log", text) })
 }
 
 // readProgram returns the content of a file of testdata/programs.

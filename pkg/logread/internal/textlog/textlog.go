@@ -229,7 +229,7 @@ func (t *textLog) parseLine(line []byte) {
 	if t.user != nil {
 		v = t.readUserLine(line, message)
 	}
-	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
+	if last := message[len(message)-1]; v == unknown && !t.l.Ended && (scan.IsDigit(last) || last == '.') {
 		// The last number may be incomplete.
 		if overwritten {
 			t.in.Report.LinesUsed++

@@ -12,6 +12,7 @@ import (
 // tf_cnn_benchmarks (benchmark_cnn.py of tensorflow/benchmarks, 2017 to 2023). The rate in the
 // line of a step is that of one process; the total at the end is that of all workers.
 //
+//	TensorFlow:  1.15
 //	Model:       resnet50
 //	Dataset:     imagenet (synthetic)
 //	Batch size:  256 global
@@ -25,19 +26,41 @@ type tfCNNState struct {
 	global, perDevice int
 	model             string
 	synthetic         bool
-	headerLine        int // number of the last line of the header
+	headerLine        int // number of the last line of the header that was read
+}
+
+// readTFCNNHeader reads the first line of the header, which has the version of TensorFlow.
+func (t *textLog) readTFCNNHeader(m []byte) lineResult {
+	c := scan.Cursor{Rest: m}
+	c.Expect("TensorFlow:  ").ReadInteger()
+	if c.Expect(".").ReadInteger(); !c.IsComplete() {
+		return unknown
+	}
+	t.beginHeader().tfCNN = tfCNNState{headerLine: t.l.Number}
+	return used
+}
+
+// followsTFCNNHeader reports whether the line before the current one is a line of the header,
+// and makes the current line one. Other programs print similar settings.
+func (t *textLog) followsTFCNNHeader() bool {
+	s := &t.cur.tfCNN
+	follows := s.headerLine > 0 && t.l.Number <= s.headerLine+3 // lines without use are between
+	if follows {
+		s.headerLine = t.l.Number
+	}
+	return follows
 }
 
 // readTFCNNModel reads the name of the model, or of the data set. The synthetic benchmark of
 // Horovod has a similar line with the model.
 func (t *textLog) readTFCNNModel(m []byte) lineResult {
 	key, value, _ := strings.Cut(string(m[:min(len(m), 200)]), ":")
-	if !strings.HasPrefix(value, "    ") {
+	if !strings.HasPrefix(value, "   ") || !t.followsTFCNNHeader() {
 		return unknown
 	}
-	s := &t.beginHeader().tfCNN
+	s := &t.cur.tfCNN
 	if value = strings.TrimSpace(value); key == "Model" {
-		*s = tfCNNState{model: value}
+		s.model = value
 	} else {
 		s.synthetic = strings.HasSuffix(value, "(synthetic)")
 	}
@@ -48,10 +71,10 @@ func (t *textLog) readTFCNNModel(m []byte) lineResult {
 func (t *textLog) readTFCNNBatch(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Batch size:").SkipBlanks().ReadInteger()
-	if c.Expect(" global"); !c.IsComplete() || t.cur.tfCNN.model == "" || n < 1 {
+	if c.Expect(" global"); !c.IsComplete() || n < 1 || !t.followsTFCNNHeader() {
 		return unknown
 	}
-	t.cur.tfCNN.global, t.cur.tfCNN.headerLine = n, t.l.Number
+	t.cur.tfCNN.global = n
 	return used
 }
 
@@ -59,8 +82,8 @@ func (t *textLog) readTFCNNBatch(m []byte) lineResult {
 func (t *textLog) readTFCNNStep(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	step := c.ReadInteger()
-	if s := &t.cur.tfCNN; c.Accept(" per device") && s.headerLine == t.l.Number-1 && c.IsComplete() && step > 0 {
-		s.perDevice = step
+	if c.Accept(" per device") && c.IsComplete() && step > 0 && t.followsTFCNNHeader() {
+		t.cur.tfCNN.perDevice = step
 		return used
 	}
 	if !c.Accept("\timages/sec: ") {
