@@ -163,10 +163,10 @@ func (t *textLog) readMegatronValidation(m []byte) lineResult {
 	}
 	t.countLine(formatMegatron)
 	for len(rest) > 0 {
-		field, after, _ := bytes.Cut(rest, []byte("|"))
+		field, after, complete := bytes.Cut(rest, []byte("|"))
 		rest = after
 		name, text, found := bytes.Cut(field, []byte(" value: "))
-		if v, ok := scan.ParseFloat(bytes.TrimSpace(text)); found && ok && len(name) <= 90 {
+		if v, ok := scan.ParseFloat(bytes.TrimSpace(text)); complete && found && ok && len(name) <= 90 {
 			t.addPoint(append([]byte("validation "), bytes.TrimSpace(name)...), max(t.rank, -1), int64(step), v, t.stampSeconds())
 		}
 	}

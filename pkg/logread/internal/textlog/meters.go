@@ -142,6 +142,9 @@ func (s *meterState) firstRank() int {
 // readMeters reads the meters at the end of a line. ok is false if the line has anything else.
 func (t *textLog) readMeters(text []byte) (values []progress.Meter, ok bool) {
 	values = t.meterValues[:0]
+	if t.isCutAfterPoint(text) {
+		return nil, false
+	}
 	for len(bytes.TrimSpace(text)) > 0 {
 		m, rest, ok := progress.NextMeter(text)
 		if !ok || len(values) >= record.MaxCurveNames {
@@ -306,6 +309,9 @@ func (t *textLog) readMeterSummary(m []byte) lineResult {
 
 // readMeterAccuracy reads the accuracy after "Acc@1 ", and the loss if one follows.
 func (t *textLog) readMeterAccuracy(e *runs.Epoch, c scan.Cursor) lineResult {
+	if t.isCutAfterPoint(c.Rest) {
+		return unknown
+	}
 	v := c.ReadFloat()
 	c.SkipBlanks()
 	if !c.Accept("Acc@5 ") && !c.Accept("Prec@5 ") {

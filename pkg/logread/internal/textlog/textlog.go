@@ -229,7 +229,7 @@ func (t *textLog) parseLine(line []byte) {
 	if t.user != nil {
 		v = t.readUserLine(line, message)
 	}
-	if last := message[len(message)-1]; v == unknown && !t.l.Ended && (scan.IsDigit(last) || last == '.') {
+	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
 		if overwritten {
 			t.in.Report.LinesUsed++
@@ -270,6 +270,12 @@ func (t *textLog) parseLine(line []byte) {
 		t.countUnused(1)
 	case unused, pending:
 	}
+}
+
+// isCutAfterPoint reports whether the last line of a file, which has no line end, ends with a
+// decimal point, after which digits may be missing.
+func (t *textLog) isCutAfterPoint(m []byte) bool {
+	return !t.l.Ended && len(m) > 0 && m[len(m)-1] == '.'
 }
 
 // countUnused counts the current line as not used. i is the index of the counter

@@ -96,7 +96,7 @@ func (t *textLog) readTFCNNStep(m []byte) lineResult {
 		c.Expect(")")
 	}
 	loss := c.Expect("\t").ReadFloat()
-	if c.Failed {
+	if c.Failed || t.isCutAfterPoint(m) {
 		t.in.AddProblem(t.l.Number, "expected \"STEP images/sec: R +/- D (jitter = J) LOSS\", got %.80q", m)
 		return unused
 	}
@@ -113,7 +113,7 @@ func (t *textLog) readTFCNNStep(m []byte) lineResult {
 func (t *textLog) readTFCNNTotal(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	rate := c.Expect("total images/sec: ").ReadFloat()
-	if !c.IsComplete() || !(rate > 0) || math.IsInf(rate, 0) {
+	if !c.IsComplete() || !(rate > 0) || math.IsInf(rate, 0) || t.isCutAfterPoint(m) {
 		return unknown
 	}
 	run := t.countLine(formatTFCNN)
