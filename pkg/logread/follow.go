@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/logread/internal/events"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
@@ -56,6 +57,7 @@ type Follower struct {
 	ctx            context.Context // of the loop over Next, which has no context argument
 	options        Options
 	lines          []*template.Template // of options.Lines
+	columns        []table.Mapping      // of options.Columns
 	paths          []string
 	files          map[string]*followedFile
 	logs           *Logs
@@ -83,7 +85,11 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	if err != nil {
 		return nil, fmt.Errorf("follow logs: %w", err)
 	}
-	f := &Follower{Every: followEvery, ctx: ctx, options: o, lines: lines, files: map[string]*followedFile{}, logs: &Logs{}, otherProgram: map[string]bool{}}
+	columns, err := table.ParseMappings(o.Columns)
+	if err != nil {
+		return nil, fmt.Errorf("follow logs: %w", err)
+	}
+	f := &Follower{Every: followEvery, ctx: ctx, options: o, lines: lines, columns: columns, files: map[string]*followedFile{}, logs: &Logs{}, otherProgram: map[string]bool{}}
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
@@ -194,7 +200,7 @@ func (f *Follower) poll() (changed bool, err error) {
 func (f *Follower) findRules(lists [][]*task) (changed bool, err error) {
 	f.rules.startAgain()
 	for i, path := range f.paths {
-		if err = f.rules.setRules(lists[i], path, f.lines); err != nil {
+		if err = f.rules.setRules(lists[i], path, f.lines, f.columns); err != nil {
 			break
 		}
 	}
@@ -206,7 +212,7 @@ func (f *Follower) findRules(lists [][]*task) (changed bool, err error) {
 		return changed, nil
 	}
 	for _, t := range slices.Concat(lists...) {
-		t.lines, t.rules = f.lines, nil
+		t.lines, t.columns, t.rules = f.lines, f.columns, nil
 		if file := f.files[t.path]; file != nil {
 			t.setRules(file.rules)
 		}
@@ -382,7 +388,7 @@ func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.Appen
 		return err
 	}
 	head = head[:n]
-	known := formats()
+	known := formats(t.columns)
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
 	case i < 0, plaintext.DetectEncoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
@@ -400,7 +406,7 @@ func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.Appen
 func (f *followedFile) readFromStart(ctx context.Context, t *task, a *runs.AppendedReader) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
-	one := &task{path: t.path, named: t.named, size: t.size, lines: t.lines, report: record.Report{Path: t.path}}
+	one := &task{path: t.path, named: t.named, size: t.size, lines: t.lines, columns: t.columns, report: record.Report{Path: t.path}}
 	parts, err := readTask(ctx, one)
 	f.parts, f.report = parts, one.report
 	f.bytesReread += one.report.Bytes

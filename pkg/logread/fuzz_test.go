@@ -70,7 +70,7 @@ func FuzzMerge(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, path string, text []byte) {
 		var all []*record.Part
-		for _, k := range formats() {
+		for _, k := range formats(nil) {
 			report := &record.Report{Path: path, Kind: k.Name}
 			in := &record.Input{Path: path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}
 			parts, err := k.Read(context.Background(), in)

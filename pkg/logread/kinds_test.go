@@ -42,7 +42,7 @@ func TestTreeOfAllKinds(t *testing.T) {
 		"keras/resnet-501.out#2":          "Keras log, ResNet50, 2, 0, keras, done",
 		"lightning/version_0/metrics.csv": "Lightning metrics, lightning, 8, 11, lightning, done",
 		"mlperf/result_0.txt":             "MLPerf log, unet3d, 72, 7, mlperf, done",
-		"plain/4gpu/main.log":             "plain loss lines, main, 4, 0, plain, done",
+		"loss/4gpu/main.log":              "plain loss lines, main, 4, 0, loss, done",
 		"sc21/base/4GPU/00/out.log":       "SC21 log, base, 4, 0, sc21, done",
 		"sc21/trials/baseline_1gpu.out":   "benchy, baseline, 1, 0, trials, done",
 		"sc21/trials/benchy.json":         "benchy JSON, trials, 8, 0, trials, done",
@@ -160,7 +160,7 @@ func TestRestOfKinds(t *testing.T) {
 	}
 	nine := time.Date(2024, 8, 14, 9, 12, 0, 0, time.UTC).Unix()
 	for name, want := range map[string]runs.Curve{
-		"plain/4gpu/main.log":             {Name: "loss", Rank: -1, Steps: []int64{1, 2, 3, 4}, Values: []float64{8.049097061157227, 7.5, math.NaN(), 6.25}},
+		"loss/4gpu/main.log":              {Name: "loss", Rank: -1, Steps: []int64{1, 2, 3, 4}, Values: []float64{8.049097061157227, 7.5, math.NaN(), 6.25}},
 		"lightning/version_0/metrics.csv": {Name: "val_loss", Rank: -1, Steps: []int64{49, 99}, Values: []float64{1.1, math.NaN()}},
 		"titan/llama_8gpu.log":            {Name: "tps", Rank: 0, Steps: []int64{1, 10}, Values: []float64{7123, 91004}, Times: []float64{float64(nine) + 41.5, float64(nine) + 44.5}},
 		"mlperf/result_0.txt":             {Name: "throughput", Rank: -1, Steps: []int64{1}, Values: []float64{341.957}, Times: []float64{1714835514.498}},

@@ -8,6 +8,7 @@ import (
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
@@ -25,10 +26,14 @@ func (o Options) parseLines() ([]*template.Template, error) {
 	return list, nil
 }
 
-// Validate returns an error if a template of Lines is invalid. The error contains the
-// position in the template and what is expected there.
+// Validate returns an error if a template of Lines or a mapping of Columns is invalid. The
+// error contains the position in the template and what is expected there, or the fields of
+// columns.
 func (o Options) Validate() error {
-	_, err := o.parseLines()
+	if _, err := o.parseLines(); err != nil {
+		return err
+	}
+	_, err := table.ParseMappings(o.Columns)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
@@ -26,6 +27,7 @@ type task struct {
 	goroutines int
 	lines      []*template.Template // templates of lines in text logs
 	rules      *parsedRules         // that apply to the file; nil if none do
+	columns    []table.Mapping      // mappings of the columns of tables
 	report     record.Report
 
 	realPath string  // absolute path without links

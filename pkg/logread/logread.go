@@ -17,14 +17,14 @@ import (
 
 // formats returns the formats of other programs' logs in the order in which
 // they are tried.
-func formats() []record.Format {
-	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats()), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
+func formats(columns []table.Mapping) []record.Format {
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format()}, table.Formats(columns), []record.Format{textlog.Format()})
 }
 
 // cellFormats returns the formats of the text that a cell of a notebook has written: tables
 // with a header, and lines.
-func cellFormats() []record.Format {
-	tables := slices.DeleteFunc(table.Formats(), func(f record.Format) bool { return f.Document || f.Name == table.PlainKind })
+func cellFormats(columns []table.Mapping) []record.Format {
+	tables := slices.DeleteFunc(table.Formats(columns), func(f record.Format) bool { return f.Document || f.Name == table.PlainKind })
 	return append(tables, textlog.Format())
 }
 
@@ -32,7 +32,7 @@ func cellFormats() []record.Format {
 // Read reads. Those of lines in text files come last.
 func FormatNames() []string {
 	var names []string
-	for _, k := range formats() {
+	for _, k := range formats(nil) {
 		if k.Name != textlog.Format().Name {
 			names = append(names, k.Name)
 		}
@@ -65,6 +65,15 @@ type Options struct {
 	// describes their syntax and meaning. A template that matches no line is an
 	// error.
 	Lines []string
+	// Columns lists mappings of the columns of tables (CSV and TSV) to fields, such as
+	//
+	//	workers=n_gpus,seconds=epoch_time
+	//
+	// A column is given by its name in the header or by its position from 1. The
+	// fields are those of [ColumnFields]; any other name is a metric, which becomes
+	// a curve. Columns that are not mapped are recognized by their names, as
+	// ColumnFields lists them. A mapping that fits no file is an error.
+	Columns []string
 	// Strict refuses assumptions: Read returns an error that lists each property
 	// of a run that is known only from a name or by elimination, and how to state
 	// it with a pattern.
@@ -82,7 +91,9 @@ type Logs struct {
 	// Notes states which series were separated, and why; see SeparateSeries.
 	Notes []string
 
-	templates []templateUse // of Options.Lines
+	templates []templateUse   // of Options.Lines
+	columns   map[string]bool // mappings of Options.Columns that fit a file
+	headers   []string        // the names of the columns of each table, with its path
 }
 
 // Read reads every run in and below the paths, which are folders or files. The
@@ -95,6 +106,9 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 		return nil, err
 	}
 	if err := logs.checkTemplates(o); err != nil {
+		return nil, err
+	}
+	if err := logs.checkColumns(o); err != nil {
 		return nil, err
 	}
 	if err := logs.checkAssumptions(o); err != nil {
@@ -113,6 +127,10 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	for _, p := range findMisspelledFields(lines) {
 		addProblem(&logs.Problems, p)
 	}
+	columns, err := table.ParseMappings(o.Columns)
+	if err != nil {
+		return fmt.Errorf("read logs: %w", err)
+	}
 	lists, err := listTasks(paths...)
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
@@ -122,7 +140,7 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	}
 	finder := &rulesFinder{}
 	for i, path := range paths {
-		if err := finder.setRules(lists[i], path, lines); err != nil {
+		if err := finder.setRules(lists[i], path, lines, columns); err != nil {
 			return err
 		}
 		if err := o.read(ctx, path, lists[i], logs); err != nil {
@@ -140,17 +158,21 @@ func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Log
 	}
 	for _, t := range tasks {
 		logs.addTemplateUses(o, &t.report)
+		logs.addColumnUses(&t.report)
 	}
 	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
 		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
-			if why == reasonUnknownFormat {
-				why = "unknown file format; expected a run folder or: " + strings.Join(FormatNames(), ", ")
+			if hint, unknown := strings.CutPrefix(why, reasonUnknownFormat); unknown {
+				why = reasonUnknownFormat + hint + "; expected a run folder or: " + strings.Join(FormatNames(), ", ")
 			}
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
 			}
 			if err := logs.checkTemplates(o); err != nil && len(tasks[0].report.Templates) > 0 {
+				return err
+			}
+			if err := logs.checkColumns(o); err != nil {
 				return err
 			}
 			return fmt.Errorf("read logs in %s: %s", path, why)

@@ -45,8 +45,12 @@ type Report struct {
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string
-	Rules   string // path of the RulesFile whose rules apply to the file; empty if none do
-	Skipped string // why the file was not read; empty if it was
+	// Columns is the number of columns if the file is a table. UnusedColumns lists
+	// those that were not used, each with the reason.
+	Columns       int
+	UnusedColumns []string
+	Rules         string // path of the RulesFile whose rules apply to the file; empty if none do
+	Skipped       string // why the file was not read; empty if it was
 	// CopyOf is the path of the run folder of which the file is a copy (written
 	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
 	CopyOf string
@@ -62,7 +66,7 @@ func newReport(r *record.Report) Report {
 		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,
 		Runs: r.Runs, Records: r.Records, Lines: r.Lines, LinesUsed: r.LinesUsed,
 		Ignored: ignored, Unused: r.Unused, UnusedMore: r.UnusedMore,
-		Known: r.Known, Assumed: r.Assumed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf,
+		Known: r.Known, Assumed: r.Assumed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf, Columns: r.Columns, UnusedColumns: r.UnusedColumns,
 	}
 }
 
@@ -125,6 +129,9 @@ func (r Reports) HTML() string {
 			notes = append(notes, "rules: "+one.Rules)
 		}
 		notes = append(append(notes, one.Known...), one.Assumed...)
+		for _, c := range one.UnusedColumns {
+			notes = append(notes, "column not used: "+c)
+		}
 		for _, i := range one.Ignored {
 			notes = append(notes, fmt.Sprintf("%s ignored from line %d: %s", english.Count(int(i.Lines), "line"), i.First, i.Reason))
 		}
@@ -183,6 +190,9 @@ func (r Report) String() string {
 	if r.Lines > 0 {
 		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
 	}
+	if n := len(r.UnusedColumns); n > 0 {
+		fmt.Fprintf(&b, ", %d of %d columns used", r.Columns-n, r.Columns)
+	}
 	b.WriteByte('\n')
 	if r.Rules != "" {
 		fmt.Fprintf(&b, "    rules: %s\n", clean.Text(r.Rules))
@@ -192,6 +202,9 @@ func (r Report) String() string {
 	}
 	for _, a := range r.Assumed {
 		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
+	}
+	for _, c := range r.UnusedColumns {
+		fmt.Fprintf(&b, "    ignored: column %s\n", clean.Text(c))
 	}
 	for _, i := range r.Ignored {
 		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, clean.Text(i.Reason))

@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/strictyaml"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 )
 
@@ -53,7 +54,7 @@ type parsedRules struct {
 	path    string
 	text    string // content of the file
 	lines   []*template.Template
-	columns []string
+	columns []table.Mapping
 	as      []Pattern
 }
 
@@ -79,8 +80,9 @@ func parseRules(path string, text []byte) (*parsedRules, error) {
 			return err
 		}},
 		{"columns", content.Columns, func(item string) error {
-			r.columns = append(r.columns, item)
-			return nil
+			m, err := table.ParseMappings([]string{item})
+			r.columns = append(r.columns, m...)
+			return err
 		}},
 		{"as", content.As, func(item string) error {
 			p, err := ParsePattern(item)
@@ -184,14 +186,14 @@ func (f *rulesFinder) of(folder, dir string) (*parsedRules, error) {
 }
 
 // setRules sets the rules and the templates of the tasks, which listTasks found in
-// and below path. lines contains the templates of the options.
-func (f *rulesFinder) setRules(tasks []*task, path string, lines []*template.Template) error {
+// and below path. lines and columns contain the templates and mappings of the options.
+func (f *rulesFinder) setRules(tasks []*task, path string, lines []*template.Template, columns []table.Mapping) error {
 	root := path
 	if len(tasks) == 1 && tasks[0].named {
 		root = filepath.Dir(path)
 	}
 	for _, t := range tasks {
-		t.lines = lines
+		t.lines, t.columns = lines, columns
 		if t.folder || t.report.Skipped != "" {
 			continue
 		}
@@ -204,11 +206,11 @@ func (f *rulesFinder) setRules(tasks []*task, path string, lines []*template.Tem
 	return nil
 }
 
-// setRules sets the rules that apply to the file. The templates of the rules come
-// after those of the options.
+// setRules sets the rules that apply to the file. The templates and mappings of the
+// rules come after those of the options.
 func (t *task) setRules(r *parsedRules) {
 	if t.rules = r; r != nil {
-		t.lines, t.report.Rules = slices.Concat(t.lines, r.lines), r.path
+		t.lines, t.columns, t.report.Rules = slices.Concat(t.lines, r.lines), slices.Concat(t.columns, r.columns), r.path
 	}
 }
 

@@ -72,19 +72,21 @@ func TestResultsTableSaysWhatItCannotUse(t *testing.T) {
 		got = append(got, strings.TrimPrefix(p.String(), filepath.Join(dir, "bad.csv")+":"))
 	}
 	want := []string{
-		`1: unknown column "colour" is not used; known columns: study, series, trial, workers, seed, nodes, batch_per_worker, epoch, seconds, samples, samples_per_second, spread, train_loss, val_loss, iou, dice, accuracy, val_accuracy, lr, training_seconds, wall_seconds`,
-		`3: column workers: expected a number, got "x"`,
-		`4: column workers: expected a whole number from 1 to 4.194304e+06, got 1.5`,
-		`5: column workers: expected a number, got an empty cell`,
+		`3: column "workers": expected a number, got "x"`,
+		`4: column "workers": expected a whole number from 1 to 4194304, got "1.5"`,
+		`5: column "workers": expected a number, got an empty cell`,
 		`6: duplicate epoch 1 of this run; add a column seed to distinguish repeats`,
-		`7: expected 4 cells, got 2`,
+		`7: expected 4 cells, got 2: "1,1"`,
 		`8: read the row as CSV: extraneous or missing " in quoted-field`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	if len(found) != 2 {
-		t.Errorf("%d runs, want those of 1 and 2 workers", len(found))
+		t.Fatalf("%d runs, want those of 1 and 2 workers", len(found))
+	}
+	if got := found[0].Info.Config["colour"]; got != "red" {
+		t.Errorf("setting colour is %v, want red", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
 
@@ -135,7 +136,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		t.report.Skipped = why
 		return nil, nil
 	}
-	for _, k := range formats() {
+	for _, k := range formats(t.columns) {
 		if !k.Recognizes(t.path, head) {
 			continue
 		}
@@ -160,7 +161,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return parts, err
 	}
 	t.report.Kind = ""
-	t.report.Skipped = unknownFormatReason(head)
+	t.report.Skipped, t.report.Header = unknownFormatReason(head), table.Header(head)
 	return nil, nil
 }
 
@@ -169,6 +170,9 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 func unknownFormatReason(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"
+	}
+	if columns := table.DescribeUnknown(head); columns != "" {
+		return reasonUnknownFormat + ": a table with " + columns + ", none of which shows what its rows are; map them with --columns, such as --columns 'epoch=NAME,train_loss=NAME', or see lockstep read FILE --suggest"
 	}
 	return reasonUnknownFormat
 }

@@ -47,7 +47,14 @@ type Report struct {
 	// Templates describes how each template of Input.Lines was used. It is nil if
 	// the file was not matched with templates.
 	Templates []TemplateUse
-	Skipped   string // why the file was not read; empty if it was
+	// Header contains the names of the columns if the file is a table. Columns is the
+	// number of its columns, and UnusedColumns lists those that were not used, with
+	// the reasons.
+	Header        []string
+	Mapped        []string // mappings of columns by the user that fit the file
+	Columns       int
+	UnusedColumns []string
+	Skipped       string // why the file was not read; empty if it was
 	// CopyOf is the path of the run folder of which the file is a copy (written
 	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
 	CopyOf string

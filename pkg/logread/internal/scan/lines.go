@@ -63,6 +63,15 @@ func (l *LineReader) Next() ([]byte, bool) {
 	return l.nextAcrossReads()
 }
 
+// Ahead returns the text after the current line, up to n bytes of it, without consuming it.
+// It makes the current line invalid.
+func (l *LineReader) Ahead(n int) []byte {
+	for l.End-l.Start < n && !l.eof {
+		l.fill()
+	}
+	return l.Buf[l.Start:min(l.End, l.Start+n)]
+}
+
 // ContinueWith makes r the source of the following text, once the previous
 // source has ended.
 func (l *LineReader) ContinueWith(r io.Reader) { l.Source, l.eof = r, false }

@@ -1,18 +1,25 @@
 package table
 
-import "lockstep/pkg/logread/internal/record"
+import (
+	"slices"
 
-// Formats returns the formats in the order in which they are tried. To add a
-// format, add one entry here and a file with its functions.
-func Formats() []record.Format {
-	return []record.Format{
+	"lockstep/pkg/logread/internal/record"
+)
+
+// Formats returns the formats in the order in which they are tried. mappings are those of
+// the user. To add a format, add one entry here and a file with its functions.
+func Formats(mappings []Mapping) []record.Format {
+	all := []record.Format{
 		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},
 		{Name: huggingFaceKind, Recognizes: isHuggingFace, Read: readHuggingFace, Document: true},
 		{Name: studyKind, Recognizes: isStudyLog, Read: readStudyLog},
-		{Name: lightningKind, Recognizes: isLightning, Read: readLightning},
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
 		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
 		{Name: PlainKind, Recognizes: isPlainLossLog, Read: readPlainLossLog},
-		{Name: resultsTableKind, Recognizes: isResultsTable, Read: readResultsTable},
+		{Name: tableKind, Recognizes: isTable(mappings), Read: readTable(mappings)},
 	}
+	if len(mappings) > 0 { // they count more than what is known about a file
+		all = slices.Insert(all, 0, record.Format{Name: tableKind, Recognizes: hasMappedColumn(mappings), Read: readTable(mappings)})
+	}
+	return all
 }

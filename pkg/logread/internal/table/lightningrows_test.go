@@ -11,32 +11,24 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
-	"lockstep/pkg/logread/internal/scan"
 )
 
 // lightningText reads a table of Lightning, with the fast path or with readRow
 // for each row, and returns the result as text.
 func lightningText(text []byte, usual bool, n int) string {
-	var r io.Reader = bytes.NewReader(text)
+	var source io.Reader = bytes.NewReader(text)
 	if n > 0 {
-		r = recordtest.NewSmallReader(r, n)
+		source = recordtest.NewSmallReader(source, n)
 	}
-	in := &record.Input{Path: "metrics.csv", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "metrics.csv"}}
-	var parts []*record.Part
-	if usual {
-		parts, _ = readLightning(context.Background(), in)
-	} else {
-		one := &lightningReader{in: in, l: scan.NewLineReader(in.Reader, in.Size), epochs: record.NewRankEpochs()}
-		for {
-			line, ok := one.l.Next()
-			if !ok {
-				break
-			}
-			in.Report.Lines++
-			one.readLine(line)
-		}
-		parts = one.finish()
+	in := &record.Input{Path: "metrics.csv", Reader: source, Size: int64(len(text)), Report: &record.Report{Path: "metrics.csv"}}
+	r := newTableReader(in, nil)
+	if err := r.begin(); err != nil {
+		return err.Error()
 	}
+	if err := r.readLines(context.Background(), usual); err != nil {
+		return err.Error()
+	}
+	parts := r.finish()
 	return recordtest.FormatParts(parts, in.Report, [2]int64{})
 }
 

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
@@ -15,9 +18,13 @@ import (
 // loss, such as "1 8.049097061157227".
 const PlainKind = "plain loss lines"
 
-// isPlainLossLog reports whether all complete lines of head contain a step and a
-// loss.
-func isPlainLossLog(_ string, head []byte) bool {
+// isPlainLossLog reports whether all complete lines of head contain two numbers,
+// and the name of the file or of one of its two innermost folders states that
+// they are losses.
+func isPlainLossLog(path string, head []byte) bool {
+	if !isNamedLoss(path) {
+		return false
+	}
 	n := 0
 	for line := range bytes.Lines(head) {
 		if !bytes.HasSuffix(line, []byte("\n")) && n > 0 {
@@ -29,6 +36,20 @@ func isPlainLossLog(_ string, head []byte) bool {
 		n++
 	}
 	return n > 0
+}
+
+// isNamedLoss reports whether one of the last three names of path contains the
+// word loss or losses.
+func isNamedLoss(path string) bool {
+	path = record.UncompressedName(path)
+	for range 3 {
+		words := strings.FieldsFunc(strings.ToLower(filepath.Base(path)), func(r rune) bool { return !unicode.IsLetter(r) })
+		if slices.Contains(words, "loss") || slices.Contains(words, "losses") {
+			return true
+		}
+		path = filepath.Dir(path)
+	}
+	return false
 }
 
 // parsePlainLine parses a step and a loss. A finite loss must have a decimal
@@ -78,6 +99,6 @@ func readPlainLossLog(ctx context.Context, in *record.Input) ([]*record.Part, er
 	if last < 0 {
 		return nil, nil
 	}
-	in.Report.AddAssumption("the first number of each line is a step, the second its loss: %s", strconv.Quote("1 8.049"))
+	in.Report.AddAssumption("the first number of each line is a step, the second its loss: the name says so")
 	return []*record.Part{{Run: runs.Run{Curves: []runs.Curve{loss.Finish(in.Report)}}, Role: record.Principal}}, nil
 }

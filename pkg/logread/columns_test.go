@@ -1,0 +1,265 @@
+package logread
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// describe formats the measured values of runs as text: one line per run with its number of
+// workers, followed by its values. Each value has the form epoch.name=value, or
+// name@step=value for a point of a curve.
+func describe(found []runs.Run) string {
+	var b strings.Builder
+	for _, r := range found {
+		fmt.Fprintf(&b, "%s n%d", r.Kind, r.Info.Workers)
+		if r.WallSeconds > 0 {
+			fmt.Fprintf(&b, " wall=%.6g", r.WallSeconds)
+		}
+		for _, e := range r.Epochs {
+			for _, v := range epochValues(e) {
+				if !math.IsNaN(v.v) && v.name != "padding_samples" {
+					fmt.Fprintf(&b, " %d.%s=%.8g", e.Epoch, v.name, v.v)
+				}
+			}
+		}
+		for _, c := range r.Curves {
+			for i, step := range c.Steps {
+				fmt.Fprintf(&b, " %s@%d=%.8g", c.Name, step, c.Values[i])
+			}
+		}
+		var keys []string
+		for k := range r.Info.Config {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			fmt.Fprintf(&b, " %s:%v", k, r.Info.Config[k])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// readTableText reads a file and returns its runs as text, and its report.
+func readTableText(t *testing.T, o Options, name, text string) (values, report string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "study")
+	write(t, dir, map[string]string{name: text})
+	logs, err := o.Read(t.Context(), filepath.Join(dir, name))
+	check(t, err)
+	return describe(logs.Runs), logs.Reports.String()
+}
+
+// TestTables reads tables in the forms of many programs. The lines were written for this
+// test.
+func TestTables(t *testing.T) {
+	for _, c := range []struct{ name, file, text, want, says string }{
+		{
+			"Keras CSVLogger", "history_4gpus.csv", "epoch,accuracy,loss,lr,val_accuracy,val_loss\n0,0.25,2.04,0.001,0.4,1.67\n1,0.41,1.51,0.001,NA,NA\n",
+			"CSV table n4 1.train_loss=2.04 1.val_loss=1.67 1.lr=0.001 1.accuracy=0.25 1.val_accuracy=0.4 2.train_loss=1.51 2.lr=0.001 2.accuracy=0.41\n",
+			"counts epochs from 0",
+		},
+		{
+			"pandas index", "history_2gpus.csv", ",loss,val_loss\n0,2.5,2.6\n1,2.25,2.4\n",
+			"CSV table n2 1.train_loss=2.5 1.val_loss=2.6 2.train_loss=2.25 2.val_loss=2.4\n",
+			"the column without a name is the number of the epoch",
+		},
+		{
+			"epoch, loss, time per epoch", "run_1gpu.csv", "epoch,loss,time\n1,0.9,10.5\n2,0.8,10.1\n3,0.7,10.4\n",
+			"CSV table n1 1.seconds=10.5 1.train_loss=0.9 2.seconds=10.1 2.train_loss=0.8 3.seconds=10.4 3.train_loss=0.7\n",
+			`column "time" is taken as the time of each epoch`,
+		},
+		{
+			"epoch, loss, time since the start", "run_1gpu.csv", "epoch,loss,time\n1,0.9,10.5\n2,0.8,20.5\n3,0.7,31.5\n",
+			"CSV table n1 1.seconds=10.5 1.train_loss=0.9 2.seconds=10 2.train_loss=0.8 3.seconds=11 3.train_loss=0.7\n",
+			`column "time" is the time since the start`,
+		},
+		{
+			"a row per worker count", "scaling.csv", "n_gpus,epoch_time (ms),top5\n1,10000,0.5\n2,5250,0.25\n",
+			"results table n1 0.seconds=10 top5:0.5\nresults table n2 0.seconds=5.25 top5:0.25\n", "",
+		},
+		{
+			"throughput", "scaling.tsv", "gpus\tthroughput\tnum_workers\n1\t100\t8\n4\t390.5\t8\n",
+			"results table n1 0.samples_per_second=100 num_workers:8\nresults table n4 0.samples_per_second=390.5 num_workers:8\n", "",
+		},
+		{
+			"loader workers are no workers", "run_3gpus.csv", "epoch,num_workers,loss\n1,8,0.5\n", "CSV table n3 1.train_loss=0.5 num_workers:8\n", "",
+		},
+		{
+			"nodes", "scaling.csv", "nodes,gpus_per_node,seconds\n1,4,20\n2,4,11\n", "CSV table n4 0.seconds=20\nCSV table n8 0.seconds=11\n", "nodes × workers_per_node",
+		},
+		{
+			"repeats", "scaling.csv", "n_gpus,epoch_time\n1,10\n1,10.5\n", "results table n1 0.seconds=10\nresults table n1 0.seconds=10.5\n", "are repeats of a run",
+		},
+		{
+			"Ultralytics", "train_2gpus/results.csv",
+			"                  epoch,                   time,         train/box_loss,   metrics/mAP50(B),           val/box_loss,                 lr/pg0\n" +
+				"                      1,                  61.25,                 1.2345,               0.25,                1.1,                   0.01\n" +
+				"                      2,                 119.75,                 1.0345,               0.35,                1.0,                   0.02\n",
+			"Ultralytics results n2 1.seconds=61.25 1.lr=0.01 2.seconds=58.5 2.lr=0.02 train/box_loss@1=1.2345 train/box_loss@2=1.0345 metrics/mAP50(B)@1=0.25 metrics/mAP50(B)@2=0.35 val/box_loss@1=1.1 val/box_loss@2=1\n",
+			"is the time since the start",
+		},
+		{
+			"W&B panel", "wandb_export_8gpus.csv",
+			"\"Step\",\"sunny-1 - train/loss\",\"sunny-1 - train/loss__MIN\",\"sunny-1 - train/loss__MAX\",\"rainy-2 - train/loss\",\"rainy-2 - train/loss__MIN\",\"rainy-2 - train/loss__MAX\"\n" +
+				"\"0\",\"2.5\",\"2.5\",\"2.5\",\"\",\"\",\"\"\n\"10\",\"2.25\",\"2.25\",\"2.25\",\"2.75\",\"2.75\",\"2.75\"\n",
+			"W&B export n8 train/loss@0=2.5 train/loss@10=2.25 run:sunny-1\nW&B export n8 train/loss@10=2.75 run:rainy-2\n", "the minimum or maximum of another column",
+		},
+		{
+			"W&B history", "history_8gpus.csv", ",_step,_runtime,_timestamp,epoch,loss\n0,0,3.5,1700000000.5,0,2.5\n1,1,5.5,1700000002.5,0,2.25\n",
+			"W&B export n8 1.train_loss=2.25 _runtime@0=3.5 _runtime@1=5.5 loss@0=2.5 loss@1=2.25\n", "",
+		},
+		{
+			"W&B runs", "runs.csv", "\"Name\",\"State\",\"Notes\",\"Runtime\",\"n_gpus\",\"batch_size\",\"loss\"\n\"sunny-1\",\"finished\",\"-\",\"120\",\"1\",\"32\",\"0.5\"\n\"rainy-2\",\"crashed\",\"two\nlines\",\"70\",\"2\",\"32\",\"0.75\"\n",
+			"W&B export n1 wall=120 0.train_loss=0.5 batch_size:32 run:sunny-1\nW&B export n2 wall=70 0.train_loss=0.75 Notes:two\nlines batch_size:32 run:rainy-2\n", "",
+		},
+		{
+			"MLflow metric", "loss_2gpus.csv", "run_id,key,value,timestamp,step\nabc,loss,0.5,1700000000000,0\nabc,loss,0.25,1700000001000,1\ndef,loss,0.75,1700000000000,0",
+			"MLflow export n2 loss@0=0.5 loss@1=0.25 run:abc\nMLflow export n2 loss@0=0.75 run:def\n", "the last line has no line end",
+		},
+		{
+			"MLflow runs", "runs.csv", "run_id,experiment_id,status,start_time,metrics.val_loss,metrics.f1,params.n_gpus,params.lr,tags.mlflow.user\nabc,0,FINISHED,2024-01-02 03:04:05.678000+00:00,0.5,0.75,4,0.1,eve\n",
+			"MLflow export n4 0.val_loss=0.5 0.lr=0.1 f1@0=0.75 experiment_id:0 run:abc tags.mlflow.user:eve\n", "",
+		},
+		{
+			"TensorBoard", "run_4gpus-tag-loss_train.csv", "Wall time,Step,Value\n1700000000.25,10,0.5\n1700000001.25,20,0.25\n",
+			"TensorBoard export n4 loss_train@10=0.5 loss_train@20=0.25\n", "",
+		},
+		{
+			"GNU parallel", "joblog", "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n1\t:\t1700000000.123\t   61.250\t0\t120\t0\t0\ttorchrun --nproc_per_node=4 train.py\n2\tnode7\t1700000001.123\t   12.500\t0\t0\t1\t0\tpython train.py --gpus 2\n",
+			"GNU parallel joblog n0 wall=61.25\nGNU parallel joblog n0 wall=12.5\n", "",
+		},
+		{
+			"nvidia-smi", "gpu_2gpus.csv", "timestamp, name, index, utilization.gpu [%], power.draw [W], temperature.gpu\n" +
+				"2023/11/14 22:13:20.000, Tesla V100-SXM2-16GB, 0, 45 %, 100.00 W, 40\n2023/11/14 22:13:20.000, Tesla V100-SXM2-16GB, 1, 50 %, [N/A], 41\n" +
+				"2023/11/14 22:13:22.000, Tesla V100-SXM2-16GB, 0, 55 %, 200.00 W, 42\n2023/11/14 22:13:22.000, Tesla V100-SXM2-16GB, 1, 60 %, [N/A], 43\n",
+			"nvidia-smi n2 utilization.gpu [%]@0=45 utilization.gpu [%]@1=55 power.draw [W]@0=100 power.draw [W]@1=200 temperature.gpu@0=40 temperature.gpu@1=42 " +
+				"utilization.gpu [%]@0=50 utilization.gpu [%]@1=60 temperature.gpu@0=41 temperature.gpu@1=43\n",
+			"energy: the integral of power.draw",
+		},
+		{
+			"semicolons and decimal commas", "run_2gpus.csv", "epoch;loss;time;samples\r\n1;0,607;1.234,5;1.234\r\n2;0,5;999;2.345\r\n",
+			"CSV table n2 1.seconds=1234.5 1.samples=1234 1.samples_per_second=0.99959498 1.train_loss=0.607 2.seconds=999 2.samples=2345 2.samples_per_second=2.3473473 2.train_loss=0.5\n",
+			`column "samples": points separate thousands, as in 2.345 (by the other columns)`,
+		},
+		{
+			"an ambiguous comma", "run_2gpus.csv", "epoch\tloss\n1\t1,234\n2\t1,125\n", "CSV table n2 1.train_loss=1.234 2.train_loss=1.125\n", `column "loss": a comma is the decimal mark, as in 1,125 (by the delimiter)`,
+		},
+		{
+			"thousands in quotes", "run_2gpus.csv", "epoch,throughput\n1,\"1,234\"\n2,\"12,345.5\"\n", "CSV table n2 1.samples_per_second=1234 2.samples_per_second=12345.5\n", "commas separate thousands",
+		},
+		{
+			"percent, minutes and clocks", "run_2gpus.csv", "epoch,epoch_time,val_acc,test_acc\n1,1:02:03,87.5%,1\n2,3m12s,88 %,2\n",
+			"CSV table n2 1.seconds=3723 1.val_accuracy=0.875 2.seconds=192 2.val_accuracy=0.88 test_acc@1=1 test_acc@2=2\n", "",
+		},
+		{
+			"percentages without a sign", "run_2gpus.csv", "epoch,accuracy\n1,0.9\n2,45.5\n", "CSV table n2 1.accuracy=0.009 2.accuracy=0.455\n", `column "accuracy" has percentages: its largest value is 45.5`,
+		},
+		{
+			"cells without a value", "run_2gpus.csv", "epoch,loss,val_loss\n1,NaN,-\n2,0.5,N/A\n3,0.25,0.75\n",
+			"CSV table n2 2.train_loss=0.5 3.train_loss=0.25 3.val_loss=0.75\n", "",
+		},
+		{
+			"a torn end", "run_2gpus.csv", "epoch,loss\n1,0.123456\n2,0.1234", "CSV table n2 1.train_loss=0.123456\n", "last line is torn",
+		},
+		{
+			"the header again, resumed", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\nepoch,loss\n3,2\n", "CSV table n2 1.train_loss=4 2.train_loss=3 3.train_loss=2\n", "the header occurs again in line 4, and the numbers continue",
+		},
+		{
+			"the header again, resumed from a checkpoint", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\n3,9\nepoch,loss\n2,2.5\n", "CSV table n2 1.train_loss=4 2.train_loss=2.5\n", "the epochs go back to 2 in line 6",
+		},
+		{
+			"the header again, a new run", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\nepoch,loss\n1,5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5\n", "the header occurs again in line 4, and the numbers start again",
+		},
+		{
+			"train and val rows", "run_2gpus.csv", "epoch,phase,loss,acc\n1,train,0.5,0.25\n1,val,0.75,0.125\n2,train,0.25,0.5\n2,val,0.5,0.375\n",
+			"CSV table n2 1.train_loss=0.5 1.val_loss=0.75 1.accuracy=0.25 1.val_accuracy=0.125 2.train_loss=0.25 2.val_loss=0.5 2.accuracy=0.5 2.val_accuracy=0.375\n", "",
+		},
+		{
+			"ranks", "run.csv", "rank,epoch,loss,epoch_time\n0,1,0.5,10\n1,1,0.75,12\n0,2,0.25,11\n1,2,0.5,10\n",
+			"CSV table n2 1.seconds=12 1.train_loss=0.625 2.seconds=11 2.train_loss=0.375\n", "the rows of several ranks are one run",
+		},
+		{
+			"numpy header", "loss_2gpus.csv", "# epoch,loss\n1.0,0.5\n2.0,0.25\n", "CSV table n2 1.train_loss=0.5 2.train_loss=0.25\n", "",
+		},
+		{
+			"delimiter in the first line", "run_2gpus.csv", "sep=;\nepoch;loss\n1;0.5\n", "CSV table n2 1.train_loss=0.5\n", "the delimiter of the table",
+		},
+		{
+			"a column that changes is not used", "run_2gpus.csv", "epoch,loss,note\n1,0.5,good\n2,0.25,better\n", "CSV table n2 1.train_loss=0.5 2.train_loss=0.25\n", `"note": its texts differ between the rows of a run`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, report := readTableText(t, Options{}, c.file, c.text)
+			if got != c.want {
+				t.Errorf("got  %s\nwant %s\n%s", got, c.want, report)
+			}
+			if !strings.Contains(report, c.says) {
+				t.Errorf("want %q in the report:\n%s", c.says, report)
+			}
+		})
+	}
+}
+
+// TestColumns reads tables whose columns the user maps.
+func TestColumns(t *testing.T) {
+	for _, c := range []struct{ columns, text, want string }{
+		{"workers=P,seconds=t_ep", "P,t_ep\n1,10\n2,5\n", "results table n1 0.seconds=10\nresults table n2 0.seconds=5\n"},
+		{`train_loss="cost, mean",epoch=k`, "k,\"cost, mean\"\n1,0.5\n", "CSV table n0 1.train_loss=0.5\n"},
+		{"step=1,train_loss=2", "1 0.5\n2 0.25\n", "CSV table n0 train_loss@1=0.5 train_loss@2=0.25\n"},
+		{"step=1,mine=2", "1,0.5\n2,0.25\n", "CSV table n0 mine@1=0.5 mine@2=0.25\n"},
+		{"epoch=loss,train_loss=epoch", "epoch,loss\n0.5,1\n", "CSV table n0 1.train_loss=0.5\n"},
+		{"seconds=dt (ms),epoch=i", "i,dt (ms)\n1,1500\n", "CSV table n0 1.seconds=1.5\n"},
+	} {
+		if got, report := readTableText(t, Options{Columns: []string{c.columns}}, "values.csv", c.text); got != c.want {
+			t.Errorf("%s\ngot  %s\nwant %s\n%s", c.columns, got, c.want, report)
+		}
+	}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.csv": "p,q\n1,2\n", "sub/b.csv": "epoch,loss\n1,2\n"})
+	for columns, want := range map[string]string{
+		"workers=n_gpu":  `no table has the column "n_gpu" of the mapping workers=n_gpu; the columns found are`,
+		"wokers=p":       `unknown field "wokers" (did you mean workers?); the fields are epoch, step, `,
+		"workers":        `expected FIELD=COLUMN, got "workers"`,
+		"seconds=p,lr=p": `column "p" is mapped to both seconds and lr`,
+		"seconds=0":      `seconds: got column 0, want 1 to 1000`,
+		`seconds="a`:     `missing "`,
+		"":               `expected FIELD=COLUMN, got ""`,
+	} {
+		_, err := Options{Columns: []string{columns}}.Read(t.Context(), dir)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", columns, err, want)
+		}
+		if columns == "workers=n_gpu" && !strings.Contains(err.Error(), "a.csv: p, q\n") {
+			t.Errorf("%v does not show the headers", err)
+		}
+	}
+}
+
+// TestUnknownTable checks that a table without a known column is not read, and that the
+// message shows its columns and what to do.
+func TestUnknownTable(t *testing.T) {
+	for name, text := range map[string]string{
+		"labels.csv": "image,label\na.png,3\nb.png,4\n", "numbers.txt": "1 0.5\n2 0.25\n", "pairs.csv": "1,0.5\n2,0.25\n",
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		check(t, os.WriteFile(path, []byte(text), 0o644))
+		_, _, err := Read(path)
+		if err == nil || !strings.Contains(err.Error(), "unknown file format") || !strings.Contains(err.Error(), "--columns") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	for _, name := range []string{"loss.txt", "train_losses/1.txt", "val-loss/4gpu/main.log"} {
+		run := readOne(t, name, "1 0.5\n2 0.25\n")
+		if len(run.Curves) != 1 || run.Curves[0].Name != "loss" || run.Kind != "plain loss lines" {
+			t.Errorf("%s: %+v", name, run)
+		}
+	}
+}

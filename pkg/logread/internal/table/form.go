@@ -1,0 +1,293 @@
+package table
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// form is how a table is written: what separates its cells (a blank stands for several), and whether cells may be quoted
+// as in RFC 4180.
+type form struct {
+	delimiter byte
+	quotes    bool
+}
+
+// errQuote is the error for a quoted cell that does not end in its line.
+var errQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
+
+// split appends the cells of a line to cells, without blanks at their ends. A cell in quotes
+// is returned without them.
+func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
+	if f.delimiter == ' ' {
+		return append(cells, bytes.Fields(line)...), nil
+	}
+	for {
+		if f.quotes {
+			if rest := bytes.TrimLeft(line, " "); len(rest) > 0 && rest[0] == '"' {
+				cell, rest, err := unquote(rest[1:])
+				if err != nil {
+					return cells, err
+				}
+				rest = bytes.TrimLeft(rest, " ")
+				cells = append(cells, bytes.TrimSpace(cell))
+				if len(rest) == 0 {
+					return cells, nil
+				}
+				if rest[0] != f.delimiter {
+					return cells, errQuote
+				}
+				line = rest[1:]
+				continue
+			}
+		}
+		i := bytes.IndexByte(line, f.delimiter)
+		if i < 0 {
+			return append(cells, bytes.TrimSpace(line)), nil
+		}
+		cells = append(cells, bytes.TrimSpace(line[:i]))
+		line = line[i+1:]
+	}
+}
+
+// unquote returns the cell that begins after a quote, and the text after its closing quote.
+// Two quotes in the cell stand for one.
+func unquote(text []byte) (cell, rest []byte, err error) {
+	i := bytes.IndexByte(text, '"')
+	if i < 0 {
+		return nil, nil, errQuote
+	}
+	if i+1 >= len(text) || text[i+1] != '"' {
+		return text[:i], text[i+1:], nil
+	}
+	for {
+		i = bytes.IndexByte(text, '"')
+		if i < 0 {
+			return nil, nil, errQuote
+		}
+		cell = append(cell, text[:i]...)
+		if i+1 >= len(text) || text[i+1] != '"' {
+			return cell, text[i+1:], nil
+		}
+		cell, text = append(cell, '"'), text[i+2:]
+	}
+}
+
+// delimiters returns the characters that may separate cells.
+func delimiters() []byte { return []byte{',', ';', '\t', '|'} }
+
+// detectForm returns the form of a table with the given header and following lines. Of the
+// delimiters that are in the header, the one counts with which most lines have as many cells
+// as the header. ok is false if no delimiter is in the header.
+func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
+	best, bestCells := -1, 0
+	for _, d := range delimiters() {
+		tried := form{delimiter: d, quotes: true}
+		cells, err := tried.split(nil, header)
+		if err != nil || len(cells) < 2 {
+			continue
+		}
+		good := 0
+		for _, line := range lines {
+			if row, err := tried.split(nil, line); err == nil && len(row) == len(cells) {
+				good++
+			}
+		}
+		if good > best || good == best && len(cells) > bestCells {
+			best, bestCells, f = good, len(cells), tried
+		}
+	}
+	if best < 0 && isNumbers(header) {
+		return form{delimiter: ' '}, true
+	}
+	return f, best >= 0
+}
+
+// isNumbers reports whether a line contains at least two numbers, separated by blanks, and
+// nothing else.
+func isNumbers(line []byte) bool {
+	words := bytes.Fields(line)
+	return len(words) > 1 && !slices.ContainsFunc(words, func(w []byte) bool { return !looksNumeric(w) })
+}
+
+// numberForm is how the numbers of a column are written.
+type numberForm struct {
+	decimal byte // point or comma
+	group   byte // separator of thousands; 0: none
+}
+
+// isUnmeasured reports whether a cell stands for a value that was not measured.
+func isUnmeasured(cell []byte) bool {
+	switch len(cell) {
+	case 0:
+		return true
+	case 1:
+		return cell[0] == '-' || cell[0] == '?'
+	}
+	if len(cell) > 20 {
+		return false
+	}
+	switch strings.ToLower(string(cell)) {
+	case "--", "na", "n/a", "<na>", "#n/a", "null", "none", "[n/a]", "[not supported]", "[unknown error]", "[insufficient permissions]":
+		return true
+	}
+	return false
+}
+
+// parse parses a number without a unit. ok is false if the cell has another form.
+func (n numberForm) parse(cell []byte) (v float64, ok bool) {
+	if n.decimal == '.' && n.group == 0 {
+		if v, k := scan.ParseDecimal(cell); k > 0 && k == len(cell) {
+			return v, true
+		}
+		return scan.ParseFloat(cell)
+	}
+	if n.group != 0 && bytes.IndexByte(cell, n.group) >= 0 {
+		if !hasGroups(cell, n) {
+			return 0, false
+		}
+		cell = bytes.ReplaceAll(cell, []byte{n.group}, nil)
+	}
+	if n.decimal == ',' {
+		cell = bytes.Replace(cell, []byte{','}, []byte{'.'}, 1)
+	}
+	return scan.ParseFloat(cell)
+}
+
+// hasGroups reports whether the separators in the whole part of a number have three digits
+// between them and after the last one.
+func hasGroups(cell []byte, n numberForm) bool {
+	whole, _, _ := bytes.Cut(bytes.TrimLeft(cell, "+-"), []byte{n.decimal})
+	for i, part := range bytes.Split(whole, []byte{n.group}) {
+		if i == 0 && (len(part) < 1 || len(part) > 3) || i > 0 && len(part) != 3 {
+			return false
+		}
+	}
+	return true
+}
+
+// unitFactor returns the factor that converts a value with a unit to the unit of a field of
+// the given kind: seconds, joules or a fraction. ok is false if the unit does not belong to
+// the kind.
+func unitFactor(kind valueKind, unit string) (factor float64, ok bool) {
+	switch kind {
+	case secondsValue:
+		switch strings.ToLower(unit) {
+		case "s", "sec", "secs", "second", "seconds":
+			return 1, true
+		case "ms", "msec", "millisecond", "milliseconds":
+			return 1e-3, true
+		case "us", "µs", "μs", "usec", "microseconds":
+			return 1e-6, true
+		case "ns", "nanoseconds":
+			return 1e-9, true
+		case "m", "min", "mins", "minute", "minutes":
+			return 60, true
+		case "h", "hr", "hrs", "hour", "hours":
+			return 3600, true
+		case "d", "day", "days":
+			return 86400, true
+		}
+	case fractionValue:
+		switch strings.ToLower(unit) {
+		case "%", "pct", "percent":
+			return 0.01, true
+		}
+	case numberValue:
+		switch unit {
+		case "J":
+			return 1, true
+		case "kJ":
+			return 1e3, true
+		case "Wh":
+			return 3600, true
+		case "kWh":
+			return 3.6e6, true
+		}
+	case countValue, momentValue, textValue:
+	}
+	return 0, false
+}
+
+// parseMeasurement parses a number with an optional unit, and a duration such as 1:02:03 or
+// "1 day, 2:03:04" if kind is secondsValue. factor converts a number without a unit.
+func (n numberForm) parseMeasurement(kind valueKind, factor float64, cell []byte) (v float64, ok bool) {
+	if v, ok = n.parse(cell); ok {
+		return v * factor, true
+	}
+	if kind == secondsValue && bytes.IndexByte(cell, ':') >= 0 {
+		return n.parseClock(cell)
+	}
+	at := len(cell)
+	for at > 0 && !scan.IsDigit(cell[at-1]) && cell[at-1] != '.' {
+		at--
+	}
+	number, unit := bytes.TrimSpace(cell[:at]), string(bytes.TrimSpace(cell[at:]))
+	if v, ok = n.parse(number); !ok && kind == secondsValue {
+		return n.parseCompound(cell) // such as 3m12s
+	}
+	if !ok || unit == "" {
+		return 0, false
+	}
+	if f, known := unitFactor(kind, unit); known {
+		return v * f, true
+	}
+	switch kind {
+	case numberValue: // such as 154.32 W: the unit is part of the column's name
+		return v * factor, at < len(cell) && (cell[at] == ' ' || cell[at] == '%') && len(unit) <= 12
+	case secondsValue, fractionValue, countValue, momentValue, textValue:
+	}
+	return 0, false
+}
+
+// parseClock parses [days day[s][,] ]hours:minutes:seconds or minutes:seconds.
+func (n numberForm) parseClock(cell []byte) (float64, bool) {
+	total := 0.0
+	if i := bytes.Index(cell, []byte("day")); i > 0 {
+		days, ok := n.parse(bytes.TrimSpace(cell[:i]))
+		if !ok || days < 0 {
+			return 0, false
+		}
+		total = days * 86400
+		cell = bytes.TrimLeft(cell[i+len("day"):], "s, +")
+	}
+	parts := bytes.Split(cell, []byte{':'})
+	if len(parts) < 2 || len(parts) > 3 {
+		return 0, false
+	}
+	clock := 0.0
+	for i, part := range parts {
+		v, ok := n.parse(part)
+		if !ok || !(v >= 0) || math.IsInf(v, 0) || i > 0 && v >= 60 {
+			return 0, false
+		}
+		clock = clock*60 + v
+	}
+	return total + clock, true
+}
+
+// parseCompound parses a duration such as 3m12s.
+func (n numberForm) parseCompound(cell []byte) (total float64, ok bool) {
+	for len(cell) > 0 {
+		digits := 0
+		for digits < len(cell) && (scan.IsDigit(cell[digits]) || cell[digits] == n.decimal) {
+			digits++
+		}
+		letters := digits
+		for letters < len(cell) && scan.IsLetter(cell[letters]) {
+			letters++
+		}
+		v, good := n.parse(cell[:digits])
+		f, known := unitFactor(secondsValue, string(cell[digits:letters]))
+		if !good || !known {
+			return 0, false
+		}
+		total += v * f
+		cell = bytes.TrimLeft(cell[letters:], " ")
+	}
+	return total, true
+}

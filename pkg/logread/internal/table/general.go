@@ -1,0 +1,525 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// The general reader of tables with a header. It reads the tables of Lightning's and Keras'
+// CSVLogger, of Ultralytics, the exports of W&B, MLflow and TensorBoard, the output of
+// nvidia-smi --query-gpu, the job logs of GNU parallel, tables that a person typed, and any
+// other table whose columns have names in the table of fields or that the user has mapped.
+//
+//	epoch,step,train_loss,val_acc,val_f1,val_loss
+//	1,49,0.8741154670715332,,,
+//	1,49,,0.52,0.48,0.91
+//
+//	# ResNet-50 on ImageNet; source: …
+//	series,workers,wall_seconds
+//	ours,1,20531.864
+//	ours,4,5355.923
+
+// Lengths in bytes of the text after which the survey of a table ends. A table that may have
+// decimal commas is surveyed up to the larger length, since one cell can decide its column.
+const (
+	surveyBytes     = 1 << 16
+	markSurveyBytes = 16 << 20
+)
+
+// isTable returns a function that reports whether a file begins like a table of which at
+// least one column is known.
+func isTable(mappings []Mapping) func(string, []byte) bool {
+	return func(_ string, head []byte) bool {
+		p, ok := parsePreamble(head)
+		return ok && newSchema(p, completeLines(afterLines(head, p.lines)), mappings).layout != unknownLayout
+	}
+}
+
+// hasMappedColumn returns a function that reports whether a file begins like a table with a
+// column that the user has mapped.
+func hasMappedColumn(mappings []Mapping) func(string, []byte) bool {
+	return func(_ string, head []byte) bool {
+		p, ok := parsePreamble(head)
+		return ok && len(newSchema(p, afterLines(head, p.lines), mappings).mapped) > 0
+	}
+}
+
+// Header returns the names of the columns of the table that begins with head. It returns nil
+// if head is not the beginning of a table with a header.
+func Header(head []byte) []string {
+	p, _ := parsePreamble(head)
+	return p.header
+}
+
+// DescribeUnknown returns the names of the columns of a table that no format reads, in
+// quotes. It returns "" if head is not the beginning of a table.
+func DescribeUnknown(head []byte) string {
+	p, ok := parsePreamble(head)
+	if !ok || p.width > maxColumns {
+		return ""
+	}
+	if p.header == nil {
+		return fmt.Sprintf("%d columns without names", p.width)
+	}
+	var names []string
+	for _, name := range p.header {
+		if name == "" || len(name) > 60 || strings.ContainsAny(name, "{}<>") {
+			continue
+		}
+		names = append(names, fmt.Sprintf("%q", name))
+	}
+	return "the columns " + strings.Join(names, ", ")
+}
+
+// afterLines returns text without its first n lines.
+func afterLines(text []byte, n int) []byte {
+	for range n {
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
+	return text
+}
+
+// readTable returns the function that reads a table.
+func readTable(mappings []Mapping) func(context.Context, *record.Input) ([]*record.Part, error) {
+	return func(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+		return newTableReader(in, mappings).read(ctx)
+	}
+}
+
+// tableReader reads a table row by row.
+type tableReader struct {
+	*schema
+	in       *record.Input
+	l        *scan.LineReader
+	mappings []Mapping
+
+	cells   [][]byte  // of the current row
+	values  []float64 // of the current row, by column; NaN for a text or an unmeasured value
+	present []bool    // whether the cell of a number is not empty
+	order   []*tableRun
+	byKey   map[string]*tableRun
+	key     []byte
+	ranks   map[string]int // numbers of the GPUs whose rows have no number
+
+	rows         int
+	zeroEpoch    bool // a row has epoch 0
+	sparse       bool // a row has an empty cell
+	headerAgain  int  // line of a header in the middle of the table; 0 before it
+	lastDecimals int  // smallest number of decimals in the last column; -1: no row yet
+	fast         fastRows
+}
+
+// newTableReader returns a reader of the table in in.
+func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
+	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, lastDecimals: -1}
+}
+
+// begin surveys the table and reads its header. It returns record.ErrUnknownFormat if the
+// text is no table or no column is known.
+func (t *tableReader) begin() error {
+	size := surveyBytes
+	if t.in.Size > 0 {
+		size = int(min(t.in.Size+1, surveyBytes))
+	}
+	text := make([]byte, size)
+	n, err := io.ReadFull(t.in.Reader, text)
+	text = text[:n]
+	if err == nil {
+		if p, ok := parsePreamble(text); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) {
+			var more []byte
+			more, err = io.ReadAll(io.LimitReader(t.in.Reader, markSurveyBytes))
+			text = append(text, more...)
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("read %s: %w", t.in.Path, err)
+	}
+	t.l = scan.NewLineReader(io.MultiReader(bytes.NewReader(text), t.in.Reader), t.in.Size)
+	p, ok := parsePreamble(text)
+	if !ok {
+		return record.ErrUnknownFormat
+	}
+	t.schema = newSchema(p, completeLines(afterLines(text, p.lines)), t.mappings)
+	t.in.Report.Header, t.in.Report.Mapped = t.header, t.mapped
+	if t.layout == unknownLayout {
+		return record.ErrUnknownFormat
+	}
+	t.form.quotes = bytes.IndexByte(text, '"') >= 0 || len(text) >= surveyBytes
+	t.in.Report.Kind = t.kind
+	for _, a := range t.assumed {
+		t.in.Report.AddAssumption("%s", a)
+	}
+	if t.width > maxColumns {
+		t.in.AddProblem(t.lines, "the table has %d columns; only the first %d are used", t.width, maxColumns)
+	}
+	t.values, t.present = make([]float64, len(t.columns)), make([]bool, len(t.columns))
+	t.fast.prepare(t)
+	return nil
+}
+
+// completeLines returns text without a last line that has no line end, unless it is the only
+// line.
+func completeLines(text []byte) []byte {
+	if i := bytes.LastIndexByte(text, '\n'); i >= 0 {
+		return text[:i+1]
+	}
+	return text
+}
+
+// read reads the table.
+func (t *tableReader) read(ctx context.Context) ([]*record.Part, error) {
+	if err := t.begin(); err != nil {
+		return nil, err
+	}
+	if err := t.readLines(ctx, true); err != nil {
+		return nil, err
+	}
+	return t.finish(), nil
+}
+
+// readLines reads all lines. Rows of the usual form are read by the fast path, if fast is
+// true.
+func (t *tableReader) readLines(ctx context.Context, fast bool) error {
+	l := t.l
+	for {
+		line, ok := l.Next()
+		if !ok {
+			break
+		}
+		if l.Number&0xffff == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		t.in.Report.Lines++
+		if fast && l.Ended && t.fast.readRow(line, false) > 0 {
+			t.fast.addRows(1)
+			t.fast.readRows()
+		} else {
+			t.readLine(line)
+		}
+	}
+	if l.Err != nil {
+		return fmt.Errorf("read %s after line %d: %w", t.in.Path, l.Number, l.Err)
+	}
+	return nil
+}
+
+// readLine reads a line of any form.
+func (t *tableReader) readLine(line []byte) {
+	in, l := t.in, t.l
+	number := l.Number
+	trimmed := bytes.TrimSpace(line)
+	switch {
+	case l.TooLong:
+		in.AddProblem(number, "line is longer than %d bytes", scan.MaxLine)
+		return
+	case t.header != nil && number == t.lines:
+		in.Report.LinesUsed++
+		return
+	case len(trimmed) == 0:
+		in.Report.AddIgnored(number, record.ReasonBlank)
+		return
+	case trimmed[0] == '#':
+		in.Report.AddIgnored(number, "comment")
+		return
+	case number <= t.lines:
+		in.Report.AddIgnored(number, "the delimiter of the table")
+		return
+	}
+	if err := t.splitRow(line); err != nil {
+		in.AddProblem(number, "%v", err)
+		return
+	}
+	if t.isHeader() {
+		t.headerAgain = number
+		t.fast.column = 0 // the next row may begin a run
+		in.Report.LinesUsed++
+		return
+	}
+	if !l.Ended && t.isTorn() {
+		in.AddProblem(number, "last line is torn: %.80q", line)
+		return
+	}
+	if err := t.readRow(number); err != nil {
+		in.AddProblem(number, "%v", err)
+		return
+	}
+	if !l.Ended {
+		in.Report.AddAssumption("the last line has no line end; its last value %.40q is taken as complete", t.cells[len(t.cells)-1])
+	}
+}
+
+// splitRow splits a line into t.cells. A cell in quotes may continue on the next lines.
+func (t *tableReader) splitRow(line []byte) error {
+	var err error
+	t.cells, err = t.form.split(t.cells[:0], line)
+	if errors.Is(err, errQuote) {
+		if joined, lines := t.joinLines(line); lines > 0 {
+			t.cells, err = t.form.split(t.cells[:0], joined)
+			for range lines {
+				t.l.Next()
+				t.in.Report.Lines++
+				t.in.Report.LinesUsed++
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	n := len(t.cells)
+	if n == len(t.columns)+1 && len(t.cells[n-1]) == 0 { // a delimiter at the end of each row
+		n--
+		t.cells = t.cells[:n]
+	}
+	if n != len(t.columns) {
+		if !t.l.Ended {
+			return fmt.Errorf("last line is torn: %.80q", line)
+		}
+		return fmt.Errorf("expected %d cells, got %d: %.80q", len(t.columns), n, line)
+	}
+	return nil
+}
+
+// maxJoinedBytes is the number of bytes after a line in which the end of its last cell is
+// searched.
+const maxJoinedBytes = 1 << 14
+
+// joinLines returns the row that begins with line, whose last cell is in quotes and continues
+// on the following lines, and the number of these lines. The number is 0 if no complete row is
+// found.
+func (t *tableReader) joinLines(line []byte) (row []byte, lines int) {
+	row = bytes.Clone(line)
+	ahead := t.l.Ahead(maxJoinedBytes)
+	for len(ahead) > 0 {
+		next, rest, ended := bytes.Cut(ahead, []byte("\n"))
+		if !ended {
+			return nil, 0
+		}
+		row, lines, ahead = append(append(row, '\n'), bytes.TrimRight(next, "\r")...), lines+1, rest
+		if cells, err := t.form.split(nil, row); err == nil {
+			if len(cells) == len(t.columns) {
+				return row, lines
+			}
+			return nil, 0
+		}
+	}
+	return nil, 0
+}
+
+// isHeader reports whether the current row repeats the header.
+func (t *tableReader) isHeader() bool {
+	if t.header == nil || len(t.cells) == 0 || string(t.cells[0]) != t.header[0] {
+		return false
+	}
+	for i, name := range t.header {
+		if string(t.cells[i]) != name {
+			return false
+		}
+	}
+	return true
+}
+
+// isTorn reports whether the last cell of the last line, which has no line end, appears to be
+// cut: it is empty, or has fewer decimals than that cell had in all other rows.
+func (t *tableReader) isTorn() bool {
+	last := t.cells[len(t.cells)-1]
+	if t.kind == lightningKind || len(last) == 0 && t.lastDecimals >= 0 {
+		return true
+	}
+	n := decimals(last)
+	return t.lastDecimals >= 3 && n < t.lastDecimals
+}
+
+// decimals returns the number of digits after the decimal mark of a number.
+func decimals(cell []byte) int {
+	if i := bytes.LastIndexAny(cell, ".,"); i >= 0 {
+		return len(cell) - 1 - i
+	}
+	return 0
+}
+
+// noEpoch is the epoch of a row that has none.
+const noEpoch = -1
+
+// rowPlace is the place of a row's values.
+type rowPlace struct {
+	line  int
+	epoch int   // number as in the table plus one, or noEpoch
+	step  int64 // -1 if the row has none
+	rank  int   // -1 if the row has none
+	time  float64
+	split string // "val", "test" or ""
+}
+
+// readRow reads the row in t.cells.
+func (t *tableReader) readRow(line int) error {
+	if err := t.parseCells(); err != nil {
+		return err
+	}
+	place, err := t.findPlace(line)
+	if err != nil {
+		return err
+	}
+	run, err := t.findRun(&place)
+	if err != nil {
+		return err
+	}
+	good := t.storeRow(run, &place)
+	t.rows++
+	if good {
+		t.in.Report.LinesUsed++
+	} else {
+		t.in.Report.AddIgnored(line, "a row without a value")
+	}
+	t.fast.learn(t, good, &place)
+	if n := len(t.cells); n > 0 && !isUnmeasured(t.cells[n-1]) {
+		if d := decimals(t.cells[n-1]); t.lastDecimals < 0 || d < t.lastDecimals {
+			t.lastDecimals = d
+		}
+	}
+	return nil
+}
+
+// parseCells parses the numbers of the current row into t.values.
+func (t *tableReader) parseCells() error {
+	for i := range t.columns {
+		c, cell := &t.columns[i], t.cells[i]
+		t.values[i], t.present[i] = math.NaN(), false
+		if isUnmeasured(cell) {
+			t.sparse = t.sparse || len(cell) == 0
+			continue
+		}
+		t.present[i] = true
+		if c.unused != "" {
+			continue
+		}
+		switch c.kind {
+		case textValue:
+		case momentValue:
+			v, ok := parseMoment(string(cell))
+			if !ok {
+				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell)
+			}
+			t.values[i] = v
+		case numberValue, countValue, secondsValue, fractionValue:
+			v, ok := c.form.parseMeasurement(c.kind, c.factor, cell)
+			if !ok && c.empty && c.field == "" {
+				c.kind, c.empty, c.setting, c.toCurve = textValue, false, true, false
+				continue
+			}
+			c.empty = false
+			if !ok {
+				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell)
+			}
+			t.values[i] = v
+		}
+	}
+	return nil
+}
+
+// number returns the number of a field in the current row, or NaN.
+func (t *tableReader) number(name string) float64 {
+	if i, ok := t.at[name]; ok {
+		return t.values[i]
+	}
+	return math.NaN()
+}
+
+// text returns the text of a field in the current row, or "".
+func (t *tableReader) text(name string) string {
+	if i, ok := t.at[name]; ok && t.present[i] {
+		return strings.ToValidUTF8(string(t.cells[i]), "\ufffd")
+	}
+	return ""
+}
+
+// count returns the integer of a field in the current row. ok is false if the cell is empty.
+// It returns an error if the value is not an integer from least to most.
+func (t *tableReader) count(name string, least, most float64) (n int, ok bool, err error) {
+	if i, known := t.at[name]; known {
+		return t.countAt(i, least, most)
+	}
+	return 0, false, nil
+}
+
+// countAt is like count for the column with an index, or -1.
+func (t *tableReader) countAt(i int, least, most float64) (n int, ok bool, err error) {
+	if i < 0 || !t.present[i] {
+		return 0, false, nil
+	}
+	v := t.values[i]
+	if !(v >= least && v <= most) || v != math.Trunc(v) {
+		return 0, false, fmt.Errorf("column %q: expected a whole number from %.0f to %.0f, got %.40q", t.columns[i].name, least, most, t.cells[i])
+	}
+	return int(v), true, nil
+}
+
+// findPlace returns the epoch, step, rank and time of the current row.
+func (t *tableReader) findPlace(line int) (rowPlace, error) {
+	p := rowPlace{line: line, epoch: noEpoch, step: -1, rank: -1, time: math.NaN()}
+	if t.timeAt >= 0 {
+		p.time = t.values[t.timeAt]
+	}
+	if t.layout != rowsAreRuns {
+		if t.layout == rowsAreSteps && t.epochAt >= 0 {
+			if v := t.values[t.epochAt]; v > 0 && v != math.Trunc(v) { // half of the first epoch is done at 0.5
+				t.values[t.epochAt] = math.Ceil(v-1e-6) - 1
+				t.in.Report.AddAssumptionOnce("fractions of epochs belong to the epoch that they complete")
+			}
+		}
+		if n, ok, err := t.countAt(t.epochAt, 0, 1<<31-2); err != nil {
+			return p, err
+		} else if ok {
+			p.epoch = n + 1
+			t.zeroEpoch = t.zeroEpoch || n == 0
+		}
+		if n, ok, err := t.countAt(t.stepAt, 0, 1<<53); err != nil {
+			return p, err
+		} else if ok {
+			p.step = int64(n)
+		}
+		if n, ok, err := t.countAt(t.rankAt, 0, record.MaxWorkers-1); err != nil {
+			return p, err
+		} else if ok {
+			p.rank = n
+		}
+	}
+	if t.splitAt >= 0 {
+		switch strings.ToLower(string(t.cells[t.splitAt])) {
+		case "val", "valid", "validation", "eval", "dev":
+			p.split = "val"
+		case "test":
+			p.split = "test"
+		}
+	}
+	if t.kind == nvidiaKind && p.rank < 0 {
+		p.rank = t.findGPU()
+	}
+	return p, nil
+}
+
+// findGPU returns the number of the GPU of a row of nvidia-smi that has no index: its bus or
+// identifier in the order of their first rows. It returns -1 if the table has neither.
+func (t *tableReader) findGPU() int {
+	for i := range t.columns {
+		base, _ := splitUnit(t.columns[i].name)
+		switch base {
+		case "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial", "gpu_serial", "pci.bus":
+			id := string(t.cells[i])
+			n, known := t.ranks[id]
+			if !known {
+				n = len(t.ranks)
+				t.ranks[id] = n
+			}
+			return n
+		}
+	}
+	return -1
+}

@@ -1,0 +1,97 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/nearest"
+)
+
+// Mapping assigns a column of tables to a field. Mappings of the user take precedence over
+// the synonyms.
+type Mapping struct {
+	Field    string // one of FieldNames, or the name of a metric
+	Column   string // name in the header
+	position int    // number of the column from 1, if Column is a number; otherwise 0
+}
+
+// String returns the mapping as ParseMappings reads it.
+func (m Mapping) String() string { return m.Field + "=" + m.Column }
+
+// ParseMappings parses texts such as "workers=n_gpus,seconds=epoch_time". A column is given
+// by its name in the header, in double quotes if it contains a comma, or by its position
+// from 1. A field that is not one of FieldNames is the name of a metric, unless it resembles
+// one of them.
+func ParseMappings(texts []string) ([]Mapping, error) {
+	var all []Mapping
+	for _, text := range texts {
+		for item, rest := "", text+","; rest != ""; {
+			item, rest = cutItem(rest)
+			m, err := parseMapping(strings.TrimSpace(item))
+			if err != nil {
+				return nil, fmt.Errorf("parse columns %q: %w; the fields are %s, and any other name is a metric", text, err, strings.Join(FieldNames(), ", "))
+			}
+			if i := slices.IndexFunc(all, func(o Mapping) bool { return o.Column == m.Column }); i >= 0 {
+				return nil, fmt.Errorf("parse columns %q: column %q is mapped to both %s and %s", text, m.Column, all[i].Field, m.Field)
+			}
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// cutItem returns the text before the first comma that is not in quotes, and the text after
+// it.
+func cutItem(text string) (item, rest string) {
+	quoted := false
+	for i, c := range text {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case c == ',' && !quoted:
+			return text[:i], text[i+1:]
+		}
+	}
+	return text, ""
+}
+
+// parseMapping parses FIELD=COLUMN.
+func parseMapping(item string) (Mapping, error) {
+	name, column, ok := strings.Cut(item, "=")
+	m := Mapping{Field: strings.TrimSpace(name), Column: strings.Trim(strings.TrimSpace(column), `"`)}
+	if strings.Count(column, `"`)%2 != 0 {
+		return m, fmt.Errorf(`missing " in %s`, item)
+	}
+	if !ok || m.Field == "" || m.Column == "" {
+		return m, fmt.Errorf("expected FIELD=COLUMN, got %q", item)
+	}
+	if fieldNamed(m.Field) == nil {
+		if known := nearest.Name(m.Field, FieldNames(), min(len(m.Field)/4, 2)); known != "" {
+			return m, fmt.Errorf("unknown field %q (did you mean %s?)", m.Field, known)
+		}
+	}
+	if n, err := strconv.Atoi(m.Column); err == nil {
+		if n < 1 || n > maxColumns {
+			return m, fmt.Errorf("%s: got column %d, want 1 to %d", m.Field, n, maxColumns)
+		}
+		m.position = n
+	}
+	return m, nil
+}
+
+// find returns the index of the mapped column in a header, or -1. A name counts before a
+// position.
+func (m Mapping) find(header []string) int {
+	if i := slices.Index(header, m.Column); i >= 0 {
+		return i
+	}
+	if i := slices.IndexFunc(header, func(name string) bool { return normalizeName(name) == normalizeName(m.Column) && name != "" }); i >= 0 && m.position == 0 {
+		return i
+	}
+	if m.position > 0 && m.position <= len(header) {
+		return m.position - 1
+	}
+	return -1
+}

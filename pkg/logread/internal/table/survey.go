@@ -1,0 +1,275 @@
+package table
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// maxSurveyedLines is the number of lines after the header by which the delimiter is
+// detected.
+const maxSurveyedLines = 100
+
+// maxColumns is the maximum number of columns that are read.
+const maxColumns = 1000
+
+// preamble is the beginning of a table up to its header.
+type preamble struct {
+	form   form
+	header []string // names of the columns; nil if the table has none
+	lines  int      // number of lines before the first row
+	width  int      // number of columns
+}
+
+// parsePreamble parses the beginning of a text. Lines that begin with # are comments; one
+// of them is the header if no other line is (numpy.savetxt writes it so). A line sep=; states
+// the delimiter. ok is false if text is not the beginning of a table.
+func parsePreamble(text []byte) (p preamble, ok bool) {
+	var comment, stated []byte
+	for number := 1; len(text) > 0; number++ {
+		line, rest, ended := bytes.Cut(text, []byte("\n"))
+		line = bytes.TrimRight(line, "\r")
+		trimmed := bytes.TrimSpace(line)
+		switch {
+		case len(trimmed) == 0:
+		case trimmed[0] == '#':
+			comment = bytes.TrimSpace(trimmed[1:])
+		case number == 1 && len(trimmed) == 5 && bytes.HasPrefix(trimmed, []byte("sep=")):
+			stated = trimmed[4:]
+		default:
+			return p.parseHeader(number, line, comment, stated, rest, ended)
+		}
+		text = rest
+	}
+	return p, false
+}
+
+// parseHeader completes parsePreamble with the first line that is neither blank nor a comment.
+// ended reports whether the line has a line end; the header may be longer than the text.
+func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, ended bool) (preamble, bool) {
+	var lines [][]byte
+	for len(rest) > 0 && len(lines) < maxSurveyedLines {
+		var one []byte
+		var complete bool
+		if one, rest, complete = bytes.Cut(rest, []byte("\n")); complete || len(lines) == 0 {
+			lines = append(lines, bytes.TrimRight(one, "\r"))
+		}
+	}
+	var ok bool
+	if p.form, ok = detectForm(line, lines); !ok {
+		return p, false
+	}
+	if len(stated) == 1 {
+		p.form.delimiter = stated[0]
+	}
+	cells, err := p.form.split(nil, line)
+	if err != nil {
+		return p, false
+	}
+	p.width, p.lines = len(cells), number
+	if !slices.ContainsFunc(cells, func(c []byte) bool { return !looksNumeric(c) }) {
+		p.lines--
+		if names, err := p.form.split(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, func(c []byte) bool { return !looksNumeric(c) }) {
+			p.header = columnNames(names)
+		}
+		return p, true
+	}
+	if !ended && len(cells) > 2 { // the header is longer than the text, and its last name is cut
+		cells = cells[:len(cells)-1]
+	}
+	p.header = columnNames(cells)
+	return p, true
+}
+
+// columnNames converts the cells of a header to names.
+func columnNames(cells [][]byte) []string {
+	names := make([]string, len(cells))
+	for i, c := range cells {
+		names[i] = strings.ToValidUTF8(string(c), "\ufffd")
+	}
+	return names
+}
+
+// looksNumeric reports whether a cell is empty or a number with any decimal mark.
+func looksNumeric(cell []byte) bool {
+	if isUnmeasured(cell) {
+		return true
+	}
+	if _, ok := (numberForm{decimal: '.'}).parse(cell); ok {
+		return true
+	}
+	e := markEvidence{}
+	return e.add(cell)
+}
+
+// markEvidence counts the numbers of a column by what they show about its decimal mark.
+type markEvidence struct {
+	decimalComma, groupComma, anyComma int // 0,607; 1,234,567 or 1,234.5; 1,234
+	decimalPoint, groupPoint, anyPoint int // 0.607; 1.234.567 or 1.234,5; 1.234
+	example                            string
+}
+
+// add counts a cell and reports whether it is a number with points or commas.
+func (e *markEvidence) add(cell []byte) bool {
+	body := bytes.TrimLeft(cell, "+-")
+	if i := bytes.IndexAny(body, "eE"); i > 0 {
+		body = body[:i]
+	}
+	for _, c := range body {
+		if !scan.IsDigit(c) && c != ',' && c != '.' {
+			return false
+		}
+	}
+	commas, points := bytes.Count(body, []byte{','}), bytes.Count(body, []byte{'.'})
+	ambiguous := func(mark string) bool {
+		i := strings.Index(string(body), mark)
+		return len(body)-i == 4 && i >= 1 && i <= 3 && body[0] != '0' && len(body) == len(bytes.TrimLeft(cell, "+-"))
+	}
+	switch {
+	case commas+points == 0, len(body) == commas+points:
+		return false
+	case commas > 0 && points > 0:
+		if bytes.LastIndexByte(body, '.') > bytes.LastIndexByte(body, ',') {
+			if points > 1 || !hasGroups(body, numberForm{decimal: '.', group: ','}) {
+				return false
+			}
+			e.groupComma++
+			return true
+		}
+		if commas > 1 || !hasGroups(body, numberForm{decimal: ',', group: '.'}) {
+			return false
+		}
+		e.decimalComma++
+		e.groupPoint++
+	case commas > 1:
+		if !hasGroups(body, numberForm{decimal: '.', group: ','}) {
+			return false
+		}
+		e.groupComma++
+	case points > 1:
+		if !hasGroups(body, numberForm{decimal: ',', group: '.'}) {
+			return false
+		}
+		e.groupPoint++
+	case commas == 1 && ambiguous(","):
+		e.anyComma++
+		e.example = string(cell)
+	case commas == 1:
+		e.decimalComma++
+	case ambiguous("."):
+		e.anyPoint++
+		e.example = string(cell)
+	default:
+		e.decimalPoint++
+	}
+	return true
+}
+
+// columnSurvey describes the cells of one column.
+type columnSurvey struct {
+	numbers, texts int
+	whole          int // numbers that are integers and not negative
+	positive       int // those of them that are not 0
+	large          int // numbers that are seconds since 1970, if they are a time
+	marks          markEvidence
+	form           numberForm
+	assumed        string // explanation of form, if it is an assumption
+}
+
+// surveyRows surveys the columns of the rows in text, the complete lines after the header.
+func surveyRows(f form, width int, text []byte) []columnSurvey {
+	s := make([]columnSurvey, width)
+	var cells [][]byte
+	for len(text) > 0 {
+		var line []byte
+		line, text, _ = bytes.Cut(text, []byte("\n"))
+		var err error
+		cells, err = f.split(cells[:0], bytes.TrimRight(line, "\r"))
+		if err != nil || len(cells) != width {
+			continue
+		}
+		for i, cell := range cells {
+			s[i].add(cell)
+		}
+	}
+	decideMarks(f, s)
+	return s
+}
+
+// add surveys one cell.
+func (s *columnSurvey) add(cell []byte) {
+	if isUnmeasured(cell) {
+		return
+	}
+	number := cell
+	for n := len(number); n > 0 && !scan.IsDigit(number[n-1]) && n > 1 && scan.IsDigit(cell[0]); n-- { // a unit
+		number = number[:n-1]
+	}
+	number = bytes.TrimSpace(number)
+	marked := s.marks.add(number)
+	v, plain := numberForm{decimal: '.'}.parse(cell)
+	_, duration := numberForm{decimal: '.'}.parseMeasurement(secondsValue, 1, cell)
+	_, measured := numberForm{decimal: '.'}.parseMeasurement(numberValue, 1, cell)
+	if !plain && !duration && !measured && !marked {
+		s.texts++
+		return
+	}
+	s.numbers++
+	if plain && v >= 1e8 {
+		s.large++
+	}
+	if plain && v >= 0 && v == float64(int64(v)) {
+		s.whole++
+		if v > 0 {
+			s.positive++
+		}
+	}
+}
+
+// decideMarks decides the decimal mark of each column: by the column alone if it has a number
+// that can be read in only one way, otherwise by the other columns and the delimiter.
+func decideMarks(f form, s []columnSurvey) {
+	commas, points := false, false
+	for i := range s {
+		m := s[i].marks
+		comma, point := m.decimalComma+m.groupPoint, m.decimalPoint+m.groupComma
+		commas, points = commas || comma > point, points || point > comma
+	}
+	for i := range s {
+		m := s[i].marks
+		comma, point := m.decimalComma+m.groupPoint, m.decimalPoint+m.groupComma
+		s[i].form = numberForm{decimal: '.'}
+		switch {
+		case comma > point:
+			s[i].form = numberForm{decimal: ','}
+			if m.groupPoint > 0 || m.anyPoint > 0 && m.decimalPoint == 0 {
+				s[i].form.group = '.'
+			}
+			s[i].assumed = "a comma is the decimal mark"
+		case point > comma:
+			if m.groupComma+m.anyComma > 0 {
+				s[i].form.group = ','
+				s[i].assumed = "commas separate thousands"
+			}
+		case m.anyComma > 0 && (commas || !points && f.delimiter != ','):
+			s[i].form = numberForm{decimal: ','}
+			s[i].assumed = "a comma is the decimal mark, as in " + m.example + why(commas)
+		case m.anyComma > 0:
+			s[i].form.group = ','
+			s[i].assumed = "commas separate thousands, as in " + m.example + why(points)
+		case m.anyPoint > 0 && commas:
+			s[i].form = numberForm{decimal: ',', group: '.'}
+			s[i].assumed = "points separate thousands, as in " + m.example + why(commas)
+		}
+	}
+}
+
+// why explains the decision for a column whose numbers can be read in two ways.
+func why(others bool) string {
+	if others {
+		return " (by the other columns)"
+	}
+	return " (by the delimiter)"
+}
