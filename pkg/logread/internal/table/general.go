@@ -375,6 +375,9 @@ func (t *tableReader) readRow(line int) error {
 	t.rows++
 	if good {
 		t.in.Report.LinesUsed++
+		if t.layout == rowsAreEpochs || t.layout == rowsAreRuns {
+			t.in.Report.Records++
+		}
 	} else {
 		t.in.Report.AddIgnored(line, "a row without a value")
 	}

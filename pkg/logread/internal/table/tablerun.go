@@ -257,7 +257,6 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 		run.part.Run.Trials = append(run.part.Run.Trials, runs.Trial{
 			Name: t.text(fieldTrial), Rate: t.number(fieldSamplesPerSecond), Spread: t.number(fieldSpread), Line: p.line,
 		})
-		t.in.Report.Records++
 		return true
 	}
 	if t.hasMetric {
@@ -300,9 +299,6 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 			}
 			*toEpoch(e) = v
 			good = true
-			if !stepRow {
-				t.in.Report.Records++
-			}
 		}
 	}
 	return t.hasTotals && t.storeTotals(run, p, e) || good
@@ -337,7 +333,9 @@ func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
 	f, factor := lookUp(name, "")
 	if f != nil && p.epoch > 0 && epochField(f.name) != nil && f.name != fieldTime && f.name != fieldElapsed && f.name != fieldTrainingTime {
 		*epochField(f.name)(t.findOrAddEpoch(run, p.rank, p.epoch)) = t.values[i] * factor
-		t.in.Report.Records++
+		if t.layout == rowsAreSteps {
+			t.in.Report.Records++
+		}
 		return true
 	}
 	t.addPoint(run, nil, p, name, t.values[i])
@@ -519,7 +517,9 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 		step = curve.Points
 	}
 	curve.Add(max(step, 0), v, p.time)
-	t.in.Report.Records++
+	if t.layout == rowsAreSteps || t.layout == rowsAreMoments {
+		t.in.Report.Records++
+	}
 }
 
 // addPower adds the power of the GPU in the current row to the run's energy.
