@@ -126,7 +126,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 			strings.Replace(medianNote(combined, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
 	f.caption += joinConclusions(rows)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // sortByRuns returns rows in the order of the study's runs, for example from the baseline
@@ -205,7 +205,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		f.plot.Y.Min = d.values.Lo / 2
 	}
 	f.caption = d.captionText(study, combined) + notDrawnNote(study)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // timeBars draws the bars of TrainTestTime.
@@ -399,7 +399,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	if combined > 0 {
 		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", combined) + seriesSelectionHint()
 	}
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // dropBoundColumns returns a table of times without the columns of intervals and ranges.

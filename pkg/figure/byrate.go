@@ -79,5 +79,5 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the learning rate, one curve per global batch. " + runsPerPointNote(n) +
 		" Bars: lowest and highest. Dotted: the best rate, interpolated between the measured rates." + strings.Replace(note, "counts", "rates", 1) + notDrawnNote(study)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }

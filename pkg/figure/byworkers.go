@@ -33,7 +33,7 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(math.NaN()).finishLayout()
+	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
 // rateUnit returns the unit of the throughput of the series that are drawn, and a phrase for
@@ -66,7 +66,7 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	if err := b.drawIdealLines(); err != nil {
 		return nil, fmt.Errorf("draw figure throughput: %w", err)
 	}
-	return b.finish(math.NaN()).finishLayout()
+	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
 // speedupQuantity returns the quantity that Speedup draws.
@@ -88,7 +88,7 @@ func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
 	if err := b.drawIdealSpeedups(); err != nil {
 		return nil, fmt.Errorf("draw figure speedup: %w", err)
 	}
-	return b.finish(math.NaN()).finishLayout()
+	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
 // Efficiency draws the speed-up divided by the ideal speed-up, in percent.
@@ -115,7 +115,7 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 	b.values.Add(100)
-	return b.finish(math.NaN()).finishLayout()
+	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
 // iouQuantity returns the quantity that IoU draws.
@@ -138,7 +138,7 @@ func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	if err := b.addReferenceIoUs(); err != nil {
 		return nil, err
 	}
-	return b.finish(1).finishLayout()
+	return b.finish(1).finishLayout(b.fullStudy)
 }
 
 // Accuracy draws the accuracy on the validation set after training, or on the training
@@ -149,7 +149,7 @@ func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(1).finishLayout()
+	return b.finish(1).finishLayout(b.fullStudy)
 }
 
 // accuracyQuantity returns the quantity that Accuracy draws for a study.

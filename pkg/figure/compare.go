@@ -182,7 +182,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	if len(unknown) > 0 {
 		f.caption += " The logs do not contain the batch size of: " + joinFirstNames(unknown) + "."
 	}
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // drawScalingLines draws the series that are not in otherKind, and their ideal lines.
@@ -305,7 +305,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		f.plot.Add(drawn...)
 	}
 	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + " " + study.IntervalNote() + "." + note + notDrawnNote(study)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // addOverheadRows appends the rows of a pair to the figure's table.

@@ -89,7 +89,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
 	}
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // paretoAxes contains the values and labels of Pareto's axes.
@@ -346,7 +346,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
 	f.caption += note + clippedNote(f.plot, reach) + notDrawnNote(study)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // lookUpMeasure returns a function that gets a measure from a row, and the measure's axis

@@ -84,7 +84,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 		f.addMedianToLegend(len(study.Series()), o.Intervals != IntervalsNone)
 	}
 	f.caption = o.curveCaption(study, set, title, groups, combined)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // addLines draws the groups and adds them to the legend.

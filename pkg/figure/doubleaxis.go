@@ -64,7 +64,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if isFraction(shares) {
 		right.Plot.Y.Min, right.Plot.Y.Max = 0, 1
 	}
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // rightAxisSpace reserves space for the marks of the right axis, so that the plot's edge

@@ -41,6 +41,7 @@ type Figure struct {
 	brief        *dataframe.DataFrame // the shorter table for TeX; nil if it is table
 	computeTable func()               // computes table and brief at their first use; nil once they are computed
 	caption      string
+	assumed      string    // sentence about what was assumed about the runs, for the caption; empty if nothing
 	heading      string    // the title, even if the image shows none
 	natural      vg.Length // height at which text has its default size
 	options      Options   // the options that it was made with
@@ -57,8 +58,9 @@ func (f *Figure) Name() string { return f.name }
 // String returns the caption, for output that cannot show images.
 func (f *Figure) String() string { return f.Caption() }
 
-// Caption returns a sentence or two about what is drawn and how it was computed.
-func (f *Figure) Caption() string { return f.caption }
+// Caption returns a sentence or two about what is drawn and how it was computed, and what was
+// assumed about the runs, as by names of files.
+func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.assumed) }
 
 // Table returns the numbers that are drawn. The columns are those of Study.Table, of
 // Study.Epochs for losses, or of the drawn result, such as scaling.Cost.

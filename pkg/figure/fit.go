@@ -99,7 +99,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	if len(failed) > 0 {
 		f.caption += listUnfittedSeries(failed)
 	}
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // joinSentences joins the sentences of at most six models, and counts the others.

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/scaling"
 )
 
 // Limits within which an image is readable.
@@ -342,9 +343,10 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	}
 }
 
-// finishLayout applies the options' texts, adds the height that the legend needs, and
-// returns a SizeError if the figure would be illegible.
-func (f *Figure) finishLayout() (*Figure, error) {
+// finishLayout applies the options' texts, adds the height that the legend needs and what was
+// assumed about the runs of the study that is drawn, and returns a SizeError if the figure would be illegible.
+func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
+	f.assumed = assumptionsNote(study)
 	o, p := f.options, f.plot
 	p.X.Label.Text, p.Y.Label.Text = textOrDefault(o.XLabel, p.X.Label.Text), textOrDefault(o.YLabel, p.Y.Label.Text)
 	if f.right != nil {

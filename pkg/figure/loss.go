@@ -113,7 +113,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	}
 	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + commonWorkersNote(study)
 	f.setLossAxes(o, axis, values)
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // labelTimeAxis labels the axis with a unit in which the longest curve is legible, and returns

@@ -494,6 +494,16 @@ func notDrawnNote(study *scaling.Study) string {
 	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + disturbed
 }
 
+// assumptionsNote returns a sentence about what was assumed about the study's runs, such as
+// "Workers of 4 runs assumed from file names.", or "" if nothing was.
+func assumptionsNote(study *scaling.Study) string {
+	text := strings.Join(study.Assumptions(), "; ")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
 // hasRepeats reports whether any point represents several runs.
 func hasRepeats(study *scaling.Study) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })

@@ -56,6 +56,11 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 		fmt.Fprintf(&caption, "(%s) %s ", letters[i], c)
 	}
 	page.caption = strings.TrimSpace(caption.String())
+	for _, f := range figures {
+		if !strings.Contains(page.assumed, f.assumed) {
+			page.assumed = strings.TrimSpace(page.assumed + " " + f.assumed)
+		}
+	}
 	page.table = dataframe.New(series.New(letters, series.String, "panel"), series.New(names, series.String, "figure"), series.New(captions, series.String, "caption"))
 	return page, nil
 }

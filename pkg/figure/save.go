@@ -87,7 +87,7 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		}
 		return []byte(f.formatCSV()), nil
 	case "txt":
-		return []byte(f.caption + "\n"), nil
+		return []byte(f.Caption() + "\n"), nil
 	case "tex":
 		return []byte(f.TeX()), nil
 	}

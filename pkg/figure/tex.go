@@ -82,7 +82,7 @@ func (f *Figure) tableCaption() string {
 	if heading == "" {
 		heading = f.name
 	}
-	return heading + ": the plotted values."
+	return strings.TrimSpace(heading + ": the plotted values. " + f.assumed)
 }
 
 // texColumns returns the names of the columns that TeX shows.

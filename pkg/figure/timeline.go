@@ -90,7 +90,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	if t.hidden > 0 {
 		f.caption += fmt.Sprintf(" %d more rows are not drawn.", t.hidden)
 	}
-	return f.finishLayout()
+	return f.finishLayout(study)
 }
 
 // findRunWithSpans returns the run that Options.Run names, or by default the run with the

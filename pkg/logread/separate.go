@@ -16,11 +16,12 @@ import (
 // Runs of one series with the same number of workers are repeats only if they
 // agree in everything that is known about them. Those separate that differ in
 // the model, the batch per worker, the number of nodes, the samples per epoch,
-// the planned epochs, the unit of their throughput, or a number in the names of their files or
-// folders that is neither workers nor seed (unet_s1024.log, unet_s2048.log).
+// the planned epochs, the unit of their throughput, or a number in the names of
+// their files or folders that is neither workers nor seed (unet_s1024.log,
+// unet_s2048.log).
 // Across worker counts, runs may differ, for example in a global batch that
 // grows with the workers. A series that the user has named by a pattern, such
-// as --as 'unet_*.log=unet', is not separated.
+// as --as 'unet_*.log=series:unet', is not separated.
 //
 // The result has one note for each series that was separated: what differs,
 // the new names, and how to join them.

@@ -119,9 +119,10 @@ func TestPublishedSpeedups(t *testing.T) {
 	if found != len(want) || len(study.Points) != 4*8 || len(study.Problems) != 0 {
 		t.Errorf("%d series at 14 GPUs, %d points, problems %v", found, len(study.Points), study.Problems)
 	}
-	if len(study.Notes) != 1 {
+	if len(study.Notes) != 2 {
 		t.Errorf("notes %q", study.Notes)
 	}
+	wantLine(t, study.Notes, "workers of 32 runs assumed from file names; series of 32 runs assumed from")
 	wantLine(t, study.Notes, "pytorch horovod, pytorch native, tensorflow horovod, tensorflow native", "t(baseline)/t(N)")
 }
 

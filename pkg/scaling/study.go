@@ -166,6 +166,9 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		s.addSeries(series)
 	}
 	s.addLackProblems()
+	if assumed := s.Assumptions(); assumed != nil {
+		s.addNote("%s; --strict refuses assumptions, and lockstep read --explain shows each of them", strings.Join(assumed, "; "))
+	}
 	s.addMeasureNotes()
 	if text := s.DisturbanceNote(); text != "" {
 		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)
@@ -230,6 +233,11 @@ func (s *Study) seriesName(r runs.Run) string {
 	}
 	return name
 }
+
+// Assumptions returns what was assumed about the runs because no log states it: one phrase
+// for each property and source, such as "workers of 4 runs assumed from file names". The
+// study's notes, the captions of its figures and its report contain them.
+func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
 // Name returns the name of the study. Several names are joined by commas.
 func (s *Study) Name() string {

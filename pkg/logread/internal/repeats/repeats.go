@@ -264,8 +264,8 @@ func (s Separation) String() string {
 	}
 	text := fmt.Sprintf("series %q: its %s became %d series (%s), because runs with equally many workers are repeats only if they agree, and these differ in %s",
 		s.Series, english.Count(s.Runs, "run"), len(s.Into), list, english.List(s.Differences))
-	if s.Pattern != "" {
-		text += fmt.Sprintf("; to join them: --as '%s=%s'", s.Pattern, s.Series)
+	if s.Pattern != "" && !strings.ContainsAny(s.Series, ",{}'") {
+		text += fmt.Sprintf("; to join them: --as '%s=series:%s'", s.Pattern, s.Series)
 	}
 	return text
 }

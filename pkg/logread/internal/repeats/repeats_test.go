@@ -146,7 +146,7 @@ func TestSeparationString(t *testing.T) {
 		t.Fatalf("%d separations", len(out))
 	}
 	want := `series "unet": its 3 runs became 3 series ("unet batch 4 s1024", "unet batch 8 s2048", "unet batch 8 s4096"), because runs with equally many workers are repeats only if they agree, ` +
-		`and these differ in batch per worker (4 and 8) and a number in their names (s2048 and s4096); to join them: --as 'unet_s*.log=unet'`
+		`and these differ in batch per worker (4 and 8) and a number in their names (s2048 and s4096); to join them: --as 'unet_s*.log=series:unet'`
 	if got := out[0].String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -154,7 +154,7 @@ func TestSeparationString(t *testing.T) {
 	for i := range 20 {
 		many = append(many, newRun(fmt.Sprintf("x%d/out.log", 100+i*i), 2, nil))
 	}
-	if got := Separate(many)[0].String(); !strings.Contains(got, "became 20 series") || !strings.Contains(got, "and 14 more") || !strings.Contains(got, "--as 'x*/out.log=unet'") || len(got) > 600 {
+	if got := Separate(many)[0].String(); !strings.Contains(got, "became 20 series") || !strings.Contains(got, "and 14 more") || !strings.Contains(got, "--as 'x*/out.log=series:unet'") || len(got) > 600 {
 		t.Errorf("%d characters: %s", len(got), got)
 	}
 }

@@ -1,0 +1,80 @@
+package logread
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSeparatedSeries reads two models whose names differ only in a number. The runs, the
+// rows, the reports and a Follower have the same series, and the pattern in the note joins
+// them.
+func TestSeparatedSeries(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]string{}
+	for _, depth := range []int{50, 152} {
+		for _, n := range []int{1, 2} {
+			files[fmt.Sprintf("resnet_%d_%dgpu.log", depth, n)] = fmt.Sprintf("Epoch 1/2\n10/10 - %ds - loss: 0.5\nEpoch 2/2\n10/10 - %ds - loss: 0.4\n", depth*4/n, depth*4/n)
+		}
+	}
+	write(t, dir, files)
+	want := []string{"resnet 50", "resnet 50", "resnet 152", "resnet 152"}
+	logs, reports := explained(t, dir)
+	var got []string
+	for _, r := range logs.Runs {
+		got = append(got, r.Info.Series)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("series %q, want %q", got, want)
+	}
+	if len(logs.Notes) != 1 || !strings.Contains(logs.Notes[0], `"resnet 50", "resnet 152"`) {
+		t.Fatalf("notes %q", logs.Notes)
+	}
+	if text := reports["resnet_152_1gpu.log"].String(); !strings.Contains(text, `series "resnet 152": separated from the other runs of "resnet" with equally many workers, which differ in a number in their names (50 and 152)`) {
+		t.Error(text)
+	}
+	rows := map[string]bool{}
+	_, err := Rows(Epochs, []string{filepath.Join(dir, "resnet_50_1gpu.log"), filepath.Join(dir, "resnet_152_1gpu.log")}, func(r Row) error {
+		rows[r.Series] = true
+		return nil
+	})
+	check(t, err)
+	if len(rows) != 2 || !rows["resnet 50"] || !rows["resnet 152"] {
+		t.Errorf("series of the rows of two paths: %v", rows)
+	}
+	f, err := Follow(t.Context(), dir)
+	check(t, err)
+	for range 2 { // the same series each time
+		if !f.Next() {
+			t.Fatal(f.Err())
+		}
+		got = nil
+		for _, r := range f.Runs() {
+			got = append(got, r.Info.Series)
+		}
+		if !slices.Equal(got, want) || len(f.Logs().Notes) != 1 {
+			t.Errorf("followed: series %q, notes %q", got, f.Logs().Notes)
+		}
+		write(t, dir, map[string]string{"resnet_50_1gpu.log": files["resnet_50_1gpu.log"] + "Epoch 3/3\n10/10 - 9s - loss: 0.3\n"})
+		f.Every = 1
+	}
+	m := regexp.MustCompile(`--as '([^']*)'`).FindStringSubmatch(logs.Notes[0])
+	if m == nil {
+		t.Fatalf("the note does not state how to join the runs: %s", logs.Notes[0])
+	}
+	p, err := ParsePattern(m[1])
+	check(t, err)
+	joined, err := Options{As: []Pattern{p}}.Read(t.Context(), dir)
+	check(t, err)
+	for _, r := range joined.Runs {
+		if r.Info.Series != "resnet" {
+			t.Errorf("%s has the series %q after --as '%s'", r.File, r.Info.Series, m[1])
+		}
+	}
+	if len(joined.Notes) != 0 || len(joined.Runs) != 4 {
+		t.Errorf("%d runs, notes %q", len(joined.Runs), joined.Notes)
+	}
+}
