@@ -13,8 +13,8 @@
 // internal/events (TensorBoard) and internal/trace.
 // A file becomes runs in three steps: the format's reader returns a record.Part for
 // each run, merge.go and join.go merge the parts that belong to one run, and identity.go
-// adds what the content did not contain. Files of several ranks are merged only if a
-// pattern with {rank} names them.
+// adds what the content did not contain. The files of the
+// ranks of one run, such as rank0.log to rank3.log, are merged by ranks.go.
 //
 // What identifies a run (its numbers of workers and nodes, seed, series, batch and model) comes
 // from the source with the highest precedence: a pattern in [Options], the content, a

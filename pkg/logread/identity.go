@@ -89,7 +89,9 @@ func asExample(p *record.Part) string {
 	return filepath.Base(p.Run.File) + "=workers:N"
 }
 
-// choose returns the claim about a property that counts. ok is false if there is none.
+// choose returns the claim about a property that counts. ok is false if there is none. The ranks
+// that the file shows count more than a name, and more than a configuration or a command that
+// states fewer workers.
 func choose(p *record.Part, property runs.Property) (best record.Claim, ok bool) {
 	var claims []record.Claim
 	for _, c := range p.Claims {
@@ -100,13 +102,14 @@ func choose(p *record.Part, property runs.Property) (best record.Claim, ok bool)
 	if len(claims) == 0 {
 		return best, false
 	}
-	// A number of ranks that the file shows counts more than a name, and more than a
-	// configuration or a command that states fewer.
 	precedence := func(c record.Claim) float64 {
-		if c.AtLeast {
-			return float64(runs.SourceCommand.Precedence()) + 0.5
+		switch {
+		case !c.AtLeast:
+			return float64(c.Origin.Source.Precedence())
+		case c.Origin.Source.IsAssumed():
+			return float64(c.Origin.Source.Precedence()) + 0.5
 		}
-		return float64(c.Origin.Source.Precedence())
+		return float64(runs.SourceCommand.Precedence()) + 0.5
 	}
 	slices.SortStableFunc(claims, func(a, b record.Claim) int {
 		switch x, y := precedence(a), precedence(b); {
@@ -119,7 +122,7 @@ func choose(p *record.Part, property runs.Property) (best record.Claim, ok bool)
 	})
 	best = claims[0]
 	for _, c := range claims {
-		if c.AtLeast && c.Number > best.Number && (best.Origin.Source == runs.SourceConfig || best.Origin.Source == runs.SourceCommand) {
+		if c.AtLeast && c.Number > best.Number && best.Origin.Source.Precedence() >= runs.SourceConfig.Precedence() {
 			best = c
 		}
 	}

@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,9 @@ func datasetSplitFolders() []string {
 //   - A run folder of this project is one run. The traces in it become its
 //     spans. If the program is not Lockstep, the values in its other files are
 //     added to the run, and the logs of the workers are the ranks of the run.
-//   - Files that differ only in the {rank} of a pattern are one run.
+//   - The files of the ranks of a run are one run: those that differ only in the
+//     {rank} of a pattern, or in a number after rank, worker, gpu or task that is
+//     a rank (see joinRanks).
 //   - Of several states of one run (the trainer_state.json of each checkpoint),
 //     only the last counts.
 //   - Two logs with the same start time and the same epochs are one run
@@ -46,6 +49,7 @@ type merger struct {
 	root       string                        // the path that is read; its parent folders are not searched
 	folders    map[string][]*record.Part     // principal parts by folder
 	runFolders map[string]*record.Part       // parts of run folders by path
+	ranks      map[*record.Part]rankSet      // ranks whose files form the part
 	matched    map[*record.Part]patternMatch // what the pattern that matched the file states
 }
 
@@ -85,6 +89,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		}
 		return found
 	}
+	m.ranks = map[*record.Part]rankSet{}
 	principals := m.joinRanks(of(record.Principal))
 	principals = removeEarlierStates(principals)
 	principals = joinCopies(principals)
@@ -92,6 +97,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	for _, p := range companions {
 		claimContent(p, runs.SourceContent, "")
 	}
+	companions = m.joinRanks(companions)
 	principals = append(principals, m.joinCompanions(companions, principals)...)
 	joinConfig(of(record.Config), principals)
 	jobs := of(record.Accounting)
@@ -104,8 +110,11 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	}
 	principals = append(principals, joinAccounting(jobs, principals)...)
 	for _, p := range principals {
-		claimNames(p, p.Run.File, false)
-		setIdentity(p, p.Run.File)
+		ranks, ok := m.ranks[p]
+		path := cmp.Or(ranks.path, p.Run.File)
+		claimNames(p, path, ok)
+		setIdentity(p, path)
+		ranks.reportMissing(p)
 	}
 	alignStudies(principals)
 	addProblemsToRuns(principals)
@@ -146,47 +155,6 @@ func (m *merger) applyPattern(p *record.Part) {
 		}
 		return
 	}
-}
-
-// joinRanks merges the parts of files whose names differ only in the rank.
-func (m *merger) joinRanks(principals []*record.Part) []*record.Part {
-	type group struct {
-		rest string
-		line int // number of the run within its file, from 1
-	}
-	groups := map[group][]*record.Part{}
-	var kept []*record.Part
-	nth := map[string]int{}
-	for _, p := range principals {
-		name := m.patternMatchOf(p)
-		if name.rank < 0 {
-			kept = append(kept, p)
-			continue
-		}
-		nth[p.Run.File]++
-		g := group{name.rest, nth[p.Run.File]}
-		if groups[g] == nil {
-			kept = append(kept, p)
-		}
-		groups[g] = append(groups[g], p)
-	}
-	for _, ranks := range groups {
-		if len(ranks) == 1 {
-			continue
-		}
-		first := ranks[0]
-		by := make([][]runs.Epoch, len(ranks))
-		for i, p := range ranks {
-			by[i] = p.Run.Epochs
-			if i > 0 {
-				p.Report.AddAssumption("one rank of the run in %s", first.Run.File)
-				addMissingPart(first, p)
-			}
-		}
-		first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
-		first.AddClaim(runs.PropertyWorkers, int64(len(ranks)), runs.SourceUser, "one file per rank")
-	}
-	return kept
 }
 
 // removeEarlierStates removes the parts that describe an earlier state of a run
@@ -241,6 +209,9 @@ func (m *merger) joinCompanions(companions, principals []*record.Part) []*record
 	var own []*record.Part
 	for _, p := range companions {
 		folder := prefixSplit(p)
+		if ranks, ok := m.ranks[p]; ok && !slices.ContainsFunc(principals, func(o *record.Part) bool { return filepath.Dir(o.Run.File) == folder }) {
+			folder = filepath.Dir(ranks.path) // each rank has a folder
+		}
 		if to := m.runFolders[folder]; to != nil {
 			p.Report.AddAssumption("belongs to the run in %s", folder)
 			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)

@@ -145,46 +145,16 @@ func joinWorkerLogs(folder *record.Part, parts []*record.Part) []*record.Part {
 		return others
 	}
 	slices.SortStableFunc(workers, func(a, b *record.Part) int { return cmp.Compare(rankOf(a), rankOf(b)) })
-	first := workers[0]
 	if len(workers) == 1 {
 		return append(workers, others...)
 	}
-	checkRates(workers)
-	by := make([][]runs.Epoch, len(workers))
+	ranks := make([]int, len(workers))
 	for i, p := range workers {
-		by[i] = p.Run.Epochs
-		for k := range p.Run.Curves {
-			if c := &p.Run.Curves[k]; c.Rank < 0 {
-				c.Rank = rankOf(p)
-			}
-		}
+		ranks[i] = rankOf(p)
 		if i > 0 {
-			p.Report.AddAssumption("rank %d of the run in %s", rankOf(p), folder.Run.Dir)
-			rest := p.Run
-			rest.Epochs = nil // merged below
-			addMissingValues(&first.Run, rest)
+			p.Report.AddAssumption("rank %d of the run in %s", ranks[i], folder.Run.Dir)
 		}
 	}
-	if i := slices.IndexFunc(by, func(epochs []runs.Epoch) bool { return len(epochs) > 0 }); i > 0 {
-		first.Run.File, first.Run.Kind = workers[i].Run.File, workers[i].Run.Kind
-	}
-	first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
+	mergeRanks(workers, ranks)
 	return append(workers[:1:1], others...)
-}
-
-// checkRates adds a problem to the first part if the ranks logged different
-// throughputs for an epoch, since each may be the rank's own or that of all
-// workers. record.MergeEpochs keeps those of the first rank.
-func checkRates(ranks []*record.Part) {
-	first := ranks[0]
-	for _, e := range first.Run.Epochs {
-		for _, p := range ranks[1:] {
-			i := slices.IndexFunc(p.Run.Epochs, func(o runs.Epoch) bool { return o.Epoch == e.Epoch })
-			if first.SumRates || i < 0 || !(e.SamplesPerSecond != p.Run.Epochs[i].SamplesPerSecond && e.SamplesPerSecond > 0 && p.Run.Epochs[i].SamplesPerSecond > 0) {
-				continue
-			}
-			first.Report.AddProblem(0, "the ranks logged different throughputs (%g and %g samples/s in epoch %d); that of the first rank is taken as the throughput of all workers", e.SamplesPerSecond, p.Run.Epochs[i].SamplesPerSecond, e.Epoch)
-			return
-		}
-	}
 }

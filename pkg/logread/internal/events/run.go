@@ -14,7 +14,8 @@ import (
 // Join merges the event files of each folder into one part. A run that was
 // resumed leaves several files in chronological order. If a later file starts
 // again at an earlier step, its points replace the points of earlier files from
-// that step on.
+// that step on. Files with the same tags and steps that were written at the same
+// time are those of the ranks of a run, each of which has its own curves.
 //
 // All tags become curves. Tags that by the convention of their writer describe
 // complete epochs also become epochs: epoch_loss, epoch_accuracy and epoch_lr
@@ -37,6 +38,11 @@ func Join(parts []*record.Part) []*record.Part {
 	for folder, files := range byFolder {
 		into := files[0]
 		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(parserOf(a).began, parserOf(b).began) })
+		ranks := splitRanks(files)
+		if len(ranks) > 1 {
+			joinRanks(into, ranks, isValidationFolder(folder))
+			continue
+		}
 		into.Run.Curves = joinCurves(files)
 		into.Run.Epochs = epochsFromCurves(into.Run.Curves, isValidationFolder(folder))
 		for _, p := range files {
@@ -46,6 +52,12 @@ func Join(parts []*record.Part) []*record.Part {
 		}
 	}
 	return kept
+}
+
+// IsPart reports whether p is the part of an event file.
+func IsPart(p *record.Part) bool {
+	_, ok := p.Source.(*Parser)
+	return ok
 }
 
 // parserOf returns the Parser that parsed the event file of p.

@@ -16,12 +16,12 @@ type Fields struct {
 	Nodes   int // number of nodes; 0 if the name has none
 	Seed    int // seed or number of the repeat; -1 if the name has none
 	// Number is a number after gpu, worker, rank or task, or -1. It may be a rank, or a number
-	// of workers. Word is the word, in lower case, and At and End are the offsets of the number
-	// in the name.
-	Number  int
-	Word    string
-	At, End int
-	Rest    string // the name without the words and numbers of these fields
+	// of workers. Word is the word, in lower case, WordAt its offset in the name, and At and End
+	// are the offsets of the number.
+	Number          int
+	Word            string
+	WordAt, At, End int
+	Rest            string // the name without the words and numbers of these fields
 }
 
 // token is a part of a name: a word, a number, or a separator. "n2-s7" has the tokens n, 2, -, s
@@ -239,7 +239,7 @@ func (p *parser) readNumberAfter(i, w, n int) {
 		}
 	case "gpu", "worker", "rank", "task":
 		if digits := len(p.tokens[i].text); p.fields.Number < 0 && n <= MaxCount && (digits <= 4 || word == "rank") {
-			p.fields.Number, p.fields.Word = n, word
+			p.fields.Number, p.fields.Word, p.fields.WordAt = n, word, p.tokens[first].at
 			p.fields.At, p.fields.End = p.tokens[i].at, p.tokens[i].at+len(p.tokens[i].text)
 			p.consume(first, i)
 		}

@@ -1,0 +1,114 @@
+package events
+
+import (
+	"cmp"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// splitRanks returns the event files of each rank that wrote to a folder. files are the folder's
+// files in chronological order. Files that were written one after the other are those of one
+// rank, which was resumed.
+func splitRanks(files []*record.Part) [][]*record.Part {
+	var sessions [][]*record.Part // the files that were written at the same time
+	for _, f := range files {
+		if k := len(sessions) - 1; k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return areConcurrent(parserOf(o), parserOf(f)) }) {
+			sessions[k] = append(sessions[k], f)
+			continue
+		}
+		sessions = append(sessions, []*record.Part{f})
+	}
+	var ranks [][]*record.Part
+	for _, session := range sessions {
+		slices.SortStableFunc(session, func(a, b *record.Part) int { return runs.NaturalCompare(writerOf(a), writerOf(b)) })
+		for rank, f := range session {
+			if rank == len(ranks) {
+				ranks = append(ranks, nil)
+			}
+			ranks[rank] = append(ranks[rank], f)
+		}
+	}
+	return ranks
+}
+
+// writerOf returns the host and the process in the name of an event file, which has the form
+// events.out.tfevents.<seconds>.<host>.<process>.<number>.
+func writerOf(p *record.Part) string {
+	name := strings.TrimPrefix(filepath.Base(p.Run.File), "events.out.tfevents.")
+	_, writer, _ := strings.Cut(name, ".")
+	return writer
+}
+
+// areConcurrent reports whether two files have values of the same tags and steps and were written
+// at the same time: the time that they share is at least half of that of the shorter file.
+func areConcurrent(a, b *Parser) bool {
+	fromA, toA := a.interval()
+	fromB, toB := b.interval()
+	shared := math.Min(toA, toB) - math.Max(fromA, fromB)
+	if !(shared > 0 && shared >= math.Min(toA-fromA, toB-fromB)/2) {
+		return false
+	}
+	for tag, i := range a.byTag {
+		k, ok := b.byTag[tag]
+		if !ok {
+			continue
+		}
+		steps := map[int64]bool{}
+		for _, step := range a.curves[i].Steps {
+			steps[step] = true
+		}
+		if slices.ContainsFunc(b.curves[k].Steps, func(step int64) bool { return steps[step] }) {
+			return true
+		}
+	}
+	return false
+}
+
+// interval returns the times of the first and the last value of the file, or NaN if it has none.
+func (r *Parser) interval() (from, to float64) {
+	from, to = math.NaN(), math.NaN()
+	for _, c := range r.curves {
+		if n := len(c.Times); n > 0 {
+			if first := slices.Min(c.Times); from != from || first < from {
+				from = first
+			}
+			if last := slices.Max(c.Times); to != to || last > to {
+				to = last
+			}
+		}
+	}
+	return from, to
+}
+
+// joinRanks stores the curves of all ranks in the run of into, and the epochs that they describe.
+func joinRanks(into *record.Part, ranks [][]*record.Part, validation bool) {
+	into.Run.Curves = nil
+	var by [][]runs.Epoch
+	for rank, files := range ranks {
+		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(parserOf(a).began, parserOf(b).began) })
+		curves := joinCurves(files)
+		for i := range curves {
+			curves[i].Rank = rank
+		}
+		into.Run.Curves = append(into.Run.Curves, curves...)
+		by = append(by, epochsFromCurves(curves, validation))
+		for _, f := range files {
+			if f != into {
+				f.Report.AddAssumption("rank %d of the run in %s", rank, into.Run.File)
+			}
+		}
+	}
+	into.Run.Epochs = record.MergeEpochs(by, false)
+	if len(into.Run.Epochs) == 0 {
+		into.Run.Epochs = nil
+	}
+	into.Report.AddAssumption("the event files of %s were written at the same time; the ranks are numbered in the order of host and process", english.Count(len(ranks), "rank"))
+	into.AddClaim(runs.PropertyWorkers, int64(len(ranks)), runs.SourceContent, "event files that were written at the same time")
+	into.Claims[len(into.Claims)-1].AtLeast = true
+}
