@@ -49,7 +49,7 @@ func kerasOf(seconds int, loss string) string {
 func worldOf(world, seconds int) string {
 	stamp := "2021-11-12 00:32:26,118 - root - INFO - "
 	return stamp + "Configuration name: unet\n" + stamp + fmt.Sprintf("world_size %d\n", world) + stamp + "------\n" +
-		stamp + fmt.Sprintf("Time taken for epoch 1 is %d.0 sec, avg 2.0 samples/sec\n", seconds) + stamp + "  Avg train loss=0.5\n"
+		stamp + fmt.Sprintf("Time taken for epoch 1 is %d.0 sec, avg %d.0 samples/sec\n", seconds, 60/seconds) + stamp + "  Avg train loss=0.5\n"
 }
 
 // TestFilesOfRanks: files of the ranks of one run are one run; files of several runs are not.
