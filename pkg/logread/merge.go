@@ -304,7 +304,7 @@ func joinConfig(configs, principals []*record.Part) {
 				}
 				p.Claims = append(p.Claims, claim)
 			}
-			addMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
+			addMissingValues(&p.Run, runs.Run{Info: c.Run.Info})
 		}
 		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(len(beside), "run"))
 	}

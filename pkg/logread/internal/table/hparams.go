@@ -86,6 +86,28 @@ func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	return err
 }
 
+// wandbValue returns the value of a setting in the config.yaml of W&B, which has the form
+// {desc: null, value: 0.1}. It returns other nodes unchanged.
+func wandbValue(n *yaml.Node) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return n
+	}
+	var value *yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch n.Content[i].Value {
+		case "value":
+			value = n.Content[i+1]
+		case "desc":
+		default:
+			return n
+		}
+	}
+	if value == nil {
+		return n
+	}
+	return value
+}
+
 // addYAMLValues adds the scalar values of a mapping to values. The keys of a
 // nested mapping are prefixed with its name and a slash.
 func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
@@ -94,7 +116,11 @@ func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
 	}
 	for i := 0; i+1 < len(n.Content) && len(values) < record.MaxSettings; i += 2 {
 		key, v := n.Content[i], n.Content[i+1]
+		if prefix == "" {
+			v = wandbValue(v)
+		}
 		switch {
+		case key.Value == "_wandb": // about the logger itself
 		case key.Kind != yaml.ScalarNode || len(key.Value) > 100:
 		case v.Kind == yaml.MappingNode && prefix == "":
 			addYAMLValues(v, key.Value+"/", values)

@@ -1,0 +1,232 @@
+// Package jsonlog reads logs in JSON: files with one object per line, as MMEngine, MMCV,
+// Detectron2 and many scripts write them, and the summary of a W&B run.
+//
+// A member of an object that is a number becomes a point of the curve with the member's
+// name, at the object's step, or at its epoch if the object has no step. The table of
+// synonyms (synonyms.go) lists the names that also set a value of the epoch.
+package jsonlog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// The kinds of runs in files with one object per line.
+const (
+	linesKind      = "JSON lines"
+	mmengineKind   = "MMEngine scalars"
+	mmcvKind       = "MMCV log"
+	detectron2Kind = "Detectron2 metrics"
+)
+
+// Formats returns the formats in the order in which they are tried.
+func Formats() []record.Format {
+	return []record.Format{
+		{Name: summaryKind, Recognizes: isSummary, Read: readSummary, Document: true},
+		{Name: metadataKind, Recognizes: isMetadata, Read: readMetadata, Document: true},
+		{Name: linesKind, Recognizes: isLines, Read: readLines},
+	}
+}
+
+// maxSettingsLines is the number of lines at the beginning of a file that may describe the
+// run before the first values.
+const maxSettingsLines = 8
+
+// maxHeadBytes is the number of bytes by which a file is recognized.
+const maxHeadBytes = 4096
+
+// isLines reports whether the lines of head are JSON objects, one of which has the number
+// of a step or an epoch and another number, or whether head begins with the line in which
+// MMCV describes the machine.
+func isLines(_ string, head []byte) bool {
+	full := len(head) >= maxHeadBytes // the last line may be cut
+	head = bytes.TrimLeft(head, " \t\r\n")
+	if bytes.HasPrefix(head, []byte(`{"env_info": `)) {
+		return true
+	}
+	found := false
+	for range maxSettingsLines {
+		line, rest, complete := bytes.Cut(head, []byte("\n"))
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '{' {
+			return false
+		}
+		has, bad := hasValues(line)
+		if bad && (complete || !full) && !found {
+			return false
+		}
+		found = found || has && !bad
+		if head = rest; len(head) == 0 {
+			break
+		}
+	}
+	return found
+}
+
+// hasValues reports whether a line has the number of a step or an epoch and another number.
+// bad is set if it is not a complete object.
+func hasValues(line []byte) (has, bad bool) {
+	place, numbers := false, 0
+	doc := scan.ObjectIterator{Text: line}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			return place && numbers > 0, doc.Bad && len(line) > 0
+		}
+		if string(key) == "log_history" { // the state of Hugging Face's trainer
+			return false, true
+		}
+		if _, ok := scan.ParseJSONFloat(value); ok {
+			if _, is := placeOf(key); is {
+				place = true
+			} else {
+				numbers++
+			}
+		}
+	}
+}
+
+// readLines reads a file with one object per line.
+func readLines(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+	l := scan.NewLineReader(in.Reader, in.Size)
+	r := newReader(in, l)
+	for {
+		line, ok := l.Next()
+		if !ok {
+			break
+		}
+		if l.Number&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		in.Report.Lines++
+		line = bytes.TrimSpace(line)
+		switch {
+		case l.TooLong:
+			in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
+		case len(line) == 0:
+			in.Report.AddIgnored(l.Number, record.ReasonBlank)
+		default:
+			if r.readObject(line) {
+				in.Report.LinesUsed++
+			}
+		}
+	}
+	if l.Err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	}
+	return r.finish(), nil
+}
+
+// object contains what one line describes.
+type object struct {
+	epoch, step, iter float64 // NaN if missing; iter is the step within an epoch
+	mode              string  // train or val; empty if missing
+	kind              string
+	numbers           []member
+}
+
+// member is a number in an object.
+type member struct {
+	name  []byte
+	value float64
+}
+
+// parseObject parses a line. ok is false if it is not a complete object.
+func (r *reader) parseObject(line []byte) (o object, ok bool) {
+	o = object{epoch: math.NaN(), step: math.NaN(), iter: math.NaN(), numbers: r.numbers[:0]}
+	doc := scan.ObjectIterator{Text: line}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			r.numbers = o.numbers
+			return o, !doc.Bad
+		}
+		if string(key) == "mode" {
+			o.mode = string(scan.Unquote(value[:min(len(value), 10)]))
+			continue
+		}
+		x, isNumber := scan.ParseJSONFloat(value)
+		place, isPlace := placeOf(key)
+		switch {
+		case isPlace && value[0] == '"': // a name
+		case isPlace && isNumber:
+			switch place {
+			case placeEpoch:
+				o.epoch = x
+			case placeStep:
+				if o.step != o.step {
+					o.step = x
+				}
+				if string(key) == "iteration" {
+					o.kind = detectron2Kind
+				}
+			case placeIter:
+				o.iter = x
+			}
+		case isNumber && len(key) <= 100:
+			o.numbers = append(o.numbers, member{key, x})
+		default:
+			r.addSetting(string(key[:min(len(key), 100)]), value)
+		}
+	}
+}
+
+// addSetting keeps a member that is not a number and precedes the first values.
+func (r *reader) addSetting(key string, value []byte) {
+	if len(r.runs) > 0 || len(value) > 1000 || len(r.settings) >= record.MaxSettings || value[0] != '"' {
+		return
+	}
+	r.settings[key] = string(scan.Unquote(value))
+}
+
+// readObject reads one line. It returns false if the line is not used.
+func (r *reader) readObject(line []byte) bool {
+	o, ok := r.parseObject(line)
+	switch {
+	case !ok && !r.l.Ended:
+		r.in.AddProblem(r.l.Number, "last line is torn: %.80q", line)
+		return false
+	case !ok:
+		r.in.AddProblem(r.l.Number, "expected a complete JSON object, got %.80q", line)
+		return false
+	case o.epoch != o.epoch && o.step != o.step && o.iter != o.iter:
+		for _, m := range o.numbers {
+			r.addNumber(string(m.name), m.value)
+		}
+		r.in.Report.AddIgnored(r.l.Number, "without a step or an epoch (settings)")
+		return false
+	}
+	for _, v := range []float64{o.epoch, o.step, o.iter} {
+		if v < 0 || v >= 1<<53 {
+			r.in.AddProblem(r.l.Number, "expected the number of a step or an epoch, got %g", v)
+			return false
+		}
+	}
+	if len(o.numbers) == 0 {
+		r.in.Report.AddIgnored(r.l.Number, "without numbers")
+		return false
+	}
+	return r.add(o)
+}
+
+// addNumber keeps a setting that is a number, such as the seed.
+func (r *reader) addNumber(key string, v float64) {
+	if len(r.runs) == 0 && len(r.settings) < record.MaxSettings {
+		r.settings[key] = v
+	}
+}
+
+// isVisData reports whether path is in the folder to which MMEngine writes the same values
+// to two files, such as vis_data/scalars.json and vis_data/20240101_120000.json.
+func isVisData(path string) bool { return filepath.Base(filepath.Dir(path)) == "vis_data" }
+
+// baseName returns the name of a configuration without folders and extension.
+func baseName(text string) string {
+	return strings.TrimSuffix(filepath.Base(text), filepath.Ext(text))
+}

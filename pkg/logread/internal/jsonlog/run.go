@@ -1,0 +1,259 @@
+package jsonlog
+
+import (
+	"maps"
+	"math"
+	"path/filepath"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// reader collects the runs of a file with one object per line.
+type reader struct {
+	in       *record.Input
+	l        *scan.LineReader
+	settings map[string]any // before the first values
+	numbers  []member       // of the current object
+	runs     []*jsonRun
+}
+
+func newReader(in *record.Input, l *scan.LineReader) *reader {
+	return &reader{in: in, l: l, settings: map[string]any{}}
+}
+
+// jsonRun is one run of the file.
+type jsonRun struct {
+	line       int
+	kind       string
+	epochs     *record.RankEpochs
+	byEpoch    bool // an object without a step was read: its values are those of an epoch
+	curves     map[string]*record.Curve
+	order      []*record.Curve
+	firstEpoch int64 // -1 if unknown, as are the three below
+	epoch      int64 // of the last object of the training
+	firstStep  int64
+	step       int64           // of the last object
+	iter       int64           // within the epoch, of the last object
+	offset     int64           // number of steps in the epochs before
+	trained    map[string]bool // names of the values of the training
+}
+
+// add adds the values of an object to its run.
+func (r *reader) add(o object) bool {
+	run := r.runOf(o)
+	val := o.mode == "val" || o.mode == "test"
+	epoch, step := int64(-1), int64(-1)
+	if o.epoch == o.epoch {
+		epoch = int64(math.Ceil(o.epoch - 1e-6)) // 0.5 is in the first epoch
+	}
+	switch {
+	case o.mode != "" && o.iter == o.iter && o.step != o.step:
+		run.kind = mmcvKind
+		if val { // the number is that of the iterations of the validation
+			step = max(run.step, 0)
+		} else {
+			step = run.globalStep(epoch, int64(o.iter))
+		}
+	case o.step == o.step && (o.iter == o.iter || run.kind == mmengineKind || isVisData(r.in.Path)):
+		run.kind = mmengineKind
+		step = int64(o.step)
+		if o.iter != o.iter && o.epoch != o.epoch { // an evaluation, after an epoch or after a step
+			val = true
+			if epoch = run.epoch; step == epoch && step < run.step {
+				step = run.step
+			}
+		}
+	case o.step == o.step:
+		step = int64(o.step)
+	case o.iter == o.iter:
+		step = int64(o.iter)
+	}
+	if o.kind != "" && run.kind == linesKind {
+		run.kind = o.kind
+	}
+	at := step
+	if at < 0 {
+		at = max(epoch, 0)
+	}
+	for _, m := range o.numbers {
+		name := string(m.name)
+		switch {
+		case !val:
+			run.trained[name] = true
+		case run.trained[name]:
+			name = "val/" + name
+		}
+		r.addPoint(run, name, at, m.value)
+	}
+	if epoch >= 0 {
+		r.addToEpoch(run, o, epoch, step, val)
+	}
+	run.remember(epoch, step, val)
+	return true
+}
+
+// globalStep returns the number of a step over the whole run from its number within the
+// epoch. The steps must be passed in the order of the log.
+func (run *jsonRun) globalStep(epoch, iter int64) int64 {
+	if run.iter > 0 && epoch != run.epoch && iter <= run.iter {
+		run.offset += run.iter
+	}
+	run.iter = iter
+	return run.offset + iter
+}
+
+// remember stores the place of an object for the next one.
+func (run *jsonRun) remember(epoch, step int64, val bool) {
+	if val {
+		return
+	}
+	if epoch >= 0 {
+		if run.epoch = epoch; run.firstEpoch < 0 {
+			run.firstEpoch = epoch
+		}
+	}
+	if step >= 0 {
+		if run.step = step; run.firstStep < 0 {
+			run.firstStep = step
+		}
+	}
+}
+
+// runOf returns the run to which an object belongs. If the numbers start again, it is a new
+// one.
+func (r *reader) runOf(o object) *jsonRun {
+	if n := len(r.runs); n > 0 {
+		run := r.runs[n-1]
+		again := false
+		switch isTraining := o.mode == "" || o.mode == "train"; {
+		case !isTraining:
+		case run.kind == mmengineKind && o.iter != o.iter && o.epoch != o.epoch: // an evaluation
+		case o.step == o.step:
+			again = run.firstStep >= 0 && int64(o.step) <= run.firstStep && run.step > int64(o.step)
+		case o.epoch == o.epoch:
+			again = run.firstEpoch >= 0 && int64(o.epoch) <= run.firstEpoch && run.epoch > int64(o.epoch)
+		}
+		if !again {
+			return run
+		}
+		r.in.Report.AddAssumption("the numbers start again in line %d: a new run", r.l.Number)
+	}
+	run := &jsonRun{
+		line: r.l.Number, kind: linesKind, epochs: record.NewRankEpochs(), curves: map[string]*record.Curve{}, trained: map[string]bool{},
+		firstEpoch: -1, epoch: -1, firstStep: -1, step: -1,
+	}
+	r.runs = append(r.runs, run)
+	return run
+}
+
+// addPoint adds a point to the curve with the given name.
+func (r *reader) addPoint(run *jsonRun, name string, at int64, v float64) {
+	c := run.curves[name]
+	if c == nil {
+		if len(run.order) >= record.MaxCurveNames {
+			r.in.AddProblem(r.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+			return
+		}
+		c = record.NewCurve(name, -1, false)
+		run.curves[name] = c
+		run.order = append(run.order, c)
+	}
+	c.Add(at, v, 0)
+	r.in.Report.Records++
+}
+
+// addToEpoch sets the values of an epoch. Of several objects of one epoch with steps, the
+// last one counts, except for the times, which are those of steps.
+func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool) {
+	if epoch >= 1<<31 {
+		return
+	}
+	var e *runs.Epoch
+	for _, m := range o.numbers {
+		var blank runs.Epoch
+		to, percentage := epochValue(&blank, string(m.name), val)
+		if to == nil || step >= 0 && (to == &blank.Seconds || to == &blank.SamplesPerSecond) {
+			continue
+		}
+		if e == nil {
+			if e = run.epochs.Find(int(epoch)); e == nil {
+				e = run.epochs.Add(int(epoch), r.l)
+			}
+		}
+		to, _ = epochValue(e, string(m.name), val)
+		if step < 0 && *to == *to && *to != m.value {
+			r.in.AddProblem(r.l.Number, "epoch %d has %s twice: the later value counts", epoch, m.name)
+		}
+		if step >= 0 && to == &e.TrainLoss {
+			r.in.Report.AddAssumptionOnce("the training loss of an epoch is the last one logged in that epoch")
+		}
+		v := m.value
+		if percentage && v > 1 && v <= 100 {
+			v /= 100
+		}
+		if *to = v; to == &e.Seconds && !(v > 0) {
+			*to = math.NaN()
+			r.in.AddProblem(r.l.Number, "%s: expected a positive time, got %g", m.name, v)
+		}
+	}
+}
+
+// finish returns the parts of the file.
+func (r *reader) finish() []*record.Part {
+	var parts []*record.Part
+	for i, run := range r.runs {
+		p := &record.Part{Role: record.Principal, Line: run.line}
+		p.Run.Kind = run.kind
+		p.Run.Epochs = run.sortedEpochs(r.in.Report)
+		for _, c := range run.order {
+			p.Run.Curves = append(p.Run.Curves, c.Finish(r.in.Report))
+		}
+		if run.kind == mmcvKind && run.offset > 0 {
+			r.in.Report.AddAssumptionOnce("steps count on over the epochs, each of which has as many as the last one that was logged")
+		}
+		r.applySettings(p)
+		if isVisData(r.in.Path) && len(r.runs) == 1 {
+			p.StateOf, p.State = filepath.Dir(r.in.Path), r.in.Report.LinesUsed
+		}
+		if i == 0 {
+			r.in.Report.Kind = run.kind
+		}
+		parts = append(parts, p)
+	}
+	if len(parts) == 0 && len(r.in.Report.Unused) == 0 {
+		r.in.AddProblem(0, "no line has the number of a step or an epoch and a value")
+	}
+	return parts
+}
+
+// sortedEpochs returns the epochs of a run, counted from 1.
+func (run *jsonRun) sortedEpochs(report *record.Report) []runs.Epoch {
+	epochs := record.MergeEpochs([][]runs.Epoch{run.epochs.Epochs}, false)
+	if len(epochs) > 0 && epochs[0].Epoch == 0 {
+		report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")
+		for i := range epochs {
+			epochs[i].Epoch++
+		}
+	}
+	return epochs
+}
+
+// applySettings adds the settings of the file to a run.
+func (r *reader) applySettings(p *record.Part) {
+	if len(r.settings) == 0 {
+		return
+	}
+	info := &p.Run.Info
+	info.Config = maps.Clone(r.settings)
+	if name, ok := info.Config["exp_name"].(string); ok { // MMCV: the file of the configuration
+		info.Series = baseName(name)
+	}
+	if seed, ok := record.ConfigNumber(info.Config, "seed"); ok && seed >= 0 && seed < 1<<53 && seed == math.Trunc(seed) {
+		info.Seed, p.SeedKnown = int64(seed), true
+	}
+	if n, ok := record.ConfigNumber(info.Config, "world_size", "num_gpus", "n_gpus", "workers"); ok && record.IsPlausibleCount(n) {
+		info.Workers = int(n)
+	}
+}

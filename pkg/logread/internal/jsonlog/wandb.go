@@ -1,0 +1,143 @@
+package jsonlog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// The folder run-DATE-ID/files of W&B contains, of one run, the last value of each metric
+// (wandb-summary.json), the machine and the command (wandb-metadata.json), the
+// configuration (config.yaml, which package table reads) and what the program printed
+// (output.log, which package textlog reads). The first two add to the run of the folder.
+//
+//	{"_step": 99, "_runtime": 123.4, "_timestamp": 1704110400.5, "_wandb": {"runtime": 124}, "loss": 0.25, "val_acc": 0.875}
+const (
+	summaryKind  = "W&B summary"
+	metadataKind = "W&B metadata"
+)
+
+// maxDocumentBytes is the maximum length of a document in bytes.
+const maxDocumentBytes = 16 << 20
+
+// isSummary reports whether path is the summary of a W&B run.
+func isSummary(path string, head []byte) bool {
+	return isNamed(path, "wandb-summary.json") && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
+}
+
+// isMetadata reports whether path describes the machine of a W&B run.
+func isMetadata(path string, head []byte) bool {
+	return isNamed(path, "wandb-metadata.json") && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
+}
+
+// isNamed reports whether the file, without the extension of a compressed file, has a name.
+func isNamed(path, name string) bool { return filepath.Base(record.UncompressedName(path)) == name }
+
+// readMembers reads a JSON object. ok is false if it is damaged, which is a problem.
+func readMembers(in *record.Input) (v map[string]json.RawMessage, ok bool, err error) {
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocumentBytes+1))
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", in.Path, err)
+	}
+	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
+	if len(text) > maxDocumentBytes {
+		in.AddProblem(0, "the document is longer than %d bytes", maxDocumentBytes)
+		return nil, false, nil
+	}
+	for _, word := range []string{"NaN", "-Infinity", "Infinity"} { // Python writes them without quotes
+		text = bytes.ReplaceAll(text, []byte(": "+word), []byte(`: "`+word+`"`))
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		in.AddProblem(0, "%v", err)
+		return nil, false, nil
+	}
+	return v, true, nil
+}
+
+// readSummary reads the last values of a run. Each becomes a curve of one point.
+func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	v, ok, err := readMembers(in)
+	if !ok {
+		return nil, err
+	}
+	number := func(text json.RawMessage) float64 {
+		if x, ok := scan.ParseJSONFloat(text); ok {
+			return x
+		}
+		return math.NaN()
+	}
+	p := &record.Part{Role: record.Companion}
+	step := int64(0)
+	if s := number(v["_step"]); s >= 0 && s < 1<<53 {
+		step = int64(s)
+	}
+	var own struct {
+		Runtime float64 `json:"runtime"`
+	}
+	if seconds := number(v["_runtime"]); seconds > 0 {
+		p.Run.WallSeconds = seconds
+	} else if json.Unmarshal(v["_wandb"], &own) == nil && own.Runtime > 0 {
+		p.Run.WallSeconds = own.Runtime
+	}
+	if s := number(v["_timestamp"]); s > 0 && s < 1<<40 {
+		p.Run.Info.Ended = time.UnixMilli(int64(1000 * s)).UTC()
+	}
+	names := make([]string, 0, len(v))
+	for name := range v {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		x, ok := scan.ParseJSONFloat(v[name])
+		if !ok || strings.HasPrefix(name, "_") || len(name) > 100 || len(p.Run.Curves) >= record.MaxCurveNames {
+			continue
+		}
+		p.Run.Curves = append(p.Run.Curves, runs.Curve{Name: name, Rank: -1, Steps: []int64{step}, Values: []float64{x}})
+	}
+	in.Report.Records, in.Report.LinesUsed = int64(len(p.Run.Curves)), in.Report.Lines
+	if len(p.Run.Curves) == 0 && p.Run.WallSeconds == 0 {
+		in.AddProblem(0, "the summary has no numbers")
+		return nil, nil
+	}
+	return []*record.Part{p}, nil
+}
+
+// readMetadata reads the command and the start of a run. The number of GPUs is that of the
+// machine, not that of the workers, so it is not used.
+func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	v, ok, err := readMembers(in)
+	if !ok {
+		return nil, err
+	}
+	text := func(name string) (s string) {
+		_ = json.Unmarshal(v[name], &s) // "" if it is missing or not a text
+		return s
+	}
+	p := &record.Part{Role: record.Config}
+	info := &p.Run.Info
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999"} {
+		if t, err := time.Parse(layout, text("startedAt")); err == nil {
+			info.Started = t.UTC()
+			break
+		}
+	}
+	info.Host.Name, info.Git = text("host"), text("commit")
+	if program := text("program"); program != "" {
+		var args []string
+		_ = json.Unmarshal(v["args"], &args)
+		info.Command = append([]string{"python", program}, args...)
+	}
+	in.Report.Records, in.Report.LinesUsed = 1, in.Report.Lines
+	return []*record.Part{p}, nil
+}
