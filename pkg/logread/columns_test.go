@@ -67,6 +67,9 @@ func TestTables(t *testing.T) {
 			"counts epochs from 0",
 		},
 		{
+			"named as a log of the U-Net study", "log_4.csv", "epoch,loss,time\n1,0.5,10.5\n", "CSV table n4 1.seconds=10.5 1.train_loss=0.5\n", "",
+		},
+		{
 			"pandas index", "history_2gpus.csv", ",loss,val_loss\n0,2.5,2.6\n1,2.25,2.4\n",
 			"CSV table n2 1.train_loss=2.5 1.val_loss=2.6 2.train_loss=2.25 2.val_loss=2.4\n",
 			"the column without a name is the number of the epoch",
@@ -134,7 +137,7 @@ func TestTables(t *testing.T) {
 		},
 		{
 			"GNU parallel", "joblog", "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n1\t:\t1700000000.123\t   61.250\t0\t120\t0\t0\ttorchrun --nproc_per_node=4 train.py\n2\tnode7\t1700000001.123\t   12.500\t0\t0\t1\t0\tpython train.py --gpus 2\n",
-			"GNU parallel joblog n0 wall=61.25\nGNU parallel joblog n0 wall=12.5\n", "",
+			"GNU parallel joblog n4 wall=61.25\nGNU parallel joblog n2 wall=12.5\n", "",
 		},
 		{
 			"nvidia-smi", "gpu_2gpus.csv", "timestamp, name, index, utilization.gpu [%], power.draw [W], temperature.gpu\n" +

@@ -21,6 +21,9 @@ func encodings(t *testing.T, text string) map[string][]byte {
 		b, err := unicode.UTF16(order, unicode.UseBOM).NewEncoder().Bytes([]byte(text))
 		check(t, err)
 		all[name] = b
+		if len(text) > 20 { // and without the mark
+			all[name+" unmarked"] = b[2:]
+		}
 	}
 	return all
 }
@@ -62,7 +65,7 @@ func TestEncodings(t *testing.T) {
 			read++
 		}
 	}
-	t.Attr("outcome", fmt.Sprintf("%d of 20 (UTF-8 with and without a mark, both UTF-16s; a log, three packed logs, a run folder) read as in UTF-8", read))
+	t.Attr("outcome", fmt.Sprintf("%d of 30 (UTF-8 and both UTF-16s with and without a mark; a log, three packed logs, a run folder) read as in UTF-8", read))
 }
 
 // TestNULTail checks that NUL bytes at the end of a file, as after a power

@@ -86,14 +86,21 @@ func IsStudyName(path string) bool {
 const studyKind = "study CSV"
 
 // isStudyLog reports whether the file has one of the headers or a file name of
-// the study. The name suffices, since the header may be damaged.
+// the study. The name suffices if the header is damaged.
 func isStudyLog(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
 		return true
 	}
-	_, named := ParseStudyName(path)
-	return named
+	if _, named := ParseStudyName(path); !named {
+		return false
+	}
+	p, ok := parsePreamble(head)
+	if !ok {
+		return true
+	}
+	other := newSchema(p, completeLines(afterLines(head, p.lines)), nil) // another program's log with such a name
+	return other.layout == unknownLayout || other.columns[0].name == "" || !other.has(fieldEpoch, fieldStep)
 }
 
 // readStudyLog reads a log of the study into one run.

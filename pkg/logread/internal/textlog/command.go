@@ -3,8 +3,6 @@ package textlog
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -61,71 +59,13 @@ func (t *textLog) useCommand(words []string, text []byte) {
 	run.run.Info.Command = words
 	run.claims = nil
 	from := fmt.Sprintf("line %d: %.100q", t.l.Number, text)
-	if n := findWorkers(words); n > 0 {
+	if n := record.CommandWorkers(words); n > 0 {
 		run.claims = append(run.claims, record.Claim{Property: runs.PropertyWorkers, Number: int64(n), Origin: runs.Origin{Source: runs.SourceCommand, Detail: from}})
 	}
-	if name := scriptName(words); name != "" {
+	if name := record.ScriptName(words); name != "" {
 		run.claims = append(run.claims, record.Claim{Property: runs.PropertySeries, Text: name, Origin: runs.Origin{Source: runs.SourceCommand, Detail: from}})
 	}
 	t.addFlags(words)
-}
-
-// scriptName returns the name of a command's script without .py, or "" if the
-// command has no script or the name is a common one such as train.py.
-func scriptName(words []string) string {
-	for _, w := range words {
-		if stem, ok := strings.CutSuffix(filepath.Base(w), ".py"); ok {
-			if slices.Contains([]string{"train", "main", "run", "training", "launch"}, strings.ToLower(stem)) {
-				return ""
-			}
-			return stem
-		}
-	}
-	return ""
-}
-
-// findWorkers returns the number of workers that a command starts, or 0 if the
-// command's arguments do not contain this number.
-func findWorkers(words []string) int {
-	value := func(names ...string) int {
-		for i, w := range words {
-			for _, name := range names {
-				text, joined := strings.CutPrefix(w, name+"=")
-				switch {
-				case joined:
-				case w == name && i+1 < len(words):
-					text = words[i+1]
-				default:
-					continue
-				}
-				if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= 1<<16 {
-					return n
-				}
-			}
-		}
-		return 0
-	}
-	if n := value("--nproc_per_node", "--nproc-per-node"); n > 0 {
-		return n * max(1, value("--nnodes"))
-	}
-	if n := value("--n_gpus", "--num_gpus", "--ngpus", "--num-gpus", "--gpus", "--world_size", "--world-size", "--num_processes"); n > 0 {
-		return n
-	}
-	for i, w := range words {
-		switch w {
-		case "srun", "mpirun", "mpiexec", "horovodrun":
-			rest := words[i+1:]
-			for k := range rest {
-				if strings.HasSuffix(rest[k], ".py") || strings.HasSuffix(rest[k], "osu_allreduce") || strings.HasSuffix(rest[k], "all_reduce_perf") {
-					rest = rest[:k]
-					break
-				}
-			}
-			words = rest
-			return value("-n", "-np", "--ntasks")
-		}
-	}
-	return 0
 }
 
 // addFlags adds the command's flags with a numeric value to the run's

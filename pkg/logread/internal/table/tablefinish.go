@@ -1,0 +1,252 @@
+package table
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// finish returns the runs of the table.
+func (t *tableReader) finish() []*record.Part {
+	report := t.in.Report
+	t.reportColumns()
+	if t.rows == 0 {
+		if len(report.Unused) == 0 {
+			t.in.AddProblem(0, "the file has a header but no values")
+		}
+		return nil
+	}
+	shift := 1 // the table counts from 1, and epochs are stored with their number plus one
+	if t.zeroEpoch || t.kind == lightningKind && t.sparse {
+		shift = 0
+		if t.kind != lightningKind {
+			report.AddAssumption("the table counts epochs from 0; here they count from 1")
+		}
+	}
+	var parts []*record.Part
+	for _, run := range t.order {
+		if t.finishRun(run, shift) {
+			parts = append(parts, run.part)
+		}
+	}
+	t.finishTimes(parts)
+	t.finishFractions(parts)
+	for _, p := range parts {
+		for i := range p.Run.Epochs {
+			e := &p.Run.Epochs[i]
+			if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 && e.Seconds > 0 {
+				e.SamplesPerSecond = float64(e.Samples) / e.Seconds
+			}
+			if e.Seconds <= 0 {
+				t.in.AddProblem(e.Line, "got an epoch of %g s: the clock was set during the epoch; its time is not used", e.Seconds)
+				e.Seconds = math.NaN()
+			}
+		}
+		if t.kind == lightningKind && len(p.Run.Epochs) > 0 {
+			report.AddAssumptionOnce("if a value was logged several times in an epoch, the last one counts; Lightning counts epochs from 0, here they count from 1")
+		}
+	}
+	return parts
+}
+
+// finishRun completes a run and reports whether it has any value.
+func (t *tableReader) finishRun(run *tableRun, shift int) bool {
+	ranks := make([]int, 0, len(run.epochs))
+	for rank := range run.epochs {
+		ranks = append(ranks, rank)
+	}
+	slices.Sort(ranks)
+	var lists [][]runs.Epoch
+	for _, rank := range ranks {
+		list := run.epochs[rank].Epochs
+		for i := range list {
+			if list[i].Epoch > 0 {
+				list[i].Epoch -= shift
+			}
+		}
+		slices.SortStableFunc(list, record.CompareEpochs)
+		lists = append(lists, list)
+	}
+	out := &run.part.Run
+	switch {
+	case len(lists) == 1:
+		out.Epochs = lists[0]
+	case len(lists) > 1:
+		out.Epochs = record.MergeEpochs(lists, true)
+		t.in.Report.AddAssumptionOnce("the rows of several ranks are one run: times of the slowest rank, mean losses and accuracies, sums of rates")
+		if out.Info.Workers == 0 {
+			out.Info.Workers = len(lists)
+		}
+	}
+	for _, c := range run.order {
+		if t.kind == tensorBoardKind && c.Name == "Value" {
+			c.Name = tensorBoardTag(t.in.Path)
+		}
+		out.Curves = append(out.Curves, c.Finish(t.in.Report))
+	}
+	for i := range t.columns {
+		if c := &t.columns[i]; c.changed && t.layout != rowsAreRuns {
+			delete(out.Info.Config, c.name)
+		}
+	}
+	joules := 0.0
+	for _, gpu := range run.power {
+		joules += gpu.joules
+	}
+	if joules > 0 {
+		out.Info.EnergyJoules = joules
+		t.in.Report.AddAssumption("energy: the integral of power.draw from the first to the last row")
+	}
+	return len(out.Epochs)+len(out.Curves)+len(out.Trials) > 0 || out.WallSeconds > 0 || out.Info.Config[record.TrainingSecondsKey] != nil || t.kind == joblogKind
+}
+
+// tensorBoardTag returns the name of the values in a file that was downloaded from
+// TensorBoard, such as run-train-tag-loss.csv, or "value".
+func tensorBoardTag(path string) string {
+	base := record.UncompressedName(path)
+	if _, tag, ok := strings.Cut(base, "-tag-"); ok {
+		return strings.TrimSuffix(tag, ".csv")
+	}
+	return "value"
+}
+
+// finishTimes converts times since the start of the run to times of epochs, if the column of
+// seconds has them.
+func (t *tableReader) finishTimes(parts []*record.Part) {
+	if t.layout != rowsAreEpochs {
+		return
+	}
+	i := slices.IndexFunc(t.columns, func(c column) bool {
+		return c.epoch != nil && (c.field == fieldTime || c.field == fieldTrainingTime || c.field == fieldElapsed)
+	})
+	if i < 0 {
+		return
+	}
+	c := &t.columns[i]
+	total, cumulative, several := c.field == fieldTrainingTime, true, false
+	for _, p := range parts {
+		if len(p.Run.Epochs) > 1 {
+			total, cumulative, several = total && isConstant(p.Run.Epochs), cumulative && isCumulative(p.Run.Epochs), true
+		}
+	}
+	switch {
+	case c.field == fieldElapsed, t.kind == ultralyticsKind, several && cumulative && !total:
+		t.in.Report.AddAssumption("column %q is the time since the start; its differences are the times of the epochs, with everything between them", c.name)
+		for _, p := range parts {
+			t.takeDifferences(p.Run.Epochs)
+		}
+	case several && total:
+		t.in.Report.AddAssumption("column %q is the time of the complete training: it is the same in each row", c.name)
+		for _, p := range parts {
+			if len(p.Run.Epochs) == 0 {
+				continue
+			}
+			p.Run.Info.Config[record.TrainingSecondsKey] = p.Run.Epochs[0].Seconds
+			for k := range p.Run.Epochs {
+				p.Run.Epochs[k].Seconds = math.NaN()
+			}
+		}
+	default:
+		t.in.Report.AddAssumption("column %q is taken as the time of each epoch", c.name)
+	}
+}
+
+// isConstant reports whether all epochs have the same time, which has a fraction of a second.
+func isConstant(epochs []runs.Epoch) bool {
+	for _, e := range epochs {
+		if e.Seconds != epochs[0].Seconds || e.Seconds == math.Trunc(e.Seconds) {
+			return false
+		}
+	}
+	return len(epochs) > 1
+}
+
+// minCumulativeGrowth is the ratio of the last to the first of a run's times that increase
+// from epoch to epoch. If it is larger, the times are taken as times since the start.
+const minCumulativeGrowth = 1.5
+
+// isCumulative reports whether the times of the epochs increase as times since the start do.
+func isCumulative(epochs []runs.Epoch) bool {
+	last, first := math.NaN(), math.NaN()
+	for _, e := range epochs {
+		switch v := e.Seconds; {
+		case math.IsNaN(v):
+		case math.IsNaN(first):
+			first, last = v, v
+		case v <= last:
+			return false
+		default:
+			last = v
+		}
+	}
+	return last > minCumulativeGrowth*first
+}
+
+// takeDifferences replaces times since the start by the times of the epochs. If a time is
+// smaller than the one before, the clock started again.
+func (t *tableReader) takeDifferences(epochs []runs.Epoch) {
+	last, lastEpoch := 0.0, 0
+	for i := range epochs {
+		e := &epochs[i]
+		v := e.Seconds
+		switch {
+		case math.IsNaN(v):
+			continue
+		case v < last:
+			t.in.Report.AddAssumption("the time starts again in line %d: the run was resumed", e.Line)
+		case lastEpoch > 0 && e.Epoch != lastEpoch+1, lastEpoch == 0 && e.Epoch > 1:
+			e.Seconds = math.NaN() // of several epochs
+		default:
+			e.Seconds = v - last
+		}
+		last, lastEpoch = v, e.Epoch
+	}
+}
+
+// finishFractions converts percentages to fractions. A column whose largest value is between 1
+// and 100 has percentages.
+func (t *tableReader) finishFractions(parts []*record.Part) {
+	for i := range t.columns {
+		c := &t.columns[i]
+		if c.kind != fractionValue || c.epoch == nil || c.factor != 1 {
+			continue
+		}
+		largest := 0.0
+		for _, p := range parts {
+			for k := range p.Run.Epochs {
+				if v := *c.epoch(&p.Run.Epochs[k]); v > largest {
+					largest = v
+				}
+			}
+		}
+		if largest <= 1 || largest > 100 {
+			continue
+		}
+		t.in.Report.AddAssumption("column %q has percentages: its largest value is %g", c.name, largest)
+		for _, p := range parts {
+			for k := range p.Run.Epochs {
+				*c.epoch(&p.Run.Epochs[k]) /= 100
+			}
+		}
+	}
+}
+
+// reportColumns reports which columns were not used.
+func (t *tableReader) reportColumns() {
+	report := t.in.Report
+	report.Columns = len(t.columns)
+	for i := range t.columns {
+		c := &t.columns[i]
+		why := c.unused
+		if c.changed && t.layout != rowsAreRuns && why == "" {
+			why = "its texts differ between the rows of a run"
+		}
+		if why != "" {
+			report.UnusedColumns = append(report.UnusedColumns, fmt.Sprintf("%s: %s", quoteName(c.name), why))
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package table
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// storeRow stores the values of the current row. It reports whether the row had one.
+func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
+	if t.trialAt >= 0 && t.present[t.trialAt] {
+		run.part.Run.Trials = append(run.part.Run.Trials, runs.Trial{
+			Name: t.text(fieldTrial), Rate: t.number(fieldSamplesPerSecond), Spread: t.number(fieldSpread), Line: p.line,
+		})
+		return true
+	}
+	if t.hasMetric {
+		return t.storeNamedValue(run, p)
+	}
+	var e *runs.Epoch
+	stepRow := t.layout == rowsAreSteps
+	for i := range t.columns {
+		c := &t.columns[i]
+		if !t.present[i] || c.unused != "" {
+			continue
+		}
+		if c.setting {
+			t.storeSetting(run, c, i)
+			good = good || t.layout == rowsAreRuns
+			continue
+		}
+		v := t.values[i]
+		toEpoch, name := c.epoch, c.name
+		if p.split != "" {
+			toEpoch, name = splitField(c, p.split), p.split+"/"+name
+		}
+		if c.toCurve || p.split == "test" && c.epoch != nil || toEpoch == nil && c.epoch != nil && t.layout != rowsAreRuns {
+			to := run
+			if c.run != "" {
+				to = t.columnRun(run, c)
+			}
+			t.addPoint(to, c, p, name, v)
+			good = true
+		}
+		if toEpoch != nil && (p.epoch > 0 || !stepRow && t.layout != rowsAreMoments) {
+			if math.IsNaN(v) {
+				continue
+			}
+			if e == nil {
+				e = t.findOrAddEpoch(run, p.rank, max(p.epoch, 0))
+				if e.Line == 0 {
+					e.Line = p.line
+				}
+			}
+			*toEpoch(e) = v
+			good = true
+		}
+	}
+	return t.hasTotals && t.storeTotals(run, p, e) || good
+}
+
+// splitField returns the field of an epoch that a column sets in a row about a part of the
+// data set, or nil.
+func splitField(c *column, split string) func(*runs.Epoch) *float64 {
+	if split != "val" || c.epoch == nil {
+		return nil
+	}
+	switch c.field {
+	case fieldTrainLoss, fieldValLoss:
+		return epochField(fieldValLoss)
+	case fieldAccuracy, fieldValAccuracy:
+		return epochField(fieldValAccuracy)
+	case fieldSeconds, fieldTime, fieldValSeconds:
+		return epochField(fieldValSeconds)
+	case fieldIoU, fieldDice:
+		return c.epoch
+	}
+	return nil
+}
+
+// storeNamedValue stores the value of a row that has the name of the value in a column.
+func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
+	i, ok := t.at[fieldValue]
+	name := t.text(fieldMetric)
+	if !ok || name == "" || len(name) > 200 || !t.present[i] {
+		return false
+	}
+	f, factor := lookUp(name, "")
+	if f != nil && p.epoch > 0 && epochField(f.name) != nil && f.name != fieldTime && f.name != fieldElapsed && f.name != fieldTrainingTime {
+		*epochField(f.name)(t.findOrAddEpoch(run, p.rank, p.epoch)) = t.values[i] * factor
+		if t.layout == rowsAreSteps {
+			t.in.Report.Records++
+		}
+		return true
+	}
+	t.addPoint(run, nil, p, name, t.values[i])
+	return true
+}
+
+// storeSetting stores a setting of the run. A setting that differs between the rows of a run
+// is not used.
+func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
+	name := c.name
+	var v any = t.values[i]
+	if c.isText() {
+		v = t.cleanCell(i)
+	}
+	if name == "" || len(name) > 100 {
+		return
+	}
+	config := run.part.Run.Info.Config
+	was, known := config[name]
+	switch {
+	case known && was != v:
+		c.changed = true
+	case !known && len(config) < record.MaxSettings:
+		config[name] = v
+	}
+}
+
+// cleanCell returns the text of a cell, at most 1000 bytes of it.
+func (t *tableReader) cleanCell(i int) string {
+	return strings.ToValidUTF8(string(t.cells[i][:min(len(t.cells[i]), 1000)]), "\ufffd")
+}
+
+// storeTotals stores the values of the current row that describe the complete run, and the
+// samples of the epoch. e is the epoch of the row, or nil.
+func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (good bool) {
+	info := &run.part.Run.Info
+	for _, c := range []struct {
+		name string
+		to   func(float64)
+	}{
+		{fieldTrainingSeconds, func(v float64) { info.Config[record.TrainingSecondsKey] = v }},
+		{fieldWallSeconds, func(v float64) { run.part.Run.WallSeconds = v }},
+		{fieldEnergy, func(v float64) { info.EnergyJoules = v }},
+	} {
+		if v := t.number(c.name); v > 0 && !math.IsInf(v, 0) {
+			c.to(v)
+			good = true
+		}
+	}
+	if t.layout == rowsAreRuns {
+		good = t.storeRunTimes(run) || good
+	}
+	if samples, ok, err := t.count(fieldSamples, 0, 1<<53); err == nil && ok && e != nil {
+		e.Samples = samples
+		good = true
+	}
+	if t.kind == nvidiaKind {
+		t.addPower(run, p)
+	}
+	return good
+}
+
+// storeRunTimes stores the duration, the start, the end and the status of a row that is a run.
+func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
+	info := &run.part.Run.Info
+	for _, name := range []string{fieldElapsed, fieldTime} {
+		if v := t.number(name); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 {
+			run.part.Run.WallSeconds, good = v, true
+		}
+	}
+	if v := t.number(fieldTrainingTime); v > 0 && !math.IsInf(v, 0) {
+		info.Config[record.TrainingSecondsKey], good = v, true
+	}
+	if v := t.number(fieldStarted); v > 0 && v < 1e11 {
+		info.Started = time.UnixMilli(int64(v * 1e3)).UTC()
+		if w := run.part.Run.WallSeconds; w > 0 && w < 1e9 {
+			info.Ended = info.Started.Add(time.Duration(w * float64(time.Second)))
+		}
+	}
+	if v := t.number(fieldEnded); v > 0 && v < 1e11 {
+		info.Ended = time.UnixMilli(int64(v * 1e3)).UTC()
+	}
+	if !t.has(fieldExitCode) && !t.has(fieldStatus) {
+		info.Status = runs.StatusDone
+	}
+	t.storeStatus(info)
+	if text := t.text(fieldCommand); text != "" {
+		t.storeCommand(run, text)
+	}
+	return good
+}
+
+// storeStatus stores how a run ended.
+func (t *tableReader) storeStatus(info *runs.Info) {
+	switch text := t.text(fieldStatus); strings.ToLower(text) {
+	case "":
+	case "finished", "done", "completed", "complete", "success", "succeeded", "ok":
+		info.Status = runs.StatusDone
+	case "running", "scheduled", "pending":
+		info.Status = runs.StatusRunning
+	case "killed", "canceled", "cancelled", "stopped", "preempted", "timeout":
+		info.Status, info.Error = runs.StatusCanceled, text
+	default:
+		info.Status, info.Error = runs.StatusFailed, text
+	}
+	code, ok, err := t.count(fieldExitCode, 0, 1<<31)
+	if err != nil || !ok {
+		return
+	}
+	info.Status = runs.StatusDone
+	if signal := t.textOf("Signal"); signal != "" && signal != "0" {
+		info.Status, info.Error = runs.StatusFailed, "signal "+signal
+	} else if code != 0 {
+		info.Status, info.Error = runs.StatusFailed, "exit code "+strconv.Itoa(code)
+	}
+}
+
+// textOf returns the text of the column with a name in the current row, or "".
+func (t *tableReader) textOf(name string) string {
+	for i := range t.columns {
+		if t.columns[i].name == name {
+			return string(t.cells[i])
+		}
+	}
+	return ""
+}
+
+// columnRun returns the run that a column's header names. The runs of a panel share the rows.
+func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
+	if c.curveOf != nil {
+		return c.curveOf
+	}
+	run := t.byKey["\x00"+c.run]
+	if run == nil {
+		if row.part.Run.Info.Config["run"] == nil { // the first run
+			run = row
+		} else {
+			run = &tableRun{
+				part:   &record.Part{Role: record.Principal, Line: t.lines, Run: runs.Run{Kind: t.kind, Info: runs.Info{Config: map[string]any{}}}},
+				epochs: map[int]*record.RankEpochs{}, curves: map[curveKey]*record.Curve{},
+			}
+			t.order = append(t.order, run)
+		}
+		run.part.Run.Info.Config["run"] = c.run
+		t.byKey["\x00"+c.run] = run
+	}
+	return run
+}
+
+// addPoint adds a value to the curve with the given name. c is the column of the value, or nil
+// if the name is not that of a column.
+func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name string, v float64) {
+	step := p.step
+	switch {
+	case t.layout == rowsAreMoments:
+		step = -1
+	case t.layout == rowsAreEpochs && step < 0:
+		step = int64(p.epoch) - 1
+	}
+	curve := (*record.Curve)(nil)
+	if c != nil && c.curveOf == run && c.curve.Rank == p.rank && c.curve.Name == name {
+		curve = c.curve
+	} else {
+		key := curveKey{name, p.rank}
+		if curve = run.curves[key]; curve == nil {
+			if len(run.order) >= record.MaxCurveNames {
+				t.in.Report.AddAssumptionOnce("only the first %d curves of a run are kept", record.MaxCurveNames)
+				return
+			}
+			curve = record.NewCurve(name, p.rank, !math.IsNaN(p.time))
+			run.curves[key] = curve
+			run.order = append(run.order, curve)
+		}
+		if c != nil {
+			c.curve, c.curveOf = curve, run
+		}
+	}
+	if t.layout == rowsAreMoments { // the points have times
+		step = curve.Points
+	}
+	curve.Add(max(step, 0), v, p.time)
+	if t.layout == rowsAreSteps || t.layout == rowsAreMoments {
+		t.in.Report.Records++
+	}
+}
+
+// addPower adds the power of the GPU in the current row to the run's energy.
+func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
+	for i := range t.columns {
+		if base, _ := splitUnit(t.columns[i].name); base != "power.draw" && base != "power.draw.average" && base != "power.draw.instant" {
+			continue
+		}
+		gpu := max(p.rank, 0)
+		if gpu >= maxGPUs {
+			return
+		}
+		for len(run.power) <= gpu {
+			run.power = append(run.power, samples{})
+		}
+		run.power[gpu].add(p.time, t.values[i])
+		return
+	}
+}
+
+// maxGPUs is larger than the number of GPUs in a host.
+const maxGPUs = 1024
+
+// storeCommand stores the command line of a run, and what it states about the run.
+func (t *tableReader) storeCommand(run *tableRun, text string) {
+	words := strings.Fields(text)
+	run.part.Run.Info.Command = words
+	if n := record.CommandWorkers(words); n > 0 {
+		run.part.AddClaim(runs.PropertyWorkers, int64(n), runs.SourceCommand, text)
+	}
+	if name := record.ScriptName(words); name != "" {
+		run.part.AddTextClaim(runs.PropertySeries, name, runs.SourceCommand, text)
+	}
+}
