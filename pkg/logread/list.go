@@ -29,6 +29,8 @@ type task struct {
 	rules      *parsedRules         // that apply to the file; nil if none do
 	columns    []table.Mapping      // mappings of the columns of tables
 	report     record.Report
+	// excerptBytes is the number of bytes of content that are read; 0 means all.
+	excerptBytes int64
 
 	realPath string  // absolute path without links
 	inside   []*task // content of the folder to which a link leads

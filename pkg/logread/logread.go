@@ -82,6 +82,8 @@ type Options struct {
 	// Progress, if set, is called with the number of bytes read so far and the
 	// total number of bytes. Calls do not overlap.
 	Progress func(read, total int64)
+
+	excerptBytes int64 // number of bytes of each file that are read; 0 means all
 }
 
 // Logs is the result of reading logs.
@@ -143,6 +145,9 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	for i, path := range paths {
 		if err := finder.setRules(lists[i], path, lines, columns); err != nil {
 			return err
+		}
+		for _, t := range lists[i] {
+			t.excerptBytes = o.excerptBytes
 		}
 		if err := o.read(ctx, path, lists[i], logs); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -112,16 +113,20 @@ func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 // runFolderKind is the kind of this project's run folders in reports.
 const runFolderKind = "run folder"
 
-// readFile reads a file with the first format that recognizes it.
-func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
-	open := func() (*os.File, error) { return safeopen.Open(filepath.Dir(t.path), t.path) }
+// open opens the file of the task.
+func (t *task) open() (*os.File, error) {
 	switch {
 	case t.named:
-		open = func() (*os.File, error) { return os.Open(t.path) }
+		return os.Open(t.path)
 	case t.link:
-		open = func() (*os.File, error) { return safeopen.OpenUserFile(t.path) }
+		return safeopen.OpenUserFile(t.path)
 	}
-	f, err := open()
+	return safeopen.Open(filepath.Dir(t.path), t.path)
+}
+
+// readFile reads a file with the first format that recognizes it.
+func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
+	f, err := t.open()
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +137,9 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	}
 	defer closeIt()
 	in.Goroutines, in.Lines = t.goroutines, t.lines
+	if t.excerptBytes > 0 {
+		in.Reader, in.ReaderAt, in.Size = io.LimitReader(in.Reader, t.excerptBytes), nil, min(in.Size, t.excerptBytes)
+	}
 	if why := refusalReason(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ type readFlags struct {
 	format, what, out string
 	logs              logFlags
 	explain           bool
+	suggest, save     bool
 }
 
 func readCommand() *cobra.Command {
@@ -57,7 +59,9 @@ val_loss, iou, dice, accuracy, val_accuracy, lr, val_seconds, epochs and steps (
 series, model and batch; any other name is a metric. {seconds:ms} and {accuracy:%} give
 the unit of a line that does not contain it, {{ is a brace, and /regular expression with
 (?P<epoch>\d+)/ is searched in the line. Labels of ranks and time stamps are removed
-before.
+before. --suggest proposes templates for a script's output, with reasons, a preview and
+the command to run; nothing is used before you run it. With --save, the rules are kept
+in lockstep-logs.yaml beside the logs, so that no options are needed any more.
 
   lockstep read logs/unet2d-cells
   lockstep read logs/unet2d-cells --what steps --format json
@@ -65,12 +69,16 @@ before.
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
   lockstep read results --line 'Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec'
   lockstep read results --as 'run_{nodes}n.out=workers:{nodes}*8,series:native'
+  lockstep read results/my.log --suggest
   lockstep read results --explain`,
 		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := f.validate(c)
 			if err != nil {
 				return asUsageError(err)
+			}
+			if f.suggest {
+				return f.writeSuggestion(c, options, args)
 			}
 			done := showProgress(c, &options)
 			problems, err := f.writeOutput(c, options, args)
@@ -89,6 +97,8 @@ before.
 	c.Flags().StringVarP(&f.out, "out", "o", "", "file to write; it is written only if everything succeeds (default: standard output)")
 	f.logs.addTo(c)
 	c.Flags().BoolVar(&f.explain, "explain", false, "describe for each file what was read, what was not and why, instead of the rows")
+	c.Flags().BoolVar(&f.suggest, "suggest", false, "propose templates (--line) for logs that no known format reads, with reasons and a preview, instead of the rows")
+	c.Flags().BoolVar(&f.save, "save", false, "with --suggest: keep the rules in "+logread.RulesFile+" beside the logs, which all commands and notebooks use")
 	return c
 }
 
@@ -105,6 +115,12 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 		if !slices.Contains(x.known, x.got) {
 			return options, fmt.Errorf("unknown --%s %q: use one of %q", x.flag, x.got, x.known)
 		}
+	}
+	if f.save && !f.suggest {
+		return options, errors.New("--save needs --suggest")
+	}
+	if f.suggest && (f.explain || f.out != "") {
+		return options, errors.New("--suggest cannot be combined with --explain or --out")
 	}
 	options, err := f.logs.options()
 	if err != nil {
@@ -164,6 +180,37 @@ func (f *readFlags) writeOutput(c *cobra.Command, o logread.Options, paths []str
 		return err
 	})
 	return problems, err
+}
+
+// writeSuggestion prints proposed rules for the logs and, with --save, keeps the rules in the
+// folders of the logs.
+func (f *readFlags) writeSuggestion(c *cobra.Command, o logread.Options, paths []string) error {
+	printReadPaths(c, paths...)
+	s, err := o.Suggest(c.Context(), paths...)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(c.OutOrStdout(), s.String()); err != nil || !f.save {
+		return err
+	}
+	if len(s.Commands()) == 0 {
+		return errors.New("no rules are proposed, so none are saved")
+	}
+	for _, path := range paths {
+		dir, err := runs.LocateLogs(path)
+		if err != nil {
+			return err
+		}
+		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			dir = filepath.Dir(dir)
+		}
+		saved, err := s.Save(dir)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.OutOrStdout(), "saved:", saved)
+	}
+	return nil
 }
 
 // write writes the rows, or with --explain the reports, to w.

@@ -70,6 +70,7 @@ type number struct {
 	inParentheses bool   // it follows a number and is in parentheses
 	text          string // in the first line
 	clock         bool   // written as 1:02:03
+	first         bool   // the first number of the line
 	// counted is the quality "correct" of 98 in "correct 49/50 (98%)": the words
 	// before the first number.
 	counted []string
@@ -97,6 +98,9 @@ func because(field, format string, a ...any) meaning {
 // workers, or no field. previous is the meaning of the number before it.
 func (n *number) positionOf(previous meaning) meaning {
 	words, s := n.before, n.series
+	for len(words) > 0 && hasAny(lastWords(words, 1), " is are was of the to equals ") {
+		words = words[:len(words)-1]
+	}
 	last := ""
 	if len(words) > 0 {
 		last = words[len(words)-1]
@@ -205,7 +209,7 @@ func (n *number) measureOf(c lineContext) meaning {
 // isTime reports whether the number is a duration.
 func isTime(n *number, words []string) bool {
 	if n.clock {
-		return hasAny(words, timeWords) || n.unit.kind == timeUnit
+		return hasAny(words, timeWords) || n.unit.kind == timeUnit || !hasMeaning(words) && !n.first && n.series.n > 1 && !n.series.rises
 	}
 	return n.unit.kind == timeUnit || n.unit.kind == noUnit && len(words) > 0 && hasAny(lastWords(words, 3), timeWords) && !hasAny(words, lossWords, rateWords)
 }
@@ -249,6 +253,9 @@ func (n *number) time(words []string, role string, c lineContext) meaning {
 		why = fmt.Sprintf("followed by %q", n.unit.text)
 	case n.clock || n.unit.kind == timeUnit:
 		why = "written as a duration"
+		if n.clock && !hasMeaning(words) {
+			why = "written as a time, which does not rise like the time of day"
+		}
 	case n.unit.kind == noUnit:
 		why += ", without a unit: taken as seconds"
 	}
@@ -312,7 +319,7 @@ func (n *number) quality(words []string, role string, c lineContext) meaning {
 		testText = "; a test in each epoch is taken as the validation"
 	}
 	switch quoted := strings.Join(lastWords(words, 2), " "); {
-	case hasAny(words, lossWords) && isPlain(words, lossWords):
+	case hasAny(words, lossWords) && isPlain(words, lossWords) && n.unit.kind != percentUnit:
 		field := trainLossField
 		if evaluation || role == "" && c.taken[field] && n.isAfterEvaluation() {
 			field = valLossField

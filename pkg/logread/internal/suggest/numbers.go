@@ -59,7 +59,7 @@ type phrase struct {
 // addNumber describes the number at token i, which follows the numbers found.
 func (p *phrase) addNumber(i int) {
 	t := p.tokens[i]
-	n := number{text: t.text + attachedUnit(t), clock: t.kind == clockToken, series: p.shape.describeSeries(len(p.found))}
+	n := number{text: t.text + attachedUnit(t), clock: t.kind == clockToken, first: len(p.found) == 0, series: p.shape.describeSeries(len(p.found))}
 	between := p.tokens[min(p.end, i):i]
 	p.readRoles(min(p.end, i), i)
 	n.role, n.lastRole = p.role, p.last
@@ -177,8 +177,11 @@ func afterSeparator(tokens []token) int {
 // tokens, or the number of tokens.
 func untilSeparator(tokens []token) int {
 	for i, t := range tokens {
-		if isSeparator(tokens, i) || t.kind == markToken && strings.Contains(":([", t.text) {
+		switch {
+		case isSeparator(tokens, i), t.kind == markToken && strings.Contains("([", t.text):
 			return i
+		case t.kind == markToken && strings.Contains(":=", t.text): // the words name the next value
+			return 0
 		}
 	}
 	return len(tokens)

@@ -3,6 +3,8 @@ package suggest
 import (
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // spellingDifferences contains what differs between the spellings of a shape, by
@@ -49,7 +51,7 @@ func (s *shape) templateText(v spelling, d spellingDifferences, meanings []meani
 		case t.isSlot():
 			parts = append(parts, fieldText(t, meanings[slot], d.units[slot]))
 			slot++
-		case t.kind == stampToken || word < len(s.varying) && s.varying[word]:
+		case t.kind == stampToken || word < len(s.varying) && s.varying[word] || !isPrintable(t.text):
 			parts = append(parts, "*")
 		default:
 			parts = append(parts, escapeLiteral(t.text))
@@ -80,6 +82,12 @@ func fieldText(t token, m meaning, unitsDiffer bool) string {
 // wildcard *, which also matches it.
 func escapeLiteral(text string) string {
 	return strings.NewReplacer("{", "{{", "}", "}}").Replace(text)
+}
+
+// isPrintable reports whether text has no control characters, which a terminal
+// would execute.
+func isPrintable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
 // collapse joins the parts of a template, and joins wildcards that follow each
@@ -140,6 +148,8 @@ func (s *shape) settingsText(v spelling, d spellingDifferences, meanings []meani
 				parts = append(parts, fieldText(t, m, d.units[slot-1]))
 			case t.kind == blankToken:
 				parts = append(parts, " ")
+			case !isPrintable(t.text):
+				parts = append(parts, "*")
 			default:
 				parts = append(parts, escapeLiteral(t.text))
 			}

@@ -207,7 +207,7 @@ func wordAt(rest string, before []token) (t token, n int) {
 			break
 		}
 	}
-	first := len(before) == 0 || before[len(before)-1].text == "["
+	first := len(before) == 0 || strings.Contains("[(<", before[len(before)-1].text)
 	n = letters
 	for n < len(rest) {
 		c, size := utf8.DecodeRuneInString(rest[n:])

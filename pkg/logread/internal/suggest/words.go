@@ -110,8 +110,18 @@ var (
 )
 
 // unitAfter returns the unit at the beginning of text, which follows a number,
-// and its length with the blanks before it.
+// and its length with the blanks before it. A word before = or : is the name of
+// the next value, not a unit.
 func unitAfter(text string) (unit, int) {
+	u, n := findUnit(text)
+	if next := strings.TrimLeft(text[n:], " "); next != "" && strings.IndexByte("=:", next[0]) >= 0 && n > 0 && text[0] == ' ' {
+		return unit{}, 0
+	}
+	return u, n
+}
+
+// findUnit is like unitAfter, but also returns names of values.
+func findUnit(text string) (unit, int) {
 	if m := percentAfter.FindString(text); m != "" {
 		return unit{kind: percentUnit, text: "%"}, len(m)
 	}

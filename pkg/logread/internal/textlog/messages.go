@@ -1,0 +1,74 @@
+package textlog
+
+import (
+	"bytes"
+
+	"lockstep/pkg/logread/internal/record"
+)
+
+// Message is a line of a text log without the labels of launchers and the time
+// stamps of loggers.
+type Message struct {
+	Text string
+	// System is set for a line of a shell, a job scheduler or a launcher, which
+	// a format reads.
+	System bool
+}
+
+// Messages returns the lines of a text. If the labels at the beginning of the
+// lines rise from line to line, they are not labels of ranks and stay.
+func Messages(text []byte) []Message {
+	in := &record.Input{Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}}
+	t := newTextLog(in)
+	var messages []Message
+	var labeled []int // indexes of the messages with a label
+	var lines []string
+	seen := map[int]bool{}
+	for {
+		line, ok := t.l.Next()
+		if !ok {
+			break
+		}
+		whole := line
+		if t.l.HasCR {
+			whole = line[bytes.LastIndexByte(line, '\r')+1:]
+		}
+		t.rank, t.stamp = -1, nil
+		m := Message{Text: string(t.stripPrefix(whole))}
+		if t.rank >= 0 {
+			labeled, lines = append(labeled, len(messages)), append(lines, string(whole))
+			seen[t.rank] = true
+		}
+		before := t.systemLines()
+		t.parseLine(line)
+		m.System = t.systemLines() > before
+		messages = append(messages, m)
+	}
+	if len(labeled) > 1 && len(seen) == len(labeled) && len(labeled) < len(messages)+1 && isCounted(seen) {
+		for i, at := range labeled {
+			messages[at].Text = lines[i]
+		}
+	}
+	return messages
+}
+
+// isCounted reports whether the labels are all numbers from 0 or 1 to their
+// maximum.
+func isCounted(labels map[int]bool) bool {
+	for i := 1; i < len(labels); i++ {
+		if !labels[i] {
+			return false
+		}
+	}
+	return labels[0] || labels[len(labels)]
+}
+
+// systemLines returns the number of lines of shells, schedulers and launchers that
+// the current run has used.
+func (t *textLog) systemLines() int {
+	n := 0
+	for _, f := range []formatID{formatCommand, formatSlurm, formatBash, formatGNUTime, formatZshTime, formatSeff, formatFailure, formatMemory} {
+		n += t.cur.linesByFormat[f]
+	}
+	return n
+}

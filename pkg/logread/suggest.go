@@ -1,0 +1,398 @@
+package logread
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/suggest"
+	"lockstep/pkg/logread/internal/table"
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog"
+	"lockstep/pkg/runs"
+)
+
+// Limits of the texts from which templates are suggested, so that a log of any
+// size takes a moment.
+const (
+	sampleBytes  = 1 << 20  // at the beginning and at the end of a file
+	sampleLines  = 5000     // of each
+	sampledFiles = 64       // files of unknown form that are examined
+	excerptBytes = 16 << 20 // at the beginning of each file, for the preview and for known formats
+)
+
+// LineSuggestion is a proposed template for Options.Lines.
+type LineSuggestion struct {
+	Template string
+	Kind     string // what the lines contain, such as "epoch" or "step"
+	Example  string // the first such line
+	Lines    int    // number of such lines in the part of the logs that was examined
+	Fields   []FieldSuggestion
+}
+
+// FieldSuggestion is the proposed meaning of a number or of a column.
+type FieldSuggestion struct {
+	Name    string // of a field or metric; empty if the number is skipped
+	Example string // its first value
+	Why     string
+	Guessed bool // the name is made of the words beside the number, since its meaning is unknown
+}
+
+// Suggestion is a proposal for reading logs of unknown form. Nothing is read with
+// it unless its rules are passed to Options or saved.
+type Suggestion struct {
+	Lines   []LineSuggestion
+	Columns []ColumnSuggestion
+	Known   []string // files that need no rules, with their kind
+	Unknown []string // files for which there is no proposal, with the reason
+	Notes   []string
+	// Preview contains the runs that the rules give. Of files longer than 16 MiB
+	// it has only the values of the beginning.
+	Preview []runs.Run
+
+	paths []string // as the caller named them
+	given Rules    // of the options
+}
+
+// Suggest proposes rules for reading the logs in and below the paths, which
+// [runs.LocateLogs] resolves, if no known format reads them: templates for lines
+// that repeat, and the meaning of the columns of tables. It examines the first
+// and last lines of at most 64 files.
+//
+//	s, err := logread.Suggest("results/run1.log")
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Println(s)                                  // the proposal with its reasons, and a preview
+//	o := logread.Options{Lines: s.Rules().Lines}    // to use it in this cell
+//	_, err = s.Rules().Save("results")              // to use it always
+func Suggest(paths ...string) (*Suggestion, error) {
+	return Options{}.Suggest(context.Background(), paths...)
+}
+
+// Suggest is like the function Suggest, with options. Lines that the templates of
+// the options match need no proposal.
+func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, error) {
+	if len(paths) == 0 {
+		return nil, errors.New("suggest rules: no path given; name a log or a folder of logs such as logs/demo")
+	}
+	s := &Suggestion{paths: paths, given: Rules{Lines: o.Lines, Columns: o.Columns}}
+	for _, p := range o.As {
+		s.given.As = append(s.given.As, p.String())
+	}
+	var places []string
+	for _, path := range paths {
+		place, err := runs.LocateLogs(path)
+		if err != nil {
+			return nil, fmt.Errorf("suggest rules: %w", err)
+		}
+		places = append(places, place)
+	}
+	o.excerptBytes = excerptBytes
+	texts, err := o.findUnknownTexts(ctx, s, places)
+	if err != nil {
+		return nil, fmt.Errorf("suggest rules: %w", err)
+	}
+	s.addLines(texts)
+	if err := s.addPreview(ctx, o, places); err != nil {
+		return nil, fmt.Errorf("suggest rules: %w", err)
+	}
+	return s, nil
+}
+
+// sampledText is a part of a text of unknown form.
+type sampledText struct {
+	path  string
+	lines []suggest.Line
+}
+
+// findUnknownTexts returns samples of the texts in and below the places that no
+// known format and no rule reads, and lists the others in s.
+func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []string) ([]sampledText, error) {
+	lines, err := o.parseLines()
+	if err != nil {
+		return nil, err
+	}
+	columns, err := table.ParseMappings(o.Columns)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := listTasks(places...)
+	if err != nil {
+		return nil, err
+	}
+	finder := &rulesFinder{}
+	var texts []sampledText
+	for i, place := range places {
+		if err := finder.setRules(lists[i], place, lines, columns); err != nil {
+			return nil, err
+		}
+		for _, t := range lists[i] {
+			t.excerptBytes = o.excerptBytes
+			parts, err := readTask(ctx, t)
+			switch {
+			case err != nil:
+				return nil, err
+			case slices.ContainsFunc(parts, hasValues):
+				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.path, knownKind(t, parts)))
+				continue
+			case t.report.Skipped != "" && !strings.HasPrefix(t.report.Skipped, reasonUnknownFormat):
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %s", t.path, t.report.Skipped))
+				continue
+			case len(texts) == sampledFiles:
+				s.Notes = append(s.Notes, fmt.Sprintf("only the first %d files of unknown form were examined", sampledFiles))
+				return texts, nil
+			}
+			text, err := sampleText(ctx, t)
+			switch {
+			case err != nil:
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %v", t.path, err))
+			case text == nil:
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: it is not a text", t.path))
+			default:
+				texts = append(texts, sampledText{t.path, text})
+			}
+		}
+	}
+	return texts, nil
+}
+
+// knownKind returns the kind of a file that is read: the kind of its runs, or of
+// the file.
+func knownKind(t *task, parts []*record.Part) string {
+	for _, p := range parts {
+		if p.Run.Kind != "" {
+			return p.Run.Kind
+		}
+	}
+	return t.report.Kind
+}
+
+// hasValues reports whether a part has more than settings and wall times: those
+// that logs of unknown form have too, if they contain the command of a job.
+func hasValues(p *record.Part) bool {
+	if p.Role != record.Principal {
+		return true
+	}
+	return len(p.Run.Curves) > 0 || len(p.Run.Trials) > 0 || len(p.Run.Spans) > 0 || slices.ContainsFunc(p.Run.Epochs, func(e runs.Epoch) bool {
+		return slices.ContainsFunc(epochValues(e), func(v namedValue) bool { return !math.IsNaN(v.v) && v.v != 0 })
+	})
+}
+
+// sampleText returns the first and last lines of a file, or nil if it is not a
+// text.
+func sampleText(ctx context.Context, t *task) (lines []suggest.Line, err error) {
+	f, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	in, head, closeIt, err := openContent(ctx, f, t.size, &record.Report{Path: t.path})
+	if err != nil {
+		return nil, err
+	}
+	defer closeIt()
+	if bytes.IndexByte(head, 0) >= 0 {
+		return nil, nil
+	}
+	first, err := io.ReadAll(io.LimitReader(in.Reader, sampleBytes))
+	if err != nil {
+		return nil, err
+	}
+	complete := int64(len(first)) == in.Size || len(first) < sampleBytes
+	if !complete {
+		first = first[:bytes.LastIndexByte(first, '\n')+1]
+	}
+	messages := textlog.Messages(first)
+	if len(messages) > sampleLines {
+		messages, complete = messages[:sampleLines], false
+	}
+	if in.ReaderAt != nil && !complete {
+		from := max(in.Size-sampleBytes, int64(len(first)))
+		last, err := io.ReadAll(io.NewSectionReader(in.ReaderAt, from, in.Size-from))
+		if err != nil {
+			return nil, err
+		}
+		last = last[bytes.IndexByte(last, '\n')+1:]
+		more := textlog.Messages(last)
+		messages = append(messages, more[max(0, len(more)-sampleLines):]...)
+	}
+	lines = []suggest.Line{} // not nil: the file is a text
+	for _, m := range messages {
+		lines = append(lines, suggest.Line{Text: m.Text, Used: m.System})
+	}
+	return lines, nil
+}
+
+// addLines adds proposals for the lines of the texts. A template that would not
+// match its own example is left out.
+func (s *Suggestion) addLines(texts []sampledText) {
+	var files []suggest.File
+	for _, t := range texts {
+		files = append(files, suggest.File{Name: t.path, Lines: t.lines})
+	}
+	found := suggest.Lines(files)
+	s.Notes = append(s.Notes, found.Notes...)
+	for _, t := range found.Templates {
+		parsed, err := template.Parse(t.Text)
+		if err != nil || !parsed.Match([]byte(t.Example), make([]template.Value, len(parsed.Fields()))) {
+			s.Notes = append(s.Notes, fmt.Sprintf("no template for %d lines such as %q: their form cannot be described", t.Lines, t.Example))
+			continue
+		}
+		l := LineSuggestion{Template: t.Text, Kind: t.Kind.String(), Example: t.Example, Lines: t.Lines}
+		for _, f := range t.Fields {
+			l.Fields = append(l.Fields, FieldSuggestion(f))
+		}
+		s.Lines = append(s.Lines, l)
+	}
+	for _, t := range texts {
+		if !slices.ContainsFunc(t.lines, s.matches) {
+			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: no lines with numbers of known meaning repeat in it", t.path))
+		}
+	}
+}
+
+// matches reports whether a proposed template matches the line.
+func (s *Suggestion) matches(line suggest.Line) bool {
+	return slices.ContainsFunc(s.Lines, func(l LineSuggestion) bool {
+		t, err := template.Parse(l.Template)
+		return err == nil && t.Match([]byte(line.Text), make([]template.Value, len(t.Fields())))
+	})
+}
+
+// addPreview reads the beginning of the logs with the proposed rules. It removes
+// templates whose lines other templates match, since a template without lines is
+// an error.
+func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string) error {
+	if len(s.Lines)+len(s.Columns) == 0 {
+		return nil
+	}
+	logs, err := s.read(ctx, o, places)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(logs.Reports, func(r Report) bool { return r.Bytes >= excerptBytes }) {
+		unused := map[string]bool{}
+		for i, l := range s.Lines {
+			k := len(o.Lines) + i
+			unused[l.Template] = k >= len(logs.templates) || logs.templates[k].Lines == 0
+		}
+		before := len(s.Lines)
+		s.Lines = slices.DeleteFunc(s.Lines, func(l LineSuggestion) bool { return unused[l.Template] })
+		if len(s.Lines) < before {
+			if logs, err = s.read(ctx, o, places); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range logs.Runs {
+		if !slices.ContainsFunc(s.Known, func(known string) bool { return strings.HasPrefix(known, r.File+": ") }) {
+			s.Preview = append(s.Preview, r)
+		}
+	}
+	s.addPreviewNotes(logs)
+	return nil
+}
+
+// read reads the beginning of the logs with the rules of the options and the
+// proposed ones.
+func (s *Suggestion) read(ctx context.Context, o Options, places []string) (*Logs, error) {
+	rules := s.Rules()
+	o.Lines, o.Columns = rules.Lines, rules.Columns
+	logs := &Logs{}
+	return logs, o.readInto(ctx, logs, places...)
+}
+
+// maxPreviewProblems is the number of problems of the preview that the notes
+// list.
+const maxPreviewProblems = 5
+
+// addPreviewNotes adds the assumptions and problems of the preview to the notes.
+func (s *Suggestion) addPreviewNotes(logs *Logs) {
+	of := func(path string) bool {
+		return slices.ContainsFunc(s.Preview, func(r runs.Run) bool { return r.File == path })
+	}
+	problems := 0
+	for _, r := range logs.Reports {
+		if !of(r.Path) {
+			continue
+		}
+		for _, a := range r.Assumed {
+			s.addNote("taken: %s", a)
+		}
+		for _, p := range r.Unused {
+			if problems++; problems <= maxPreviewProblems {
+				s.addNote("problem: %s", p)
+			}
+		}
+	}
+	if problems > maxPreviewProblems {
+		s.addNote("and %d more problems: see lockstep read --explain", problems-maxPreviewProblems)
+	}
+}
+
+// addNote adds a note once.
+func (s *Suggestion) addNote(format string, a ...any) {
+	if note := fmt.Sprintf(format, a...); !slices.Contains(s.Notes, note) {
+		s.Notes = append(s.Notes, note)
+	}
+}
+
+// Rules returns the rules of the options followed by the proposed ones.
+func (s *Suggestion) Rules() Rules {
+	r := Rules{Lines: slices.Clone(s.given.Lines), Columns: slices.Clone(s.given.Columns), As: slices.Clone(s.given.As)}
+	for _, l := range s.Lines {
+		r.Lines = append(r.Lines, l.Template)
+	}
+	for _, c := range s.Columns {
+		r.Columns = append(r.Columns, c.Mapping)
+	}
+	return r
+}
+
+// Save adds the rules to the file [RulesFile] in the folder dir, and returns its
+// path; see [Rules.Save].
+func (s *Suggestion) Save(dir string) (path string, err error) { return s.Rules().Save(dir) }
+
+// Commands returns the command lines of a shell that read the logs with the
+// rules, or nil if no rules are proposed.
+func (s *Suggestion) Commands() []string {
+	if len(s.Lines)+len(s.Columns) == 0 {
+		return nil
+	}
+	r := s.Rules()
+	var flags strings.Builder
+	for _, list := range []struct {
+		flag  string
+		items []string
+	}{{"as", r.As}, {"line", r.Lines}, {"columns", r.Columns}} {
+		for _, item := range list.items {
+			flags.WriteString(" --" + list.flag + " " + quoteForShell(item))
+		}
+	}
+	var paths strings.Builder
+	for _, p := range s.paths {
+		if strings.HasPrefix(p, "-") { // not a flag
+			p = "./" + p
+		}
+		paths.WriteString(" " + quoteForShell(p))
+	}
+	return []string{"lockstep read" + paths.String() + flags.String(), "lockstep scaling" + paths.String() + flags.String()}
+}
+
+// quoteForShell returns text as one word for a POSIX shell.
+func quoteForShell(text string) string {
+	safe := func(c rune) bool {
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-./:,+@%", c)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(c rune) bool { return !safe(c) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

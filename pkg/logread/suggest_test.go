@@ -1,0 +1,128 @@
+package logread
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/logread/internal/template"
+)
+
+// TestSuggestKnown checks that files that a known format reads get no proposal,
+// and that the proposals for the others do not come from them.
+func TestSuggestKnown(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"keras/4gpu.out": "Epoch 1/2\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\nEpoch 2/2\n9/9 - 4s - loss: 1.0 - accuracy: 0.5\n",
+		"own/4gpu.txt":   customLines,
+		"data.bin":       "\x00\x01",
+	})
+	s, err := Suggest(dir)
+	check(t, err)
+	if len(s.Known) != 1 || !strings.Contains(s.Known[0], "4gpu.out: Keras log") {
+		t.Errorf("known: %q", s.Known)
+	}
+	if len(s.Lines) != 1 || s.Lines[0].Template != customTemplate {
+		t.Errorf("lines: %+v", s.Lines)
+	}
+	if len(s.Unknown) != 1 || !strings.Contains(s.Unknown[0], "data.bin") {
+		t.Errorf("unknown: %q", s.Unknown)
+	}
+	if len(s.Preview) != 1 || len(s.Preview[0].Epochs) != 2 || s.Preview[0].Epochs[1].TrainLoss != 0.25 {
+		t.Errorf("preview: %+v", s.Preview)
+	}
+}
+
+// TestSuggestEnd checks that forms that only the end of a long log has are found.
+func TestSuggestEnd(t *testing.T) {
+	dir := t.TempDir()
+	var b strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&b, "iteration %d of 60000: loss %.4f, the learning rate does not change\n", i+1, 3-float64(i)/60_000)
+	}
+	b.WriteString("epoch 1: validation loss 0.5 after 60.5 s\nepoch 2: validation loss 0.4 after 60.2 s\n")
+	write(t, dir, map[string]string{"2gpu.log": b.String()})
+	s, err := Suggest(filepath.Join(dir, "2gpu.log"))
+	check(t, err)
+	var templates []string
+	for _, l := range s.Lines {
+		templates = append(templates, l.Template)
+	}
+	want := "epoch {epoch}: validation loss {val_loss} after {seconds} s"
+	if got := strings.Join(templates, "\n"); !strings.Contains(got, want) || !strings.Contains(got, "iteration {step} of {steps}: loss {train_loss}, the learning rate does not change") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestSuggestShows checks the forms in which a notebook and a terminal show a
+// proposal, without the control characters and markup of a hostile log.
+func TestSuggestShows(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"2gpu.log": "\x1b]0;x\x07<b>round</b>=1 cost=0.5 dur=2.5s\n\x1b]0;x\x07<b>round</b>=2 cost=0.25 dur=2.0s\n"})
+	s, err := Suggest(dir)
+	check(t, err)
+	if len(s.Lines) != 1 || len(s.Preview) != 1 {
+		t.Fatalf("got %s", s)
+	}
+	for _, text := range []string{s.String(), s.HTML()} {
+		if strings.Contains(text, "\x1b") || strings.Contains(text, "\x07") {
+			t.Errorf("control characters in %q", text)
+		}
+	}
+	if h := s.HTML(); strings.Contains(h, "<b>") || !strings.Contains(h, "&lt;b&gt;") || !strings.Contains(h, "falls with time") || !strings.Contains(h, "<td>0.25</td>") {
+		t.Errorf("got %s", h)
+	}
+	table := s.Table()
+	if table.Nrow() < 3 || fmt.Sprint(table.Names()) != "[rule field example reason]" {
+		t.Errorf("got %v", table)
+	}
+}
+
+// TestSuggestKeepsOptions checks that the rules and commands contain the rules of
+// the options, and that lines that they read are not proposed again.
+func TestSuggestKeepsOptions(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.log": "workers: 3\nround=1 cost=0.5 dur=2.5s\nround=2 cost=0.25 dur=2.0s\n"})
+	p, err := ParsePattern("{series}.log")
+	check(t, err)
+	s, err := Options{As: []Pattern{p}, Lines: []string{"workers: {workers}"}}.Suggest(t.Context(), dir)
+	check(t, err)
+	want := []string{"workers: {workers}", customTemplate}
+	if got := s.Rules().Lines; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if c := s.Commands()[0]; !strings.Contains(c, "--as '{series}.log' --line 'workers: {workers}' --line '") {
+		t.Errorf("got %s", c)
+	}
+}
+
+// FuzzSuggest checks that any text gives templates that can be parsed, and that
+// the preview with them is no error.
+func FuzzSuggest(f *testing.F) {
+	f.Add("Epoch 1: loss 0.5 time 2 s\nEpoch 2: loss 0.4 time 3 s\n")
+	f.Add("{\"epoch\": 1, \"loss\": 0.5}\n{\"epoch\": 2, \"loss\": 0.4}\n")
+	f.Add("/epoch 1/ loss 1*2 {x} 3m12s\n/epoch 2/ loss 1*3 {x} 59s\n")
+	f.Add("epoch  1\tloss 1e-3|| 12:30\nepoch 10\tloss -.5|| 1:12:30\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 10_000 {
+			return
+		}
+		path := filepath.Join(t.TempDir(), "a.log")
+		check(t, os.WriteFile(path, []byte(text), 0o644))
+		s, err := Suggest(path)
+		check(t, err)
+		for _, l := range s.Lines {
+			if _, err := template.Parse(l.Template); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(s.Lines) > 0 {
+			if _, err := (Options{Lines: s.Rules().Lines}).Read(t.Context(), path); err != nil {
+				t.Errorf("the proposal fails: %v", err)
+			}
+		}
+		_, _, _ = s.String(), s.HTML(), s.Table()
+	})
+}
