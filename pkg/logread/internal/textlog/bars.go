@@ -24,7 +24,12 @@ import (
 
 // barState is what the bars of a run contain so far.
 type barState struct {
-	ranks map[int]*barRank // by label
+	lightning bool             // Lightning has printed its devices or processes
+	epochs    epochsByRank     // these count only if no other lines have epochs
+	ranks     map[int]*barRank // by label
+	lines     int64            // number of lines with bars that were used
+	first     int              // number of the first of them
+	last      int              // number of the last of them
 }
 
 // barRank is the last finished bar of one rank.
@@ -47,44 +52,77 @@ func (t *textLog) readBar(m []byte) lineResult {
 	if !bar.IsFinished() || epoch < 0 || part == otherPart {
 		return idle
 	}
+	last := t.cur.bars.ranks[t.rank]
+	if last != nil && epoch < last.epoch || t.cur.closed {
+		t.beginRun()
+		last = nil
+	}
 	name := formatTqdm
-	if t.cur.linesByFormat[formatLightning] > 0 || bytes.Contains(bar.Values, []byte("v_num=")) {
+	if t.cur.bars.lightning || bytes.Contains(bar.Values, []byte("v_num=")) {
 		name = formatLightning
 	}
-	if last := t.cur.bars.ranks[t.rank]; last != nil && epoch < last.epoch {
-		t.beginRun()
+	s := &t.countLine(name).bars
+	if s.last != t.l.Number {
+		s.last = t.l.Number
+		if s.lines++; s.lines == 1 {
+			s.first = t.l.Number
+		}
 	}
-	run := t.countLine(name)
-	e := t.findOrAddEpoch(epoch, 0)
+	list := s.epochs.find(rankID{t.rank, 0})
+	if list == nil {
+		list = s.epochs.add(rankID{t.rank, 0})
+	}
+	e := list.Find(epoch)
+	if e == nil {
+		e = list.Add(epoch, t.l)
+	}
 	if part == evaluationPart {
 		e.ValSeconds = bar.PreciseSeconds()
-		return used
+		return pending
 	}
-	last := run.bars.ranks[t.rank]
 	first := last == nil || last.epoch != epoch
 	if first {
 		next := &barRank{epoch: epoch, seconds: bar.Seconds}
 		if last != nil {
-			if b := run.epochs.find(rankID{t.rank, 0}).Find(last.epoch); b != nil {
+			if b := list.Find(last.epoch); b != nil {
 				copied := *b
 				next.before = &copied
 			}
 		}
-		if run.bars.ranks == nil {
-			run.bars.ranks = map[int]*barRank{}
+		if s.ranks == nil {
+			s.ranks = map[int]*barRank{}
 		}
-		run.bars.ranks[t.rank], last = next, next
+		s.ranks[t.rank], last = next, next
 	}
-	if bar.Seconds == last.seconds { // later bars include a validation
-		if s := bar.PreciseSeconds(); s > 0 {
-			e.Seconds = s
-		}
+	if seconds := bar.PreciseSeconds(); bar.Seconds == last.seconds && seconds > 0 { // later bars include a validation
+		e.Seconds = seconds
 	}
 	if name == formatLightning && bytes.HasPrefix(bar.Values, []byte("loss=")) {
 		t.in.Report.AddAssumptionOnce("the bars of Lightning 1 count the batches of training and validation: so do the times of their epochs")
 	}
 	t.setBarValues(e, bar.Values, first, last.before)
-	return used
+	return pending
+}
+
+// reasonBars is the reason for ignoring bars.
+const reasonBars = "progress bars beside the epochs of other lines"
+
+// finishBars makes the epochs of the bars those of the run, unless other lines have epochs or
+// show which program trains.
+func (r *textRun) finishBars(report *record.Report) {
+	s := &r.bars
+	switch {
+	case s.lines == 0:
+	case len(r.epochs.all) > 0 || r.program != formatCommand:
+		report.AddIgnoredLines(record.IgnoredLines{Reason: reasonBars, Lines: s.lines, First: s.first})
+		r.linesByFormat[formatTqdm], r.linesByFormat[formatLightning] = 0, 0
+	default:
+		r.epochs = s.epochs
+		report.LinesUsed += s.lines
+		for _, list := range s.epochs.all {
+			report.Records += int64(len(list.Epochs))
+		}
+	}
 }
 
 // setBarValues sets the values in a bar's list. Before the validation, Lightning's bar has the
@@ -167,7 +205,7 @@ func parseBarDescription(description []byte) (epoch int, part barPart) {
 }
 
 // cutOverwritten returns the text after the last \r of a line. Before, it reads the bars in
-// the text that was overwritten, and reports whether it used values of them.
+// the text that was overwritten, and reports whether it has read some.
 func (t *textLog) cutOverwritten(line []byte) (last []byte, found bool) {
 	i := bytes.LastIndexByte(line, '\r')
 	if i < 0 {
@@ -177,7 +215,7 @@ func (t *textLog) cutOverwritten(line []byte) (last []byte, found bool) {
 }
 
 // readOverwritten reads the bars that later text of a terminal has overwritten: text contains
-// the frames of one line, each ended by \r. It reports whether values of a frame were used.
+// the frames of one line, each ended by \r. It reports whether a bar was read.
 func (t *textLog) readOverwritten(text []byte) bool {
 	found := false
 	for n := 0; len(text) > 0; n++ {
@@ -186,7 +224,7 @@ func (t *textLog) readOverwritten(text []byte) bool {
 		if n == 0 {
 			frame = t.stripPrefix(frame)
 		}
-		if bytes.Contains(frame, []byte("100%|")) && t.readBar(scan.SkipBlanks(frame)) == used {
+		if bytes.Contains(frame, []byte("100%|")) && t.readBar(scan.SkipBlanks(frame)) == pending {
 			found = true
 		}
 	}
@@ -211,7 +249,7 @@ func (t *textLog) readLightningDevices(m []byte) lineResult {
 	if !bytes.Contains(m, []byte(", used: ")) {
 		return unknown
 	}
-	t.beginHeader().linesByFormat[formatLightning]++
+	t.beginHeader().bars.lightning = true
 	return used
 }
 
@@ -229,7 +267,7 @@ func (t *textLog) readLightningMember(m []byte) lineResult {
 		return unknown
 	}
 	run := t.beginHeader()
-	run.linesByFormat[formatLightning]++
+	run.bars.lightning = true
 	run.run.Info.Workers = n
 	return used
 }

@@ -153,6 +153,19 @@ func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
 	return all
 }
 
+// remove removes epoch n of all ranks.
+func (e *epochsByRank) remove(n int) {
+	for _, list := range e.all {
+		list.Epochs = slices.DeleteFunc(list.Epochs, func(x runs.Epoch) bool { return x.Epoch == n })
+		if list.Index != nil {
+			list.Index = map[int]int{}
+			for i := range list.Epochs {
+				list.Index[list.Epochs[i].Epoch] = i
+			}
+		}
+	}
+}
+
 // intCounter counts the occurrences of integers.
 type intCounter struct {
 	dense  []int32     // counts of 0, 1, 2, …, as far as these were added in order

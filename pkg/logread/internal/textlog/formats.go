@@ -203,7 +203,10 @@ func formats() [formatCount]format {
 		formatNanoGPT: {name: "nanoGPT", templates: nanoGPTTemplates(), finish: (*textRun).finishNanoGPT, lines: []lineRule{
 			{prefix: "tokens per iteration will be: ", read: (*textLog).readNanoGPTTokens, endsWithValue: true},
 		}},
-		formatDeepSpeed: {name: "DeepSpeed", templates: deepSpeedTemplates()},
+		formatDeepSpeed: {name: "DeepSpeed", templates: deepSpeedTemplates(), lines: []lineRule{
+			{prefix: "dist_world_size=", read: (*textLog).readDeepSpeedWorldSize, endsWithValue: true},
+			{prefix: "Discovered MPI settings of world_rank=", read: (*textLog).readDeepSpeedWorldSize},
+		}},
 		formatMegatron: {name: "Megatron-LM", lines: []lineRule{
 			{prefix: "using world size: ", read: (*textLog).readMegatronWorldSize},
 			{prefix: "iteration ", read: (*textLog).readMegatronIteration},

@@ -75,6 +75,7 @@ func (t *textLog) readHuggingFaceHeading(m []byte) lineResult {
 		return idle
 	}
 	t.beginHeader().huggingFace = huggingFaceState{inHeader: true, header: map[string]float64{}}
+	t.stamp = nil // the dictionaries have no stamps, so that the end would be unknown
 	return used
 }
 
@@ -87,6 +88,7 @@ func (t *textLog) readHuggingFaceSetting(key string, m []byte) lineResult {
 		return unknown
 	}
 	h.header[key] = v
+	t.stamp = nil
 	return used
 }
 

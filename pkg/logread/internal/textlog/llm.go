@@ -47,10 +47,20 @@ func deepSpeedTemplates() []string {
 		"step={step}, skipped={skipped}, lr=[{lr}*], mom=*",
 		"epoch=*/micro_step=*/global_step={step}, RunningAvgSamplesPerSec={running_samples_per_second}, CurrSamplesPerSec={samples_per_second}, *",
 		"steps: {step} loss: {loss} *iter time (s): {step_seconds} samples/sec: {samples_per_second}",
-		"dist_world_size={workers}",
-		"Discovered MPI settings of world_rank=*, world_size={workers}, *",
 		"0/{step}, SamplesPerSec={samples_per_second}*",
 	}
+}
+
+// readDeepSpeedWorldSize reads the number of processes at the start of a training.
+func (t *textLog) readDeepSpeedWorldSize(m []byte) lineResult {
+	_, rest, found := bytes.Cut(m, []byte("world_size="))
+	c := scan.Cursor{Rest: rest}
+	n := c.ReadInteger()
+	if !found || c.Failed || len(c.Rest) > 0 && c.Rest[0] != ',' || n < 1 || n > record.MaxWorkers {
+		return unknown
+	}
+	t.beginHeader().run.Info.Workers = n
+	return used
 }
 
 // llmState is what a run's lines of these programs contain beside curves.

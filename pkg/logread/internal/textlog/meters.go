@@ -437,11 +437,11 @@ func (r *textRun) finishMeters(report *record.Report) {
 			continue
 		}
 		e := list.Find(x.epoch)
-		complete := i+1 < len(s.epochs) || s.evaluated > i || x.interval > 0 && x.last+x.interval >= x.steps
 		switch {
 		case e == nil:
-		case !complete:
-			report.AddAssumption("epoch %d is not complete: its values are means over the steps to %d of %d", x.epoch+1, x.last, x.steps)
+		case i+1 == len(s.epochs) && s.evaluated <= i && math.IsNaN(e.Seconds) && !x.isComplete():
+			r.epochs.remove(x.epoch)
+			report.AddAssumption("epoch %d is not complete (step %d of %d): its values are only in the curves", x.epoch+1, x.last, x.steps)
 		case math.IsNaN(e.Seconds) && x.stepSeconds > 0:
 			e.Seconds = x.stepSeconds * float64(x.steps)
 			report.AddAssumptionOnce("the time of an epoch is the mean time of its logged steps times the number of its steps")
@@ -450,4 +450,10 @@ func (r *textRun) finishMeters(report *record.Report) {
 	if len(s.epochs) > 0 {
 		report.AddAssumptionOnce("losses and accuracies of an epoch are the means in its last line")
 	}
+}
+
+// isComplete reports whether the last logged step is the last one of the epoch, or the last one
+// before it that is logged.
+func (x *meterEpoch) isComplete() bool {
+	return x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
 }

@@ -33,6 +33,7 @@ type textRun struct {
 	horovod       horovodState
 	nccl          ncclState
 	templates     templateState
+	program       formatID // the program that trains; formatCommand if unknown
 	huggingFace   huggingFaceState
 	bars          barState
 	meters        meterState
@@ -57,8 +58,11 @@ func (t *textLog) newRun(line int) *textRun {
 // the run to which it belongs. If the current run has ended, countLine begins a
 // new one.
 func (t *textLog) countLine(name formatID) *textRun {
-	if t.cur.closed {
+	if t.cur.closed || !belongTogether(t.cur.program, name) || isProgram(name) && t.cur.program == formatCommand && len(t.cur.bars.epochs.all) > 0 {
 		t.beginRun()
+	}
+	if t.cur.program == formatCommand && isProgram(name) {
+		t.cur.program = name
 	}
 	t.cur.linesByFormat[name]++
 	t.cur.lines++
@@ -66,6 +70,19 @@ func (t *textLog) countLine(name formatID) *textRun {
 		t.cur.addRank(t.rank)
 	}
 	return t.cur
+}
+
+// isProgram reports whether a format describes the output of one training program, which other
+// programs do not print beside their own.
+func isProgram(f formatID) bool { return f >= formatImageNet && f <= formatHuggingFace }
+
+// belongTogether reports whether a line of format f can belong to a run of a program, which is
+// formatCommand if it is unknown. DeepSpeed trains models of the Trainer and of Megatron-LM.
+func belongTogether(program, f formatID) bool {
+	if program == formatCommand || program == f || !isProgram(f) {
+		return true
+	}
+	return (program == formatDeepSpeed || f == formatDeepSpeed) && max(program, f) >= formatMegatron
 }
 
 // addRank adds the rank in the label of a used line to the run's ranks.
@@ -120,7 +137,7 @@ func (t *textLog) beginHeader() *textRun {
 
 // hasValues reports whether the run has epochs, trials or curves.
 func (r *textRun) hasValues() bool {
-	return len(r.epochs.all)+len(r.trials)+len(r.curves)+len(r.horovod.iterations) > 0
+	return len(r.epochs.all)+len(r.bars.epochs.all)+len(r.trials)+len(r.curves)+len(r.horovod.iterations) > 0
 }
 
 // addConfig adds settings to the run's configuration.
@@ -261,6 +278,7 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 		r.sumRates = true
 		report.AddAssumptionOnce("samples and samples per second are those of each rank; the ranks' values are summed")
 	}
+	r.finishBars(report)
 	kind := formats()[r.mainFormat()]
 	r.run.Epochs = r.epochs.merge(r.sumRates, kind.countsFromZero, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {

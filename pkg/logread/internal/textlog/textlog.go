@@ -133,7 +133,9 @@ func newTextLog(in *record.Input) *textLog {
 	t.l.KeepLast = true
 	t.l.Overwritten = func(text []byte) {
 		t.rank, t.stamp = -1, nil
+		t.l.Number++ // the line of the text, which is not complete yet
 		t.readOverwritten(text)
+		t.l.Number--
 	}
 	if t.user = newUserTemplates(in.Lines); t.user != nil {
 		in.Report.Templates = make([]record.TemplateUse, len(in.Lines))
@@ -231,9 +233,10 @@ func (t *textLog) parseLine(line []byte) {
 	}
 	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
-		if overwritten {
-			t.in.Report.LinesUsed++
-		} else if t.formats.endsWithValue(message) || t.inBlock == ncclBlock || t.inBlock == osuBlock {
+		if overwritten { // the bars are counted at the end of the run
+			return
+		}
+		if t.formats.endsWithValue(message) || t.inBlock == ncclBlock || t.inBlock == osuBlock {
 			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
 			t.countUnused(0)
@@ -256,7 +259,7 @@ func (t *textLog) parseLine(line []byte) {
 		v = t.readOutOfMemory(message)
 	}
 	if overwritten && (v == unknown || v == idle) {
-		v = used
+		v = pending // the bars are counted at the end of the run
 	}
 	switch v {
 	case used:
