@@ -48,6 +48,25 @@
 // which is reported as an assumption. A metric becomes a curve by step or by epoch. The
 // other fields set properties of the run. runs.Run.Kind of such a run is "lines".
 //
+// Of the standard output of training programs, the following is read. Epochs that a program
+// counts from 0 count from 1. A value with a step is a curve.
+//
+//	kind                       epochs                                     throughput            workers
+//	Hugging Face Trainer       loss, eval_loss, eval_accuracy, lr; the    train_samples_per_    header: total / per
+//	                           total time and the epochs that it covers   second                device batch
+//	PyTorch ImageNet example   mean loss, accuracies, mean step time                            processes that print
+//	                           times steps
+//	torchvision reference      total time, mean loss, accuracies, lr                            world_size, ranks
+//	timm                       mean step time times steps, mean loss,     mean samples/s        total of processes
+//	                           accuracies, lr
+//	tqdm bars                  time and values of bars with an epoch
+//	Lightning bars             time and values of the bars                                      processes
+//	nnU-Net                    time, losses, mean dice, lr                                      world size
+//	Megatron-LM                none (curves of all fields by iteration)   global batch / time   world size
+//	DeepSpeed                  none (curves lr, loss)                     CurrSamplesPerSec     world size
+//	nanoGPT                    none (curves of loss, step time, mfu)      tokens/s
+//	tf_cnn_benchmarks          none (curve total_loss)                    total images/sec      global / device batch
+//
 // Runs of one series with the same number of workers count as repeats. Those that
 // differ in what is known about them become separate series; see [SeparateSeries].
 //

@@ -44,8 +44,11 @@ value of the epoch. Problems are printed to stderr; --explain describes for each
 what was read from it.
 
 Files are recognized by their content, also if they are compressed with gzip, zstd, xz or bzip2:
-TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, and the text
-logs, tables and reports of many programs. What a file does not contain is taken from
+TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, the output of
+training programs (Keras, Hugging Face's Trainer, PyTorch's ImageNet example, torchvision's
+references, timm, bars of tqdm and Lightning, Megatron-LM, DeepSpeed, torchtitan, nanoGPT,
+nnU-Net, tf_cnn_benchmarks, Horovod's benchmark, MLPerf, DLLogger), and the logs, tables
+and reports of other programs. What a file does not contain is taken from
 the files beside it and from names, as --explain shows; --strict refuses what is only
 assumed from names. A pattern (--as) states it: {workers}, {nodes}, {rank}, {seed},
 {series}, {batch}, {model} and * match parts of the path's end, and after = come the
