@@ -2,8 +2,8 @@
 // Detectron2 and many scripts write them, and the summary of a W&B run.
 //
 // A member of an object that is a number becomes a point of the curve with the member's
-// name, at the object's step, or at its epoch if the object has no step. The table of
-// synonyms (synonyms.go) lists the names that also set a value of the epoch.
+// name, at the object's step, or at its epoch if the object has no step. The synonyms of
+// package table are the names that also set a value of the epoch.
 package jsonlog
 
 import (

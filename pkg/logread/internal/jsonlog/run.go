@@ -16,7 +16,10 @@ type reader struct {
 	l        *scan.LineReader
 	settings map[string]any // before the first values
 	numbers  []member       // of the current object
-	runs     []*jsonRun
+	// values contains the values that names set, of the training and of the
+	// validation.
+	values [2]map[string]epochValue
+	runs   []*jsonRun
 }
 
 func newReader(in *record.Input, l *scan.LineReader) *reader {
@@ -172,9 +175,8 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 	}
 	var e *runs.Epoch
 	for _, m := range o.numbers {
-		var blank runs.Epoch
-		to, percentage := epochValue(&blank, string(m.name), val)
-		if to == nil || step >= 0 && (to == &blank.Seconds || to == &blank.SamplesPerSecond) {
+		value := r.valueOf(m.name, val)
+		if value.of == nil || step >= 0 && value.perEpoch {
 			continue
 		}
 		if e == nil {
@@ -182,7 +184,7 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 				e = run.epochs.Add(int(epoch), r.l)
 			}
 		}
-		to, _ = epochValue(e, string(m.name), val)
+		to := value.of(e)
 		if step < 0 && *to == *to && *to != m.value {
 			r.in.AddProblem(r.l.Number, "epoch %d has %s twice: the later value counts", epoch, m.name)
 		}
@@ -190,7 +192,7 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 			r.in.Report.AddAssumptionOnce("the training loss of an epoch is the last one logged in that epoch")
 		}
 		v := m.value
-		if percentage && v > 1 && v <= 100 {
+		if value.percentage && v > 1 && v <= 100 {
 			v /= 100
 		}
 		if *to = v; to == &e.Seconds && !(v > 0) {

@@ -1,8 +1,8 @@
 package jsonlog
 
 import (
-	"strings"
-
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
 
@@ -28,52 +28,54 @@ func placeOf(key []byte) (p place, ok bool) {
 	return 0, false
 }
 
-// epochValue returns the field of an epoch that a key names, and whether the value may be a
-// percentage. val is set for values of the validation. It returns nil for other keys.
-func epochValue(e *runs.Epoch, key string, val bool) (to *float64, percentage bool) {
-	key = strings.ToLower(strings.NewReplacer("/", "_", "-", "_", ".", "_", " ", "_").Replace(key))
-	if bare, ok := strings.CutPrefix(key, "train_"); ok && !val {
-		key = bare
-	} else if bare, ok := cutValidation(key); ok {
-		key, val = bare, true
-	}
-	switch key {
-	case "loss", "total_loss":
-		if val {
-			return &e.ValLoss, false
-		}
-		return &e.TrainLoss, false
-	case "accuracy", "acc", "accuracy_top1", "top1_acc", "accuracy_top_1", "acc1", "top1":
-		if val {
-			return &e.ValAccuracy, true
-		}
-		return &e.Accuracy, true
-	case "lr", "learning_rate", "base_lr":
-		if !val {
-			return &e.LearningRate, false
-		}
-	case "miou", "iou", "mean_iou":
-		return &e.IoU, true
-	case "mdice", "dice", "mean_dice":
-		return &e.Dice, true
-	case "epoch_time", "epoch_seconds", "time_per_epoch", "seconds_per_epoch", "epoch_duration":
-		if !val {
-			return &e.Seconds, false
-		}
-	case "samples_per_second", "samples_per_sec", "throughput", "images_per_second", "images_per_sec":
-		if !val {
-			return &e.SamplesPerSecond, false
-		}
-	}
-	return nil, false
+// epochValue sets a value of an epoch. of is nil for a name that sets none.
+type epochValue struct {
+	of         func(*runs.Epoch) *float64
+	percentage bool // values above 1 are percentages
+	perEpoch   bool // in an object with a step, the value is not that of the epoch
 }
 
-// cutValidation returns key without the prefix of a value of the validation.
-func cutValidation(key string) (bare string, ok bool) {
-	for _, prefix := range []string{"val_", "valid_", "validation_", "eval_"} {
-		if bare, ok = strings.CutPrefix(key, prefix); ok {
-			return bare, true
+// valueOf returns the value of an epoch that a name sets, by the synonyms of tables. val is
+// set for values of the validation, whose names may lack this prefix.
+func (r *reader) valueOf(name []byte, val bool) epochValue {
+	known := &r.values[0]
+	if val {
+		known = &r.values[1]
+	}
+	if v, ok := (*known)[string(name)]; ok {
+		return v
+	}
+	var v epochValue
+	if !val {
+		v.of, v.percentage = table.EpochValue(string(name))
+	} else if v.of, v.percentage = table.EpochValue("val_" + string(name)); v.of == nil {
+		if v.of, v.percentage = table.EpochValue(string(name)); isOfTraining(v.of) {
+			v.of = nil
 		}
 	}
-	return key, false
+	if v.of != nil {
+		var e runs.Epoch
+		to := v.of(&e)
+		v.perEpoch = to == &e.Seconds || to == &e.SamplesPerSecond || to == &e.ValSeconds
+	}
+	if *known == nil {
+		*known = map[string]epochValue{}
+	}
+	if len(*known) < record.MaxCurveNames {
+		(*known)[string(name)] = v
+	}
+	return v
+}
+
+// isOfTraining reports whether a value is one of the training, and not of the validation.
+func isOfTraining(of func(*runs.Epoch) *float64) bool {
+	if of == nil {
+		return false
+	}
+	var e runs.Epoch
+	switch of(&e) {
+	case &e.TrainLoss, &e.Accuracy, &e.LearningRate, &e.Seconds, &e.SamplesPerSecond:
+		return true
+	}
+	return false
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"lockstep/pkg/runs"
 )
 
 // valueKind is the kind of value that a field has.
@@ -98,10 +100,10 @@ func fields() []field {
 		{fieldTrainLoss, numberValue, "loss on the training set", "train_loss training_loss loss loss_train train/loss loss/train trn_loss tr_loss avg_loss average_loss mean_loss epoch_loss train/epoch_loss"},
 		{fieldValLoss, numberValue, "loss on the validation set", "val_loss valid_loss validation_loss loss_val loss_valid val/loss valid/loss loss/val loss/valid eval_loss eval/loss dev_loss"},
 		{fieldIoU, fractionValue, "intersection over union on the validation set", "iou val_iou mean_iou val_mean_iou miou val_miou jaccard val_jaccard jaccard_index"},
-		{fieldDice, fractionValue, "Dice coefficient on the validation set", "dice val_dice dice_score val_dice_score dice_coef val_dice_coef mean_dice dsc"},
-		{fieldAccuracy, fractionValue, "accuracy on the training set", "accuracy acc train_accuracy train_acc training_accuracy train/accuracy train/acc acc_train accuracy_train train_top1 train_acc1 categorical_accuracy sparse_categorical_accuracy binary_accuracy"},
-		{fieldValAccuracy, fractionValue, "accuracy on the validation set", "val_accuracy val_acc valid_accuracy valid_acc validation_accuracy val/accuracy val/acc eval_accuracy eval_acc eval/accuracy acc_val accuracy_val dev_accuracy dev_acc val_top1 eval_top1 val_acc1 metrics/accuracy_top1 val_categorical_accuracy val_sparse_categorical_accuracy val_binary_accuracy"},
-		{fieldLearningRate, numberValue, "learning rate", "lr learning_rate lr/pg0 lr-adam lr-adamw lr-sgd lr_0 train/learning_rate"},
+		{fieldDice, fractionValue, "Dice coefficient on the validation set", "dice val_dice dice_score val_dice_score dice_coef val_dice_coef mean_dice dsc mdice val_mdice"},
+		{fieldAccuracy, fractionValue, "accuracy on the training set", "accuracy acc train_accuracy train_acc training_accuracy train/accuracy train/acc acc_train accuracy_train train_top1 train_acc1 categorical_accuracy sparse_categorical_accuracy binary_accuracy accuracy_top1 accuracy/top1 top1_acc"},
+		{fieldValAccuracy, fractionValue, "accuracy on the validation set", "val_accuracy val_acc valid_accuracy valid_acc validation_accuracy val/accuracy val/acc eval_accuracy eval_acc eval/accuracy acc_val accuracy_val dev_accuracy dev_acc val_top1 eval_top1 val_acc1 metrics/accuracy_top1 val_categorical_accuracy val_sparse_categorical_accuracy val_binary_accuracy val_accuracy_top1 val_accuracy/top1 val_top1_acc"},
+		{fieldLearningRate, numberValue, "learning rate", "lr learning_rate lr/pg0 lr-adam lr-adamw lr-sgd lr_0 train/learning_rate base_lr"},
 		{fieldValSeconds, secondsValue, "seconds of validation per epoch", "val_seconds val_time valid_time validation_time eval_time eval_seconds eval_runtime time_val"},
 		{fieldTrainingSeconds, secondsValue, "seconds of the complete training", "training_seconds total_training_time total_train_time train_runtime"},
 		{fieldWallSeconds, secondsValue, "seconds of the complete run", "wall_seconds total_seconds JobRuntime"},
@@ -158,6 +160,17 @@ var synonyms = sync.OnceValue(func() map[string]*field {
 	}
 	return known
 })
+
+// EpochValue returns the field of an epoch that values with a name set, and whether they may
+// be percentages. It returns nil if the name has no field, or one whose meaning depends on
+// the other rows of a table.
+func EpochValue(name string) (of func(*runs.Epoch) *float64, percentage bool) {
+	f := synonyms()[normalizeName(name)]
+	if f == nil || f.name == fieldTime || f.name == fieldTrainingTime || f.name == fieldElapsed {
+		return nil, false
+	}
+	return epochField(f.name), f.kind == fractionValue
+}
 
 // fieldNamed returns the field with a name, or nil.
 func fieldNamed(name string) *field {
