@@ -42,3 +42,47 @@ func TestAssumptionsInCaptions(t *testing.T) {
 		t.Errorf("caption of one series: %s", one.Caption())
 	}
 }
+
+// The axis and the caption of the throughput state its unit; a caption of series with
+// different units names the series of each.
+func TestThroughputUnit(t *testing.T) {
+	newStudy := func(units ...string) *scaling.Study {
+		var all []runs.Run
+		for i, unit := range units {
+			for _, n := range []int{1, 2} {
+				name := string(rune('a' + i))
+				all = append(all, runs.Run{
+					Dir: name, ThroughputUnit: unit, Trials: []runs.Trial{{Name: "FULL", Rate: float64(100 * n)}},
+					Info: runs.Info{Series: name, Workers: n, BatchPerWorker: 8, Status: runs.StatusDone},
+				})
+			}
+		}
+		study, err := scaling.FromRuns(all)
+		check(t, err)
+		return study
+	}
+	for _, c := range []struct {
+		study         *scaling.Study
+		axis, caption string
+	}{
+		{newStudy("", ""), "throughput (samples/s)", "Samples per second of all workers together"},
+		{newStudy("images/s"), "throughput (images/s)", "Throughput in images/s of all workers together"},
+		{newStudy("tokens/s", "images/s", "tokens/s"), "throughput (images/s or tokens/s)", "Throughput in images/s (b) or tokens/s (a, c) of all workers together"},
+	} {
+		f, err := Throughput(c.study)
+		check(t, err)
+		if f.Plot().Y.Label.Text != c.axis || !strings.HasPrefix(f.Caption(), c.caption) {
+			t.Errorf("axis %q, caption %q; want %q, %q", f.Plot().Y.Label.Text, f.Caption(), c.axis, c.caption)
+		}
+		weak, err := Options{}.WeakScaling(c.study)
+		check(t, err)
+		if weak.Plot().Y.Label.Text != c.axis {
+			t.Errorf("weak scaling: axis %q, want %q", weak.Plot().Y.Label.Text, c.axis)
+		}
+	}
+	many := make([]string, maxSeries+1)
+	many[3] = "tokens/s"
+	if _, err := Throughput(newStudy(many...)); err == nil || !strings.Contains(err.Error(), "different units of throughput (samples/s or tokens/s)") || !strings.Contains(err.Error(), "--series") {
+		t.Errorf("the median of different units: error %v", err)
+	}
+}

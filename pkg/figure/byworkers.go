@@ -2,6 +2,7 @@ package figure
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
@@ -37,22 +39,44 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 }
 
 // rateUnit returns the unit of the throughput of the series that are drawn, and a phrase for
-// captions: "Samples per second", or "Throughput in" with another unit.
-func (o Options) rateUnit(study *scaling.Study) (unit, phrase string) {
-	unit = "samples/s"
-	if study, err := o.selectSeries(study, "throughput"); err == nil { // the caller reports the error
-		unit = study.ThroughputUnit()
+// captions: "Samples per second", or "Throughput in" with other units. If the series have
+// different units, the phrase names the series of each. It returns an error for so many
+// series that only their median would be drawn.
+func (o Options) rateUnit(study *scaling.Study, name string) (unit, phrase string, err error) {
+	study, err = o.selectSeries(study, name)
+	if err != nil {
+		return "", "", err
 	}
-	if unit == "samples/s" {
-		return unit, "Samples per second"
+	if study.ThroughputUnit() == "samples/s" {
+		return "samples/s", "Samples per second", nil
 	}
-	return unit, "Throughput in " + unit
+	unit = study.ThroughputUnit()
+	series := map[string][]string{}
+	for _, p := range study.Points {
+		if p.ThroughputUnit != "" && !slices.Contains(series[p.ThroughputUnit], p.Series) {
+			series[p.ThroughputUnit] = append(series[p.ThroughputUnit], p.Series)
+		}
+	}
+	if len(series) == 1 {
+		return unit, "Throughput in " + unit, nil
+	}
+	if hasManySeries(study) {
+		return "", "", fmt.Errorf("draw figure %s: %d series have different units of throughput (%s), so they have no median.%s", name, len(study.Series()), unit, seriesSelectionHint())
+	}
+	var parts []string
+	for _, u := range slices.Sorted(maps.Keys(series)) {
+		parts = append(parts, u+" ("+joinFirstNames(series[u])+")")
+	}
+	return unit, "Throughput in " + english.Either(parts), nil
 }
 
 // Throughput draws the samples (or images, or tokens) per second of all workers together, and
 // for each series the ideal line from its smallest worker count.
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
-	unit, phrase := o.rateUnit(study)
+	unit, phrase, err := o.rateUnit(study, "throughput")
+	if err != nil {
+		return nil, err
+	}
 	b, err := o.drawOverWorkers(study, quantity{
 		name: "throughput", title: "Throughput", axis: "throughput (" + unit + ")",
 		what:    phrase + " of all workers together against the number of workers; dotted: ideal scaling from the smallest worker count",

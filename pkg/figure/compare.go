@@ -68,7 +68,10 @@ func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle
 // series with communication. Series whose logs do not contain the batch size are drawn too,
 // and the caption names them.
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
-	unit, phrase := o.rateUnit(study)
+	unit, phrase, err := o.rateUnit(study, "weak_scaling")
+	if err != nil {
+		return nil, err
+	}
 	return o.drawScaling(study, scalingKind{
 		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
 		what: "Weak scaling (the batch per worker is fixed): " + strings.ToLower(phrase[:1]) + phrase[1:] + " of all workers together; dotted: ideal scaling from the smallest worker count",

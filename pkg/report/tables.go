@@ -107,6 +107,9 @@ func (b *pageBuilder) headlineTable() table {
 func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) cell {
 	v := m.span(p)
 	c := cell{Text: m.show(v.Value), Number: true}
+	if m.metric == "throughput" && p.ThroughputUnit != m.title && isMeasured(v.Value) { // the series have different units
+		c.Text += " " + p.ThroughputUnit
+	}
 	if !isMeasured(v.Value) || !link {
 		return c
 	}

@@ -110,6 +110,9 @@ func TestUnitsAreNotCompared(t *testing.T) {
 	if s.ThroughputUnit() != "images/s or tokens/s" {
 		t.Errorf("unit %q", s.ThroughputUnit())
 	}
+	if text := s.String(); !strings.Contains(text, "10.00 images/s") || !strings.Contains(text, "4000 tokens/s") {
+		t.Errorf("the table does not contain the units:\n%s", text)
+	}
 	if _, err := s.Compare("a", "b", 2); err == nil || !strings.Contains(err.Error(), "no common measure of speed") {
 		t.Errorf("comparing images/s with tokens/s: error %v", err)
 	}

@@ -94,6 +94,11 @@ func (s *Study) workersWithoutSize(points []Point) string {
 // units of series with different units are joined by "or". If no throughput is known, the
 // unit is "samples/s".
 func (s *Study) ThroughputUnit() string {
+	return cmp.Or(english.Either(s.throughputUnits()), observe.DefaultRateUnit)
+}
+
+// throughputUnits returns the distinct units of the throughput of all points, sorted.
+func (s *Study) throughputUnits() []string {
 	var units []string
 	for _, p := range s.Points {
 		if p.ThroughputUnit != "" && !slices.Contains(units, p.ThroughputUnit) {
@@ -101,7 +106,7 @@ func (s *Study) ThroughputUnit() string {
 		}
 	}
 	slices.Sort(units)
-	return cmp.Or(english.Either(units), observe.DefaultRateUnit)
+	return units
 }
 
 // addRateNotes adds one note for each way in which the throughput of some series was taken

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/verdict"
@@ -80,11 +81,11 @@ func (s *Study) grid() grid.Grid[*Point] {
 			Name: f.name, Brief: f.brief, Optional: !slices.Contains(requiredColumns(), f.name),
 			Value: func(p *Point) float64 { return f.of(p).Value },
 		}
-		if f.name == "throughput" && s.ThroughputUnit() != observe.DefaultRateUnit {
-			c.Title = "throughput (" + s.ThroughputUnit() + ")"
-		}
 		if s.Rule.Repeats == Mean && f.hasDeviation() {
 			c.Show = func(p *Point) string { return f.of(p).formatWithDeviation() }
+		}
+		if f.name == "throughput" {
+			s.showThroughputUnit(&c)
 		}
 		g.Columns = append(g.Columns, c)
 		if f.name == "speedup" {
@@ -136,6 +137,22 @@ func (s *Study) grid() grid.Grid[*Point] {
 	}
 	g.Columns = append(g.Columns, grid.Column[*Point]{Name: "throughput_unit", Text: func(p *Point) string { return p.ThroughputUnit }})
 	return g
+}
+
+// showThroughputUnit adds the unit of the throughput to the title of its column, unless it is
+// samples per second, or to its cells if the series have different units.
+func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
+	units := s.throughputUnits()
+	switch {
+	case len(units) > 1:
+		show := c.Show
+		if show == nil {
+			show = func(p *Point) string { return english.Number(p.Throughput.Value) }
+		}
+		c.Show = func(p *Point) string { return show(p) + " " + p.ThroughputUnit }
+	case len(units) == 1 && units[0] != observe.DefaultRateUnit:
+		c.Title = "throughput (" + units[0] + ")"
+	}
 }
 
 // Table returns one row per series and worker count. The columns:
