@@ -2,6 +2,7 @@ package template
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"strings"
 
@@ -43,11 +44,100 @@ func (t *Template) Match(line []byte, values []Value) bool {
 			return false
 		}
 		if s.field >= 0 {
+			for isBlank(line[from]) && from < begin-1 {
+				from++
+			}
 			text := bytes.TrimRight(line[from:begin], " \t")
 			values[s.field] = Value{From: from, To: from + len(text)}
 		}
 	}
 	return true
+}
+
+// MatchFirst matches the first line of text, which may contain further lines, without
+// finding the end of the line first. It returns the length of the line with its line end, or
+// 0 if the template does not match, the line is incomplete, or Match has to examine it: a
+// line with blanks or \r at its ends or with other blanks before its first number, and any line if the template contains text between
+// two * or is a regular expression.
+func (t *Template) MatchFirst(text []byte, values []Value) (length int) {
+	if p := t.plain; p != nil && p.lead.isAt(text, 0) {
+		if n := p.matchPlain(text, len(p.lead.text), values); n > 0 {
+			return n
+		}
+	}
+	if len(t.segments) != 1 || t.segments[0].anywhere || !t.segments[0].lead.isAt(text, 0) {
+		return 0
+	}
+	s := &t.segments[0]
+	at := s.match(text, 0, values)
+	if at < 0 {
+		return 0
+	}
+	if t.open {
+		for at < len(text) && text[at] != '\n' { // usually a few bytes
+			if text[at] == '\r' {
+				return 0
+			}
+			at++
+		}
+	}
+	if at == len(text) || text[at] != '\n' {
+		return 0
+	}
+	return at + 1
+}
+
+// Lead returns the text before the first field, or "" if the template begins with a field or
+// with *, or is a regular expression.
+func (t *Template) Lead() string {
+	if len(t.segments) == 0 {
+		return ""
+	}
+	return t.segments[0].lead.text
+}
+
+// MatchAfterLead is MatchFirst for text that follows Lead, which the caller has compared. It
+// returns the length of the rest of the line with its line end. It returns 0 also if a number
+// or a blank has an unusual form.
+func (t *Template) MatchAfterLead(text []byte, values []Value) (length int) {
+	if t.plain == nil {
+		return 0
+	}
+	return t.plain.matchPlain(text, 0, values)
+}
+
+// matchPlain matches the segment after its lead, which ends at the given index of text, if
+// its numbers have the usual form and all blanks are as in the template. It returns the index
+// after the segment, with the line end if the template ends there, or 0. It is match for
+// long texts of similar lines: one function without calls except those that parse numbers.
+func (s *segment) matchPlain(text []byte, at int, values []Value) int {
+	for i := range s.numbers {
+		x := &s.numbers[i]
+		var v float64
+		var n int
+		if x.kind == Whole {
+			var k int
+			k, n = scan.ParseShortInteger(text[at:])
+			v = float64(k)
+		} else {
+			v, n = scan.ParseDecimal(text[at:])
+		}
+		if n == 0 {
+			return 0
+		}
+		value := &values[x.field]
+		value.Number, value.From, value.To = v, at, at+n
+		at += n
+		w, l := text[at:cap(text)], &x.lineEnd
+		if len(w) < literalBytes || l.differs(w) {
+			return 0
+		}
+		at += len(l.text)
+		if at > len(text) || len(l.text) > literalBytes && string(text[at-len(l.text)+literalBytes:at]) != l.text[literalBytes:] {
+			return 0
+		}
+	}
+	return at
 }
 
 // find finds the first place at or after *at where the segment matches, sets *at to the
@@ -58,15 +148,15 @@ func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
 	if s.field >= 0 {
 		from++ // the text before the segment is not empty
 	}
-	if s.lead == "" && len(s.numbers) == 0 { // after a text at the end
+	if s.lead.text == "" && len(s.numbers) == 0 { // after a text at the end
 		if from > len(line) {
 			return -1
 		}
 		*at = len(line)
 		return len(line)
 	}
-	if last && len(s.numbers) == 0 && !s.blanks { // a literal text at the end
-		from = max(from, len(line)-len(s.lead))
+	if last && len(s.numbers) == 0 && !s.lead.blanks { // a literal text at the end
+		from = max(from, len(line)-len(s.lead.text))
 	}
 	for {
 		begin := s.nextCandidate(line, from)
@@ -88,7 +178,7 @@ func (s *segment) nextCandidate(line []byte, from int) int {
 		return -1
 	}
 	switch {
-	case s.lead == "":
+	case s.lead.text == "":
 		for ; from < len(line); from++ {
 			c := line[from]
 			if !scan.IsDigit(c) && c != '-' && c != '+' && c != '.' && c|0x20 != 'n' && c|0x20 != 'i' {
@@ -99,7 +189,7 @@ func (s *segment) nextCandidate(line []byte, from int) int {
 			}
 		}
 		return -1
-	case s.lead[0] == ' ':
+	case s.lead.text[0] == ' ':
 		for ; from < len(line); from++ {
 			if isBlank(line[from]) && (from == 0 || !isBlank(line[from-1])) {
 				return from
@@ -107,9 +197,9 @@ func (s *segment) nextCandidate(line []byte, from int) int {
 		}
 		return -1
 	}
-	i := indexString(line[from:], s.lead)
-	if s.blanks {
-		word, _, _ := strings.Cut(s.lead, " ")
+	i := indexString(line[from:], s.lead.text)
+	if s.lead.blanks {
+		word, _, _ := strings.Cut(s.lead.text, " ")
 		i = indexString(line[from:], word)
 	}
 	if i < 0 {
@@ -145,7 +235,7 @@ func indexString(b []byte, text string) int {
 
 // match matches the segment at the given index and returns the index after it, or -1.
 func (s *segment) match(line []byte, at int, values []Value) int {
-	if at = matchLiteral(line, at, s.lead, s.blanks); at < 0 {
+	if at = s.lead.match(line, at); at < 0 {
 		return -1
 	}
 	for i := range s.numbers {
@@ -156,25 +246,44 @@ func (s *segment) match(line []byte, at int, values []Value) int {
 	return at
 }
 
-// matchLiteral matches text at the given index of the line and returns the index after it,
-// or -1. blanks states whether the text contains blanks.
-func matchLiteral(line []byte, at int, text string, blanks bool) int {
-	same := scan.HasPrefix(line[at:], text)
-	if !blanks {
-		if !same {
-			return -1
-		}
-		return at + len(text)
+// literalBytes is the number of bytes that literal.differs compares.
+const literalBytes = 24
+
+// differs reports whether the first bytes of w, which has at least literalBytes bytes, differ
+// from the beginning of the text.
+func (l *literal) differs(w []byte) bool {
+	return (binary.LittleEndian.Uint64(w)^l.word[0])&l.mask[0]|(binary.LittleEndian.Uint64(w[8:])^l.word[1])&l.mask[1]|(binary.LittleEndian.Uint64(w[16:])^l.word[2])&l.mask[2] != 0
+}
+
+// isAt reports whether the text is at the given index of the line, with the same blanks. It
+// compares words of memory, as long as the line's buffer is long enough.
+func (l *literal) isAt(line []byte, at int) bool {
+	w := line[at:cap(line)]
+	if len(w) < literalBytes {
+		return scan.HasPrefix(line[at:], l.text)
 	}
-	if same && (len(line) == at+len(text) || !isBlank(line[at+len(text)])) {
-		return at + len(text)
+	if l.differs(w) || at+len(l.text) > len(line) {
+		return false
 	}
-	for i := range len(text) {
+	return len(l.text) <= literalBytes || string(line[at+literalBytes:at+len(l.text)]) == l.text[literalBytes:]
+}
+
+// match matches the text at the given index of the line and returns the index after it, or
+// -1. If the text ends with a blank, the line may have further blanks there, which what
+// follows skips.
+func (l *literal) match(line []byte, at int) int {
+	if l.isAt(line, at) {
+		return at + len(l.text)
+	}
+	if !l.blanks {
+		return -1
+	}
+	for i := range len(l.text) {
 		switch {
 		case at == len(line):
 			return -1
-		case text[i] != ' ':
-			if line[at] != text[i] {
+		case l.text[i] != ' ':
+			if line[at] != l.text[i] {
 				return -1
 			}
 			at++
@@ -195,15 +304,27 @@ func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 // match matches the number and the literal text after it, sets the value and returns the
 // index after the text, or -1.
 func (x *numeric) match(line []byte, at int, value *Value) int {
-	for at < len(line) && isBlank(line[at]) {
-		at++
+	if at < len(line) && isBlank(line[at]) {
+		for at < len(line) && isBlank(line[at]) {
+			at++
+		}
+	}
+	if x.plain { // the usual case
+		v, n := scan.ParseDecimal(line[at:])
+		if end := at + n; n > 0 && x.after.isAt(line, end) && (x.kind != Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
+			if x.factor > 0 && x.factor != 1 {
+				v = scale(v, x.factor)
+			}
+			value.Number, value.From, value.To = v, at, end
+			return end + len(x.after.text)
+		}
 	}
 	v, n := parseNumber(line[at:], x.separated)
 	if n == 0 {
 		return -1
 	}
 	end := at + n
-	if line[end-1] == '.' && len(x.after) > 0 && x.after[0] == '.' { // the end of a sentence
+	if line[end-1] == '.' && len(x.after.text) > 0 && x.after.text[0] == '.' { // the end of a sentence
 		end--
 	}
 	value.From = at
@@ -243,10 +364,10 @@ func (x *numeric) set(value *Value, v float64, end, next int) int {
 // matchAfter matches the literal text after the number and returns the index after it, or
 // -1.
 func (x *numeric) matchAfter(line []byte, at int) int {
-	if x.after != "" {
-		return matchLiteral(line, at, x.after, x.blanks)
+	if x.after.text != "" {
+		return x.after.match(line, at)
 	}
-	if at < len(line) && (x.next == nextEnd || scan.IsLetter(line[at]) || scan.IsDigit(line[at]) || line[at] == '_') {
+	if at < len(line) && (x.next == nextEnd && line[at] != '\n' || scan.IsLetter(line[at]) || scan.IsDigit(line[at]) || line[at] == '_') {
 		return -1
 	}
 	return at

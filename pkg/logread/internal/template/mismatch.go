@@ -57,9 +57,9 @@ func (t *Template) Mismatch(line []byte) Mismatch {
 
 // size returns the number of characters and fields of the segment.
 func (s *segment) size() int {
-	n := len(s.lead)
+	n := len(s.lead.text)
 	for i := range s.numbers {
-		n += 1 + len(s.numbers[i].after)
+		n += 1 + len(s.numbers[i].after.text)
 	}
 	return n
 }
@@ -67,8 +67,8 @@ func (s *segment) size() int {
 // nearestCandidate returns where the line differs from segment s, which may begin anywhere
 // at or after from, at the place where most of the segment matches.
 func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch {
-	best := Mismatch{Offset: from, Expected: fmt.Sprintf("the text %q", s.lead)}
-	if s.lead == "" {
+	best := Mismatch{Offset: from, Expected: fmt.Sprintf("the text %q", s.lead.text)}
+	if s.lead.text == "" {
 		best.Expected = "a number"
 	}
 	for range maxCandidates {
@@ -91,9 +91,9 @@ func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch 
 // explain matches segment s at the given index. It returns the index after it, or -1 and
 // where the line differs. In both cases it counts the characters and fields that match.
 func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next int) {
-	m.Matched, next = matchedBytes(line, at, s.lead)
-	if m.Matched < len(s.lead) {
-		m.Offset, m.Expected = next, fmt.Sprintf("%q", s.lead[m.Matched:])
+	m.Matched, next = matchedBytes(line, at, s.lead.text)
+	if m.Matched < len(s.lead.text) {
+		m.Offset, m.Expected = next, fmt.Sprintf("%q", s.lead.text[m.Matched:])
 		return m, -1
 	}
 	at = next
@@ -102,7 +102,7 @@ func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next in
 		x := &s.numbers[i]
 		if next = x.match(line, at, &value); next >= 0 {
 			at = next
-			m.Matched += 1 + len(x.after)
+			m.Matched += 1 + len(x.after.text)
 			continue
 		}
 		for at < len(line) && isBlank(line[at]) {
@@ -121,10 +121,10 @@ func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next in
 		if x.factor > 0 {
 			end = at + n
 		}
-		more, differs := matchedBytes(line, end, x.after)
+		more, differs := matchedBytes(line, end, x.after.text)
 		m.Matched += 1 + more
-		m.Offset, m.Expected = differs, fmt.Sprintf("%q", x.after[more:])
-		if x.after == "" {
+		m.Offset, m.Expected = differs, fmt.Sprintf("%q", x.after.text[more:])
+		if x.after.text == "" {
 			m.Expected = "the end of the line"
 			if differs < len(line) && scan.IsLetter(line[differs]) {
 				m.Expected = "the end of the number or a known unit"

@@ -95,7 +95,8 @@ type Template struct {
 	text     string
 	fields   []Field
 	segments []segment
-	open     bool // the template ends with *
+	plain    *segment // the only segment, if matchPlain can match it; otherwise nil
+	open     bool     // the template ends with *
 	regexp   *regexp.Regexp
 	groups   []int     // the regular expression's group of each field
 	numbers  []numeric // how the number of each group is read
@@ -103,10 +104,9 @@ type Template struct {
 
 // segment is a part of a template without * and without fields of texts.
 type segment struct {
-	anywhere bool   // any text may precede the segment
-	field    int    // index of the field of that text; -1 for *
-	lead     string // literal text before the first number
-	blanks   bool   // lead contains blanks
+	anywhere bool    // any text may precede the segment
+	field    int     // index of the field of that text; -1 for *
+	lead     literal // before the first number
 	numbers  []numeric
 }
 
@@ -116,9 +116,27 @@ type numeric struct {
 	kind      Kind
 	factor    float64 // of the unit that the template contains; 0 if it contains none
 	separated bool    // commas may separate thousands
-	after     string
-	blanks    bool // after contains blanks
+	after     literal
+	lineEnd   literal // after, with the line end if the line ends there
+	plain     bool    // a number directly before after is complete, without a unit from the line
 	next      follower
+}
+
+// literal is a text without fields and *.
+type literal struct {
+	text       string
+	blanks     bool      // text contains blanks
+	word, mask [3]uint64 // the first 24 bytes of text, and the mask of these bytes
+}
+
+// newLiteral returns the literal with the given text.
+func newLiteral(text string) literal {
+	l := literal{text: text, blanks: strings.Contains(text, " ")}
+	for i := range min(len(text), 24) {
+		l.word[i/8] |= uint64(text[i]) << (8 * (i % 8))
+		l.mask[i/8] |= 0xff << (8 * (i % 8))
+	}
+	return l
 }
 
 // follower is what follows a number and the literal text after it.
@@ -148,7 +166,7 @@ func (t *Template) Prefix() string {
 	if len(t.segments) == 0 || t.segments[0].anywhere {
 		return ""
 	}
-	word, _, _ := strings.Cut(t.segments[0].lead, " ")
+	word, _, _ := strings.Cut(t.segments[0].lead.text, " ")
 	return word
 }
 
@@ -160,7 +178,7 @@ func (t *Template) EndsWithNumber() bool {
 	}
 	s := &t.segments[len(t.segments)-1]
 	n := len(s.numbers)
-	return n > 0 && s.numbers[n-1].after == ""
+	return n > 0 && s.numbers[n-1].after.text == ""
 }
 
 // Parse parses a template. Its errors contain the position in the text, from 1.
@@ -275,9 +293,12 @@ func (p *parser) parse() error {
 		return p.failf(p.at, "got no field, want at least one such as {epoch} or {train_loss}")
 	}
 	p.endLiteral(nextEnd)
-	p.t.open = p.last == atStar && p.current.lead == "" && len(p.current.numbers) == 0
+	p.t.open = p.last == atStar && p.current.lead.text == "" && len(p.current.numbers) == 0
 	if !p.t.open {
 		p.t.segments = append(p.t.segments, p.current)
+	}
+	if s := &p.t.segments[0]; len(p.t.segments) == 1 && !p.t.open && !s.anywhere && s.hasPlainNumbers() {
+		p.t.plain = s
 	}
 	return nil
 }
@@ -337,19 +358,34 @@ func (p *parser) beginSegment(field int, last lastElement) {
 func (p *parser) endLiteral(next follower) {
 	text := p.literal.String()
 	p.literal.Reset()
-	blanks := strings.Contains(text, " ")
 	if len(p.current.numbers) == 0 {
-		p.current.lead, p.current.blanks = text, blanks
+		p.current.lead = newLiteral(text)
 		return
 	}
 	x := &p.current.numbers[len(p.current.numbers)-1]
-	x.after, x.blanks, x.next = text, blanks, next
+	x.after, x.next = newLiteral(text), next
+	if next == nextEnd {
+		x.lineEnd = newLiteral(text + "\n")
+	} else {
+		x.lineEnd = x.after
+	}
 	if x.factor == 0 {
 		x.factor = writtenUnit(x.kind, text, false)
 	}
+	x.plain = text != "" && (x.factor > 0 || endsNumber(x.kind, text))
 	if len(text) > 0 && text[0] == ',' && (len(text) > 1 && text[1] != ' ' || len(text) == 1 && next == nextNumber) {
 		x.separated = false // such as {a},{b}
 	}
+}
+
+// hasPlainNumbers reports whether matchPlain can match the segment.
+func (s *segment) hasPlainNumbers() bool {
+	for i := range s.numbers {
+		if x := &s.numbers[i]; !x.plain && x.lineEnd.text != "\n" || x.factor > 0 && x.factor != 1 {
+			return false
+		}
+	}
+	return len(s.numbers) > 0
 }
 
 // isFieldName reports whether name can be the name of a field.

@@ -110,6 +110,22 @@ func unitWord(b []byte) int {
 	return n
 }
 
+// endsNumber reports whether the literal text after a field shows that no unit follows the
+// number in the line.
+func endsNumber(kind Kind, text string) bool {
+	b := []byte(strings.TrimLeft(text, " "))
+	if len(b) > 0 && b[0] == '.' {
+		return false // may belong to the number
+	}
+	if len(b) < len(text) && kind != Seconds && kind != Fraction {
+		return true // only these units may follow a blank
+	}
+	if kind == Number || kind == Whole {
+		return !scan.IsLetter(b[0])
+	}
+	return len(b) > 0 && b[0] != '%' && b[0] != ':' && !scan.IsLetter(b[0]) && b[0] < 0x80
+}
+
 // writtenUnit returns the factor of the unit with which text begins, the literal text
 // after a field of the given kind, or 0 if it begins with no unit. If whole is set, the
 // text must be a unit and nothing else.

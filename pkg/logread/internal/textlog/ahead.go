@@ -82,7 +82,7 @@ func (t *textLog) unlabeledEpochs() *record.RankEpochs {
 
 // readEpochLines reads the following lines in the buffer as long as
 // epochLineParser recognizes them.
-func (t *textLog) readEpochLines(ctx context.Context) {
+func readEpochLines(ctx context.Context, t *textLog, _ *indexedRule) {
 	list := t.unlabeledEpochs()
 	if list == nil || !t.epochParser.setHeading(t.heading) {
 		return

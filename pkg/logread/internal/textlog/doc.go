@@ -12,11 +12,13 @@
 // The package has many small files because each format has a separate file, which
 // begins with examples of its lines.
 //
-// Long logs repeat a few forms of lines. Three fast paths read these at several
-// hundred megabytes per second: shapes (package scan) for lines that differ only in
-// their numbers, parseLinesFast for consecutive lines of one format, and
-// epochLineParser for logs of epochs, which several goroutines parse in chunks
-// (ahead.go). A fast path rejects any line that differs, so that the format's
-// function, which defines what a line means, reads it. Tests compare the results of
-// both.
+// Long logs repeat a few forms of lines, which must be read at several hundred
+// megabytes per second. No form has a second parser for that. A rule with a
+// template (package template) describes its line only there: readSimilarLines
+// matches the following lines in the buffer with the same template, and
+// epochLineParser does so for the lines of epochs, in chunks that several
+// goroutines parse (ahead.go). A rule with a function that parses a line of
+// Keras, MLLOG or DLLogger records the shape of the line (package scan), by which
+// similar lines are read. A line that differs is read by parseLine. Tests compare
+// the results of both.
 package textlog

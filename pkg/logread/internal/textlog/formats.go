@@ -2,11 +2,13 @@ package textlog
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"sync"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 )
 
 // formatID identifies a format of lines. The format with the most lines of a
@@ -77,6 +79,16 @@ type lineRule struct {
 	// read reads the line m. It may return unknown, since programs of other
 	// formats may print lines that begin in the same way.
 	read func(t *textLog, m []byte) lineResult
+	// templates describe the complete line, instead of read (package template).
+	// use stores the values of the first one that matches, in the order of its
+	// fields. A line with the prefix that no template matches is damaged and is
+	// reported, unless mayBeOther is set.
+	templates  []string
+	use        func(t *textLog, v []template.Value) lineResult
+	mayBeOther bool // programs of other formats print lines that begin in the same way
+	// more reads the similar lines that follow a line of this rule, at a higher
+	// speed, or is nil.
+	more func(ctx context.Context, t *textLog, r *indexedRule)
 	// endsWithValue is set if the line ends with a number. If the last line of
 	// a file does so but has no line end, it is reported as torn.
 	endsWithValue bool
@@ -132,7 +144,10 @@ func formats() [formatCount]format {
 			{prefix: "TensorFlow Settings:", read: (*textLog).readStudySettings},
 		}},
 		formatRates: {name: "rates by rank", lines: []lineRule{
-			{prefix: "Train samples ", read: (*textLog).readRankRate, endsWithValue: true},
+			{
+				prefix: "Train samples ", use: (*textLog).addRate, more: readSimilarLines, endsWithValue: true,
+				templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"},
+			},
 		}},
 		formatTitan: {name: "torchtitan", lines: []lineRule{
 			{prefix: "step:", read: (*textLog).readTitanStep, endsWithValue: true},
@@ -142,9 +157,18 @@ func formats() [formatCount]format {
 			{prefix: "Model: ", read: (*textLog).readHorovodSetting},
 			{prefix: "Batch size: ", read: (*textLog).readHorovodSetting},
 			{prefix: "Number of GPUs: ", read: (*textLog).readHorovodSetting},
-			{prefix: "Iter #", read: (*textLog).readHorovodRate, endsWithValue: true},
-			{prefix: "Img/sec per ", read: (*textLog).readHorovodRate, endsWithValue: true},
-			{prefix: "Total img/sec on ", read: (*textLog).readHorovodTotal, endsWithValue: true},
+			{
+				prefix: "Iter #", use: (*textLog).addHorovodIteration, more: readSimilarLines, endsWithValue: true,
+				templates: []string{"Iter #{step}: {samples_per_second} img/sec per GPU", "Iter #{step}: {samples_per_second} img/sec per *"},
+			},
+			{
+				prefix: "Img/sec per ", use: (*textLog).setHorovodMean, endsWithValue: true,
+				templates: []string{"Img/sec per *: {samples_per_second} +-{interval}"},
+			},
+			{
+				prefix: "Total img/sec on ", use: (*textLog).setHorovodTotal, endsWithValue: true,
+				templates: []string{"Total img/sec on {workers} *: {samples_per_second} +-{interval}"},
+			},
 		}},
 		formatBenchy: {name: "benchy", lines: []lineRule{
 			{prefix: "BENCHY::", read: (*textLog).readBenchy, endsWithValue: true},
@@ -156,15 +180,30 @@ func formats() [formatCount]format {
 			{prefix: ":::MLLOG ", read: (*textLog).readMLPerf},
 		}},
 		formatKeras: {name: "Keras log", finish: (*textRun).finishKeras, lines: []lineRule{
-			{prefix: "Epoch ", read: (*textLog).readKerasEpoch, endsWithValue: true},
-			{first: "-", read: (*textLog).readKerasDashLine},
-			{first: "0123456789", read: (*textLog).readKerasSummary},
+			{
+				prefix: "Epoch ", use: (*textLog).beginKerasEpoch, mayBeOther: true, more: readKerasLines, endsWithValue: true,
+				templates: []string{kerasEpochLine},
+			},
+			{first: "-", read: (*textLog).readKerasDashLine, more: readKerasLines},
+			{first: "0123456789", read: (*textLog).readKerasSummary, more: readKerasLines},
 		}},
 		formatSC21: {name: "SC21 log", lines: []lineRule{
-			{prefix: "Time taken for epoch ", read: (*textLog).readSC21Epoch, endsWithValue: true},
-			{prefix: "Avg train loss=", read: (*textLog).readSC21Loss, endsWithValue: true},
-			{prefix: "Avg val loss=", read: (*textLog).readSC21Loss, endsWithValue: true},
-			{prefix: "Total validation time: ", read: (*textLog).readSC21Validation},
+			{
+				prefix: "Time taken for epoch ", use: (*textLog).addSC21Epoch, more: readEpochLines, endsWithValue: true,
+				templates: []string{sc21EpochLine, "Time taken for epoch {epoch} is {seconds} sec"},
+			},
+			{
+				prefix: "Avg train loss=", use: (*textLog).setSC21TrainLoss, more: readEpochLines, endsWithValue: true,
+				templates: []string{sc21TrainLossLine},
+			},
+			{
+				prefix: "Avg val loss=", use: (*textLog).setSC21ValLoss, more: readEpochLines, endsWithValue: true,
+				templates: []string{sc21ValLossLine},
+			},
+			{
+				prefix: "Total validation time: ", use: (*textLog).setSC21ValSeconds, more: readEpochLines,
+				templates: []string{sc21ValSecondsLine},
+			},
 			{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
 			{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
 		}},
@@ -240,12 +279,16 @@ type formatIndex [256][]indexedRule
 type indexedRule struct {
 	lineRule
 	word, mask uint64
+	compiled   []*template.Template // of templates
 }
 
 // newIndexedRule returns r with the first bytes of its prefix as a word, at
 // most 8, and the mask of these bytes.
 func newIndexedRule(r lineRule) indexedRule {
 	x := indexedRule{lineRule: r}
+	for _, text := range r.templates {
+		x.compiled = append(x.compiled, mustParseTemplate(text))
+	}
 	for i := range min(len(r.prefix), 8) {
 		x.word |= uint64(r.prefix[i]) << (8 * i)
 		x.mask |= 0xff << (8 * i)
@@ -321,7 +364,10 @@ func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
 	rules := x[m[0]]
 	for i := range rules {
 		if r := &rules[i]; r.matches(m) {
-			if v := r.read(t, m); v != unknown {
+			if v := r.readLine(t, m); v != unknown {
+				if v == used {
+					t.last = r
+				}
 				return v
 			}
 		}

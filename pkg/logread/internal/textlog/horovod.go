@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 )
 
 // Horovod's synthetic benchmark (*_synthetic_benchmark.py in its examples). The
@@ -47,83 +48,42 @@ const reasonNoRates = "a batch size or model without rates of Horovod's benchmar
 // maxRates is the maximum number of single rates that are kept per trial.
 const maxRates = 1 << 16
 
-// readHorovodRate reads the lines "Iter #" and "Img/sec per": the rate of an
-// iteration, and the mean over all iterations.
-func (t *textLog) readHorovodRate(m []byte) lineResult {
-	c := scan.Cursor{Rest: m}
-	if c.Accept("Iter #") {
-		n := c.ReadInteger()
-		v := c.Expect(": ").ReadFloat()
-		if c.Expect(" img/sec per "); c.Failed {
-			t.in.AddProblem(t.l.Number, "expected \"Iter #N: R img/sec per GPU\", got %.80q", m)
-			return unused
-		}
-		if n == 0 && t.cur.horovod.summary > 0 {
-			t.beginRun()
-		}
-		run := t.countLine(formatHorovod)
-		if len(run.horovod.iterations) < maxRates {
-			run.horovod.iterations = append(run.horovod.iterations, v)
-		}
-		t.repeating = formatHorovod
-		return used
+// addHorovodIteration adds the rate of an iteration: its number and images per
+// second and GPU.
+func (t *textLog) addHorovodIteration(v []template.Value) lineResult {
+	if v[0].Number == 0 && t.cur.horovod.summary > 0 {
+		t.beginRun()
 	}
-	c.Expect("Img/sec per ")
-	_, after, ok := bytes.Cut(c.Rest, []byte(": "))
-	c.Rest = after
-	v := c.ReadFloat()
-	spread := c.SkipBlanks().Expect("+-").ReadFloat()
-	if !ok || !c.IsComplete() {
-		t.in.AddProblem(t.l.Number, "expected \"Img/sec per GPU: R +-D\", got %.80q", m)
-		return unused
+	h := &t.countLine(formatHorovod).horovod
+	if len(h.iterations) < maxRates {
+		h.iterations = append(h.iterations, v[1].Number)
 	}
-	run := t.countLine(formatHorovod)
-	run.horovod.perGPU, run.horovod.spread = v, spread
 	return used
 }
 
-// readFastHorovodLine is the fast path of readHorovodRate for iterations,
-// called by parseLinesFast.
-func (t *textLog) readFastHorovodLine(b []byte) (int, lineResult) {
-	if !scan.HasPrefix(b, "Iter #") || t.cur.horovod.summary > 0 {
-		return 0, unknown
-	}
-	k := len("Iter #")
-	_, n := scan.ParseShortInteger(b[k:])
-	if k += n; n == 0 || !scan.HasPrefix(b[k:], ": ") {
-		return 0, unknown
-	}
-	k += len(": ")
-	v, n := scan.ParseDecimal(b[k:])
-	if k += n; n == 0 || !scan.HasPrefix(b[k:], " img/sec") || !scan.HasPrefix(b[k+8:], " per GPU\n") {
-		return 0, unknown
-	}
-	if run := t.countLine(formatHorovod); len(run.horovod.iterations) < maxRates {
-		run.horovod.iterations = append(run.horovod.iterations, v)
-	}
-	return k + len(" img/sec per GPU\n"), used
+// setHorovodMean sets the mean rate over all iterations, in images per second
+// and GPU, and the number after +-.
+func (t *textLog) setHorovodMean(v []template.Value) lineResult {
+	h := &t.countLine(formatHorovod).horovod
+	h.perGPU, h.spread = v[0].Number, v[1].Number
+	return used
 }
 
-// readHorovodTotal reads the line "Total img/sec on", the last line of a run.
-func (t *textLog) readHorovodTotal(m []byte) lineResult {
-	c := scan.Cursor{Rest: m}
-	n := c.Expect("Total img/sec on ").ReadInteger()
-	_, after, ok := bytes.Cut(c.Rest, []byte(": "))
-	c.Rest = after
-	rate := c.ReadFloat()
-	spread := c.SkipBlanks().Expect("+-").ReadFloat()
-	if !ok || !c.IsComplete() || n < 1 || n > record.MaxWorkers {
-		t.in.AddProblem(t.l.Number, "expected \"Total img/sec on N GPU(s): R +-D\", got %.80q", m)
+// setHorovodTotal reads the last line of a run: the number of GPUs, the rate of
+// all GPUs, and the number after +-.
+func (t *textLog) setHorovodTotal(v []template.Value) lineResult {
+	if !record.IsPlausibleCount(v[0].Number) {
+		t.in.AddProblem(t.l.Number, "got %g GPUs, want 1 to %d", v[0].Number, record.MaxWorkers)
 		return unused
 	}
 	if t.cur.horovod.summary > 0 {
 		t.beginRun()
 	}
 	run := t.countLine(formatHorovod)
-	run.run.Info.Workers = n
+	run.run.Info.Workers = int(v[0].Number)
 	run.horovod.summary = t.l.Number
 	tr := t.findOrAddTrial("SYNTHETIC")
-	tr.Rate, tr.Spread, tr.Line = rate, spread/horovodInterval, t.l.Number
+	tr.Rate, tr.Spread, tr.Line = v[1].Number, v[2].Number/horovodInterval, t.l.Number
 	t.in.Report.Records++
 	return used
 }

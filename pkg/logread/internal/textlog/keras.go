@@ -2,9 +2,12 @@ package textlog
 
 import (
 	"bytes"
+	"context"
+	"sync"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
 
@@ -96,13 +99,17 @@ func (r *kerasRank) closeEpoch() int {
 // been read.
 const maxOpenEpochs = 1 << 16
 
-// readKerasEpoch reads the line "Epoch N/M", which opens an epoch. Epoch 1
-// after a later epoch or after an evaluation begins a run.
-func (t *textLog) readKerasEpoch(m []byte) lineResult {
-	c := scan.Cursor{Rest: m}
-	n := c.Expect("Epoch ").ReadInteger()
-	total := c.Expect("/").ReadInteger()
-	if !c.IsComplete() || n < 1 || total < n {
+// kerasEpochLine is the line that opens an epoch.
+const kerasEpochLine = "Epoch {epoch}/{epochs}"
+
+// parseKerasEpochLine returns the template kerasEpochLine.
+var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return mustParseTemplate(kerasEpochLine) })
+
+// beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch
+// 1 after a later epoch or after an evaluation begins a run.
+func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
+	n, total := int(v[0].Number), int(v[1].Number)
+	if n < 1 || total < n || total >= 1<<31 {
 		return unknown
 	}
 	if r := t.cur.keras.selectRank(t.rank); !r.opened {
@@ -160,35 +167,38 @@ func (r *kerasRank) openEpoch(n int) (lost int) {
 	return lost
 }
 
-// readFastKerasLine is the fast path for the line "Epoch N/M" and for a line of
-// values with the shape of the previous one, called by parseLinesFast.
-func (t *textLog) readFastKerasLine(b []byte) (int, lineResult) {
-	if !scan.HasPrefix(b, "Epoch ") {
-		k := &t.cur.keras
-		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.hasNoOpenEpoch() {
-			return 0, unknown
+// readKerasLines reads the following lines in the buffer as long as they open
+// an epoch, or have the shape of the last line of values. TestFastLines compares
+// the results with those of parseLine.
+func readKerasLines(_ context.Context, t *textLog, _ *indexedRule) {
+	if t.inBlock != noBlock {
+		return
+	}
+	l, epochLine := t.l, parseKerasEpochLine()
+	values := t.valuesOf(epochLine)
+	for l.Start < l.End {
+		b := l.Buf[l.Start:l.End]
+		t.rank, t.stamp = -1, nil
+		v := unknown
+		var n int
+		l.Number++
+		if b[0] == 'E' {
+			if n = epochLine.MatchFirst(b, values); n > 0 {
+				v = t.beginKerasEpoch(values)
+			}
+		} else if k := &t.cur.keras; (b[0] == '-' || scan.IsDigit(b[0])) && k.cur != nil && k.label == t.rank && !k.cur.hasNoOpenEpoch() {
+			var s *scan.LineShape
+			if s, n = t.kerasShapes.MatchLast(b); n > 0 {
+				v = t.readKerasShape(s)
+			}
 		}
-		s, n := t.kerasShapes.MatchLast(b)
-		if n == 0 {
-			return 0, unknown
+		if v == unknown {
+			l.Number--
+			return
 		}
-		return n, t.readKerasShape(s)
+		l.Start += n
+		t.countResult(v)
 	}
-	k := len("Epoch ")
-	epoch, n := scan.ParseShortInteger(b[k:])
-	if k += n; n == 0 || epoch <= 1 || b[k] != '/' {
-		return 0, unknown
-	}
-	k++
-	total, n := scan.ParseShortInteger(b[k:])
-	if k += n; n == 0 || total < epoch || b[k] != '\n' {
-		return 0, unknown
-	}
-	if r := t.cur.keras.selectRank(t.rank); t.cur.closed || len(r.open)-r.first >= r.writers || !r.opened || len(t.cur.keras.evaluations) > 0 {
-		return 0, unknown
-	}
-	t.countLine(formatKeras).keras.selectRank(t.rank).openEpoch(epoch)
-	return k + 1, used
 }
 
 // readKerasDashLine reads lines such as " - 89s - loss: …", which old versions
@@ -306,7 +316,6 @@ func (t *textLog) readKerasShape(s *scan.LineShape) lineResult {
 		x := &s.Slots[i+1]
 		setKerasValue(e, x.Field, x.Value)
 	}
-	t.repeating = formatKeras
 	return used
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
-	"lockstep/pkg/runs"
+	"lockstep/pkg/logread/internal/template"
 )
 
 // The logger of the SC21 tutorial "Deep Learning at Scale" (its train.py).
@@ -21,6 +21,14 @@ import (
 //	2021-11-12 00:47:36,657 - root - INFO -   Avg val loss=0.007129
 //	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
 //	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
+
+// The lines that the logger writes for each epoch.
+const (
+	sc21EpochLine      = "Time taken for epoch {epoch} is {seconds} sec, avg {samples_per_second} samples/sec"
+	sc21TrainLossLine  = "Avg train loss={train_loss}"
+	sc21ValLossLine    = "Avg val loss={val_loss}"
+	sc21ValSecondsLine = "Total validation time: {val_seconds} sec"
+)
 
 // readSC21Name reads the line "Configuration name:", which begins a run. One
 // line per setting follows.
@@ -72,20 +80,15 @@ func (t *textLog) readSC21Setting(m []byte) lineResult {
 	return used
 }
 
-// readSC21Epoch reads the line "Time taken for epoch". Epoch 1 after other
-// epochs begins a run.
-func (t *textLog) readSC21Epoch(m []byte) lineResult {
-	c := scan.Cursor{Rest: m}
-	n := c.Expect("Time taken for epoch ").ReadInteger()
-	seconds := c.Expect(" is ").ReadFloat()
-	c.Expect(" sec")
-	rate := math.NaN()
-	if c.Accept(", avg ") {
-		rate = c.ReadFloat()
-		c.Expect(" samples/sec")
+// addSC21Epoch adds an epoch: its number, seconds and, unless the line ends
+// before it, samples per second. Epoch 1 after other epochs begins a run.
+func (t *textLog) addSC21Epoch(v []template.Value) lineResult {
+	n, seconds, rate := int(v[0].Number), v[1].Number, math.NaN()
+	if len(v) > 2 {
+		rate = v[2].Number
 	}
-	if !c.IsComplete() {
-		t.in.AddProblem(t.l.Number, "expected \"Time taken for epoch N is S sec, avg R samples/sec\", got %.80q", m)
+	if n < 0 || n >= 1<<31 {
+		t.in.AddProblem(t.l.Number, "got epoch %d, want 0 or more", n)
 		return unused
 	}
 	t.inBlock = noBlock
@@ -100,7 +103,6 @@ func (t *textLog) readSC21Epoch(m []byte) lineResult {
 	e := t.findOrAddEpoch(n, 0)
 	*e = record.NewUnmeasuredEpoch(n, t.l.Number)
 	e.Seconds, e.SamplesPerSecond, e.Samples = t.checkSeconds(seconds), rate, computeSamples(seconds, rate)
-	t.repeating = formatSC21
 	return used
 }
 
@@ -118,48 +120,30 @@ func computeSamples(seconds, rate float64) int {
 	return 0
 }
 
-// readSC21Loss reads the lines "Avg train loss=" and "Avg val loss=".
-func (t *textLog) readSC21Loss(m []byte) lineResult {
-	c := scan.Cursor{Rest: m}
-	c.Expect("Avg ")
-	train := c.Accept("train ")
-	if !train {
-		c.Expect("val ")
-	}
-	v := c.Expect("loss=").ReadFloat()
-	if !c.IsComplete() {
-		t.in.AddProblem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
-		return unused
-	}
-	return t.setLastEpoch(func(e *runs.Epoch) *float64 {
-		if train {
-			return &e.TrainLoss
-		}
-		return &e.ValLoss
-	}, v)
+// setSC21TrainLoss sets the loss of the last epoch.
+func (t *textLog) setSC21TrainLoss(v []template.Value) lineResult {
+	return t.setLastEpoch(epochTrainLoss, v)
 }
 
-// readSC21Validation reads the line "Total validation time:".
-func (t *textLog) readSC21Validation(m []byte) lineResult {
-	c := scan.Cursor{Rest: m}
-	v := c.Expect("Total validation time: ").ReadFloat()
-	if c.Expect(" sec"); !c.IsComplete() {
-		t.in.AddProblem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
-		return unused
-	}
-	return t.setLastEpoch(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
+// setSC21ValLoss sets the validation loss of the last epoch.
+func (t *textLog) setSC21ValLoss(v []template.Value) lineResult {
+	return t.setLastEpoch(epochValLoss, v)
 }
 
-// setLastEpoch sets a field of the last epoch.
-func (t *textLog) setLastEpoch(field func(*runs.Epoch) *float64, v float64) lineResult {
+// setSC21ValSeconds sets the duration of the last epoch's validation.
+func (t *textLog) setSC21ValSeconds(v []template.Value) lineResult {
+	return t.setLastEpoch(epochValSeconds, v)
+}
+
+// setLastEpoch sets value x of the last epoch to the line's only value.
+func (t *textLog) setLastEpoch(x epochValue, v []template.Value) lineResult {
 	e := t.lastEpoch()
 	if e == nil {
 		t.in.AddProblem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
 		return unused
 	}
-	*field(e) = v
+	x.set(e, v[0].Number)
 	t.countLine(formatSC21)
-	t.repeating = formatSC21
 	return used
 }
 

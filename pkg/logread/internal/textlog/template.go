@@ -75,26 +75,33 @@ func (r *templateRule) lineRule() lineRule {
 
 // read reads line m. It returns unknown if the template does not match.
 func (r *templateRule) read(t *textLog, m []byte) lineResult {
-	if n := len(r.template.Fields()); len(t.values) < n {
-		t.values = make([]template.Value, n)
-	}
-	values := t.values[:len(r.template.Fields())]
+	values := t.valuesOf(r.template)
 	if !r.template.Match(m, values) {
 		return unknown
 	}
 	if r.user {
 		t.in.Report.Templates[r.id].Lines++
 	}
-	if !t.l.Ended && r.isTorn(m, values) {
+	if !t.l.Ended && isTorn(m, values) {
 		t.in.AddProblem(t.l.Number, "last line is torn: %.80q", m)
 		return unused
 	}
 	return t.readTemplateValues(r, m, values)
 }
 
+// valuesOf returns space for the values of a template's fields. It is used again for the
+// next line.
+func (t *textLog) valuesOf(tmpl *template.Template) []template.Value {
+	n := len(tmpl.Fields())
+	if len(t.values) < n {
+		t.values = make([]template.Value, n)
+	}
+	return t.values[:n]
+}
+
 // isTorn reports whether the last line of a file, which has no line end, ends with a value
 // that may be incomplete.
-func (r *templateRule) isTorn(m []byte, values []template.Value) bool {
+func isTorn(m []byte, values []template.Value) bool {
 	end := m[len(m)-1]
 	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
 		return false

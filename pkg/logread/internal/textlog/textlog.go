@@ -69,11 +69,10 @@ type textLog struct {
 	heading       []byte   // the last "- name - LEVEL - "
 	zoneReported  bool     // the report contains the assumed time zone
 	nodesReported bool     // the report contains how the ranks of several nodes are numbered
-	// repeating is the format of the current line if a fast path can read
-	// similar lines that may follow, otherwise formatCommand. The field
-	// epochParser is the fast path for lines of epochs, and the field ahead
-	// reads later chunks of the file in advance.
-	repeating   formatID
+	// last is the rule that has read the current line; nil if its values were
+	// not used. The field epochParser reads lines of epochs, and the field ahead
+	// later chunks of the file in advance.
+	last        *indexedRule
 	parsedBytes int64 // number of bytes that epochParser has parsed
 	epochParser epochLineParser
 	ahead       *readAheadState
@@ -161,54 +160,16 @@ func (t *textLog) read(ctx context.Context) error {
 		if t.user != nil { // the fast paths do not know the user's templates
 			continue
 		}
-		switch t.repeating {
-		case formatSC21:
-			t.readEpochLines(ctx)
-		case formatKeras:
-			t.parseLinesFast(t.readFastKerasLine)
-		case formatHorovod:
-			t.parseLinesFast(t.readFastHorovodLine)
-		case formatRates:
-			t.parseLinesFast(t.readFastRateLine)
+		if r := t.last; r != nil && r.more != nil {
+			r.more(ctx, t, r)
 		}
-		t.repeating = formatCommand
+		t.last = nil
 	}
 	if t.l.Err != nil {
 		return fmt.Errorf("read %s after line %d: %w", t.in.Path, t.l.Number, t.l.Err)
 	}
 	return nil
 }
-
-// parseLinesFast reads the following lines in the buffer as long as the fast
-// path recognizes them. fast reads the line at the beginning of b and returns
-// its length including the line end, or 0 if the line has another form.
-// TestFastLines compares the results with those of parseLine.
-func (t *textLog) parseLinesFast(fast func(b []byte) (n int, used lineResult)) {
-	if t.inBlock != noBlock {
-		return
-	}
-	l := t.l
-	for l.End-l.Start >= maxFastLine {
-		t.rank, t.stamp = -1, nil
-		l.Number++
-		n, v := fast(l.Buf[l.Start:l.End])
-		if n == 0 {
-			l.Number--
-			return
-		}
-		l.Start += n
-		if v == used {
-			t.in.Report.LinesUsed++
-			if len(t.stamp) > 0 {
-				t.updateTimes()
-			}
-		}
-	}
-}
-
-// maxFastLine is larger than the length in bytes of a line that a fast path
-// reads, so that parsing needs no checks for the end of the text.
-const maxFastLine = 160
 
 // parseLine reads a line of any form.
 func (t *textLog) parseLine(line []byte) {
