@@ -117,7 +117,7 @@ func TestJSONLines(t *testing.T) {
 // TestWandbFolder checks the folder of a W&B run: its files are one run.
 func TestWandbFolder(t *testing.T) {
 	summary := `{"_step": 99, "_runtime": 123.5, "_timestamp": 1704110400.5, "_wandb": {"runtime": 124}, "loss": 0.25, "val_acc": NaN, "hist": {"bins": [1]}}`
-	metadata := `{"os": "Linux", "startedAt": "2024-01-01T11:58:00.250000Z", "program": "train.py", "args": ["--lr", "0.1"], "host": "node01", "gpu_count": 8}`
+	metadata := `{"os": "Linux", "startedAt": "2024-01-01T11:58:00.250000Z", "program": "src/unet.py", "args": ["--lr", "0.1"], "host": "node01", "gpu_count": 8}`
 	config := "wandb_version: 1\n\n_wandb:\n  desc: null\n  value:\n    python_version: 3.10.4\nlr:\n  desc: null\n  value: 0.1\nmodel:\n  value:\n    depth: 4\nworld_size:\n  value: 4\n"
 	const folder = "wandb/run-20240101_115800-abc12345/files/"
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestWandbFolder(t *testing.T) {
 	}{
 		"without output": {
 			map[string]string{folder + "wandb-summary.json": summary, folder + "wandb-metadata.json": metadata, folder + "config.yaml": config},
-			"files 4 123.5s [python train.py --lr 0.1] node01 map[lr:0.1 model/depth:4 wandb_version:1 world_size:4] 11:58:00 W&B summary:; loss 99:0.25; val_acc 99:NaN",
+			"files 4 123.5s [python src/unet.py --lr 0.1] node01 map[lr:0.1 model/depth:4 wandb_version:1 world_size:4] 11:58:00 W&B summary:; loss 99:0.25; val_acc 99:NaN",
 		},
 		"with output": {
 			map[string]string{folder + "wandb-summary.json": summary, folder + "config.yaml": config, folder + "output.log": oneKerasEpoch},
@@ -135,7 +135,7 @@ func TestWandbFolder(t *testing.T) {
 	} {
 		c.files[folder+"wandb-metadata.json"] = metadata
 		if name == "with output" {
-			c.want = strings.Replace(c.want, "[]", "[python train.py --lr 0.1]", 1)
+			c.want = strings.Replace(c.want, "[]", "[python src/unet.py --lr 0.1]", 1)
 		}
 		dir := t.TempDir()
 		write(t, dir, c.files)
@@ -147,6 +147,9 @@ func TestWandbFolder(t *testing.T) {
 		}
 		r := logs.Runs[0]
 		got := fmt.Sprintf("%s %d %gs %v %s %v %s %s", r.Dir[strings.Index(r.Dir, "files"):], r.Info.Workers, r.WallSeconds, r.Info.Command, r.Info.Host.Name, r.Info.Config, r.Info.Started.Format(time.TimeOnly), describeRun(r))
+		if r.Info.Series != "unet" || r.Origins[runs.PropertySeries].Source != runs.SourceConfig {
+			t.Errorf("%s: got the series %q, %v", name, r.Info.Series, r.Origins[runs.PropertySeries])
+		}
 		if got != c.want {
 			t.Errorf("%s: got  %s\nwant %s\n%v", name, got, c.want, logs.Reports)
 		}

@@ -304,6 +304,7 @@ func joinConfig(configs, principals []*record.Part) {
 				}
 				p.Claims = append(p.Claims, claim)
 			}
+			p.Claims = append(p.Claims, c.Claims...)
 			addMissingValues(&p.Run, runs.Run{Info: c.Run.Info})
 		}
 		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(len(beside), "run"))

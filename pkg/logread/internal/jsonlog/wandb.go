@@ -137,6 +137,9 @@ func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		var args []string
 		_ = json.Unmarshal(v["args"], &args)
 		info.Command = append([]string{"python", program}, args...)
+		if name := record.ScriptName(info.Command); name != "" {
+			p.AddTextClaim(runs.PropertySeries, name, runs.SourceConfig, "wandb-metadata.json: program "+program)
+		}
 	}
 	in.Report.Records, in.Report.LinesUsed = 1, in.Report.Lines
 	return []*record.Part{p}, nil
