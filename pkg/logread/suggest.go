@@ -99,7 +99,7 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, err
 	if err != nil {
 		return nil, fmt.Errorf("suggest rules: %w", err)
 	}
-	s.addLines(texts)
+	s.addLines(s.addColumns(texts))
 	if err := s.addPreview(ctx, o, places); err != nil {
 		return nil, fmt.Errorf("suggest rules: %w", err)
 	}
@@ -108,8 +108,10 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, err
 
 // sampledText is a part of a text of unknown form.
 type sampledText struct {
-	path  string
-	lines []suggest.Line
+	path    string
+	lines   []suggest.Line
+	columns []table.ColumnInfo // if it is a table; otherwise nil
+	known   string             // kind of a table that is read, although columns may be unknown
 }
 
 // findUnknownTexts returns samples of the texts in and below the places that no
@@ -139,7 +141,7 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 			switch {
 			case err != nil:
 				return nil, err
-			case slices.ContainsFunc(parts, hasValues):
+			case slices.ContainsFunc(parts, hasValues) && t.report.Kind != table.GeneralKind:
 				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.path, knownKind(t, parts)))
 				continue
 			case t.report.Skipped != "" && !strings.HasPrefix(t.report.Skipped, reasonUnknownFormat):
@@ -153,10 +155,13 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 			switch {
 			case err != nil:
 				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %v", t.path, err))
-			case text == nil:
+			case text.lines == nil:
 				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: it is not a text", t.path))
 			default:
-				texts = append(texts, sampledText{t.path, text})
+				if slices.ContainsFunc(parts, hasValues) {
+					text.known = knownKind(t, parts)
+				}
+				texts = append(texts, text)
 			}
 		}
 	}
@@ -185,30 +190,32 @@ func hasValues(p *record.Part) bool {
 	})
 }
 
-// sampleText returns the first and last lines of a file, or nil if it is not a
-// text.
-func sampleText(ctx context.Context, t *task) (lines []suggest.Line, err error) {
+// sampleText returns the first and last lines of a file. It has no lines if the
+// file is not a text.
+func sampleText(ctx context.Context, t *task) (sample sampledText, err error) {
+	sample.path = t.path
 	f, err := t.open()
 	if err != nil {
-		return nil, err
+		return sample, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	in, head, closeIt, err := openContent(ctx, f, t.size, &record.Report{Path: t.path})
 	if err != nil {
-		return nil, err
+		return sample, err
 	}
 	defer closeIt()
 	if bytes.IndexByte(head, 0) >= 0 {
-		return nil, nil
+		return sample, nil
 	}
 	first, err := io.ReadAll(io.LimitReader(in.Reader, sampleBytes))
 	if err != nil {
-		return nil, err
+		return sample, err
 	}
 	complete := int64(len(first)) == in.Size || len(first) < sampleBytes
 	if !complete {
 		first = first[:bytes.LastIndexByte(first, '\n')+1]
 	}
+	sample.columns = table.DescribeColumns(first, t.columns)
 	messages := textlog.Messages(first)
 	if len(messages) > sampleLines {
 		messages, complete = messages[:sampleLines], false
@@ -217,17 +224,81 @@ func sampleText(ctx context.Context, t *task) (lines []suggest.Line, err error) 
 		from := max(in.Size-sampleBytes, int64(len(first)))
 		last, err := io.ReadAll(io.NewSectionReader(in.ReaderAt, from, in.Size-from))
 		if err != nil {
-			return nil, err
+			return sample, err
 		}
 		last = last[bytes.IndexByte(last, '\n')+1:]
 		more := textlog.Messages(last)
 		messages = append(messages, more[max(0, len(more)-sampleLines):]...)
 	}
-	lines = []suggest.Line{} // not nil: the file is a text
+	sample.lines = []suggest.Line{} // not nil: the file is a text
 	for _, m := range messages {
-		lines = append(lines, suggest.Line{Text: m.Text, Used: m.System})
+		sample.lines = append(sample.lines, suggest.Line{Text: m.Text, Used: m.System})
 	}
-	return lines, nil
+	return sample, nil
+}
+
+// addColumns adds proposals for the tables among the texts, and returns the other
+// texts.
+func (s *Suggestion) addColumns(texts []sampledText) []sampledText {
+	var others []sampledText
+	byHeader := map[string]int{}
+	for _, t := range texts {
+		var columns []suggest.Column
+		var names []string
+		for _, c := range t.columns {
+			columns = append(columns, suggest.Column(c))
+			names = append(names, c.Name)
+		}
+		header := strings.Join(names, ", ")
+		if i, ok := byHeader[header]; ok && header != "" {
+			s.Columns[i].Files++
+			continue
+		}
+		proposal := ColumnSuggestion{Example: header, Files: 1}
+		var mappings []string
+		measured := false
+		for i, f := range suggest.Columns(columns, table.FieldNames()) {
+			if f.Name == "" {
+				continue
+			}
+			m, ok := newMapping(f.Name, columns[i].Name)
+			if !ok {
+				continue
+			}
+			measured = measured || f.Name != template.Epoch && f.Name != template.Step
+			if !s.hasMapping(m) {
+				mappings = append(mappings, m)
+			}
+			proposal.Fields = append(proposal.Fields, FieldSuggestion(f))
+			proposal.Fields[len(proposal.Fields)-1].Why = fmt.Sprintf("column %q: %s", columns[i].Name, f.Why)
+		}
+		switch proposal.Mapping = strings.Join(mappings, ","); {
+		case measured && len(mappings) > 0:
+			byHeader[header] = len(s.Columns)
+			s.Columns = append(s.Columns, proposal)
+		case t.known != "":
+			s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.path, t.known))
+		default:
+			others = append(others, t)
+		}
+	}
+	return others
+}
+
+// newMapping returns the mapping of a column for Options.Columns. ok is false if a
+// mapping cannot contain the name of the column.
+func newMapping(field, column string) (mapping string, ok bool) {
+	if strings.ContainsAny(column, ", ") {
+		column = `"` + column + `"`
+	}
+	mapping = field + "=" + column
+	parsed, err := table.ParseMappings([]string{mapping})
+	return mapping, err == nil && len(parsed) == 1
+}
+
+// hasMapping reports whether a mapping is proposed already.
+func (s *Suggestion) hasMapping(mapping string) bool {
+	return slices.ContainsFunc(s.Columns, func(c ColumnSuggestion) bool { return slices.Contains(strings.Split(c.Mapping, ","), mapping) })
 }
 
 // addLines adds proposals for the lines of the texts. A template that would not

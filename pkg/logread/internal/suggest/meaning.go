@@ -31,6 +31,9 @@ const (
 	accuracyField    = "accuracy"
 	valAccuracyField = "val_accuracy"
 	lrField          = "lr"
+
+	// A field of tables; in lines, a metric.
+	elapsedField = "elapsed_seconds"
 )
 
 // isKnownField reports whether a field has a meaning of its own, so that a metric
@@ -218,31 +221,39 @@ func isTime(n *number, words []string) bool {
 func (n *number) rate(role string) meaning {
 	switch {
 	case role == valRole || role == testRole:
-		return meaning{field: role + "_" + rateField, why: fmt.Sprintf("followed by %q, of the evaluation", n.unit.text)}
+		return meaning{field: role + "_" + rateField, why: n.unitText() + ", of the evaluation"}
 	case sampleWords.has(n.unit.subject):
-		return because(rateField, "followed by %q: throughput", n.unit.text)
+		return because(rateField, "%s: throughput", n.unitText())
 	case tokenWords.has(n.unit.subject):
-		return because(rateField, "followed by %q: throughput, where a token counts as a sample", n.unit.text)
+		return because(rateField, "%s: throughput, where a token counts as a sample", n.unitText())
 	}
 	name := n.unit.subject
 	if stepWords.has(name) || batchWords.has(name) {
 		name = "steps"
 	}
-	return meaning{field: name + "_per_second", why: fmt.Sprintf("followed by %q: a rate, but not of samples", n.unit.text)}
+	return meaning{field: name + "_per_second", why: n.unitText() + ": a rate, but not of samples"}
+}
+
+// unitText describes where the unit is, for a reason.
+func (n *number) unitText() string {
+	if n.unitInName {
+		return fmt.Sprintf("its name has the unit %q", n.unit.text)
+	}
+	return fmt.Sprintf("followed by %q", n.unit.text)
 }
 
 // timePer returns the meaning of a number with a unit such as ms/step.
 func (n *number) timePer(role string) meaning {
 	switch s := n.unit.subject; {
 	case epochWords.has(s):
-		return because(secondsField, "followed by %q: the time of an epoch", n.unit.text)
+		return because(secondsField, "%s: the time of an epoch", n.unitText())
 	case stepWords.has(s), batchWords.has(s):
 		if role == valRole || role == testRole {
-			return meaning{field: role + "_step_seconds", why: fmt.Sprintf("followed by %q, of the evaluation", n.unit.text)}
+			return meaning{field: role + "_step_seconds", why: n.unitText() + ", of the evaluation"}
 		}
-		return because(stepSecondsField, "followed by %q: the time of a step", n.unit.text)
+		return because(stepSecondsField, "%s: the time of a step", n.unitText())
 	}
-	return meaning{field: "seconds_per_" + identifier([]string{n.unit.subject}), why: fmt.Sprintf("followed by %q", n.unit.text), guessed: true}
+	return meaning{field: "seconds_per_" + identifier([]string{n.unit.subject}), why: n.unitText(), guessed: true}
 }
 
 // time returns the meaning of a duration.
@@ -250,7 +261,7 @@ func (n *number) time(words []string, role string, c lineContext) meaning {
 	why := fmt.Sprintf("after %q", strings.Join(lastWords(words, 2), " "))
 	switch {
 	case n.unit.kind == timeUnit && n.unit.text != "compound" && n.unit.text != "":
-		why = fmt.Sprintf("followed by %q", n.unit.text)
+		why = n.unitText()
 	case n.clock || n.unit.kind == timeUnit:
 		why = "written as a duration"
 		if n.clock && !hasMeaning(words) {
@@ -272,7 +283,7 @@ func (n *number) time(words []string, role string, c lineContext) meaning {
 		}
 		return n.free(because(valSecondsField, "%s, of the evaluation", why), c)
 	case !perEpoch && n.isCumulative(words):
-		return n.timeMetric("elapsed_seconds", why+", and rises from line to line: the time since the start, not of an epoch", c)
+		return n.timeMetric(elapsedField, why+", and rises from line to line: the time since the start, not of an epoch", c)
 	case !perEpoch && (perStep || c.step):
 		return n.free(because(stepSecondsField, "%s: the time of a step", why), c)
 	case hasAny(words, totalWords) && c.taken[secondsField]:

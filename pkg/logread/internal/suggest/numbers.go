@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -21,10 +22,23 @@ func (s *shape) numbers() []number {
 		if i < len(s.headings) && s.headings[i] != "" {
 			n := &p.found[i]
 			n.before, n.after = headingWords(s.headings[i]), nil
-			n.readUnitInName()
+			n.readUnitInHeading(s.headings[i])
 		}
 	}
 	return p.found
+}
+
+// rateInHeading matches a rate in the heading of a column: thr (img/s),
+// samples_per_sec.
+var rateInHeading = regexp.MustCompile(`(?i)([a-z]+)(?:/|[_ ]per[_ ])(s|sec|secs|second|seconds)\b`)
+
+// readUnitInHeading sets the unit if the heading of the number's column has one.
+func (n *number) readUnitInHeading(heading string) {
+	if m := rateInHeading.FindStringSubmatch(heading); m != nil && n.unit.kind == noUnit {
+		n.unit, n.unitInName = unit{kind: rateUnit, text: m[0], subject: strings.ToLower(m[1])}, true
+		return
+	}
+	n.readUnitInName()
 }
 
 // readUnitInName sets the unit if the words before the number end with one.

@@ -175,10 +175,12 @@ func (s *schema) mapColumn(i int, m Mapping) {
 		c.name = m.Field
 	}
 	if f := fieldNamed(m.Field); f != nil {
-		if _, unit := splitUnit(c.name); unit != "" {
-			if factor, ok := unitFactor(f.kind, unit); ok {
-				c.factor = factor
-			}
+		_, unit := splitUnit(c.name)
+		if i := strings.LastIndexAny(c.name, "_ -."); unit == "" && i > 0 { // such as time_ms
+			unit = c.name[i+1:]
+		}
+		if factor, ok := unitFactor(f.kind, unit); ok {
+			c.factor = factor
 		}
 		c.field, c.kind = f.name, f.kind
 		s.at[f.name] = i

@@ -1,0 +1,84 @@
+package table
+
+import (
+	"bytes"
+	"math"
+	"strings"
+)
+
+// GeneralKind is the kind of tables whose program is unknown.
+const GeneralKind = tableKind
+
+// ColumnInfo describes a column of a table, for a proposal of mappings.
+type ColumnInfo struct {
+	Name   string
+	Field  string // to which its name or the user assigns it; empty for a metric
+	First  string // the first cell that is not empty
+	Text   bool   // most cells are no numbers
+	Whole  bool   // all numbers are integers
+	Values []float64
+}
+
+// DescribeColumns describes the columns of the table that begins with text. It returns nil if
+// text is not a table with a header and at least two rows: most lines have as many cells as
+// the header, and half of the columns contain numbers.
+func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
+	p, ok := parsePreamble(text)
+	if !ok || p.header == nil || p.width > maxColumns {
+		return nil
+	}
+	text = completeLines(afterLines(text, p.lines))
+	s := newSchema(p, text, mappings)
+	columns := make([]ColumnInfo, len(s.columns))
+	for i := range s.columns {
+		columns[i] = ColumnInfo{Name: s.columns[i].name, Field: s.columns[i].field, Whole: true}
+	}
+	texts := make([]int, len(columns))
+	rows, others := 0, 0
+	var cells [][]byte
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimRight(line, "\r\n")
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var err error
+		if cells, err = p.form.split(cells[:0], line); err != nil || len(cells) != len(columns) {
+			others++
+			continue
+		}
+		rows++
+		for i, cell := range cells {
+			columns[i].add(&s.columns[i], cell, &texts[i])
+		}
+	}
+	numbers := 0
+	for i := range columns {
+		c := &columns[i]
+		if c.Text = texts[i] > len(c.Values)-texts[i]; !c.Text {
+			numbers++
+		}
+	}
+	if rows < 2 || others*4 > rows || numbers*2 < len(columns) {
+		return nil
+	}
+	return columns
+}
+
+// add adds the value of a cell.
+func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
+	if c.First == "" {
+		c.First = strings.ToValidUTF8(string(cell), "\ufffd")
+	}
+	v, ok := column.form.parseMeasurement(secondsValue, 1, cell)
+	if !ok {
+		v, ok = column.form.parseMeasurement(numberValue, 1, cell)
+	}
+	if !ok {
+		v = math.NaN()
+		if !isUnmeasured(cell) {
+			*texts++
+		}
+	}
+	c.Whole = c.Whole && (!ok || v == math.Trunc(v) && bytes.IndexAny(cell, ".,:") < 0)
+	c.Values = append(c.Values, v)
+}
