@@ -43,46 +43,67 @@ import (
 // meterState is what the meters of a run contain so far.
 type meterState struct {
 	ranks     map[int][]*meterWriter // by label; without labels, the processes that print the same lines
+	primary   *meterWriter           // the process that has printed the first line, whose values become curves
 	initRanks map[int]bool           // ranks that torchvision's processes have printed
-	epochs    []meterEpoch           // of the first process, for their times
-	evaluated int                    // index in epochs, plus one, of the last epoch that an evaluation has followed
+	evaluated int                    // number of the last epoch that an evaluation has followed, plus one
 }
 
 // meterWriter is a process that prints meters.
-type meterWriter struct{ epoch, step int }
-
-// isBefore reports whether the writer's last line precedes the line of the given step.
-func (w *meterWriter) isBefore(epoch, step int) bool {
-	return w.epoch < epoch || w.epoch == epoch && w.step < step
+type meterWriter struct {
+	id     rankID
+	epochs []meterEpoch // never empty
 }
 
-// meterEpoch is how far an epoch was logged.
+// meterEpoch is how far a process has logged an epoch.
 type meterEpoch struct {
 	epoch, last, interval, steps int
 	stepSeconds                  float64 // mean time of its steps so far; NaN if unknown
 }
 
-// selectMeterWriter returns the ordinal of the process that has printed the current line: the
-// first one whose previous line precedes it. If the line begins another run, the run is begun.
-func (t *textLog) selectMeterWriter(epoch, step int) int {
+// current returns the epoch of the writer's last line.
+func (w *meterWriter) current() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
+
+// isBefore reports whether the writer's last line precedes the line m.
+func (w *meterWriter) isBefore(m *meters) bool {
+	last := w.current()
+	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
+}
+
+// addLine adds how far line m has logged its epoch.
+func (w *meterWriter) addLine(m *meters) {
+	if n := len(w.epochs); n == 0 || w.epochs[n-1].epoch != m.epoch {
+		w.epochs = append(w.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
+		return
+	}
+	last := w.current()
+	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
+}
+
+// selectMeterWriter returns the process that has printed line m: the first one whose previous
+// line precedes it. If the line begins another run, the run is begun.
+func (t *textLog) selectMeterWriter(m *meters) *meterWriter {
 	writers := t.cur.meters.ranks[t.rank]
 	earlier := len(writers) > 0
-	for i, w := range writers {
-		if w.isBefore(epoch, step) {
-			w.epoch, w.step = epoch, step
-			return i
+	for _, w := range writers {
+		if w.isBefore(m) {
+			return w
 		}
-		earlier = earlier && epoch < w.epoch
+		earlier = earlier && m.epoch < w.current().epoch
 	}
 	if earlier || len(writers) >= 1<<12 {
 		t.beginRun()
 		writers = nil
 	}
-	if t.cur.meters.ranks == nil {
-		t.cur.meters.ranks = map[int][]*meterWriter{}
+	s := &t.cur.meters
+	if s.ranks == nil {
+		s.ranks = map[int][]*meterWriter{}
 	}
-	t.cur.meters.ranks[t.rank] = append(writers, &meterWriter{epoch, step})
-	return len(writers)
+	w := &meterWriter{id: rankID{t.rank, len(writers)}}
+	s.ranks[t.rank] = append(writers, w)
+	if s.primary == nil {
+		s.primary = w
+	}
+	return w
 }
 
 // meters is the content of a line.
@@ -95,9 +116,14 @@ type meters struct {
 
 // addMeters adds the values of a line of training.
 func (t *textLog) addMeters(m *meters) {
-	ordinal := t.selectMeterWriter(m.epoch, m.step)
+	if t.cur.closed {
+		t.beginRun()
+	}
+	t.selectProgram(m.format) // before the writer, since it may begin a run
+	w := t.selectMeterWriter(m)
+	w.addLine(m)
 	run := t.countLine(m.format)
-	e := t.findOrAddEpoch(m.epoch, ordinal)
+	e := t.findOrAddEpoch(m.epoch, w.id.ordinal)
 	for i := range m.values {
 		x := &m.values[i]
 		mean := x.Mean
@@ -114,29 +140,10 @@ func (t *textLog) addMeters(m *meters) {
 		case "samples_per_second":
 			e.SamplesPerSecond = mean
 		}
-		if ordinal == 0 && t.rank == run.meters.firstRank() {
+		if w == run.meters.primary {
 			t.addPoint(x.Name, max(t.rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, t.stampSeconds())
 		}
 	}
-	if ordinal > 0 || t.rank != run.meters.firstRank() {
-		return
-	}
-	s := &run.meters
-	if n := len(s.epochs); n == 0 || s.epochs[n-1].epoch != m.epoch {
-		s.epochs = append(s.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
-		return
-	}
-	last := &s.epochs[len(s.epochs)-1]
-	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
-}
-
-// firstRank returns the lowest label of a rank that prints meters, or -1 if there are no labels.
-func (s *meterState) firstRank() int {
-	first := math.MaxInt
-	for rank := range s.ranks {
-		first = min(first, rank)
-	}
-	return first
 }
 
 // readMeters reads the meters at the end of a line. ok is false if the line has anything else.
@@ -329,19 +336,19 @@ func (t *textLog) readMeterAccuracy(e *runs.Epoch, c scan.Cursor) lineResult {
 	if isKnown(loss) {
 		e.ValLoss = loss
 	}
-	t.cur.meters.evaluated = len(t.cur.meters.epochs)
+	t.cur.meters.evaluated = max(t.cur.meters.evaluated, e.Epoch+1)
 	t.countMeterLine()
 	return used
 }
 
-// lastMeterEpoch returns the epoch to which an evaluation belongs, or nil if the run has no
+// lastMeterEpoch returns the epoch to which an evaluation belongs, or nil if the rank has no
 // epoch with meters.
 func (t *textLog) lastMeterEpoch() *runs.Epoch {
-	s := &t.cur.meters
-	if len(s.epochs) == 0 {
+	writers := t.cur.meters.ranks[t.rank]
+	if len(writers) == 0 {
 		return nil
 	}
-	return t.meterEpochOf(s.epochs[len(s.epochs)-1].epoch)
+	return t.meterEpochOf(writers[0].current().epoch)
 }
 
 // countMeterLine counts the current line as a line of the run's program.
@@ -400,7 +407,7 @@ func (t *textLog) readDistributedInit(m []byte) lineResult {
 // readNamespace reads the settings that argparse.Namespace prints, of which those of
 // torchvision's references are used.
 func (t *textLog) readNamespace(m []byte) lineResult {
-	if m[len(m)-1] != ')' || len(t.cur.meters.initRanks) == 0 || len(t.cur.meters.epochs) > 0 {
+	if m[len(m)-1] != ')' || len(t.cur.meters.initRanks) == 0 || t.cur.meters.primary != nil {
 		return unknown
 	}
 	for list := m[len("Namespace(") : len(m)-1]; ; {
@@ -430,30 +437,40 @@ func (r *textRun) finishMeters(report *record.Report) {
 		}
 		r.run.Info.Workers = n
 	}
-	for i := range s.epochs {
-		x := &s.epochs[i]
-		list := r.epochs.find(rankID{s.firstRank(), 0})
-		if list == nil {
-			continue
-		}
-		e := list.Find(x.epoch)
-		switch {
-		case e == nil:
-		case i+1 == len(s.epochs) && s.evaluated <= i && math.IsNaN(e.Seconds) && !x.isComplete():
-			r.epochs.remove(x.epoch)
-			report.AddAssumption("epoch %d is not complete (step %d of %d): its values are only in the curves", x.epoch+1, x.last, x.steps)
-		case math.IsNaN(e.Seconds) && x.stepSeconds > 0:
-			e.Seconds = x.stepSeconds * float64(x.steps)
-			report.AddAssumptionOnce("the time of an epoch is the mean time of its logged steps times the number of its steps")
+	if s.primary == nil {
+		return
+	}
+	report.AddAssumptionOnce("losses and accuracies of an epoch are the means in its last line")
+	for _, writers := range s.ranks {
+		for _, w := range writers {
+			r.setMeterSeconds(w, report)
 		}
 	}
-	if len(s.epochs) > 0 {
-		report.AddAssumptionOnce("losses and accuracies of an epoch are the means in its last line")
+	x := s.primary.current()
+	if e := r.epochs.find(s.primary.id).Find(x.epoch); e != nil && math.IsNaN(e.Seconds) && !s.isComplete(x) {
+		r.epochs.remove(x.epoch)
+		report.AddAssumption("epoch %d is not complete (step %d of %d): its values are only in the curves", x.epoch+1, x.last, x.steps)
 	}
 }
 
-// isComplete reports whether the last logged step is the last one of the epoch, or the last one
-// before it that is logged.
-func (x *meterEpoch) isComplete() bool {
-	return x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
+// setMeterSeconds sets the times of the complete epochs of a process, if it has printed only
+// the mean time of a step.
+func (r *textRun) setMeterSeconds(w *meterWriter, report *record.Report) {
+	list := r.epochs.find(w.id)
+	for i := range w.epochs {
+		x := &w.epochs[i]
+		e := list.Find(x.epoch)
+		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !r.meters.isComplete(x) {
+			continue
+		}
+		e.Seconds = x.stepSeconds * float64(x.steps)
+		report.AddAssumptionOnce("the time of an epoch is the mean time of its logged steps times the number of its steps")
+	}
+}
+
+// isComplete reports whether the epoch of a process's last line is complete: an evaluation has
+// followed, or the last logged step is the last one of the epoch or the last one of it that is
+// logged.
+func (s *meterState) isComplete(x *meterEpoch) bool {
+	return s.evaluated > x.epoch || x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
 }

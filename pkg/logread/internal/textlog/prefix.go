@@ -191,14 +191,17 @@ func (t *textLog) stripDateWithSlashes(m []byte) []byte {
 // stamp, followed by a level, a place in the source and a rank, or the level and the place of
 // transformers' logger.
 func (t *textLog) stripBrackets(m []byte) []byte {
-	if m[1] == 'I' || m[1] == 'W' { // transformers
-		if _, rest, found := bytes.Cut(m, []byte("] ")); found && (scan.HasPrefix(m, "[INFO|") || scan.HasPrefix(m, "[WARNING|")) {
-			return rest
+	if scan.HasPrefix(m, "[INFO|") || scan.HasPrefix(m, "[WARNING|") { // transformers
+		if _, rest, found := bytes.Cut(m, []byte("] ")); found {
+			m = rest
 		}
 		return m
 	}
+	if !scan.IsDigit(m[1]) {
+		return m
+	}
 	end := bytes.IndexByte(m[:min(len(m), 40)], ']')
-	if end < 20 || !scan.IsDigit(m[1]) || m[5] != '-' || m[8] != '-' || m[14] != ':' || m[17] != ':' {
+	if end < 20 || m[5] != '-' || m[8] != '-' || m[14] != ':' || m[17] != ':' {
 		return m
 	}
 	t.stampBuffer = append(append(t.stampBuffer[:0], m[1:20]...), ",000"...)

@@ -50,7 +50,7 @@ training_epochs 1.5
 training_seconds 60
 `},
 		"imagenet.log": {`PyTorch ImageNet example: 2 workers, batch 0, 0; 0 samples per epoch
-epoch 1 line 5: seconds 30 train_loss 6.6 val_loss 5.8 accuracy 0.02 val_accuracy 0.0425
+epoch 1 line 5: seconds 31 train_loss 6.6 val_loss 5.8 accuracy 0.02 val_accuracy 0.0425
 Acc@1: 1 0, 51 2, 101 4
 Acc@5: 1 0.78, 51 8, 101 10
 Data: 1 1.5, 51 0.001, 101 1
@@ -325,7 +325,7 @@ func tornValues(t *testing.T, text []byte) map[string]bool {
 	for _, p := range parts {
 		found[fmt.Sprint("workers ", p.Run.Info.Workers)] = true
 		for _, e := range p.Run.Epochs {
-			if isKnown(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") {
+			if isKnown(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") && p.Run.Kind != formatImageNet.String() { // a slower rank may follow
 				found[fmt.Sprint("seconds ", e.Epoch, " ", e.Seconds)] = true
 			}
 			found[fmt.Sprint("epoch ", e.Epoch)] = true
@@ -381,6 +381,46 @@ func TestLongBar(t *testing.T) {
 	for _, e := range parts[0].Run.Epochs {
 		if e.Seconds != 200 {
 			t.Errorf("got epoch %+v, want 200 s", e)
+		}
+	}
+}
+
+// TestProgramsOfSeveralRanks: labels distinguish the ranks, whose epochs are merged.
+func TestProgramsOfSeveralRanks(t *testing.T) {
+	const meters = "[rank%d]:Epoch: [%d][%d/10]\tTime %g (%g)\tLoss 2.0 (%g)\n"
+	var imagenet strings.Builder
+	for _, x := range []struct {
+		rank, epoch, step int
+		seconds, loss     float64
+	}{{1, 0, 5, 0.5, 3}, {0, 0, 5, 0.25, 1}, {0, 0, 10, 0.25, 1}, {1, 0, 10, 0.5, 3}, {0, 1, 5, 0.25, 0.5}, {1, 1, 5, 0.5, 0.75}, {1, 1, 10, 0.5, 0.75}, {0, 1, 10, 0.25, 0.5}} {
+		fmt.Fprintf(&imagenet, meters, x.rank, x.epoch, x.step, x.seconds, x.seconds, x.loss)
+	}
+	const bar = "%d: Epoch %d/2: 100%%|##########| 10/10 [00:%02d<00:00, %.2fit/s, loss=%g]\n"
+	var bars strings.Builder
+	for epoch := 1; epoch <= 2; epoch++ {
+		for rank := range 2 {
+			fmt.Fprintf(&bars, bar, rank, epoch, 5*(rank+1), 2.0/float64(rank+1), float64(rank))
+		}
+	}
+	for _, c := range []struct{ name, text, want string }{
+		// The curves are those of the first rank, here rank 1.
+		{"ImageNet", imagenet.String(), "2 workers; epoch 1: seconds 5 train_loss 2; epoch 2: seconds 5 train_loss 0.625; Loss 4, Time 4"},
+		{"tqdm", bars.String(), "2 workers; epoch 1: seconds 10 train_loss 0.5; epoch 2: seconds 10 train_loss 0.5"},
+	} {
+		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
+		if len(parts) != 1 || len(parts[0].Claims) != 1 {
+			t.Errorf("%s: got %d runs, want 1 with a claim; problems %v", c.name, len(parts), report.Unused)
+			continue
+		}
+		got := fmt.Sprintf("%d workers", parts[0].Claims[0].Number)
+		for _, e := range parts[0].Run.Epochs {
+			got += fmt.Sprintf("; epoch %d:%s", e.Epoch, describeEpoch(e))
+		}
+		for i, curve := range parts[0].Run.Curves {
+			got += fmt.Sprintf("%s %s %d", []string{";", ","}[min(i, 1)], curve.Name, len(curve.Steps))
+		}
+		if got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
 }

@@ -58,11 +58,11 @@ func (t *textLog) newRun(line int) *textRun {
 // the run to which it belongs. If the current run has ended, countLine begins a
 // new one.
 func (t *textLog) countLine(name formatID) *textRun {
-	if t.cur.closed || !belongTogether(t.cur.program, name) || isProgram(name) && t.cur.program == formatCommand && len(t.cur.bars.epochs.all) > 0 {
+	if t.cur.closed {
 		t.beginRun()
 	}
-	if t.cur.program == formatCommand && isProgram(name) {
-		t.cur.program = name
+	if isProgram(name) {
+		t.selectProgram(name)
 	}
 	t.cur.linesByFormat[name]++
 	t.cur.lines++
@@ -76,10 +76,21 @@ func (t *textLog) countLine(name formatID) *textRun {
 // programs do not print beside their own.
 func isProgram(f formatID) bool { return f >= formatImageNet && f <= formatHuggingFace }
 
+// selectProgram makes program f the one that trains in the current run. It begins a run if
+// another program has printed values of the current one.
+func (t *textLog) selectProgram(f formatID) {
+	if !belongTogether(t.cur.program, f) || t.cur.program == formatCommand && len(t.cur.bars.epochs.all) > 0 {
+		t.beginRun()
+	}
+	if t.cur.program == formatCommand {
+		t.cur.program = f
+	}
+}
+
 // belongTogether reports whether a line of format f can belong to a run of a program, which is
 // formatCommand if it is unknown. DeepSpeed trains models of the Trainer and of Megatron-LM.
 func belongTogether(program, f formatID) bool {
-	if program == formatCommand || program == f || !isProgram(f) {
+	if program == formatCommand || program == f {
 		return true
 	}
 	return (program == formatDeepSpeed || f == formatDeepSpeed) && max(program, f) >= formatMegatron
