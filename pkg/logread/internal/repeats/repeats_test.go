@@ -92,6 +92,7 @@ func TestSeparate(t *testing.T) {
 		"dates":                   {[]runs.Run{newRun("unet_2021-11-12_10-20-30.log", 2, nil), newRun("unet_2021-11-13_09-01-02.log", 2, nil)}, nil},
 		"TensorBoard's folders":   {[]runs.Run{newRun("Nov12_10-20-30_node01/x.log", 2, nil), newRun("Nov13_11-20-31_node07/x.log", 2, nil)}, nil},
 		"names of W&B":            {[]runs.Run{newRun("run-20211112_123456-1a2b3c4d/output.log", 2, nil), newRun("run-20211113_010203-9z8y7x6w/output.log", 2, nil)}, nil},
+		"hashes":                  {[]runs.Run{newRun("unet-1a2b3c4d.log", 2, nil), newRun("unet-5a6b7c8d.log", 2, nil)}, nil},
 		"ranks":                   {[]runs.Run{newRun("rank0/x.log", 2, nil), newRun("rank1/x.log", 2, nil)}, nil},
 		"versions":                {[]runs.Run{newRun("version_3/metrics.csv", 2, nil), newRun("version_9/metrics.csv", 2, nil)}, nil},
 		"another name at each worker count": {
