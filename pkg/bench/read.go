@@ -19,6 +19,7 @@ const (
 	panelsTarget = 10   // times as fast; complete processes
 	parseTarget  = 20   // times as fast; only the parsing
 	textRate     = 500  // MB/s, for each kind of text
+	templateRate = 150  // MB/s, for lines that a template describes
 	eventsRate   = 1500 // MB/s, for event files with images
 	scalarsRate  = 300  // MB/s, for event files with scalars only
 	firstSeconds = 1    // seconds from the start to the first figure of 1,000 runs
@@ -289,7 +290,7 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 		}
 		var values []float64
 		for i := range 1 + b.Repeats {
-			seconds, err := ours.TimeRequest(requestParse + "\t" + path)
+			seconds, err := ours.TimeRequest(k.parseRequest(path))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", k.name, err)
 			}

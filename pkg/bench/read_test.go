@@ -108,6 +108,14 @@ func TestMeasureReadingErrors(t *testing.T) {
 	}
 }
 
+// options returns the options to read a file of the kind.
+func (k fileKind) options() logread.Options {
+	if k.template == "" {
+		return logread.Options{}
+	}
+	return logread.Options{Lines: []string{k.template}}
+}
+
 // TestReadFiles: what is generated is read as its kind, as a run of values; the
 // same seed gives the same file.
 func TestReadFiles(t *testing.T) {
@@ -116,7 +124,7 @@ func TestReadFiles(t *testing.T) {
 		if _, err := writePiecesUntil(path, k.piece, 3_000_000); err != nil {
 			t.Fatal(err)
 		}
-		logs, err := logread.Options{}.Read(context.Background(), path)
+		logs, err := k.options().Read(context.Background(), path)
 		if err != nil {
 			t.Errorf("%s: %v", k.name, err)
 			continue
@@ -194,7 +202,7 @@ func BenchmarkRead(b *testing.B) {
 			}
 			b.SetBytes(size)
 			for b.Loop() {
-				if _, err := (logread.Options{}).Read(context.Background(), path); err != nil {
+				if _, err := k.options().Read(context.Background(), path); err != nil {
 					b.Fatal(err)
 				}
 			}

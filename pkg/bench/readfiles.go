@@ -27,22 +27,33 @@ type fileKind struct {
 	name, file string
 	required   float64 // MB/s
 	piece      pieceAppender
+	template   string // of the lines, if no known program writes them
+}
+
+// parseRequest returns the request to parse the file at path.
+func (k fileKind) parseRequest(path string) string {
+	request := requestParse + "\t" + path
+	if k.template != "" {
+		request += "\t" + k.template
+	}
+	return request
 }
 
 // speedFileKinds returns the kinds of files whose reading speed is measured, each with the
 // required speed.
 func speedFileKinds() []fileKind {
 	return []fileKind{
-		{"study CSV", "log_4.csv", textRate, appendStudyRow},
-		{"SC21 log", "4GPU/out.log", textRate, newSC21Appender(8)},
-		{"Keras output", "n4/keras.out", textRate, appendKerasEpoch},
-		{"Horovod synthetic", "n4/horovod.out", textRate, appendHorovodIteration},
-		{"srun -l", "n4/srun.out", textRate, appendSrunLine},
-		{"MLPerf log", "n4/mlperf.log", textRate, appendMLPerfLine},
-		{"DLLogger", "n4/dllogger.log", textRate, appendDLLoggerLine},
-		{"Lightning metrics", "n4/metrics.csv", textRate, appendLightningRow},
-		{"events, scalars alone", "n4/events.out.tfevents.1", scalarsRate, newEventAppender(0)},
-		{"events, records of 4 kB", "n4/events.out.tfevents.2", eventsRate, newEventAppender(4096)},
+		{"study CSV", "log_4.csv", textRate, appendStudyRow, ""},
+		{"SC21 log", "4GPU/out.log", textRate, newSC21Appender(8), ""},
+		{"Keras output", "4GPU/keras.out", textRate, appendKerasEpoch, ""},
+		{"Horovod synthetic", "4GPU/horovod.out", textRate, appendHorovodIteration, ""},
+		{"srun -l", "4GPU/srun.out", textRate, appendSrunLine, ""},
+		{"MLPerf log", "4GPU/mlperf.log", textRate, appendMLPerfLine, ""},
+		{"DLLogger", "4GPU/dllogger.log", textRate, appendDLLoggerLine, ""},
+		{"Lightning metrics", "4GPU/metrics.csv", textRate, appendLightningRow, ""},
+		{"lines of a template", "4GPU/out.log", templateRate, appendTemplateLine, templateOfLines},
+		{"events, scalars alone", "4GPU/events.out.tfevents.1", scalarsRate, newEventAppender(0), ""},
+		{"events, records of 4 kB", "4GPU/events.out.tfevents.2", eventsRate, newEventAppender(4096), ""},
 	}
 }
 
@@ -50,8 +61,8 @@ func speedFileKinds() []fileKind {
 // skips most of their contents.
 func memoryFileKinds() []fileKind {
 	return []fileKind{
-		{"SC21 log", "4GPU/out.log", 0, newSC21Appender(1000)},
-		{"events", "n4/events.out.tfevents.1", 0, newEventAppender(1 << 16)},
+		{"SC21 log", "4GPU/out.log", 0, newSC21Appender(1000), ""},
+		{"events", "4GPU/events.out.tfevents.1", 0, newEventAppender(1 << 16), ""},
 	}
 }
 
@@ -181,6 +192,15 @@ func appendHorovodIteration(b []byte, rng *rand.Rand, n int) []byte {
 func appendSrunLine(b []byte, rng *rand.Rand, n int) []byte {
 	seconds := 1400 + 100*rng.Float64()
 	return fmt.Appendf(b, "%d: 2018-10-07 20:36:09,348 INFO Train samples 32768 time %.2fs rate %.4f samples/s\n", n%4, seconds, 32768/seconds)
+}
+
+// templateOfLines is the template of the lines that appendTemplateLine appends.
+const templateOfLines = "Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec"
+
+// appendTemplateLine appends a line of a program that Lockstep does not know.
+func appendTemplateLine(b []byte, rng *rand.Rand, n int) []byte {
+	seconds := 100 + 10*rng.Float64()
+	return fmt.Appendf(b, "Epoch %d: loss %.4f time %.3fs, %.1f samples/sec\n", n+1, rng.Float64(), seconds, 60000/seconds)
 }
 
 // appendMLPerfLine appends a line of an MLPerf log.

@@ -22,7 +22,7 @@ const TaskRead = "read"
 
 // Requests to a worker with TaskRead. The words of a request are separated by tabs.
 const (
-	requestParse   = "parse"   // parse PATH: parse the runs in PATH
+	requestParse   = "parse"   // parse PATH [TEMPLATE]: parse the runs in PATH, with a template of lines
 	requestExtract = "extract" // extract PATH: the same as parse; the peer uses another method
 	requestPanels  = "panels"  // panels PATH IMAGE: draw four panels of the runs in PATH as a PNG
 	requestFirst   = "first"   // first FOLDER IMAGE: draw the epoch times of all runs in FOLDER
@@ -64,8 +64,8 @@ func answerReadRequest(ctx context.Context, words []string) (comparison.Answer, 
 	case len(words) == 1 && words[0] == comparison.RequestMemory:
 		n, err := readPeakBytes("/proc/self/status")
 		return comparison.Answer{PeakBytes: n}, err
-	case len(words) == 2 && (words[0] == requestParse || words[0] == requestExtract):
-		logs, err := logread.Options{}.Read(ctx, words[1])
+	case len(words) == 2 && (words[0] == requestParse || words[0] == requestExtract), len(words) == 3 && words[0] == requestParse:
+		logs, err := logread.Options{Lines: words[2:]}.Read(ctx, words[1])
 		if err != nil {
 			return comparison.Answer{}, err
 		}
