@@ -56,6 +56,7 @@ func (o *lineOpening) matches(h *[maxOpening]byte) bool {
 
 // epochLineParser parses the usual lines of the SC21 logger into epochs.
 type epochLineParser struct {
+	heading   string // the text between stamp and message in openings; empty before setHeading
 	openings  [epochLineForms]lineOpening
 	templates [epochLineForms]*template.Template
 	values    [3]template.Value // of the line
@@ -83,6 +84,10 @@ var sc21Templates = sync.OnceValue(func() (t [epochLineForms]*template.Template)
 // setHeading sets the text between the stamp and the message of the lines. It
 // returns false if the text is too long.
 func (s *epochLineParser) setHeading(heading []byte) bool {
+	if s.heading != "" && s.heading == string(heading) {
+		return true
+	}
+	s.heading = ""
 	s.templates = sc21Templates()
 	for i, tmpl := range s.templates {
 		message := tmpl.Lead()
@@ -103,6 +108,7 @@ func (s *epochLineParser) setHeading(heading []byte) bool {
 			o.mask[i] = binary.LittleEndian.Uint64(mask[8*i:])
 		}
 	}
+	s.heading = string(heading)
 	return true
 }
 

@@ -1,9 +1,9 @@
 package textlog
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 
 	"lockstep/pkg/logread/internal/record"
@@ -64,6 +64,12 @@ type format struct {
 	applies func(t *textLog) bool
 	// countsFromZero is set if the number of the first epoch is 0.
 	countsFromZero bool
+	// anywhere reads a line that no rule recognizes by its beginning. It is nil if
+	// the format has no such lines.
+	anywhere func(t *textLog, m []byte) lineResult
+	// endsWithValue reports whether a line, whose beginning no rule knows, ends
+	// with a value; see lineRule.endsWithValue. It may be nil.
+	endsWithValue func(m []byte) bool
 	// finish is called at the end of each run of a file. It is nil if the
 	// format needs no such call.
 	finish func(r *textRun, report *record.Report)
@@ -116,7 +122,7 @@ func formats() [formatCount]format {
 			{prefix: "Command terminated by signal ", read: (*textLog).readGNUTimeFailure},
 		}},
 		// The lines of zsh begin with any command.
-		formatZshTime: {name: "zsh time"},
+		formatZshTime: {name: "zsh time", anywhere: (*textLog).readTimeWithinLine, endsWithValue: isZshTime},
 		formatSeff: {name: seffKind, lines: []lineRule{
 			{prefix: "Job ID: ", read: (*textLog).readSeffJob},
 			{prefix: "Job Wall-clock time: ", read: (*textLog).readSeffLine, endsWithValue: true},
@@ -131,9 +137,7 @@ func formats() [formatCount]format {
 		formatFailure: {name: "torchrun failure", lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).readRootCause},
 		}},
-		// Messages about memory are searched in the lines that no rule
-		// recognizes.
-		formatMemory: {name: "out of memory"},
+		formatMemory: {name: "out of memory", anywhere: (*textLog).readOutOfMemory},
 		formatStudy: {name: "U-Net study stdout", lines: []lineRule{
 			{prefix: "[INFO] EPOCH: ", read: (*textLog).readStudyEpoch},
 			{prefix: "Train loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
@@ -179,7 +183,7 @@ func formats() [formatCount]format {
 		formatMLPerf: {name: "MLPerf log", finish: (*textRun).finishMLPerf, lines: []lineRule{
 			{prefix: ":::MLLOG ", read: (*textLog).readMLPerf},
 		}},
-		formatKeras: {name: "Keras log", finish: (*textRun).finishKeras, lines: []lineRule{
+		formatKeras: {name: "Keras log", finish: (*textRun).finishKeras, endsWithValue: containsKerasLoss, lines: []lineRule{
 			{
 				prefix: "Epoch ", use: (*textLog).beginKerasEpoch, mayBeOther: true, more: readKerasLines, endsWithValue: true,
 				templates: []string{kerasEpochLine},
@@ -207,9 +211,8 @@ func formats() [formatCount]format {
 			{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
 			{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
 		}},
-		// Bars have any text before them: readBar is tried for lines that no rule
-		// recognizes.
-		formatTqdm:      {name: "tqdm bars"},
+		// Bars have any text before them.
+		formatTqdm:      {name: "tqdm bars", anywhere: (*textLog).readBar},
 		formatLightning: {name: "Lightning bars", countsFromZero: true, lines: lightningRules()},
 		formatImageNet: {name: "PyTorch ImageNet example", countsFromZero: true, finish: (*textRun).finishMeters, lines: []lineRule{
 			{prefix: "Epoch: [", read: (*textLog).readMeterEpoch, endsWithValue: true},
@@ -261,7 +264,7 @@ func formats() [formatCount]format {
 func FormatNames() []string {
 	var names []string
 	for _, f := range formats() {
-		if len(f.lines)+len(f.templates) > 0 || f.name == formatTqdm.String() {
+		if len(f.lines)+len(f.templates) > 0 || f.anywhere != nil && f.name != formatMemory.String() {
 			names = append(names, f.name)
 		}
 	}
@@ -271,8 +274,12 @@ func FormatNames() []string {
 // String returns the name of the format.
 func (f formatID) String() string { return formats()[f].name }
 
-// formatIndex contains the rules of all formats by the first byte of the line.
-type formatIndex [256][]indexedRule
+// formatIndex contains what is known about the lines of all formats.
+type formatIndex struct {
+	byFirst  [256][]indexedRule                      // rules by the first byte of the line
+	anywhere []func(t *textLog, m []byte) lineResult // format.anywhere
+	ends     []func(m []byte) bool                   // format.endsWithValue
+}
 
 // indexedRule is a rule with the first bytes of its prefix as a word, for fast
 // comparison.
@@ -317,7 +324,7 @@ func newFormatIndex() *formatIndex {
 	for _, f := range formats() {
 		for _, r := range f.lines {
 			if r.prefix != "" {
-				x[r.prefix[0]] = append(x[r.prefix[0]], newIndexedRule(r))
+				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(r))
 			}
 		}
 	}
@@ -325,8 +332,16 @@ func newFormatIndex() *formatIndex {
 	for _, f := range formats() {
 		for _, r := range f.lines {
 			for _, c := range []byte(r.first) {
-				x[c] = append(x[c], newIndexedRule(r))
+				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(r))
 			}
+		}
+	}
+	for _, f := range formats() {
+		if f.anywhere != nil {
+			x.anywhere = append(x.anywhere, f.anywhere)
+		}
+		if f.endsWithValue != nil {
+			x.ends = append(x.ends, f.endsWithValue)
 		}
 	}
 	return &x
@@ -348,20 +363,21 @@ func (x *formatIndex) addTemplates() {
 				}
 			}
 			if r.prefix != "" {
-				x[r.prefix[0]] = append(x[r.prefix[0]], newIndexedRule(r))
+				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(r))
 				continue
 			}
-			for c := range x {
-				x[c] = append(x[c], newIndexedRule(r))
+			for c := range x.byFirst {
+				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(r))
 			}
 		}
 	}
 }
 
-// applyRule applies the first rule with the beginning of line m that can read it.
-// It returns unknown if no rule can.
+// applyRule applies the first rule with the beginning of line m that can read it,
+// or else the first format whose lines have any beginning. It returns unknown if
+// none can.
 func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
-	rules := x[m[0]]
+	rules := x.byFirst[m[0]]
 	for i := range rules {
 		if r := &rules[i]; r.matches(m) {
 			if v := r.readLine(t, m); v != unknown {
@@ -372,19 +388,21 @@ func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
 			}
 		}
 	}
+	for _, read := range x.anywhere {
+		if v := read(t, m); v != unknown {
+			return v
+		}
+	}
 	return unknown
 }
 
 // endsWithValue reports whether a line ends with a value, judging by its
 // beginning.
 func (x *formatIndex) endsWithValue(m []byte) bool {
-	for _, r := range x[m[0]] {
+	for _, r := range x.byFirst[m[0]] {
 		if r.endsWithValue && r.matches(m) {
 			return true
 		}
 	}
-	if _, _, ok := cutZshTime(m); ok {
-		return true
-	}
-	return bytes.Contains(m, []byte("s - loss: ")) // a line of Keras, which begins with a number of steps
+	return slices.ContainsFunc(x.ends, func(ends func(m []byte) bool) bool { return ends(m) })
 }

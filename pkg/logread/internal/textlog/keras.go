@@ -105,6 +105,10 @@ const kerasEpochLine = "Epoch {epoch}/{epochs}"
 // parseKerasEpochLine returns the template kerasEpochLine.
 var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return mustParseTemplate(kerasEpochLine) })
 
+// containsKerasLoss reports whether m contains the values of an epoch, which
+// follow the number of steps, a bar, or a dash.
+func containsKerasLoss(m []byte) bool { return bytes.Contains(m, []byte("s - loss: ")) }
+
 // beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch
 // 1 after a later epoch or after an evaluation begins a run.
 func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {

@@ -51,8 +51,10 @@ const (
 // used if it reports that memory ran out.
 func (t *textLog) readOutOfMemory(m []byte) lineResult {
 	m = m[:min(len(m), maxMemoryLine)]
-	if !bytes.Contains(m, []byte("emory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("oom")) {
-		return unknown // nearly every line
+	// Each of the texts contains one of these parts, which begin with rare letters:
+	// nearly every line is searched for them.
+	if !bytes.Contains(m, []byte("mory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("kill")) {
+		return unknown
 	}
 	for _, k := range outOfMemoryTexts {
 		if !bytes.Contains(m, k.mark) {

@@ -210,15 +210,6 @@ func (t *textLog) parseLine(line []byte) {
 	if v == unknown {
 		v = t.formats.applyRule(t, message)
 	}
-	if v == unknown {
-		v = t.readBar(message)
-	}
-	if v == unknown {
-		v = t.readTimeWithinLine(message)
-	}
-	if v == unknown {
-		v = t.readOutOfMemory(message)
-	}
 	if overwritten && (v == unknown || v == idle) {
 		v = pending // the bars are counted at the end of the run
 	}
