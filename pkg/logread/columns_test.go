@@ -246,6 +246,31 @@ func TestColumns(t *testing.T) {
 	}
 }
 
+// TestMLflowStore reads two runs of MLflow's file store.
+func TestMLflowStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mlruns")
+	one, two := "0/"+strings.Repeat("0123456789abcdef", 2), "0/"+strings.Repeat("fedcba9876543210", 2)
+	write(t, dir, map[string]string{
+		one + "/metrics/loss": "1700000000000 0.5 0\n1700000001500 0.25 10\n", one + "/metrics/val/loss": "1700000001000 0.75 10\n1700000002000 nan 20\n",
+		one + "/params/n_gpus": "4", one + "/params/model": "unet", one + "/tags/mlflow.runName": "sunny-1", one + "/meta.yaml": "lifecycle_stage: active\n",
+		two + "/metrics/loss": "1700000000000 0.25\n1700000001500 x\n1700", two + "/params/n_gpus": "8", "0/meta.yaml": "name: Default\n",
+	})
+	logs, reports := explained(t, dir)
+	want := "MLflow metrics n4 loss@0=0.5 loss@10=0.25 val/loss@10=0.75 val/loss@20=NaN lifecycle_stage:active model:unet n_gpus:4 tags/mlflow.runName:sunny-1\n" +
+		"MLflow metrics n8 loss@0=0.25 n_gpus:8\n"
+	if got := describe(logs.Runs); got != want {
+		t.Errorf("got  %s\nwant %s\n%s", got, want, logs.Reports)
+	}
+	for _, r := range logs.Runs {
+		if r.Info.Series != "experiment 0" || r.Curves[0].Times[0] != 1.7e9 {
+			t.Errorf("series %q, times %v", r.Info.Series, r.Curves[0].Times)
+		}
+	}
+	if text := reports[two+"/metrics/loss"].String(); !strings.Contains(text, "line 2: expected a time in milliseconds") || !strings.Contains(text, "line 3: last line is torn") {
+		t.Error(text)
+	}
+}
+
 // TestUnknownTable checks that a table without a known column is not read, and that the
 // message shows its columns and what to do.
 func TestUnknownTable(t *testing.T) {

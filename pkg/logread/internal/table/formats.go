@@ -15,6 +15,8 @@ func Formats(mappings []Mapping) []record.Format {
 		{Name: studyKind, Recognizes: isStudyLog, Read: readStudyLog},
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
 		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
+		{Name: mlflowMetricKind, Recognizes: isMLflowMetric, Read: readMLflowMetric},
+		{Name: mlflowSettingKind, Recognizes: isMLflowSetting, Read: readMLflowSetting, Document: true},
 		{Name: PlainKind, Recognizes: isPlainLossLog, Read: readPlainLossLog},
 		{Name: tableKind, Recognizes: isTable(mappings), Read: readTable(mappings)},
 	}

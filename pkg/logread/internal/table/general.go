@@ -137,6 +137,9 @@ func (t *tableReader) begin() error {
 			var more []byte
 			more, err = io.ReadAll(io.LimitReader(t.in.Reader, markSurveyBytes))
 			text = append(text, more...)
+			if len(more) < markSurveyBytes && err == nil {
+				err = io.EOF
+			}
 		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -147,7 +150,11 @@ func (t *tableReader) begin() error {
 	if !ok {
 		return record.ErrUnknownFormat
 	}
-	t.schema = newSchema(p, completeLines(afterLines(text, p.lines)), t.mappings)
+	rows := afterLines(text, p.lines)
+	if err == nil { // the last line continues
+		rows = completeLines(rows)
+	}
+	t.schema = newSchema(p, rows, t.mappings)
 	t.in.Report.Header, t.in.Report.Mapped = t.header, t.mapped
 	if t.layout == unknownLayout {
 		return record.ErrUnknownFormat
@@ -333,8 +340,7 @@ func (t *tableReader) isTorn() bool {
 	if t.kind == lightningKind || len(last) == 0 && t.lastDecimals >= 0 {
 		return true
 	}
-	n := decimals(last)
-	return t.lastDecimals >= 3 && n < t.lastDecimals
+	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && decimals(last) < t.lastDecimals
 }
 
 // decimals returns the number of digits after the decimal mark of a number.
@@ -382,7 +388,7 @@ func (t *tableReader) readRow(line int) error {
 		t.in.Report.AddIgnored(line, "a row without a value")
 	}
 	t.fast.learn(t, good, &place)
-	if n := len(t.cells); n > 0 && !isUnmeasured(t.cells[n-1]) {
+	if n := len(t.cells); n > 0 && len(t.cells[n-1]) > 0 && scan.IsDigit(t.cells[n-1][len(t.cells[n-1])-1]) {
 		if d := decimals(t.cells[n-1]); t.lastDecimals < 0 || d < t.lastDecimals {
 			t.lastDecimals = d
 		}

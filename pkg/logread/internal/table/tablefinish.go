@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -82,6 +83,7 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 			out.Info.Workers = len(lists)
 		}
 	}
+	t.sortCurves(run.order)
 	for _, c := range run.order {
 		if t.kind == tensorBoardKind && c.Name == "Value" {
 			c.Name = tensorBoardTag(t.in.Path)
@@ -102,6 +104,26 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 		t.in.Report.AddAssumption("energy: the integral of power.draw from the first to the last row")
 	}
 	return len(out.Epochs)+len(out.Curves)+len(out.Trials) > 0 || out.WallSeconds > 0 || out.Info.Config[record.TrainingSecondsKey] != nil || t.kind == joblogKind
+}
+
+// sortCurves sorts curves by their ranks and then in the order of their columns. Curves of other
+// names come last, in the order of the rows.
+func (t *tableReader) sortCurves(curves []*record.Curve) {
+	at := make(map[string]int, len(t.columns))
+	for i := range t.columns {
+		if _, known := at[t.columns[i].name]; !known {
+			at[t.columns[i].name] = i
+		}
+	}
+	column := func(c *record.Curve) int {
+		if i, known := at[c.Name]; known {
+			return i
+		}
+		return len(t.columns)
+	}
+	slices.SortStableFunc(curves, func(a, b *record.Curve) int {
+		return cmp.Or(a.Rank-b.Rank, column(a)-column(b))
+	})
 }
 
 // tensorBoardTag returns the name of the values in a file that was downloaded from

@@ -1,0 +1,179 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// The files of MLflow's file store, whose names are those of the values:
+//
+//	mlruns/<experiment>/<run>/metrics/train/loss    1700000000000 0.8741154670715332 49
+//	mlruns/<experiment>/<run>/params/n_gpus         4
+//	mlruns/<experiment>/<run>/tags/mlflow.runName   sunny-1
+//
+// A line of a metric contains a time in milliseconds since 1970, a value, and a step, which old
+// versions do not write. The folder of a run has a name of 32 hexadecimal digits. All metrics of
+// a run are one run; its params and tags are settings of it.
+const (
+	mlflowMetricKind  = "MLflow metrics"
+	mlflowSettingKind = "MLflow settings"
+)
+
+// maxMLflowSetting is the largest size of a file of a setting in bytes.
+const maxMLflowSetting = 1 << 16
+
+// mlflowPlace is the place of a file in the file store.
+type mlflowPlace struct {
+	run        string // path of the run's folder
+	part       string // metrics, params or tags
+	name       string // of the value, with slashes
+	experiment string
+}
+
+// parseMLflowPath returns the place of a file in the file store. ok is false if path has another
+// form.
+func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
+	names := strings.Split(filepath.ToSlash(record.UncompressedName(path)), "/")
+	for i := len(names) - 3; i >= 0; i-- {
+		if !isMLflowRun(names[i]) {
+			continue
+		}
+		p = mlflowPlace{
+			run: filepath.FromSlash(strings.Join(names[:i+1], "/")), part: names[i+1], name: strings.Join(names[i+2:], "/"),
+		}
+		if i > 0 {
+			p.experiment = names[i-1]
+		}
+		return p, p.part == "metrics" || p.part == "params" || p.part == "tags"
+	}
+	return p, false
+}
+
+// isMLflowRun reports whether name consists of 32 hexadecimal digits.
+func isMLflowRun(name string) bool {
+	return len(name) == 32 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// isMLflowMetric reports whether path is that of a metric and head begins with a line of one.
+func isMLflowMetric(path string, head []byte) bool {
+	p, ok := parseMLflowPath(path)
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	_, good := parseMLflowLine(line)
+	return ok && p.part == "metrics" && good
+}
+
+// mlflowPoint is a line of a metric.
+type mlflowPoint struct {
+	milliseconds, step int64
+	value              float64
+}
+
+// parseMLflowLine parses a line of a metric.
+func parseMLflowLine(line []byte) (p mlflowPoint, ok bool) {
+	words := bytes.Fields(line)
+	if len(words) < 2 || len(words) > 6 {
+		return p, false
+	}
+	var err error
+	if p.milliseconds, err = strconv.ParseInt(string(words[0]), 10, 64); err != nil || p.milliseconds < 0 {
+		return p, false
+	}
+	if len(words) > 2 {
+		if p.step, err = strconv.ParseInt(string(words[2]), 10, 64); err != nil {
+			return p, false
+		}
+	}
+	p.value, ok = scan.ParseFloat(words[1])
+	return p, ok
+}
+
+// readMLflowMetric reads the values of one metric.
+func readMLflowMetric(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+	place, ok := parseMLflowPath(in.Path)
+	if !ok {
+		return nil, record.ErrUnknownFormat
+	}
+	l := scan.NewLineReader(in.Reader, in.Size)
+	curve := record.NewCurve(place.name, -1, true)
+	for {
+		line, more := l.Next()
+		if !more {
+			break
+		}
+		if l.Number&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		in.Report.Lines++
+		point, good := parseMLflowLine(line)
+		switch {
+		case len(bytes.TrimSpace(line)) == 0:
+			in.Report.AddIgnored(l.Number, record.ReasonBlank)
+		case !l.Ended:
+			in.AddProblem(l.Number, "last line is torn: %.80q", line)
+		case l.TooLong || !good:
+			in.AddProblem(l.Number, "expected a time in milliseconds, a value and a step, got %.80q", line)
+		default:
+			curve.Add(point.step, point.value, float64(point.milliseconds)/1e3)
+			in.Report.LinesUsed++
+			in.Report.Records++
+		}
+	}
+	if l.Err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	}
+	if curve.Points == 0 {
+		return nil, nil
+	}
+	part := &record.Part{Role: record.Companion, Run: runs.Run{
+		Dir: place.run, File: filepath.Join(place.run, "metrics"), Curves: []runs.Curve{curve.Finish(in.Report)},
+	}}
+	if place.experiment != "" { // the name of the run's folder is different for each run
+		part.AddTextClaim(runs.PropertySeries, "experiment "+place.experiment, runs.SourceFolderName, place.experiment)
+	}
+	return []*record.Part{part}, nil
+}
+
+// isMLflowSetting reports whether path is that of a param or a tag.
+func isMLflowSetting(path string, head []byte) bool {
+	p, ok := parseMLflowPath(path)
+	return ok && p.part != "metrics" && bytes.IndexByte(head, 0) < 0
+}
+
+// readMLflowSetting reads a param, or a tag, whose name in the configuration begins with tags/.
+func readMLflowSetting(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	place, ok := parseMLflowPath(in.Path)
+	if !ok {
+		return nil, record.ErrUnknownFormat
+	}
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxMLflowSetting+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", in.Path, err)
+	}
+	in.Report.Lines = int64(bytes.Count(text, []byte("\n")) + 1)
+	value := strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\ufffd")
+	if len(value) > 1000 {
+		in.Report.AddIgnored(1, "a text of more than 1000 bytes")
+		return nil, nil
+	}
+	name := place.name
+	if place.part == "tags" {
+		name = "tags/" + name
+	}
+	var v any = value
+	if number, good := scan.ParseFloat([]byte(value)); good && place.part == "params" {
+		v = number
+	}
+	in.Report.LinesUsed, in.Report.Records = in.Report.Lines, 1
+	return []*record.Part{{Role: record.Config, Run: runs.Run{
+		File: filepath.Join(place.run, place.part), Info: runs.Info{Config: map[string]any{name: v}},
+	}}}, nil
+}
