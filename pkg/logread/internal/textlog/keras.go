@@ -52,6 +52,7 @@ type kerasRank struct {
 	open          []int      // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
 	first         int        // index in open of the first epoch without values
 	last          int        // number of the last epoch with values
+	total         int        // number of epochs in the last line "Epoch N/M"
 	count         intCounter // number of lines of values per epoch
 	repeated      intCounter // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
@@ -121,6 +122,9 @@ func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 	}
 	if r := t.cur.keras.selectRank(t.rank); n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(t.cur.keras.evaluations) > 0) {
 		t.beginRun()
+	} else if r.beginsExcerpt(n, total) {
+		t.in.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it: it begins another run", n, total, t.l.Number)
+		t.beginRun()
 	}
 	k := &t.countLine(formatKeras).keras
 	k.ignoreEvaluations(t.in.Report, kerasBetween)
@@ -129,6 +133,7 @@ func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 		t.in.AddProblem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return unused
 	}
+	r.total = total
 	if total == 1 {
 		n = t.countKerasLoop(r)
 	}
@@ -136,6 +141,17 @@ func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 		t.in.AddProblem(t.l.Number, "epoch %d has no values: epoch %d begins before them", lost, n)
 	}
 	return used
+}
+
+// beginsExcerpt reports whether the line "Epoch n/total" belongs to another run than the epochs of
+// the rank before it, although n is not 1: the log of the other run is an excerpt. If several ranks
+// write without labels, a late one may repeat the last epoch. A program that calls fit again
+// continues after the last epoch of the first call.
+func (r *kerasRank) beginsExcerpt(n, total int) bool {
+	if n == 1 || r.last == 0 || !r.hasNoOpenEpoch() {
+		return false
+	}
+	return n < r.last || n == r.last && r.writers <= 1 || r.total > 1 && total != r.total && n != r.total+1
 }
 
 // countKerasLoop returns the number of the epoch that a line "Epoch 1/1" of rank

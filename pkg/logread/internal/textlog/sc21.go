@@ -93,9 +93,13 @@ func (t *textLog) addSC21Epoch(v []template.Value) lineResult {
 	}
 	t.inBlock = noBlock
 	if last := t.lastEpoch(); last != nil && n <= last.Epoch {
-		if n <= 1 {
+		switch {
+		case n <= 1:
 			t.beginRun()
-		} else {
+		case n < last.Epoch:
+			t.in.Report.AddAssumptionOnce("epoch %d in line %d does not continue the epochs before it: it begins another run", n, t.l.Number)
+			t.beginRun()
+		default:
 			t.in.AddProblem(t.l.Number, "duplicate epoch %d; the later line counts", n)
 		}
 	}
