@@ -81,6 +81,7 @@ func claimConfig(p *record.Part, config map[string]any, source runs.Source, deta
 		case product > record.MaxWorkers:
 		case nodesKey == "":
 			add(runs.PropertyWorkers, n, "", key)
+			p.Claims[len(p.Claims)-1].PerNode = true
 		default:
 			add(runs.PropertyWorkers, product, "", key, nodesKey)
 		}

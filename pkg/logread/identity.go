@@ -21,10 +21,11 @@ func setIdentity(p *record.Part, path string) {
 	}
 	p.Run.Origins = map[runs.Property]runs.Origin{}
 	for _, property := range runs.Properties() {
-		c, ok := choose(p, property)
+		c, ok := choose(p.Claims, property)
 		if !ok {
 			continue
 		}
+		reportContradictions(p, c)
 		p.Run.Origins[property] = c.Origin
 		switch property {
 		case runs.PropertyWorkers:
@@ -92,9 +93,9 @@ func asExample(p *record.Part) string {
 // choose returns the claim about a property that counts. ok is false if there is none. The ranks
 // that the file shows count more than a name, and more than a configuration or a command that
 // states fewer workers.
-func choose(p *record.Part, property runs.Property) (best record.Claim, ok bool) {
+func choose(all []record.Claim, property runs.Property) (best record.Claim, ok bool) {
 	var claims []record.Claim
-	for _, c := range p.Claims {
+	for _, c := range all {
 		if c.Property == property {
 			claims = append(claims, c)
 		}
@@ -126,24 +127,23 @@ func choose(p *record.Part, property runs.Property) (best record.Claim, ok bool)
 			best = c
 		}
 	}
-	reportContradictions(p, best, claims)
 	return best, true
 }
 
 // reportContradictions reports the claims about the number of workers or nodes that differ from
 // the one that counts.
-func reportContradictions(p *record.Part, best record.Claim, claims []record.Claim) {
+func reportContradictions(p *record.Part, best record.Claim) {
 	if best.Property != runs.PropertyWorkers && best.Property != runs.PropertyNodes {
 		return
 	}
 	var others []string
-	for _, c := range claims {
+	for _, c := range p.Claims {
 		from := c.Origin.Source
 		switch {
-		case c.Number == best.Number, c.AtLeast && c.Number < best.Number:
+		case c.Property != best.Property, c.Number == best.Number, c.AtLeast && c.Number < best.Number:
 			continue
-		case (from == runs.SourceConfig || from == runs.SourceCommand) && best.Number%c.Number == 0 && best.Origin.Source.Precedence() <= runs.SourceContent.Precedence():
-			continue // it may state the number on each node
+		case c.PerNode && best.Number%c.Number == 0:
+			continue
 		case from.Precedence() < best.Origin.Source.Precedence():
 			continue
 		}

@@ -118,10 +118,10 @@ func TestIdentityFromPaths(t *testing.T) {
 		got := pathFields{-1, -1}
 		p := &record.Part{}
 		claimNames(p, path, false)
-		if c, ok := choose(p, runs.PropertyWorkers); ok {
+		if c, ok := choose(p.Claims, runs.PropertyWorkers); ok {
 			got.workers = int(c.Number)
 		}
-		if c, ok := choose(p, runs.PropertySeed); ok {
+		if c, ok := choose(p.Claims, runs.PropertySeed); ok {
 			got.seed = int(c.Number)
 		}
 		if got != want {
@@ -154,7 +154,7 @@ func TestNodesFromPaths(t *testing.T) {
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
 		p := &record.Part{}
 		claimNames(p, path, false)
-		if got, _ := choose(p, runs.PropertyNodes); got.Number != int64(want) {
+		if got, _ := choose(p.Claims, runs.PropertyNodes); got.Number != int64(want) {
 			t.Errorf("%s: %d nodes, expected %d", path, got.Number, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/events"
 	"lockstep/pkg/logread/internal/ipynb"
 	"lockstep/pkg/logread/internal/jsonlog"
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/textlog"
@@ -19,7 +20,7 @@ import (
 // formats returns the formats of other programs' logs in the order in which
 // they are tried.
 func formats(columns []table.Mapping) []record.Format {
-	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format()}, jsonlog.Formats(), table.Formats(columns), []record.Format{textlog.Format()})
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.Formats(columns), []record.Format{textlog.Format()})
 }
 
 // cellFormats returns the formats of the text that a cell of a notebook has written: tables

@@ -40,7 +40,8 @@ func datasetSplitFolders() []string {
 //     folder whose name has a worker count or a repeat number is a separate
 //     run. If no such run exists, the companions of a folder form one run,
 //     together with those in its subfolders train/ and validation/.
-//   - A configuration file adds settings that the runs of its folder lack.
+//   - A configuration file adds settings that the runs of its folder lack, and a
+//     job script their workers and nodes.
 //   - The accounting of a job belongs to the run whose file name has the job's
 //     number. If no such run exists, it forms a run.
 type merger struct {
@@ -99,7 +100,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	}
 	companions = m.joinRanks(companions)
 	principals = append(principals, m.joinCompanions(companions, principals)...)
-	joinConfig(of(record.Config), principals)
+	joinConfig(joinScripts(of(record.Config), principals), principals)
 	jobs := of(record.Accounting)
 	known := map[string]bool{}
 	for _, p := range jobs {
@@ -283,22 +284,17 @@ func (m *merger) findRun(folder string, principals []*record.Part) (run *record.
 func joinConfig(configs, principals []*record.Part) {
 	for _, c := range configs {
 		var beside []*record.Part
-		counts := map[int64]bool{} // numbers of workers in the names of the runs
 		for _, p := range principals {
 			if filepath.Dir(p.Run.File) == filepath.Dir(c.Run.File) || p.Run.Dir == filepath.Dir(c.Run.File) {
 				beside = append(beside, p)
-				named := &record.Part{}
-				claimNames(named, p.Run.File, false)
-				if n, ok := choose(named, runs.PropertyWorkers); ok {
-					counts[n.Number] = true
-				}
 			}
 		}
+		different := hasDifferentCounts(principals, filepath.Dir(c.Run.File))
 		for _, p := range beside {
 			one := &record.Part{}
 			claimConfig(one, c.Run.Info.Config, runs.SourceConfig, filepath.Base(c.Run.File))
 			for _, claim := range one.Claims {
-				if claim.Property == runs.PropertyWorkers && len(counts) > 1 {
+				if claim.Property == runs.PropertyWorkers && different {
 					c.Report.AddAssumptionOnce("%s is not used: the names of the runs in its folder state different numbers", describeValue(claim))
 					continue
 				}

@@ -70,7 +70,7 @@ func assumedValue(run runs.Run, property runs.Property) record.Claim {
 	case runs.PropertyRank: // not in the run
 		p := &record.Part{}
 		claimNames(p, run.File, false)
-		if named, ok := choose(p, property); ok {
+		if named, ok := choose(p.Claims, property); ok {
 			return named
 		}
 	}

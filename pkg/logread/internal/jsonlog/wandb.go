@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
@@ -137,7 +138,7 @@ func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		var args []string
 		_ = json.Unmarshal(v["args"], &args)
 		info.Command = append([]string{"python", program}, args...)
-		if name := record.ScriptName(info.Command); name != "" {
+		if name := launchline.ScriptName(info.Command); name != "" {
 			p.AddTextClaim(runs.PropertySeries, name, runs.SourceConfig, "wandb-metadata.json: program "+program)
 		}
 	}

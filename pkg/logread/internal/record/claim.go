@@ -11,6 +11,8 @@ type Claim struct {
 	Origin   runs.Origin
 	// AtLeast is set if Number counts the ranks that the file shows. There may be more.
 	AtLeast bool
+	// PerNode is set if Number may be the number of workers on each node.
+	PerNode bool
 }
 
 // AddClaim adds what source states about a number that identifies the run. detail is the text

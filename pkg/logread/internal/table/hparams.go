@@ -109,7 +109,8 @@ func wandbValue(n *yaml.Node) *yaml.Node {
 }
 
 // addYAMLValues adds the scalar values of a mapping to values. The keys of a
-// nested mapping are prefixed with its name and a slash.
+// nested mapping are prefixed with its name and a slash. A list of devices, as
+// Lightning's trainer takes it, becomes a text such as "0,1,".
 func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
 	if n.Kind != yaml.MappingNode {
 		return
@@ -124,6 +125,12 @@ func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
 		case key.Kind != yaml.ScalarNode || len(key.Value) > 100:
 		case v.Kind == yaml.MappingNode && prefix == "":
 			addYAMLValues(v, key.Value+"/", values)
+		case v.Kind == yaml.SequenceNode && (key.Value == "devices" || key.Value == "gpus") && len(v.Content) <= record.MaxSettings:
+			var numbers []string // of the devices of each node
+			for _, item := range v.Content {
+				numbers = append(numbers, item.Value)
+			}
+			values[prefix+key.Value] = strings.Join(numbers, ",") + ","
 		case v.Kind == yaml.ScalarNode && len(v.Value) <= 1000:
 			if f, err := strconv.ParseFloat(strings.ReplaceAll(v.Value, "_", ""), 64); err == nil && v.Style == 0 {
 				values[prefix+key.Value] = f

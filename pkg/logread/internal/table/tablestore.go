@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -306,10 +307,5 @@ const maxGPUs = 1024
 func (t *tableReader) storeCommand(run *tableRun, text string) {
 	words := strings.Fields(text)
 	run.part.Run.Info.Command = words
-	if n := record.CommandWorkers(words); n > 0 {
-		run.part.AddClaim(runs.PropertyWorkers, int64(n), runs.SourceCommand, text)
-	}
-	if name := record.ScriptName(words); name != "" {
-		run.part.AddTextClaim(runs.PropertySeries, name, runs.SourceCommand, text)
-	}
+	run.part.Claims = append(run.part.Claims, launchline.Claims(words, text)...)
 }

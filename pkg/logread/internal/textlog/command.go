@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
@@ -45,8 +45,16 @@ func (t *textLog) readCommand(m []byte) lineResult {
 		t.beginRun()
 	}
 	run := t.countLine(formatCommand)
-	if len(run.run.Info.Command) > 0 { // the command of another rank, or the one that srun starts
-		return idle
+	if before := run.run.Info.Command; len(before) > 0 {
+		// The command of another rank, the one that srun starts, or that of another program: the
+		// launcher of the program whose output follows counts.
+		old, l := launchline.Parse(before), launchline.Parse(words)
+		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
+			return idle
+		}
+		for name := range numericFlags(before) {
+			delete(run.run.Info.Config, name)
+		}
 	}
 	t.useCommand(words, m)
 	return used
@@ -57,20 +65,21 @@ func (t *textLog) readCommand(m []byte) lineResult {
 func (t *textLog) useCommand(words []string, text []byte) {
 	run := t.cur
 	run.run.Info.Command = words
-	run.claims = nil
-	from := fmt.Sprintf("line %d: %.100q", t.l.Number, text)
-	if n := record.CommandWorkers(words); n > 0 {
-		run.claims = append(run.claims, record.Claim{Property: runs.PropertyWorkers, Number: int64(n), Origin: runs.Origin{Source: runs.SourceCommand, Detail: from}})
-	}
-	if name := record.ScriptName(words); name != "" {
-		run.claims = append(run.claims, record.Claim{Property: runs.PropertySeries, Text: name, Origin: runs.Origin{Source: runs.SourceCommand, Detail: from}})
-	}
+	run.claims = launchline.Claims(words, fmt.Sprintf("line %d: %.100q", t.l.Number, text))
 	t.addFlags(words)
 }
 
 // addFlags adds the command's flags with a numeric value to the run's
 // configuration.
 func (t *textLog) addFlags(words []string) {
+	for name, v := range numericFlags(words) {
+		t.addSetting(name, v)
+	}
+}
+
+// numericFlags returns the command's flags with a numeric value.
+func numericFlags(words []string) map[string]float64 {
+	flags := map[string]float64{}
 	for i, w := range words {
 		name, isFlag := strings.CutPrefix(w, "--")
 		if !isFlag {
@@ -81,9 +90,10 @@ func (t *textLog) addFlags(words []string) {
 			text = words[i+1]
 		}
 		if v, err := strconv.ParseFloat(text, 64); err == nil && scan.IsName([]byte(name)) {
-			t.addSetting(name, v)
+			flags[name] = v
 		}
 	}
+	return flags
 }
 
 // readSlurmCancel reads the line that Slurm prints when it cancels a job.

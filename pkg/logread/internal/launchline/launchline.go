@@ -1,0 +1,197 @@
+// Package launchline reads the commands with which launchers such as srun, mpirun and torchrun
+// start a training program, and the job scripts that contain such commands.
+package launchline
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// maxCount limits the numbers that are accepted from a command.
+const maxCount = 1 << 18
+
+// Launch is what a command states about the program that it starts.
+type Launch struct {
+	Workers  int    // number of workers; 0 if the command does not state it
+	Nodes    int    // number of nodes; 0 if the command does not state it
+	Script   string // base name of the program, such as train.py; empty if it is not known
+	Launcher string // name of the outermost launcher; empty if the command starts the program itself
+}
+
+// launcherNames returns the names of the launchers.
+func launcherNames() []string {
+	return []string{"srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed"}
+}
+
+// Parse returns what a command states. The command may begin with assignments to environment
+// variables.
+func Parse(words []string) Launch {
+	for len(words) > 0 && (isAssignment(words[0]) || slices.Contains([]string{"exec", "nohup", "time", "env"}, words[0])) {
+		words = words[1:]
+	}
+	var l Launch
+	program := slices.IndexFunc(words, isProgram)
+	if program < 0 {
+		program = len(words)
+	} else {
+		l.Script = filepath.Base(words[program])
+	}
+	before, after := words[:program], words[program:] // options of launchers, and those of the program
+	if len(words) > 0 && slices.Contains(launcherNames(), filepath.Base(words[0])) {
+		l.Launcher = filepath.Base(words[0])
+	}
+	tasks, nodes := parseTasks(before)
+	if l.Nodes = nodes; tasks > 0 {
+		l.Workers = tasks
+	}
+	if n, nodes, ok := parseProcesses(before); ok { // each task of srun is one agent of torchrun
+		l.Workers, l.Nodes = n, max(nodes, l.Nodes)
+		return l
+	}
+	// A program that one task starts may use several devices.
+	if n := value(after, "--n_gpus", "--num_gpus", "--ngpus", "--num-gpus", "--gpus", "--world_size", "--world-size", "--num_processes"); n > 0 && l.Workers <= 1 {
+		l.Workers = n
+	}
+	return l
+}
+
+// ScriptName returns the name of a command's script without .py, or "" if the
+// command has no script or the name is a common one such as train.py.
+func ScriptName(words []string) string {
+	for _, w := range words {
+		if stem, ok := strings.CutSuffix(filepath.Base(w), ".py"); ok {
+			if slices.Contains([]string{"train", "main", "run", "training", "launch"}, strings.ToLower(stem)) {
+				return ""
+			}
+			return stem
+		}
+	}
+	return ""
+}
+
+// Claims returns what a command states about the run of the program that it starts. detail
+// describes the command.
+func Claims(words []string, detail string) []record.Claim {
+	l := Parse(words)
+	origin := runs.Origin{Source: runs.SourceCommand, Detail: detail}
+	var claims []record.Claim
+	if l.Workers > 0 {
+		claims = append(claims, record.Claim{Property: runs.PropertyWorkers, Number: int64(l.Workers), Origin: origin, PerNode: true})
+	}
+	if l.Nodes > 0 {
+		claims = append(claims, record.Claim{Property: runs.PropertyNodes, Number: int64(l.Nodes), Origin: origin})
+	}
+	if name := ScriptName(words); name != "" {
+		claims = append(claims, record.Claim{Property: runs.PropertySeries, Text: name, Origin: origin})
+	}
+	return claims
+}
+
+// isAssignment reports whether a word has the form NAME=value.
+func isAssignment(word string) bool {
+	name, _, ok := strings.Cut(word, "=")
+	return ok && name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// isProgram reports whether a word is the program that launchers start.
+func isProgram(word string) bool {
+	return strings.HasSuffix(word, ".py") || strings.HasSuffix(word, "osu_allreduce") || strings.HasSuffix(word, "all_reduce_perf")
+}
+
+// value returns the value of the first option of words with one of the names, or 0 if it is not a
+// number from 1 to maxCount.
+func value(words []string, names ...string) int {
+	text, _ := option(words, names...)
+	return count(text)
+}
+
+// count parses a number from 1 to maxCount. It returns 0 for another text.
+func count(text string) int {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= maxCount {
+		return n
+	}
+	return 0
+}
+
+// option returns the text of the first option with one of the names: --name=text, --name text,
+// or -n8 for a name of one letter.
+func option(words []string, names ...string) (text string, ok bool) {
+	for i, w := range words {
+		for _, name := range names {
+			if text, joined := strings.CutPrefix(w, name+"="); joined {
+				return text, true
+			}
+			if w == name && i+1 < len(words) {
+				return words[i+1], true
+			}
+			if text, joined := strings.CutPrefix(w, name); joined && len(name) == 2 && count(text) > 0 {
+				return text, true
+			}
+		}
+	}
+	return "", false
+}
+
+// parseTasks returns the number of tasks that srun, mpirun, mpiexec or horovodrun starts, and the
+// number of nodes, or 0 for what the options do not state.
+func parseTasks(words []string) (tasks, nodes int) {
+	at := slices.IndexFunc(words, func(w string) bool {
+		return slices.Contains([]string{"srun", "mpirun", "mpiexec", "horovodrun"}, filepath.Base(w))
+	})
+	if at < 0 {
+		return 0, 0
+	}
+	launcher, words := filepath.Base(words[at]), words[at+1:]
+	if end := slices.IndexFunc(words, func(w string) bool {
+		return slices.Contains([]string{"python", "python3", "torchrun", "accelerate", "deepspeed"}, filepath.Base(w))
+	}); end >= 0 {
+		words = words[:end]
+	}
+	if launcher != "srun" {
+		if hosts, ok := option(words, "-H", "--hosts", "--host", "-host"); ok {
+			nodes = strings.Count(hosts, ",") + 1
+		}
+		return value(words, "-np", "-n", "--np", "--num-proc"), nodes
+	}
+	nodes = value(words, "--nodes", "-N")
+	tasks = value(words, "--ntasks", "-n")
+	if tasks == 0 {
+		tasks = nodes * value(words, "--ntasks-per-node")
+	}
+	return tasks, nodes
+}
+
+// parseProcesses returns the number of workers and nodes of a command of torchrun, accelerate or
+// deepspeed. ok is false if there is none. A number that a variable contains is 0.
+func parseProcesses(words []string) (workers, nodes int, ok bool) {
+	if text, found := option(words, "--nproc_per_node", "--nproc-per-node"); found {
+		nodes = 1
+		if text, found := option(words, "--nnodes"); found {
+			nodes = count(text)
+		}
+		return count(text) * nodes, nodes, true
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return filepath.Base(w) == name })
+	}
+	switch {
+	case has("accelerate"):
+		if text, found := option(words, "--num_processes", "--num-processes"); found {
+			return count(text), value(words, "--num_machines", "--num-machines"), true
+		}
+	case has("deepspeed"):
+		if text, found := option(words, "--num_gpus", "--num-gpus"); found { // on each node
+			nodes = 1
+			if text, found := option(words, "--num_nodes", "--num-nodes"); found {
+				nodes = count(text)
+			}
+			return count(text) * nodes, nodes, true
+		}
+	}
+	return 0, 0, false
+}

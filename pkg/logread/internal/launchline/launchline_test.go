@@ -1,0 +1,136 @@
+package launchline
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/logread/internal/record"
+)
+
+// TestParse checks what commands state. The options are those of Slurm's srun, Open MPI's and
+// Intel's mpirun, horovodrun, torchrun, accelerate launch and deepspeed.
+func TestParse(t *testing.T) {
+	for command, want := range map[string]Launch{
+		"srun -n 8 python train.py":                                                        {8, 0, "train.py", "srun"},
+		"srun -n8 -N2 python train.py":                                                     {8, 2, "train.py", "srun"},
+		"srun --ntasks=8 --nodes=2 python -u /x/train.py --lr 0.1":                         {8, 2, "train.py", "srun"},
+		"srun --nodes 2 --ntasks-per-node 4 python train.py":                               {8, 2, "train.py", "srun"},
+		"srun --nodes=1-2 python train.py":                                                 {0, 0, "train.py", "srun"},
+		"/usr/bin/srun -l -n 4 python a.py -n 100":                                         {4, 0, "a.py", "srun"}, // -n of the program
+		"srun -n 1 python a.py --n_gpus 4":                                                 {4, 0, "a.py", "srun"},
+		"srun -n 8 python a.py --gpus 4":                                                   {8, 0, "a.py", "srun"},
+		"mpirun -np 4 python a.py":                                                         {4, 0, "a.py", "mpirun"},
+		"mpirun -np 4 -H node1:2,node2:2 python a.py":                                      {4, 2, "a.py", "mpirun"},
+		"mpiexec -n 16 osu_allreduce -m 8:8":                                               {16, 0, "osu_allreduce", "mpiexec"},
+		"horovodrun -np 4 -H localhost:4 python a.py":                                      {4, 1, "a.py", "horovodrun"},
+		"torchrun --nproc_per_node 4 --nnodes 2 a.py":                                      {8, 2, "a.py", "torchrun"},
+		"torchrun --standalone --nproc-per-node=4 a.py --nnodes 3":                         {4, 1, "a.py", "torchrun"}, // of the program
+		"torchrun --nproc_per_node=gpu a.py":                                               {0, 1, "a.py", "torchrun"},
+		"torchrun --nproc_per_node 4 --nnodes $SLURM_NNODES a.py":                          {0, 0, "a.py", "torchrun"},
+		"torchrun --nproc_per_node 4 --nnodes 1:4 a.py":                                    {0, 0, "a.py", "torchrun"},
+		"srun -N 2 -n 2 torchrun --nproc_per_node 4 --nnodes 2 a.py":                       {8, 2, "a.py", "srun"},
+		"python -m torch.distributed.launch --nproc_per_node=2 a.py":                       {2, 1, "a.py", ""},
+		"accelerate launch --num_processes 8 --num_machines 2 a.py":                        {8, 2, "a.py", "accelerate"},
+		"deepspeed --num_gpus 4 a.py --deepspeed":                                          {4, 1, "a.py", "deepspeed"},
+		"deepspeed --num_gpus 4 --num_nodes 2 a.py":                                        {8, 2, "a.py", "deepspeed"},
+		"OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES=0,1 time torchrun --nproc_per_node 2 a.py": {2, 1, "a.py", "torchrun"},
+		"python a.py --n_gpus=2":                                                           {2, 0, "a.py", ""},
+		"python a.py":                                                                      {0, 0, "a.py", ""},
+		"srun -n 15000000 python a.py":                                                     {0, 0, "a.py", "srun"},
+		"":                                                                                 {},
+	} {
+		if got := Parse(strings.Fields(command)); got != want {
+			t.Errorf("%q: got %+v, want %+v", command, got, want)
+		}
+	}
+}
+
+// parseScript reads a job script.
+func parseScript(t *testing.T, text string) (*Script, *record.Report) {
+	t.Helper()
+	in := &record.Input{Path: "job.sh", Reader: strings.NewReader(text), Report: &record.Report{Path: "job.sh"}}
+	parts, err := readFile(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parts[0].Source.(*Script), in.Report
+}
+
+// TestScripts checks which command of a script counts for a log.
+func TestScripts(t *testing.T) {
+	const head = "#!/bin/bash\n#SBATCH --job-name=unet\n#SBATCH --nodes=2 --ntasks=8\n#SBATCH -o logs/%x-%j.out\n"
+	for name, c := range map[string]struct {
+		text, log, script string
+		workers, nodes    int
+		ok                bool
+	}{
+		"directives":             {head + "srun python train.py\n", "a.out", "", 8, 2, true},
+		"directives alone":       {head + "bash run.sh\n", "a.out", "", 8, 2, true},
+		"tasks per node":         {"#SBATCH -N 2\n#SBATCH --ntasks-per-node=4\nsrun python train.py\n", "a.out", "", 8, 2, true},
+		"not the first srun":     {head + "srun -n 1 python prepare.py\nsrun -n 4 python train.py\n", "a.out", "", 4, 2, true},
+		"the program of the log": {head + "srun -n 1 python prepare.py\nsrun -n 4 python train.py\n", "a.out", "prepare.py", 1, 2, true},
+		"no program":             {head + "srun -n 2 hostname\nsrun -n 4 python resnet.py\n", "a.out", "", 4, 2, true},
+		"unknown which":          {head + "srun -n 2 python a.py\nsrun -n 4 python b.py\n", "a.out", "", 2, 2, false},
+		"redirections":           {head + "srun -n 2 python train.py > a2.out\nsrun -n 4 python train.py > a4.out 2>&1\n", "logs/a4.out", "", 4, 2, true},
+		"tee":                    {head + "srun -n 2 python train.py | tee a2.out\nsrun -n 4 python train.py 2>&1 | tee -a a4.out\n", "a2.out", "", 2, 2, true},
+		"variables":              {head + "NGPU=4\nexport SCRIPT=train.py\ntorchrun --nproc_per_node $NGPU --nnodes ${SLURM_NNODES} $SCRIPT\n", "a.out", "", 8, 2, true},
+		"continued":              {head + "srun -n 4 \\\n  -N 1 \\\n  python train.py\n", "a.out", "", 4, 1, true},
+		"comment":                {head + "# srun -n 16 python train.py\nsrun -n 4 python train.py\n", "a.out", "", 4, 2, true},
+		"GPUs of a node":         {"#SBATCH --nodes=2 --gres=gpu:a100:4\ntorchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE train.py\n", "a.out", "", 8, 2, true},
+		"without Slurm":          {"mpirun -np 4 python train.py\n", "a.out", "", 4, 0, true},
+	} {
+		s, report := parseScript(t, c.text)
+		l, ok := s.LaunchOf(c.log, c.script)
+		if ok != c.ok || ok && (l.Workers != c.workers || l.Nodes != c.nodes) {
+			t.Errorf("%s: got %d workers on %d nodes (%v), want %d on %d (%v)", name, l.Workers, l.Nodes, ok, c.workers, c.nodes, c.ok)
+		}
+		n := report.LinesUsed
+		for _, i := range report.Ignored {
+			n += i.Lines
+		}
+		if n != report.Lines {
+			t.Errorf("%s: %d lines used or ignored, of %d", name, n, report.Lines)
+		}
+	}
+}
+
+// TestMatches checks to which logs a script belongs.
+func TestMatches(t *testing.T) {
+	s, _ := parseScript(t, "#SBATCH --job-name=unet --output=%x-%j.out\nsrun -n 4 python train.py > x.log\n")
+	for log, want := range map[string]bool{
+		"logs/unet-123.out": true, "unet-123.out.gz": true, "resnet-123.out": false, "x.log": true, "job4.log": true, "job4-12.err": true, "job40.log": false, "other.log": false,
+	} {
+		if got := s.Matches("dir/job4.sh", log); got != want {
+			t.Errorf("%s: got %v", log, got)
+		}
+	}
+}
+
+// TestNoScript: a shell script that starts nothing is no job script.
+func TestNoScript(t *testing.T) {
+	in := &record.Input{Path: "a.sh", Reader: strings.NewReader("#!/bin/sh\necho hello\n"), Report: &record.Report{}}
+	if _, err := readFile(context.Background(), in); !errors.Is(err, record.ErrUnknownFormat) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// FuzzScript: no script makes the reader fail, and each number is in its limits.
+func FuzzScript(f *testing.F) {
+	f.Add("#SBATCH --ntasks=8 --nodes=2 -o a%j.out\nN=4\nsrun -n $N python a.py > b.out\n")
+	f.Add("torchrun --nproc_per_node=4 \\\n --nnodes 2 a.py | tee -a b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		in := &record.Input{Path: "a.sh", Reader: strings.NewReader(text), Report: &record.Report{}}
+		parts, err := readFile(context.Background(), in)
+		if err != nil {
+			return
+		}
+		s := parts[0].Source.(*Script)
+		l, _ := s.LaunchOf("b.out", "a.py")
+		if l.Workers < 0 || l.Nodes < 0 || l.Nodes > maxCount {
+			t.Errorf("%+v", l)
+		}
+		s.Matches("a.sh", "b.out")
+	})
+}

@@ -1,0 +1,272 @@
+package launchline
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+)
+
+// Kind is the name of the format of job scripts.
+const Kind = "job script"
+
+// maxScriptBytes is the maximum length of a job script.
+const maxScriptBytes = 1 << 20
+
+// Format returns the format of job scripts: shell scripts with directives for Slurm or commands of
+// launchers. A script states what the logs beside it do not: workers and nodes.
+func Format() record.Format {
+	return record.Format{Name: Kind, Recognizes: isScript, Read: readFile, Document: true}
+}
+
+// isScript reports whether path has the extension of a job script and head is a text.
+func isScript(path string, head []byte) bool {
+	switch filepath.Ext(record.UncompressedName(path)) {
+	case ".sh", ".bash", ".slurm", ".sbatch", ".job":
+		return len(head) > 0 && bytes.IndexByte(head, 0) < 0
+	}
+	return false
+}
+
+// Script is the content of a job script.
+type Script struct {
+	Launches []Line // in the order of the script
+	JobName  string
+	output   []string // file names of the standard output, which may contain patterns such as %j
+}
+
+// Line is a command of a launcher in a script.
+type Line struct {
+	Launch
+	Number int    // line of the script, from 1
+	Text   string // the command
+	log    string // file to which the output is redirected; empty if it is not
+}
+
+// readFile reads a job script.
+func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxScriptBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", in.Path, err)
+	}
+	if len(text) > maxScriptBytes {
+		return nil, record.ErrUnknownFormat
+	}
+	p := &scriptParser{variables: map[string]string{}}
+	used := p.parse(string(text))
+	if used == 0 {
+		return nil, record.ErrUnknownFormat
+	}
+	r := in.Report
+	r.Lines = int64(bytes.Count(text, []byte("\n")))
+	r.LinesUsed = min(int64(used), r.Lines)
+	r.Records = int64(len(p.script.Launches))
+	if n := r.Lines - r.LinesUsed; n > 0 {
+		r.AddIgnoredLines(record.IgnoredLines{Reason: "of a script, without a directive of Slurm or a command of a launcher", Lines: n, First: 1})
+	}
+	return []*record.Part{{Role: record.Config, Source: &p.script}}, nil
+}
+
+// scriptParser parses a job script. The variables are those that Slurm sets and that the script
+// assigns.
+type scriptParser struct {
+	script               Script
+	variables            map[string]string
+	tasks, nodes, onNode int // of the directives; 0 if not stated
+}
+
+// parse parses the script and returns the number of lines that it used.
+func (p *scriptParser) parse(text string) (used int) {
+	number, first, command := 0, 0, ""
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if command == "" {
+			first = number
+		}
+		if part, more := strings.CutSuffix(line, `\`); more && !strings.HasPrefix(line, "#") {
+			command += part + " "
+			continue
+		}
+		command += line
+		if p.parseCommand(first, command) {
+			used += number - first + 1
+		}
+		command = ""
+	}
+	if len(p.script.Launches) == 0 && p.tasks > 1 { // the program's launcher is in another script
+		p.script.Launches = []Line{{Launch: Launch{Workers: p.tasks, Nodes: p.nodes}, Number: 1, Text: "#SBATCH --ntasks"}}
+	}
+	return used
+}
+
+// parseCommand parses a command or a directive, and reports whether it is used.
+func (p *scriptParser) parseCommand(number int, command string) bool {
+	if rest, ok := strings.CutPrefix(command, "#SBATCH"); ok {
+		return p.parseDirective(strings.Fields(rest))
+	}
+	if command == "" || command[0] == '#' {
+		return false
+	}
+	words := strings.Fields(p.expand(command))
+	if len(words) == 1 && isAssignment(words[0]) || len(words) == 2 && words[0] == "export" && isAssignment(words[1]) {
+		name, value, _ := strings.Cut(words[len(words)-1], "=")
+		p.variables[name] = strings.Trim(value, `"'`)
+		return false
+	}
+	l := Line{Number: number, Text: strings.Join(words, " ")}
+	l.log = redirection(words)
+	l.Launch = Parse(words)
+	if l.Launcher == "" {
+		return false
+	}
+	if l.Launcher == "srun" || l.Launcher == "mpirun" || l.Launcher == "mpiexec" { // they take what sbatch was given
+		if l.Workers == 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "--nproc") }) {
+			l.Workers = p.tasks
+		}
+		if l.Nodes == 0 {
+			l.Nodes = p.nodes
+		}
+	}
+	if l.Workers == 0 && l.Nodes == 0 {
+		return false
+	}
+	p.script.Launches = append(p.script.Launches, l)
+	return true
+}
+
+// redirection returns the file to which a command writes its output (> log, 2>&1 | tee -a log), or
+// "" if there is none.
+func redirection(words []string) string {
+	for i, w := range words {
+		switch next := words[i+1:]; {
+		case w == "tee" && len(next) > 1 && next[0] == "-a":
+			return next[1]
+		case (w == ">" || w == "&>" || w == ">>" || w == "tee") && len(next) > 0:
+			return next[0]
+		case strings.HasPrefix(w, ">") && len(w) > 1 && w[1] != '&':
+			return strings.TrimLeft(w, ">")
+		}
+	}
+	return ""
+}
+
+// parseDirective parses the options of a line #SBATCH, and reports whether they are used.
+func (p *scriptParser) parseDirective(words []string) bool {
+	if name, ok := option(words, "--job-name", "-J"); ok {
+		p.script.JobName = name
+	}
+	if output, ok := option(words, "--output", "-o"); ok {
+		p.script.output = append(p.script.output, output)
+	}
+	p.nodes = max(p.nodes, value(words, "--nodes", "-N"))
+	p.tasks = max(p.tasks, value(words, "--ntasks", "-n"))
+	p.onNode = max(p.onNode, value(words, "--ntasks-per-node"))
+	if p.tasks == 0 || p.tasks == p.onNode*max(p.nodes, 1) {
+		p.tasks = p.onNode * max(p.nodes, 1)
+	}
+	for name, n := range map[string]int{
+		"SLURM_NTASKS": p.tasks, "SLURM_NPROCS": p.tasks, "SLURM_NNODES": p.nodes, "SLURM_JOB_NUM_NODES": p.nodes, "SLURM_NTASKS_PER_NODE": p.onNode,
+		"SLURM_GPUS_ON_NODE": gpusOf(words), "SLURM_GPUS_PER_NODE": gpusOf(words),
+	} {
+		if n > 0 {
+			p.variables[name] = strconv.Itoa(n)
+		}
+	}
+	return len(words) > 0
+}
+
+// gpusOf returns the number of GPUs on each node that an option requests, such as --gres=gpu:4, or
+// 0 if there is none.
+func gpusOf(words []string) int {
+	text, ok := option(words, "--gpus-per-node", "--gres")
+	if !ok {
+		return 0
+	}
+	return count(text[strings.LastIndexByte(text, ':')+1:])
+}
+
+// variablePattern matches $NAME and ${NAME}.
+var variablePattern = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z_0-9]*)\}?`)
+
+// expand replaces the variables of a command whose values are known.
+func (p *scriptParser) expand(command string) string {
+	return variablePattern.ReplaceAllStringFunc(command, func(text string) string {
+		if v, ok := p.variables[strings.Trim(text, "${}")]; ok {
+			return v
+		}
+		return text
+	})
+}
+
+// Matches reports whether the script's own text says that it has written the log with the given
+// path: in the output of sbatch, in a redirection, or by its name, as job4.sh and job4-123.out.
+func (s *Script) Matches(script, log string) bool {
+	base := filepath.Base(record.UncompressedName(log))
+	for _, output := range s.output {
+		if matchOutput(filepath.Base(output), base, s.JobName) {
+			return true
+		}
+	}
+	if slices.ContainsFunc(s.Launches, func(l Line) bool { return l.log != "" && filepath.Base(l.log) == base }) {
+		return true
+	}
+	stem := strings.TrimSuffix(filepath.Base(script), filepath.Ext(script))
+	rest, ok := strings.CutPrefix(base, stem)
+	return ok && rest != "" && strings.ContainsAny(rest[:1], "._-")
+}
+
+// matchOutput reports whether a file name has the form of sbatch's option --output, in which %x is
+// the name of the job and other letters after % are numbers or names.
+func matchOutput(output, base, jobName string) bool {
+	var b strings.Builder
+	b.WriteByte('^')
+	for i := 0; i < len(output); i++ {
+		switch {
+		case output[i] != '%' || i+1 == len(output):
+			b.WriteString(regexp.QuoteMeta(output[i : i+1]))
+		case output[i+1] == 'x' && jobName != "":
+			b.WriteString(regexp.QuoteMeta(jobName))
+			i++
+		default:
+			b.WriteString("[A-Za-z0-9_.]+")
+			i++
+		}
+	}
+	ok, err := regexp.MatchString(b.String()+"$", base)
+	return err == nil && ok
+}
+
+// LaunchOf returns the command that started the program whose output is in log. script is the name
+// of that program if it is known, otherwise empty. If the script has several commands that state
+// different numbers, and nothing says which of them it was, ok is false.
+func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
+	base := filepath.Base(record.UncompressedName(log))
+	for _, choose := range []func(Line) bool{
+		func(l Line) bool { return l.log != "" && filepath.Base(l.log) == base },
+		func(l Line) bool { return script != "" && l.Script == script },
+		func(l Line) bool { return l.log == "" && strings.Contains(l.Script, "train") },
+		func(l Line) bool { return l.log == "" && l.Script != "" },
+		func(l Line) bool { return l.log == "" },
+	} {
+		var found []Line
+		for _, l := range s.Launches {
+			if choose(l) {
+				found = append(found, l)
+			}
+		}
+		if len(found) == 0 {
+			continue
+		}
+		same := !slices.ContainsFunc(found, func(l Line) bool { return l.Workers != found[0].Workers })
+		return found[0], same
+	}
+	return Line{}, false
+}
