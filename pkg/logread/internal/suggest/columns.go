@@ -92,18 +92,32 @@ func isPowersOfTwo(c Column) bool {
 // proposeLosses proposes columns that name a part of the data set and fall as
 // losses, if no other column is the loss of this part.
 func (c *candidate) proposeLosses(taken map[string]bool, propose func(int, meaning) bool) {
-	for i, n := range c.numbers {
-		role := ""
-		for _, w := range n.before {
-			if r := roleOf(w); r != "" {
-				role = r
-			}
-		}
-		field := map[string]string{trainRole: trainLossField, valRole: valLossField, testRole: valLossField}[role]
-		if field != "" && !taken[field] && n.series.falls && n.unit.kind == noUnit {
-			propose(i, because(field, "of the %s part of the data, and it falls with time: perhaps a loss", role))
+	for i := range c.numbers {
+		if field := c.numbers[i].lossField(); field != "" && !taken[field] {
+			propose(i, because(field, "of the %s part of the data, and it falls with time: perhaps a loss", c.numbers[i].roleName()))
 		}
 	}
+}
+
+// roleName returns the part of the data set that the words before the number name,
+// or that of the section of the line, or "".
+func (n *number) roleName() string {
+	role := n.role
+	for _, w := range n.before {
+		if r := roleOf(w); r != "" {
+			role = r
+		}
+	}
+	return role
+}
+
+// lossField returns the field of the loss that the number may be, if it names a
+// part of the data set and falls, or "".
+func (n *number) lossField() string {
+	if !n.series.falls || n.unit.kind != noUnit || hasAny(n.before, accuracyWords, iouWords, diceWords, " lr rate error err ppl ") {
+		return ""
+	}
+	return map[string]string{trainRole: trainLossField, valRole: valLossField, testRole: valLossField}[n.roleName()]
 }
 
 // describeValues describes values that follow each other.

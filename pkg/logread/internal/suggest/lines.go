@@ -73,8 +73,12 @@ func Lines(files []File) Result {
 		all = append(all, c)
 	}
 	findUnnamedPositions(all)
+	validated := slices.ContainsFunc(all, (*candidate).namesValidation)
 	for _, c := range all {
-		c.findMeasures()
+		c.findMeasures(validated)
+	}
+	findUnnamedLosses(all)
+	for _, c := range all {
 		c.setKind()
 	}
 	var result Result
@@ -151,8 +155,8 @@ func findUnnamedPositions(all []*candidate) {
 }
 
 // findMeasures finds the meanings of the other numbers.
-func (c *candidate) findMeasures() {
-	context := lineContext{step: c.has(stepField), taken: map[string]bool{}}
+func (c *candidate) findMeasures(validated bool) {
+	context := lineContext{step: c.has(stepField), validated: validated, taken: map[string]bool{}}
 	for _, m := range c.meanings {
 		context.taken[m.field] = m.field != ""
 	}
@@ -175,6 +179,28 @@ func (c *candidate) findMeasures() {
 		}
 		c.meanings[i] = m
 		context.taken[m.field] = m.field != ""
+	}
+}
+
+// namesValidation reports whether a number of the line belongs to the validation.
+func (c *candidate) namesValidation() bool {
+	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.roleName() == valRole })
+}
+
+// findUnnamedLosses makes metrics that name a part of the data set and fall the
+// losses of this part, if no other number of the log is its loss.
+func findUnnamedLosses(all []*candidate) {
+	for _, field := range []string{trainLossField, valLossField} {
+		if slices.ContainsFunc(all, func(c *candidate) bool { return c.has(field) }) {
+			continue
+		}
+		for _, c := range all {
+			for i := range c.numbers {
+				if m := &c.meanings[i]; m.guessed && !c.has(field) && c.numbers[i].lossField() == field {
+					*m = because(field, "of the %s part of the data, and it falls with time: perhaps a loss", c.numbers[i].roleName())
+				}
+			}
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func (n *number) positionOf(previous meaning) meaning {
 		return because(epochField, "after %q%s", last, s.risingText())
 	case named(stepWords, batchWords) && (s.distinct > 1 || last != "steps"):
 		return because(stepField, "after %q%s", last, s.risingText())
-	case (next == "epoch" || next == "ep") && !hasMeaning(words) && (s.byOne || s.n == 1):
+	case hasAny([]string{next}, " epoch epochs ep ") && !hasMeaning(words) && (s.byOne || s.n == 1):
 		return because(epochField, "before %q%s", next, s.risingText())
 	case (named(sampleWords) || sampleWords.has(next)) && s.distinct == 1 && s.min >= 1 && !evaluation:
 		return because(samplesField, "beside a word for samples: the samples of an epoch")
@@ -174,8 +174,11 @@ func lastWords(words []string, n int) []string { return words[max(0, len(words)-
 
 // lineContext is what the other numbers of a line and of the log show.
 type lineContext struct {
-	step  bool // the line has the number of a step
-	taken map[string]bool
+	step bool // the line has the number of a step
+	// validated is set if lines of the log name the validation, so that values of
+	// a test are others.
+	validated bool
+	taken     map[string]bool
 }
 
 // measureOf returns the meaning of a measured number.
@@ -214,7 +217,8 @@ func isTime(n *number, words []string) bool {
 	if n.clock {
 		return hasAny(words, timeWords) || n.unit.kind == timeUnit || !hasMeaning(words) && !n.first && n.series.n > 1 && !n.series.rises
 	}
-	return n.unit.kind == timeUnit || n.unit.kind == noUnit && len(words) > 0 && hasAny(lastWords(words, 3), timeWords) && !hasAny(words, lossWords, rateWords)
+	isLoss := hasAny(words, lossWords, rateWords) && !(hasAny(words, " cost ") && hasAny(words, " time ")) // a "time cost" is no loss
+	return n.unit.kind == timeUnit || n.unit.kind == noUnit && hasAny(lastWords(words, 3), timeWords) && !isLoss
 }
 
 // rate returns the meaning of a number with a unit such as samples/s.
@@ -277,6 +281,8 @@ func (n *number) time(words []string, role string, c lineContext) meaning {
 		return n.timeMetric("data_seconds", why+", beside a word for loading data", c)
 	case hasAny(words, " forward fwd backward bwd comm communication allreduce optimizer sync compute "):
 		return n.timeMetric(identifier(words)+"_seconds", why, c)
+	case role == testRole && c.validated:
+		return n.timeMetric("test_seconds", why+", of a test", c)
 	case role == valRole || role == testRole:
 		if perStep || c.step {
 			return n.timeMetric(role+"_step_seconds", why+", of the evaluation", c)
@@ -325,6 +331,9 @@ func (n *number) quality(words []string, role string, c lineContext) meaning {
 	last := lastWords(words, 1)
 	near := lastWords(words, 3)
 	evaluation := role == valRole || role == testRole
+	if role == testRole && c.validated {
+		return n.metric(words, role, c)
+	}
 	testText := ""
 	if role == testRole {
 		testText = "; a test in each epoch is taken as the validation"
@@ -419,8 +428,11 @@ func (n *number) metric(words []string, role string, c lineContext) meaning {
 		return skip("a percentage without a name")
 	}
 	name := identifier(words)
-	if name == "" {
+	switch {
+	case name == "":
 		return skip("nothing beside it names it")
+	case n.series.whole && n.series.n > 1 && n.series.distinct == 1:
+		return skip("a whole number that does not change")
 	}
 	if role != "" && role != trainRole && !strings.Contains(name, role) && !slices.ContainsFunc(words, func(w string) bool { return roleOf(w) != "" }) {
 		name = role + "_" + name
@@ -439,7 +451,7 @@ func identifier(words []string) string {
 	kept := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
 		return ignoredWords.has(w) || len(w) > 24
 	})
-	if len(kept) == 0 {
+	if !slices.ContainsFunc(kept, func(w string) bool { return roleOf(w) == "" }) { // only a part of the data set
 		kept = slices.Clone(words)
 	}
 	var parts []string

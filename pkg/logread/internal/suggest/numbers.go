@@ -30,7 +30,7 @@ func (s *shape) numbers() []number {
 
 // rateInHeading matches a rate in the heading of a column: thr (img/s),
 // samples_per_sec.
-var rateInHeading = regexp.MustCompile(`(?i)([a-z]+)(?:/|[_ ]per[_ ])(s|sec|secs|second|seconds)\b`)
+var rateInHeading = regexp.MustCompile(`(?i)([a-z]+)(?:/|[_ ]per[_ ])(s|sec|secs|second|seconds)[^a-z0-9]*$`)
 
 // readUnitInHeading sets the unit if the heading of the number's column has one.
 func (n *number) readUnitInHeading(heading string) {
@@ -108,7 +108,9 @@ func (p *phrase) addNumber(i int) {
 	}
 	following := p.tokens[min(p.end, next):next]
 	n.after = wordsOf(following[:untilSeparator(following)])
-	n.readUnitInName()
+	if len(between) > 0 {
+		n.readUnitInHeading(p.line[p.starts[i-len(between)+afterSeparator(between)]:p.starts[i]])
+	}
 	p.found = append(p.found, n)
 	if !n.ofTotal && !n.inParentheses && n.unit.kind == noUnit && isConnective(n.before) && namesValue(n.after) {
 		p.readRoles(p.end, next)
@@ -120,7 +122,7 @@ func (p *phrase) addNumber(i int) {
 // namesValue reports whether the words after a number may name it, as in
 // "0.35 loss".
 func namesValue(words []string) bool {
-	return hasAny(words, lossWords, accuracyWords, iouWords, diceWords, " lr ", countWords, sampleWords)
+	return hasAny(words, lossWords, accuracyWords, iouWords, diceWords, " lr epoch epochs ", countWords, sampleWords)
 }
 
 // isConnective reports whether all words only connect values, as in "with 0.35
@@ -201,12 +203,15 @@ func untilSeparator(tokens []token) int {
 	return len(tokens)
 }
 
-// wordsOf returns the words of tokens in lower case.
+// wordsOf returns the words of tokens in lower case. Held-out is one word.
 func wordsOf(tokens []token) []string {
 	var words []string
 	for _, t := range tokens {
 		if t.kind == wordToken {
 			words = append(words, splitWords(t.text)...)
+		}
+		if n := len(words); n > 1 && words[n-2] == "held" && words[n-1] == "out" {
+			words = append(words[:n-2], "heldout")
 		}
 	}
 	return words

@@ -26,7 +26,7 @@ const (
 	rateWords     wordList = " throughput ips fps tps speed rate "
 	sampleWords   wordList = " sample samples img imgs image images example examples ex seq seqs sequence sequences item items record records patch patches volume volumes slice slices instances rows sentences sent graphs frames "
 	tokenWords    wordList = " token tokens tok toks words word "
-	lossWords     wordList = " loss losses cost objective nll criterion err error "
+	lossWords     wordList = " loss losses cost objective nll criterion err error entropy xent crossentropy "
 	accuracyWords wordList = " acc accuracy top1 acc1 acc@1 top-1 prec@1 correct hits@1 "
 	iouWords      wordList = " iou miou jaccard "
 	diceWords     wordList = " dice dsc mdice "
@@ -50,7 +50,7 @@ func roleOf(word string) string {
 	switch word {
 	case "train", "training", "trn", "tr", "trained":
 		return trainRole
-	case "val", "valid", "validation", "validate", "validated", "dev", "eval", "evaluation", "evaluate", "evaluated", "heldout", "vl", "va":
+	case "val", "valid", "validation", "validate", "validated", "dev", "eval", "evaluation", "evaluate", "evaluated", "heldout", "vl", "va", "vali":
 		return valRole
 	case "test", "testing", "tst", "tested", "te":
 		return testRole
