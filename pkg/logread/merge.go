@@ -198,8 +198,12 @@ func joinCopies(principals []*record.Part) []*record.Part {
 }
 
 // haveSameEpochs reports whether two runs have the same epochs with the same
-// durations. The caller has checked that they started at the same time.
+// durations, and their contents do not state different numbers of workers. The
+// caller has checked that they started at the same time.
 func haveSameEpochs(a, b runs.Run) bool {
+	if a.Info.Workers > 0 && b.Info.Workers > 0 && a.Info.Workers != b.Info.Workers {
+		return false
+	}
 	return len(a.Epochs) > 0 && slices.EqualFunc(a.Epochs, b.Epochs, func(x, y runs.Epoch) bool { return x.Epoch == y.Epoch && x.Seconds == y.Seconds })
 }
 

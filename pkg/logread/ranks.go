@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/events"
@@ -149,7 +150,7 @@ func (m *merger) joinGroup(group []*record.Part, nameOf map[*record.Part]rankNam
 	}
 	ranks, origin, ok := findRanks(group, names)
 	if !ok {
-		if names[0].rank == 0 { // numbers that start at 0 are no numbers of workers
+		if len(group) > 1 && names[0].rank == 0 { // numbers that start at 0 are no numbers of workers
 			for _, p := range group {
 				m.ranks[p] = rankSet{}
 			}
@@ -234,6 +235,7 @@ func contentWorld(group []*record.Part) int {
 // another started.
 func contradictEachOther(group []*record.Part) bool {
 	seen := map[string]string{}
+	var lastStart, firstEnd time.Time
 	for _, p := range group {
 		info := &p.Run.Info
 		values := map[string]string{"series": info.Series}
@@ -251,13 +253,14 @@ func contradictEachOther(group []*record.Part) bool {
 			}
 			seen[key] = cmp.Or(seen[key], value)
 		}
-		for _, other := range group {
-			if !info.Ended.IsZero() && !other.Run.Info.Started.IsZero() && info.Ended.Before(other.Run.Info.Started) {
-				return true
-			}
+		if !info.Started.IsZero() && info.Started.After(lastStart) {
+			lastStart = info.Started
+		}
+		if !info.Ended.IsZero() && (firstEnd.IsZero() || info.Ended.Before(firstEnd)) {
+			firstEnd = info.Ended
 		}
 	}
-	return false
+	return !firstEnd.IsZero() && firstEnd.Before(lastStart)
 }
 
 // mergeRanks merges the parts of the ranks of one run into the first part. ranks contains the rank

@@ -27,13 +27,17 @@ func joinScripts(configs, principals []*record.Part) []*record.Part {
 		}
 	}
 	used := map[*record.Part]int{}
+	different := map[string]bool{}
+	for folder := range byFolder {
+		different[folder] = hasDifferentCounts(principals, folder)
+	}
 	for _, p := range principals {
 		scripts := byFolder[filepath.Dir(p.Run.File)]
 		if own := slices.DeleteFunc(slices.Clone(scripts), func(s *record.Part) bool {
 			return !s.Source.(*launchline.Script).Matches(s.Run.File, p.Run.File)
 		}); len(own) > 0 {
 			scripts = own
-		} else if hasDifferentCounts(principals, filepath.Dir(p.Run.File)) {
+		} else if different[filepath.Dir(p.Run.File)] {
 			continue // a script that names none of the runs can be that of only one of them
 		}
 		if s := claimScripts(p, scripts); s != nil {
