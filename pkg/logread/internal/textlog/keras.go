@@ -43,9 +43,11 @@ type kerasState struct {
 // kerasRank is the state of one rank, whose lines have the same label or no
 // label.
 type kerasRank struct {
-	opened  bool       // a line "Epoch N/M" has this label
-	begun   intCounter // number of lines "Epoch N/M" per epoch
-	writers int        // number of ranks with this label: the maximum of begun
+	opened bool // a line "Epoch N/M" has this label
+	// writers is the number of ranks with this label: that of the lines "Epoch
+	// N/M" of one epoch. begun is the highest of these epochs, and times the
+	// number of its lines.
+	writers, begun, times int
 	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
 	// before the first line of values.
 	loops, atOnce int
@@ -174,7 +176,15 @@ func (t *textLog) countKerasLoop(r *kerasRank) int {
 // epoch, so if more are open, the values of the first one are missing in the
 // log: openEpoch then closes it and returns its number, otherwise 0.
 func (r *kerasRank) openEpoch(n int) (lost int) {
-	r.writers = max(r.writers, r.begun.add(n)+1)
+	switch {
+	case n > r.begun:
+		r.begun, r.times = n, 1
+	case n == r.begun:
+		r.times++
+	default: // of a rank that is behind
+		r.times = max(r.times, 2)
+	}
+	r.writers = max(r.writers, r.times)
 	if len(r.open)-r.first >= r.writers {
 		lost = r.open[r.first]
 		r.first++
