@@ -219,6 +219,8 @@ func TestColumns(t *testing.T) {
 		{"step=1,train_loss=2", "1 0.5\n2 0.25\n", "CSV table n0 train_loss@1=0.5 train_loss@2=0.25\n"},
 		{"step=1,mine=2", "1,0.5\n2,0.25\n", "CSV table n0 mine@1=0.5 mine@2=0.25\n"},
 		{"epoch=loss,train_loss=epoch", "epoch,loss\n0.5,1\n", "CSV table n0 1.train_loss=0.5\n"},
+		{"seconds=dt:ms,epoch=i", "i,dt\n1,1500\n", "CSV table n0 1.seconds=1.5\n"},
+		{"seconds=2:min,epoch=1", "1 1.5\n2 2\n", "CSV table n0 1.seconds=90 2.seconds=120\n"},
 		{"seconds=dt (ms),epoch=i", "i,dt (ms)\n1,1500\n", "CSV table n0 1.seconds=1.5\n"},
 	} {
 		if got, report := readTableText(t, Options{Columns: []string{c.columns}}, "values.csv", c.text); got != c.want {

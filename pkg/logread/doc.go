@@ -24,6 +24,14 @@
 // reported. evidence.go collects what the sources state, internal/names reads the names, and
 // identity.go chooses.
 //
+// Any CSV or TSV with a header is read if the names of its columns show what its rows are:
+// values at a step, epochs, runs, or values at a time. [ColumnFields] lists the names that are
+// known, and [Options].Columns maps others. Other columns become curves or settings, and a
+// report lists the columns that are not used. Delimiters, decimal commas, separators of
+// thousands and units are detected from the complete column, and what is not certain is
+// reported as an assumption: which decimal mark a column has, whether times are those of epochs
+// or since the start, and whether accuracies are percentages.
+//
 // Lines of other programs can be read by templates ([Options].Lines), such as
 //
 //	Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec

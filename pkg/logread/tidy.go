@@ -107,11 +107,11 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 		if err != nil {
 			return nil, problems, fmt.Errorf("read rows: %w", err)
 		}
-		logs := &Logs{templates: all.templates}
+		logs := &Logs{templates: all.templates, columns: all.columns, headers: all.headers}
 		if err := o.readInto(ctx, logs, place); err != nil {
 			return nil, problems, err
 		}
-		all.templates = logs.templates
+		all.templates, all.columns, all.headers = logs.templates, logs.columns, logs.headers
 		for _, run := range logs.Runs {
 			if !seen[run.Dir] {
 				seen[run.Dir] = true
@@ -124,6 +124,9 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 		}
 	}
 	if err := all.checkTemplates(o); err != nil {
+		return nil, problems, err
+	}
+	if err := all.checkColumns(o); err != nil {
 		return nil, problems, err
 	}
 	if err := all.checkAssumptions(o); err != nil {

@@ -112,6 +112,7 @@ on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
 		}
 		root.AddCommand(g.commands...)
 	}
+	root.AddCommand(columnsTopic())
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")
 	return root

@@ -54,6 +54,9 @@ assumed from names. A pattern (--as) states it: {workers}, {nodes}, {rank}, {see
 {series}, {batch}, {model} and * match parts of the path's end, and after = come the
 name of the series or properties and their values.
 
+Any CSV or TSV with a header is read: columns with common names are known, and --columns
+maps others (lockstep help columns lists both).
+
 Lines that no known program prints are read by templates of complete lines (--line,
 also in scaling, plot and report). {name} matches a number with its unit (ms, s, min,
 1:02:03, 1.2k, %), and * any text. The names are epoch, step, rank, workers, nodes,
@@ -71,6 +74,7 @@ in lockstep-logs.yaml beside the logs, so that no options are needed any more.
   lockstep read results --what all --format parquet --out results.parquet
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
   lockstep read results --line 'Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec'
+  lockstep read results --columns 'workers=n_gpus,seconds=epoch_time'
   lockstep read results --as 'run_{nodes}n.out=workers:{nodes}*8,series:native'
   lockstep read results/my.log --suggest
   lockstep read results --explain`,

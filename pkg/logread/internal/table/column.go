@@ -117,8 +117,8 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 		}
 	}
 	for _, m := range mappings {
-		if i := m.find(header); i >= 0 && !s.columns[i].mapped {
-			s.mapColumn(i, m)
+		if i, factor := m.find(header); i >= 0 && !s.columns[i].mapped {
+			s.mapColumn(i, m, factor)
 			s.mapped = append(s.mapped, m.String())
 		}
 	}
@@ -167,8 +167,9 @@ func (s *schema) findIndexes() {
 	s.hasTotals = s.layout == rowsAreRuns || s.kind == nvidiaKind || s.has(fieldTrainingSeconds, fieldWallSeconds, fieldEnergy, fieldSamples)
 }
 
-// mapColumn assigns a column as the user has mapped it.
-func (s *schema) mapColumn(i int, m Mapping) {
+// mapColumn assigns a column as the user has mapped it. factor is that of the unit in the
+// mapping, or 0.
+func (s *schema) mapColumn(i int, m Mapping, factor float64) {
 	c := &s.columns[i]
 	c.mapped = true
 	if s.header == nil {
@@ -180,6 +181,9 @@ func (s *schema) mapColumn(i int, m Mapping) {
 			unit = c.name[i+1:]
 		}
 		if factor, ok := unitFactor(f.kind, unit); ok {
+			c.factor = factor
+		}
+		if factor != 0 {
 			c.factor = factor
 		}
 		c.field, c.kind = f.name, f.kind

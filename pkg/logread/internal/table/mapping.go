@@ -15,14 +15,21 @@ type Mapping struct {
 	Field    string // one of FieldNames, or the name of a metric
 	Column   string // name in the header
 	position int    // number of the column from 1, if Column is a number; otherwise 0
+	base     string // Column without the unit after its last colon, as in epoch_time:ms; empty if it has none
+	factor   float64
 }
 
 // String returns the mapping as ParseMappings reads it.
-func (m Mapping) String() string { return m.Field + "=" + m.Column }
+func (m Mapping) String() string {
+	if strings.Contains(m.Column, ",") {
+		return m.Field + `="` + m.Column + `"`
+	}
+	return m.Field + "=" + m.Column
+}
 
 // ParseMappings parses texts such as "workers=n_gpus,seconds=epoch_time". A column is given
 // by its name in the header, in double quotes if it contains a comma, or by its position
-// from 1. A field that is not one of FieldNames is the name of a metric, unless it resembles
+// from 1. The unit of its values may follow, as in seconds=epoch_time:ms. A field that is not one of FieldNames is the name of a metric, unless it resembles
 // one of them.
 func ParseMappings(texts []string) ([]Mapping, error) {
 	var all []Mapping
@@ -72,7 +79,13 @@ func parseMapping(item string) (Mapping, error) {
 			return m, fmt.Errorf("unknown field %q (did you mean %s?)", m.Field, known)
 		}
 	}
-	if n, err := strconv.Atoi(m.Column); err == nil {
+	number := m.Column
+	if f, i := fieldNamed(m.Field), strings.LastIndexByte(m.Column, ':'); f != nil && i > 0 {
+		if factor, ok := unitFactor(f.kind, m.Column[i+1:]); ok {
+			m.base, m.factor, number = m.Column[:i], factor, m.Column[:i]
+		}
+	}
+	if n, err := strconv.Atoi(number); err == nil {
 		if n < 1 || n > maxColumns {
 			return m, fmt.Errorf("%s: got column %d, want 1 to %d", m.Field, n, maxColumns)
 		}
@@ -81,17 +94,26 @@ func parseMapping(item string) (Mapping, error) {
 	return m, nil
 }
 
-// find returns the index of the mapped column in a header, or -1. A name counts before a
-// position.
-func (m Mapping) find(header []string) int {
+// find returns the index of the mapped column in a header, or -1, and the factor of the unit
+// that the mapping gives, or 0. A name counts before a position.
+func (m Mapping) find(header []string) (index int, factor float64) {
 	if i := slices.Index(header, m.Column); i >= 0 {
-		return i
+		return i, 0
 	}
-	if i := slices.IndexFunc(header, func(name string) bool { return normalizeName(name) == normalizeName(m.Column) && name != "" }); i >= 0 && m.position == 0 {
-		return i
+	if i := slices.Index(header, m.base); i >= 0 && m.base != "" {
+		return i, m.factor
 	}
 	if m.position > 0 && m.position <= len(header) {
-		return m.position - 1
+		return m.position - 1, m.factor
 	}
-	return -1
+	same := func(text string) int {
+		return slices.IndexFunc(header, func(name string) bool { return normalizeName(name) == normalizeName(text) && name != "" && text != "" })
+	}
+	if i := same(m.Column); i >= 0 && m.position == 0 {
+		return i, 0
+	}
+	if i := same(m.base); m.position == 0 {
+		return i, m.factor
+	}
+	return -1, 0
 }
