@@ -56,6 +56,14 @@
 // which is reported as an assumption. A metric becomes a curve by step or by epoch. The
 // other fields set properties of the run. runs.Run.Kind of such a run is "lines".
 //
+// [Suggest] proposes templates of lines and mappings of columns for logs that no format
+// reads, with reasons and a preview. The rules can be kept beside the logs in the file
+// [RulesFile]:
+//
+//	s, err := logread.Suggest("results")
+//	fmt.Println(s)                    // a notebook shows s as tables
+//	path, err := s.Save("results")    // after a look at the proposal
+//
 // Of the standard output of training programs, the following is read. Epochs that a program
 // counts from 0 count from 1. A value with a step is a curve.
 //

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
@@ -322,19 +323,43 @@ func (s *Suggestion) addLines(texts []sampledText) {
 		}
 		s.Lines = append(s.Lines, l)
 	}
-	for _, t := range texts {
-		if !slices.ContainsFunc(t.lines, s.matches) {
-			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: no lines with numbers of known meaning repeat in it", t.path))
-		}
-	}
+	s.compareLines(texts)
 }
 
-// matches reports whether a proposed template matches the line.
-func (s *Suggestion) matches(line suggest.Line) bool {
-	return slices.ContainsFunc(s.Lines, func(l LineSuggestion) bool {
-		t, err := template.Parse(l.Template)
-		return err == nil && t.Match([]byte(line.Text), make([]template.Value, len(t.Fields())))
-	})
+// compareLines compares the lines of the texts with the proposed templates. It
+// notes templates that match lines of other forms, because * matches any text, and
+// texts without a line that a template matches.
+func (s *Suggestion) compareLines(texts []sampledText) {
+	var templates []*template.Template
+	for _, l := range s.Lines {
+		if t, err := template.Parse(l.Template); err == nil {
+			templates = append(templates, t)
+		}
+	}
+	counts, others := make([]int, len(s.Lines)), make([]string, len(s.Lines))
+	for _, text := range texts {
+		found := false
+		for _, line := range text.lines {
+			i := slices.IndexFunc(templates, func(t *template.Template) bool {
+				return t.Match([]byte(line.Text), make([]template.Value, len(t.Fields())))
+			})
+			if i < 0 {
+				continue
+			}
+			found = true
+			if counts[i]++; counts[i] == s.Lines[i].Lines+1 {
+				others[i] = line.Text
+			}
+		}
+		if !found {
+			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: no lines with numbers of known meaning repeat in it", text.path))
+		}
+	}
+	for i, n := range counts {
+		if more := n - s.Lines[i].Lines; more > 0 {
+			s.addNote("%q also matches %s of other forms, such as %q", s.Lines[i].Template, english.Count(more, "line"), others[i])
+		}
+	}
 }
 
 // addPreview reads the beginning of the logs with the proposed rules. It removes
@@ -348,7 +373,9 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(logs.Reports, func(r Report) bool { return r.Bytes >= excerptBytes }) {
+	if slices.ContainsFunc(logs.Reports, func(r Report) bool { return r.Bytes >= excerptBytes }) {
+		s.addNote("the preview has only the first %d MiB of each file", excerptBytes>>20)
+	} else {
 		unused := map[string]bool{}
 		for i, l := range s.Lines {
 			k := len(o.Lines) + i

@@ -259,7 +259,7 @@ func (s *Suggestion) HTML() string {
 		paragraphs("", curveNotes(s.Preview))
 	}
 	paragraphs("Note: ", s.Notes)
-	fmt.Fprintf(&b, "<p>Nothing is used yet. To use the rules:</p>\n<pre>%s</pre>\n", text(s.code()))
+	fmt.Fprintf(&b, "<p>Nothing is used yet. To use the rules:</p>\n<pre style=\"white-space:pre-wrap\">%s</pre>\n", html.EscapeString(clean.Lines(s.code())))
 	return b.String()
 }
 
@@ -277,7 +277,11 @@ func (s *Suggestion) code() string {
 		}
 		fmt.Fprintf(&b, "%s: []string{\n", list.name)
 		for _, item := range list.items {
-			fmt.Fprintf(&b, "\t%q,\n", item)
+			if strconv.CanBackquote(item) {
+				fmt.Fprintf(&b, "\t`%s`,\n", item)
+			} else {
+				fmt.Fprintf(&b, "\t%q,\n", item)
+			}
 		}
 		b.WriteString("}, ")
 	}
