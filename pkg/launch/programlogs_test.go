@@ -26,10 +26,11 @@ func TestWatchShowsTheEpochsOfAnotherProgram(t *testing.T) {
 	notebook.SetHook(notebook.Hook{Context: context.Background, Display: c.display})
 	defer notebook.SetHook(notebook.Hook{})
 	seen := filepath.Join(t.TempDir(), "seen")
-	s, _ := shell(t, epochLine+fmt.Sprintf(`[ $RANK = 1 ] && exit 0
-print 1 10.5 200.25 0.75
+	s, _ := shell(t, fmt.Sprintf(`[ $RANK = 1 ] && exit 0
+echo "Epoch 1 took 10.5s (200.25 img/s, loss 0.75)"
 while [ ! -e %s ]; do sleep 0.02; done
-print 2 9.5 221 0.5`, seen), 2)
+echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)
+	s.Lines = []string{"Epoch {epoch} took {seconds}s ({samples_per_second} img/s, loss {train_loss})"}
 	job, err := startInThisProcess(t.Context(), s, newSweepID(time.Now()), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,7 @@ print 2 9.5 221 0.5`, seen), 2)
 	if err := <-watched; err != nil {
 		t.Fatal(err)
 	}
-	if line := shown(); !strings.Contains(line, "script-n2-s1 4 ") || !strings.HasSuffix(line, "epoch 2  9.5 s  loss 0.5000  221.0 samples/s") {
+	if line := shown(); !strings.Contains(line, "script-n2-s1 2 ") || !strings.HasSuffix(line, "epoch 2  9.5 s  loss 0.5000  221.0 samples/s") {
 		t.Errorf("at the end, Watch shows %q", line)
 	}
 	st := job.Status()[0]
