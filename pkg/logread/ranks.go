@@ -296,7 +296,7 @@ func mergeRanks(parts []*record.Part, ranks []int) {
 		first.Run.File, first.Run.Kind = parts[i].Run.File, parts[i].Run.Kind
 	}
 	if slices.ContainsFunc(by, func(epochs []runs.Epoch) bool { return len(epochs) > 0 }) {
-		first.Run.Epochs = record.MergeEpochs(by, first.SumRates)
+		first.Run.Epochs = record.MergeEpochs(by, first.SumRates, first.Report)
 	}
 }
 

@@ -104,7 +104,7 @@ func joinRanks(into *record.Part, ranks [][]*record.Part, validation bool) {
 			}
 		}
 	}
-	into.Run.Epochs = record.MergeEpochs(by, false)
+	into.Run.Epochs = record.MergeEpochs(by, false, into.Report)
 	if len(into.Run.Epochs) == 0 {
 		into.Run.Epochs = nil
 	}

@@ -232,7 +232,7 @@ func (r *reader) finish() []*record.Part {
 
 // sortedEpochs returns the epochs of a run, counted from 1.
 func (run *jsonRun) sortedEpochs(report *record.Report) []runs.Epoch {
-	epochs := record.MergeEpochs([][]runs.Epoch{run.epochs.Epochs}, false)
+	epochs := record.MergeEpochs([][]runs.Epoch{run.epochs.Epochs}, false, report)
 	if len(epochs) > 0 && epochs[0].Epoch == 0 {
 		report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")
 		for i := range epochs {

@@ -11,9 +11,17 @@ import (
 // The duration of an epoch is its duration on the slowest rank. Losses and
 // accuracies are means over the ranks. Rates and sample counts are summed if
 // sumRates is set, because each rank logged its own share; otherwise the values
-// of the first rank are kept. The first rank's list may be overwritten.
-func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
+// of the first rank are kept. The sum over some of the ranks would be too small:
+// it is not used, and MergeEpochs adds a problem to report. The first rank's list
+// may be overwritten.
+func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epoch {
 	ranks = slices.Clone(ranks)
+	withRates := 0 // number of ranks to sum; 0 if the rates are not summed
+	for _, epochs := range ranks {
+		if sumRates && slices.ContainsFunc(epochs, func(e runs.Epoch) bool { return e.SamplesPerSecond == e.SamplesPerSecond }) {
+			withRates++
+		}
+	}
 	longest := 0
 	for i, epochs := range ranks {
 		if !slices.IsSortedFunc(epochs, CompareEpochs) {
@@ -25,7 +33,7 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 	all := make([]*runs.Epoch, len(ranks)) // the ranks' values of one epoch
 	k := 0
 	for ; haveSameEpochAt(ranks, k, all); k++ { // usually every rank logs every epoch
-		mergeEpoch(all[0], all, sumRates)
+		mergeEpoch(all[0], all, sumRates, withRates, report)
 	}
 	if k == longest && k == len(ranks[0]) {
 		return ranks[0]
@@ -52,7 +60,7 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool) []runs.Epoch {
 			}
 		}
 		e := *all[0]
-		mergeEpoch(&e, all, sumRates)
+		mergeEpoch(&e, all, sumRates, withRates, report)
 		joined = append(joined, e)
 	}
 }
@@ -78,8 +86,9 @@ func haveSameEpochAt(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
 func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 
 // mergeEpoch sets e to the merged values of one epoch. all contains the epoch
-// of each rank; e may be its first element.
-func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool) {
+// of each rank; e may be its first element. withRates is the number of ranks that
+// log rates.
+func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool, withRates int, report *Report) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
 	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice MeanOfKnown
 	rates, samples := 0, 0
@@ -108,6 +117,9 @@ func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool) {
 	if sumRates {
 		if e.SamplesPerSecond, e.Samples = rate, samples; rates == 0 {
 			e.SamplesPerSecond = math.NaN()
+		} else if rates < withRates {
+			report.AddProblem(0, "%d of %d ranks logged the throughput of epoch %d, which is the sum over all of them; it is not used", rates, withRates, e.Epoch)
+			e.SamplesPerSecond, e.Samples = math.NaN(), 0
 		}
 	}
 }

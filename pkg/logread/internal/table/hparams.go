@@ -62,11 +62,17 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		return nil, nil
 	}
 	p := &record.Part{Role: record.Config, Run: runs.Run{Info: runs.Info{Config: map[string]any{}}}}
+	used := map[int]bool{}
 	if node.Kind == yaml.DocumentNode && len(node.Content) == 1 {
-		addYAMLValues(node.Content[0], "", p.Run.Info.Config)
+		addYAMLValues(node.Content[0], "", p.Run.Info.Config, used)
 	}
-	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
-	in.Report.LinesUsed = min(int64(len(p.Run.Info.Config)), in.Report.Lines)
+	for range bytes.Lines(text) {
+		if in.Report.Lines++; used[int(in.Report.Lines)] {
+			in.Report.LinesUsed++
+		} else {
+			in.Report.AddIgnored(int(in.Report.Lines), "comments, lists and what else is no setting with a value")
+		}
+	}
 	in.Report.Records = int64(len(p.Run.Info.Config))
 	return []*record.Part{p}, nil
 }
@@ -108,10 +114,11 @@ func wandbValue(n *yaml.Node) *yaml.Node {
 	return value
 }
 
-// addYAMLValues adds the scalar values of a mapping to values. The keys of a
-// nested mapping are prefixed with its name and a slash. A list of devices, as
-// Lightning's trainer takes it, becomes a text such as "0,1,".
-func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
+// addYAMLValues adds the scalar values of a mapping to values, and the numbers of
+// their lines to used. The keys of a nested mapping are prefixed with its name and
+// a slash. A list of devices, as Lightning's trainer takes it, becomes a text such
+// as "0,1,".
+func addYAMLValues(n *yaml.Node, prefix string, values map[string]any, used map[int]bool) {
 	if n.Kind != yaml.MappingNode {
 		return
 	}
@@ -124,18 +131,19 @@ func addYAMLValues(n *yaml.Node, prefix string, values map[string]any) {
 		case key.Value == "_wandb": // about the logger itself
 		case key.Kind != yaml.ScalarNode || len(key.Value) > 100:
 		case v.Kind == yaml.MappingNode && prefix == "":
-			addYAMLValues(v, key.Value+"/", values)
+			addYAMLValues(v, key.Value+"/", values, used)
 		case v.Kind == yaml.SequenceNode && (key.Value == "devices" || key.Value == "gpus") && len(v.Content) <= record.MaxSettings:
 			var numbers []string // of the devices of each node
 			for _, item := range v.Content {
 				numbers = append(numbers, item.Value)
+				used[item.Line] = true
 			}
 			values[prefix+key.Value] = strings.Join(numbers, ",") + ","
 		case v.Kind == yaml.ScalarNode && len(v.Value) <= 1000:
 			if f, err := strconv.ParseFloat(strings.ReplaceAll(v.Value, "_", ""), 64); err == nil && v.Style == 0 {
-				values[prefix+key.Value] = f
+				values[prefix+key.Value], used[v.Line] = f, true
 			} else if v.Tag != "!!null" {
-				values[prefix+key.Value] = v.Value
+				values[prefix+key.Value], used[v.Line] = v.Value, true
 			}
 		}
 	}

@@ -220,9 +220,9 @@ func (s *studyReader) readChunks(ctx context.Context, chunks []record.Chunk) {
 			r.findHeader()
 			continue
 		}
-		if r.columns = readers[0].columns; r.columns == nil {
-			readers = readers[:1]
-			break // the file is not a table
+		if r.columns = readers[0].columns; r.columns == nil { // the file is not a table
+			wg.Go(r.ignoreRest)
+			continue
 		}
 		r.findColumns()
 		wg.Go(r.read)
@@ -279,7 +279,7 @@ func (s *studyReader) findHeader() {
 		}
 		if s.l.TooLong {
 			s.in.AddProblem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
-			s.done = true
+			s.ignoreRest()
 			return
 		}
 		s.readHeader(string(text))
@@ -347,7 +347,15 @@ func (s *studyReader) readHeader(text string) {
 		}
 	}
 	s.in.AddProblem(line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
+	s.ignoreRest()
+}
+
+// ignoreRest ignores all further lines, since the header is unusable.
+func (s *studyReader) ignoreRest() {
 	s.done = true
+	for _, ok := s.l.Next(); ok; _, ok = s.l.Next() {
+		s.in.Report.AddIgnored(s.l.Number, "below an unusable header")
+	}
 }
 
 // readFastRow is the fast path for a row of plain numbers with the same totals

@@ -77,7 +77,7 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 	case len(lists) == 1:
 		out.Epochs = lists[0]
 	case len(lists) > 1:
-		out.Epochs = record.MergeEpochs(lists, true)
+		out.Epochs = record.MergeEpochs(lists, true, t.in.Report)
 		t.in.Report.AddAssumptionOnce("the rows of several ranks are one run: times of the slowest rank, mean losses and accuracies, sums of rates")
 		if out.Info.Workers == 0 {
 			out.Info.Workers = len(lists)

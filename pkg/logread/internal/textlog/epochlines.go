@@ -239,13 +239,17 @@ func (s *epochLineParser) parseNumbers(form epochLineForm, m []byte) int {
 	case i == 0:
 		return 0
 	}
-	switch e := &s.epochs[i-1]; form {
+	e := &s.epochs[i-1]
+	x := &e.ValSeconds // of a valTimeLine
+	switch form {
 	case trainLossLine:
-		e.TrainLoss = v[0].Number
+		x = &e.TrainLoss
 	case valLossLine:
-		e.ValLoss = v[0].Number
-	case valTimeLine:
-		e.ValSeconds = v[0].Number
+		x = &e.ValLoss
 	}
+	if *x == *x { // the epoch has this value already: setLastEpoch reports it
+		return 0
+	}
+	*x = v[0].Number
 	return n
 }

@@ -106,7 +106,7 @@ func mergeRanks(ranks []*record.RankEpochs, sumRates bool, report *record.Report
 		by[i] = list.Epochs
 	}
 	report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
-	return record.MergeEpochs(by, sumRates)
+	return record.MergeEpochs(by, sumRates, report)
 }
 
 // countFromOne renumbers sorted epochs that are counted from 0: one of them has

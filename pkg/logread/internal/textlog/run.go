@@ -22,7 +22,8 @@ type textRun struct {
 	ranks         map[int]bool                 // ranks in the labels of used lines
 	seen          [maxIndexedRanks / 64]uint64 // bit set of those ranks below maxIndexedRanks
 	trials        map[string]*runs.Trial
-	curves        map[string]*runCurve
+	curves        map[string]*runCurve // the first curve of each name; see runCurve.otherRank
+	curveCount    int
 	last          *runCurve // curve to which the last point was added
 	closed        bool      // the next lines belong to another run
 	sumRates      bool      // rates are per rank and must be summed
@@ -110,11 +111,11 @@ func (r *textRun) addRank(rank int) {
 	}
 }
 
-// runCurve is a curve of a run. next is the curve that got the next point after
-// the latest point of this curve.
+// runCurve is a curve of a run.
 type runCurve struct {
 	record.Curve
-	next *runCurve
+	next      *runCurve // the curve that got the next point after the latest point of this one
+	otherRank *runCurve // the next curve of the same name, of another rank; nil if none
 }
 
 // maxRuns is the maximum number of runs that are kept per file.
@@ -217,21 +218,30 @@ func (t *textLog) findOrAddTrial(name string) *runs.Trial {
 	return tr
 }
 
-// addPoint adds a point to the run's curve with the given name: its step, its
+// addPoint adds a point to the run's curve with the given name and rank: its step, its
 // value v, and its time in seconds since 1970 or NaN. All lines list their
 // values in the same order. So each curve has a field next, the curve that got
 // the next value of an earlier line, and addPoint tries that curve first.
 func (t *textLog) addPoint(name []byte, rank int, step int64, v, seconds float64) {
 	last := t.cur.last
-	if last == nil || last.next == nil || last.next.Name != string(name) {
-		c := t.cur.curves[string(name)]
+	if last == nil || last.next == nil || last.next.Name != string(name) || last.next.Rank != rank {
+		first := t.cur.curves[string(name)]
+		c := first
+		for c != nil && c.Rank != rank {
+			c = c.otherRank
+		}
 		if c == nil {
-			if len(t.cur.curves) >= record.MaxCurveNames {
+			if t.cur.curveCount >= record.MaxCurveNames {
 				t.in.AddProblem(t.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
 				return
 			}
+			t.cur.curveCount++
 			c = &runCurve{Curve: *record.NewCurve(string(name), rank, seconds == seconds)}
-			t.cur.curves[c.Name] = c
+			if first == nil {
+				t.cur.curves[c.Name] = c
+			} else {
+				c.otherRank, first.otherRank = first.otherRank, c
+			}
 		}
 		if last == nil {
 			last = c
@@ -293,7 +303,11 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	kind := formats()[r.mainFormat()]
 	r.run.Epochs = r.epochs.merge(r.sumRates, kind.countsFromZero, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {
-		r.run.Curves = append(r.run.Curves, r.curves[name].Finish(report))
+		first := len(r.run.Curves)
+		for c := r.curves[name]; c != nil; c = c.otherRank {
+			r.run.Curves = append(r.run.Curves, c.Finish(report))
+		}
+		slices.SortStableFunc(r.run.Curves[first:], func(a, b runs.Curve) int { return a.Rank - b.Rank })
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.trials)) {
 		r.run.Trials = append(r.run.Trials, *r.trials[name])

@@ -146,6 +146,10 @@ func (t *textLog) setLastEpoch(x epochValue, v []template.Value) lineResult {
 		t.in.AddProblem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
 		return unused
 	}
+	if x.isKnown(e) {
+		t.in.AddProblem(t.l.Number, "second value of epoch %d: a line with the time of the next epoch is missing before it", e.Epoch)
+		return unused
+	}
 	x.set(e, v[0].Number)
 	t.countLine(formatSC21)
 	return used

@@ -67,6 +67,10 @@ func (t *textLog) readStudyLoss(m []byte) lineResult {
 		t.in.AddProblem(t.l.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
 		return unused
 	}
+	if e.TrainLoss == e.TrainLoss || e.Seconds == e.Seconds { // the epoch has its line
+		t.in.AddProblem(t.l.Number, "second training loss of epoch %d: a line \"[INFO] EPOCH: N/M\" before it is missing", e.Epoch)
+		return unused
+	}
 	t.countLine(formatStudy)
 	e.TrainLoss, e.Seconds, e.Line = loss, t.checkSeconds(seconds), t.l.Number
 	return used

@@ -109,6 +109,7 @@ const (
 func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newTextLog(in)
 	err := t.read(ctx)
+	t.finishSeff() // counts the lines of its last job
 	report := in.Report
 	report.Lines = int64(t.l.Number)
 	for i, reason := range []string{otherLine, idleLine} {
