@@ -117,3 +117,16 @@ func TestPublishedTables(t *testing.T) {
 		}
 	}
 }
+
+// TestThroughputUnitOfTables checks that a column's name gives the unit of the throughput.
+func TestThroughputUnitOfTables(t *testing.T) {
+	for column, want := range map[string]string{"images_per_second": "images/s", "img/s": "images/s", "samples_per_second": "", "throughput": ""} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"t.csv": "workers,epoch," + column + "\n2,1,100\n2,2,110\n"})
+		all, problems, err := Read(dir)
+		check(t, err)
+		if len(all) != 1 || len(problems) != 0 || all[0].ThroughputUnit != want || all[0].Epochs[1].SamplesPerSecond != 110 {
+			t.Errorf("%s: problems %v, runs %+v; want the unit %q", column, problems, all, want)
+		}
+	}
+}

@@ -150,7 +150,8 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		return nil, errors.New("create study: no runs given")
 	}
 	all = cleanNames(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, Notes: slices.Clone(notes), readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
+	s.Notes = s.ReadingNotes()
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		for _, p := range r.Problems {
@@ -166,9 +167,6 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		s.addSeries(series)
 	}
 	s.addLackProblems()
-	if assumed := s.Assumptions(); assumed != nil {
-		s.addNote("%s; --strict refuses assumptions, and lockstep read --explain shows each of them", strings.Join(assumed, "; "))
-	}
 	s.addMeasureNotes()
 	if text := s.DisturbanceNote(); text != "" {
 		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)
@@ -238,6 +236,16 @@ func (s *Study) seriesName(r runs.Run) string {
 // for each property and source, such as "workers of 4 runs assumed from file names". The
 // study's notes, the captions of its figures and its report contain them.
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
+
+// ReadingNotes returns those of the study's notes that are about reading: which series were
+// separated and how to join them, which files are copies, and what was assumed.
+func (s *Study) ReadingNotes() []string {
+	notes := slices.Clone(s.readNotes)
+	if assumed := s.Assumptions(); assumed != nil {
+		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
+	}
+	return notes
+}
 
 // Name returns the name of the study. Several names are joined by commas.
 func (s *Study) Name() string {

@@ -35,6 +35,7 @@ without repeated runs.`,
 				if err != nil {
 					return err
 				}
+				printReadingNotes(c, s)
 				if result, err = s.CompareSeries(args[0], args[1]); err != nil {
 					return err
 				}
@@ -48,6 +49,8 @@ without repeated runs.`,
 			if err != nil {
 				return err
 			}
+			printReadingNotes(c, a)
+			printReadingNotes(c, b)
 			if result, err = scaling.CompareStudies(a, b); err != nil {
 				return err
 			}

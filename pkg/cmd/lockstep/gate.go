@@ -80,6 +80,8 @@ func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit s
 	if err != nil {
 		return nil, fmt.Errorf("candidate: %w", err)
 	}
+	printReadingNotes(c, a)
+	printReadingNotes(c, b)
 	return scaling.Gate(a, b, share)
 }
 

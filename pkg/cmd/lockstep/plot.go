@@ -311,6 +311,7 @@ how many runs; tex is a table for LaTeX.`,
 			if err != nil {
 				return err
 			}
+			printReadingNotes(c, s)
 			figures, notDrawn, err := f.drawRequested(s)
 			if err != nil {
 				return err

@@ -55,6 +55,14 @@ func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study
 	return s.WithRule(f.rule)
 }
 
+// printReadingNotes prints the notes about how the logs were read to stderr, for output that
+// does not contain the study's notes.
+func printReadingNotes(c *cobra.Command, s *scaling.Study) {
+	for _, n := range s.ReadingNotes() {
+		fmt.Fprintln(c.ErrOrStderr(), "note:", clean.Text(n))
+	}
+}
+
 func scalingCommand() *cobra.Command {
 	var f studyFlags
 	var a analysisFlags
@@ -65,7 +73,9 @@ func scalingCommand() *cobra.Command {
 		Long: `Reads run folders and the logs of other programs (lockstep read --explain lists
 them) under each PATH, and prints one row per series and number of workers, then
 the rule by which the rows were computed, and notes. Intervals are bootstrapped
-over repeated runs (seeds).
+over repeated runs (seeds). Runs of a series with equally many workers are repeats
+only if they agree in what is known about them; otherwise they become separate
+series, and a note states why. Notes also state what was assumed from names.
 
   lockstep scaling logs/unet2d-cells --format csv
   lockstep scaling results --as 'log_hvd_{workers}.csv=PyTorch Horovod' --epochs 5
@@ -115,9 +125,11 @@ To see the gain of overlap, compare with a series without it:
 				}
 			}
 			if len(shown) > 0 {
+				printReadingNotes(c, s)
 				return a.write(c, s, shown, format)
 			}
 			if old, _ := a.old.findRequested(); old != nil { // parse has already checked for errors
+				printReadingNotes(c, s)
 				return a.old.write(c, old, s, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {

@@ -37,6 +37,7 @@ func (t *tableReader) finish() []*record.Part {
 	t.finishTimes(parts)
 	t.finishFractions(parts)
 	for _, p := range parts {
+		p.Run.ThroughputUnit = t.throughputUnit()
 		for i := range p.Run.Epochs {
 			e := &p.Run.Epochs[i]
 			if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 && e.Seconds > 0 {
@@ -52,6 +53,15 @@ func (t *tableReader) finish() []*record.Part {
 		}
 	}
 	return parts
+}
+
+// throughputUnit returns the unit that the name of the column with the throughput states, or
+// "" if it states samples or nothing.
+func (t *tableReader) throughputUnit() string {
+	if i, ok := t.at[fieldSamplesPerSecond]; ok && strings.HasPrefix(strings.ToLower(t.columns[i].name), "im") {
+		return "images/s" // images_per_second, img/s, …
+	}
+	return ""
 }
 
 // finishRun completes a run and reports whether it has any value.
