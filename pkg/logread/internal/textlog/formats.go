@@ -287,12 +287,13 @@ type indexedRule struct {
 	lineRule
 	word, mask uint64
 	compiled   []*template.Template // of templates
+	format     formatID
 }
 
-// newIndexedRule returns r with the first bytes of its prefix as a word, at
+// newIndexedRule returns rule r of a format with the first bytes of its prefix as a word, at
 // most 8, and the mask of these bytes.
-func newIndexedRule(r lineRule) indexedRule {
-	x := indexedRule{lineRule: r}
+func newIndexedRule(name formatID, r lineRule) indexedRule {
+	x := indexedRule{lineRule: r, format: name}
 	for _, text := range r.templates {
 		x.compiled = append(x.compiled, mustParseTemplate(text))
 	}
@@ -321,18 +322,18 @@ var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 // newFormatIndex builds the index of all formats.
 func newFormatIndex() *formatIndex {
 	var x formatIndex
-	for _, f := range formats() {
+	for name, f := range formats() {
 		for _, r := range f.lines {
 			if r.prefix != "" {
-				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(r))
+				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(formatID(name), r))
 			}
 		}
 	}
 	x.addTemplates()
-	for _, f := range formats() {
+	for name, f := range formats() {
 		for _, r := range f.lines {
 			for _, c := range []byte(r.first) {
-				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(r))
+				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(formatID(name), r))
 			}
 		}
 	}
@@ -363,11 +364,11 @@ func (x *formatIndex) addTemplates() {
 				}
 			}
 			if r.prefix != "" {
-				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(r))
+				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(formatID(name), r))
 				continue
 			}
 			for c := range x.byFirst {
-				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(r))
+				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(formatID(name), r))
 			}
 		}
 	}
@@ -394,6 +395,17 @@ func (x *formatIndex) applyRule(t *textLog, m []byte) lineResult {
 		}
 	}
 	return unknown
+}
+
+// hasPrefixOf reports whether line m begins with a prefix of the given format.
+func (x *formatIndex) hasPrefixOf(m []byte, name formatID) bool {
+	rules := x.byFirst[m[0]]
+	for i := range rules {
+		if r := &rules[i]; r.format == name && r.prefix != "" && r.matches(m) {
+			return true
+		}
+	}
+	return false
 }
 
 // endsWithValue reports whether a line ends with a value, judging by its

@@ -54,10 +54,7 @@ func (t *textLog) readSC21Setting(m []byte) lineResult {
 		return idle
 	}
 	key, value, ok := bytes.Cut(m, []byte(" "))
-	if !ok || !scan.IsName(key) || scan.HasPrefix(m, "Time taken") || scan.HasPrefix(m, "Avg ") || len(value) > 1000 {
-		return unknown
-	}
-	if scan.HasPrefix(m, "Configuration ") || scan.HasPrefix(m, "Epoch ") || scan.HasPrefix(m, "DONE ") || scan.HasPrefix(m, "Total ") || len(t.stamp) == 0 {
+	if !ok || !scan.IsName(key) || len(value) > 1000 || len(t.stamp) == 0 || t.formats.hasPrefixOf(m, formatSC21) || t.formats.hasPrefixOf(m, formatKeras) {
 		return unknown
 	}
 	text := strings.TrimSpace(string(value))
