@@ -17,7 +17,7 @@ import (
 //	step 250: train loss 1.9600, val loss 2.0500
 //	iter 250: loss 1.9012, time 26.50ms, mfu 3.25%
 //
-// DeepSpeed (0.4 to 0.17: engine._report_progress, timer.ThroughputTimer, pipe/engine.py,
+// DeepSpeed (0.4 to 0.19: engine._report_progress, timer.ThroughputTimer, pipe/engine.py,
 // launcher/launch.py); the rates are those of all processes:
 //
 //	[…] [INFO] [launch.py:163:main] dist_world_size=8
@@ -26,7 +26,7 @@ import (
 //	[…] [INFO] [timer.py:157:stop] 0/10, SamplesPerSec=64.5
 //	steps: 10 loss: 2.3000 iter time (s): 0.500 samples/sec: 128.000
 //
-// Megatron-LM (1.0 to core 0.15: training_log and evaluate_and_print_results of training.py,
+// Megatron-LM (1.0 to core 0.20: training_log and evaluate_and_print_results of training.py,
 // arguments.py); the last rank prints them:
 //
 //	using world size: 16, data-parallel size: 8, …

@@ -23,8 +23,8 @@ import (
 //	Test: [11/20]	Time  0.100 ( 0.200)	Loss 5.7e+00 (5.8e+00)	Acc@1   4.00 (  3.50)
 //	 *   Acc@1 4.250 Acc@5 12.500
 //
-// torchvision's references (references/*/utils.py and train.py, 0.3 to 0.20) and programs that
-// use their MetricLogger. img/s is the rate of one process without loading:
+// torchvision's references (references/classification, utils.py of 2019 and train.py of 2022) and
+// programs that use their MetricLogger. img/s is the rate of one process without loading:
 //
 //	| distributed init (rank 0): env://
 //	Namespace(batch_size=32, world_size=2, …)

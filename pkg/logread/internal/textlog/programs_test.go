@@ -425,6 +425,60 @@ func TestProgramsOfSeveralRanks(t *testing.T) {
 	}
 }
 
+// TestProgramsDetails checks the epochs of short logs.
+func TestProgramsDetails(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{
+			"two trainings of the same length, without headers",
+			"{'loss': 0.5, 'learning_rate': 0.1, 'epoch': 1.0}\n{'train_runtime': 5.0, 'train_loss': 0.5, 'epoch': 1.0}\n" +
+				"{'loss': 0.25, 'learning_rate': 0.1, 'epoch': 1.0}\n{'train_runtime': 4.0, 'train_loss': 0.25, 'epoch': 1.0}\n",
+			[]string{"1 train_loss 0.5 lr 0.1", "1 train_loss 0.25 lr 0.1"},
+		},
+		{
+			"Lightning before the validation of epoch 2, whose bar has the values of epoch 1",
+			"Epoch 0: 100%|#| 5/5 [00:05<00:00, 1.00it/s, v_num=1]\rEpoch 0: 100%|#| 5/5 [00:08<00:00, 0.60it/s, v_num=1, val_loss=0.5]\r" +
+				"Epoch 1: 100%|#| 5/5 [00:04<00:00, 1.25it/s, v_num=1, val_loss=0.5]\n",
+			[]string{"1 seconds 5 val_loss 0.5, 2 seconds 4"},
+		},
+		{
+			"an epoch with one line of meters and an evaluation, and one without",
+			"Epoch: [0][0/50]\tTime 0.5 (0.5)\tLoss 2.0 (2.0)\n * Acc@1 50.0 Acc@5 75.0\nEpoch: [1][0/50]\tTime 0.5 (0.5)\tLoss 1.0 (1.0)\n",
+			[]string{"1 seconds 25 train_loss 2 val_accuracy 0.5"},
+		},
+		{
+			"one epoch with one line of meters and an evaluation",
+			"Epoch: [0][0/50]\tTime 0.5 (0.5)\tLoss 2.0 (2.0)\n * Acc@1 50.0 Acc@5 75.0\n",
+			[]string{"1 seconds 25 train_loss 2 val_accuracy 0.5"},
+		},
+		{
+			"bars beside the epochs of nnU-Net, which count from 0",
+			"2021-05-04 10:00:00.123456: \nepoch:  0 \nEpoch 1/5: 100%|#| 5/5 [00:05<00:00, 1.00it/s, loss=9]\n2021-05-04 10:02:00.123456: train loss : 0.5 \n",
+			[]string{"1 train_loss 0.5"},
+		},
+		{
+			"a training of torchvision that was continued at epoch 5",
+			"Epoch: [5]  [0/5]  eta: 0:00:05  loss: 2.0 (2.0)\nEpoch: [5] Total time: 0:00:05 (1.0000 s / it)\nTest: EMA Acc@1 9.0 Acc@5 9.0\n",
+			[]string{"6 seconds 5 train_loss 2"},
+		},
+	} {
+		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
+		var got []string
+		for _, p := range parts {
+			var epochs []string
+			for _, e := range p.Run.Epochs {
+				epochs = append(epochs, fmt.Sprint(e.Epoch, describeEpoch(e)))
+			}
+			got = append(got, strings.Join(epochs, ", "))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q; problems %v", c.name, got, c.want, report.Unused)
+		}
+	}
+}
+
 // TestHuggingFaceHeader: the header shows how much of its epochs a training covers.
 func TestHuggingFaceHeader(t *testing.T) {
 	header := func(more string) string {

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// tf_cnn_benchmarks (benchmark_cnn.py of tensorflow/benchmarks, 2017 to 2023). The rate in the
+// tf_cnn_benchmarks (benchmark_cnn.py of tensorflow/benchmarks, 2018 to 2023). The rate in the
 // line of a step is that of one process; the total at the end is that of all workers.
 //
 //	TensorFlow:  1.15
@@ -82,6 +82,7 @@ func (t *textLog) readTFCNNBatch(m []byte) lineResult {
 func (t *textLog) readTFCNNStep(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
 	step := c.ReadInteger()
+	c.Accept(".0") // with Python 3, in 2018
 	if c.Accept(" per device") && c.IsComplete() && step > 0 && t.followsTFCNNHeader() {
 		t.cur.tfCNN.perDevice = step
 		return used
