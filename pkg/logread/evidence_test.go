@@ -99,11 +99,20 @@ func TestEvidence(t *testing.T) {
 		// Names of hosts say nothing.
 		"unet/Aug12_10-00-00_gpu3/out.log": {keras, "series=Aug12-gpu3(d)"},
 		// Contents.
-		"2gpu/content.log": {worldOf(16, 5), "workers=16(c) series=unet(c)"},
-		"2gpu/command.log": {"+ srun -n 4 python resnet.py --batch_size 8\n" + keras, "workers=4(x) series=resnet(x)"},
-		"labels.log":       {"0: Epoch 1/1\n1: Epoch 1/1\n0: 9/9 - 5s - loss: 2.0\n1: 9/9 - 5s - loss: 2.0\n", "workers=2(c) series=labels(f)"},
-		"table.csv":        {"study,series,workers,nodes,seed,epoch,seconds\na,native,4,1,1,1,2.5\n", "workers=4(c) nodes=1(c) seed=1(c) series=native(c)"},
-		"8gpus/bench.log":  {"Model: ResNet50\nBatch size: 32\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\n", "workers=2(c) series=bench(f)"},
+		"2gpu/world.log":     {"World size: 8\n" + keras, "workers=8(c) series=world(f)"},
+		"2gpu/worldsize.log": {"WORLD_SIZE=8, RANK=0\n" + keras, "workers=8(c) series=worldsize(f)"},
+		"2gpu/replicas.log":  {"Number of replicas in sync: 4\n" + keras, "workers=4(c) series=replicas(f)"},
+		"2gpu/rankof.log":    {"Rank 3 of 8\n" + keras, "workers=8(c) rank=?(c) series=rankof(f)"},
+		"2gpu/bracket.log":   {"[rank 3/8] starting\n" + keras, "workers=8(c) rank=?(c) series=bracket(f)"},
+		"2gpu/devices.log":   {"Number of devices: 1\nWorld size: 8\n" + keras, "workers=8(c) series=devices(f)"},
+		"2gpu/prose.log":     {"World size: 8 GB of data\nRank 3 of 8th\nRank 9 of 8\nworld size matters\n" + keras, "workers=2(d) series=prose(f)"},
+		"2gpu/behind.log":    {keras + "World size: 8\n", "workers=8(c) series=behind(f)"},
+		"2gpu/two.log":       {"World size: 8\n" + keras + "World size: 4\n" + keras, "workers=8(c) series=two(f); workers=4(c) series=two(f)"},
+		"2gpu/content.log":   {worldOf(16, 5), "workers=16(c) series=unet(c)"},
+		"2gpu/command.log":   {"+ srun -n 4 python resnet.py --batch_size 8\n" + keras, "workers=4(x) series=resnet(x)"},
+		"labels.log":         {"0: Epoch 1/1\n1: Epoch 1/1\n0: 9/9 - 5s - loss: 2.0\n1: 9/9 - 5s - loss: 2.0\n", "workers=2(c) series=labels(f)"},
+		"table.csv":          {"study,series,workers,nodes,seed,epoch,seconds\na,native,4,1,1,1,2.5\n", "workers=4(c) nodes=1(c) seed=1(c) series=native(c)"},
+		"8gpus/bench.log":    {"Model: ResNet50\nBatch size: 32\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\n", "workers=2(c) series=bench(f)"},
 	} {
 		root := filepath.Join(t.TempDir(), "studies")
 		write(t, root, map[string]string{path: c.text})

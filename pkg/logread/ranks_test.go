@@ -133,6 +133,10 @@ func TestFilesOfRanks(t *testing.T) {
 			map[string]string{"gpu0.log": "[rank2]:Epoch 1/1\n[rank2]:9/9 - 5s - loss: 2.0\n", "gpu1.log": "[rank3]:Epoch 1/1\n[rank3]:9/9 - 6s - loss: 2.0\n"},
 			[]string{"gpu0.log TEMP 4 the content; 1: 6s 2"}, "ranks 0 and 1 of 4 have no file",
 		},
+		"programs that print their rank": {
+			map[string]string{"a_5.log": "Rank 0 of 2\n" + kerasOf(5, "2.0"), "gpu4.log": "Rank 0 of 4\n" + kerasOf(5, "2.0"), "x/gpu1.log": "Rank 1 of 2\n" + kerasOf(5, "2.0"), "x/gpu0.log": "Rank 0 of 2\n" + kerasOf(6, "1.0")},
+			[]string{"a_5.log a 2 the content; 1: 5s 2; 2: 5s 2", "gpu4.log TEMP 4 the content; 1: 5s 2; 2: 5s 2", "x/gpu0.log x 2 the content; 1: 6s 1.5; 2: 6s 1.5"}, "rank 1 of the run in",
+		},
 		"a number of workers, of which rank 0 logs": {
 			map[string]string{"gpu4.log": "[rank0]:Epoch 1/1\n[rank0]:9/9 - 5s - loss: 2.0\n"},
 			[]string{"gpu4.log TEMP 4 the name of the file; 1: 5s 2"}, "",

@@ -104,9 +104,9 @@ type lineRule struct {
 // with its functions.
 func formats() [formatCount]format {
 	return [formatCount]format{
-		formatCommand: {name: "command", lines: []lineRule{
-			{first: "rusp+$mhtda", read: (*textLog).readCommand},
-		}},
+		formatCommand: {name: "command", lines: append(worldRules(),
+			lineRule{first: "rusp+$mhtda", read: (*textLog).readCommand},
+		)},
 		formatSlurm: {name: "Slurm", lines: []lineRule{
 			{prefix: "slurmstepd: ", read: (*textLog).readSlurmCancel},
 		}},
