@@ -112,3 +112,27 @@ func TestMLLogOfSeveralRanks(t *testing.T) {
 		}
 	}
 }
+
+// TestMLLogBlocks checks blocks of several epochs, as benchmarks that evaluate every fourth
+// epoch log them: the time of an epoch is the mean over its block.
+func TestMLLogBlocks(t *testing.T) {
+	text := mllog(0, event("run_start", "null", ""))
+	for i, count := range []string{"4", "1"} {
+		first := 1 + 4*i
+		text += mllog(100*i, event("block_start", "null", fmt.Sprintf(`"first_epoch_num": %d, "epoch_count": %s`, first, count))) +
+			mllog(100*i+80, event("block_stop", "null", fmt.Sprintf(`"first_epoch_num": %d`, first)))
+	}
+	text += mllog(90, event("eval_accuracy", "0.5", `"epoch_num": 4`)) + mllog(200, event("run_stop", "null", `"status": "success"`))
+	found, report := readReport(t, "result_0.txt", text)
+	got := ""
+	for _, e := range found[0].Epochs {
+		got += fmt.Sprintf("%d %gs %g; ", e.Epoch, e.Seconds, e.ValAccuracy)
+	}
+	if want := "1 20s NaN; 2 20s NaN; 3 20s NaN; 4 20s 0.5; 5 80s NaN; "; got != want || !strings.Contains(report.String(), "the mean over its block") {
+		t.Errorf("got %s, want %s\n%s", got, want, report)
+	}
+	found, report = readReport(t, "result_0.txt", strings.Replace(text, `"epoch_count": 4`, `"epoch_count": 0.5`, 1))
+	if len(found[0].Epochs) != 1 || !strings.Contains(report.String(), "line 2: a block of 0.5 epochs has no time per epoch") {
+		t.Errorf("got %v\n%s", found[0].Epochs, report)
+	}
+}

@@ -66,6 +66,7 @@ func FuzzReadHorovod(f *testing.F) {
 
 func FuzzReadMLPerf(f *testing.F) {
 	recordtest.AddSeeds(f, "mlperf/result_0.txt")
+	f.Add([]byte("0: :::MLLOG {\"time_ms\": 1, \"key\": \"run_start\"}\n0: :::MLLOG {\"time_ms\": 2, \"key\": \"block_start\", \"metadata\": {\"first_epoch_num\": 1, \"epoch_count\": 4}}\n0: :::MLLOG {\"time_ms\": 9, \"key\": \"block_stop\", \"metadata\": {\"first_epoch_num\": 1}}\n56: :::MLLOG {\"time_ms\": 9, \"key\": \"eval_accuracy\", \"value\": 0.5, \"metadata\": {\"epoch_num\": 4}}\n56: :::MLLOG {\"time_ms\": 9, \"key\": \"run_stop\"}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "result_0.txt", text) })
 }
 

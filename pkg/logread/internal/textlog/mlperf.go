@@ -21,11 +21,21 @@ import (
 // mlperfState is the state of a run with MLPerf lines. Times are in ms.
 type mlperfState struct {
 	start, stop float64
-	epochs      map[int]float64 // start of each open epoch by number
-	label       int             // label of the rank whose lines are used, plus 2; 0 before the first line
-	result      string          // status in run_stop
+	epochs      map[int]mlperfBlock // open epochs and blocks of epochs by their first number
+	label       int                 // label of the rank whose lines are used, plus 2; 0 before the first line
+	result      string              // status in run_stop
 	others      mlperfOthers
 }
+
+// mlperfBlock is an epoch or a block of epochs that has begun.
+type mlperfBlock struct {
+	start float64 // ms
+	count int     // number of epochs
+}
+
+// maxBlockEpochs is the maximum number of epochs in a block, which limits the
+// memory that a short line can take.
+const maxBlockEpochs = 64
 
 // mlperfLine contains the members of a line's JSON document. A missing value is
 // NaN or empty.
@@ -33,13 +43,14 @@ type mlperfLine struct {
 	time               float64 // ms
 	key, value, status []byte
 	epoch, step, count float64
+	epochs             float64 // number of epochs in a block
 }
 
 // parseMLPerf parses the JSON document of a line. It stops at the member "key"
 // if lines with this key are not used. ok is false if the document is malformed
 // or has no key or time.
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
-	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN()}
+	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN(), epochs: math.NaN()}
 	doc := scan.ObjectIterator{Text: text}
 	for {
 		key, value, more := doc.Next()
@@ -81,6 +92,8 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 			v.step = x
 		case name == "samples_count":
 			v.count = x
+		case name == "epoch_count":
+			v.epochs = x
 		}
 	}
 }
@@ -115,16 +128,11 @@ func (t *textLog) readMLPerf(m []byte) lineResult {
 		t.in.Report.Records++
 	case "epoch_start", "block_start":
 		if hasEpoch {
-			if s.epochs == nil {
-				s.epochs = map[int]float64{}
-			}
-			s.epochs[epoch] = v.time
+			return t.beginMLPerfBlock(s, epoch, v)
 		}
 	case "epoch_stop", "block_stop":
-		if start, ok := s.epochs[epoch]; ok && hasEpoch {
-			e := t.findMLPerfEpoch(epoch)
-			e.Seconds, e.Line = t.checkSeconds((v.time-start)/1000), t.l.Number
-			delete(s.epochs, epoch)
+		if hasEpoch {
+			t.endMLPerfBlock(s, epoch, v.time)
 		}
 	case "eval_accuracy", "eval_error", "eval_loss":
 		t.addMLPerfQuality(v, epoch, hasEpoch)
@@ -135,6 +143,40 @@ func (t *textLog) readMLPerf(m []byte) lineResult {
 		return t.addMLPerfSetting(v)
 	}
 	return used
+}
+
+// beginMLPerfBlock stores the start of an epoch, or of a block of epochs.
+func (t *textLog) beginMLPerfBlock(s *mlperfState, epoch int, v mlperfLine) lineResult {
+	count := 1.0
+	if v.epochs == v.epochs {
+		count = v.epochs
+	}
+	if !(count >= 1 && count <= maxBlockEpochs && count == math.Trunc(count)) {
+		t.in.AddProblem(t.l.Number, "a block of %g epochs has no time per epoch", count)
+		return unused
+	}
+	if s.epochs == nil {
+		s.epochs = map[int]mlperfBlock{}
+	}
+	s.epochs[epoch] = mlperfBlock{v.time, int(count)}
+	return used
+}
+
+// endMLPerfBlock sets the time of an epoch, or of each epoch in a block, at its end in ms.
+func (t *textLog) endMLPerfBlock(s *mlperfState, epoch int, end float64) {
+	block, ok := s.epochs[epoch]
+	if !ok {
+		return
+	}
+	delete(s.epochs, epoch)
+	if block.count > 1 {
+		t.in.Report.AddAssumptionOnce("MLLOG logs blocks of several epochs: the time of an epoch is the mean over its block")
+	}
+	seconds := t.checkSeconds((end - block.start) / 1000 / float64(block.count))
+	for n := epoch; n < epoch+block.count; n++ {
+		e := t.findMLPerfEpoch(n)
+		e.Seconds, e.Line = seconds, t.l.Number
+	}
 }
 
 // mlperfRunState returns the state of the run if the rank of the current line
