@@ -150,10 +150,10 @@ func TestTables(t *testing.T) {
 		{
 			"semicolons and decimal commas", "run_2gpus.csv", "epoch;loss;time;samples\r\n1;0,607;1.234,5;1.234\r\n2;0,5;999;2.345\r\n",
 			"CSV table n2 1.seconds=1234.5 1.samples=1234 1.samples_per_second=0.99959498 1.train_loss=0.607 2.seconds=999 2.samples=2345 2.samples_per_second=2.3473473 2.train_loss=0.5\n",
-			`column "samples": points separate thousands, as in 2.345 (by the other columns)`,
+			`column "samples": points separate thousands, as in 1.234 (by the other columns)`,
 		},
 		{
-			"an ambiguous comma", "run_2gpus.csv", "epoch\tloss\n1\t1,234\n2\t1,125\n", "CSV table n2 1.train_loss=1.234 2.train_loss=1.125\n", `column "loss": a comma is the decimal mark, as in 1,125 (by the delimiter)`,
+			"an ambiguous comma", "run_2gpus.csv", "epoch\tloss\n1\t1,234\n2\t1,125\n", "CSV table n2 1.train_loss=1.234 2.train_loss=1.125\n", `column "loss": a comma is the decimal mark, as in 1,234 (by the delimiter)`,
 		},
 		{
 			"thousands in quotes", "run_2gpus.csv", "epoch,throughput\n1,\"1,234\"\n2,\"12,345.5\"\n", "CSV table n2 1.samples_per_second=1234 2.samples_per_second=12345.5\n", "commas separate thousands",

@@ -18,6 +18,7 @@ type fastRows struct {
 	// if no row had a single value.
 	before, after textPrefix
 	column        int
+	value         *column    // the column with that index
 	cell          textPrefix // the epoch cell of the previous row, with its comma
 	cellEpoch     int        // the number in cell
 	target        *float64   // destination of the column's values for targetEpoch; nil if not known yet
@@ -108,7 +109,7 @@ func (f *fastRows) readRow(text []byte, others bool) int {
 	default:
 		return 0
 	}
-	c := &f.t.columns[f.column]
+	c := f.value
 	c.curve.Add(int64(step), v, 0)
 	if epoch == 0 {
 		f.t.zeroEpoch = true
@@ -175,5 +176,5 @@ func (f *fastRows) learn(t *tableReader, good bool, p *rowPlace) {
 	}
 	f.before.set(bytes.Repeat([]byte{','}, column-1))
 	f.after.set(bytes.Repeat([]byte{','}, len(t.cells)-1-column))
-	f.run, f.column, f.target = c.curveOf, column, nil
+	f.run, f.column, f.value, f.target = c.curveOf, column, c, nil
 }

@@ -122,13 +122,14 @@ type numberForm struct {
 
 // isUnmeasured reports whether a cell stands for a value that was not measured.
 func isUnmeasured(cell []byte) bool {
-	switch len(cell) {
-	case 0:
+	switch n := len(cell); {
+	case n == 0:
 		return true
-	case 1:
+	case scan.IsDigit(cell[0]): // usually
+		return false
+	case n == 1:
 		return cell[0] == '-' || cell[0] == '?'
-	}
-	if len(cell) > 20 {
+	case n > 30:
 		return false
 	}
 	switch strings.ToLower(string(cell)) {

@@ -30,7 +30,7 @@ import (
 // Lengths in bytes of the text after which the survey of a table ends. A table that may have
 // decimal commas is surveyed up to the larger length, since one cell can decide its column.
 const (
-	surveyBytes     = 1 << 16
+	surveyBytes     = 1 << 14
 	markSurveyBytes = 16 << 20
 )
 
@@ -345,8 +345,10 @@ func (t *tableReader) isTorn() bool {
 
 // decimals returns the number of digits after the decimal mark of a number.
 func decimals(cell []byte) int {
-	if i := bytes.LastIndexAny(cell, ".,"); i >= 0 {
-		return len(cell) - 1 - i
+	for i := len(cell) - 1; i >= 0; i-- {
+		if cell[i] == '.' || cell[i] == ',' {
+			return len(cell) - 1 - i
+		}
 	}
 	return 0
 }
@@ -418,6 +420,10 @@ func (t *tableReader) parseCells() error {
 			}
 			t.values[i] = v
 		case numberValue, countValue, secondsValue, fractionValue:
+			if v, n := scan.ParseDecimal(cell); n == len(cell) && n > 0 && c.form == (numberForm{decimal: '.'}) { // usually
+				t.values[i], c.empty = v*c.factor, false
+				continue
+			}
 			v, ok := c.form.parseMeasurement(c.kind, c.factor, cell)
 			if !ok && c.empty && c.field == "" {
 				c.kind, c.empty, c.setting, c.toCurve = textValue, false, true, false

@@ -155,16 +155,23 @@ func (e *markEvidence) add(cell []byte) bool {
 		e.groupPoint++
 	case commas == 1 && ambiguous(","):
 		e.anyComma++
-		e.example = string(cell)
+		e.keepExample(cell)
 	case commas == 1:
 		e.decimalComma++
 	case ambiguous("."):
 		e.anyPoint++
-		e.example = string(cell)
+		e.keepExample(cell)
 	default:
 		e.decimalPoint++
 	}
 	return true
+}
+
+// keepExample keeps the first number that can be read in two ways, for messages.
+func (e *markEvidence) keepExample(cell []byte) {
+	if e.example == "" {
+		e.example = string(cell)
+	}
 }
 
 // columnSurvey describes the cells of one column.
@@ -200,6 +207,13 @@ func surveyRows(f form, width int, text []byte) []columnSurvey {
 
 // add surveys one cell.
 func (s *columnSurvey) add(cell []byte) {
+	if v, n := scan.ParseDecimal(cell); n > 0 && n == len(cell) { // usually
+		if bytes.IndexByte(cell, '.') >= 0 {
+			s.marks.add(cell)
+		}
+		s.addNumber(v)
+		return
+	}
 	if isUnmeasured(cell) {
 		return
 	}
@@ -216,11 +230,19 @@ func (s *columnSurvey) add(cell []byte) {
 		s.texts++
 		return
 	}
+	if !plain {
+		v = -1
+	}
+	s.addNumber(v)
+}
+
+// addNumber counts a number.
+func (s *columnSurvey) addNumber(v float64) {
 	s.numbers++
-	if plain && v >= 1e8 {
+	if v >= 1e8 {
 		s.large++
 	}
-	if plain && v >= 0 && v == float64(int64(v)) {
+	if v >= 0 && v < 1<<53 && v == float64(int64(v)) {
 		s.whole++
 		if v > 0 {
 			s.positive++
