@@ -44,6 +44,11 @@ func (t *textLog) readBar(m []byte) lineResult {
 	if bytes.Index(m, []byte("%|")) < 0 {
 		return unknown
 	}
+	if i := bytes.Index(m, []byte("{'")); i >= 0 { // the Trainer's output without a line end before it
+		if v := t.readHuggingFaceEntry(m[i:]); v != unknown {
+			return v
+		}
+	}
 	bar, ok := progress.ParseBar(m)
 	if !ok {
 		return unknown

@@ -438,6 +438,12 @@ func TestProgramsDetails(t *testing.T) {
 			[]string{"1 train_loss 0.5 lr 0.1", "1 train_loss 0.25 lr 0.1"},
 		},
 		{
+			"dictionaries of the Trainer after bars in the same line",
+			" 50%|#####     | 5/10 [00:05<00:05, 1.00it/s]{'loss': 0.5, 'learning_rate': 0.1, 'epoch': 1.0}\n" +
+				" 60%|######    | 6/10 [00:06<00:04, 1.00it/s]\r          \r{'loss': 0.25, 'learning_rate': 0.1, 'epoch': 2.0}\n",
+			[]string{"1 train_loss 0.5 lr 0.1, 2 train_loss 0.25 lr 0.1"},
+		},
+		{
 			"Lightning before the validation of epoch 2, whose bar has the values of epoch 1",
 			"Epoch 0: 100%|#| 5/5 [00:05<00:00, 1.00it/s, v_num=1]\rEpoch 0: 100%|#| 5/5 [00:08<00:00, 0.60it/s, v_num=1, val_loss=0.5]\r" +
 				"Epoch 1: 100%|#| 5/5 [00:04<00:00, 1.25it/s, v_num=1, val_loss=0.5]\n",
