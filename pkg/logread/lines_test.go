@@ -152,6 +152,11 @@ func TestLines(t *testing.T) {
 				"assumed: steps are counted in each epoch; here they count from the beginning of the run\n",
 		},
 		{
+			"steps after the mean of their epoch", "Epoch 1\nmean 0.45\ns 1 l 0.3\nEpoch 2\ns 2 l 0.2\n",
+			[]string{"Epoch {epoch}", "s {step} l {train_loss}", "mean {train_loss}"},
+			"run lines:\n  1: train=0.45\n  2: train=0.2\n  train_loss [1 2] [0.3 0.2]\n",
+		},
+		{
 			"metrics by epoch", "1 mem 5 fwd 12ms\n2 mem 6 fwd 13ms\n", []string{"{epoch} mem {mem} fwd {forward}"},
 			"run lines:\n  forward [1 2] [0.012 0.013]\n  mem [1 2] [5 6]\n",
 		},

@@ -297,7 +297,7 @@ func parseNumber(b []byte, separated bool) (v float64, n int) {
 		return 0, 0
 	case n == len(b):
 		return v, n
-	case scan.IsDigit(b[n]), b[n] == '.' && n+1 < len(b) && scan.IsDigit(b[n+1]):
+	case b[n] == '.' && n+1 < len(b) && scan.IsDigit(b[n+1]):
 		return 0, 0 // such as 1.2.3
 	case b[n] == ',' && separated:
 		if w, m := parseThousands(b); m > n {
