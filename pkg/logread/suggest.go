@@ -112,6 +112,8 @@ type sampledText struct {
 	path    string
 	lines   []suggest.Line
 	columns []table.ColumnInfo // if it is a table; otherwise nil
+	head    []byte             // of a table: the first bytes
+	mapped  []table.Mapping    // of a table: the mappings of the rules and options
 	known   string             // kind of a table that is read, although columns may be unknown
 }
 
@@ -216,7 +218,7 @@ func sampleText(ctx context.Context, t *task) (sample sampledText, err error) {
 	if !complete {
 		first = first[:bytes.LastIndexByte(first, '\n')+1]
 	}
-	sample.columns = table.DescribeColumns(first, t.columns)
+	sample.columns, sample.head, sample.mapped = table.DescribeColumns(first, t.columns), bytes.Clone(head), t.columns
 	messages := textlog.Messages(first)
 	if len(messages) > sampleLines {
 		messages, complete = messages[:sampleLines], false
@@ -273,8 +275,10 @@ func (s *Suggestion) addColumns(texts []sampledText) []sampledText {
 			proposal.Fields = append(proposal.Fields, FieldSuggestion(f))
 			proposal.Fields[len(proposal.Fields)-1].Why = fmt.Sprintf("column %q: %s", columns[i].Name, f.Why)
 		}
-		switch proposal.Mapping = strings.Join(mappings, ","); {
-		case measured && len(mappings) > 0:
+		proposal.Mapping = strings.Join(mappings, ",")
+		parsed, err := table.ParseMappings([]string{proposal.Mapping})
+		switch {
+		case measured && err == nil && table.IsReadable(t.head, slices.Concat(t.mapped, parsed)):
 			byHeader[header] = len(s.Columns)
 			s.Columns = append(s.Columns, proposal)
 		case t.known != "":
@@ -371,7 +375,7 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 	}
 	logs, err := s.read(ctx, o, places)
 	if err != nil {
-		return err
+		return s.withdraw(ctx, err)
 	}
 	if slices.ContainsFunc(logs.Reports, func(r Report) bool { return r.Bytes >= excerptBytes }) {
 		s.addNote("the preview has only the first %d MiB of each file", excerptBytes>>20)
@@ -385,7 +389,7 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 		s.Lines = slices.DeleteFunc(s.Lines, func(l LineSuggestion) bool { return unused[l.Template] })
 		if len(s.Lines) < before {
 			if logs, err = s.read(ctx, o, places); err != nil {
-				return err
+				return s.withdraw(ctx, err)
 			}
 		}
 	}
@@ -395,6 +399,17 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 		}
 	}
 	s.addPreviewNotes(logs)
+	return nil
+}
+
+// withdraw removes the proposal, with which reading has failed, and notes why. It
+// returns the error of the context if it is done.
+func (s *Suggestion) withdraw(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.Lines, s.Columns = nil, nil
+	s.addNote("no usable rules were found: %v", err)
 	return nil
 }
 

@@ -3,9 +3,7 @@ package suggest
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
-	"strings"
 )
 
 // Result contains the proposed templates.
@@ -60,6 +58,7 @@ type candidate struct {
 	numbers  []number
 	meanings []meaning
 	kind     Kind
+	ordered  bool // numberByOrder has removed the epoch
 }
 
 // Lines proposes templates for lines that repeat and contain values.
@@ -282,151 +281,6 @@ func (c *candidate) settingRank(i int) int {
 	return 1
 }
 
-// choose returns the candidates that are proposed.
-func choose(all []*candidate, result *Result) []*candidate {
-	of := func(kinds ...Kind) []*candidate {
-		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return !slices.Contains(kinds, c.kind) })
-	}
-	numberByOrder(all)
-	openers, epochs, values, steps := of(Opener), of(Epoch), of(Value), of(Step)
-	epochs = slices.DeleteFunc(epochs, func(c *candidate) bool { return !c.hasMeasure() && len(c.places) < 2 })
-	kept := values[:0:0]
-	for _, c := range values {
-		if why := c.rejectValue(openers, epochs, steps); why != "" {
-			result.Notes = append(result.Notes, fmt.Sprintf("no template for %d lines such as %q: %s", len(c.places), c.variants[0].first, why))
-			continue
-		}
-		kept = append(kept, c)
-	}
-	if len(kept) == 0 {
-		openers = nil
-	}
-	openers = firstOfEpoch(openers)
-	return slices.Concat(of(Setting), openers, epochs, kept, steps)
-}
-
-// numberByOrder removes the epoch from lines that end an epoch, if other lines
-// without an epoch come before them and both are equally many: the n-th line of
-// each form then belongs to epoch n.
-func numberByOrder(all []*candidate) {
-	var ends, values []*candidate
-	for _, c := range all {
-		switch {
-		case (c.kind == Epoch || c.kind == Opener) && len(c.places) > 1:
-			ends = append(ends, c)
-		case c.kind == Value && len(c.places) > 1:
-			values = append(values, c)
-		case c.kind == Step && c.has(epochField):
-			return
-		}
-	}
-	if len(ends) != 1 || len(values) == 0 {
-		return
-	}
-	end := ends[0]
-	slot := slices.IndexFunc(end.meanings, func(m meaning) bool { return m.field == epochField })
-	if s := end.numbers[slot].series; !s.byOne || s.min > 1 {
-		return
-	}
-	before := slices.DeleteFunc(values, func(c *candidate) bool {
-		return len(c.places) != len(end.places) || c.places[0].compare(end.places[0]) > 0 || c.places[0].file != end.places[0].file
-	})
-	if len(before) == 0 {
-		return
-	}
-	for i, m := range end.meanings {
-		if m.field == epochField || m.field == epochsField {
-			end.meanings[i] = skip("lines of the same epoch come before this one: the n-th line of each form is epoch n")
-		}
-	}
-	end.setKind()
-}
-
-// hasMeasure reports whether a number is a measured value of known meaning.
-func (c *candidate) hasMeasure() bool {
-	return slices.ContainsFunc(c.meanings, func(m meaning) bool { return isMeasure(m.field) })
-}
-
-// maxUnnumbered is the number of lines without an epoch above which they are not
-// taken as one line per epoch.
-const maxUnnumbered = 2000
-
-// rejectValue returns the reason why lines without an epoch are not used, or "".
-func (c *candidate) rejectValue(openers, epochs, steps []*candidate) string {
-	if !slices.ContainsFunc(slices.Concat(openers, epochs, steps), func(o *candidate) bool { return o.has(epochField) }) {
-		switch {
-		case len(steps) > 0:
-			return "they have neither an epoch nor a step"
-		case len(c.places) < 2:
-			return "there is only one such line"
-		case len(c.places) > maxUnnumbered:
-			return "too many for one line per epoch, and nothing numbers them"
-		}
-		return ""
-	}
-	numbered := slices.Concat(openers, epochs, steps)
-	var marks []mark
-	for _, o := range numbered {
-		marks = append(marks, o.epochMarks()...)
-	}
-	slices.SortFunc(marks, func(a, b mark) int { return a.place.compare(b.place) })
-	outside, repeated := 0, 0
-	last := mark{epoch: math.NaN()}
-	for _, at := range c.places {
-		i, _ := slices.BinarySearchFunc(marks, at, func(m mark, at place) int { return m.place.compare(at) })
-		switch {
-		case i == 0 || marks[i-1].file != at.file:
-			outside++
-			continue
-		case last.file == at.file && last.epoch == marks[i-1].epoch:
-			repeated++
-		}
-		last = marks[i-1]
-	}
-	switch {
-	case outside > 0:
-		return "the first of them is before the first line with an epoch"
-	case 10*repeated > len(c.places):
-		return "there are several of them in an epoch, and nothing numbers them"
-	case len(c.places) == 1 && len(marks) > 2*len(numbered):
-		return "there is only one such line"
-	}
-	return ""
-}
-
-// mark is a line with the number of an epoch.
-type mark struct {
-	place
-	epoch float64
-}
-
-// epochMarks returns the lines of the candidate with their epochs, or nil if they
-// have none.
-func (c *candidate) epochMarks() []mark {
-	slot := slices.IndexFunc(c.meanings, func(m meaning) bool { return m.field == epochField })
-	if slot < 0 {
-		return nil
-	}
-	var marks []mark
-	for i, at := range c.places {
-		marks = append(marks, mark{at, c.values[slot][i]})
-	}
-	return marks
-}
-
-// firstOfEpoch returns the openers whose lines come first: several lines with
-// nothing but the number of the epoch, such as its beginning and its end, need
-// only one template.
-func firstOfEpoch(openers []*candidate) []*candidate {
-	if len(openers) < 2 {
-		return openers
-	}
-	first := slices.MinFunc(openers, func(a, b *candidate) int {
-		return a.places[0].compare(b.places[0])
-	})
-	return slices.DeleteFunc(slices.Clone(openers), func(c *candidate) bool { return c != first && c.places[0].file == first.places[0].file })
-}
-
 // templates returns the templates of the chosen shapes, one for each spelling.
 func templates(chosen []*candidate, result *Result) []Template {
 	var found []Template
@@ -478,66 +332,4 @@ func (t Template) score() int {
 		n *= 100
 	}
 	return n * t.Lines
-}
-
-// setHeadings sets the headings of shapes that are rows of a table without words:
-// the nearest of the three lines above the first row that has as many columns.
-func setHeadings(files []File, shapes []*shape) {
-	for _, s := range shapes {
-		if wordsIn(s.tokens) > 0 || len(s.values) < 2 {
-			continue
-		}
-		at := s.places[0]
-		lines := files[at.file].Lines
-		for i := at.line - 1; i >= max(0, at.line-3); i-- {
-			if cells := headingCells(lines[i].Text, s.variants[0]); cells != nil {
-				s.headings = cells
-				break
-			}
-		}
-	}
-}
-
-// headingCells returns the cells of a heading by slot of the rows, or nil if the
-// line is not a heading of such rows.
-func headingCells(line string, row spelling) []string {
-	if !strings.ContainsFunc(line, isLetter) {
-		return nil
-	}
-	split := func(text string) []string {
-		if strings.Contains(text, "|") {
-			return strings.Split(strings.Trim(strings.TrimSpace(text), "|"), "|")
-		}
-		if strings.Contains(text, "\t") {
-			return strings.Split(strings.TrimSpace(text), "\t")
-		}
-		return strings.Fields(text)
-	}
-	cells := split(line)
-	rowCells := split(row.first)
-	if len(cells) != len(rowCells) && !strings.ContainsAny(line, "|\t") { // names of several words
-		cells = nil
-		for part := range strings.SplitSeq(strings.TrimSpace(line), "  ") {
-			if part = strings.TrimSpace(part); part != "" {
-				cells = append(cells, part)
-			}
-		}
-	}
-	if len(cells) != len(rowCells) {
-		return nil
-	}
-	var headings []string
-	for i, cell := range rowCells {
-		for k, t := range tokenize(strings.TrimSpace(cell)) {
-			if !t.isSlot() {
-				continue
-			}
-			if k > 0 && i < len(cells) { // 1/10: the second number of a cell
-				headings = append(headings, "")
-				continue
-			}
-			headings = append(headings, strings.TrimSpace(cells[i]))
-		}
-	}
-	return headings
 }

@@ -115,6 +115,20 @@ epoch 2 loss 3.4 elapsed 20.5s
 epoch 3 loss 3.3 elapsed 31.0s
 epoch 4 loss 3.2 elapsed 41.0s
 `, []string{"epoch {epoch} loss {train_loss} elapsed {elapsed_seconds}s"}},
+		{"a progress bar before the line of its epoch", `
+training 100%|##########| 100/100 [00:33<00:00,  3.01it/s, loss=0.91]
+epoch: 1 mean_loss: 0.95 duration: 33.2
+training 100%|##########| 100/100 [00:32<00:00,  3.11it/s, loss=0.81]
+epoch: 2 mean_loss: 0.85 duration: 32.1
+`, []string{"training *%|##########| */* [*<*, {steps_per_second}it/s, loss=*]", "epoch: * mean_loss: {train_loss} duration: {seconds}"}},
+		{"an epoch that is opened only for its steps", `
+Ep 1 start
+it 10 cost 0.5
+Ep 1 end, 12.0 s
+Ep 2 start
+it 10 cost 0.4
+Ep 2 end, 11.0 s
+`, []string{"Ep {epoch} start", "Ep {epoch} end, {seconds} s", "it {step} cost {train_loss}"}},
 		{"prose", `
 Loading 3 files from 2024-01-02
 Downloading 45% of 3.5 GB

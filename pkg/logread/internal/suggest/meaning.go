@@ -74,6 +74,7 @@ type number struct {
 	text          string // in the first line
 	clock         bool   // written as 1:02:03
 	first         bool   // the first number of the line
+	remains       bool   // the time that remains
 	// counted is the quality "correct" of 98 in "correct 49/50 (98%)": the words
 	// before the first number.
 	counted []string
@@ -194,7 +195,7 @@ func (n *number) measureOf(c lineContext) meaning {
 		}
 	}
 	switch {
-	case hasAny(words, restWords), len(n.after) > 0 && hasAny(n.after[:1], " remaining left "):
+	case n.remains, hasAny(words, restWords), len(n.after) > 0 && hasAny(n.after[:1], " remaining left "):
 		return skip("the time that remains")
 	case n.ofTotal:
 		return skip("a total")

@@ -87,6 +87,7 @@ func (p *phrase) addNumber(i int) {
 		previous := p.found[k-1]
 		n.ofTotal = (marks == "/" && len(all) == 0 || marks == "" && slices.Equal(all, []string{"of"})) && previous.series.whole && n.series.whole
 		n.inParentheses = strings.HasPrefix(marks, "(") && !hasMeaning(all)
+		n.remains = marks == "<" && n.clock && previous.clock // as in a progress bar: [00:33<00:10
 		if n.inParentheses && k > 1 && previous.ofTotal {
 			n.counted = p.found[k-2].before
 		}

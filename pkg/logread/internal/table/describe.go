@@ -9,6 +9,10 @@ import (
 // GeneralKind is the kind of tables whose program is unknown.
 const GeneralKind = tableKind
 
+// IsReadable reports whether a file that begins with head is read as a table with the given
+// mappings.
+func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
+
 // ColumnInfo describes a column of a table, for a proposal of mappings.
 type ColumnInfo struct {
 	Name   string

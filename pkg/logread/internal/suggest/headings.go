@@ -1,0 +1,67 @@
+package suggest
+
+import (
+	"strings"
+)
+
+// setHeadings sets the headings of shapes that are rows of a table without words:
+// the nearest of the three lines above the first row that has as many columns.
+func setHeadings(files []File, shapes []*shape) {
+	for _, s := range shapes {
+		if wordsIn(s.tokens) > 0 || len(s.values) < 2 {
+			continue
+		}
+		at := s.places[0]
+		lines := files[at.file].Lines
+		for i := at.line - 1; i >= max(0, at.line-3); i-- {
+			if cells := headingCells(lines[i].Text, s.variants[0]); cells != nil {
+				s.headings = cells
+				break
+			}
+		}
+	}
+}
+
+// headingCells returns the cells of a heading by slot of the rows, or nil if the
+// line is not a heading of such rows.
+func headingCells(line string, row spelling) []string {
+	if !strings.ContainsFunc(line, isLetter) {
+		return nil
+	}
+	split := func(text string) []string {
+		if strings.Contains(text, "|") {
+			return strings.Split(strings.Trim(strings.TrimSpace(text), "|"), "|")
+		}
+		if strings.Contains(text, "\t") {
+			return strings.Split(strings.TrimSpace(text), "\t")
+		}
+		return strings.Fields(text)
+	}
+	cells := split(line)
+	rowCells := split(row.first)
+	if len(cells) != len(rowCells) && !strings.ContainsAny(line, "|\t") { // names of several words
+		cells = nil
+		for part := range strings.SplitSeq(strings.TrimSpace(line), "  ") {
+			if part = strings.TrimSpace(part); part != "" {
+				cells = append(cells, part)
+			}
+		}
+	}
+	if len(cells) != len(rowCells) {
+		return nil
+	}
+	var headings []string
+	for i, cell := range rowCells {
+		for k, t := range tokenize(strings.TrimSpace(cell)) {
+			if !t.isSlot() {
+				continue
+			}
+			if k > 0 && i < len(cells) { // 1/10: the second number of a cell
+				headings = append(headings, "")
+				continue
+			}
+			headings = append(headings, strings.TrimSpace(cells[i]))
+		}
+	}
+	return headings
+}
