@@ -2,7 +2,6 @@ package logread
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +45,7 @@ func TestRunFolderOfAnotherProgram(t *testing.T) {
 	root := t.TempDir()
 	events := string(recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 1, recordtest.EncodeScalar("lr", 0.25)), recordtest.EncodeEvent(2, 2, recordtest.EncodeScalar("lr", 0.125))))
 	dir := otherRun(t, filepath.Join(root, "n8_gpu16", "seed9"), 2, map[string]string{
-		"worker-0.log": sc21Lines(10, 100, 0.5), "worker-1.log": sc21Lines(12, 100, 0.25), "worker-7.log": "", "empty.txt": "",
+		"worker-0.log": sc21Lines(10, 100, 0.5), "worker-1.log": sc21Lines(12, 100, 0.25), "worker-7.log": sc21Lines(99, 1, 9), "empty.txt": "",
 		"tb/events.out.tfevents.1.host.1.0": events, "hparams.yaml": "momentum: 0.75\n", "checkpoints/model.pt": "PK\x03\x04\x00\x00archive/data.pkl",
 	})
 	logs, reports := explained(t, root)
@@ -72,7 +71,7 @@ func TestRunFolderOfAnotherProgram(t *testing.T) {
 	rel, err := filepath.Rel(root, dir)
 	check(t, err)
 	for name, want := range map[string]string{
-		"worker-0.log": "belongs to the run in " + dir, "worker-1.log": "rank 1 of the run in " + dir, "worker-7.log": "the file is empty",
+		"worker-0.log": "belongs to the run in " + dir, "worker-1.log": "rank 1 of the run in " + dir, "worker-7.log": "belongs to the run in " + dir, "empty.txt": "the file is empty",
 		"tb/events.out.tfevents.1.host.1.0": "belongs to the run in " + dir, "checkpoints/model.pt": "it is a pickle", "hparams.yaml": "belongs to the run in",
 	} {
 		if text := reports[filepath.Join(rel, name)].String(); !strings.Contains(text, want) {
@@ -106,8 +105,14 @@ func TestProblemsOfWorkerLogs(t *testing.T) {
 	if len(all) != 2 || all[1].Dir != dir+"#2" || all[1].Info.Workers != 2 || all[1].Info.Series != "train" || len(all[1].Epochs) != 2 || all[1].Epochs[0].Seconds != 8 {
 		t.Fatalf("runs %+v", all)
 	}
-	if !math.IsNaN(all[1].WallSeconds) && all[1].WallSeconds != 0 {
-		t.Errorf("wall time %g of the second run", all[1].WallSeconds)
+	if all[1].WallSeconds != 0 || all[1].Info.WallSeconds != 0 {
+		t.Errorf("wall time %g and %g of the second run", all[1].WallSeconds, all[1].Info.WallSeconds)
+	}
+	seen := map[string]bool{}
+	_, err = Rows(All, []string{dir}, func(r Row) error { seen[r.Run] = true; return nil }) // the second run has no files of steps
+	check(t, err)
+	if !seen[dir+"#2"] {
+		t.Errorf("rows of %v, want some of the second run", seen)
 	}
 	for _, want := range []string{"the ranks logged different throughputs (100 and 90 samples/s in epoch 1)", "the log states 4 workers, but run.json 2"} {
 		if text := fmt.Sprint(problems); !strings.Contains(text, want) {

@@ -51,6 +51,14 @@ func TestSaveRules(t *testing.T) {
 			t.Errorf("%s: saved twice: %v\n%s", name, err, again)
 		}
 	}
+	dir := t.TempDir()
+	const own = "lines:   [ 'a {epoch}' ]\n\n\nas:\n"
+	write(t, dir, map[string]string{RulesFile: own})
+	_, err := Rules{Lines: []string{"a {epoch}"}}.Save(dir)
+	check(t, err)
+	if text, err := os.ReadFile(filepath.Join(dir, RulesFile)); err != nil || string(text) != own {
+		t.Errorf("a file with all rules became %q, %v", text, err)
+	}
 	for _, damaged := range []string{"lines: [", "- a\n", "lines: 3\n"} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{RulesFile: damaged})
