@@ -58,7 +58,7 @@ func TestSeparatedSeries(t *testing.T) {
 		if !slices.Equal(got, want) || len(f.Logs().Notes) != 1 {
 			t.Errorf("followed: series %q, notes %q", got, f.Logs().Notes)
 		}
-		write(t, dir, map[string]string{"resnet_50_1gpu.log": files["resnet_50_1gpu.log"] + "Epoch 3/3\n10/10 - 9s - loss: 0.3\n"})
+		write(t, dir, map[string]string{"resnet_50_1gpu.log": files["resnet_50_1gpu.log"] + "the end\n"})
 		f.Every = 1
 	}
 	m := regexp.MustCompile(`--as '([^']*)'`).FindStringSubmatch(logs.Notes[0])
@@ -76,5 +76,28 @@ func TestSeparatedSeries(t *testing.T) {
 	}
 	if len(joined.Notes) != 0 || len(joined.Runs) != 4 {
 		t.Errorf("%d runs, notes %q", len(joined.Runs), joined.Notes)
+	}
+}
+
+// TestPlannedEpochs checks that the total in Keras' lines "Epoch N/M" separates runs, and that
+// the number of epochs that a run has reached does not.
+func TestPlannedEpochs(t *testing.T) {
+	log := func(total, reached int) string {
+		var b strings.Builder
+		for i := range reached {
+			fmt.Fprintf(&b, "Epoch %d/%d\n10/10 - 12s - loss: 0.5\n", i+1, total)
+		}
+		return b.String()
+	}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"unet_4gpu_seed1.log": log(5, 5), "unet_4gpu_seed2.log": log(5, 3), "unet_4gpu_seed3.log": log(20, 5)})
+	all, problems, err := Read(dir)
+	check(t, err)
+	var got []string
+	for _, r := range all {
+		got = append(got, r.Info.Series)
+	}
+	if want := []string{"unet 5 epochs", "unet 5 epochs", "unet 20 epochs"}; !slices.Equal(got, want) {
+		t.Errorf("series %q, want %q; problems %v", got, want, problems)
 	}
 }

@@ -158,9 +158,29 @@ func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 	k.evaluations = k.evaluations[:0]
 }
 
+// setPlannedEpochs adds the number of epochs in the lines "Epoch N/M" to the settings of the
+// run, unless they have one or the lines of the run are read by templates. A run of lines "Epoch 1/1" is a loop, whose number of epochs is
+// unknown.
+func (r *textRun) setPlannedEpochs() {
+	planned := 0
+	for _, rank := range r.keras.ranks {
+		planned = max(planned, rank.total)
+	}
+	if planned < 2 || r.epochs.isEmpty() || r.linesByFormat[formatLines] > 0 {
+		return
+	}
+	if r.run.Info.Config == nil {
+		r.run.Info.Config = map[string]any{}
+	}
+	if _, has := r.run.Info.Config["epochs"]; !has {
+		r.run.Info.Config["epochs"] = float64(planned)
+	}
+}
+
 // finishKeras turns the evaluation after the epochs into the test of the run.
 func (r *textRun) finishKeras(report *record.Report) {
 	k := &r.keras
+	r.setPlannedEpochs()
 	if k.zeros > 0 {
 		report.AddProblem(r.line, "got %s of 0 s: Keras rounds to full seconds; their times are not used", english.Count(k.zeros, "epoch"))
 	}
