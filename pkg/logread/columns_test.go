@@ -22,6 +22,9 @@ func describe(found []runs.Run) string {
 		if r.WallSeconds > 0 {
 			fmt.Fprintf(&b, " wall=%.6g", r.WallSeconds)
 		}
+		if r.Info.EnergyJoules > 0 {
+			fmt.Fprintf(&b, " joules=%.6g", r.Info.EnergyJoules)
+		}
 		for _, e := range r.Epochs {
 			for _, v := range epochValues(e) {
 				if !math.IsNaN(v.v) && v.name != "padding_samples" {
@@ -143,7 +146,7 @@ func TestTables(t *testing.T) {
 			"nvidia-smi", "gpu_2gpus.csv", "timestamp, name, index, utilization.gpu [%], power.draw [W], temperature.gpu\n" +
 				"2023/11/14 22:13:20.000, Tesla V100-SXM2-16GB, 0, 45 %, 100.00 W, 40\n2023/11/14 22:13:20.000, Tesla V100-SXM2-16GB, 1, 50 %, [N/A], 41\n" +
 				"2023/11/14 22:13:22.000, Tesla V100-SXM2-16GB, 0, 55 %, 200.00 W, 42\n2023/11/14 22:13:22.000, Tesla V100-SXM2-16GB, 1, 60 %, [N/A], 43\n",
-			"nvidia-smi n2 utilization.gpu [%]@0=45 utilization.gpu [%]@1=55 power.draw [W]@0=100 power.draw [W]@1=200 temperature.gpu@0=40 temperature.gpu@1=42 " +
+			"nvidia-smi n2 joules=300 utilization.gpu [%]@0=45 utilization.gpu [%]@1=55 power.draw [W]@0=100 power.draw [W]@1=200 temperature.gpu@0=40 temperature.gpu@1=42 " +
 				"utilization.gpu [%]@0=50 utilization.gpu [%]@1=60 temperature.gpu@0=41 temperature.gpu@1=43\n",
 			"energy: the integral of power.draw",
 		},
@@ -180,6 +183,12 @@ func TestTables(t *testing.T) {
 		},
 		{
 			"the header again, a new run", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\nepoch,loss\n1,5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5\n", "the header occurs again in line 4, and the numbers start again",
+		},
+		{
+			"the epochs start again", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\n1,5\n2,4.5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5 2.train_loss=4.5\n", "the epochs start again in line 4: a new run",
+		},
+		{
+			"two columns of times", "run_2gpus.csv", "epoch,elapsed,epoch_time\n1,12,10\n2,30,11\n", "CSV table n2 1.seconds=10 2.seconds=11 elapsed@1=12 elapsed@2=30\n", "",
 		},
 		{
 			"train and val rows", "run_2gpus.csv", "epoch,phase,loss,acc\n1,train,0.5,0.25\n1,val,0.75,0.125\n2,train,0.25,0.5\n2,val,0.5,0.375\n",
