@@ -129,6 +129,13 @@ Ep 2 start
 it 10 cost 0.4
 Ep 2 end, 11.0 s
 `, []string{"Ep {epoch} start", "Ep {epoch} end, {seconds} s", "it {step} cost {train_loss}"}},
+		{"values that belong to no epoch for certain", `
+loss 0.5
+Epoch 1 took 12 s
+loss 0.4
+Epoch 2 took 13 s
+loss 0.3
+`, []string{"Epoch {epoch} took {seconds} s"}},
 		{"prose", `
 Loading 3 files from 2024-01-02
 Downloading 45% of 3.5 GB
