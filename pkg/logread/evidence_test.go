@@ -101,6 +101,7 @@ func TestEvidence(t *testing.T) {
 		// Contents.
 		"2gpu/world.log":     {"World size: 8\n" + keras, "workers=8(c) series=world(f)"},
 		"2gpu/worldsize.log": {"WORLD_SIZE=8, RANK=0\n" + keras, "workers=8(c) series=worldsize(f)"},
+		"2gpu/blank.log":     {"world_size 8\n" + keras, "workers=8(c) series=blank(f)"},
 		"2gpu/replicas.log":  {"Number of replicas in sync: 4\n" + keras, "workers=4(c) series=replicas(f)"},
 		"2gpu/rankof.log":    {"Rank 3 of 8\n" + keras, "workers=8(c) rank=?(c) series=rankof(f)"},
 		"2gpu/bracket.log":   {"[rank 3/8] starting\n" + keras, "workers=8(c) rank=?(c) series=bracket(f)"},

@@ -167,17 +167,14 @@ func reportContradictions(p *record.Part, best record.Claim) {
 func setSeriesAndStudy(p *record.Part, path string) {
 	info := &p.Run.Info
 	_, stated := p.Run.Origins[runs.PropertySeries]
-	switch {
-	case !stated:
+	if !stated {
 		name, origin := seriesFromPath(path)
 		info.Series, p.SeriesFromPath = name, true
 		p.Run.Origins[runs.PropertySeries] = origin
 		reportOrigin(p.Report, record.Claim{Property: runs.PropertySeries, Text: name, Origin: origin})
-	case info.Study == "":
-		info.Study = studyFromPath(path, info.Series)
 	}
 	if info.Study == "" {
-		info.Study = studyFromPath(path, "")
+		info.Study = studyFromPath(path, info.Series, stated)
 	}
 }
 
@@ -209,12 +206,16 @@ func seriesFromPath(path string) (series string, origin runs.Origin) {
 	return all[0].name, runs.Origin{Source: runs.SourceFileName, Detail: all[0].name}
 }
 
-// studyFromPath returns the innermost folder whose name describes something
-// other than the series. If no folder does, it returns the folder of the file.
-func studyFromPath(path, series string) string {
+// studyFromPath returns the innermost folder whose name describes something other than the
+// series, and is not the name of a run of the series, such as unet-n2-s1 of unet. If no folder
+// does, it returns the folder of the file. A series whose name is not stated, but comes from the
+// path, may have the name of its study.
+func studyFromPath(path, series string, stated bool) string {
 	all := pathNames(path)[1:]
 	for _, f := range all {
-		if meaningfulPart(f) != "" && f.name != series {
+		text := meaningfulPart(f)
+		isRun := text == series && text != f.name && isRunName(f.name)
+		if text != "" && !isRun && !(stated && f.name == series) {
 			return f.name
 		}
 	}

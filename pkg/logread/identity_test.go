@@ -150,6 +150,23 @@ func TestStudyOfSeries(t *testing.T) {
 	}
 }
 
+// TestStudyOfRunFolders checks that folders named as runs of one series are repeats in the study
+// of their parent folder, not studies themselves.
+func TestStudyOfRunFolders(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "exp")
+	log := "Epoch 1/1\n2/2 - 9s - loss: 1.5\n"
+	write(t, dir, map[string]string{"net-n2-s1/out.log": log, "net-n2-s2/out.log": log})
+	logs, _ := explained(t, dir)
+	for i, r := range logs.Runs {
+		if r.Info.Series != "net" || r.Info.Study != "exp" || r.Info.Workers != 2 || r.Info.Seed != int64(i+1) {
+			t.Errorf("%s: series %s of study %s, %d workers, seed %d; expected net of exp, 2 workers, seed %d", r.Dir, r.Info.Series, r.Info.Study, r.Info.Workers, r.Info.Seed, i+1)
+		}
+	}
+	if len(logs.Runs) != 2 {
+		t.Errorf("%d runs, expected 2", len(logs.Runs))
+	}
+}
+
 func TestNodesFromPaths(t *testing.T) {
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
 		p := &record.Part{}

@@ -11,6 +11,7 @@ import (
 //
 //	World size: 8
 //	WORLD_SIZE=8
+//	world_size 8
 //	Number of replicas in sync: 8
 //	Rank 3 of 8
 //	[rank 3/8] starting
@@ -32,12 +33,12 @@ func worldRules() []lineRule {
 	return rules
 }
 
-// readWorldSize reads the rest of a line after the words for the number of workers, such as ": 8".
+// readWorldSize reads the rest of a line after the words for the number of workers, such as ": 8" or " 8".
 // Text after the number must be separated by a comma or a semicolon.
 func (t *textLog) readWorldSize(rest []byte) lineResult {
 	c := scan.Cursor{Rest: rest}
 	c.SkipBlanks()
-	if !c.Accept(":") && !c.Accept("=") && !c.Accept("is ") {
+	if separated := c.Accept(":") || c.Accept("=") || c.Accept("is "); !separated && len(c.Rest) == len(rest) {
 		return unknown
 	}
 	n := c.SkipBlanks().ReadInteger()
