@@ -11,7 +11,8 @@ import (
 type Message struct {
 	Text string
 	// System is set for a line of a shell, a job scheduler or a launcher, which
-	// a format reads.
+	// a format reads. It is not set if only the rank at the beginning of the line
+	// is read and numbers follow it.
 	System bool
 }
 
@@ -41,7 +42,7 @@ func Messages(text []byte) []Message {
 		}
 		before := t.systemLines()
 		t.parseLine(line)
-		m.System = t.systemLines() > before
+		m.System = t.systemLines() > before && !hasNumbersAfterRank(m.Text)
 		messages = append(messages, m)
 	}
 	if len(labeled) > 1 && len(seen) == len(labeled) && len(labeled) < len(messages)+1 && isCounted(seen) {
@@ -50,6 +51,13 @@ func Messages(text []byte) []Message {
 		}
 	}
 	return messages
+}
+
+// hasNumbersAfterRank reports whether a line begins with its rank, as in
+// "[rank 0/2] Epoch 1", and has other numbers after it.
+func hasNumbersAfterRank(message string) bool {
+	_, _, rest, ok := parseRankOf([]byte(message))
+	return ok && bytes.ContainsAny(rest, "0123456789")
 }
 
 // isCounted reports whether the labels are all numbers from 0 or 1 to their

@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"slices"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
@@ -27,8 +28,8 @@ func worldRules() []lineRule {
 	} {
 		rules = append(rules, lineRule{prefix: name, read: func(t *textLog, m []byte) lineResult { return t.readWorldSize(m[len(name):]) }, endsWithValue: true})
 	}
-	for _, name := range []string{"Rank ", "rank ", "[Rank ", "[rank "} {
-		rules = append(rules, lineRule{prefix: name, read: func(t *textLog, m []byte) lineResult { return t.readRankOf(m[len(name):], name[0] == '[') }})
+	for _, prefix := range rankPrefixes {
+		rules = append(rules, lineRule{prefix: prefix, read: (*textLog).readRankOf})
 	}
 	return rules
 }
@@ -48,22 +49,35 @@ func (t *textLog) readWorldSize(rest []byte) lineResult {
 	return t.setWorld(n, -1)
 }
 
-// readRankOf reads the rest of a line after the word rank: "3 of 8", "3/8". In brackets, "]" must
-// follow.
-func (t *textLog) readRankOf(rest []byte, bracket bool) lineResult {
-	c := scan.Cursor{Rest: rest}
-	rank := c.ReadInteger()
-	if !c.Accept(" of ") && !c.Accept("/") {
-		return unknown
-	}
-	n := c.ReadInteger()
-	if c.Failed || rank >= n || bracket && !c.Accept("]") {
-		return unknown
-	}
-	if len(c.Rest) > 0 && bytes.IndexByte([]byte(" :,;"), c.Rest[0]) < 0 {
+// rankPrefixes contains the beginnings of lines that state a rank and the number of ranks.
+var rankPrefixes = []string{"Rank ", "rank ", "[Rank ", "[rank "}
+
+// readRankOf reads a line such as "Rank 3 of 8".
+func (t *textLog) readRankOf(m []byte) lineResult {
+	rank, n, _, ok := parseRankOf(m)
+	if !ok {
 		return unknown
 	}
 	return t.setWorld(n, rank)
+}
+
+// parseRankOf parses the beginning of a line such as "Rank 3 of 8" or "[rank 3/8] starting". It
+// returns the rank, the number of ranks and the text after them. ok is false if the line does not
+// state both.
+func parseRankOf(m []byte) (rank, n int, rest []byte, ok bool) {
+	c := scan.Cursor{Rest: m}
+	if !slices.ContainsFunc(rankPrefixes, c.Accept) {
+		return 0, 0, nil, false
+	}
+	rank = c.ReadInteger()
+	if !c.Accept(" of ") && !c.Accept("/") {
+		return 0, 0, nil, false
+	}
+	n = c.ReadInteger()
+	if c.Failed || rank >= n || m[0] == '[' && !c.Accept("]") {
+		return 0, 0, nil, false
+	}
+	return rank, n, c.Rest, len(c.Rest) == 0 || bytes.IndexByte([]byte(" :,;"), c.Rest[0]) >= 0
 }
 
 // setWorld sets the number of workers of the run, and the rank that wrote the line unless it is
