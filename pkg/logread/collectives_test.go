@@ -62,7 +62,8 @@ func TestCollectiveBenchmarks(t *testing.T) {
 		"labels":       {"[1,0]<stdout>:" + strings.TrimSuffix(strings.ReplaceAll(ncclTable(name, 2, "sum", "-1", 1, 8), "\n", "\n[1,0]<stdout>:"), "[1,0]<stdout>:"), []string{"nccl-tests 2 8:1e-05@11"}, ""},
 		"torn": {
 			strings.SplitAfter(ncclTable(name, 2, "sum", "-1", 1, 8, 1000000), "\n")[0] + strings.Join(strings.SplitAfter(ncclTable("", 2, "sum", "-1", 1, 8), "\n")[:10], "") + "     1000000        250000     float     sum      -1   111",
-			[]string{"nccl-tests 2 8:1e-05@11"}, "line 12: last line is torn",
+			[]string{"nccl-tests 2 8:1e-05@11"},
+			"line 12: last line is torn",
 		},
 		"cut row": {
 			ncclTable(name, 2, "sum", "-1", 1, 8) + ncclTable(name, 2, "sum", "-1", 1) + "# nThread 1 nGpus 1 minBytes 8\n 8 2 float sum -1\n", []string{"nccl-tests 2 8:1e-05@11"}, "expected a row with the columns",

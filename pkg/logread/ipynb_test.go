@@ -50,7 +50,8 @@ func TestNotebook(t *testing.T) {
 		},
 		"format 3": {
 			`{"metadata": {"name": ""}, "nbformat": 3, "worksheets": [{"cells": [{"cell_type": "code", "prompt_number": 1, "outputs": [{"output_type": "stream", "stream": "stdout", "text": ["Epoch 1/1\n", "9/9 - 5s - loss: 2.0 - accuracy: 0.25\n"]}]}]}]}`,
-			[]string{"#cell1 Keras log 1@0 5s 2 0.25; "}, nil,
+			[]string{"#cell1 Keras log 1@0 5s 2 0.25; "},
+			nil,
 		},
 		"torn":           {full[:strings.Index(full, "#cell")+len(full)-900], []string{"#cell3 Keras log 1@0 5s 2 0.25; 2@0 4s 1.5 0.5; "}, []string{"the notebook is damaged after 4 cells"}},
 		"a wrong cell":   {strings.Replace(full, `"execution_count": 7,`, `"execution_count": "7",`, 1), nil, []string{"not used: cell 2: json: cannot unmarshal"}},

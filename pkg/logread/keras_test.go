@@ -231,7 +231,8 @@ func TestKerasLoop(t *testing.T) {
 		},
 		"a command between": {
 			"Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n+ python a.py\nEpoch 1/1\n9/9 - 4s - loss: 2.0 - accuracy: 0.25\n",
-			[]string{"1@2 5s 2 0.25; ", "1@5 4s 2 0.25; "}, "",
+			[]string{"1@2 5s 2 0.25; ", "1@5 4s 2 0.25; "},
+			"",
 		},
 		"several epochs": {
 			twoEpochs + twoEpochs, []string{"1@2 49s 2 0.25; 2@4 45s 1.8 0.35; ", "1@6 49s 2 0.25; 2@8 45s 1.8 0.35; "}, "",

@@ -67,8 +67,16 @@ func describeRun(run runs.Run) string {
 			name  string
 			value float64
 		}{
-			{"seconds", e.Seconds}, {"val_seconds", e.ValSeconds}, {"rate", e.SamplesPerSecond}, {"train", e.TrainLoss}, {"val", e.ValLoss},
-			{"iou", e.IoU}, {"dice", e.Dice}, {"acc", e.Accuracy}, {"val_acc", e.ValAccuracy}, {"lr", e.LearningRate},
+			{"seconds", e.Seconds},
+			{"val_seconds", e.ValSeconds},
+			{"rate", e.SamplesPerSecond},
+			{"train", e.TrainLoss},
+			{"val", e.ValLoss},
+			{"iou", e.IoU},
+			{"dice", e.Dice},
+			{"acc", e.Accuracy},
+			{"val_acc", e.ValAccuracy},
+			{"lr", e.LearningRate},
 		} {
 			if x.value == x.value {
 				fmt.Fprintf(&b, " %s=%g", x.name, x.value)
@@ -112,7 +120,8 @@ func TestLines(t *testing.T) {
 			"run lines:\n  1: train=0.5 val=0.6\n  2: train=0.4 val=0.5\n",
 		},
 		{
-			"a duplicate", "train 1 0.5\ntrain 1 0.4\n", []string{"train {epoch} {train_loss}"},
+			"a duplicate", "train 1 0.5\ntrain 1 0.4\n",
+			[]string{"train {epoch} {train_loss}"},
 			"run lines:\n  1: train=0.4\nproblem: 2 duplicate train_loss of epoch 1; the later line counts\n",
 		},
 		{
@@ -131,17 +140,20 @@ func TestLines(t *testing.T) {
 			"run lines: epochs=2\n  1: seconds=5 train=0.5\n  2: seconds=4 train=0.4\n",
 		},
 		{
-			"the n-th line", "loss: 0.5\nacc: 91%\nloss: 0.4\nacc: 92%\n", []string{"loss: {train_loss}", "acc: {accuracy}"},
+			"the n-th line", "loss: 0.5\nacc: 91%\nloss: 0.4\nacc: 92%\n",
+			[]string{"loss: {train_loss}", "acc: {accuracy}"},
 			"run lines:\n  1: train=0.5 acc=0.91\n  2: train=0.4 acc=0.92\n" +
 				"assumed: the n-th line of the form \"loss: {train_loss}\" is epoch n, since the lines contain no number of the epoch\n" +
 				"assumed: the n-th line of the form \"acc: {accuracy}\" is epoch n, since the lines contain no number of the epoch\n",
 		},
 		{
-			"steps without epochs", "step 10 loss 0.5 tok 12\nstep 20 loss 0.4 tok 13\n", []string{"step {step} loss {train_loss} tok {tokens}"},
+			"steps without epochs", "step 10 loss 0.5 tok 12\nstep 20 loss 0.4 tok 13\n",
+			[]string{"step {step} loss {train_loss} tok {tokens}"},
 			"run lines:\n  tokens [10 20] [12 13]\n  train_loss [10 20] [0.5 0.4]\n",
 		},
 		{
-			"steps in epochs", "e 1 s 1 l 0.5\ne 1 s 2 l 0.4\ne 2 s 1 l 0.3\ne 2 s 2 l 0.2\n", []string{"e {epoch} s {step} l {train_loss}"},
+			"steps in epochs", "e 1 s 1 l 0.5\ne 1 s 2 l 0.4\ne 2 s 1 l 0.3\ne 2 s 2 l 0.2\n",
+			[]string{"e {epoch} s {step} l {train_loss}"},
 			"run lines:\n  1: train=0.4\n  2: train=0.2\n  train_loss [1 2 3 4] [0.5 0.4 0.3 0.2]\n" +
 				"assumed: steps are counted in each epoch; here they count from the beginning of the run\n",
 		},
@@ -157,16 +169,19 @@ func TestLines(t *testing.T) {
 			"run lines:\n  1: train=0.45\n  2: train=0.2\n  train_loss [1 2] [0.3 0.2]\n",
 		},
 		{
-			"metrics by epoch", "1 mem 5 fwd 12ms\n2 mem 6 fwd 13ms\n", []string{"{epoch} mem {mem} fwd {forward}"},
+			"metrics by epoch", "1 mem 5 fwd 12ms\n2 mem 6 fwd 13ms\n",
+			[]string{"{epoch} mem {mem} fwd {forward}"},
 			"run lines:\n  forward [1 2] [0.012 0.013]\n  mem [1 2] [5 6]\n",
 		},
 		{
-			"ranks by label and by field", "0: epoch 1 t 5s r 10\n1: epoch 1 t 6s r 11\n", []string{"epoch {epoch} t {seconds}s r {samples_per_second}"},
+			"ranks by label and by field", "0: epoch 1 t 5s r 10\n1: epoch 1 t 6s r 11\n",
+			[]string{"epoch {epoch} t {seconds}s r {samples_per_second}"},
 			"run lines: workers=2\n  1: seconds=6 rate=21\nassumed: samples and samples per second are those of each rank; the ranks' values are summed\n" +
 				"assumed: the lines of 2 ranks are one run: times of the slowest rank, mean losses and accuracies\n",
 		},
 		{
-			"ranks by field", "rank 0 of 2 epoch 1 t 5s\nrank 1 of 2 epoch 1 t 6s\n", []string{"rank {rank} of {workers} epoch {epoch} t {seconds}s"},
+			"ranks by field", "rank 0 of 2 epoch 1 t 5s\nrank 1 of 2 epoch 1 t 6s\n",
+			[]string{"rank {rank} of {workers} epoch {epoch} t {seconds}s"},
 			"run lines: workers=2\n  1: seconds=6\nassumed: the lines of 2 ranks are one run: times of the slowest rank, mean losses and accuracies\n",
 		},
 		{
@@ -175,23 +190,28 @@ func TestLines(t *testing.T) {
 			"run lines: nodes=1 batch=32 samples=60000 model=ResNet 50\n  1: iou=0.4 dice=0.5 lr=0.001\nassumed: {batch} is the number of samples per worker and step\n",
 		},
 		{
-			"a percentage without its sign", "epoch 1 acc 93.5\n", []string{"epoch {epoch} acc {accuracy}"},
+			"a percentage without its sign", "epoch 1 acc 93.5\n",
+			[]string{"epoch {epoch} acc {accuracy}"},
 			"run lines:\n  1:\nproblem: 1 got accuracy 93.5, want 0 to 1; of a percentage without %, write {accuracy:%} in the template\n",
 		},
 		{
-			"what looks like a label", "3: loss 0.5\n4: loss 0.4\n", []string{"{epoch}: loss {train_loss}"},
+			"what looks like a label", "3: loss 0.5\n4: loss 0.4\n",
+			[]string{"{epoch}: loss {train_loss}"},
 			"run lines:\n  3: train=0.5\n  4: train=0.4\n",
 		},
 		{
-			"a torn last line", "epoch 1 loss 0.5\nepoch 2 loss 0.4", []string{"epoch {epoch} loss {train_loss}"},
+			"a torn last line", "epoch 1 loss 0.5\nepoch 2 loss 0.4",
+			[]string{"epoch {epoch} loss {train_loss}"},
 			"run lines:\n  1: train=0.5\nproblem: 2 last line is torn: \"epoch 2 loss 0.4\"\n",
 		},
 		{
-			"a torn unit", "epoch 1 t 5ms\nepoch 2 t 5m", []string{"epoch {epoch} t {seconds}"},
+			"a torn unit", "epoch 1 t 5ms\nepoch 2 t 5m",
+			[]string{"epoch {epoch} t {seconds}"},
 			"run lines:\n  1: seconds=0.005\nproblem: 2 last line is torn: \"epoch 2 t 5m\"\n",
 		},
 		{
-			"before the known formats", "Epoch 1/2\nTime taken for epoch 1 is 5 sec\n", []string{"Time taken for epoch {epoch} is {val_seconds} sec"},
+			"before the known formats", "Epoch 1/2\nTime taken for epoch 1 is 5 sec\n",
+			[]string{"Time taken for epoch {epoch} is {val_seconds} sec"},
 			"run lines:\n  1: val_seconds=5\n",
 		},
 		{
@@ -200,24 +220,29 @@ func TestLines(t *testing.T) {
 			"run SC21 log:\n  1: seconds=5 rate=20 train=0.5 samples=100\n  2: seconds=5 rate=20 train=0.4 samples=100\n  score [1] [0.8]\n",
 		},
 		{
-			"only properties", "workers 4\n", []string{"workers {workers}"},
+			"only properties", "workers 4\n",
+			[]string{"workers {workers}"},
 			"",
 		},
 		{
-			"no line matches", "hello\nEpoch 1 - loss 0.5\nbye\n", []string{"Epoch {epoch}: loss {train_loss}"},
+			"no line matches", "hello\nEpoch 1 - loss 0.5\nbye\n",
+			[]string{"Epoch {epoch}: loss {train_loss}"},
 			"error: read logs: the line template \"Epoch {epoch}: loss {train_loss}\" matches no line; the nearest is LOG, line 2, after labels and time stamps:\n" +
 				"  Epoch 1 - loss 0.5\n         ^ expected \": loss \"",
 		},
 		{
-			"a misspelled field", "1 acc 0.5\n", []string{"{epoch} acc {acuracy}"},
-			"run lines:\n  acuracy [1] [0.5]\nproblem: 0 {acuracy} is read as a metric of this name (did you mean {accuracy}?)\n",
+			"a misspelled field", "1 acc 0.5\n",
+			[]string{"{epoch} acc {accurac}"},
+			"run lines:\n  accurac [1] [0.5]\nproblem: 0 {accurac} is read as a metric of this name (did you mean {accuracy}?)\n",
 		},
 		{
-			"an earlier template matches too", "Epoch 1 loss 0.5\n", []string{"Epoch {epoch} *", "Epoch {epoch} loss {train_loss}"},
+			"an earlier template matches too", "Epoch 1 loss 0.5\n",
+			[]string{"Epoch {epoch} *", "Epoch {epoch} loss {train_loss}"},
 			"error: read logs: the line template \"Epoch {epoch} loss {train_loss}\" matches only lines that an earlier template matches, such as line 1 of LOG; give it first",
 		},
 		{
-			"an invalid template", "x\n", []string{"Epoch {epoch"},
+			"an invalid template", "x\n",
+			[]string{"Epoch {epoch"},
 			"error: read logs: invalid template \"Epoch {epoch\": character 7: got { without }, want {name} for a field or {{ for a brace",
 		},
 	} {

@@ -264,11 +264,9 @@ func (c misreadChecker) isReported(file, other string) bool {
 
 // checkRow returns what is wrong with a row, or "".
 func (c misreadChecker) checkRow(r Row, l numbers, same []Row) string {
-	wrong := ""
+	wrong := "the value is in no file of the run"
 	if l.has(r.Value) {
 		wrong = c.checkPlace(r)
-	} else {
-		wrong = "the value is in no file of the run"
 	}
 	if wrong == "" || slices.ContainsFunc(derivations(), func(d derivation) bool { return d.name.MatchString(r.Name) && d.ok(r, l, same) }) {
 		return ""

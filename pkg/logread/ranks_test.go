@@ -66,38 +66,46 @@ func TestFilesOfRanks(t *testing.T) {
 		},
 		"gpus": {
 			map[string]string{"a_gpu0.out": kerasOf(5, "2.0"), "a_gpu1.out": kerasOf(7, "1.0")},
-			[]string{"a_gpu0.out a 2 the name of the file; 1: 7s 1.5; 2: 7s 1.5"}, "rank 1 of the run in",
+			[]string{"a_gpu0.out a 2 the name of the file; 1: 7s 1.5; 2: 7s 1.5"},
+			"rank 1 of the run in",
 		},
 		"workers in folders": {
 			map[string]string{"unet/worker-0/out.log": kerasOf(5, "2.0"), "unet/worker-1/out.log": kerasOf(7, "1.0")},
-			[]string{"unet/worker-0/out.log unet 2 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"}, `workers 2: from the name of the folder "worker-*" (assumed)`,
+			[]string{"unet/worker-0/out.log unet 2 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"},
+			`workers 2: from the name of the folder "worker-*" (assumed)`,
 		},
 		"the folders of mpirun --output-filename": {
 			map[string]string{"unet/1/rank.0/stdout": kerasOf(5, "2.0"), "unet/1/rank.1/stdout": kerasOf(7, "1.0")},
-			[]string{"unet/1/rank.0/stdout unet 2 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"}, "",
+			[]string{"unet/1/rank.0/stdout unet 2 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"},
+			"",
 		},
 		"the folders of torchrun": {
 			map[string]string{
 				"unet/none_k3x9a_1q/attempt_0/0/stdout.log": kerasOf(5, "2.0"), "unet/none_k3x9a_1q/attempt_0/1/stdout.log": kerasOf(7, "1.0"),
 				"unet/none_k3x9a_1q/attempt_0/1/stderr.log": "warning\n",
 			},
-			[]string{"unet/none_k3x9a_1q/attempt_0/0/stdout.log unet 2 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"}, "",
+			[]string{"unet/none_k3x9a_1q/attempt_0/0/stdout.log unet 2 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"},
+			"",
 		},
 		"a world size in the content": {
 			map[string]string{"rank0.log": worldOf(2, 5), "rank1.log": worldOf(2, 6)},
-			[]string{"rank0.log unet 2 the content; 1: 6s 0.5"}, "workers 2: from the content",
+			[]string{"rank0.log unet 2 the content; 1: 6s 0.5"},
+			"workers 2: from the content",
 		},
 		"a world size, and numbers that start at 1": {
 			map[string]string{"gpu1.log": worldOf(4, 5), "gpu2.log": worldOf(4, 6), "gpu3.log": worldOf(4, 6)},
-			[]string{"gpu1.log unet 4 the content; 1: 6s 0.5"}, "rank 0 of 4 has no file",
+			[]string{"gpu1.log unet 4 the content; 1: 6s 0.5"},
+			"rank 0 of 4 has no file",
 		},
 		"an incomplete set": {
 			map[string]string{"rank0.log": worldOf(4, 5), "rank2.log": worldOf(4, 6)},
-			[]string{"rank0.log unet 4 the content; 1: 6s 0.5"}, "ranks 1 and 3 of 4 have no file: only the values of the other ranks are used",
+			[]string{"rank0.log unet 4 the content; 1: 6s 0.5"},
+			"ranks 1 and 3 of 4 have no file: only the values of the other ranks are used",
 		},
 		"an incomplete set of a folder with a count": {
 			map[string]string{"12gpus/rank0.log": kerasOf(5, "2.0"), "12gpus/rank1.log": kerasOf(7, "1.0")},
-			[]string{"12gpus/rank0.log TEMP 12 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"}, "ranks 2, 3, 4, 5, 6, 7, 8, 9 and 2 more of 12 have no file",
+			[]string{"12gpus/rank0.log TEMP 12 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"},
+			"ranks 2, 3, 4, 5, 6, 7, 8, 9 and 2 more of 12 have no file",
 		},
 		"only rank 0 logs": {
 			map[string]string{"rank0.log": worldOf(4, 5)}, []string{"rank0.log unet 4 the content; 1: 5s 0.5"}, "!no file",
@@ -112,34 +120,41 @@ func TestFilesOfRanks(t *testing.T) {
 		},
 		"each has a world of its own": {
 			map[string]string{"task_0.log": worldOf(1, 5), "task_1.log": worldOf(1, 6)},
-			[]string{"task_0.log unet 1 the content; 1: 5s 0.5", "task_1.log unet 1 the content; 1: 6s 0.5"}, "!no file",
+			[]string{"task_0.log unet 1 the content; 1: 5s 0.5", "task_1.log unet 1 the content; 1: 6s 0.5"},
+			"!no file",
 		},
 		"worlds of different sizes": {
 			map[string]string{"gpu1.log": worldOf(1, 5), "gpu2.log": worldOf(2, 6)},
-			[]string{"gpu1.log unet 1 the content; 1: 5s 0.5", "gpu2.log unet 2 the content; 1: 6s 0.5"}, "!no file",
+			[]string{"gpu1.log unet 1 the content; 1: 5s 0.5", "gpu2.log unet 2 the content; 1: 6s 0.5"},
+			"!no file",
 		},
 		"one after the other": { // task 1 starts when task 0 has ended
 			map[string]string{
 				"task_0.log": "2021-11-12 00:32:26,118 - root - INFO - Time taken for epoch 1 is 5.0 sec, avg 2.0 samples/sec\n",
 				"task_1.log": "2021-11-12 01:32:26,118 - root - INFO - Time taken for epoch 1 is 5.0 sec, avg 2.0 samples/sec\n",
 			},
-			[]string{"task_0.log TEMP 0 ; 1: 5s NaN", "task_1.log TEMP 0 ; 1: 5s NaN"}, "the number of workers is unknown",
+			[]string{"task_0.log TEMP 0 ; 1: 5s NaN", "task_1.log TEMP 0 ; 1: 5s NaN"},
+			"the number of workers is unknown",
 		},
 		"each is the log of a rank 0": {
 			map[string]string{"gpu0.log": "[rank0]:Epoch 1/1\n[rank0]:9/9 - 5s - loss: 2.0\n", "gpu1.log": "[rank0]:Epoch 1/1\n[rank0]:9/9 - 6s - loss: 2.0\n"},
-			[]string{"gpu0.log TEMP 0 ; 1: 5s 2", "gpu1.log TEMP 0 ; 1: 6s 2"}, "the number of workers is unknown",
+			[]string{"gpu0.log TEMP 0 ; 1: 5s 2", "gpu1.log TEMP 0 ; 1: 6s 2"},
+			"the number of workers is unknown",
 		},
 		"labels of the ranks": { // local numbers, and labels of all nodes
 			map[string]string{"gpu0.log": "[rank2]:Epoch 1/1\n[rank2]:9/9 - 5s - loss: 2.0\n", "gpu1.log": "[rank3]:Epoch 1/1\n[rank3]:9/9 - 6s - loss: 2.0\n"},
-			[]string{"gpu0.log TEMP 4 the content; 1: 6s 2"}, "ranks 0 and 1 of 4 have no file",
+			[]string{"gpu0.log TEMP 4 the content; 1: 6s 2"},
+			"ranks 0 and 1 of 4 have no file",
 		},
 		"programs that print their rank": {
 			map[string]string{"a_5.log": "Rank 0 of 2\n" + kerasOf(5, "2.0"), "gpu4.log": "Rank 0 of 4\n" + kerasOf(5, "2.0"), "x/gpu1.log": "Rank 1 of 2\n" + kerasOf(5, "2.0"), "x/gpu0.log": "Rank 0 of 2\n" + kerasOf(6, "1.0")},
-			[]string{"a_5.log a 2 the content; 1: 5s 2; 2: 5s 2", "gpu4.log TEMP 4 the content; 1: 5s 2; 2: 5s 2", "x/gpu0.log x 2 the content; 1: 6s 1.5; 2: 6s 1.5"}, "rank 1 of the run in",
+			[]string{"a_5.log a 2 the content; 1: 5s 2; 2: 5s 2", "gpu4.log TEMP 4 the content; 1: 5s 2; 2: 5s 2", "x/gpu0.log x 2 the content; 1: 6s 1.5; 2: 6s 1.5"},
+			"rank 1 of the run in",
 		},
 		"a number of workers, of which rank 0 logs": {
 			map[string]string{"gpu4.log": "[rank0]:Epoch 1/1\n[rank0]:9/9 - 5s - loss: 2.0\n"},
-			[]string{"gpu4.log TEMP 4 the name of the file; 1: 5s 2"}, "",
+			[]string{"gpu4.log TEMP 4 the name of the file; 1: 5s 2"},
+			"",
 		},
 		"a rank and nothing else": {
 			map[string]string{"rank3.log": kerasOf(5, "2.0")}, []string{"rank3.log TEMP 0 ; 1: 5s 2; 2: 5s 2"}, `rank 3: from the name of the file "rank3" (assumed)`,
@@ -148,7 +163,8 @@ func TestFilesOfRanks(t *testing.T) {
 			map[string]string{
 				"8gpus/rank0.log": "step:  1  loss:  8.5000\nstep:  2  loss:  8.2500\n", "8gpus/rank1.log": "step:  1  loss:  8.5000\nstep:  2  loss:  8.2500\n",
 			},
-			[]string{"8gpus/rank0.log TEMP 8 the name of a folder; loss of 0: [1 2]; loss of 1: [1 2]"}, "",
+			[]string{"8gpus/rank0.log TEMP 8 the name of a folder; loss of 0: [1 2]; loss of 1: [1 2]"},
+			"",
 		},
 	} {
 		got, says := rankRuns(t, c.files)
@@ -206,36 +222,42 @@ func TestEventFilesOfRanks(t *testing.T) {
 		},
 		"resumed": {
 			map[string]string{"unet/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/" + name + "200.node1.30.0": eventsOf(200, 3, 3)},
-			[]string{"unet unet 0 ; loss of -1: [1 2 3 3 4 5]"}, "continues the curves of",
+			[]string{"unet unet 0 ; loss of -1: [1 2 3 3 4 5]"},
+			"continues the curves of",
 		},
 		"ranks that were resumed": {
 			map[string]string{
 				"unet/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/" + name + "101.node2.7.0": eventsOf(100.5, 1, 3),
 				"unet/" + name + "200.node1.9.0": eventsOf(200, 4, 3), "unet/" + name + "201.node2.9.0": eventsOf(200.5, 4, 3),
 			},
-			[]string{"unet unet 2 the content; loss of 0: [1 2 3 4 5 6]; loss of 1: [1 2 3 4 5 6]"}, "",
+			[]string{"unet unet 2 the content; loss of 0: [1 2 3 4 5 6]; loss of 1: [1 2 3 4 5 6]"},
+			"",
 		},
 		"sibling folders": {
 			map[string]string{"unet/rank0/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/rank1/" + name + "101.node1.30.0": eventsOf(100.5, 1, 3)},
-			[]string{"unet unet 2 the name of a folder; loss of 0: [1 2 3]; loss of 1: [1 2 3]"}, "",
+			[]string{"unet unet 2 the name of a folder; loss of 0: [1 2 3]; loss of 1: [1 2 3]"},
+			"",
 		},
 		"sibling folders beside the log of the run": {
 			map[string]string{
 				"unet/tb/rank0/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/tb/rank1/" + name + "101.node1.30.0": eventsOf(100.5, 1, 3),
 				"unet/out.log": kerasOf(5, "2.0"),
 			},
-			[]string{"unet/out.log unet 2 the name of a folder; 1: 5s 2; 2: 5s 2; loss of 0: [1 2 3]; loss of 1: [1 2 3]"}, "",
+			[]string{"unet/out.log unet 2 the name of a folder; 1: 5s 2; 2: 5s 2; loss of 0: [1 2 3]; loss of 1: [1 2 3]"},
+			"",
 		},
 		"beside the log of each rank": {
 			map[string]string{
 				"unet/rank0/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/rank1/" + name + "101.node1.30.0": eventsOf(100.5, 1, 3),
 				"unet/rank0/out.log": kerasOf(5, "2.0"), "unet/rank1/out.log": kerasOf(6, "2.0"),
 			},
-			[]string{"unet/rank0/out.log unet 2 the name of a folder; 1: 6s 2; 2: 6s 2; loss of 0: [1 2 3]; loss of 1: [1 2 3]"}, "",
+			[]string{"unet/rank0/out.log unet 2 the name of a folder; 1: 6s 2; 2: 6s 2; loss of 0: [1 2 3]; loss of 1: [1 2 3]"},
+			"",
 		},
 		"other tags": { // two writers of one process
 			map[string]string{"unet/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/" + name + "101.node1.7.1": eventsOf(100.5, 0, 0, 2, 1)},
-			[]string{"unet unet 0 ; 1: NaNs 2; 2: NaNs 1; loss of -1: [1 2 3]; epoch_loss of -1: [0 1]"}, "",
+			[]string{"unet unet 0 ; 1: NaNs 2; 2: NaNs 1; loss of -1: [1 2 3]; epoch_loss of -1: [0 1]"},
+			"",
 		},
 	} {
 		got, says := rankRuns(t, c.files)

@@ -36,49 +36,60 @@ func TestConfigurationsBeside(t *testing.T) {
 	}{
 		"LightningCLI": {
 			map[string]string{"a/out.log": oneEpoch, "a/config.yaml": "seed_everything: 7\ntrainer:\n  devices: 4\n  num_nodes: 2\n"},
-			[]string{"a/out.log 8 2 a configuration"}, "workers 8: from a configuration (config.yaml: trainer/devices × trainer/num_nodes)",
+			[]string{"a/out.log 8 2 a configuration"},
+			"workers 8: from a configuration (config.yaml: trainer/devices × trainer/num_nodes)",
 		},
 		"LightningCLI, a list": {
 			map[string]string{"a/out.log": oneEpoch, "a/config.yaml": "trainer:\n  devices: [0, 1, 2]\n"},
-			[]string{"a/out.log 3 0 a configuration"}, "",
+			[]string{"a/out.log 3 0 a configuration"},
+			"",
 		},
 		"LightningCLI, auto": {
 			map[string]string{"a/out.log": oneEpoch, "a/config.yaml": "trainer:\n  devices: auto\n  num_nodes: 2\n"},
-			[]string{"a/out.log 0 2 "}, "the number of workers is unknown",
+			[]string{"a/out.log 0 2 "},
+			"the number of workers is unknown",
 		},
 		"accelerate": {
 			map[string]string{"a/out.log": oneEpoch, "a/default_config.yaml": "num_machines: 2\nnum_processes: 8\n"}, []string{"a/out.log 8 2 a configuration"}, "",
 		},
 		"a job script": {
-			map[string]string{"a/out.log": oneEpoch, "a/job.slurm": script}, []string{"a/out.log 8 2 a configuration"},
+			map[string]string{"a/out.log": oneEpoch, "a/job.slurm": script},
+			[]string{"a/out.log 8 2 a configuration"},
 			"workers 8: from a configuration (job.slurm, line 4: srun python train.py)",
 		},
 		"a job script and a folder": {
-			map[string]string{"4GPU/out.log": oneEpoch, "4GPU/job.sh": script}, []string{"4GPU/out.log 8 2 a configuration"},
+			map[string]string{"4GPU/out.log": oneEpoch, "4GPU/job.sh": script},
+			[]string{"4GPU/out.log 8 2 a configuration"},
 			`a configuration (job.sh, line 4: srun python train.py) states 8 workers, but the name of the folder "4GPU" states 4; a configuration counts`,
 		},
 		"a job script of another log": {
 			map[string]string{"123.out": oneEpoch, "x_4gpu.log": oneEpoch, "y_2gpu.log": oneEpoch, "job.sh": script},
-			[]string{"123.out 8 2 a configuration", "x_4gpu.log 4 0 the name of the file", "y_2gpu.log 2 0 the name of the file"}, "a job script for 1 run in its folder",
+			[]string{"123.out 8 2 a configuration", "x_4gpu.log 4 0 the name of the file", "y_2gpu.log 2 0 the name of the file"},
+			"a job script for 1 run in its folder",
 		},
 		"job scripts by name": {
 			map[string]string{"a.out": oneEpoch, "b.out": oneEpoch, "a.sh": "srun -n 2 python x.py\n", "b.sh": "srun -n 4 python x.py\n"},
-			[]string{"a.out 2 0 a configuration", "b.out 4 0 a configuration"}, "",
+			[]string{"a.out 2 0 a configuration", "b.out 4 0 a configuration"},
+			"",
 		},
 		"job scripts that differ": {
 			map[string]string{"c.out": oneEpoch, "a.sh": "srun -n 2 python x.py\n", "b.sh": "srun -n 4 python x.py\n"},
-			[]string{"c.out 0 0 "}, "several job scripts state different numbers of workers, and it is unknown which of them wrote",
+			[]string{"c.out 0 0 "},
+			"several job scripts state different numbers of workers, and it is unknown which of them wrote",
 		},
 		"a configuration of one of several runs": {
 			map[string]string{"a_2gpu.log": oneEpoch, "a_4gpu.log": oneEpoch, "hparams.yaml": "world_size: 4\n"},
-			[]string{"a_2gpu.log 2 0 the name of the file", "a_4gpu.log 4 0 the name of the file"}, "workers 4 is not used: the names of the runs in its folder state different numbers",
+			[]string{"a_2gpu.log 2 0 the name of the file", "a_4gpu.log 4 0 the name of the file"},
+			"workers 4 is not used: the names of the runs in its folder state different numbers",
 		},
 		"the content": {
-			map[string]string{"4GPU/out_2gpus.log": worldOf(16, 5), "4GPU/hparams.yaml": "world_size: 8\n"}, []string{"4GPU/out_2gpus.log 16 0 the content"},
+			map[string]string{"4GPU/out_2gpus.log": worldOf(16, 5), "4GPU/hparams.yaml": "world_size: 8\n"},
+			[]string{"4GPU/out_2gpus.log 16 0 the content"},
 			`the content states 16 workers, but a configuration (hparams.yaml: world_size) states 8, the name of the file "out_2gpus" states 2 and the name of the folder "4GPU" states 4; the content counts`,
 		},
 		"a folder and a file": {
-			map[string]string{"4GPU/out_2gpus.log": oneEpoch}, []string{"4GPU/out_2gpus.log 4 0 the name of a folder"},
+			map[string]string{"4GPU/out_2gpus.log": oneEpoch},
+			[]string{"4GPU/out_2gpus.log 4 0 the name of a folder"},
 			`the name of the folder "4GPU" states 4 workers, but the name of the file "out_2gpus" states 2; the name of a folder counts`,
 		},
 		"a command": {
@@ -89,7 +100,8 @@ func TestConfigurationsBeside(t *testing.T) {
 		},
 		"not the first command": {
 			map[string]string{"out.log": "+ srun -n 1 python prepare.py --seed 3\n+ srun -n 8 -N 2 python unet.py --lr 0.1\n+ python unet.py --lr 0.1\n" + oneEpoch},
-			[]string{"out.log 8 2 the command line"}, `series "unet": from the command line (line 2: "srun -n 8 -N 2 python unet.py --lr 0.1")`,
+			[]string{"out.log 8 2 the command line"},
+			`series "unet": from the command line (line 2: "srun -n 8 -N 2 python unet.py --lr 0.1")`,
 		},
 		"a command without a launcher after one": {
 			map[string]string{"out.log": "+ srun -n 8 python prepare.py\n+ python unet.py\n" + oneEpoch}, []string{"out.log 0 0 "}, "the number of workers is unknown",

@@ -90,11 +90,13 @@ func TestSeff(t *testing.T) {
 		},
 		"beside the log and sacct": {
 			map[string]string{"a.txt": seff("7700", ok, "01:02:03"), "b.txt": "JobID|JobName|State|ExitCode|Elapsed\n7700|unet|COMPLETED|0:0|01:02:03\n", "slurm-7700.out": oneKerasEpoch},
-			[]string{"slurm-7700.out 3723s 1 2 done 7700"}, "",
+			[]string{"slurm-7700.out 3723s 1 2 done 7700"},
+			"",
 		},
 		"and sacct without the log": {
 			map[string]string{"a.txt": seff("7700", ok, "01:02:03"), "b.txt": "JobID|JobName|State|ExitCode|Elapsed\n7700|unet|COMPLETED|0:0|01:02:03\n"},
-			[]string{"a.txt#7700 3723s 0 2 done 7700"}, "",
+			[]string{"a.txt#7700 3723s 0 2 done 7700"},
+			"",
 		},
 		"at the end of the log": {map[string]string{"a_n4.log": oneKerasEpoch + seff("7700", "FAILED (exit code 1)", "01:02:03")}, []string{"a_n4.log 3723s 1 2 failed 7700"}, ""},
 		"of a task": {

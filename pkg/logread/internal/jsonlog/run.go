@@ -31,7 +31,6 @@ type jsonRun struct {
 	line       int
 	kind       string
 	epochs     *record.RankEpochs
-	byEpoch    bool // an object without a step was read: its values are those of an epoch
 	curves     map[string]*record.Curve
 	order      []*record.Curve
 	firstEpoch int64 // -1 if unknown, as are the three below

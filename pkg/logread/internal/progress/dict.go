@@ -69,9 +69,10 @@ func cutValue(b []byte) (value, rest []byte, more bool) {
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case quote != 0:
-			if c == '\\' {
+			switch c {
+			case '\\':
 				i++
-			} else if c == quote {
+			case quote:
 				quote = 0
 			}
 		case c == '\'' || c == '"':

@@ -23,6 +23,7 @@ func batch(n int) func(*runs.Run) { return func(r *runs.Run) { r.Info.BatchPerWo
 func samples(n int) func(*runs.Run) {
 	return func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: n}} }
 }
+
 func config(key string, v any) func(*runs.Run) {
 	return func(r *runs.Run) { r.Info.Config = map[string]any{key: v} }
 }

@@ -52,11 +52,29 @@ const (
 // standardKinds contains the kind of each standard field, in the order in which messages
 // list them.
 var standardKinds = [...]Field{
-	{Epoch, Whole}, {Step, Whole}, {Rank, Whole}, {Workers, Whole}, {Nodes, Whole}, {Seed, Whole},
-	{EpochSeconds, Seconds}, {StepSeconds, Seconds}, {SamplesPerSecond, Number}, {Samples, Whole},
-	{TrainLoss, Number}, {ValLoss, Number}, {IoU, Fraction}, {Dice, Fraction},
-	{Accuracy, Fraction}, {ValAccuracy, Fraction}, {LearningRate, Number}, {ValSeconds, Seconds},
-	{Epochs, Whole}, {Steps, Whole}, {Series, Text}, {Model, Text}, {Batch, Whole},
+	{Epoch, Whole},
+	{Step, Whole},
+	{Rank, Whole},
+	{Workers, Whole},
+	{Nodes, Whole},
+	{Seed, Whole},
+	{EpochSeconds, Seconds},
+	{StepSeconds, Seconds},
+	{SamplesPerSecond, Number},
+	{Samples, Whole},
+	{TrainLoss, Number},
+	{ValLoss, Number},
+	{IoU, Fraction},
+	{Dice, Fraction},
+	{Accuracy, Fraction},
+	{ValAccuracy, Fraction},
+	{LearningRate, Number},
+	{ValSeconds, Seconds},
+	{Epochs, Whole},
+	{Steps, Whole},
+	{Series, Text},
+	{Model, Text},
+	{Batch, Whole},
 }
 
 // StandardFields returns the names of the standard fields.

@@ -179,9 +179,25 @@ func TestUnits(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{"{seconds}", "12 parsecs"}, {"{seconds}", "3m12"}, {"{seconds}", "1:2:3"}, {"{seconds}", "1:02:99"}, {"{seconds}", "1.5:30"},
-		{"{x}", "12m"}, {"{x}", "1.2kB"}, {"{x}", "1,23"}, {"{x}", "1,2345"}, {"{x}", "1234,567"}, {"{epoch}", "1.5"}, {"{epoch}", "nan"}, {"{epoch}", "1e300"},
-		{"{train_loss}", "12ms"}, {"{accuracy}", "12s"}, {"{x}", "--5"}, {"{x}", "1_000"}, {"{x}", "."}, {"{x}", "-"},
+		{"{seconds}", "12 parsecs"},
+		{"{seconds}", "3m12"},
+		{"{seconds}", "1:2:3"},
+		{"{seconds}", "1:02:99"},
+		{"{seconds}", "1.5:30"},
+		{"{x}", "12m"},
+		{"{x}", "1.2kB"},
+		{"{x}", "1,23"},
+		{"{x}", "1,2345"},
+		{"{x}", "1234,567"},
+		{"{epoch}", "1.5"},
+		{"{epoch}", "nan"},
+		{"{epoch}", "1e300"},
+		{"{train_loss}", "12ms"},
+		{"{accuracy}", "12s"},
+		{"{x}", "--5"},
+		{"{x}", "1_000"},
+		{"{x}", "."},
+		{"{x}", "-"},
 	} {
 		if got := match(c[0], c[1]); got != "no" {
 			t.Errorf("%q, line %q: got %s, want no match", c[0], c[1], got)

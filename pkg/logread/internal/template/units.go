@@ -240,7 +240,7 @@ func addTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 		if f <= 1 || p == len(line) || !scan.IsDigit(line[p]) {
 			return total, end
 		}
-		n := 0
+		var n int
 		if number, n = parseNumber(line[p:], false); n == 0 {
 			return total, end
 		}

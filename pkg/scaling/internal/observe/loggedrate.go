@@ -86,8 +86,10 @@ func findTrialRate(r *runs.Run, name, meaning string) loggedRate {
 		return loggedRate{}
 	}
 	t, unit := r.Trials[i], cmp.Or(r.ThroughputUnit, DefaultRateUnit)
-	return loggedRate{rate: t.Rate, unit: unit, source: fmt.Sprintf("the logged rate of the trial %s (%s)", t.Name, meaning),
-		input: Input{Name: t.Name, Value: t.Rate, Unit: unit, Line: t.Line, Counted: true, Why: meaning}}
+	return loggedRate{
+		rate: t.Rate, unit: unit, source: fmt.Sprintf("the logged rate of the trial %s (%s)", t.Name, meaning),
+		input: Input{Name: t.Name, Value: t.Rate, Unit: unit, Line: t.Line, Counted: true, Why: meaning},
+	}
 }
 
 // findCurveRate returns the throughput in the run's curves: the mean (or median, by the
