@@ -88,3 +88,15 @@ func TestSeriesNameNotDoubled(t *testing.T) {
 		t.Errorf("series %q", got)
 	}
 }
+
+// TestUnknownWorkersOfKnownNodes checks that the problem of a run whose nodes are known shows a
+// pattern that computes the workers from the nodes.
+func TestUnknownWorkersOfKnownNodes(t *testing.T) {
+	s, err := FromRuns([]runs.Run{{Dir: "n2/out.log", Info: runs.Info{Series: "a", Nodes: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Reason, "'NAME_{nodes}.EXT=workers:{nodes}*N', where N is") {
+		t.Errorf("problems %v, expected a pattern with {nodes}", s.Problems)
+	}
+}

@@ -160,7 +160,11 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 			}
 		}
 		if r.Info.Workers < 1 {
-			s.addLack(r, workersUnknown+", so the run is in no table; set it with --as 'NAME_{workers}.EXT'")
+			hint := "'NAME_{workers}.EXT'"
+			if r.Info.Nodes > 0 {
+				hint = "'NAME_{nodes}.EXT=workers:{nodes}*N', where N is the number of workers per node"
+			}
+			s.addLack(r, workersUnknown+", so the run is in no table; set it with --as "+hint)
 		}
 	}
 	for _, series := range s.groupBySeries() {
