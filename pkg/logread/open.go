@@ -21,7 +21,7 @@ const maxHeadBytes = 4096
 // decoder. size is the size of the file in bytes.
 func openContent(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
-	raw := bufio.NewReaderSize(counted, 1<<16)
+	raw := bufio.NewReaderSize(counted, int(min(max(size, maxHeadBytes), 1<<16)))
 	in := &record.Input{Path: report.Path, Report: report, Size: size, ReaderAt: f}
 	none := func() {}
 	magic, err := raw.Peek(maxMagicBytes)

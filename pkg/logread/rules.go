@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -158,7 +159,11 @@ func (f *rulesFinder) of(folder, dir string) (*parsedRules, error) {
 		return r, nil
 	}
 	path := filepath.Join(folder, RulesFile)
-	text, err := safeopen.ReadFile(folder, path, maxRulesBytes)
+	var text []byte
+	_, err := os.Lstat(path) // most folders have no such file
+	if err == nil {
+		text, err = safeopen.ReadFile(folder, path, maxRulesBytes)
+	}
 	var r *parsedRules
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):

@@ -12,11 +12,25 @@ func ParseFloat(text []byte) (float64, bool) {
 	if v, n := ParseDecimal(text); n == len(text) && n > 0 {
 		return v, true
 	}
-	if len(text) == 0 || len(text) > 64 {
+	if len(text) == 0 || len(text) > 64 || !mayBeNumber(text) { // an error of strconv takes much longer
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(string(text), 64) // it keeps no reference, so the string is not allocated
 	return v, err == nil
+}
+
+// mayBeNumber reports whether text contains only characters of numbers that strconv parses:
+// digits, also hexadecimal ones, signs, points, underscores, and the letters of exponents,
+// infinity and nan.
+func mayBeNumber(text []byte) bool {
+	const letters = 1<<('a'&31) | 1<<('b'&31) | 1<<('c'&31) | 1<<('d'&31) | 1<<('e'&31) | 1<<('f'&31) |
+		1<<('x'&31) | 1<<('p'&31) | 1<<('i'&31) | 1<<('n'&31) | 1<<('t'&31) | 1<<('y'&31)
+	for _, c := range text {
+		if !IsDigit(c) && c != '.' && c != '-' && c != '+' && c != '_' && (!IsLetter(c) || letters>>(c&31)&1 == 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // Cursor parses a line from left to right. After the first mismatch, Failed

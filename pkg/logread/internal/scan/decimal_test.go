@@ -156,3 +156,19 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestParseFloat compares ParseFloat with strconv for all texts of two characters, and for
+// numbers in rare forms.
+func TestParseFloat(t *testing.T) {
+	texts := []string{"Infinity", "-inf", "+INF", "NaN", "0x1p-2", "0X1.8P3", "0xdeadbeefp0", "1e-5", "1_000", "0x_1p0", "1:02", "2021-11-12", "12 s", "nine", ""}
+	for c := range 1 << 16 {
+		texts = append(texts, string([]byte{byte(c >> 8), byte(c)}))
+	}
+	for _, text := range texts {
+		want, err := strconv.ParseFloat(text, 64)
+		got, ok := ParseFloat([]byte(text))
+		if ok != (err == nil) || ok && math.Float64bits(got) != math.Float64bits(want) {
+			t.Errorf("%q: %v, %v; expected %v, %v", text, got, ok, want, err)
+		}
+	}
+}

@@ -263,7 +263,7 @@ func formats() [formatCount]format {
 // FormatNames returns the names of the formats whose lines are recognized.
 func FormatNames() []string {
 	var names []string
-	for _, f := range formats() {
+	for _, f := range sharedFormatIndex().formats {
 		if len(f.lines)+len(f.templates) > 0 || f.anywhere != nil && f.name != formatMemory.String() {
 			names = append(names, f.name)
 		}
@@ -272,10 +272,11 @@ func FormatNames() []string {
 }
 
 // String returns the name of the format.
-func (f formatID) String() string { return formats()[f].name }
+func (f formatID) String() string { return sharedFormatIndex().formats[f].name }
 
 // formatIndex contains what is known about the lines of all formats.
 type formatIndex struct {
+	formats  [formatCount]format
 	byFirst  [256][]indexedRule                      // rules by the first byte of the line
 	anywhere []func(t *textLog, m []byte) lineResult // format.anywhere
 	ends     []func(m []byte) bool                   // format.endsWithValue
@@ -321,8 +322,8 @@ var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 
 // newFormatIndex builds the index of all formats.
 func newFormatIndex() *formatIndex {
-	var x formatIndex
-	for name, f := range formats() {
+	x := formatIndex{formats: formats()}
+	for name, f := range x.formats {
 		for _, r := range f.lines {
 			if r.prefix != "" {
 				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(formatID(name), r))
@@ -330,14 +331,14 @@ func newFormatIndex() *formatIndex {
 		}
 	}
 	x.addTemplates()
-	for name, f := range formats() {
+	for name, f := range x.formats {
 		for _, r := range f.lines {
 			for _, c := range []byte(r.first) {
 				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(formatID(name), r))
 			}
 		}
 	}
-	for _, f := range formats() {
+	for _, f := range x.formats {
 		if f.anywhere != nil {
 			x.anywhere = append(x.anywhere, f.anywhere)
 		}
@@ -351,7 +352,7 @@ func newFormatIndex() *formatIndex {
 // addTemplates adds the templates of all formats.
 func (x *formatIndex) addTemplates() {
 	id := 0
-	for name, f := range formats() {
+	for name, f := range x.formats {
 		for _, text := range f.templates {
 			r := newTemplateRule(mustParseTemplate(text), id, formatID(name)).lineRule()
 			id++

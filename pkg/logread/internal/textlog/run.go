@@ -287,9 +287,10 @@ func (t *textLog) finish() []*record.Part {
 // toPart completes the run and returns it as a part. It returns nil if the run
 // has no values, for example if it consists only of a command.
 func (r *textRun) toPart(report *record.Report) *record.Part {
-	for _, f := range formats() {
-		if f.finish != nil {
-			f.finish(r, report)
+	all := &sharedFormatIndex().formats
+	for i := range all {
+		if finish := all[i].finish; finish != nil {
+			finish(r, report)
 		}
 	}
 	if r.hasTimes {
@@ -300,7 +301,7 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 		report.AddAssumptionOnce("samples and samples per second are those of each rank; the ranks' values are summed")
 	}
 	r.finishBars(report)
-	kind := formats()[r.mainFormat()]
+	kind := &all[r.mainFormat()]
 	r.run.Epochs = r.epochs.merge(r.sumRates, kind.countsFromZero, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {
 		first := len(r.run.Curves)
