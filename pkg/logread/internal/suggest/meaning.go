@@ -215,11 +215,26 @@ func (n *number) measureOf(c lineContext) meaning {
 
 // isTime reports whether the number is a duration.
 func isTime(n *number, words []string) bool {
+	if n.endsWork(words) {
+		return true
+	}
 	if n.clock {
 		return hasAny(words, timeWords) || n.unit.kind == timeUnit || !hasMeaning(words) && !n.first && n.series.n > 1 && !n.series.rises
 	}
 	isLoss := hasAny(words, lossWords, rateWords) && !(hasAny(words, " cost ") && hasAny(words, " time ")) // a "time cost" is no loss
 	return n.unit.kind == timeUnit || n.unit.kind == noUnit && hasAny(lastWords(words, 3), timeWords) && !isLoss
+}
+
+// endsWork reports whether the number is what some work took, as in "finished in 0:01:21".
+// A number without a unit must be the last of its sentence: "done in 3 steps" is no duration.
+func (n *number) endsWork(words []string) bool {
+	if !hasAny(lastWords(words, 1), " in after ") || n.unit.kind != noUnit && n.unit.kind != timeUnit {
+		return false
+	}
+	if n.clock {
+		return true
+	}
+	return hasAny(words, endWords) && len(n.after) == 0 && !n.series.whole
 }
 
 // rate returns the meaning of a number with a unit such as samples/s.
@@ -280,6 +295,8 @@ func (n *number) time(words []string, role string, c lineContext) meaning {
 	switch {
 	case hasAny(words, loadWords):
 		return n.timeMetric("data_seconds", why+", beside a word for loading data", c)
+	case hasAny(words, otherWork):
+		return n.timeMetric(identifier(words)+"_seconds", why, c)
 	case hasAny(words, " forward fwd backward bwd comm communication allreduce optimizer sync compute "):
 		return n.timeMetric(identifier(words)+"_seconds", why, c)
 	case role == testRole && c.validated:

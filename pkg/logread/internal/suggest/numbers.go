@@ -147,11 +147,31 @@ func (p *phrase) readRoles(from, to int) {
 			}
 			p.last = r
 			before, after := p.markBeside(i, -1), p.markBeside(i, 1)
+			if p.namesNumber(i) && p.otherRole(r) {
+				continue // "train: 0.81 | valid: 0.85 | 15 sec": the time is not of the validation
+			}
 			if len(words) == 1 && (i == 0 || strings.Contains("[(<", before) && before != "" || strings.Contains(":])|>-}", after) && after != "") {
 				p.role = r
 			}
 		}
 	}
+}
+
+// namesNumber reports whether a number follows the word at token i and a colon or an
+// equals sign.
+func (p *phrase) namesNumber(i int) bool {
+	next := slices.IndexFunc(p.tokens[i+1:], func(t token) bool {
+		return t.kind != blankToken && (t.kind != markToken || !strings.Contains(":=", t.text))
+	})
+	return next > 0 && p.tokens[i+1+next].isSlot()
+}
+
+// otherRole reports whether the line names another part of the data set than role.
+func (p *phrase) otherRole(role string) bool {
+	return slices.ContainsFunc(wordsOf(p.tokens), func(w string) bool {
+		r := roleOf(w)
+		return r != "" && r != role
+	})
 }
 
 // markBeside returns the punctuation next to token i, without blanks, or "".

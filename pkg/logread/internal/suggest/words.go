@@ -34,6 +34,8 @@ const (
 	nodeWords     wordList = " node nodes nnodes hosts machines "
 	loadWords     wordList = " data load loading loader io dataloader fetch "
 	plainWords    wordList = " total set data final percent pct top1 pixel score best ce entropy cross "
+	endWords      wordList = " finished done completed complete ended trained "
+	otherWork     wordList = " save saved saving checkpoint ckpt snapshot export exported upload uploaded download downloaded setup startup compile compiled compiling "
 	connectives   wordList = " with in at and after of a on using for has had got reached "
 	ignoredWords  wordList = " the in of is at was with and for a an to on avg average mean current cur running epoch per value now by after from this has had finished done end complete completed info step iter used using "
 )
