@@ -102,7 +102,7 @@ func TestTables(t *testing.T) {
 			"nodes", "scaling.csv", "nodes,gpus_per_node,seconds\n1,4,20\n2,4,11\n", "CSV table n4 0.seconds=20\nCSV table n8 0.seconds=11\n", "nodes × workers_per_node",
 		},
 		{
-			"repeats", "scaling.csv", "n_gpus,epoch_time\n1,10\n1,10.5\n", "results table n1 0.seconds=10\nresults table n1 0.seconds=10.5\n", "are repeats of a run",
+			"repeats", "scaling.csv", "n_gpus,epoch_time\n1,10\n1,10.5\n2,6\n", "results table n1 0.seconds=10\nresults table n1 0.seconds=10.5\nresults table n2 0.seconds=6\n", "are repeats of a run",
 		},
 		{
 			"Ultralytics", "train_2gpus/results.csv",

@@ -138,6 +138,9 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	}
 	s.splitRuns()
 	s.layout = s.detectLayout(surveys)
+	if s.layout == rowsAreRuns && !s.rowsDiffer(text) {
+		s.layout = unknownLayout
+	}
 	s.finishColumns()
 	s.findIndexes()
 	return s
@@ -239,6 +242,9 @@ func (s *schema) assign(i int, survey columnSurvey) {
 func lookUp(name, kind string) (f *field, factor float64) {
 	base, unit := splitUnit(name)
 	key := normalizeName(base)
+	if f, known := lookUpWithBrackets(key, normalizeName(unit)); known {
+		return f, 1
+	}
 	switch kind {
 	case nvidiaKind:
 		switch key {
@@ -260,6 +266,9 @@ func lookUp(name, kind string) (f *field, factor float64) {
 		}
 	}
 	f = synonyms()[key]
+	if f == nil {
+		f = lookUpCount(key)
+	}
 	if f == nil && strings.HasSuffix(key, "epoch") { // as Lightning names the mean over an epoch
 		f = synonyms()[strings.TrimSuffix(key, "epoch")]
 		if f != nil && epochField(f.name) == nil {
@@ -283,6 +292,45 @@ func lookUp(name, kind string) (f *field, factor float64) {
 		return f, factor
 	}
 	return f, 1
+}
+
+// lookUpWithBrackets returns the field of a name such as "loss (val)", whose brackets contain
+// a part of the data set or of the meaning, not a unit. known is false if they do not. The
+// field is nil if the name has none.
+func lookUpWithBrackets(key, inBrackets string) (f *field, known bool) {
+	if inBrackets == "" || synonyms()[key] == nil {
+		return nil, false
+	}
+	for _, name := range []string{key + inBrackets, inBrackets + key} {
+		if f := synonyms()[name]; f != nil {
+			return f, true
+		}
+	}
+	switch inBrackets {
+	case "test", "testing", "val", "valid", "validation", "eval", "dev":
+		return nil, true
+	}
+	return nil, false
+}
+
+// lookUpCount returns the field of the normalized name of a counter, such as epochno, or of a
+// number of workers, such as noofgpus. It returns nil if the name is neither.
+func lookUpCount(key string) *field {
+	for _, end := range []string{"no", "nr", "num", "number", "index", "idx", "id"} {
+		if base, ok := strings.CutSuffix(key, end); ok {
+			if f := synonyms()[base]; f != nil && slices.Contains([]string{fieldEpoch, fieldStep, fieldRank, fieldSeed, fieldRun}, f.name) {
+				return f
+			}
+		}
+	}
+	for _, start := range []string{"noof", "nrof", "numof", "numberof", "countof"} {
+		if base, ok := strings.CutPrefix(key, start); ok {
+			if f := synonyms()[base]; f != nil && slices.Contains([]string{fieldWorkers, fieldNodes, fieldWorkersPerNode, fieldSamples}, f.name) {
+				return f
+			}
+		}
+	}
+	return nil
 }
 
 // splitUnit splits a unit in brackets from the end of a column's name. unit is empty if the
@@ -409,7 +457,7 @@ func (s *schema) detectLayout(surveys []columnSurvey) layout {
 		return rowsAreRuns
 	case s.has(fieldStep) && numbers > 0:
 		return rowsAreSteps
-	case s.has(fieldEpoch) && numbers > 0:
+	case s.has(fieldEpoch) && (numbers > 0 || s.has(fieldElapsed)):
 		return rowsAreEpochs
 	case identity && measured && (s.has(fieldWorkers, fieldNodes) || s.has(fieldSeconds, fieldSamplesPerSecond, fieldTime, fieldTrainingTime, fieldWallSeconds, fieldTrainingSeconds)):
 		return rowsAreRuns

@@ -42,7 +42,7 @@ func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	var cells [][]byte
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, "\r\n")
-		if len(bytes.TrimSpace(line)) == 0 {
+		if len(bytes.TrimSpace(line)) == 0 || p.form.isRule(line) {
 			continue
 		}
 		var err error

@@ -10,12 +10,16 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// form is how a table is written: what separates its cells (a blank stands for several), and whether cells may be quoted
-// as in RFC 4180.
+// form is how a table is written: what separates its cells (a blank stands for several),
+// whether cells may be quoted as in RFC 4180, and whether each row has a bar at both ends.
 type form struct {
 	delimiter byte
 	quotes    bool
+	bars      bool
 }
+
+// errBars is the error for a row without the bars at its ends that the header has.
+var errBars = errors.New("the row has no bar at its beginning or at its end: it is torn")
 
 // errQuote is the error for a quoted cell that does not end in its line.
 var errQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
@@ -25,6 +29,13 @@ var errQuote = errors.New(`read the row as CSV: extraneous or missing " in quote
 func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
 	if f.delimiter == ' ' {
 		return append(cells, bytes.Fields(line)...), nil
+	}
+	if f.bars {
+		if !hasBars(line) {
+			return cells, errBars
+		}
+		line = bytes.TrimSpace(line)
+		line = line[1 : len(line)-1]
 	}
 	for {
 		if f.quotes {
@@ -77,6 +88,31 @@ func unquote(text []byte) (cell, rest []byte, err error) {
 	}
 }
 
+// hasBars reports whether a line begins and ends with a bar.
+func hasBars(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) > 1 && line[0] == '|' && line[len(line)-1] == '|'
+}
+
+// isRule reports whether a line is one that is drawn between the rows of a table with bars, as
+// in |---|:--:|, +====+====+ or ----+----.
+func isRule(line []byte) bool {
+	dashes := 0
+	for _, c := range line {
+		switch c {
+		case '-', '=':
+			dashes++
+		case '|', '+', ':', ' ', '\t', '\r':
+		default:
+			return false
+		}
+	}
+	return dashes >= 3 && (bytes.IndexByte(line, '|') >= 0 || bytes.IndexByte(line, '+') >= 0)
+}
+
+// isRule reports whether a line is one that is drawn between the rows of a table of this form.
+func (f form) isRule(line []byte) bool { return f.delimiter == '|' && isRule(line) }
+
 // delimiters returns the characters that may separate cells.
 func delimiters() []byte { return []byte{',', ';', '\t', '|'} }
 
@@ -86,7 +122,7 @@ func delimiters() []byte { return []byte{',', ';', '\t', '|'} }
 func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
 	best, bestCells := -1, 0
 	for _, d := range delimiters() {
-		tried := form{delimiter: d, quotes: true}
+		tried := form{delimiter: d, quotes: true, bars: d == '|' && hasBars(header)}
 		cells, err := tried.split(nil, header)
 		if err != nil || len(cells) < 2 {
 			continue

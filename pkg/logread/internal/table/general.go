@@ -227,7 +227,7 @@ func (t *tableReader) readLine(line []byte) {
 	case l.TooLong:
 		in.AddProblem(number, "line is longer than %d bytes", scan.MaxLine)
 		return
-	case t.header != nil && number == t.lines:
+	case t.header != nil && number == t.lines, t.form.isRule(line):
 		in.Report.LinesUsed++
 		return
 	case len(trimmed) == 0:
@@ -250,7 +250,7 @@ func (t *tableReader) readLine(line []byte) {
 		in.Report.LinesUsed++
 		return
 	}
-	if !l.Ended && t.isTorn() {
+	if !l.Ended && !t.form.bars && t.isTorn() {
 		in.AddProblem(number, "last line is torn: %.80q", line)
 		return
 	}
@@ -258,7 +258,7 @@ func (t *tableReader) readLine(line []byte) {
 		in.AddProblem(number, "%v", err)
 		return
 	}
-	if !l.Ended {
+	if !l.Ended && !t.form.bars {
 		in.Report.AddAssumption("the last line has no line end; its last value %.40q is taken as complete", t.cells[len(t.cells)-1])
 	}
 }

@@ -25,7 +25,7 @@ type preamble struct {
 
 // parsePreamble parses the beginning of a text. Lines that begin with # are comments; one
 // of them is the header if no other line is (numpy.savetxt writes it so). A line sep=; states
-// the delimiter. ok is false if text is not the beginning of a table.
+// the delimiter. A line +---+---+ may precede the header. ok is false if text is not the beginning of a table.
 func parsePreamble(text []byte) (p preamble, ok bool) {
 	var comment, stated []byte
 	for number := 1; len(text) > 0; number++ {
@@ -36,6 +36,7 @@ func parsePreamble(text []byte) (p preamble, ok bool) {
 		case len(trimmed) == 0:
 		case trimmed[0] == '#':
 			comment = bytes.TrimSpace(trimmed[1:])
+		case isRule(trimmed):
 		case number == 1 && len(trimmed) == 5 && bytes.HasPrefix(trimmed, []byte("sep=")):
 			stated = trimmed[4:]
 		default:
@@ -62,7 +63,7 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 		return p, false
 	}
 	if len(stated) == 1 {
-		p.form.delimiter = stated[0]
+		p.form.delimiter, p.form.bars = stated[0], p.form.bars && stated[0] == '|'
 	}
 	cells, err := p.form.split(nil, line)
 	if err != nil {
@@ -192,6 +193,9 @@ func surveyRows(f form, width int, text []byte) []columnSurvey {
 	for len(text) > 0 {
 		var line []byte
 		line, text, _ = bytes.Cut(text, []byte("\n"))
+		if f.isRule(line) {
+			continue
+		}
 		var err error
 		cells, err = f.split(cells[:0], bytes.TrimRight(line, "\r"))
 		if err != nil || len(cells) != width {

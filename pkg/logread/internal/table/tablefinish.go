@@ -159,14 +159,17 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 		return
 	}
 	c := &t.columns[i]
-	total, cumulative, several := c.field == fieldTrainingTime, true, false
+	total, cumulative, several, elapsed := c.field == fieldTrainingTime, true, false, c.field == fieldElapsed
 	for _, p := range parts {
 		if len(p.Run.Epochs) > 1 {
 			total, cumulative, several = total && isConstant(p.Run.Epochs), cumulative && isCumulative(p.Run.Epochs), true
+			elapsed = elapsed && (!c.isOftenPerEpoch() || isElapsed(p.Run.Epochs))
 		}
 	}
 	switch {
-	case c.field == fieldElapsed, t.kind == ultralyticsKind, several && cumulative && !total:
+	case c.field == fieldElapsed && !elapsed:
+		t.in.Report.AddAssumption("column %q is taken as the time of each epoch: it does not rise as a time since the start would; if it is one, use --columns '%s=%s'", c.name, fieldElapsed, c.name)
+	case elapsed, t.kind == ultralyticsKind, several && cumulative && !total:
 		t.in.Report.AddAssumption("column %q is the time since the start; its differences are the times of the epochs, with everything between them", c.name)
 		for _, p := range parts {
 			t.takeDifferences(p.Run.Epochs)
@@ -216,6 +219,45 @@ func isCumulative(epochs []runs.Epoch) bool {
 		}
 	}
 	return last > minCumulativeGrowth*first
+}
+
+// isOftenPerEpoch reports whether the column has a name such as "Elapsed (s)", which is given
+// to times since the start, but also to times of epochs.
+func (c *column) isOftenPerEpoch() bool {
+	base, _ := splitUnit(c.name)
+	name := normalizeName(base)
+	return !c.mapped && !strings.Contains(name, "total") && (strings.Contains(name, "elapsed") || strings.HasPrefix(name, "wall"))
+}
+
+// Times of epochs rise by chance in each of few epochs, but hardly in minRisingEpochs. Two or
+// three times that rise show nothing.
+const (
+	fewEpochs       = 4
+	minRisingEpochs = 8
+)
+
+// isElapsed reports whether the times of the epochs can be times since the start of a run,
+// which is resumed at most once in three epochs.
+func isElapsed(epochs []runs.Epoch) bool {
+	var times []float64
+	falls := 0
+	for _, e := range epochs {
+		if math.IsNaN(e.Seconds) {
+			continue
+		}
+		if n := len(times); n > 0 && e.Seconds <= times[n-1] {
+			if e.Seconds*minCumulativeGrowth > times[n-1] { // a clock that starts again starts near zero
+				return false
+			}
+			falls++
+		}
+		times = append(times, e.Seconds)
+	}
+	n := len(times)
+	if falls > 0 {
+		return 3*falls < n
+	}
+	return n < fewEpochs || n >= minRisingEpochs || times[n-1] > minCumulativeGrowth*times[0]
 }
 
 // takeDifferences replaces times since the start by the times of the epochs. If a time is
