@@ -21,14 +21,16 @@ const maxHeadBytes = 4096
 // decoder. size is the size of the file in bytes.
 func openContent(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
-	raw := bufio.NewReaderSize(counted, int(min(max(size, maxHeadBytes), 1<<16)))
+	raw := bufio.NewReaderSize(counted, maxHeadBytes)
 	in := &record.Input{Path: report.Path, Report: report, Size: size, ReaderAt: f}
 	none := func() {}
 	magic, err := raw.Peek(maxMagicBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, none, err
 	}
-	report.Compression = detectCompression(magic)
+	if report.Compression = detectCompression(magic); report.Compression != "" { // decompressors read few bytes at once
+		raw = bufio.NewReaderSize(raw, 1<<16)
+	}
 	unpacked, closeIt, err := newDecompressor(report.Compression, raw)
 	if err != nil {
 		return nil, nil, none, fmt.Errorf("unpack %s: %w", report.Compression, err)
