@@ -92,10 +92,10 @@ func (l *Logs) checkTemplates(o Options) error {
 			continue
 		}
 		if use.NearestLine == 0 {
-			return fmt.Errorf("read logs: the line template %q matches no line: the logs contain no other lines", text)
+			return fmt.Errorf("read logs: the line template %q matches no line: other formats or templates read all lines of the logs", text)
 		}
 		if use.Shadowed {
-			return fmt.Errorf("read logs: the line template %q matches only lines that an earlier template matches, such as line %d of %s; give it first", text, use.NearestLine, use.path)
+			return fmt.Errorf("read logs: the line template %q matches only lines that an earlier template matches, such as line %d of %s; put it before that template", text, use.NearestLine, use.path)
 		}
 		before := clean.Text(use.NearestText[:min(use.Nearest.Offset, len(use.NearestText))])
 		return fmt.Errorf("read logs: the line template %q matches no line; the nearest is %s, line %d, after labels and time stamps:\n  %s\n  %s^ expected %s",

@@ -238,7 +238,7 @@ func TestLines(t *testing.T) {
 		{
 			"an earlier template matches too", "Epoch 1 loss 0.5\n",
 			[]string{"Epoch {epoch} *", "Epoch {epoch} loss {train_loss}"},
-			"error: read logs: the line template \"Epoch {epoch} loss {train_loss}\" matches only lines that an earlier template matches, such as line 1 of LOG; give it first",
+			"error: read logs: the line template \"Epoch {epoch} loss {train_loss}\" matches only lines that an earlier template matches, such as line 1 of LOG; put it before that template",
 		},
 		{
 			"an invalid template", "x\n",

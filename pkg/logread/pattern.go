@@ -260,7 +260,7 @@ func parseProduct(property runs.Property, text string, seen []runs.Property) ([]
 			field, closed := strings.CutSuffix(field, "}")
 			name := runs.Property(field)
 			if !closed || isTextProperty(name) || !slices.Contains(seen, name) {
-				return nil, fmt.Errorf("unknown field %q in the value of %s; use a number or a field with a number that the path contains", word, property)
+				return nil, fmt.Errorf("unknown field %q in the value of %s; use a number, or a numeric field of the path", word, property)
 			}
 			factors = append(factors, factor{field: name})
 			continue

@@ -75,7 +75,7 @@ func TestResultsTableSaysWhatItCannotUse(t *testing.T) {
 		`3: column "workers": expected a number, got "x"`,
 		`4: column "workers": expected a whole number from 1 to 4194304, got "1.5"`,
 		`5: column "workers": expected a number, got an empty cell`,
-		`6: duplicate epoch 1 of this run; add a column seed to distinguish repeats`,
+		`6: duplicate epoch 1 of this run; add the column "seed" to distinguish repeats`,
 		`7: expected 4 cells, got 2: "1,1"`,
 		`8: read the row as CSV: extraneous or missing " in quoted-field`,
 	}

@@ -222,7 +222,7 @@ func (g rowEmitter) emitMeasured(values []namedValue) error {
 	return nil
 }
 
-// emit calls use with one value.
+// emit emits a row with the given name and value.
 func (g rowEmitter) emit(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)

@@ -50,7 +50,7 @@ const (
 	textColumns
 )
 
-// Indexes of the columns of numbers that may be empty.
+// Indexes of the numeric columns whose cells may be empty.
 const (
 	columnRank = iota
 	columnEpoch

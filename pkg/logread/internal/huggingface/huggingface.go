@@ -74,9 +74,8 @@ type End struct {
 	Start            float64 // position from which a checkpoint was continued; 0 if none was
 }
 
-// resumedShare is the share of the logged losses' sum below which the sum of
-// this session's losses shows that an earlier session trained some of the
-// steps. Rounded losses (to three digits or more) do not fall below it.
+// resumedShare is a share of the sum of all logged losses. If the sum of this
+// session's losses is smaller, an earlier session trained some of the steps. Rounded losses (to three digits or more) do not fall below it.
 const resumedShare = 0.98
 
 // Apply sets the training time, the number of epochs that it covers, and the

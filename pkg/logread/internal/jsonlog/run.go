@@ -16,8 +16,8 @@ type reader struct {
 	l        *scan.LineReader
 	settings map[string]any // before the first values
 	numbers  []member       // of the current object
-	// values contains the values that names set, of the training and of the
-	// validation.
+	// values contains the values of the training and of the validation, by the
+	// names that set them.
 	values [2]map[string]epochValue
 	runs   []*jsonRun
 }

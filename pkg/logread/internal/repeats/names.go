@@ -167,7 +167,7 @@ func findNumbers(elements []string) []nameNumber {
 		seen := map[string]int{}
 		for _, m := range p.number.FindAllStringSubmatchIndex(element, -1) {
 			word, number, after := strings.ToLower(element[m[2]:m[3]]), element[m[6]:m[7]], strings.ToLower(element[m[8]:m[9]])
-			if isNeutralNumber(p, element, m, word, number, after) {
+			if separatesNoRuns(p, element, m, word, number, after) {
 				continue
 			}
 			label := element[m[6]:m[9]] // a number alone, or with the word after it
@@ -185,9 +185,9 @@ func findNumbers(elements []string) []nameNumber {
 	return out
 }
 
-// isNeutralNumber reports whether the number that m matches in a name cannot separate runs.
+// separatesNoRuns reports whether the number that m matches in a name cannot separate runs.
 // m contains the indices of the submatches of namePatterns.number.
-func isNeutralNumber(p namePatterns, name string, m []int, word, number, after string) bool {
+func separatesNoRuns(p namePatterns, name string, m []int, word, number, after string) bool {
 	const longest = 5 // digits of a number alone; longer ones are of jobs or times
 	start := strings.LastIndexAny(name[:m[6]], "-_=. ") + 1
 	end := len(name)

@@ -84,7 +84,7 @@ func newGroup(all []runs.Run, indices []int) *group {
 			return nil
 		}
 		g.runs = append(g.runs, r)
-		if isEvidence(r) {
+		if canSeparate(r) {
 			counts[r.Info.Workers]++
 			repeated = repeated || counts[r.Info.Workers] > 1
 		}
@@ -95,8 +95,9 @@ func newGroup(all []runs.Run, indices []int) *group {
 	return g
 }
 
-// isEvidence reports whether a run can separate others: it has workers and did not fail.
-func isEvidence(r *runs.Run) bool {
+// canSeparate reports whether a run can separate runs into series: its number of workers is
+// known, and it did not fail.
+func canSeparate(r *runs.Run) bool {
 	return r.Info.Workers > 0 && r.Info.Status != runs.StatusFailed && r.Info.Status != runs.StatusCanceled
 }
 
@@ -112,7 +113,7 @@ func (g *group) findConflicts(values []string) []string {
 	var out []string
 	for i, r := range g.runs {
 		c := cell{r.Info.Workers, g.labels[i]}
-		if values[i] == "" || !isEvidence(r) || slices.Contains(found[c], values[i]) {
+		if values[i] == "" || !canSeparate(r) || slices.Contains(found[c], values[i]) {
 			continue
 		}
 		found[c] = append(found[c], values[i])

@@ -135,7 +135,7 @@ func (c *candidate) hasMeasure() bool {
 	return slices.ContainsFunc(c.meanings, func(m meaning) bool { return isMeasure(m.field) })
 }
 
-// maxUnnumbered is the number of lines without an epoch above which they are not
+// maxUnnumbered is the largest number of lines without an epoch number that are
 // taken as one line per epoch.
 const maxUnnumbered = 2000
 

@@ -93,13 +93,13 @@ type meaning struct {
 // skip returns the meaning of a number that is not used.
 func skip(why string) meaning { return meaning{why: why} }
 
-// because returns the meaning with a known field.
+// because returns a meaning with the given field and the formatted reason for it.
 func because(field, format string, a ...any) meaning {
 	return meaning{field: field, why: fmt.Sprintf(format, a...)}
 }
 
 // positionOf returns the meaning of a number that counts epochs, steps, ranks or
-// workers, or no field. previous is the meaning of the number before it.
+// workers. If the number counts none of these, the meaning has no field. previous is the meaning of the number before it.
 func (n *number) positionOf(previous meaning) meaning {
 	words, s := n.before, n.series
 	for len(words) > 0 && hasAny(lastWords(words, 1), " is are was of the to equals ") {
@@ -399,8 +399,8 @@ func (n *number) quality(words []string, role string, c lineContext) meaning {
 	return n.metric(words, role, c)
 }
 
-// scaleOf returns the unit of the number if the line shows it in another place
-// than after the number, or not at all.
+// scaleOf returns the unit of a number that has no unit directly after it: a unit
+// elsewhere in the line, or the unit in which such values are usually written.
 func (n *number) scaleOf(m meaning) string {
 	switch {
 	case slices.Contains([]string{iouField, diceField, accuracyField, valAccuracyField}, m.field):

@@ -132,7 +132,7 @@ func isConnective(words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !connectives.has(w) })
 }
 
-// readRoles updates the roles by the words of the tokens from and before to.
+// readRoles updates the roles according to the words in tokens[from:to].
 func (p *phrase) readRoles(from, to int) {
 	for i := from; i < to; i++ {
 		t := p.tokens[i]

@@ -181,8 +181,8 @@ func clockSeconds(text string) float64 {
 	return seconds
 }
 
-// signAllowed reports whether a + or - after the tokens before is the sign of a
-// number: it follows neither a word nor a number.
+// signAllowed reports whether a + or - that follows the tokens in before is the
+// sign of a number. After a word or a number it is not.
 func signAllowed(before []token) bool {
 	if len(before) == 0 {
 		return true

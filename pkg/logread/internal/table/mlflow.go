@@ -148,7 +148,8 @@ func isMLflowSetting(path string, head []byte) bool {
 	return ok && p.part != "metrics" && bytes.IndexByte(head, 0) < 0
 }
 
-// readMLflowSetting reads a param, or a tag, whose name in the configuration begins with tags/.
+// readMLflowSetting reads a parameter or a tag. In the configuration, tags/ precedes the name of
+// a tag.
 func readMLflowSetting(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	place, ok := parseMLflowPath(in.Path)
 	if !ok {

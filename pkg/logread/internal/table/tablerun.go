@@ -166,7 +166,7 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 			e.Epoch = n
 		}
 	default:
-		return false, fmt.Errorf("duplicate epoch %d of this run; add a column seed to distinguish repeats", max(n-1, 0))
+		return false, fmt.Errorf("duplicate epoch %d of this run; add the column \"seed\" to distinguish repeats", max(n-1, 0))
 	}
 	return false, nil
 }

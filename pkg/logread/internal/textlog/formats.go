@@ -291,8 +291,8 @@ type indexedRule struct {
 	format     formatID
 }
 
-// newIndexedRule returns rule r of a format with the first bytes of its prefix as a word, at
-// most 8, and the mask of these bytes.
+// newIndexedRule returns rule r of a format with up to 8 bytes of its prefix in a machine word,
+// and the mask of these bytes.
 func newIndexedRule(name formatID, r lineRule) indexedRule {
 	x := indexedRule{lineRule: r, format: name}
 	for _, text := range r.templates {

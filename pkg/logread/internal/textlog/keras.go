@@ -44,9 +44,9 @@ type kerasState struct {
 // label.
 type kerasRank struct {
 	opened bool // a line "Epoch N/M" has this label
-	// writers is the number of ranks with this label: that of the lines "Epoch
-	// N/M" of one epoch. begun is the highest of these epochs, and times the
-	// number of its lines.
+	// writers is the number of ranks with this label, which is the number of
+	// lines "Epoch N/M" per epoch. begun is the highest N so far, and times is
+	// the number of lines with it.
 	writers, begun, times int
 	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
 	// before the first line of values.

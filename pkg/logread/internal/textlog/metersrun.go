@@ -119,8 +119,7 @@ func (r *textRun) setMeterSeconds(w *meterWriter, report *record.Report) {
 }
 
 // isComplete reports whether the epoch of a process's last line is complete: an evaluation has
-// followed, or the last logged step is the last one of the epoch or the last one of it that is
-// logged.
+// followed, or no further step of the epoch would be logged at the interval of the log.
 func (s *meterState) isComplete(x *meterEpoch) bool {
 	return s.evaluated > x.epoch || x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
 }

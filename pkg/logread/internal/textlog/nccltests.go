@@ -200,8 +200,8 @@ func (r *textRun) finishNCCL(report *record.Report) {
 	}
 }
 
-// isAllReduceByBandwidth reports whether the table is that of an all-reduce, if
-// it does not have the name of its test. nccl-tests multiplies the bandwidth by
+// isAllReduceByBandwidth reports whether the ratio of its bandwidths shows that a
+// table without the name of a test is that of an all-reduce. nccl-tests multiplies the bandwidth by
 // a factor that depends on the collective to get the bus bandwidth.
 func (s *ncclState) isAllReduceByBandwidth() bool {
 	largest := slices.MaxFunc(s.rows, func(a, b ncclRow) int { return cmp.Compare(a.Bytes, b.Bytes) })

@@ -40,8 +40,8 @@ func (t *textLog) readTFCNNHeader(m []byte) lineResult {
 	return used
 }
 
-// followsTFCNNHeader reports whether the line before the current one is a line of the header,
-// and makes the current line one. Other programs print similar settings.
+// followsTFCNNHeader reports whether the current line follows a line of the header. If so, it
+// belongs to the header too. Settings elsewhere may be those of another program.
 func (t *textLog) followsTFCNNHeader() bool {
 	s := &t.cur.tfCNN
 	follows := s.headerLine > 0 && t.l.Number <= s.headerLine+3 // lines without use are between
