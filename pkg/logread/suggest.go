@@ -66,6 +66,10 @@ type Suggestion struct {
 // that repeat, and the meaning of the columns of tables. It examines the first
 // and last lines of at most 64 files.
 //
+// Suggest proposes nothing for lines that differ only in the heading above them,
+// such as "loss: 0.5" below "train:" and below "val:", because a template sees one
+// line.
+//
 //	s, err := logread.Suggest("results/run1.log")
 //	if err != nil {
 //		return err

@@ -1,11 +1,13 @@
 package suggest
 
 import (
+	"slices"
 	"strings"
 )
 
 // setHeadings sets the headings of shapes that are rows of a table without words:
-// the nearest of the three lines above the first row that has as many columns.
+// the nearest of the three lines above the first row that has as many columns. A row of
+// units is joined with the names above it.
 func setHeadings(files []File, shapes []*shape) {
 	for _, s := range shapes {
 		if wordsIn(s.tokens) > 0 || len(s.values) < 2 {
@@ -14,12 +16,29 @@ func setHeadings(files []File, shapes []*shape) {
 		at := s.places[0]
 		lines := files[at.file].Lines
 		for i := at.line - 1; i >= max(0, at.line-3); i-- {
-			if cells := headingCells(lines[i].Text, s.variants[0]); cells != nil {
+			cells := headingCells(lines[i].Text, s.variants[0])
+			if cells != nil && s.headings == nil && isUnitRow(lines[i].Text) {
+				s.headings = cells // the names are above the units
+				continue
+			}
+			if cells != nil {
+				for k := range min(len(cells), len(s.headings)) {
+					cells[k] += " " + s.headings[k]
+				}
 				s.headings = cells
 				break
 			}
 		}
 	}
+}
+
+// isUnitRow reports whether each cell of a heading is in brackets, as in "[min]  [-]  [%]":
+// the units of the names in the line above.
+func isUnitRow(line string) bool {
+	cells := strings.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t|#", c) })
+	return !slices.ContainsFunc(cells, func(cell string) bool {
+		return len(cell) < 2 || !strings.Contains("[(", cell[:1]) || !strings.Contains("])", cell[len(cell)-1:])
+	})
 }
 
 // headingCells returns the cells of a heading by slot of the rows, or nil if the

@@ -96,6 +96,9 @@ func (c *candidate) findPositions() {
 		if m.field != "" && taken[m.field] {
 			m = meaning{}
 		}
+		if s := c.numbers[i].series; m.field == stepField && taken[epochField] && s.n > 1 && s.distinct == 1 {
+			m = meaning{} // the number of steps of each epoch
+		}
 		if m.field == "" && c.isProgress(i) {
 			m = because(stepField, "a whole number with a total that rises within each epoch")
 		}
@@ -140,9 +143,14 @@ func findUnnamedPositions(all []*candidate) {
 			if hasAny(n.before, lossWords, accuracyWords, iouWords, diceWords, timeWords, " errors count warnings ") || hasAny(n.after, countWords) {
 				continue
 			}
-			if epochs {
+			switch {
+			case c.isSlowerThanNext(i):
+				c.meanings[i] = because(epochField, "a whole number with a total that rises more slowly than the next one")
+				c.meanings[i+2] = because(stepField, "a whole number with a total that rises within each epoch")
+				c.meanings[i+3] = c.numbers[i+3].positionOf(c.meanings[i+2])
+			case epochs:
 				c.meanings[i] = because(stepField, "a whole number that rises by one from line to line, and other lines have the epoch")
-			} else {
+			default:
 				c.meanings[i] = because(epochField, "a whole number that rises by one from line to line")
 			}
 			if hasTotal {
@@ -151,6 +159,16 @@ func findUnnamedPositions(all []*candidate) {
 			break
 		}
 	}
+}
+
+// isSlowerThanNext reports whether number i and the next one both have totals and no
+// names, and the next one starts again when number i rises, as in "[1/3][ 50/200]".
+func (c *candidate) isSlowerThanNext(i int) bool {
+	if i+3 >= len(c.numbers) || !c.numbers[i+1].ofTotal || !c.numbers[i+3].ofTotal || c.meanings[i+2].field != "" || len(c.numbers[i+2].before) > 0 {
+		return false
+	}
+	slow, fast := c.numbers[i].series, c.numbers[i+2].series
+	return fast.whole && slow.distinct > 1 && fast.distinct > 1 && slow.rises && slow.distinct < slow.n && fast.restarts == slow.distinct-1
 }
 
 // findMeasures finds the meanings of the other numbers.
@@ -195,8 +213,13 @@ func findUnnamedLosses(all []*candidate) {
 		}
 		for _, c := range all {
 			for i := range c.numbers {
-				if m := &c.meanings[i]; m.guessed && !c.has(field) && c.numbers[i].lossField() == field {
-					*m = because(field, "of the %s part of the data, and it falls with time: perhaps a loss", c.numbers[i].roleName())
+				m, n := &c.meanings[i], &c.numbers[i]
+				switch {
+				case !m.guessed || c.has(field):
+				case field == trainLossField && slices.Equal(n.before, []string{"l"}) && n.roleName() == "" && n.series.falls && n.unit.kind == noUnit:
+					*m = because(field, "after \"L\", and it falls with time: perhaps a loss")
+				case n.lossField() == field:
+					*m = because(field, "of the %s part of the data, and it falls with time: perhaps a loss", n.roleName())
 				}
 			}
 		}

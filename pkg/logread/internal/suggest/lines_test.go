@@ -142,6 +142,29 @@ Downloading 45% of 3.5 GB
 Found GPU 0 with 80 GB
 Saved 3 checkpoints
 `, nil},
+		{"a single letter, and the end of a sentence", `
+[epoch 01/03] L=5.00e+00 | top1 45.0% | took 71.5s in total.
+[epoch 02/03] L=2.50e+00 | top1 50.0% | took 72.5s in total.
+[epoch 03/03] L=1.67e+00 | top1 55.0% | took 73.5s in total.
+`, []string{"[epoch {epoch}/{epochs}] L={train_loss} | top1 {accuracy}% | took {seconds}s in total."}},
+		{"a letter beside a loss", `
+epoch 1: L=5.0 loss=2.5 (120s)
+epoch 2: L=2.5 loss=2.4 (121s)
+epoch 3: L=1.5 loss=2.3 (119s)
+`, []string{"epoch {epoch}: L={l} loss={train_loss} ({seconds}s)"}},
+		{"the validation ends with its value, the time of other work", `
+epoch 1 done. Validation: 0.85, Training: 0.81 [15.25s train, 2.5s val]
+Saved weights in 0:00:03
+epoch 2 done. Validation: 0.75, Training: 0.71 [15.75s train, 2.5s val]
+Saved weights in 0:00:04
+`, []string{
+			"epoch {epoch} done. Validation: {val_loss}, Training: {train_loss} [{seconds}s train, {val_seconds}s val]",
+			"Saved weights in {saved_weights_seconds}",
+		}},
+		{"errors without a percent sign are no loss", `
+epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
+epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec
+`, []string{"epoch {epoch}: top-1 err {top1_err} loss {train_loss} in {seconds} sec"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := Lines([]File{file(test.log)})

@@ -85,7 +85,7 @@ func (p *phrase) addNumber(i int) {
 	marks := marksOf(between)
 	if k := len(p.found); k > 0 {
 		previous := p.found[k-1]
-		n.ofTotal = (marks == "/" && len(all) == 0 || marks == "" && slices.Equal(all, []string{"of"})) && previous.series.whole && n.series.whole
+		n.ofTotal = (marks == "/" && len(all) == 0 || (marks == "" || marks == "(") && isOf(all)) && previous.series.whole && n.series.whole
 		n.inParentheses = strings.HasPrefix(marks, "(") && !hasMeaning(all)
 		n.remains = marks == "<" && n.clock && previous.clock // as in a progress bar: [00:33<00:10
 		if n.inParentheses && k > 1 && previous.ofTotal {
@@ -113,17 +113,29 @@ func (p *phrase) addNumber(i int) {
 		n.readUnitInHeading(p.line[p.starts[i-len(between)+afterSeparator(between)]:p.starts[i]])
 	}
 	p.found = append(p.found, n)
-	if !n.ofTotal && !n.inParentheses && n.unit.kind == noUnit && isConnective(n.before) && namesValue(n.after) {
+	named := n.unit.kind == noUnit && namesValue(n.after) || n.unit.kind == timeUnit && namesPart(n.after)
+	if !n.ofTotal && !n.inParentheses && named && isConnective(n.before) {
 		p.readRoles(p.end, next)
 		p.found[len(p.found)-1].lastRole, p.found[len(p.found)-1].namedAfter = p.last, true
 		p.end += untilSeparator(following) // the words belong to this number, not to the next one
 	}
 }
 
+// isOf reports whether the words between two numbers mean that the second one is a total.
+func isOf(words []string) bool {
+	return slices.Contains([]string{"of", "out of", "von", "de", "sur"}, strings.Join(words, " "))
+}
+
 // namesValue reports whether the words after a number may name it, as in
 // "0.35 loss".
 func namesValue(words []string) bool {
 	return hasAny(words, lossWords, accuracyWords, iouWords, diceWords, " lr epoch epochs ", countWords, sampleWords)
+}
+
+// namesPart reports whether the words after a time only name a part of the data set, as
+// in "43.5s train".
+func namesPart(words []string) bool {
+	return len(words) > 0 && roleOf(words[0]) != "" && !slices.ContainsFunc(words, func(w string) bool { return roleOf(w) == "" && !timeWords.has(w) })
 }
 
 // isConnective reports whether all words only connect values, as in "with 0.35
@@ -196,6 +208,8 @@ func isSeparator(tokens []token, i int) bool {
 		return true
 	case t.kind == markToken && t.text == "-":
 		return i > 0 && tokens[i-1].kind == blankToken && i+1 < len(tokens) && tokens[i+1].kind == blankToken
+	case t.kind == markToken && t.text == ".": // the end of a sentence, not of an abbreviation
+		return i > 0 && len(tokens[i-1].text) > len("valid") && tokens[i-1].kind == wordToken && roleOf(tokens[i-1].text) == "" && i+1 < len(tokens) && tokens[i+1].kind == blankToken
 	}
 	return false
 }

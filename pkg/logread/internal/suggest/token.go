@@ -44,7 +44,7 @@ var (
 	numberPattern   = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?`)
 	notFinite       = regexp.MustCompile(`^([+-]?(?i:nan|infinity|inf))(?:[^A-Za-z0-9_]|$)`)
 	addressPattern  = regexp.MustCompile(`^\d+(?:\.\d+){2,}|^0x[0-9a-fA-F]+`)
-	unitPattern     = regexp.MustCompile(`^(?:ms|msec|us|µs|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?:[^A-Za-z0-9_/]|/[a-zA-Z]|$)`)
+	unitPattern     = regexp.MustCompile(`^(?:S|SECS?|SECONDS?|MINS?|ms|msec|us|µs|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?:[^A-Za-z0-9_/]|/[a-zA-Z]|$)`)
 )
 
 // isIndexWord reports whether a word may be followed directly by a number, as in
@@ -247,7 +247,8 @@ func continuesWord(rest string) bool {
 }
 
 // mixedCase replaces words of the vocabulary with capitals inside.
-var mixedCase = strings.NewReplacer("mIoU", "miou", "mIOU", "miou", "IoU", "iou", "mAP", "map")
+var mixedCase = strings.NewReplacer("mIoU", "miou", "mIOU", "miou", "IoU", "iou", "mAP", "map", "mDice", "mdice", "mDSC", "mdsc",
+	"top-1", "top1", "Top-1", "top1", "TOP-1", "top1", "top-5", "top5", "Top-5", "top5", "TOP-5", "top5")
 
 // splitWords returns the parts of identifiers in lower case: valLoss and
 // val_loss are val and loss.
@@ -257,7 +258,7 @@ func splitWords(identifier string) []string {
 	var b strings.Builder
 	flush := func() {
 		if b.Len() > 0 {
-			words = append(words, strings.ToLower(b.String()))
+			words = append(words, splitCompound(strings.ToLower(b.String()))...)
 			b.Reset()
 		}
 	}
@@ -276,4 +277,15 @@ func splitWords(identifier string) []string {
 	}
 	flush()
 	return words
+}
+
+// splitCompound returns the parts of a German compound whose last part names a value:
+// trainingsverlust is trainings and verlust. Other words are one part.
+func splitCompound(word string) []string {
+	for _, last := range []string{"verlust", "genauigkeit", "dauer", "zeit"} {
+		if first, ok := strings.CutSuffix(word, last); ok && (roleOf(first) != "" || epochWords.has(first)) {
+			return []string{first, last}
+		}
+	}
+	return []string{word}
 }

@@ -14,30 +14,30 @@ func (l wordList) has(w string) bool { return strings.Contains(string(l), " "+w+
 
 // The vocabulary: words that show what a number means, in lower case.
 const (
-	epochWords    wordList = " epoch epochs ep e epoche epoca "
+	epochWords    wordList = " epoch epochs ep e epoche epochen epoca época époque "
 	stepWords     wordList = " step steps iter iters iteration iterations it itr update updates minibatch mb "
 	batchWords    wordList = " batch batches bs batchsize "
 	rankWords     wordList = " rank r "
 	placeWords    wordList = " gpu worker device cuda proc process replica w " // a rank or a number of workers
 	countWords    wordList = " gpus workers ranks devices procs processes replicas ngpus ngpu nranks nproc worldsize nworkers "
-	timeWords     wordList = " time took duration elapsed seconds secs sec runtime wall walltime needed lasted dt t "
+	timeWords     wordList = " time took duration elapsed seconds secs sec runtime wall walltime needed lasted dt t dauer zeit temps durée tiempo duración "
 	restWords     wordList = " eta remaining left "
 	totalWords    wordList = " total elapsed overall wall walltime since cumulative cum "
 	rateWords     wordList = " throughput ips fps tps speed rate "
 	sampleWords   wordList = " sample samples img imgs image images example examples ex seq seqs sequence sequences item items record records patch patches volume volumes slice slices instances rows sentences sent graphs frames "
 	tokenWords    wordList = " token tokens tok toks words word "
-	lossWords     wordList = " loss losses cost objective nll criterion err error entropy xent crossentropy "
-	accuracyWords wordList = " acc accuracy top1 acc1 acc@1 top-1 prec@1 correct hits@1 "
+	lossWords     wordList = " loss losses cost objective nll criterion err error entropy xent crossentropy verlust perte pérdida perdida "
+	accuracyWords wordList = " acc accuracy top1 acc1 acc@1 top-1 prec@1 correct hits@1 genauigkeit exactitude exactitud "
 	iouWords      wordList = " iou miou jaccard "
-	diceWords     wordList = " dice dsc mdice "
+	diceWords     wordList = " dice dsc mdice mdsc "
 	seedWords     wordList = " seed seeds "
 	nodeWords     wordList = " node nodes nnodes hosts machines "
 	loadWords     wordList = " data load loading loader io dataloader fetch "
-	plainWords    wordList = " total set data final percent pct top1 pixel score best ce entropy cross "
+	plainWords    wordList = " total set data final percent pct pixel score best ce entropy cross "
 	endWords      wordList = " finished done completed complete ended trained "
 	otherWork     wordList = " save saved saving checkpoint ckpt snapshot export exported upload uploaded download downloaded setup startup compile compiled compiling "
 	connectives   wordList = " with in at and after of a on using for has had got reached "
-	ignoredWords  wordList = " the in of is at was with and for a an to on avg average mean current cur running epoch per value now by after from this has had finished done end complete completed info step iter used using "
+	ignoredWords  wordList = " the in of is at was with and for a an to on avg average mean current cur running epoch per value now by after from this has had finished done end complete completed info step iter used using tensor array np float16 float32 float64 float "
 )
 
 // The parts of a data set that a value belongs to.
@@ -50,9 +50,9 @@ const (
 // roleOf returns the part of the data set that a word names, or "".
 func roleOf(word string) string {
 	switch word {
-	case "train", "training", "trn", "tr", "trained":
+	case "train", "training", "trainings", "trn", "tr", "trained":
 		return trainRole
-	case "val", "valid", "validation", "validate", "validated", "dev", "eval", "evaluation", "evaluate", "evaluated", "heldout", "vl", "va", "vali":
+	case "val", "valid", "validation", "validate", "validated", "dev", "eval", "evaluation", "evaluate", "evaluated", "heldout", "vl", "va", "vali", "validierung", "validierungs":
 		return valRole
 	case "test", "testing", "tst", "tested", "te":
 		return testRole
@@ -107,7 +107,7 @@ var (
 	rateAfter    = regexp.MustCompile(`^\s*([A-Za-z]+)(?:\s*/|\s+per\s+)\s*(s|sec|secs|second|seconds)\b`)
 	ratesAfter   = regexp.MustCompile(`^\s*(ips|fps|tps|sps)\b`)
 	inverseAfter = regexp.MustCompile(`^\s*(ms|us|s|secs?|seconds?|mins?|minutes?|h)(?:\s*/|\s+per\s+)\s*([A-Za-z]+)\b`)
-	timeAfter    = regexp.MustCompile(`^\s*(ms|msecs?|milliseconds?|us|µs|secs?|seconds?|s|mins?|minutes?|m|hrs?|hours?|h)(?:[^A-Za-z0-9_/]|$)`)
+	timeAfter    = regexp.MustCompile(`^\s*(S|SECS?|SECONDS?|MINS?|ms|msecs?|milliseconds?|us|µs|secs?|seconds?|s|mins?|minutes?|m|hrs?|hours?|h)(?:[^A-Za-z0-9_/]|$)`)
 	bytesAfter   = regexp.MustCompile(`^\s*([KMGT]i?B|bytes|[KMGT]i?B/s|GB/sec|MB/sec)\b`)
 )
 
@@ -162,5 +162,5 @@ func unitOfName(words []string) unit {
 
 // isSecond reports whether the unit of time is the second.
 func isSecond(scale string) bool {
-	return slices.Contains([]string{"", "s", "sec", "secs", "second", "seconds", "compound"}, scale)
+	return slices.Contains([]string{"", "s", "sec", "secs", "second", "seconds", "compound"}, strings.ToLower(scale))
 }
