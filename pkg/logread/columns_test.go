@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -299,6 +300,44 @@ func TestUnknownTable(t *testing.T) {
 		run := readOne(t, name, "1 0.5\n2 0.25\n")
 		if len(run.Curves) != 1 || run.Curves[0].Name != "loss" || run.Kind != "plain loss lines" {
 			t.Errorf("%s: %+v", name, run)
+		}
+	}
+}
+
+// printedTable is a table as pandas prints it; its numbers are made up.
+const printedTable = "   epoch    loss  val_loss   time\n0      1  0.5000      0.60  12.30\n1      2  0.4000       NaN  12.10\n2      3  0.3500      0.50  12.20\n"
+
+// TestPrintedTable checks that a table of pandas is read, with and without its index, and also
+// if it is the output of a notebook's cell. A number in a sentence is no table.
+func TestPrintedTable(t *testing.T) {
+	notebook, err := json.Marshal(map[string]any{"nbformat": 4, "cells": []any{map[string]any{
+		"cell_type": "code",
+		"outputs":   []any{map[string]any{"output_type": "execute_result", "data": map[string]any{"text/plain": strings.SplitAfter(strings.TrimSuffix(printedTable, "\n"), "\n")}}},
+	}}})
+	check(t, err)
+	want := "1 12.3 0.5 0.6; 2 12.1 0.4 NaN; 3 12.2 0.35 0.5"
+	for name, c := range map[string]struct{ text, want, unused string }{
+		"index_2gpu.txt":    {printedTable, want, ""},
+		"plain_2gpu.txt":    {" epoch  loss  val_loss  time\n     1  0.50      0.60  12.3\n     2  0.40       NaN  12.1\n     3  0.35      0.50  12.2\n", want, ""},
+		"cell_2gpu.ipynb":   {string(notebook), want, ""},
+		"size_2gpu.txt":     {printedTable + "\n[3 rows x 4 columns]\n", want, ""},
+		"cut_2gpu.txt":      {strings.Replace(printedTable, "1      2  0.4000       NaN  12.10", "..   ...     ...       ...    ...", 1), "", "unknown file format"},
+		"sentence_2gpu.txt": {"the epoch took\n12 13\n14 15\n", "", "unknown file format"},
+	} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{name: c.text})
+		logs, reports := explained(t, dir)
+		var got []string
+		for _, r := range logs.Runs {
+			for _, e := range r.Epochs {
+				got = append(got, fmt.Sprint(e.Epoch, e.Seconds, e.TrainLoss, e.ValLoss))
+			}
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s: got %q, expected %q\n%s", name, text, c.want, reports[name])
+		}
+		if text := reports[name].String(); !strings.Contains(text, c.unused) {
+			t.Errorf("%s: %s, expected %q", name, text, c.unused)
 		}
 	}
 }

@@ -11,11 +11,13 @@ import (
 )
 
 // form is how a table is written: what separates its cells (a blank stands for several),
-// whether cells may be quoted as in RFC 4180, and whether each row has a bar at both ends.
+// whether cells may be quoted as in RFC 4180, whether each row has a bar at both ends, and
+// whether each row begins with its number, which has no name in the header.
 type form struct {
 	delimiter byte
 	quotes    bool
 	bars      bool
+	numbered  bool
 }
 
 // errBars is the error for a row without the bars at its ends that the header has.
@@ -28,7 +30,11 @@ var errQuote = errors.New(`read the row as CSV: extraneous or missing " in quote
 // is returned without them.
 func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
 	if f.delimiter == ' ' {
-		return append(cells, bytes.Fields(line)...), nil
+		words := bytes.Fields(line)
+		if f.numbered && len(words) > 0 && line[0] != ' ' {
+			words = words[1:]
+		}
+		return append(cells, words...), nil
 	}
 	if f.bars {
 		if !hasBars(line) {
@@ -137,10 +143,36 @@ func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
 			best, bestCells, f = good, len(cells), tried
 		}
 	}
-	if best < 0 && isNumbers(header) {
-		return form{delimiter: ' '}, true
+	if best < 0 {
+		return detectBlankForm(header, lines)
 	}
-	return f, best >= 0
+	return f, true
+}
+
+// detectBlankForm returns the form of a table whose cells are separated by blanks: lines of
+// numbers without a header, or a printed table of numbers, as of pandas:
+//
+//	   epoch  loss
+//	0      1   0.5
+//	1      2   0.4
+func detectBlankForm(header []byte, lines [][]byte) (f form, ok bool) {
+	f.delimiter = ' '
+	if isNumbers(header) {
+		return f, true
+	}
+	names := bytes.Fields(header)
+	if slices.ContainsFunc(names, looksNumeric) || len(lines) < 2 || !isNumbers(lines[0]) || !isNumbers(lines[1]) {
+		return f, false
+	}
+	switch n := len(bytes.Fields(lines[0])); {
+	case n != len(bytes.Fields(lines[1])) || len(names) < 2:
+		return f, false
+	case n == len(names)+1 && scan.IsDigit(lines[0][0]) && scan.IsDigit(lines[1][0]):
+		f.numbered = true
+		return f, true
+	default:
+		return f, n == len(names)
+	}
 }
 
 // isNumbers reports whether a line contains at least two numbers, separated by blanks, and

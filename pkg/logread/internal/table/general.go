@@ -236,6 +236,9 @@ func (t *tableReader) readLine(line []byte) {
 	case trimmed[0] == '#':
 		in.Report.AddIgnored(number, "comment")
 		return
+	case t.form.delimiter == ' ' && trimmed[0] == '[' && bytes.HasSuffix(trimmed, []byte(" columns]")):
+		in.Report.AddIgnored(number, "size of the table")
+		return
 	case number <= t.lines:
 		in.Report.AddIgnored(number, "the delimiter of the table")
 		return
