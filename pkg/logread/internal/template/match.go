@@ -60,7 +60,7 @@ func (t *Template) Match(line []byte, values []Value) bool {
 // line with blanks or \r at its ends or with other blanks before its first number, and any line if the template contains text between
 // two * or is a regular expression.
 func (t *Template) MatchFirst(text []byte, values []Value) (length int) {
-	if p := t.plain; p != nil && p.lead.isAt(text, 0) {
+	if p := t.plain; p != nil && cap(text) >= literalBytes && len(p.lead.text) <= min(literalBytes, len(text)) && !p.lead.differs(text[:literalBytes]) {
 		if n := p.matchPlain(text, len(p.lead.text), values); n > 0 {
 			return n
 		}
@@ -252,7 +252,11 @@ const literalBytes = 24
 // differs reports whether the first bytes of w, which has at least literalBytes bytes, differ
 // from the beginning of the text.
 func (l *literal) differs(w []byte) bool {
-	return (binary.LittleEndian.Uint64(w)^l.word[0])&l.mask[0]|(binary.LittleEndian.Uint64(w[8:])^l.word[1])&l.mask[1]|(binary.LittleEndian.Uint64(w[16:])^l.word[2])&l.mask[2] != 0
+	d := (binary.LittleEndian.Uint64(w) ^ l.word[0]) & l.mask[0]
+	if len(l.text) > 8 {
+		d |= (binary.LittleEndian.Uint64(w[8:])^l.word[1])&l.mask[1] | (binary.LittleEndian.Uint64(w[16:])^l.word[2])&l.mask[2]
+	}
+	return d != 0
 }
 
 // isAt reports whether the text is at the given index of the line, with the same blanks. It

@@ -174,7 +174,12 @@ type intCounter struct {
 
 // add counts n and returns the number of its previous occurrences.
 func (t *intCounter) add(n int) int {
-	if k := len(t.dense); n == k || n == k+1 {
+	k := len(t.dense)
+	if n == k && t.sparse == nil { // usually
+		t.dense = append(t.dense, 1)
+		return 0
+	}
+	if n == k || n == k+1 {
 		for ; k <= n; k++ {
 			t.dense = append(t.dense, int32(t.sparse[k]))
 		}

@@ -3,6 +3,7 @@ package textlog
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
@@ -55,7 +56,10 @@ func (t *textLog) addHorovodIteration(v []template.Value) lineResult {
 		t.beginRun()
 	}
 	h := &t.countLine(formatHorovod).horovod
-	if len(h.iterations) < maxRates {
+	if n := len(h.iterations); n < maxRates {
+		if n == cap(h.iterations) {
+			h.iterations = slices.Grow(h.iterations, min(t.l.EstimateRemaining(n), maxRates-n))
+		}
 		h.iterations = append(h.iterations, v[1].Number)
 	}
 	return used
@@ -159,6 +163,7 @@ func (r *textRun) finishHorovod(report *record.Report) {
 		r.setSyntheticTrial(n*rate, n*spread)
 		tr = r.trials["SYNTHETIC"]
 	}
+	tr.Rates = slices.Grow(tr.Rates, len(h.iterations))
 	for _, v := range h.iterations {
 		if rate := v * n; !math.IsInf(rate, 0) {
 			tr.Rates = append(tr.Rates, rate)

@@ -119,18 +119,22 @@ func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 	if n < 1 || total < n || total >= 1<<31 {
 		return unknown
 	}
-	if r := t.cur.keras.selectRank(t.rank); !r.opened {
+	r := t.cur.keras.selectRank(t.rank)
+	if !r.opened {
 		t.removeCountedKerasEpochs(r)
+		r = t.cur.keras.selectRank(t.rank)
 	}
-	if r := t.cur.keras.selectRank(t.rank); n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(t.cur.keras.evaluations) > 0) {
+	if n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(t.cur.keras.evaluations) > 0) {
 		t.beginRun()
 	} else if r.beginsExcerpt(n, total) {
 		t.in.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it: it begins another run", n, total, t.l.Number)
 		t.beginRun()
 	}
 	k := &t.countLine(formatKeras).keras
-	k.ignoreEvaluations(t.in.Report, kerasBetween)
-	r := k.selectRank(t.rank)
+	if len(k.evaluations) > 0 {
+		k.ignoreEvaluations(t.in.Report, kerasBetween)
+	}
+	r = k.selectRank(t.rank)
 	if len(r.open)-r.first >= maxOpenEpochs {
 		t.in.AddProblem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return unused
