@@ -8,13 +8,13 @@
 // (gzip, zstd, xz, bzip2) and read by the first format that recognizes its first bytes. A link is
 // followed if its target is not read otherwise.
 //
-// Below this package, internal/record contains what all formats share, and internal/scan
-// splits text, and internal/template matches lines with templates; the formats are in internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
-// internal/events (TensorBoard) and internal/trace.
-// A file becomes runs in three steps: the format's reader returns a record.Part for
-// each run, merge.go and join.go merge the parts that belong to one run, and identity.go
-// adds what the content did not contain. The files of the
-// ranks of one run, such as rank0.log to rank3.log, are merged by ranks.go.
+// Below this package, internal/record contains what all formats share, internal/scan
+// splits text, and internal/template matches lines with templates. The formats are in
+// internal/textlog (lines that programs print), internal/table (tables, JSON, YAML),
+// internal/jsonlog (JSON lines), internal/ipynb (notebooks), internal/events (TensorBoard)
+// and internal/trace. A file becomes runs in three steps: the format's reader returns a
+// record.Part for each run, merge.go, join.go and ranks.go merge the parts that belong to
+// one run, and identity.go adds what the content did not contain.
 //
 // What identifies a run (its numbers of workers and nodes, seed, series, batch and model) comes
 // from the source with the highest precedence: a pattern in [Options], the content, a
