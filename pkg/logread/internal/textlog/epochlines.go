@@ -13,9 +13,9 @@ import (
 // epoch. epochLineParser finds the values in lines of the usual form (a complete
 // time stamp, the same heading as before) in place, several words of memory at a
 // time, without finding the ends of the lines first, and several goroutines can
-// do so in different parts of a log (ahead.go). Without it, reading is three
-// times slower. Its text comes from the same templates as the rules of the table
-// of formats, which read all other lines; sc21.go defines the meaning.
+// do so in different parts of a log (ahead.go). Without it, BenchmarkText reads such
+// a log on one core at 0.36 of the rate. Its text comes from the same templates as the
+// rules of the table of formats, which read all other lines; sc21.go defines the meaning.
 // TestEpochLines and FuzzEpochLines compare both.
 
 const (
