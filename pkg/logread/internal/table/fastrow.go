@@ -5,29 +5,47 @@ import (
 	"encoding/binary"
 
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
 )
 
 // fastRows is the fast path for the rows of a table that begin with an epoch and a step and
-// have a single value in the same column as the last such row. Nearly all rows of Lightning's
-// CSVLogger have this form.
+// have values in the same columns as an earlier such row. Nearly all rows of Lightning's
+// CSVLogger have one of two forms: the values of a step, and those of a validation.
 type fastRows struct {
-	t   *tableReader
-	run *tableRun // nil if the table has no rows of this form
-	// The form of the last row with a single value besides epoch and step: the
-	// text before and after the value, and the value's column. The column is 0
-	// if no row had a single value.
-	before, after textPrefix
-	column        int
-	value         *column    // the column with that index
-	cell          textPrefix // the epoch cell of the previous row, with its comma
-	cellEpoch     int        // the number in cell
-	target        *float64   // destination of the column's values for targetEpoch; nil if not known yet
-	targetEpoch   int
+	t      *tableReader
+	forms  [2]rowForm
+	last   int                    // index of the form of the last row
+	values [maxFastValues]float64 // of the current row
+	stored int64                  // values that the report does not count yet
+
+	cell      textPrefix  // the epoch cell of the previous row, with its comma
+	cellEpoch int         // the number in cell
+	epoch     *runs.Epoch // epoch of the last value that belongs to one; nil if not known
+	epochOf   *tableRun   // run of epoch
+	number    int         // number of epoch in the table
 }
 
-// maxFastRowBytes is larger than the total length in bytes of the epoch, the
-// step and the value in a row of the usual form.
-const maxFastRowBytes = 64
+// rowForm is the form of a row.
+type rowForm struct {
+	run   *tableRun
+	cells []fastCell // the cells that are not empty, after the epoch and the step
+	after textPrefix // the commas after the last value
+}
+
+// fastCell is a cell that contains a value.
+type fastCell struct {
+	before textPrefix // the commas before the value
+	column *column
+	target *float64    // destination of the value in the epoch of
+	of     *runs.Epoch // nil if target is not known yet
+}
+
+// maxFastValues is the largest number of values in a row of a fast form.
+const maxFastValues = 8
+
+// maxFastCellBytes is larger than the length in bytes of an epoch, a step or a value in a row of
+// a fast form.
+const maxFastCellBytes = 32
 
 // prepare decides whether the table can have rows of this form.
 func (f *fastRows) prepare(t *tableReader) {
@@ -44,11 +62,10 @@ func (f *fastRows) prepare(t *tableReader) {
 	}
 }
 
-// readRows reads the following rows in the buffer as long as they have the
-// form of the previous row.
+// readRows reads the following rows in the buffer as long as they have a known form.
 func (f *fastRows) readRows() {
 	l, rows := f.t.l, 0
-	for more := maxFastRowBytes + len(f.before.text) + len(f.after.text); l.End-l.Start >= more; rows++ {
+	for more := (2+maxFastValues)*maxFastCellBytes + len(f.t.columns); l.End-l.Start >= more; rows++ {
 		l.Number++
 		n := f.readRow(l.Buf[l.Start:l.End], true)
 		if n == 0 {
@@ -61,19 +78,22 @@ func (f *fastRows) readRows() {
 	f.addRows(rows)
 }
 
-// addRows adds the given number of rows, which have one value each, to the
-// report's counts.
+// addRows adds the given number of rows, which readRow has read, to the report's counts.
 func (f *fastRows) addRows(rows int) {
-	f.t.in.Report.Records += int64(rows)
+	f.t.in.Report.Records += f.stored
 	f.t.in.Report.LinesUsed += int64(rows)
 	f.t.rows += rows
+	f.stored = 0
 }
 
-// readRow reads a row of the usual form. If others is true, text contains more rows after this
+// forget forgets the forms of the rows.
+func (f *fastRows) forget() { f.forms = [2]rowForm{} }
+
+// readRow reads a row of a known form. If others is true, text contains more rows after this
 // one. It returns the length of the row with its line end, or 0 if the row has another form,
 // which readLine reads.
 func (f *fastRows) readRow(text []byte, others bool) int {
-	if f.column == 0 {
+	if f.forms[f.last].run == nil {
 		return 0
 	}
 	epoch, at := f.cellEpoch, len(f.cell.text)
@@ -90,38 +110,73 @@ func (f *fastRows) readRow(text []byte, others bool) int {
 	if at += n; n == 0 {
 		return 0
 	}
-	if !f.before.matches(text[at:]) {
-		return 0
+	rest := text[at:]
+	form := &f.forms[f.last]
+	if n = form.parse(rest, others, &f.values); n == 0 {
+		form = &f.forms[1-f.last]
+		if form.run == nil {
+			return 0
+		}
+		if n = form.parse(rest, others, &f.values); n == 0 {
+			return 0
+		}
+		f.last = 1 - f.last
 	}
-	at += len(f.before.text)
-	v, n := scan.ParseDecimal(text[at:])
-	if at += n; n == 0 {
-		return 0
-	}
-	if !f.after.matches(text[at:]) {
-		return 0
-	}
-	at += len(f.after.text)
-	switch {
-	case !others && at == len(text):
-	case others && at < len(text) && text[at] == '\n':
-		at++
-	default:
-		return 0
-	}
-	c := f.value
-	c.curve.Add(int64(step), v, 0)
 	if epoch == 0 {
 		f.t.zeroEpoch = true
 	}
-	if c.epoch != nil {
-		if f.target == nil || f.targetEpoch != epoch {
-			target := c.epoch(f.t.findOrAddEpoch(f.run, -1, epoch+1))
-			f.target, f.targetEpoch = target, epoch
+	f.stored += int64(len(form.cells))
+	for i := range form.cells {
+		c, v := &form.cells[i], f.values[i&(maxFastValues-1)]
+		c.column.curve.Add(int64(step), v, 0)
+		if c.column.epoch == nil {
+			continue
 		}
-		*f.target = v
+		if f.epoch == nil || f.number != epoch || c.of != f.epoch {
+			f.findTarget(form, c, epoch)
+		}
+		*c.target = v
 	}
-	return at
+	return at + n
+}
+
+// findTarget finds the destination of the value of a cell in an epoch.
+func (f *fastRows) findTarget(form *rowForm, c *fastCell, epoch int) {
+	if f.epoch == nil || f.number != epoch || f.epochOf != form.run {
+		e := f.t.findOrAddEpoch(form.run, -1, epoch+1)
+		f.epoch, f.number, f.epochOf = e, epoch, form.run
+	}
+	c.target, c.of = c.column.epoch(f.epoch), f.epoch
+}
+
+// parse parses the values of a row with this form. text begins after the step. It returns the
+// length of the row's rest with its line end, or 0 if the row has another form.
+func (r *rowForm) parse(text []byte, others bool, values *[maxFastValues]float64) int {
+	at := 0
+	for i := range r.cells {
+		before := &r.cells[i].before
+		if !before.matches(text[at:]) {
+			return 0
+		}
+		at += len(before.text)
+		v, n := scan.ParseDecimal(text[at:])
+		if n == 0 {
+			return 0
+		}
+		values[i&(maxFastValues-1)] = v
+		at += n
+	}
+	if !r.after.matches(text[at:]) {
+		return 0
+	}
+	at += len(r.after.text)
+	switch {
+	case !others && at == len(text):
+		return at
+	case others && at < len(text) && text[at] == '\n':
+		return at + 1
+	}
+	return 0
 }
 
 // textPrefix is a text that can be compared quickly with the beginning of
@@ -143,6 +198,12 @@ func (p *textPrefix) set(text []byte) {
 	}
 }
 
+// newTextPrefix returns the prefix with the given text.
+func newTextPrefix(text []byte) (p textPrefix) {
+	p.set(text)
+	return p
+}
+
 // matches reports whether b begins with the text.
 func (p *textPrefix) matches(b []byte) bool {
 	if w := b[:cap(b)]; len(w) >= 8 && len(p.text) <= 8 {
@@ -151,30 +212,29 @@ func (p *textPrefix) matches(b []byte) bool {
 	return bytes.HasPrefix(b, p.text)
 }
 
-// learn stores the form of the row in t.cells if it has a single value besides epoch and step.
+// learn stores the form of the row in t.cells, in place of the one that was not used last.
 func (f *fastRows) learn(t *tableReader, good bool, p *rowPlace) {
 	if f.t == nil || !good || p.epoch < 1 || p.step < 0 {
 		return
 	}
-	column := 0
+	form, last := rowForm{}, 1
 	for i := 2; i < len(t.cells); i++ {
-		if len(t.cells[i]) == 0 {
+		c, cell := &t.columns[i], t.cells[i]
+		if len(cell) == 0 {
 			continue
 		}
-		if column > 0 {
+		_, n := scan.ParseDecimal(cell)
+		if len(form.cells) == maxFastValues || n == 0 || n != len(cell) || c.curve == nil || c.curve.Rank >= 0 || form.run != nil && c.curveOf != form.run {
 			return
 		}
-		column = i
+		form.run = c.curveOf
+		form.cells = append(form.cells, fastCell{before: newTextPrefix(bytes.Repeat([]byte{','}, i-last)), column: c})
+		last = i
 	}
-	if column == 0 {
+	if form.run == nil {
 		return
 	}
-	f.column = 0
-	c, cell := &t.columns[column], t.cells[column]
-	if _, n := scan.ParseDecimal(cell); n == 0 || n != len(cell) || c.curve == nil || c.curve.Rank >= 0 {
-		return
-	}
-	f.before.set(bytes.Repeat([]byte{','}, column-1))
-	f.after.set(bytes.Repeat([]byte{','}, len(t.cells)-1-column))
-	f.run, f.column, f.value, f.target = c.curveOf, column, c, nil
+	form.after = newTextPrefix(bytes.Repeat([]byte{','}, len(t.cells)-1-last))
+	f.last = 1 - f.last
+	f.forms[f.last] = form
 }

@@ -249,7 +249,7 @@ func (t *tableReader) readLine(line []byte) {
 	}
 	if t.isHeader() {
 		t.headerAgain = number
-		t.fast.column = 0 // the next row may begin a run
+		t.fast.forget() // the next row may begin a run
 		in.Report.LinesUsed++
 		return
 	}

@@ -74,12 +74,16 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 	var lists [][]runs.Epoch
 	for _, rank := range ranks {
 		list := run.epochs[rank].Epochs
+		sorted := true
 		for i := range list {
 			if list[i].Epoch > 0 {
 				list[i].Epoch -= shift
 			}
+			sorted = sorted && (i == 0 || list[i-1].Epoch <= list[i].Epoch)
 		}
-		slices.SortStableFunc(list, record.CompareEpochs)
+		if !sorted {
+			slices.SortStableFunc(list, record.CompareEpochs)
+		}
 		lists = append(lists, list)
 	}
 	out := &run.part.Run

@@ -244,6 +244,6 @@ func (t *tableReader) findOrAddEpoch(run *tableRun, rank, n int) *runs.Epoch {
 	if e := list.Find(n); e != nil {
 		return e
 	}
-	t.fast.target = nil // adding may move the other epochs
+	t.fast.epoch = nil // adding may move the other epochs
 	return list.Add(n, t.l)
 }
