@@ -16,15 +16,12 @@ func setHeadings(files []File, shapes []*shape) {
 		at := s.places[0]
 		lines := files[at.file].Lines
 		for i := at.line - 1; i >= max(0, at.line-3); i-- {
-			cells := headingCells(lines[i].Text, s.variants[0])
-			if cells != nil && s.headings == nil && isUnitRow(lines[i].Text) {
-				s.headings = cells // the names are above the units
-				continue
+			if isUnitRow(lines[i].Text) && i > 0 && strings.ContainsFunc(lines[i-1].Text, isLetter) {
+				s.headings = s.headingsWithUnits(lines[i-1].Text, lines[i].Text)
+				break
 			}
+			cells := headingCells(lines[i].Text, s.variants[0])
 			if cells != nil {
-				for k := range min(len(cells), len(s.headings)) {
-					cells[k] += " " + s.headings[k]
-				}
 				s.headings = cells
 				break
 			}
@@ -35,10 +32,29 @@ func setHeadings(files []File, shapes []*shape) {
 // isUnitRow reports whether each cell of a heading is in brackets, as in "[min]  [-]  [%]":
 // the units of the names in the line above.
 func isUnitRow(line string) bool {
-	cells := strings.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t|#", c) })
-	return !slices.ContainsFunc(cells, func(cell string) bool {
+	cells := strings.FieldsFunc(line, isCellBoundary)
+	return len(cells) > 0 && !slices.ContainsFunc(cells, func(cell string) bool {
 		return len(cell) < 2 || !strings.Contains("[(", cell[:1]) || !strings.Contains("])", cell[len(cell)-1:])
 	})
+}
+
+// isCellBoundary reports whether c separates the cells of a row of units.
+func isCellBoundary(c rune) bool { return strings.ContainsRune(" \t|#", c) }
+
+// headingsWithUnits returns the cells of the line of names with the units of the line below
+// it. The first column, which counts, may have no unit. It returns nil if the lines are not a
+// heading of the rows, or if it is unknown to which names the units belong.
+func (s *shape) headingsWithUnits(names, units string) []string {
+	cells := headingCells(names, s.variants[0])
+	found := strings.FieldsFunc(units, isCellBoundary)
+	first := len(cells) - len(found)
+	if first < 0 || first > 1 {
+		return nil
+	}
+	for i, u := range found {
+		cells[first+i] += " " + u
+	}
+	return cells
 }
 
 // headingCells returns the cells of a heading by slot of the rows, or nil if the

@@ -161,6 +161,12 @@ Saved weights in 0:00:04
 			"epoch {epoch} done. Validation: {val_loss}, Training: {train_loss} [{seconds}s train, {val_seconds}s val]",
 			"Saved weights in {saved_weights_seconds}",
 		}},
+		{"units whose columns are unknown", `
+epoch  time  loss  note
+[ms]  [-]
+1      2500   2.30    2.40
+2      2450   1.90    2.10
+`, nil},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec

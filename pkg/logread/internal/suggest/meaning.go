@@ -75,6 +75,7 @@ type number struct {
 	clock         bool   // written as 1:02:03
 	first         bool   // the first number of the line
 	remains       bool   // the time that remains
+	afterEnd      bool   // a word before it, such as "finished", ends some work
 	// counted is the quality "correct" of 98 in "correct 49/50 (98%)": the words
 	// before the first number.
 	counted []string
@@ -234,7 +235,7 @@ func (n *number) endsWork(words []string) bool {
 	if n.clock {
 		return true
 	}
-	return hasAny(words, endWords) && len(n.after) == 0 && !n.series.whole
+	return n.afterEnd && len(n.after) == 0 && !n.series.whole
 }
 
 // rate returns the meaning of a number with a unit such as samples/s.

@@ -18,6 +18,7 @@ func (s *shape) numbers() []number {
 			p.addNumber(i)
 		}
 	}
+	p.splitPairs()
 	for i := range p.found {
 		if i < len(s.headings) && s.headings[i] != "" {
 			n := &p.found[i]
@@ -26,6 +27,27 @@ func (s *shape) numbers() []number {
 		}
 	}
 	return p.found
+}
+
+// splitPairs gives each number of a pair its part of the data set, as in
+// "loss (train/val): 0.91/0.95".
+func (p *phrase) splitPairs() {
+	for i := 1; i < len(p.found); i++ {
+		a, b := &p.found[i-1], &p.found[i]
+		var roles []int // indexes of the words that name a part
+		for k, w := range a.before {
+			if roleOf(w) != "" {
+				roles = append(roles, k)
+			}
+		}
+		if len(roles) != 2 || roleOf(a.before[roles[0]]) == roleOf(a.before[roles[1]]) || len(b.before) > 0 || b.inParentheses {
+			continue
+		}
+		words := a.before
+		a.before = slices.Delete(slices.Clone(words), roles[1], roles[1]+1)
+		b.before = slices.Delete(slices.Clone(words), roles[0], roles[0]+1)
+		b.ofTotal = false
+	}
 }
 
 // rateInHeading matches a rate in the heading of a column: thr (img/s),
@@ -82,6 +104,7 @@ func (p *phrase) addNumber(i int) {
 	if len(n.before) == 0 && len(p.found) == 0 {
 		n.before = all
 	}
+	n.afterEnd = hasAny(wordsOf(p.tokens[:i]), endWords)
 	marks := marksOf(between)
 	if k := len(p.found); k > 0 {
 		previous := p.found[k-1]
@@ -159,6 +182,9 @@ func (p *phrase) readRoles(from, to int) {
 			}
 			p.last = r
 			before, after := p.markBeside(i, -1), p.markBeside(i, 1)
+			if p.isInPair(i, r) {
+				continue
+			}
 			if p.namesNumber(i) && p.otherRole(r) {
 				continue // "train: 0.81 | valid: 0.85 | 15 sec": the time is not of the validation
 			}
@@ -176,6 +202,20 @@ func (p *phrase) namesNumber(i int) bool {
 		return t.kind != blankToken && (t.kind != markToken || !strings.Contains(":=", t.text))
 	})
 	return next > 0 && p.tokens[i+1+next].isSlot()
+}
+
+// isInPair reports whether the word at token i, which names the part role, and the name of
+// another part are joined by a slash, as in "train/val".
+func (p *phrase) isInPair(i int, role string) bool {
+	for _, k := range []int{i - 2, i + 2} {
+		if k < 0 || k >= len(p.tokens) || p.tokens[(i+k)/2].text != "/" || p.tokens[k].kind != wordToken {
+			continue
+		}
+		if other := roleOf(strings.ToLower(p.tokens[k].text)); other != "" && other != role {
+			return true
+		}
+	}
+	return false
 }
 
 // otherRole reports whether the line names another part of the data set than role.

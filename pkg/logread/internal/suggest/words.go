@@ -37,7 +37,7 @@ const (
 	endWords      wordList = " finished done completed complete ended trained "
 	otherWork     wordList = " save saved saving checkpoint ckpt snapshot export exported upload uploaded download downloaded setup startup compile compiled compiling "
 	connectives   wordList = " with in at and after of a on using for has had got reached "
-	ignoredWords  wordList = " the in of is at was with and for a an to on avg average mean current cur running epoch per value now by after from this has had finished done end complete completed info step iter used using tensor array np float16 float32 float64 float "
+	ignoredWords  wordList = " the in of is at was with and for a an to on avg average mean current cur running epoch per value now by after from this has had finished done end complete completed info step iter used using over tensor array np float16 float32 float64 float "
 )
 
 // The parts of a data set that a value belongs to.
