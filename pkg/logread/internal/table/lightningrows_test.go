@@ -62,6 +62,18 @@ func TestFastRows(t *testing.T) {
 	}
 }
 
+// TestFastRowsAfterLaterEpoch checks that values of the fast path belong to their epoch if a
+// row of another form adds a later epoch, which can move the epochs in memory.
+func TestFastRowsAfterLaterEpoch(t *testing.T) {
+	b := bytes.NewBufferString("epoch,step,train_loss,val_acc,val_f1,val_loss\n")
+	for i := range 300 {
+		fmt.Fprintf(b, "%d,%d,0.5,,,\n%d,%d, 0.75,,,\n%d,%d,0.%d,,,\n", i, 3*i, i+1, 3*i+1, i, 3*i+2, i+1)
+	}
+	if got, want := lightningText(b.Bytes(), true, 0), lightningText(b.Bytes(), false, 0); got != want {
+		t.Error(recordtest.DescribeDifference(got, want))
+	}
+}
+
 // FuzzFastRows compares the fast path for Lightning's rows with readRow.
 func FuzzFastRows(f *testing.F) {
 	recordtest.AddSeeds(f, "lightning/version_0/metrics.csv")

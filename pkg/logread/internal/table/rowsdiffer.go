@@ -6,9 +6,9 @@ import (
 )
 
 // rowsDiffer reports whether a column shows that the rows are runs: one that differs between
-// them, such as the number of workers, one that names runs, or one that measures complete
-// runs. It returns false if an unknown column numbers the rows of each run anew, since the
-// rows may be epochs. text is the text after the header.
+// them, such as the number of workers, or one that measures complete runs. It returns false if
+// an unknown column numbers the rows of each run anew, or several rows have the same seed,
+// since the rows may be epochs. text is the text after the header.
 func (s *schema) rowsDiffer(text []byte) bool {
 	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fieldTrial) {
 		return true
@@ -49,7 +49,10 @@ func (s *schema) rowsDiffer(text []byte) bool {
 			return false
 		}
 	}
-	return len(groups) > 1 || s.has(fieldRun, fieldSeed, fieldWallSeconds, fieldTrainingSeconds, fieldEnergy, fieldStatus, fieldStarted, fieldEnded, fieldCommand)
+	if len(groups) > 1 && !s.has(fieldRun, fieldSeed) { // several rows of one seed are not repeats
+		return true
+	}
+	return s.has(fieldWallSeconds, fieldTrainingSeconds, fieldEnergy, fieldStatus, fieldStarted, fieldEnded, fieldCommand)
 }
 
 // unknownCounters returns the indexes of the columns of numbers that have no field.
