@@ -167,6 +167,14 @@ epoch  time  loss  note
 1      2500   2.30    2.40
 2      2450   1.90    2.10
 `, nil},
+		{"epochs and steps without names", `
+[1/2][100/200] loss: 2.21 | 0.22 s/it
+[1/2][200/200] loss: 2.05 | 0.21 s/it
+==> epoch 1 done: 43.5s
+[2/2][100/200] loss: 1.88 | 0.21 s/it
+[2/2][200/200] loss: 1.75 | 0.21 s/it
+==> epoch 2 done: 43.1s
+`, []string{"==> epoch {epoch} done: {seconds}s", "[{epoch}/{epochs}][{step}/{steps}] loss: {train_loss} | {step_seconds} s/it"}},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec
