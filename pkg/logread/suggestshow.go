@@ -150,7 +150,7 @@ func (s *Suggestion) String() string {
 		b.WriteString("no rules are proposed\n")
 		return b.String()
 	}
-	b.WriteString("\nNothing is used yet. Check the proposal, then run\n")
+	b.WriteString("\nThese rules are not applied yet. Check the proposal, then run\n")
 	for _, c := range commands {
 		fmt.Fprintf(&b, "  %s\n", c)
 	}
@@ -259,7 +259,7 @@ func (s *Suggestion) HTML() string {
 		paragraphs("", curveNotes(s.Preview))
 	}
 	paragraphs("Note: ", s.Notes)
-	fmt.Fprintf(&b, "<p>Nothing is used yet. To use the rules:</p>\n<pre style=\"white-space:pre-wrap\">%s</pre>\n", html.EscapeString(clean.Lines(s.code())))
+	fmt.Fprintf(&b, "<p>These rules are not applied yet. To apply them:</p>\n<pre style=\"white-space:pre-wrap\">%s</pre>\n", html.EscapeString(clean.Lines(s.code())))
 	return b.String()
 }
 

@@ -215,7 +215,7 @@ func (f *readFlags) writeSuggestion(c *cobra.Command, o logread.Options, paths [
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(c.OutOrStdout(), "saved:", saved)
+		fmt.Fprintf(c.OutOrStdout(), "saved: %s; its rules apply from now on\n", saved)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (n *number) positionOf(previous meaning) meaning {
 		return because(workersField, "before %q: the number of workers", next)
 	case hasAny([]string{next}, " nodes hosts machines ") && s.distinct == 1, named(" nnodes nodes "):
 		return because(nodesField, "beside the word for nodes")
-	case hasAny(words, batchWords) && (hasAny(words, " size bs batchsize ")) && s.distinct == 1:
+	case hasAny(words, batchWords) && hasAny(words, " size bs batchsize ") && s.distinct == 1:
 		return because(batchField, "after %q: a batch size", strings.Join(words, " "))
 	case named(rankWords) && !hasAny(words, " local "):
 		return because(rankField, "after %q: the rank that writes the line", last)

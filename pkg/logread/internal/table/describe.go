@@ -83,6 +83,6 @@ func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 			*texts++
 		}
 	}
-	c.Whole = c.Whole && (!ok || v == math.Trunc(v) && bytes.IndexAny(cell, ".,:") < 0)
+	c.Whole = c.Whole && (!ok || v == math.Trunc(v) && !bytes.ContainsAny(cell, ".,:"))
 	c.Values = append(c.Values, v)
 }

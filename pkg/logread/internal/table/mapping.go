@@ -29,12 +29,13 @@ func (m Mapping) String() string {
 
 // ParseMappings parses texts such as "workers=n_gpus,seconds=epoch_time". A column is given
 // by its name in the header, in double quotes if it contains a comma, or by its position
-// from 1. The unit of its values may follow, as in seconds=epoch_time:ms. A field that is not one of FieldNames is the name of a metric, unless it resembles
-// one of them.
+// from 1. The unit of its values may follow, as in seconds=epoch_time:ms. A field that is not
+// one of FieldNames is the name of a metric, unless it resembles one of them.
 func ParseMappings(texts []string) ([]Mapping, error) {
 	var all []Mapping
 	for _, text := range texts {
-		for item, rest := "", text+","; rest != ""; {
+		for rest := text + ","; rest != ""; {
+			var item string
 			item, rest = cutItem(rest)
 			m, err := parseMapping(strings.TrimSpace(item))
 			if err != nil {

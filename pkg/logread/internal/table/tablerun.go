@@ -174,7 +174,6 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 // newRun returns a run with the properties in the current row.
 func (t *tableReader) newRun(line int) (*tableRun, error) {
 	info := runs.Info{Study: t.text(fieldStudy), Series: t.text(fieldSeries), Config: map[string]any{}}
-	seeded := false
 	for _, c := range []struct {
 		name        string
 		least, most float64

@@ -255,7 +255,7 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 	case t.layout == rowsAreEpochs && step < 0:
 		step = int64(p.epoch) - 1
 	}
-	curve := (*record.Curve)(nil)
+	var curve *record.Curve
 	if c != nil && c.curveOf == run && c.curve.Rank == p.rank && c.curve.Name == name {
 		curve = c.curve
 	} else {

@@ -41,7 +41,7 @@ type barRank struct {
 
 // readBar reads a progress bar.
 func (t *textLog) readBar(m []byte) lineResult {
-	if bytes.Index(m, []byte("%|")) < 0 {
+	if !bytes.Contains(m, []byte("%|")) {
 		return unknown
 	}
 	if i := bytes.Index(m, []byte("{'")); i >= 0 { // the Trainer's output without a line end before it

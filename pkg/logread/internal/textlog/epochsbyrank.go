@@ -140,8 +140,14 @@ func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
 				e.Line = o.Line
 			}
 			for _, f := range [][2]*float64{
-				{&e.Seconds, &o.Seconds}, {&e.SamplesPerSecond, &o.SamplesPerSecond}, {&e.TrainLoss, &o.TrainLoss}, {&e.ValLoss, &o.ValLoss},
-				{&e.ValSeconds, &o.ValSeconds}, {&e.LearningRate, &o.LearningRate}, {&e.Accuracy, &o.Accuracy}, {&e.ValAccuracy, &o.ValAccuracy},
+				{&e.Seconds, &o.Seconds},
+				{&e.SamplesPerSecond, &o.SamplesPerSecond},
+				{&e.TrainLoss, &o.TrainLoss},
+				{&e.ValLoss, &o.ValLoss},
+				{&e.ValSeconds, &o.ValSeconds},
+				{&e.LearningRate, &o.LearningRate},
+				{&e.Accuracy, &o.Accuracy},
+				{&e.ValAccuracy, &o.ValAccuracy},
 			} {
 				if *f[1] == *f[1] {
 					*f[0] = *f[1]

@@ -579,8 +579,15 @@ func describeEpoch(e runs.Epoch) string {
 		name string
 		v    float64
 	}{
-		{"seconds", e.Seconds}, {"samples_per_second", e.SamplesPerSecond}, {"train_loss", e.TrainLoss}, {"val_loss", e.ValLoss},
-		{"dice", e.Dice}, {"val_seconds", e.ValSeconds}, {"lr", e.LearningRate}, {"accuracy", e.Accuracy}, {"val_accuracy", e.ValAccuracy},
+		{"seconds", e.Seconds},
+		{"samples_per_second", e.SamplesPerSecond},
+		{"train_loss", e.TrainLoss},
+		{"val_loss", e.ValLoss},
+		{"dice", e.Dice},
+		{"val_seconds", e.ValSeconds},
+		{"lr", e.LearningRate},
+		{"accuracy", e.Accuracy},
+		{"val_accuracy", e.ValAccuracy},
 	} {
 		if isKnown(x.v) {
 			fmt.Fprintf(&b, " %s %.6g", x.name, x.v)
