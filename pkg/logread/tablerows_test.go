@@ -93,3 +93,25 @@ func TestTablesWithBars(t *testing.T) {
 		t.Errorf("without epochs: got\n%s want\n%s", values, want)
 	}
 }
+
+// TestOtherTableInOneFile checks that the rows of a second table with as many other columns are
+// not read as rows of the first, and that a repeated header is no other table.
+func TestOtherTableInOneFile(t *testing.T) {
+	const first = "epoch,loss,time\n1,0.5,10.5\n2,0.25,9.5\n"
+	for text, want := range map[string]string{
+		first + "epoch,accuracy,lr\n0,0.75,0.001\n1,0.875,0.002\n": "2 epochs; a table with other columns begins here; 2 lines",
+		first + "epoch,loss,time\n3,0.125,8.5\n":                   "3 epochs; ; 0 lines",
+	} {
+		run, report := readReport(t, "a_2gpu.csv", text)
+		ignored, problem := int64(0), ""
+		for _, i := range report.Ignored {
+			ignored += i.Lines
+		}
+		if len(report.Unused) > 0 {
+			problem, _, _ = strings.Cut(report.Unused[0].Reason, ";")
+		}
+		if got := fmt.Sprintf("%d epochs; %s; %d lines", len(run[0].Epochs), problem, ignored); got != want {
+			t.Errorf("got %q, want %q\n%s", got, want, report)
+		}
+	}
+}

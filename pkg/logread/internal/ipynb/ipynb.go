@@ -130,6 +130,9 @@ func readNotebook(ctx context.Context, in *record.Input, text []record.Format) (
 	case !found:
 		return nil, record.ErrUnknownFormat
 	}
+	if _, after := d.Token(); err == nil && !errors.Is(after, io.EOF) {
+		in.AddProblem(0, "the text after the end of the notebook is not read")
+	}
 	if len(r.parts) == 0 && len(in.Report.Unused) == 0 {
 		in.AddProblem(0, "no cell of the notebook has an output that a format recognizes")
 	}

@@ -113,6 +113,7 @@ type tableReader struct {
 	zeroEpoch    bool // a row has epoch 0
 	sparse       bool // a row has an empty cell
 	headerAgain  int  // line of a header in the middle of the table; 0 before it
+	otherHeader  int  // line at which a table with other columns begins; 0 before it
 	lastDecimals int  // smallest number of decimals in the last column; -1: no row yet
 	fast         fastRows
 }
@@ -205,7 +206,7 @@ func (t *tableReader) readLines(ctx context.Context, fast bool) error {
 			return ctx.Err()
 		}
 		t.in.Report.Lines++
-		if fast && l.Ended && t.fast.readRow(line, false) > 0 {
+		if fast && l.Ended && t.otherHeader == 0 && t.fast.readRow(line, false) > 0 {
 			t.fast.addRows(1)
 			t.fast.readRows()
 		} else {
@@ -243,8 +244,17 @@ func (t *tableReader) readLine(line []byte) {
 		in.Report.AddIgnored(number, "the delimiter of the table")
 		return
 	}
+	if t.otherHeader > 0 {
+		in.Report.AddIgnored(number, "of another table")
+		return
+	}
 	if err := t.splitRow(line); err != nil {
 		in.AddProblem(number, "%v", err)
+		return
+	}
+	if t.isOtherHeader() {
+		t.otherHeader = number
+		in.AddProblem(number, "a table with other columns begins here; it is not read: move it to a file of its own")
 		return
 	}
 	if t.isHeader() {
@@ -334,6 +344,25 @@ func (t *tableReader) isHeader() bool {
 		}
 	}
 	return true
+}
+
+// isOtherHeader reports whether the current row is the header of another table: no cell of at
+// least two columns of numbers is a number, and not all of them are names of this table.
+func (t *tableReader) isOtherHeader() bool {
+	if t.header == nil || t.isHeader() {
+		return false
+	}
+	names := 0
+	for i, cell := range t.cells {
+		if i >= len(t.columns) || t.columns[i].kind == textValue || t.columns[i].kind == momentValue {
+			continue
+		}
+		if looksNumeric(cell) || scan.IsDigit(cell[0]) {
+			return false
+		}
+		names++
+	}
+	return names >= 2
 }
 
 // isTorn reports whether the last cell of the last line, which has no line end, appears to be
