@@ -322,6 +322,8 @@ func TestPrintedTable(t *testing.T) {
 		"cell_2gpu.ipynb":   {string(notebook), want, ""},
 		"size_2gpu.txt":     {printedTable + "\n[3 rows x 4 columns]\n", want, ""},
 		"cut_2gpu.txt":      {strings.Replace(printedTable, "1      2  0.4000       NaN  12.10", "..   ...     ...       ...    ...", 1), "", "unknown file format"},
+		"mixed_2gpu.txt":    {"Epoch loss\n1 0.5\n2 0.25\nsaved\n3 0.125\n", "", "unknown file format"},
+		"keras_2gpu.txt":    {"Epoch 1/2\n1 0.5\n2 0.25\n", "", "unknown file format"},
 		"sentence_2gpu.txt": {"the epoch took\n12 13\n14 15\n", "", "unknown file format"},
 	} {
 		dir := t.TempDir()

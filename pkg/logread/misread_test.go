@@ -114,7 +114,6 @@ type mutatedFile struct {
 	path, how string
 	text      []byte
 	lost      bool // lines were removed or mixed, so that a reader that counts lines counts others
-	appended  bool // another sample was appended
 }
 
 // mutate returns one to three mutated files, each in a folder of its own.
@@ -152,7 +151,7 @@ func (f *mutatedFile) mutate(rng *rand.Rand, all []sample) {
 		f.text, f.lost = interleave(rng, f.text, other.text), true
 		f.how += ", interleaved with " + other.path
 	case 4:
-		f.text, f.appended = append(f.text, other.text...), true
+		f.text = append(f.text, other.text...)
 		f.how += ", followed by " + other.path
 	default:
 		names := []string{"n8", "gpu3", "4gpus", "rank1", "log_6", "x_log_12", "job-4711", "g5.12xlarge", "r50", "s1024", "world_size_16", "seed7", "N2_G4", "2026-11-23", "out"}

@@ -305,10 +305,6 @@ func (c misreadChecker) isCounted(r Row, s sample) bool {
 	if i < 0 {
 		return false
 	}
-	// DLLogger appends to the log of a run that is resumed, and the steps go on.
-	if strings.Contains(s.kinds, "DLLogger") && c.files[i].appended {
-		return true
-	}
 	isTrial := strings.HasSuffix(r.Name, "_trial_samples_per_second")
 	return c.files[i].lost && (isTrial || slices.ContainsFunc(countedKinds(), func(k string) bool { return strings.Contains(s.kinds, k) }))
 }

@@ -161,18 +161,28 @@ func detectBlankForm(header []byte, lines [][]byte) (f form, ok bool) {
 		return f, true
 	}
 	names := bytes.Fields(header)
-	if slices.ContainsFunc(names, looksNumeric) || len(lines) < 2 || !isNumbers(lines[0]) || !isNumbers(lines[1]) {
+	if len(names) < 2 || slices.ContainsFunc(names, func(n []byte) bool { return !scan.IsLetter(n[0]) && n[0] != '_' }) {
 		return f, false
 	}
-	switch n := len(bytes.Fields(lines[0])); {
-	case n != len(bytes.Fields(lines[1])) || len(names) < 2:
+	rows := slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool { return len(bytes.TrimSpace(line)) == 0 || isTableSize(line) })
+	if len(rows) < 2 {
 		return f, false
-	case n == len(names)+1 && scan.IsDigit(lines[0][0]) && scan.IsDigit(lines[1][0]):
-		f.numbered = true
-		return f, true
-	default:
-		return f, n == len(names)
 	}
+	width := len(bytes.Fields(rows[0]))
+	for i, row := range rows {
+		if torn := i > 1 && i == len(rows)-1; !torn && (!isNumbers(row) || len(bytes.Fields(row)) != width) {
+			return f, false
+		}
+		f.numbered = width == len(names)+1 && scan.IsDigit(row[0])
+	}
+	return f, f.numbered || width == len(names)
+}
+
+// isTableSize reports whether a line is the one that pandas prints after a long table, such as
+// [100 rows x 4 columns].
+func isTableSize(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) > 0 && line[0] == '[' && bytes.HasSuffix(line, []byte(" columns]"))
 }
 
 // isNumbers reports whether a line contains at least two numbers, separated by blanks, and

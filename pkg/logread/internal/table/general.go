@@ -237,7 +237,7 @@ func (t *tableReader) readLine(line []byte) {
 	case trimmed[0] == '#':
 		in.Report.AddIgnored(number, "comment")
 		return
-	case t.form.delimiter == ' ' && trimmed[0] == '[' && bytes.HasSuffix(trimmed, []byte(" columns]")):
+	case t.form.delimiter == ' ' && isTableSize(trimmed):
 		in.Report.AddIgnored(number, "size of the table")
 		return
 	case number <= t.lines:

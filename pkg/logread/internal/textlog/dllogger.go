@@ -18,10 +18,13 @@ import (
 // dlloggerState is the state of a run with DLLogger lines. It contains what is
 // needed to number the iterations across epochs.
 type dlloggerState struct {
-	epoch, iteration, offset int64   // of the last iteration; offset is the number of iterations in earlier epochs
-	elapsed                  float64 // elapsed time at the end of the last epoch, in seconds
-	started                  bool    // an iteration was read
-	reported                 bool    // the report contains the source of the epochs' seconds
+	epoch, iteration, offset int64    // of the last iteration; offset is the number of iterations in earlier epochs
+	elapsed                  float64  // elapsed time at the end of the last epoch, in seconds
+	started                  bool     // an iteration was read
+	first                    [2]int64 // step of the first iteration
+	epochs                   int      // number of lines of epochs
+	firstEpoch               int64    // number of the first of these epochs
+	reported                 bool     // the report contains the source of the epochs' seconds
 }
 
 // dlloggerLine contains the members of a line's JSON document.
@@ -97,8 +100,17 @@ func (t *textLog) readDLLogger(m []byte) lineResult {
 		t.in.AddProblem(t.l.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
 		return unused
 	}
+	if n > 0 {
+		t.applyDLLoggerSettings(step, n)
+	}
 	run := t.countLine(formatDLL)
 	switch {
+	case string(v.step) == `"PARAMETER"` && run.dll.hasValues():
+		ok = v.forEachValue(func(k, x []byte) {
+			if len(t.dllSettings) < record.MaxSettings {
+				t.dllSettings = append(t.dllSettings, [2]string{string(k), string(x)})
+			}
+		})
 	case string(v.step) == `"PARAMETER"`:
 		ok = v.forEachValue(func(k, x []byte) { t.addDLLoggerSetting(string(k), x) })
 	case n == 0:
@@ -122,6 +134,27 @@ func (t *textLog) readDLLogger(m []byte) lineResult {
 	return used
 }
 
+// hasValues reports whether the run has an iteration or an epoch.
+func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
+
+// applyDLLoggerSettings applies the settings after the values of the current run: the program
+// was started again and has appended to the log. The next line has the given step of n numbers.
+// If it is the step with which the run began, it begins another run; otherwise the run was
+// resumed.
+func (t *textLog) applyDLLoggerSettings(step [2]int64, n int) {
+	if len(t.dllSettings) == 0 {
+		return
+	}
+	s := &t.cur.dll
+	if n == 1 && s.epochs > 0 && step[0] == s.firstEpoch || n > 1 && s.started && step == s.first {
+		t.beginRun()
+	}
+	for _, setting := range t.dllSettings {
+		t.addDLLoggerSetting(setting[0], []byte(setting[1]))
+	}
+	t.dllSettings = nil
+}
+
 // globalIteration returns the number, across all epochs, of an iteration with
 // step [epoch, iteration]. The iterations must be passed in the order of the
 // log.
@@ -129,7 +162,10 @@ func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
 		s.offset += s.iteration + 1
 	}
-	s.epoch, s.iteration, s.started = step[0], step[1], true
+	if !s.started {
+		s.first, s.started = step, true
+	}
+	s.epoch, s.iteration = step[0], step[1]
 	return s.offset + step[1]
 }
 
@@ -180,7 +216,6 @@ func (t *textLog) learnDLLoggerShape(m []byte) {
 
 // readDLLoggerShape reads an iteration's line of a known shape.
 func (t *textLog) readDLLoggerShape(s *scan.LineShape) lineResult {
-	run := t.countLine(formatDLL)
 	stamp, step := math.NaN(), [2]int64{}
 	for i := range s.Slots {
 		switch x := &s.Slots[i]; x.Field {
@@ -190,6 +225,8 @@ func (t *textLog) readDLLoggerShape(s *scan.LineShape) lineResult {
 			step[x.Field-dllOfStep] = int64(x.Value)
 		}
 	}
+	t.applyDLLoggerSettings(step, 2)
+	run := t.countLine(formatDLL)
 	at := run.dll.globalIteration(step)
 	for i := range s.Slots {
 		if x := &s.Slots[i]; x.Field == dllValue {
@@ -289,6 +326,10 @@ func (t *textLog) addDLLoggerEpoch(run *textRun, n int64, line dlloggerLine) boo
 		e.SamplesPerSecond = compute
 	}
 	s := &run.dll
+	if s.epochs == 0 {
+		s.firstEpoch = n
+	}
+	s.epochs++
 	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
 		if !s.reported {
 			t.in.Report.AddAssumption("seconds of an epoch: elapsedtime between the lines of the previous epoch and of this one, including validation; unknown for the first epoch")

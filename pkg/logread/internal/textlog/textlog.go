@@ -86,6 +86,7 @@ type textLog struct {
 	stampBuffer []byte
 	// The current line, and the line before it, have a time stamp with microseconds and a colon.
 	microStamp, afterMicroStamp bool
+	dllSettings                 [][2]string // names and values of DLLogger's settings after the values of a run
 	// Shapes of frequent lines.
 	kerasShapes, mlperfShapes, dllShapes scan.ShapeCache
 }
