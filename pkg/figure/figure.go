@@ -58,8 +58,8 @@ func (f *Figure) Name() string { return f.name }
 // String returns the caption, for output that cannot show images.
 func (f *Figure) String() string { return f.Caption() }
 
-// Caption returns a sentence or two about what is drawn and how it was computed, and what was
-// assumed about the runs, as by names of files.
+// Caption describes what is drawn and how it was computed. It ends with what was assumed about
+// the runs, such as numbers of workers from file names.
 func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.assumed) }
 
 // Table returns the numbers that are drawn. The columns are those of Study.Table, of

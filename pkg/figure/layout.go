@@ -343,8 +343,9 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	}
 }
 
-// finishLayout applies the options' texts, adds the height that the legend needs and what was
-// assumed about the runs of the study that is drawn, and returns a SizeError if the figure would be illegible.
+// finishLayout applies the texts of the options, adds the height that the legend needs, and adds
+// the assumptions about the runs of study to the caption. It returns a SizeError if the figure
+// would be illegible.
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
 	f.assumed = assumptionsNote(study)
 	o, p := f.options, f.plot

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// The CSV file of each figure of losses contains the times at which the losses are drawn:
-// those of loss_by_time without validation, those of loss_by_relative_time with it.
+// The CSV file of each figure of losses contains the times at which the losses are drawn. The
+// times of loss_by_time leave out validation; the times of loss_by_relative_time include it.
 func TestLossTableTimes(t *testing.T) {
 	r := runs.Run{Dir: "log.csv", Info: runs.Info{Study: "s", Series: "ddp", Workers: 2, Status: runs.StatusDone}}
 	for i := range 3 {

@@ -46,7 +46,7 @@ func (l *Logs) checkColumns(o Options) error {
 		if n := len(l.headers); n > 0 {
 			found = "the columns found are\n  " + strings.Join(l.headers[:min(n, maxListedHeaders)], "\n  ")
 			if n > maxListedHeaders {
-				found += fmt.Sprintf("\n  and those of %d more files", n-maxListedHeaders)
+				found += fmt.Sprintf("\n  and the columns of %d more files", n-maxListedHeaders)
 			}
 		}
 		return fmt.Errorf("read logs: no table has the column %q of the mapping %s; %s", m.Column, m, found)

@@ -27,10 +27,10 @@
 // Any CSV or TSV with a header is read if the names of its columns show what its rows are:
 // values at a step, epochs, runs, or values at a time. [ColumnFields] lists the names that are
 // known, and [Options].Columns maps others. Other columns become curves or settings, and a
-// report lists the columns that are not used. Delimiters, decimal commas, separators of
-// thousands and units are detected from the complete column, and what is not certain is
-// reported as an assumption: which decimal mark a column has, whether times are those of epochs
-// or since the start, and whether accuracies are percentages.
+// report lists the columns that are not used. The reader detects delimiters, decimal commas,
+// separators of thousands and units. If a detection is not certain, the report states it as an
+// assumption: the decimal mark of a column, whether a time is that of an epoch or the time since
+// the start, and whether accuracies are percentages.
 //
 // Lines of other programs can be read by templates ([Options].Lines), such as
 //
