@@ -226,7 +226,8 @@ func TestFoundByMutations(t *testing.T) {
 		"a lost line of an epoch of the study": {
 			"a_2gpu.log", "[INFO] EPOCH: 1/3\nTrain loss: 0.5, elapsed time: 9.5\nTrain loss: 0.25, elapsed time: 8.5\n", "1 NaN 0.5", "second training loss of epoch 1",
 		},
-		"an unusable header of the study": {"log_2.csv", ",loss\n1,2\n3,4\n", "", "0 of 3 lines used"},
+		"another header with the index of pandas": {"log_2.csv", ",epoch,loss\n0,1,2\n1,2,4\n", "1 NaN 2, 2 NaN 4", "CSV table"},
+		"an unusable header of the study":         {"log_2.csv", ",loss\n1,2\n3,4\n", "", "0 of 3 lines used"},
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{c.file: c.text})

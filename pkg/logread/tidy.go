@@ -112,6 +112,9 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 			return nil, problems, err
 		}
 		all.templates, all.columns, all.headers = logs.templates, logs.columns, logs.headers
+		if len(logs.Runs) == 0 {
+			addProblem(&problems, runs.Problem{File: place, Reason: "no runs: expected run folders (with run.json) or logs of other programs; lockstep read --explain shows why each file was not read"})
+		}
 		for _, run := range logs.Runs {
 			if !seen[run.Dir] {
 				seen[run.Dir] = true
@@ -459,7 +462,13 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 		return problems, err
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
-	var rows rowSource = func(use func(Row) error) error { return emitRuns(ctx, read, kind, use, &problems) }
+	written := false
+	var rows rowSource = func(use func(Row) error) error {
+		return emitRuns(ctx, read, kind, func(r Row) error {
+			written = true
+			return use(r)
+		}, &problems)
+	}
 	switch format {
 	case FormatCSV:
 		err = writeCSV(b, rows)
@@ -469,6 +478,11 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 		err = columnar.WriteParquet(b, rows.emitColumnar)
 	case FormatArrow:
 		err = columnar.WriteArrow(b, rows.emitColumnar)
+	}
+	if !written && len(read) > 0 && err == nil {
+		for _, path := range paths {
+			addProblem(&problems, runs.Problem{File: path, Reason: fmt.Sprintf("the runs have no values of the kind %q; --what %s prints every value that was read", kind, All)})
+		}
 	}
 	return problems, errors.Join(err, b.Flush())
 }

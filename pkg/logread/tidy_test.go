@@ -195,14 +195,23 @@ func TestTidyErrors(t *testing.T) {
 	}
 }
 
-// TestWriteNothing checks that a folder without runs gives an empty table.
+// TestWriteNothing checks that a folder without runs, or without values of a kind, gives an
+// empty table and a problem that says what to do next.
 func TestWriteNothing(t *testing.T) {
 	for format, want := range map[string]string{FormatJSON: "[]\n", FormatCSV: "run,series,workers,seed,rank,epoch,step,name,value\n"} {
 		var b strings.Builder
-		_, err := Write(&b, format, All, t.TempDir())
+		problems, err := Write(&b, format, All, t.TempDir())
 		check(t, err)
-		if b.String() != want {
-			t.Errorf("%s: %q", format, b.String())
+		if b.String() != want || len(problems) != 1 || !strings.Contains(problems[0].Reason, "read --explain") {
+			t.Errorf("%s: %q, problems %v", format, b.String(), problems)
+		}
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"4GPU/out.log": twoEpochs})
+		b.Reset()
+		problems, err = Write(&b, format, Spans, dir)
+		check(t, err)
+		if b.String() != want || len(problems) != 1 || !strings.Contains(problems[0].Reason, "--what all") {
+			t.Errorf("%s: %q, problems %v", format, b.String(), problems)
 		}
 	}
 }

@@ -100,7 +100,10 @@ func isStudyLog(path string, head []byte) bool {
 		return true
 	}
 	other := newSchema(p, completeLines(afterLines(head, p.lines)), nil) // another program's log with such a name
-	return other.layout == unknownLayout || other.columns[0].name == "" || !other.has(fieldEpoch, fieldStep)
+	countsByName := slices.ContainsFunc(other.columns, func(c column) bool {
+		return c.name != "" && (c.field == fieldEpoch || c.field == fieldStep)
+	})
+	return other.layout == unknownLayout || !countsByName
 }
 
 // readStudyLog reads a log of the study into one run.
