@@ -132,7 +132,7 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, g++, network (the command ip), chromium, certificates. Without root, and on macOS, it
+# gcc, g++, network (the command ip), chromium, mpi, certificates. Without root, and on macOS, it
 # prints the list and stops.
 install_missing() {
   if [ "$OS" = Darwin ]; then
@@ -152,6 +152,10 @@ install_missing() {
         ;;
       chromium) # prints reports as PDF; the name is Debian's, others count too
         command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || packages+=(chromium fonts-liberation)
+        ;;
+      mpi) # starts the ranks of tests over MPI; they name the implementation, as both may be installed
+        command -v mpirun.openmpi >/dev/null || packages+=(openmpi-bin)
+        command -v mpirun.mpich >/dev/null || packages+=(mpich)
         ;;
       certificates) # Go reads them when it downloads modules
         [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || packages+=(ca-certificates)

@@ -10,7 +10,8 @@ so that two programs can be measured in turns:
 
     {"name": "PyTorch 1.13.1, contiguous", "threads": 1, "parameters": 7762465, "flops_per_image": 18050187264}
     step                -> {"seconds": 2.31, "loss": 0.693}   forward, backward, Adam
-    allreduce 4000 10   -> {"seconds": 0.0071}                ten sums of 4000 bytes of float32 (--task allreduce)
+    check 4000          -> {"wrong": 0}                       one sum of 4000 bytes of float32: how many elements are wrong (--task allreduce)
+    allreduce 4000 10   -> {"seconds": 0.0071}                ten such sums
     memory              -> {"peak_bytes": 989855744}          most memory that was ever resident
 
 With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one
@@ -127,9 +128,25 @@ class AllReduce:
 
     def __init__(self):
         self.about = {"name": f"PyTorch {torch.__version__}, gloo", "threads": torch.get_num_threads()}
+        self.sum = torch.zeros(0)
+
+    def buffer(self, size):
+        """The buffer of all requests with this size."""
+        if self.sum.numel() != size // 4:
+            self.sum = torch.zeros(size // 4)
+        return self.sum
+
+    def check(self, size):
+        # The same numbers as in allreducerequest.go of pkg/bench: their sums are exact in any order.
+        x = self.buffer(int(size))
+        pattern = (torch.arange(x.numel()) % 97).float()
+        x.copy_(pattern + dist.get_rank())
+        dist.all_reduce(x)
+        return {"wrong": int((x != WORLD * pattern + WORLD * (WORLD - 1) // 2).sum())}
 
     def allreduce(self, size, count):
-        x = torch.zeros(int(size) // 4)
+        x = self.buffer(int(size))
+        x.zero_()
         dist.barrier()
         begin = time.perf_counter()
         for _ in range(int(count)):

@@ -2,19 +2,24 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/bench/internal/comparison"
 )
 
 // AllReduceOptions configures MeasureAllReduce.
 type AllReduceOptions struct {
-	Workers int   // processes, each on a separate core
-	Sizes   []int // sizes of the float32 buffers in bytes
-	Repeats int
-	Peer    PeerOptions
-	Output  io.Writer
+	Workers    []int    // numbers of processes; each process needs a core to be fast
+	Sizes      []int    // sizes of the float32 buffers in bytes
+	Transports []string // of Lockstep: values of LOCKSTEP_COLLECTIVE
+	Beside     []string // peers, of AllReducePeers; nil: those that are installed
+	Repeats    int
+	Peer       PeerOptions
+	Output     io.Writer
 }
 
 // Each repeat consists of several all-reduces: as many as are needed to reduce about
@@ -26,80 +31,192 @@ const (
 	maxReduces  = 500
 )
 
-// DefaultBufferSizes returns buffer sizes in bytes, from sizes at which latency dominates to
-// sizes at which bandwidth dominates.
-func DefaultBufferSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_000, 100_000_000} }
+// The peers of MeasureAllReduce.
+const (
+	peerOpenMPI = "openmpi"
+	peerGloo    = "gloo"
+)
+
+// AllReducePeers returns the names of the programs that all-reduces are compared with.
+func AllReducePeers() []string { return []string{peerOpenMPI, peerGloo} }
+
+// AllReduceTransports returns Lockstep's transports between processes of one machine.
+func AllReduceTransports() []string { return []string{"shm", "unix", "tcp"} }
+
+// BufferSizes returns the sizes from low to high bytes, each factor times the previous one,
+// rounded down to whole float32 numbers.
+func BufferSizes(low, high, factor int) ([]int, error) {
+	if low < 4 || high < low || high > maxBufferBytes || factor < 2 {
+		return nil, fmt.Errorf("bench allreduce: got sizes from %d to %d bytes by the factor %d, want at least 4 bytes, at most %d, and a factor of at least 2", low, high, factor, maxBufferBytes)
+	}
+	var sizes []int
+	for n := low; n <= high; n *= factor {
+		sizes = append(sizes, n/4*4)
+	}
+	return sizes, nil
+}
+
+// maxBufferBytes limits the buffers, which each process of each side keeps.
+const maxBufferBytes = 4_000_000_000
 
 // Validate returns an error for the first invalid option.
 func (o AllReduceOptions) Validate() error {
-	if o.Workers < 2 || o.Repeats < 1 {
-		return fmt.Errorf("bench allreduce: got %d workers and %d repeats, want at least 2 workers and 1 repeat", o.Workers, o.Repeats)
+	if len(o.Workers) == 0 || slices.Min(o.Workers) < 2 || o.Repeats < 1 {
+		return fmt.Errorf("bench allreduce: got %v workers and %d repeats, want at least 2 workers and 1 repeat", o.Workers, o.Repeats)
 	}
 	if len(o.Sizes) == 0 {
 		return fmt.Errorf("bench allreduce: no sizes were given: use sizes in bytes, for example 1000,8000000")
 	}
 	for _, n := range o.Sizes {
-		if n < 4 || n%4 != 0 {
-			return fmt.Errorf("bench allreduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32", n)
+		if n < 4 || n%4 != 0 || n > maxBufferBytes {
+			return fmt.Errorf("bench allreduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32, up to %d", n, maxBufferBytes)
+		}
+	}
+	if len(o.Transports) == 0 {
+		return fmt.Errorf("bench allreduce: no transport was given: use some of %s", strings.Join(AllReduceTransports(), ", "))
+	}
+	if err := checkNames("transport", o.Transports, AllReduceTransports()); err != nil {
+		return err
+	}
+	return checkNames("peer", o.Beside, AllReducePeers())
+}
+
+// checkNames returns an error for the first name that is not known.
+func checkNames(what string, names, known []string) error {
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return fmt.Errorf("bench allreduce: unknown %s %q: use some of %s", what, n, strings.Join(known, ", "))
 		}
 	}
 	return nil
 }
 
-// MeasureAllReduce compares the speed of all-reduces by Lockstep and by PyTorch's backend
-// gloo, in bytes of the buffer per second. The measurements alternate.
-func MeasureAllReduce(ctx context.Context, o AllReduceOptions) ([]Record, error) {
+// MeasureAllReduce measures all-reduces of Lockstep over each transport, of Open MPI and of
+// PyTorch's backend gloo. The measurements alternate. If o.Beside is nil, peers that are not
+// installed are skipped, and the result names them.
+func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	records, err := o.run(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("bench allreduce: %w", comparison.ContextCause(ctx, err))
+	result := &AllReduces{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
+	for _, ranks := range o.Workers {
+		if err := o.measureRanks(ctx, ranks, result); err != nil {
+			return nil, fmt.Errorf("bench allreduce: %d workers: %w", ranks, comparison.ContextCause(ctx, err))
+		}
 	}
-	return records, nil
+	return result, nil
 }
 
-func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
+// measureRanks adds the rows for one number of ranks to result.
+func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *AllReduces) error {
+	command, err := comparison.WorkerCommand(ctx)
+	if err != nil {
+		return err
+	}
+	var sides []allReduceSide
+	defer func() {
+		for _, s := range sides {
+			s.Close()
+		}
+	}()
+	for _, transport := range o.Transports {
+		argv := append(slices.Clone(command), "--task", taskAllReduce)
+		s, err := comparison.Start(ctx, comparison.Program{Argv: argv, Env: []string{"LOCKSTEP_COLLECTIVE=" + transport}, Workers: ranks})
+		if err != nil {
+			return err
+		}
+		sides = append(sides, allReduceSide{s, transport})
+	}
+	names := o.Beside
+	if names == nil {
+		names = AllReducePeers()
+	}
+	for _, name := range names {
+		s, err := o.startPeer(ctx, name, command, ranks)
+		if o.Beside == nil && errors.Is(err, ErrPeerMissing) {
+			result.skip(fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		sides = append(sides, allReduceSide{s, name})
+	}
+	for _, size := range o.Sizes {
+		rows, err := o.measureSize(sides, ranks, size)
+		if err != nil {
+			return err
+		}
+		result.add(rows)
+		for _, r := range rows {
+			comparison.Logf(o.Output, "%s, %d ranks, %s: %.2f µs, bus bandwidth %.3f GB/s", r.Side, ranks, formatBytes(size), r.Microseconds, r.BusGBs)
+		}
+	}
+	return nil
+}
+
+// allReduceSide is one side of the comparison.
+type allReduceSide struct {
+	*comparison.Side
+	key string // transport of Lockstep, or name of the peer
+}
+
+// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun; gloo's are
+// separate.
+func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int) (*comparison.Side, error) {
+	if name == peerOpenMPI {
+		argv, err := comparison.OpenMPICommand(ctx, ranks)
+		if err != nil {
+			return nil, err
+		}
+		argv = slices.Concat(argv, command, []string{"--task", taskOpenMPI})
+		return comparison.StartPeer(ctx, comparison.Program{Argv: argv, Workers: 1})
+	}
 	torch, err := o.Peer.TorchCommand(ctx, torchScript)
 	if err != nil {
 		return nil, err
 	}
-	command, err := comparison.WorkerCommand(ctx)
+	return comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
+}
+
+// measureSize measures one size on all sides in turns. It checks the result of each side
+// before and after.
+func (o AllReduceOptions) measureSize(sides []allReduceSide, ranks, size int) ([]AllReduceRow, error) {
+	wrong := make([]int, len(sides))
+	check := func() error {
+		for i, s := range sides {
+			n, err := s.CheckAllReduce(size)
+			if err != nil {
+				return err
+			}
+			wrong[i] += n
+		}
+		return nil
+	}
+	if err := check(); err != nil {
+		return nil, err
+	}
+	count := min(max(repeatBytes/size, minReduces), maxReduces)
+	request := fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, size, count)
+	programs := make([]*comparison.Side, len(sides))
+	for i, s := range sides {
+		programs[i] = s.Side
+	}
+	if _, err := measureInTurns(programs, request, 1); err != nil { // warm-up, not counted
+		return nil, err
+	}
+	seconds, err := measureInTurns(programs, request, o.Repeats)
 	if err != nil {
 		return nil, err
 	}
-	task := []string{"--task", taskAllReduce, "--threads", "1"}
-	peer, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, task...), Workers: o.Workers})
-	if err != nil {
+	if err := check(); err != nil {
 		return nil, err
 	}
-	defer peer.Close()
-	ours, err := comparison.Start(ctx, comparison.Program{Argv: append(command, task...), Workers: o.Workers})
-	if err != nil {
-		return nil, err
+	rows := make([]AllReduceRow, len(sides))
+	for i, s := range sides {
+		rows[i] = newAllReduceRow(s, ranks, size, count, seconds[i], wrong[i])
 	}
-	defer ours.Close()
-	var records []Record
-	for _, size := range o.Sizes {
-		count := min(max(repeatBytes/size, minReduces), maxReduces)
-		request := fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, size, count)
-		if _, _, err := measureAlternately(ours, peer, request, 1); err != nil { // warm-up, not counted
-			return nil, err
-		}
-		a, p, err := measureAlternately(ours, peer, request, o.Repeats)
-		if err != nil {
-			return nil, err
-		}
-		r := Record{
-			Name: fmt.Sprintf("all-reduce of %s, %d workers", formatBytes(size), o.Workers), Unit: "GB/s",
-			Peer: peer.About.Name, Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx),
-		}
-		gigabytes := float64(size) * float64(count) / 1e9
-		r = comparison.Compare(r, comparison.PerSecond(gigabytes, a), comparison.PerSecond(gigabytes, p))
-		comparison.Logf(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
-		records = append(records, r)
-	}
-	return records, nil
+	return rows, nil
 }
 
 // formatBytes formats a number of bytes in MB or kB.

@@ -233,26 +233,33 @@ func (b engineBench) compareMemory(ours, peer *comparison.Side, s workerSetting)
 }
 
 // measureAlternately sends the same request repeatedly to Lockstep (ours) and to another
-// program (peer), one at a time. The two programs take turns going first. It returns the
-// seconds that each request took.
+// program (peer), one at a time. It returns the seconds that each request took.
 func measureAlternately(ours, peer *comparison.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
-	for i := range repeats {
-		order := []struct {
-			side    *comparison.Side
-			seconds *[]float64
-		}{{ours, &oursSeconds}, {peer, &peerSeconds}}
-		if i%2 == 1 {
-			order[0], order[1] = order[1], order[0]
-		}
-		for _, o := range order {
-			v, err := o.side.TimeRequest(request)
-			if err != nil {
-				return nil, nil, err
+	seconds, err := measureInTurns([]*comparison.Side{ours, peer}, request, repeats)
+	if err != nil {
+		return nil, nil, err
+	}
+	return seconds[0], seconds[1], nil
+}
+
+// measureInTurns sends the same request repeatedly to all sides, one at a time, in an order
+// that is reversed in each repeat. It returns the seconds that each request took, by side
+// and repeat.
+func measureInTurns(sides []*comparison.Side, request string, repeats int) ([][]float64, error) {
+	seconds := make([][]float64, len(sides))
+	for repeat := range repeats {
+		for k := range sides {
+			if repeat%2 == 1 {
+				k = len(sides) - 1 - k
 			}
-			*o.seconds = append(*o.seconds, v)
+			v, err := sides[k].TimeRequest(request)
+			if err != nil {
+				return nil, err
+			}
+			seconds[k] = append(seconds[k], v)
 		}
 	}
-	return oursSeconds, peerSeconds, nil
+	return seconds, nil
 }
 
 // startLockstep starts Lockstep with the engine options o and runs the first step, which

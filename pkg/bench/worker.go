@@ -35,11 +35,12 @@ import (
 const (
 	TaskTrain     = "train"
 	taskAllReduce = "allreduce"
+	taskOpenMPI   = "openmpi"
 )
 
 // WorkerOptions configures RunWorker.
 type WorkerOptions struct {
-	Task   string // "train", "allreduce" or "read"
+	Task   string // "train", "allreduce", "openmpi" or "read"
 	Shape  Shape
 	Engine engine.Options
 
@@ -48,7 +49,7 @@ type WorkerOptions struct {
 
 // AddFlags adds the flags of a worker to f. Their defaults are the current values of o.
 func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
-	f.StringVar(&o.Task, "task", TaskTrain, "train, allreduce or read")
+	f.StringVar(&o.Task, "task", TaskTrain, "train, allreduce, openmpi or read")
 	f.IntVar(&o.Engine.Threads, "threads", 1, "number of threads")
 	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm of convolutions")
 	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "compute batch norm and ReLU in one kernel")
@@ -79,8 +80,11 @@ func openEngine(o engine.Options) (engine.Engine, error) {
 // writes the answers to out, until the end of in. If RANK, WORLD_SIZE, MASTER_ADDR,
 // MASTER_PORT and LOCKSTEP_TOKEN are in the environment, it is one of several workers.
 func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
-	if o.Task == TaskRead {
+	switch o.Task {
+	case TaskRead:
 		return answerReadRequests(ctx, in, out)
+	case taskOpenMPI:
+		return answerWithOpenMPI(in, out)
 	}
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -98,7 +102,7 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 	case taskAllReduce:
 		w.about = comparison.Greeting{Name: "lockstep, " + group.Name(), Threads: 1}
 	default:
-		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s or %s", o.Task, TaskTrain, taskAllReduce, TaskRead)
+		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s, %s or %s", o.Task, TaskTrain, taskAllReduce, taskOpenMPI, TaskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
@@ -216,16 +220,16 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 			return comparison.Answer{}, fmt.Errorf("request %s: got %q, want a positive number of steps", comparison.RequestSteps, request[1])
 		}
 		return w.timeSteps(n)
-	case len(request) == 3 && request[0] == comparison.RequestAllReduce && w.exe == nil:
-		size, err := strconv.Atoi(request[1])
+	case len(request) > 0 && (request[0] == comparison.RequestAllReduce || request[0] == comparison.RequestCheck) && w.exe == nil:
+		r, err := parseReduceRequest(request)
 		if err != nil {
 			return comparison.Answer{}, err
 		}
-		count, err := strconv.Atoi(request[2])
-		if err != nil {
-			return comparison.Answer{}, err
+		if n := r.size / 4; w.sum.Len() != n {
+			w.sum = device.Buffer{F32: make([]float32, n)}
 		}
-		return w.timeAllReduce(size, count)
+		return r.answer(w.sum.F32, w.group.Rank(), w.group.Size(), func() error { return w.group.Barrier(w.ctx) },
+			func() error { return w.group.AllReduce(w.ctx, w.sum) })
 	case len(request) == 1 && request[0] == comparison.RequestMemory:
 		if w.onGPU {
 			return comparison.Answer{PeakBytes: w.exe.MemoryBytes()}, nil
@@ -304,23 +308,6 @@ func (w *worker) trainStep() error {
 	}
 	_, err := w.exe.Step(w.ctx, sync, &update)
 	return err
-}
-
-// timeAllReduce times count all-reduces of a buffer of size bytes.
-func (w *worker) timeAllReduce(size, count int) (comparison.Answer, error) {
-	if n := size / 4; w.sum.Len() != n {
-		w.sum = device.Buffer{F32: make([]float32, n)}
-	}
-	if err := w.group.Barrier(w.ctx); err != nil {
-		return comparison.Answer{}, err
-	}
-	begin := time.Now()
-	for range count {
-		if err := w.group.AllReduce(w.ctx, w.sum); err != nil {
-			return comparison.Answer{}, err
-		}
-	}
-	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
 // readPeakBytes returns the peak resident memory of a process from the file status in

@@ -167,31 +167,65 @@ backward pass, and precision bf16 where the processor has instructions for it.
 func benchAllReduceCommand() *cobra.Command {
 	var o bench.AllReduceOptions
 	var out benchOutputFlags
+	var low, high, factor int
 	c := &cobra.Command{
 		Use:   "allreduce",
-		Short: "Compare all-reduces with those of gloo",
-		Long: `Adds up float32 buffers over all workers, with Lockstep and with PyTorch's gloo,
-alternating, and reports the bytes of the buffer per second.
+		Short: "Compare all-reduces with those of Open MPI and gloo",
+		Long: `Adds up float32 buffers over all workers: with Lockstep over shared memory, unix
+sockets and TCP, with Open MPI, and with PyTorch's gloo, alternating. It prints the
+columns of nccl-tests (median time of one all-reduce; algbw: size per time; busbw:
+2(n−1)/n times that for n workers; #wrong: elements that were not the sum), then the
+ratios, which are medians over the repeats. Peers that are not installed are skipped by
+name, unless --beside names them.
 
-  lockstep bench allreduce --workers 2 --sizes 1000,8000000`,
+Every program sums in place in one buffer per worker, which is in use before the clock
+starts. Open MPI's buffer is from MPI_Alloc_mem.
+
+  lockstep bench allreduce
+  lockstep bench allreduce --workers 2 --min-bytes 64000 --factor 2 --transports shm
+  lockstep bench allreduce --sizes 1000,8000000 --beside openmpi --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if len(o.Sizes) == 0 {
+				var err error
+				if o.Sizes, err = bench.BufferSizes(low, high, factor); err != nil {
+					return asUsageError(err)
+				}
+			}
 			if err := o.Validate(); err != nil {
 				return asUsageError(err)
 			}
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.MeasureAllReduce(c.Context(), o)
-			return out.write(c, records, err)
+			result, err := bench.MeasureAllReduce(c.Context(), o)
+			if errors.Is(err, bench.ErrPeerMissing) {
+				return asMissingError(err)
+			}
+			if err != nil {
+				return err
+			}
+			if err := result.Write(c.OutOrStdout(), out.json); err != nil {
+				return err
+			}
+			return result.CheckResults()
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.Workers, "workers", 2, "processes; each needs a core")
-	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultBufferSizes(), "sizes of the buffer in bytes")
-	f.IntVar(&o.Repeats, "repeats", 5, "repeats of each size and side")
+	f.IntSliceVar(&o.Workers, "workers", []int{2, 4}, "numbers of processes; each process needs a core")
+	f.IntVarP(&low, "min-bytes", "b", 1_000, "smallest size of the buffer in bytes")
+	f.IntVarP(&high, "max-bytes", "e", 100_000_000, "largest size of the buffer in bytes")
+	f.IntVarP(&factor, "factor", "f", 10, "each size is this times the previous one")
+	f.IntSliceVar(&o.Sizes, "sizes", nil, "sizes of the buffer in bytes, instead of --min-bytes, --max-bytes and --factor")
+	for _, name := range []string{"min-bytes", "max-bytes", "factor"} {
+		c.MarkFlagsMutuallyExclusive("sizes", name)
+	}
+	f.StringSliceVar(&o.Transports, "transports", bench.AllReduceTransports(), "transports of Lockstep")
+	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed)")
+	f.IntVar(&o.Repeats, "repeats", 15, "repeats of each size and side")
 	addPeerFlags(f, &o.Peer)
-	out.addFlags(f)
+	f.BoolVar(&out.json, "json", false, "print a JSON object with the rows")
+	f.BoolVarP(&out.verbose, "verbose", "v", false, "print progress messages")
 	return c
 }
 

@@ -3,7 +3,7 @@
 //
 // A Search contains the places to search and the libraries that were found. It searches
 // when Open is called, not before. Each library has a separate package below this one
-// (cuda, nvrtc, cudnn, cublaslt, nccl, nvml, nvtx, cupti) with a table of Go functions.
+// (cuda, nvrtc, cudnn, cublaslt, nccl, nvml, nvtx, cupti, mpi) with a table of Go functions.
 // Open fills the table from the library; package clibtest, which simulates a machine with
 // GPUs in host memory, fills it with simulated functions. Package stack opens and checks
 // everything that a GPU run needs.
@@ -17,6 +17,8 @@
 //  5. the site-packages of VIRTUAL_ENV and of python3: nvidia/cu13/lib, nvidia/*/lib, torch/lib
 //  6. the usual system folders
 //
+// MPI is searched in 2 and 6 only.
+//
 // The libraries that cuDNN needs (NVRTC, cuBLAS) are searched first in the place where
 // cuDNN was found, then on the loader's path, since they must belong to the CUDA version
 // that cuDNN was built with.
@@ -26,7 +28,8 @@
 //
 // The numbers, structures and signatures of the packages below are copied from NVIDIA's
 // headers. TestHeaders compares all of them with the headers of the machine on which it
-// runs, and TestRealLibraries looks up every function in its libraries.
+// runs, and TestRealLibraries looks up every function in its libraries. Package mpi has
+// tests of its own with the real libraries.
 //
 // All these packages use unsafe, because C functions need addresses. Two rules keep that
 // safe. C may use a Go address only during one call (Call keeps the memory that its

@@ -65,8 +65,12 @@ func (e *SymbolError) Error() string {
 	if len(e.Symbols) > 1 {
 		kind = "functions"
 	}
-	return fmt.Sprintf("bind %s (%s): it has no %s %s: it is too old, or a different library with the same file name; install a newer one or name its folder in LOCKSTEP_CUDA_PATH",
-		e.Library, e.Path, kind, strings.Join(e.Symbols, ", "))
+	variable := PathVariable
+	if librarySpec(e.Library).system {
+		variable = "LD_LIBRARY_PATH"
+	}
+	return fmt.Sprintf("bind %s (%s): it has no %s %s: it is too old, or a different library with the same file name; install a newer one or name its folder in %s",
+		e.Library, e.Path, kind, strings.Join(e.Symbols, ", "), variable)
 }
 
 // VersionError reports that the version of a library or of the driver is not supported.

@@ -2,10 +2,10 @@ package clib
 
 import "strings"
 
-// Name is the name of a library that GPU runs use.
+// Name is the name of a library.
 type Name string
 
-// The libraries, in the order in which they must be opened: cuDNN's run-time compiled engines
+// The libraries of GPU runs, in the order in which they must be opened: cuDNN's run-time compiled engines
 // need NVRTC, and its matrix engines need cuBLASLt.
 const (
 	CUDA      Name = "CUDA driver"
@@ -20,12 +20,19 @@ const (
 	CUPTI     Name = "CUPTI"
 )
 
+// The implementations of MPI, which processes that mpirun has started use.
+const (
+	OpenMPI Name = "Open MPI"
+	MPICH   Name = "MPICH"
+)
+
 // searchSpec describes how to find and open a library.
 type searchSpec struct {
 	sonames    []string // file names, newest version first; the first one that is found is used
 	needs      []Name   // libraries to open first, if they are found
 	companions string   // pattern of files in its folder that the library opens by their plain names
 	toolkit    bool     // cuDNN opens this library too, in the version that it was built for
+	system     bool     // not NVIDIA's: only the loader's path and the system folders contain it
 	advice     string   // the remedy if the library is missing
 }
 
@@ -68,6 +75,11 @@ func librarySpec(n Name) searchSpec {
 		return searchSpec{sonames: []string{"libnvtx3interop.so.1", "libnvToolsExt.so.1"}, advice: wheel("nvidia-nvtx")}
 	case CUPTI:
 		return searchSpec{sonames: []string{"libcupti.so.13", "libcupti.so.12"}, advice: wheel("nvidia-cuda-cupti")}
+	case OpenMPI:
+		return searchSpec{sonames: []string{"libmpi.so.40"}, system: true, advice: "install it (on Debian and Ubuntu: apt install openmpi-bin) or load the cluster's module for it"}
+	case MPICH:
+		// libmpi.so.12 is the name of the MPICH ABI, which Intel MPI and MVAPICH have too.
+		return searchSpec{sonames: []string{"libmpich.so.12", "libmpi.so.12"}, system: true, advice: "install it (on Debian and Ubuntu: apt install mpich) or load the cluster's module for it"}
 	}
 	return searchSpec{}
 }

@@ -165,7 +165,12 @@ func (s *Search) findLibrary(n Name, sp searchSpec) (*Library, error) {
 		}
 		return &Library{Name: n, Path: path, handle: h, lookup: s.env.Lookup}
 	}
-	places := s.findPlaces()
+	var places []SearchPlace
+	if sp.system {
+		places = s.systemPlaces()
+	} else {
+		places = s.findPlaces()
+	}
 	if sp.toolkit {
 		places = s.moveCUDNNFirst(places)
 	}
@@ -248,21 +253,28 @@ func (s *Search) findPlaces() []SearchPlace {
 		}
 		return newSearchPlace(name, note, dirs)
 	}
-	loader := SearchPlace{Source: loaderSource, Note: "LD_LIBRARY_PATH is not set"}
-	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
-		loader.Note = "LD_LIBRARY_PATH=" + v
-	}
 	python, note := s.pythonFolders()
+	system := s.systemPlaces()
 	s.places = []SearchPlace{
 		variable(PathVariable, "", "lib", "lib64"),
-		loader,
+		system[0],
 		variable("CUDA_HOME", "lib64", "lib"),
 		variable("CUDA_PATH", "lib64", "lib"),
 		variable("CONDA_PREFIX", "lib"),
 		newSearchPlace("Python's site-packages", note, wheelFolders(python)),
-		newSearchPlace("system folders", "none exists", s.env.System),
+		system[1],
 	}
 	return s.places
+}
+
+// systemPlaces returns the places that do not depend on CUDA: the loader's path and the
+// system folders.
+func (s *Search) systemPlaces() []SearchPlace {
+	loader := SearchPlace{Source: loaderSource, Note: "LD_LIBRARY_PATH is not set"}
+	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
+		loader.Note = "LD_LIBRARY_PATH=" + v
+	}
+	return []SearchPlace{loader, newSearchPlace("system folders", "none exists", s.env.System)}
 }
 
 // newSearchPlace returns a SearchPlace with the existing folders of dirs. Its Note is note if none

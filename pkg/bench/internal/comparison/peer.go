@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // InstallCommand is the command that installs the peers, the programs that Lockstep is
@@ -54,6 +56,23 @@ func (o PeerOptions) Command(ctx context.Context, script, what string, modules .
 // TorchCommand returns the command line of a script that needs PyTorch.
 func (o PeerOptions) TorchCommand(ctx context.Context, script string) ([]string, error) {
 	return o.Command(ctx, script, "PyTorch", "torch")
+}
+
+// OpenMPICommand returns the command line that starts the given number of processes with
+// Open MPI on this machine, to which the program and its arguments must be appended.
+func OpenMPICommand(ctx context.Context, processes int) ([]string, error) {
+	for _, name := range []string{"mpirun.openmpi", "mpirun"} {
+		version, err := exec.CommandContext(ctx, name, "--version").Output()
+		if err != nil || !strings.Contains(string(version), "Open MPI") {
+			continue
+		}
+		argv := []string{name, "-n", strconv.Itoa(processes), "--oversubscribe"}
+		if os.Geteuid() == 0 {
+			argv = append(argv, "--allow-run-as-root")
+		}
+		return argv, nil
+	}
+	return nil, fmt.Errorf("%w: found no mpirun of Open MPI: install openmpi-bin with %s", ErrPeerMissing, InstallCommand)
 }
 
 // findScript returns the path of a peer's script: in o.Scripts if that is set, otherwise

@@ -26,6 +26,7 @@ const (
 	RequestStep      = "step"      // train one step
 	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
 	RequestAllReduce = "allreduce" // allreduce BYTES COUNT: COUNT all-reduces of a float32 buffer of BYTES bytes
+	RequestCheck     = "check"     // check BYTES: one all-reduce of such a buffer, and how many of its elements are wrong
 	RequestMemory    = "memory"    // report the peak memory
 )
 
@@ -45,6 +46,7 @@ type Answer struct {
 	Seconds   float64 `json:"seconds,omitempty"`
 	Loss      float64 `json:"loss,omitempty"`
 	PeakBytes int64   `json:"peak_bytes,omitempty"`
+	Wrong     *int    `json:"wrong,omitempty"` // wrong elements; nil: nothing was checked
 }
 
 // Program describes how to start a side.
@@ -194,6 +196,23 @@ func (s *Side) TimeRequest(request string) (float64, error) {
 		longest = max(longest, a.Seconds)
 	}
 	return longest, nil
+}
+
+// CheckAllReduce sends the request to check one all-reduce of size bytes. It returns the
+// number of wrong elements, summed over the processes.
+func (s *Side) CheckAllReduce(size int) (int, error) {
+	answers, err := s.Ask(fmt.Sprintf("%s %d", RequestCheck, size))
+	if err != nil {
+		return 0, err
+	}
+	wrong := 0
+	for _, a := range answers {
+		if a.Wrong == nil {
+			return 0, fmt.Errorf("check an all-reduce of %s: the answer has no number of wrong elements", s.About.Name)
+		}
+		wrong += *a.Wrong
+	}
+	return wrong, nil
 }
 
 // PeakBytes returns the sum of the processes' peak memory in bytes.

@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"lockstep/pkg/bench/internal/comparison"
+)
+
+// reduceRequest is a request to a side that measures all-reduces.
+type reduceRequest struct {
+	size  int // bytes of the buffer
+	count int // all-reduces to time; 0: check one
+}
+
+// parseReduceRequest reads "allreduce BYTES COUNT" or "check BYTES".
+func parseReduceRequest(words []string) (r reduceRequest, err error) {
+	wantWords := 2
+	if words[0] == comparison.RequestAllReduce {
+		wantWords = 3
+	}
+	if len(words) != wantWords {
+		return r, fmt.Errorf("request %s: got %d words, want %d", words[0], len(words), wantWords)
+	}
+	if r.size, err = strconv.Atoi(words[1]); err == nil && wantWords == 3 {
+		r.count, err = strconv.Atoi(words[2])
+	}
+	if err == nil && (r.size < 4 || r.size%4 != 0 || wantWords == 3 && r.count < 1) {
+		err = fmt.Errorf("request %s: got %d bytes and %d all-reduces, want a positive multiple of 4 bytes and at least 1", words[0], r.size, r.count)
+	}
+	return r, err
+}
+
+// answer answers r on one rank. reduce adds up b over all ranks; barrier waits for all
+// ranks. All memory of b is in use before the clock starts, and every side fills its buffer
+// in this way, so that no side pays for new pages.
+func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func() error) (comparison.Answer, error) {
+	if r.count == 0 {
+		return checkReduce(b, rank, ranks, reduce)
+	}
+	clear(b) // zeros, because sums of other numbers would overflow
+	if err := barrier(); err != nil {
+		return comparison.Answer{}, err
+	}
+	begin := time.Now()
+	for range r.count {
+		if err := reduce(); err != nil {
+			return comparison.Answer{}, err
+		}
+	}
+	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// checkPeriod is the length of the pattern that checkReduce repeats. It is prime, so that a
+// part of the buffer that was added to a wrong place does not contain the right numbers.
+const checkPeriod = 97
+
+// checkReduce fills b with i modulo 97 plus the rank, adds up b over all ranks and counts
+// the wrong elements. The numbers are whole and small, so their sums are exact in any order
+// of the additions.
+func checkReduce(b []float32, rank, ranks int, reduce func() error) (comparison.Answer, error) {
+	for i := range b {
+		b[i] = float32(i%checkPeriod + rank)
+	}
+	if err := reduce(); err != nil {
+		return comparison.Answer{}, err
+	}
+	wrong := 0
+	for i, v := range b {
+		if v != float32(ranks*(i%checkPeriod)+ranks*(ranks-1)/2) {
+			wrong++
+		}
+	}
+	return comparison.Answer{Wrong: &wrong}, nil
+}

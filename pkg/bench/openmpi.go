@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"lockstep/pkg/bench/internal/comparison"
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/mpi"
+)
+
+// openMPISide is one rank of the Open MPI side of a comparison. mpirun starts the ranks and
+// passes the requests to rank 0, which sends them to the other ranks and answers for all.
+// It is the usual small MPI program, with MPI_Allreduce in place on memory of
+// MPI_Alloc_mem, in Go instead of C, so that it needs no compiler.
+type openMPISide struct {
+	lib         *mpi.Library
+	rank, ranks int
+	control     unsafe.Pointer // a reduceRequest; the size is 0 at the end
+	buffer      unsafe.Pointer
+	size        int // bytes of buffer
+}
+
+// controlPause is how long the other ranks sleep between two looks for a request, so that
+// they take no processor time from the side that is measured.
+const controlPause = time.Millisecond
+
+// answerWithOpenMPI is the worker of task openmpi.
+func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
+	runtime.LockOSThread() // for good: MPI is used by one thread
+	if mpi.FindLauncher(os.Getenv) != clib.OpenMPI {
+		return errors.New("bench worker: mpirun of Open MPI has not started this process")
+	}
+	lib, err := mpi.Open(clib.NewSearch(clib.Environment{}), clib.OpenMPI)
+	if err != nil {
+		return err
+	}
+	if err := lib.Init(); err != nil {
+		return err
+	}
+	s := &openMPISide{lib: lib}
+	// After an error the other ranks may wait for this one, so Finalize would wait for ever.
+	// mpirun ends them when this process ends.
+	if err := s.run(in, out); err != nil {
+		return err
+	}
+	return lib.Finalize()
+}
+
+func (s *openMPISide) run(in io.Reader, out io.Writer) error {
+	var errs [3]error
+	s.rank, errs[0] = s.lib.Rank()
+	s.ranks, errs[1] = s.lib.Size()
+	s.control, errs[2] = s.lib.AllocMem(int(unsafe.Sizeof(reduceRequest{})))
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	if s.rank != 0 {
+		return s.follow()
+	}
+	encoder := json.NewEncoder(out)
+	name, _, _ := strings.Cut(s.lib.Version(), ",")
+	if err := encoder.Encode(comparison.Greeting{Name: name, Threads: 1}); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 {
+			return errors.New("bench worker: empty request")
+		}
+		r, err := parseReduceRequest(words)
+		if err != nil {
+			return fmt.Errorf("bench worker: %w", err)
+		}
+		if err := s.send(r); err != nil {
+			return err
+		}
+		a, err := s.answer(r)
+		if err != nil {
+			return err
+		}
+		if err := encoder.Encode(a); err != nil {
+			return err
+		}
+	}
+	return s.send(reduceRequest{})
+}
+
+// follow answers the requests that rank 0 sends.
+func (s *openMPISide) follow() error {
+	for {
+		if err := s.send(reduceRequest{}); err != nil {
+			return err
+		}
+		r := *(*reduceRequest)(s.control)
+		if r.size == 0 {
+			return nil
+		}
+		if _, err := s.answer(r); err != nil {
+			return err
+		}
+	}
+}
+
+// send copies rank 0's request r to all ranks' control memory.
+func (s *openMPISide) send(r reduceRequest) error {
+	*(*reduceRequest)(s.control) = r
+	request := new(mpi.Request)
+	if err := s.lib.IBroadcast(request, s.control, int(unsafe.Sizeof(r)), mpi.Byte, 0); err != nil {
+		return err
+	}
+	for {
+		done, err := s.lib.Test(request)
+		if done || err != nil {
+			return err
+		}
+		time.Sleep(controlPause)
+	}
+}
+
+// answer answers a request. On rank 0 the answer is that of all ranks: the longest time, and
+// the sum of wrong elements.
+func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
+	if r.size != s.size {
+		if err := s.resize(r.size); err != nil {
+			return comparison.Answer{}, err
+		}
+	}
+	b := unsafe.Slice((*float32)(s.buffer), r.size/4)
+	a, err := r.answer(b, s.rank, s.ranks, s.barrier, func() error { return s.lib.AllReduce(s.buffer, len(b), mpi.Float32) })
+	if err != nil {
+		return a, err
+	}
+	// One element per rank, and the sum of the last one.
+	all := make([]float64, s.ranks+1)
+	all[s.rank] = a.Seconds
+	if a.Wrong != nil {
+		all[s.ranks] = float64(*a.Wrong)
+	}
+	if err := s.lib.AllReduce(unsafe.Pointer(&all[0]), len(all), mpi.Float64); err != nil {
+		return a, err
+	}
+	a.Seconds = slices.Max(all[:s.ranks])
+	if a.Wrong != nil {
+		*a.Wrong = int(all[s.ranks])
+	}
+	return a, nil
+}
+
+// barrier waits until all ranks have called it: no rank has the sum before all have sent
+// their number.
+func (s *openMPISide) barrier() error {
+	one := new(float64)
+	return s.lib.AllReduce(unsafe.Pointer(one), 1, mpi.Float64)
+}
+
+// resize replaces the buffer by one of size bytes.
+func (s *openMPISide) resize(size int) error {
+	if s.buffer != nil {
+		if err := s.lib.FreeMem(s.buffer); err != nil {
+			return err
+		}
+	}
+	var err error
+	s.buffer, err = s.lib.AllocMem(size)
+	s.size = size
+	return err
+}

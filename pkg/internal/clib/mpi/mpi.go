@@ -1,0 +1,72 @@
+// Package mpi calls an implementation of MPI, Open MPI or MPICH, through a table of Go
+// functions. The processes must have been started by the launcher of that implementation
+// (mpirun, or srun with its PMI), which FindLauncher recognizes.
+//
+// The implementations have different binary interfaces: handles such as MPI_COMM_WORLD are
+// addresses of variables of the library in Open MPI, and fixed integers in MPICH. Open
+// hides this difference.
+//
+// Init, Finalize and every other function must be called on one thread
+// (MPI_THREAD_FUNNELED): by one goroutine that has called runtime.LockOSThread. Only
+// Version may be called before Init. Operations use MPI_COMM_WORLD, whose errors are
+// returned instead of ending the process.
+//
+// Source: MPI: A Message-Passing Interface Standard, version 3.1. The numbers of MPICH's
+// interface are from mpi.h of MPICH 4.0.2, those of Open MPI from mpi.h of 4.1.4.
+package mpi
+
+import (
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// DataType is a type of elements.
+type DataType int
+
+// The element types.
+const (
+	Byte DataType = iota
+	Float32
+	Float64
+	dataTypes // number of element types
+)
+
+// Request is a nonblocking operation. It must stay at the same address, and the memory of
+// the operation must not be freed or, except for sending, read, until Test returns true.
+type Request struct{ handle uint64 }
+
+// Library is the table of functions. A buffer is given by its address and by the number of
+// its elements. Functions whose name begins with I start an operation and return; Test
+// completes it.
+type Library struct {
+	Name clib.Name // clib.OpenMPI or clib.MPICH
+	Path string    // path of the library's file
+
+	Version  func() string // the first line of the library's description of itself
+	Init     func() error  // waits, without a time-out, until all processes have called it
+	Finalize func() error  // also waits for all processes; MPI cannot be used again afterwards
+	Rank     func() (int, error)
+	Size     func() (int, error)
+
+	// AllocMem allocates memory that the implementation can exchange fastest, for example
+	// because it is registered with the network. FreeMem frees it.
+	AllocMem func(bytes int) (unsafe.Pointer, error)
+	FreeMem  func(unsafe.Pointer) error
+
+	// AllReduce replaces the elements by their sums over all ranks, and waits for the result.
+	AllReduce func(b unsafe.Pointer, count int, t DataType) error
+
+	IAllReduce func(r *Request, b unsafe.Pointer, count int, t DataType) error
+	IBroadcast func(r *Request, b unsafe.Pointer, count int, t DataType, root int) error
+	// IReduceScatter adds up all ranks' elements, of which rank i gets counts[i], at the
+	// beginning of its buffer. counts must not be freed or changed until Test returns true.
+	IReduceScatter func(r *Request, b unsafe.Pointer, counts []int32, t DataType) error
+	// IAllGather copies counts[i] elements, which begin at offsets[i], from each rank i to all
+	// ranks. counts and offsets must not be freed or changed until Test returns true.
+	IAllGather func(r *Request, b unsafe.Pointer, counts, offsets []int32, t DataType) error
+	ISend      func(r *Request, b unsafe.Pointer, count int, t DataType, to, tag int) error
+	IReceive   func(r *Request, b unsafe.Pointer, count int, t DataType, from, tag int) error
+	// Test advances all operations and reports whether r is complete.
+	Test func(r *Request) (bool, error)
+}
