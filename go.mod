@@ -7,6 +7,7 @@ require (
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/chewxy/hm v1.0.0
 	github.com/cosmos72/gomacro v0.0.0-20240506194242-2ff796e3da10
+	github.com/dustin/go-humanize v1.1.0
 	github.com/ebitengine/purego v0.11.3
 	github.com/go-gota/gota v0.12.0
 	github.com/go-zeromq/zmq4 v0.14.1

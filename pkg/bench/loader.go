@@ -119,7 +119,7 @@ func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds d
 // the last image.
 func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean float64, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	image, target := make([]float32, countElements(ds.ImageShape())), make([]float32, countElements(ds.TargetShape()))
+	image, target := data.NewBuffers(ds)
 	start := time.Now()
 	for i := range n {
 		if err := ctx.Err(); err != nil {
@@ -134,15 +134,6 @@ func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean flo
 		mean += math.Abs(float64(v)) / float64(len(image))
 	}
 	return seconds, mean, nil
-}
-
-// countElements returns the number of elements of an array of the given shape.
-func countElements(shape []int) int {
-	n := 1
-	for _, v := range shape {
-		n *= v
-	}
-	return n
 }
 
 // Edges in pixels to which the courses and the study resize images.

@@ -49,3 +49,8 @@ type Dataset interface {
 	// SampleName returns the name of sample i, for error messages and listings.
 	SampleName(i int) string
 }
+
+// NewBuffers returns buffers for one sample of ds, of the sizes that Get expects.
+func NewBuffers(ds Dataset) (image, target []float32) {
+	return make([]float32, elementCount(ds.ImageShape())), make([]float32, elementCount(ds.TargetShape()))
+}

@@ -95,7 +95,7 @@ func (s *memoryDataset) readSample(i int) (*memorySample, error) {
 	if of.read {
 		return of, nil
 	}
-	image, target := make([]float32, elementCount(s.image)), make([]float32, elementCount(s.target))
+	image, target := NewBuffers(s.ds)
 	if err := s.ds.Get(i, image, target); err != nil {
 		return nil, err
 	}

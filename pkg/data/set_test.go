@@ -13,20 +13,11 @@ import (
 
 // get is a sample's image and mask.
 func get(t interface{ Fatal(...any) }, ds data.Dataset, i int) (image, target []float32) {
-	image, target = make([]float32, elementCount(ds.ImageShape())), make([]float32, elementCount(ds.TargetShape()))
+	image, target = data.NewBuffers(ds)
 	if err := ds.Get(i, image, target); err != nil {
 		t.Fatal(err)
 	}
 	return image, target
-}
-
-// elementCount is the number of values of a shape.
-func elementCount(shape []int) int {
-	n := 1
-	for _, v := range shape {
-		n *= v
-	}
-	return n
 }
 
 func cells(t interface{ Fatal(...any) }, c data.CellsOptions) data.Dataset {

@@ -144,7 +144,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("write volumes: %w", err)
 	}
-	image, target := make([]float32, elementCount(is)), make([]float32, elementCount(ts))
+	image, target := NewBuffers(ds)
 	for i := range ds.Len() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -217,7 +217,7 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	if len(is) != 3 || is[0] != 1 || !isAligned(is, ts) || ts[0] != 1 {
 		return fmt.Errorf("write TIFF pairs %s: images and masks have shapes %v and %v, want [1,H,W]", dir, is, ts)
 	}
-	img, mask := make([]float32, elementCount(is)), make([]float32, elementCount(ts))
+	img, mask := NewBuffers(ds)
 	for i := range ds.Len() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("write TIFF pairs: %w", err)
@@ -256,7 +256,7 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 	if ds.Len() == 0 {
 		return fmt.Errorf("write pairs %s: the data set is empty", dir)
 	}
-	img, mask := make([]float32, elementCount(is)), make([]float32, elementCount(ts))
+	img, mask := NewBuffers(ds)
 	return writePairs(ctx, dir, ds.Len(), func(i int) (*image.Gray, *image.Gray, error) {
 		if err := ds.Get(i, img, mask); err != nil {
 			return nil, nil, err

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/english"
 )
 
 // Options configures an engine. Each field has a command-line flag and is recorded in
@@ -90,7 +92,7 @@ func (o Options) Validate() error {
 	k := all[slices.IndexFunc(all, func(k engineKind) bool { return k.name == name })]
 	switch {
 	case !slices.Contains(k.convolutions, o.Convolution):
-		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, joinChoices(k.convolutions))
+		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, english.Either(k.convolutions))
 	case !slices.Contains(k.precisions, o.Precision):
 		return bad("precision %q is not supported on %s: use %s", o.Precision, name, describePrecisions(o.Precision, k))
 	case o.Threads < 1 || o.Threads > MaxThreads:
@@ -126,18 +128,10 @@ func (o Options) parseDevice() (name string, device int, err error) {
 	return name, device, nil
 }
 
-// joinChoices formats a list as "a", "a or b", or "a, b or c".
-func joinChoices(list []string) string {
-	if n := len(list); n > 1 {
-		return strings.Join(list[:n-1], ", ") + " or " + list[n-1]
-	}
-	return list[0]
-}
-
 // describePrecisions lists the precisions that engine k supports, followed by the other
 // engines that support the wanted precision, if any.
 func describePrecisions(wanted string, k engineKind) string {
-	s := joinChoices(k.precisions)
+	s := english.Either(k.precisions)
 	var others []string
 	for _, other := range engineKinds() {
 		if other.name != k.name && slices.Contains(other.precisions, wanted) {
@@ -145,7 +139,7 @@ func describePrecisions(wanted string, k engineKind) string {
 		}
 	}
 	if len(others) > 0 {
-		s += fmt.Sprintf(" (%s only on %s)", wanted, joinChoices(others))
+		s += fmt.Sprintf(" (%s only on %s)", wanted, english.Either(others))
 	}
 	return s
 }

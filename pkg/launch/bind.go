@@ -125,7 +125,7 @@ func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, err
 			b.cpus = c.machine.DivideNodes(workers, s.Threads)
 		}
 		if b.cpus == nil {
-			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", formatCount(s.Threads, "thread"))
+			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", english.Count(s.Threads, "thread"))
 		}
 	}
 	for _, cpus := range b.cpus {
@@ -144,7 +144,7 @@ func (s Sweep) planBinding(c cpuState, workers int, device string) (binding, err
 // own, and not under a quota of CPU time.
 func (s Sweep) reasonNotToBind(c cpuState, device string) string {
 	most := slices.Max(s.Workers)
-	need := fmt.Sprintf("%s × %s", formatCount(most, "worker"), formatCount(s.Threads, "thread"))
+	need := fmt.Sprintf("%s × %s", english.Count(most, "worker"), english.Count(s.Threads, "thread"))
 	count := len(c.machine.CPUs)
 	switch {
 	case s.isForeign():
@@ -152,11 +152,11 @@ func (s Sweep) reasonNotToBind(c cpuState, device string) string {
 	case device != "" && !strings.HasPrefix(device, "cpu") && device != "reference":
 		return "the threads that feed a GPU need other cores than the computing thread"
 	case most*s.Threads > count:
-		return fmt.Sprintf("%s do not fit on %s", need, formatCount(count, "CPU"))
+		return fmt.Sprintf("%s do not fit on %s", need, english.Count(count, "CPU"))
 	case c.quota < float64(count):
 		return fmt.Sprintf("a quota of %s CPUs limits this process, and others may use the same cores", strconv.FormatFloat(math.Round(10*c.quota)/10, 'f', -1, 64))
 	case c.jobCPUs > 0 && c.jobCPUs < count:
-		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.jobCPUs, formatCount(count, "CPU"))
+		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.jobCPUs, english.Count(count, "CPU"))
 	case c.hasUnseenProcesses:
 		return "this container shares all CPUs of the machine with processes that it does not see"
 	case most*s.Threads > len(c.freeCores().CPUs):

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
@@ -125,7 +126,7 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 	}
 	nothing, err := l.checkFolders()
 	if nothing {
-		job.sweep, job.note = finishedSweep{l}, formatCount(len(l.all), "run")+" done; nothing to do"
+		job.sweep, job.note = finishedSweep{l}, english.Count(len(l.all), "run")+" done; nothing to do"
 	}
 	return job, l, err
 }

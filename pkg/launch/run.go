@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
@@ -238,7 +239,7 @@ func (r *run) runCommand(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), formatCount(r.workers, "worker"), formatCount(s.Threads, "thread"))
+	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), english.Count(r.workers, "worker"), english.Count(s.Threads, "thread"))
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()

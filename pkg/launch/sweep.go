@@ -189,10 +189,10 @@ func (s Sweep) validateCounts(cores int) error {
 		case counts[n]:
 			return fmt.Errorf("duplicate worker count %d: give each count once", n)
 		case n > engine.MaxThreads/threads:
-			return fmt.Errorf("%s × %s: use at most %d threads on a machine", formatCount(n, "worker"), formatCount(threads, "thread"), engine.MaxThreads)
+			return fmt.Errorf("%s × %s: use at most %d threads on a machine", english.Count(n, "worker"), english.Count(threads, "thread"), engine.MaxThreads)
 		case n*threads > cores && !s.Oversubscribe:
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); the times then do not measure scaling",
-				formatCount(n, "worker"), formatCount(threads, "thread"), n*threads, formatCount(cores, "core"))
+				english.Count(n, "worker"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"))
 		}
 		counts[n] = true
 	}
@@ -205,9 +205,6 @@ func (s Sweep) validateCounts(cores int) error {
 	}
 	return nil
 }
-
-// formatCount formats n with its noun, such as "1 worker" or "2 workers".
-func formatCount(n int, noun string) string { return english.Count(n, noun) }
 
 // withDefaults returns s with the defaults of empty fields filled in.
 func (s Sweep) withDefaults() Sweep {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
@@ -62,7 +62,7 @@ type workerExit struct {
 // others. The caller's goroutine must stay locked to its thread while the processes run:
 // the operating system kills a worker when the thread that started it ends.
 func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
-	port, err := findFreePort(ctx)
+	port, err := rendezvous.FindFreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -131,16 +131,6 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	}
 	r.setRank0Output(w.out)
 	return w, nil
-}
-
-// findFreePort returns a TCP port on which no process listens now.
-func findFreePort(ctx context.Context) (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
 }
 
 // workerEnvironment returns the environment of a worker: the launcher's environment, with the

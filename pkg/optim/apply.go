@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
+
+	"lockstep/pkg/internal/english"
 )
 
 // Update rules of the optimizers (Config.Name, Update.Rule).
@@ -39,19 +40,13 @@ func (u Update) Slots() []string {
 func (u Update) Validate() error {
 	switch {
 	case !slices.Contains(Rules(), u.Rule):
-		return fmt.Errorf("unknown rule %q: use %s", u.Rule, joinWithOr(Rules()))
+		return fmt.Errorf("unknown rule %q: use %s", u.Rule, english.Either(Rules()))
 	case hasMoments(u.Rule) && u.Step < 1:
 		return fmt.Errorf("invalid step %[2]d for rule %[1]s: steps count from 1", u.Rule, u.Step)
 	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:
 		return fmt.Errorf("nesterov without momentum: use a momentum above 0, such as 0.9")
 	}
 	return nil
-}
-
-// joinWithOr joins two or more names into a list such as "a, b or c".
-func joinWithOr(names []string) string {
-	n := len(names) - 1
-	return strings.Join(names[:n], ", ") + " or " + names[n]
 }
 
 // Tensor64 is a parameter with its gradient and its slots (see Update.Slots), all of the

@@ -49,7 +49,3 @@ func wrapLockError(f *os.File, err error) error {
 	}
 	return nil
 }
-
-// bootID returns an identifier of the current boot of this machine. Containers on one
-// machine have the same boot id. It is empty if it cannot be read.
-func bootID() string { return readProcLine("/proc/sys/kernel/random/boot_id") }

@@ -13,6 +13,3 @@ func lockFile(*os.File) (held bool, err error) { return false, errors.ErrUnsuppo
 
 // isLocked returns errors.ErrUnsupported, as lockFile does.
 func isLocked(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
-
-// bootID returns "", which means unknown.
-func bootID() string { return "" }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 )
 
@@ -52,7 +53,7 @@ func (e *OwnedError) Error() string {
 	if o.PID == 0 {
 		return fmt.Sprintf("run %s: in use by another process; wait until that process has ended", e.Dir)
 	}
-	host, here := "", o.BootID != "" && o.BootID == bootID()
+	host, here := "", o.BootID != "" && o.BootID == process.BootID()
 	if here && o.PID == os.Getpid() {
 		return fmt.Sprintf("run %s: in use by this process (pid %d) since %s; wait until it has finished the run", e.Dir, o.PID, formatTime(o.Started))
 	}
@@ -129,7 +130,7 @@ func thisMachine() machine {
 	if err != nil {
 		host = "unknown"
 	}
-	return machine{host: host, boot: bootID(), now: time.Now, lock: lockFile, query: isLocked}
+	return machine{host: host, boot: process.BootID(), now: time.Now, lock: lockFile, query: isLocked}
 }
 
 // A process that has just acquired the lock may not have written its Owner yet. Readers

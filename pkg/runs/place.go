@@ -136,13 +136,3 @@ func readProcField(path, key string) string {
 	}
 	return ""
 }
-
-// readProcLine returns the content of a file of /proc that has one line, or "" if there
-// is no such file.
-func readProcLine(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "" // not Linux
-	}
-	return strings.TrimSpace(string(text))
-}

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"os"
 
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/monitor"
 )
 
@@ -16,9 +17,8 @@ func (t *Trainer) newLoadMeter(ctx context.Context) (*monitor.LoadMeter, error) 
 	const perRank = 3 // pid, machine, PID namespace
 	n, rank := t.group.Size(), t.group.Rank()
 	all := make([]float64, perRank*n)
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without /proc, the load is not measured
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
-	copy(all[perRank*rank:], []float64{float64(os.Getpid()), hashToFloat64(string(boot)), hashToFloat64(namespace)})
+	copy(all[perRank*rank:], []float64{float64(os.Getpid()), hashToFloat64(process.BootID()), hashToFloat64(namespace)})
 	if n > 1 {
 		if err := t.allReduce(ctx, all); err != nil {
 			return nil, err

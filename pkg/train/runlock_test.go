@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
@@ -51,14 +51,14 @@ func startTrain(t *testing.T, rank, world, port int, args ...string) *workerProc
 	return p
 }
 
-func freePort(t *testing.T) int {
+// findMasterPort returns a free port for the workers of one run.
+func findMasterPort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := rendezvous.FindFreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // waitForEpochs waits until the run has the given number of epochs.
@@ -96,7 +96,7 @@ func TestTrainTwice(t *testing.T) {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			start := func(args ...string) (all []*workerProcess) {
-				port := freePort(t)
+				port := findMasterPort(t)
 				for rank := range world {
 					all = append(all, startTrain(t, rank, world, port, append([]string{"--run", dir, "--epochs", "40", "--set", "checkpoint.every=2"}, args...)...))
 				}
@@ -260,7 +260,7 @@ func TestDisturbed(t *testing.T) {
 		_ = busy.Wait()
 	})
 	for _, world := range []int{1, 2} {
-		dir, port := filepath.Join(t.TempDir(), "run"), freePort(t)
+		dir, port := filepath.Join(t.TempDir(), "run"), findMasterPort(t)
 		var all []*workerProcess
 		for rank := range world {
 			all = append(all, startTrain(t, rank, world, port, "--run", dir, "--epochs", "30", "--set", "data.count=120")) // over several seconds

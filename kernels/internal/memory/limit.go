@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"lockstep/pkg/runs"
 )
 
@@ -33,11 +35,11 @@ func NewLimit(setting string) (Limit, error) {
 		l.Bytes = l.Capacity / 10 * 8
 	case "off":
 	default:
-		n, err := parseSize(setting)
-		if err != nil {
-			return Limit{}, fmt.Errorf("read %s: %w", EnvVariable, err)
+		n, err := humanize.ParseBytes(setting)
+		if err != nil || n < 1 || n > math.MaxInt64 {
+			return Limit{}, fmt.Errorf("read %s: invalid size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", EnvVariable, setting)
 		}
-		l.Bytes = n
+		l.Bytes = int64(n)
 	}
 	return l, nil
 }
@@ -56,20 +58,6 @@ func formatBytes(n int64) string {
 		return fmt.Sprintf("%d MiB", n>>20)
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-}
-
-// parseSize parses a size such as 8GiB, 512MB or 1000000.
-func parseSize(s string) (int64, error) {
-	digits := strings.TrimRight(s, "kKMGTiB ")
-	factor, ok := map[string]float64{
-		"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
-	}[strings.TrimSpace(s[len(digits):])]
-	v, err := strconv.ParseFloat(digits, 64)
-	if n := v * factor; ok && err == nil && n >= 1 && n < math.MaxInt64 {
-		return int64(n), nil
-	}
-	return 0, fmt.Errorf("invalid size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", s)
 }
 
 // memoryCapacity returns the memory that this process can use, in bytes. This is the

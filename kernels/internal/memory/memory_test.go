@@ -12,13 +12,13 @@ import (
 func TestNewLimit(t *testing.T) {
 	const mib = 1 << 20
 	for setting, want := range map[string]int64{
-		"off": 0, "1000000": 1000000, "512MB": 512e6, "512 MiB": 512 * mib, "1.5GiB": 1536 * mib, "2GB": 2e9, "64KiB": 64 << 10, "3kB": 3000,
+		"off": 0, "1000000": 1000000, "512MB": 512e6, "512 MiB": 512 * mib, "1.5GiB": 1536 * mib, "2GB": 2e9, "8gib": 8 << 30, "64KiB": 64 << 10, "3kB": 3000,
 	} {
 		if l, err := NewLimit(setting); err != nil || l.Bytes != want || !l.Set {
 			t.Errorf("%s=%s gives %+v, %v; want %d bytes", EnvVariable, setting, l, err, want)
 		}
 	}
-	for _, setting := range []string{"much", "0", "-1GB", "8gib", "8Gi B", "GB", "NaN", "1e300GB", "80%"} {
+	for _, setting := range []string{"much", "0", "-1GB", "8Gi B", "GB", "NaN", "1e300GB", "80%"} {
 		if l, err := NewLimit(setting); err == nil || !strings.Contains(err.Error(), EnvVariable) {
 			t.Errorf("%s=%s gives %+v, %v", EnvVariable, setting, l, err)
 		}

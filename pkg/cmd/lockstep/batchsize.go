@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/logread"
@@ -66,9 +65,11 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 			}
 			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(usableMemoryFraction * float64(runs.DescribeHost().MemoryBytes))}
 			if memory != "" {
-				if o.Memory, err = parseBytes(memory); err != nil {
-					return asUsageError(err)
+				n, err := humanize.ParseBytes(memory)
+				if err != nil || n < 1 || n > math.MaxInt64 {
+					return asUsageError(fmt.Errorf("invalid size %q: use a number with KiB, MiB, GiB, MB or GB, such as 8GiB", memory))
 				}
+				o.Memory = int64(n)
 			}
 			if !asJSON {
 				o.Tried = func(t tune.BatchTest) { fmt.Fprintln(c.OutOrStdout(), t) }
@@ -118,24 +119,4 @@ func printBatchLimits(c *cobra.Command, path string, asJSON bool) error {
 		fmt.Fprint(c.OutOrStdout(), l)
 	}
 	return nil
-}
-
-// parseBytes parses a size such as 8GiB, 512MiB, 16GB or 1000000.
-func parseBytes(s string) (int64, error) {
-	units := []struct {
-		suffix string
-		size   float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
-	for _, u := range units {
-		number, ok := strings.CutSuffix(s, u.suffix)
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if n := v * u.size; err == nil && n >= 1 && n < math.MaxInt64 {
-			return int64(n), nil
-		}
-		break
-	}
-	return 0, fmt.Errorf("invalid size %q: use a number with KiB, MiB, GiB, MB or GB, such as 8GiB", s)
 }

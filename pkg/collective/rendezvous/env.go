@@ -24,6 +24,7 @@
 package rendezvous
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -51,6 +52,16 @@ type Env struct {
 	MasterPort            int
 	Token                 string
 	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
+}
+
+// FindFreePort returns a TCP port of this machine on which no process listens now, for the
+// MasterPort of a run. Another process may take it before rank 0 does.
+func FindFreePort(ctx context.Context) (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // checkCollectiveName returns an error if v is not a value of LOCKSTEP_COLLECTIVE.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -71,8 +70,8 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 // the same text if they run on the same machine and it has not been restarted in between.
 // On systems without boot IDs the text is the host name, or "unknown".
 func machineID() string {
-	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		return strings.TrimSpace(string(id))
+	if id := process.BootID(); id != "" {
+		return id
 	}
 	name, err := os.Hostname()
 	if err != nil {

@@ -104,16 +104,6 @@ func wantError(t *testing.T, got error, parts ...string) {
 	}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // join calls Join concurrently for every Env, with the Options of the same index.
 func join(ctx context.Context, envs []Env, options []Options) ([]collective.Group, []error) {
 	groups, errs := make([]collective.Group, len(envs)), make([]error, len(envs))
@@ -127,7 +117,10 @@ func join(ctx context.Context, envs []Env, options []Options) ([]collective.Grou
 
 // run returns the Envs of one run of world workers, all with the same Options.
 func run(t *testing.T, world int, o Options) ([]Env, []Options) {
-	port := freePort(t)
+	port, err := FindFreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var envs []Env
 	var options []Options
 	for r := range world {

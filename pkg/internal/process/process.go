@@ -1,12 +1,13 @@
 // Package process contains functions that a training program uses for its own process: the
-// signals that ask it to end, survival of broken pipes, and timers that do not advance while
-// the process is stopped.
+// signals that ask it to end, survival of broken pipes, timers that do not advance while the
+// process is stopped, and the boot of the machine that it runs on.
 package process
 
 import (
 	"context"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -26,6 +27,16 @@ func ShutdownSignals() []os.Signal {
 // standard error ends, as in "| head". Writes then fail with EPIPE instead of ending the
 // process by SIGPIPE. Child processes keep the default action of SIGPIPE.
 func SurviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// BootID returns an identifier of the current boot of this machine. Containers on one
+// machine have the same boot ID. It is empty if the system has no boot IDs.
+func BootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // not Linux
+	}
+	return strings.TrimSpace(string(id))
+}
 
 const (
 	// checkInterval is the time between two checks of a time-out.

@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,4 +57,16 @@ func TestWithTimeout(t *testing.T) {
 			t.Errorf("no time at all ended with %v", err)
 		}
 	})
+}
+
+// TestBootID compares the ID with the file of Linux that contains it, and with "" on other
+// systems.
+func TestBootID(t *testing.T) {
+	want, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		want = nil // not Linux
+	}
+	if got := BootID(); got != strings.TrimSpace(string(want)) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

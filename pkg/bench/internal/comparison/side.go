@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"lockstep/pkg/collective/rendezvous"
 )
 
 // Requests to a side. The two sides of a comparison are separate programs that use the same
@@ -93,7 +94,7 @@ const closeTimeout = 10 * time.Second
 
 // Start starts the processes of p and reads their greetings.
 func Start(ctx context.Context, p Program) (*Side, error) {
-	port, err := findFreePort(ctx)
+	port, err := rendezvous.FindFreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,15 +160,6 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 		return slices.Contains(drop, name)
 	})
 	return append(env, set...)
-}
-
-// findFreePort returns a TCP port on which no program currently listens.
-func findFreePort(ctx context.Context) (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // Ask sends one request to every process and returns their answers by rank.

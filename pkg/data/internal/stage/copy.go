@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 )
 
@@ -62,8 +63,7 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	h := sha256.New()
 	// A copy on a disk may be damaged if the machine crashed: do not reuse it after a
 	// reboot.
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	fmt.Fprintf(h, "%s\n", boot)
+	fmt.Fprintf(h, "%s\n", process.BootID())
 	for i, source := range sources {
 		path, err := filepath.Abs(source)
 		if err != nil {

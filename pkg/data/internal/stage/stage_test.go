@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// process starts a helper and returns when it holds its copy, or is in the middle of it.
-func process(t *testing.T, how, folder, source string) *exec.Cmd {
+// startHelper starts a helper and returns when it holds its copy, or is in the middle of it.
+func startHelper(t *testing.T, how, folder, source string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), "STAGE_HELPER="+how, "STAGE_FOLDER="+folder, "STAGE_SOURCE="+source)
@@ -210,7 +210,7 @@ func TestChangedSource(t *testing.T) {
 func TestKilledUser(t *testing.T) {
 	t.Attr("fault", "kill -9 of one of two processes that use a staged data set")
 	folder, from := t.TempDir(), source(t)
-	user := process(t, "hold", folder, from)
+	user := startHelper(t, "hold", folder, from)
 	s := open(t, folder, from)
 	if s.Copied {
 		t.Error("the copy of a living process was not taken")
@@ -231,7 +231,7 @@ func TestKilledUser(t *testing.T) {
 // nothing that it does not know.
 func TestStale(t *testing.T) {
 	folder, old, from := t.TempDir(), source(t), source(t)
-	kill(t, process(t, "hold", folder, old))
+	kill(t, startHelper(t, "hold", folder, old))
 	if len(copies(t, folder)) != 1 {
 		t.Fatalf("the killed process left %v", copies(t, folder))
 	}
@@ -269,7 +269,7 @@ func TestStale(t *testing.T) {
 func TestKilledCopier(t *testing.T) {
 	t.Attr("fault", "kill -9 of a process in the middle of staging, while another waits")
 	folder, from := t.TempDir(), source(t)
-	copier := process(t, "copy", folder, from)
+	copier := startHelper(t, "copy", folder, from)
 	type result struct {
 		s   *StagedCopy
 		err error
@@ -302,7 +302,7 @@ func TestKilledCopier(t *testing.T) {
 // TestWaitEnds ends the wait for a copy that stands still, and at a canceled context.
 func TestWaitEnds(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
-	process(t, "copy", folder, from)
+	startHelper(t, "copy", folder, from)
 	_, err := stager{stallTimeout: 3 * pollEvery, free: freeBytes}.open(t.Context(), folder, []string{from})
 	if err == nil || !strings.Contains(err.Error(), "another process on this machine is copying to "+folder) || !strings.Contains(err.Error(), "no progress for 150ms") {
 		t.Errorf("error %v", err)
