@@ -30,13 +30,14 @@ func racePackages() []string {
 }
 
 // numericTests returns the names of the tests of racePackages that the race phase leaves
-// out. They compare numbers, for many shapes or on the simulated GPU, and would take most
-// of the phase's time. Other tests of the same packages run the same goroutines.
+// out. They compare numbers, for many shapes, on the simulated GPU, or in plain Go where the
+// processor has no instructions for bf16, and would take most of the phase's time. Other tests
+// of the same packages run the same goroutines.
 func numericTests() []string {
 	return []string{
 		"Convolution3D", "Flips", "FusionIsInvisible", "Rounding", "RoundingLikeReference", "RoundingProperty", "RoundingReproducible", // pkg/engine/cpu
 		"WinogradDeep", "WinogradDeep3D", "WinogradError", "WinogradError3D", // pkg/engine/cpu
-		"LaptopTwins", "LostSamplesOfTheGPU", "RulesOnBothEngines", "TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
+		"LaptopTwins", "LostSamplesOfTheGPU", "RulesOnBothEngines", "TrainBF16", "TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
 		"VerifyDPOnGPU", // pkg/verify
 	}
 }
