@@ -87,9 +87,13 @@ func TestAllReduceTargets(t *testing.T) {
 		peer         string
 		want         float64
 	}{
-		{"shm", 2, 1000, peerOpenMPI, 0.9}, {"shm", 2, 63_996, peerOpenMPI, 0.9}, {"shm", 2, 64_000, peerOpenMPI, 1},
-		{"shm", 2, 1000, peerGloo, 2}, {"shm", 2, 100_000_000, peerGloo, 4},
-		{"shm", 4, 64_000, peerOpenMPI, 0}, {"tcp", 2, 64_000, peerGloo, 0},
+		{"shm", 2, 1000, peerOpenMPI, 0.9},
+		{"shm", 2, 63_996, peerOpenMPI, 0.9},
+		{"shm", 2, 64_000, peerOpenMPI, 1},
+		{"shm", 2, 1000, peerGloo, 2},
+		{"shm", 2, 100_000_000, peerGloo, 4},
+		{"shm", 4, 64_000, peerOpenMPI, 0},
+		{"tcp", 2, 64_000, peerGloo, 0},
 	} {
 		if got := allReduceTarget(&AllReduceRow{key: c.transport, Ranks: c.ranks, Bytes: c.bytes}, c.peer); got != c.want {
 			t.Errorf("%+v: got %g", c, got)
@@ -247,7 +251,10 @@ func TestInvalidAllReduceOptions(t *testing.T) {
 		{1000, 100_000_000, 10, "[1000 10000 100000 1000000 10000000 100000000]"},
 		{10, 50, 2, "[8 20 40]"}, // whole numbers of 4 bytes
 		{8, 8, 2, "[8]"},
-		{1000, 10, 2, "from 1000 to 10 bytes"}, {0, 10, 2, "at least 4 bytes"}, {8, 10, 1, "a factor of at least 2"}, {8, 5e9, 2, "at most"},
+		{1000, 10, 2, "from 1000 to 10 bytes"},
+		{0, 10, 2, "at least 4 bytes"},
+		{8, 10, 1, "a factor of at least 2"},
+		{8, 5e9, 2, "at most"},
 	} {
 		sizes, err := BufferSizes(c.low, c.high, c.factor)
 		if got := fmt.Sprint(sizes, err); !strings.Contains(got, c.want) {
