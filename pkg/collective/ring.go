@@ -37,6 +37,7 @@ type Ring struct {
 	rank, size int
 	options    Options
 	in         net.Conn // from the previous rank
+	inEnded    bool     // in has ended, and reader contains all that has arrived
 	reader     *bufio.Reader
 	out        *sender // to the next rank
 	piece      int     // bytes per piece
@@ -383,7 +384,7 @@ func (r *Ring) recordLostConnection(rank int) error {
 // every queued frame is written.
 func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	if r.out.hasWritten(n, complete) {
-		return r.checkSend()
+		return r.checkSend(ctx)
 	}
 	timer := time.NewTicker(checkInterval)
 	defer timer.Stop()
@@ -393,6 +394,9 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 		case <-r.out.progress:
 			r.idle = process.Stopwatch{}
 		case <-timer.C:
+			if err := r.checkPrevious(); err != nil {
+				return err
+			}
 			err := r.checkWait(ctx, func() string {
 				return fmt.Sprintf("rank %d, which does not receive (it or a rank after it is missing)", r.nextRank())
 			})
@@ -402,14 +406,14 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 		}
 	}
 	r.idle = process.Stopwatch{}
-	return r.checkSend()
+	return r.checkSend(ctx)
 }
 
 // checkSend returns an error if this rank can no longer send to the next rank, and nil
 // otherwise.
-func (r *Ring) checkSend() error {
+func (r *Ring) checkSend(ctx context.Context) error {
 	if r.out.lastError() == nil {
 		return nil
 	}
-	return r.recordLostConnection(r.nextRank())
+	return r.receiveFailure(ctx)
 }

@@ -1,0 +1,67 @@
+package collective
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"lockstep/pkg/internal/process"
+)
+
+// checkPrevious looks at the connection from the previous rank while this rank waits until it
+// can send. It returns an error if the connection is broken, or if the last frame on it is a
+// note about a rank that has failed. A stream that has ended otherwise is no error, because
+// the previous rank may have finished its last operation.
+//
+// What this rank still has to receive is kept: it cannot read the note alone, because pieces
+// may come before it. As the stream has ended, they are no more than the kernel holds.
+func (r *Ring) checkPrevious() error {
+	if r.inEnded || !hasEnded(r.in) {
+		return nil
+	}
+	if err := r.in.SetReadDeadline(time.Now().Add(graceTime)); err != nil {
+		return r.recordLostConnection(r.previousRank())
+	}
+	rest, err := io.ReadAll(r.reader)
+	r.reader.Reset(io.MultiReader(bytes.NewReader(rest), r.in))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil // look again later
+	}
+	r.inEnded = true
+	if len(rest) >= frameBytes {
+		f := decodeFrame(rest[len(rest)-frameBytes:])
+		if f.kind == frameNote && (f.state == noteFailed || f.state == noteGone) {
+			return r.recordNote(f)
+		}
+	}
+	if err != nil {
+		return r.recordLostConnection(r.previousRank())
+	}
+	return nil
+}
+
+// receiveFailure returns the error for a rank that can no longer send to the next one. For
+// graceTime it receives, because a note from the previous rank may name another rank as the
+// cause. It drops the pieces that it receives, since the group has failed.
+func (r *Ring) receiveFailure(ctx context.Context) error {
+	r.idle = process.Stopwatch{}
+	for {
+		f, err := r.receive(ctx)
+		if err != nil {
+			return err
+		}
+		if f.kind != frameNumbers {
+			continue
+		}
+		for left := f.length; left > 0; {
+			n := min(left, uint64(len(r.scratch)))
+			if err := r.readFull(ctx, r.scratch[:n]); err != nil {
+				return err
+			}
+			left -= n
+		}
+	}
+}

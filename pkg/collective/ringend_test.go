@@ -1,0 +1,131 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"lockstep/pkg/internal/device"
+)
+
+// TestFailureWhileSending checks the error of rank 0 of 4, which waits until it can send to rank
+// 1, when another rank fails. The test plays the neighbors: rank 1 never receives a piece.
+func TestFailureWhileSending(t *testing.T) {
+	reset := func(c net.Conn) error { return errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()) }
+	write := func(c net.Conn, fs ...frame) error {
+		for _, f := range fs {
+			b := f.encode()
+			if _, err := c.Write(append(b[:], make([]byte, f.length)...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	piece := frame{kind: frameNumbers, rank: 3, number: 2, length: 40}
+	last := callSignature(kindBroadcast, device.Buffer{}, 0)
+	for _, tt := range []struct {
+		name string
+		fail func(from3, to1 net.Conn) error
+		want string
+	}{
+		{
+			"the host of the previous rank is lost", func(from3, _ net.Conn) error { return reset(from3) },
+			"broadcast 1: rank 3 is gone: its connection has ended (last seen in broadcast 1)",
+		},
+		{
+			"the previous rank has noticed the loss of the next one's host", func(from3, _ net.Conn) error {
+				return errors.Join(write(from3, piece, frame{kind: frameNote, state: noteGone, rank: 1, number: 7, what: last}), from3.Close())
+			},
+			"broadcast 1: rank 1 is gone: its connection has ended (last seen in broadcast 7)",
+		},
+		{
+			"the previous rank fails", func(from3, _ net.Conn) error {
+				return errors.Join(write(from3, frame{kind: frameNote, state: noteFailed, rank: 3, number: 1, what: last}), from3.Close())
+			},
+			"broadcast 1: rank 3 failed (last seen in broadcast 1); see the error message of that rank",
+		},
+		{
+			"the next rank ends, because another is gone", func(from3, to1 net.Conn) error {
+				return errors.Join(write(from3, piece, frame{kind: frameNote, state: noteGone, rank: 2, number: 1, what: last}), reset(to1))
+			},
+			"broadcast 1: rank 2 is gone: its connection has ended (last seen in broadcast 1)",
+		},
+		{
+			"the next rank ends", func(_, to1 net.Conn) error { return reset(to1) },
+			"broadcast 1: rank 1 is gone: its connection has ended (it no longer receives)",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			from, to, err := ringConnections("tcp", 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := NewRing("tcp ring", 0, 4, from[0], to[0], Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := device.Buffer{F32: make([]float32, 1<<24)} // 64 MiB: more than the kernel holds
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- g.Broadcast(ctx, b, 0) }()
+			call := frame{kind: frameCall, rank: 3, number: 1, what: callSignature(kindBroadcast, b, 0), length: uint64(b.Len())}
+			header := call.encode()
+			if _, err := to[3].Write(header[:]); err != nil {
+				t.Fatal(err)
+			}
+			// Once the header of a piece has arrived after the call, rank 0 only sends.
+			if _, err := io.ReadFull(from[1], make([]byte, 2*frameBytes)); err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.fail(to[3], from[1]); err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, <-done, tt.want)
+			_ = g.Close()
+			for i := range from {
+				_, _ = from[i].Close(), to[i].Close()
+			}
+		})
+	}
+}
+
+// TestPreviousRankHasFinished checks that a rank that has ended its stream in good order is no
+// failure, and that what it sent before can still be received.
+func TestPreviousRankHasFinished(t *testing.T) {
+	from, to, err := ringConnections("tcp", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := NewRing("tcp ring", 0, 2, from[0], to[0], Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.checkPrevious(); err != nil || g.inEnded {
+		t.Fatalf("the previous rank is there, but got ended %v, %v", g.inEnded, err)
+	}
+	want := frame{kind: frameToken, rank: 1, number: 3}
+	for _, f := range []frame{want, {kind: frameNote, state: noteClosed, rank: 1, number: 3}} {
+		b := f.encode()
+		if _, err := to[1].Write(b[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := to[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for !g.inEnded {
+		if err := g.checkPrevious(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := g.receive(context.Background()); err != nil || got != want {
+		t.Errorf("received %+v, %v, want %+v", got, err, want)
+	}
+	_, err = g.receive(context.Background())
+	wantError(t, err, "rank 1 has left the group")
+	_, _ = g.Close(), from[1].Close()
+}
