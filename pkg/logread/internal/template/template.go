@@ -215,6 +215,15 @@ func Parse(text string) (*Template, error) {
 	return t, nil
 }
 
+// MustParse is Parse for a template in source code. It panics if the template is invalid.
+func MustParse(text string) *Template {
+	t, err := Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
 // parseRegexp parses a template that is a regular expression.
 func (t *Template) parseRegexp(expression string) (err error) {
 	if t.regexp, err = regexp.Compile(expression); err != nil {

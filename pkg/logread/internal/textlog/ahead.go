@@ -70,7 +70,7 @@ type readAheadChunk struct {
 // which readEpochLines adds epochs. It returns nil if there are no such epochs,
 // or if such lines may have another meaning at the current line.
 func (t *textLog) unlabeledEpochs() *record.RankEpochs {
-	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.hasTimes {
+	if t.rank >= 0 || t.block != noBlock || t.cur.closed || !t.cur.hasTimes {
 		return nil
 	}
 	list := t.cur.epochs.find(rankID{-1, 0})

@@ -25,12 +25,14 @@ import (
 // barState is what the bars of a run contain so far.
 type barState struct {
 	lightning bool             // Lightning has printed its devices or processes
-	epochs    epochsByRank     // these count only if no other lines have epochs
 	ranks     map[int]*barRank // by label
 	lines     int64            // number of lines with bars that were used
 	first     int              // number of the first of them
 	last      int              // number of the last of them
 }
+
+// barsOf returns what the bars of a run contain so far.
+func barsOf(r *textRun) *barState { return stateOf[barState](&r.states, formatTqdm) }
 
 // barRank is the last finished bar of one rank.
 type barRank struct {
@@ -57,25 +59,26 @@ func (t *textLog) readBar(m []byte) lineResult {
 	if !bar.IsFinished() || epoch < 0 || part == otherPart {
 		return idle
 	}
-	last := t.cur.bars.ranks[t.rank]
+	last := barsOf(t.cur).ranks[t.rank]
 	if last != nil && epoch < last.epoch || t.cur.closed {
 		t.beginRun()
 		last = nil
 	}
 	name := formatTqdm
-	if t.cur.bars.lightning || bytes.Contains(bar.Values, []byte("v_num=")) {
+	if barsOf(t.cur).lightning || bytes.Contains(bar.Values, []byte("v_num=")) {
 		name = formatLightning
 	}
-	s := &t.countLine(name).bars
+	run := t.countLine(name)
+	s := barsOf(run)
 	if s.last != t.l.Number {
 		s.last = t.l.Number
 		if s.lines++; s.lines == 1 {
 			s.first = t.l.Number
 		}
 	}
-	list := s.epochs.find(rankID{t.rank, 0})
+	list := run.barEpochs.find(rankID{t.rank, 0})
 	if list == nil {
-		list = s.epochs.add(rankID{t.rank, 0})
+		list = run.barEpochs.add(rankID{t.rank, 0})
 	}
 	e := list.Find(epoch)
 	if e == nil {
@@ -115,16 +118,16 @@ const reasonBars = "progress bars beside the epochs of other lines"
 // finishBars makes the epochs of the bars those of the run, unless other lines have epochs or
 // show which program trains.
 func (r *textRun) finishBars(report *record.Report) {
-	s := &r.bars
+	s := barsOf(r)
 	switch {
 	case s.lines == 0:
 	case len(r.epochs.all) > 0 || r.program != formatCommand:
 		report.AddIgnoredLines(record.IgnoredLines{Reason: reasonBars, Lines: s.lines, First: s.first})
 		r.linesByFormat[formatTqdm], r.linesByFormat[formatLightning] = 0, 0
 	default:
-		r.epochs = s.epochs
+		r.epochs = r.barEpochs
 		report.LinesUsed += s.lines
-		for _, list := range s.epochs.all {
+		for _, list := range r.barEpochs.all {
 			report.Records += int64(len(list.Epochs))
 		}
 	}
@@ -254,7 +257,7 @@ func (t *textLog) readLightningDevices(m []byte) lineResult {
 	if !bytes.Contains(m, []byte(", used: ")) {
 		return unknown
 	}
-	t.beginHeader().bars.lightning = true
+	barsOf(t.beginHeader()).lightning = true
 	return used
 }
 
@@ -272,7 +275,7 @@ func (t *textLog) readLightningMember(m []byte) lineResult {
 		return unknown
 	}
 	run := t.beginHeader()
-	run.bars.lightning = true
+	barsOf(run).lightning = true
 	run.run.Info.Workers = n
 	return used
 }

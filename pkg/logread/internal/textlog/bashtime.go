@@ -35,7 +35,7 @@ func (t *textLog) readBashCPUTime(m []byte) lineResult {
 // TIMEFORMAT or time -p, and returns the number of seconds. name is the first
 // word of the line.
 func parseBashSeconds(m []byte, name string) (float64, bool) {
-	c := scan.Cursor{Rest: withDecimalPoints(m)}
+	c := scan.Cursor{Rest: scan.WithDecimalPoints(m)}
 	c.Expect(name)
 	if c.Failed || len(c.Rest) == 0 || c.Rest[0] != ' ' && c.Rest[0] != '\t' {
 		return 0, false

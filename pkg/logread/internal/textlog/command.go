@@ -41,7 +41,7 @@ func (t *textLog) readCommand(m []byte) lineResult {
 			return unknown
 		}
 	}
-	if t.cur.closed || !t.cur.epochs.isEmpty() || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.run.AllReduces) > 0 || t.cur.nccl.begun || len(t.cur.horovod.iterations) > 0 {
+	if t.cur.closed || !t.cur.epochs.isEmpty() || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.run.AllReduces) > 0 || t.cur.tableBegun || len(t.cur.iterationRates) > 0 {
 		t.beginRun()
 	}
 	run := t.countLine(formatCommand)

@@ -27,6 +27,19 @@ type dlloggerState struct {
 	reported                 bool     // the report contains the source of the epochs' seconds
 }
 
+// dlloggerOf returns the position of a run in its DLLogger lines.
+func dlloggerOf(r *textRun) *dlloggerState { return stateOf[dlloggerState](&r.states, formatDLL) }
+
+// dlloggerLogState is what the lines of all runs of a log contain.
+type dlloggerLogState struct {
+	settings [][2]string // names and values of settings after the values of a run, for the next values
+}
+
+// dlloggerLogOf returns the settings in a log that belong to the next values.
+func dlloggerLogOf(t *textLog) *dlloggerLogState {
+	return stateOf[dlloggerLogState](&t.states, formatDLL)
+}
+
 // dlloggerLine contains the members of a line's JSON document.
 type dlloggerLine struct {
 	stamp, elapsed   float64 // NaN if missing
@@ -84,7 +97,7 @@ func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
 
 // readDLLogger reads lines that begin with "DLLL".
 func (t *textLog) readDLLogger(m []byte) lineResult {
-	if s := t.dllShapes.Match(m); s != nil {
+	if s := t.shapesOf(formatDLL).Match(m); s != nil {
 		return t.readDLLoggerShape(s)
 	}
 	v, ok := parseDLLoggerLine(m[len("DLLL "):])
@@ -105,10 +118,11 @@ func (t *textLog) readDLLogger(m []byte) lineResult {
 	}
 	run := t.countLine(formatDLL)
 	switch {
-	case string(v.step) == `"PARAMETER"` && run.dll.hasValues():
+	case string(v.step) == `"PARAMETER"` && dlloggerOf(run).hasValues():
+		log := dlloggerLogOf(t)
 		ok = v.forEachValue(func(k, x []byte) {
-			if len(t.dllSettings) < record.MaxSettings {
-				t.dllSettings = append(t.dllSettings, [2]string{string(k), string(x)})
+			if len(log.settings) < record.MaxSettings {
+				log.settings = append(log.settings, [2]string{string(k), string(x)})
 			}
 		})
 	case string(v.step) == `"PARAMETER"`:
@@ -118,7 +132,7 @@ func (t *textLog) readDLLogger(m []byte) lineResult {
 	case n == 1:
 		ok = t.addDLLoggerEpoch(run, step[0], v)
 	default:
-		at := run.dll.globalIteration(step)
+		at := dlloggerOf(run).globalIteration(step)
 		ok = v.forEachValue(func(k, x []byte) {
 			if f, ok := scan.ParseJSONFloat(x); ok {
 				t.addPoint(k, -1, at, f, v.stamp)
@@ -142,17 +156,18 @@ func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
 // If it is the step with which the run began, it begins another run; otherwise the run was
 // resumed.
 func (t *textLog) applyDLLoggerSettings(step [2]int64, n int) {
-	if len(t.dllSettings) == 0 {
+	log := dlloggerLogOf(t)
+	if len(log.settings) == 0 {
 		return
 	}
-	s := &t.cur.dll
+	s := dlloggerOf(t.cur)
 	if n == 1 && s.epochs > 0 && step[0] == s.firstEpoch || n > 1 && s.started && step == s.first {
 		t.beginRun()
 	}
-	for _, setting := range t.dllSettings {
+	for _, setting := range log.settings {
 		t.addDLLoggerSetting(setting[0], []byte(setting[1]))
 	}
-	t.dllSettings = nil
+	log.settings = nil
 }
 
 // globalIteration returns the number, across all epochs, of an iteration with
@@ -180,7 +195,7 @@ const (
 // learnDLLoggerShape learns the form of m, the line of an iteration, so that the
 // next lines of this form are parsed faster.
 func (t *textLog) learnDLLoggerShape(m []byte) {
-	shape := t.dllShapes.Learn(m)
+	shape := t.shapesOf(formatDLL).Learn(m)
 	if shape == nil {
 		return
 	}
@@ -211,7 +226,7 @@ func (t *textLog) learnDLLoggerShape(m []byte) {
 			shape.AddMember(value, 0, nil)
 		}
 	}
-	t.dllShapes.Keep(shape)
+	t.shapesOf(formatDLL).Keep(shape)
 }
 
 // readDLLoggerShape reads an iteration's line of a known shape.
@@ -227,7 +242,7 @@ func (t *textLog) readDLLoggerShape(s *scan.LineShape) lineResult {
 	}
 	t.applyDLLoggerSettings(step, 2)
 	run := t.countLine(formatDLL)
-	at := run.dll.globalIteration(step)
+	at := dlloggerOf(run).globalIteration(step)
 	for i := range s.Slots {
 		if x := &s.Slots[i]; x.Field == dllValue {
 			t.addPoint(x.Name, -1, at, x.Value, stamp)
@@ -325,7 +340,7 @@ func (t *textLog) addDLLoggerEpoch(run *textRun, n int64, line dlloggerLine) boo
 		t.in.Report.AddAssumptionOnce("the throughput is train.compute_ips, which does not include loading data")
 		e.SamplesPerSecond = compute
 	}
-	s := &run.dll
+	s := dlloggerOf(run)
 	if s.epochs == 0 {
 		s.firstEpoch = n
 	}

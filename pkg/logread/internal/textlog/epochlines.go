@@ -76,7 +76,7 @@ var sc21Templates = sync.OnceValue(func() (t [epochLineForms]*template.Template)
 	for form, text := range [epochLineForms]string{
 		epochTimeLine: sc21EpochLine, trainLossLine: sc21TrainLossLine, valLossLine: sc21ValLossLine, valTimeLine: sc21ValSecondsLine,
 	} {
-		t[form] = mustParseTemplate(text)
+		t[form] = template.MustParse(text)
 	}
 	return t
 })

@@ -48,8 +48,16 @@ const (
 	formatDeepSpeed
 	formatMegatron
 	formatHuggingFace
-	formatLines
-	formatCount
+)
+
+const (
+	// maxFormats is larger than the number of formats: those of the table that need no constant follow
+	// formatHuggingFace.
+	maxFormats = 48
+	// formatLines is the format of lines that the templates of the user describe.
+	formatLines formatID = maxFormats - 1
+	// noBlock is the format of a block outside of blocks: commands have none.
+	noBlock = formatCommand
 )
 
 // format describes the lines of one program.
@@ -70,6 +78,11 @@ type format struct {
 	// endsWithValue reports whether a line, whose beginning no rule knows, ends
 	// with a value; see lineRule.endsWithValue. It may be nil.
 	endsWithValue func(m []byte) bool
+	// readInBlock reads a line in a block, a group of lines whose meaning depends on its first line.
+	// The function that reads the first line sets textLog.block. It is nil if the format has no blocks.
+	readInBlock func(t *textLog, m []byte) lineResult
+	// blockIsTable is set if each line of a block ends with a number.
+	blockIsTable bool
 	// finish is called at the end of each run of a file. It is nil if the
 	// format needs no such call.
 	finish func(r *textRun, report *record.Report)
@@ -102,8 +115,8 @@ type lineRule struct {
 
 // formats returns all formats. To add a format, add one entry here and a file
 // with its functions.
-func formats() [formatCount]format {
-	return [formatCount]format{
+func formats() [maxFormats]format {
+	return [maxFormats]format{
 		formatCommand: {name: "command", lines: append(worldRules(),
 			lineRule{first: "rusp+$mhtda", read: (*textLog).readCommand},
 		)},
@@ -115,7 +128,7 @@ func formats() [formatCount]format {
 			{prefix: "user", read: (*textLog).readBashCPUTime},
 			{prefix: "sys", read: (*textLog).readBashCPUTime},
 		}},
-		formatGNUTime: {name: "GNU time", lines: []lineRule{
+		formatGNUTime: {name: "GNU time", readInBlock: (*textLog).readGNUTimeLine, lines: []lineRule{
 			{prefix: "Command being timed: ", read: (*textLog).readGNUTimeCommand},
 			{prefix: "Elapsed (wall clock) time ", read: (*textLog).readGNUTimeElapsed, endsWithValue: true},
 			{prefix: "Command exited with non-zero status ", read: (*textLog).readGNUTimeFailure},
@@ -123,22 +136,22 @@ func formats() [formatCount]format {
 		}},
 		// The lines of zsh begin with any command.
 		formatZshTime: {name: "zsh time", anywhere: (*textLog).readTimeWithinLine, endsWithValue: isZshTime},
-		formatSeff: {name: seffKind, lines: []lineRule{
+		formatSeff: {name: seffKind, readInBlock: (*textLog).readSeffLine, lines: []lineRule{
 			{prefix: "Job ID: ", read: (*textLog).readSeffJob},
 			{prefix: "Job Wall-clock time: ", read: (*textLog).readSeffLine, endsWithValue: true},
 		}},
-		formatNCCL: {name: "nccl-tests", finish: (*textRun).finishNCCL, lines: []lineRule{
+		formatNCCL: {name: "nccl-tests", readInBlock: (*textLog).readNCCLLine, blockIsTable: true, finish: (*textRun).finishNCCL, lines: []lineRule{
 			{prefix: "# Collective test starting: ", read: (*textLog).readNCCLTest},
 			{prefix: "# nThread ", read: (*textLog).readNCCLSettings},
 		}},
-		formatOSU: {name: "OSU micro-benchmarks", lines: []lineRule{
+		formatOSU: {name: "OSU micro-benchmarks", readInBlock: (*textLog).readOSULine, blockIsTable: true, lines: []lineRule{
 			{prefix: "# OSU ", read: (*textLog).readOSUTitle},
 		}},
-		formatFailure: {name: "torchrun failure", lines: []lineRule{
+		formatFailure: {name: "torchrun failure", readInBlock: (*textLog).readFailureLine, lines: []lineRule{
 			{prefix: "Root Cause", read: (*textLog).readRootCause},
 		}},
 		formatMemory: {name: "out of memory", anywhere: (*textLog).readOutOfMemory},
-		formatStudy: {name: "U-Net study stdout", lines: []lineRule{
+		formatStudy: {name: "U-Net study stdout", readInBlock: (*textLog).readStudySetting, lines: []lineRule{
 			{prefix: "[INFO] EPOCH: ", read: (*textLog).readStudyEpoch},
 			{prefix: "Train loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
 			{prefix: "Test loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
@@ -191,7 +204,7 @@ func formats() [formatCount]format {
 			{first: "-", read: (*textLog).readKerasDashLine, more: readKerasLines},
 			{first: "0123456789", read: (*textLog).readKerasSummary, more: readKerasLines},
 		}},
-		formatSC21: {name: "SC21 log", lines: []lineRule{
+		formatSC21: {name: "SC21 log", readInBlock: (*textLog).readSC21Setting, lines: []lineRule{
 			{
 				prefix: "Time taken for epoch ", use: (*textLog).addSC21Epoch, more: readEpochLines, endsWithValue: true,
 				templates: []string{sc21EpochLine, "Time taken for epoch {epoch} is {seconds} sec"},
@@ -276,7 +289,7 @@ func (f formatID) String() string { return sharedFormatIndex().formats[f].name }
 
 // formatIndex contains what is known about the lines of all formats.
 type formatIndex struct {
-	formats  [formatCount]format
+	formats  [maxFormats]format
 	byFirst  [256][]indexedRule                      // rules by the first byte of the line
 	anywhere []func(t *textLog, m []byte) lineResult // format.anywhere
 	ends     []func(m []byte) bool                   // format.endsWithValue
@@ -296,7 +309,7 @@ type indexedRule struct {
 func newIndexedRule(name formatID, r lineRule) indexedRule {
 	x := indexedRule{lineRule: r, format: name}
 	for _, text := range r.templates {
-		x.compiled = append(x.compiled, mustParseTemplate(text))
+		x.compiled = append(x.compiled, template.MustParse(text))
 	}
 	for i := range min(len(r.prefix), 8) {
 		x.word |= uint64(r.prefix[i]) << (8 * i)
@@ -354,7 +367,7 @@ func (x *formatIndex) addTemplates() {
 	id := 0
 	for name, f := range x.formats {
 		for _, text := range f.templates {
-			r := newTemplateRule(mustParseTemplate(text), id, formatID(name)).lineRule()
+			r := newTemplateRule(template.MustParse(text), id, formatID(name)).lineRule()
 			id++
 			if read := r.read; f.applies != nil {
 				r.read = func(t *textLog, m []byte) lineResult {

@@ -25,13 +25,12 @@ const (
 	horovodInterval = 1.96
 )
 
-// horovodState contains the values in the Horovod lines of a run so far. Rates
-// are in images per second and GPU.
+// horovodState contains the values in the Horovod lines of a run so far, except the
+// rates of the iterations (textRun.iterationRates). Rates are in images per second and GPU.
 type horovodState struct {
-	iterations []float64
-	perGPU     float64
-	spread     float64
-	summary    int // number of the line with the total; 0 before that line
+	perGPU  float64
+	spread  float64
+	summary int // number of the line with the total; 0 before that line
 	// The settings in the lines "Model:", "Batch size:" and "Number of GPUs:".
 	// They are ignored if no rates follow, since other programs print such
 	// lines too.
@@ -40,6 +39,9 @@ type horovodState struct {
 	settings  int // number of lines with settings
 	settingAt int // number of the first of these lines
 }
+
+// horovodOf returns what the Horovod lines of a run contain so far.
+func horovodOf(r *textRun) *horovodState { return stateOf[horovodState](&r.states, formatHorovod) }
 
 // reasonNoRates is the reason for ignoring a batch size and a model without
 // Horovod's rates after them. In lines of other programs, the batch size may be
@@ -52,15 +54,15 @@ const maxRates = 1 << 16
 // addHorovodIteration adds the rate of an iteration: its number and images per
 // second and GPU.
 func (t *textLog) addHorovodIteration(v []template.Value) lineResult {
-	if v[0].Number == 0 && t.cur.horovod.summary > 0 {
+	if v[0].Number == 0 && horovodOf(t.cur).summary > 0 {
 		t.beginRun()
 	}
-	h := &t.countLine(formatHorovod).horovod
-	if n := len(h.iterations); n < maxRates {
-		if n == cap(h.iterations) {
-			h.iterations = slices.Grow(h.iterations, min(t.l.EstimateRemaining(n), maxRates-n))
+	run := t.countLine(formatHorovod)
+	if n := len(run.iterationRates); n < maxRates {
+		if n == cap(run.iterationRates) {
+			run.iterationRates = slices.Grow(run.iterationRates, min(t.l.EstimateRemaining(n), maxRates-n))
 		}
-		h.iterations = append(h.iterations, v[1].Number)
+		run.iterationRates = append(run.iterationRates, v[1].Number)
 	}
 	return used
 }
@@ -68,7 +70,7 @@ func (t *textLog) addHorovodIteration(v []template.Value) lineResult {
 // setHorovodMean sets the mean rate over all iterations, in images per second
 // and GPU, and the number after +-.
 func (t *textLog) setHorovodMean(v []template.Value) lineResult {
-	h := &t.countLine(formatHorovod).horovod
+	h := horovodOf(t.countLine(formatHorovod))
 	h.perGPU, h.spread = v[0].Number, v[1].Number
 	return used
 }
@@ -80,12 +82,12 @@ func (t *textLog) setHorovodTotal(v []template.Value) lineResult {
 		t.in.AddProblem(t.l.Number, "got %g GPUs, want 1 to %d", v[0].Number, record.MaxWorkers)
 		return unused
 	}
-	if t.cur.horovod.summary > 0 {
+	if horovodOf(t.cur).summary > 0 {
 		t.beginRun()
 	}
 	run := t.countLine(formatHorovod)
 	run.run.Info.Workers = int(v[0].Number)
-	run.horovod.summary = t.l.Number
+	horovodOf(run).summary = t.l.Number
 	tr := t.findOrAddTrial("SYNTHETIC")
 	tr.Rate, tr.Spread, tr.Line = v[1].Number, v[2].Number/horovodInterval, t.l.Number
 	t.in.Report.Records++
@@ -100,12 +102,12 @@ func (t *textLog) readHorovodSetting(m []byte) lineResult {
 	if text == "" || len(text) > 200 || value[0] == ' ' { // tf_cnn_benchmarks aligns its settings
 		return unknown
 	}
-	if t.cur.horovod.summary > 0 && string(key) == "Model" {
+	if horovodOf(t.cur).summary > 0 && string(key) == "Model" {
 		t.beginRun()
 	}
 	c := scan.Cursor{Rest: value}
 	n := c.ReadInteger()
-	h := &t.cur.horovod
+	h := horovodOf(t.cur)
 	switch {
 	case string(key) == "Model":
 		h.model = text
@@ -128,8 +130,8 @@ func (t *textLog) readHorovodSetting(m []byte) lineResult {
 // finishHorovod computes the trial of the run if the log ends before the line
 // with the total.
 func (r *textRun) finishHorovod(report *record.Report) {
-	h := r.horovod
-	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {
+	h := horovodOf(r)
+	if h.summary == 0 && len(r.iterationRates) == 0 && h.perGPU == 0 {
 		if h.settings > 0 {
 			report.AddIgnoredLines(record.IgnoredLines{Reason: reasonNoRates, Lines: int64(h.settings), First: h.settingAt})
 		}
@@ -157,14 +159,14 @@ func (r *textRun) finishHorovod(report *record.Report) {
 	default:
 		rate, spread := h.perGPU, h.spread/horovodInterval
 		if rate == 0 {
-			rate, spread = record.MeanAndSpread(h.iterations)
+			rate, spread = record.MeanAndSpread(r.iterationRates)
 		}
 		report.AddAssumption("the total is %g times the rate of one GPU, since the log ends before the line with the total", n)
 		r.setSyntheticTrial(n*rate, n*spread)
 		tr = r.trials["SYNTHETIC"]
 	}
-	tr.Rates = slices.Grow(tr.Rates, len(h.iterations))
-	for _, v := range h.iterations {
+	tr.Rates = slices.Grow(tr.Rates, len(r.iterationRates))
+	for _, v := range r.iterationRates {
 		if rate := v * n; !math.IsInf(rate, 0) {
 			tr.Rates = append(tr.Rates, rate)
 		}

@@ -49,6 +49,11 @@ type huggingFaceState struct {
 	entries  int             // number of dictionaries
 }
 
+// huggingFaceOf returns what the Trainer's lines of a run contain so far.
+func huggingFaceOf(r *textRun) *huggingFaceState {
+	return stateOf[huggingFaceState](&r.states, formatHuggingFace)
+}
+
 // huggingFaceRules returns the rules of the Trainer's lines.
 func huggingFaceRules() []lineRule {
 	rules := []lineRule{
@@ -67,14 +72,14 @@ func huggingFaceRules() []lineRule {
 // evaluation has some of the same lines.
 func (t *textLog) readHuggingFaceHeading(m []byte) lineResult {
 	training := bytes.HasPrefix(m, []byte("***** Running training *****"))
-	if !training && !t.cur.huggingFace.inHeader && t.cur.huggingFace.entries == 0 {
+	if !training && !huggingFaceOf(t.cur).inHeader && huggingFaceOf(t.cur).entries == 0 {
 		return unknown
 	}
 	if !training {
-		t.cur.huggingFace.inHeader = false
+		huggingFaceOf(t.cur).inHeader = false
 		return idle
 	}
-	t.beginHeader().huggingFace = huggingFaceState{inHeader: true, header: map[string]float64{}}
+	*huggingFaceOf(t.beginHeader()) = huggingFaceState{inHeader: true, header: map[string]float64{}}
 	t.stamp = nil // the dictionaries have no stamps, so that the end would be unknown
 	return used
 }
@@ -83,7 +88,7 @@ func (t *textLog) readHuggingFaceHeading(m []byte) lineResult {
 func (t *textLog) readHuggingFaceSetting(key string, m []byte) lineResult {
 	var buf [64]byte
 	v, ok := scan.ParseFloat(appendWithoutCommas(buf[:0], bytes.TrimSpace(m[len(key):])))
-	h := &t.cur.huggingFace
+	h := huggingFaceOf(t.cur)
 	if !h.inHeader || !ok || v < 0 || v > 1<<53 {
 		return unknown
 	}
@@ -95,8 +100,9 @@ func (t *textLog) readHuggingFaceSetting(key string, m []byte) lineResult {
 // readHuggingFaceEntry reads a dictionary. Other programs print dictionaries too: those of
 // the Trainer have an epoch and learning_rate, eval_… or train_runtime.
 func (t *textLog) readHuggingFaceEntry(m []byte) lineResult {
-	all, ok := progress.AppendDict(t.entries[:0], m)
-	t.entries = all
+	buffer := stateOf[[]progress.Entry](&t.states, formatHuggingFace)
+	all, ok := progress.AppendDict((*buffer)[:0], m)
+	*buffer = all
 	if !ok {
 		return unknown
 	}
@@ -114,11 +120,11 @@ func (t *textLog) readHuggingFaceEntry(m []byte) lineResult {
 	if !isKnown(epoch) || !isEnd && !isTraining && !isEvaluation {
 		return unknown
 	}
-	if h := &t.cur.huggingFace; isTraining && h.entries > 0 && (h.end.Seconds > 0 || epoch < h.epoch && t.rank == h.rank) {
+	if h := huggingFaceOf(t.cur); isTraining && h.entries > 0 && (h.end.Seconds > 0 || epoch < h.epoch && t.rank == h.rank) {
 		t.beginRun()
 	}
 	run := t.countLine(formatHuggingFace)
-	h := &run.huggingFace
+	h := huggingFaceOf(run)
 	if h.entries++; h.entries == 1 {
 		h.rank = t.rank
 	}
@@ -142,7 +148,7 @@ func (t *textLog) readHuggingFaceEntry(m []byte) lineResult {
 
 // addHuggingFaceValues adds the values of a dictionary to the epoch and to curves.
 func (t *textLog) addHuggingFaceValues(all []progress.Entry, epoch float64) {
-	h := &t.cur.huggingFace
+	h := huggingFaceOf(t.cur)
 	var e *runs.Epoch
 	if n, ok := huggingface.EpochNumber(epoch); ok {
 		e = t.findOrAddEpoch(n, 0)
@@ -169,7 +175,7 @@ func isKnown(v float64) bool { return !math.IsNaN(v) }
 // finishHuggingFace sets the properties of the run that follow from the header and from the
 // last dictionary.
 func (r *textRun) finishHuggingFace(report *record.Report) {
-	h := &r.huggingFace
+	h := huggingFaceOf(r)
 	device, total := h.header[hfPerDevice]*max(h.header[hfAccumulation], 1), h.header[hfTotalBatch]
 	if n := total / device; record.IsPlausibleCount(n) {
 		r.run.Info.Workers, r.run.Info.GlobalBatch, r.run.Info.BatchPerWorker = int(n), int(total), int(device)

@@ -36,9 +36,11 @@ type kerasState struct {
 	cur   *kerasRank         // state of the rank with that label
 	// evaluations contains the evaluations after the last epoch.
 	evaluations []kerasEvaluation
-	zeros       int          // number of epochs with a time of 0 s
-	labels      map[int]bool // labels of lines "Epoch N/M" in any run of the log
+	zeros       int // number of epochs with a time of 0 s
 }
+
+// kerasOf returns what the Keras lines of a run contain so far.
+func kerasOf(r *textRun) *kerasState { return stateOf[kerasState](&r.states, formatKeras) }
 
 // kerasRank is the state of one rank, whose lines have the same label or no
 // label.
@@ -63,9 +65,18 @@ type kerasRank struct {
 	unfinished, steps int
 }
 
-// selectRank returns the state of the rank with the given label, and makes this
-// rank the current one.
-func (k *kerasState) selectRank(label int) *kerasRank {
+// kerasLogState is what the lines of all runs of a log contain.
+type kerasLogState struct {
+	labels map[int]bool // labels of lines "Epoch N/M"
+}
+
+// kerasLogOf returns what the Keras lines of all runs of a log contain so far.
+func kerasLogOf(t *textLog) *kerasLogState { return stateOf[kerasLogState](&t.states, formatKeras) }
+
+// selectKerasRank returns the state of the current line's rank in the current run, and makes
+// this rank the current one.
+func (t *textLog) selectKerasRank() *kerasRank {
+	k, label := kerasOf(t.cur), t.rank
 	if k.cur != nil && k.label == label {
 		return k.cur
 	}
@@ -74,7 +85,7 @@ func (k *kerasState) selectRank(label int) *kerasRank {
 		if k.ranks == nil {
 			k.ranks = map[int]*kerasRank{}
 		}
-		r = &kerasRank{opened: k.labels[label]}
+		r = &kerasRank{opened: kerasLogOf(t).labels[label]}
 		k.ranks[label] = r
 	}
 	k.label, k.cur = label, r
@@ -106,7 +117,7 @@ const maxOpenEpochs = 1 << 16
 const kerasEpochLine = "Epoch {epoch}/{epochs}"
 
 // parseKerasEpochLine returns the template kerasEpochLine.
-var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return mustParseTemplate(kerasEpochLine) })
+var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return template.MustParse(kerasEpochLine) })
 
 // containsKerasLoss reports whether m contains the values of an epoch, which
 // follow the number of steps, a bar, or a dash.
@@ -119,22 +130,22 @@ func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 	if n < 1 || total < n || total >= 1<<31 {
 		return unknown
 	}
-	r := t.cur.keras.selectRank(t.rank)
+	r := t.selectKerasRank()
 	if !r.opened {
 		t.removeCountedKerasEpochs(r)
-		r = t.cur.keras.selectRank(t.rank)
+		r = t.selectKerasRank()
 	}
-	if n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(t.cur.keras.evaluations) > 0) {
+	if n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(kerasOf(t.cur).evaluations) > 0) {
 		t.beginRun()
 	} else if r.beginsExcerpt(n, total) {
 		t.in.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it: it begins another run", n, total, t.l.Number)
 		t.beginRun()
 	}
-	k := &t.countLine(formatKeras).keras
+	k := kerasOf(t.countLine(formatKeras))
 	if len(k.evaluations) > 0 {
 		k.ignoreEvaluations(t.in.Report, kerasBetween)
 	}
-	r = k.selectRank(t.rank)
+	r = t.selectKerasRank()
 	if len(r.open)-r.first >= maxOpenEpochs {
 		t.in.AddProblem(t.l.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return unused
@@ -205,7 +216,7 @@ func (r *kerasRank) openEpoch(n int) (lost int) {
 // an epoch, or have the shape of the last line of values. TestFastLines compares
 // the results with those of parseLine.
 func readKerasLines(_ context.Context, t *textLog, _ *indexedRule) {
-	if t.inBlock != noBlock {
+	if t.block != noBlock {
 		return
 	}
 	l, epochLine := t.l, parseKerasEpochLine()
@@ -220,9 +231,9 @@ func readKerasLines(_ context.Context, t *textLog, _ *indexedRule) {
 			if n = epochLine.MatchFirst(b, values); n > 0 {
 				v = t.beginKerasEpoch(values)
 			}
-		} else if k := &t.cur.keras; (b[0] == '-' || scan.IsDigit(b[0])) && k.cur != nil && k.label == t.rank && !k.cur.hasNoOpenEpoch() {
+		} else if k := kerasOf(t.cur); (b[0] == '-' || scan.IsDigit(b[0])) && k.cur != nil && k.label == t.rank && !k.cur.hasNoOpenEpoch() {
 			var s *scan.LineShape
-			if s, n = t.kerasShapes.MatchLast(b); n > 0 {
+			if s, n = t.shapesOf(formatKeras).MatchLast(b); n > 0 {
 				v = t.readKerasShape(s)
 			}
 		}
@@ -239,7 +250,7 @@ func readKerasLines(_ context.Context, t *textLog, _ *indexedRule) {
 // of Keras write.
 func (t *textLog) readKerasDashLine(m []byte) lineResult {
 	if !t.kerasHasNoOpenEpoch() {
-		if s := t.kerasShapes.Match(m); s != nil {
+		if s := t.shapesOf(formatKeras).Match(m); s != nil {
 			return t.readKerasShape(s)
 		}
 	}
@@ -253,7 +264,7 @@ func (t *textLog) readKerasDashLine(m []byte) lineResult {
 // "196/196 ━━━ …". If the two numbers differ, the epoch is not finished.
 func (t *textLog) readKerasSummary(m []byte) lineResult {
 	if !t.kerasHasNoOpenEpoch() {
-		if s := t.kerasShapes.Match(m); s != nil {
+		if s := t.shapesOf(formatKeras).Match(m); s != nil {
 			return t.readKerasShape(s)
 		}
 	}
@@ -357,7 +368,8 @@ func (t *textLog) readKerasShape(s *scan.LineShape) lineResult {
 // belongs, sets its time to seconds and returns it. It returns nil if the log
 // repeats the epoch too often.
 func (t *textLog) closeKerasEpoch(seconds float64) *runs.Epoch {
-	r := t.countLine(formatKeras).keras.selectRank(t.rank)
+	t.countLine(formatKeras)
+	r := t.selectKerasRank()
 	n := r.closeEpoch()
 	ordinal := r.count.add(n)
 	if ordinal >= maxOpenEpochs {
@@ -413,11 +425,11 @@ func (t *textLog) readKerasTimeAndValues(line []byte, c scan.Cursor, steps int, 
 	var shape *scan.LineShape
 	if bar { // such lines are long, and few of them end an epoch
 		if seconds == 0 {
-			r := t.cur.keras.selectRank(t.rank)
+			r := t.selectKerasRank()
 			r.unfinished, r.steps = r.unfinished+1, steps
 		}
 	} else {
-		shape = t.kerasShapes.Learn(line)
+		shape = t.shapesOf(formatKeras).Learn(line)
 	}
 	shape.AddSlot(scan.SlotNumber, text, field, nil)
 	if _, n := scan.ParseDecimal(perStep); n > 0 {
@@ -426,7 +438,7 @@ func (t *textLog) readKerasTimeAndValues(line []byte, c scan.Cursor, steps int, 
 	if !t.readKerasValues(c.Rest[len("- "):], e, shape) {
 		shape = nil
 	}
-	t.kerasShapes.Keep(shape)
+	t.shapesOf(formatKeras).Keep(shape)
 	return used
 }
 

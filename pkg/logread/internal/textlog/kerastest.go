@@ -41,11 +41,11 @@ type kerasEvaluation struct {
 // kerasHasNoOpenEpoch reports whether the rank of the current line writes lines
 // "Epoch N/M" and has no open epoch. A line of values then belongs to no epoch.
 func (t *textLog) kerasHasNoOpenEpoch() bool {
-	k := &t.cur.keras
+	k := kerasOf(t.cur)
 	r := k.cur
 	if r == nil || k.label != t.rank {
 		if r = k.ranks[t.rank]; r == nil {
-			return k.labels[t.rank]
+			return kerasLogOf(t).labels[t.rank]
 		}
 	}
 	return r.hasNoOpenEpoch()
@@ -60,10 +60,11 @@ func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.
 // epochs unless other programs have logged epochs in the same run.
 func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	run := t.cur
-	if run.keras.labels == nil {
-		run.keras.labels = map[int]bool{}
+	log := kerasLogOf(t)
+	if log.labels == nil {
+		log.labels = map[int]bool{}
 	}
-	run.keras.labels[t.rank] = true
+	log.labels[t.rank] = true
 	list := run.epochs.find(rankID{t.rank, 0})
 	if r.opened = true; r.last == 0 || list == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates] > 0 {
 		return
@@ -74,9 +75,10 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	}
 	t.in.Report.Records -= int64(n)
 	t.in.Report.LinesUsed -= int64(n)
+	k := kerasOf(run)
 	for _, e := range list.Epochs {
 		if e.Seconds != e.Seconds {
-			run.keras.zeros = max(run.keras.zeros-1, 0)
+			k.zeros = max(k.zeros-1, 0)
 		}
 	}
 	list.Epochs, list.Index = list.Epochs[:0], nil
@@ -88,7 +90,7 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 // readKerasTimeAndValues.
 func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) lineResult {
 	run := t.countLine(formatKeras)
-	r := run.keras.selectRank(t.rank)
+	r, k := t.selectKerasRank(), kerasOf(run)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	var was *runs.Epoch
 	if list := run.epochs.find(rankID{t.rank, r.repeated.count(r.last)}); list != nil {
@@ -113,14 +115,14 @@ func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) lineRes
 		return unused
 	}
 	x := kerasEvaluation{label: t.rank, line: e.Line, steps: steps, seconds: e.Seconds, loss: e.TrainLoss, correct: e.Accuracy, unfinished: bar && e.Seconds == 0}
-	if n := len(run.keras.evaluations); bar && n > 0 {
-		if last := &run.keras.evaluations[n-1]; last.unfinished && last.label == x.label && last.steps == steps {
+	if n := len(k.evaluations); bar && n > 0 {
+		if last := &k.evaluations[n-1]; last.unfinished && last.label == x.label && last.steps == steps {
 			t.in.Report.AddIgnored(last.line, kerasBar)
 			*last = x
 			return pending
 		}
 	}
-	run.keras.evaluations = append(run.keras.evaluations, x)
+	k.evaluations = append(k.evaluations, x)
 	return pending
 }
 
@@ -129,7 +131,7 @@ func (t *textLog) addExtraKerasValues(e runs.Epoch, steps int, bar bool) lineRes
 func (t *textLog) replaceKerasEpoch(r *kerasRank, old *runs.Epoch, updated runs.Epoch) {
 	if old.Seconds != old.Seconds && r.unfinished > 0 {
 		r.unfinished--
-		t.cur.keras.zeros--
+		kerasOf(t.cur).zeros--
 	}
 	t.in.Report.LinesUsed--
 	t.in.Report.AddIgnored(old.Line, kerasAgain)
@@ -143,7 +145,7 @@ func (t *textLog) replaceKerasEpoch(r *kerasRank, old *runs.Epoch, updated runs.
 // epochs.
 func (t *textLog) checkKerasSeconds(seconds float64) float64 {
 	if seconds == 0 {
-		t.cur.keras.zeros++
+		kerasOf(t.cur).zeros++
 		return math.NaN()
 	}
 	return t.checkSeconds(seconds)
@@ -163,7 +165,7 @@ func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 // unknown.
 func (r *textRun) setPlannedEpochs() {
 	planned := 0
-	for _, rank := range r.keras.ranks {
+	for _, rank := range kerasOf(r).ranks {
 		planned = max(planned, rank.total)
 	}
 	if planned < 2 || r.epochs.isEmpty() || r.linesByFormat[formatLines] > 0 {
@@ -179,7 +181,7 @@ func (r *textRun) setPlannedEpochs() {
 
 // finishKeras turns the evaluation after the epochs into the test of the run.
 func (r *textRun) finishKeras(report *record.Report) {
-	k := &r.keras
+	k := kerasOf(r)
 	r.setPlannedEpochs()
 	if k.zeros > 0 {
 		report.AddProblem(r.line, "got %s of 0 s: Keras rounds to full seconds; their times are not used", english.Count(k.zeros, "epoch"))

@@ -63,10 +63,13 @@ func (t *textLog) readDeepSpeedWorldSize(m []byte) lineResult {
 	return used
 }
 
-// llmState is what a run's lines of these programs contain beside curves.
-type llmState struct {
-	tokensPerStep float64 // of all workers (nanoGPT)
+// nanoGPTState is what a run's lines of nanoGPT contain beside curves.
+type nanoGPTState struct {
+	tokensPerStep float64 // of all workers
 }
+
+// nanoGPTOf returns what the header of nanoGPT in a run contains.
+func nanoGPTOf(r *textRun) *nanoGPTState { return stateOf[nanoGPTState](&r.states, formatNanoGPT) }
 
 // readNanoGPTTokens reads the number of tokens of a step.
 func (t *textLog) readNanoGPTTokens(m []byte) lineResult {
@@ -75,7 +78,7 @@ func (t *textLog) readNanoGPTTokens(m []byte) lineResult {
 	if !ok || !(v >= 1) {
 		return unknown
 	}
-	t.beginHeader().llm.tokensPerStep = v
+	nanoGPTOf(t.beginHeader()).tokensPerStep = v
 	return used
 }
 
@@ -83,7 +86,7 @@ func (t *textLog) readNanoGPTTokens(m []byte) lineResult {
 // do not count, since their time includes it.
 func (r *textRun) finishNanoGPT(report *record.Report) {
 	seconds := r.curves["step_seconds"]
-	if r.llm.tokensPerStep == 0 || seconds == nil || r.linesByFormat[formatNanoGPT] == 0 {
+	if nanoGPTOf(r).tokensPerStep == 0 || seconds == nil || r.linesByFormat[formatNanoGPT] == 0 {
 		return
 	}
 	evaluated := map[int64]bool{}
@@ -94,7 +97,7 @@ func (r *textRun) finishNanoGPT(report *record.Report) {
 	}
 	rates := &runCurve{Curve: *record.NewCurve("tokens_per_second", seconds.Rank, false)}
 	for i, step := range seconds.Steps {
-		if v := r.llm.tokensPerStep / seconds.Values[i]; !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
+		if v := nanoGPTOf(r).tokensPerStep / seconds.Values[i]; !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
 			rates.Add(step, v, 0)
 		}
 	}

@@ -48,6 +48,9 @@ type meterState struct {
 	evaluated int                    // number of the last epoch that an evaluation has followed, plus one
 }
 
+// metersOf returns what the meters of a run contain so far, whichever of the programs prints them.
+func metersOf(r *textRun) *meterState { return stateOf[meterState](&r.states, formatImageNet) }
+
 // meterWriter is a process that prints meters.
 type meterWriter struct {
 	id     rankID
@@ -82,7 +85,7 @@ func (w *meterWriter) addLine(m *meters) {
 // selectMeterWriter returns the process that has printed line m: the first one whose previous
 // line precedes it. If the line begins another run, the run is begun.
 func (t *textLog) selectMeterWriter(m *meters) *meterWriter {
-	writers := t.cur.meters.ranks[t.rank]
+	writers := metersOf(t.cur).ranks[t.rank]
 	earlier := len(writers) > 0
 	for _, w := range writers {
 		if w.isBefore(m) {
@@ -94,7 +97,7 @@ func (t *textLog) selectMeterWriter(m *meters) *meterWriter {
 		t.beginRun()
 		writers = nil
 	}
-	s := &t.cur.meters
+	s := metersOf(t.cur)
 	if s.ranks == nil {
 		s.ranks = map[int][]*meterWriter{}
 	}
@@ -140,15 +143,21 @@ func (t *textLog) addMeters(m *meters) {
 		case "samples_per_second":
 			e.SamplesPerSecond = mean
 		}
-		if w == run.meters.primary {
+		if w == metersOf(run).primary {
 			t.addPoint(x.Name, max(t.rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, t.stampSeconds())
 		}
 	}
 }
 
+// meterBuffer returns a buffer for the values of a line.
+func meterBuffer(t *textLog) *[]progress.Meter {
+	return stateOf[[]progress.Meter](&t.states, formatImageNet)
+}
+
 // readMeters reads the meters at the end of a line. ok is false if the line has anything else.
 func (t *textLog) readMeters(text []byte) (values []progress.Meter, ok bool) {
-	values = t.meterValues[:0]
+	buffer := meterBuffer(t)
+	values = (*buffer)[:0]
 	if t.isCutAfterPoint(text) {
 		return nil, false
 	}
@@ -159,7 +168,7 @@ func (t *textLog) readMeters(text []byte) (values []progress.Meter, ok bool) {
 		}
 		values, text = append(values, m), rest
 	}
-	t.meterValues = values
+	*buffer = values
 	return values, len(values) > 0
 }
 
@@ -173,7 +182,7 @@ func (t *textLog) readMeterEpoch(m []byte) lineResult {
 	}
 	if c.Accept(" Total time: ") {
 		text, _, _ := bytes.Cut(c.Rest, []byte(" ("))
-		seconds, ok := parseClock(text)
+		seconds, ok := scan.ParseClock(text)
 		e := t.meterEpochOf(x.epoch)
 		if !ok || e == nil {
 			return unknown
@@ -232,28 +241,27 @@ func (t *textLog) meterEpochOf(n int) *runs.Epoch {
 }
 
 // timmTemplate matches timm's line of training.
-var timmTemplate = mustParseTemplate("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
+var timmTemplate = template.MustParse("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
 
 // readTimmTrain reads timm's line of training.
 func (t *textLog) readTimmTrain(m []byte) lineResult {
-	if len(t.values) < len(timmTemplate.Fields()) {
-		t.values = make([]template.Value, len(timmTemplate.Fields()))
-	}
-	if !timmTemplate.Match(m, t.values) {
+	read := t.valuesOf(timmTemplate)
+	if !timmTemplate.Match(m, read) {
 		return unknown
 	}
-	value := func(name string) float64 { return t.values[timmTemplate.Index(name)].Number }
+	value := func(name string) float64 { return read[timmTemplate.Index(name)].Number }
 	epoch, step, steps := value("epoch"), value("step"), value("steps")
 	if epoch < 0 || step < 0 || epoch > 1<<30 || steps > 1<<30 || step > steps {
 		return unknown
 	}
-	t.meterValues = append(t.meterValues[:0],
+	buffer := meterBuffer(t)
+	*buffer = append((*buffer)[:0],
 		progress.Meter{Name: []byte("loss"), Value: value("loss"), Mean: value("train_loss")},
 		progress.Meter{Name: []byte("step_seconds"), Value: value("step_seconds"), Mean: math.NaN()},
 		progress.Meter{Name: []byte("samples_per_second"), Value: value("current_rate"), Mean: value("samples_per_second")},
 		progress.Meter{Name: []byte("lr"), Value: value("lr"), Mean: math.NaN()},
 	)
-	t.addMeters(&meters{format: formatTimm, epoch: int(epoch), step: int(step), steps: int(steps), values: t.meterValues, stepSeconds: value("mean_step_seconds")})
+	t.addMeters(&meters{format: formatTimm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: value("mean_step_seconds")})
 	return used
 }
 
@@ -267,7 +275,7 @@ func (t *textLog) readMeterTest(m []byte) lineResult {
 	c.Expect("Test:").SkipBlanks()
 	switch {
 	case c.Accept("Total time: "):
-		seconds, ok := parseClock(c.Rest)
+		seconds, ok := scan.ParseClock(c.Rest)
 		if !ok {
 			return unknown
 		}
@@ -336,7 +344,7 @@ func (t *textLog) readMeterAccuracy(e *runs.Epoch, c scan.Cursor) lineResult {
 	if isKnown(loss) {
 		e.ValLoss = loss
 	}
-	t.cur.meters.evaluated = max(t.cur.meters.evaluated, e.Epoch+1)
+	metersOf(t.cur).evaluated = max(metersOf(t.cur).evaluated, e.Epoch+1)
 	t.countMeterLine()
 	return used
 }
@@ -344,7 +352,7 @@ func (t *textLog) readMeterAccuracy(e *runs.Epoch, c scan.Cursor) lineResult {
 // lastMeterEpoch returns the epoch to which an evaluation belongs, or nil if the rank has no
 // epoch with meters.
 func (t *textLog) lastMeterEpoch() *runs.Epoch {
-	writers := t.cur.meters.ranks[t.rank]
+	writers := metersOf(t.cur).ranks[t.rank]
 	if len(writers) == 0 {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (t *textLog) readDistributedInit(m []byte) lineResult {
 	if c.Expect("):"); c.Failed || rank > record.MaxWorkers {
 		return unknown
 	}
-	s := &t.beginHeader().meters
+	s := metersOf(t.beginHeader())
 	if s.initRanks == nil {
 		s.initRanks = map[int]bool{}
 	}
@@ -57,7 +57,7 @@ func (t *textLog) readDistributedInit(m []byte) lineResult {
 // readNamespace reads the settings that argparse.Namespace prints, of which those of
 // torchvision's references are used.
 func (t *textLog) readNamespace(m []byte) lineResult {
-	if m[len(m)-1] != ')' || len(t.cur.meters.initRanks) == 0 || t.cur.meters.primary != nil {
+	if m[len(m)-1] != ')' || len(metersOf(t.cur).initRanks) == 0 || metersOf(t.cur).primary != nil {
 		return unknown
 	}
 	for list := m[len("Namespace(") : len(m)-1]; ; {
@@ -80,7 +80,7 @@ func (t *textLog) readNamespace(m []byte) lineResult {
 // finishMeters sets the times of the epochs of programs that print only the mean time of a
 // step, and the number of workers.
 func (r *textRun) finishMeters(report *record.Report) {
-	s := &r.meters
+	s := metersOf(r)
 	if n := len(s.initRanks); n > 1 && r.run.Info.Workers == 0 {
 		for rank := range s.initRanks {
 			n = max(n, rank+1)
@@ -110,7 +110,7 @@ func (r *textRun) setMeterSeconds(w *meterWriter, report *record.Report) {
 	for i := range w.epochs {
 		x := &w.epochs[i]
 		e := list.Find(x.epoch)
-		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !r.meters.isComplete(x) {
+		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !metersOf(r).isComplete(x) {
 			continue
 		}
 		e.Seconds = x.stepSeconds * float64(x.steps)

@@ -27,6 +27,9 @@ type mlperfState struct {
 	others      mlperfOthers
 }
 
+// mlperfOf returns what the MLPerf lines of a run contain so far.
+func mlperfOf(r *textRun) *mlperfState { return stateOf[mlperfState](&r.states, formatMLPerf) }
+
 // mlperfBlock is an epoch or a block of epochs that has begun.
 type mlperfBlock struct {
 	start float64 // ms
@@ -100,7 +103,7 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 
 // readMLPerf reads lines that begin with ":::MLLOG".
 func (t *textLog) readMLPerf(m []byte) lineResult {
-	if s := t.mlperfShapes.Match(m); s != nil {
+	if s := t.shapesOf(formatMLPerf).Match(m); s != nil {
 		return t.readMLPerfShape(s)
 	}
 	text := m[len(":::MLLOG "):]
@@ -183,7 +186,7 @@ func (t *textLog) endMLPerfBlock(s *mlperfState, epoch int, end float64) {
 // is the one whose lines are used, otherwise nil. All ranks print the same
 // values, so the lines of the first rank suffice.
 func (t *textLog) mlperfRunState() *mlperfState {
-	s := &t.countLine(formatMLPerf).mlperf
+	s := mlperfOf(t.countLine(formatMLPerf))
 	if s.label == 0 {
 		s.label = t.rank + 2
 	}
@@ -204,7 +207,7 @@ const (
 
 // learnMLPerfShape learns the shape of a tracked_stats line that was just read.
 func (t *textLog) learnMLPerfShape(m []byte) {
-	shape := t.mlperfShapes.Learn(m)
+	shape := t.shapesOf(formatMLPerf).Learn(m)
 	if shape == nil {
 		return
 	}
@@ -245,7 +248,7 @@ func (t *textLog) learnMLPerfShape(m []byte) {
 		}
 	}
 	shape.RequireKey(2) // a line without a value is a problem
-	t.mlperfShapes.Keep(shape)
+	t.shapesOf(formatMLPerf).Keep(shape)
 }
 
 // readMLPerfShape reads a tracked_stats line of a known shape.
@@ -405,11 +408,11 @@ func (t *textLog) addMLPerfSetting(v mlperfLine) lineResult {
 
 // finishMLPerf computes the run's time to train, status and number of workers.
 func (r *textRun) finishMLPerf(report *record.Report) {
-	if r.mlperf.label == 0 {
+	if mlperfOf(r).label == 0 {
 		return
 	}
 	r.useOtherMLPerfRanks(report)
-	s := r.mlperf
+	s := *mlperfOf(r)
 	info := &r.run.Info
 	switch {
 	case s.start == 0 || s.stop == 0:

@@ -40,7 +40,7 @@ type mlperfEvaluation struct {
 // current one has stopped. The lines of the rank that starts the run are used
 // unless another rank has logged values before.
 func (t *textLog) selectMLPerfRun() {
-	s := &t.cur.mlperf
+	s := mlperfOf(t.cur)
 	switch {
 	case s.stop > 0 || s.others.stop > 0 || t.cur.closed:
 		t.beginRun()
@@ -52,7 +52,7 @@ func (t *textLog) selectMLPerfRun() {
 // addOtherMLPerfRank adds line v of a rank whose lines are used only if the
 // others lack their values.
 func (t *textLog) addOtherMLPerfRank(v mlperfLine) lineResult {
-	o := &t.cur.mlperf.others
+	o := &mlperfOf(t.cur).others
 	switch string(v.key) {
 	case "run_stop":
 		if v.time > o.stop {
@@ -79,7 +79,7 @@ func (t *textLog) addOtherMLPerfRank(v mlperfLine) lineResult {
 
 // useOtherMLPerfRanks adds to the run what only other ranks have logged.
 func (r *textRun) useOtherMLPerfRanks(report *record.Report) {
-	s, o := &r.mlperf, &r.mlperf.others
+	s, o := mlperfOf(r), &mlperfOf(r).others
 	taken := int64(0)
 	if s.stop == 0 && o.stop > 0 {
 		s.stop, s.result = o.stop, o.result

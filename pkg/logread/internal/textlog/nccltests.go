@@ -41,12 +41,14 @@ const maxCollectiveRows = 1 << 14
 
 // ncclState is the state of a run with the table of nccl-tests.
 type ncclState struct {
-	begun   bool     // the line "# nThread" was read
 	test    string   // name of the test, such as all_reduce_perf; empty if unknown
 	columns []string // names of the columns; nil before the heading
 	ranks   int      // number of ranks in the group of rank 0
 	rows    []ncclRow
 }
+
+// ncclOf returns what the lines of nccl-tests of a run contain so far.
+func ncclOf(r *textRun) *ncclState { return stateOf[ncclState](&r.states, formatNCCL) }
 
 // ncclRow is one row of the table.
 type ncclRow struct {
@@ -59,14 +61,14 @@ type ncclRow struct {
 // print before the line "# nThread".
 func (t *textLog) readNCCLTest(m []byte) lineResult {
 	t.beginBenchmark()
-	t.countLine(formatNCCL).nccl.test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
+	ncclOf(t.countLine(formatNCCL)).test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
 	return used
 }
 
 // beginBenchmark begins a run if the current one already has values.
 func (t *textLog) beginBenchmark() {
 	r := t.cur
-	if r.nccl.begun || len(r.run.AllReduces) > 0 || !r.epochs.isEmpty() || len(r.curves) > 0 || len(r.trials) > 0 {
+	if r.tableBegun || len(r.run.AllReduces) > 0 || !r.epochs.isEmpty() || len(r.curves) > 0 || len(r.trials) > 0 {
 		t.beginRun()
 	}
 }
@@ -77,21 +79,21 @@ func (t *textLog) readNCCLSettings(m []byte) lineResult {
 		return unknown
 	}
 	t.beginBenchmark()
-	t.countLine(formatNCCL).nccl.begun = true
-	t.inBlock = ncclBlock
+	t.countLine(formatNCCL).tableBegun = true
+	t.block = formatNCCL
 	return used
 }
 
 // readNCCLLine reads a line of the table, or of the comments above it.
 func (t *textLog) readNCCLLine(m []byte) lineResult {
-	s := &t.cur.nccl
+	s := ncclOf(t.cur)
 	switch {
 	case scan.IsDigit(m[0]):
 		return t.readNCCLRow(m)
 	case m[0] != '#' || scan.HasPrefix(m, "# nThread ") || scan.HasPrefix(m, "# Collective test starting: "):
 		return unknown
 	case scan.HasPrefix(m, "# Avg bus bandwidth"):
-		t.inBlock = noBlock
+		t.block = noBlock
 		t.cur.closed = true
 		return idle
 	}
@@ -116,7 +118,7 @@ func (t *textLog) readNCCLLine(m []byte) lineResult {
 // readNCCLRow reads a row of the table. Whether it is used is only known when
 // the run ends.
 func (t *textLog) readNCCLRow(m []byte) lineResult {
-	s := &t.cur.nccl
+	s := ncclOf(t.cur)
 	fields := bytes.Fields(m)
 	if len(fields) < 4 || !isNCCLType(fields[2]) {
 		return unknown
@@ -171,8 +173,8 @@ func isNCCLType(text []byte) bool {
 
 // finishNCCL adds the times to the run if the table is that of an all-reduce.
 func (r *textRun) finishNCCL(report *record.Report) {
-	s := &r.nccl
-	if s.ranks > 0 && r.run.Info.Workers == 0 && s.begun {
+	s := ncclOf(r)
+	if s.ranks > 0 && r.run.Info.Workers == 0 && r.tableBegun {
 		r.run.Info.Workers = s.ranks
 	}
 	if len(s.rows) == 0 {

@@ -16,12 +16,20 @@ import (
 //	# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
 //	1048576               230.90            228.10            233.70         100
 
+// osuState is the table of a log that is being read.
+type osuState struct {
+	isAllReduce bool // the table has the times of osu_allreduce
+}
+
+// osuOf returns the table of an OSU micro-benchmark that is being read.
+func osuOf(t *textLog) *osuState { return stateOf[osuState](&t.states, formatOSU) }
+
 // readOSUTitle reads the line with the name of the test.
 func (t *textLog) readOSUTitle(m []byte) lineResult {
 	words := bytes.Fields(m)
-	t.inBlock = osuBlock
-	t.osuAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
-	if !t.osuAllReduce {
+	t.block = formatOSU
+	osuOf(t).isAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
+	if !osuOf(t).isAllReduce {
 		t.in.AddProblem(t.l.Number, "%.100q: only the latency of osu_allreduce is used", m)
 		return unused
 	}
@@ -34,7 +42,7 @@ func (t *textLog) readOSUTitle(m []byte) lineResult {
 func (t *textLog) readOSULine(m []byte) lineResult {
 	if m[0] == '#' && !scan.HasPrefix(m, "# OSU ") {
 		if scan.HasPrefix(m, "# Size") && !bytes.Contains(m, []byte("Latency(us)")) && !bytes.Contains(m, []byte("Latency (us)")) {
-			t.osuAllReduce = false // another quantity
+			osuOf(t).isAllReduce = false // another quantity
 		}
 		return idle
 	}
@@ -42,7 +50,7 @@ func (t *textLog) readOSULine(m []byte) lineResult {
 	size, okSize := scan.ParseFloat(fields[0])
 	if !scan.IsDigit(m[0]) || !okSize || size != float64(int64(size)) || len(fields) == 1 {
 		if !okSize {
-			t.inBlock = noBlock
+			t.block = noBlock
 		}
 		return unknown
 	}
@@ -50,7 +58,7 @@ func (t *textLog) readOSULine(m []byte) lineResult {
 	switch {
 	case !ok:
 		return unknown
-	case !t.osuAllReduce:
+	case !osuOf(t).isAllReduce:
 		t.in.Report.AddIgnored(t.l.Number, otherCollective)
 		return pending
 	case !(size > 0 && micro > 0):

@@ -17,7 +17,7 @@ type textRun struct {
 	line          int // number of the line at which the run begins
 	run           runs.Run
 	epochs        epochsByRank
-	linesByFormat [formatCount]int             // number of used lines, by format
+	linesByFormat [maxFormats]int              // number of used lines, by format
 	lines         int                          // number of used lines
 	ranks         map[int]bool                 // ranks in the labels of used lines
 	seen          [maxIndexedRanks / 64]uint64 // bit set of those ranks below maxIndexedRanks
@@ -28,19 +28,13 @@ type textRun struct {
 	closed        bool      // the next lines belong to another run
 	sumRates      bool      // rates are per rank and must be summed
 	ratesOfRanks  bool      // lines of templates with ranks contain rates
-	keras         kerasState
-	mlperf        mlperfState
-	dll           dlloggerState
-	horovod       horovodState
-	nccl          ncclState
-	templates     templateState
-	program       formatID // the program that trains; formatCommand if unknown
-	huggingFace   huggingFaceState
-	bars          barState
-	meters        meterState
-	llm           llmState
-	tfCNN         tfCNNState
-	hasTimes      bool // lines have time stamps
+	program       formatID  // the program that trains; formatCommand if unknown
+	states        states    // what the lines of single formats contain
+	// Values that become values of the run at its end.
+	barEpochs      epochsByRank // epochs of progress bars; they count only if no other lines have epochs
+	iterationRates []float64    // rates of a benchmark's iterations, per second and worker
+	tableBegun     bool         // the line before a table of all-reduces was read
+	hasTimes       bool         // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
 	started, ended int64
 	done           int            // highest rank that reported its end, plus one
@@ -80,7 +74,7 @@ func isProgram(f formatID) bool { return f >= formatImageNet && f <= formatHuggi
 // selectProgram makes program f the one that trains in the current run. It begins a run if
 // another program has printed values of the current one.
 func (t *textLog) selectProgram(f formatID) {
-	if !belongTogether(t.cur.program, f) || t.cur.program == formatCommand && len(t.cur.bars.epochs.all) > 0 {
+	if !belongTogether(t.cur.program, f) || t.cur.program == formatCommand && len(t.cur.barEpochs.all) > 0 {
 		t.beginRun()
 	}
 	if t.cur.program == formatCommand {
@@ -129,9 +123,7 @@ func (t *textLog) beginRun() {
 		} else {
 			t.in.AddProblem(t.l.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
-		labels := t.cur.keras.labels
 		t.cur = t.newRun(t.l.Number)
-		t.cur.keras.labels = labels
 	}
 	t.addConfig(t.config)
 	t.config = nil
@@ -149,7 +141,7 @@ func (t *textLog) beginHeader() *textRun {
 
 // hasValues reports whether the run has epochs, trials or curves.
 func (r *textRun) hasValues() bool {
-	return len(r.epochs.all)+len(r.bars.epochs.all)+len(r.trials)+len(r.curves)+len(r.horovod.iterations) > 0
+	return len(r.epochs.all)+len(r.barEpochs.all)+len(r.trials)+len(r.curves)+len(r.iterationRates) > 0
 }
 
 // addConfig adds settings to the run's configuration.
@@ -275,7 +267,8 @@ func (t *textLog) finish() []*record.Part {
 			kinds[p.Run.Kind] = true
 		}
 	}
-	if parts = t.addSeffJobs(parts); len(t.jobs) > 0 {
+	n := len(parts)
+	if parts = t.addSeffJobs(parts); len(parts) > n {
 		kinds[seffKind] = true
 	}
 	if len(kinds) > 0 {
@@ -327,7 +320,7 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 // mainFormat returns the format with the most lines, not counting commands.
 func (r *textRun) mainFormat() formatID {
 	best := formatCommand
-	for f := best + 1; f < formatCount; f++ {
+	for f := best + 1; f < maxFormats; f++ {
 		if r.linesByFormat[f] > 0 && (best == formatCommand || r.linesByFormat[f] >= r.linesByFormat[best]) {
 			best = f
 		}
@@ -365,7 +358,7 @@ func (r *textRun) statedWorkers() int {
 func (r *textRun) claimRanks(p *record.Part, report *record.Report) {
 	n, detail := 0, ""
 	switch {
-	case r.mlperf.label != 0 && len(r.ranks) > 1 && !r.hasAllRanks(): // only some ranks of a run print lines of MLLOG
+	case r.linesByFormat[formatMLPerf] > 0 && len(r.ranks) > 1 && !r.hasAllRanks(): // only some ranks of a run print lines of MLLOG
 		if r.statedWorkers() > 0 {
 			return
 		}

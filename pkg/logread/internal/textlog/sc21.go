@@ -42,7 +42,7 @@ func (t *textLog) readSC21Name(m []byte) lineResult {
 	}
 	run := t.countLine(formatSC21)
 	run.run.Info.Series = name
-	t.inBlock = sc21Block
+	t.block = formatSC21
 	return used
 }
 
@@ -50,7 +50,7 @@ func (t *textLog) readSC21Name(m []byte) lineResult {
 // to a line of dashes.
 func (t *textLog) readSC21Setting(m []byte) lineResult {
 	if m[0] == '-' {
-		t.inBlock = noBlock
+		t.block = noBlock
 		return idle
 	}
 	key, value, ok := bytes.Cut(m, []byte(" "))
@@ -88,7 +88,7 @@ func (t *textLog) addSC21Epoch(v []template.Value) lineResult {
 		t.in.AddProblem(t.l.Number, "got epoch %d, want 0 or more", n)
 		return unused
 	}
-	t.inBlock = noBlock
+	t.block = noBlock
 	if last := t.lastEpoch(); last != nil && n <= last.Epoch {
 		switch {
 		case n <= 1:

@@ -38,6 +38,15 @@ type seffJob struct {
 	timed   bool // the line with the time was read
 }
 
+// seffState is what the lines of seff in a log contain.
+type seffState struct {
+	job  seffJob        // the job whose lines are being read
+	jobs []*record.Part // the jobs before it
+}
+
+// seffOf returns what the lines of seff in a log contain so far.
+func seffOf(t *textLog) *seffState { return stateOf[seffState](&t.states, formatSeff) }
+
 // readSeffJob reads the line "Job ID:", which may begin the description of a
 // job. Whether its lines are used is only known when the block ends.
 func (t *textLog) readSeffJob(m []byte) lineResult {
@@ -46,8 +55,8 @@ func (t *textLog) readSeffJob(m []byte) lineResult {
 		return unknown
 	}
 	t.finishSeff()
-	t.seff = seffJob{line: t.l.Number, lines: 1, id: string(id)}
-	t.inBlock = seffLines
+	seffOf(t).job = seffJob{line: t.l.Number, lines: 1, id: string(id)}
+	t.block = formatSeff
 	return pending
 }
 
@@ -61,7 +70,8 @@ func isSlurmJob(text []byte) bool {
 
 // readSeffLine reads another line about the job.
 func (t *textLog) readSeffLine(m []byte) lineResult {
-	if t.seff.line == 0 {
+	job := &seffOf(t).job
+	if job.line == 0 {
 		return unknown
 	}
 	key, value, _ := bytes.Cut(m, []byte(": "))
@@ -69,14 +79,14 @@ func (t *textLog) readSeffLine(m []byte) lineResult {
 	switch string(key) {
 	case "Array Job ID":
 		if isSlurmJob([]byte(text)) {
-			t.seff.id = text
+			job.id = text
 		}
 	case "State":
-		t.seff.state = text
+		job.state = text
 	case "Nodes":
 		c := scan.Cursor{Rest: []byte(text)}
 		if n := c.ReadInteger(); c.IsComplete() && n <= record.MaxWorkers {
-			t.seff.nodes = n
+			job.nodes = n
 		}
 	case "Job Wall-clock time":
 		seconds, ok := record.ParseSlurmDuration(text)
@@ -84,32 +94,30 @@ func (t *textLog) readSeffLine(m []byte) lineResult {
 			t.in.AddProblem(t.l.Number, "seff: expected [days-]hours:minutes:seconds, got %.40q", text)
 			return unused
 		}
-		t.seff.seconds, t.seff.timed = seconds, true
+		job.seconds, job.timed = seconds, true
 	case "Cluster", "User/Group", "Cores", "Cores per node", "CPU Utilized", "CPU Efficiency", "Memory Utilized", "Memory Efficiency":
 	default:
 		t.finishSeff()
 		return unknown
 	}
-	t.seff.lines++
+	job.lines++
 	return pending
 }
 
 // finishSeff ends the description of a job. Without its time, the lines are not
 // those of seff.
 func (t *textLog) finishSeff() {
-	s := t.seff
+	seff := seffOf(t)
+	s := seff.job
 	if s.line == 0 {
 		return
 	}
-	t.seff = seffJob{}
-	if t.inBlock == seffLines {
-		t.inBlock = noBlock
+	seff.job = seffJob{}
+	if t.block == formatSeff {
+		t.block = noBlock
 	}
 	if !s.timed {
-		if t.counts[0] == 0 || t.firsts[0] > s.line {
-			t.firsts[0] = s.line
-		}
-		t.counts[0] += int64(s.lines)
+		t.countUnknown(s.line, s.lines)
 		return
 	}
 	t.in.Report.LinesUsed += int64(s.lines)
@@ -124,20 +132,21 @@ func (t *textLog) finishSeff() {
 	info.JobIDs = map[string]string{record.SlurmJobKey: s.id}
 	info.Status, info.Error = record.SlurmStatus(state, exit)
 	info.Nodes = s.nodes
-	t.jobs = append(t.jobs, p)
+	seff.jobs = append(seff.jobs, p)
 }
 
 // addSeffJobs appends the jobs that seff describes to the parts of the file. If
 // there is only one, the runs of the file belong to it.
 func (t *textLog) addSeffJobs(parts []*record.Part) []*record.Part {
 	t.finishSeff()
-	if len(t.jobs) == 1 {
+	jobs := seffOf(t).jobs
+	if len(jobs) == 1 {
 		for _, p := range parts {
 			if p.Run.Info.JobIDs == nil {
 				p.Run.Info.JobIDs = map[string]string{}
 			}
-			p.Run.Info.JobIDs[record.SlurmJobKey] = t.jobs[0].Run.Info.JobIDs[record.SlurmJobKey]
+			p.Run.Info.JobIDs[record.SlurmJobKey] = jobs[0].Run.Info.JobIDs[record.SlurmJobKey]
 		}
 	}
-	return append(parts, t.jobs...)
+	return append(parts, jobs...)
 }

@@ -29,7 +29,7 @@ func (t *textLog) readStudyEpoch(m []byte) lineResult {
 	if !c.IsComplete() || n < 1 {
 		return unknown
 	}
-	t.inBlock = noBlock
+	t.block = noBlock
 	if last := t.lastEpoch(); last != nil && n < last.Epoch {
 		t.beginRun()
 	}
@@ -115,7 +115,7 @@ func (r *textRun) findOrAddTest() *runs.Test {
 // readStudySettings reads the lines "PyTorch Settings:" and "TensorFlow
 // Settings:", which begin a list of settings.
 func (t *textLog) readStudySettings([]byte) lineResult {
-	t.inBlock = settingsBlock
+	t.block = formatStudy
 	return idle
 }
 
@@ -123,7 +123,7 @@ func (t *textLog) readStudySettings([]byte) lineResult {
 // belongs to the run after it.
 func (t *textLog) readStudySetting(m []byte) lineResult {
 	if !scan.HasPrefix(m, "--") {
-		t.inBlock = noBlock
+		t.block = noBlock
 		return unknown
 	}
 	key, value, ok := bytes.Cut(m[2:], []byte(":"))

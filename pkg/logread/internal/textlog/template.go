@@ -59,15 +59,6 @@ func newTemplateRule(t *template.Template, id int, format formatID) *templateRul
 	return r
 }
 
-// mustParseTemplate parses a template of the table of formats.
-func mustParseTemplate(text string) *template.Template {
-	t, err := template.Parse(text)
-	if err != nil {
-		panic(err) // TestFormatTemplates parses all of them
-	}
-	return t
-}
-
 // lineRule returns the rule as an entry of the format index.
 func (r *templateRule) lineRule() lineRule {
 	return lineRule{prefix: r.template.Prefix(), read: r.read, endsWithValue: r.template.EndsWithNumber()}

@@ -48,7 +48,7 @@ func (r *indexedRule) expected() string {
 // readSimilarLines reads the following lines in the buffer as long as the first template
 // of rule r matches them. TestFastLines compares the results with those of parseLine.
 func readSimilarLines(_ context.Context, t *textLog, r *indexedRule) {
-	if t.inBlock != noBlock {
+	if t.block != noBlock {
 		return
 	}
 	l, tmpl := t.l, r.compiled[0]

@@ -35,6 +35,9 @@ type templateState struct {
 	knownSettings map[string]any
 }
 
+// templatesOf returns what the lines of templates of a run contain so far.
+func templatesOf(r *textRun) *templateState { return stateOf[templateState](&r.states, formatLines) }
+
 // templateRank is the state of one rank.
 type templateRank struct {
 	opened   bool   // a line with {epoch} was read
@@ -87,7 +90,7 @@ func (t *textLog) readTemplateValues(r *templateRule, m []byte, values []templat
 	if t.cur.closed {
 		t.beginRun()
 	}
-	s := t.cur.templates.selectRank(t.rank)
+	s := templatesOf(t.cur).selectRank(t.rank)
 	if epoch >= 0 && t.startsAgain(r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
 		t.beginSameRun()
 	}
@@ -97,7 +100,7 @@ func (t *textLog) readTemplateValues(r *templateRule, m []byte, values []templat
 		}
 	}
 	run := t.countLine(r.format)
-	s = run.templates.selectRank(t.rank)
+	s = templatesOf(run).selectRank(t.rank)
 	switch {
 	case epoch >= 0 && (!s.opened || int(epoch) != s.epoch):
 		if late := s.opened && int(epoch) < s.epoch; late {
@@ -161,8 +164,8 @@ func (t *textLog) beginSameRun() {
 	if t.cur == before {
 		return
 	}
-	k := &before.templates
-	t.cur.templates.known, t.cur.templates.knownSeed, t.cur.templates.knownSettings = k.known, k.knownSeed, k.knownSettings
+	k := templatesOf(before)
+	templatesOf(t.cur).known, templatesOf(t.cur).knownSeed, templatesOf(t.cur).knownSettings = k.known, k.knownSeed, k.knownSettings
 	info := &t.cur.run.Info
 	info.Workers, info.Nodes, info.Series = k.known.Workers, k.known.Nodes, k.known.Series
 	info.BatchPerWorker, info.SamplesPerEpoch = k.known.BatchPerWorker, k.known.SamplesPerEpoch
@@ -183,7 +186,7 @@ func (t *textLog) readUnnumberedLine(r *templateRule, s *templateRank, values []
 			t.in.AddProblem(t.l.Number, "got %g samples, want at least 1", n)
 			return unused
 		}
-		t.cur.run.Info.SamplesPerEpoch, t.cur.templates.known.SamplesPerEpoch = int(n), int(n)
+		t.cur.run.Info.SamplesPerEpoch, templatesOf(t.cur).known.SamplesPerEpoch = int(n), int(n)
 		return used
 	}
 	if last := t.lastEpoch(); len(s.lines) == 0 && last != nil { // a line of another format has opened it
@@ -309,10 +312,10 @@ func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template
 	}
 	n := int(v.Number)
 	set := func(differs bool, set func(info, known *runs.Info)) {
-		if s := t.cur.templates.selectRank(t.rank); differs && s.anything {
+		if s := templatesOf(t.cur).selectRank(t.rank); differs && s.anything {
 			t.beginSameRun()
 		}
-		set(&t.cur.run.Info, &t.cur.templates.known)
+		set(&t.cur.run.Info, &templatesOf(t.cur).known)
 	}
 	info := &t.cur.run.Info
 	switch x.name {
@@ -330,7 +333,7 @@ func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template
 			return true
 		}
 		set(!t.cur.seedKnown || info.Seed != int64(n), func(info, known *runs.Info) { info.Seed, known.Seed = int64(n), int64(n) })
-		t.cur.seedKnown, t.cur.templates.knownSeed = true, true
+		t.cur.seedKnown, templatesOf(t.cur).knownSeed = true, true
 	case template.Model:
 		set(info.Config["model"] != text, func(_, _ *runs.Info) { t.addTemplateSetting("model", text) })
 	default: // {epochs} and {steps}, which many lines repeat
@@ -345,7 +348,7 @@ func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template
 // the file.
 func (t *textLog) addTemplateSetting(key string, v any) {
 	t.addSetting(key, v)
-	s := &t.cur.templates
+	s := templatesOf(t.cur)
 	more := map[string]any{key: v}
 	for k, old := range s.knownSettings {
 		if k != key {

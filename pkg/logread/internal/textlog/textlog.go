@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
@@ -58,13 +57,10 @@ type textLog struct {
 	// config contains settings outside of a run. They belong to the next run,
 	// or to the last run if no run follows.
 	config        map[string]any
-	counts        [2]int64    // numbers of unknown and of idle lines
-	firsts        [2]int      // number of the first unknown and the first idle line
-	inBlock       blockKind   // kind of the block that contains the current line
-	failing       rankFailure // what was read of torchrun's failure message
-	seff          seffJob     // what was read of the job that seff describes
-	jobs          []*record.Part
-	osuAllReduce  bool     // the OSU micro-benchmark is osu_allreduce
+	counts        [2]int64 // numbers of unknown and of idle lines
+	firsts        [2]int   // number of the first unknown and the first idle line
+	block         formatID // the format to whose block of lines the next line belongs; noBlock outside of blocks
+	states        states   // what single formats have read of the log
 	day           dayCache // date of the last time stamp
 	heading       []byte   // the last "- name - LEVEL - "
 	zoneReported  bool     // the report contains the assumed time zone
@@ -78,33 +74,13 @@ type textLog struct {
 	ahead       *readAheadState
 	minChunk    int64 // minimum bytes of a chunk that is read ahead; 0 means minAheadBytes
 	// Values of the current line, if a template matches it.
-	values   []template.Value
-	compared int // number of lines that were compared with unused templates
-	// Buffers for the values of the current line.
-	entries     []progress.Entry
-	meterValues []progress.Meter
+	values      []template.Value
+	compared    int // number of lines that were compared with unused templates
 	stampBuffer []byte
 	// The current line, and the line before it, have a time stamp with microseconds and a colon.
 	microStamp, afterMicroStamp bool
-	dllSettings                 [][2]string // names and values of DLLogger's settings after the values of a run
-	// Shapes of frequent lines.
-	kerasShapes, mlperfShapes, dllShapes scan.ShapeCache
+	shapes                      [maxFormats]*scan.ShapeCache // see shapesOf
 }
-
-// blockKind is a kind of block, a group of lines whose meaning depends on its
-// first line.
-type blockKind int
-
-const (
-	noBlock       blockKind = iota
-	sc21Block               // settings of an SC21 run
-	settingsBlock           // settings of the U-Net study
-	failureBlock            // torchrun's root cause
-	gnuTimeBlock            // resources that GNU time -v lists
-	seffLines               // what seff prints of a job
-	ncclBlock               // comments and table of nccl-tests
-	osuBlock                // headings and table of an OSU micro-benchmark
-)
 
 // readFile reads a text log and returns its runs.
 func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
@@ -199,15 +175,15 @@ func (t *textLog) parseLine(line []byte) {
 		if overwritten { // the bars are counted at the end of the run
 			return
 		}
-		if t.formats.endsWithValue(message) || t.inBlock == ncclBlock || t.inBlock == osuBlock {
+		if t.formats.endsWithValue(message) || t.formats.formats[t.block].blockIsTable {
 			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
 			t.countUnused(0)
 		}
 		return
 	}
-	if v == unknown && t.inBlock != noBlock {
-		v = t.readBlockLine(message)
+	if v == unknown && t.block != noBlock {
+		v = t.formats.formats[t.block].readInBlock(t, message)
 	}
 	if v == unknown {
 		v = t.formats.applyRule(t, message)
@@ -244,24 +220,31 @@ func (t *textLog) countUnused(i int) {
 	t.counts[i]++
 }
 
-// readBlockLine reads a line inside a block.
-func (t *textLog) readBlockLine(m []byte) lineResult {
-	switch t.inBlock {
-	case sc21Block:
-		return t.readSC21Setting(m)
-	case settingsBlock:
-		return t.readStudySetting(m)
-	case failureBlock:
-		return t.readFailureLine(m)
-	case gnuTimeBlock:
-		return t.readGNUTimeLine(m)
-	case seffLines:
-		return t.readSeffLine(m)
-	case ncclBlock:
-		return t.readNCCLLine(m)
-	case osuBlock:
-		return t.readOSULine(m)
-	case noBlock:
+// countUnknown counts lines, the first of which has the given number, as lines of unknown form.
+func (t *textLog) countUnknown(first, lines int) {
+	if t.counts[0] == 0 || t.firsts[0] > first {
+		t.firsts[0] = first
 	}
-	return unknown
+	t.counts[0] += int64(lines)
+}
+
+// states contains what formats have read so far, by format: of one run, or of a whole log.
+type states [maxFormats]any
+
+// stateOf returns what format f has read so far. At the first call, this is a T without values.
+func stateOf[T any](s *states, f formatID) *T {
+	if state, ok := s[f].(*T); ok {
+		return state
+	}
+	state := new(T)
+	s[f] = state
+	return state
+}
+
+// shapesOf returns the shapes of a format's frequent lines.
+func (t *textLog) shapesOf(f formatID) *scan.ShapeCache {
+	if t.shapes[f] == nil {
+		t.shapes[f] = &scan.ShapeCache{}
+	}
+	return t.shapes[f]
 }

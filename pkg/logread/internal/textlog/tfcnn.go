@@ -29,6 +29,9 @@ type tfCNNState struct {
 	headerLine        int // number of the last line of the header that was read
 }
 
+// tfCNNOf returns what the lines of tf_cnn_benchmarks of a run contain so far.
+func tfCNNOf(r *textRun) *tfCNNState { return stateOf[tfCNNState](&r.states, formatTFCNN) }
+
 // readTFCNNHeader reads the first line of the header, which has the version of TensorFlow.
 func (t *textLog) readTFCNNHeader(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}
@@ -36,14 +39,14 @@ func (t *textLog) readTFCNNHeader(m []byte) lineResult {
 	if c.Expect(".").ReadInteger(); !c.IsComplete() {
 		return unknown
 	}
-	t.beginHeader().tfCNN = tfCNNState{headerLine: t.l.Number}
+	*tfCNNOf(t.beginHeader()) = tfCNNState{headerLine: t.l.Number}
 	return used
 }
 
 // followsTFCNNHeader reports whether the current line follows a line of the header. If so, it
 // belongs to the header too. Settings elsewhere may be those of another program.
 func (t *textLog) followsTFCNNHeader() bool {
-	s := &t.cur.tfCNN
+	s := tfCNNOf(t.cur)
 	follows := s.headerLine > 0 && t.l.Number <= s.headerLine+3 // lines without use are between
 	if follows {
 		s.headerLine = t.l.Number
@@ -58,7 +61,7 @@ func (t *textLog) readTFCNNModel(m []byte) lineResult {
 	if !strings.HasPrefix(value, "   ") || !t.followsTFCNNHeader() {
 		return unknown
 	}
-	s := &t.cur.tfCNN
+	s := tfCNNOf(t.cur)
 	if value = strings.TrimSpace(value); key == "Model" {
 		s.model = value
 	} else {
@@ -74,7 +77,7 @@ func (t *textLog) readTFCNNBatch(m []byte) lineResult {
 	if c.Expect(" global"); !c.IsComplete() || n < 1 || !t.followsTFCNNHeader() {
 		return unknown
 	}
-	t.cur.tfCNN.global = n
+	tfCNNOf(t.cur).global = n
 	return used
 }
 
@@ -84,7 +87,7 @@ func (t *textLog) readTFCNNStep(m []byte) lineResult {
 	step := c.ReadInteger()
 	c.Accept(".0") // with Python 3, in 2018
 	if c.Accept(" per device") && c.IsComplete() && step > 0 && t.followsTFCNNHeader() {
-		t.cur.tfCNN.perDevice = step
+		tfCNNOf(t.cur).perDevice = step
 		return used
 	}
 	if !c.Accept("\timages/sec: ") {
@@ -119,7 +122,7 @@ func (t *textLog) readTFCNNTotal(m []byte) lineResult {
 	}
 	run := t.countLine(formatTFCNN)
 	name := "FULL"
-	if run.tfCNN.synthetic {
+	if tfCNNOf(run).synthetic {
 		name = "SYNTHETIC"
 	}
 	run.trials[name] = &runs.Trial{Name: name, Rate: rate, Spread: math.NaN(), Line: t.l.Number}
@@ -130,7 +133,7 @@ func (t *textLog) readTFCNNTotal(m []byte) lineResult {
 
 // finishTFCNN sets the properties that the header contains.
 func (r *textRun) finishTFCNN(*record.Report) {
-	s := &r.tfCNN
+	s := tfCNNOf(r)
 	if r.linesByFormat[formatTFCNN] == 0 || s.model == "" {
 		return
 	}

@@ -33,20 +33,20 @@ func (t *textLog) readGNUTimeCommand(m []byte) lineResult {
 	text := bytes.Trim(m[len("Command being timed: "):], "\"")
 	t.countLine(formatGNUTime)
 	t.setCommand(text)
-	t.inBlock = gnuTimeBlock
+	t.block = formatGNUTime
 	return used
 }
 
 // readGNUTimeElapsed reads the line "Elapsed (wall clock) time".
 func (t *textLog) readGNUTimeElapsed(m []byte) lineResult {
 	_, text, _ := bytes.Cut(m, []byte("): "))
-	seconds, ok := parseClock(bytes.TrimSpace(text))
+	seconds, ok := scan.ParseClock(bytes.TrimSpace(text))
 	if !ok {
 		t.in.AddProblem(t.l.Number, "expected a time such as 1:02:03 or 2:03.45, got %.80q", m)
 		return unused
 	}
 	t.closeWithWallTime(formatGNUTime, seconds)
-	t.inBlock = gnuTimeBlock
+	t.block = formatGNUTime
 	return used
 }
 
@@ -55,7 +55,7 @@ func (t *textLog) readGNUTimeLine(m []byte) lineResult {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	switch string(key) {
 	case "Exit status":
-		t.inBlock = noBlock
+		t.block = noBlock
 		if text := string(bytes.TrimSpace(value)); text != "0" && t.cur.lines > 0 && len(text) < 10 {
 			t.cur.fail("exit status " + text)
 			return used
@@ -69,7 +69,7 @@ func (t *textLog) readGNUTimeLine(m []byte) lineResult {
 		return idle
 	}
 	if !scan.HasPrefix(m, "Elapsed (wall") && !scan.HasPrefix(m, "Command being timed") {
-		t.inBlock = noBlock
+		t.block = noBlock
 	}
 	return unknown
 }
@@ -109,7 +109,7 @@ func (t *textLog) readTimeWithinLine(m []byte) lineResult {
 	if command, rest, ok := cutZshTime(m); ok {
 		return t.readZshTime(command, rest)
 	}
-	c := scan.Cursor{Rest: withDecimalPoints(m)}
+	c := scan.Cursor{Rest: scan.WithDecimalPoints(m)}
 	if c.ReadFloat(); c.Failed || !c.Accept("user ") {
 		return unknown
 	}
@@ -117,7 +117,7 @@ func (t *textLog) readTimeWithinLine(m []byte) lineResult {
 		return unknown
 	}
 	text, rest, _ := bytes.Cut(c.Rest, []byte("elapsed "))
-	seconds, ok := parseClock(text)
+	seconds, ok := scan.ParseClock(text)
 	if !ok || !bytes.HasSuffix(rest, []byte("maxresident)k")) {
 		t.in.AddProblem(t.l.Number, "expected \"Uuser Ssystem [H:]M:Selapsed P%%CPU (…maxresident)k\", got %.80q", m)
 		return unused
@@ -137,7 +137,7 @@ func cutZshTime(m []byte) (command, rest []byte, ok bool) {
 	for n > 0 && (scan.IsDigit(m[n-1]) || m[n-1] == '.' || m[n-1] == ',') {
 		n--
 	}
-	c := scan.Cursor{Rest: withDecimalPoints(m[i+len("s user "):])}
+	c := scan.Cursor{Rest: scan.WithDecimalPoints(m[i+len("s user "):])}
 	c.ReadFloat()
 	rest = c.Rest
 	return bytes.TrimSpace(m[:n]), rest, n < i && n > 1 && m[n-1] == ' ' && m[n-2] == ' ' && !c.Failed && scan.HasPrefix(rest, "s")
@@ -162,7 +162,7 @@ func (t *textLog) readZshTime(command, rest []byte) lineResult {
 	c.Expect("s system ").ReadFloat()
 	c.Expect("% cpu ")
 	text, end, found := bytes.Cut(c.Rest, []byte(" "))
-	seconds, ok := parseClock(text)
+	seconds, ok := scan.ParseClock(text)
 	if c.Failed || !found || !ok || string(end) != "total" {
 		t.in.AddProblem(t.l.Number, "zsh's time: expected \"COMMAND  Us user Ss system P%% cpu T total\", got %.80q after %.80q", rest, command)
 		return unused
@@ -181,35 +181,4 @@ func (t *textLog) setCommand(text []byte) {
 	if words := strings.Fields(string(text[:min(len(text), 1<<14)])); len(words) > 0 && len(t.cur.run.Info.Command) == 0 {
 		t.useCommand(words, text)
 	}
-}
-
-// parseClock parses a time as [[hours:]minutes:]seconds, with a decimal point or
-// comma, and returns the number of seconds.
-func parseClock(text []byte) (seconds float64, ok bool) {
-	fields := bytes.Split(withDecimalPoints(text), []byte(":"))
-	if len(fields) > 3 {
-		return 0, false
-	}
-	for _, f := range fields {
-		v, n := scan.ParseDecimal(f)
-		if n == 0 || n < len(f) || !(v >= 0) {
-			return 0, false
-		}
-		seconds = seconds*60 + v
-	}
-	return seconds, seconds > 0
-}
-
-// withDecimalPoints returns text with a point for each comma between digits.
-func withDecimalPoints(text []byte) []byte {
-	if bytes.IndexByte(text, ',') < 0 {
-		return text
-	}
-	text = bytes.Clone(text)
-	for i := 1; i+1 < len(text); i++ {
-		if text[i] == ',' && scan.IsDigit(text[i-1]) && scan.IsDigit(text[i+1]) {
-			text[i] = '.'
-		}
-	}
-	return text
 }

@@ -27,12 +27,15 @@ type rankFailure struct {
 	rank, host, code, why string
 }
 
+// failureOf returns what was read of torchrun's block of lines in a log.
+func failureOf(t *textLog) *rankFailure { return stateOf[rankFailure](&t.states, formatFailure) }
+
 // readRootCause reads the line "Root Cause", which begins the block about the
 // first rank that failed.
 func (t *textLog) readRootCause([]byte) lineResult {
 	t.finishFailure()
-	t.failing = rankFailure{line: t.l.Number}
-	t.inBlock = failureBlock
+	*failureOf(t) = rankFailure{line: t.l.Number}
+	t.block = formatFailure
 	return used
 }
 
@@ -40,7 +43,7 @@ func (t *textLog) readRootCause([]byte) lineResult {
 // block.
 func (t *textLog) readFailureLine(m []byte) lineResult {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
-		t.inBlock = noBlock
+		t.block = noBlock
 		t.finishFailure()
 		return idle
 	}
@@ -48,17 +51,17 @@ func (t *textLog) readFailureLine(m []byte) lineResult {
 	if !ok || len(value) > 1000 {
 		return unknown
 	}
-	text := strings.TrimSpace(string(value))
+	text, failing := strings.TrimSpace(string(value)), failureOf(t)
 	switch string(bytes.TrimSpace(key)) {
 	case "rank":
-		t.failing.rank, _, _ = strings.Cut(text, " ")
+		failing.rank, _, _ = strings.Cut(text, " ")
 	case "host":
-		t.failing.host = text
+		failing.host = text
 	case "exitcode":
-		t.failing.code, _, _ = strings.Cut(text, " (pid")
+		failing.code, _, _ = strings.Cut(text, " (pid")
 	case "traceback", "msg", "message":
 		if !strings.HasPrefix(text, "To enable traceback") {
-			t.failing.why = text
+			failing.why = text
 		}
 	case "time", "error_file", "[0]":
 	default:
@@ -70,11 +73,11 @@ func (t *textLog) readFailureLine(m []byte) lineResult {
 // finishFailure sets the status of the run to failed after torchrun's report of
 // a failed rank has been read. It does nothing if there was no such report.
 func (t *textLog) finishFailure() {
-	p := t.failing
+	p := *failureOf(t)
 	if p.line == 0 {
 		return
 	}
-	t.failing = rankFailure{}
+	*failureOf(t) = rankFailure{}
 	run := t.countLine(formatFailure)
 	text := "torchrun: a rank failed"
 	if p.rank != "" {
