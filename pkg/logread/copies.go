@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lockstep/pkg/logread/internal/table"
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/runs"
 )
 
@@ -16,7 +16,7 @@ func skipCopies(lists [][]*task) error {
 		if t.folder || t.report.Skipped != "" {
 			continue
 		}
-		if !table.IsStudyName(t.path) {
+		if !programfile.IsStudyName(t.path) {
 			continue
 		}
 		dir, ok := runs.StudyLogSource(t.path)

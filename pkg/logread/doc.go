@@ -10,9 +10,9 @@
 //
 // Below this package, internal/record contains what all formats share, internal/scan
 // splits text, and internal/template matches lines with templates. The formats are in
-// internal/textlog (lines that programs print), internal/table (tables, JSON, YAML),
-// internal/jsonlog (JSON lines), internal/ipynb (notebooks), internal/events (TensorBoard)
-// and internal/trace. A file becomes runs in three steps: the format's reader returns a
+// internal/textlog (lines that programs print), internal/table (tables with a header),
+// internal/programfile (files with a form that one program fixes), internal/jsonlog (JSON
+// lines), internal/ipynb (notebooks), internal/events (TensorBoard) and internal/trace. A file becomes runs in three steps: the format's reader returns a
 // record.Part for each run, merge.go, join.go and ranks.go merge the parts that belong to
 // one run, and identity.go adds what the content did not contain.
 //

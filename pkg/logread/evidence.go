@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/names"
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
-	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
 
@@ -225,7 +225,7 @@ func isSummaryWriterStamp(text string) bool {
 // than that of the file, and an inner folder more than an outer one. numbersAreRanks is set if a
 // number after gpu, worker, rank or task in the path cannot be a number of workers.
 func claimNames(p *record.Part, path string, numbersAreRanks bool) {
-	if study, ok := table.ParseStudyName(path); ok {
+	if study, ok := programfile.ParseStudyName(path); ok {
 		claimStudyName(p, study, filepath.Base(path))
 	}
 	all := pathNames(path)
@@ -272,7 +272,7 @@ func claimNames(p *record.Part, path string, numbersAreRanks bool) {
 const maxRepeatDigits = 3
 
 // claimStudyName adds what a file name of the U-Net study says.
-func claimStudyName(p *record.Part, study table.StudyName, name string) {
+func claimStudyName(p *record.Part, study programfile.StudyName, name string) {
 	p.AddClaim(runs.PropertyWorkers, int64(study.Workers), runs.SourceFileName, name)
 	p.AddTextClaim(runs.PropertySeries, study.Series, runs.SourceFileName, name)
 	if study.Repeat > 0 {

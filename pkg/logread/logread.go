@@ -10,6 +10,7 @@ import (
 	"lockstep/pkg/logread/internal/ipynb"
 	"lockstep/pkg/logread/internal/jsonlog"
 	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/textlog"
@@ -20,14 +21,14 @@ import (
 // formats returns the formats of other programs' logs in the order in which
 // they are tried.
 func formats(columns []table.Mapping) []record.Format {
-	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.Formats(columns), []record.Format{textlog.Format()})
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), []record.Format{table.Format(columns), textlog.Format()})
 }
 
 // cellFormats returns the formats of the text that a cell of a notebook has written: tables
 // with a header, and lines.
 func cellFormats(columns []table.Mapping) []record.Format {
-	tables := slices.DeleteFunc(table.Formats(columns), func(f record.Format) bool { return f.Document || f.Name == table.PlainKind })
-	return append(tables, textlog.Format())
+	isOther := func(f record.Format) bool { return f.Document || f.Name == programfile.PlainKind }
+	return slices.Concat(table.MappedFormats(columns), slices.DeleteFunc(programfile.Formats(), isOther), []record.Format{table.Format(columns), textlog.Format()})
 }
 
 // FormatNames returns the names of the formats of other programs' logs that

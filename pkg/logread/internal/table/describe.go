@@ -3,6 +3,7 @@ package table
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,19 @@ const GeneralKind = tableKind
 // IsReadable reports whether a file that begins with head is read as a table with the given
 // mappings.
 func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
+
+// HasCounter reports whether head begins a table that is read, and a column with a name numbers
+// its rows as epochs or steps.
+func HasCounter(head []byte) bool {
+	p, ok := parsePreamble(head)
+	if !ok {
+		return false
+	}
+	s := newSchema(p, completeLines(afterLines(head, p.lines)), nil)
+	return s.layout != unknownLayout && slices.ContainsFunc(s.columns, func(c column) bool {
+		return c.name != "" && (c.field == fieldEpoch || c.field == fieldStep)
+	})
+}
 
 // ColumnInfo describes a column of a table, for a proposal of mappings.
 type ColumnInfo struct {

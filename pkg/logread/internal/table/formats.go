@@ -1,27 +1,18 @@
 package table
 
-import (
-	"slices"
+import "lockstep/pkg/logread/internal/record"
 
-	"lockstep/pkg/logread/internal/record"
-)
+// Format returns the format of tables of which at least one column is known. mappings are those
+// of the user.
+func Format(mappings []Mapping) record.Format {
+	return record.Format{Name: tableKind, Recognizes: isTable(mappings), Read: readTable(mappings)}
+}
 
-// Formats returns the formats in the order in which they are tried. mappings are those of
-// the user. To add a format, add one entry here and a file with its functions.
-func Formats(mappings []Mapping) []record.Format {
-	all := []record.Format{
-		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},
-		{Name: huggingFaceKind, Recognizes: isHuggingFace, Read: readHuggingFace, Document: true},
-		{Name: studyKind, Recognizes: isStudyLog, Read: readStudyLog},
-		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
-		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
-		{Name: mlflowMetricKind, Recognizes: isMLflowMetric, Read: readMLflowMetric},
-		{Name: mlflowSettingKind, Recognizes: isMLflowSetting, Read: readMLflowSetting, Document: true},
-		{Name: PlainKind, Recognizes: isPlainLossLog, Read: readPlainLossLog},
-		{Name: tableKind, Recognizes: isTable(mappings), Read: readTable(mappings)},
+// MappedFormats returns the format of tables with a column that the user has mapped, which is
+// tried before the formats of known programs. It returns nil if there are no mappings.
+func MappedFormats(mappings []Mapping) []record.Format {
+	if len(mappings) == 0 {
+		return nil
 	}
-	if len(mappings) > 0 { // they count more than what is known about a file
-		all = slices.Insert(all, 0, record.Format{Name: tableKind, Recognizes: hasMappedColumn(mappings), Read: readTable(mappings)})
-	}
-	return all
+	return []record.Format{{Name: tableKind, Recognizes: hasMappedColumn(mappings), Read: readTable(mappings)}}
 }

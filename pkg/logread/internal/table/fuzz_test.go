@@ -3,60 +3,13 @@ package table
 import (
 	"testing"
 
-	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
 )
-
-func FuzzReadStudy(f *testing.F) {
-	f.Add([]byte(",time_per_epoch,loss,lr,training_time,test_time,iou\n0,205.381887,0.561627,0.001000,38765.412019,29.629347,0.899849\n1,189.552807,0.365322,0.001000,38765.412019,29.629347,0.899849\n"))
-	f.Add([]byte("\"\"\n"))
-	f.Add([]byte("\"\"\nme_per_epoch,loss,lr,training_time,test_time,iou\n0,1.0,,,,,\n"))
-	f.Add([]byte(",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,1e300\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, studyKind), "log_2.csv", text)
-	})
-}
-
-func FuzzReadBenchyJSON(f *testing.F) {
-	recordtest.AddSeeds(f, "sc21/trials/benchy.json")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, benchyKind), "benchy.json", text)
-	})
-}
 
 func FuzzReadLightning(f *testing.F) {
 	recordtest.AddSeeds(f, "lightning/version_0/metrics.csv")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, tableKind), "metrics.csv", text)
-	})
-}
-
-func FuzzReadConfiguration(f *testing.F) {
-	recordtest.AddSeeds(f, "lightning/version_0/hparams.yaml")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, hparamsKind), "hparams.yaml", text)
-	})
-}
-
-func FuzzReadHuggingFace(f *testing.F) {
-	recordtest.AddSeeds(f, "hf/trainer_state.json", "hf/checkpoint-100/trainer_state.json")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, huggingFaceKind), "trainer_state.json", text)
-	})
-}
-
-func FuzzReadSacct(f *testing.F) {
-	recordtest.AddSeeds(f, "slurm/accounting.txt")
-	f.Add([]byte("JobID|State|Elapsed\n42_1|FAILED|00:02:00\n42_[2-9]|PENDING|00:00:00\n43|PENDING|00:00:00\n43|COMPLETED|00:01:00\n43|PENDING|00:00:00\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, sacctKind), "sacct.txt", text)
-	})
-}
-
-func FuzzReadPlain(f *testing.F) {
-	recordtest.AddSeeds(f, "loss/4gpu/main.log")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, tableFormat(t, PlainKind), "main.log", text)
+		recordtest.CheckFormat(t, Format(nil), "metrics.csv", text)
 	})
 }
 
@@ -75,7 +28,7 @@ func FuzzReadTable(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		parts, _ := recordtest.CheckFormat(t, tableFormat(t, tableKind), "typed.csv", text)
+		parts, _ := recordtest.CheckFormat(t, Format(nil), "typed.csv", text)
 		for _, p := range parts {
 			if p.Run.Kind == "" {
 				t.Errorf("run without a kind: %+v", p.Run.Info)
@@ -99,38 +52,9 @@ func FuzzMappings(f *testing.F) {
 				t.Errorf("mapping %+v of %q", m, mapping)
 			}
 		}
-		for _, format := range Formats(mappings) {
-			if format.Name == tableKind {
-				format.Recognizes("a.csv", text)
-				recordtest.CheckFormat(t, format, "a.csv", text)
-				return
-			}
+		for _, format := range append(MappedFormats(mappings), Format(mappings)) {
+			format.Recognizes("a.csv", text)
+			recordtest.CheckFormat(t, format, "a.csv", text)
 		}
 	})
-}
-
-func FuzzReadMLflow(f *testing.F) {
-	const run = "mlruns/0/0123456789abcdef0123456789abcdef/"
-	f.Add(run+"metrics/loss", []byte("1700000000000 0.5 0\n1700000001500 nan 10\n17"))
-	f.Add(run+"params/n_gpus", []byte("4"))
-	f.Fuzz(func(t *testing.T, path string, text []byte) {
-		for _, name := range []string{mlflowMetricKind, mlflowSettingKind} {
-			format := tableFormat(t, name)
-			if format.Recognizes(path, text) {
-				recordtest.CheckFormat(t, format, path, text)
-			}
-		}
-	})
-}
-
-// tableFormat returns the format with a name.
-func tableFormat(t testing.TB, name string) record.Format {
-	t.Helper()
-	for _, f := range Formats(nil) {
-		if f.Name == name {
-			return f
-		}
-	}
-	t.Fatalf("unknown format %q", name)
-	return record.Format{}
 }

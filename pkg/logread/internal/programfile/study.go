@@ -1,4 +1,4 @@
-package table
+package programfile
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
 
@@ -95,15 +96,7 @@ func isStudyLog(path string, head []byte) bool {
 	if _, named := ParseStudyName(path); !named {
 		return false
 	}
-	p, ok := parsePreamble(head)
-	if !ok {
-		return true
-	}
-	other := newSchema(p, completeLines(afterLines(head, p.lines)), nil) // another program's log with such a name
-	countsByName := slices.ContainsFunc(other.columns, func(c column) bool {
-		return c.name != "" && (c.field == fieldEpoch || c.field == fieldStep)
-	})
-	return other.layout == unknownLayout || !countsByName
+	return !table.HasCounter(head) // another program's log with such a name
 }
 
 // readStudyLog reads a log of the study into one run.
