@@ -2,16 +2,16 @@ package collective
 
 import "encoding/binary"
 
-// frame is the header of every message between the ranks of a ring. It is encoded in
-// frameBytes bytes, little-endian. In a frameNumbers message the numbers follow in the
-// machine's byte order, which is the same on all ranks because they run the same build.
+// frame is the header of everything that ranks send to each other on a socket, and of the
+// messages of Send. It is encoded in frameBytes bytes, little-endian. After a frameNumbers or
+// frameMessage the numbers follow in the machine's byte order, which is the same on all ranks because they run the same build.
 //
 //	byte 0       frameType
 //	byte 1       state of the rank, in a frameNote only
 //	bytes 4-7    rank: the sender, or in a frameNote the rank that it describes
-//	bytes 8-15   number of that rank's last operation
+//	bytes 8-15   number of that rank's last operation; frameMessage: number of the message
 //	bytes 16-23  signature of that operation
-//	bytes 24-31  frameCall: number of elements; frameNumbers: number of bytes that follow
+//	bytes 24-31  frameCall, frameMessage: number of elements; frameNumbers: bytes that follow
 type frame struct {
 	kind   frameType
 	state  uint8
@@ -28,6 +28,7 @@ const (
 	frameNumbers                      // a piece of a buffer follows
 	frameToken                        // a barrier's token
 	frameNote                         // the state of a rank
+	frameMessage                      // a message of Send follows
 )
 
 // The states of a rank that a frameNote reports.

@@ -1,5 +1,6 @@
 // Package collective implements the collective operations of data-parallel training:
-// broadcast, all-reduce, reduce-scatter, all-gather and barrier.
+// broadcast, all-reduce, reduce-scatter, all-gather and barrier, and messages between two
+// ranks.
 //
 // A Group is a set of ranks. There are three kinds: SharedMemory joins the processes of
 // one machine, Ring joins processes on one or several machines over sockets, and
@@ -19,8 +20,10 @@ import (
 
 // Group is this rank's membership in a set of ranks that call the same operations in the
 // same order. Every operation works in place. If the context ends or another rank is gone,
-// the operation returns an error that names the missing rank. Only one goroutine may use a
-// Group at a time.
+// the operation returns an error that names the missing rank, and the group refuses further
+// operations. Only one goroutine may use a Group at a time, except for Send and Recv: one
+// Send and one Recv for each other rank may run at the same time, also beside another
+// operation.
 type Group interface {
 	Rank() int
 	Size() int
@@ -36,6 +39,17 @@ type Group interface {
 	AllGather(ctx context.Context, b device.Buffer) error
 	// Barrier returns once every rank has called it.
 	Barrier(ctx context.Context) error
+	// Send sends the elements of b to rank to, which must call Recv with a buffer of the same
+	// length and type; otherwise its Recv returns an error. Messages from one rank to another
+	// arrive in order. Other ranks take no part.
+	//
+	// Send returns once b may change. It may return before the other rank calls Recv, if
+	// buffers between the two have room for the message, but must be expected to block until
+	// then: two ranks that send to each other must call Recv in another goroutine, or one of
+	// them must receive first.
+	Send(ctx context.Context, b device.Buffer, to int) error
+	// Recv waits for the next message from rank from and copies it to b.
+	Recv(ctx context.Context, b device.Buffer, from int) error
 	// Name returns the transport as recorded in run.json, such as "shared memory" or
 	// "tcp ring".
 	Name() string

@@ -17,10 +17,12 @@ func InProcess(n int) []Group {
 func newInProcessGroups(n int, o Options) []Group {
 	o = o.withDefaults()
 	memory := newHeapSegment(n, o.ChunkBytes)
-	b := &channelNotifier{memory: memory, notified: make([]chan struct{}, n)}
+	b := &channelNotifier{memory: memory, notified: make([]chan struct{}, 2*n)}
+	for counter := range b.notified {
+		b.notified[counter] = make(chan struct{})
+	}
 	groups := make([]Group, n)
 	for rank := range groups {
-		b.notified[rank] = make(chan struct{})
 		groups[rank] = &memoryGroup{
 			name: "in-process", rank: rank, size: n,
 			memory: memory, control: memory.controlBlock(rank), notifier: b, options: o,
@@ -40,14 +42,14 @@ func Single() Group {
 type channelNotifier struct {
 	memory   segment
 	mu       sync.Mutex
-	notified []chan struct{} // one channel per rank; notify closes it and replaces it by a new one
+	notified []chan struct{} // one channel per counter; notify closes it and replaces it by a new one
 }
 
-func (b *channelNotifier) sleep(ctx context.Context, rank int, seen uint32, d time.Duration) {
+func (b *channelNotifier) sleep(ctx context.Context, counter int, seen uint32, d time.Duration) {
 	b.mu.Lock()
-	notified := b.notified[rank]
+	notified := b.notified[counter]
 	b.mu.Unlock()
-	if b.memory.controlBlock(rank).arrived.Load() != seen {
+	if b.memory.counter(counter).Load() != seen {
 		return // notify was called before this rank got the channel
 	}
 	timer := time.NewTimer(d)
@@ -59,9 +61,9 @@ func (b *channelNotifier) sleep(ctx context.Context, rank int, seen uint32, d ti
 	}
 }
 
-func (b *channelNotifier) notify(rank int) {
+func (b *channelNotifier) notify(counter int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	close(b.notified[rank])
-	b.notified[rank] = make(chan struct{})
+	close(b.notified[counter])
+	b.notified[counter] = make(chan struct{})
 }

@@ -33,7 +33,7 @@ type memoryGroup struct {
 	control  *controlBlock // this rank's control block
 	notifier notifier
 	options  Options
-	running  func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
+	isAlive  func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
 	release  func() error        // frees the memory; may be nil
 
 	serializer
@@ -90,7 +90,7 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 // Close leaves the group. Ranks that are waiting for this one get an error.
 func (g *memoryGroup) Close() error {
 	return g.closeOnce(func() error {
-		if g.broken == nil {
+		if !g.notified {
 			g.leave(stateClosed)
 		}
 		if g.release == nil {
@@ -105,6 +105,9 @@ func (g *memoryGroup) Close() error {
 func (g *memoryGroup) leave(state uint32) {
 	g.control.state.Store(state)
 	g.notifier.notify(g.rank)
+	for rank := range g.size {
+		g.notifyEvent(rank)
+	}
 }
 
 // runOperation runs an operation: it announces the operation to the other ranks, checks
@@ -147,20 +150,34 @@ func (c *announcedCall) String() string { return formatCall(c.what.Load(), c.len
 // checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
 func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
-	c := g.memory.controlBlock(rank)
-	switch state := c.state.Load(); {
-	case state == stateFailed:
-		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", g.what, rank, c.describeLastCall())
-	case state == stateClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, c.describeLastCall())
-	case checkProcess && g.running != nil && !g.running(rank):
-		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), c.describeLastCall())
+	if err := g.checkRank(g.what, rank, checkProcess); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeMissing())
 	}
 	if waited >= g.options.Timeout {
 		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeMissing(), g.options.Timeout)
+	}
+	return nil
+}
+
+// checkRank returns an error if rank has left the group, or if another operation of this rank
+// has failed. what describes the operation that waits. If checkProcess is true, checkRank
+// also checks that the rank's process exists.
+func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error {
+	// The other rank may have failed because of this one.
+	if err := g.checkFailure(what); err != nil {
+		return err
+	}
+	c := g.memory.controlBlock(rank)
+	switch state := c.state.Load(); {
+	case state == stateFailed:
+		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, rank, c.describeLastCall())
+	case state == stateClosed:
+		return fmt.Errorf("%s: rank %d has left the group (%s)", what, rank, c.describeLastCall())
+	case checkProcess && g.isAlive != nil && !g.isAlive(rank):
+		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", what, rank, c.pid.Load(), c.describeLastCall())
 	}
 	return nil
 }

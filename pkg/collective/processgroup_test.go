@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,13 +48,13 @@ func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
 	}
 	c := &processGroup{}
 	var shared *SharedMemory
-	var from, to []net.Conn
+	var all []Connections
 	var err error
 	path := "-"
 	if network, isRing := strings.CutSuffix(transport, " ring"); isRing {
-		from, to, err = ringConnections(network, n)
+		all, err = ringConnections(network, n)
 		must(err)
-		c.group, err = NewRing(transport, 0, n, from[0], to[0], Options{})
+		c.group, err = NewRing(transport, 0, n, all[0], Options{})
 		must(err)
 	} else {
 		shared, err = CreateSharedMemory(n, Options{})
@@ -66,8 +67,8 @@ func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
 		cmd := exec.Command(self)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %s", groupVariable, rank, n, strings.ReplaceAll(transport, " ", "_"), path))
 		cmd.Stderr = os.Stderr
-		if from != nil {
-			for _, conn := range []net.Conn{from[rank], to[rank]} {
+		if all != nil {
+			for _, conn := range all[rank].all() {
 				f, err := conn.(interface{ File() (*os.File, error) }).File()
 				must(err)
 				defer func() { must(errors.Join(f.Close(), conn.Close())) }()
@@ -94,7 +95,7 @@ func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
 }
 
 // runMember joins the group that the value of groupVariable describes. For each line of
-// standard input, which contains n and times, it calls addUp.
+// standard input, "sum n times" or "exchange n times", it calls addUp or exchange.
 func runMember(value string) error {
 	var rank, size int
 	var transport, path string
@@ -108,11 +109,13 @@ func runMember(value string) error {
 	fmt.Println("joined")
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
+		var task string
 		var n, times int
-		if _, err := fmt.Sscan(in.Text(), &n, &times); err != nil {
+		if _, err := fmt.Sscan(in.Text(), &task, &n, &times); err != nil {
 			return err
 		}
-		if err := addUp(g, n, times); err != nil {
+		run := map[string]func(Group, int, int) error{"sum": addUp, "exchange": exchange}[task]
+		if err := run(g, n, times); err != nil {
 			return err
 		}
 	}
@@ -123,22 +126,22 @@ func joinGroup(transport, path string, rank, size int) (Group, error) {
 	if transport == "shared memory" {
 		return OpenSharedMemory(path, rank, size, Options{})
 	}
-	var conns [2]net.Conn
-	for i := range conns {
+	var conns []net.Conn
+	for i := range 2 + size - 1 {
 		f := os.NewFile(uintptr(3+i), "ring") // as exec.Cmd.ExtraFiles numbers them
 		c, err := net.FileConn(f)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
-		conns[i] = c
+		conns = append(conns, c)
 	}
-	return NewRing(transport, rank, size, conns[0], conns[1], Options{})
+	return NewRing(transport, rank, size, Connections{conns[0], conns[1], slices.Insert(conns[2:], rank, nil)}, Options{})
 }
 
-// order makes the other ranks call addUp with n and times.
-func (c *processGroup) order(n, times int) error {
+// order makes the other ranks call addUp or exchange, according to task, with n and times.
+func (c *processGroup) order(task string, n, times int) error {
 	for _, t := range c.tasks {
-		if _, err := fmt.Fprintln(t, n, times); err != nil {
+		if _, err := fmt.Fprintln(t, task, n, times); err != nil {
 			return err
 		}
 	}
@@ -147,7 +150,7 @@ func (c *processGroup) order(n, times int) error {
 
 // sum makes all ranks call addUp with n and times.
 func (c *processGroup) sum(n, times int) error {
-	if err := c.order(n, times); err != nil {
+	if err := c.order("sum", n, times); err != nil {
 		return err
 	}
 	return addUp(c.group, n, times)
@@ -172,6 +175,96 @@ func addUp(g Group, n, times int) error {
 		}
 	}
 	return nil
+}
+
+// exchange sends the given number of messages of n numbers to each other rank and receives as
+// many.
+func exchange(g Group, n, times int) error {
+	lengths := slices.Repeat([]int{n}, times)
+	var fs []func() error
+	for peer := range g.Size() {
+		if peer != g.Rank() {
+			fs = append(fs, func() error { return sendTo(context.Background(), g, peer, lengths) },
+				func() error { return receiveFrom(context.Background(), g, peer, lengths) })
+		}
+	}
+	return concurrently(fs...)
+}
+
+// TestProcessesExchangeMessages exchanges messages between all pairs of processes.
+func TestProcessesExchangeMessages(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			c := newProcessGroup(t, transport, 3)
+			for _, n := range []int{0, 1, 1_000_003} {
+				if err := errors.Join(c.order("exchange", n, 3), exchange(c.group, n, 3)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(c.sum(1000, 2), c.end()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestKilledOrStoppedRankAndMessages checks that Recv, and a Send that must wait, notice the end of
+// the other rank's process at once, and have until the time-out if it is stopped.
+func TestKilledOrStoppedRankAndMessages(t *testing.T) {
+	const timeout = 12 * time.Second // longer than noticeTime
+	for _, transport := range transports {
+		for _, call := range []string{"receive", "send"} {
+			for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+				t.Run(fmt.Sprintf("%s %s %v", transport, call, signal), func(t *testing.T) {
+					t.Parallel()
+					t.Attr("fault", fmt.Sprintf("signal %v to a rank, while another waits in %s over %s", signal, call, transport))
+					c := newProcessGroup(t, transport, 3)
+					c.setTimeout(timeout)
+					if err := errors.Join(c.order("exchange", 3, 1), exchange(c.group, 3, 1)); err != nil {
+						t.Fatal(err)
+					}
+					if err := c.cmds[1].Process.Signal(signal); err != nil {
+						t.Fatal(err)
+					}
+					begin := time.Now()
+					var err error
+					b := device.Buffer{F32: make32(8_000_000, 0)}
+					if call == "send" {
+						err = c.group.Send(context.Background(), b, 2)
+					} else {
+						err = c.group.Recv(context.Background(), b, 2)
+					}
+					d := time.Since(begin)
+					t.Attr("outcome", fmt.Sprintf("after %.1f s: %v", d.Seconds(), err))
+					if signal == syscall.SIGKILL {
+						wantError(t, err, call+" 2 ", " rank 2: rank 2 is gone: its ", " has ended")
+						if d > noticeTime {
+							t.Errorf("noticed after %v, want at most %v", d, noticeTime)
+						}
+					} else {
+						wantError(t, err, call+" 2 ", " rank 2: rank 2 (", "within 12s")
+						if d < timeout {
+							t.Errorf("named after %v, want not before %v", d, timeout)
+						}
+						if err := c.cmds[1].Process.Signal(syscall.SIGKILL); err != nil {
+							t.Fatal(err)
+						}
+					}
+					wantError(t, c.end(), "signal: killed")
+				})
+			}
+		}
+	}
+}
+
+// setTimeout sets the time-out of this rank, rank 0.
+func (c *processGroup) setTimeout(d time.Duration) {
+	switch g := c.group.(type) {
+	case *SharedMemory:
+		g.options.Timeout = d
+	case *Ring:
+		g.options.Timeout = d
+	}
 }
 
 // end ends the other ranks, waits for them and closes the group.
@@ -216,7 +309,7 @@ func TestKilledRingMemberIsNoticed(t *testing.T) {
 			if err := c.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := fmt.Fprintln(c.tasks[1], 10, 1); err != nil {
+			if _, err := fmt.Fprintln(c.tasks[1], "sum", 10, 1); err != nil {
 				t.Fatal(err)
 			}
 			begin := time.Now()
@@ -248,7 +341,7 @@ func TestWaitingProcessesYield(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := c.cpuTime(t)
-			if err := c.order(100_000, 2); err != nil {
+			if err := c.order("sum", 100_000, 2); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(500 * time.Millisecond)
@@ -322,12 +415,7 @@ func TestStoppedMemberHasUntilTheTimeout(t *testing.T) {
 			t.Parallel()
 			t.Attr("fault", "SIGSTOP of a rank that exchanges by "+transport)
 			c := newProcessGroup(t, transport, 2)
-			switch g := c.group.(type) {
-			case *SharedMemory:
-				g.options.Timeout = timeout
-			case *Ring:
-				g.options.Timeout = timeout
-			}
+			c.setTimeout(timeout)
 			if err := c.sum(10, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -359,8 +447,8 @@ func TestKilledInAnotherContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.memory.controlBlock(1).namespace.Store(1)
-	if !p.running(1) {
-		t.Error("the process runs, but running returned false")
+	if !p.isAlive(1) {
+		t.Error("the process runs, but isAlive returned false")
 	}
 	if err := p.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"lockstep/pkg/internal/device"
@@ -28,6 +27,9 @@ import (
 // A waiting rank sleeps in the kernel until data arrive, so there may be more ranks than
 // cores.
 //
+// Send and Recv use separate connections, one between each pair of ranks, so they may run
+// beside an operation of the ring.
+//
 // Failures are passed around the ring too. If a rank is missing, gone or failed, the rank
 // after it notices first and notifies the next rank, and so on. So every rank's error names
 // the rank that failed.
@@ -42,6 +44,7 @@ type Ring struct {
 	out        *sender // to the next rank
 	piece      int     // bytes per piece
 	scratch    []byte
+	links      []*link // to each other rank, for Send and Recv; nil for this rank
 
 	mine            frame             // this rank's last call
 	last            frame             // the previous rank's last call
@@ -64,32 +67,71 @@ const (
 	graceTime = 5 * checkInterval
 )
 
-// NewRing joins a ring of two or more ranks. from is the connection from the previous rank,
-// and to is the connection to the next rank; the ring closes both. name is the result of
-// Name, such as "tcp ring".
-func NewRing(name string, rank, size int, from, to net.Conn, o Options) (*Ring, error) {
+// Connections are the connections of one rank of a Ring.
+type Connections struct {
+	From net.Conn // from the previous rank
+	To   net.Conn // to the next rank
+	// Peers contains one more connection to each other rank, for Send and Recv, and nil for
+	// this rank.
+	Peers []net.Conn
+}
+
+// all returns all connections.
+func (c Connections) all() []net.Conn {
+	all := []net.Conn{c.From, c.To}
+	for _, p := range c.Peers {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Close closes the connections that are not nil.
+func (c Connections) Close() error {
+	var errs []error
+	for _, one := range c.all() {
+		if one != nil {
+			errs = append(errs, one.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// NewRing joins a ring of two or more ranks. The ring closes the connections. name is the
+// result of Name, such as "tcp ring".
+func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, error) {
 	if size < 2 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("create ring: invalid rank %d of %d: use at least 2 ranks, numbered from 0", rank, size)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("create ring: %w", err)
 	}
-	o = o.withDefaults()
-	r := &Ring{name: name, rank: rank, size: size, options: o, in: from, piece: ringPieceBytes(o.ChunkBytes)}
-	if err := from.SetReadDeadline(time.Now()); err != nil {
-		return nil, fmt.Errorf("create ring: %w", err)
+	if len(c.Peers) != size {
+		return nil, fmt.Errorf("create ring: got connections to %d ranks, want one for each of %d ranks", len(c.Peers), size)
 	}
-	for _, c := range []net.Conn{from, to} {
-		if err := errors.Join(growBuffers(c), enableKeepAlive(c)); err != nil {
+	o = o.withDefaults()
+	r := &Ring{name: name, rank: rank, size: size, options: o, in: c.From, piece: ringPieceBytes(o.ChunkBytes)}
+	for _, one := range c.all() {
+		if err := errors.Join(growBuffers(one), enableKeepAlive(one), one.SetReadDeadline(time.Now())); err != nil {
 			return nil, fmt.Errorf("create ring: %w", err)
 		}
 	}
-	r.reader = bufio.NewReaderSize(from, 4096)
+	r.reader = bufio.NewReaderSize(c.From, readerBytes)
 	r.scratch = allocateAligned(r.piece)
 	// If sending fails, a rank that is blocked in a read must wake up.
-	r.out = newSender(to, func() { _ = from.SetReadDeadline(time.Now()) })
+	r.out = newSender(c.To, func() { _ = c.From.SetReadDeadline(time.Now()) })
+	r.links = make([]*link, size)
+	for peer, conn := range c.Peers {
+		if conn != nil {
+			r.links[peer] = newLink(conn)
+		}
+	}
 	return r, nil
 }
+
+// readerBytes is the size of the buffer from which frames are read. Larger reads bypass it.
+const readerBytes = 4096
 
 // growBuffers enlarges a unix socket's buffers, so that several pieces fit. TCP adapts
 // its buffers itself.
@@ -196,10 +238,11 @@ func (r *Ring) Barrier(ctx context.Context) error {
 // Close leaves the group and notifies the other ranks.
 func (r *Ring) Close() error {
 	return r.closeOnce(func() error {
-		if r.broken != nil { // notifyFailure has notified the other ranks
+		if r.notified {
 			return r.in.Close()
 		}
-		return errors.Join(r.out.close(r.newStateNote(noteClosed)), r.in.Close())
+		note := r.newStateNote(noteClosed)
+		return errors.Join(r.out.close(note), r.in.Close(), r.closeLinks(note))
 	})
 }
 
@@ -246,14 +289,17 @@ func (r *Ring) compareCalls(ctx context.Context) error {
 	return nil
 }
 
-// notifyFailure sends the next rank a note with the reason why this rank leaves the group,
-// and closes the sender.
+// notifyFailure sends the other ranks a note with the reason why this rank leaves the group,
+// and closes the senders.
 func (r *Ring) notifyFailure() {
 	f := r.newStateNote(noteFailed)
 	if r.failureNote != nil {
 		f = *r.failureNote
+	} else if reason := r.failureReason(); reason != nil {
+		f = *reason
 	}
-	_ = r.out.close(f) // the next rank may be the one that is gone
+	_ = r.out.close(f) // the ranks may be gone
+	_ = r.closeLinks(f)
 }
 
 // receive handles notes until another frame arrives, and returns that frame. If numbers
@@ -298,44 +344,26 @@ func (r *Ring) recordNote(f frame) error {
 		return nil
 	}
 	r.failureNote = &f
-	seen := formatLastCall(f.number, f.what)
-	switch f.state {
-	case noteClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", r.what, f.rank, seen)
-	case noteGone:
-		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, f.rank, seen)
-	}
-	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", r.what, f.rank, seen)
+	return noteError(r.what, f)
 }
 
 // readFull receives len(p) bytes into p. It returns an error if ctx ends, the wait times
 // out or the connection ends.
 func (r *Ring) readFull(ctx context.Context, p []byte) error {
-	for len(p) > 0 {
-		n, err := r.reader.Read(p)
-		p = p[n:]
-		if n > 0 {
-			r.idle, r.missing = process.Stopwatch{}, nil
-		}
-		switch {
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if err := r.checkWait(ctx, r.describeMissing); err != nil {
-				return err
-			}
-			if err := r.in.SetReadDeadline(time.Now().Add(checkInterval)); err != nil {
-				return fmt.Errorf("%s: %w", r.what, err)
-			}
-		default:
-			return r.recordLostConnection(r.previousRank())
-		}
+	progressed := func() { r.idle, r.missing = process.Stopwatch{}, nil }
+	err := readFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissing) })
+	if errors.Is(err, errConnectionEnded) {
+		return r.recordLostConnection(r.previousRank())
 	}
-	return nil
+	return err
 }
 
 // checkWait returns the error that ends a wait, or nil if the wait goes on. who describes
 // the rank that this one waits for.
 func (r *Ring) checkWait(ctx context.Context, who func() string) error {
+	if err := r.checkFailure(r.what); err != nil {
+		return err
+	}
 	waited := r.idle.Elapsed()
 	switch {
 	case ctx.Err() != nil:
@@ -383,29 +411,20 @@ func (r *Ring) recordLostConnection(rank int) error {
 // waitUntilSent waits until the first n pieces are written or, if complete is true, until
 // every queued frame is written.
 func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
-	if r.out.hasWritten(n, complete) {
-		return r.checkSend(ctx)
-	}
-	timer := time.NewTicker(checkInterval)
-	defer timer.Stop()
-	r.idle = process.Stopwatch{}
-	for !r.out.hasWritten(n, complete) {
-		select {
-		case <-r.out.progress:
-			r.idle = process.Stopwatch{}
-		case <-timer.C:
-			if err := r.checkPrevious(); err != nil {
-				return err
-			}
-			err := r.checkWait(ctx, func() string {
-				return fmt.Sprintf("rank %d, which does not receive (it or a rank after it is missing)", r.nextRank())
-			})
-			if err != nil {
-				return err
-			}
+	restart := func() { r.idle = process.Stopwatch{} }
+	restart()
+	err := r.out.wait(n, complete, restart, func() error {
+		if err := r.checkPrevious(); err != nil {
+			return err
 		}
+		return r.checkWait(ctx, func() string {
+			return fmt.Sprintf("rank %d, which does not receive (it or a rank after it is missing)", r.nextRank())
+		})
+	})
+	if err != nil {
+		return err
 	}
-	r.idle = process.Stopwatch{}
+	restart()
 	return r.checkSend(ctx)
 }
 

@@ -14,28 +14,38 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// ringConnections connects n ranks: what rank i sends on to[i], rank i+1 receives on
-// from[i+1].
-func ringConnections(network string, n int) (from, to []net.Conn, err error) {
+// ringConnections connects n ranks: what rank i sends on To, rank i+1 receives on From, and two
+// ranks have one more connection between them.
+func ringConnections(network string, n int) ([]Connections, error) {
 	address := "127.0.0.1:0"
 	if network == "unix" {
 		address = "" // Linux gives the socket a name that needs no file
 	}
 	l, err := net.Listen(network, address)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = l.Close() }()
-	from, to = make([]net.Conn, n), make([]net.Conn, n)
-	for i := range n {
-		if to[i], err = net.Dial(network, l.Addr().String()); err != nil {
-			return nil, nil, err
+	connect := func() (a, b net.Conn) {
+		if err == nil {
+			a, err = net.Dial(network, l.Addr().String())
 		}
-		if from[(i+1)%n], err = l.Accept(); err != nil {
-			return nil, nil, err
+		if err == nil {
+			b, err = l.Accept()
+		}
+		return a, b
+	}
+	all := make([]Connections, n)
+	for i := range all {
+		all[i].Peers = make([]net.Conn, n)
+	}
+	for i := range all {
+		all[i].To, all[(i+1)%n].From = connect()
+		for k := range i {
+			all[i].Peers[k], all[k].Peers[i] = connect()
 		}
 	}
-	return from, to, nil
+	return all, err
 }
 
 // ring returns a function that creates a ring of n ranks in this process. If n is 1, it creates
@@ -45,13 +55,13 @@ func ring(network string) func(n int, o Options) ([]Group, error) {
 		if n == 1 {
 			return []Group{Single()}, nil
 		}
-		from, to, err := ringConnections(network, n)
+		all, err := ringConnections(network, n)
 		if err != nil {
 			return nil, err
 		}
 		groups := make([]Group, n)
 		for rank := range groups {
-			if groups[rank], err = NewRing(network+" ring", rank, n, from[rank], to[rank], o); err != nil {
+			if groups[rank], err = NewRing(network+" ring", rank, n, all[rank], o); err != nil {
 				return nil, err
 			}
 		}
@@ -261,7 +271,7 @@ func TestRingNamesTheRankThatLeft(t *testing.T) {
 	}{
 		{"in order", func(g *Ring) error { return g.Close() }, "barrier 2: rank 2 has left the group (last seen in barrier 1)"},
 		{
-			"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.conn.Close()) },
+			"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.conn.Close(), g.closeConnections()) },
 			"barrier 2: rank 2 is gone: its connection has ended (last seen in barrier 1)",
 		},
 	} {
@@ -343,11 +353,11 @@ func TestRingRefusesDifferentCalls(t *testing.T) {
 
 // TestRingRefusesNoise checks that bytes which are not a frame end the group with an error.
 func TestRingRefusesNoise(t *testing.T) {
-	from, to, err := ringConnections("tcp", 2)
+	all, err := ringConnections("tcp", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := NewRing("tcp ring", 0, 2, from[0], to[0], Options{})
+	g, err := NewRing("tcp ring", 0, 2, all[0], Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,20 +365,22 @@ func TestRingRefusesNoise(t *testing.T) {
 	for i := range noise {
 		noise[i] = byte(i * 7)
 	}
-	if _, err := to[1].Write(noise); err != nil {
+	if _, err := all[1].To.Write(noise); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, g.Barrier(context.Background()), "the connection is damaged or used by another program")
-	if err := errors.Join(g.Close(), to[1].Close(), from[1].Close()); err != nil {
+	if err := errors.Join(g.Close(), all[1].Close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestRingChecksItsArguments(t *testing.T) {
-	_, err := NewRing("tcp ring", 0, 1, nil, nil, Options{})
+	_, err := NewRing("tcp ring", 0, 1, Connections{}, Options{})
 	wantError(t, err, "rank 0 of 1: use at least 2 ranks")
-	_, err = NewRing("tcp ring", 0, 2, nil, nil, Options{Timeout: -1})
+	_, err = NewRing("tcp ring", 0, 2, Connections{}, Options{Timeout: -1})
 	wantError(t, err, "invalid time-out -1ns")
+	_, err = NewRing("tcp ring", 0, 2, Connections{}, Options{})
+	wantError(t, err, "got connections to 0 ranks, want one for each of 2 ranks")
 }
 
 // TestRingKeepsBits checks that the payload of a NaN and the sign of −0 arrive unchanged.
@@ -394,4 +406,15 @@ func TestRingKeepsBits(t *testing.T) {
 	if err := errors.Join(err, closeAll(groups)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// closeConnections closes the links' connections without a note, as the end of a process does.
+func (r *Ring) closeConnections() error {
+	var errs []error
+	for _, l := range r.links {
+		if l != nil {
+			errs = append(errs, l.conn.Close())
+		}
+	}
+	return errors.Join(errs...)
 }

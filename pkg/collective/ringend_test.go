@@ -59,11 +59,11 @@ func TestFailureWhileSending(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			from, to, err := ringConnections("tcp", 4)
+			all, err := ringConnections("tcp", 4)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := NewRing("tcp ring", 0, 4, from[0], to[0], Options{})
+			g, err := NewRing("tcp ring", 0, 4, all[0], Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,20 +74,20 @@ func TestFailureWhileSending(t *testing.T) {
 			go func() { done <- g.Broadcast(ctx, b, 0) }()
 			call := frame{kind: frameCall, rank: 3, number: 1, what: callSignature(kindBroadcast, b, 0), length: uint64(b.Len())}
 			header := call.encode()
-			if _, err := to[3].Write(header[:]); err != nil {
+			if _, err := all[3].To.Write(header[:]); err != nil {
 				t.Fatal(err)
 			}
 			// Once the header of a piece has arrived after the call, rank 0 only sends.
-			if _, err := io.ReadFull(from[1], make([]byte, 2*frameBytes)); err != nil {
+			if _, err := io.ReadFull(all[1].From, make([]byte, 2*frameBytes)); err != nil {
 				t.Fatal(err)
 			}
-			if err := tt.fail(to[3], from[1]); err != nil {
+			if err := tt.fail(all[3].To, all[1].From); err != nil {
 				t.Fatal(err)
 			}
 			wantError(t, <-done, tt.want)
 			_ = g.Close()
-			for i := range from {
-				_, _ = from[i].Close(), to[i].Close()
+			for _, c := range all {
+				_ = c.Close()
 			}
 		})
 	}
@@ -96,11 +96,11 @@ func TestFailureWhileSending(t *testing.T) {
 // TestPreviousRankHasFinished checks that a rank that has ended its stream in good order is no
 // failure, and that what it sent before can still be received.
 func TestPreviousRankHasFinished(t *testing.T) {
-	from, to, err := ringConnections("tcp", 2)
+	all, err := ringConnections("tcp", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := NewRing("tcp ring", 0, 2, from[0], to[0], Options{})
+	g, err := NewRing("tcp ring", 0, 2, all[0], Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ func TestPreviousRankHasFinished(t *testing.T) {
 	want := frame{kind: frameToken, rank: 1, number: 3}
 	for _, f := range []frame{want, {kind: frameNote, state: noteClosed, rank: 1, number: 3}} {
 		b := f.encode()
-		if _, err := to[1].Write(b[:]); err != nil {
+		if _, err := all[1].To.Write(b[:]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := to[1].Close(); err != nil {
+	if err := all[1].To.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for !g.inEnded {
@@ -127,5 +127,5 @@ func TestPreviousRankHasFinished(t *testing.T) {
 	}
 	_, err = g.receive(context.Background())
 	wantError(t, err, "rank 1 has left the group")
-	_, _ = g.Close(), from[1].Close()
+	_, _ = g.Close(), all[1].Close()
 }

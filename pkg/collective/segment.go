@@ -25,7 +25,7 @@ const (
 
 // controlBlock is the part of a segment that describes one rank to the other ranks: its
 // state, its process and its last operations. Only the rank itself writes to it, except
-// for the field waiters.
+// for the fields waiters and events.
 type controlBlock struct {
 	arrived   atomic.Uint32 // how often the rank has synchronized
 	state     atomic.Uint32 // statePresent, stateClosed or stateFailed
@@ -39,6 +39,11 @@ type controlBlock struct {
 	// Two are enough: a rank may be one operation ahead of the slowest rank, which still has
 	// to compare the earlier call, but never two operations ahead.
 	calls [2]announcedCall
+	_     [cacheLine - 48]byte
+	// events counts what has happened in the rank's channels: bytes that another rank has
+	// written for it, or has read.
+	events   atomic.Uint32
+	sleepers atomic.Int32 // this rank's goroutines that sleep until events changes
 }
 
 type announcedCall struct {
@@ -64,8 +69,12 @@ func pieceBytes(count, chunkBytes int) int {
 // segmentBytes returns the size in bytes of a segment for the given number of ranks, with
 // pieces of bytesPerPiece.
 func segmentBytes(ranks, bytesPerPiece int) int {
-	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + ranks*(ranks-1)*channelBytes(bytesPerPiece)
 }
+
+// channelBytes returns the size in bytes of a channel whose queue has room for
+// bytesPerPiece bytes.
+func channelBytes(bytesPerPiece int) int { return 2*cacheLine + bytesPerPiece }
 
 func (s segment) controlBlock(rank int) *controlBlock {
 	return (*controlBlock)(unsafe.Pointer(&s.memory[rank*controlStride]))
@@ -84,6 +93,26 @@ func (s segment) result() []byte { return s.slot(s.size) }
 // piece returns the part of a slot, or of the result area, that contains the piece of rank.
 func (s segment) piece(area []byte, rank int) []byte {
 	return area[rank*s.pieceBytes : (rank+1)*s.pieceBytes]
+}
+
+// counter returns the arrived counter of rank i or, for i from size, the events counter of
+// rank i−size.
+func (s segment) counter(i int) *atomic.Uint32 {
+	if i >= s.size {
+		return &s.controlBlock(i - s.size).events
+	}
+	return &s.controlBlock(i).arrived
+}
+
+// channel returns the channel between two different ranks.
+func (s segment) channel(from, to int) channel {
+	index := from*(s.size-1) + to
+	if to > from {
+		index--
+	}
+	n := channelBytes(s.pieceBytes)
+	begin := s.size*controlStride + (s.size+1)*s.size*s.pieceBytes + index*n
+	return channel{(*channelCounters)(unsafe.Pointer(&s.memory[begin])), s.memory[begin+2*cacheLine : begin+n]}
 }
 
 // newHeapSegment allocates a segment for the ranks of one process.

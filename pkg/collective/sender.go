@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// sender writes frames to the next rank of a ring in a separate goroutine, so that a rank
-// can receive and add while it sends.
+// sender writes frames to another rank in a separate goroutine, so that a rank can receive
+// and add while it sends.
 type sender struct {
 	conn   net.Conn
 	failed func() // called once, when writing fails
@@ -115,6 +115,27 @@ func (s *sender) hasWritten(n int, complete bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written >= n && (!complete || len(s.queue) == 0 && !s.writing)
+}
+
+// wait waits until hasWritten returns true for n and complete, or writing has failed. It calls
+// progressed after each write, and check every checkInterval; an error of check ends the wait.
+func (s *sender) wait(n int, complete bool, progressed func(), check func() error) error {
+	if s.hasWritten(n, complete) {
+		return nil
+	}
+	timer := time.NewTicker(checkInterval)
+	defer timer.Stop()
+	for !s.hasWritten(n, complete) {
+		select {
+		case <-s.progress:
+			progressed()
+		case <-timer.C:
+			if err := check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // queuedPieces returns the number of pieces queued so far, including pieces that are already

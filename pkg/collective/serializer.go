@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 
 	"lockstep/pkg/internal/device"
 )
@@ -18,6 +18,8 @@ const (
 	kindReduceScatter
 	kindAllGather
 	kindBarrier
+	kindSend
+	kindReceive
 )
 
 func (k opKind) String() string {
@@ -32,65 +34,132 @@ func (k opKind) String() string {
 		return "all-gather"
 	case kindBarrier:
 		return "barrier"
+	case kindSend:
+		return "send"
+	case kindReceive:
+		return "receive"
 	}
 	return "no operation"
 }
 
-// serializer lets a group run one operation at a time. After an error it refuses further
-// operations, because the ranks may no longer be in the same operation.
+// serializer lets a group run one collective operation at a time, beside calls of Send and
+// Recv. After an error it refuses further operations, because the ranks may no longer be in
+// the same operation.
 type serializer struct {
-	number uint64 // operations so far
-	what   string // the current operation, such as "all-reduce 17"
-	busy   atomic.Bool
-	broken error // the error of the operation that failed, or nil
-	closed bool
+	number uint64 // collective operations so far
+	what   string // the current collective operation, such as "all-reduce 17"
+
+	mu       sync.Mutex
+	running  bool  // a collective operation is running
+	broken   error // the error of the operation that failed, or nil
+	notified bool  // the other ranks have been notified of the failure, or are being notified
+	closed   bool
+	calls    int            // calls of Send and Recv that are running
+	peers    [2][]peerCalls // calls of Send and of Recv, by the other rank
+	reason   *frame         // the note about the failure, if a call of Send or Recv has broken the group
 }
 
-// runExclusive runs an operation of a group of size ranks, or returns an error if another
-// operation is running. If the operation fails, it calls failed, which notifies the other
+// runExclusive runs a collective operation of a group of size ranks, or returns an error if
+// another one is running. If the group has failed, it calls notify, which notifies the other
 // ranks.
-func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer, size int, operation func() error, failed func()) error {
-	if !b.OnHost() {
-		return fmt.Errorf("%v: the buffer is in GPU memory, but this group exchanges host memory", k)
+func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer, size int, operation func() error, notify func()) error {
+	if err := checkOnHost(k, b); err != nil {
+		return err
 	}
-	if !t.busy.CompareAndSwap(false, true) {
+	if err := t.begin(k); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case ctx.Err() != nil:
+		// The other ranks will wait for this one, although it has not announced the call.
+		err = fmt.Errorf("%v %d: %w", k, t.number+1, context.Cause(ctx))
+	case size > 1:
+		t.number++
+		t.what = fmt.Sprintf("%v %d", k, t.number)
+		err = operation()
+	}
+	if t.end(err) {
+		notify()
+		t.mu.Lock()
+		t.running = false
+		t.mu.Unlock()
+	}
+	return err
+}
+
+// begin begins a collective operation. It returns an error if the group is closed or broken,
+// or another collective operation is running.
+func (t *serializer) begin(k opKind) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running {
 		return fmt.Errorf("%v: another operation of this group is running: use a group from one goroutine at a time", k)
 	}
-	defer t.busy.Store(false)
+	if err := t.checkUsable(k); err != nil {
+		return err
+	}
+	t.running = true
+	return nil
+}
+
+// end ends a collective operation that returned err. It returns true if the group has failed
+// and the other ranks have not been notified yet. The operation then still counts as
+// running, and the caller must notify them.
+func (t *serializer) end(err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.broken == nil {
+		t.broken = err
+	}
+	notify := t.broken != nil && !t.notified
+	t.notified = t.notified || notify
+	t.running = notify
+	return notify
+}
+
+// checkUsable returns an error if the group is closed or broken. The caller has locked mu.
+func (t *serializer) checkUsable(k opKind) error {
 	switch {
 	case t.closed:
 		return fmt.Errorf("%v: the group is closed", k)
 	case t.broken != nil:
 		return fmt.Errorf("%v: the group stopped after an earlier error: %w", k, t.broken)
 	}
-	if ctx.Err() != nil {
-		// The other ranks will wait for this one, although it has not announced the call.
-		t.broken = fmt.Errorf("%v %d: %w", k, t.number+1, context.Cause(ctx))
-		failed()
-		return t.broken
+	return nil
+}
+
+// checkFailure returns an error if another operation has broken the group while the
+// operation that what describes waits.
+func (t *serializer) checkFailure(what string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.broken != nil {
+		return fmt.Errorf("%s: another operation of this rank failed: %w", what, t.broken)
 	}
-	if size == 1 {
-		return nil
-	}
-	t.number++
-	t.what = fmt.Sprintf("%v %d", k, t.number)
-	if t.broken = operation(); t.broken != nil {
-		failed()
-	}
-	return t.broken
+	return nil
 }
 
 // closeOnce closes the group by calling release. Further calls do nothing.
 func (t *serializer) closeOnce(release func() error) error {
-	if !t.busy.CompareAndSwap(false, true) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running || t.calls > 0 {
 		return errors.New("close group: an operation is still running: end its context and wait for it first")
 	}
-	defer t.busy.Store(false)
 	if t.closed {
 		return nil
 	}
 	t.closed = true
 	return release()
+}
+
+// checkOnHost returns an error if b is in GPU memory.
+func checkOnHost(k opKind, b device.Buffer) error {
+	if !b.OnHost() {
+		return fmt.Errorf("%v: the buffer is in GPU memory, but this group exchanges host memory", k)
+	}
+	return nil
 }
 
 // callSignature encodes an operation's kind, element size and root in one number. Two calls
@@ -110,11 +179,17 @@ func formatCall(what, length uint64) string {
 	if k == kindBarrier || k == 0 {
 		return k.String()
 	}
-	text := fmt.Sprintf("%v of %d float%d", k, length, 8*(what>>8&0xff))
+	text := fmt.Sprintf("%v of %s", k, formatElements(what, length))
 	if k == kindBroadcast {
 		text += fmt.Sprintf(" from rank %d", what>>16)
 	}
 	return text
+}
+
+// formatElements describes a buffer, given the signature of its operation and its length, such
+// as "8 float32".
+func formatElements(what, length uint64) string {
+	return fmt.Sprintf("%d float%d", length, 8*(what>>8&0xff))
 }
 
 // formatLastCall describes the last operation of a rank, given its number and signature;

@@ -21,21 +21,21 @@ const (
 )
 
 // processNotifier is a notifier for ranks that are processes. A rank sleeps in futex(2)
-// until another rank's arrived counter changes.
+// until the counter changes.
 type processNotifier struct{ memory segment }
 
 func newProcessNotifier(s segment) notifier { return processNotifier{s} }
 
 // sleep implements notifier. It ignores ctx, because futex(2) cannot wait for a context.
-func (b processNotifier) sleep(_ context.Context, rank int, seen uint32, d time.Duration) {
+func (b processNotifier) sleep(_ context.Context, counter int, seen uint32, d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	// After EAGAIN (the counter has changed), ETIMEDOUT and EINTR the caller checks again.
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.controlBlock(rank).arrived)),
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.counter(counter))),
 		futexWait, uintptr(seen), uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-func (b processNotifier) notify(rank int) {
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&b.memory.controlBlock(rank).arrived)),
+func (b processNotifier) notify(counter int) {
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.counter(counter))),
 		futexWake, math.MaxInt32, 0, 0, 0)
 }
 

@@ -21,13 +21,14 @@ const (
 	checkEvery = 5
 )
 
-// notifier wakes ranks that wait for another rank to arrive.
+// notifier wakes ranks that wait for a counter of the segment to change. segment.counter
+// numbers the counters.
 type notifier interface {
-	// sleep returns when the arrived counter of rank differs from seen, when notify is
-	// called for rank, or after d. It may also return when ctx ends.
-	sleep(ctx context.Context, rank int, seen uint32, d time.Duration)
-	// notify wakes the ranks that wait for rank.
-	notify(rank int)
+	// sleep returns when the counter differs from seen, when notify is called for it, or
+	// after d. It may also return when ctx ends.
+	sleep(ctx context.Context, counter int, seen uint32, d time.Duration)
+	// notify wakes the ranks that wait for the counter.
+	notify(counter int)
 }
 
 // arrive notifies the other ranks that this one has reached its next synchronization.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,8 +62,8 @@ func chooseTransport(me claim, ranks []*member) (string, error) {
 		collectiveVariable, me.Collective, remote.Rank, remote.Host, me.Host, transportTCP)
 }
 
-// ringListener accepts the connection of the previous rank in a ring. It is open only
-// while the ring is being created.
+// ringListener accepts the connections of the other ranks of a ring. It is open only while
+// the ring is being created.
 type ringListener struct {
 	net.Listener
 	network string
@@ -82,7 +83,7 @@ func listenForRing(ctx context.Context, network string, local net.Addr) (*ringLi
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the previous rank: %w", err)
+		return nil, fmt.Errorf("listen for the other ranks: %w", err)
 	}
 	return &ringListener{l, network}, nil
 }
@@ -106,26 +107,23 @@ func newSocketName(goos, temporary string) string {
 	return filepath.Join("/tmp", name)
 }
 
-// connectRing connects to the next rank at the address next and accepts the previous rank.
-// Both connections are authenticated. Then it closes the listener and creates the ring.
-func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me claim, next string) (_ collective.Group, err error) {
-	me.Ring = true
+// connectRing connects to the next rank for the ring and to each higher rank for Send and
+// Recv, and accepts the previous rank and the lower ranks. addresses contains the address of
+// each rank. All connections are authenticated. Then connectRing closes the listener and
+// creates the ring.
+func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me claim, addresses []string) (_ collective.Group, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var from, to net.Conn
-	var ferr error
+	// Two goroutines fill different fields and elements of all.
+	all := collective.Connections{Peers: make([]net.Conn, e.World)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if from, ferr = d.acceptPreviousRank(ctx, e); ferr != nil {
-			cancel(ferr)
+		if err := d.acceptRanks(ctx, e, &all); err != nil {
+			cancel(err)
 		}
 	})
-	w, terr := connect(ctx, d.network, next, e.Token, me)
-	if terr != nil {
-		terr = fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the next one", (e.Rank+1)%e.World, next, terr)
-		cancel(terr)
-	} else {
-		to = w.Conn
+	if err := d.connectToRanks(ctx, e, me, addresses, &all); err != nil {
+		cancel(err)
 	}
 	wg.Wait()
 	if cause := context.Cause(ctx); cause != nil {
@@ -133,22 +131,41 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 	}
 	var group collective.Group
 	if err == nil {
-		group, err = collective.NewRing(d.network+" ring", e.Rank, e.World, from, to, o.Group)
+		group, err = collective.NewRing(d.network+" ring", e.Rank, e.World, all, o.Group)
 	}
 	if err != nil {
-		for _, c := range []net.Conn{from, to} {
-			if c != nil {
-				_ = c.Close() // err is the error to report
-			}
-		}
+		_ = all.Close() // err is the error to report
 		return nil, err
 	}
 	return group, nil
 }
 
-// acceptPreviousRank accepts the connection of the previous rank and refuses all others.
-func (d *ringListener) acceptPreviousRank(ctx context.Context, e Env) (net.Conn, error) {
-	previous := (e.Rank + e.World - 1) % e.World
+// connectToRanks connects to the next rank and to each higher rank.
+func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addresses []string, all *collective.Connections) error {
+	dial := func(rank int, me claim) (net.Conn, error) {
+		w, err := connect(ctx, d.network, addresses[rank], e.Token, me)
+		if err != nil {
+			return nil, fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the others", rank, addresses[rank], err)
+		}
+		return w.Conn, nil
+	}
+	ring, messages := me, me
+	ring.Ring, messages.Messages = true, true
+	var err error
+	if all.To, err = dial((e.Rank+1)%e.World, ring); err != nil {
+		return err
+	}
+	for rank := e.Rank + 1; rank < e.World; rank++ {
+		if all.Peers[rank], err = dial(rank, messages); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acceptRanks accepts the connection of the previous rank for the ring, and one of each lower
+// rank for Send and Recv, and refuses all others.
+func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.Connections) error {
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
 	arrivals, refused := make(chan *member), make(chan string)
@@ -157,24 +174,96 @@ func (d *ringListener) acceptPreviousRank(ctx context.Context, e Env) (net.Conn,
 	defer stop()
 	defer context.AfterFunc(accepting, func() { _ = d.Close() })()
 	defer func() { _ = d.Close() }()
-	for {
+	for missing := 1 + e.Rank; missing > 0; {
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for rank %d to connect: %w", previous, context.Cause(ctx))
+			return fmt.Errorf("wait for %s to connect: %w", describeMissingPeers(e, all), context.Cause(ctx))
 		case <-refused: // not a worker of this run; go on waiting
 		case g := <-arrivals:
-			if !g.Ring || g.Rank != previous || g.World != e.World {
-				_ = g.send(reply{Error: fmt.Sprintf("rank %d is not the rank before rank %d", g.Rank, e.Rank)})
+			place, err := findPlace(g, e, all)
+			if err != nil {
+				_ = g.send(reply{Error: err.Error()})
 				_ = g.Close()
 				continue
 			}
 			if err := g.send(g.answer); err != nil {
 				_ = g.Close()
-				return nil, fmt.Errorf("rank %d is gone (%w)", previous, err)
+				return fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
 			}
-			return g.Conn, nil
+			*place = g.Conn
+			missing--
 		}
 	}
+	return nil
+}
+
+// previousRank returns the rank before this one in the ring.
+func (e Env) previousRank() int { return (e.Rank + e.World - 1) % e.World }
+
+// findPlace returns the element of all to which the connection of g belongs. It returns an
+// error if g may not connect to this rank, or has done so already.
+func findPlace(g *member, e Env, all *collective.Connections) (*net.Conn, error) {
+	var place *net.Conn
+	switch {
+	case g.World != e.World:
+	case g.Ring && !g.Messages && g.Rank == e.previousRank():
+		place = &all.From
+	case g.Messages && !g.Ring && g.Rank >= 0 && g.Rank < e.Rank:
+		place = &all.Peers[g.Rank]
+	case g.Ring:
+		return nil, fmt.Errorf("rank %d is not the rank before rank %d", g.Rank, e.Rank)
+	}
+	if place == nil {
+		return nil, fmt.Errorf("rank %d has no connection for this purpose to rank %d", g.Rank, e.Rank)
+	}
+	if *place != nil {
+		return nil, fmt.Errorf("rank %d is connected to rank %d already", g.Rank, e.Rank)
+	}
+	return place, nil
+}
+
+// describeMissingPeers lists the ranks that have not connected to this one yet.
+func describeMissingPeers(e Env, all *collective.Connections) string {
+	var names []string
+	if all.From == nil {
+		names = append(names, fmt.Sprintf("rank %d", e.previousRank()))
+	}
+	for rank, c := range all.Peers[:e.Rank] {
+		if c == nil && (all.From != nil || rank != e.previousRank()) {
+			names = append(names, fmt.Sprintf("rank %d", rank))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// addressesPerCommand limits how many addresses a command contains, so that its size is below
+// maxMessageBytes: a unix socket's path has at most 108 bytes.
+const addressesPerCommand = 100
+
+// sendAddresses sends the addresses of all ranks to the rank.
+func (g *member) sendAddresses(addresses []string) error {
+	for part := range slices.Chunk(addresses, addressesPerCommand) {
+		if err := g.send(command{Addresses: part}); err != nil {
+			return fmt.Errorf("send command to rank %d: %w", g.Rank, err)
+		}
+	}
+	return nil
+}
+
+// receiveAddresses receives the addresses of all ranks from rank 0.
+func (w *jsonConn) receiveAddresses(ctx context.Context, e Env, o Options) ([]string, error) {
+	var addresses []string
+	for len(addresses) < e.World {
+		cmd, err := w.receiveCommand(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		if len(cmd.Addresses) == 0 {
+			return nil, errForeignProtocol
+		}
+		addresses = append(addresses, cmd.Addresses...)
+	}
+	return addresses, nil
 }
 
 // serveRing creates the ring on rank 0, which sends commands to the other ranks.
@@ -199,11 +288,11 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 		addresses[g.Rank] = rep.Address
 	}
 	for _, g := range ranks[1:] {
-		if err := g.send(command{Next: addresses[(g.Rank+1)%e.World]}); err != nil {
-			return nil, fmt.Errorf("send command to rank %d: %w", g.Rank, err)
+		if err := g.sendAddresses(addresses); err != nil {
+			return nil, err
 		}
 	}
-	group, err := connectAll(ctx, e, o, me, d, addresses[1], ranks)
+	group, err := connectAll(ctx, e, o, me, d, addresses, ranks)
 	if err == nil {
 		err = sendStartCommand(ranks)
 	}
@@ -216,10 +305,10 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 // errOtherRank is the cause that ends a wait for reports after another rank's error.
 var errOtherRank = errors.New("another rank failed")
 
-// connectAll connects rank 0 to its neighbors and waits until the other ranks report that
-// they are connected too. If one rank fails, its neighbors soon fail too, so the error
+// connectAll connects rank 0 to the other ranks and waits until the other ranks report that
+// they are connected too. If one rank fails, others soon fail too, so the error
 // contains the reports of all ranks.
-func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, next string, ranks []*member) (collective.Group, error) {
+func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, addresses []string, ranks []*member) (collective.Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limitWait := func() {
@@ -235,7 +324,7 @@ func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener
 			}
 		})
 	}
-	group, err := d.connectRing(ctx, e, o, me, next)
+	group, err := d.connectRing(ctx, e, o, me, addresses)
 	if err != nil {
 		errs[0] = err
 		limitWait()
@@ -258,10 +347,11 @@ func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd 
 	if err := w.send(report{Address: d.Addr().String()}); err != nil {
 		return nil, fmt.Errorf("send report to rank 0: %w", err)
 	}
-	if cmd, err = w.receiveCommand(ctx, o); err != nil {
+	addresses, err := w.receiveAddresses(ctx, e, o)
+	if err != nil {
 		return nil, err
 	}
-	// Rank 0 may end the rendezvous while this rank waits for its neighbors.
+	// Rank 0 may end the rendezvous while this rank waits for the others.
 	jctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var verdict error
@@ -271,7 +361,7 @@ func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd 
 			cancel(verdict)
 		}
 	})
-	group, err := d.connectRing(jctx, e, o, me, cmd.Next)
+	group, err := d.connectRing(jctx, e, o, me, addresses)
 	if err != nil {
 		err = w.reportError(err)
 	} else if err = w.send(report{}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,33 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/internal/device"
 )
+
+// exchange makes each rank send its rank to each other rank, and checks what arrives.
+func exchange(groups []collective.Group) error {
+	ctx := context.Background()
+	errs := make([]error, len(groups))
+	var wg sync.WaitGroup
+	for i, g := range groups {
+		wg.Go(func() {
+			for to := range groups {
+				if to != i {
+					errs[i] = errors.Join(errs[i], g.Send(ctx, device.Buffer{F64: []float64{float64(i)}}, to))
+				}
+			}
+			for from := range groups {
+				if from == i {
+					continue
+				}
+				b := device.Buffer{F64: make([]float64, 1)}
+				if err := g.Recv(ctx, b, from); err != nil || b.F64[0] != float64(from) {
+					errs[i] = errors.Join(errs[i], err, fmt.Errorf("rank %d got %v from rank %d", i, b.F64, from))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
 
 // addUp makes every rank contribute 1 to an all-reduce, and checks the sums.
 func addUp(groups []collective.Group) error {
@@ -84,10 +112,28 @@ func TestTransports(t *testing.T) {
 					t.Errorf("rank %d is joined by %s, want %s", g.Rank(), g.Name(), tt.want)
 				}
 			}
-			if err := addUp(groups); err != nil {
+			if err := errors.Join(addUp(groups), exchange(groups)); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestManyAddresses checks that the addresses of more ranks arrive than fit into a message.
+func TestManyAddresses(t *testing.T) {
+	addresses := make([]string, 1000)
+	for i := range addresses {
+		addresses[i] = fmt.Sprintf("@lockstep-%098d", i)
+	}
+	here, there := net.Pipe()
+	g, w := &member{jsonConn: newJSONConn(here)}, newJSONConn(there)
+	var sent error
+	var wg sync.WaitGroup
+	wg.Go(func() { sent = g.sendAddresses(addresses) })
+	got, err := w.receiveAddresses(context.Background(), Env{World: len(addresses)}, Options{})
+	wg.Wait()
+	if err := errors.Join(err, sent, here.Close(), there.Close()); err != nil || !slices.Equal(got, addresses) {
+		t.Errorf("got %d addresses, %v", len(got), err)
 	}
 }
 
@@ -212,7 +258,8 @@ func TestRingMisfits(t *testing.T) {
 	}
 }
 
-// TestDoorOfARing checks that a ringListener accepts the previous rank only.
+// TestDoorOfARing checks that a ringListener accepts the previous rank for the ring, and the lower
+// ranks for messages, once each.
 func TestDoorOfARing(t *testing.T) {
 	ctx := context.Background()
 	e := Env{Rank: 2, World: 3, Token: "secret"}
@@ -224,10 +271,10 @@ func TestDoorOfARing(t *testing.T) {
 	if host, _, _ := net.SplitHostPort(address); host != "127.0.0.1" {
 		t.Errorf("the ringListener is at %s, want it on the address of the way to rank 0", address)
 	}
-	var in net.Conn
+	in := collective.Connections{Peers: make([]net.Conn, 3)}
 	var ierr error
 	var wg sync.WaitGroup
-	wg.Go(func() { in, ierr = d.acceptPreviousRank(ctx, e) })
+	wg.Go(func() { ierr = d.acceptRanks(ctx, e, &in) })
 
 	noisy, err := net.Dial("tcp", address)
 	if err != nil {
@@ -236,6 +283,10 @@ func TestDoorOfARing(t *testing.T) {
 	_, _ = io.WriteString(noisy, "GET / HTTP/1.1\r\n\r\n")
 	_ = noisy.Close()
 	right := claim{Rank: 1, World: 3, Ring: true}
+	first, err := connect(ctx, "tcp", address, "secret", claim{Rank: 0, World: 3, Messages: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		token string
 		claim claim
@@ -243,17 +294,29 @@ func TestDoorOfARing(t *testing.T) {
 	}{
 		{"guess", right, "the worker's LOCKSTEP_TOKEN differs from this run's"},
 		{"secret", claim{Rank: 0, World: 3, Ring: true}, "rank 0 is not the rank before rank 2"},
-		{"secret", claim{Rank: 1, World: 3}, "rank 1 is not the rank before rank 2"}, // a proof for rank 0
+		{"secret", claim{Rank: 1, World: 3}, "rank 1 has no connection for this purpose to rank 2"}, // a proof for rank 0
+		{"secret", claim{Rank: 1, World: 4, Messages: true}, "rank 1 has no connection for this purpose to rank 2"},
+		{"secret", claim{Rank: 2, World: 3, Messages: true}, "rank 2 has no connection for this purpose to rank 2"},
+		{"secret", claim{Rank: -1, World: 3, Messages: true}, "rank -1 has no connection for this purpose to rank 2"},
+		{"secret", claim{Rank: 1, World: 3, Ring: true, Messages: true}, "rank 1 is not the rank before rank 2"},
+		{"secret", claim{Rank: 0, World: 3, Messages: true}, "rank 0 is connected to rank 2 already"},
 	} {
 		_, err := connect(ctx, "tcp", address, tt.token, tt.claim)
 		wantError(t, err, tt.want)
 	}
 	w, err := connect(ctx, "tcp", address, "secret", right)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := connect(ctx, "tcp", address, "secret", claim{Rank: 1, World: 3, Messages: true})
 	wg.Wait()
 	if err := errors.Join(err, ierr); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), in.Close()); err != nil {
+	if in.From == nil || in.Peers[0] == nil || in.Peers[1] == nil || in.Peers[2] != nil {
+		t.Errorf("accepted %v", in)
+	}
+	if err := errors.Join(first.Close(), w.Close(), last.Close(), in.From.Close(), in.Peers[0].Close(), in.Peers[1].Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := net.Dial("tcp", address); err == nil {
@@ -290,7 +353,7 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 	groups, errs := join(context.Background(), envs[:2], options)
 	wg.Wait()
 	closeAll(t, groups)
-	wantError(t, errs[0], "rank 1: connect to rank 2 at 127.0.0.1:1", "connection refused", "must be able to reach the next one")
+	wantError(t, errs[0], "rank 1: connect to rank 2 at 127.0.0.1:1", "connection refused", "must be able to reach the others")
 	wantError(t, errs[1], "connect to rank 2 at 127.0.0.1:1", "connection refused")
 }
 

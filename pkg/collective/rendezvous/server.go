@@ -215,8 +215,8 @@ func checkMember(g *member, me claim, ranks []*member) error {
 		return fmt.Errorf("%s has %s %d, rank 0 has %d: set the same value on all workers", name, worldVariable, g.World, me.World)
 	case g.Rank < 1 || g.Rank >= me.World:
 		return fmt.Errorf("%s: invalid rank: want 1 to %d", name, me.World-1)
-	case g.Ring:
-		return fmt.Errorf("%s: invalid connection: it is for the next rank of a ring, not for rank 0", name)
+	case g.Ring || g.Messages:
+		return fmt.Errorf("%s: invalid connection: it is for another rank of a ring, not for joining the run", name)
 	case ranks[g.Rank] != nil:
 		return fmt.Errorf("%s: process %d on %s already has rank %d: set a different %s for each worker", name, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
 	case g.BuildID != me.BuildID:

@@ -33,14 +33,16 @@ import (
 //
 // For a ring:
 //
-//	rank 0 → command{Network | Error}      listen for the previous rank
+//	rank 0 → command{Network | Error}      listen for the other ranks
 //	worker → report{Address | Error}       listening on this address
-//	rank 0 → command{Next | Error}         connect to the next rank at this address
-//	worker → report{Error}                 connected to both neighbors
+//	rank 0 → command{Addresses | Error}    connect to the other ranks at these addresses;
+//	                                       several commands if there are many
+//	worker → report{Error}                 connected to all other ranks
 //	rank 0 → command{Error}                all ranks are connected: start
 //
-// Neighbors in a ring exchange greeting, hello and reply as above, with claim.Ring.
-const protocolVersion = 2
+// Each rank connects to the next rank with claim.Ring, and to each higher rank with
+// claim.Messages. Both exchange greeting, hello and reply as above.
+const protocolVersion = 3
 
 // handshakeTimeout limits the duration of a handshake.
 const handshakeTimeout = 10 * time.Second
@@ -65,9 +67,11 @@ type claim struct {
 	PID     int    `json:"pid"`
 	// Collective is the requested transport; empty if rank 0 chooses it.
 	Collective string `json:"collective,omitempty"`
-	// Ring is true in a claim sent to the next rank of a ring, and false in a claim sent to
-	// rank 0, so that a proof for one cannot be replayed to the other.
-	Ring bool `json:"ring,omitempty"`
+	// Ring is true in a claim for the connection to the next rank of a ring, Messages in a
+	// claim for Send and Recv, and both are false in a claim sent to rank 0's listener of the
+	// run, so that a proof for one cannot be replayed for another.
+	Ring     bool `json:"ring,omitempty"`
+	Messages bool `json:"messages,omitempty"`
 }
 
 // hello is a worker's answer to a greeting.
@@ -86,11 +90,11 @@ type reply struct {
 // command tells a rank what to do next, or contains the error that ends the rendezvous.
 // Rank 0 sends it.
 type command struct {
-	Memory     string `json:"memory,omitempty"`
-	Network    string `json:"network,omitempty"`
-	ChunkBytes int    `json:"chunk_bytes,omitempty"`
-	Next       string `json:"next,omitempty"`
-	Error      string `json:"error,omitempty"`
+	Memory     string   `json:"memory,omitempty"`
+	Network    string   `json:"network,omitempty"`
+	ChunkBytes int      `json:"chunk_bytes,omitempty"`
+	Addresses  []string `json:"addresses,omitempty"` // of ranks, continuing those of the previous command
+	Error      string   `json:"error,omitempty"`
 }
 
 // report is a rank's answer to a command.

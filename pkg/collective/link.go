@@ -1,0 +1,196 @@
+package collective
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/process"
+)
+
+// link is a connection to another rank for Send and Recv, in both directions.
+type link struct {
+	conn   net.Conn
+	out    *sender
+	mu     sync.Mutex // locked by the call that reads
+	reader *bufio.Reader
+}
+
+func newLink(conn net.Conn) *link {
+	return &link{conn: conn, out: newSender(conn, func() {}), reader: bufio.NewReaderSize(conn, readerBytes)}
+}
+
+// errConnectionEnded is the error of readFull for a connection that has ended.
+var errConnectionEnded = errors.New("the connection has ended")
+
+// readFull receives len(p) bytes into p. reader reads from conn. It calls progressed when bytes
+// have arrived, and check every checkInterval while none arrive; an error of check ends the
+// wait.
+func readFull(conn net.Conn, reader *bufio.Reader, p []byte, progressed func(), check func() error) error {
+	for len(p) > 0 {
+		n, err := reader.Read(p)
+		p = p[n:]
+		if n > 0 {
+			progressed()
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if err := check(); err != nil {
+				return err
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(checkInterval)); err != nil {
+				return errConnectionEnded
+			}
+		default:
+			return errConnectionEnded
+		}
+	}
+	return nil
+}
+
+// noteError returns the error of the operation that what describes, after the note f, which
+// reports that a rank has failed or left the group.
+func noteError(what string, f frame) error {
+	seen := formatLastCall(f.number, f.what)
+	switch f.state {
+	case noteClosed:
+		return fmt.Errorf("%s: rank %d has left the group (%s)", what, f.rank, seen)
+	case noteGone:
+		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", what, f.rank, seen)
+	}
+	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, f.rank, seen)
+}
+
+// Send sends the elements of b to rank to, as Group describes.
+func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
+	return r.runMessage(ctx, kindSend, b, r.rank, r.size, to, func(m *message) error {
+		l := r.links[to]
+		l.out.enqueue(m.header, m.payload)
+		var idle process.Stopwatch
+		err := l.out.wait(0, true, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
+		if err == nil && l.out.lastError() != nil {
+			err = r.findReason(m)
+		}
+		if err == nil { // otherwise the link may have been closed before it was sent
+			err = r.checkFailure(m.what)
+		}
+		if err != nil {
+			_ = l.out.close(m.note) // the payload is the caller's again
+		}
+		return err
+	}, r.notifyFailure)
+}
+
+// Recv receives the elements of b from rank from, as Group describes.
+func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
+	return r.runMessage(ctx, kindReceive, b, r.rank, r.size, from, func(m *message) error {
+		l := r.links[from]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		got, err := r.readHeader(ctx, m)
+		if err != nil {
+			return err
+		}
+		if err := m.compare(got); err != nil {
+			return err
+		}
+		return r.readLink(ctx, m, m.payload)
+	}, r.notifyFailure)
+}
+
+// messageCheck returns a function that returns the error that ends a wait of m, or nil if the
+// wait goes on. idle measures the time since the other rank has made progress.
+func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopwatch) func() error {
+	return func() error {
+		if err := r.checkFailure(m.what); err != nil {
+			return err
+		}
+		return m.checkWait(ctx, idle.Elapsed(), r.options.Timeout, r.describePeer(m))
+	}
+}
+
+// describePeer describes the last operation of the other rank of m that this rank knows.
+func (r *Ring) describePeer(m *message) string {
+	if m.header.number < 2 {
+		return formatLastCall(0, 0)
+	}
+	last := kindSend // what the other rank did when this one received from it
+	if m.kind == kindSend {
+		last = kindReceive
+	}
+	return formatLastCall(m.header.number-1, uint64(last))
+}
+
+// readLink receives len(p) bytes of m into p. The caller has locked the link.
+func (r *Ring) readLink(ctx context.Context, m *message, p []byte) error {
+	l := r.links[m.peer]
+	var idle process.Stopwatch
+	err := readFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
+	if errors.Is(err, errConnectionEnded) {
+		return r.peerIsGone(m)
+	}
+	return err
+}
+
+// readHeader receives the header of a message. It returns an error if a note arrives in its
+// place, which reports that a rank has failed or left the group. The caller has locked the
+// link.
+func (r *Ring) readHeader(ctx context.Context, m *message) (frame, error) {
+	var header [frameBytes]byte
+	if err := r.readLink(ctx, m, header[:]); err != nil {
+		return frame{}, err
+	}
+	f := decodeFrame(header[:])
+	if f.kind != frameNote {
+		return f, nil
+	}
+	if f.rank != r.rank {
+		m.note = f
+	} else { // the other rank has lost the connection to this rank, and left
+		f = frame{kind: frameNote, state: noteFailed, rank: m.peer}
+	}
+	return f, noteError(m.what, f)
+}
+
+// peerIsGone returns the error for a connection that has ended, and records it for the other
+// ranks.
+func (r *Ring) peerIsGone(m *message) error {
+	m.note = frame{kind: frameNote, state: noteGone, rank: m.peer}
+	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", m.what, m.peer, r.describePeer(m))
+}
+
+// findReason returns the error for a message that can no longer be sent: a note about it, if
+// that has arrived and no Recv is reading, or else that the other rank is gone.
+func (r *Ring) findReason(m *message) error {
+	if l := r.links[m.peer]; l.mu.TryLock() {
+		defer l.mu.Unlock()
+		if err := l.conn.SetReadDeadline(time.Now().Add(checkInterval)); err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), checkInterval)
+			defer cancel()
+			if f, err := r.readHeader(ctx, m); f.kind == frameNote {
+				return err
+			}
+		}
+	}
+	return r.peerIsGone(m)
+}
+
+// closeLinks sends note on all links and closes them.
+func (r *Ring) closeLinks(note frame) error {
+	errs := make([]error, len(r.links))
+	var wg sync.WaitGroup
+	for i, l := range r.links {
+		if l != nil {
+			wg.Go(func() { errs[i] = l.out.close(note) })
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

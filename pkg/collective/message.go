@@ -1,0 +1,155 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lockstep/pkg/internal/device"
+)
+
+// message is one call of Send or Recv. Messages from one rank to another are numbered from 1
+// on both sides, and arrive in order.
+type message struct {
+	kind    opKind // kindSend or kindReceive
+	peer    int    // the other rank
+	what    string // such as "receive 3 from rank 1"
+	header  frame  // what Send sends before the payload, and Recv expects
+	payload []byte // the memory of the buffer
+	note    frame  // reports the failure of this call to the other ranks
+}
+
+// peerCalls contains the calls of Send, or of Recv, for one other rank.
+type peerCalls struct {
+	running bool
+	number  uint64 // calls so far
+}
+
+// asMemory returns the memory of b, which must be in host memory.
+func asMemory(b device.Buffer) []byte {
+	if b.F64 != nil {
+		return asBytes(b.F64)
+	}
+	return asBytes(b.F32)
+}
+
+// runMessage runs a call of Send or Recv on rank of size ranks. operation exchanges the
+// message. If the group has failed and no collective operation is running, which would do
+// the same, runMessage calls notify, which notifies the other ranks.
+func (t *serializer) runMessage(ctx context.Context, k opKind, b device.Buffer, rank, size, peer int, operation func(*message) error, notify func()) error {
+	if err := checkOnHost(k, b); err != nil {
+		return err
+	}
+	if peer < 0 || peer >= size || peer == rank {
+		return fmt.Errorf("%v: invalid rank %d: use the rank of another worker, from 0 to %d, but not this worker's rank %d", k, peer, size-1, rank)
+	}
+	m, err := t.beginMessage(k, b, rank, size, peer)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%s: %w", m.what, context.Cause(ctx))
+	} else {
+		err = operation(m)
+	}
+	if err != nil {
+		// The other rank may have left because another operation of this rank failed.
+		if first := t.checkFailure(m.what); first != nil {
+			err = first
+		}
+	}
+	if t.failMessage(m, err) {
+		notify()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls--
+	t.peersOf(k, size)[peer].running = false
+	return err
+}
+
+// peersOf returns the calls of kind k for each other rank. The caller has locked mu.
+func (t *serializer) peersOf(k opKind, size int) []peerCalls {
+	p := &t.peers[k-kindSend]
+	if *p == nil {
+		*p = make([]peerCalls, size)
+	}
+	return *p
+}
+
+// beginMessage begins a call of Send or Recv. It returns an error if the group is closed or
+// broken, or the same call for the same rank is running.
+func (t *serializer) beginMessage(k opKind, b device.Buffer, rank, size, peer int) (*message, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.checkUsable(k); err != nil {
+		return nil, err
+	}
+	p := &t.peersOf(k, size)[peer]
+	preposition, sender := "to", rank
+	if k == kindReceive {
+		preposition, sender = "from", peer
+	}
+	if p.running {
+		return nil, fmt.Errorf("%v: another %v %s rank %d is running: wait for it first, so that the order of the messages is known", k, k, preposition, peer)
+	}
+	p.running = true
+	p.number++
+	t.calls++
+	return &message{
+		kind: k, peer: peer, payload: asMemory(b),
+		what:   fmt.Sprintf("%v %d %s rank %d", k, p.number, preposition, peer),
+		header: frame{kind: frameMessage, rank: sender, number: p.number, what: callSignature(kindSend, b, 0), length: uint64(b.Len())},
+		note:   frame{kind: frameNote, state: noteFailed, rank: rank, number: p.number, what: uint64(k)},
+	}, nil
+}
+
+// failMessage records err, the error of a call of Send or Recv, as the error of the group,
+// unless err is nil. It returns true if the caller must notify the other ranks.
+func (t *serializer) failMessage(m *message, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil && t.broken == nil {
+		t.broken = err
+		t.reason = &m.note
+	}
+	notify := t.broken != nil && !t.running && !t.notified
+	t.notified = t.notified || notify
+	return notify
+}
+
+// failureReason returns the note about the failure of this group if a call of Send or Recv
+// has broken it, and nil otherwise.
+func (t *serializer) failureReason() *frame {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reason
+}
+
+// compare returns an error if got, the header that has arrived, is not the header of a message
+// with as many elements, and of the same type, as the buffer of this call of Recv.
+func (m *message) compare(got frame) error {
+	if got.kind != frameMessage || got.number != m.header.number || got.rank != m.header.rank {
+		return fmt.Errorf("%s: an unexpected frame arrived (kind %d, number %d, of rank %d): the connection is damaged or used by another program", m.what, got.kind, got.number, got.rank)
+	}
+	if got.what != m.header.what || got.length != m.header.length {
+		return fmt.Errorf("%s: the message has %s, the buffer has %s: use the same number and type of elements on both ranks",
+			m.what, formatElements(got.what, got.length), formatElements(m.header.what, m.header.length))
+	}
+	return nil
+}
+
+// checkWait returns an error if ctx has ended, or if the other rank has made no progress for
+// timeout. seen describes its last operation.
+func (m *message) checkWait(ctx context.Context, waited, timeout time.Duration, seen string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w while waiting for rank %d (%s)", m.what, context.Cause(ctx), m.peer, seen)
+	}
+	if waited < timeout {
+		return nil
+	}
+	if m.kind == kindSend {
+		return fmt.Errorf("%s: rank %d (%s) did not receive it within %v", m.what, m.peer, seen, timeout)
+	}
+	return fmt.Errorf("%s: rank %d (%s) did not send it within %v", m.what, m.peer, seen, timeout)
+}
