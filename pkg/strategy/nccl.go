@@ -76,6 +76,8 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 // NCCL destroys or aborts a communicator only after every graph that captured its
 // collectives is destroyed: close the executables before the strategy.
 type NCCL struct {
+	accumulation
+	replicas
 	gpu     GPU
 	lib     *nccl.Library
 	group   collective.Group // connects the ranks on the host
@@ -97,7 +99,7 @@ var _ engine.DeviceNormSync = (*NCCL)(nil)
 // same time. The engine must not capture its first step in a graph: the first exchange
 // makes NCCL load modules, which is not allowed during a capture.
 func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions) (*NCCL, error) {
-	n := &NCCL{gpu: gpu, group: group, options: o.withDefaults()}
+	n := &NCCL{replicas: replicas{group}, gpu: gpu, group: group, options: o.withDefaults()}
 	if err := n.start(ctx); err != nil {
 		return nil, fmt.Errorf("exchange gradients by NCCL: %w", err)
 	}
@@ -234,6 +236,13 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 		id[i] = byte(v)
 	}
 	return id, nil
+}
+
+// Step computes the gradients of one batch, and lets the executable update its parameters by
+// the mean gradient over all workers. With a single batch, a GPU engine may capture the
+// complete step in a CUDA graph.
+func (n *NCCL) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
+	return n.run(ctx, exe, n, s, &s.Update)
 }
 
 // ReduceBucket enqueues an operation in stream s that replaces b, the gradients of bucket

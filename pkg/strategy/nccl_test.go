@@ -246,7 +246,7 @@ func TestNew(t *testing.T) {
 			var mu sync.Mutex
 			var said []string
 			err := together(collective.InProcess(c.ranks), func(group collective.Group) error {
-				x, err := New(t.Context(), NameDDP, onGPU{plain, all[group.Rank()]}, group)
+				x, err := New(t.Context(), Config{}, onGPU{plain, all[group.Rank()]}, group)
 				if err != nil {
 					mu.Lock()
 					defer mu.Unlock()
@@ -271,9 +271,12 @@ func TestNew(t *testing.T) {
 		})
 	}
 	// An engine without a GPU uses DDP.
-	x, err := New(t.Context(), "", plain, collective.Single())
-	if err != nil || x.Name() != "none" || !x.Capturable() {
-		t.Errorf("%v: %v", x, err)
+	x, err := New(t.Context(), Config{}, plain, collective.Single())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := x.(*DDP); !ok || x.Name() != "none" || !d.Capturable() {
+		t.Errorf("%T %v", x, x)
 	}
 	if err := x.Close(); err != nil {
 		t.Error(err)

@@ -48,3 +48,20 @@ func AllReduceFloat64s(ctx context.Context, group collective.Group, v []float64)
 	}
 	return group.AllReduce(ctx, device.Buffer{F64: v})
 }
+
+// RankPrefix returns the prefix of the names of a rank's tensors that Strategy.State
+// returns, before the name of the tensor in the rank's executable.
+func RankPrefix(rank int) string { return fmt.Sprintf("rank%d/", rank) }
+
+// restoreTensors sets the tensors of exe with the given names to their values in saved, and
+// skips names that saved lacks.
+func restoreTensors(exe engine.Executable, saved map[string][]float64, names []string) error {
+	for _, name := range names {
+		if v, ok := saved[name]; ok {
+			if err := exe.Set(name, v); err != nil {
+				return fmt.Errorf("restore %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -134,19 +135,36 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 		}
 	}
 	slots := t.cfg.Optimizer.Update(0, 1).Slots()
-	var out []weights.Tensor
-	for _, name := range t.train.Names() {
-		of := name
-		if isSlot(name) {
-			slot, param, _ := strings.Cut(strings.TrimPrefix(name, slotPrefix), ".")
-			if !slices.Contains(slots, slot) {
-				continue
-			}
-			of = param
+	values := maps.Clone(t.strategyState)
+	if values == nil {
+		values = map[string][]float64{}
+	}
+	names := t.train.Names()
+	for _, name := range names {
+		slot, _, isState := cutSlot(name)
+		if _, ok := values[name]; ok || isState && !slices.Contains(slots, slot) {
+			continue
 		}
 		v, err := t.train.Get(name)
 		if err != nil {
 			return nil, err
+		}
+		values[name] = v
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.strategyState)) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	var out []weights.Tensor
+	for _, name := range names {
+		v, ok := values[name]
+		if !ok {
+			continue
+		}
+		of := tensorOfRank(name)
+		if _, param, isState := cutSlot(of); isState {
+			of = param
 		}
 		w, err := weights.FromFloat64s(name, shapes[of], v, t.cfg.Engine.Precision == "fp32")
 		if err != nil {
@@ -252,7 +270,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context) error {
 		}
 	}
 	t.epoch, t.step, t.untrained, t.progress, t.resumed = file.epoch, file.step, file.untrained, file.progress, &file
-	if err := file.applyTo(t.train); err != nil {
+	if err := file.checkTensors(t.train); err != nil { // Strategy.Start restores them
 		return err
 	}
 	if err := restoreLossScale(t.train, file.lossScale); err != nil {
@@ -375,20 +393,46 @@ func newMetadataError(path, key string, err error) error {
 	return fmt.Errorf("checkpoint %s: invalid %s: %w; this version of lockstep cannot read it: use the version that wrote it, or delete the file to continue from the checkpoint before it", path, key, err)
 }
 
-// applyTo sets the tensors of x to the values in c. It returns an error if c lacks a
-// parameter or a running statistic of x. It ignores averages, and also the optimizer's state
-// if x is an evaluation program.
-func (c checkpoint) applyTo(x engine.Executable) error {
-	p := x.Program()
-	for _, t := range p.Tensors {
+// checkTensors returns an error if c lacks a parameter or a running statistic of x, or has a
+// tensor that x does not have.
+func (c checkpoint) checkTensors(x engine.Executable) error {
+	for _, t := range x.Program().Tensors {
 		if t.Role == plan.Parameter || t.Role == plan.State {
 			if _, ok := c.tensors[t.Name]; !ok {
 				return fmt.Errorf("checkpoint %s lacks %s, a tensor of the network: use the config that the checkpoint was trained with", c.path, t.Name)
 			}
 		}
 	}
+	known := x.Names()
 	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
-		if isSlot(name) && len(p.Buckets) == 0 || strings.HasPrefix(name, averagePrefix) {
+		if !strings.HasPrefix(name, averagePrefix) && !slices.Contains(known, tensorOfRank(name)) {
+			return fmt.Errorf("checkpoint %s has %s, which is no tensor of the network: use the config that the checkpoint was trained with", c.path, name)
+		}
+	}
+	return nil
+}
+
+// tensorOfRank returns the name of a tensor without the prefix that strategy.RankPrefix
+// returns, if it has one.
+func tensorOfRank(name string) string {
+	if _, of, found := strings.Cut(name, "/"); found && ofOtherRank.MatchString(name) {
+		return of
+	}
+	return name
+}
+
+// ofOtherRank matches the names of tensors of other ranks than rank 0; see
+// strategy.RankPrefix.
+var ofOtherRank = regexp.MustCompile(`^rank[0-9]+/`)
+
+// applyTo sets the tensors of x, an evaluation program, to the values in c. It returns an
+// error if c lacks a parameter or a running statistic of x.
+func (c checkpoint) applyTo(x engine.Executable) error {
+	if err := c.checkTensors(x); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
+		if isSlot(name) || strings.HasPrefix(name, averagePrefix) || ofOtherRank.MatchString(name) {
 			continue
 		}
 		if err := x.Set(name, c.tensors[name]); err != nil {
@@ -410,6 +454,16 @@ func (t *Trainer) runningStatNames() []string {
 
 // slotPrefix is the prefix of the optimizer's state tensors: optimizer.<slot>.<parameter>.
 const slotPrefix = "optimizer."
+
+// cutSlot splits the name of a state tensor of the optimizer into slot and parameter. ok is
+// false for other names.
+func cutSlot(name string) (slot, param string, ok bool) {
+	if !isSlot(name) {
+		return "", "", false
+	}
+	slot, param, _ = strings.Cut(strings.TrimPrefix(name, slotPrefix), ".")
+	return slot, param, true
+}
 
 // isSlot reports whether name is the name of a state tensor of the optimizer.
 func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }

@@ -44,9 +44,9 @@ type Config struct {
 	// N-fold batch. Each batch norm then exchanges its statistics once in the forward pass
 	// and once in the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
-	// Strategy is the name of the strategy by which workers exchange gradients, see
-	// strategy.All; empty: strategy.NameDDP. run.json omits the default.
-	Strategy string `yaml:"strategy,omitempty" json:"strategy,omitempty"`
+	// Strategy is the strategy by which workers make one update, with its options; see
+	// strategy.Kinds. The zero value is strategy.NameDDP, which run.json omits.
+	Strategy strategy.Config `yaml:"strategy,omitempty" json:"strategy,omitzero"`
 	// TimeoutCollective is how long a worker waits for another worker in one exchange, such
 	// as 30s or 5m; empty: collective.DefaultTimeout. It limits the wait for workers that
 	// are stopped or slow. The end of a worker process is detected at once, and the loss of
@@ -135,7 +135,10 @@ func (c Config) Validate() error {
 	if d, err := time.ParseDuration(c.TimeoutCollective); c.TimeoutCollective != "" && (err != nil || d <= 0) {
 		return bad("timeout_collective is %q: use a positive duration, such as 30s or 5m", c.TimeoutCollective)
 	}
-	if err := strategy.Validate(c.Strategy); err != nil {
+	if err := c.Strategy.Validate(); err != nil {
+		return bad("%w", err)
+	}
+	if err := c.Strategy.CheckEngine(c.Engine); err != nil {
 		return bad("%w", err)
 	}
 	if err := checkExactIntegers(reflect.ValueOf(c), ""); err != nil {
@@ -185,7 +188,7 @@ func (c Config) CollectiveOptions() collective.Options {
 func (c Config) batchesPerStep() int { return max(1, c.Accumulate) }
 
 // strategyName returns the name of the config's strategy, also if it is the default.
-func (c Config) strategyName() string { return cmp.Or(c.Strategy, strategy.NameDDP) }
+func (c Config) strategyName() string { return cmp.Or(c.Strategy.Name, strategy.NameDDP) }
 
 // runFolder returns the default run folder of a run with the given number of workers.
 func (c Config) runFolder(workers int) string {
@@ -205,9 +208,13 @@ func (c Config) With(overrides ...string) (Config, error) {
 }
 
 // override returns a copy of c with the given overrides "key=value", without validating it.
-// It sets model.kind first, because a new kind resets the other fields of the model.
+// It sets model.kind and the name of the strategy first, because a new kind resets the other
+// fields of the model, and a new strategy resets the options.
 func (c Config) override(overrides []string) (Config, error) {
-	setsKind := func(o string) bool { return strings.HasPrefix(o, "model.kind=") }
+	setsKind := func(o string) bool {
+		key, _, _ := strings.Cut(o, "=")
+		return key == "model.kind" || key == "strategy" || key == "strategy.name"
+	}
 	ordered := slices.DeleteFunc(slices.Clone(overrides), func(o string) bool { return !setsKind(o) })
 	ordered = append(ordered, slices.DeleteFunc(slices.Clone(overrides), setsKind)...)
 	for _, o := range ordered {

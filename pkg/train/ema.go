@@ -62,6 +62,7 @@ func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) 
 // run. It does nothing if the config averages no parameters.
 func (t *Trainer) startAverage() (err error) {
 	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.hasAverages {
+		t.resumed = nil // its tensors are not needed anymore
 		return err
 	}
 	t.average.updates = t.resumed.averageUpdates

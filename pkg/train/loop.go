@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/metric"
 	"lockstep/pkg/model"
-	"lockstep/pkg/optim"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
@@ -236,7 +235,6 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int, rate float64, right *float64) (runs.Step, error) {
 	parts := min(t.cfg.batchesPerStep(), t.sampler.Steps()-i*t.cfg.batchesPerStep())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
-	t.accumulator.Begin(parts)
 	for part := range parts {
 		waiting := time.Now()
 		if !feed.next() {
@@ -248,7 +246,7 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 		t.addWaitToProfile(waiting)
 		image, target := feed.batch()
 		span.Data += time.Since(waiting).Seconds()
-		if err := t.trainBatch(ctx, image, target, rate, part == parts-1, &span); err != nil {
+		if err := t.trainBatch(ctx, image, target, t.newStep(part+1, parts, rate), &span); err != nil {
 			return span, err
 		}
 		if feed.needTargets {
@@ -282,13 +280,18 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 	if span == nil {
 		span = &runs.Step{}
 	}
-	t.accumulator.Begin(1)
-	return t.trainBatch(ctx, image, target, rate, true, span)
+	return t.trainBatch(ctx, image, target, t.newStep(1, 1, rate), span)
+}
+
+// newStep returns the description of the given batch, counted from 1, of the next optimizer
+// step, which uses the given number of batches and the learning rate rate.
+func (t *Trainer) newStep(batch, batches int, rate float64) strategy.Step {
+	return strategy.Step{Batch: batch, Batches: batches, Update: t.cfg.Optimizer.Update(rate, t.step+1)}
 }
 
 // trainBatch computes the gradients of one batch of an optimizer step, and adds its times
-// and loss to span. If last is true, it also updates the parameters.
-func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, rate float64, last bool, span *runs.Step) error {
+// and loss to span. After the last batch, it also updates the parameters.
+func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step strategy.Step, span *runs.Step) error {
 	begin := time.Now()
 	if t.started.IsZero() {
 		t.started = begin
@@ -302,14 +305,9 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, rate 
 		}
 	}
 	input := time.Since(begin)
-	var update *optim.Update
-	if last {
-		u := t.cfg.Optimizer.Update(rate, t.step+1)
-		update = &u
-	}
-	timing, err := t.train.Step(ctx, t.gradSync(), update)
+	timing, err := t.strategy.Step(ctx, t.train, step)
 	if errors.Is(err, engine.ErrNonFinite) {
-		return fmt.Errorf("%w; training diverged at learning rate %g: try a tenth of it, or schedule.warmup_epochs", err, rate)
+		return fmt.Errorf("%w; training diverged at learning rate %g: try a tenth of it, or schedule.warmup_epochs", err, step.Update.LearningRate)
 	}
 	if err != nil {
 		return err
@@ -320,32 +318,16 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, rate 
 	span.Backward += timing.Backward.Seconds()
 	span.Wait += timing.Wait.Seconds()
 	span.Optimizer += timing.Optimizer.Seconds()
-	if !last {
+	if step.Batch < step.Batches {
 		return nil
 	}
 	t.step++
 	span.Step = t.step
-	if s, ok := t.sync.(strategy.ParameterSync); ok {
-		begin := time.Now()
-		if err := s.AfterStep(ctx, t.train, t.step); err != nil {
-			return fmt.Errorf("exchange parameters after step %d: %w", t.step, err)
-		}
-		span.Wait += time.Since(begin).Seconds()
-	}
-	stats := t.sync.Stats()
+	stats := t.strategy.Stats()
 	span.AllReduce = stats.AllReduce.Seconds()
 	if !stats.First.IsZero() {
 		span.UntilCollective = stats.First.Sub(t.started).Seconds()
 	}
 	t.started = time.Time{}
 	return t.average.update(t.step, t.train)
-}
-
-// gradSync returns the GradSync for the engine: the accumulator if an optimizer step uses
-// several batches, else the strategy.
-func (t *Trainer) gradSync() engine.GradSync {
-	if t.cfg.batchesPerStep() > 1 {
-		return t.accumulator
-	}
-	return t.sync
 }

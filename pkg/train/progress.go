@@ -10,7 +10,6 @@ import (
 
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/model"
-	"lockstep/pkg/strategy"
 )
 
 // progress describes how much of the current epoch is done.
@@ -91,13 +90,19 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 	return nil
 }
 
-// prepareSave prepares for a checkpoint or the end of the epoch: it makes the parameters
-// equal on all ranks, every rank writes its steps to disk, and all ranks exchange their sums
-// of losses.
+// prepareSave prepares for a checkpoint or the end of the epoch: at the end of the epoch it
+// makes the parameters equal on all ranks. Rank 0 gets the state of the strategy, every rank
+// writes its steps to disk, and all ranks exchange their sums of losses.
 func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
-	if s, ok := t.sync.(strategy.ParameterSync); ok {
-		if err := s.Equalize(ctx, t.train); err != nil {
+	var err error
+	if done.steps == t.stepsPerEpoch() {
+		if err := t.strategy.Equalize(ctx, t.train); err != nil {
 			return fmt.Errorf("make the parameters equal on all ranks: %w", err)
+		}
+	}
+	if t.options.Dir != "" {
+		if t.strategyState, err = t.strategy.State(ctx, t.train); err != nil {
+			return fmt.Errorf("collect the state of the strategy: %w", err)
 		}
 	}
 	if rec.steps != nil {

@@ -283,7 +283,7 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		Accelerator: accelerator,
 		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
-		Engine: t.engine.Name(), Strategy: t.cfg.strategyName(), Collective: t.sync.Name(),
+		Engine: t.engine.Name(), Strategy: t.cfg.strategyName(), Collective: t.strategy.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,

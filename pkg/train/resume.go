@@ -54,20 +54,28 @@ func (c Config) jsonDocument() (map[string]any, error) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("encode config: %w", err)
 	}
-	if c.Strategy == strategy.NameDDP {
-		delete(doc, "strategy") // the default is omitted, whether the config names it or not
-	}
 	return doc, nil
 }
 
-// WithDefaultStrategy returns doc, the config in run.json, with the key strategy also if it
-// is omitted there because it has its default value.
-func WithDefaultStrategy(doc map[string]any) map[string]any {
-	if _, ok := doc["strategy"]; ok || len(doc) == 0 {
+// WithStrategySettings returns doc, the config in run.json, with the name of the strategy and
+// the values of all its options as separate keys, "strategy" and for example
+// "strategy.steps". In run.json, the default strategy is omitted.
+func WithStrategySettings(doc map[string]any) map[string]any {
+	if len(doc) == 0 {
 		return doc
 	}
+	var c strategy.Config
+	if v, ok := doc["strategy"]; ok {
+		text, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(text, &c)
+		}
+		if err != nil {
+			return doc // of another version of Lockstep
+		}
+	}
 	doc = maps.Clone(doc)
-	doc["strategy"] = strategy.NameDDP
+	maps.Copy(doc, c.Settings())
 	return doc
 }
 

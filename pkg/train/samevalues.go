@@ -67,7 +67,7 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.checkSameValues(ctx, "has another config than", sharedConfig(WithDefaultStrategy(doc)),
+	return t.checkSameValues(ctx, "has another config than", sharedConfig(WithStrategySettings(doc)),
 		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:], ", ")+" and the folder of data.stage may differ)")
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/device"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
@@ -24,7 +23,7 @@ func TestUnknownStrategy(t *testing.T) {
 		t.Errorf("got error %v, want %s", err, want)
 	}
 	cfg := tiny()
-	cfg.Strategy = "dpp"
+	cfg.Strategy.Name = "dpp"
 	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{}); err == nil || !strings.Contains(err.Error(), `unknown strategy "dpp"`) {
 		t.Errorf("New: %v", err)
 	}
@@ -38,7 +37,7 @@ func TestDefaultStrategyIsOmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	unset, err := named.With("strategy=null")
-	if err != nil || unset.Strategy != "" {
+	if err != nil || unset.Strategy != (strategy.Config{}) {
 		t.Errorf("strategy=null: %q, %v", unset.Strategy, err)
 	}
 	var texts []string
@@ -73,7 +72,7 @@ func TestStrategyIsRecorded(t *testing.T) {
 	if info, err := tr.newRunInfo(); err != nil || info.Strategy != "ddp" {
 		t.Errorf("run.json of the default: strategy %q, %v", info.Strategy, err)
 	}
-	tr.cfg.Strategy = "other"
+	tr.cfg.Strategy.Name = "other"
 	if info, err := tr.newRunInfo(); err != nil || info.Strategy != "other" || info.Config["strategy"] != "other" {
 		t.Errorf("run.json: strategy %q, in the config %v, %v", info.Strategy, info.Config["strategy"], err)
 	}
@@ -120,7 +119,7 @@ func TestStrategyOfResumedRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := cfg
-	other.Strategy = "other"
+	other.Strategy.Name = "other"
 	now, err := other.jsonDocument()
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +162,7 @@ func TestRanksNeedOneStrategy(t *testing.T) {
 	for rank, g := range groups {
 		wg.Go(func() {
 			tr := &Trainer{cfg: tiny(), group: g}
-			tr.cfg.Strategy = []string{"", "other"}[rank]
+			tr.cfg.Strategy.Name = []string{"", "other"}[rank]
 			errs[rank] = tr.checkSameConfig(t.Context())
 		})
 	}
@@ -181,15 +180,14 @@ type averaging struct {
 	equalized int // calls of Equalize
 }
 
-var _ strategy.ParameterSync = (*averaging)(nil)
+var _ strategy.Strategy = (*averaging)(nil)
 
-func (*averaging) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
-
-func (a *averaging) AfterStep(ctx context.Context, exe engine.Executable, step int) error {
-	if step%a.every != 0 {
-		return nil
+func (a *averaging) Step(ctx context.Context, exe engine.Executable, s strategy.Step) (engine.Timing, error) {
+	t, err := exe.Step(ctx, nil, &s.Update)
+	if err != nil || s.Update.Step%a.every != 0 {
+		return t, err
 	}
-	return a.average(ctx, exe)
+	return t, a.average(ctx, exe)
 }
 
 func (a *averaging) Equalize(ctx context.Context, exe engine.Executable) error {
@@ -217,13 +215,13 @@ func (a *averaging) average(ctx context.Context, exe engine.Executable) error {
 }
 
 // trainAveraging trains two workers for one epoch of 6 steps (24 samples, 2 × batch 2) with
-// an exchange that every rank creates with exchange (nil: the config's strategy). It returns
+// a strategy that every rank creates with exchange (nil: the config's strategy). It returns
 // the parameters of each rank.
-func trainAveraging(t *testing.T, cfg Config, exchange func(collective.Group) strategy.Exchange) (params [2]map[string][]float64) {
+func trainAveraging(t *testing.T, cfg Config, exchange func(collective.Group) strategy.Strategy) (params [2]map[string][]float64) {
 	t.Helper()
 	var options WorkerOptions
 	if exchange != nil {
-		options.Exchange = func(_ context.Context, _ engine.Engine, g collective.Group) (strategy.Exchange, error) {
+		options.Strategy = func(_ context.Context, _ strategy.Config, _ engine.Engine, g collective.Group) (strategy.Strategy, error) {
 			return exchange(g), nil
 		}
 	}
@@ -251,18 +249,18 @@ func trainAveraging(t *testing.T, cfg Config, exchange func(collective.Group) st
 	return params
 }
 
-// TestParameterSync: without momentum, the mean of the updated parameters is the update by
+// TestOwnStrategy: without momentum, the mean of the updated parameters is the update by
 // the mean gradient, so averaging the parameters after each step does what DDP does.
 // Averaging after every fourth of 6 steps does not, but the epoch ends with equal
 // parameters.
-func TestParameterSync(t *testing.T) {
+func TestOwnStrategy(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Optimizer.Momentum, cfg.Epochs = 0, 1
 	ddp := trainAveraging(t, cfg, nil)
 	for _, every := range []int{1, 4} {
 		var mu sync.Mutex
 		var all []*averaging
-		params := trainAveraging(t, cfg, func(g collective.Group) strategy.Exchange {
+		params := trainAveraging(t, cfg, func(g collective.Group) strategy.Strategy {
 			a := &averaging{DDP: strategy.NewDDP(t.Context(), g), group: g, every: every}
 			mu.Lock()
 			defer mu.Unlock()

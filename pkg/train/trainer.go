@@ -45,9 +45,8 @@ type WorkerOptions struct {
 	// Open opens the engine; nil: OpenEngine. If it is nil, all ranks on CPUs use the same
 	// instruction set.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
-	// Exchange creates the exchange of gradients in place of the config's strategy; nil:
-	// strategy.New. Every rank calls it at the same time.
-	Exchange func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error)
+	// Strategy creates the strategy; nil: strategy.New. Every rank calls it at the same time.
+	Strategy func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error)
 	// Sampler creates the sampler, which chooses the samples of a rank; nil:
 	// data.NewSampler.
 	Sampler func(c data.SamplerOptions) (*data.Sampler, error)
@@ -55,24 +54,26 @@ type WorkerOptions struct {
 
 // Trainer is one worker of a data-parallel run.
 type Trainer struct {
-	cfg         Config
-	options     WorkerOptions
-	group       collective.Group
-	net         model.Network
-	lock        *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
-	engine      engine.Engine
-	train       engine.Executable
-	eval        engine.Executable
-	sync        strategy.Exchange
-	accumulator *strategy.Accumulator // passes the gradients of several batches to sync
-	average     *movingAverage
-	samples     Samples
-	dataHash    string       // the fingerprint of samples
-	staged      *data.Staged // the copy that samples are read from; nil: the data are not staged
-	sampler     *data.Sampler
-	loader      *data.Loader
-	outputs     []float32 // network outputs for one training batch; nil unless the task is classification
-	buckets     int       // number of gradient buckets
+	cfg      Config
+	options  WorkerOptions
+	group    collective.Group
+	net      model.Network
+	lock     *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
+	engine   engine.Engine
+	train    engine.Executable
+	eval     engine.Executable
+	strategy strategy.Strategy
+	// strategyState contains the tensors of the next checkpoint that the strategy has
+	// collected; nil except on rank 0 and with a strategy that needs them.
+	strategyState map[string][]float64
+	average       *movingAverage
+	samples       Samples
+	dataHash      string       // the fingerprint of samples
+	staged        *data.Staged // the copy that samples are read from; nil: the data are not staged
+	sampler       *data.Sampler
+	loader        *data.Loader
+	outputs       []float32 // network outputs for one training batch; nil unless the task is classification
+	buckets       int       // number of gradient buckets
 
 	deviceSet  *deviceDataset // the training set in the device's memory; nil: batches are loaded
 	hostReason string         // why the GPU does not hold the training set; empty if it does, or if the config does not ask for it
@@ -131,24 +132,21 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	// After an interrupt, the current step is completed.
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	t.cancelWork = end
-	exchange := options.Exchange
-	if exchange == nil {
-		exchange = func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error) {
-			return strategy.New(ctx, cfg.Strategy, e, group)
-		}
+	newStrategy := options.Strategy
+	if newStrategy == nil {
+		newStrategy = strategy.New
 	}
-	if t.sync, err = exchange(work, t.engine, group); err != nil {
+	if t.strategy, err = newStrategy(work, cfg.Strategy, t.engine, group); err != nil {
 		return t, err
 	}
-	t.accumulator = strategy.NewAccumulator(t.sync)
 	if err = t.setInitialState(ctx); err != nil {
 		return t, err
 	}
 	if err = t.startProfile(); err != nil {
 		return t, err
 	}
-	if err = strategy.BroadcastState(ctx, t.train, group); err != nil {
-		return t, fmt.Errorf("broadcast initial state: %w", err)
+	if err = t.startStrategy(ctx); err != nil {
+		return t, err
 	}
 	return t, t.startAverage()
 }
@@ -285,6 +283,21 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 	return t.initParameters(ctx)
 }
 
+// startStrategy restores the tensors of the checkpoint from which the run is resumed, if
+// there is one, and makes the state of the workers consistent.
+func (t *Trainer) startStrategy(ctx context.Context) error {
+	if t.resumed == nil {
+		if err := t.strategy.Start(ctx, t.train, nil); err != nil {
+			return fmt.Errorf("broadcast initial state: %w", err)
+		}
+		return nil
+	}
+	if err := t.strategy.Start(ctx, t.train, t.resumed.tensors); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", t.resumed.path, err)
+	}
+	return nil
+}
+
 // initParameters sets the parameters from the seed, or from the weights file in the config's
 // model.weights.
 func (t *Trainer) initParameters(ctx context.Context) error {
@@ -328,10 +341,10 @@ func (t *Trainer) Close() error {
 	if t.train != nil {
 		errs = append(errs, t.train.Close())
 	}
-	// Close the exchange after the executables: NCCL's communicator cannot be destroyed while
+	// Close the strategy after the executables: NCCL's communicator cannot be destroyed while
 	// their CUDA graphs use it.
-	if t.sync != nil {
-		errs = append(errs, t.sync.Close())
+	if t.strategy != nil {
+		errs = append(errs, t.strategy.Close())
 	}
 	if t.cancelWork != nil {
 		t.cancelWork()

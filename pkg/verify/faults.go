@@ -2,11 +2,13 @@ package verify
 
 import (
 	"context"
+	"fmt"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
@@ -25,51 +27,99 @@ func useEqualShards(p *train.WorkerOptions) {
 
 // sumGradients makes the exchange return the sum of the gradients instead of their mean.
 func sumGradients(p *train.WorkerOptions) {
-	p.Exchange = func(ctx context.Context, _ engine.Engine, group collective.Group) (strategy.Exchange, error) {
-		return sumExchange{strategy.NewDDP(ctx, group), ctx, group}, nil
-	}
+	breakExchange(p, func(sync engine.GradSync, workers int) engine.GradSync { return sumSync{inner{sync}, workers} })
 }
 
-// skipBucket makes the exchange skip bucket 0, so that each worker uses its own gradients
-// there.
+// skipBucket makes the exchange skip bucket 0, so that the update uses gradients of a single
+// worker there.
 func skipBucket(p *train.WorkerOptions) {
-	p.Exchange = func(ctx context.Context, _ engine.Engine, group collective.Group) (strategy.Exchange, error) {
-		return partialExchange{strategy.NewDDP(ctx, group)}, nil
-	}
+	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return partialSync{inner{sync}} })
 }
 
 // skipStatistics makes synchronized batch norms use each worker's own statistics.
 func skipStatistics(p *train.WorkerOptions) {
-	p.Exchange = func(ctx context.Context, _ engine.Engine, group collective.Group) (strategy.Exchange, error) {
-		return localStatisticsExchange{strategy.NewDDP(ctx, group)}, nil
+	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{inner{sync}} })
+}
+
+// breakExchange makes the strategy pass a changed GradSync to the executable: the result of
+// change for the strategy's own one. GPUs then exchange gradients through the host.
+func breakExchange(p *train.WorkerOptions, change func(sync engine.GradSync, workers int) engine.GradSync) {
+	p.Strategy = func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error) {
+		if _, gpu := e.(strategy.GPU); gpu {
+			e = nil // NCCL needs the engine
+		}
+		s, err := strategy.New(ctx, c, e, group)
+		if err != nil {
+			return nil, err
+		}
+		return faultyStrategy{s, func(sync engine.GradSync) engine.GradSync { return change(sync, group.Size()) }}, nil
 	}
 }
 
-// sumExchange is an exchange that sums gradients but does not divide the sum.
-type sumExchange struct {
-	*strategy.DDP
-	ctx   context.Context
-	group collective.Group
+// faultyStrategy is a strategy whose executable gets a changed GradSync in each step.
+type faultyStrategy struct {
+	strategy.Strategy
+	change func(engine.GradSync) engine.GradSync
 }
 
-// ReduceBucket adds b up over all workers.
-func (s sumExchange) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
-	return s.group.AllReduce(s.ctx, b)
+// Step is the strategy's Step with the changed GradSync.
+func (f faultyStrategy) Step(ctx context.Context, exe engine.Executable, s strategy.Step) (engine.Timing, error) {
+	return f.Strategy.Step(ctx, faultyExecutable{exe, f.change}, s)
 }
 
-// partialExchange is an exchange of gradients that skips bucket 0.
-type partialExchange struct{ *strategy.DDP }
+// faultyExecutable is an executable that changes the GradSync of each step.
+type faultyExecutable struct {
+	engine.Executable
+	change func(engine.GradSync) engine.GradSync
+}
+
+// Step runs a step with the changed sync.
+func (x faultyExecutable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
+	return x.Executable.Step(ctx, x.change(sync), update)
+}
+
+// inner is a GradSync that also passes on statistics of batch norms.
+type inner struct{ engine.GradSync }
+
+// ShareStatistics exchanges the statistics, if the wrapped GradSync can.
+func (s inner) ShareStatistics(own []float64) ([]float64, error) {
+	norms, ok := s.GradSync.(engine.NormSync)
+	if !ok {
+		return nil, fmt.Errorf("synchronize batch norms: %T exchanges only gradients", s.GradSync)
+	}
+	return norms.ShareStatistics(own)
+}
+
+// sumSync is a GradSync whose result is the sum of the gradients.
+type sumSync struct {
+	inner
+	workers int
+}
+
+// ReduceBucket multiplies b by the number of workers, so that its mean becomes its sum.
+func (s sumSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
+	for k := range b.F64 {
+		b.F64[k] *= float64(s.workers)
+	}
+	for k := range b.F32 {
+		b.F32[k] *= float32(s.workers)
+	}
+	return s.inner.ReduceBucket(i, b, stream)
+}
+
+// partialSync is a GradSync that skips bucket 0.
+type partialSync struct{ inner }
 
 // ReduceBucket exchanges every bucket but the first.
-func (s partialExchange) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
+func (s partialSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	if i == 0 {
 		return nil
 	}
-	return s.DDP.ReduceBucket(i, b, stream)
+	return s.inner.ReduceBucket(i, b, stream)
 }
 
-// localStatisticsExchange is an exchange that keeps the statistics of batch norms local.
-type localStatisticsExchange struct{ *strategy.DDP }
+// localStatisticsSync is a GradSync that keeps the statistics of batch norms local.
+type localStatisticsSync struct{ inner }
 
 // ShareStatistics returns the worker's own statistics.
-func (localStatisticsExchange) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
+func (localStatisticsSync) ShareStatistics(own []float64) ([]float64, error) { return own, nil }

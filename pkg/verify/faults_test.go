@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
@@ -44,25 +47,37 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// bucketExecutable is an executable that only exchanges its buckets in a step.
+type bucketExecutable struct {
+	engine.Executable // nil: nothing else may be asked of it
+	buckets           []device.Buffer
+}
+
+func (x *bucketExecutable) Step(_ context.Context, sync engine.GradSync, _ *optim.Update) (engine.Timing, error) {
+	for i, b := range x.buckets {
+		if err := sync.ReduceBucket(i, b, device.Stream{}); err != nil {
+			return engine.Timing{}, err
+		}
+	}
+	return engine.Timing{}, sync.Wait()
+}
+
 // checkExchange exchanges three buckets in each of three steps, and compares them with want.
 func checkExchange(p train.WorkerOptions, g collective.Group, want func(bucket int) float64) error {
-	x, err := p.Exchange(context.Background(), nil, g)
+	x, err := p.Strategy(context.Background(), strategy.Config{}, nil, g)
 	if err != nil {
 		return err
 	}
 	for step := range 3 {
-		buckets := make([]device.Buffer, 3)
-		for i := range buckets {
+		exe := &bucketExecutable{buckets: make([]device.Buffer, 3)}
+		for i := range exe.buckets {
 			v := float64(10*g.Rank() + i)
-			buckets[i] = device.Buffer{F64: []float64{v, v}}
-			if err := x.ReduceBucket(i, buckets[i], device.Stream{}); err != nil {
-				return err
-			}
+			exe.buckets[i] = device.Buffer{F64: []float64{v, v}}
 		}
-		if err := x.Wait(); err != nil {
+		if _, err := x.Step(context.Background(), exe, strategy.Step{Batch: 1, Batches: 1}); err != nil {
 			return err
 		}
-		for i, b := range buckets {
+		for i, b := range exe.buckets {
 			if b.F64[0] != want(i) || b.F64[1] != want(i) {
 				return fmt.Errorf("step %d, bucket %d: got %v, want %v", step, i, b.F64, want(i))
 			}

@@ -87,10 +87,10 @@ func newCPUVariants() []variant {
 			c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true
 		}, buildSmoothClassifier},
 	}
-	for _, s := range strategy.All() {
+	for _, s := range strategy.Kinds() {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
 			all = append(all, variant{"strategy " + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
-				c.Strategy, c.Optimizer.Momentum = s.Name, 0.9
+				c.Strategy.Name, c.Optimizer.Momentum = s.Name, 0.9
 			}), nil})
 		}
 	}

@@ -52,7 +52,7 @@ func buildRepeatCommand(r runs.Run) string {
 	if n := r.Info.ThreadsPerWorker; n > 1 {
 		command += fmt.Sprintf(" --threads %d", n)
 	}
-	for _, kv := range changedSettings(train.WithDefaultStrategy(doc), train.WithDefaultStrategy(r.Info.Config), "") {
+	for _, kv := range changedSettings(train.WithStrategySettings(doc), train.WithStrategySettings(r.Info.Config), "") {
 		if strings.ContainsAny(kv, " \"'[]{}*?$&;|<>()") {
 			kv = "'" + strings.ReplaceAll(kv, "'", `'\''`) + "'"
 		}

@@ -71,7 +71,7 @@ Strategies, by which workers exchange gradients (--set strategy=NAME):
 func describeStrategies() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, s := range strategy.All() {
+	for _, s := range strategy.Kinds() {
 		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.About)
 	}
 	_ = w.Flush() // writes to a strings.Builder never fail

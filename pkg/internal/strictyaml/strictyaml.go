@@ -103,7 +103,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 			}
 		}
 		return nil
-	case t.Kind() != reflect.Struct:
+	case t.Kind() != reflect.Struct || n.Kind == yaml.ScalarNode && n.Tag != "!!null" && standsForStruct(t):
 		return checkValue(n, t, strings.TrimSuffix(prefix, "."))
 	case n.Kind != yaml.MappingNode:
 		if n.Tag == "!!null" {
@@ -136,6 +136,19 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 		}
 	}
 	return nil
+}
+
+// ScalarStruct is implemented by struct types that YAML may also contain as a single text. Its
+// UnmarshalYAML decodes both forms.
+type ScalarStruct interface {
+	yaml.Unmarshaler
+	// ScalarKey returns the key of the field for which the text stands.
+	ScalarKey() string
+}
+
+// standsForStruct reports whether a text in YAML can stand for the struct type t.
+func standsForStruct(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[ScalarStruct]())
 }
 
 // Fields returns the types of the fields of the struct type t by YAML key, and the keys in

@@ -18,15 +18,15 @@ func TestStrategies(t *testing.T) {
 	if sorted := slices.Compact(slices.Sorted(slices.Values(names))); len(sorted) != len(names) {
 		t.Errorf("two strategies have the same name: %v", names)
 	}
-	for _, s := range All() {
-		if s.Name == "" || s.About == "" || s.New == nil {
-			t.Errorf("incomplete strategy %+v", s)
+	for _, k := range Kinds() {
+		if k.Name == "" || k.About == "" || k.Guarantee == "" || k.Bytes == "" || k.new == nil {
+			t.Errorf("incomplete strategy %+v", k)
 		}
-		if err := Validate(s.Name); err != nil {
+		if err := (Config{Name: k.Name}).Validate(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := Validate(""); err != nil {
+	if err := (Config{}).Validate(); err != nil {
 		t.Errorf("the default: %v", err)
 	}
 }
@@ -35,7 +35,7 @@ func TestStrategies(t *testing.T) {
 func TestStrategyByName(t *testing.T) {
 	for _, name := range append(Names(), "") {
 		err := together(collective.InProcess(2), func(g collective.Group) error {
-			x, err := New(context.Background(), name, nil, g)
+			x, err := New(context.Background(), Config{Name: name}, nil, g)
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func TestStrategyByName(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err := New(context.Background(), "dpp", nil, collective.Single())
+	_, err := New(context.Background(), Config{Name: "dpp"}, nil, collective.Single())
 	if want := `unknown strategy "dpp" (did you mean ddp?): use one of ` + strings.Join(Names(), ", "); err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}

@@ -1,0 +1,271 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+)
+
+// queue is the part of a step that is equal for all strategies on the host. It is the
+// engine.GradSync that a strategy passes to the executable. It exchanges each bucket by the
+// strategy's operation, in the order in which ReduceBucket was called: in a separate
+// goroutine during the backward pass, in Wait, in ShareStatistics or in operate. The last
+// two first drain the queue, so that all ranks call the operations of the group in the same
+// order, however fast each rank is. Nothing else may use the group between a step's first
+// ReduceBucket or ShareStatistics and its Wait.
+type queue struct {
+	accumulation
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	group  collective.Group
+	// exchange exchanges the gradients of one bucket between the ranks; nil: the strategy
+	// does not exchange gradients.
+	exchange func(b bucket) error
+	// silent: batch norms do not exchange their statistics either.
+	silent bool
+
+	mu            sync.Mutex
+	changed       sync.Cond
+	waiting       []bucket
+	pending       int  // number of buckets that are waiting or being exchanged
+	busy          bool // an operation of the group is running
+	err           error
+	closed        bool
+	stats         Stats
+	reduced       []engine.Reduction // buckets exchanged since the last Wait
+	waited        bool               // nothing was queued since the last Wait
+	worker        sync.WaitGroup
+	allStatistics []float64 // statistics of all workers, by rank
+}
+
+// bucket is a gradient bucket that waits for its exchange.
+type bucket struct {
+	index  int
+	buffer device.Buffer
+}
+
+// Values of runOperation's parameter bucket for operations on anything else.
+const (
+	onStatistics = -1 // as in engine.Reduction
+	betweenSteps = -2 // not part of a step's reductions
+)
+
+var (
+	_ engine.NormSync          = (*queue)(nil)
+	_ engine.ReductionReporter = (*queue)(nil)
+)
+
+// newQueue returns a queue of the given rank's buckets. exchange exchanges one bucket; it is
+// not called in a group of one rank. If ctx is canceled, operations in progress are canceled
+// too.
+func newQueue(ctx context.Context, group collective.Group, exchange func(q *queue, b bucket) error) *queue {
+	q := &queue{group: group}
+	q.ctx, q.cancel = context.WithCancel(ctx)
+	q.changed.L = &q.mu
+	if exchange != nil && group.Size() > 1 {
+		q.exchange = func(b bucket) error { return exchange(q, b) }
+		q.worker.Go(q.exchangeUntilClosed)
+	}
+	return q
+}
+
+// Name returns the name of the group's transport.
+func (q *queue) Name() string { return q.group.Name() }
+
+// ReduceBucket queues the exchange of bucket i and returns at once. The caller must not use
+// b until Wait has returned.
+func (q *queue) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
+	if q.exchange == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return fmt.Errorf("reduce bucket %d: the strategy is closed", i)
+	}
+	if q.err != nil {
+		return q.err
+	}
+	q.markQueued()
+	q.waiting = append(q.waiting, bucket{i, b})
+	q.pending++
+	q.changed.Broadcast()
+	return nil
+}
+
+// markQueued records that a bucket or statistics were queued. The caller must hold q.mu.
+func (q *queue) markQueued() {
+	if q.stats.First.IsZero() {
+		q.stats.First = time.Now()
+	}
+	if q.waited {
+		q.reduced, q.waited = q.reduced[:0], false
+	}
+}
+
+// ShareStatistics returns the concatenated statistics of all workers, in the order of their
+// ranks. own contains the statistics of this worker. It first waits until all queued buckets
+// are exchanged.
+func (q *queue) ShareStatistics(own []float64) ([]float64, error) {
+	n := q.group.Size()
+	if n == 1 || q.silent {
+		return own, nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, errors.New("share batch norm statistics: the strategy is closed")
+	}
+	q.markQueued()
+	if err := q.drain(); err != nil {
+		return nil, err
+	}
+	q.allStatistics = slices.Grow(q.allStatistics[:0], n*len(own))[:n*len(own)]
+	copy(q.allStatistics[q.group.Rank()*len(own):], own)
+	q.err = q.runOperation(onStatistics, func() error { return q.group.AllGather(q.ctx, device.Buffer{F64: q.allStatistics}) })
+	q.stats.Shared++
+	q.stats.Bytes += 8 * len(own)
+	q.changed.Broadcast()
+	return q.allStatistics, q.err
+}
+
+// operate exchanges something other than gradients between two steps, such as parameters:
+// it calls exchange after all queued buckets are exchanged. size is the number of bytes that
+// this worker contributes. After an error, every further call of any method returns it.
+func (q *queue) operate(size int, exchange func(ctx context.Context) error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return errors.New("exchange parameters: the strategy is closed")
+	}
+	if q.stats.First.IsZero() {
+		q.stats.First = time.Now()
+	}
+	if err := q.drain(); err != nil {
+		return err
+	}
+	q.err = q.runOperation(betweenSteps, func() error { return exchange(q.ctx) })
+	q.stats.Bytes += size
+	q.changed.Broadcast()
+	return q.err
+}
+
+// Wait returns when every queued bucket is exchanged. After an error, every further call
+// returns that error, because the workers are no longer synchronized. Wait exchanges the
+// buckets that are still in the queue itself: no computation remains that could overlap with
+// them, and waking the other goroutine would cost time.
+func (q *queue) Wait() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err := q.drain()
+	q.waited = true
+	return err
+}
+
+// drain returns when all queued buckets are exchanged. It exchanges buckets itself unless
+// the other goroutine is doing so. The caller must hold q.mu, which drain releases during
+// each operation of the group.
+func (q *queue) drain() error {
+	for q.pending > 0 {
+		if len(q.waiting) > 0 && !q.busy {
+			q.exchangeNext()
+			continue
+		}
+		q.changed.Wait()
+	}
+	return q.err
+}
+
+// Reduced returns the start and the duration of every exchange of buckets or batch norm
+// statistics between the last two calls of Wait. Call it after Wait.
+func (q *queue) Reduced() []engine.Reduction {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reduced
+}
+
+// Capturable reports whether the group has only one rank, which exchanges nothing.
+// Otherwise the exchange runs on the host, so a CUDA graph cannot contain it.
+func (q *queue) Capturable() bool { return q.group.Size() == 1 }
+
+// Stats returns statistics of the exchange since the previous call of Stats. Call it after
+// Wait.
+func (q *queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.stats
+	q.stats = Stats{}
+	return s
+}
+
+// Close cancels operations in progress and returns when they have ended. It does not close
+// the group.
+func (q *queue) Close() error {
+	q.mu.Lock()
+	q.closed = true
+	q.changed.Broadcast()
+	q.mu.Unlock()
+	q.cancel()
+	q.worker.Wait()
+	return nil
+}
+
+// exchangeUntilClosed exchanges the queued buckets one after the other until Close.
+func (q *queue) exchangeUntilClosed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		for len(q.waiting) == 0 || q.busy {
+			if q.closed && !q.busy {
+				return
+			}
+			q.changed.Wait()
+		}
+		q.exchangeNext()
+	}
+}
+
+// exchangeNext exchanges the first bucket of the queue. The caller must hold q.mu, which
+// exchangeNext releases during the operation of the group.
+func (q *queue) exchangeNext() {
+	b := q.waiting[0]
+	q.waiting = q.waiting[1:]
+	if q.err == nil {
+		q.err = q.runOperation(b.index, func() error {
+			if err := q.exchange(b); err != nil {
+				return fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
+			}
+			return nil
+		})
+		q.stats.Buckets++
+		q.stats.Bytes += b.buffer.Bytes()
+	}
+	q.pending--
+	q.changed.Broadcast()
+}
+
+// runOperation calls operation, an operation of the group on the given bucket,
+// onStatistics or betweenSteps, and records its duration. The caller must hold q.mu, which runOperation releases
+// meanwhile; q.busy prevents other operations during that time.
+func (q *queue) runOperation(bucket int, operation func() error) error {
+	q.busy = true
+	q.mu.Unlock()
+	begin := time.Now()
+	err := operation()
+	took := time.Since(begin)
+	q.mu.Lock()
+	q.busy = false
+	q.stats.AllReduce += took
+	if bucket != betweenSteps {
+		q.reduced = append(q.reduced, engine.Reduction{Bucket: bucket, Begin: begin, Took: took})
+	}
+	return err
+}

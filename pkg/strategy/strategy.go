@@ -1,0 +1,88 @@
+package strategy
+
+import (
+	"context"
+	"time"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/optim"
+)
+
+// Strategy decides how N workers turn their batches into one update of the parameters. It
+// is the strategy of one worker, for one executable.
+//
+// All ranks call Start, Step, Equalize and State in the same order. A Strategy may also be
+// an engine.ReductionReporter, for traces. In a world of one rank it exchanges nothing.
+type Strategy interface {
+	// Start makes the state of the workers consistent before the first step: usually all
+	// ranks get rank 0's parameters, running statistics and optimizer slots. saved contains
+	// the tensors of the checkpoint of a resumed run, including those that State returned;
+	// nil for a new run.
+	Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error
+	// Step computes the gradients of one batch on exe, whose inputs are set. If the batch is
+	// the last one of its optimizer step, Step also updates the parameters. After an error,
+	// every further Step returns an error, because the workers are no longer synchronized.
+	Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error)
+	// Equalize makes the parameters of exe equal on all ranks. Every rank calls it after the
+	// last step of an epoch, before the evaluation.
+	Equalize(ctx context.Context, exe engine.Executable) error
+	// State returns, on rank 0, the tensors that a checkpoint needs in addition to the
+	// persistent tensors of rank 0's executable, or in place of them if they have the same
+	// name. They are in row-major order. A tensor of another rank is named by RankPrefix. On
+	// the other ranks, State returns nil. It does not change the training: a run with
+	// checkpoints computes the same bits as one without.
+	State(ctx context.Context, exe engine.Executable) (map[string][]float64, error)
+	// Stats returns statistics of the exchange since the previous call of Stats.
+	Stats() Stats
+	// Name returns the transport as recorded in run.json, such as "shared memory" or "nccl".
+	Name() string
+	// Close cancels operations in progress and ends all goroutines. It does not close the
+	// group.
+	Close() error
+}
+
+// Step describes one batch of an optimizer step.
+type Step struct {
+	Batch, Batches int          // number of this batch from 1, and number of batches whose mean gradient the update uses
+	Update         optim.Update // the update to apply after the last batch; Update.Step counts optimizer steps from 1
+}
+
+// isLast reports whether the batch is the last one of its optimizer step.
+func (s Step) isLast() bool { return s.Batch >= s.Batches }
+
+// Stats contains statistics of the exchange since the previous call of Strategy.Stats.
+type Stats struct {
+	AllReduce time.Duration // time in operations of the group, also while the backward pass went on
+	First     time.Time     // when the first bucket or statistics were queued; zero if none were
+	Buckets   int           // number of reduced buckets
+	Shared    int           // number of exchanges of batch norm statistics
+	Bytes     int           // size of this worker's buckets and statistics
+}
+
+var (
+	_ Strategy = (*DDP)(nil)
+	_ Strategy = (*NCCL)(nil)
+)
+
+// accumulation runs the batches of optimizer steps. The zero value is ready.
+type accumulation struct {
+	accumulator *Accumulator // nil until a step has several batches
+}
+
+// run runs the batch s on exe with sync. After the last batch, the executable applies
+// update; nil: the strategy applies the update itself.
+func (a *accumulation) run(ctx context.Context, exe engine.Executable, sync engine.GradSync, s Step, update *optim.Update) (engine.Timing, error) {
+	if s.Batches > 1 && a.accumulator == nil {
+		a.accumulator = NewAccumulator(sync)
+	}
+	if a.accumulator != nil {
+		if s.Batch <= 1 {
+			a.accumulator.Begin(s.Batches)
+		}
+		sync = a.accumulator
+	}
+	if !s.isLast() {
+		update = nil
+	}
+	return exe.Step(ctx, sync, update)
+}
