@@ -64,6 +64,7 @@ type Info struct {
 	FLOPsPerStep     int64             `json:"flops_per_step,omitempty"`        // for one worker's batch, forward and backward, counting direct convolutions
 	PeakFLOPS        float64           `json:"peak_flops_per_second,omitempty"` // of one worker, measured on rank 0 at the start; 0 if not measured
 	Binding          *Binding          `json:"binding,omitempty"`               // nil if no launcher of Lockstep started the run
+	RankSource       string            `json:"rank_source,omitempty"`           // which launcher's variables have set rank and world size, such as "Slurm step"; empty: those of lockstep launch, or none
 	Host             Host              `json:"host"`
 	Versions         map[string]string `json:"versions,omitempty"` // lockstep, go, gorgonia, …
 	Git              string            `json:"git,omitempty"`

@@ -192,7 +192,7 @@ func (r *recorder) openRunFolder() (err error) {
 		return err
 	}
 	if err := r.writer.UpdateInfo(func(i *runs.Info) {
-		i.Status, i.Error, i.Ended, i.Config, i.Engine, i.Binding = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name(), t.options.binding
+		i.Status, i.Error, i.Ended, i.Config, i.Engine, i.Binding, i.RankSource = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name(), t.options.binding, t.options.rankSource
 	}); err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
-		Binding: t.options.binding, Host: describeHost(t.options.binding), Versions: moduleVersions(),
+		Binding: t.options.binding, RankSource: t.options.rankSource, Host: describeHost(t.options.binding), Versions: moduleVersions(),
 	}, nil
 }
 

@@ -42,6 +42,10 @@ type WorkerOptions struct {
 	Series    string                       // name of the series, for run.json
 	binding   *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
 
+	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch,
+	// or none.
+	rankSource string
+
 	// Open opens the engine; nil: OpenEngine. If it is nil, all ranks on CPUs use the same
 	// instruction set.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)

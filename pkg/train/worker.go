@@ -25,9 +25,9 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Worker contains the command-line options of one worker process. Without variables in the
-// environment, it is the only worker of its run. With RANK, WORLD_SIZE, LOCAL_RANK,
-// MASTER_ADDR, MASTER_PORT and LOCKSTEP_TOKEN, it is one of several.
+// Worker contains the command-line options of one worker process. Without variables of a
+// launcher in the environment, it is the only worker of its run. With those of lockstep launch,
+// torchrun, mpirun, srun or TF_CONFIG, it is one of several; rendezvous.FromEnv lists them.
 type Worker struct {
 	Config  string   // name of a shipped config, or path of a .yaml file; empty: Own
 	Own     *Config  // config of the calling program, used if Config is empty
@@ -46,6 +46,9 @@ type Worker struct {
 	// TimeoutCollective is how long to wait for another worker in one exchange; 0: the
 	// config's value.
 	TimeoutCollective time.Duration
+	// Master is the address of rank 0 as HOST or HOST:PORT; empty: MASTER_ADDR and
+	// MASTER_PORT, or the launcher's.
+	Master string
 
 	Build model.Builder // builds the network; nil: the config's network
 	Out   io.Writer     // receives log lines on rank 0; nil: no log
@@ -147,7 +150,7 @@ func (w Worker) Train(ctx context.Context) error {
 	if profile.Trace = w.Trace; w.Trace && profile.Steps == 0 {
 		return &UsageError{errors.New("--trace needs --profile FIRST:STEPS")}
 	}
-	env, err := rendezvous.FromEnv(os.Getenv)
+	env, err := w.readEnvironment()
 	if err != nil {
 		return &UsageError{err}
 	}
@@ -167,6 +170,9 @@ func (w Worker) Train(ctx context.Context) error {
 	}
 	options := WorkerOptions{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
 	options.binding = readBinding(os.Getenv, env.World)
+	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
+		options.rankSource = env.Source
+	}
 	options.Study, options.Series = filepath.Base(filepath.Dir(dir)), seriesName(filepath.Base(dir))
 	if env.Rank == 0 && w.Out != nil {
 		options.Log = func(line string) { fmt.Fprintln(w.Out, line) }
@@ -179,6 +185,20 @@ func (w Worker) Train(ctx context.Context) error {
 		err = cerr
 	}
 	return err
+}
+
+// readEnvironment reads this worker's rank from the environment. Rank 0 writes a note to
+// standard error if the ranks have no secret.
+func (w Worker) readEnvironment() (rendezvous.Env, error) {
+	getenv, err := rendezvous.WithMaster(os.Getenv, w.Master)
+	if err != nil {
+		return rendezvous.Env{}, err
+	}
+	env, err := rendezvous.FromEnv(getenv)
+	if err == nil && env.World > 1 && env.Rank == 0 && env.Token == "" {
+		fmt.Fprintln(os.Stderr, "note: the workers have no secret, so any user of this machine could join them: set LOCKSTEP_TOKEN, or run lockstep launch once, which writes a secret for this user")
+	}
+	return env, err
 }
 
 // StartedByLauncher reports whether a launcher has started this process. The launcher, not

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/buildid"
@@ -73,6 +74,7 @@ func runChecks(ctx context.Context) []finding {
 		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
 		checkTopology(),
 		checkBinding(),
+		checkRanks(os.Getenv),
 		checkSharedMemory(),
 		checkLogsFolder(),
 	}
@@ -176,6 +178,41 @@ func checkBinding() finding {
 	f.Detail = fmt.Sprintf("lockstep launch --workers %d: %s", workers, b)
 	if !f.OK && runtime.GOOS == "linux" {
 		f.Advice = "--bind cores or --bind numa binds them anyway"
+	}
+	return f
+}
+
+// checkRanks reports the rank that lockstep train would have here, which launcher's variables
+// it comes from, the address of rank 0, and the secret of the workers.
+func checkRanks(getenv func(string) string) finding {
+	f := finding{Name: "ranks"}
+	e, err := rendezvous.FromEnv(getenv)
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	f.OK = true
+	if e.Source == "" {
+		f.Detail = "lockstep train is the only worker: no launcher's variables are set"
+	} else {
+		f.Detail = fmt.Sprintf("lockstep train is rank %d of %d, from %s", e.Rank, e.World, e.Source)
+	}
+	if e.World > 1 {
+		f.Detail += fmt.Sprintf(" (local rank %d of %d); rank 0 at %s", e.LocalRank, e.LocalWorld, e.Address())
+	}
+	path, err := rendezvous.TokenPath(getenv)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	switch {
+	case e.TokenFrom != "":
+		f.Detail += "; secret from " + e.TokenFrom
+	case e.World > 1:
+		f.OK, f.Advice = false, "the workers have no secret: any user of this machine could join them; set LOCKSTEP_TOKEN, or run lockstep launch once"
+	case err == nil:
+		f.Detail += "; under srun and mpirun, the secret is in " + path
+	default:
+		f.Detail += "; lockstep launch writes a secret for srun and mpirun"
 	}
 	return f
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/train"
 )
@@ -145,6 +146,7 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	if s.Logs != "" {
 		printWrittenPath(c, s.Logs)
 	}
+	_, _ = rendezvous.CreateToken(os.Getenv) // workers that srun or mpirun starts later need it; without it, they say so
 	job, err := launch.Local(c.Context(), s)
 	var wrong *train.UsageError
 	var busy *launch.BusyError

@@ -10,6 +10,9 @@ import (
 
 // The scripts run this test binary as the lockstep command, worker processes included.
 func TestMain(m *testing.M) {
+	if os.Getenv("XDG_STATE_HOME") == "" {
+		_ = os.Setenv("XDG_STATE_HOME", "/dev/null") // launch cannot write this user's token
+	}
 	testscript.Main(m, map[string]func(){"lockstep": main})
 }
 
@@ -19,6 +22,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("LOCKSTEP_LOGS", e.WorkDir+"/logs")
 			e.Setenv("LOCKSTEP_LOCKS", e.WorkDir+"/locks")
+			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
 			checkout, err := filepath.Abs("../../..")
 			if err != nil {
 				return err

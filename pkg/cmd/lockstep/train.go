@@ -20,12 +20,20 @@ func trainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "train",
 		Short: "Train, as one worker",
-		Long: `Trains as one worker. If RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and
-LOCKSTEP_TOKEN are in the environment (lockstep launch sets them), it is one of several
-workers; otherwise it is the only one.
+		Long: `Trains as one worker. If a launcher has started it, it is one of several workers;
+otherwise it is the only one.
 
   lockstep train --config unet2d-cells
   lockstep train --config em-membrane --data DIR --epochs 3 --set batch=8
+  srun lockstep train --config em-membrane --data DIR
+  mpirun -np 4 lockstep train --master node1 --config em-membrane --data DIR
+
+The rank and the number of workers come from the first of: RANK and WORLD_SIZE (set by
+lockstep launch, torchrun, or you), Open MPI, MPICH (PMI), a step of Slurm (srun), and
+TF_CONFIG. lockstep doctor shows which. --master, or MASTER_ADDR and MASTER_PORT, is the
+address of rank 0, which mpirun on several machines does not tell. All workers need the
+same secret: LOCKSTEP_TOKEN, or the file ~/.local/state/lockstep/token, which lockstep
+launch writes and only you may read. Without a secret, all workers must be on one machine.
 
 With data.stage, the data files are copied to a folder on this node before training,
 once for all its workers, and removed at the end:
@@ -58,6 +66,7 @@ Strategies, by which workers exchange gradients (--set strategy=NAME):
 	c.Flags().IntVar(&w.Threads, "threads", 0, "threads of this worker, instead of the config's")
 	c.Flags().BoolVar(&w.Oversubscribe, "oversubscribe", false, "allow more than four threads per core")
 	c.Flags().StringVar(&w.Device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
+	c.Flags().StringVar(&w.Master, "master", "", "address of rank 0 as HOST or HOST:PORT, instead of MASTER_ADDR and MASTER_PORT or the launcher's")
 	c.Flags().StringVar(&w.Profile, "profile", "", "steps to profile as FIRST:STEPS, such as 10:5, or as epoch=1,steps=0-59: on the CPU into trace-<rank>.json in the run folder (for Chrome's trace viewer or Perfetto), on a GPU by its profiler (nsys profile -c cudaProfilerApi lockstep train …)")
 	c.Flags().BoolVar(&w.Trace, "trace", false, "on a GPU, also write the time of every kernel in the --profile to trace-<rank>.json")
 	c.Flags().DurationVar(&w.TimeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")

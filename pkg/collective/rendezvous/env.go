@@ -12,12 +12,15 @@
 //	}
 //	defer group.Close()
 //
-// The variables are the same as torchrun's, with two more:
+// The variables are the same as torchrun's, with two more. FromEnv lists the variables of
+// other launchers, which need none of these:
 //
 //	RANK, WORLD_SIZE              this worker's rank and the number of workers
 //	LOCAL_RANK, LOCAL_WORLD_SIZE  the same for this machine (default: RANK and WORLD_SIZE)
-//	MASTER_ADDR, MASTER_PORT      the address on which rank 0 listens
+//	MASTER_ADDR, MASTER_PORT      the address on which rank 0 listens (default of the port:
+//	                              29500, or a number derived from the job's identifier)
 //	LOCKSTEP_TOKEN                the secret, the same on all ranks; it is never sent
+//	                              (default: see TokenPath)
 //	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: on one machine
 //	                              shared memory on Linux and unix sockets elsewhere; TCP
 //	                              between several)
@@ -25,7 +28,6 @@ package rendezvous
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -50,8 +52,12 @@ type Env struct {
 	LocalRank, LocalWorld int
 	MasterAddr            string
 	MasterPort            int
-	Token                 string
+	Token                 string // empty only if MasterAddr is a loopback address
 	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
+	Source                string // where the rank is from, such as SourceSlurm; empty: nowhere, and World is 1
+	TokenFrom             string // LOCKSTEP_TOKEN, or the path of the token file; empty without a token
+
+	job string // identifies the job of the launcher; empty if unknown
 }
 
 // FindFreePort returns a TCP port of this machine on which no process listens now, for the
@@ -73,61 +79,58 @@ func checkCollectiveName(v string) error {
 	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP)
 }
 
-// FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. If
-// neither RANK nor WORLD_SIZE is set, the world size is 1. It returns an error if only some
-// of the variables that the worker needs are set.
+// FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. The rank
+// and the world size come from the first of these sources that describes this process; without
+// one, the world size is 1:
+//
+//	RANK and WORLD_SIZE        set by the user, lockstep launch or torchrun
+//	OMPI_COMM_WORLD_RANK, …    set by mpirun of Open MPI
+//	PMI_RANK, PMI_SIZE         set by mpirun of MPICH and others
+//	SLURM_PROCID, …            set by srun
+//	TF_CONFIG                  of TensorFlow: the chief and the workers are the ranks
+//
+// It returns an error if one source contradicts itself, or if the address of rank 0 or the
+// secret is needed and unknown. Sources that come later are not compared.
 func FromEnv(getenv func(string) string) (Env, error) {
-	e := Env{World: 1, LocalWorld: 1, Token: getenv(tokenVariable), Collective: strings.TrimSpace(getenv(collectiveVariable))}
-	if err := checkCollectiveName(e.Collective); err != nil {
+	e, err := readRank(getenv)
+	if err == nil {
+		e.Collective = strings.TrimSpace(getenv(collectiveVariable))
+		err = checkCollectiveName(e.Collective)
+	}
+	if err == nil && e.World > 1 {
+		err = e.findMaster(getenv)
+	}
+	if err == nil && e.World > 1 {
+		err = e.findToken(getenv)
+	}
+	if err != nil {
 		return Env{}, fmt.Errorf("read rank from environment: %w", err)
-	}
-	if getenv(rankVariable) == "" && getenv(worldVariable) == "" {
-		for _, name := range []string{localRankVariable, localWorldVariable} {
-			if v := getenv(name); v != "" {
-				return Env{}, fmt.Errorf("read rank from environment: %s is %q, but %s and %s are not set: set them too, or unset %[1]s for a run of one worker", name, v, rankVariable, worldVariable)
-			}
-		}
-		return e, nil
-	}
-	number := func(name string, fallback, low, high int) (int, error) {
-		v := getenv(name)
-		switch n, err := strconv.Atoi(strings.TrimSpace(v)); {
-		case v == "" && fallback >= low:
-			return fallback, nil
-		case v == "":
-			return 0, fmt.Errorf("%s is not set; every worker needs %s, %s, %s and %s", name, rankVariable, worldVariable, addrVariable, portVariable)
-		case err != nil || n < low || n > high:
-			return 0, fmt.Errorf("%s is %q: expected a whole number from %d to %d", name, v, low, high)
-		default:
-			return n, nil
-		}
-	}
-	const none = -1
-	var errs [5]error
-	e.World, errs[0] = number(worldVariable, none, 1, 1<<20)
-	if errs[0] == nil {
-		e.Rank, errs[1] = number(rankVariable, none, 0, e.World-1)
-		e.LocalWorld, errs[2] = number(localWorldVariable, e.World, 1, e.World)
-	}
-	if errors.Join(errs[:]...) == nil {
-		e.LocalRank, errs[3] = number(localRankVariable, e.Rank%e.LocalWorld, 0, e.LocalWorld-1)
-		if e.World > 1 {
-			e.MasterPort, errs[4] = number(portVariable, none, 1, 65535)
-		}
-	}
-	if err := errors.Join(errs[:]...); err != nil {
-		return Env{}, fmt.Errorf("read rank from environment: %w", err)
-	}
-	if e.World == 1 {
-		return e, nil
-	}
-	if e.MasterAddr = strings.TrimSpace(getenv(addrVariable)); e.MasterAddr == "" {
-		return Env{}, fmt.Errorf("read rank from environment: %s is not set; set it to the address on which rank 0 listens (127.0.0.1 for one machine)", addrVariable)
-	}
-	if e.Token == "" {
-		return Env{}, fmt.Errorf("read rank from environment: %s is not set; give all ranks the same secret, so that nobody else can join (lockstep launch creates one)", tokenVariable)
 	}
 	return e, nil
+}
+
+// findMaster sets the address of rank 0 from MASTER_ADDR and MASTER_PORT, if they are set. It
+// returns an error if the address is still unknown.
+func (e *Env) findMaster(getenv func(string) string) error {
+	if v := strings.TrimSpace(getenv(addrVariable)); v != "" {
+		e.MasterAddr = v
+	}
+	if e.MasterAddr == "" && e.LocalWorld == e.World && e.Source != SourceExplicit {
+		e.MasterAddr = "127.0.0.1"
+	}
+	switch {
+	case e.MasterAddr == "" && e.Source == SourceExplicit:
+		return fmt.Errorf("%s is not set; set it to the address on which rank 0 listens (127.0.0.1 for one machine), or use --master HOST[:PORT]", addrVariable)
+	case e.MasterAddr == "":
+		return fmt.Errorf("%s does not state the host of rank 0, and the %d ranks are on several machines: add --master HOST[:PORT], or set %s", e.Source, e.World, addrVariable)
+	}
+	fallback := e.MasterPort
+	if fallback == 0 {
+		fallback = portOfJob(e.job)
+	}
+	var err error
+	e.MasterPort, err = source{name: e.Source}.number(getenv, []string{portVariable}, fallback, 1, 65535)
+	return err
 }
 
 // Address returns the address on which rank 0 listens, as host:port.

@@ -39,7 +39,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.World == 1 {
 		return collective.Single(), nil
 	}
-	if e.Token == "" {
+	if e.Token == "" && !isLoopback(e.MasterAddr) {
 		return nil, fmt.Errorf("join run as rank %d: no token: give all ranks the same %s", e.Rank, tokenVariable)
 	}
 	if o.Timeout == 0 {
@@ -224,6 +224,9 @@ func listen(ctx context.Context, e Env) (net.Listener, error) {
 		return nil, fmt.Errorf("%s is not an address of this machine; %s must be the address of rank 0's machine: %w", e.MasterAddr, addrVariable, err)
 	case err != nil:
 		return nil, fmt.Errorf("listen at %s (%s, %s): %w", e.Address(), addrVariable, portVariable, err)
+	}
+	if a, ok := l.Addr().(*net.TCPAddr); e.Token == "" && (!ok || !a.IP.IsLoopback()) { // "localhost" may be anything
+		return nil, errors.Join(fmt.Errorf("listen at %s: %v is no loopback address, and without %s only those are allowed", e.Address(), l.Addr(), tokenVariable), l.Close())
 	}
 	return l, nil
 }

@@ -21,8 +21,11 @@ import (
 
 // TestMain runs the test binary as a worker if a test has started it as one.
 func TestMain(m *testing.M) {
-	if os.Getenv(namespaceVariable) != "" {
-		if err := beWorker(); err != nil {
+	for variable, work := range map[string]func() error{namespaceVariable: beWorker, launchedVariable: beLaunched} {
+		if os.Getenv(variable) == "" {
+			continue
+		}
+		if err := work(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -48,16 +51,19 @@ func Example() {
 
 func TestFromEnv(t *testing.T) {
 	full := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "LOCKSTEP_TOKEN": "secret"}
+	whole := Env{Rank: 1, World: 2, LocalRank: 1, LocalWorld: 2, MasterAddr: "127.0.0.1", MasterPort: 29500, Token: "secret", Source: SourceExplicit, TokenFrom: "LOCKSTEP_TOKEN"}
+	overTCP, withoutToken := whole, whole
+	overTCP.Collective, withoutToken.Token, withoutToken.TokenFrom = "tcp", "", ""
 	for _, tt := range []struct {
 		name   string
 		change map[string]string // "-" takes the variable away
 		want   Env
 		err    string
 	}{
-		{"whole", nil, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", ""}, ""},
+		{"whole", nil, whole, ""},
 		{"alone", map[string]string{"RANK": "-", "WORLD_SIZE": "-", "LOCAL_RANK": "-", "MASTER_ADDR": "-", "MASTER_PORT": "-", "LOCKSTEP_TOKEN": "-"}, Env{World: 1, LocalWorld: 1}, ""},
-		{"world of one needs no address", map[string]string{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-", "MASTER_ADDR": "-", "MASTER_PORT": "-", "LOCKSTEP_TOKEN": "-"}, Env{World: 1, LocalWorld: 1}, ""},
-		{"local rank from rank", map[string]string{"LOCAL_RANK": "-"}, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", ""}, ""},
+		{"world of one needs no address", map[string]string{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-", "MASTER_ADDR": "-", "MASTER_PORT": "-", "LOCKSTEP_TOKEN": "-"}, Env{World: 1, LocalWorld: 1, Source: SourceExplicit}, ""},
+		{"local rank from rank", map[string]string{"LOCAL_RANK": "-"}, whole, ""},
 		{"rank in words", map[string]string{"RANK": "first"}, Env{}, `RANK is "first": expected a whole number from 0 to 1`},
 		{"rank too large", map[string]string{"RANK": "2"}, Env{}, `RANK is "2": expected a whole number from 0 to 1`},
 		{"rank absent", map[string]string{"RANK": "-"}, Env{}, "RANK is not set; every worker needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
@@ -67,9 +73,11 @@ func TestFromEnv(t *testing.T) {
 		{"local rank too large", map[string]string{"LOCAL_RANK": "2"}, Env{}, `LOCAL_RANK is "2": expected a whole number from 0 to 1`},
 		{"port", map[string]string{"MASTER_PORT": "70000"}, Env{}, `MASTER_PORT is "70000": expected a whole number from 1 to 65535`},
 		{"no address", map[string]string{"MASTER_ADDR": "-"}, Env{}, "MASTER_ADDR is not set"},
-		{"collective", map[string]string{"LOCKSTEP_COLLECTIVE": "tcp"}, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", "tcp"}, ""},
+		{"collective", map[string]string{"LOCKSTEP_COLLECTIVE": "tcp"}, overTCP, ""},
 		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `invalid LOCKSTEP_COLLECTIVE "nccl": use shm (shared memory), unix or tcp (a ring of sockets), or leave it unset`},
-		{"no token", map[string]string{"LOCKSTEP_TOKEN": "-"}, Env{}, "LOCKSTEP_TOKEN is not set"},
+		{"no port", map[string]string{"MASTER_PORT": "-"}, whole, ""}, // torchrun's default is 29500 too
+		{"no token on this machine", map[string]string{"LOCKSTEP_TOKEN": "-"}, withoutToken, ""},
+		{"no token on a network", map[string]string{"LOCKSTEP_TOKEN": "-", "MASTER_ADDR": "192.0.2.1"}, Env{}, "only a loopback address is allowed, but rank 0 listens on 192.0.2.1: give all ranks the same LOCKSTEP_TOKEN, or run lockstep launch once"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := FromEnv(func(name string) string {
