@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/runs"
 )
 
@@ -171,14 +172,6 @@ func trimBatchSize(series string) string {
 	return strings.Trim(series, "-_. ")
 }
 
-// batchKeys returns the names of settings with a batch size, first those that state it per worker.
-func batchKeys() []string {
-	return []string{
-		"per_device_train_batch_size", "batch_size_per_gpu", "batch-size-per-gpu", "local_batch_size", "micro_batch_size",
-		"batch_size", "batch-size", "train_batch_size", "train-batch-size", "batch", "bs",
-	}
-}
-
 // findBatchSize returns a run's batch size and a description of its source: the
 // log, the configuration, or a name in the path. It returns 0 and "" if the
 // batch size is unknown.
@@ -186,7 +179,7 @@ func findBatchSize(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
 	}
-	for _, key := range batchKeys() {
+	for _, key := range identity.BatchKeys() {
 		if v, ok := r.Info.Config[key].(float64); ok && v >= 1 && v == float64(int(v)) {
 			return int(v), key + " of the command or configuration"
 		}

@@ -12,17 +12,17 @@
 // splits text, and internal/template matches lines with templates. The formats are in
 // internal/textlog (lines that programs print), internal/table (tables with a header),
 // internal/programfile (files with a form that one program fixes), internal/jsonlog (JSON
-// lines), internal/ipynb (notebooks), internal/events (TensorBoard) and internal/trace. A file becomes runs in three steps: the format's reader returns a
-// record.Part for each run, merge.go, join.go and ranks.go merge the parts that belong to
-// one run, and identity.go adds what the content did not contain.
+// lines), internal/ipynb (notebooks), internal/events (TensorBoard) and internal/trace. A file
+// becomes runs in four steps: internal/content opens it, the format's reader returns a
+// record.Part for each run, internal/merge merges the parts that belong to one run, and
+// internal/identity determines what identifies the run.
 //
 // What identifies a run (its numbers of workers and nodes, seed, series, batch and model) comes
 // from the source with the highest precedence: a pattern in [Options], the content, a
 // configuration in the same folder, the command that started the program, the name of a folder,
 // the name of the file. [runs.Run].Origins contains the source of each property, and a
 // contradiction is a problem. If the number of workers is unknown, it is 0 and a problem is
-// reported. evidence.go collects what the sources state, internal/names reads the names, and
-// identity.go chooses.
+// reported.
 //
 // Any CSV or TSV with a header is read if the names of its columns show what its rows are:
 // values at a step, epochs, runs, or values at a time. [ColumnFields] lists the names that are

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/plaintext"
+	"lockstep/pkg/logread/internal/content"
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
@@ -258,8 +260,7 @@ func (f *Follower) mergeParts(lists [][]*task) *Logs {
 			fileParts, report := f.files[t.path].copyParts()
 			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
-		m := &merger{options: f.options, root: path, rules: rulesByFile(lists[i])}
-		found := m.merge(parts)
+		found := merge.Merge(parts, path, f.options.patternsFor(lists[i]))
 		for _, r := range reports {
 			logs.Reports = append(logs.Reports, newReport(r))
 			logs.Problems = append(logs.Problems, r.Problems()...)
@@ -382,7 +383,7 @@ func (f *followedFile) readAppended(ctx context.Context, t *task, a *runs.Append
 // detectAndRead detects the format of a file from its first bytes and reads the
 // file in this format.
 func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.AppendedReader, keepText bool) error {
-	head := make([]byte, maxHeadBytes)
+	head := make([]byte, content.MaxHeadBytes)
 	n, err := io.ReadFull(a, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -391,7 +392,7 @@ func (f *followedFile) detectAndRead(ctx context.Context, t *task, a *runs.Appen
 	known := formats(t.columns)
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
-	case i < 0, plaintext.DetectEncoding(head) != "", refusalReason(head) != "", known[max(i, 0)].Document:
+	case i < 0, plaintext.DetectEncoding(head) != "", content.RefusalReason(head) != "", known[max(i, 0)].Document:
 		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewParser()

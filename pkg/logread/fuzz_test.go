@@ -8,24 +8,11 @@ import (
 	"runtime"
 	"testing"
 
+	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
 )
-
-func FuzzParsePattern(f *testing.F) {
-	f.Add("log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv")
-	f.Add("{series}/{workers}GPU/**/r{rank}_s{seed}.log.gz=x {series}", "base/4GPU/00/r3_s1.log.gz")
-	f.Fuzz(func(t *testing.T, text, path string) {
-		p, err := ParsePattern(text)
-		if err != nil {
-			return
-		}
-		if p.String() != text {
-			t.Errorf("%q prints as %q", text, p)
-		}
-		p.match(path)
-	})
-}
 
 // FuzzContent checks that files of any content, compressed or not, are read
 // within the limits.
@@ -82,7 +69,6 @@ func FuzzMerge(f *testing.F) {
 			}
 			all = append(all, parts...)
 		}
-		m := &merger{root: "."}
-		m.merge(all)
+		merge.Merge(all, ".", func(string) []pattern.Pattern { return nil })
 	})
 }

@@ -8,69 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
-	"lockstep/pkg/runs"
 )
-
-func TestPatterns(t *testing.T) {
-	for _, c := range []struct {
-		pattern, path string
-		want          string // the claims, the path without the rank if there is one, and the problems
-	}{
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", `workers 12, series "PyTorch Horovod"`},
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", `workers 12, series "PyTorch Horovod"`},
-		{"log_{workers}.csv", "a/log_hvd_12.csv", "no match"},
-		{"log_{workers}.csv", "a/other_log_12.csv", "no match"}, // whole names
-		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", `workers 4, series "SC21 base"`},
-		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", `series "x", seed 3`},
-		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", "workers 2, rank 1, job_2_rank*.txt"},
-		{"log_{workers}.csv", "log_99999999999999999999.csv", "no match"},
-		// Constants, factors, and all properties.
-		{"*.out=workers:1", "a/b.out", "workers 1"},
-		{"*.out=workers:1,series:native", "a/b.out", `workers 1, series "native"`},
-		{"*.out=series:a, b,workers:2", "a/b.out", `series "a, b", workers 2`},
-		{"run_{nodes}n.out=workers:{nodes}*8", "a/run_4n.out", "nodes 4, workers 32"},
-		{"run_{nodes}n.out=workers:4*{nodes}*2,nodes:1", "a/run_4n.out", "workers 32, nodes 1"},
-		{"{model}_b{batch}_{seed}.out=series:{model} of {batch}", "a/unet_b32_7.out", `model "unet", batch 32, seed 7, series "unet of 32"`},
-		{"*.out=rank:0,model:r50,batch:64,seed:0,nodes:2", "b.out", `rank 0, model "r50", batch 64, seed 0, nodes 2`},
-		{"n{workers}.out", "n15000000.out", `the pattern "n{workers}.out": workers 15000000 is not plausible: expected a number from 1 to 262144`},
-		{"n{nodes}.out=workers:{nodes}*8", "n100000.out", `nodes 100000, the pattern "n{nodes}.out=workers:{nodes}*8": workers 800000 is not plausible: expected a number from 1 to 262144`},
-		{"n{workers}.out", "n0.out", `the pattern "n{workers}.out": workers 0 is not plausible: expected a number from 1 to 262144`},
-	} {
-		p, err := ParsePattern(c.pattern)
-		check(t, err)
-		m, ok := p.match(c.path)
-		var got []string
-		for _, claim := range m.claims {
-			got = append(got, describeValue(claim))
-		}
-		if m.rank > 0 {
-			got = append(got, m.rest)
-		}
-		got = append(got, m.problems...)
-		if !ok {
-			got = []string{"no match"}
-		}
-		if text := strings.Join(got, ", "); text != c.want {
-			t.Errorf("%s on %s: got %s, want %s", c.pattern, c.path, text, c.want)
-		}
-	}
-	for text, want := range map[string]string{
-		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `unknown field "{n}"; use {workers}`,
-		"{workers}_{workers}.csv": "duplicate field {workers}", "a=x {series}": "needs {series} before the =", "a{": "unknown field",
-		"*.out=workers:15000000": "workers 15000000 is not plausible: expected a number from 1 to 262144", "*.out=workers:0": "workers 0 is not plausible",
-		"*.out=workers:{nodes}*8": `unknown field "{nodes}" in the value of workers`, "{nodes}.out=workers:{nodes}*400000": "is not plausible",
-		"*.out=workers:many": `expected a number, a field such as {nodes}, or a product such as {nodes}*8, got "many"`, "*.out=workers:": "property workers has no value",
-		"*.out=workers:1,x": `expected a property and its value, such as workers:4, got "x"`, "*.out=workers:1,workers:2": "duplicate property workers",
-		"*.out=series:{model}": `unknown field "{model}" after the =`, "*.out=batch:3000000000": "batch 3000000000 is not plausible",
-		"log_{workers}.csv=X {nonsense}": `unknown field "{nonsense}"`, "log_{workers}.csv=X {workers}": `unknown field "{workers}"`, "{series}/a.csv={series": `unknown field "{series"`,
-	} {
-		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, expected %q", text, err, want)
-		}
-	}
-}
 
 // TestPatternsCountMost checks that patterns take precedence over the content
 // and the path, and that they join ranks.
@@ -97,36 +36,6 @@ func TestPatternsCountMost(t *testing.T) {
 	}
 	if study.Info.Series != "PyTorch Horovod" || study.Info.Seed != 4 || study.Info.Workers != 4 {
 		t.Errorf("the study's file: %+v", study.Info)
-	}
-}
-
-// TestIdentityFromPaths checks the worker counts and repeat numbers in usual
-// names of folders and files.
-func TestIdentityFromPaths(t *testing.T) {
-	type pathFields struct{ workers, seed int }
-	for path, want := range map[string]pathFields{
-		"/exp/base/4GPU/00/out.log":       {workers: 4, seed: 0},
-		"/exp/unet-n2-s7/train.log":       {workers: 2, seed: 7},
-		"/exp/horovod_8gpus_seed3.out":    {workers: 8, seed: 3},
-		"/exp/np16/rep2.log":              {workers: 16, seed: 2},
-		"/exp/world_size_32/log.txt":      {workers: 32, seed: -1},
-		"/exp/num_workers_8/out.log":      {workers: -1, seed: -1}, // of the loader
-		"/exp/resnet50.out":               {workers: -1, seed: -1},
-		"/exp/gpus=2/out.log":             {workers: 2, seed: -1},
-		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
-	} {
-		got := pathFields{-1, -1}
-		p := &record.Part{}
-		claimNames(p, path, false)
-		if c, ok := choose(p.Claims, runs.PropertyWorkers); ok {
-			got.workers = int(c.Number)
-		}
-		if c, ok := choose(p.Claims, runs.PropertySeed); ok {
-			got.seed = int(c.Number)
-		}
-		if got != want {
-			t.Errorf("%s: %+v, expected %+v", path, got, want)
-		}
 	}
 }
 
@@ -164,16 +73,6 @@ func TestStudyOfRunFolders(t *testing.T) {
 	}
 	if len(logs.Runs) != 2 {
 		t.Errorf("%d runs, expected 2", len(logs.Runs))
-	}
-}
-
-func TestNodesFromPaths(t *testing.T) {
-	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
-		p := &record.Part{}
-		claimNames(p, path, false)
-		if got, _ := choose(p.Claims, runs.PropertyNodes); got.Number != int64(want) {
-			t.Errorf("%s: %d nodes, expected %d", path, got.Number, want)
-		}
 	}
 }
 

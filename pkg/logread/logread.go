@@ -10,6 +10,7 @@ import (
 	"lockstep/pkg/logread/internal/ipynb"
 	"lockstep/pkg/logread/internal/jsonlog"
 	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
@@ -186,8 +187,7 @@ func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Log
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
 	}
-	m := &merger{options: o, root: path, rules: rulesByFile(tasks)}
-	found := m.merge(parts)
+	found := merge.Merge(parts, path, o.patternsFor(tasks))
 	reported := map[string]bool{}
 	for _, r := range logs.Reports {
 		reported[r.Path] = true

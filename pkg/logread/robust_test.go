@@ -157,10 +157,7 @@ func TestZipBomb(t *testing.T) {
 func TestXZDictionary(t *testing.T) {
 	packed := recordtest.XZ(t, []byte(twoRows))
 	const property = 12 + 4 // after the header of the stream, and the size, flags and filter of the block
-	if size, ok := xzDictionaryBytes(packed); !ok || size != 8<<20 {
-		t.Fatalf("got a dictionary of %d bytes, %v", size, ok)
-	}
-	packed[property] = 36 // 1 GiB
+	packed[property] = 36   // 1 GiB
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"log_2.csv.xz": string(packed)})
 	if _, reports := explained(t, dir); !strings.Contains(reports["log_2.csv.xz"].String(), "unpack xz: got a dictionary of 1024 MiB, want at most 128 MiB") {

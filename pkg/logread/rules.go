@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/strictyaml"
+	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 )
@@ -56,7 +57,7 @@ type parsedRules struct {
 	text    string // content of the file
 	lines   []*template.Template
 	columns []table.Mapping
-	as      []Pattern
+	as      []pattern.Pattern
 }
 
 // parseRules parses the content of the file at path.
@@ -86,7 +87,7 @@ func parseRules(path string, text []byte) (*parsedRules, error) {
 			return err
 		}},
 		{"as", content.As, func(item string) error {
-			p, err := ParsePattern(item)
+			p, err := pattern.Parse(item)
 			r.as = append(r.as, p)
 			return err
 		}},
@@ -219,13 +220,18 @@ func (t *task) setRules(r *parsedRules) {
 	}
 }
 
-// rulesByFile returns the rules of the tasks by path.
-func rulesByFile(tasks []*task) map[string]*parsedRules {
-	byFile := map[string]*parsedRules{}
+// patternsFor returns a function that returns the patterns that apply to a file among the tasks:
+// those of the options, followed by those of the rules.
+func (o Options) patternsFor(tasks []*task) func(file string) []pattern.Pattern {
+	var ofOptions []pattern.Pattern
+	for _, p := range o.As {
+		ofOptions = append(ofOptions, p.parsed)
+	}
+	byFile := map[string][]pattern.Pattern{}
 	for _, t := range tasks {
 		if t.rules != nil {
-			byFile[t.path] = t.rules
+			byFile[t.path] = t.rules.as
 		}
 	}
-	return byFile
+	return func(file string) []pattern.Pattern { return slices.Concat(ofOptions, byFile[file]) }
 }

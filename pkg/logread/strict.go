@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -28,7 +29,7 @@ func (l *Logs) checkAssumptions(o Options) error {
 				continue
 			}
 			c := assumedValue(run, property)
-			what = append(what, fmt.Sprintf("%s, from %s", describeValue(c), origin))
+			what = append(what, fmt.Sprintf("%s, from %s", c, origin))
 			value := fmt.Sprint(c.Number)
 			if c.Text != "" {
 				value = c.Text
@@ -69,8 +70,8 @@ func assumedValue(run runs.Run, property runs.Property) record.Claim {
 		c.Text, _ = run.Info.Config["model"].(string)
 	case runs.PropertyRank: // not in the run
 		p := &record.Part{}
-		claimNames(p, run.File, false)
-		if named, ok := choose(p.Claims, property); ok {
+		identity.ClaimNames(p, run.File, false)
+		if named, ok := identity.Choose(p.Claims, property); ok {
 			return named
 		}
 	}

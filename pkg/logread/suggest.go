@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/content"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
@@ -206,7 +207,7 @@ func sampleText(ctx context.Context, t *task) (sample sampledText, err error) {
 		return sample, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	in, head, closeIt, err := openContent(ctx, f, t.size, &record.Report{Path: t.path})
+	in, head, closeIt, err := content.Open(ctx, f, t.size, &record.Report{Path: t.path})
 	if err != nil {
 		return sample, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/logread/internal/content"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
@@ -131,7 +132,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	in, head, closeIt, err := openContent(ctx, f, t.size, &t.report)
+	in, head, closeIt, err := content.Open(ctx, f, t.size, &t.report)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	if t.excerptBytes > 0 {
 		in.Reader, in.ReaderAt, in.Size = io.LimitReader(in.Reader, t.excerptBytes), nil, min(in.Size, t.excerptBytes)
 	}
-	if why := refusalReason(head); why != "" {
+	if why := content.RefusalReason(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil
 	}

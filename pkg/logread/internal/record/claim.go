@@ -1,9 +1,13 @@
 package record
 
-import "lockstep/pkg/runs"
+import (
+	"fmt"
+
+	"lockstep/pkg/runs"
+)
 
 // Claim is what one source states about a property of a run. Several sources may contradict
-// each other; package logread decides which of them counts.
+// each other; package identity chooses the one that counts.
 type Claim struct {
 	Property runs.Property
 	Number   int64  // the number of workers or nodes, the rank, the seed or the batch size
@@ -13,6 +17,14 @@ type Claim struct {
 	AtLeast bool
 	// PerNode is set if Number may be the number of workers on each node.
 	PerNode bool
+}
+
+// String returns the property and its value, such as "workers 4".
+func (c Claim) String() string {
+	if c.Text != "" {
+		return fmt.Sprintf("%s %q", c.Property, c.Text)
+	}
+	return fmt.Sprintf("%s %d", c.Property, c.Number)
 }
 
 // AddClaim adds what source states about a number that identifies the run. detail is the text

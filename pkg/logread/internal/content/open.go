@@ -1,4 +1,4 @@
-package logread
+package content
 
 import (
 	"bufio"
@@ -12,16 +12,16 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// maxHeadBytes is the number of bytes at the beginning of a file from which
+// MaxHeadBytes is the number of bytes at the beginning of a file from which
 // formats recognize it.
-const maxHeadBytes = 4096
+const MaxHeadBytes = 4096
 
-// openContent returns the decompressed content of f as the input of a format's
+// Open returns the decompressed content of f as the input of a format's
 // reader, the first bytes of the content, and a function that releases the
 // decoder. size is the size of the file in bytes.
-func openContent(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
+func Open(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
-	raw := bufio.NewReaderSize(counted, maxHeadBytes)
+	raw := bufio.NewReaderSize(counted, MaxHeadBytes)
 	in := &record.Input{Path: report.Path, Report: report, Size: size, ReaderAt: f}
 	none := func() {}
 	magic, err := raw.Peek(maxMagicBytes)
@@ -49,8 +49,8 @@ func openContent(ctx context.Context, f *os.File, size int64, report *record.Rep
 		in.Size, in.ReaderAt = 0, nil
 		report.AddAssumption("the text is %s", encoding)
 	}
-	peek := bufio.NewReaderSize(body, maxHeadBytes)
-	head, err := peek.Peek(maxHeadBytes)
+	peek := bufio.NewReaderSize(body, MaxHeadBytes)
+	head, err := peek.Peek(MaxHeadBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		closeIt()
 		return nil, nil, none, err

@@ -1,4 +1,4 @@
-package logread
+package merge
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package logread
+package merge
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -37,8 +38,8 @@ type rankSet struct {
 
 // rankNameOf returns the rank in the path of p's file. ok is false if it has none.
 func (m *merger) rankNameOf(p *record.Part) (rankName, bool) {
-	if t := m.patternMatchOf(p); t.rank >= 0 {
-		return rankName{rank: t.rank, key: t.rest, source: runs.SourceUser}, true
+	if t := m.patternMatchOf(p); t.Rank >= 0 {
+		return rankName{rank: t.Rank, key: t.Rest, source: runs.SourceUser}, true
 	}
 	path := filepath.ToSlash(p.Run.File)
 	if p.Role == record.Companion { // the names of event files contain the time, the host and the process
@@ -51,10 +52,10 @@ func (m *merger) rankNameOf(p *record.Part) (rankName, bool) {
 		return r, true
 	}
 	elements := strings.Split(path, "/")
-	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-maxPathFolders; i-- {
-		f := newPathName(elements[i], runs.SourceFolderName)
+	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-identity.MaxPathFolders; i-- {
+		f := identity.NewPathName(elements[i], runs.SourceFolderName)
 		if i == len(elements)-1 {
-			f = pathNames(path)[0]
+			f = identity.PathNames(path)[0]
 		}
 		if f.Number < 0 {
 			continue
@@ -63,7 +64,7 @@ func (m *merger) rankNameOf(p *record.Part) (rankName, bool) {
 			return strings.Join(slices.Concat(elements[:i], []string{text}, elements[i+1:]), "/")
 		}
 		return rankName{
-			rank: f.Number, source: f.source, name: f.name[:f.At] + "*" + f.name[f.End:],
+			rank: f.Number, source: f.Source, name: f.Name[:f.At] + "*" + f.Name[f.End:],
 			key: with(elements[i][:f.At] + "*" + elements[i][f.End:]), path: filepath.Clean(with(elements[i][:f.WordAt] + elements[i][f.End:])),
 		}, true
 	}
@@ -242,7 +243,7 @@ func contradictEachOther(group []*record.Part) bool {
 		if info.Workers > 0 {
 			values["workers"] = strconv.Itoa(info.Workers)
 		}
-		for _, key := range append(batchKeys(), "lr", "learning_rate", "model", "arch", "epochs") {
+		for _, key := range append(identity.BatchKeys(), "lr", "learning_rate", "model", "arch", "epochs") {
 			if v, ok := info.Config[key]; ok {
 				values[key] = fmt.Sprint(v)
 			}

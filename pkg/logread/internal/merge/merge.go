@@ -1,4 +1,4 @@
-package logread
+package merge
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/identity"
+	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
@@ -45,28 +47,35 @@ func datasetSplitFolders() []string {
 //   - The accounting of a job belongs to the run whose file name has the job's
 //     number. If no such run exists, it forms a run.
 type merger struct {
-	options    Options
-	rules      map[string]*parsedRules       // by path of the file
-	root       string                        // the path that is read; its parent folders are not searched
-	folders    map[string][]*record.Part     // principal parts by folder
-	runFolders map[string]*record.Part       // parts of run folders by path
-	ranks      map[*record.Part]rankSet      // ranks whose files form the part
-	matched    map[*record.Part]patternMatch // what the pattern that matched the file states
+	patterns   func(file string) []pattern.Pattern // those that apply to a file, in order of precedence
+	root       string                              // the path that is read; its parent folders are not searched
+	folders    map[string][]*record.Part           // principal parts by folder
+	runFolders map[string]*record.Part             // parts of run folders by path
+	ranks      map[*record.Part]rankSet            // ranks whose files form the part
+	matched    map[*record.Part]pattern.Match      // what the pattern that matched the file states
+}
+
+// Merge merges the parts of all files in and below root into runs, and returns the runs in the
+// order of their first parts. patterns returns the patterns of the user that apply to a file,
+// in order of precedence.
+func Merge(parts []*record.Part, root string, patterns func(file string) []pattern.Pattern) []runs.Run {
+	m := &merger{patterns: patterns, root: root}
+	return m.merge(parts)
 }
 
 // patternMatchOf returns what a pattern states about p's file, or a match without
 // claims and with rank -1 if no pattern matches.
-func (m *merger) patternMatchOf(p *record.Part) patternMatch {
+func (m *merger) patternMatchOf(p *record.Part) pattern.Match {
 	if t, ok := m.matched[p]; ok {
 		return t
 	}
-	return patternMatch{rank: -1}
+	return pattern.Match{Rank: -1}
 }
 
 // merge merges the parts into runs and returns the runs in the order of their
 // first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
-	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]patternMatch{}
+	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]pattern.Match{}
 	for _, p := range parts {
 		if p.Role == record.RunFolder {
 			m.runFolders[filepath.Clean(p.Report.Path)] = p
@@ -78,7 +87,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 			m.applyPattern(p)
 		}
 		if p.Role == record.Principal {
-			claimContent(p, runs.SourceContent, "")
+			identity.ClaimContent(p, runs.SourceContent, "")
 		}
 	}
 	of := func(r record.Role) []*record.Part {
@@ -96,7 +105,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 	principals = joinCopies(principals)
 	companions := trace.Join(events.Join(of(record.Companion)))
 	for _, p := range companions {
-		claimContent(p, runs.SourceContent, "")
+		identity.ClaimContent(p, runs.SourceContent, "")
 	}
 	companions = m.joinRanks(companions)
 	principals = append(principals, m.joinCompanions(companions, principals)...)
@@ -107,14 +116,14 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		known[p.Run.Info.JobIDs[record.SlurmJobKey]] = true
 	}
 	for _, p := range principals {
-		setJobID(p, known)
+		identity.SetJobID(p, known)
 	}
 	principals = append(principals, joinAccounting(jobs, principals)...)
 	for _, p := range principals {
 		ranks, ok := m.ranks[p]
 		path := cmp.Or(ranks.path, p.Run.File)
-		claimNames(p, path, ok)
-		setIdentity(p, path)
+		identity.ClaimNames(p, path, ok)
+		identity.Set(p, path)
 		ranks.reportMissing(p)
 	}
 	alignStudies(principals)
@@ -135,23 +144,19 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 // applyPattern adds what the first pattern that matches the file of p states
 // about the run.
 func (m *merger) applyPattern(p *record.Part) {
-	patterns := m.options.As
-	if r := m.rules[p.Report.Path]; r != nil {
-		patterns = slices.Concat(patterns, r.as)
-	}
-	for _, pattern := range patterns {
-		t, ok := pattern.match(p.Run.File)
+	for _, one := range m.patterns(p.Report.Path) {
+		t, ok := one.Match(p.Run.File)
 		if !ok {
 			continue
 		}
 		m.matched[p] = t
-		p.Report.AddAssumptionOnce("the pattern %q matches", pattern)
-		for _, c := range t.claims {
+		p.Report.AddAssumptionOnce("the pattern %q matches", one)
+		for _, c := range t.Claims {
 			if c.Property != runs.PropertyRank || !p.RankKnown {
 				p.Claims = append(p.Claims, c)
 			}
 		}
-		for _, why := range t.problems {
+		for _, why := range t.Problems {
 			p.Report.AddProblem(p.Line, "%s", why)
 		}
 		return
@@ -274,7 +279,7 @@ func (m *merger) findRun(folder string, principals []*record.Part) (run *record.
 			return here[0], "the only run of " + folder
 		case len(here) > 1:
 			return nil, fmt.Sprintf("%s has %d runs, and it is unknown to which of them this file belongs; it becomes a separate run", folder, len(here))
-		case folder == filepath.Clean(m.root), isRunName(filepath.Base(folder)):
+		case folder == filepath.Clean(m.root), identity.IsRunName(filepath.Base(folder)):
 			return nil, "" // the name of the folder marks a separate run
 		}
 		folder = filepath.Dir(folder)
@@ -296,10 +301,10 @@ func joinConfig(configs, principals []*record.Part) {
 		different := hasDifferentCounts(principals, filepath.Dir(c.Run.File))
 		for _, p := range beside {
 			one := &record.Part{}
-			claimConfig(one, c.Run.Info.Config, runs.SourceConfig, filepath.Base(c.Run.File))
+			identity.ClaimConfig(one, c.Run.Info.Config, runs.SourceConfig, filepath.Base(c.Run.File))
 			for _, claim := range one.Claims {
 				if claim.Property == runs.PropertyWorkers && different {
-					c.Report.AddAssumptionOnce("%s is not used: the names of the runs in its folder state different numbers", describeValue(claim))
+					c.Report.AddAssumptionOnce("%s is not used: the names of the runs in its folder state different numbers", claim)
 					continue
 				}
 				p.Claims = append(p.Claims, claim)
@@ -332,11 +337,11 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 		if len(all) == 0 {
 			if i := slices.IndexFunc(own, func(o *record.Part) bool { return id != "" && o.Run.Info.JobIDs[record.SlurmJobKey] == id }); i >= 0 {
 				job.Report.AddAssumption("the accounting of job %s is also in %s", id, own[i].Run.File)
-				claimContent(job, runs.SourceContent, "")
+				identity.ClaimContent(job, runs.SourceContent, "")
 				addMissingPart(own[i], job)
 				continue
 			}
-			claimContent(job, runs.SourceContent, "")
+			identity.ClaimContent(job, runs.SourceContent, "")
 			own = append(own, job)
 			continue
 		}
@@ -347,7 +352,7 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 			p.Report.AddAssumptionOnce("the accounting of job %s is in %s", id, job.Run.File)
 		}
 		if len(measured) == 1 {
-			claimAccounting(job)
+			identity.ClaimAccounting(job)
 			addMissingPart(measured[0], job)
 			continue
 		}
@@ -362,7 +367,7 @@ func joinAccounting(jobs, principals []*record.Part) []*record.Part {
 		addMissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
 			one := &record.Part{Run: runs.Run{File: job.Run.File, Info: common}}
-			claimAccounting(one)
+			identity.ClaimAccounting(one)
 			addMissingPart(p, one)
 			p.Report.AddAssumptionOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
 			if job.Run.Info.Error != "" {

@@ -1,4 +1,4 @@
-package logread
+package content
 
 import (
 	"bufio"

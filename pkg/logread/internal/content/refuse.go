@@ -1,11 +1,11 @@
-package logread
+package content
 
 import "bytes"
 
-// refusalReason returns the reason why a file that begins with head must not be
+// RefusalReason returns the reason why a file that begins with head must not be
 // read, or "" if it may be read. Pickles are refused, since reading one runs
 // the program inside it.
-func refusalReason(head []byte) string {
+func RefusalReason(head []byte) string {
 	const pickle = "it is a pickle, and reading a pickle runs the code in it; export the values as CSV or JSON with the program that wrote it"
 	switch {
 	case len(head) >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5:

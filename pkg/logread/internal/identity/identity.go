@@ -1,4 +1,4 @@
-package logread
+package identity
 
 import (
 	"fmt"
@@ -11,17 +11,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// setIdentity sets the properties of p's run that identify it, and Run.Origins. path is the path
+// Set sets the properties of p's run that identify it, and Run.Origins. path is the path
 // whose names count. Of several sources, the one with the highest precedence counts (see
 // runs.Source). Contradictions are reported.
-func setIdentity(p *record.Part, path string) {
+func Set(p *record.Part, path string) {
 	info := &p.Run.Info
 	if info.Status == "" {
 		info.Status = runs.StatusDone
 	}
 	p.Run.Origins = map[runs.Property]runs.Origin{}
 	for _, property := range runs.Properties() {
-		c, ok := choose(p.Claims, property)
+		c, ok := Choose(p.Claims, property)
 		if !ok {
 			continue
 		}
@@ -70,7 +70,7 @@ func setSetting(info *runs.Info, key string, value any) {
 
 // reportOrigin adds the origin of a property to the report.
 func reportOrigin(r *record.Report, c record.Claim) {
-	text := fmt.Sprintf("%s: from %s", describeValue(c), c.Origin)
+	text := fmt.Sprintf("%s: from %s", c, c.Origin)
 	if c.Origin.Source.IsAssumed() {
 		r.AddAssumptionOnce("%s (assumed)", text)
 	} else if !slices.Contains(r.Known, text) && len(r.Known) < maxKnown {
@@ -90,10 +90,10 @@ func asExample(p *record.Part) string {
 	return filepath.Base(p.Run.File) + "=workers:N"
 }
 
-// choose returns the claim about a property that counts. ok is false if there is none. The ranks
+// Choose returns the claim about a property that counts. ok is false if there is none. The ranks
 // that the file shows count more than a name, and more than a configuration or a command that
 // states fewer workers.
-func choose(all []record.Claim, property runs.Property) (best record.Claim, ok bool) {
+func Choose(all []record.Claim, property runs.Property) (best record.Claim, ok bool) {
 	var claims []record.Claim
 	for _, c := range all {
 		if c.Property == property {
@@ -178,79 +178,11 @@ func setSeriesAndStudy(p *record.Part, path string) {
 	}
 }
 
-// isRunName reports whether a name contains a number of workers or nodes, a repeat number, or a
-// number that may be a rank.
-func isRunName(name string) bool {
-	f := newPathName(name, runs.SourceFolderName)
-	return f.Workers > 0 || f.Nodes > 0 || f.Seed >= 0 || f.Number >= 0
-}
-
-// meaninglessNames returns names of files and folders that do not describe what
-// ran.
-func meaninglessNames() []string {
-	return []string{
-		"out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
-		"results", "result", "slurm", "job", "run", "runs", "events", "checkpoint", "version", "lightning_logs", "tensorboard", "tb", "hparams", "benchy", "console", "sacct", "trace", "trainer", "state", "dllogger", "result", "synthetic", "stats",
-	}
-}
-
-// seriesFromPath returns the innermost name of the path that describes what ran, without its
-// numbers, and the origin of the series. If no name does, it returns the file name.
-func seriesFromPath(path string) (series string, origin runs.Origin) {
-	all := pathNames(path)
-	for _, f := range all {
-		if text := meaningfulPart(f); text != "" {
-			return text, runs.Origin{Source: f.source, Detail: f.name}
-		}
-	}
-	return all[0].name, runs.Origin{Source: runs.SourceFileName, Detail: all[0].name}
-}
-
-// studyFromPath returns the innermost folder whose name describes something other than the
-// series, and is not the name of a run of the series, such as unet-n2-s1 of unet. If no folder
-// does, it returns the folder of the file. A series whose name is not stated, but comes from the
-// path, may have the name of its study.
-func studyFromPath(path, series string, stated bool) string {
-	all := pathNames(path)[1:]
-	for _, f := range all {
-		text := meaningfulPart(f)
-		isRun := text == series && text != f.name && isRunName(f.name)
-		if text != "" && !isRun && !(stated && f.name == series) {
-			return f.name
-		}
-	}
-	if len(all) == 0 {
-		return series
-	}
-	return all[0].name
-}
-
-// meaningfulPart returns a name without the numbers of workers, nodes, ranks, repeats and jobs,
-// or "" if only meaningless words such as "logs" are left.
-func meaningfulPart(f pathName) string {
-	if isEventsName(f.name) {
-		return ""
-	}
-	var words []string
-	plain := true
-	for _, w := range strings.FieldsFunc(f.Rest, func(r rune) bool { return r == '_' || r == '-' || r == '.' || r == ' ' }) {
-		if strings.Trim(w, "0123456789") == "" {
-			continue
-		}
-		words = append(words, w)
-		plain = plain && slices.ContainsFunc(meaninglessNames(), func(known string) bool { return strings.EqualFold(w, known) })
-	}
-	if plain {
-		return ""
-	}
-	return strings.Join(words, "-")
-}
-
-// setJobID sets the number of a run's Slurm job from the name of the file that
+// SetJobID sets the number of a run's Slurm job from the name of the file that
 // Slurm wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of
 // a job array. known contains the numbers of the jobs whose accounting was read.
-// If the name has two numbers, setJobID uses the number that known contains.
-func setJobID(p *record.Part, known map[string]bool) {
+// If the name has two numbers, SetJobID uses the number that known contains.
+func SetJobID(p *record.Part, known map[string]bool) {
 	if p.Run.Info.JobIDs[record.SlurmJobKey] != "" {
 		return
 	}

@@ -1,4 +1,4 @@
-package logread
+package merge
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
@@ -59,8 +60,8 @@ func hasDifferentCounts(principals []*record.Part, folder string) bool {
 	for _, p := range principals {
 		if filepath.Dir(p.Run.File) == folder || p.Run.Dir == folder {
 			named := &record.Part{}
-			claimNames(named, p.Run.File, false)
-			if n, ok := choose(named.Claims, runs.PropertyWorkers); ok {
+			identity.ClaimNames(named, p.Run.File, false)
+			if n, ok := identity.Choose(named.Claims, runs.PropertyWorkers); ok {
 				counts[n.Number] = true
 			}
 		}

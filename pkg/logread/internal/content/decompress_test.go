@@ -1,0 +1,20 @@
+package content
+
+import (
+	"testing"
+
+	"lockstep/pkg/logread/internal/recordtest"
+)
+
+// TestXZDictionaryBytes checks the size of the dictionary, which is 8 MiB by default in package xz,
+// and the largest size that the format can state (The .xz File Format, section 5.3.1).
+func TestXZDictionaryBytes(t *testing.T) {
+	packed := recordtest.XZ(t, []byte("1,2\n"))
+	const property = xzStreamHeader + 4 // after the size, flags and filter of the block
+	for bits, want := range map[byte]int64{packed[property]: 8 << 20, 36: 1 << 30, 40: 1<<32 - 1} {
+		packed[property] = bits
+		if size, ok := xzDictionaryBytes(packed); !ok || size != want {
+			t.Errorf("bits %d: got a dictionary of %d bytes, %v, want %d", bits, size, ok, want)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package identity
+
+import (
+	"testing"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// TestIdentityFromPaths checks the worker counts and repeat numbers in usual
+// names of folders and files.
+func TestIdentityFromPaths(t *testing.T) {
+	type pathFields struct{ workers, seed int }
+	for path, want := range map[string]pathFields{
+		"/exp/base/4GPU/00/out.log":       {workers: 4, seed: 0},
+		"/exp/unet-n2-s7/train.log":       {workers: 2, seed: 7},
+		"/exp/horovod_8gpus_seed3.out":    {workers: 8, seed: 3},
+		"/exp/np16/rep2.log":              {workers: 16, seed: 2},
+		"/exp/world_size_32/log.txt":      {workers: 32, seed: -1},
+		"/exp/num_workers_8/out.log":      {workers: -1, seed: -1}, // of the loader
+		"/exp/resnet50.out":               {workers: -1, seed: -1},
+		"/exp/gpus=2/out.log":             {workers: 2, seed: -1},
+		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
+	} {
+		got := pathFields{-1, -1}
+		p := &record.Part{}
+		ClaimNames(p, path, false)
+		if c, ok := Choose(p.Claims, runs.PropertyWorkers); ok {
+			got.workers = int(c.Number)
+		}
+		if c, ok := Choose(p.Claims, runs.PropertySeed); ok {
+			got.seed = int(c.Number)
+		}
+		if got != want {
+			t.Errorf("%s: %+v, expected %+v", path, got, want)
+		}
+	}
+}
+
+// TestNodesFromPaths checks the node counts in names of folders and files.
+func TestNodesFromPaths(t *testing.T) {
+	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
+		p := &record.Part{}
+		ClaimNames(p, path, false)
+		if got, _ := Choose(p.Claims, runs.PropertyNodes); got.Number != int64(want) {
+			t.Errorf("%s: %d nodes, expected %d", path, got.Number, want)
+		}
+	}
+}
