@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/runs"
 )
@@ -87,7 +88,7 @@ func groupByJob(all []runs.Run) []job {
 	at := map[string]int{}
 	for _, r := range all {
 		key := r.Dir
-		if r.Kind != runFolderKind {
+		if r.Kind != files.RunFolderKind {
 			file, part, _ := strings.Cut(r.Dir, "#") // a file may have several runs
 			key = strings.TrimSuffix(file, filepath.Ext(file)) + "#" + part
 			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file without epochs belongs to the last run of its job

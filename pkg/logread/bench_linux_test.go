@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
 )
 
@@ -116,9 +117,9 @@ func BenchmarkText(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			path, text := dense(name)
-			all := formats(nil)
+			all := files.Formats(nil)
 			k := all[len(all)-1] // text logs
-			for _, other := range formats(nil) {
+			for _, other := range files.Formats(nil) {
 				if other.Name == name || other.Name == "CSV table" && name == "Lightning metrics" {
 					k = other
 				}

@@ -13,9 +13,9 @@
 // internal/textlog (lines that programs print), internal/table (tables with a header),
 // internal/programfile (files with a form that one program fixes), internal/jsonlog (JSON
 // lines), internal/ipynb (notebooks), internal/events (TensorBoard) and internal/trace. A file
-// becomes runs in four steps: internal/content opens it, the format's reader returns a
-// record.Part for each run, internal/merge merges the parts that belong to one run, and
-// internal/identity determines what identifies the run.
+// becomes runs in four steps: internal/files finds it, internal/content opens it, the format's
+// reader returns a record.Part for each run, internal/merge merges the parts that belong to one
+// run, and internal/identity determines what identifies the run.
 //
 // What identifies a run (its numbers of workers and nodes, seed, series, batch and model) comes
 // from the source with the highest precedence: a pattern in [Options], the content, a

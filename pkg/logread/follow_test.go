@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/runs"
 )
@@ -153,15 +154,15 @@ func TestFollow(t *testing.T) {
 func TestFollowLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log_2.csv")
 	row := strings.Repeat(" ", 1000) + "\n" // 1001 bytes that are no row
-	check(t, os.WriteFile(path, []byte(twoRows+strings.Repeat(row, maxKeptText/1001)), 0o644))
+	check(t, os.WriteFile(path, []byte(twoRows+strings.Repeat(row, files.MaxKeptText/1001)), 0o644))
 	f := following(t, path)
 	for i := range 3 {
 		if !f.Next() {
 			t.Fatal(f.Err())
 		}
 		file := f.files[path]
-		if held := i < 1; (len(file.text) > 0) != held || file.large == held {
-			t.Fatalf("%d: %d bytes are held, large %v", i, len(file.text), file.large)
+		if held := i < 1; (file.KeptBytes() > 0) != held {
+			t.Fatalf("%d: %d bytes are held", i, file.KeptBytes())
 		}
 		asRead(t, f, fmt.Sprint(i), path)
 		appendTo(t, path, row+row)

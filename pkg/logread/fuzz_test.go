@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/record"
@@ -57,7 +58,7 @@ func FuzzMerge(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, path string, text []byte) {
 		var all []*record.Part
-		for _, k := range formats(nil) {
+		for _, k := range files.Formats(nil) {
 			report := &record.Report{Path: path, Kind: k.Name}
 			in := &record.Input{Path: path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}
 			parts, err := k.Read(context.Background(), in)

@@ -3,40 +3,22 @@ package logread
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
-	"lockstep/pkg/logread/internal/events"
-	"lockstep/pkg/logread/internal/ipynb"
-	"lockstep/pkg/logread/internal/jsonlog"
-	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/merge"
-	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/textlog"
-	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
-
-// formats returns the formats of other programs' logs in the order in which
-// they are tried.
-func formats(columns []table.Mapping) []record.Format {
-	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), []record.Format{table.Format(columns), textlog.Format()})
-}
-
-// cellFormats returns the formats of the text that a cell of a notebook has written: tables
-// with a header, and lines.
-func cellFormats(columns []table.Mapping) []record.Format {
-	isOther := func(f record.Format) bool { return f.Document || f.Name == programfile.PlainKind }
-	return slices.Concat(table.MappedFormats(columns), slices.DeleteFunc(programfile.Formats(), isOther), []record.Format{table.Format(columns), textlog.Format()})
-}
 
 // FormatNames returns the names of the formats of other programs' logs that
 // Read reads. Those of lines in text files come last.
 func FormatNames() []string {
 	var names []string
-	for _, k := range formats(nil) {
+	for _, k := range files.Formats(nil) {
 		if k.Name != textlog.Format().Name {
 			names = append(names, k.Name)
 		}
@@ -137,20 +119,20 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
-	lists, err := listTasks(paths...)
+	lists, err := files.List(paths...)
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
-	if err := skipCopies(lists); err != nil {
+	if err := files.SkipCopies(lists); err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
-	finder := &rulesFinder{}
+	finder := &rules.Finder{}
 	for i, path := range paths {
-		if err := finder.setRules(lists[i], path, lines, columns); err != nil {
+		if err := files.SetRules(finder, lists[i], path, lines, columns); err != nil {
 			return err
 		}
 		for _, t := range lists[i] {
-			t.excerptBytes = o.excerptBytes
+			t.ExcerptBytes = o.excerptBytes
 		}
 		if err := o.read(ctx, path, lists[i], logs); err != nil {
 			return err
@@ -160,25 +142,25 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 }
 
 // read reads one path, which has the given tasks, and adds the result to logs.
-func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Logs) error {
-	parts, err := readAll(ctx, tasks, o.Progress)
+func (o Options) read(ctx context.Context, path string, tasks []*files.Task, logs *Logs) error {
+	parts, err := files.ReadAll(ctx, tasks, o.Progress)
 	if err != nil {
 		return fmt.Errorf("read logs in %s: %w", path, err)
 	}
 	for _, t := range tasks {
-		logs.addTemplateUses(o, &t.report)
-		logs.addColumnUses(&t.report)
+		logs.addTemplateUses(o, &t.Report)
+		logs.addColumnUses(&t.Report)
 	}
-	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
-		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
+	if len(tasks) == 1 && tasks[0].Path == path && !tasks[0].Folder {
+		if r := tasks[0].Report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
-			if hint, unknown := strings.CutPrefix(why, reasonUnknownFormat); unknown {
-				why = reasonUnknownFormat + hint + "; expected a run folder or: " + strings.Join(FormatNames(), ", ")
+			if hint, unknown := strings.CutPrefix(why, files.ReasonUnknownFormat); unknown {
+				why = files.ReasonUnknownFormat + hint + "; expected a run folder or: " + strings.Join(FormatNames(), ", ")
 			}
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
 			}
-			if err := logs.checkTemplates(o); err != nil && len(tasks[0].report.Templates) > 0 {
+			if err := logs.checkTemplates(o); err != nil && len(tasks[0].Report.Templates) > 0 {
 				return err
 			}
 			if err := logs.checkColumns(o); err != nil {
@@ -193,9 +175,9 @@ func (o Options) read(ctx context.Context, path string, tasks []*task, logs *Log
 		reported[r.Path] = true
 	}
 	for _, t := range tasks {
-		if !reported[t.path] {
-			logs.Reports = append(logs.Reports, newReport(&t.report))
-			logs.Problems = append(logs.Problems, t.report.Problems()...)
+		if !reported[t.Path] {
+			logs.Reports = append(logs.Reports, newReport(&t.Report))
+			logs.Problems = append(logs.Problems, t.Report.Problems()...)
 		}
 	}
 	seen := map[string]bool{}

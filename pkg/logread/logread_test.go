@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -29,9 +30,9 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func write(t *testing.T, dir string, files map[string]string) {
+func write(t *testing.T, dir string, texts map[string]string) {
 	t.Helper()
-	for name, text := range files {
+	for name, text := range texts {
 		path := filepath.Join(dir, name)
 		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		check(t, os.WriteFile(path, []byte(text), 0o644))
@@ -200,11 +201,11 @@ func TestTreeOfBothKinds(t *testing.T) {
 		"damaged/run.json": "{", "orphan/epochs.csv": "epoch,seconds,samples,padding_samples\n1,2,3,0\n",
 		"begun/owners.jsonl": `{"host":"a","pid":1,"started":"2026-11-22T12:03:00Z","heartbeat":"2026-11-22T12:03:05Z"}` + "\n", // a lock without a run
 	})
-	tasks, err := listTasks(root)
+	tasks, err := files.List(root)
 	check(t, err)
 	for _, task := range tasks[0] {
-		if strings.Contains(task.path, "begun") {
-			t.Errorf("%s is no log", task.path)
+		if strings.Contains(task.Path, "begun") {
+			t.Errorf("%s is no log", task.Path)
 		}
 	}
 	w, err := runs.Create(filepath.Join(root, "ours", "ddp-n2-s1"), runs.Info{Study: "ours", Series: "ddp", Workers: 2})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/runs"
 )
 
@@ -123,7 +124,7 @@ func TestBatchLimits(t *testing.T) {
 // memory.
 func TestBatchOfRunFolders(t *testing.T) {
 	run := func(batch int, status, reason string) runs.Run {
-		r := runs.Run{Dir: fmt.Sprintf("run-%d", batch), Kind: runFolderKind, File: "epochs.csv", Info: runs.Info{Series: "ddp", BatchPerWorker: batch, Status: status, Error: reason}}
+		r := runs.Run{Dir: fmt.Sprintf("run-%d", batch), Kind: files.RunFolderKind, File: "epochs.csv", Info: runs.Info{Series: "ddp", BatchPerWorker: batch, Status: status, Error: reason}}
 		if status == runs.StatusDone {
 			r.Epochs = []runs.Epoch{{Epoch: 1, Line: 2}}
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"lockstep/pkg/logread/internal/files"
 )
 
 func makePipe(t *testing.T, path string) {
@@ -40,12 +42,12 @@ func TestNoPermission(t *testing.T) {
 			}
 		}
 		byName := map[string]Report{}
-		tasks, err := listTasks(dir)
-		for _, task := range slices.Concat(tasks...) { // as readAll does, which has threads of its own
-			if _, e := readTask(t.Context(), task); e != nil {
+		tasks, err := files.List(dir)
+		for _, task := range slices.Concat(tasks...) { // as files.ReadAll does, which has threads of its own
+			if _, e := files.Read(t.Context(), task); e != nil {
 				err = e
 			}
-			byName[strings.TrimPrefix(task.path, dir+"/")] = newReport(&task.report)
+			byName[strings.TrimPrefix(task.Path, dir+"/")] = newReport(&task.Report)
 		}
 		results <- result{byName, err}
 	}()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/logread/internal/rules"
 )
 
 // customLines are lines that no built-in format reads.
@@ -91,7 +92,7 @@ func TestInvalidRules(t *testing.T) {
 		"lines: 3\n":           "line 1: lines is \"3\": expected a list",
 		"lines: [\n":           "did not find",
 		"lines:\n  - {a: b}\n": "line 2",
-		strings.Repeat("# long\n", maxRulesBytes/7+1): RulesFile,
+		strings.Repeat("# long\n", rules.MaxBytes/7+1): RulesFile,
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{RulesFile: text, "a.txt": customLines})

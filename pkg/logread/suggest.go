@@ -12,7 +12,9 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/content"
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
@@ -133,27 +135,27 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 	if err != nil {
 		return nil, err
 	}
-	lists, err := listTasks(places...)
+	lists, err := files.List(places...)
 	if err != nil {
 		return nil, err
 	}
-	finder := &rulesFinder{}
+	finder := &rules.Finder{}
 	var texts []sampledText
 	for i, place := range places {
-		if err := finder.setRules(lists[i], place, lines, columns); err != nil {
+		if err := files.SetRules(finder, lists[i], place, lines, columns); err != nil {
 			return nil, err
 		}
 		for _, t := range lists[i] {
-			t.excerptBytes = o.excerptBytes
-			parts, err := readTask(ctx, t)
+			t.ExcerptBytes = o.excerptBytes
+			parts, err := files.Read(ctx, t)
 			switch {
 			case err != nil:
 				return nil, err
-			case slices.ContainsFunc(parts, hasValues) && t.report.Kind != table.GeneralKind:
-				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.path, knownKind(t, parts)))
+			case slices.ContainsFunc(parts, hasValues) && t.Report.Kind != table.GeneralKind:
+				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.Path, knownKind(t, parts)))
 				continue
-			case t.report.Skipped != "" && !strings.HasPrefix(t.report.Skipped, reasonUnknownFormat):
-				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %s", t.path, t.report.Skipped))
+			case t.Report.Skipped != "" && !strings.HasPrefix(t.Report.Skipped, files.ReasonUnknownFormat):
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %s", t.Path, t.Report.Skipped))
 				continue
 			case len(texts) == sampledFiles:
 				s.Notes = append(s.Notes, fmt.Sprintf("only the first %d files of unknown form were examined", sampledFiles))
@@ -162,9 +164,9 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 			text, err := sampleText(ctx, t)
 			switch {
 			case err != nil:
-				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %v", t.path, err))
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %v", t.Path, err))
 			case text.lines == nil:
-				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: it is not a text", t.path))
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: it is not a text", t.Path))
 			default:
 				if slices.ContainsFunc(parts, hasValues) {
 					text.known = knownKind(t, parts)
@@ -178,13 +180,13 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 
 // knownKind returns the kind of a file that is read: the kind of its runs, or of
 // the file.
-func knownKind(t *task, parts []*record.Part) string {
+func knownKind(t *files.Task, parts []*record.Part) string {
 	for _, p := range parts {
 		if p.Run.Kind != "" {
 			return p.Run.Kind
 		}
 	}
-	return t.report.Kind
+	return t.Report.Kind
 }
 
 // hasValues reports whether a part has more than settings and wall times: those
@@ -200,14 +202,14 @@ func hasValues(p *record.Part) bool {
 
 // sampleText returns the first and last lines of a file. It has no lines if the
 // file is not a text.
-func sampleText(ctx context.Context, t *task) (sample sampledText, err error) {
-	sample.path = t.path
-	f, err := t.open()
+func sampleText(ctx context.Context, t *files.Task) (sample sampledText, err error) {
+	sample.path = t.Path
+	f, err := t.Open()
 	if err != nil {
 		return sample, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	in, head, closeIt, err := content.Open(ctx, f, t.size, &record.Report{Path: t.path})
+	in, head, closeIt, err := content.Open(ctx, f, t.Size, &record.Report{Path: t.Path})
 	if err != nil {
 		return sample, err
 	}
@@ -223,7 +225,7 @@ func sampleText(ctx context.Context, t *task) (sample sampledText, err error) {
 	if !complete {
 		first = first[:bytes.LastIndexByte(first, '\n')+1]
 	}
-	sample.columns, sample.head, sample.mapped = table.DescribeColumns(first, t.columns), bytes.Clone(head), t.columns
+	sample.columns, sample.head, sample.mapped = table.DescribeColumns(first, t.Columns), bytes.Clone(head), t.Columns
 	messages := textlog.Messages(first)
 	if len(messages) > sampleLines {
 		messages, complete = messages[:sampleLines], false
@@ -314,11 +316,11 @@ func (s *Suggestion) hasMapping(mapping string) bool {
 // addLines adds proposals for the lines of the texts. A template that would not
 // match its own example is left out.
 func (s *Suggestion) addLines(texts []sampledText) {
-	var files []suggest.File
+	var samples []suggest.File
 	for _, t := range texts {
-		files = append(files, suggest.File{Name: t.path, Lines: t.lines})
+		samples = append(samples, suggest.File{Name: t.path, Lines: t.lines})
 	}
-	found := suggest.Lines(files)
+	found := suggest.Lines(samples)
 	s.Notes = append(s.Notes, found.Notes...)
 	for _, t := range found.Templates {
 		parsed, err := template.Parse(t.Text)
@@ -421,8 +423,8 @@ func (s *Suggestion) withdraw(ctx context.Context, err error) error {
 // read reads the beginning of the logs with the rules of the options and the
 // proposed ones.
 func (s *Suggestion) read(ctx context.Context, o Options, places []string) (*Logs, error) {
-	rules := s.Rules()
-	o.Lines, o.Columns = rules.Lines, rules.Columns
+	proposed := s.Rules()
+	o.Lines, o.Columns = proposed.Lines, proposed.Columns
 	logs := &Logs{}
 	return logs, o.readInto(ctx, logs, places...)
 }

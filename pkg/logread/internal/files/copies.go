@@ -1,4 +1,4 @@
-package logread
+package files
 
 import (
 	"path/filepath"
@@ -8,18 +8,18 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// skipCopies marks the files that are copies of run folders among the tasks as
+// SkipCopies marks the files that are copies of run folders among the tasks as
 // skipped. Otherwise each of these runs would count twice.
-func skipCopies(lists [][]*task) error {
+func SkipCopies(lists [][]*Task) error {
 	var folders map[string]bool // absolute paths of the run folders; nil until needed
 	for _, t := range slices.Concat(lists...) {
-		if t.folder || t.report.Skipped != "" {
+		if t.Folder || t.Report.Skipped != "" {
 			continue
 		}
-		if !programfile.IsStudyName(t.path) {
+		if !programfile.IsStudyName(t.Path) {
 			continue
 		}
-		dir, ok := runs.StudyLogSource(t.path)
+		dir, ok := runs.StudyLogSource(t.Path)
 		if !ok {
 			continue
 		}
@@ -30,7 +30,7 @@ func skipCopies(lists [][]*task) error {
 			}
 		}
 		if place, err := filepath.Abs(dir); err == nil && folders[place] {
-			t.report.CopyOf, t.report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read instead"
+			t.Report.CopyOf, t.Report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read instead"
 		}
 	}
 	return nil
@@ -38,14 +38,14 @@ func skipCopies(lists [][]*task) error {
 
 // findRunFolders returns the set of absolute paths of the run folders among the
 // tasks.
-func findRunFolders(lists [][]*task) (map[string]bool, error) {
+func findRunFolders(lists [][]*Task) (map[string]bool, error) {
 	folders := map[string]bool{}
 	for _, t := range slices.Concat(lists...) {
-		place, err := filepath.Abs(t.path)
+		place, err := filepath.Abs(t.Path)
 		if err != nil {
 			return nil, err
 		}
-		if t.folder {
+		if t.Folder {
 			folders[place] = true
 		}
 	}

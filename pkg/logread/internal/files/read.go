@@ -1,4 +1,4 @@
-package logread
+package files
 
 import (
 	"cmp"
@@ -23,9 +23,9 @@ type taskResult struct {
 	err   error
 }
 
-// readAll reads the tasks concurrently and returns their parts in the order of
+// ReadAll reads the tasks concurrently and returns their parts in the order of
 // the tasks.
-func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*record.Part, error) {
+func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64)) ([]*record.Part, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make([]chan taskResult, len(tasks))
@@ -35,14 +35,14 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	next := make(chan int)
 	var total, read int64
 	for _, t := range tasks {
-		total += t.size
+		total += t.Size
 	}
 	processors := runtime.GOMAXPROCS(0)
 	for _, t := range tasks {
 		t.goroutines = processors / len(tasks)
 	}
 	if len(tasks) == 1 { // no other goroutine is needed
-		parts, err := readTask(ctx, tasks[0])
+		parts, err := Read(ctx, tasks[0])
 		if progress != nil && err == nil {
 			progress(total, total)
 		}
@@ -51,7 +51,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	for range min(processors, len(tasks)) {
 		go func() {
 			for i := range next {
-				parts, err := readTask(ctx, tasks[i])
+				parts, err := Read(ctx, tasks[i])
 				results[i] <- taskResult{parts, err}
 			}
 		}()
@@ -75,102 +75,102 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 			cancel()
 		}
 		all = append(all, d.parts...)
-		if read += t.size; progress != nil && first == nil {
+		if read += t.Size; progress != nil && first == nil {
 			progress(read, total)
 		}
 	}
 	return all, first
 }
 
-// readTask reads a run folder or a file. It returns only errors of the context;
+// Read reads a run folder or a file. It returns only errors of the context;
 // other errors become problems in the report.
-func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
+func Read(ctx context.Context, t *Task) ([]*record.Part, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case t.report.Skipped != "":
+	case t.Report.Skipped != "":
 		return nil, nil
-	case t.folder:
-		run, err := runs.Read(t.path)
-		t.report.Kind = runFolderKind
+	case t.Folder:
+		run, err := runs.Read(t.Path)
+		t.Report.Kind = RunFolderKind
 		if err != nil {
-			t.report.AddProblem(0, "%v", err)
+			t.Report.AddProblem(0, "%v", err)
 			return nil, nil
 		}
-		t.report.Runs, t.report.Records = 1, int64(len(run.Epochs))
-		t.report.Unused = append(t.report.Unused, run.Problems...)
-		return []*record.Part{{Run: run, Role: record.RunFolder, Report: &t.report}}, nil
+		t.Report.Runs, t.Report.Records = 1, int64(len(run.Epochs))
+		t.Report.Unused = append(t.Report.Unused, run.Problems...)
+		return []*record.Part{{Run: run, Role: record.RunFolder, Report: &t.Report}}, nil
 	}
 	parts, err := readFile(ctx, t)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		t.report.AddProblem(0, "%v", err)
+		t.Report.AddProblem(0, "%v", err)
 	}
 	return parts, nil
 }
 
-// runFolderKind is the kind of this project's run folders in reports.
-const runFolderKind = "run folder"
+// RunFolderKind is the kind of this project's run folders in reports.
+const RunFolderKind = "run folder"
 
-// open opens the file of the task.
-func (t *task) open() (*os.File, error) {
+// Open opens the file of the task.
+func (t *Task) Open() (*os.File, error) {
 	switch {
 	case t.named:
-		return os.Open(t.path)
+		return os.Open(t.Path)
 	case t.link:
-		return safeopen.OpenUserFile(t.path)
+		return safeopen.OpenUserFile(t.Path)
 	}
-	return safeopen.Open(filepath.Dir(t.path), t.path)
+	return safeopen.Open(filepath.Dir(t.Path), t.Path)
 }
 
 // readFile reads a file with the first format that recognizes it.
-func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
-	f, err := t.open()
+func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
+	f, err := t.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	in, head, closeIt, err := content.Open(ctx, f, t.size, &t.report)
+	in, head, closeIt, err := content.Open(ctx, f, t.Size, &t.Report)
 	if err != nil {
 		return nil, err
 	}
 	defer closeIt()
-	in.Goroutines, in.Lines = t.goroutines, t.lines
-	if t.excerptBytes > 0 {
-		in.Reader, in.ReaderAt, in.Size = io.LimitReader(in.Reader, t.excerptBytes), nil, min(in.Size, t.excerptBytes)
+	in.Goroutines, in.Lines = t.goroutines, t.Lines
+	if t.ExcerptBytes > 0 {
+		in.Reader, in.ReaderAt, in.Size = io.LimitReader(in.Reader, t.ExcerptBytes), nil, min(in.Size, t.ExcerptBytes)
 	}
 	if why := content.RefusalReason(head); why != "" {
-		t.report.Skipped = why
+		t.Report.Skipped = why
 		return nil, nil
 	}
-	for _, k := range formats(t.columns) {
-		if !k.Recognizes(t.path, head) {
+	for _, k := range Formats(t.Columns) {
+		if !k.Recognizes(t.Path, head) {
 			continue
 		}
-		t.report.Kind = k.Name
+		t.Report.Kind = k.Name
 		parts, err = k.Read(ctx, in)
 		if errors.Is(err, record.ErrUnknownFormat) {
 			break
 		}
 		for i, p := range parts {
-			p.Report = &t.report
-			dir := t.path
+			p.Report = &t.Report
+			dir := t.Path
 			if i > 0 { // a file may have several runs
 				dir += "#" + strconv.Itoa(i+1)
 			}
-			p.Run.Kind, p.Run.Dir, p.Run.File = cmp.Or(p.Run.Kind, k.Name), cmp.Or(p.Run.Dir, dir), cmp.Or(p.Run.File, t.path)
+			p.Run.Kind, p.Run.Dir, p.Run.File = cmp.Or(p.Run.Kind, k.Name), cmp.Or(p.Run.Dir, dir), cmp.Or(p.Run.File, t.Path)
 		}
 		for _, p := range parts {
 			if p.Role != record.Config {
-				t.report.Runs++
+				t.Report.Runs++
 			}
 		}
 		return parts, err
 	}
-	t.report.Kind = ""
-	t.report.Skipped, t.report.Header = unknownFormatReason(head), table.Header(head)
+	t.Report.Kind = ""
+	t.Report.Skipped, t.Report.Header = unknownFormatReason(head), table.Header(head)
 	return nil, nil
 }
 
@@ -181,11 +181,11 @@ func unknownFormatReason(head []byte) string {
 		return "the file is empty"
 	}
 	if columns := table.DescribeUnknown(head); columns != "" {
-		return reasonUnknownFormat + ": a table with " + columns + ", none of which shows what its rows are; map them with --columns, such as --columns 'epoch=NAME,train_loss=NAME', or see lockstep read FILE --suggest"
+		return ReasonUnknownFormat + ": a table with " + columns + ", none of which shows what its rows are; map them with --columns, such as --columns 'epoch=NAME,train_loss=NAME', or see lockstep read FILE --suggest"
 	}
-	return reasonUnknownFormat
+	return ReasonUnknownFormat
 }
 
-// reasonUnknownFormat is the reason for not reading a file that no format
+// ReasonUnknownFormat is the reason for not reading a file that no format
 // recognizes.
-const reasonUnknownFormat = "unknown file format"
+const ReasonUnknownFormat = "unknown file format"

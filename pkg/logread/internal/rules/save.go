@@ -1,4 +1,4 @@
-package logread
+package rules
 
 import (
 	"bytes"
@@ -14,13 +14,12 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Save adds the rules to the file [RulesFile] in the folder dir, which must exist,
-// and returns its path. The file keeps its other content; rules that it already
-// has are not added again. If nothing is missing, Save does not write the file.
-// It does not check the rules.
-func (r Rules) Save(dir string) (path string, err error) {
-	path = filepath.Join(dir, RulesFile)
-	text, err := safeopen.ReadFile(dir, path, maxRulesBytes)
+// Save adds the rules in r to the file [FileName] in the folder dir, which must exist, and
+// returns its path. The file keeps its other content; rules that it already has are not added
+// again. If nothing is missing, Save does not write the file. It does not check the rules.
+func Save(dir string, r Content) (path string, err error) {
+	path = filepath.Join(dir, FileName)
+	text, err := safeopen.ReadFile(dir, path, MaxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return path, fmt.Errorf("save rules: %w", err)
 	}

@@ -1,4 +1,4 @@
-package logread
+package files
 
 import (
 	"errors"
@@ -10,44 +10,46 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
 )
 
-// task is one run folder or one file to read.
-type task struct {
-	path   string
-	named  bool // the caller named it, so it may be a pipe
-	link   bool // a link; it is followed unless report.Skipped is set
-	folder bool // a run folder
-	size   int64
+// Task is one run folder or one file to read.
+type Task struct {
+	Path    string
+	Folder  bool // a run folder
+	Size    int64
+	Lines   []*template.Template // templates of lines in text logs
+	Rules   *rules.Rules         // that apply to the file; nil if none do
+	Columns []table.Mapping      // mappings of the columns of tables
+	Report  record.Report
+	// ExcerptBytes is the number of bytes of content that are read; 0 means all.
+	ExcerptBytes int64
+
+	named bool // the caller named it, so it may be a pipe
+	link  bool // a link; it is followed unless Report.Skipped is set
 	// goroutines is the number of goroutines that may read the file. It is not
 	// used for run folders.
 	goroutines int
-	lines      []*template.Template // templates of lines in text logs
-	rules      *parsedRules         // that apply to the file; nil if none do
-	columns    []table.Mapping      // mappings of the columns of tables
-	report     record.Report
-	// excerptBytes is the number of bytes of content that are read; 0 means all.
-	excerptBytes int64
 
 	realPath string  // absolute path without links
-	inside   []*task // content of the folder to which a link leads
+	inside   []*Task // content of the folder to which a link leads
 	followed bool    // a link to a folder whose content is in inside
 }
 
-// A lister lists the files and run folders in and below several paths, in
+// Lister lists the files and run folders in and below several paths, in
 // natural order. Only regular files and folders are opened, not pipes or
 // devices. A link is followed if its target is not read otherwise, so that
 // nothing is read twice and link cycles do no harm.
-type lister struct {
+type Lister struct {
 	// otherProgram reports for run folders, by path, whether their program is
 	// another one than Lockstep. It has only those whose run.json was read.
 	otherProgram map[string]bool
 
 	lists     []taskList
-	links     []*task           // links in the order in which they were found
+	links     []*Task           // links in the order in which they were found
 	following bool              // all paths are listed, and links are being followed
 	folders   map[string]string // the paths of the listed folders, by real path
 	runs      map[string]string // the paths of the run folders among them, by real path
@@ -56,32 +58,32 @@ type lister struct {
 // taskList is what was found in and below one path.
 type taskList struct {
 	root  string // real path
-	tasks []*task
+	tasks []*Task
 }
 
-// newLister returns a lister. otherProgram is the field of this name, which the
+// NewLister returns a lister. otherProgram is the field of this name, which the
 // caller may keep for the next lister, or nil.
-func newLister(otherProgram map[string]bool) *lister {
+func NewLister(otherProgram map[string]bool) *Lister {
 	if otherProgram == nil {
 		otherProgram = map[string]bool{}
 	}
-	return &lister{otherProgram: otherProgram, folders: map[string]string{}, runs: map[string]string{}}
+	return &Lister{otherProgram: otherProgram, folders: map[string]string{}, runs: map[string]string{}}
 }
 
-// listTasks lists the files and run folders in and below each path.
-func listTasks(paths ...string) ([][]*task, error) {
-	l := newLister(nil)
+// List lists the files and run folders in and below each path.
+func List(paths ...string) ([][]*Task, error) {
+	l := NewLister(nil)
 	for _, path := range paths {
-		if err := l.add(path); err != nil {
+		if err := l.Add(path); err != nil {
 			return nil, err
 		}
 	}
-	return l.finish(), nil
+	return l.Finish(), nil
 }
 
-// add lists path, which may be a link, and what is below it. Links below it are
-// followed by finish.
-func (l *lister) add(path string) error {
+// Add lists path, which may be a link, and what is below it. Links below it are
+// followed by Finish.
+func (l *Lister) Add(path string) error {
 	var list taskList
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
@@ -89,7 +91,7 @@ func (l *lister) add(path string) error {
 		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" && runs.IsRunFolder(dir) { // stands for its folder
 			path = dir
 		} else {
-			list.tasks = []*task{{path: path, named: true, size: info.Size(), realPath: realPath(path), report: record.Report{Path: path}}}
+			list.tasks = []*Task{{Path: path, named: true, Size: info.Size(), realPath: realPath(path), Report: record.Report{Path: path}}}
 			l.lists = append(l.lists, list)
 			return nil
 		}
@@ -117,7 +119,7 @@ func realPath(path string) string {
 
 // listFolder appends the content of the folder dir to tasks, or dir itself if
 // it is a run folder. place is the real path of dir.
-func (l *lister) listFolder(tasks []*task, dir, place string) ([]*task, error) {
+func (l *Lister) listFolder(tasks []*Task, dir, place string) ([]*Task, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return tasks, err
@@ -126,12 +128,12 @@ func (l *lister) listFolder(tasks []*task, dir, place string) ([]*task, error) {
 	isRun := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" }) && runs.IsRunFolder(dir)
 	if isRun {
 		t := newTask(dir, place)
-		t.folder, l.runs[place] = true, dir
+		t.Folder, l.runs[place] = true, dir
 		tasks = append(tasks, t)
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
 	for _, e := range entries {
-		if e.Name() == runs.OwnersFile || e.Name() == RulesFile { // a lock, which may be older than the run; no logs
+		if e.Name() == runs.OwnersFile || e.Name() == rules.FileName { // a lock, which may be older than the run; no logs
 			continue
 		}
 		if !isRun || l.isReadInRun(dir, e) {
@@ -144,7 +146,7 @@ func (l *lister) listFolder(tasks []*task, dir, place string) ([]*task, error) {
 // isReadInRun reports whether an entry of the run folder dir is read in addition
 // to the files of the run: the traces of a profile and, if the run is that of
 // another program or run.json is missing, everything else.
-func (l *lister) isReadInRun(dir string, e fs.DirEntry) bool {
+func (l *Lister) isReadInRun(dir string, e fs.DirEntry) bool {
 	if isTrace, err := filepath.Match("trace-*.json", e.Name()); err == nil && isTrace && e.Type().IsRegular() {
 		return true
 	}
@@ -153,7 +155,7 @@ func (l *lister) isReadInRun(dir string, e fs.DirEntry) bool {
 
 // isOtherProgram reports whether the run folder dir is that of another program
 // than Lockstep, or has no run.json.
-func (l *lister) isOtherProgram(dir string) bool {
+func (l *Lister) isOtherProgram(dir string) bool {
 	other, known := l.otherProgram[dir]
 	if known {
 		return other
@@ -168,26 +170,26 @@ func (l *lister) isOtherProgram(dir string) bool {
 }
 
 // newTask returns a task for path, whose real path is place.
-func newTask(path, place string) *task {
-	return &task{path: path, realPath: place, report: record.Report{Path: path}}
+func newTask(path, place string) *Task {
+	return &Task{Path: path, realPath: place, Report: record.Report{Path: path}}
 }
 
 // listEntry appends one entry of a folder, or the content of a folder, to tasks.
-func (l *lister) listEntry(tasks []*task, e fs.DirEntry, path, place string) []*task {
+func (l *Lister) listEntry(tasks []*Task, e fs.DirEntry, path, place string) []*Task {
 	t := newTask(path, place)
 	switch {
 	case strings.HasPrefix(e.Name(), "."):
-		t.report.Skipped = "it is hidden: its name begins with a dot"
+		t.Report.Skipped = "it is hidden: its name begins with a dot"
 	case e.IsDir():
 		return l.listBelow(tasks, t)
 	case e.Type()&fs.ModeSymlink != 0:
 		t.link = true
 		l.links = append(l.links, t)
 	case !e.Type().IsRegular():
-		t.report.Skipped = "it is neither a file nor a folder"
+		t.Report.Skipped = "it is neither a file nor a folder"
 	default:
 		if info, err := e.Info(); err == nil {
-			t.size = info.Size()
+			t.Size = info.Size()
 		}
 	}
 	return append(tasks, t)
@@ -195,28 +197,28 @@ func (l *lister) listEntry(tasks []*task, e fs.DirEntry, path, place string) []*
 
 // listBelow appends the content of the folder t to tasks, or t itself if the
 // folder is not read.
-func (l *lister) listBelow(tasks []*task, t *task) []*task {
+func (l *Lister) listBelow(tasks []*Task, t *Task) []*Task {
 	before, isListed := l.folders[t.realPath]
 	run := l.findRunAbove(t.realPath)
 	switch {
 	case isListed && l.following:
-		t.report.Skipped = "the folder is read as " + before
-	case run != "" && runs.IsRunFolder(t.path):
-		t.report.Skipped = "it is a run folder in the run folder " + run + "; name it to read it"
+		t.Report.Skipped = "the folder is read as " + before
+	case run != "" && runs.IsRunFolder(t.Path):
+		t.Report.Skipped = "it is a run folder in the run folder " + run + "; name it to read it"
 	default:
-		below, err := l.listFolder(tasks, t.path, t.realPath)
+		below, err := l.listFolder(tasks, t.Path, t.realPath)
 		if err == nil {
 			return below
 		}
-		t.report.Skipped = "the folder cannot be read"
-		t.report.AddProblem(0, "%v", err)
+		t.Report.Skipped = "the folder cannot be read"
+		t.Report.AddProblem(0, "%v", err)
 	}
 	return append(tasks, t)
 }
 
 // findRunAbove returns the path of the listed run folder that contains place, a
 // real path, or "" if there is none.
-func (l *lister) findRunAbove(place string) string {
+func (l *Lister) findRunAbove(place string) string {
 	for dir := filepath.Dir(place); ; dir = filepath.Dir(dir) {
 		if run, ok := l.runs[dir]; ok {
 			return run
@@ -227,72 +229,72 @@ func (l *lister) findRunAbove(place string) string {
 	}
 }
 
-// finish follows the links and returns the tasks of each path. Links to folders
+// Finish follows the links and returns the tasks of each path. Links to folders
 // are followed before links to files, because the files may be in these folders.
-func (l *lister) finish() [][]*task {
+func (l *Lister) Finish() [][]*Task {
 	l.following = true
-	var toFiles []*task
+	var toFiles []*Task
 	for i := 0; i < len(l.links); i++ { // following a link may find further links
 		if !l.followToFolder(l.links[i]) {
 			toFiles = append(toFiles, l.links[i])
 		}
 	}
-	lists := make([][]*task, len(l.lists))
+	lists := make([][]*Task, len(l.lists))
 	files := map[string]string{} // the paths of the listed files, by real path
 	for i, list := range l.lists {
 		lists[i] = flatten(nil, list.tasks)
 		for _, t := range lists[i] {
-			if len(toFiles) > 0 && !t.link && !t.folder && t.report.Skipped == "" {
-				files[t.realPath] = t.path
+			if len(toFiles) > 0 && !t.link && !t.Folder && t.Report.Skipped == "" {
+				files[t.realPath] = t.Path
 			}
 		}
 	}
 	for _, t := range toFiles {
 		if before, ok := files[t.realPath]; ok {
-			t.report.Skipped = "it is a link to a file that is read as " + before
+			t.Report.Skipped = "it is a link to a file that is read as " + before
 			continue
 		}
-		files[t.realPath] = t.path
+		files[t.realPath] = t.Path
 	}
 	return lists
 }
 
 // followToFolder follows the link t if it leads to a folder. It reports whether
 // it does, or cannot be followed; otherwise t is a link to a file.
-func (l *lister) followToFolder(t *task) bool {
-	info, err := os.Stat(t.path)
+func (l *Lister) followToFolder(t *Task) bool {
+	info, err := os.Stat(t.Path)
 	if err != nil {
-		t.report.Skipped = "it is a link that leads nowhere"
+		t.Report.Skipped = "it is a link that leads nowhere"
 		if !errors.Is(err, fs.ErrNotExist) {
-			t.report.Skipped = fmt.Sprintf("it is a link that cannot be followed: %v", err)
+			t.Report.Skipped = fmt.Sprintf("it is a link that cannot be followed: %v", err)
 		}
 		return true
 	}
-	t.realPath = realPath(t.path)
+	t.realPath = realPath(t.Path)
 	before, isListed := l.folders[t.realPath]
 	run := l.findRunAbove(t.realPath)
 	switch {
 	case isListed:
-		t.report.Skipped = "it is a link to a folder that is read as " + before
+		t.Report.Skipped = "it is a link to a folder that is read as " + before
 	case run != "":
-		t.report.Skipped = "it is a link into the run folder " + run + ", which is read"
+		t.Report.Skipped = "it is a link into the run folder " + run + ", which is read"
 	case info.Mode().IsRegular():
-		t.size = info.Size()
+		t.Size = info.Size()
 		return false
 	case !info.IsDir():
-		t.report.Skipped = "it is neither a file nor a folder"
+		t.Report.Skipped = "it is neither a file nor a folder"
 	case l.containsRoot(t.realPath):
-		t.report.Skipped = "it is a link to a folder that contains the folder that is read"
+		t.Report.Skipped = "it is a link to a folder that contains the folder that is read"
 	default:
 		t.inside = l.listBelow(nil, t)
-		t.followed = t.report.Skipped == ""
+		t.followed = t.Report.Skipped == ""
 	}
 	return true
 }
 
 // containsRoot reports whether the folder place, a real path, contains one of the
 // folders that the caller named.
-func (l *lister) containsRoot(place string) bool {
+func (l *Lister) containsRoot(place string) bool {
 	return slices.ContainsFunc(l.lists, func(list taskList) bool {
 		rest, err := filepath.Rel(place, list.root)
 		return err == nil && filepath.IsLocal(rest)
@@ -301,7 +303,7 @@ func (l *lister) containsRoot(place string) bool {
 
 // flatten appends the tasks to all, and the content of a followed folder in place
 // of its link.
-func flatten(all, tasks []*task) []*task {
+func flatten(all, tasks []*Task) []*Task {
 	for _, t := range tasks {
 		if t.followed {
 			all = flatten(all, t.inside)
