@@ -100,8 +100,11 @@ func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 	}
 	for item := lo; item < hi; item++ {
 		g, h := item/c.inG, item%c.inG // groups of outputs and of inputs
+		if c.transposed {
+			g, h = item%c.outG, item/c.outG
+		}
 		for t, tp := range taps {
-			to := c.packedWeights()[(item*len(taps)+t)*stepWords:][:stepWords]
+			to := c.packedWeights()[((g*c.inG+h)*len(taps)+t)*stepWords:][:stepWords]
 			for i := range group / lanes {
 				j := h*(group/lanes) + i
 				dst := to[i*lanes*group:][:lanes*group]
@@ -140,7 +143,7 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 		b, g := item/o.groups, item%o.groups
 		if b != loaded {
 			p = c.blocks.blockRange(b)
-			c.packInputs(w.Scratch, rows, p)
+			c.blocks.packRows(rows, w.Scratch, p)
 			loaded = b
 		}
 		first, end := g*c.outG/o.groups, (g+1)*c.outG/o.groups
@@ -163,13 +166,6 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 		if o.statistics != nil {
 			o.computeStatistics(b, p, first*(group/lanes), min(outC, end*(group/lanes)))
 		}
-	}
-}
-
-// packInputs rounds the inputs of a block.
-func (c *Rounded) packInputs(scratch []float32, rows []uint16, p blockRange) {
-	for g := range c.inG {
-		c.blocks.packRows(rows[g*c.blocks.positions()*group:], scratch, p, g*(group/lanes))
 	}
 }
 

@@ -123,49 +123,142 @@ func (b *roundedBlocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
 	}
 }
 
-// loadPlane copies the inputs in p of channel block c to dst, in the order of positions, and
-// normalizes them if necessary. Positions that no output in p depends on keep their values, or
-// are normalized too.
-func (b *roundedBlocks) loadPlane(dst []float32, p blockRange, c int) {
+// planes are four channel blocks of the inputs of a block, in the order of positions.
+type planes [group / lanes][]float32
+
+// newPlanes returns planes in scratch memory, see planeFloats.
+func (b *roundedBlocks) newPlanes(scratch []float32) (all planes) {
+	n := b.planeFloats()
+	for i := range all {
+		all[i] = scratch[i*n:][:n]
+	}
+	return all
+}
+
+// loadPlanes copies the inputs in p of channel blocks [c, c+4), as far as there are so many,
+// and normalizes them if necessary. Positions that no output in p depends on keep their
+// values, or are normalized too. Planes of channel blocks beyond the last one keep theirs.
+func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
+	loaded := to[:min(group/lanes, b.channels-c)]
 	count := b.size / lanes * p.images
 	switch {
 	case b.imagesLast:
 		count = b.positions()
 		for n := range p.images {
-			from, _ := b.in.Block(p.n0+n, c)
-			b.kernels.Spread(&dst[n*lanes], &from[0], group*lanes*4, b.size/lanes)
+			for i, dst := range loaded {
+				from, _ := b.in.Block(p.n0+n, c+i)
+				b.kernels.Spread(&dst[n*lanes], &from[0], group*lanes*4, b.size/lanes)
+			}
 		}
-	case b.images > 1 && [3]int{b.d.low, b.h.low, b.w.low} == [3]int{} && [3]int{b.depth, b.height, b.width} == b.in.Space: // neither halo nor crop
+	case b.images > 1 && b.holdsMaps():
+		// The channel blocks of an image are adjacent. Images are often a power of two apart,
+		// and the cache holds few lines at such distances.
 		for n := range p.images {
-			from, _ := b.in.Block(p.n0+n, c)
-			copy(dst[n*b.size:][:b.size], from)
+			for i, dst := range loaded {
+				from, _ := b.in.Block(p.n0+n, c+i)
+				copyImage(dst[n*b.size:], from, b.size/lanes)
+			}
 		}
 	default:
-		b.load(dst, p, c, 1)
+		for i, dst := range loaded {
+			b.load(dst, p, c+i, 1)
+		}
 		return
 	}
-	if _, norm := b.in.Block(p.n0, c); norm != nil { // all images at once
-		b.kernels.Normalize(&dst[0], &dst[0], &norm[0], count)
+	for i, dst := range loaded {
+		if _, norm := b.in.Block(p.n0, c+i); norm != nil { // all images at once
+			b.kernels.Normalize(&dst[0], &dst[0], &norm[0], count)
+		}
 	}
 }
 
-// packRows rounds the inputs in p of channel blocks [c, c+4) to the layout of rows. scratch has
-// room for four planes (see planeFloats).
-func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, c int) {
-	plane := b.planeFloats()
-	var planes [group / lanes][]float32
-	for i := range planes {
-		planes[i] = scratch[i*plane:][:plane]
-		if c+i >= b.channels {
-			clear(planes[i])
+// copyImage copies the given number of pixels of a channel block.
+func copyImage(dst, src []float32, pixels int) {
+	const few = 4 // a call of copy would take longer
+	if pixels <= few {
+		copyBlocks(&dst[0], &src[0], pixels)
+	} else {
+		copy(dst[:pixels*lanes], src)
+	}
+}
+
+// packRows rounds the inputs in p of all channel blocks to the layout of rows. dst has the
+// positions of 32 channels one after the other. scratch has room for four planes (see
+// planeFloats).
+func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange) {
+	size := b.positions() * group
+	if !b.imagesLast && !b.holdsMaps() {
+		for c := 0; c < b.channels; c += group / lanes {
+			b.packRowsOfMaps(dst[c/(group/lanes)*size:][:size], scratch, p, c)
+		}
+		return
+	}
+	image, step := b.size/lanes*group, 2*group // of dst, in words and in bytes
+	if b.imagesLast {
+		image, step = group, 2*group*group
+	}
+	for c := 0; c < b.channels; c += group / lanes {
+		if b.pieceOf(c) == nil {
+			planes := b.newPlanes(scratch)
+			for _, empty := range planes[min(group/lanes, b.channels-c):] {
+				clear(empty)
+			}
+			b.loadPlanes(&planes, p, c)
+			b.kernels.BF16.PackRows(&dst[c/(group/lanes)*size], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positions(), 2*group)
 		}
 	}
-	const minRow = 16 // pixels; shorter rows are copied first, because a call for each row would take longer
-	if b.imagesLast || b.w.in < minRow {
-		for i := range min(group/lanes, b.channels-c) {
-			b.loadPlane(planes[i], p, c+i)
+	for n := range p.images { // in the order of memory
+		for c := 0; c < b.channels; c += group / lanes {
+			if piece := b.pieceOf(c); piece != nil {
+				to := dst[c/(group/lanes)*size+n*image:]
+				b.packPiece(&to[0], piece, p.n0+n, c, 0, b.size/lanes, step)
+			}
 		}
-		b.kernels.BF16.PackRows(&dst[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], b.positions(), 2*group)
+	}
+}
+
+// holdsMaps reports whether the inputs of a block are whole maps, without a halo.
+func (b *roundedBlocks) holdsMaps() bool {
+	return [3]int{b.d.low, b.h.low, b.w.low} == [3]int{} && [3]int{b.depth, b.height, b.width} == b.in.Space
+}
+
+// pieceOf returns the piece of the inputs that contains channel blocks [c, c+4), or nil if
+// there is none.
+func (b *roundedBlocks) pieceOf(c int) *tensor.Piece {
+	for i := range b.in.Pieces {
+		if p := &b.in.Pieces[i]; c < p.First+p.Count {
+			if c+group/lanes > p.First+p.Count {
+				return nil
+			}
+			return p
+		}
+	}
+	return nil
+}
+
+// packPiece rounds n pixels of channel blocks [c, c+4), which are in piece, from the given
+// pixel of an image on. step is the distance in bytes from a pixel of dst to the next.
+func (b *roundedBlocks) packPiece(dst *uint16, piece *tensor.Piece, image, c, pixel, n, step int) {
+	plane, at := b.in.PlaneFloats(), c-piece.First
+	from := piece.Data[image*piece.Image+at*plane+pixel*lanes:]
+	var norm *float32
+	if piece.Norm != nil {
+		norm = &piece.Norm[at*kernel.NormFloats]
+	}
+	b.kernels.BF16.PackRows(dst, &from[0], &from[plane], &from[2*plane], &from[3*plane], norm, n, step)
+}
+
+// packRowsOfMaps rounds the inputs in p of channel blocks [c, c+4), of maps with a halo or of
+// some rows of a map.
+func (b *roundedBlocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockRange, c int) {
+	planes := b.newPlanes(scratch)
+	for _, empty := range planes[min(group/lanes, b.channels-c):] {
+		clear(empty)
+	}
+	const minRow = 16 // pixels; shorter rows are copied first, because a call for each row would take longer
+	if b.w.in < minRow {
+		b.loadPlanes(&planes, p, c)
+		b.kernels.BF16.PackRows(&dst[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positions(), 2*group)
 		return
 	}
 	left, width := -b.w.low, b.w.in // input columns [0, width) are in the row, from position left
@@ -175,6 +268,7 @@ func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, 
 		width -= first
 	}
 	width = min(width, b.width-left)
+	piece := b.pieceOf(c)
 	for n := range p.images {
 		var from [group / lanes][]float32
 		var norm [group / lanes][]float32
@@ -191,6 +285,10 @@ func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, 
 				}
 				clear(to[:left*group])
 				clear(to[(left+width)*group:])
+				if piece != nil {
+					b.packPiece(&to[left*group], piece, p.n0+n, c, (slice*b.h.in+row)*b.w.in+first, width, 2*group)
+					continue
+				}
 				var source [group / lanes]*float32
 				for i := range source {
 					source[i] = &planes[i][0]
@@ -204,7 +302,7 @@ func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange, 
 						b.kernels.Normalize(pixels, source[i], &norm[i][0], width)
 					}
 				}
-				b.kernels.BF16.PackRows(&to[left*group], source[0], source[1], source[2], source[3], width, 2*group)
+				b.kernels.BF16.PackRows(&to[left*group], source[0], source[1], source[2], source[3], nil, width, 2*group)
 			}
 		}
 	}

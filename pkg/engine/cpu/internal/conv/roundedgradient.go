@@ -138,16 +138,20 @@ func (g *RoundedGradient) multiply(w *threads.Worker, sums []float32, accumulate
 // packInputs rounds the inputs of a block.
 func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 	b := &g.blocks
-	columns, plane := kernel.HalfWords(scratch[g.columnsAt:g.pairsAt]), scratch[:b.planeFloats()]
-	// Positions that are not loaded are multiplied by zero, and must be finite.
-	if b.isFull(p) {
-		clear(plane[b.images*b.size:])
-	} else {
-		clear(plane)
+	columns, planes := kernel.HalfWords(scratch[g.columnsAt:g.pairsAt]), b.newPlanes(scratch)
+	for _, plane := range planes {
+		// Positions that are not loaded are multiplied by zero, and must be finite.
+		if b.isFull(p) {
+			clear(plane[b.images*b.size:])
+		} else {
+			clear(plane)
+		}
 	}
-	for c := range b.channels {
-		b.loadPlane(plane, p, c)
-		b.kernels.BF16.PackColumns(&columns[c*lanes*g.row], &plane[0], b.positions(), 2*g.row)
+	for c := 0; c < b.channels; c += group / lanes {
+		b.loadPlanes(&planes, p, c)
+		for i := range min(group/lanes, b.channels-c) {
+			b.kernels.BF16.PackColumns(&columns[(c+i)*lanes*g.row], &planes[i][0], b.positions(), 2*g.row)
+		}
 	}
 	for i := range g.inG * group { // what shifted rows read after the last position
 		clear(columns[i*g.row+b.positions():][:g.row-b.positions()])
@@ -156,41 +160,65 @@ func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 
 // packGradients rounds the gradients of the outputs of a block, for group k of 32 channels.
 func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) {
-	b, plane := &g.blocks, g.blocks.planeFloats()
+	b, planes := &g.blocks, g.blocks.newPlanes(scratch)
 	blocks := min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes))
-	clear(scratch[blocks*plane : 4*plane])
-	rows, cols := g.dy.Space[1], g.dy.Space[2]
-	for i := range blocks {
-		to := scratch[i*plane:][:plane]
-		if b.imagesLast {
-			if p.images < group {
-				clear(to)
+	for _, empty := range planes[blocks:] {
+		clear(empty)
+	}
+	b.loadGradients(planes[:blocks], g.dy, p, k*(group/lanes))
+	pairs := kernel.HalfWords(scratch[g.pairsAt:g.sumsAt])
+	b.kernels.BF16.PackPairs(&pairs[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], b.outputPositions())
+}
+
+// loadGradients copies the gradients dy of the outputs in p, of channel blocks [c, c+len(to)),
+// in the order of positions, and normalizes them if necessary. Positions without an output get
+// zeros.
+func (b *roundedBlocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRange, c int) {
+	rows, cols := dy.Space[1], dy.Space[2]
+	whole := !b.imagesLast && b.holdWholeImages() && [3]int{b.depth, b.height, b.width} == dy.Space // no halo
+	if whole || b.imagesLast {
+		pixels := b.outputPositions()
+		if whole {
+			pixels = p.images * b.size / lanes
+		}
+		for _, plane := range to {
+			if b.imagesLast && p.images < group {
+				clear(plane[:pixels*lanes])
 			}
-			for n := range p.images {
-				from, norm := g.dy.Block(p.n0+n, k*(group/lanes)+i)
-				g.ws.Set.Spread(&to[n*lanes], &from[0], group*lanes*4, g.dy.PlaneFloats()/lanes)
-				if n == p.images-1 && norm != nil { // all images at once
-					g.ws.Set.Normalize(&to[0], &to[0], &norm[0], b.outputPositions())
+			clear(plane[pixels*lanes:])
+		}
+		for n := range p.images {
+			for i, plane := range to {
+				from, _ := dy.Block(p.n0+n, c+i)
+				if whole {
+					copyImage(plane[n*b.size:], from, b.size/lanes)
+				} else {
+					b.kernels.Spread(&plane[n*lanes], &from[0], group*lanes*4, dy.PlaneFloats()/lanes)
 				}
 			}
-			continue
 		}
+		for i, plane := range to {
+			if _, norm := dy.Block(p.n0, c+i); norm != nil { // all images at once
+				b.kernels.Normalize(&plane[0], &plane[0], &norm[0], pixels)
+			}
+		}
+		return
+	}
+	for i, plane := range to {
 		end := 0 // of the row before
 		for n := range p.images {
-			from, norm := g.dy.Block(p.n0+n, k*(group/lanes)+i)
+			from, norm := dy.Block(p.n0+n, c+i)
 			for z := range p.slices {
 				for r := range p.rows {
 					at := n*b.size + (z*b.height+r)*b.width*lanes
-					clear(to[end:at])
-					b.copyPixels(to[at:], from[((p.z0+z)*rows+p.q0+r)*cols*lanes:], norm, cols)
+					clear(plane[end:at])
+					b.copyPixels(plane[at:], from[((p.z0+z)*rows+p.q0+r)*cols*lanes:], norm, cols)
 					end = at + cols*lanes
 				}
 			}
 		}
-		clear(to[end:])
+		clear(plane[end:])
 	}
-	pairs := kernel.HalfWords(scratch[g.pairsAt:g.sumsAt])
-	b.kernels.BF16.PackPairs(&pairs[0], &scratch[0], &scratch[plane], &scratch[2*plane], &scratch[3*plane], b.outputPositions())
 }
 
 // addParts adds the sums of all parts and writes the gradients, for items [lo, hi) of the
@@ -208,14 +236,26 @@ func (g *RoundedGradient) addParts(_ *threads.Worker, lo, hi int) {
 	}
 }
 
+// uncachedGradientBytes is the least size of a gradient that is written past the cache. The
+// optimizer reads it only after the gradients of many other layers.
+const uncachedGradientBytes = 1 << 20
+
 // writeTap copies the sums of 32 output channels at tap t to the gradient. k is the group of
 // output channels.
 func (g *RoundedGradient) writeTap(sums []float32, k, t int) {
 	const tile = lanes * lanes
 	inC, all := g.blocks.channels, tensor.Elements(g.dw.Space[:])
 	blocks := min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes))
-	for c := range inC {
+	unpack := g.ws.Set.BF16.Unpack
+	if 4*len(g.dw.Data) >= uncachedGradientBytes {
+		unpack = g.ws.Set.BF16.UnpackUncached
+	}
+	rows := lanes // of the sums, whose gradients are adjacent
+	if all == 1 {
+		rows *= inC
+	}
+	for c := 0; c < inC; c += rows / lanes {
 		to := g.dw.Data[((k*(group/lanes)*inC+c)*all+g.blocks.taps[t].index)*tile:]
-		g.ws.Set.BF16.Unpack(&to[0], &sums[(t*g.inG*group+c*lanes)*group], &g.ws.Zeros[0], lanes, group*4, lanes*4, inC*all*tile*4, blocks)
+		unpack(&to[0], &sums[(t*g.inG*group+c*lanes)*group], &g.ws.Zeros[0], rows, group*4, lanes*4, inC*all*tile*4, blocks)
 	}
 }

@@ -39,9 +39,10 @@ type BF16 struct {
 	// least 1.
 	Multiply func(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles int, accumulate bool)
 
-	// PackRows rounds n pixels of four channel blocks to the layout of rows. step is the
-	// distance in bytes from a pixel of dst to the next.
-	PackRows func(dst *uint16, s0, s1, s2, s3 *float32, n, step int)
+	// PackRows rounds n pixels of four channel blocks to the layout of rows. norm is nil, or
+	// the constants for the four blocks with which the pixels are normalized before, as by
+	// Set.Normalize. step is the distance in bytes from a pixel of dst to the next.
+	PackRows func(dst *uint16, s0, s1, s2, s3, norm *float32, n, step int)
 	// PackPairs rounds n pixels of four channel blocks to the layout of pairs; n is even.
 	PackPairs func(dst *uint16, s0, s1, s2, s3 *float32, n int)
 	// PackTransposed rounds the columns of four tiles of 8×8 floats to the layout of pairs. Row
@@ -55,11 +56,14 @@ type BF16 struct {
 	// the distances in bytes of successive rows, and dstBlock is the distance of successive
 	// channel blocks.
 	Unpack func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
+	// UnpackUncached is Unpack for results that do not fit into the cache and are not read
+	// soon. It writes them past the cache where that is faster.
+	UnpackUncached func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
 }
 
 // newPlainGoBF16 returns the plain Go version of BF16.
 func newPlainGoBF16() *BF16 {
-	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack}
+	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack, UnpackUncached: goBF16Unpack}
 }
 
 // RoundBF16 rounds v to the nearest bfloat16 number, ties to even. It returns zero if the

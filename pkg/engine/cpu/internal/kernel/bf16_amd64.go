@@ -15,7 +15,7 @@ func bf16MultiplyAMX(c *float32, a *uint16, b *uint16, steps *int32, nstep int, 
 // bf16PackRowsAVX512 is BF16.PackRows.
 //
 //go:noescape
-func bf16PackRowsAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32, n int, step int)
+func bf16PackRowsAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32, norm *float32, n int, step int)
 
 // bf16PackPairsAVX512 is BF16.PackPairs.
 //
@@ -36,3 +36,8 @@ func bf16PackColumnsAVX512(dst *uint16, src *float32, n int, row int)
 //
 //go:noescape
 func bf16UnpackAVX512(dst *float32, src *float32, bias *float32, n int, srcRow int, dstRow int, dstBlock int, blocks int)
+
+// bf16UnpackUncachedAVX512 is BF16.UnpackUncached.
+//
+//go:noescape
+func bf16UnpackUncachedAVX512(dst *float32, src *float32, bias *float32, n int, srcRow int, dstRow int, dstBlock int, blocks int)

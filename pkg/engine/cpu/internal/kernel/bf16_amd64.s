@@ -656,16 +656,19 @@ DATA tileConfig<>+48(SB)/8, $0x1010101010101010
 DATA tileConfig<>+56(SB)/8, $0x0000000000000000
 GLOBL tileConfig<>(SB), RODATA|NOPTR, $64
 
-// func bf16PackRowsAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32, n int, step int)
+// func bf16PackRowsAVX512(dst *uint16, s0 *float32, s1 *float32, s2 *float32, s3 *float32, norm *float32, n int, step int)
 // Requires: AVX, AVX512F
-TEXT ·bf16PackRowsAVX512(SB), NOSPLIT, $0-56
-	MOVQ dst+0(FP), DI
-	MOVQ s0+8(FP), SI
-	MOVQ s1+16(FP), BX
-	MOVQ s2+24(FP), CX
-	MOVQ s3+32(FP), DX
-	MOVQ n+40(FP), R8
-	MOVQ step+48(FP), R9
+TEXT ·bf16PackRowsAVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), DI
+	MOVQ  s0+8(FP), SI
+	MOVQ  s1+16(FP), BX
+	MOVQ  s2+24(FP), CX
+	MOVQ  s3+32(FP), DX
+	MOVQ  norm+40(FP), R10
+	MOVQ  n+48(FP), R8
+	MOVQ  step+56(FP), R9
+	TESTQ R10, R10
+	JNZ   constants
 
 pixel:
 	CMPQ         R8, $+1
@@ -689,6 +692,49 @@ pixel:
 	JMP     pixel
 
 pixel_done:
+	JMP end
+
+constants:
+	VMOVUPS      (R10), Y16
+	VINSERTF64X4 $0x01, 96(R10), Z16, Z16
+	VMOVUPS      192(R10), Y17
+	VINSERTF64X4 $0x01, 288(R10), Z17, Z17
+	VMOVUPS      32(R10), Y18
+	VINSERTF64X4 $0x01, 128(R10), Z18, Z18
+	VMOVUPS      224(R10), Y19
+	VINSERTF64X4 $0x01, 320(R10), Z19, Z19
+	VMOVUPS      64(R10), Y20
+	VINSERTF64X4 $0x01, 160(R10), Z20, Z20
+	VMOVUPS      256(R10), Y21
+	VINSERTF64X4 $0x01, 352(R10), Z21, Z21
+
+normalize:
+	CMPQ         R8, $+1
+	JLT          normalize_done
+	VMOVUPS      (SI), Y0
+	VINSERTF64X4 $0x01, (BX), Z0, Z0
+	VFMADD213PS  Z18, Z16, Z0
+	VMAXPS       Z0, Z20, Z0
+	VMOVUPS      (CX), Y1
+	VINSERTF64X4 $0x01, (DX), Z1, Z1
+	VFMADD213PS  Z19, Z17, Z1
+	VMAXPS       Z1, Z21, Z1
+
+	// VCVTNE2PS2BF16
+	LONG    $0x4877f262
+	BYTE    $0x72
+	BYTE    $0xd0
+	VMOVUPS Z2, (DI)
+	ADDQ    $+32, SI
+	ADDQ    $+32, BX
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	ADDQ    R9, DI
+	SUBQ    $+1, R8
+	JMP     normalize
+
+normalize_done:
+end:
 	VZEROUPPER
 	RET
 
@@ -1094,6 +1140,46 @@ row:
 	ADDQ    R9, AX
 	SUBQ    $+1, DX
 	JMP     row
+
+row_done:
+	ADDQ $+32, SI
+	ADDQ $+32, BX
+	ADDQ R10, DI
+	SUBQ $+1, R11
+	JMP  block
+
+block_done:
+	VZEROUPPER
+	RET
+
+// func bf16UnpackUncachedAVX512(dst *float32, src *float32, bias *float32, n int, srcRow int, dstRow int, dstBlock int, blocks int)
+// Requires: AVX
+TEXT ·bf16UnpackUncachedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ bias+16(FP), BX
+	MOVQ srcRow+32(FP), R8
+	MOVQ dstRow+40(FP), R9
+	MOVQ dstBlock+48(FP), R10
+	MOVQ blocks+56(FP), R11
+
+block:
+	CMPQ    R11, $+1
+	JLT     block_done
+	VMOVUPS (BX), Y0
+	MOVQ    DI, AX
+	MOVQ    SI, CX
+	MOVQ    n+24(FP), DX
+
+row:
+	CMPQ     DX, $+1
+	JLT      row_done
+	VADDPS   (CX), Y0, Y1
+	VMOVNTPS Y1, (AX)
+	ADDQ     R8, CX
+	ADDQ     R9, AX
+	SUBQ     $+1, DX
+	JMP      row
 
 row_done:
 	ADDQ $+32, SI

@@ -25,9 +25,12 @@ func goBF16Multiply(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles i
 	}
 }
 
-func goBF16PackRows(dst *uint16, s0, s1, s2, s3 *float32, n, step int) {
+func goBF16PackRows(dst *uint16, s0, s1, s2, s3, norm *float32, n, step int) {
 	for b, s := range []*float32{s0, s1, s2, s3} {
 		for i, block := range BlocksAt(s, n) {
+			if norm != nil {
+				block = goNormalizeBlock(&block, BlocksAt(pointerAt(norm, b*4*NormFloats), 3))
+			}
 			to := unsafe.Slice(halfAt(dst, i*step+2*Lanes*b), Lanes)
 			for l, v := range block {
 				to[l] = toBF16(v)

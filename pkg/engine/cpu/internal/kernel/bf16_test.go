@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -129,7 +130,25 @@ func TestBF16Pack(t *testing.T) {
 		}
 		for _, n := range []int{1, 2, 5, 96} {
 			for _, step := range []int{64, 192} {
-				same("PackRows", 96*96, func(k *BF16, dst *uint16) { k.PackRows(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], n, step) })
+				same("PackRows", 96*96, func(k *BF16, dst *uint16) { k.PackRows(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], nil, n, step) })
+			}
+		}
+		var norm []float32 // of four channel blocks
+		for range 4 {
+			factors, _ := randomValues(rng, NormFloats)
+			norm = append(norm, factors...)
+		}
+		for _, n := range []int{1, 96} {
+			v, w := make([]uint16, n*32), make([]uint16, n*32)
+			fast.PackRows(&v[0], &s[0][0], &s[1][0], &s[2][0], &s[3][0], &norm[0], n, 64)
+			var normal [4][]float32
+			for i := range normal {
+				normal[i] = AlignedFloats(n * Lanes)
+				AvailableSets()[0].Normalize(&s[i][0], &normal[i][0], &norm[i*NormFloats], n)
+			}
+			slow.PackRows(&w[0], &normal[0][0], &normal[1][0], &normal[2][0], &normal[3][0], nil, n, 64)
+			if !slices.Equal(v, w) {
+				t.Fatalf("PackRows of %d pixels with norm differs from normalizing them before", n)
 			}
 		}
 		for _, n := range []int{2, 8, 96} {
@@ -154,11 +173,14 @@ func TestBF16Unpack(t *testing.T) {
 			for _, n := range []int{1, 7} {
 				c, all := randomValues(rng, 4*64*Lanes)
 				d, plain := copyGuarded(c)
+				e, uncached := copyGuarded(c)
 				copy(plain, all)
-				for k, dst := range map[*BF16]*float32{fast: &c[0], slow: &d[0]} {
-					k.Unpack(dst, &src[0], &bias[0], n, 384, 64, 64*Lanes*4, blocks)
-				}
+				copy(uncached, all)
+				fast.Unpack(&c[0], &src[0], &bias[0], n, 384, 64, 64*Lanes*4, blocks)
+				slow.Unpack(&d[0], &src[0], &bias[0], n, 384, 64, 64*Lanes*4, blocks)
+				fast.UnpackUncached(&e[0], &src[0], &bias[0], n, 384, 64, 64*Lanes*4, blocks)
 				checkSame(t, "y", all, plain, 0)
+				checkSame(t, "y past the cache", uncached, plain, 0)
 			}
 		}
 	})

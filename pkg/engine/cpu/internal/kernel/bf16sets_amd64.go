@@ -19,7 +19,7 @@ func assemblyBF16Sets() []*Set {
 func newAVX512BF16Set() *Set {
 	k := newAVX512Set()
 	k.Name = "avx512_bf16"
-	k.BF16 = &BF16{Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackTransposed: bf16PackTransposedAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512}
+	k.BF16 = &BF16{Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackTransposed: bf16PackTransposedAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512, UnpackUncached: bf16UnpackUncachedAVX512}
 	return k
 }
 
@@ -27,5 +27,6 @@ func newAVX512BF16Set() *Set {
 func newAMXSet() *Set {
 	k := newAVX512BF16Set()
 	k.Name, k.BF16.Direct, k.BF16.Multiply = "amx", true, bf16MultiplyAMX
+	k.BF16.UnpackUncached = k.BF16.Unpack // on Intel's processors, writing past the cache takes longer
 	return k
 }

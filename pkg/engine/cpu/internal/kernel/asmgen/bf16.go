@@ -23,7 +23,8 @@ func bf16(a *assembler) {
 	bf16PackPairs(a)
 	bf16PackTransposed(a)
 	bf16PackColumns(a)
-	bf16Unpack(a)
+	bf16Unpack(a, "bf16UnpackAVX512", "Unpack", a.VMOVUPS)
+	bf16Unpack(a, "bf16UnpackUncachedAVX512", "UnpackUncached", func(ops ...operand.Op) { a.VMOVNTPS(ops[0], ops[1]) })
 }
 
 // writeCode writes an instruction of at least 4 bytes as numbers, after a comment with its
@@ -250,23 +251,45 @@ func (a *assembler) loadSources() {
 	}
 }
 
+// bf16PackRows writes BF16.PackRows. Registers 16 to 21 are the constants in norm.
 func bf16PackRows(a *assembler) {
-	a.beginFunction("bf16PackRowsAVX512", "func(dst *uint16, s0, s1, s2, s3 *float32, n, step int)", "is BF16.PackRows.")
+	a.beginFunction("bf16PackRowsAVX512", "func(dst *uint16, s0, s1, s2, s3, norm *float32, n, step int)", "is BF16.PackRows.")
 	a.loadParam("dst", reg.RDI)
 	a.loadSources()
+	a.loadParam("norm", reg.R10)
 	a.loadParam("n", reg.R8)
 	a.loadParam("step", reg.R9)
-	s := bf16Sources
-	a.loop("pixel", reg.R8, 1, func() {
-		a.loadBlockPair(s[0], s[1], 0, 0)
-		a.loadBlockPair(s[2], s[3], 0, 1)
-		a.roundVectors(0, 1, 2)
-		a.VMOVUPS(reg.Z2, mem(reg.RDI, 0))
-		for _, r := range s {
-			a.ADDQ(imm(vector), r)
+	s, z := bf16Sources, zRegisters
+	loop := func(name string, normalize func(pair int)) {
+		a.loop(name, reg.R8, 1, func() {
+			for pair := range 2 {
+				a.loadBlockPair(s[2*pair], s[2*pair+1], 0, pair)
+				normalize(pair)
+			}
+			a.roundVectors(0, 1, 2)
+			a.VMOVUPS(reg.Z2, mem(reg.RDI, 0))
+			for _, r := range s {
+				a.ADDQ(imm(vector), r)
+			}
+			a.ADDQ(reg.R9, reg.RDI)
+		})
+	}
+	a.TESTQ(reg.R10, reg.R10)
+	a.JNZ(operand.LabelRef("constants"))
+	loop("pixel", func(int) {})
+	a.JMP(operand.LabelRef("end"))
+	a.Label("constants")
+	for c := range 3 { // factors, summands and lower bounds
+		for pair := range 2 {
+			a.VMOVUPS(mem(reg.R10, (6*pair+c)*vector), yRegisters[16+2*c+pair])
+			a.VINSERTF64X4(operand.Imm(1), mem(reg.R10, (6*pair+3+c)*vector), z[16+2*c+pair], z[16+2*c+pair])
 		}
-		a.ADDQ(reg.R9, reg.RDI)
+	}
+	loop("normalize", func(pair int) {
+		a.VFMADD213PS(z[18+pair], z[16+pair], z[pair])
+		a.VMAXPS(z[pair], z[20+pair], z[pair])
 	})
+	a.Label("end")
 	a.endFunction()
 }
 
@@ -394,8 +417,12 @@ func bf16PackColumns(a *assembler) {
 	a.endFunction()
 }
 
-func bf16Unpack(a *assembler) {
-	a.beginFunction("bf16UnpackAVX512", "func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)", "is BF16.Unpack.")
+// bf16Unpack writes BF16.Unpack, or BF16.UnpackUncached with stores past the cache. A store
+// past the cache may become visible to other cores after later stores. The instructions with
+// LOCK with which threads wait for each other order them again (Intel, Software Developer's
+// Manual, volume 3, section 13.3.1).
+func bf16Unpack(a *assembler, name, field string, store func(ops ...operand.Op)) {
+	a.beginFunction(name, "func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)", "is BF16."+field+".")
 	a.loadParam("dst", reg.RDI)
 	a.loadParam("src", reg.RSI)
 	a.loadParam("bias", reg.RBX)
@@ -410,7 +437,7 @@ func bf16Unpack(a *assembler) {
 		a.loadParam("n", reg.RDX)
 		a.loop("row", reg.RDX, 1, func() {
 			a.VADDPS(mem(reg.RCX, 0), reg.Y0, reg.Y1)
-			a.VMOVUPS(reg.Y1, mem(reg.RAX, 0))
+			store(reg.Y1, mem(reg.RAX, 0))
 			a.ADDQ(reg.R8, reg.RCX)
 			a.ADDQ(reg.R9, reg.RAX)
 		})
