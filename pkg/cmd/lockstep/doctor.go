@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -87,7 +88,8 @@ func runChecks(ctx context.Context) []finding {
 }
 
 // checkProcessor reports the processor and the instruction sets that the CPU engine can use,
-// the best first.
+// the best first. With precision bf16 it can also use plain Go, which is not listed, because
+// it is slow and must be asked for.
 func checkProcessor(host runs.Host) finding {
 	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.Count(host.Cores, "core"))}
 	sets, err := cpu.InstructionSets(engine.DefaultOptions().Precision)
@@ -96,6 +98,9 @@ func checkProcessor(host runs.Host) finding {
 		return f
 	}
 	f.Detail += ", instruction sets: " + strings.Join(sets, ", ")
+	if rounded, err := cpu.InstructionSets("bf16"); err == nil && rounded[0] != "go" {
+		f.Detail += "; with precision bf16: " + strings.Join(slices.DeleteFunc(rounded, func(s string) bool { return s == "go" }), ", ")
+	}
 	if f.OK = sets[0] != "go"; !f.OK {
 		f.Advice = "the plain Go kernels are used, which are slower"
 	}

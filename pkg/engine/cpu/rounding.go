@@ -7,14 +7,18 @@ import (
 	"lockstep/pkg/engine/cpu/internal/layer"
 )
 
-// noteRounding records how many operations of a program multiply in bf16, unless the precision
-// is fp32.
+// noteRounding records how many operations of a program multiply in bf16, and whether this
+// processor does so more slowly than in fp32, unless the precision is fp32.
 func (x *executable) noteRounding(b *layer.Builder) {
 	if x.engine.options.Precision != bf16 {
 		return
 	}
 	rounded, all := b.CountRounded()
-	x.notices = append(x.notices, fmt.Sprintf("precision bf16: %d of %d convolutions, fully connected layers and their gradients round their operands; the others compute in fp32", rounded, all))
+	notice := fmt.Sprintf("precision bf16: %d of %d convolutions, fully connected layers and their gradients round their operands; the others compute in fp32", rounded, all)
+	if x.engine.kernels.BF16.Slow {
+		notice += ". This processor multiplies more slowly in bf16 than in fp32: for speed, use precision fp32"
+	}
+	x.notices = append(x.notices, notice)
 }
 
 // Notices implements engine.NoticeReporter.

@@ -344,3 +344,20 @@ func TestBF16IsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestBF16SlowNotice checks that a run is told if bf16 is slower than fp32 on its processor, as on
+// Intel's processors without AMX.
+func TestBF16SlowNotice(t *testing.T) {
+	_, p := lowered(t, smallUNet(), 1, nn.Train, plan.Options{Fuse: true})
+	for _, slow := range []bool{false, true} {
+		e := openBF16(t, "go", 1, "auto")
+		e.(*Engine).kernels.BF16.Slow = slow
+		x, err := e.Load(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := x.(engine.NoticeReporter).Notices(); len(n) != 1 || strings.Contains(n[0], "use precision fp32") != slow {
+			t.Errorf("slow %v: notices are %q", slow, n)
+		}
+	}
+}

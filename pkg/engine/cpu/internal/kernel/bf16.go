@@ -30,6 +30,9 @@ type BF16 struct {
 	// Direct is set if the products are so fast that convolutions that could use Winograd's
 	// algorithm are faster without it.
 	Direct bool
+	// Slow is set if this processor computes fewer products per second than with the kernels
+	// for fp32. It changes no result: the same instruction set has the same bits everywhere.
+	Slow bool
 
 	// Multiply computes tiles of 32×32 floats, one below the other: c[i][j] = start + Σ over
 	// t < nstep and k < 32 of a(i,t)[k] · b(t)[k][j]. The 32 elements of a(i,t) are

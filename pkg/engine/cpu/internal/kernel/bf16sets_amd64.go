@@ -15,18 +15,20 @@ func assemblyBF16Sets() []*Set {
 	return list
 }
 
-// newAVX512BF16Set returns the Set for AVX-512 with AVX512_BF16.
+// newAVX512BF16Set returns the Set for AVX-512 with AVX512_BF16. Compared with fp32, a core of
+// an Intel Xeon computes half as many of these products per second, a core of an AMD EPYC
+// (Zen 4) twice as many; see environment/benchmarks.md.
 func newAVX512BF16Set() *Set {
 	k := newAVX512Set()
 	k.Name = "avx512_bf16"
-	k.BF16 = &BF16{Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackTransposed: bf16PackTransposedAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512, UnpackUncached: bf16UnpackUncachedAVX512}
+	k.BF16 = &BF16{Slow: cpuid.CPU.VendorID == cpuid.Intel, Multiply: bf16MultiplyAVX512, PackRows: bf16PackRowsAVX512, PackPairs: bf16PackPairsAVX512, PackTransposed: bf16PackTransposedAVX512, PackColumns: bf16PackColumnsAVX512, Unpack: bf16UnpackAVX512, UnpackUncached: bf16UnpackUncachedAVX512}
 	return k
 }
 
 // newAMXSet returns the Set for AVX-512 with AMX (AMX_TILE and AMX_BF16).
 func newAMXSet() *Set {
 	k := newAVX512BF16Set()
-	k.Name, k.BF16.Direct, k.BF16.Multiply = "amx", true, bf16MultiplyAMX
+	k.Name, k.BF16.Direct, k.BF16.Slow, k.BF16.Multiply = "amx", true, false, bf16MultiplyAMX
 	k.BF16.UnpackUncached = k.BF16.Unpack // on Intel's processors, writing past the cache takes longer
 	return k
 }
