@@ -56,7 +56,7 @@ func (c channel) receive(p []byte) int {
 // Send sends the elements of b to rank to, as Group describes.
 func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
-		c, header := g.memory.channel(g.rank, to), m.header.encode()
+		c, header := g.memory.channel(forMessages, g.rank, to), m.header.encode()
 		for _, p := range [][]byte{header[:], m.payload} {
 			if err := g.transfer(ctx, m, p, c.write); err != nil {
 				return err
@@ -69,7 +69,7 @@ func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 // Recv receives the elements of b from rank from, as Group describes.
 func (g *memoryGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
-		c := g.memory.channel(from, g.rank)
+		c := g.memory.channel(forMessages, from, g.rank)
 		var header [frameBytes]byte
 		if err := g.transfer(ctx, m, header[:], c.receive); err != nil {
 			return err
@@ -90,8 +90,7 @@ func (g *memoryGroup) transfer(ctx context.Context, m *message, p []byte, move f
 	for len(p) > 0 {
 		n := move(p)
 		if n == 0 {
-			var err error
-			if n, err = g.waitForChannel(ctx, m, p, move); err != nil {
+			if err := g.waitForChannels(ctx, m, func() bool { n = move(p); return n > 0 }); err != nil {
 				return err
 			}
 		}
@@ -111,13 +110,14 @@ func (g *memoryGroup) notifyEvent(rank int) {
 	}
 }
 
-// waitForChannel waits until the other rank has made progress in the channel, and returns what
-// move then returns. Like synchronize, it first polls for spinTime, and then sleeps.
-func (g *memoryGroup) waitForChannel(ctx context.Context, m *message, p []byte, move func([]byte) int) (int, error) {
+// waitForChannels waits until move returns true: it moves bytes through channels, and reports
+// whether there were any. m is the message that waits. Like synchronize, waitForChannels
+// first polls for spinTime, and then sleeps.
+func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func() bool) error {
 	for begin := time.Now(); time.Since(begin) < spinTime; runtime.Gosched() {
 		for range 64 {
-			if n := move(p); n > 0 {
-				return n, nil
+			if move() {
+				return nil
 			}
 		}
 	}
@@ -126,15 +126,15 @@ func (g *memoryGroup) waitForChannel(ctx context.Context, m *message, p []byte, 
 	defer g.control.sleepers.Add(-1)
 	for sleeps := 1; ; sleeps++ {
 		seen := g.control.events.Load()
-		if n := move(p); n > 0 {
-			return n, nil
+		if move() {
+			return nil
 		}
 		if err := g.checkMessageWait(ctx, m, waited.Elapsed(), sleeps%checkEvery == 0); err != nil {
 			// The rank may have left after it sent.
-			if n := move(p); n > 0 {
-				return n, nil
+			if move() {
+				return nil
 			}
-			return 0, err
+			return err
 		}
 		g.notifier.sleep(ctx, g.size+g.rank, seen, maxSleep)
 	}

@@ -59,3 +59,14 @@ func decodeFrame(b []byte) frame {
 		length: binary.LittleEndian.Uint64(b[24:]),
 	}
 }
+
+// payloadBytes returns the number of bytes that follow the frame.
+func (f frame) payloadBytes() uint64 {
+	switch f.kind {
+	case frameNumbers:
+		return f.length
+	case frameMessage:
+		return f.length * elementBytes(f.what)
+	}
+	return 0
+}

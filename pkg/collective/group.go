@@ -7,9 +7,11 @@
 // InProcess joins goroutines, for tests. rendezvous.Join chooses a kind and creates the
 // group.
 //
-// All ranks get the same bits in every run. Shared memory and a ring add in different
-// orders, so with three or more ranks their sums may differ from each other in the last
-// bit.
+// All ranks get the same bits in every run. Algorithms of all-reduce add in different
+// orders, so with three or more ranks their sums may differ from each other in the last bit.
+// Options.Algorithm selects one: through memory the direct one is the default, over sockets
+// the ring; package schedule describes the others. With AlgorithmAuto, a measurement at
+// the start selects one for each size, so the bits may then differ between runs.
 package collective
 
 import (

@@ -26,6 +26,7 @@ func newInProcessGroups(n int, o Options) []Group {
 		groups[rank] = &memoryGroup{
 			name: "in-process", rank: rank, size: n,
 			memory: memory, control: memory.controlBlock(rank), notifier: b, options: o,
+			algorithm: newAlgorithm(o, AlgorithmDirect, rank, n),
 		}
 	}
 	return groups

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// link is a connection to another rank for Send and Recv, in both directions.
+// link is a connection to another rank, in both directions, for Send and Recv or for scheduled
+// operations.
 type link struct {
 	conn   net.Conn
 	out    *sender
@@ -22,8 +24,15 @@ type link struct {
 	reader *bufio.Reader
 }
 
-func newLink(conn net.Conn) *link {
-	return &link{conn: conn, out: newSender(conn, func() {}), reader: bufio.NewReaderSize(conn, readerBytes)}
+// newLinks returns a link for each connection that is not nil.
+func newLinks(conns []net.Conn) []*link {
+	links := make([]*link, len(conns))
+	for i, conn := range conns {
+		if conn != nil {
+			links[i] = &link{conn: conn, out: newSender(conn, func() {}), reader: bufio.NewReaderSize(conn, readerBytes)}
+		}
+	}
+	return links
 }
 
 // errConnectionEnded is the error of readFull for a connection that has ended.
@@ -62,6 +71,8 @@ func noteError(what string, f frame) error {
 	switch f.state {
 	case noteClosed:
 		return fmt.Errorf("%s: rank %d has left the group (%s)", what, f.rank, seen)
+	case noteMissing:
+		return fmt.Errorf("%s: rank %d is missing (%s)", what, f.rank, seen)
 	case noteGone:
 		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", what, f.rank, seen)
 	}
@@ -76,7 +87,7 @@ func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
 		var idle process.Stopwatch
 		err := l.out.wait(0, true, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
 		if err == nil && l.out.lastError() != nil {
-			err = r.findReason(m)
+			err = r.findReason(l, m)
 		}
 		if err == nil { // otherwise the link may have been closed before it was sent
 			err = r.checkFailure(m.what)
@@ -94,14 +105,14 @@ func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
 		l := r.links[from]
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		got, err := r.readHeader(ctx, m)
+		got, err := r.readHeader(ctx, l, m)
 		if err != nil {
 			return err
 		}
 		if err := m.compare(got); err != nil {
 			return err
 		}
-		return r.readLink(ctx, m, m.payload)
+		return r.readLink(ctx, l, m, m.payload)
 	}, r.notifyFailure)
 }
 
@@ -112,12 +123,19 @@ func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopw
 		if err := r.checkFailure(m.what); err != nil {
 			return err
 		}
-		return m.checkWait(ctx, idle.Elapsed(), r.options.Timeout, r.describePeer(m))
+		timeout := r.options.Timeout
+		if m.kind == kindAllReduce && m.header.number == r.number {
+			timeout += calledGrace
+		}
+		return m.checkWait(ctx, idle.Elapsed(), timeout, r.describePeer(m))
 	}
 }
 
 // describePeer describes the last operation of the other rank of m that this rank knows.
 func (r *Ring) describePeer(m *message) string {
+	if m.kind != kindSend && m.kind != kindReceive {
+		return formatLastCall(m.header.number, m.header.what)
+	}
 	if m.header.number < 2 {
 		return formatLastCall(0, 0)
 	}
@@ -129,8 +147,7 @@ func (r *Ring) describePeer(m *message) string {
 }
 
 // readLink receives len(p) bytes of m into p. The caller has locked the link.
-func (r *Ring) readLink(ctx context.Context, m *message, p []byte) error {
-	l := r.links[m.peer]
+func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) error {
 	var idle process.Stopwatch
 	err := readFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
 	if errors.Is(err, errConnectionEnded) {
@@ -142,9 +159,9 @@ func (r *Ring) readLink(ctx context.Context, m *message, p []byte) error {
 // readHeader receives the header of a message. It returns an error if a note arrives in its
 // place, which reports that a rank has failed or left the group. The caller has locked the
 // link.
-func (r *Ring) readHeader(ctx context.Context, m *message) (frame, error) {
+func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (frame, error) {
 	var header [frameBytes]byte
-	if err := r.readLink(ctx, m, header[:]); err != nil {
+	if err := r.readLink(ctx, l, m, header[:]); err != nil {
 		return frame{}, err
 	}
 	f := decodeFrame(header[:])
@@ -166,27 +183,39 @@ func (r *Ring) peerIsGone(m *message) error {
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", m.what, m.peer, r.describePeer(m))
 }
 
-// findReason returns the error for a message that can no longer be sent: a note about it, if
-// that has arrived and no Recv is reading, or else that the other rank is gone.
-func (r *Ring) findReason(m *message) error {
-	if l := r.links[m.peer]; l.mu.TryLock() {
-		defer l.mu.Unlock()
-		if err := l.conn.SetReadDeadline(time.Now().Add(checkInterval)); err == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), checkInterval)
-			defer cancel()
-			if f, err := r.readHeader(ctx, m); f.kind == frameNote {
-				return err
-			}
+// findReason returns the error for bytes that can no longer be sent: a note about it, if one
+// arrives within graceTime and no Recv is reading, or else that the other rank is gone. It
+// drops what arrives before the note, since the group has failed.
+func (r *Ring) findReason(l *link, m *message) error {
+	if !l.mu.TryLock() {
+		return r.peerIsGone(m)
+	}
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), graceTime)
+	defer cancel()
+	buffer := make([]byte, readerBytes)
+	for {
+		f, err := r.readHeader(ctx, l, m)
+		if f.kind == frameNote {
+			return err
+		}
+		for left := f.payloadBytes(); err == nil && left > 0; {
+			n := min(left, uint64(len(buffer)))
+			err = r.readLink(ctx, l, m, buffer[:n])
+			left -= n
+		}
+		if err != nil {
+			return r.peerIsGone(m)
 		}
 	}
-	return r.peerIsGone(m)
 }
 
 // closeLinks sends note on all links and closes them.
 func (r *Ring) closeLinks(note frame) error {
-	errs := make([]error, len(r.links))
+	links := slices.Concat(r.links, r.scheduled)
+	errs := make([]error, len(links))
 	var wg sync.WaitGroup
-	for i, l := range r.links {
+	for i, l := range links {
 		if l != nil {
 			wg.Go(func() { errs[i] = l.out.close(note) })
 		}

@@ -26,15 +26,17 @@ import (
 // second. The result area is written between the two and read after the second; no rank
 // can pass the first synchronization of the next piece before all ranks have read it.
 type memoryGroup struct {
-	name     string
-	rank     int
-	size     int
-	memory   segment
-	control  *controlBlock // this rank's control block
-	notifier notifier
-	options  Options
-	isAlive  func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
-	release  func() error        // frees the memory; may be nil
+	name      string
+	rank      int
+	size      int
+	memory    segment
+	control   *controlBlock // this rank's control block
+	notifier  notifier
+	options   Options
+	algorithm algorithm
+	exchange  *memoryExchange     // for schedules; nil until the first
+	isAlive   func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
+	release   func() error        // frees the memory; may be nil
 
 	serializer
 	syncs uint32 // how often this rank has synchronized
@@ -42,10 +44,14 @@ type memoryGroup struct {
 
 func (g *memoryGroup) Rank() int    { return g.rank }
 func (g *memoryGroup) Size() int    { return g.size }
-func (g *memoryGroup) Name() string { return g.name }
+func (g *memoryGroup) Name() string { return g.algorithm.describe(g.name) }
 
 func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
-	return g.runOperation(ctx, kindAllReduce, b, 0, func() error {
+	name := g.algorithm.choose(b.Bytes())
+	return g.runOperation(ctx, kindAllReduce, b, algorithmNumber(name), func() error {
+		if name != g.algorithm.native {
+			return g.reduceBySchedule(ctx, b, name)
+		}
 		if b.F64 != nil {
 			return reduce(ctx, g, b.F64, true)
 		}

@@ -8,10 +8,11 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// message is one call of Send or Recv. Messages from one rank to another are numbered from 1
-// on both sides, and arrive in order.
+// message is one call of Send or Recv, or the part of a scheduled operation that concerns one
+// other rank. Messages from one rank to another are numbered from 1 on both sides, and arrive
+// in order.
 type message struct {
-	kind    opKind // kindSend or kindReceive
+	kind    opKind // kindSend, kindReceive, or the kind of the scheduled operation
 	peer    int    // the other rank
 	what    string // such as "receive 3 from rank 1"
 	header  frame  // what Send sends before the payload, and Recv expects
@@ -148,8 +149,14 @@ func (m *message) checkWait(ctx context.Context, waited, timeout time.Duration, 
 	if waited < timeout {
 		return nil
 	}
-	if m.kind == kindSend {
-		return fmt.Errorf("%s: rank %d (%s) did not receive it within %v", m.what, m.peer, seen, timeout)
+	missing := "arrive"
+	switch m.kind {
+	case kindSend:
+		missing = "receive it"
+	case kindReceive:
+		missing = "send it"
+	default: // other ranks may wait for this one
+		m.note = frame{kind: frameNote, state: noteMissing, rank: m.peer, number: m.header.number, what: m.header.what}
 	}
-	return fmt.Errorf("%s: rank %d (%s) did not send it within %v", m.what, m.peer, seen, timeout)
+	return fmt.Errorf("%s: rank %d (%s) did not %s within %v", m.what, m.peer, seen, missing, timeout)
 }

@@ -20,6 +20,12 @@ type Options struct {
 	// ChunkBytes is how many bytes of a buffer are exchanged at a time, rounded up to
 	// full cache lines per rank; 0 means 1 MiB.
 	ChunkBytes int
+	// Algorithm is the algorithm of all-reduce: a name of package schedule, AlgorithmDirect, or
+	// AlgorithmAuto. Empty means AlgorithmDirect through memory and a ring over sockets.
+	Algorithm string
+	// RanksPerNode is the number of consecutive ranks on each node, for the hierarchical
+	// algorithm; 0 means that all ranks are on one node.
+	RanksPerNode int
 }
 
 // Validate returns an error for the first invalid option.
@@ -29,8 +35,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("validate collective options: invalid time-out %v: use a positive one, or 0 for the default of %v", o.Timeout, DefaultTimeout)
 	case o.ChunkBytes < 0 || o.ChunkBytes > 1<<30:
 		return fmt.Errorf("validate collective options: invalid chunk size %d bytes: use 1 to %d, or 0 for the default of %d", o.ChunkBytes, 1<<30, defaultChunkBytes)
+	case o.RanksPerNode < 0:
+		return fmt.Errorf("validate collective options: invalid number of ranks per node %d: use at least 1, or 0 if all ranks are on one node", o.RanksPerNode)
 	}
-	return nil
+	return CheckAlgorithm(o.Algorithm)
 }
 
 func (o Options) withDefaults() Options {

@@ -127,7 +127,7 @@ func joinGroup(transport, path string, rank, size int) (Group, error) {
 		return OpenSharedMemory(path, rank, size, Options{})
 	}
 	var conns []net.Conn
-	for i := range 2 + size - 1 {
+	for i := range 2 + 2*(size-1) {
 		f := os.NewFile(uintptr(3+i), "ring") // as exec.Cmd.ExtraFiles numbers them
 		c, err := net.FileConn(f)
 		if err = errors.Join(err, f.Close()); err != nil {
@@ -135,7 +135,7 @@ func joinGroup(transport, path string, rank, size int) (Group, error) {
 		}
 		conns = append(conns, c)
 	}
-	return NewRing(transport, rank, size, Connections{conns[0], conns[1], slices.Insert(conns[2:], rank, nil)}, Options{})
+	return NewRing(transport, rank, size, Connections{conns[0], conns[1], slices.Insert(slices.Clone(conns[2:1+size]), rank, nil), slices.Insert(conns[1+size:], rank, nil)}, Options{})
 }
 
 // order makes the other ranks call addUp or exchange, according to task, with n and times.

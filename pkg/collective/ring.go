@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
+	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/process"
 )
@@ -28,7 +30,8 @@ import (
 // cores.
 //
 // Send and Recv use separate connections, one between each pair of ranks, so they may run
-// beside an operation of the ring.
+// beside an operation of the ring. Algorithms of all-reduce other than the ring, which
+// Options.Algorithm selects, use another one.
 //
 // Failures are passed around the ring too. If a rank is missing, gone or failed, the rank
 // after it notices first and notifies the next rank, and so on. So every rank's error names
@@ -45,6 +48,9 @@ type Ring struct {
 	piece      int     // bytes per piece
 	scratch    []byte
 	links      []*link // to each other rank, for Send and Recv; nil for this rank
+	scheduled  []*link // the same for scheduled operations
+	algorithm  algorithm
+	exchange   *linkExchange // for schedules
 
 	mine            frame             // this rank's last call
 	last            frame             // the previous rank's last call
@@ -71,15 +77,15 @@ const (
 type Connections struct {
 	From net.Conn // from the previous rank
 	To   net.Conn // to the next rank
-	// Peers contains one more connection to each other rank, for Send and Recv, and nil for
-	// this rank.
-	Peers []net.Conn
+	// Messages contains one more connection to each other rank, for Send and Recv, and Scheduled
+	// another one, for the algorithms of package schedule. Both contain nil for this rank.
+	Messages, Scheduled []net.Conn
 }
 
 // all returns all connections.
 func (c Connections) all() []net.Conn {
 	all := []net.Conn{c.From, c.To}
-	for _, p := range c.Peers {
+	for _, p := range slices.Concat(c.Messages, c.Scheduled) {
 		if p != nil {
 			all = append(all, p)
 		}
@@ -107,8 +113,11 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("create ring: %w", err)
 	}
-	if len(c.Peers) != size {
-		return nil, fmt.Errorf("create ring: got connections to %d ranks, want one for each of %d ranks", len(c.Peers), size)
+	if o.Algorithm == AlgorithmDirect {
+		return nil, fmt.Errorf("create ring: the algorithm %q of all-reduce needs common memory, and this group uses sockets: use another one, or leave it unset", o.Algorithm)
+	}
+	if len(c.Messages) != size || len(c.Scheduled) != size {
+		return nil, fmt.Errorf("create ring: got connections to %d and %d ranks, want two for each of %d ranks", len(c.Messages), len(c.Scheduled), size)
 	}
 	o = o.withDefaults()
 	r := &Ring{name: name, rank: rank, size: size, options: o, in: c.From, piece: ringPieceBytes(o.ChunkBytes)}
@@ -121,12 +130,9 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 	r.scratch = allocateAligned(r.piece)
 	// If sending fails, a rank that is blocked in a read must wake up.
 	r.out = newSender(c.To, func() { _ = c.From.SetReadDeadline(time.Now()) })
-	r.links = make([]*link, size)
-	for peer, conn := range c.Peers {
-		if conn != nil {
-			r.links[peer] = newLink(conn)
-		}
-	}
+	r.links, r.scheduled = newLinks(c.Messages), newLinks(c.Scheduled)
+	r.algorithm = newAlgorithm(o, schedule.Ring, rank, size)
+	r.exchange = newLinkExchange(r)
 	return r, nil
 }
 
@@ -172,11 +178,14 @@ func (r *Ring) Rank() int { return r.rank }
 // Size returns the number of ranks.
 func (r *Ring) Size() int { return r.size }
 
-// Name returns the transport, such as "tcp ring".
-func (r *Ring) Name() string { return r.name }
+// Name returns the transport, such as "tcp ring", and the algorithm if it is not the ring.
+func (r *Ring) Name() string { return r.algorithm.describe(r.name) }
 
 // AllReduce replaces b by the sum over all ranks.
 func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
+	if name := r.algorithm.choose(b.Bytes()); name != r.algorithm.native {
+		return r.allReduceBySchedule(ctx, b, name)
+	}
 	return r.runOperation(ctx, kindAllReduce, b, 0, func() error {
 		if b.F64 != nil {
 			return ringReduce(ctx, r, b.F64, true)

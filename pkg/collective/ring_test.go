@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // ringConnections connects n ranks: what rank i sends on To, rank i+1 receives on From, and two
-// ranks have one more connection between them.
+// ranks have two more connections between them.
 func ringConnections(network string, n int) ([]Connections, error) {
 	address := "127.0.0.1:0"
 	if network == "unix" {
@@ -37,12 +38,13 @@ func ringConnections(network string, n int) ([]Connections, error) {
 	}
 	all := make([]Connections, n)
 	for i := range all {
-		all[i].Peers = make([]net.Conn, n)
+		all[i].Messages, all[i].Scheduled = make([]net.Conn, n), make([]net.Conn, n)
 	}
 	for i := range all {
 		all[i].To, all[(i+1)%n].From = connect()
 		for k := range i {
-			all[i].Peers[k], all[k].Peers[i] = connect()
+			all[i].Messages[k], all[k].Messages[i] = connect()
+			all[i].Scheduled[k], all[k].Scheduled[i] = connect()
 		}
 	}
 	return all, err
@@ -380,7 +382,7 @@ func TestRingChecksItsArguments(t *testing.T) {
 	_, err = NewRing("tcp ring", 0, 2, Connections{}, Options{Timeout: -1})
 	wantError(t, err, "invalid time-out -1ns")
 	_, err = NewRing("tcp ring", 0, 2, Connections{}, Options{})
-	wantError(t, err, "got connections to 0 ranks, want one for each of 2 ranks")
+	wantError(t, err, "got connections to 0 and 0 ranks, want two for each of 2 ranks")
 }
 
 // TestRingKeepsBits checks that the payload of a NaN and the sign of −0 arrive unchanged.
@@ -411,7 +413,7 @@ func TestRingKeepsBits(t *testing.T) {
 // closeConnections closes the links' connections without a note, as the end of a process does.
 func (r *Ring) closeConnections() error {
 	var errs []error
-	for _, l := range r.links {
+	for _, l := range slices.Concat(r.links, r.scheduled) {
 		if l != nil {
 			errs = append(errs, l.conn.Close())
 		}

@@ -69,7 +69,7 @@ func pieceBytes(count, chunkBytes int) int {
 // segmentBytes returns the size in bytes of a segment for the given number of ranks, with
 // pieces of bytesPerPiece.
 func segmentBytes(ranks, bytesPerPiece int) int {
-	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + ranks*(ranks-1)*channelBytes(bytesPerPiece)
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece)
 }
 
 // channelBytes returns the size in bytes of a channel whose queue has room for
@@ -104,9 +104,18 @@ func (s segment) counter(i int) *atomic.Uint32 {
 	return &s.controlBlock(i).arrived
 }
 
+// channelUse is what a channel is for. Operations and messages must not share a channel,
+// because they may run at the same time.
+type channelUse int
+
+const (
+	forMessages channelUse = iota
+	forSchedules
+)
+
 // channel returns the channel between two different ranks.
-func (s segment) channel(from, to int) channel {
-	index := from*(s.size-1) + to
+func (s segment) channel(use channelUse, from, to int) channel {
+	index := (int(use)*s.size+from)*(s.size-1) + to
 	if to > from {
 		index--
 	}

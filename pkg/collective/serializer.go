@@ -162,7 +162,8 @@ func checkOnHost(k opKind, b device.Buffer) error {
 	return nil
 }
 
-// callSignature encodes an operation's kind, element size and root in one number. Two calls
+// callSignature encodes an operation's kind, element size and root, or the number of an
+// all-reduce's algorithm, in one number. Two calls
 // match if their signatures and lengths are equal.
 func callSignature(k opKind, b device.Buffer, root int) uint64 {
 	element := uint64(4)
@@ -180,8 +181,11 @@ func formatCall(what, length uint64) string {
 		return k.String()
 	}
 	text := fmt.Sprintf("%v of %s", k, formatElements(what, length))
-	if k == kindBroadcast {
-		text += fmt.Sprintf(" from rank %d", what>>16)
+	switch detail := what >> 16; {
+	case k == kindBroadcast:
+		text += fmt.Sprintf(" from rank %d", detail)
+	case k == kindAllReduce && detail > 0:
+		text += " by algorithm " + algorithmName(detail)
 	}
 	return text
 }
@@ -189,8 +193,11 @@ func formatCall(what, length uint64) string {
 // formatElements describes a buffer, given the signature of its operation and its length, such
 // as "8 float32".
 func formatElements(what, length uint64) string {
-	return fmt.Sprintf("%d float%d", length, 8*(what>>8&0xff))
+	return fmt.Sprintf("%d float%d", length, 8*elementBytes(what))
 }
+
+// elementBytes returns the size of an element, given the signature of the operation.
+func elementBytes(what uint64) uint64 { return what >> 8 & 0xff }
 
 // formatLastCall describes the last operation of a rank, given its number and signature;
 // number 0 means that there was none.

@@ -125,6 +125,7 @@ func mapSharedMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, e
 	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
 		name: "shared memory", rank: rank, size: size,
 		memory: seg, control: seg.controlBlock(rank), notifier: newProcessNotifier(seg), options: o,
+		algorithm: newAlgorithm(o, AlgorithmDirect, rank, size),
 		isAlive: func(rank int) bool {
 			c := seg.controlBlock(rank) // its pid is set after the process has locked its byte
 			return c.processExists() && (c.pid.Load() == 0 || life.isAlive(rank))

@@ -46,7 +46,8 @@ study's folder, where all commands find it:
 
 Workers on one machine exchange gradients through shared memory (on systems other than
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
-or tcp overrides this.
+or tcp overrides this. LOCKSTEP_ALGORITHM is the algorithm of all-reduce: direct (through
+memory), ring, halving, tree, hierarchical, or auto, which measures them at the start.
 
 --bind cores gives each worker neighboring cores of one NUMA node: one for each thread,
 and up to two more for the loader and the exchange of gradients. --bind numa gives it all

@@ -12,7 +12,7 @@
 //	}
 //	defer group.Close()
 //
-// The variables are the same as torchrun's, with two more. FromEnv lists the variables of
+// The variables are the same as torchrun's, with three more. FromEnv lists the variables of
 // other launchers, which need none of these:
 //
 //	RANK, WORLD_SIZE              this worker's rank and the number of workers
@@ -24,6 +24,8 @@
 //	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: on one machine
 //	                              shared memory on Linux and unix sockets elsewhere; TCP
 //	                              between several)
+//	LOCKSTEP_ALGORITHM            the algorithm of all-reduce: direct, ring, halving, tree,
+//	                              hierarchical, or auto (default: direct for shm, else ring)
 package rendezvous
 
 import (
@@ -32,6 +34,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/collective"
 )
 
 // The environment variables that FromEnv reads.
@@ -44,6 +48,7 @@ const (
 	portVariable       = "MASTER_PORT"
 	tokenVariable      = "LOCKSTEP_TOKEN"
 	collectiveVariable = "LOCKSTEP_COLLECTIVE"
+	algorithmVariable  = "LOCKSTEP_ALGORITHM"
 )
 
 // Env contains a worker's rank, and the address and the secret of its run.
@@ -54,6 +59,7 @@ type Env struct {
 	MasterPort            int
 	Token                 string // empty only if MasterAddr is a loopback address
 	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
+	Algorithm             string // of all-reduce, see collective.Options; empty: that of the transport
 	Source                string // where the rank is from, such as SourceSlurm; empty: nowhere, and World is 1
 	TokenFrom             string // LOCKSTEP_TOKEN, or the path of the token file; empty without a token
 
@@ -96,6 +102,12 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	if err == nil {
 		e.Collective = strings.TrimSpace(getenv(collectiveVariable))
 		err = checkCollectiveName(e.Collective)
+	}
+	if err == nil {
+		e.Algorithm = strings.TrimSpace(getenv(algorithmVariable))
+		if err = collective.CheckAlgorithm(e.Algorithm); err != nil {
+			err = fmt.Errorf("%s: %w", algorithmVariable, err)
+		}
 	}
 	if err == nil && e.World > 1 {
 		err = e.findMaster(getenv)

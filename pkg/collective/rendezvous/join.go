@@ -48,7 +48,13 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if err := checkCollectiveName(e.Collective); err != nil {
 		return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
 	}
-	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, Machine: o.machine, PID: os.Getpid()}
+	if o.Group.Algorithm == "" {
+		o.Group.Algorithm = e.Algorithm
+	}
+	if o.Group.RanksPerNode == 0 {
+		o.Group.RanksPerNode = e.LocalWorld
+	}
+	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid()}
 	if me.Machine == "" {
 		me.Machine = machineID()
 	}
@@ -59,6 +65,11 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 		group, err = serve(ctx, e, o, me)
 	} else {
 		group, err = joinAtServer(ctx, e, o, me)
+	}
+	if err == nil {
+		if err = collective.Tune(ctx, group); err != nil {
+			err = errors.Join(err, group.Close())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("join run as rank %d of %d: %w", e.Rank, e.World, err)
@@ -100,6 +111,7 @@ func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.G
 	if err != nil {
 		return nil, err
 	}
+	o.Group.RanksPerNode = cmd.RanksPerNode
 	if cmd.Network != "" {
 		return joinRing(ctx, e, o, me, w, cmd)
 	}

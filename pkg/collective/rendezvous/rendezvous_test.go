@@ -74,6 +74,7 @@ func TestFromEnv(t *testing.T) {
 		{"port", map[string]string{"MASTER_PORT": "70000"}, Env{}, `MASTER_PORT is "70000": expected a whole number from 1 to 65535`},
 		{"no address", map[string]string{"MASTER_ADDR": "-"}, Env{}, "MASTER_ADDR is not set"},
 		{"collective", map[string]string{"LOCKSTEP_COLLECTIVE": "tcp"}, overTCP, ""},
+		{"algorithm unknown", map[string]string{"LOCKSTEP_ALGORITHM": "rings"}, Env{}, `LOCKSTEP_ALGORITHM: unknown algorithm "rings" of all-reduce (did you mean ring?)`},
 		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `invalid LOCKSTEP_COLLECTIVE "nccl": use shm (shared memory), unix or tcp (a ring of sockets), or leave it unset`},
 		{"no port", map[string]string{"MASTER_PORT": "-"}, whole, ""}, // torchrun's default is 29500 too
 		{"no token on this machine", map[string]string{"LOCKSTEP_TOKEN": "-"}, withoutToken, ""},

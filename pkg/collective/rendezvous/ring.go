@@ -108,14 +108,14 @@ func newSocketName(goos, temporary string) string {
 }
 
 // connectRing connects to the next rank for the ring and to each higher rank for Send and
-// Recv, and accepts the previous rank and the lower ranks. addresses contains the address of
-// each rank. All connections are authenticated. Then connectRing closes the listener and
-// creates the ring.
+// Recv and for the other algorithms, and accepts the previous rank and the lower ranks.
+// addresses contains the address of each rank. All connections are authenticated. Then
+// connectRing closes the listener and creates the ring.
 func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me claim, addresses []string) (_ collective.Group, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Two goroutines fill different fields and elements of all.
-	all := collective.Connections{Peers: make([]net.Conn, e.World)}
+	all := collective.Connections{Messages: make([]net.Conn, e.World), Scheduled: make([]net.Conn, e.World)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := d.acceptRanks(ctx, e, &all); err != nil {
@@ -142,29 +142,31 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 
 // connectToRanks connects to the next rank and to each higher rank.
 func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addresses []string, all *collective.Connections) error {
-	dial := func(rank int, me claim) (net.Conn, error) {
+	dial := func(rank int, link string) (net.Conn, error) {
+		me.Link = link
 		w, err := connect(ctx, d.network, addresses[rank], e.Token, me)
 		if err != nil {
 			return nil, fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the others", rank, addresses[rank], err)
 		}
 		return w.Conn, nil
 	}
-	ring, messages := me, me
-	ring.Ring, messages.Messages = true, true
 	var err error
-	if all.To, err = dial((e.Rank+1)%e.World, ring); err != nil {
+	if all.To, err = dial((e.Rank+1)%e.World, linkRing); err != nil {
 		return err
 	}
 	for rank := e.Rank + 1; rank < e.World; rank++ {
-		if all.Peers[rank], err = dial(rank, messages); err != nil {
+		if all.Messages[rank], err = dial(rank, linkMessages); err != nil {
+			return err
+		}
+		if all.Scheduled[rank], err = dial(rank, linkScheduled); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// acceptRanks accepts the connection of the previous rank for the ring, and one of each lower
-// rank for Send and Recv, and refuses all others.
+// acceptRanks accepts the connection of the previous rank for the ring, and two of each lower
+// rank, and refuses all others.
 func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.Connections) error {
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
@@ -174,7 +176,7 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 	defer stop()
 	defer context.AfterFunc(accepting, func() { _ = d.Close() })()
 	defer func() { _ = d.Close() }()
-	for missing := 1 + e.Rank; missing > 0; {
+	for missing := 1 + 2*e.Rank; missing > 0; {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s to connect: %w", describeMissingPeers(e, all), context.Cause(ctx))
@@ -206,12 +208,15 @@ func findPlace(g *member, e Env, all *collective.Connections) (*net.Conn, error)
 	var place *net.Conn
 	switch {
 	case g.World != e.World:
-	case g.Ring && !g.Messages && g.Rank == e.previousRank():
+	case g.Link == linkRing && g.Rank == e.previousRank():
 		place = &all.From
-	case g.Messages && !g.Ring && g.Rank >= 0 && g.Rank < e.Rank:
-		place = &all.Peers[g.Rank]
-	case g.Ring:
+	case g.Link == linkRing:
 		return nil, fmt.Errorf("rank %d is not the rank before rank %d", g.Rank, e.Rank)
+	case g.Rank < 0 || g.Rank >= e.Rank:
+	case g.Link == linkMessages:
+		place = &all.Messages[g.Rank]
+	case g.Link == linkScheduled:
+		place = &all.Scheduled[g.Rank]
 	}
 	if place == nil {
 		return nil, fmt.Errorf("rank %d has no connection for this purpose to rank %d", g.Rank, e.Rank)
@@ -228,8 +233,8 @@ func describeMissingPeers(e Env, all *collective.Connections) string {
 	if all.From == nil {
 		names = append(names, fmt.Sprintf("rank %d", e.previousRank()))
 	}
-	for rank, c := range all.Peers[:e.Rank] {
-		if c == nil && (all.From != nil || rank != e.previousRank()) {
+	for rank := range e.Rank {
+		if (all.Messages[rank] == nil || all.Scheduled[rank] == nil) && (all.From != nil || rank != e.previousRank()) {
 			names = append(names, fmt.Sprintf("rank %d", rank))
 		}
 	}
@@ -274,7 +279,7 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 	}
 	defer func() { _ = d.Close() }()
 	for _, g := range ranks[1:] {
-		if err := g.send(command{Network: network, ChunkBytes: o.Group.ChunkBytes}); err != nil {
+		if err := g.send(command{Network: network, ChunkBytes: o.Group.ChunkBytes, RanksPerNode: o.Group.RanksPerNode}); err != nil {
 			return nil, fmt.Errorf("send command to rank %d: %w", g.Rank, err)
 		}
 	}

@@ -119,6 +119,32 @@ func TestTransports(t *testing.T) {
 	}
 }
 
+// TestAlgorithmsOfRuns checks that all ranks use the algorithm that was asked for, also if their
+// nodes have different numbers of ranks, and refuse different algorithms.
+func TestAlgorithmsOfRuns(t *testing.T) {
+	for _, transport := range []string{"shm", "tcp"} {
+		for _, algorithm := range []string{"hierarchical", "tree", "auto"} {
+			envs, options := run(t, 3, Options{})
+			for r := range envs {
+				envs[r].Collective, envs[r].Algorithm, envs[r].LocalWorld = transport, algorithm, 2-r/2
+			}
+			groups, errs := join(context.Background(), envs, options)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(addUp(groups), exchange(groups)); err != nil || !strings.Contains(groups[2].Name(), ", "+algorithm) || groups[2].Name() != groups[0].Name() {
+				t.Errorf("%s, %s: %v", groups[2].Name(), groups[0].Name(), err)
+			}
+			closeAll(t, groups)
+		}
+	}
+	envs, options := run(t, 2, Options{})
+	envs[1].Algorithm = "tree"
+	groups, errs := join(context.Background(), envs, options)
+	closeAll(t, groups)
+	wantError(t, errs[0], `has LOCKSTEP_ALGORITHM "tree", rank 0 has ""`)
+}
+
 // TestManyAddresses checks that the addresses of more ranks arrive than fit into a message.
 func TestManyAddresses(t *testing.T) {
 	addresses := make([]string, 1000)
@@ -271,7 +297,7 @@ func TestDoorOfARing(t *testing.T) {
 	if host, _, _ := net.SplitHostPort(address); host != "127.0.0.1" {
 		t.Errorf("the ringListener is at %s, want it on the address of the way to rank 0", address)
 	}
-	in := collective.Connections{Peers: make([]net.Conn, 3)}
+	in := collective.Connections{Messages: make([]net.Conn, 3), Scheduled: make([]net.Conn, 3)}
 	var ierr error
 	var wg sync.WaitGroup
 	wg.Go(func() { ierr = d.acceptRanks(ctx, e, &in) })
@@ -282,41 +308,43 @@ func TestDoorOfARing(t *testing.T) {
 	}
 	_, _ = io.WriteString(noisy, "GET / HTTP/1.1\r\n\r\n")
 	_ = noisy.Close()
-	right := claim{Rank: 1, World: 3, Ring: true}
-	first, err := connect(ctx, "tcp", address, "secret", claim{Rank: 0, World: 3, Messages: true})
-	if err != nil {
-		t.Fatal(err)
+	accepted := func(rank int, link string) *jsonConn {
+		t.Helper()
+		w, err := connect(ctx, "tcp", address, "secret", claim{Rank: rank, World: 3, Link: link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
 	}
+	out := []*jsonConn{accepted(0, "messages")}
 	for _, tt := range []struct {
 		token string
 		claim claim
 		want  string
 	}{
-		{"guess", right, "the worker's LOCKSTEP_TOKEN differs from this run's"},
-		{"secret", claim{Rank: 0, World: 3, Ring: true}, "rank 0 is not the rank before rank 2"},
+		{"guess", claim{Rank: 1, World: 3, Link: "ring"}, "the worker's LOCKSTEP_TOKEN differs from this run's"},
+		{"secret", claim{Rank: 0, World: 3, Link: "ring"}, "rank 0 is not the rank before rank 2"},
 		{"secret", claim{Rank: 1, World: 3}, "rank 1 has no connection for this purpose to rank 2"}, // a proof for rank 0
-		{"secret", claim{Rank: 1, World: 4, Messages: true}, "rank 1 has no connection for this purpose to rank 2"},
-		{"secret", claim{Rank: 2, World: 3, Messages: true}, "rank 2 has no connection for this purpose to rank 2"},
-		{"secret", claim{Rank: -1, World: 3, Messages: true}, "rank -1 has no connection for this purpose to rank 2"},
-		{"secret", claim{Rank: 1, World: 3, Ring: true, Messages: true}, "rank 1 is not the rank before rank 2"},
-		{"secret", claim{Rank: 0, World: 3, Messages: true}, "rank 0 is connected to rank 2 already"},
+		{"secret", claim{Rank: 1, World: 4, Link: "messages"}, "rank 1 has no connection for this purpose to rank 2"},
+		{"secret", claim{Rank: 2, World: 3, Link: "messages"}, "rank 2 has no connection for this purpose to rank 2"},
+		{"secret", claim{Rank: -1, World: 3, Link: "scheduled"}, "rank -1 has no connection for this purpose to rank 2"},
+		{"secret", claim{Rank: 0, World: 3, Link: "messages"}, "rank 0 is connected to rank 2 already"},
 	} {
 		_, err := connect(ctx, "tcp", address, tt.token, tt.claim)
 		wantError(t, err, tt.want)
 	}
-	w, err := connect(ctx, "tcp", address, "secret", right)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, err := connect(ctx, "tcp", address, "secret", claim{Rank: 1, World: 3, Messages: true})
+	out = append(out, accepted(1, "ring"), accepted(0, "scheduled"), accepted(1, "messages"), accepted(1, "scheduled"))
 	wg.Wait()
-	if err := errors.Join(err, ierr); err != nil {
-		t.Fatal(err)
+	if ierr != nil {
+		t.Fatal(ierr)
 	}
-	if in.From == nil || in.Peers[0] == nil || in.Peers[1] == nil || in.Peers[2] != nil {
+	if in.From == nil || slices.Contains(in.Messages[:2], nil) || slices.Contains(in.Scheduled[:2], nil) || in.Messages[2] != nil || in.Scheduled[2] != nil {
 		t.Errorf("accepted %v", in)
 	}
-	if err := errors.Join(first.Close(), w.Close(), last.Close(), in.From.Close(), in.Peers[0].Close(), in.Peers[1].Close()); err != nil {
+	for _, w := range out {
+		err = errors.Join(err, w.Close())
+	}
+	if err := errors.Join(err, in.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := net.Dial("tcp", address); err == nil {

@@ -215,12 +215,14 @@ func checkMember(g *member, me claim, ranks []*member) error {
 		return fmt.Errorf("%s has %s %d, rank 0 has %d: set the same value on all workers", name, worldVariable, g.World, me.World)
 	case g.Rank < 1 || g.Rank >= me.World:
 		return fmt.Errorf("%s: invalid rank: want 1 to %d", name, me.World-1)
-	case g.Ring || g.Messages:
+	case g.Link != "":
 		return fmt.Errorf("%s: invalid connection: it is for another rank of a ring, not for joining the run", name)
 	case ranks[g.Rank] != nil:
 		return fmt.Errorf("%s: process %d on %s already has rank %d: set a different %s for each worker", name, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
 	case g.BuildID != me.BuildID:
 		return fmt.Errorf("%s runs build %q, rank 0 runs build %q: start all workers from the same lockstep binary", name, g.BuildID, me.BuildID)
+	case g.Algorithm != me.Algorithm:
+		return fmt.Errorf("%s has %s %q, rank 0 has %q: set the same value on all workers", name, algorithmVariable, g.Algorithm, me.Algorithm)
 	case g.Collective != me.Collective:
 		return fmt.Errorf("%s has %s %q, rank 0 has %q: set the same value on all workers", name, collectiveVariable, g.Collective, me.Collective)
 	}
@@ -255,7 +257,7 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	if err != nil {
 		return nil, err
 	}
-	err = mapOnAllRanks(ctx, group.Path(), ranks)
+	err = mapOnAllRanks(ctx, command{Memory: group.Path(), RanksPerNode: o.Group.RanksPerNode}, ranks)
 	// After Unlink, no file is left on disk, however the ranks end.
 	if err = errors.Join(err, group.Unlink()); err == nil {
 		err = sendStartCommand(ranks)
@@ -266,11 +268,11 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	return group, nil
 }
 
-// mapOnAllRanks sends the path of the shared memory to all ranks and waits until each rank
+// mapOnAllRanks sends cmd, with the path of the shared memory, to all ranks and waits until each rank
 // has mapped it.
-func mapOnAllRanks(ctx context.Context, path string, ranks []*member) error {
+func mapOnAllRanks(ctx context.Context, cmd command, ranks []*member) error {
 	for _, g := range ranks[1:] {
-		if err := g.send(command{Memory: path}); err != nil {
+		if err := g.send(cmd); err != nil {
 			return fmt.Errorf("send command to rank %d: %w", g.Rank, err)
 		}
 	}

@@ -40,8 +40,8 @@ import (
 //	worker → report{Error}                 connected to all other ranks
 //	rank 0 → command{Error}                all ranks are connected: start
 //
-// Each rank connects to the next rank with claim.Ring, and to each higher rank with
-// claim.Messages. Both exchange greeting, hello and reply as above.
+// Each rank connects to the next rank, and twice to each higher rank; claim.Link is the purpose
+// of the connection. Both ranks exchange greeting, hello and reply as above.
 const protocolVersion = 3
 
 // handshakeTimeout limits the duration of a handshake.
@@ -67,12 +67,19 @@ type claim struct {
 	PID     int    `json:"pid"`
 	// Collective is the requested transport; empty if rank 0 chooses it.
 	Collective string `json:"collective,omitempty"`
-	// Ring is true in a claim for the connection to the next rank of a ring, Messages in a
-	// claim for Send and Recv, and both are false in a claim sent to rank 0's listener of the
-	// run, so that a proof for one cannot be replayed for another.
-	Ring     bool `json:"ring,omitempty"`
-	Messages bool `json:"messages,omitempty"`
+	// Algorithm is the requested algorithm of all-reduce; empty for that of the transport.
+	Algorithm string `json:"algorithm,omitempty"`
+	// Link is the purpose of a connection between two ranks of a ring, and empty in a claim sent
+	// to rank 0 for joining the run, so that a proof for one cannot be replayed for another.
+	Link string `json:"link,omitempty"`
 }
+
+// The purposes of connections between the ranks of a ring.
+const (
+	linkRing      = "ring"      // to the next rank, for the operations of the ring
+	linkMessages  = "messages"  // to a higher rank, for Send and Recv
+	linkScheduled = "scheduled" // to a higher rank, for the other algorithms
+)
 
 // hello is a worker's answer to a greeting.
 type hello struct {
@@ -90,11 +97,13 @@ type reply struct {
 // command tells a rank what to do next, or contains the error that ends the rendezvous.
 // Rank 0 sends it.
 type command struct {
-	Memory     string   `json:"memory,omitempty"`
-	Network    string   `json:"network,omitempty"`
-	ChunkBytes int      `json:"chunk_bytes,omitempty"`
-	Addresses  []string `json:"addresses,omitempty"` // of ranks, continuing those of the previous command
-	Error      string   `json:"error,omitempty"`
+	Memory     string `json:"memory,omitempty"`
+	Network    string `json:"network,omitempty"`
+	ChunkBytes int    `json:"chunk_bytes,omitempty"`
+	// RanksPerNode is rank 0's, because nodes may have different numbers of ranks.
+	RanksPerNode int      `json:"ranks_per_node,omitempty"`
+	Addresses    []string `json:"addresses,omitempty"` // of ranks, continuing those of the previous command
+	Error        string   `json:"error,omitempty"`
 }
 
 // report is a rank's answer to a command.

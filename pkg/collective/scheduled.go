@@ -1,0 +1,233 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/process"
+)
+
+// memoryExchange is the exchanger of a memoryGroup. Bytes that do not fit into a channel yet
+// are in queues; the rank moves them whenever it waits.
+type memoryExchange struct {
+	g       *memoryGroup
+	queues  [][][]byte // by rank: what is still to be sent
+	scratch []byte
+}
+
+// scratchBytes is the size of the memory that receives bytes which are then added.
+const scratchBytes = 64 << 10
+
+// reduceBySchedule executes an algorithm of all-reduce.
+func (g *memoryGroup) reduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
+	s, err := g.algorithm.find(name, b.Bytes())
+	if err != nil {
+		return err
+	}
+	if g.exchange == nil {
+		g.exchange = &memoryExchange{g: g, queues: make([][][]byte, g.size), scratch: allocateAligned(scratchBytes)}
+	}
+	return runScheduleOn(ctx, g.exchange, s, b)
+}
+
+func (x *memoryExchange) post(to int, p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	x.queues[to] = append(x.queues[to], p)
+	x.push()
+}
+
+// push moves bytes from the queues to the channels, and reports whether there were any.
+func (x *memoryExchange) push() bool {
+	moved := false
+	for to, queue := range x.queues {
+		for len(queue) > 0 {
+			n := x.g.memory.channel(forSchedules, x.g.rank, to).write(queue[0])
+			if n == 0 {
+				break
+			}
+			moved = true
+			if queue[0] = queue[0][n:]; len(queue[0]) == 0 {
+				queue = queue[1:]
+			}
+			x.g.notifyEvent(to)
+		}
+		x.queues[to] = queue
+	}
+	return moved
+}
+
+func (x *memoryExchange) receive(ctx context.Context, from, n int, use func([]byte)) error {
+	c := x.g.memory.channel(forSchedules, from, x.g.rank)
+	have := 0
+	for n > 0 {
+		want := x.scratch[have:min(n, len(x.scratch))]
+		got := c.receive(want)
+		if got == 0 && !x.push() {
+			err := x.g.waitForChannels(ctx, x.wait(from), func() bool {
+				got = c.receive(want)
+				return got > 0 || x.push()
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if got == 0 {
+			continue
+		}
+		x.g.notifyEvent(from)
+		have += got
+		whole := have &^ 7 // numbers that have arrived in full
+		if have == n {
+			whole = have
+		}
+		use(x.scratch[:whole])
+		copy(x.scratch, x.scratch[whole:have])
+		n, have = n-whole, have-whole
+	}
+	return nil
+}
+
+func (x *memoryExchange) flush(ctx context.Context) error {
+	for to := range x.queues {
+		for len(x.queues[to]) > 0 {
+			if err := x.g.waitForChannels(ctx, x.wait(to), x.push); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wait returns the description of a wait for a rank.
+func (x *memoryExchange) wait(peer int) *message {
+	return &message{kind: kindAllReduce, peer: peer, what: x.g.what}
+}
+
+// linkExchange is the exchanger of a Ring. In each operation, before the first bytes, a rank
+// sends its call to every rank to which it will send any.
+type linkExchange struct {
+	r      *Ring
+	waits  []*message // by rank; header is that rank's last call
+	called []uint64   // by rank: the last operation for which this rank has sent it its call
+	failed *message   // the wait that ended the operation
+}
+
+func newLinkExchange(r *Ring) *linkExchange {
+	x := &linkExchange{r: r, waits: make([]*message, r.size), called: make([]uint64, r.size)}
+	for peer := range x.waits {
+		x.waits[peer] = &message{kind: kindAllReduce, peer: peer}
+	}
+	return x
+}
+
+// calledGrace is how much longer a rank waits for a rank that has called the operation and
+// must itself wait for another one. The latter's error then names the missing rank.
+const calledGrace = 2 * time.Second
+
+// allReduceBySchedule executes an algorithm of all-reduce.
+func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
+	return r.runExclusive(ctx, kindAllReduce, b, r.size, func() error {
+		s, err := r.algorithm.find(name, b.Bytes())
+		if err != nil {
+			return err
+		}
+		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: callSignature(kindAllReduce, b, algorithmNumber(name)), length: uint64(b.Len())}
+		r.exchange.begin(s)
+		if err := runScheduleOn(ctx, r.exchange, s, b); err != nil {
+			if r.exchange.failed != nil {
+				r.failureNote = &r.exchange.failed.note
+			}
+			return err
+		}
+		r.last = r.mine // the previous rank has called it too
+		return nil
+	}, r.notifyFailure)
+}
+
+// begin begins an operation: it sends this rank's call to the ranks to which s sends.
+func (x *linkExchange) begin(s *rankSchedule) {
+	r := x.r
+	for _, m := range x.waits {
+		m.what = r.what
+		m.note = frame{kind: frameNote, state: noteFailed, rank: r.rank, number: r.number, what: r.mine.what}
+	}
+	for _, step := range s.steps {
+		for _, t := range step.sends {
+			if x.called[t.To] != r.number {
+				x.called[t.To] = r.number
+				r.scheduled[t.To].out.enqueue(r.mine, nil)
+			}
+		}
+	}
+}
+
+func (x *linkExchange) post(to int, p []byte) {
+	x.r.scheduled[to].out.enqueue(frame{kind: frameNumbers, rank: x.r.rank, number: x.r.number, length: uint64(len(p))}, p)
+}
+
+func (x *linkExchange) receive(ctx context.Context, from, n int, use func([]byte)) error {
+	if err := x.receiveBytes(ctx, from, n, use); err != nil {
+		x.failed = x.waits[from]
+		return err
+	}
+	return nil
+}
+
+func (x *linkExchange) receiveBytes(ctx context.Context, from, n int, use func([]byte)) error {
+	r, m := x.r, x.waits[from]
+	l := r.scheduled[from]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m.header.number != r.number { // the other rank's call has not arrived
+		f, err := r.readHeader(ctx, l, m)
+		if err != nil {
+			return err
+		}
+		if f.kind == frameCall {
+			m.header = f
+		}
+		if f.kind != frameCall || f.number != r.number || f.what != r.mine.what || f.length != r.mine.length {
+			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
+				r.what, r.rank, formatCall(r.mine.what, r.mine.length), from, formatCall(f.what, f.length))
+		}
+	}
+	f, err := r.readHeader(ctx, l, m)
+	if err != nil {
+		return err
+	}
+	if f.kind != frameNumbers || f.number != r.number || f.length != uint64(n) {
+		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.what, from, f.kind, f.number, f.length, n)
+	}
+	for n > 0 {
+		p := r.scratch[:min(n, len(r.scratch))]
+		if err := r.readLink(ctx, l, m, p); err != nil {
+			return err
+		}
+		use(p)
+		n -= len(p)
+	}
+	return nil
+}
+
+func (x *linkExchange) flush(ctx context.Context) error {
+	for peer, m := range x.waits {
+		if x.called[peer] != x.r.number {
+			continue
+		}
+		l := x.r.scheduled[peer]
+		var idle process.Stopwatch
+		err := l.out.wait(0, true, func() { idle = process.Stopwatch{} }, x.r.messageCheck(ctx, m, &idle))
+		if err == nil && l.out.lastError() != nil {
+			err = x.r.findReason(l, m)
+		}
+		if err != nil {
+			x.failed = m
+			return err
+		}
+	}
+	return nil
+}
