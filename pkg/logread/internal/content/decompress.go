@@ -195,6 +195,7 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p)
 	b.ended = true
+	defer func() { b.report.Truncated = b.report.Truncated || b.ended }()
 	switch got := b.report.Bytes; {
 	case got > maxUnpacked, got > ratioFrom && got/maxRatio > b.packed.n:
 		b.report.AddProblem(0, "decompression stopped after %d bytes: the content is more than %d times as large as the file; the content up to there is read", got, maxRatio)

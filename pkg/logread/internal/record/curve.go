@@ -90,5 +90,8 @@ func (c *Curve) RemoveFrom(step int64) {
 	c.Steps, c.Times, c.Values = c.Steps[:n], c.Times[:n], c.Values[:n]
 }
 
+// Clear removes all points.
+func (c *Curve) Clear() { *c = *NewCurve(c.Name, c.Rank, c.timed) }
+
 // MaxCurveNames is the largest number of curves that are kept per run.
 const MaxCurveNames = 1000

@@ -68,3 +68,15 @@ func (r *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
 	e.Epoch, e.Line = n, l.Number
 	return e
 }
+
+// Remove removes the epochs with the numbers from first to last.
+func (r *RankEpochs) Remove(first, last int) {
+	r.Epochs = slices.DeleteFunc(r.Epochs, func(e runs.Epoch) bool { return first <= e.Epoch && e.Epoch <= last })
+	if r.Index == nil {
+		return
+	}
+	r.Index = map[int]int{}
+	for i := range r.Epochs {
+		r.Index[r.Epochs[i].Epoch] = i
+	}
+}

@@ -26,6 +26,7 @@ type Report struct {
 	Kind        string // kind of the log; empty if unknown
 	Compression string // gzip, zstd, xz or bzip2; empty if the file is not compressed
 	Bytes       int64  // bytes of content that were read, after decompression
+	Truncated   bool   // the compressed file is truncated or damaged, so the content ends early
 	Runs        int    // number of runs in the file; 1 if it adds to a run of other files
 	Records     int64  // number of epochs, trials, events, … that were read
 	Lines       int64  // number of lines; 0 for a binary file

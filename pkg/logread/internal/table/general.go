@@ -263,7 +263,7 @@ func (t *tableReader) readLine(line []byte) {
 		in.Report.LinesUsed++
 		return
 	}
-	if !l.Ended && !t.form.bars && t.isTorn() {
+	if !l.Ended && !t.form.bars && (t.isTorn() || in.Report.Truncated) {
 		in.AddProblem(number, "last line is torn: %.80q", line)
 		return
 	}

@@ -162,13 +162,7 @@ func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
 // remove removes epoch n of all ranks.
 func (e *epochsByRank) remove(n int) {
 	for _, list := range e.all {
-		list.Epochs = slices.DeleteFunc(list.Epochs, func(x runs.Epoch) bool { return x.Epoch == n })
-		if list.Index != nil {
-			list.Index = map[int]int{}
-			for i := range list.Epochs {
-				list.Index[list.Epochs[i].Epoch] = i
-			}
-		}
+		list.Remove(n, n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"sync"
 
 	"lockstep/pkg/logread/internal/record"
@@ -273,11 +274,12 @@ func formats() [maxFormats]format {
 	}
 }
 
-// FormatNames returns the names of the formats whose lines are recognized.
+// FormatNames returns the names of the formats whose lines are recognized. Commands and messages
+// that memory ran out are read beside lines of other formats, so they are not listed.
 func FormatNames() []string {
 	var names []string
-	for _, f := range sharedFormatIndex().formats {
-		if len(f.lines)+len(f.templates) > 0 || f.anywhere != nil && f.name != formatMemory.String() {
+	for id, f := range sharedFormatIndex().formats {
+		if id := formatID(id); f.name != "" && id != formatCommand && id != formatMemory && id != formatLines {
 			names = append(names, f.name)
 		}
 	}
@@ -367,7 +369,9 @@ func (x *formatIndex) addTemplates() {
 	id := 0
 	for name, f := range x.formats {
 		for _, text := range f.templates {
-			r := newTemplateRule(template.MustParse(text), id, formatID(name)).lineRule()
+			described := newTemplateRule(template.MustParse(text), id, formatID(name))
+			described.numbered = slices.ContainsFunc(f.templates, func(text string) bool { return strings.Contains(text, "{"+template.Epoch+"}") })
+			r := described.lineRule()
 			id++
 			if read := r.read; f.applies != nil {
 				r.read = func(t *textLog, m []byte) lineResult {

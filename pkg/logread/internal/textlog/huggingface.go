@@ -176,8 +176,10 @@ func isKnown(v float64) bool { return !math.IsNaN(v) }
 // last dictionary.
 func (r *textRun) finishHuggingFace(report *record.Report) {
 	h := huggingFaceOf(r)
-	device, total := h.header[hfPerDevice]*max(h.header[hfAccumulation], 1), h.header[hfTotalBatch]
-	if n := total / device; record.IsPlausibleCount(n) {
+	device, total := h.header[hfPerDevice]*h.header[hfAccumulation], h.header[hfTotalBatch]
+	if n := total / device; device == 0 && h.header[hfPerDevice] > 0 && total > 0 {
+		report.AddProblem(r.line, "the header has no line with the gradient accumulation steps, so it does not show the number of workers")
+	} else if record.IsPlausibleCount(n) {
 		r.run.Info.Workers, r.run.Info.GlobalBatch, r.run.Info.BatchPerWorker = int(n), int(total), int(device)
 	}
 	if n := h.header[hfExamples]; n >= 1 && n < 1<<53 {

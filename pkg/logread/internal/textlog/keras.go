@@ -123,8 +123,19 @@ var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return temp
 // follow the number of steps, a bar, or a dash.
 func containsKerasLoss(m []byte) bool { return bytes.Contains(m, []byte("s - loss: ")) }
 
+// hasKerasValues reports whether lines of Keras have set the values of an epoch.
+func (r *textRun) hasKerasValues() bool {
+	for _, k := range kerasOf(r).ranks {
+		if k.last > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch
-// 1 after a later epoch or after an evaluation begins a run.
+// 1 after a later epoch, after an evaluation, or after the epochs of another program
+// begins a run.
 func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 	n, total := int(v[0].Number), int(v[1].Number)
 	if n < 1 || total < n || total >= 1<<31 {
@@ -135,7 +146,7 @@ func (t *textLog) beginKerasEpoch(v []template.Value) lineResult {
 		t.removeCountedKerasEpochs(r)
 		r = t.selectKerasRank()
 	}
-	if n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(kerasOf(t.cur).evaluations) > 0) {
+	if n == 1 && r.last == 0 && t.cur.program != formatCommand && len(t.cur.epochs.all) > 0 || n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(kerasOf(t.cur).evaluations) > 0) {
 		t.beginRun()
 	} else if r.beginsExcerpt(n, total) {
 		t.in.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it: it begins another run", n, total, t.l.Number)

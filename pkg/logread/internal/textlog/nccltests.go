@@ -43,7 +43,9 @@ const maxCollectiveRows = 1 << 14
 type ncclState struct {
 	test    string   // name of the test, such as all_reduce_perf; empty if unknown
 	columns []string // names of the columns; nil before the heading
-	ranks   int      // number of ranks in the group of rank 0
+	ranks   int      // number of lines of ranks in the group of rank 0
+	highest int      // highest rank in these lines
+	groups  bool     // there are other groups, so the ranks in this one need not be consecutive
 	rows    []ncclRow
 }
 
@@ -102,9 +104,14 @@ func (t *textLog) readNCCLLine(m []byte) lineResult {
 	case len(fields) > 4 && string(fields[0]) == "Rank":
 		c := scan.Cursor{Rest: fields[3]}
 		if group := c.ReadInteger(); string(fields[2]) == "Group" && c.IsComplete() && group > 0 {
+			s.groups = true
 			return idle
 		}
 		s.ranks++
+		c = scan.Cursor{Rest: fields[1]}
+		if rank := c.ReadInteger(); c.IsComplete() && rank < record.MaxWorkers {
+			s.highest = max(s.highest, rank)
+		}
 		return idle
 	case len(fields) > 6 && string(fields[0]) == "size" && string(fields[1]) == "count":
 		s.columns = nil
@@ -174,6 +181,10 @@ func isNCCLType(text []byte) bool {
 // finishNCCL adds the times to the run if the table is that of an all-reduce.
 func (r *textRun) finishNCCL(report *record.Report) {
 	s := ncclOf(r)
+	if n := s.highest + 1; s.ranks > 0 && s.ranks < n && !s.groups {
+		report.AddProblem(r.line, "the list of devices has only %d of %d ranks: lines are missing", s.ranks, n)
+		s.ranks = n
+	}
 	if s.ranks > 0 && r.run.Info.Workers == 0 && r.tableBegun {
 		r.run.Info.Workers = s.ranks
 	}

@@ -19,6 +19,9 @@ import (
 // per second, to the rank of the line.
 func (t *textLog) addRate(v []template.Value) lineResult {
 	samples, seconds, rate := int(v[0].Number), v[1].Number, v[2].Number
+	if t.cur.program != formatRates && t.lastEpoch() != nil { // the epochs of other lines
+		t.beginRun()
+	}
 	run := t.countLine(formatRates)
 	run.sumRates = true
 	n := 1

@@ -69,12 +69,14 @@ func (t *textLog) countLine(name formatID) *textRun {
 
 // isProgram reports whether a format describes the output of one training program, which other
 // programs do not print beside their own.
-func isProgram(f formatID) bool { return f >= formatImageNet && f <= formatHuggingFace }
+func isProgram(f formatID) bool {
+	return f >= formatImageNet && f <= formatHuggingFace || f == formatSC21 || f == formatRates || f == formatStudy
+}
 
 // selectProgram makes program f the one that trains in the current run. It begins a run if
 // another program has printed values of the current one.
 func (t *textLog) selectProgram(f formatID) {
-	if !belongTogether(t.cur.program, f) || t.cur.program == formatCommand && len(t.cur.barEpochs.all) > 0 {
+	if !belongTogether(t.cur.program, f) || t.cur.program == formatCommand && (len(t.cur.barEpochs.all) > 0 || t.cur.hasKerasValues()) {
 		t.beginRun()
 	}
 	if t.cur.program == formatCommand {
@@ -295,11 +297,14 @@ func (r *textRun) toPart(report *record.Report) *record.Part {
 	}
 	r.finishBars(report)
 	kind := &all[r.mainFormat()]
+	templatesOf(r).reportCounts(kind.countsFromZero, &r.epochs, report)
 	r.run.Epochs = r.epochs.merge(r.sumRates, kind.countsFromZero, report)
 	for _, name := range slices.Sorted(maps.Keys(r.curves)) {
 		first := len(r.run.Curves)
 		for c := r.curves[name]; c != nil; c = c.otherRank {
-			r.run.Curves = append(r.run.Curves, c.Finish(report))
+			if c.Points > 0 {
+				r.run.Curves = append(r.run.Curves, c.Finish(report))
+			}
 		}
 		slices.SortStableFunc(r.run.Curves[first:], func(a, b runs.Curve) int { return a.Rank - b.Rank })
 	}

@@ -22,6 +22,7 @@ type templateRule struct {
 	id       int // number of the template among the templates of the format index or of the user
 	format   formatID
 	user     bool // the user has given the template
+	numbered bool // the format has a template with the number of the epoch; false if the user has given the template
 	// The indexes of fields, or -1 if the template does not have the field.
 	epoch, step, rank, steps int
 	values                   []valueField // the fields with values of an epoch or a step

@@ -3,6 +3,7 @@ package textlog
 import (
 	"math"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/runs"
@@ -33,6 +34,24 @@ type templateState struct {
 	known         runs.Info
 	knownSeed     bool
 	knownSettings map[string]any
+	// numbered is set if lines of the user's templates have numbers of epochs, of which firstNumber
+	// is the lowest.
+	numbered    bool
+	firstNumber int
+}
+
+// reportCounts adds a problem if other lines than those of the user's templates count epochs from
+// 0, and the templates' lines do not.
+func (s *templateState) reportCounts(countsFromZero bool, epochs *epochsByRank, report *record.Report) {
+	if !s.numbered || s.firstNumber == 0 {
+		return
+	}
+	for _, list := range epochs.all {
+		countsFromZero = countsFromZero || list.Find(0) != nil
+	}
+	if countsFromZero {
+		report.AddProblem(0, "the lines of the templates count epochs from %d, and other lines from 0, so their values may be in the wrong epoch; write * in place of {epoch}: then the values belong to the epoch of the line before", s.firstNumber)
+	}
 }
 
 // templatesOf returns what the lines of templates of a run contain so far.
@@ -40,16 +59,18 @@ func templatesOf(r *textRun) *templateState { return stateOf[templateState](&r.s
 
 // templateRank is the state of one rank.
 type templateRank struct {
-	opened   bool   // a line with {epoch} was read
-	epoch    int    // its number
-	final    uint64 // fields of this epoch that lines without {step} have set
-	lines    []int  // number of lines without an epoch, by number of the template
-	stepped  bool   // a line with {step} was read
-	first    int64  // the first step
-	last     int64  // the last step, as logged
-	lastIn   int    // epoch of the last step; 0 if unknown
-	offset   int64  // added to the steps, if they are counted in each epoch
-	anything bool   // a value was read
+	opened bool   // a line with {epoch} was read
+	epoch  int    // its number
+	final  uint64 // fields of this epoch that lines without {step} have set
+	lines  []int  // number of lines without an epoch, by number of the template
+	// unnumbered contains the templates of these lines.
+	unnumbered []*templateRule
+	stepped    bool  // a line with {step} was read
+	first      int64 // the first step
+	last       int64 // the last step, as logged
+	lastIn     int   // epoch of the last step; 0 if unknown
+	offset     int64 // added to the steps, if they are counted in each epoch
+	anything   bool  // a value was read
 }
 
 // selectRank returns the state of the given rank.
@@ -91,6 +112,10 @@ func (t *textLog) readTemplateValues(r *templateRule, m []byte, values []templat
 		t.beginRun()
 	}
 	s := templatesOf(t.cur).selectRank(t.rank)
+	if r.numbered && epoch < 0 && step < 0 && !s.opened && t.lastEpoch() == nil && len(r.values) > 0 {
+		t.in.AddProblem(t.l.Number, "the line with the number of the epoch is missing, so the epoch of this line is unknown")
+		return unused
+	}
 	if epoch >= 0 && t.startsAgain(r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
 		t.beginSameRun()
 	}
@@ -106,6 +131,12 @@ func (t *textLog) readTemplateValues(r *templateRule, m []byte, values []templat
 		if late := s.opened && int(epoch) < s.epoch; late {
 			t.setTemplateEpoch(r, s, int(epoch), values, ^uint64(0))
 			return used
+		}
+		if !s.opened {
+			t.removeUnnumberedLines(s)
+		}
+		if all := templatesOf(run); r.user && (!all.numbered || int(epoch) < all.firstNumber) {
+			all.numbered, all.firstNumber = true, int(epoch)
 		}
 		s.opened, s.epoch, s.final = true, int(epoch), 0
 	case epoch < 0 && step < 0 && !s.opened:
@@ -198,10 +229,39 @@ func (t *textLog) readUnnumberedLine(r *templateRule, s *templateRank, values []
 	}
 	s.lines[r.id]++
 	if s.lines[r.id] == 1 {
+		s.unnumbered = append(s.unnumbered, r)
 		t.in.Report.AddAssumptionOnce("the n-th line of the form %q is epoch n, since the lines contain no number of the epoch", r.template)
 	}
 	t.setTemplateEpoch(r, s, s.lines[r.id], values, 0)
 	return used
+}
+
+// removeUnnumberedLines removes the values of the lines that were read before the first line with
+// the number of an epoch, which the current line is. They were counted as if no line had a number.
+func (t *textLog) removeUnnumberedLines(s *templateRank) {
+	n := 0 // number of lines
+	for _, r := range s.unnumbered {
+		last := s.lines[r.id]
+		n += last
+		if list := t.cur.epochs.find(rankID{t.rank, 0}); list != nil {
+			list.Remove(1, last)
+		}
+		for i := range r.values {
+			for c := t.cur.curves[r.values[i].name]; c != nil; c = c.otherRank {
+				if c.Rank == max(t.rank, -1) {
+					c.Clear()
+				}
+			}
+		}
+	}
+	s.unnumbered, s.lines = nil, nil
+	if n > 0 {
+		text := "1 line with values precedes this first line with the number of an epoch: its epoch is unknown, and it is not used"
+		if n > 1 {
+			text = english.Count(n, "line") + " with values precede this first line with the number of an epoch: their epoch is unknown, and they are not used"
+		}
+		t.in.AddProblem(t.l.Number, "%s; values after such a line are those of its epoch; if they are those of the next one, write * in place of {epoch}", text)
+	}
 }
 
 // setTemplateEpoch sets the values of an epoch. final contains the fields that have been
