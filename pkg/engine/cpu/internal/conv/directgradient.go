@@ -22,19 +22,20 @@ const maxGroupBytes = 512 * 1024
 // weights (c,r,s), its steps are the pixels, and dy takes the place of the kernel's
 // weights.
 type DirectGradient struct {
-	ws            *workspace.Workspace
-	dy, dw        tensor.Operand
-	channels      int // of the input
-	taps          int // of the window
-	blocks        inputBlocks
-	flat          bool // there are few input channels: padding is no row of the matrix kernel
-	hasDeadTaps   bool // some taps never reach the input: their gradient is zero
-	classes       []tapClass
-	group         int // channel blocks of a group
-	groups        int
-	parts         int // number of parts of a group's rows
-	dyScratch     int // index in scratch memory of a copy of dy, −1 if dy is read in place
-	interleavedAt int // index in scratch memory of joined blocks of dy, see kernel.GEMM.Interleaved
+	ws          *workspace.Workspace
+	dy, dw      tensor.Operand
+	channels    int // of the input
+	taps        int // of the window
+	blocks      inputBlocks
+	flat        bool // there are few input channels: padding is no row of the matrix kernel
+	hasDeadTaps bool // some taps never reach the input: their gradient is zero
+	classes     []tapClass
+	group       int // channel blocks of a group
+	groups      int
+	parts       int  // number of parts of a group's rows
+	dyInPlace   bool // dy is read in place, unless its blocks must be interleaved
+	dyScratch   int  // index in scratch memory of a copy of dy
+	runScratch  int  // index in scratch memory of a normalized run of dy's pixels
 }
 
 // tapClass is a set of taps that are inside the input for the same outputs. If the axes
@@ -50,7 +51,7 @@ type tapClass struct {
 // in. dy is the gradient of its output.
 func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *DirectGradient {
 	channels := tensor.ChannelBlocks(in.Shape[1])
-	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxFlatChannels, dyScratch: -1}
+	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxFlatChannels}
 	set := &ws.Set.GEMM
 	axes := s.splitIfCheaper(in, set.Rows)
 	g.blocks = newInputBlocks(ws.Set, in, axes, maxBlockOutputs, true)
@@ -70,15 +71,10 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geo
 	v := &g.blocks
 	scratch := v.scratchFloats()
 	most := v.images * max(v.slices*v.rows*v.w.count, s.maxPhaseOutputs()/(v.slabsPerImage()*v.bandsPerSlice())) * lanes // floats of a block of dy
-	if v.images > 1 || !dy.IsSinglePiece() || axes.isSplit() {
-		g.dyScratch = scratch
-		scratch += set.Blocks * most
-	}
-	if set.Interleaved {
-		g.interleavedAt = tensor.RoundUp(scratch, tensor.AlignmentFloats)
-		scratch = g.interleavedAt + set.Blocks*most
-	}
-	ws.ReserveScratch(scratch)
+	g.dyInPlace = v.images == 1 && dy.IsSinglePiece() && !axes.isSplit()
+	g.dyScratch = tensor.RoundUp(scratch, tensor.AlignmentFloats)
+	g.runScratch = g.dyScratch + set.Blocks*most
+	ws.ReserveScratch(g.runScratch + most)
 	for i := range g.classes {
 		g.buildTables(&g.classes[i])
 	}
@@ -227,56 +223,75 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	}
 }
 
-// loadGradients returns dy at the pixels of tap class c in range p, for the channel blocks
-// [k, k+wide) of the output, in the layout that the matrix kernel needs for weights. next is
-// the parameter wNext of kernel.GEMMFunc in floats, and pixels is the number of pixels.
-func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
-	dy, next, pixels = g.loadBlockedGradients(w, c, p, k, wide)
-	switch {
-	case !g.ws.Set.GEMM.Interleaved:
-		return dy, next, pixels
-	case wide == 1:
-		return dy, lanes, pixels
-	}
-	to := w.Scratch[g.interleavedAt:]
-	for b := range wide {
-		g.ws.Set.Spread(&to[b*lanes], &dy[b*next], wide*lanes*4, pixels)
-	}
-	return to, wide * lanes, pixels
+// pixelRuns are pixels of a channel block of a map: in each of some slices the same number of
+// rows, each a run of adjacent pixels. All numbers are in pixels.
+type pixelRuns struct {
+	at                 int // first pixel in the plane
+	slices, rows, run  int // numbers of slices, of rows in a slice, and of pixels in a row
+	nextSlice, nextRow int // distances
 }
 
-// loadBlockedGradients returns dy at the pixels of tap class c in range p, for the channel
-// blocks [k, k+wide) of the output, one channel block after another. next is the distance
-// between channel blocks in floats, and pixels is the number of pixels. dy is a copy in
-// scratch memory unless it can be read in place.
-func (g *DirectGradient) loadBlockedGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+// gradientRuns returns the pixels of dy in range p to which the weights of class c contribute.
+func (g *DirectGradient) gradientRuns(c *tapClass, p blockRange) pixelRuns {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
-	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first
-	// The outputs in a plane are runs of adjacent pixels.
-	slices, height, run := g.outputExtent(c, p.slices, p.rows)
-	if run == cols {
-		run, height = run*height, 1
-		if run == rows*cols {
-			run, slices = run*slices, 1
+	r := pixelRuns{at: ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first, nextSlice: rows * cols, nextRow: cols}
+	r.slices, r.rows, r.run = g.outputExtent(c, p.slices, p.rows)
+	if r.run == cols {
+		r.run, r.rows = r.run*r.rows, 1
+		if r.run == rows*cols {
+			r.run, r.slices = r.run*r.slices, 1
 		}
 	}
-	pixels = p.images * slices * height * run
-	if g.dyScratch < 0 {
+	return r
+}
+
+// loadGradients returns dy at the pixels of tap class c in range p, for the channel blocks
+// [k, k+wide) of the output, in the layout that the matrix kernel needs for weights. next is
+// the parameter wNext of kernel.GEMMFunc in floats, and pixels is the number of pixels. dy is
+// a copy in scratch memory unless it can be read in place.
+func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+	r, interleaved := g.gradientRuns(c, p), g.ws.Set.GEMM.Interleaved
+	pixels = p.images * r.slices * r.rows * r.run
+	if g.dyInPlace && (!interleaved || wide == 1) {
 		dy, _ = g.dy.Block(p.n0, k)
-		return dy[at*lanes:], g.dy.PlaneFloats(), pixels
+		next = g.dy.PlaneFloats()
+		if interleaved {
+			next = lanes
+		}
+		return dy[r.at*lanes:], next, pixels
 	}
 	dy = w.Scratch[g.dyScratch:]
-	to := dy
+	if interleaved {
+		for j := range wide {
+			g.copyGradients(w, dy[j*lanes:], wide*lanes, p, k+j, r)
+		}
+		return dy, wide * lanes, pixels
+	}
 	for j := range wide {
-		for i := range p.images {
-			from, norm := g.dy.Block(p.n0+i, k+j)
-			for z := range slices {
-				for r := range height {
-					g.blocks.copyPixels(to, from[(at+(z*rows+r)*cols)*lanes:], norm, run)
-					to = to[run*lanes:]
+		g.copyGradients(w, dy[j*pixels*lanes:], lanes, p, k+j, r)
+	}
+	return dy, pixels * lanes, pixels
+}
+
+// copyGradients copies the pixels r of channel block k of dy, for the images in p. step is
+// the distance of successive pixels in the copy, in floats.
+func (g *DirectGradient) copyGradients(w *threads.Worker, to []float32, step int, p blockRange, k int, r pixelRuns) {
+	for i := range p.images {
+		from, norm := g.dy.Block(p.n0+i, k)
+		for z := range r.slices {
+			for row := range r.rows {
+				src := from[(r.at+z*r.nextSlice+row*r.nextRow)*lanes:]
+				switch {
+				case step == lanes:
+					g.blocks.copyPixels(to, src, norm, r.run)
+				case norm == nil:
+					g.ws.Set.Spread(&to[0], &src[0], step*4, r.run)
+				default:
+					g.blocks.copyPixels(w.Scratch[g.runScratch:], src, norm, r.run)
+					g.ws.Set.Spread(&to[0], &w.Scratch[g.runScratch], step*4, r.run)
 				}
+				to = to[min(len(to), r.run*step):]
 			}
 		}
 	}
-	return dy, pixels * lanes, pixels
 }

@@ -211,6 +211,7 @@ type inputBlocks struct {
 	d, h, w  axis
 	channels int  // in blocks
 	direct   bool // blocks are read in place
+	planes   bool // blocks are copies of whole planes, without a halo
 	images   int  // images per block
 	slices   int  // output slices per block and phase
 	rows     int  // output rows per block and phase
@@ -273,6 +274,7 @@ func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int,
 	if v.direct {
 		v.depth, v.height, v.width = d.in, h.in, w.in
 	}
+	v.planes = !v.direct && v.holdWholeImages() && [3]int{d.low, h.low, w.low} == [3]int{} && [3]int{v.depth, v.height, v.width} == in.Space
 	v.size = v.depth * v.height * v.width * lanes
 	v.plane, v.image = v.size, channels*v.size
 	switch {
@@ -334,6 +336,10 @@ func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []flo
 		x, _ := v.in.Block(p.n0, c0)
 		return x[(front*v.h.in+top)*inRow+v.w.low*lanes:]
 	}
+	if v.planes {
+		v.loadPlanes(scratch, p, c0, count)
+		return scratch
+	}
 	slice := v.height * v.width * lanes
 	for i := range p.images {
 		for c := range count {
@@ -350,6 +356,24 @@ func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []flo
 		}
 	}
 	return scratch
+}
+
+// loadPlanes does the work of load for blocks of whole planes. Planes are often as small as
+// one pixel, so that looking up each of them would take longer than copying it.
+func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int) {
+	for j := range v.in.Pieces {
+		s := &v.in.Pieces[j]
+		first, end := max(c0, s.First), min(c0+count, s.First+s.Count)
+		for i := range p.images {
+			for c := first; c < end; c++ {
+				var norm []float32
+				if s.Norm != nil {
+					norm = s.Norm[(c-s.First)*kernel.NormFloats:]
+				}
+				v.copyPixels(scratch[i*v.image+(c-c0)*v.plane:], s.Data[(p.n0+i)*s.Image+(c-s.First)*v.size:], norm, v.size/lanes)
+			}
+		}
+	}
 }
 
 // loadSlice copies rows [top, top+rows) of one slice of a channel block from src to dst. It

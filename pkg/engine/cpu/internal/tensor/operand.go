@@ -52,14 +52,14 @@ type Piece struct {
 }
 
 // PlaneFloats returns the number of floats of one channel block of one image.
-func (o Operand) PlaneFloats() int { return o.Shape[2] * o.Shape[3] * lanes }
+func (o *Operand) PlaneFloats() int { return o.Shape[2] * o.Shape[3] * lanes }
 
 // IsSinglePiece reports whether o is one piece of memory that readers need not normalize.
 func (o Operand) IsSinglePiece() bool { return len(o.Pieces) == 1 && o.Pieces[0].Norm == nil }
 
 // Block returns the memory of channel block c of image n, beginning with its first pixel,
 // and the constants to normalize it, which are nil if it needs none.
-func (o Operand) Block(n, c int) (data, norm []float32) {
+func (o *Operand) Block(n, c int) (data, norm []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
 		if c >= p.First+p.Count {
