@@ -1,6 +1,8 @@
 package conv
 
 import (
+	"slices"
+
 	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/engine/cpu/internal/threads"
@@ -26,6 +28,7 @@ type Direct struct {
 	transposed       bool      // the weights are [in,out,…], not [out,in,…]
 	flat             bool      // a step of the matrix kernel is one channel, not eight
 	packOnce         bool      // the weights are packed once for all phases
+	live             []int     // indexes in the window of the taps that some phase uses
 	packedAt         int       // index in scratch memory of the packed weights, −1 if weights are read in place
 	blocks           inputBlocks
 	taps             int // number of weights of the window
@@ -63,7 +66,12 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 		p := c.newPhase(d, h, w)
 		chunk = max(chunk, p.stepsPerPass)
 		c.phases = append(c.phases, p)
+		for _, t := range p.taps {
+			c.live = append(c.live, t.index)
+		}
 	})
+	slices.Sort(c.live)
+	c.live = slices.Compact(c.live)
 	c.packedAt = -1
 	switch {
 	case c.packOnce:
@@ -290,14 +298,14 @@ func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStri
 	return blockFloats, lanes
 }
 
-// packAllWeights copies all weights for output blocks [k, k+wide) to dst, in the packed
+// packAllWeights copies the weights of all live taps for output blocks [k, k+wide) to dst, in the packed
 // layout.
 func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	all := c.blocks.channels * c.taps
 	blockStride, vectorStride := c.packedStrides(all*lanes*lanes, wide)
 	for v := range wide {
 		for j := range c.blocks.channels {
-			for t := range c.taps {
+			for _, t := range c.live {
 				c.packTile(dst[v*blockStride+(j*c.taps+t)*lanes*vectorStride:], j, k+v, t, vectorStride)
 			}
 		}
@@ -308,6 +316,10 @@ func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 // is the distance between vectors in floats.
 func (c *Direct) packSteps(dst []float32, f *convPhase, k, s, n, vectorStride int) {
 	taps := max(1, len(f.taps))
+	if !c.transposed && taps == c.taps { // the tiles are next to each other
+		c.ws.Set.Spread(&dst[0], &c.weights.Data[(k*c.blocks.channels*taps+s)*lanes*lanes], vectorStride*4, n*lanes)
+		return
+	}
 	j, t := s/taps, s%taps
 	for i := range n {
 		c.packTile(dst[i*lanes*vectorStride:], j, k, f.taps[t].index, vectorStride)
