@@ -125,6 +125,7 @@
 //
 // Engine.Profile writes a trace of some training steps: when each thread computed which
 // operation, when inputs were copied and gradients exchanged, the optimizer, and how often
-// the threads of a step waited for each other. That number does not depend on the number of
-// threads, except that one thread never waits.
+// the threads of a step waited for each other. One thread never waits. From two threads on that
+// number hardly depends on the number of threads: the gradient of a batch norm needs one more
+// if the threads outnumber its channel blocks.
 package cpu

@@ -17,8 +17,9 @@ import (
 )
 
 // TestManyThreads checks that training steps with 64 threads give the same bits as with
-// one, and that a step has as many synchronizations with 64 threads as with two. A trace has
-// their number.
+// one, and that a step has as many synchronizations with 64 threads as with two, except that
+// the gradient of a batch norm with too few channels for 64 threads may need one more. A trace
+// has their number.
 func TestManyThreads(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
 	g, p := lowered(t, alignedUNet(), 3, nn.Train, plan.Options{Fuse: true})
@@ -81,8 +82,14 @@ func TestManyThreads(t *testing.T) {
 		t.Errorf("the parameters of 1, 2 and 64 threads differ (%d values)", len(results[1].bits))
 	}
 	one, two, many := results[1].synchronizations, results[2].synchronizations, results[64].synchronizations
-	if one != 0 || two == 0 || two != many {
-		t.Errorf("%d steps have %d synchronizations with 1 thread, %d with 2 and %d with 64; want 0, and the same number for 2 and 64", steps, one, two, many)
+	norms := int64(0)
+	for _, k := range p.Kernels {
+		if k.Op == plan.OpBatchNormBackward {
+			norms++
+		}
+	}
+	if one != 0 || two == 0 || many < two || many > two+steps*norms {
+		t.Errorf("%d steps have %d synchronizations with 1 thread, %d with 2 and %d with 64; want 0, some, and at most one more for each of %d batch norms", steps, one, two, many, norms)
 	}
 	t.Logf("%d synchronizations per step", many/steps)
 }

@@ -11,43 +11,6 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// planeChunks divides the pixels of an activation: the plane of each channel block and
-// image is divided into chunks of workspace.MaxChunkPixels pixels.
-type planeChunks struct {
-	images   int
-	channels int // in blocks
-	pixels   int // of a plane
-	perPlane int // chunks
-}
-
-// newPlaneChunks returns the chunks of activation o.
-func newPlaneChunks(o tensor.Operand) planeChunks {
-	pixels := o.Shape[2] * o.Shape[3]
-	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.MaxChunkPixels)}
-}
-
-// count returns the number of chunks.
-func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
-
-// chunkAt returns the position of chunk i: its image, its channel block, the index of its
-// first float in the plane, and its number of pixels.
-func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
-	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxChunkPixels
-	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
-}
-
-// newStatistics returns Statistics for all pixels, with one part per image and chunk of a
-// plane.
-func (c planeChunks) newStatistics() *workspace.Statistics {
-	s := &workspace.Statistics{Channels: c.channels}
-	for range c.images {
-		for q := range c.perPlane {
-			s.Pixels = append(s.Pixels, min(workspace.MaxChunkPixels, c.pixels-q*workspace.MaxChunkPixels))
-		}
-	}
-	return s
-}
-
 // buildBatchNorm returns the tasks of a batch norm. In training it uses the statistics of
 // the batch: s if the previous operation computes them, else its own. Otherwise it uses
 // running or saved statistics. If the output is not stored, the tasks only compute the
@@ -69,12 +32,7 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 		if !savedMean.IsAbsentOrVector(in.Shape[1]) || !savedInv.IsAbsentOrVector(in.Shape[1]) {
 			return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
 		}
-		if s == nil {
-			s = cut.newStatistics()
-			x.ReserveStatistics(s.Size())
-			all = append(all, x.newStatisticsTask(in, cut, s))
-		}
-		all = append(all, x.newStatisticsMergeTasks(c, s, norm)...)
+		all = x.newStatisticsTasks(c, s, cut, norm)
 	} else {
 		all = append(all, threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 			for j := range in.Shape[1] {
@@ -89,90 +47,141 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 	if !stored {
 		return all, nil
 	}
-	normalize := x.Set.Normalize
-	return append(all, threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.chunkAt(i)
-			from, _ := in.Block(n, channel)
-			to, _ := y.Block(n, channel)
-			normalize(&from[first], &to[first], &norm[channel*kernel.NormFloats], pixels)
-		}
-	}}), nil
+	return append(all, cut.newChunkTask(func(i int) {
+		n, channel, first, pixels := cut.chunkAt(i)
+		from, _ := in.Block(n, channel)
+		to, _ := y.Block(n, channel)
+		x.Set.Normalize(&from[first], &to[first], &norm[channel*kernel.NormFloats], pixels)
+	})), nil
 }
 
-// newStatisticsTask returns the task that computes the statistics s of a stored activation.
-func (x *Builder) newStatisticsTask(in tensor.Operand, cut planeChunks, s *workspace.Statistics) threads.Task {
-	return threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.chunkAt(i)
-			from, _ := in.Block(n, channel)
-			to := s.Begin(x.Partial, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
-			x.Set.Deviations(&from[first], pixels, &to[0])
+// newStatisticsTasks returns the tasks that compute the mean and the variance of a batch
+// norm's input, from its statistics s if the previous operation computes them. They write the
+// saved mean and 1/√(var+ε), the running statistics, and the constants norm with which the
+// output is computed.
+func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut planeChunks, norm []float32) []threads.Task {
+	in := c.Inputs[0]
+	own := s == nil
+	if own {
+		s = cut.newStatistics()
+		x.ReserveStatistics(s.Size())
+	}
+	m := x.newStatisticsMerge(c, s, norm)
+	if !own {
+		return x.newExchangeTasks(m)
+	}
+	images := cut.imagesPerPart()
+	compute := func(part, channel int) {
+		n, at := part/cut.perPlane*images, part%cut.perPlane*workspace.MaxChunkPixels*lanes
+		for i := n; i < min(n+images, cut.images); i++ {
+			from, _ := in.Block(i, channel)
+			to := x.Partial[s.Offset(part, channel):]
+			if i == n {
+				to = s.Begin(x.Partial, part, channel, from[at:])
+			}
+			x.Set.Deviations(&from[at], min(workspace.MaxChunkPixels, cut.pixels-at/lanes), &to[0])
 		}
-	}}
+	}
+	parts := len(s.Pixels)
+	task, ok := cut.newChannelTask(x.Threads, func(lo, hi int) {
+		for part := range parts {
+			for channel := lo; channel < hi; channel++ {
+				compute(part, channel)
+			}
+		}
+		m.mergeAndFinish(lo, hi)
+	})
+	if ok && !m.sync {
+		return []threads.Task{task}
+	}
+	return append([]threads.Task{{Items: parts * cut.channels, Run: func(_ *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			compute(i/cut.channels, i%cut.channels)
+		}
+	}}}, x.newExchangeTasks(m)...)
 }
 
-// newStatisticsMergeTasks returns the tasks that merge the statistics s of a batch norm's
-// input. They write the saved mean and 1/√(var+ε), the running statistics, and the
-// constants norm with which the output is computed.
-func (x *Builder) newStatisticsMergeTasks(c Operation, s *workspace.Statistics, norm []float32) []threads.Task {
+// normMerge computes results of a batch norm, or of its gradient, from sums over parts of the
+// pixels. merge writes the total sums of a channel block to Workspace.Moments, and finish reads
+// them. If sync is set, exchange adds the sums of the other workers in between.
+type normMerge struct {
+	layer    string
+	sync     bool
+	channels int // in blocks
+	merge    func(channel int)
+	exchange func() error
+	finish   func(channel int)
+}
+
+// mergeAndFinish merges the sums of channel blocks [lo, hi) and computes the results, without
+// an exchange.
+func (m *normMerge) mergeAndFinish(lo, hi int) {
+	for channel := lo; channel < hi; channel++ {
+		m.merge(channel)
+		m.finish(channel)
+	}
+}
+
+// newStatisticsMerge returns the normMerge for the statistics s, see newStatisticsTasks.
+func (x *Builder) newStatisticsMerge(c Operation, s *workspace.Statistics, norm []float32) normMerge {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
 	channels, all := in.Shape[1], s.Channels*lanes
 	x.ReserveMoments(2 * all)
 	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	total := own
-	merge := func() {
-		for b := range s.Channels {
+	return normMerge{
+		layer: c.Name, sync: c.Attr.Sync, channels: s.Channels,
+		merge: func(b int) {
 			m, m2 := s.Merge(x.Partial, b)
 			copy(x.Moments[b*lanes:], m[:])
 			copy(x.Moments[all+b*lanes:], m2[:])
-		}
-	}
-	exchange := func() (err error) {
-		total, err = x.norms.Statistics.CombineMoments(own, x.Moments[:channels], x.Moments[all:all+channels])
-		return err
-	}
-	return x.newExchangeTasks(c.Name, c.Attr.Sync, merge, exchange, func() {
-		unbiased := total / max(1, total-1)
-		for j := range all {
-			if j >= channels {
-				savedMean.Set(j, 0)
-				savedInv.Set(j, 0)
-				continue
+		},
+		exchange: func() (err error) {
+			total, err = x.norms.Statistics.CombineMoments(own, x.Moments[:channels], x.Moments[all:all+channels])
+			return err
+		},
+		finish: func(b int) {
+			unbiased := total / max(1, total-1)
+			for j := b * lanes; j < (b+1)*lanes; j++ {
+				if j >= channels {
+					savedMean.Set(j, 0)
+					savedInv.Set(j, 0)
+					continue
+				}
+				m, v := x.Moments[j], x.Moments[all+j]/total
+				inv := float32(1 / math.Sqrt(v+c.Attr.Epsilon))
+				savedMean.Set(j, float32(m))
+				savedInv.Set(j, inv)
+				mean.Data[j] = float32((1-c.Attr.Momentum)*float64(mean.Data[j]) + c.Attr.Momentum*m)
+				variance.Data[j] = float32((1-c.Attr.Momentum)*float64(variance.Data[j]) + c.Attr.Momentum*v*unbiased)
+				kernel.SetBatchNorm(norm, j, gamma.Data[j], beta.Data[j], float32(m), inv, c.Attr.ReLU)
 			}
-			m, v := x.Moments[j], x.Moments[all+j]/total
-			inv := float32(1 / math.Sqrt(v+c.Attr.Epsilon))
-			savedMean.Set(j, float32(m))
-			savedInv.Set(j, inv)
-			mean.Data[j] = float32((1-c.Attr.Momentum)*float64(mean.Data[j]) + c.Attr.Momentum*m)
-			variance.Data[j] = float32((1-c.Attr.Momentum)*float64(variance.Data[j]) + c.Attr.Momentum*v*unbiased)
-			kernel.SetBatchNorm(norm, j, gamma.Data[j], beta.Data[j], float32(m), inv, c.Attr.ReLU)
-		}
-	})
+		},
+	}
 }
 
-// newExchangeTasks returns the tasks that run merge, which writes the sums of a layer to
-// x.Moments, and finish, which reads them. If sync is set, exchange runs between them and
-// adds the sums of the other workers. One thread runs all tasks, because waking the others
-// would take longer.
-func (x *Builder) newExchangeTasks(layer string, sync bool, merge func(), exchange func() error, finish func()) []threads.Task {
-	if !sync {
+// newExchangeTasks returns the tasks that run m for all channel blocks. One thread runs them,
+// because waking the others would take longer.
+func (x *Builder) newExchangeTasks(m normMerge) []threads.Task {
+	if !m.sync {
 		return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
-			merge()
-			finish()
+			m.mergeAndFinish(0, m.channels)
 		}}}
 	}
-	return []threads.Task{
-		{Items: 1, Run: func(*threads.Worker, int, int) { merge() }},
-		{Items: 0, Run: func(*threads.Worker, int, int) {
-			start := time.Now()
-			if err := exchange(); err != nil {
-				x.norms.Failed = fmt.Errorf("batch norm %s: %w", layer, err)
+	forEach := func(f func(channel int)) threads.Task {
+		return threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
+			for b := range m.channels {
+				f(b)
 			}
-			x.norms.OnWait(start)
-		}},
-		{Items: 1, Run: func(*threads.Worker, int, int) { finish() }},
+		}}
 	}
+	return []threads.Task{forEach(m.merge), {Items: 0, Run: func(*threads.Worker, int, int) {
+		start := time.Now()
+		if err := m.exchange(); err != nil {
+			x.norms.Failed = fmt.Errorf("batch norm %s: %w", m.layer, err)
+		}
+		x.norms.OnWait(start)
+	}}, forEach(m.finish)}
 }
 
 // checkNormOperands checks the operands that a batch norm and its gradient have in common:
@@ -216,51 +225,61 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	}
 	cut := newPlaneChunks(in)
 	norm, params := make([]float32, cut.channels*kernel.NormFloats), make([]float32, cut.channels*kernel.NormGradFloats)
-	constants := threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
-		for j := range s[1] {
+	setConstants := func(lo, hi int) {
+		for j := lo * lanes; j < min(hi*lanes, s[1]); j++ {
 			if c.Attr.ReLU {
 				kernel.SetBatchNorm(norm, j, gamma.Data[j], beta.Data[j], mean.Data[j], inv.Data[j], true)
 			} else {
 				kernel.SetNorm(norm, j, 1, 0, float32(math.Inf(-1)))
 			}
 		}
-	}}
+	}
 	k := x.Set
 	x.ReserveShared(cut.count() * 2 * lanes)
-	sums := threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.chunkAt(i)
-			from, _ := in.Block(n, channel)
-			g, _ := dy.Block(n, channel)
-			k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormFloats], &mean.Data[channel*lanes], &x.Shared[i*2*lanes], pixels)
-		}
-	}}
-	merged := x.newGradientMergeTasks(c, cut, params)
-	if !dx.IsPresent() {
-		return append([]threads.Task{constants, sums}, merged...), nil
+	computeSums := func(i int) {
+		n, channel, first, pixels := cut.chunkAt(i)
+		from, _ := in.Block(n, channel)
+		g, _ := dy.Block(n, channel)
+		k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormFloats], &mean.Data[channel*lanes], &x.Shared[i*2*lanes], pixels)
 	}
-	return append(append([]threads.Task{constants, sums}, merged...), threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.chunkAt(i)
-			from, _ := in.Block(n, channel)
-			g, _ := dy.Block(n, channel)
-			to, _ := dx.Block(n, channel)
-			k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.NormGradFloats], pixels)
+	computeGradient := func(i int) {
+		n, channel, first, pixels := cut.chunkAt(i)
+		from, _ := in.Block(n, channel)
+		g, _ := dy.Block(n, channel)
+		to, _ := dx.Block(n, channel)
+		k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.NormGradFloats], pixels)
+	}
+	m := x.newGradientMerge(c, cut, params)
+	task, ok := cut.newChannelTask(x.Threads, func(lo, hi int) {
+		setConstants(lo, hi)
+		cut.forEachOf(lo, hi, computeSums)
+		m.mergeAndFinish(lo, hi)
+		if dx.IsPresent() {
+			cut.forEachOf(lo, hi, computeGradient)
 		}
-	}}), nil
+	})
+	if ok && !m.sync {
+		return []threads.Task{task}, nil
+	}
+	all := []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) { setConstants(0, cut.channels) }}, cut.newChunkTask(computeSums)}
+	all = append(all, x.newExchangeTasks(m)...)
+	if dx.IsPresent() {
+		all = append(all, cut.newChunkTask(computeGradient))
+	}
+	return all, nil
 }
 
-// newGradientMergeTasks returns the tasks that compute dγ and dβ from the sums of the
-// chunks, and from dγ and dβ the constants params with which kernel.Set.NormGrad computes
-// dx.
-func (x *Builder) newGradientMergeTasks(c Operation, cut planeChunks, params []float32) []threads.Task {
+// newGradientMerge returns the normMerge that computes dγ and dβ from the sums of the chunks,
+// and from dγ and dβ the constants params with which kernel.Set.NormGrad computes dx.
+func (x *Builder) newGradientMerge(c Operation, cut planeChunks, params []float32) normMerge {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
 	x.ReserveMoments(2 * all)
 	own := float64(cut.images * cut.pixels)
 	total := own
-	merge := func() {
-		for b := range cut.channels {
+	return normMerge{
+		layer: c.Name, sync: c.Attr.Sync && c.Outputs[0].IsPresent(), channels: cut.channels,
+		merge: func(b int) {
 			sum, dot := sumChunkPairs(cut, b, x.Shared)
 			for l := range lanes {
 				j := b*lanes + l
@@ -272,35 +291,20 @@ func (x *Builder) newGradientMergeTasks(c Operation, cut planeChunks, params []f
 				dbeta.Set(j, float32(db))
 				x.Moments[j], x.Moments[all+j] = dg, db
 			}
-		}
-	}
-	exchange := func() (err error) {
-		total, err = x.norms.Statistics.CombineSums(own, x.Moments[:channels], x.Moments[all:all+channels])
-		return err
-	}
-	return x.newExchangeTasks(c.Name, c.Attr.Sync && c.Outputs[0].IsPresent(), merge, exchange, func() {
-		for j := range channels {
-			p, l := params[j/lanes*kernel.NormGradFloats:], j%lanes
-			inverse := float64(inv.Data[j])
-			a := float64(gamma.Data[j]) * inverse
-			p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*x.Moments[j]/total), mean.Data[j], float32(-a*x.Moments[all+j]/total)
-		}
-	})
-}
-
-// sumChunkPairs returns, for each lane of a channel block, the totals of the two sums that
-// parts contains for each chunk.
-func sumChunkPairs(cut planeChunks, channel int, parts []float32) (a, b [lanes]float64) {
-	for img := range cut.images {
-		for q := range cut.perPlane {
-			i := (img*cut.channels+channel)*cut.perPlane + q
-			for l := range lanes {
-				a[l] += float64(parts[i*2*lanes+l])
-				b[l] += float64(parts[(i*2+1)*lanes+l])
+		},
+		exchange: func() (err error) {
+			total, err = x.norms.Statistics.CombineSums(own, x.Moments[:channels], x.Moments[all:all+channels])
+			return err
+		},
+		finish: func(b int) {
+			for j := b * lanes; j < min((b+1)*lanes, channels); j++ {
+				p, l := params[b*kernel.NormGradFloats:], j%lanes
+				inverse := float64(inv.Data[j])
+				a := float64(gamma.Data[j]) * inverse
+				p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*x.Moments[j]/total), mean.Data[j], float32(-a*x.Moments[all+j]/total)
 			}
-		}
+		},
 	}
-	return a, b
 }
 
 // buildBiasGradient returns the tasks that compute db[k] = Σ dy[n,k,h,w] over n, h and w.
@@ -311,20 +315,25 @@ func (x *Builder) buildBiasGradient(c Operation) ([]threads.Task, error) {
 	}
 	cut := newPlaneChunks(dy)
 	x.ReserveShared(cut.count() * 2 * lanes)
-	sums := threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			n, channel, first, pixels := cut.chunkAt(i)
-			g, _ := dy.Block(n, channel)
-			x.Set.Sums(&g[first], pixels, &x.Shared[i*2*lanes])
-		}
-	}}
-	merge := threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
-		for b := range cut.channels {
+	computeSums := func(i int) {
+		n, channel, first, pixels := cut.chunkAt(i)
+		g, _ := dy.Block(n, channel)
+		x.Set.Sums(&g[first], pixels, &x.Shared[i*2*lanes])
+	}
+	merge := func(lo, hi int) {
+		for b := lo; b < hi; b++ {
 			sum, _ := sumChunkPairs(cut, b, x.Shared)
 			for l := range lanes {
 				db.Data[b*lanes+l] = float32(sum[l])
 			}
 		}
-	}}
-	return []threads.Task{sums, merge}, nil
+	}
+	task, ok := cut.newChannelTask(x.Threads, func(lo, hi int) {
+		cut.forEachOf(lo, hi, computeSums)
+		merge(lo, hi)
+	})
+	if ok {
+		return []threads.Task{task}, nil
+	}
+	return []threads.Task{cut.newChunkTask(computeSums), {Items: 1, Run: func(*threads.Worker, int, int) { merge(0, cut.channels) }}}, nil
 }

@@ -1,0 +1,100 @@
+package layer
+
+import (
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+)
+
+// planeChunks divides the pixels of an activation: the plane of each channel block and
+// image is divided into chunks of workspace.MaxChunkPixels pixels.
+type planeChunks struct {
+	images   int
+	channels int // in blocks
+	pixels   int // of a plane
+	perPlane int // chunks
+}
+
+// newPlaneChunks returns the chunks of activation o.
+func newPlaneChunks(o tensor.Operand) planeChunks {
+	pixels := o.Shape[2] * o.Shape[3]
+	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.MaxChunkPixels)}
+}
+
+// count returns the number of chunks.
+func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
+
+// chunkAt returns the position of chunk i: its image, its channel block, the index of its
+// first float in the plane, and its number of pixels.
+func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
+	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxChunkPixels
+	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
+}
+
+// forEachOf calls f with the number of each chunk of channel blocks [lo, hi), in the order of
+// memory. Chunks of one channel block come in the order of images and pixels.
+func (c planeChunks) forEachOf(lo, hi int, f func(i int)) {
+	for n := range c.images {
+		for i := (n*c.channels + lo) * c.perPlane; i < (n*c.channels+hi)*c.perPlane; i++ {
+			f(i)
+		}
+	}
+}
+
+// groupFloats is the number of floats of the channel blocks that newChannelTask passes to a
+// call. A few activations of that size fit into the second-level cache.
+const groupFloats = 32 * 1024
+
+// newChannelTask returns a task whose items are the channel blocks, if these keep all threads
+// about equally busy. It calls f for groups of successive channel blocks [lo, hi): of small maps
+// several, because a plane is too little memory to read at once. ok is false if there are too
+// few channel blocks for the threads.
+func (c planeChunks) newChannelTask(threadCount int, f func(lo, hi int)) (t threads.Task, ok bool) {
+	group := max(1, groupFloats/(c.images*c.pixels*lanes))
+	return threads.Task{Items: c.channels, Run: func(_ *threads.Worker, lo, hi int) {
+		for ; lo < hi; lo += group {
+			f(lo, min(hi, lo+group))
+		}
+	}}, c.channels%threadCount == 0 || c.channels >= 8*threadCount
+}
+
+// imagesPerPart returns the number of images whose pixels a part of the statistics contains:
+// several if their planes are small, so that there are few parts to merge.
+func (c planeChunks) imagesPerPart() int {
+	return min(c.images, max(1, workspace.MaxChunkPixels/c.pixels))
+}
+
+// newStatistics returns Statistics for all pixels, with one part for each chunk of a plane,
+// or for the planes of several images.
+func (c planeChunks) newStatistics() *workspace.Statistics {
+	s := &workspace.Statistics{Channels: c.channels}
+	for n := 0; n < c.images; n += c.imagesPerPart() {
+		images := min(c.imagesPerPart(), c.images-n)
+		for q := range c.perPlane {
+			s.Pixels = append(s.Pixels, images*min(workspace.MaxChunkPixels, c.pixels-q*workspace.MaxChunkPixels))
+		}
+	}
+	return s
+}
+
+// newChunkTask returns a task that calls f for each chunk.
+func (c planeChunks) newChunkTask(f func(i int)) threads.Task {
+	return threads.Task{Items: c.count(), Run: func(_ *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(i)
+		}
+	}}
+}
+
+// sumChunkPairs returns, for each lane of a channel block, the totals of the two sums that
+// parts contains for each chunk.
+func sumChunkPairs(cut planeChunks, channel int, parts []float32) (a, b [lanes]float64) {
+	cut.forEachOf(channel, channel+1, func(i int) {
+		pair := parts[i*2*lanes:][:2*lanes]
+		for l := range lanes {
+			a[l] += float64(pair[l])
+			b[l] += float64(pair[lanes+l])
+		}
+	})
+	return a, b
+}
