@@ -1,6 +1,7 @@
 package threads
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -49,8 +50,9 @@ const cacheLine = 128
 // that no two goroutines wait on the same line.
 type node struct {
 	_        [cacheLine]byte
-	wake     chan struct{}  // receives a value per task; nil for the caller
-	children sync.WaitGroup // children that work on the current task
+	start    signal       // sent once per task; never to the caller
+	working  atomic.Int32 // children that work on the current task
+	finished signal       // sent when working becomes 0
 	_        [cacheLine]byte
 }
 
@@ -65,18 +67,32 @@ type sharedTask struct {
 // New returns a group of the given number of goroutines and starts its helpers.
 func New(threads int) *Group {
 	g := &Group{Size: threads, nodes: make([]node, threads)}
-	for i := 1; i < threads; i++ {
+	// With fewer processors, who polls would keep another goroutine of the group from working.
+	polls := threads <= min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+	for i := range g.nodes {
 		n := &g.nodes[i]
-		n.wake = make(chan struct{}, 1)
-		g.exited.Go(func() {
-			parent := &g.nodes[(i-1)/fanOut]
-			for range n.wake {
-				g.runPart(i)
-				parent.children.Done()
-			}
-		})
+		n.start.init(polls)
+		n.finished.init(polls)
+		if i > 0 {
+			g.exited.Go(func() { g.help(i) })
+		}
 	}
 	return g
+}
+
+// help computes part i of each task until the group is closed.
+func (g *Group) help(i int) {
+	parent := &g.nodes[(i-1)/fanOut]
+	for {
+		g.nodes[i].start.wait()
+		if g.closed.Load() {
+			return
+		}
+		g.runPart(i)
+		if parent.working.Add(-1) == 0 {
+			parent.finished.send()
+		}
+	}
 }
 
 // Run computes all items of t and returns when they are done. Worker i always computes the
@@ -104,15 +120,16 @@ func (g *Group) runPart(i int) {
 	t := &g.task
 	first := fanOut*i + 1
 	last := min(first+fanOut, t.parts)
+	n := &g.nodes[i]
 	if first < last {
-		g.nodes[i].children.Add(last - first)
+		n.working.Store(int32(last - first))
 		for c := first; c < last; c++ {
-			g.nodes[c].wake <- struct{}{}
+			g.nodes[c].start.send()
 		}
 	}
 	t.Run(&t.workers[i], i*t.Items/t.parts, (i+1)*t.Items/t.parts)
 	if first < last {
-		g.nodes[i].children.Wait()
+		n.finished.wait()
 	}
 }
 
@@ -128,7 +145,7 @@ func (g *Group) Close() {
 		return
 	}
 	for i := 1; i < g.Size; i++ {
-		close(g.nodes[i].wake)
+		g.nodes[i].start.send()
 	}
 	g.exited.Wait()
 }

@@ -70,9 +70,9 @@ func TestSynchronizations(t *testing.T) {
 // TestNodesShareNoCacheLine checks the distance between what two goroutines write.
 func TestNodesShareNoCacheLine(t *testing.T) {
 	var n node
-	counter, size := unsafe.Offsetof(n.children), unsafe.Sizeof(n)
-	if end := unsafe.Offsetof(n.wake); end < cacheLine || size-counter-unsafe.Sizeof(n.children) < cacheLine {
-		t.Errorf("in a node of %d bytes, the channel is at %d and the counter at %d: want %d unused bytes before and after them", size, end, counter, cacheLine)
+	last, size := unsafe.Offsetof(n.finished), unsafe.Sizeof(n)
+	if first := unsafe.Offsetof(n.start); first < cacheLine || size-last-unsafe.Sizeof(n.finished) < cacheLine {
+		t.Errorf("in a node of %d bytes, the signals are at %d and %d: want %d unused bytes before and after them", size, first, last, cacheLine)
 	}
 }
 
