@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/logread/internal/columnar/columnartest"
 	"lockstep/pkg/logread/internal/recordtest"
+	"lockstep/pkg/logread/internal/tidy"
 )
 
 // TestColumnarFormats checks that the formats' own libraries read back the
@@ -28,7 +29,7 @@ func TestColumnarFormats(t *testing.T) {
 			t.Errorf("%s: problems %v", format, problems)
 		}
 		names, columns := read(t, b.Bytes())
-		if d := cmp.Diff(columnNames(), names); d != "" {
+		if d := cmp.Diff(tidy.ColumnNames(), names); d != "" {
 			t.Errorf("%s (-want +got)\n%s", format, d)
 		}
 		if d := cmp.Diff(columnsOfRows(rows), columns, cmpopts.EquateNaNs()); d != "" {
@@ -68,7 +69,7 @@ func TestCurveRows(t *testing.T) {
 
 // columnsOfRows returns the columns that a file with the rows must contain.
 func columnsOfRows(rows []Row) []columnartest.Column {
-	columns := make([]columnartest.Column, len(columnNames()))
+	columns := make([]columnartest.Column, len(tidy.ColumnNames()))
 	opt := func(n, least int) any {
 		if n < least {
 			return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/logread/internal/tidy"
 	"lockstep/pkg/runs"
 )
 
@@ -27,9 +28,9 @@ func describe(found []runs.Run) string {
 			fmt.Fprintf(&b, " joules=%.6g", r.Info.EnergyJoules)
 		}
 		for _, e := range r.Epochs {
-			for _, v := range epochValues(e) {
-				if !math.IsNaN(v.v) && v.name != "padding_samples" {
-					fmt.Fprintf(&b, " %d.%s=%.8g", e.Epoch, v.name, v.v)
+			for _, v := range tidy.EpochValues(e) {
+				if !math.IsNaN(v.V) && v.Name != "padding_samples" {
+					fmt.Fprintf(&b, " %d.%s=%.8g", e.Epoch, v.Name, v.V)
 				}
 			}
 		}

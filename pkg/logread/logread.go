@@ -61,8 +61,7 @@ type Options struct {
 	// ColumnFields lists them. A mapping that fits no file is an error.
 	Columns []string
 	// Strict refuses assumptions: Read returns an error that lists each property
-	// of a run that is known only from a name or by elimination, and how to state
-	// it with a pattern.
+	// of a run that is known only from a name, and how to state it with a pattern.
 	Strict bool
 	// Progress, if set, is called with the number of bytes read so far and the
 	// total number of bytes. Calls do not overlap.

@@ -77,10 +77,6 @@ func (c misreadChecker) checkProperty(r runs.Run, property runs.Property) string
 	switch origin.Source {
 	case runs.SourceFolderName, runs.SourceFileName:
 		return c.checkName(r, property, value, origin)
-	case runs.SourceRest:
-		if value != "1" {
-			return "only one worker or node may be left"
-		}
 	case runs.SourceUser:
 		return "the test states nothing"
 	case runs.SourceContent, runs.SourceConfig, runs.SourceCommand:

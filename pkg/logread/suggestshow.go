@@ -16,6 +16,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/tidy"
 	"lockstep/pkg/runs"
 )
 
@@ -46,9 +47,9 @@ func newPreviewTable(all []runs.Run) previewTable {
 	var names []string
 	for _, r := range all {
 		for _, e := range r.Epochs {
-			for _, v := range epochValues(e) {
-				if !math.IsNaN(v.v) && v.name != "padding_samples" && !slices.Contains(names, v.name) {
-					names = append(names, v.name)
+			for _, v := range tidy.EpochValues(e) {
+				if !math.IsNaN(v.V) && v.Name != "padding_samples" && !slices.Contains(names, v.Name) {
+					names = append(names, v.Name)
 				}
 			}
 		}
@@ -68,8 +69,8 @@ func newPreviewTable(all []runs.Run) previewTable {
 		for _, e := range r.Epochs[:min(len(r.Epochs), previewEpochs)] {
 			row := []string{filepath.Base(r.Dir), workers, strconv.Itoa(e.Epoch)}
 			values := map[string]float64{}
-			for _, v := range epochValues(e) {
-				values[v.name] = v.v
+			for _, v := range tidy.EpochValues(e) {
+				values[v.Name] = v.V
 			}
 			for _, name := range names {
 				cell := ""

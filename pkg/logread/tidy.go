@@ -3,21 +3,18 @@ package logread
 import (
 	"bufio"
 	"context"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 
 	"lockstep/pkg/logread/internal/columnar"
+	"lockstep/pkg/logread/internal/tidy"
 	"lockstep/pkg/runs"
 )
 
@@ -82,7 +79,7 @@ func (o Options) Rows(ctx context.Context, kind string, paths []string, use func
 	if err != nil {
 		return problems, err
 	}
-	err = emitRuns(ctx, read, kind, use, &problems)
+	err = emitRuns(ctx, read, kind, func(r tidy.Row) error { return use(Row(r)) }, &problems)
 	return problems, err
 }
 
@@ -150,14 +147,23 @@ func addProblem(list *[]runs.Problem, p runs.Problem) {
 }
 
 // emitRuns calls use for the rows of all runs, and appends the problems that it
-// finds while doing so.
-func emitRuns(ctx context.Context, read []namedRun, kind string, use func(Row) error, problems *[]runs.Problem) error {
+// finds while doing so. kind is one of Kinds.
+func emitRuns(ctx context.Context, read []namedRun, kind string, use func(tidy.Row) error, problems *[]runs.Problem) error {
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := emitRun(run.Run, run.name, kind, use, problems); err != nil {
-			return fmt.Errorf("read rows of %s: %w", run.name, err)
+		e := tidy.NewEmitter(run.Run, run.name, use, func(p runs.Problem) { addProblem(problems, p) })
+		for _, part := range []struct {
+			kind string
+			emit func() error
+		}{{Epochs, e.Epochs}, {Steps, e.Steps}, {Curves, e.Curves}, {Trials, e.Trials}, {Spans, e.Spans}} {
+			if kind != part.kind && kind != All {
+				continue
+			}
+			if err := part.emit(); err != nil {
+				return fmt.Errorf("read rows of %s: %w", run.name, err)
+			}
 		}
 	}
 	return nil
@@ -177,243 +183,6 @@ func displayName(path, root, dir string) string {
 	return filepath.ToSlash(filepath.Join(path, rest))
 }
 
-// namedValue is a measured value with its name.
-type namedValue struct {
-	name string
-	v    float64
-}
-
-// emitRun calls use for the rows of one run. kind is one of Kinds.
-func emitRun(run runs.Run, name, kind string, use func(Row) error, problems *[]runs.Problem) error {
-	g := rowEmitter{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
-	for _, part := range []struct {
-		kind string
-		give func(rowEmitter, runs.Run) error
-	}{
-		{Epochs, rowEmitter.emitEpochs},
-		{Steps, rowEmitter.emitSteps},
-		{Curves, rowEmitter.emitCurves},
-		{Trials, rowEmitter.emitTrials},
-		{Spans, rowEmitter.emitSpans},
-	} {
-		if kind == part.kind || kind == All {
-			if err := part.give(g, run); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// rowEmitter calls use for the values of a run. row contains the fields that
-// these values share.
-type rowEmitter struct {
-	row      Row
-	use      func(Row) error
-	problems *[]runs.Problem
-}
-
-// emitMeasured calls use for each value that is not NaN.
-func (g rowEmitter) emitMeasured(values []namedValue) error {
-	for _, x := range values {
-		if !math.IsNaN(x.v) {
-			if err := g.emit(x.name, x.v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// emit emits a row with the given name and value.
-func (g rowEmitter) emit(name string, v float64) error {
-	g.row.Name, g.row.Value = name, v
-	return g.use(g.row)
-}
-
-// emitEpochs emits the values of each epoch and of the complete run.
-func (g rowEmitter) emitEpochs(run runs.Run) error {
-	for _, e := range run.Epochs {
-		g.row.Epoch = e.Epoch
-		if err := g.emitMeasured(epochValues(e)); err != nil {
-			return err
-		}
-	}
-	g.row.Epoch = 0
-	return g.emitMeasured(runValues(run))
-}
-
-// emitSteps emits the values of each rank's steps. Logs of other programs have
-// no steps.
-func (g rowEmitter) emitSteps(run runs.Run) error {
-	if run.Info.Schema == 0 { // logs of other programs have no steps
-		return nil
-	}
-	ranks, err := runs.Ranks(run.Dir)
-	if err != nil {
-		return err
-	}
-	for _, g.row.Rank = range ranks {
-		_, steps, problems, err := runs.ReadSteps(run.Dir, g.row.Rank)
-		if err != nil {
-			return err
-		}
-		for _, p := range problems { // reading the run checked only the form of the lines
-			addProblem(g.problems, p)
-		}
-		for _, s := range steps {
-			g.row.Epoch, g.row.Step = s.Epoch, s.Step
-			if err := g.emitMeasured(stepValues(s)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// emitCurves emits the points of each curve.
-func (g rowEmitter) emitCurves(run runs.Run) error {
-	for _, c := range run.Curves {
-		g.row.Rank = c.Rank
-		for i, step := range c.Steps {
-			if g.row.Step = int(step); g.row.Step < 0 {
-				g.row.Step = -1
-			}
-			if err := g.emit(c.Name, c.Values[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// emitTrials emits the throughput of each trial and the times of a benchmark of
-// the all-reduce.
-func (g rowEmitter) emitTrials(run runs.Run) error {
-	for _, t := range run.Trials {
-		g.row.Step = -1
-		if err := g.emitMeasured([]namedValue{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
-			return err
-		}
-		for i, rate := range t.Rates {
-			g.row.Step = i + 1
-			if err := g.emit(t.Name+"_trial_samples_per_second", rate); err != nil {
-				return err
-			}
-		}
-	}
-	for _, a := range run.AllReduces {
-		g.row.Step = int(a.Bytes)
-		if err := g.emit("all_reduce_seconds", a.Seconds); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// emitSpans emits the start and the duration of each span. Both rows have the
-// number of the span as their step, so that they can be matched.
-func (g rowEmitter) emitSpans(run runs.Run) error {
-	for i, s := range run.Spans {
-		g.row.Rank, g.row.Step = s.Rank, i+1
-		if err := g.emit(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
-			return err
-		}
-		if err := g.emit(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// epochValues returns the values of an epoch under the names of the columns of
-// epochs.csv.
-func epochValues(e runs.Epoch) []namedValue {
-	values := []namedValue{
-		{"seconds", e.Seconds},
-		{"samples_per_second", e.SamplesPerSecond},
-		{"train_loss", e.TrainLoss},
-		{"val_loss", e.ValLoss},
-		{"iou", e.IoU},
-		{"dice", e.Dice},
-		{"val_seconds", e.ValSeconds},
-		{"lr", e.LearningRate},
-		{"accuracy", e.Accuracy},
-		{"val_accuracy", e.ValAccuracy},
-	}
-	if e.Samples > 0 { // otherwise unknown
-		counts := []namedValue{{"samples", float64(e.Samples)}, {"padding_samples", float64(e.PaddingSamples)}}
-		values = slices.Insert(values, 1, counts...)
-	}
-	return values
-}
-
-// runValues returns the values of the complete run: test results, durations and
-// energy.
-func runValues(run runs.Run) []namedValue {
-	var values []namedValue
-	info := run.Info
-	if t := info.Test; t != nil {
-		values = []namedValue{
-			{"test_loss", t.Loss},
-			{"test_iou", t.IoU},
-			{"test_dice", t.Dice},
-			{"test_iou_constant", t.IoUConstant},
-			{"test_dice_constant", t.DiceConstant},
-			{"test_iou_untrained", t.IoUUntrained},
-			{"test_dice_untrained", t.DiceUntrained},
-			{"test_seconds", t.Seconds},
-		}
-		if t.Accuracy > 0 { // otherwise unknown, or the task has none
-			values = append(values, namedValue{"test_accuracy", t.Accuracy})
-		}
-	}
-	if s, ok := info.Config[TrainingSecondsKey].(float64); ok {
-		values = append(values, namedValue{TrainingSecondsKey, s})
-	}
-	if run.WallSeconds > 0 { // otherwise unknown
-		values = append(values, namedValue{"wall_seconds", run.WallSeconds})
-	}
-	if info.EnergyJoules > 0 {
-		values = append(values, namedValue{"energy_joules", info.EnergyJoules})
-	}
-	return values
-}
-
-// stepValues returns the values of a step under the names in
-// steps-<rank>.jsonl.
-func stepValues(s runs.Step) []namedValue {
-	return []namedValue{
-		{"samples", float64(s.Samples)},
-		{"data_seconds", s.Data},
-		{"forward_seconds", s.Forward},
-		{"backward_seconds", s.Backward},
-		{"wait_seconds", s.Wait},
-		{"all_reduce_seconds", s.AllReduce},
-		{"optimizer_seconds", s.Optimizer},
-		{"until_collective_seconds", s.UntilCollective},
-		{"loss", s.Loss},
-	}
-}
-
-// columnNames returns the names of the columns, in the order of the fields of
-// Row.
-func columnNames() []string {
-	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
-}
-
-// formatCounts formats the row's rank, epoch and step. The text none replaces a
-// number that does not apply.
-func (r Row) formatCounts(none string) (rank, epoch, step string) {
-	text := func(n, least int) string {
-		if n < least {
-			return none
-		}
-		return strconv.Itoa(n)
-	}
-	return text(r.Rank, 0), text(r.Epoch, 1), text(r.Step, 0)
-}
-
 // Tidy returns the values of Rows as a DataFrame with the columns run, series,
 // workers, seed, rank, epoch, step, name and value. rank, epoch and step are
 // NaN if they do not apply. All rows are in memory.
@@ -427,7 +196,7 @@ func (o Options) Tidy(ctx context.Context, kind string, paths ...string) (datafr
 	var workers, seed []int
 	var values []float64
 	problems, err := o.Rows(ctx, kind, paths, func(r Row) error {
-		a, b, c := r.formatCounts("NaN")
+		a, b, c := tidy.Row(r).FormatCounts("NaN")
 		run, ser, rank, epoch, step, name = append(run, r.Run), append(ser, r.Series), append(rank, a), append(epoch, b), append(step, c), append(name, r.Name)
 		workers, seed, values = append(workers, r.Workers), append(seed, int(r.Seed)), append(values, r.Value)
 		return nil
@@ -463,21 +232,21 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
 	written := false
-	var rows rowSource = func(use func(Row) error) error {
-		return emitRuns(ctx, read, kind, func(r Row) error {
+	rows := func(use func(tidy.Row) error) error {
+		return emitRuns(ctx, read, kind, func(r tidy.Row) error {
 			written = true
 			return use(r)
 		}, &problems)
 	}
 	switch format {
 	case FormatCSV:
-		err = writeCSV(b, rows)
+		err = tidy.WriteCSV(b, rows)
 	case FormatJSON:
-		err = writeJSON(b, rows)
+		err = tidy.WriteJSON(b, rows)
 	case FormatParquet:
-		err = columnar.WriteParquet(b, rows.emitColumnar)
+		err = columnar.WriteParquet(b, rows)
 	case FormatArrow:
-		err = columnar.WriteArrow(b, rows.emitColumnar)
+		err = columnar.WriteArrow(b, rows)
 	}
 	if !written && len(read) > 0 && err == nil {
 		for _, path := range paths {
@@ -485,74 +254,4 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 		}
 	}
 	return problems, errors.Join(err, b.Flush())
-}
-
-// rowSource calls use for each row to write. It can be called several times,
-// with the same rows each time.
-type rowSource func(use func(Row) error) error
-
-// emitColumnar calls use for each row, converted to the type of package
-// columnar.
-func (rows rowSource) emitColumnar(use func(columnar.Row) error) error {
-	return rows(func(r Row) error { return use(columnar.Row(r)) })
-}
-
-// writeCSV writes the rows as CSV with a header.
-func writeCSV(w *bufio.Writer, rows rowSource) error {
-	cw := csv.NewWriter(w)
-	if err := cw.Write(columnNames()); err != nil {
-		return err
-	}
-	err := rows(func(r Row) error {
-		rank, epoch, step := r.formatCounts("")
-		return cw.Write([]string{
-			r.Run, r.Series, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10),
-			rank, epoch, step, r.Name, strconv.FormatFloat(r.Value, 'g', -1, 64),
-		})
-	})
-	cw.Flush()
-	return errors.Join(err, cw.Error())
-}
-
-// writeJSON writes the rows as a JSON array with one object per line.
-func writeJSON(w *bufio.Writer, rows rowSource) error {
-	before := "[\n"
-	err := rows(func(r Row) error {
-		text, err := r.formatJSON()
-		if err != nil {
-			return err
-		}
-		_, err = w.WriteString(before + text)
-		before = ",\n"
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	end := "\n]\n"
-	if before == "[\n" { // there was no row
-		end = "[]\n"
-	}
-	_, err = w.WriteString(end)
-	return err
-}
-
-// formatJSON returns the row as a JSON object on one line, with the keys in the
-// order of the columns.
-func (r Row) formatJSON() (string, error) {
-	rank, epoch, step := r.formatCounts("null")
-	texts := make([]string, 3)
-	for i, s := range []string{r.Run, r.Series, r.Name} {
-		quoted, err := json.Marshal(s)
-		if err != nil {
-			return "", err
-		}
-		texts[i] = string(quoted)
-	}
-	v := strconv.FormatFloat(r.Value, 'g', -1, 64)
-	if math.IsInf(r.Value, 0) || math.IsNaN(r.Value) { // JSON has no such numbers
-		v = strconv.Quote(v)
-	}
-	return fmt.Sprintf(`{"run":%s,"series":%s,"workers":%d,"seed":%d,"rank":%s,"epoch":%s,"step":%s,"name":%s,"value":%s}`,
-		texts[0], texts[1], r.Workers, r.Seed, rank, epoch, step, texts[2], v), nil
 }

@@ -216,16 +216,6 @@ func TestWriteNothing(t *testing.T) {
 	}
 }
 
-// TestRowInfinity checks the JSON form of infinity, which JSON cannot represent
-// as a number.
-func TestRowInfinity(t *testing.T) {
-	text, err := Row{Rank: -1, Step: -1, Value: math.Inf(-1), Name: `a"b`}.formatJSON()
-	check(t, err)
-	if want := `{"run":"","series":"","workers":0,"seed":0,"rank":null,"epoch":null,"step":null,"name":"a\"b","value":"-Inf"}`; text != want {
-		t.Errorf("%s, expected %s", text, want)
-	}
-}
-
 // This example reads the epoch times of a folder into a table, ready for gota's
 // Filter and GroupBy.
 func ExampleTidy() {

@@ -39,13 +39,12 @@ const (
 	SourceCommand    Source = "the command line" // of the launcher that started the program
 	SourceFolderName Source = "the name of a folder"
 	SourceFileName   Source = "the name of the file"
-	SourceRest       Source = "elimination" // nothing states it, and one value remains, such as one worker
 )
 
 // IsAssumed reports whether a property from this source is an assumption: a name may mean
 // something else.
 func (s Source) IsAssumed() bool {
-	return s == SourceFolderName || s == SourceFileName || s == SourceRest
+	return s == SourceFolderName || s == SourceFileName
 }
 
 // Origin states from where one property of a run is known.
@@ -70,7 +69,7 @@ func (o Origin) String() string {
 // Precedence returns the position of the source in the order of the sources: if two sources
 // contradict each other, the one with the lower number counts.
 func (s Source) Precedence() int {
-	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceFolderName, SourceFileName, SourceRest}, s)
+	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceFolderName, SourceFileName}, s)
 }
 
 // Assumptions returns one sentence, without a period, for each property and source of which
@@ -86,7 +85,6 @@ func Assumptions(all []Run) []string {
 		}{
 			{SourceFolderName, "from folder names"},
 			{SourceFileName, "from file names"},
-			{SourceRest, "by elimination"},
 		} {
 			n := 0
 			for _, run := range all {

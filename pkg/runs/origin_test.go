@@ -13,11 +13,10 @@ func TestAssumptions(t *testing.T) {
 	}
 	all := []Run{
 		from(SourceFileName, SourceFolderName), from(SourceFileName, SourceContent), from(SourceFolderName, SourceUser),
-		from(SourceRest, SourceConfig),
 		{}, // a run folder has no origins
 	}
 	want := []string{
-		"workers of 1 run assumed from folder names", "workers of 2 runs assumed from file names", "workers of 1 run assumed by elimination",
+		"workers of 1 run assumed from folder names", "workers of 2 runs assumed from file names",
 		"series of 1 run assumed from folder names",
 	}
 	if d := cmp.Diff(want, Assumptions(all)); d != "" {

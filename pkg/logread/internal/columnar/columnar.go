@@ -10,31 +10,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/parquet-go/parquet-go"
+
+	"lockstep/pkg/logread/internal/tidy"
 )
 
-// Row is one measured value. Its fields have the meaning of the fields of
-// logread.Row, which is converted to this type.
-type Row struct {
-	Run     string
-	Series  string
-	Workers int
-	Seed    int64
-	Rank    int // -1 if it does not apply
-	Epoch   int // 0 if it does not apply
-	Step    int // -1 if it does not apply
-	Name    string
-	Value   float64
-}
-
-// RowIterator calls yield for each row to write. It may be called twice and must
-// yield the same rows each time.
-type RowIterator func(yield func(Row) error) error
-
 // WriteArrow writes the rows as an Arrow IPC file.
-func WriteArrow(w io.Writer, rows RowIterator) error { return writeColumns(newArrowWriter(w), rows) }
+func WriteArrow(w io.Writer, rows tidy.Iterator) error { return writeColumns(newArrowWriter(w), rows) }
 
 // WriteParquet writes the rows as a Parquet file.
-func WriteParquet(w io.Writer, rows RowIterator) error {
+func WriteParquet(w io.Writer, rows tidy.Iterator) error {
 	return writeColumns(newParquetWriter(w), rows)
 }
 
@@ -88,7 +72,7 @@ type rowGroup struct {
 }
 
 // add appends a row. Its texts are added to the dictionaries d.
-func (g *rowGroup) add(d *[textColumns]dictionary, r Row) {
+func (g *rowGroup) add(d *[textColumns]dictionary, r tidy.Row) {
 	for i, text := range [textColumns]string{columnRun: r.Run, columnSeries: r.Series, columnName: r.Name} {
 		g.texts[i] = append(g.texts[i], d[i].intern(text))
 	}
@@ -120,11 +104,11 @@ type columnWriter interface {
 }
 
 // writeColumns writes the rows with w, in groups of rowsPerGroup.
-func writeColumns(w columnWriter, rows RowIterator) error {
+func writeColumns(w columnWriter, rows tidy.Iterator) error {
 	var d [textColumns]dictionary
 	var g rowGroup
 	if w.needsDictionariesFirst() {
-		err := rows(func(r Row) error {
+		err := rows(func(r tidy.Row) error {
 			d[columnRun].intern(r.Run)
 			d[columnSeries].intern(r.Series)
 			d[columnName].intern(r.Name)
@@ -145,7 +129,7 @@ func writeColumns(w columnWriter, rows RowIterator) error {
 		g.reset()
 		return err
 	}
-	err := rows(func(r Row) error {
+	err := rows(func(r tidy.Row) error {
 		g.add(&d, r)
 		if len(g.values) < rowsPerGroup {
 			return nil

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"lockstep/pkg/logread/internal/columnar/columnartest"
+	"lockstep/pkg/logread/internal/tidy"
 )
 
 // columnsOf returns the columns that a file with the rows must contain.
-func columnsOf(rows []Row) []columnartest.Column {
+func columnsOf(rows []tidy.Row) []columnartest.Column {
 	columns := make([]columnartest.Column, 9)
 	opt := func(n, least int) any {
 		if n < least {
@@ -29,10 +30,10 @@ func columnsOf(rows []Row) []columnartest.Column {
 
 // many returns n rows, with special values and with texts that first occur in
 // late rows.
-func many(n int) (rows []Row) {
+func many(n int) (rows []tidy.Row) {
 	special := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat64, math.SmallestNonzeroFloat64, 0.1}
 	for i := range n {
-		rows = append(rows, Row{
+		rows = append(rows, tidy.Row{
 			Run: fmt.Sprint("run", i/1000), Series: "ä\x00\n", Workers: i, Seed: int64(i) << 40, Rank: i%3 - 1, Epoch: i % 2, Step: i%5 - 1,
 			Name: fmt.Sprint("n", i%7), Value: special[i%len(special)],
 		})
@@ -44,7 +45,7 @@ func many(n int) (rows []Row) {
 // incomplete.
 func TestColumnarGroups(t *testing.T) {
 	rows := many(2*rowsPerGroup + 10)
-	give := func(use func(Row) error) error {
+	give := func(use func(tidy.Row) error) error {
 		for _, r := range rows {
 			if err := use(r); err != nil {
 				return err
@@ -84,16 +85,16 @@ func TestColumnarErrors(t *testing.T) {
 		"arrow":   func() columnWriter { return newArrowWriter(failing{full}) },
 		"parquet": func() columnWriter { return newParquetWriter(failing{full}) },
 	} {
-		err := writeColumns(w(), func(use func(Row) error) error { return use(Row{}) })
+		err := writeColumns(w(), func(use func(tidy.Row) error) error { return use(tidy.Row{}) })
 		if !errors.Is(err, full) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
 	// A text that is missing in the dictionary.
 	n := 0
-	err := writeColumns(newArrowWriter(&bytes.Buffer{}), func(use func(Row) error) error {
+	err := writeColumns(newArrowWriter(&bytes.Buffer{}), func(use func(tidy.Row) error) error {
 		n++
-		return use(Row{Name: fmt.Sprint(n)})
+		return use(tidy.Row{Name: fmt.Sprint(n)})
 	})
 	if err == nil || err.Error() != "write rows: the logs changed while their rows were written; write the rows again" {
 		t.Errorf("error %v", err)

@@ -1,0 +1,135 @@
+package tidy
+
+import (
+	"math"
+
+	"lockstep/pkg/runs"
+)
+
+// Emitter calls a function for the values of a run.
+type Emitter struct {
+	run    *runs.Run
+	row    Row // the fields that the values share
+	use    func(Row) error
+	report func(runs.Problem)
+}
+
+// NewEmitter returns an Emitter that calls use for the values of run, which has the given name in
+// the rows, and report for the problems that it finds while doing so.
+func NewEmitter(run runs.Run, name string, use func(Row) error, report func(runs.Problem)) Emitter {
+	row := Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}
+	return Emitter{&run, row, use, report}
+}
+
+// emitMeasured calls use for each value that is not NaN.
+func (g Emitter) emitMeasured(values []Value) error {
+	for _, x := range values {
+		if !math.IsNaN(x.V) {
+			if err := g.emit(x.Name, x.V); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// emit emits a row with the given name and value.
+func (g Emitter) emit(name string, v float64) error {
+	g.row.Name, g.row.Value = name, v
+	return g.use(g.row)
+}
+
+// Epochs emits the values of each epoch and of the complete run.
+func (g Emitter) Epochs() error {
+	for _, e := range g.run.Epochs {
+		g.row.Epoch = e.Epoch
+		if err := g.emitMeasured(EpochValues(e)); err != nil {
+			return err
+		}
+	}
+	g.row.Epoch = 0
+	return g.emitMeasured(runValues(*g.run))
+}
+
+// Steps emits the values of each rank's steps. Logs of other programs have
+// no steps.
+func (g Emitter) Steps() error {
+	if g.run.Info.Schema == 0 { // logs of other programs have no steps
+		return nil
+	}
+	ranks, err := runs.Ranks(g.run.Dir)
+	if err != nil {
+		return err
+	}
+	for _, g.row.Rank = range ranks {
+		_, steps, problems, err := runs.ReadSteps(g.run.Dir, g.row.Rank)
+		if err != nil {
+			return err
+		}
+		for _, p := range problems { // reading the run checked only the form of the lines
+			g.report(p)
+		}
+		for _, s := range steps {
+			g.row.Epoch, g.row.Step = s.Epoch, s.Step
+			if err := g.emitMeasured(stepValues(s)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Curves emits the points of each curve.
+func (g Emitter) Curves() error {
+	for _, c := range g.run.Curves {
+		g.row.Rank = c.Rank
+		for i, step := range c.Steps {
+			if g.row.Step = int(step); g.row.Step < 0 {
+				g.row.Step = -1
+			}
+			if err := g.emit(c.Name, c.Values[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Trials emits the throughput of each trial and the times of a benchmark of
+// the all-reduce.
+func (g Emitter) Trials() error {
+	for _, t := range g.run.Trials {
+		g.row.Step = -1
+		if err := g.emitMeasured([]Value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
+			return err
+		}
+		for i, rate := range t.Rates {
+			g.row.Step = i + 1
+			if err := g.emit(t.Name+"_trial_samples_per_second", rate); err != nil {
+				return err
+			}
+		}
+	}
+	for _, a := range g.run.AllReduces {
+		g.row.Step = int(a.Bytes)
+		if err := g.emit("all_reduce_seconds", a.Seconds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Spans emits the start and the duration of each span. Both rows have the
+// number of the span as their step, so that they can be matched.
+func (g Emitter) Spans() error {
+	for i, s := range g.run.Spans {
+		g.row.Rank, g.row.Step = s.Rank, i+1
+		if err := g.emit(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
+			return err
+		}
+		if err := g.emit(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
