@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -99,4 +100,31 @@ func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 	}
 	c.Whole = c.Whole && (!ok || v == math.Trunc(v) && !bytes.ContainsAny(cell, ".,:"))
 	c.Values = append(c.Values, v)
+}
+
+// Header returns the names of the columns of the table that begins with head. It returns nil
+// if head is not the beginning of a table with a header.
+func Header(head []byte) []string {
+	p, _ := parsePreamble(head)
+	return p.header
+}
+
+// DescribeUnknown returns the names of the columns of a table that no format reads, in
+// quotes. It returns "" if head is not the beginning of a table.
+func DescribeUnknown(head []byte) string {
+	p, ok := parsePreamble(head)
+	if !ok || p.width > maxColumns {
+		return ""
+	}
+	if p.header == nil {
+		return fmt.Sprintf("%d columns without names", p.width)
+	}
+	var names []string
+	for _, name := range p.header {
+		if name == "" || len(name) > 60 || strings.ContainsAny(name, "{}<>") {
+			continue
+		}
+		names = append(names, fmt.Sprintf("%q", name))
+	}
+	return "the columns " + strings.Join(names, ", ")
 }

@@ -1,0 +1,115 @@
+package table
+
+import (
+	"slices"
+	"strings"
+)
+
+// lookUp returns the field of a column's name in a table of the given kind, and the factor of
+// the unit in the name. The field is nil if the name is not known.
+func lookUp(name, kind string) (f *field, factor float64) {
+	base, unit := splitUnit(name)
+	key := normalizeName(base)
+	if f, known := lookUpWithBrackets(key, normalizeName(unit)); known {
+		return f, 1
+	}
+	switch kind {
+	case nvidiaKind:
+		switch key {
+		case "index":
+			return fieldNamed(fieldRank), 1
+		case "name", "gpuname":
+			return fieldNamed(fieldModel), 1
+		case "timestamp":
+			return fieldNamed(fieldTimestamp), 1
+		}
+		return nil, 1
+	case tensorBoardKind:
+		if key == "walltime" {
+			return fieldNamed(fieldTimestamp), 1
+		}
+	case wandbKind, mlflowTableKind:
+		if key == "name" {
+			return fieldNamed(fieldRun), 1
+		}
+	}
+	f = synonyms()[key]
+	if f == nil {
+		f = lookUpCount(key)
+	}
+	if f == nil && strings.HasSuffix(key, "epoch") { // as Lightning names the mean over an epoch
+		f = synonyms()[strings.TrimSuffix(key, "epoch")]
+		if f != nil && epochField(f.name) == nil {
+			f = nil
+		}
+	}
+	if f == nil && unit == "" { // such as epoch_time_ms
+		if i := strings.LastIndexAny(base, "_ -."); i > 0 {
+			f, unit = synonyms()[normalizeName(base[:i])], base[i+1:]
+			if f != nil {
+				if _, ok := unitFactor(f.kind, unit); !ok {
+					f = nil
+				}
+			}
+		}
+	}
+	if f == nil {
+		return nil, 1
+	}
+	if factor, ok := unitFactor(f.kind, unit); ok {
+		return f, factor
+	}
+	return f, 1
+}
+
+// lookUpWithBrackets returns the field of a name such as "loss (val)", whose brackets contain
+// a part of the data set or of the meaning, not a unit. known is false if they do not. The
+// field is nil if the name has none.
+func lookUpWithBrackets(key, inBrackets string) (f *field, known bool) {
+	if inBrackets == "" || synonyms()[key] == nil {
+		return nil, false
+	}
+	for _, name := range []string{key + inBrackets, inBrackets + key} {
+		if f := synonyms()[name]; f != nil {
+			return f, true
+		}
+	}
+	switch inBrackets {
+	case "test", "testing", "val", "valid", "validation", "eval", "dev":
+		return nil, true
+	}
+	return nil, false
+}
+
+// lookUpCount returns the field of the normalized name of a counter, such as epochno, or of a
+// number of workers, such as noofgpus. It returns nil if the name is neither.
+func lookUpCount(key string) *field {
+	for _, end := range []string{"no", "nr", "num", "number", "index", "idx", "id"} {
+		if base, ok := strings.CutSuffix(key, end); ok {
+			if f := synonyms()[base]; f != nil && slices.Contains([]string{fieldEpoch, fieldStep, fieldRank, fieldSeed, fieldRun}, f.name) {
+				return f
+			}
+		}
+	}
+	for _, start := range []string{"noof", "nrof", "numof", "numberof", "countof"} {
+		if base, ok := strings.CutPrefix(key, start); ok {
+			if f := synonyms()[base]; f != nil && slices.Contains([]string{fieldWorkers, fieldNodes, fieldWorkersPerNode, fieldSamples}, f.name) {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// splitUnit splits a unit in brackets from the end of a column's name. unit is empty if the
+// name has none.
+func splitUnit(name string) (base, unit string) {
+	name = strings.TrimSpace(name)
+	for _, brackets := range []string{"()", "[]"} {
+		i := strings.LastIndexByte(name, brackets[0])
+		if i > 0 && name[len(name)-1] == brackets[1] {
+			return strings.TrimSpace(name[:i]), strings.TrimSpace(name[i+1 : len(name)-1])
+		}
+	}
+	return name, ""
+}

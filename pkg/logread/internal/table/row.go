@@ -1,0 +1,196 @@
+package table
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// noEpoch is the epoch of a row that has none.
+const noEpoch = -1
+
+// rowPlace is the place of a row's values.
+type rowPlace struct {
+	line  int
+	epoch int   // number as in the table plus one, or noEpoch
+	step  int64 // -1 if the row has none
+	rank  int   // -1 if the row has none
+	time  float64
+	split string // "val", "test" or ""
+}
+
+// readRow reads the row in t.cells.
+func (t *tableReader) readRow(line int) error {
+	if err := t.parseCells(); err != nil {
+		return err
+	}
+	place, err := t.findPlace(line)
+	if err != nil {
+		return err
+	}
+	run, err := t.findRun(&place)
+	if err != nil {
+		return err
+	}
+	good := t.storeRow(run, &place)
+	t.rows++
+	if good {
+		t.in.Report.LinesUsed++
+		if t.layout == rowsAreEpochs || t.layout == rowsAreRuns {
+			t.in.Report.Records++
+		}
+	} else {
+		t.in.Report.AddIgnored(line, "a row without a value")
+	}
+	t.fast.learn(t, good, &place)
+	if n := len(t.cells); n > 0 && len(t.cells[n-1]) > 0 && scan.IsDigit(t.cells[n-1][len(t.cells[n-1])-1]) {
+		if d := decimals(t.cells[n-1]); t.lastDecimals < 0 || d < t.lastDecimals {
+			t.lastDecimals = d
+		}
+	}
+	return nil
+}
+
+// parseCells parses the numbers of the current row into t.values.
+func (t *tableReader) parseCells() error {
+	for i := range t.columns {
+		c, cell := &t.columns[i], t.cells[i]
+		t.values[i], t.present[i] = math.NaN(), false
+		if isUnmeasured(cell) {
+			t.sparse = t.sparse || len(cell) == 0
+			continue
+		}
+		t.present[i] = true
+		if c.unused != "" {
+			continue
+		}
+		switch c.kind {
+		case textValue:
+		case momentValue:
+			v, ok := parseMoment(string(cell))
+			if !ok {
+				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell)
+			}
+			t.values[i] = v
+		case numberValue, countValue, secondsValue, fractionValue:
+			if v, n := scan.ParseDecimal(cell); n == len(cell) && n > 0 && c.form == (numberForm{decimal: '.'}) { // usually
+				t.values[i], c.empty = v*c.factor, false
+				continue
+			}
+			v, ok := c.form.parseMeasurement(c.kind, c.factor, cell)
+			if !ok && c.empty && c.field == "" {
+				c.kind, c.empty, c.setting, c.toCurve = textValue, false, true, false
+				continue
+			}
+			c.empty = false
+			if !ok {
+				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell)
+			}
+			t.values[i] = v
+		}
+	}
+	return nil
+}
+
+// number returns the number of a field in the current row, or NaN.
+func (t *tableReader) number(name string) float64 {
+	if i, ok := t.at[name]; ok {
+		return t.values[i]
+	}
+	return math.NaN()
+}
+
+// text returns the text of a field in the current row, or "".
+func (t *tableReader) text(name string) string {
+	if i, ok := t.at[name]; ok && t.present[i] {
+		return strings.ToValidUTF8(string(t.cells[i]), "\ufffd")
+	}
+	return ""
+}
+
+// count returns the integer of a field in the current row. ok is false if the cell is empty.
+// It returns an error if the value is not an integer from least to most.
+func (t *tableReader) count(name string, least, most float64) (n int, ok bool, err error) {
+	if i, known := t.at[name]; known {
+		return t.countAt(i, least, most)
+	}
+	return 0, false, nil
+}
+
+// countAt is like count for the column with an index, or -1.
+func (t *tableReader) countAt(i int, least, most float64) (n int, ok bool, err error) {
+	if i < 0 || !t.present[i] {
+		return 0, false, nil
+	}
+	v := t.values[i]
+	if !(v >= least && v <= most) || v != math.Trunc(v) {
+		return 0, false, fmt.Errorf("column %q: expected a whole number from %.0f to %.0f, got %.40q", t.columns[i].name, least, most, t.cells[i])
+	}
+	return int(v), true, nil
+}
+
+// findPlace returns the epoch, step, rank and time of the current row.
+func (t *tableReader) findPlace(line int) (rowPlace, error) {
+	p := rowPlace{line: line, epoch: noEpoch, step: -1, rank: -1, time: math.NaN()}
+	if t.timeAt >= 0 {
+		p.time = t.values[t.timeAt]
+	}
+	if t.layout != rowsAreRuns {
+		if t.layout == rowsAreSteps && t.epochAt >= 0 {
+			if v := t.values[t.epochAt]; v > 0 && v != math.Trunc(v) { // half of the first epoch is done at 0.5
+				t.values[t.epochAt] = math.Ceil(v-1e-6) - 1
+				t.in.Report.AddAssumptionOnce("fractions of epochs belong to the epoch that they complete")
+			}
+		}
+		if n, ok, err := t.countAt(t.epochAt, 0, 1<<31-2); err != nil {
+			return p, err
+		} else if ok {
+			p.epoch = n + 1
+			t.zeroEpoch = t.zeroEpoch || n == 0
+		}
+		if n, ok, err := t.countAt(t.stepAt, 0, 1<<53); err != nil {
+			return p, err
+		} else if ok {
+			p.step = int64(n)
+		}
+		if n, ok, err := t.countAt(t.rankAt, 0, record.MaxWorkers-1); err != nil {
+			return p, err
+		} else if ok {
+			p.rank = n
+		}
+	}
+	if t.splitAt >= 0 {
+		switch strings.ToLower(string(t.cells[t.splitAt])) {
+		case "val", "valid", "validation", "eval", "dev":
+			p.split = "val"
+		case "test":
+			p.split = "test"
+		}
+	}
+	if t.kind == nvidiaKind && p.rank < 0 {
+		p.rank = t.findGPU()
+	}
+	return p, nil
+}
+
+// findGPU returns the number of the GPU of a row of nvidia-smi that has no index: its bus or
+// identifier in the order of their first rows. It returns -1 if the table has neither.
+func (t *tableReader) findGPU() int {
+	for i := range t.columns {
+		base, _ := splitUnit(t.columns[i].name)
+		switch base {
+		case "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial", "gpu_serial", "pci.bus":
+			id := string(t.cells[i])
+			n, known := t.ranks[id]
+			if !known {
+				n = len(t.ranks)
+				t.ranks[id] = n
+			}
+			return n
+		}
+	}
+	return -1
+}
