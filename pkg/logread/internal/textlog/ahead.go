@@ -69,63 +69,82 @@ type readAheadChunk struct {
 // unlabeledEpochs returns the epochs of lines without the label of a rank, to
 // which readEpochLines adds epochs. It returns nil if there are no such epochs,
 // or if such lines may have another meaning at the current line.
-func (t *textLog) unlabeledEpochs() *record.RankEpochs {
-	if t.rank >= 0 || t.block != noBlock || t.cur.closed || !t.cur.hasTimes {
+func (e *epochReader) unlabeledEpochs() *record.RankEpochs {
+	if e.rank >= 0 || e.block != noBlock || e.cur.closed || !e.cur.hasTimes {
 		return nil
 	}
-	list := t.cur.epochs.find(rankID{-1, 0})
+	list := e.cur.epochs.find(rankID{-1, 0})
 	if list == nil || list.Index != nil || len(list.Epochs) == 0 {
 		return nil
 	}
 	return list
 }
 
+// epochReader reads the lines of epochs in a log at a high speed.
+type epochReader struct {
+	*textLog
+	parser      epochLineParser
+	parsedBytes int64           // number of bytes that parser has parsed
+	ahead       *readAheadState // later chunks of the file, which are read in advance; nil before this was tried
+	minChunk    int64           // minimum bytes of a chunk that is read ahead; 0 means minAheadBytes
+}
+
+// epochReaderOf returns the reader of a log's epochs.
+func epochReaderOf(t *textLog) *epochReader {
+	e := stateOf[epochReader](&t.states, formatSC21)
+	e.textLog = t
+	return e
+}
+
 // readEpochLines reads the following lines in the buffer as long as
 // epochLineParser recognizes them.
-func readEpochLines(ctx context.Context, t *textLog, _ *indexedRule) {
-	list := t.unlabeledEpochs()
-	if list == nil || !t.epochParser.setHeading(t.heading) {
+func readEpochLines(ctx context.Context, t *textLog, _ *lineRule) { epochReaderOf(t).readLines(ctx) }
+
+// readLines is readEpochLines for the log of e.
+func (e *epochReader) readLines(ctx context.Context) {
+	list := e.unlabeledEpochs()
+	if list == nil || !e.parser.setHeading(e.heading) {
 		return
 	}
-	f, l := &t.epochParser, t.l
-	f.day, f.stamp, f.ended = &t.day, [3]uint64{}, t.cur.ended
+	f, l := &e.parser, e.l
+	f.day, f.stamp, f.ended = &e.day, [3]uint64{}, e.cur.ended
 	f.epochs, f.blank, f.line = list.Epochs, list.Blank, l.Number
 	limit := math.MaxInt
-	if t.ahead == nil { // decide early whether to read ahead
+	if e.ahead == nil { // decide early whether to read ahead
 		limit = int(minFastBytes)
 	}
 	n := f.parse(l.Buf[l.Start:l.End], limit)
 	l.Start += n
-	t.adoptEpochs(f)
-	t.parsedBytes += int64(n)
-	if t.ahead == nil && t.parsedBytes >= min(minFastBytes, t.minChunkBytes()) && t.parsedBytes > (l.BytesRead-int64(l.End-l.Start))*3/4 {
-		t.startReadAhead(ctx)
+	e.adoptEpochs(f)
+	e.parsedBytes += int64(n)
+	if e.ahead == nil && e.parsedBytes >= min(minFastBytes, e.minChunkBytes()) && e.parsedBytes > (l.BytesRead-int64(l.End-l.Start))*3/4 {
+		e.startReadAhead(ctx)
 	}
 }
 
 // adoptEpochs adds the epochs that f has parsed from the lines after the
 // current line to the run.
-func (t *textLog) adoptEpochs(f *epochLineParser) {
-	list, n := t.unlabeledEpochs(), f.line-t.l.Number
-	t.l.Number = f.line
-	t.cur.linesByFormat[formatSC21] += n
-	t.cur.lines += n
-	t.cur.ended = f.ended
-	t.in.Report.LinesUsed += int64(n)
-	t.in.Report.Records += int64(len(f.epochs) - len(list.Epochs))
+func (e *epochReader) adoptEpochs(f *epochLineParser) {
+	list, n := e.unlabeledEpochs(), f.line-e.l.Number
+	e.l.Number = f.line
+	e.cur.linesByFormat[formatSC21] += n
+	e.cur.lines += n
+	e.cur.ended = f.ended
+	e.in.Report.LinesUsed += int64(n)
+	e.in.Report.Records += int64(len(f.epochs) - len(list.Epochs))
 	list.Epochs = f.epochs
 }
 
 // startReadAhead starts goroutines that read the rest of the file in chunks, if
 // it is long enough.
-func (t *textLog) startReadAhead(ctx context.Context) {
-	in, list := t.in, t.unlabeledEpochs()
-	a := &readAheadState{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
-	t.ahead = a // set in any case, so that this is tried only once
-	if in.ReaderAt == nil || in.Goroutines < 2 || len(list.Epochs) < 2 || in.Size-t.l.BytesRead < t.minChunkBytes() {
+func (e *epochReader) startReadAhead(ctx context.Context) {
+	in, list := e.in, e.unlabeledEpochs()
+	a := &readAheadState{ctx: ctx, at: in.ReaderAt, heading: string(e.heading), ready: make(chan struct{})}
+	e.ahead = a // set in any case, so that this is tried only once
+	if in.ReaderAt == nil || in.Goroutines < 2 || len(list.Epochs) < 2 || in.Size-e.l.BytesRead < e.minChunkBytes() {
 		return
 	}
-	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.minChunkBytes()) { // the goroutines start while the chunks are being computed
+	for range min(int64(in.Goroutines-1), (in.Size-e.l.BytesRead)/e.minChunkBytes()) { // the goroutines start while the chunks are being computed
 		a.wg.Go(func() {
 			buf := make([]byte, min(aheadReadBytes, in.Size))
 			<-a.ready
@@ -134,7 +153,7 @@ func (t *textLog) startReadAhead(ctx context.Context) {
 		})
 	}
 	defer close(a.ready)
-	chunks, total := t.splitRest(list.Epochs)
+	chunks, total := e.splitRest(list.Epochs)
 	if len(chunks) == 0 {
 		return
 	}
@@ -143,18 +162,18 @@ func (t *textLog) startReadAhead(ctx context.Context) {
 	for i := range chunks {
 		p := &chunks[i]
 		p.read, p.done = p.from, make(chan struct{})
-		p.lines = t.epochParser
+		p.lines = e.parser
 		p.lines.reset(&days[i], a.epochs[p.start:p.start:a.sectionEnd(i)])
 		p.lines.line = p.lineBefore
 	}
 	list.Epochs = a.epochs[:copy(a.epochs, list.Epochs):chunks[0].start]
-	t.l.Source = io.LimitReader(t.l.Source, chunks[0].from-t.l.BytesRead)
+	e.l.Source = io.LimitReader(e.l.Source, chunks[0].from-e.l.BytesRead)
 }
 
 // minChunkBytes returns the minimum length of a chunk in bytes.
-func (t *textLog) minChunkBytes() int64 {
-	if t.minChunk > 0 {
-		return t.minChunk
+func (e *epochReader) minChunkBytes() int64 {
+	if e.minChunk > 0 {
+		return e.minChunk
 	}
 	return minAheadBytes
 }
@@ -162,21 +181,21 @@ func (t *textLog) minChunkBytes() int64 {
 // splitRest splits the unread part of the file into chunks, and estimates the
 // total number of epochs in the file. It returns no chunks if the unread part
 // is too short or does not continue the epochs that were read.
-func (t *textLog) splitRest(epochs []runs.Epoch) (chunks []readAheadChunk, total int) {
-	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
+func (e *epochReader) splitRest(epochs []runs.Epoch) (chunks []readAheadChunk, total int) {
+	in, taken := e.in, e.l.BytesRead-int64(e.l.End-e.l.Start)
 	last := epochs[len(epochs)-1]
 	lines := last.Line - epochs[len(epochs)-2].Line // per epoch
 	each := float64(taken) / float64(len(epochs))   // bytes per epoch
 	total = len(epochs) - 1
 	probe := make([]byte, aheadProbe)
-	for next := t.l.BytesRead; ; {
-		share := max((in.Size-next)/int64(aheadShare*in.Goroutines), t.minChunkBytes())
+	for next := e.l.BytesRead; ; {
+		share := max((in.Size-next)/int64(aheadShare*in.Goroutines), e.minChunkBytes())
 		from := next
 		if next += share; next > in.Size {
 			break
 		}
 		k, err := in.ReaderAt.ReadAt(probe, from)
-		begins, number := t.epochParser.findEpochTime(probe[:k])
+		begins, number := e.parser.findEpochTime(probe[:k])
 		more := number - last.Epoch
 		p := readAheadChunk{from: from + int64(begins), to: in.Size, start: len(epochs) + more - 1, lineBefore: last.Line + more*lines - 1}
 		switch {
@@ -257,8 +276,8 @@ func (a *readAheadState) readChunk(buf []byte) bool {
 // a goroutine has left the rest of a chunk unread, adoptChunks makes that rest
 // the source of the reader and returns true. It returns false after the last
 // chunk.
-func (t *textLog) adoptChunks() bool {
-	a, l := t.ahead, t.l
+func (e *epochReader) adoptChunks() bool {
+	a, l := e.ahead, e.l
 	if a == nil || l.Err != nil {
 		return false
 	}
@@ -276,7 +295,7 @@ func (t *textLog) adoptChunks() bool {
 		}
 		last := a.joined == len(a.chunks)-1
 		from := p.from
-		if t.adoptChunk(p) {
+		if e.adoptChunk(p) {
 			from = p.read
 		}
 		if a.joined++; from < p.to || last { // the file may have grown
@@ -284,7 +303,7 @@ func (t *textLog) adoptChunks() bool {
 			if last {
 				to = math.MaxInt64
 			}
-			l.ContinueWith(record.NewCountingReader(a.ctx, io.NewSectionReader(a.at, from, to-from), t.in.Report))
+			l.ContinueWith(record.NewCountingReader(a.ctx, io.NewSectionReader(a.at, from, to-from), e.in.Report))
 			return true
 		}
 	}
@@ -293,28 +312,28 @@ func (t *textLog) adoptChunks() bool {
 
 // adoptChunk appends the epochs that were read ahead from chunk p. It returns
 // false, and stops reading ahead, if they do not continue the current run.
-func (t *textLog) adoptChunk(p *readAheadChunk) bool {
-	a, f, list := t.ahead, &p.lines, t.unlabeledEpochs()
-	if list == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
-		f.epochs[0].Epoch <= list.Epochs[len(list.Epochs)-1].Epoch || t.cur.ended-f.started > clockToleranceMs {
+func (e *epochReader) adoptChunk(p *readAheadChunk) bool {
+	a, f, list := e.ahead, &p.lines, e.unlabeledEpochs()
+	if list == nil || string(e.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
+		f.epochs[0].Epoch <= list.Epochs[len(list.Epochs)-1].Epoch || e.cur.ended-f.started > clockToleranceMs {
 		a.stopped.Store(true)
 		return false
 	}
-	if more := t.l.Number - p.lineBefore; more != 0 {
+	if more := e.l.Number - p.lineBefore; more != 0 {
 		f.line += more
 		for i := range f.epochs {
 			f.epochs[i].Line += more
 		}
 	}
 	n := p.read - p.from
-	t.l.BytesRead += n
-	t.in.Report.Bytes += n
+	e.l.BytesRead += n
+	e.in.Report.Bytes += n
 	if k := len(list.Epochs); k == p.start && &list.Epochs[0] == &a.epochs[0] {
 		f.epochs = a.epochs[: k+len(f.epochs) : a.sectionEnd(a.joined)]
 	} else {
 		f.epochs = append(list.Epochs, f.epochs...)
 	}
-	t.adoptEpochs(f)
+	e.adoptEpochs(f)
 	return true
 }
 

@@ -31,6 +31,16 @@ type barState struct {
 	last      int              // number of the last of them
 }
 
+// Tqdm returns the format of progress bars of tqdm, which have any text before them.
+func Tqdm() format {
+	return format{name: "tqdm bars", anywhere: (*textLog).readBar}
+}
+
+// Lightning returns the format of Lightning, whose bars readBar reads.
+func Lightning() format {
+	return format{name: "Lightning bars", countsFromZero: true, lines: lightningRules()}
+}
+
 // barsOf returns what the bars of a run contain so far.
 func barsOf(r *textRun) *barState { return stateOf[barState](&r.states, formatTqdm) }
 
@@ -210,16 +220,6 @@ func parseBarDescription(description []byte) (epoch int, part barPart) {
 		return -1, part
 	}
 	return epoch, part
-}
-
-// cutOverwritten returns the text after the last \r of a line. Before, it reads the bars in
-// the text that was overwritten, and reports whether it has read some.
-func (t *textLog) cutOverwritten(line []byte) (last []byte, found bool) {
-	i := bytes.LastIndexByte(line, '\r')
-	if i < 0 {
-		return line, false
-	}
-	return line[i+1:], t.readOverwritten(line[:i])
 }
 
 // readOverwritten reads the bars that later text of a terminal has overwritten: text contains

@@ -9,6 +9,15 @@ import "lockstep/pkg/logread/internal/scan"
 //	user    2105m3.120s
 //	sys     101m0.005s
 
+// BashTime returns the format of the times that bash prints after a command.
+func BashTime() format {
+	return format{name: "bash time", lines: []lineRule{
+		{prefix: "real", read: (*textLog).readBashRealTime},
+		{prefix: "user", read: (*textLog).readBashCPUTime},
+		{prefix: "sys", read: (*textLog).readBashCPUTime},
+	}}
+}
+
 // readBashRealTime reads the line "real": the wall time of the preceding run.
 // The lines after it belong to another run.
 func (t *textLog) readBashRealTime(m []byte) lineResult {

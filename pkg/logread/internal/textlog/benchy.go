@@ -3,11 +3,8 @@ package textlog
 import (
 	"bytes"
 	"math"
-	"slices"
 
-	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
-	"lockstep/pkg/runs"
 )
 
 // benchy (github.com/romerojosh/benchy) measures the loader alone (IO), the
@@ -19,6 +16,13 @@ import (
 //	BENCHY::SUMMARY:: SYNTHETIC average trial throughput: 376.537 +/- 0.604
 //	BENCHY::FULL_0::Trial Throughput: 90.1
 //	BENCHY::IO_WARMUP_0::Iteration Throughput: 88.3
+
+// Benchy returns the format of benchy.
+func Benchy() format {
+	return format{name: "benchy", lines: []lineRule{
+		{prefix: "BENCHY::", read: (*textLog).readBenchy, endsWithValue: true},
+	}}
+}
 
 // readBenchy reads lines that begin with "BENCHY::".
 func (t *textLog) readBenchy(m []byte) lineResult {
@@ -84,19 +88,3 @@ func (t *textLog) readBenchySummary(c scan.Cursor, m []byte) lineResult {
 	t.in.Report.Records++
 	return used
 }
-
-// finishTrials sets the rate of each trial without a summary to the mean of its
-// single rates, and sorts the trials.
-func finishTrials(trials []runs.Trial, report *record.Report) {
-	for i := range trials {
-		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {
-			tr.Rate, tr.Spread = record.MeanAndSpread(tr.Rates)
-			report.AddAssumption("%s: the mean of %d trials, since the log has no summary", tr.Name, len(tr.Rates))
-		}
-	}
-	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialPosition(a.Name) - trialPosition(b.Name) })
-}
-
-// trialPosition returns the position of a measurement in the sorted list of
-// trials, or -1 if the name is unknown.
-func trialPosition(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }

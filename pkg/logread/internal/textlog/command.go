@@ -11,6 +11,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
+// Command returns the format of commands that start a training, and of lines with the number of its workers.
+func Command() format {
+	return format{name: "command", lines: append(worldRules(),
+		lineRule{first: "rusp+$mhtda", read: (*textLog).readCommand},
+	)}
+}
+
+// Slurm returns the format of Slurm's messages about a job.
+func Slurm() format {
+	return format{name: "Slurm", lines: []lineRule{
+		{prefix: "slurmstepd: ", read: (*textLog).readSlurmCancel},
+	}}
+}
+
 // readCommand reads a command that starts a training, as a shell script prints
 // it after "set -x":
 //

@@ -27,6 +27,13 @@ type dlloggerState struct {
 	reported                 bool     // the report contains the source of the epochs' seconds
 }
 
+// DLLogger returns the format of DLLogger.
+func DLLogger() format {
+	return format{name: "DLLogger", lines: []lineRule{
+		{prefix: "DLLL ", read: (*textLog).readDLLogger},
+	}}
+}
+
 // dlloggerOf returns the position of a run in its DLLogger lines.
 func dlloggerOf(r *textRun) *dlloggerState { return stateOf[dlloggerState](&r.states, formatDLL) }
 
@@ -119,10 +126,10 @@ func (t *textLog) readDLLogger(m []byte) lineResult {
 	run := t.countLine(formatDLL)
 	switch {
 	case string(v.step) == `"PARAMETER"` && dlloggerOf(run).hasValues():
-		log := dlloggerLogOf(t)
+		later := dlloggerLogOf(t)
 		ok = v.forEachValue(func(k, x []byte) {
-			if len(log.settings) < record.MaxSettings {
-				log.settings = append(log.settings, [2]string{string(k), string(x)})
+			if len(later.settings) < record.MaxSettings {
+				later.settings = append(later.settings, [2]string{string(k), string(x)})
 			}
 		})
 	case string(v.step) == `"PARAMETER"`:
@@ -156,18 +163,18 @@ func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
 // If it is the step with which the run began, it begins another run; otherwise the run was
 // resumed.
 func (t *textLog) applyDLLoggerSettings(step [2]int64, n int) {
-	log := dlloggerLogOf(t)
-	if len(log.settings) == 0 {
+	later := dlloggerLogOf(t)
+	if len(later.settings) == 0 {
 		return
 	}
 	s := dlloggerOf(t.cur)
 	if n == 1 && s.epochs > 0 && step[0] == s.firstEpoch || n > 1 && s.started && step == s.first {
 		t.beginRun()
 	}
-	for _, setting := range log.settings {
+	for _, setting := range later.settings {
 		t.addDLLoggerSetting(setting[0], []byte(setting[1]))
 	}
-	log.settings = nil
+	later.settings = nil
 }
 
 // globalIteration returns the number, across all epochs, of an iteration with

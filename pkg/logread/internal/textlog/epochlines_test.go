@@ -21,7 +21,7 @@ import (
 // slowText reads a text without fast paths and returns the result as text.
 func slowText(text []byte) string {
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
-	log := newTextLog(in)
+	log := newReader(in)
 	for {
 		line, ok := log.l.Next()
 		if !ok {
@@ -42,8 +42,8 @@ func fastText(ctx context.Context, text []byte, least int64, abreast, n int) str
 		r = recordtest.NewSmallReader(r, n)
 	}
 	in := &record.Input{Path: "a.log", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "a.log"}, ReaderAt: bytes.NewReader(text), Goroutines: abreast}
-	log := newTextLog(in)
-	log.minChunk = least
+	log := newReader(in)
+	epochReaderOf(log.textLog).minChunk = least
 	if err := log.read(ctx); err != nil {
 		return err.Error()
 	}
@@ -138,12 +138,12 @@ func TestEpochLines(t *testing.T) {
 // log of the usual form.
 func TestEpochLinesAreUsed(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(1, 2)), 1, 2000)
-	log := newTextLog(&record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}})
+	log := newReader(&record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}})
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if log.parsedBytes < int64(len(text))*99/100 {
-		t.Errorf("%d of %d bytes were read in usual form", log.parsedBytes, len(text))
+	if epochReaderOf(log.textLog).parsedBytes < int64(len(text))*99/100 {
+		t.Errorf("%d of %d bytes were read in usual form", epochReaderOf(log.textLog).parsedBytes, len(text))
 	}
 }
 
@@ -201,12 +201,12 @@ func TestAhead(t *testing.T) {
 func TestAheadTakes(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 4000)
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 4}
-	log := newTextLog(in)
-	log.minChunk = 1 << 15
+	log := newReader(in)
+	epochReaderOf(log.textLog).minChunk = 1 << 15
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a := log.ahead
+	a := epochReaderOf(log.textLog).ahead
 	if a == nil || len(a.chunks) < 8 || a.joined != len(a.chunks) || a.stopped.Load() && log.l.Err != nil {
 		t.Fatalf("it was not read in pieces: %+v", a)
 	}
@@ -232,19 +232,19 @@ func TestAheadTakes(t *testing.T) {
 func TestAheadOfShort(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 90)
 	in := &record.Input{Path: "a.log", Reader: recordtest.NewSmallReader(bytes.NewReader(text), 1<<12), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 3}
-	log := newTextLog(in)
-	log.minChunk = 1 << 10
+	log := newReader(in)
+	epochReaderOf(log.textLog).minChunk = 1 << 10
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	joined := 0
-	for _, p := range log.ahead.chunks {
+	for _, p := range epochReaderOf(log.textLog).ahead.chunks {
 		if p.read == p.to {
 			joined++
 		}
 	}
 	if joined < 10 {
-		t.Errorf("%d of %d pieces were taken, expected more than half of some 20", joined, len(log.ahead.chunks))
+		t.Errorf("%d of %d pieces were taken, expected more than half of some 20", joined, len(epochReaderOf(log.textLog).ahead.chunks))
 	}
 }
 
@@ -255,8 +255,8 @@ func TestAheadOfFile(t *testing.T) {
 	want := slowText(text)
 	read := func(ctx context.Context, size int64, at io.ReaderAt) (string, error) {
 		in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: size, Report: &record.Report{Path: "a.log"}, ReaderAt: at, Goroutines: 3}
-		log := newTextLog(in)
-		log.minChunk = 1 << 14
+		log := newReader(in)
+		epochReaderOf(log.textLog).minChunk = 1 << 14
 		if err := log.read(ctx); err != nil {
 			return "", err
 		}
@@ -296,22 +296,6 @@ func (f *failingAt) ReadAt(p []byte, at int64) (int, error) {
 		return 0, f.err
 	}
 	return f.r.ReadAt(p, at)
-}
-
-// TestFullStamp checks that isFullStamp rejects a wrong character at each
-// position of a stamp.
-func TestFullStamp(t *testing.T) {
-	const good = "2021-11-12 00:32:26,118"
-	for i := range len(good) {
-		for c := range 256 {
-			b := []byte(good)
-			b[i] = byte(c)
-			want := b[i] == good[i] || scan.IsDigit(good[i]) && scan.IsDigit(b[i])
-			if got := isFullStamp(b); got != want {
-				t.Errorf("%q: %v, expected %v", b, got, want)
-			}
-		}
-	}
 }
 
 // TestSamplesOf compares computeSamples with math.Round.

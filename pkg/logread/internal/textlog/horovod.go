@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/runs"
 )
 
 // Horovod's synthetic benchmark (*_synthetic_benchmark.py in its examples). The
@@ -38,6 +39,27 @@ type horovodState struct {
 	batch     int // per GPU
 	settings  int // number of lines with settings
 	settingAt int // number of the first of these lines
+}
+
+// Horovod returns the format of Horovod's synthetic benchmark.
+func Horovod() format {
+	return format{name: "Horovod synthetic", finish: (*textRun).finishHorovod, lines: []lineRule{
+		{prefix: "Model: ", read: (*textLog).readHorovodSetting},
+		{prefix: "Batch size: ", read: (*textLog).readHorovodSetting},
+		{prefix: "Number of GPUs: ", read: (*textLog).readHorovodSetting},
+		{
+			prefix: "Iter #", use: (*textLog).addHorovodIteration, more: readSimilarLines, endsWithValue: true,
+			templates: []string{"Iter #{step}: {samples_per_second} img/sec per GPU", "Iter #{step}: {samples_per_second} img/sec per *"},
+		},
+		{
+			prefix: "Img/sec per ", use: (*textLog).setHorovodMean, endsWithValue: true,
+			templates: []string{"Img/sec per *: {samples_per_second} +-{interval}"},
+		},
+		{
+			prefix: "Total img/sec on ", use: (*textLog).setHorovodTotal, endsWithValue: true,
+			templates: []string{"Total img/sec on {workers} *: {samples_per_second} +-{interval}"},
+		},
+	}}
 }
 
 // horovodOf returns what the Horovod lines of a run contain so far.
@@ -171,4 +193,9 @@ func (r *textRun) finishHorovod(report *record.Report) {
 			tr.Rates = append(tr.Rates, rate)
 		}
 	}
+}
+
+// setSyntheticTrial sets the run's trial named SYNTHETIC.
+func (r *textRun) setSyntheticTrial(rate, spread float64) {
+	r.trials["SYNTHETIC"] = &runs.Trial{Name: "SYNTHETIC", Rate: rate, Spread: spread}
 }

@@ -49,6 +49,11 @@ type huggingFaceState struct {
 	entries  int             // number of dictionaries
 }
 
+// HuggingFace returns the format of Hugging Face's Trainer.
+func HuggingFace() format {
+	return format{name: "Hugging Face Trainer", finish: (*textRun).finishHuggingFace, lines: huggingFaceRules()}
+}
+
 // huggingFaceOf returns what the Trainer's lines of a run contain so far.
 func huggingFaceOf(r *textRun) *huggingFaceState {
 	return stateOf[huggingFaceState](&r.states, formatHuggingFace)

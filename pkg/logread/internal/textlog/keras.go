@@ -39,6 +39,18 @@ type kerasState struct {
 	zeros       int // number of epochs with a time of 0 s
 }
 
+// Keras returns the format of Keras.
+func Keras() format {
+	return format{name: "Keras log", finish: (*textRun).finishKeras, endsWithValue: containsKerasLoss, lines: []lineRule{
+		{
+			prefix: "Epoch ", use: (*textLog).beginKerasEpoch, mayBeOther: true, more: readKerasLines, endsWithValue: true,
+			templates: []string{kerasEpochLine},
+		},
+		{first: "-", read: (*textLog).readKerasDashLine, more: readKerasLines},
+		{first: "0123456789", read: (*textLog).readKerasSummary, more: readKerasLines},
+	}}
+}
+
 // kerasOf returns what the Keras lines of a run contain so far.
 func kerasOf(r *textRun) *kerasState { return stateOf[kerasState](&r.states, formatKeras) }
 
@@ -122,16 +134,6 @@ var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return temp
 // containsKerasLoss reports whether m contains the values of an epoch, which
 // follow the number of steps, a bar, or a dash.
 func containsKerasLoss(m []byte) bool { return bytes.Contains(m, []byte("s - loss: ")) }
-
-// hasKerasValues reports whether lines of Keras have set the values of an epoch.
-func (r *textRun) hasKerasValues() bool {
-	for _, k := range kerasOf(r).ranks {
-		if k.last > 0 {
-			return true
-		}
-	}
-	return false
-}
 
 // beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch
 // 1 after a later epoch, after an evaluation, or after the epochs of another program
@@ -226,7 +228,7 @@ func (r *kerasRank) openEpoch(n int) (lost int) {
 // readKerasLines reads the following lines in the buffer as long as they open
 // an epoch, or have the shape of the last line of values. TestFastLines compares
 // the results with those of parseLine.
-func readKerasLines(_ context.Context, t *textLog, _ *indexedRule) {
+func readKerasLines(_ context.Context, t *textLog, _ *lineRule) {
 	if t.block != noBlock {
 		return
 	}
@@ -382,6 +384,7 @@ func (t *textLog) closeKerasEpoch(seconds float64) *runs.Epoch {
 	t.countLine(formatKeras)
 	r := t.selectKerasRank()
 	n := r.closeEpoch()
+	t.cur.hasKerasValues = true
 	ordinal := r.count.add(n)
 	if ordinal >= maxOpenEpochs {
 		t.in.AddProblem(t.l.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)

@@ -60,11 +60,11 @@ func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.
 // epochs unless other programs have logged epochs in the same run.
 func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	run := t.cur
-	log := kerasLogOf(t)
-	if log.labels == nil {
-		log.labels = map[int]bool{}
+	known := kerasLogOf(t)
+	if known.labels == nil {
+		known.labels = map[int]bool{}
 	}
-	log.labels[t.rank] = true
+	known.labels[t.rank] = true
 	list := run.epochs.find(rankID{t.rank, 0})
 	if r.opened = true; r.last == 0 || list == nil || run.linesByFormat[formatSC21]+run.linesByFormat[formatStudy]+run.linesByFormat[formatRates] > 0 {
 		return
@@ -83,6 +83,10 @@ func (t *textLog) removeCountedKerasEpochs(r *kerasRank) {
 	}
 	list.Epochs, list.Index = list.Epochs[:0], nil
 	*r = kerasRank{opened: true}
+	run.hasKerasValues = false
+	for _, other := range kerasOf(run).ranks {
+		run.hasKerasValues = run.hasKerasValues || other.last > 0
+	}
 }
 
 // addExtraKerasValues adds the values e of a line that belongs to no open

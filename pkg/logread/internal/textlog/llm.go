@@ -33,6 +33,30 @@ import (
 //	 [2024-05-04 10:00:30] iteration      100/  500000 | consumed samples:        25600 | elapsed time per iteration (ms): 2500.0 | … |
 //	 validation loss at iteration 200 | lm loss value: 8.125000E+00 | lm loss PPL: 3.377987E+03 |
 
+// NanoGPT returns the format of nanoGPT.
+func NanoGPT() format {
+	return format{name: "nanoGPT", templates: nanoGPTTemplates(), finish: (*textRun).finishNanoGPT, lines: []lineRule{
+		{prefix: "tokens per iteration will be: ", read: (*textLog).readNanoGPTTokens, endsWithValue: true},
+	}}
+}
+
+// DeepSpeed returns the format of DeepSpeed.
+func DeepSpeed() format {
+	return format{name: "DeepSpeed", templates: deepSpeedTemplates(), lines: []lineRule{
+		{prefix: "dist_world_size=", read: (*textLog).readDeepSpeedWorldSize, endsWithValue: true},
+		{prefix: "Discovered MPI settings of world_rank=", read: (*textLog).readDeepSpeedWorldSize},
+	}}
+}
+
+// Megatron returns the format of Megatron-LM.
+func Megatron() format {
+	return format{name: "Megatron-LM", lines: []lineRule{
+		{prefix: "using world size: ", read: (*textLog).readMegatronWorldSize},
+		{prefix: "iteration ", read: (*textLog).readMegatronIteration},
+		{prefix: "validation loss at ", read: (*textLog).readMegatronValidation},
+	}}
+}
+
 // nanoGPTTemplates describe the lines of nanoGPT with steps.
 func nanoGPTTemplates() []string {
 	return []string{

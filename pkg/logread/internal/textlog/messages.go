@@ -20,7 +20,7 @@ type Message struct {
 // lines rise from line to line, they are not labels of ranks and stay.
 func Messages(text []byte) []Message {
 	in := &record.Input{Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}}
-	t := newTextLog(in)
+	t := newReader(in)
 	var messages []Message
 	var labeled []int // indexes of the messages with a label
 	var lines []string
@@ -73,7 +73,7 @@ func isCounted(labels map[int]bool) bool {
 
 // systemLines returns the number of lines of shells, schedulers and launchers that
 // the current run has used.
-func (t *textLog) systemLines() int {
+func (t *reader) systemLines() int {
 	n := 0
 	for _, f := range []formatID{formatCommand, formatSlurm, formatBash, formatGNUTime, formatZshTime, formatSeff, formatFailure, formatMemory} {
 		n += t.cur.linesByFormat[f]

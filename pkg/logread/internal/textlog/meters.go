@@ -48,6 +48,33 @@ type meterState struct {
 	evaluated int                    // number of the last epoch that an evaluation has followed, plus one
 }
 
+// ImageNet returns the format of PyTorch's ImageNet example.
+func ImageNet() format {
+	return format{name: "PyTorch ImageNet example", countsFromZero: true, finish: (*textRun).finishMeters, lines: []lineRule{
+		{prefix: "Epoch: [", read: (*textLog).readMeterEpoch, endsWithValue: true},
+		{prefix: "Test:", read: (*textLog).readMeterTest, endsWithValue: true},
+		{prefix: "* ", read: (*textLog).readMeterSummary, endsWithValue: true},
+		{prefix: "=> creating model '", read: (*textLog).readImageNetModel},
+		{prefix: "=> using pre-trained model '", read: (*textLog).readImageNetModel},
+	}}
+}
+
+// Torchvision returns the format of torchvision's references, whose lines with meters begin like those of the ImageNet example.
+func Torchvision() format {
+	return format{name: "torchvision reference", countsFromZero: true, lines: []lineRule{
+		{prefix: "| distributed init (rank ", read: (*textLog).readDistributedInit},
+		{prefix: "Namespace(", read: (*textLog).readNamespace},
+	}}
+}
+
+// Timm returns the format of timm.
+func Timm() format {
+	return format{name: "timm", countsFromZero: true, lines: []lineRule{
+		{prefix: "Train: ", read: (*textLog).readTimmTrain, endsWithValue: true},
+		{prefix: "Training ", read: (*textLog).readTimmMode},
+	}}
+}
+
 // metersOf returns what the meters of a run contain so far, whichever of the programs prints them.
 func metersOf(r *textRun) *meterState { return stateOf[meterState](&r.states, formatImageNet) }
 

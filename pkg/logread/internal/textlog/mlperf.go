@@ -27,6 +27,13 @@ type mlperfState struct {
 	others      mlperfOthers
 }
 
+// MLPerf returns the format of MLPerf's logging.
+func MLPerf() format {
+	return format{name: "MLPerf log", finish: (*textRun).finishMLPerf, lines: []lineRule{
+		{prefix: ":::MLLOG ", read: (*textLog).readMLPerf},
+	}}
+}
+
 // mlperfOf returns what the MLPerf lines of a run contain so far.
 func mlperfOf(r *textRun) *mlperfState { return stateOf[mlperfState](&r.states, formatMLPerf) }
 

@@ -49,6 +49,14 @@ type ncclState struct {
 	rows    []ncclRow
 }
 
+// NCCLTests returns the format of nccl-tests.
+func NCCLTests() format {
+	return format{name: "nccl-tests", readInBlock: (*textLog).readNCCLLine, blockIsTable: true, finish: (*textRun).finishNCCL, lines: []lineRule{
+		{prefix: "# Collective test starting: ", read: (*textLog).readNCCLTest},
+		{prefix: "# nThread ", read: (*textLog).readNCCLSettings},
+	}}
+}
+
 // ncclOf returns what the lines of nccl-tests of a run contain so far.
 func ncclOf(r *textRun) *ncclState { return stateOf[ncclState](&r.states, formatNCCL) }
 

@@ -19,6 +19,15 @@ import (
 //	Pseudo dice [0.8, np.float32(0.7)]           Average global foreground Dice: [0.8, 0.7]
 //	Epoch time: 123.4 s                          This epoch took 123.400000 s
 
+// NNUNet returns the format of nnU-Net.
+func NNUNet() format {
+	return format{name: "nnU-Net", countsFromZero: true, templates: nnUNetTemplates(), applies: (*textLog).isNNUNetLine, lines: []lineRule{
+		{prefix: "Pseudo dice ", read: (*textLog).readNNUNetDice},
+		{prefix: "Average global foreground Dice: ", read: (*textLog).readNNUNetDice},
+		{prefix: "I am local rank ", read: (*textLog).readNNUNetRank},
+	}}
+}
+
 // nnUNetTemplates describe the lines with one value. They count only with a time stamp as
 // nnU-Net writes it; see isNNUNetLine.
 func nnUNetTemplates() []string {

@@ -21,6 +21,13 @@ type osuState struct {
 	isAllReduce bool // the table has the times of osu_allreduce
 }
 
+// OSU returns the format of the OSU micro-benchmarks.
+func OSU() format {
+	return format{name: "OSU micro-benchmarks", readInBlock: (*textLog).readOSULine, blockIsTable: true, lines: []lineRule{
+		{prefix: "# OSU ", read: (*textLog).readOSUTitle},
+	}}
+}
+
 // osuOf returns the table of an OSU micro-benchmark that is being read.
 func osuOf(t *textLog) *osuState { return stateOf[osuState](&t.states, formatOSU) }
 

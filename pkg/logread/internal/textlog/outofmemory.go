@@ -47,6 +47,11 @@ const (
 	maxMemoryText = 240
 )
 
+// OutOfMemory returns the format of messages that memory ran out.
+func OutOfMemory() format {
+	return format{name: "out of memory", anywhere: (*textLog).readOutOfMemory}
+}
+
 // readOutOfMemory reads a line that no format recognizes. The line counts as
 // used if it reports that memory ran out.
 func (t *textLog) readOutOfMemory(m []byte) lineResult {

@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"time"
 
 	"lockstep/pkg/logread/internal/record"
@@ -318,4 +319,21 @@ func (c *dayCache) set(text []byte, full string) {
 	c.text = append(c.text[:0], text...)
 	midnight, err := time.Parse("2006-01-02", full)
 	c.midnight, c.invalid = midnight.UnixMilli(), err != nil
+}
+
+// isFullStamp reports whether s begins with a complete time stamp, except that
+// the values of its numbers are not checked.
+func isFullStamp(s []byte) bool {
+	// The constants are the words of "0000-00-", "00 00:00" and "0:00,000", and
+	// words whose addition sets the highest bit of each digit above 9 and of
+	// each wrong separator.
+	const (
+		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
+		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676
+		second, secondMost = 0x3030302c30303a30, 0x7676767f76767f76
+	)
+	x := binary.LittleEndian.Uint64(s) ^ year
+	y := binary.LittleEndian.Uint64(s[8:]) ^ day
+	z := binary.LittleEndian.Uint64(s[15:]) ^ second
+	return ((x+yearMost)|x|(y+dayMost)|y|(z+secondMost)|z)&0x8080808080808080 == 0
 }

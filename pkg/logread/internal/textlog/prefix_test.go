@@ -1,6 +1,10 @@
 package textlog
 
-import "testing"
+import (
+	"testing"
+
+	"lockstep/pkg/logread/internal/scan"
+)
 
 // TestLabels checks the text before messages, and text that only resembles a
 // label.
@@ -35,6 +39,22 @@ func TestLabels(t *testing.T) {
 		log := &textLog{rank: -1}
 		if got := log.stripPrefix([]byte(c.line)); string(got) != c.message || log.rank != c.rank || string(log.stamp) != c.stamp {
 			t.Errorf("%q: message %q, rank %d, stamp %q", c.line, got, log.rank, log.stamp)
+		}
+	}
+}
+
+// TestFullStamp checks that isFullStamp rejects a wrong character at each
+// position of a stamp.
+func TestFullStamp(t *testing.T) {
+	const good = "2021-11-12 00:32:26,118"
+	for i := range len(good) {
+		for c := range 256 {
+			b := []byte(good)
+			b[i] = byte(c)
+			want := b[i] == good[i] || scan.IsDigit(good[i]) && scan.IsDigit(b[i])
+			if got := isFullStamp(b); got != want {
+				t.Errorf("%q: %v, expected %v", b, got, want)
+			}
 		}
 	}
 }

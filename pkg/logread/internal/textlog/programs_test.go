@@ -191,14 +191,14 @@ func TestPrograms(t *testing.T) {
 func TestProgramsAreToldApart(t *testing.T) {
 	check := func(name string, text []byte, want ...string) {
 		report := &record.Report{Path: name}
-		log := newTextLog(&record.Input{Path: name, Reader: bytes.NewReader(text), Report: report})
+		log := newReader(&record.Input{Path: name, Reader: bytes.NewReader(text), Report: report})
 		if err := log.read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		log.finish()
 		for _, r := range log.runs {
 			for f, n := range r.linesByFormat {
-				if kind := formatID(f).String(); n > 0 && !slices.Contains(want, kind) {
+				if kind := formatName(formatID(f)); n > 0 && !slices.Contains(want, kind) {
 					t.Errorf("%s: %d lines are taken for %s, want only %v", name, n, kind, want)
 				}
 			}
@@ -325,7 +325,7 @@ func tornValues(t *testing.T, text []byte) map[string]bool {
 	for _, p := range parts {
 		found[fmt.Sprint("workers ", p.Run.Info.Workers)] = true
 		for _, e := range p.Run.Epochs {
-			if isKnown(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") && p.Run.Kind != formatImageNet.String() { // a slower rank may follow
+			if isKnown(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") && p.Run.Kind != formatName(formatImageNet) { // a slower rank may follow
 				found[fmt.Sprint("seconds ", e.Epoch, " ", e.Seconds)] = true
 			}
 			found[fmt.Sprint("epoch ", e.Epoch)] = true

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"lockstep/pkg/logread/internal/template"
-	"lockstep/pkg/runs"
 )
 
 // Some programs under srun -l write one line per rank and epoch:
@@ -14,6 +13,16 @@ import (
 // Samples and rate are those of one rank. The run's samples and rate are their
 // sums, and the time of an epoch is that of its slowest rank. The n-th line of
 // a rank describes epoch n.
+
+// Rates returns the format of lines with the rate of each rank.
+func Rates() format {
+	return format{name: "rates by rank", lines: []lineRule{
+		{
+			prefix: "Train samples ", use: (*textLog).addRate, more: readSimilarLines, endsWithValue: true,
+			templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"},
+		},
+	}}
+}
 
 // addRate adds an epoch with the values of a line, samples, seconds and samples
 // per second, to the rank of the line.
@@ -34,9 +43,4 @@ func (t *textLog) addRate(v []template.Value) lineResult {
 		t.in.AddProblem(t.l.Number, "got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
 	}
 	return used
-}
-
-// setSyntheticTrial sets the run's trial named SYNTHETIC.
-func (r *textRun) setSyntheticTrial(rate, spread float64) {
-	r.trials["SYNTHETIC"] = &runs.Trial{Name: "SYNTHETIC", Rate: rate, Spread: spread}
 }

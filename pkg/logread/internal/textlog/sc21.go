@@ -30,6 +30,30 @@ const (
 	sc21ValSecondsLine = "Total validation time: {val_seconds} sec"
 )
 
+// sc21Format returns the format of the logger of the SC21 tutorial.
+func sc21Format() format {
+	return format{name: "SC21 log", readInBlock: (*textLog).readSC21Setting, notInBlock: []formatID{formatSC21, formatKeras}, lines: []lineRule{
+		{
+			prefix: "Time taken for epoch ", use: (*textLog).addSC21Epoch, more: readEpochLines, endsWithValue: true,
+			templates: []string{sc21EpochLine, "Time taken for epoch {epoch} is {seconds} sec"},
+		},
+		{
+			prefix: "Avg train loss=", use: (*textLog).setSC21TrainLoss, more: readEpochLines, endsWithValue: true,
+			templates: []string{sc21TrainLossLine},
+		},
+		{
+			prefix: "Avg val loss=", use: (*textLog).setSC21ValLoss, more: readEpochLines, endsWithValue: true,
+			templates: []string{sc21ValLossLine},
+		},
+		{
+			prefix: "Total validation time: ", use: (*textLog).setSC21ValSeconds, more: readEpochLines,
+			templates: []string{sc21ValSecondsLine},
+		},
+		{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
+		{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
+	}}
+}
+
 // readSC21Name reads the line "Configuration name:", which begins a run. One
 // line per setting follows.
 func (t *textLog) readSC21Name(m []byte) lineResult {
@@ -54,7 +78,7 @@ func (t *textLog) readSC21Setting(m []byte) lineResult {
 		return idle
 	}
 	key, value, ok := bytes.Cut(m, []byte(" "))
-	if !ok || !scan.IsName(key) || len(value) > 1000 || len(t.stamp) == 0 || t.formats.hasPrefixOf(m, formatSC21) || t.formats.hasPrefixOf(m, formatKeras) {
+	if !ok || !scan.IsName(key) || len(value) > 1000 || len(t.stamp) == 0 {
 		return unknown
 	}
 	text := strings.TrimSpace(string(value))

@@ -44,6 +44,14 @@ type seffState struct {
 	jobs []*record.Part // the jobs before it
 }
 
+// Seff returns the format of what seff prints of a job.
+func Seff() format {
+	return format{name: seffKind, readInBlock: (*textLog).readSeffLine, lines: []lineRule{
+		{prefix: "Job ID: ", read: (*textLog).readSeffJob},
+		{prefix: "Job Wall-clock time: ", read: (*textLog).readSeffLine, endsWithValue: true},
+	}}
+}
+
 // seffOf returns what the lines of seff in a log contain so far.
 func seffOf(t *textLog) *seffState { return stateOf[seffState](&t.states, formatSeff) }
 

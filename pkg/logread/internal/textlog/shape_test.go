@@ -70,9 +70,9 @@ func TestShapes(t *testing.T) {
 }
 
 // readShapeLog reads a log, with or without learning shapes.
-func readShapeLog(text string, learn bool) *textLog {
+func readShapeLog(text string, learn bool) *reader {
 	in := &record.Input{Path: "a.log", Reader: strings.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
-	log := newTextLog(in)
+	log := newReader(in)
 	if !learn {
 		for _, f := range formatsWithShapes() {
 			log.shapesOf(f).Learned = 1 << 30
@@ -103,7 +103,7 @@ func FuzzShapes(f *testing.F) {
 	})
 }
 
-func shapeLogResult(log *textLog) string {
+func shapeLogResult(log *reader) string {
 	var b strings.Builder
 	for _, p := range log.finish() {
 		if test := p.Run.Info.Test; test != nil {

@@ -21,6 +21,19 @@ import (
 //	Test loss: 0.21, elapsed time: 29.63
 //	IOU on test: 0.8998
 
+// Study returns the format of the programs of the U-Net study.
+func Study() format {
+	return format{name: "U-Net study stdout", readInBlock: (*textLog).readStudySetting, lines: []lineRule{
+		{prefix: "[INFO] EPOCH: ", read: (*textLog).readStudyEpoch},
+		{prefix: "Train loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
+		{prefix: "Test loss: ", read: (*textLog).readStudyLoss, endsWithValue: true},
+		{prefix: "IOU on test: ", read: (*textLog).readStudyIoU, endsWithValue: true},
+		{prefix: "Elapsed execution time: ", read: (*textLog).readStudyElapsed},
+		{prefix: "PyTorch Settings:", read: (*textLog).readStudySettings},
+		{prefix: "TensorFlow Settings:", read: (*textLog).readStudySettings},
+	}}
+}
+
 // readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
 func (t *textLog) readStudyEpoch(m []byte) lineResult {
 	c := scan.Cursor{Rest: m}

@@ -81,31 +81,6 @@ func (r *templateRule) read(t *textLog, m []byte) lineResult {
 	return t.readTemplateValues(r, m, values)
 }
 
-// valuesOf returns space for the values of a template's fields. It is used again for the
-// next line.
-func (t *textLog) valuesOf(tmpl *template.Template) []template.Value {
-	n := len(tmpl.Fields())
-	if len(t.values) < n {
-		t.values = make([]template.Value, n)
-	}
-	return t.values[:n]
-}
-
-// isTorn reports whether the last line of a file, which has no line end, ends with a value
-// that may be incomplete.
-func isTorn(m []byte, values []template.Value) bool {
-	end := m[len(m)-1]
-	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
-		return false
-	}
-	for _, v := range values {
-		if v.To == len(m) {
-			return true
-		}
-	}
-	return false
-}
-
 // userTemplates contains the rules of the user's templates by the first byte of the line,
 // in the user's order.
 type userTemplates struct {
@@ -135,10 +110,10 @@ func newUserTemplates(list []*template.Template) *userTemplates {
 
 // readUserTemplates reads line m with the first template of the user that matches. It
 // returns unknown if none does.
-func (t *textLog) readUserTemplates(m []byte) lineResult {
+func (t *reader) readUserTemplates(m []byte) lineResult {
 	rules := t.user.byFirst[m[0]]
 	for i, r := range rules {
-		if v := r.read(t, m); v != unknown {
+		if v := r.read(t.textLog, m); v != unknown {
 			t.rememberShadowed(rules[i+1:], m)
 			return v
 		}
@@ -148,7 +123,7 @@ func (t *textLog) readUserTemplates(m []byte) lineResult {
 
 // rememberShadowed remembers line m in the report for each of the rules that matches the
 // line too but has matched no line before.
-func (t *textLog) rememberShadowed(rules []*templateRule, m []byte) {
+func (t *reader) rememberShadowed(rules []*templateRule, m []byte) {
 	for _, r := range rules {
 		use := &t.in.Report.Templates[r.id]
 		if use.Lines > 0 || use.Shadowed || t.compared >= maxComparedLines {
@@ -165,7 +140,7 @@ func (t *textLog) rememberShadowed(rules []*templateRule, m []byte) {
 // readUserLine reads a line with the templates of the user. message is the line without
 // labels. If no template matches it, the complete line is tried, since its beginning may
 // only look like a label: "3: loss 0.5" may be epoch 3.
-func (t *textLog) readUserLine(line, message []byte) lineResult {
+func (t *reader) readUserLine(line, message []byte) lineResult {
 	if message = scan.SkipBlanks(message); len(message) == 0 {
 		return unknown
 	}
@@ -189,7 +164,7 @@ const maxComparedLines = 10_000
 
 // rememberNearest remembers line m in the report for each template that has matched no
 // line, if it is nearer to the template than the lines before it.
-func (t *textLog) rememberNearest(m []byte) {
+func (t *reader) rememberNearest(m []byte) {
 	if t.compared++; t.compared > maxComparedLines {
 		return
 	}
@@ -205,7 +180,7 @@ func (t *textLog) rememberNearest(m []byte) {
 }
 
 // setNearest sets the line that is nearest to a template.
-func (t *textLog) setNearest(use *record.TemplateUse, m []byte, d template.Mismatch) {
+func (t *reader) setNearest(use *record.TemplateUse, m []byte, d template.Mismatch) {
 	use.Nearest, use.NearestLine, use.NearestText = d, t.l.Number, string(m[:min(len(m), record.MaxNearestText)])
 }
 

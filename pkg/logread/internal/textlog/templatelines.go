@@ -2,52 +2,19 @@ package textlog
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 )
 
 // Lines of formats whose rules have templates. The template is the only description of a
 // line: readSimilarLines and epochLineParser, which read many similar lines at a high speed,
 // match the same templates without finding the end of each line first.
 
-// readLine reads line m, which begins with the prefix of the rule.
-func (r *indexedRule) readLine(t *textLog, m []byte) lineResult {
-	if r.read != nil {
-		return r.read(t, m)
-	}
-	for _, tmpl := range r.compiled {
-		values := t.valuesOf(tmpl)
-		if !tmpl.Match(m, values) {
-			continue
-		}
-		if !t.l.Ended && isTorn(m, values) {
-			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", m)
-			return unused
-		}
-		return r.use(t, values)
-	}
-	if r.mayBeOther {
-		return unknown
-	}
-	t.in.AddProblem(t.l.Number, "expected %s, got %.80q", r.expected(), m)
-	return unused
-}
-
-// expected returns the templates of the rule, for messages.
-func (r *indexedRule) expected() string {
-	var quoted []string
-	for _, text := range r.templates {
-		quoted = append(quoted, fmt.Sprintf("%q", text))
-	}
-	return strings.Join(quoted, " or ")
-}
-
 // readSimilarLines reads the following lines in the buffer as long as the first template
 // of rule r matches them. TestFastLines compares the results with those of parseLine.
-func readSimilarLines(_ context.Context, t *textLog, r *indexedRule) {
+func readSimilarLines(_ context.Context, t *textLog, r *lineRule) {
 	if t.block != noBlock {
 		return
 	}
@@ -101,4 +68,29 @@ func (t *textLog) stripUsualPrefix(text []byte) []byte {
 		return nil
 	}
 	return m[len(" INFO "):]
+}
+
+// valuesOf returns space for the values of a template's fields. It is used again for the
+// next line.
+func (t *textLog) valuesOf(tmpl *template.Template) []template.Value {
+	n := len(tmpl.Fields())
+	if len(t.values) < n {
+		t.values = make([]template.Value, n)
+	}
+	return t.values[:n]
+}
+
+// isTorn reports whether the last line of a file, which has no line end, ends with a value
+// that may be incomplete.
+func isTorn(m []byte, values []template.Value) bool {
+	end := m[len(m)-1]
+	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
+		return false
+	}
+	for _, v := range values {
+		if v.To == len(m) {
+			return true
+		}
+	}
+	return false
 }

@@ -7,7 +7,6 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
-	"lockstep/pkg/logread/internal/template"
 )
 
 // textLogKind is the name of this file format in reports. The kind of a run is
@@ -26,65 +25,15 @@ func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// lineResult is the result of reading a line.
-type lineResult int
-
-const (
-	unknown lineResult = iota // no format recognizes the line
-	used                      // the values of the line are used
-	idle                      // the line has a known format but contains no value
-	unused                    // the line should contain a value, and a problem explains why it is not used
-	pending                   // the line is counted as used or ignored at the end of the run
-)
-
 // The reasons for ignoring lines.
 const (
 	otherLine = "of unknown form"
 	idleLine  = "of a known form without a value (settings, warm-up, headings)"
 )
 
-// textLog is the reader of one text log.
-type textLog struct {
-	in      *record.Input
-	formats *formatIndex
-	l       *scan.LineReader
-	user    *userTemplates // nil if the user has given no templates
-	cur     *textRun       // the current run
-	runs    []*textRun     // the runs before it
-	// Properties of the current line.
-	rank  int    // rank in the label; -1 if the line has no label
-	stamp []byte // time stamp; empty if the line has none
-	// config contains settings outside of a run. They belong to the next run,
-	// or to the last run if no run follows.
-	config        map[string]any
-	counts        [2]int64 // numbers of unknown and of idle lines
-	firsts        [2]int   // number of the first unknown and the first idle line
-	block         formatID // the format to whose block of lines the next line belongs; noBlock outside of blocks
-	states        states   // what single formats have read of the log
-	day           dayCache // date of the last time stamp
-	heading       []byte   // the last "- name - LEVEL - "
-	zoneReported  bool     // the report contains the assumed time zone
-	nodesReported bool     // the report contains how the ranks of several nodes are numbered
-	// last is the rule that has read the current line; nil if its values were
-	// not used. The field epochParser reads lines of epochs, and the field ahead
-	// later chunks of the file in advance.
-	last        *indexedRule
-	parsedBytes int64 // number of bytes that epochParser has parsed
-	epochParser epochLineParser
-	ahead       *readAheadState
-	minChunk    int64 // minimum bytes of a chunk that is read ahead; 0 means minAheadBytes
-	// Values of the current line, if a template matches it.
-	values      []template.Value
-	compared    int // number of lines that were compared with unused templates
-	stampBuffer []byte
-	// The current line, and the line before it, have a time stamp with microseconds and a colon.
-	microStamp, afterMicroStamp bool
-	shapes                      [maxFormats]*scan.ShapeCache // see shapesOf
-}
-
 // readFile reads a text log and returns its runs.
 func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
-	t := newTextLog(in)
+	t := newReader(in)
 	err := t.read(ctx)
 	t.finishSeff() // counts the lines of its last job
 	report := in.Report
@@ -104,10 +53,18 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// newTextLog returns a reader of a text log.
-func newTextLog(in *record.Input) *textLog {
-	t := &textLog{in: in, l: scan.NewLineReader(in.Reader, in.Size), formats: sharedFormatIndex()}
-	t.l.KeepLast = true
+// reader reads one text log.
+type reader struct {
+	*textLog
+	formats  *formatIndex
+	user     *userTemplates // nil if the user has given no templates
+	compared int            // number of lines that were compared with unused templates
+	last     *indexedRule   // the rule that has read the current line; nil if its values were not used
+}
+
+// newReader returns a reader of a text log.
+func newReader(in *record.Input) *reader {
+	t := &reader{textLog: newTextLog(in), formats: sharedFormatIndex()}
 	t.l.Overwritten = func(text []byte) {
 		t.rank, t.stamp = -1, nil
 		t.l.Number++ // the line of the text, which is not complete yet
@@ -117,16 +74,15 @@ func newTextLog(in *record.Input) *textLog {
 	if t.user = newUserTemplates(in.Lines); t.user != nil {
 		in.Report.Templates = make([]record.TemplateUse, len(in.Lines))
 	}
-	t.cur = t.newRun(1)
 	return t
 }
 
 // read reads all lines.
-func (t *textLog) read(ctx context.Context) error {
-	defer func() { t.ahead.stop() }()
+func (t *reader) read(ctx context.Context) error {
+	defer func() { epochReaderOf(t.textLog).ahead.stop() }()
 	for {
 		line, ok := t.l.Next()
-		if !ok && t.adoptChunks() {
+		if !ok && epochReaderOf(t.textLog).adoptChunks() {
 			continue
 		} else if !ok {
 			break
@@ -139,7 +95,7 @@ func (t *textLog) read(ctx context.Context) error {
 			continue
 		}
 		if r := t.last; r != nil && r.more != nil {
-			r.more(ctx, t, r)
+			r.more(ctx, t.textLog, &r.lineRule)
 		}
 		t.last = nil
 	}
@@ -150,7 +106,7 @@ func (t *textLog) read(ctx context.Context) error {
 }
 
 // parseLine reads a line of any form.
-func (t *textLog) parseLine(line []byte) {
+func (t *reader) parseLine(line []byte) {
 	if t.l.TooLong {
 		t.in.AddProblem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
@@ -183,7 +139,7 @@ func (t *textLog) parseLine(line []byte) {
 		return
 	}
 	if v == unknown && t.block != noBlock {
-		v = t.formats.formats[t.block].readInBlock(t, message)
+		v = t.formats.readBlockLine(t.textLog, message)
 	}
 	if v == unknown {
 		v = t.formats.applyRule(t, message)
@@ -205,46 +161,12 @@ func (t *textLog) parseLine(line []byte) {
 	}
 }
 
-// isCutAfterPoint reports whether the last line of a file, which has no line end, ends with a
-// decimal point, after which digits may be missing.
-func (t *textLog) isCutAfterPoint(m []byte) bool {
-	return !t.l.Ended && len(m) > 0 && m[len(m)-1] == '.'
-}
-
-// countUnused counts the current line as not used. i is the index of the counter
-// in t.counts: 0 for unknown lines, 1 for lines of a known format without values.
-func (t *textLog) countUnused(i int) {
-	if t.counts[i] == 0 {
-		t.firsts[i] = t.l.Number
+// cutOverwritten returns the text after the last \r of a line. Before, it reads the bars in
+// the text that was overwritten, and reports whether it has read some.
+func (t *reader) cutOverwritten(line []byte) (last []byte, found bool) {
+	i := bytes.LastIndexByte(line, '\r')
+	if i < 0 {
+		return line, false
 	}
-	t.counts[i]++
-}
-
-// countUnknown counts lines, the first of which has the given number, as lines of unknown form.
-func (t *textLog) countUnknown(first, lines int) {
-	if t.counts[0] == 0 || t.firsts[0] > first {
-		t.firsts[0] = first
-	}
-	t.counts[0] += int64(lines)
-}
-
-// states contains what formats have read so far, by format: of one run, or of a whole log.
-type states [maxFormats]any
-
-// stateOf returns what format f has read so far. At the first call, this is a T without values.
-func stateOf[T any](s *states, f formatID) *T {
-	if state, ok := s[f].(*T); ok {
-		return state
-	}
-	state := new(T)
-	s[f] = state
-	return state
-}
-
-// shapesOf returns the shapes of a format's frequent lines.
-func (t *textLog) shapesOf(f formatID) *scan.ShapeCache {
-	if t.shapes[f] == nil {
-		t.shapes[f] = &scan.ShapeCache{}
-	}
-	return t.shapes[f]
+	return line[i+1:], t.readOverwritten(line[:i])
 }

@@ -29,6 +29,18 @@ type tfCNNState struct {
 	headerLine        int // number of the last line of the header that was read
 }
 
+// TFCNN returns the format of tf_cnn_benchmarks.
+func TFCNN() format {
+	return format{name: "tf_cnn_benchmarks", finish: (*textRun).finishTFCNN, lines: []lineRule{
+		{prefix: "TensorFlow:  ", read: (*textLog).readTFCNNHeader},
+		{prefix: "Model: ", read: (*textLog).readTFCNNModel},
+		{prefix: "Dataset: ", read: (*textLog).readTFCNNModel},
+		{prefix: "Batch size: ", read: (*textLog).readTFCNNBatch},
+		{prefix: "total images/sec: ", read: (*textLog).readTFCNNTotal, endsWithValue: true},
+		{first: "123456789", read: (*textLog).readTFCNNStep},
+	}}
+}
+
 // tfCNNOf returns what the lines of tf_cnn_benchmarks of a run contain so far.
 func tfCNNOf(r *textRun) *tfCNNState { return stateOf[tfCNNState](&r.states, formatTFCNN) }
 

@@ -27,6 +27,21 @@ import (
 //
 //	python train.py  11.20s user 0.50s system 98% cpu 13.012 total
 
+// GNUTime returns the format of the times that GNU time prints after a command.
+func GNUTime() format {
+	return format{name: "GNU time", readInBlock: (*textLog).readGNUTimeLine, lines: []lineRule{
+		{prefix: "Command being timed: ", read: (*textLog).readGNUTimeCommand},
+		{prefix: "Elapsed (wall clock) time ", read: (*textLog).readGNUTimeElapsed, endsWithValue: true},
+		{prefix: "Command exited with non-zero status ", read: (*textLog).readGNUTimeFailure},
+		{prefix: "Command terminated by signal ", read: (*textLog).readGNUTimeFailure},
+	}}
+}
+
+// ZshTime returns the format of the times that zsh prints after a command.
+func ZshTime() format {
+	return format{name: "zsh time", anywhere: (*textLog).readTimeWithinLine, endsWithValue: isZshTime}
+}
+
 // readGNUTimeCommand reads the line "Command being timed:" of the command that
 // has ended.
 func (t *textLog) readGNUTimeCommand(m []byte) lineResult {

@@ -7,6 +7,14 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
+// Titan returns the format of torchtitan.
+func Titan() format {
+	return format{name: "torchtitan", lines: []lineRule{
+		{prefix: "step:", read: (*textLog).readTitanStep, endsWithValue: true},
+		{first: "\x1b", read: (*textLog).readColoredLine},
+	}}
+}
+
 // readTitanStep reads torchtitan's line "step:", with or without colors. tps is
 // in tokens per second and device, mfu in percent.
 //

@@ -27,6 +27,13 @@ type rankFailure struct {
 	rank, host, code, why string
 }
 
+// Torchrun returns the format of torchrun's report of a failed rank.
+func Torchrun() format {
+	return format{name: "torchrun failure", readInBlock: (*textLog).readFailureLine, lines: []lineRule{
+		{prefix: "Root Cause", read: (*textLog).readRootCause},
+	}}
+}
+
 // failureOf returns what was read of torchrun's block of lines in a log.
 func failureOf(t *textLog) *rankFailure { return stateOf[rankFailure](&t.states, formatFailure) }
 
