@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
 
@@ -70,10 +71,10 @@ type readAheadChunk struct {
 // which readEpochLines adds epochs. It returns nil if there are no such epochs,
 // or if such lines may have another meaning at the current line.
 func (e *epochReader) unlabeledEpochs() *record.RankEpochs {
-	if e.rank >= 0 || e.block != noBlock || e.cur.closed || !e.cur.hasTimes {
+	if e.Rank >= 0 || e.Block != logline.NoBlock || e.Current.Closed || !e.Current.HasTimes {
 		return nil
 	}
-	list := e.cur.epochs.find(rankID{-1, 0})
+	list := e.Current.Epochs.Find(logline.RankID{Rank: -1})
 	if list == nil || list.Index != nil || len(list.Epochs) == 0 {
 		return nil
 	}
@@ -82,7 +83,7 @@ func (e *epochReader) unlabeledEpochs() *record.RankEpochs {
 
 // epochReader reads the lines of epochs in a log at a high speed.
 type epochReader struct {
-	*textLog
+	*logline.Log
 	parser      epochLineParser
 	parsedBytes int64           // number of bytes that parser has parsed
 	ahead       *readAheadState // later chunks of the file, which are read in advance; nil before this was tried
@@ -90,24 +91,26 @@ type epochReader struct {
 }
 
 // epochReaderOf returns the reader of a log's epochs.
-func epochReaderOf(t *textLog) *epochReader {
-	e := stateOf[epochReader](&t.states, formatSC21)
-	e.textLog = t
+func epochReaderOf(log *logline.Log) *epochReader {
+	e := logline.State[epochReader](&log.States, logline.SC21)
+	e.Log = log
 	return e
 }
 
 // readEpochLines reads the following lines in the buffer as long as
 // epochLineParser recognizes them.
-func readEpochLines(ctx context.Context, t *textLog, _ *lineRule) { epochReaderOf(t).readLines(ctx) }
+func readEpochLines(ctx context.Context, log *logline.Log, _ *logline.Rule) {
+	epochReaderOf(log).readLines(ctx)
+}
 
 // readLines is readEpochLines for the log of e.
 func (e *epochReader) readLines(ctx context.Context) {
 	list := e.unlabeledEpochs()
-	if list == nil || !e.parser.setHeading(e.heading) {
+	if list == nil || !e.parser.setHeading(e.Heading) {
 		return
 	}
-	f, l := &e.parser, e.l
-	f.day, f.stamp, f.ended = &e.day, [3]uint64{}, e.cur.ended
+	f, l := &e.parser, e.Lines
+	f.day, f.stamp, f.ended = &e.Day, [3]uint64{}, e.Current.Ended
 	f.epochs, f.blank, f.line = list.Epochs, list.Blank, l.Number
 	limit := math.MaxInt
 	if e.ahead == nil { // decide early whether to read ahead
@@ -125,26 +128,26 @@ func (e *epochReader) readLines(ctx context.Context) {
 // adoptEpochs adds the epochs that f has parsed from the lines after the
 // current line to the run.
 func (e *epochReader) adoptEpochs(f *epochLineParser) {
-	list, n := e.unlabeledEpochs(), f.line-e.l.Number
-	e.l.Number = f.line
-	e.cur.linesByFormat[formatSC21] += n
-	e.cur.lines += n
-	e.cur.ended = f.ended
-	e.in.Report.LinesUsed += int64(n)
-	e.in.Report.Records += int64(len(f.epochs) - len(list.Epochs))
+	list, n := e.unlabeledEpochs(), f.line-e.Lines.Number
+	e.Lines.Number = f.line
+	e.Current.LinesByFormat[logline.SC21] += n
+	e.Current.Lines += n
+	e.Current.Ended = f.ended
+	e.In.Report.LinesUsed += int64(n)
+	e.In.Report.Records += int64(len(f.epochs) - len(list.Epochs))
 	list.Epochs = f.epochs
 }
 
 // startReadAhead starts goroutines that read the rest of the file in chunks, if
 // it is long enough.
 func (e *epochReader) startReadAhead(ctx context.Context) {
-	in, list := e.in, e.unlabeledEpochs()
-	a := &readAheadState{ctx: ctx, at: in.ReaderAt, heading: string(e.heading), ready: make(chan struct{})}
+	in, list := e.In, e.unlabeledEpochs()
+	a := &readAheadState{ctx: ctx, at: in.ReaderAt, heading: string(e.Heading), ready: make(chan struct{})}
 	e.ahead = a // set in any case, so that this is tried only once
-	if in.ReaderAt == nil || in.Goroutines < 2 || len(list.Epochs) < 2 || in.Size-e.l.BytesRead < e.minChunkBytes() {
+	if in.ReaderAt == nil || in.Goroutines < 2 || len(list.Epochs) < 2 || in.Size-e.Lines.BytesRead < e.minChunkBytes() {
 		return
 	}
-	for range min(int64(in.Goroutines-1), (in.Size-e.l.BytesRead)/e.minChunkBytes()) { // the goroutines start while the chunks are being computed
+	for range min(int64(in.Goroutines-1), (in.Size-e.Lines.BytesRead)/e.minChunkBytes()) { // the goroutines start while the chunks are being computed
 		a.wg.Go(func() {
 			buf := make([]byte, min(aheadReadBytes, in.Size))
 			<-a.ready
@@ -158,7 +161,7 @@ func (e *epochReader) startReadAhead(ctx context.Context) {
 		return
 	}
 	a.chunks, a.epochs = chunks, make([]runs.Epoch, total)
-	days := make([]dayCache, len(chunks))
+	days := make([]logline.Day, len(chunks))
 	for i := range chunks {
 		p := &chunks[i]
 		p.read, p.done = p.from, make(chan struct{})
@@ -167,7 +170,7 @@ func (e *epochReader) startReadAhead(ctx context.Context) {
 		p.lines.line = p.lineBefore
 	}
 	list.Epochs = a.epochs[:copy(a.epochs, list.Epochs):chunks[0].start]
-	e.l.Source = io.LimitReader(e.l.Source, chunks[0].from-e.l.BytesRead)
+	e.Lines.Source = io.LimitReader(e.Lines.Source, chunks[0].from-e.Lines.BytesRead)
 }
 
 // minChunkBytes returns the minimum length of a chunk in bytes.
@@ -182,13 +185,13 @@ func (e *epochReader) minChunkBytes() int64 {
 // total number of epochs in the file. It returns no chunks if the unread part
 // is too short or does not continue the epochs that were read.
 func (e *epochReader) splitRest(epochs []runs.Epoch) (chunks []readAheadChunk, total int) {
-	in, taken := e.in, e.l.BytesRead-int64(e.l.End-e.l.Start)
+	in, taken := e.In, e.Lines.BytesRead-int64(e.Lines.End-e.Lines.Start)
 	last := epochs[len(epochs)-1]
 	lines := last.Line - epochs[len(epochs)-2].Line // per epoch
 	each := float64(taken) / float64(len(epochs))   // bytes per epoch
 	total = len(epochs) - 1
 	probe := make([]byte, aheadProbe)
-	for next := e.l.BytesRead; ; {
+	for next := e.Lines.BytesRead; ; {
 		share := max((in.Size-next)/int64(aheadShare*in.Goroutines), e.minChunkBytes())
 		from := next
 		if next += share; next > in.Size {
@@ -228,7 +231,7 @@ func (a *readAheadState) sectionEnd(i int) int {
 // reset prepares the parser for another part of the log. The parser then
 // appends the epochs that it finds to epochs, and caches the current day in
 // day.
-func (s *epochLineParser) reset(day *dayCache, epochs []runs.Epoch) {
+func (s *epochLineParser) reset(day *logline.Day, epochs []runs.Epoch) {
 	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
 
@@ -236,7 +239,7 @@ func (s *epochLineParser) reset(day *dayCache, epochs []runs.Epoch) {
 // end and contains the time of an epoch, and the number of this epoch. index is
 // 0 if b has no such line.
 func (s *epochLineParser) findEpochTime(b []byte) (index, number int) {
-	one, day, epochs := *s, dayCache{}, [1]runs.Epoch{}
+	one, day, epochs := *s, logline.Day{}, [1]runs.Epoch{}
 	for {
 		i := bytes.IndexByte(b[index:], '\n')
 		if i < 0 {
@@ -277,7 +280,7 @@ func (a *readAheadState) readChunk(buf []byte) bool {
 // the source of the reader and returns true. It returns false after the last
 // chunk.
 func (e *epochReader) adoptChunks() bool {
-	a, l := e.ahead, e.l
+	a, l := e.ahead, e.Lines
 	if a == nil || l.Err != nil {
 		return false
 	}
@@ -303,7 +306,7 @@ func (e *epochReader) adoptChunks() bool {
 			if last {
 				to = math.MaxInt64
 			}
-			l.ContinueWith(record.NewCountingReader(a.ctx, io.NewSectionReader(a.at, from, to-from), e.in.Report))
+			l.ContinueWith(record.NewCountingReader(a.ctx, io.NewSectionReader(a.at, from, to-from), e.In.Report))
 			return true
 		}
 	}
@@ -314,20 +317,20 @@ func (e *epochReader) adoptChunks() bool {
 // false, and stops reading ahead, if they do not continue the current run.
 func (e *epochReader) adoptChunk(p *readAheadChunk) bool {
 	a, f, list := e.ahead, &p.lines, e.unlabeledEpochs()
-	if list == nil || string(e.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
-		f.epochs[0].Epoch <= list.Epochs[len(list.Epochs)-1].Epoch || e.cur.ended-f.started > clockToleranceMs {
+	if list == nil || string(e.Heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
+		f.epochs[0].Epoch <= list.Epochs[len(list.Epochs)-1].Epoch || e.Current.Ended-f.started > logline.ClockToleranceMs {
 		a.stopped.Store(true)
 		return false
 	}
-	if more := e.l.Number - p.lineBefore; more != 0 {
+	if more := e.Lines.Number - p.lineBefore; more != 0 {
 		f.line += more
 		for i := range f.epochs {
 			f.epochs[i].Line += more
 		}
 	}
 	n := p.read - p.from
-	e.l.BytesRead += n
-	e.in.Report.Bytes += n
+	e.Lines.BytesRead += n
+	e.In.Report.Bytes += n
 	if k := len(list.Epochs); k == p.start && &list.Epochs[0] == &a.epochs[0] {
 		f.epochs = a.epochs[: k+len(f.epochs) : a.sectionEnd(a.joined)]
 	} else {

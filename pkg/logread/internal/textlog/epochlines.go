@@ -6,6 +6,7 @@ import (
 
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
 
@@ -19,7 +20,6 @@ import (
 // TestEpochLines and FuzzEpochLines compare both.
 
 const (
-	stampBytes = len("2006-01-02 15:04:05,000")
 	// maxEpochLine is larger than the length of such a line in bytes, so that
 	// parsing needs no checks for the end of the text.
 	maxEpochLine = 256
@@ -62,7 +62,7 @@ type epochLineParser struct {
 	values    [3]template.Value // of the line
 	next      epochLineForm     // the most likely form of the next line
 
-	day            *dayCache
+	day            *logline.Day
 	stamp          [3]uint64 // words of the previous line's stamp, whose time is ended
 	started, ended int64     // first and last stamp, in milliseconds since 1970
 
@@ -138,12 +138,12 @@ func (s *epochLineParser) parseLine(p *[maxEpochLine]byte) int {
 	if (w0^s.stamp[0])|(w1^s.stamp[1])|(w2^s.stamp[2]) != 0 && !s.parseStamp(p, w0, w1, w2) {
 		return 0
 	}
-	h := (*[maxOpening]byte)(p[stampBytes:])
+	h := (*[maxOpening]byte)(p[logline.StampBytes:])
 	for range epochLineForms {
 		form := s.next & (epochLineForms - 1)
 		s.next = form + 1
 		if o := &s.openings[form]; o.matches(h) {
-			k := stampBytes + o.length
+			k := logline.StampBytes + o.length
 			if n := s.parseNumbers(form, p[k:]); n > 0 {
 				return k + n
 			}
@@ -155,7 +155,7 @@ func (s *epochLineParser) parseLine(p *[maxEpochLine]byte) int {
 
 // parseStamp parses the stamp at the beginning of p. w0, w1 and w2 are the
 // words at the indexes 0, 8 and 15 of p. It returns false if the stamp has
-// another form or is more than clockToleranceMs before the previous one.
+// another form or is more than ClockToleranceMs before the previous one.
 func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) bool {
 	const date = 1<<24 - 1 // mask of the day's digits and the space in w1
 	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.parseDay(p) {
@@ -175,8 +175,8 @@ func (s *epochLineParser) parseStamp(p *[maxEpochLine]byte, w0, w1, w2 uint64) b
 	of := func(w uint64, digit int) uint64 { return w >> (8 * digit) & 0xff }
 	hour, minute := 10*of(hourMinute, 0)+of(hourMinute, 1), 10*of(hourMinute, 3)+of(hourMinute, 4)
 	thousandths := 1000*(10*of(second, 1)+of(second, 2)) + 100*of(second, 4) + 10*of(second, 5) + of(second, 6)
-	now := s.day.midnight + int64((60*hour+minute)*60_000+thousandths)
-	if s.ended-now > clockToleranceMs {
+	now := s.day.Midnight + int64((60*hour+minute)*60_000+thousandths)
+	if s.ended-now > logline.ClockToleranceMs {
 		return false
 	}
 	if s.ended == noStamp {
@@ -192,10 +192,10 @@ func (s *epochLineParser) parseDay(p *[maxEpochLine]byte) bool {
 	if p[4] != '-' || p[7] != '-' || p[10] != ' ' || !scan.IsDigit(p[0]) {
 		return false
 	}
-	if day := p[:len("2006-01-02")]; string(day) != string(s.day.text) {
-		s.day.set(day, string(day))
+	if day := p[:len("2006-01-02")]; string(day) != string(s.day.Text) {
+		s.day.Set(day, string(day))
 	}
-	return !s.day.invalid
+	return !s.day.Invalid
 }
 
 // parseNumbers parses the rest of a line of the given form after its opening.

@@ -23,14 +23,14 @@ func slowText(text []byte) string {
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
 	log := newReader(in)
 	for {
-		line, ok := log.l.Next()
+		line, ok := log.Lines.Next()
 		if !ok {
 			break
 		}
 		log.parseLine(line)
 	}
-	in.Report.Lines = int64(log.l.Number)
-	return recordtest.FormatParts(log.finish(), in.Report, log.counts)
+	in.Report.Lines = int64(log.Lines.Number)
+	return recordtest.FormatParts(log.finish(), in.Report, log.Counts)
 }
 
 // fastText reads a text with fast paths, in chunks of at least the given number
@@ -43,12 +43,12 @@ func fastText(ctx context.Context, text []byte, least int64, abreast, n int) str
 	}
 	in := &record.Input{Path: "a.log", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "a.log"}, ReaderAt: bytes.NewReader(text), Goroutines: abreast}
 	log := newReader(in)
-	epochReaderOf(log.textLog).minChunk = least
+	epochReaderOf(log.Log).minChunk = least
 	if err := log.read(ctx); err != nil {
 		return err.Error()
 	}
-	in.Report.Lines, in.Report.Bytes = int64(log.l.Number), 0
-	return recordtest.FormatParts(log.finish(), in.Report, log.counts)
+	in.Report.Lines, in.Report.Bytes = int64(log.Lines.Number), 0
+	return recordtest.FormatParts(log.finish(), in.Report, log.Counts)
 }
 
 // sc21Text returns a log with the given number of epochs, numbered from first.
@@ -142,8 +142,8 @@ func TestEpochLinesAreUsed(t *testing.T) {
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if epochReaderOf(log.textLog).parsedBytes < int64(len(text))*99/100 {
-		t.Errorf("%d of %d bytes were read in usual form", epochReaderOf(log.textLog).parsedBytes, len(text))
+	if epochReaderOf(log.Log).parsedBytes < int64(len(text))*99/100 {
+		t.Errorf("%d of %d bytes were read in usual form", epochReaderOf(log.Log).parsedBytes, len(text))
 	}
 }
 
@@ -202,15 +202,15 @@ func TestAheadTakes(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 4000)
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 4}
 	log := newReader(in)
-	epochReaderOf(log.textLog).minChunk = 1 << 15
+	epochReaderOf(log.Log).minChunk = 1 << 15
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a := epochReaderOf(log.textLog).ahead
-	if a == nil || len(a.chunks) < 8 || a.joined != len(a.chunks) || a.stopped.Load() && log.l.Err != nil {
+	a := epochReaderOf(log.Log).ahead
+	if a == nil || len(a.chunks) < 8 || a.joined != len(a.chunks) || a.stopped.Load() && log.Lines.Err != nil {
 		t.Fatalf("it was not read in pieces: %+v", a)
 	}
-	epochs := log.cur.epochs.all[0].Epochs
+	epochs := log.Current.Epochs.All[0].Epochs
 	if len(epochs) != 4000 || &epochs[0] != &a.epochs[0] {
 		t.Errorf("%d epochs, expected 4000, in the room that was made for them", len(epochs))
 	}
@@ -233,18 +233,18 @@ func TestAheadOfShort(t *testing.T) {
 	text := sc21Text(rand.New(rand.NewPCG(3, 4)), 1, 90)
 	in := &record.Input{Path: "a.log", Reader: recordtest.NewSmallReader(bytes.NewReader(text), 1<<12), Size: int64(len(text)), Report: &record.Report{}, ReaderAt: bytes.NewReader(text), Goroutines: 3}
 	log := newReader(in)
-	epochReaderOf(log.textLog).minChunk = 1 << 10
+	epochReaderOf(log.Log).minChunk = 1 << 10
 	if err := log.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	joined := 0
-	for _, p := range epochReaderOf(log.textLog).ahead.chunks {
+	for _, p := range epochReaderOf(log.Log).ahead.chunks {
 		if p.read == p.to {
 			joined++
 		}
 	}
 	if joined < 10 {
-		t.Errorf("%d of %d pieces were taken, expected more than half of some 20", joined, len(epochReaderOf(log.textLog).ahead.chunks))
+		t.Errorf("%d of %d pieces were taken, expected more than half of some 20", joined, len(epochReaderOf(log.Log).ahead.chunks))
 	}
 }
 
@@ -256,12 +256,12 @@ func TestAheadOfFile(t *testing.T) {
 	read := func(ctx context.Context, size int64, at io.ReaderAt) (string, error) {
 		in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: size, Report: &record.Report{Path: "a.log"}, ReaderAt: at, Goroutines: 3}
 		log := newReader(in)
-		epochReaderOf(log.textLog).minChunk = 1 << 14
+		epochReaderOf(log.Log).minChunk = 1 << 14
 		if err := log.read(ctx); err != nil {
 			return "", err
 		}
-		in.Report.Lines = int64(log.l.Number)
-		return recordtest.FormatParts(log.finish(), in.Report, log.counts), nil
+		in.Report.Lines = int64(log.Lines.Number)
+		return recordtest.FormatParts(log.finish(), in.Report, log.Counts), nil
 	}
 	for _, size := range []int64{int64(len(text)), int64(len(text)) * 3 / 4, int64(len(text)) / 3} { // it has grown since
 		if got, err := read(t.Context(), size, bytes.NewReader(text)); err != nil || got != want {

@@ -8,44 +8,48 @@ import (
 
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/benchmark"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/logread/internal/textlog/internal/system"
+	"lockstep/pkg/logread/internal/textlog/internal/trainer"
 )
 
 // formats returns all formats. To add a format, add one entry here and a file
 // with its functions.
-func formats() [maxFormats]format {
-	return [maxFormats]format{
-		formatCommand:     Command(),
-		formatSlurm:       Slurm(),
-		formatBash:        BashTime(),
-		formatGNUTime:     GNUTime(),
-		formatZshTime:     ZshTime(),
-		formatSeff:        Seff(),
-		formatNCCL:        NCCLTests(),
-		formatOSU:         OSU(),
-		formatFailure:     Torchrun(),
-		formatMemory:      OutOfMemory(),
-		formatStudy:       Study(),
-		formatRates:       Rates(),
-		formatTitan:       Titan(),
-		formatHorovod:     Horovod(),
-		formatBenchy:      Benchy(),
-		formatDLL:         DLLogger(),
-		formatMLPerf:      MLPerf(),
-		formatKeras:       Keras(),
-		formatSC21:        sc21Format(),
-		formatTqdm:        Tqdm(),
-		formatLightning:   Lightning(),
-		formatImageNet:    ImageNet(),
-		formatTorchvision: Torchvision(),
-		formatTimm:        Timm(),
-		formatNNUNet:      NNUNet(),
-		formatTFCNN:       TFCNN(),
-		formatNanoGPT:     NanoGPT(),
-		formatDeepSpeed:   DeepSpeed(),
-		formatMegatron:    Megatron(),
-		formatHuggingFace: HuggingFace(),
+func formats() [logline.MaxFormats]logline.Format {
+	return [logline.MaxFormats]logline.Format{
+		logline.Command:     system.Command(),
+		logline.Slurm:       system.Slurm(),
+		logline.BashTime:    system.BashTime(),
+		logline.GNUTime:     system.GNUTime(),
+		logline.ZshTime:     system.ZshTime(),
+		logline.Seff:        system.Seff(),
+		logline.NCCLTests:   benchmark.NCCLTests(),
+		logline.OSU:         benchmark.OSU(),
+		logline.Torchrun:    system.Torchrun(),
+		logline.OutOfMemory: system.OutOfMemory(),
+		logline.Study:       trainer.Study(),
+		logline.Rates:       trainer.Rates(),
+		logline.Titan:       trainer.Titan(),
+		logline.Horovod:     benchmark.Horovod(),
+		logline.Benchy:      benchmark.Benchy(),
+		logline.DLLogger:    benchmark.DLLogger(),
+		logline.MLPerf:      benchmark.MLPerf(),
+		logline.Keras:       trainer.Keras(),
+		logline.SC21:        sc21Format(),
+		logline.Tqdm:        trainer.Tqdm(),
+		logline.Lightning:   trainer.Lightning(),
+		logline.ImageNet:    trainer.ImageNet(),
+		logline.Torchvision: trainer.Torchvision(),
+		logline.Timm:        trainer.Timm(),
+		logline.NNUNet:      trainer.NNUNet(),
+		logline.TFCNN:       benchmark.TFCNN(),
+		logline.NanoGPT:     trainer.NanoGPT(),
+		logline.DeepSpeed:   trainer.DeepSpeed(),
+		logline.Megatron:    trainer.Megatron(),
+		logline.HuggingFace: trainer.HuggingFace(),
 		// Lines that match a template of the user.
-		formatLines: {name: "lines"},
+		logline.UserTemplates: {Name: "lines"},
 	}
 }
 
@@ -54,39 +58,39 @@ func formats() [maxFormats]format {
 func FormatNames() []string {
 	var names []string
 	for id, f := range sharedFormatIndex().formats {
-		if id := formatID(id); f.name != "" && id != formatCommand && id != formatMemory && id != formatLines {
-			names = append(names, f.name)
+		if id := logline.FormatID(id); f.Name != "" && id != logline.Command && id != logline.OutOfMemory && id != logline.UserTemplates {
+			names = append(names, f.Name)
 		}
 	}
 	return names
 }
 
 // formatName returns the name of a format.
-func formatName(f formatID) string { return sharedFormatIndex().formats[f].name }
+func formatName(f logline.FormatID) string { return sharedFormatIndex().formats[f].Name }
 
 // formatIndex contains what is known about the lines of all formats.
 type formatIndex struct {
-	formats  [maxFormats]format
-	byFirst  [256][]indexedRule                      // rules by the first byte of the line
-	anywhere []func(t *textLog, m []byte) lineResult // format.anywhere
-	ends     []func(m []byte) bool                   // format.endsWithValue
+	formats  [logline.MaxFormats]logline.Format
+	byFirst  [256][]indexedRule                                // rules by the first byte of the line
+	anywhere []func(log *logline.Log, m []byte) logline.Result // format.anywhere
+	ends     []func(m []byte) bool                             // of formats
 }
 
 // indexedRule is a rule with the first bytes of its prefix as a word, for fast
 // comparison.
 type indexedRule struct {
-	lineRule
+	logline.Rule
 	word, mask uint64
-	format     formatID
+	format     logline.FormatID
 }
 
 // newIndexedRule returns rule r of a format with up to 8 bytes of its prefix in a machine word,
 // and the mask of these bytes.
-func newIndexedRule(name formatID, r lineRule) indexedRule {
-	x := indexedRule{lineRule: r, format: name}
-	x.compile()
-	for i := range min(len(r.prefix), 8) {
-		x.word |= uint64(r.prefix[i]) << (8 * i)
+func newIndexedRule(name logline.FormatID, r logline.Rule) indexedRule {
+	x := indexedRule{Rule: r, format: name}
+	x.Compile()
+	for i := range min(len(r.Prefix), 8) {
+		x.word |= uint64(r.Prefix[i]) << (8 * i)
 		x.mask |= 0xff << (8 * i)
 	}
 	return x
@@ -96,12 +100,12 @@ func newIndexedRule(name formatID, r lineRule) indexedRule {
 func (r *indexedRule) matches(m []byte) bool {
 	w := m[:cap(m)]
 	if len(w) < 8 {
-		return scan.HasPrefix(m, r.prefix)
+		return scan.HasPrefix(m, r.Prefix)
 	}
-	if (binary.LittleEndian.Uint64(w)^r.word)&r.mask != 0 || len(m) < len(r.prefix) {
+	if (binary.LittleEndian.Uint64(w)^r.word)&r.mask != 0 || len(m) < len(r.Prefix) {
 		return false
 	}
-	return len(r.prefix) <= 8 || string(m[8:len(r.prefix)]) == r.prefix[8:]
+	return len(r.Prefix) <= 8 || string(m[8:len(r.Prefix)]) == r.Prefix[8:]
 }
 
 // sharedFormatIndex returns the index of all formats, which is built only once.
@@ -111,26 +115,26 @@ var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 func newFormatIndex() *formatIndex {
 	x := formatIndex{formats: formats()}
 	for name, f := range x.formats {
-		for _, r := range f.lines {
-			if r.prefix != "" {
-				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(formatID(name), r))
+		for _, r := range f.Rules {
+			if r.Prefix != "" {
+				x.byFirst[r.Prefix[0]] = append(x.byFirst[r.Prefix[0]], newIndexedRule(logline.FormatID(name), r))
 			}
 		}
 	}
 	x.addTemplates()
 	for name, f := range x.formats {
-		for _, r := range f.lines {
-			for _, c := range []byte(r.first) {
-				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(formatID(name), r))
+		for _, r := range f.Rules {
+			for _, c := range []byte(r.First) {
+				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(logline.FormatID(name), r))
 			}
 		}
 	}
 	for _, f := range x.formats {
-		if f.anywhere != nil {
-			x.anywhere = append(x.anywhere, f.anywhere)
+		if f.Anywhere != nil {
+			x.anywhere = append(x.anywhere, f.Anywhere)
 		}
-		if f.endsWithValue != nil {
-			x.ends = append(x.ends, f.endsWithValue)
+		if f.EndsWithValue != nil {
+			x.ends = append(x.ends, f.EndsWithValue)
 		}
 	}
 	return &x
@@ -140,25 +144,25 @@ func newFormatIndex() *formatIndex {
 func (x *formatIndex) addTemplates() {
 	id := 0
 	for name, f := range x.formats {
-		for _, text := range f.templates {
-			described := newTemplateRule(template.MustParse(text), id, formatID(name))
-			described.numbered = slices.ContainsFunc(f.templates, func(text string) bool { return strings.Contains(text, "{"+template.Epoch+"}") })
+		for _, text := range f.Templates {
+			described := newTemplateRule(template.MustParse(text), id, logline.FormatID(name))
+			described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+template.Epoch+"}") })
 			r := described.lineRule()
 			id++
-			if read := r.read; f.applies != nil {
-				r.read = func(t *textLog, m []byte) lineResult {
-					if !f.applies(t) {
-						return unknown
+			if read := r.Read; f.Applies != nil {
+				r.Read = func(log *logline.Log, m []byte) logline.Result {
+					if !f.Applies(log) {
+						return logline.Unknown
 					}
-					return read(t, m)
+					return read(log, m)
 				}
 			}
-			if r.prefix != "" {
-				x.byFirst[r.prefix[0]] = append(x.byFirst[r.prefix[0]], newIndexedRule(formatID(name), r))
+			if r.Prefix != "" {
+				x.byFirst[r.Prefix[0]] = append(x.byFirst[r.Prefix[0]], newIndexedRule(logline.FormatID(name), r))
 				continue
 			}
 			for c := range x.byFirst {
-				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(formatID(name), r))
+				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(logline.FormatID(name), r))
 			}
 		}
 	}
@@ -167,12 +171,12 @@ func (x *formatIndex) addTemplates() {
 // applyRule applies the first rule with the beginning of line m that can read it,
 // or else the first format whose lines have any beginning. It returns unknown if
 // none can.
-func (x *formatIndex) applyRule(t *reader, m []byte) lineResult {
+func (x *formatIndex) applyRule(t *reader, m []byte) logline.Result {
 	rules := x.byFirst[m[0]]
 	for i := range rules {
 		if r := &rules[i]; r.matches(m) {
-			if v := r.readLine(t.textLog, m); v != unknown {
-				if v == used {
+			if v := r.ReadLine(t.Log, m); v != logline.Unknown {
+				if v == logline.Used {
 					t.last = r
 				}
 				return v
@@ -180,29 +184,29 @@ func (x *formatIndex) applyRule(t *reader, m []byte) lineResult {
 		}
 	}
 	for _, read := range x.anywhere {
-		if v := read(t.textLog, m); v != unknown {
+		if v := read(t.Log, m); v != logline.Unknown {
 			return v
 		}
 	}
-	return unknown
+	return logline.Unknown
 }
 
 // readBlockLine reads line m inside a block.
-func (x *formatIndex) readBlockLine(t *textLog, m []byte) lineResult {
-	f := &x.formats[t.block]
-	for _, other := range f.notInBlock {
+func (x *formatIndex) readBlockLine(log *logline.Log, m []byte) logline.Result {
+	f := &x.formats[log.Block]
+	for _, other := range f.NotInBlock {
 		if x.hasPrefixOf(m, other) {
-			return unknown
+			return logline.Unknown
 		}
 	}
-	return f.readInBlock(t, m)
+	return f.ReadInBlock(log, m)
 }
 
 // hasPrefixOf reports whether line m begins with a prefix of the given format.
-func (x *formatIndex) hasPrefixOf(m []byte, name formatID) bool {
+func (x *formatIndex) hasPrefixOf(m []byte, name logline.FormatID) bool {
 	rules := x.byFirst[m[0]]
 	for i := range rules {
-		if r := &rules[i]; r.format == name && r.prefix != "" && r.matches(m) {
+		if r := &rules[i]; r.format == name && r.Prefix != "" && r.matches(m) {
 			return true
 		}
 	}
@@ -213,7 +217,7 @@ func (x *formatIndex) hasPrefixOf(m []byte, name formatID) bool {
 // beginning.
 func (x *formatIndex) endsWithValue(m []byte) bool {
 	for _, r := range x.byFirst[m[0]] {
-		if r.endsWithValue && r.matches(m) {
+		if r.EndsWithValue && r.matches(m) {
 			return true
 		}
 	}

@@ -3,6 +3,8 @@ package textlog
 import (
 	"slices"
 	"testing"
+
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
 // TestRuleMatches compares indexedRule.matches with bytes.HasPrefix for
@@ -11,7 +13,7 @@ import (
 func TestRuleMatches(t *testing.T) {
 	const text = "Total validation time: 5 sec"
 	for n := range len(text) {
-		r := newIndexedRule(formatSC21, lineRule{prefix: text[:n]})
+		r := newIndexedRule(logline.SC21, logline.Rule{Prefix: text[:n]})
 		for k := range len(text) {
 			for _, m := range [][]byte{[]byte(text)[:k], slices.Clip([]byte(text[:k]))} {
 				if got := r.matches(m); got != (k >= n) {
@@ -22,7 +24,7 @@ func TestRuleMatches(t *testing.T) {
 		for i := range n {
 			m := []byte(text)
 			if m[i] ^= 1; r.matches(m) {
-				t.Errorf("prefix %q matches %q", r.prefix, m)
+				t.Errorf("prefix %q matches %q", r.Prefix, m)
 			}
 		}
 	}
@@ -32,12 +34,12 @@ func TestRuleMatches(t *testing.T) {
 func TestFormatNames(t *testing.T) {
 	seen := map[string]bool{}
 	for id, f := range formats() {
-		if f.name == "" && id > int(formatHuggingFace) && f.lines == nil && f.templates == nil {
+		if f.Name == "" && id > int(logline.HuggingFace) && f.Rules == nil && f.Templates == nil {
 			continue // not used
 		}
-		if f.name == "" || seen[f.name] {
+		if f.Name == "" || seen[f.Name] {
 			t.Errorf("format %+v: name is missing or used twice", f)
 		}
-		seen[f.name] = true
+		seen[f.Name] = true
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/logread/internal/textlog/internal/system"
 )
 
 // Message is a line of a text log without the labels of launchers and the time
@@ -26,19 +28,19 @@ func Messages(text []byte) []Message {
 	var lines []string
 	seen := map[int]bool{}
 	for {
-		line, ok := t.l.Next()
+		line, ok := t.Lines.Next()
 		if !ok {
 			break
 		}
 		whole := line
-		if t.l.HasCR {
+		if t.Lines.HasCR {
 			whole = line[bytes.LastIndexByte(line, '\r')+1:]
 		}
-		t.rank, t.stamp = -1, nil
-		m := Message{Text: string(t.stripPrefix(whole))}
-		if t.rank >= 0 {
+		t.Rank, t.Stamp = -1, nil
+		m := Message{Text: string(t.StripPrefix(whole))}
+		if t.Rank >= 0 {
 			labeled, lines = append(labeled, len(messages)), append(lines, string(whole))
-			seen[t.rank] = true
+			seen[t.Rank] = true
 		}
 		before := t.systemLines()
 		t.parseLine(line)
@@ -56,7 +58,7 @@ func Messages(text []byte) []Message {
 // hasNumbersAfterRank reports whether a line begins with its rank, as in
 // "[rank 0/2] Epoch 1", and has other numbers after it.
 func hasNumbersAfterRank(message string) bool {
-	_, _, rest, ok := parseRankOf([]byte(message))
+	_, _, rest, ok := system.ParseRankOf([]byte(message))
 	return ok && bytes.ContainsAny(rest, "0123456789")
 }
 
@@ -75,8 +77,8 @@ func isCounted(labels map[int]bool) bool {
 // the current run has used.
 func (t *reader) systemLines() int {
 	n := 0
-	for _, f := range []formatID{formatCommand, formatSlurm, formatBash, formatGNUTime, formatZshTime, formatSeff, formatFailure, formatMemory} {
-		n += t.cur.linesByFormat[f]
+	for _, f := range []logline.FormatID{logline.Command, logline.Slurm, logline.BashTime, logline.GNUTime, logline.ZshTime, logline.Seff, logline.Torchrun, logline.OutOfMemory} {
+		n += t.Current.LinesByFormat[f]
 	}
 	return n
 }

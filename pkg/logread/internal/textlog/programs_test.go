@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
 
@@ -196,9 +198,9 @@ func TestProgramsAreToldApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		log.finish()
-		for _, r := range log.runs {
-			for f, n := range r.linesByFormat {
-				if kind := formatName(formatID(f)); n > 0 && !slices.Contains(want, kind) {
+		for _, r := range log.Runs {
+			for f, n := range r.LinesByFormat {
+				if kind := formatName(logline.FormatID(f)); n > 0 && !slices.Contains(want, kind) {
 					t.Errorf("%s: %d lines are taken for %s, want only %v", name, n, kind, want)
 				}
 			}
@@ -325,7 +327,7 @@ func tornValues(t *testing.T, text []byte) map[string]bool {
 	for _, p := range parts {
 		found[fmt.Sprint("workers ", p.Run.Info.Workers)] = true
 		for _, e := range p.Run.Epochs {
-			if isKnown(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") && p.Run.Kind != formatName(formatImageNet) { // a slower rank may follow
+			if !math.IsNaN(e.Seconds) && !strings.HasSuffix(p.Run.Kind, "bars") && p.Run.Kind != formatName(logline.ImageNet) { // a slower rank may follow
 				found[fmt.Sprint("seconds ", e.Epoch, " ", e.Seconds)] = true
 			}
 			found[fmt.Sprint("epoch ", e.Epoch)] = true
@@ -589,7 +591,7 @@ func describeEpoch(e runs.Epoch) string {
 		{"accuracy", e.Accuracy},
 		{"val_accuracy", e.ValAccuracy},
 	} {
-		if isKnown(x.v) {
+		if !math.IsNaN(x.v) {
 			fmt.Fprintf(&b, " %s %.6g", x.name, x.v)
 		}
 	}

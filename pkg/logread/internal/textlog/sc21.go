@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
 // The logger of the SC21 tutorial "Deep Learning at Scale" (its train.py).
@@ -31,64 +32,64 @@ const (
 )
 
 // sc21Format returns the format of the logger of the SC21 tutorial.
-func sc21Format() format {
-	return format{name: "SC21 log", readInBlock: (*textLog).readSC21Setting, notInBlock: []formatID{formatSC21, formatKeras}, lines: []lineRule{
+func sc21Format() logline.Format {
+	return logline.Format{Name: "SC21 log", ReadInBlock: readSC21Setting, NotInBlock: []logline.FormatID{logline.SC21, logline.Keras}, Rules: []logline.Rule{
 		{
-			prefix: "Time taken for epoch ", use: (*textLog).addSC21Epoch, more: readEpochLines, endsWithValue: true,
-			templates: []string{sc21EpochLine, "Time taken for epoch {epoch} is {seconds} sec"},
+			Prefix: "Time taken for epoch ", Use: addSC21Epoch, ReadMore: readEpochLines, EndsWithValue: true,
+			Templates: []string{sc21EpochLine, "Time taken for epoch {epoch} is {seconds} sec"},
 		},
 		{
-			prefix: "Avg train loss=", use: (*textLog).setSC21TrainLoss, more: readEpochLines, endsWithValue: true,
-			templates: []string{sc21TrainLossLine},
+			Prefix: "Avg train loss=", Use: setSC21TrainLoss, ReadMore: readEpochLines, EndsWithValue: true,
+			Templates: []string{sc21TrainLossLine},
 		},
 		{
-			prefix: "Avg val loss=", use: (*textLog).setSC21ValLoss, more: readEpochLines, endsWithValue: true,
-			templates: []string{sc21ValLossLine},
+			Prefix: "Avg val loss=", Use: setSC21ValLoss, ReadMore: readEpochLines, EndsWithValue: true,
+			Templates: []string{sc21ValLossLine},
 		},
 		{
-			prefix: "Total validation time: ", use: (*textLog).setSC21ValSeconds, more: readEpochLines,
-			templates: []string{sc21ValSecondsLine},
+			Prefix: "Total validation time: ", Use: setSC21ValSeconds, ReadMore: readEpochLines,
+			Templates: []string{sc21ValSecondsLine},
 		},
-		{prefix: "Configuration name: ", read: (*textLog).readSC21Name},
-		{prefix: "DONE ---- rank ", read: (*textLog).readSC21Done},
+		{Prefix: "Configuration name: ", Read: readSC21Name},
+		{Prefix: "DONE ---- rank ", Read: readSC21Done},
 	}}
 }
 
 // readSC21Name reads the line "Configuration name:", which begins a run. One
 // line per setting follows.
-func (t *textLog) readSC21Name(m []byte) lineResult {
+func readSC21Name(log *logline.Log, m []byte) logline.Result {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
-		return unknown
+		return logline.Unknown
 	}
-	if !t.cur.epochs.isEmpty() || t.cur.run.Info.Series != "" && t.cur.run.Info.Series != name {
-		t.beginRun()
+	if !log.Current.Epochs.IsEmpty() || log.Current.Run.Info.Series != "" && log.Current.Run.Info.Series != name {
+		log.BeginRun()
 	}
-	run := t.countLine(formatSC21)
-	run.run.Info.Series = name
-	t.block = formatSC21
-	return used
+	run := log.CountLine(logline.SC21)
+	run.Run.Info.Series = name
+	log.Block = logline.SC21
+	return logline.Used
 }
 
 // readSC21Setting reads a line "name value" after the configuration's name, up
 // to a line of dashes.
-func (t *textLog) readSC21Setting(m []byte) lineResult {
+func readSC21Setting(log *logline.Log, m []byte) logline.Result {
 	if m[0] == '-' {
-		t.block = noBlock
-		return idle
+		log.Block = logline.NoBlock
+		return logline.Idle
 	}
 	key, value, ok := bytes.Cut(m, []byte(" "))
-	if !ok || !scan.IsName(key) || len(value) > 1000 || len(t.stamp) == 0 {
-		return unknown
+	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Stamp) == 0 {
+		return logline.Unknown
 	}
 	text := strings.TrimSpace(string(value))
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		t.addSetting(string(key), text)
-		return used
+		log.AddSetting(string(key), text)
+		return logline.Used
 	}
-	t.addSetting(string(key), v)
-	info := &t.cur.run.Info
+	log.AddSetting(string(key), v)
+	info := &log.Current.Run.Info
 	switch n := int(v); {
 	case !record.IsPlausibleCount(v):
 	case string(key) == "global_batch_size":
@@ -98,37 +99,37 @@ func (t *textLog) readSC21Setting(m []byte) lineResult {
 	case string(key) == "world_size":
 		info.Workers = n
 	}
-	return used
+	return logline.Used
 }
 
 // addSC21Epoch adds an epoch: its number, seconds and, unless the line ends
 // before it, samples per second. Epoch 1 after other epochs begins a run.
-func (t *textLog) addSC21Epoch(v []template.Value) lineResult {
+func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 	n, seconds, rate := int(v[0].Number), v[1].Number, math.NaN()
 	if len(v) > 2 {
 		rate = v[2].Number
 	}
 	if n < 0 || n >= 1<<31 {
-		t.in.AddProblem(t.l.Number, "got epoch %d, want 0 or more", n)
-		return unused
+		log.In.AddProblem(log.Lines.Number, "got epoch %d, want 0 or more", n)
+		return logline.Unused
 	}
-	t.block = noBlock
-	if last := t.lastEpoch(); last != nil && n <= last.Epoch {
+	log.Block = logline.NoBlock
+	if last := log.LastEpoch(); last != nil && n <= last.Epoch {
 		switch {
 		case n <= 1:
-			t.beginRun()
+			log.BeginRun()
 		case n < last.Epoch:
-			t.in.Report.AddAssumptionOnce("epoch %d in line %d does not continue the epochs before it: it begins another run", n, t.l.Number)
-			t.beginRun()
+			log.In.Report.AddAssumptionOnce("epoch %d in line %d does not continue the epochs before it: it begins another run", n, log.Lines.Number)
+			log.BeginRun()
 		default:
-			t.in.AddProblem(t.l.Number, "duplicate epoch %d; the later line counts", n)
+			log.In.AddProblem(log.Lines.Number, "duplicate epoch %d; the later line counts", n)
 		}
 	}
-	t.countLine(formatSC21)
-	e := t.findOrAddEpoch(n, 0)
-	*e = record.NewUnmeasuredEpoch(n, t.l.Number)
-	e.Seconds, e.SamplesPerSecond, e.Samples = t.checkSeconds(seconds), rate, computeSamples(seconds, rate)
-	return used
+	log.CountLine(logline.SC21)
+	e := log.FindOrAddEpoch(n, 0)
+	*e = record.NewUnmeasuredEpoch(n, log.Lines.Number)
+	e.Seconds, e.SamplesPerSecond, e.Samples = log.CheckSeconds(seconds), rate, computeSamples(seconds, rate)
+	return logline.Used
 }
 
 // computeSamples returns the number of samples of an epoch, which is seconds ×
@@ -146,45 +147,45 @@ func computeSamples(seconds, rate float64) int {
 }
 
 // setSC21TrainLoss sets the loss of the last epoch.
-func (t *textLog) setSC21TrainLoss(v []template.Value) lineResult {
-	return t.setLastEpoch(epochTrainLoss, v)
+func setSC21TrainLoss(log *logline.Log, v []template.Value) logline.Result {
+	return setLastEpoch(log, epochTrainLoss, v)
 }
 
 // setSC21ValLoss sets the validation loss of the last epoch.
-func (t *textLog) setSC21ValLoss(v []template.Value) lineResult {
-	return t.setLastEpoch(epochValLoss, v)
+func setSC21ValLoss(log *logline.Log, v []template.Value) logline.Result {
+	return setLastEpoch(log, epochValLoss, v)
 }
 
 // setSC21ValSeconds sets the duration of the last epoch's validation.
-func (t *textLog) setSC21ValSeconds(v []template.Value) lineResult {
-	return t.setLastEpoch(epochValSeconds, v)
+func setSC21ValSeconds(log *logline.Log, v []template.Value) logline.Result {
+	return setLastEpoch(log, epochValSeconds, v)
 }
 
 // setLastEpoch sets value x of the last epoch to the line's only value.
-func (t *textLog) setLastEpoch(x epochValue, v []template.Value) lineResult {
-	e := t.lastEpoch()
+func setLastEpoch(log *logline.Log, x epochValue, v []template.Value) logline.Result {
+	e := log.LastEpoch()
 	if e == nil {
-		t.in.AddProblem(t.l.Number, "value of an epoch without a line with the epoch's time before it")
-		return unused
+		log.In.AddProblem(log.Lines.Number, "value of an epoch without a line with the epoch's time before it")
+		return logline.Unused
 	}
 	if x.isKnown(e) {
-		t.in.AddProblem(t.l.Number, "second value of epoch %d: a line with the time of the next epoch is missing before it", e.Epoch)
-		return unused
+		log.In.AddProblem(log.Lines.Number, "second value of epoch %d: a line with the time of the next epoch is missing before it", e.Epoch)
+		return logline.Unused
 	}
 	x.set(e, v[0].Number)
-	t.countLine(formatSC21)
-	return used
+	log.CountLine(logline.SC21)
+	return logline.Used
 }
 
 // readSC21Done reads the line "DONE ---- rank N", with ranks from 0. If only
 // rank 0, which also writes the log file, reports its end, the number of ranks
 // stays unknown.
-func (t *textLog) readSC21Done(m []byte) lineResult {
+func readSC21Done(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	rank := c.Expect("DONE ---- rank ").ReadInteger()
 	if !c.IsComplete() || rank >= record.MaxWorkers {
-		return unknown
+		return logline.Unknown
 	}
-	t.countLine(formatSC21).done = max(t.cur.done, rank+1)
-	return used
+	log.CountLine(logline.SC21).Done = max(log.Current.Done, rank+1)
+	return logline.Used
 }

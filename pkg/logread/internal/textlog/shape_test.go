@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
 // TestShapes compares lines that are read by their learned shape with the same
@@ -54,11 +55,11 @@ func TestShapes(t *testing.T) {
 		with, without := readShapeLog(text, true), readShapeLog(text, false)
 		hits := 0
 		for _, f := range formatsWithShapes() {
-			hits += with.shapesOf(f).Hits
+			hits += with.ShapesOf(f).Hits
 		}
 		got := 0
 		for _, f := range formatsWithShapes() {
-			got += without.shapesOf(f).Hits
+			got += without.ShapesOf(f).Hits
 		}
 		if got > 0 || hits < 500 {
 			t.Errorf("%s: %d lines of a known shape, and %d where none is learned; expected 500 or more and none", name, hits, got)
@@ -75,11 +76,11 @@ func readShapeLog(text string, learn bool) *reader {
 	log := newReader(in)
 	if !learn {
 		for _, f := range formatsWithShapes() {
-			log.shapesOf(f).Learned = 1 << 30
+			log.ShapesOf(f).Learned = 1 << 30
 		}
 	}
 	for {
-		line, ok := log.l.Next()
+		line, ok := log.Lines.Next()
 		if !ok {
 			return log
 		}
@@ -112,7 +113,7 @@ func shapeLogResult(log *reader) string {
 		}
 		fmt.Fprintln(&b, p.Run)
 	}
-	fmt.Fprintln(&b, *log.in.Report, log.counts)
+	fmt.Fprintln(&b, *log.In.Report, log.Counts)
 	return b.String()
 }
 
@@ -140,4 +141,6 @@ func TestShapesGiveUp(t *testing.T) {
 }
 
 // formatsWithShapes returns the formats that read frequent lines by their shapes.
-func formatsWithShapes() []formatID { return []formatID{formatKeras, formatMLPerf, formatDLL} }
+func formatsWithShapes() []logline.FormatID {
+	return []logline.FormatID{logline.Keras, logline.MLPerf, logline.DLLogger}
+}

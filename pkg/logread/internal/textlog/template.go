@@ -6,6 +6,7 @@ import (
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
 
@@ -20,7 +21,7 @@ import (
 type templateRule struct {
 	template *template.Template
 	id       int // number of the template among the templates of the format index or of the user
-	format   formatID
+	format   logline.FormatID
 	user     bool // the user has given the template
 	numbered bool // the format has a template with the number of the epoch; false if the user has given the template
 	// The indexes of fields, or -1 if the template does not have the field.
@@ -39,9 +40,9 @@ type valueField struct {
 }
 
 // newTemplateRule returns the rule for a template.
-func newTemplateRule(t *template.Template, id int, format formatID) *templateRule {
+func newTemplateRule(t *template.Template, id int, format logline.FormatID) *templateRule {
 	r := &templateRule{
-		template: t, id: id, format: format, user: format == formatLines,
+		template: t, id: id, format: format, user: format == logline.UserTemplates,
 		epoch: t.Index(template.Epoch), step: t.Index(template.Step), rank: t.Index(template.Rank), steps: t.Index(template.Steps),
 	}
 	for i, f := range t.Fields() {
@@ -61,24 +62,24 @@ func newTemplateRule(t *template.Template, id int, format formatID) *templateRul
 }
 
 // lineRule returns the rule as an entry of the format index.
-func (r *templateRule) lineRule() lineRule {
-	return lineRule{prefix: r.template.Prefix(), read: r.read, endsWithValue: r.template.EndsWithNumber()}
+func (r *templateRule) lineRule() logline.Rule {
+	return logline.Rule{Prefix: r.template.Prefix(), Read: r.read, EndsWithValue: r.template.EndsWithNumber()}
 }
 
 // read reads line m. It returns unknown if the template does not match.
-func (r *templateRule) read(t *textLog, m []byte) lineResult {
-	values := t.valuesOf(r.template)
+func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
+	values := log.ValuesOf(r.template)
 	if !r.template.Match(m, values) {
-		return unknown
+		return logline.Unknown
 	}
 	if r.user {
-		t.in.Report.Templates[r.id].Lines++
+		log.In.Report.Templates[r.id].Lines++
 	}
-	if !t.l.Ended && isTorn(m, values) {
-		t.in.AddProblem(t.l.Number, "last line is torn: %.80q", m)
-		return unused
+	if !log.Lines.Ended && logline.IsTorn(m, values) {
+		log.In.AddProblem(log.Lines.Number, "last line is torn: %.80q", m)
+		return logline.Unused
 	}
-	return t.readTemplateValues(r, m, values)
+	return readTemplateValues(log, r, m, values)
 }
 
 // userTemplates contains the rules of the user's templates by the first byte of the line,
@@ -95,7 +96,7 @@ func newUserTemplates(list []*template.Template) *userTemplates {
 	}
 	u := &userTemplates{}
 	for i, tmpl := range list {
-		r := newTemplateRule(tmpl, i, formatLines)
+		r := newTemplateRule(tmpl, i, logline.UserTemplates)
 		u.rules = append(u.rules, r)
 		if prefix := tmpl.Prefix(); prefix != "" {
 			u.byFirst[prefix[0]] = append(u.byFirst[prefix[0]], r)
@@ -110,22 +111,22 @@ func newUserTemplates(list []*template.Template) *userTemplates {
 
 // readUserTemplates reads line m with the first template of the user that matches. It
 // returns unknown if none does.
-func (t *reader) readUserTemplates(m []byte) lineResult {
+func (t *reader) readUserTemplates(m []byte) logline.Result {
 	rules := t.user.byFirst[m[0]]
 	for i, r := range rules {
-		if v := r.read(t.textLog, m); v != unknown {
+		if v := r.read(t.Log, m); v != logline.Unknown {
 			t.rememberShadowed(rules[i+1:], m)
 			return v
 		}
 	}
-	return unknown
+	return logline.Unknown
 }
 
 // rememberShadowed remembers line m in the report for each of the rules that matches the
 // line too but has matched no line before.
 func (t *reader) rememberShadowed(rules []*templateRule, m []byte) {
 	for _, r := range rules {
-		use := &t.in.Report.Templates[r.id]
+		use := &t.In.Report.Templates[r.id]
 		if use.Lines > 0 || use.Shadowed || t.compared >= maxComparedLines {
 			continue
 		}
@@ -140,19 +141,19 @@ func (t *reader) rememberShadowed(rules []*templateRule, m []byte) {
 // readUserLine reads a line with the templates of the user. message is the line without
 // labels. If no template matches it, the complete line is tried, since its beginning may
 // only look like a label: "3: loss 0.5" may be epoch 3.
-func (t *reader) readUserLine(line, message []byte) lineResult {
+func (t *reader) readUserLine(line, message []byte) logline.Result {
 	if message = scan.SkipBlanks(message); len(message) == 0 {
-		return unknown
+		return logline.Unknown
 	}
 	v := t.readUserTemplates(message)
-	if line = scan.SkipBlanks(line); v == unknown && len(line) > len(message) {
-		rank := t.rank
-		t.rank = -1
-		if v = t.readUserTemplates(line); v == unknown {
-			t.rank = rank
+	if line = scan.SkipBlanks(line); v == logline.Unknown && len(line) > len(message) {
+		rank := t.Rank
+		t.Rank = -1
+		if v = t.readUserTemplates(line); v == logline.Unknown {
+			t.Rank = rank
 		}
 	}
-	if v == unknown {
+	if v == logline.Unknown {
 		t.rememberNearest(message)
 	}
 	return v
@@ -169,7 +170,7 @@ func (t *reader) rememberNearest(m []byte) {
 		return
 	}
 	for _, r := range t.user.rules {
-		use := &t.in.Report.Templates[r.id]
+		use := &t.In.Report.Templates[r.id]
 		if use.Lines > 0 {
 			continue
 		}
@@ -181,7 +182,7 @@ func (t *reader) rememberNearest(m []byte) {
 
 // setNearest sets the line that is nearest to a template.
 func (t *reader) setNearest(use *record.TemplateUse, m []byte, d template.Mismatch) {
-	use.Nearest, use.NearestLine, use.NearestText = d, t.l.Number, string(m[:min(len(m), record.MaxNearestText)])
+	use.Nearest, use.NearestLine, use.NearestText = d, t.Lines.Number, string(m[:min(len(m), record.MaxNearestText)])
 }
 
 // epochValue identifies a measured value of runs.Epoch.

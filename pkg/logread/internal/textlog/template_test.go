@@ -8,23 +8,23 @@ import (
 )
 
 // TestFormatTemplates parses the templates of all formats. Those of a rule begin with the
-// rule's prefix, or readSimilarLines would read lines that parseLine does not.
+// rule's prefix, or ReadSimilarLines would read lines that parseLine does not.
 func TestFormatTemplates(t *testing.T) {
 	for _, f := range formats() {
-		for _, text := range f.templates {
+		for _, text := range f.Templates {
 			if _, err := template.Parse(text); err != nil {
-				t.Errorf("%s: %v", f.name, err)
+				t.Errorf("%s: %v", f.Name, err)
 			}
 		}
-		for _, r := range f.lines {
-			if (r.read == nil) != (len(r.templates) > 0 && r.use != nil) {
-				t.Errorf("%s, prefix %q: a rule needs either a function or templates and a function that uses their values", f.name, r.prefix)
+		for _, r := range f.Rules {
+			if (r.Read == nil) != (len(r.Templates) > 0 && r.Use != nil) {
+				t.Errorf("%s, prefix %q: a rule needs either a function or templates and a function that uses their values", f.Name, r.Prefix)
 			}
-			for _, text := range r.templates {
+			for _, text := range r.Templates {
 				if tmpl, err := template.Parse(text); err != nil {
-					t.Errorf("%s: %v", f.name, err)
-				} else if r.prefix == "" || !strings.HasPrefix(tmpl.Lead(), r.prefix) {
-					t.Errorf("%s: %q does not begin with the prefix %q", f.name, text, r.prefix)
+					t.Errorf("%s: %v", f.Name, err)
+				} else if r.Prefix == "" || !strings.HasPrefix(tmpl.Lead(), r.Prefix) {
+					t.Errorf("%s: %q does not begin with the prefix %q", f.Name, text, r.Prefix)
 				}
 			}
 		}

@@ -1,11 +1,10 @@
 package textlog
 
 import (
-	"math"
-
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
 
@@ -26,9 +25,10 @@ import (
 
 // templateState is the state of a run with lines of templates.
 type templateState struct {
-	ranks map[int]*templateRank // by label or {rank}; -1 for lines without
-	label int                   // rank of the line read last
-	cur   *templateRank         // state of that rank
+	ranks        map[int]*templateRank // by label or {rank}; -1 for lines without
+	label        int                   // rank of the line read last
+	cur          *templateRank         // state of that rank
+	ratesOfRanks bool                  // lines with ranks contain rates
 	// known contains the properties of the run that lines of templates contain. A new run in
 	// the same file has the same properties until a line changes them.
 	known         runs.Info
@@ -42,11 +42,11 @@ type templateState struct {
 
 // reportCounts adds a problem if other lines than those of the user's templates count epochs from
 // 0, and the templates' lines do not.
-func (s *templateState) reportCounts(countsFromZero bool, epochs *epochsByRank, report *record.Report) {
+func (s *templateState) reportCounts(countsFromZero bool, epochs *logline.EpochsByRank, report *record.Report) {
 	if !s.numbered || s.firstNumber == 0 {
 		return
 	}
-	for _, list := range epochs.all {
+	for _, list := range epochs.All {
 		countsFromZero = countsFromZero || list.Find(0) != nil
 	}
 	if countsFromZero {
@@ -55,7 +55,9 @@ func (s *templateState) reportCounts(countsFromZero bool, epochs *epochsByRank, 
 }
 
 // templatesOf returns what the lines of templates of a run contain so far.
-func templatesOf(r *textRun) *templateState { return stateOf[templateState](&r.states, formatLines) }
+func templatesOf(r *logline.Run) *templateState {
+	return logline.State[templateState](&r.States, logline.UserTemplates)
+}
 
 // templateRank is the state of one rank.
 type templateRank struct {
@@ -91,74 +93,74 @@ func (s *templateState) selectRank(rank int) *templateRank {
 }
 
 // readTemplateValues adds the values of a line that matches a template to the current run.
-func (t *textLog) readTemplateValues(r *templateRule, m []byte, values []template.Value) lineResult {
+func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []template.Value) logline.Result {
 	if r.rank >= 0 && values[r.rank].From >= 0 {
 		rank := values[r.rank].Number
 		if rank < 0 || rank >= record.MaxWorkers {
-			t.in.AddProblem(t.l.Number, "got rank %g, want 0 to %d", rank, record.MaxWorkers-1)
-			return unused
+			log.In.AddProblem(log.Lines.Number, "got rank %g, want 0 to %d", rank, record.MaxWorkers-1)
+			return logline.Unused
 		}
-		t.rank = int(rank)
+		log.Rank = int(rank)
 	}
-	epoch, ok := t.integer(r.epoch, values, "epoch")
+	epoch, ok := integer(log, r.epoch, values, "epoch")
 	if !ok {
-		return unused
+		return logline.Unused
 	}
-	step, ok := t.integer(r.step, values, "step")
+	step, ok := integer(log, r.step, values, "step")
 	if !ok {
-		return unused
+		return logline.Unused
 	}
-	if t.cur.closed {
-		t.beginRun()
+	if log.Current.Closed {
+		log.BeginRun()
 	}
-	s := templatesOf(t.cur).selectRank(t.rank)
-	if r.numbered && epoch < 0 && step < 0 && !s.opened && t.lastEpoch() == nil && len(r.values) > 0 {
-		t.in.AddProblem(t.l.Number, "the line with the number of the epoch is missing, so the epoch of this line is unknown")
-		return unused
+	s := templatesOf(log.Current).selectRank(log.Rank)
+	if r.numbered && epoch < 0 && step < 0 && !s.opened && log.LastEpoch() == nil && len(r.values) > 0 {
+		log.In.AddProblem(log.Lines.Number, "the line with the number of the epoch is missing, so the epoch of this line is unknown")
+		return logline.Unused
 	}
-	if epoch >= 0 && t.startsAgain(r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
-		t.beginSameRun()
+	if epoch >= 0 && startsAgain(log, r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
+		beginSameRun(log)
 	}
 	for i := range r.properties {
-		if !t.setTemplateProperty(&r.properties[i], m, values) {
-			return unused
+		if !setTemplateProperty(log, &r.properties[i], m, values) {
+			return logline.Unused
 		}
 	}
-	run := t.countLine(r.format)
-	s = templatesOf(run).selectRank(t.rank)
+	run := log.CountLine(r.format)
+	s = templatesOf(run).selectRank(log.Rank)
 	switch {
 	case epoch >= 0 && (!s.opened || int(epoch) != s.epoch):
 		if late := s.opened && int(epoch) < s.epoch; late {
-			t.setTemplateEpoch(r, s, int(epoch), values, ^uint64(0))
-			return used
+			setTemplateEpoch(log, r, s, int(epoch), values, ^uint64(0))
+			return logline.Used
 		}
 		if !s.opened {
-			t.removeUnnumberedLines(s)
+			removeUnnumberedLines(log, s)
 		}
 		if all := templatesOf(run); r.user && (!all.numbered || int(epoch) < all.firstNumber) {
 			all.numbered, all.firstNumber = true, int(epoch)
 		}
 		s.opened, s.epoch, s.final = true, int(epoch), 0
 	case epoch < 0 && step < 0 && !s.opened:
-		return t.readUnnumberedLine(r, s, values)
+		return readUnnumberedLine(log, r, s, values)
 	}
 	if step >= 0 {
-		t.addTemplatePoints(r, s, step, values)
-		return used
+		addTemplatePoints(log, r, s, step, values)
+		return logline.Used
 	}
-	t.setTemplateEpoch(r, s, s.epoch, values, s.final)
-	return used
+	setTemplateEpoch(log, r, s, s.epoch, values, s.final)
+	return logline.Used
 }
 
 // integer returns the value of the field at the given index, or -1 if the line has no such
 // field. ok is false, and a problem is reported, if the value is negative or too large.
-func (t *textLog) integer(index int, values []template.Value, name string) (n int64, ok bool) {
+func integer(log *logline.Log, index int, values []template.Value, name string) (n int64, ok bool) {
 	if index < 0 || values[index].From < 0 {
 		return -1, true
 	}
 	v := values[index].Number
 	if v < 0 || v >= 1<<53 || name == template.Epoch && v >= 1<<31 {
-		t.in.AddProblem(t.l.Number, "got %s %g, want a count from 0", name, v)
+		log.In.AddProblem(log.Lines.Number, "got %s %g, want a count from 0", name, v)
 		return -1, false
 	}
 	return int64(v), true
@@ -167,11 +169,11 @@ func (t *textLog) integer(index int, values []template.Value, name string) (n in
 // startsAgain reports whether a line with the given epoch begins a new run, since the
 // rank's epochs are counted from the beginning again. A line with values that an earlier
 // epoch does not have yet belongs to that epoch.
-func (t *textLog) startsAgain(r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
+func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
 	if !s.opened || epoch >= s.epoch {
 		return false
 	}
-	list := t.cur.epochs.find(rankID{t.rank, 0})
+	list := log.Current.Epochs.Find(logline.RankID{Rank: log.Rank})
 	if step >= 0 || list == nil || len(r.values) == 0 {
 		return true
 	}
@@ -189,40 +191,40 @@ func (t *textLog) startsAgain(r *templateRule, s *templateRank, epoch int, step 
 }
 
 // beginSameRun begins a run with the properties of the current one.
-func (t *textLog) beginSameRun() {
-	before := t.cur
-	t.beginRun()
-	if t.cur == before {
+func beginSameRun(log *logline.Log) {
+	before := log.Current
+	log.BeginRun()
+	if log.Current == before {
 		return
 	}
 	k := templatesOf(before)
-	templatesOf(t.cur).known, templatesOf(t.cur).knownSeed, templatesOf(t.cur).knownSettings = k.known, k.knownSeed, k.knownSettings
-	info := &t.cur.run.Info
+	templatesOf(log.Current).known, templatesOf(log.Current).knownSeed, templatesOf(log.Current).knownSettings = k.known, k.knownSeed, k.knownSettings
+	info := &log.Current.Run.Info
 	info.Workers, info.Nodes, info.Series = k.known.Workers, k.known.Nodes, k.known.Series
 	info.BatchPerWorker, info.SamplesPerEpoch = k.known.BatchPerWorker, k.known.SamplesPerEpoch
 	if k.knownSeed {
-		info.Seed, t.cur.seedKnown = k.known.Seed, true
+		info.Seed, log.Current.SeedKnown = k.known.Seed, true
 	}
-	t.addConfig(k.knownSettings)
+	log.AddConfig(k.knownSettings)
 }
 
 // readUnnumberedLine reads a line without epoch and step if no line has opened an epoch.
-func (t *textLog) readUnnumberedLine(r *templateRule, s *templateRank, values []template.Value) lineResult {
+func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, values []template.Value) logline.Result {
 	switch {
 	case len(r.values) == 0:
-		return used // only properties of the run
+		return logline.Used // only properties of the run
 	case len(r.values) == 1 && r.values[0].value == epochSamples:
 		n := values[r.values[0].index].Number
 		if !(n >= 1) {
-			t.in.AddProblem(t.l.Number, "got %g samples, want at least 1", n)
-			return unused
+			log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 1", n)
+			return logline.Unused
 		}
-		t.cur.run.Info.SamplesPerEpoch, templatesOf(t.cur).known.SamplesPerEpoch = int(n), int(n)
-		return used
+		log.Current.Run.Info.SamplesPerEpoch, templatesOf(log.Current).known.SamplesPerEpoch = int(n), int(n)
+		return logline.Used
 	}
-	if last := t.lastEpoch(); len(s.lines) == 0 && last != nil { // a line of another format has opened it
-		t.setTemplateEpoch(r, s, last.Epoch, values, ^uint64(0))
-		return used
+	if last := log.LastEpoch(); len(s.lines) == 0 && last != nil { // a line of another format has opened it
+		setTemplateEpoch(log, r, s, last.Epoch, values, ^uint64(0))
+		return logline.Used
 	}
 	if len(s.lines) <= r.id {
 		s.lines = append(s.lines, make([]int, r.id+1-len(s.lines))...)
@@ -230,25 +232,25 @@ func (t *textLog) readUnnumberedLine(r *templateRule, s *templateRank, values []
 	s.lines[r.id]++
 	if s.lines[r.id] == 1 {
 		s.unnumbered = append(s.unnumbered, r)
-		t.in.Report.AddAssumptionOnce("the n-th line of the form %q is epoch n, since the lines contain no number of the epoch", r.template)
+		log.In.Report.AddAssumptionOnce("the n-th line of the form %q is epoch n, since the lines contain no number of the epoch", r.template)
 	}
-	t.setTemplateEpoch(r, s, s.lines[r.id], values, 0)
-	return used
+	setTemplateEpoch(log, r, s, s.lines[r.id], values, 0)
+	return logline.Used
 }
 
 // removeUnnumberedLines removes the values of the lines that were read before the first line with
 // the number of an epoch, which the current line is. They were counted as if no line had a number.
-func (t *textLog) removeUnnumberedLines(s *templateRank) {
+func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 	n := 0 // number of lines
 	for _, r := range s.unnumbered {
 		last := s.lines[r.id]
 		n += last
-		if list := t.cur.epochs.find(rankID{t.rank, 0}); list != nil {
+		if list := log.Current.Epochs.Find(logline.RankID{Rank: log.Rank}); list != nil {
 			list.Remove(1, last)
 		}
 		for i := range r.values {
-			for c := t.cur.curves[r.values[i].name]; c != nil; c = c.otherRank {
-				if c.Rank == max(t.rank, -1) {
+			for c := log.Current.Curves[r.values[i].name]; c != nil; c = c.OtherRank {
+				if c.Rank == max(log.Rank, -1) {
 					c.Clear()
 				}
 			}
@@ -260,13 +262,13 @@ func (t *textLog) removeUnnumberedLines(s *templateRank) {
 		if n > 1 {
 			text = english.Count(n, "line") + " with values precede this first line with the number of an epoch: their epoch is unknown, and they are not used"
 		}
-		t.in.AddProblem(t.l.Number, "%s; values after such a line are those of its epoch; if they are those of the next one, write * in place of {epoch}", text)
+		log.In.AddProblem(log.Lines.Number, "%s; values after such a line are those of its epoch; if they are those of the next one, write * in place of {epoch}", text)
 	}
 }
 
 // setTemplateEpoch sets the values of an epoch. final contains the fields that have been
 // set before; setting them again is a problem.
-func (t *textLog) setTemplateEpoch(r *templateRule, s *templateRank, n int, values []template.Value, final uint64) {
+func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int, values []template.Value, final uint64) {
 	if len(r.values) == 0 {
 		return
 	}
@@ -276,17 +278,17 @@ func (t *textLog) setTemplateEpoch(r *templateRule, s *templateRank, n int, valu
 		x := &r.values[i]
 		v := values[x.index]
 		if e == nil && x.value != notOfEpoch {
-			e = t.findOrAddEpoch(n, 0)
+			e = log.FindOrAddEpoch(n, 0)
 		}
 		switch {
 		case v.From < 0:
 		case x.value == notOfEpoch:
-			t.addPoint([]byte(x.name), max(t.rank, -1), int64(n), v.Number, t.stampSeconds())
+			log.AddPoint([]byte(x.name), max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
 			if final&x.bit != 0 && x.value.isKnown(e) {
-				t.in.AddProblem(t.l.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
+				log.In.AddProblem(log.Lines.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
 			}
-			t.setTemplateValue(x, e, v.Number)
+			setTemplateValue(log, x, e, v.Number)
 			if n == s.epoch {
 				s.final |= x.bit
 			}
@@ -296,17 +298,18 @@ func (t *textLog) setTemplateEpoch(r *templateRule, s *templateRank, n int, valu
 
 // setTemplateValue sets a value of an epoch, or reports a problem if the value cannot be
 // right.
-func (t *textLog) setTemplateValue(x *valueField, e *runs.Epoch, v float64) {
+func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64) {
 	switch {
 	case x.value == epochSeconds:
-		v = t.checkSeconds(v)
+		v = log.CheckSeconds(v)
 	case x.value == epochRate:
-		t.cur.ratesOfRanks = t.cur.ratesOfRanks || t.rank >= 0
+		s := templatesOf(log.Current)
+		s.ratesOfRanks = s.ratesOfRanks || log.Rank >= 0
 	case x.value == epochSamples && v < 0:
-		t.in.AddProblem(t.l.Number, "got %g samples, want at least 0", v)
+		log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 0", v)
 		return
 	case x.kind == template.Fraction && v > 1:
-		t.in.AddProblem(t.l.Number, "got %s %g, want 0 to 1; of a percentage without %%, write {%s:%%} in the template", x.name, v, x.name)
+		log.In.AddProblem(log.Lines.Number, "got %s %g, want 0 to 1; of a percentage without %%, write {%s:%%} in the template", x.name, v, x.name)
 		return
 	}
 	x.value.set(e, v)
@@ -314,7 +317,7 @@ func (t *textLog) setTemplateValue(x *valueField, e *runs.Epoch, v float64) {
 
 // addTemplatePoints adds the values of a line with a step to curves, and to the epoch if it
 // is known.
-func (t *textLog) addTemplatePoints(r *templateRule, s *templateRank, step int64, values []template.Value) {
+func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step int64, values []template.Value) {
 	s.anything = true
 	if s.stepped && s.opened && s.epoch > s.lastIn && step <= s.last {
 		s.offset += s.last
@@ -323,13 +326,13 @@ func (t *textLog) addTemplatePoints(r *templateRule, s *templateRank, step int64
 		} else if s.first == 0 {
 			s.offset++
 		}
-		t.in.Report.AddAssumptionOnce("steps are counted in each epoch; here they count from the beginning of the run")
+		log.In.Report.AddAssumptionOnce("steps are counted in each epoch; here they count from the beginning of the run")
 	}
 	if !s.stepped {
 		s.stepped, s.first = true, step
 	}
 	s.last, s.lastIn = step, s.epoch
-	now := t.stampSeconds()
+	now := log.StampSeconds()
 	var e *runs.Epoch
 	for i := range r.values {
 		x := &r.values[i]
@@ -337,29 +340,19 @@ func (t *textLog) addTemplatePoints(r *templateRule, s *templateRank, step int64
 		if v.From < 0 {
 			continue
 		}
-		t.addPoint([]byte(x.name), max(t.rank, -1), s.offset+step, v.Number, now)
+		log.AddPoint([]byte(x.name), max(log.Rank, -1), s.offset+step, v.Number, now)
 		if s.opened && x.value != notOfEpoch && s.final&x.bit == 0 {
 			if e == nil {
-				e = t.findOrAddEpoch(s.epoch, 0)
+				e = log.FindOrAddEpoch(s.epoch, 0)
 			}
-			t.setTemplateValue(x, e, v.Number)
+			setTemplateValue(log, x, e, v.Number)
 		}
 	}
-}
-
-// stampSeconds returns the time stamp of the current line in seconds since 1970, or NaN.
-func (t *textLog) stampSeconds() float64 {
-	if len(t.stamp) > 0 {
-		if at, ok := t.stampMilliseconds(); ok {
-			return float64(at) / 1000
-		}
-	}
-	return math.NaN()
 }
 
 // setTemplateProperty sets a property of the run. If the current run has values and another
 // value of the property, a new run begins. It returns false if the value is not plausible.
-func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template.Value) bool {
+func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []template.Value) bool {
 	v := values[x.index]
 	if v.From < 0 {
 		return true
@@ -367,38 +360,38 @@ func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template
 	text := string(m[v.From:v.To])
 	if x.kind != template.Text && (x.name != template.Seed && v.Number < 1 || x.kind == template.Whole && v.Number > 1<<53) || len(text) > 200 ||
 		(x.name == template.Workers || x.name == template.Nodes || x.name == template.Batch) && !record.IsPlausibleCount(v.Number) {
-		t.in.AddProblem(t.l.Number, "got %s %.40s, which is not plausible", x.name, text)
+		log.In.AddProblem(log.Lines.Number, "got %s %.40s, which is not plausible", x.name, text)
 		return false
 	}
 	n := int(v.Number)
 	set := func(differs bool, set func(info, known *runs.Info)) {
-		if s := templatesOf(t.cur).selectRank(t.rank); differs && s.anything {
-			t.beginSameRun()
+		if s := templatesOf(log.Current).selectRank(log.Rank); differs && s.anything {
+			beginSameRun(log)
 		}
-		set(&t.cur.run.Info, &templatesOf(t.cur).known)
+		set(&log.Current.Run.Info, &templatesOf(log.Current).known)
 	}
-	info := &t.cur.run.Info
+	info := &log.Current.Run.Info
 	switch x.name {
 	case template.Workers:
 		set(info.Workers != n, func(info, known *runs.Info) { info.Workers, known.Workers = n, n })
 	case template.Nodes:
 		set(info.Nodes != n, func(info, known *runs.Info) { info.Nodes, known.Nodes = n, n })
 	case template.Batch:
-		t.in.Report.AddAssumptionOnce("{batch} is the number of samples per worker and step")
+		log.In.Report.AddAssumptionOnce("{batch} is the number of samples per worker and step")
 		set(info.BatchPerWorker != n, func(info, known *runs.Info) { info.BatchPerWorker, known.BatchPerWorker = n, n })
 	case template.Series:
 		set(info.Series != text, func(info, known *runs.Info) { info.Series, known.Series = text, text })
 	case template.Seed:
-		if t.rank > 0 && t.cur.seedKnown { // each rank may have its own seed; that of the first rank counts
+		if log.Rank > 0 && log.Current.SeedKnown { // each rank may have its own seed; that of the first rank counts
 			return true
 		}
-		set(!t.cur.seedKnown || info.Seed != int64(n), func(info, known *runs.Info) { info.Seed, known.Seed = int64(n), int64(n) })
-		t.cur.seedKnown, templatesOf(t.cur).knownSeed = true, true
+		set(!log.Current.SeedKnown || info.Seed != int64(n), func(info, known *runs.Info) { info.Seed, known.Seed = int64(n), int64(n) })
+		log.Current.SeedKnown, templatesOf(log.Current).knownSeed = true, true
 	case template.Model:
-		set(info.Config["model"] != text, func(_, _ *runs.Info) { t.addTemplateSetting("model", text) })
+		set(info.Config["model"] != text, func(_, _ *runs.Info) { addTemplateSetting(log, "model", text) })
 	default: // {epochs} and {steps}, which many lines repeat
 		if info.Config[x.name] != v.Number {
-			t.addTemplateSetting(x.name, v.Number)
+			addTemplateSetting(log, x.name, v.Number)
 		}
 	}
 	return true
@@ -406,9 +399,9 @@ func (t *textLog) setTemplateProperty(x *valueField, m []byte, values []template
 
 // addTemplateSetting adds a setting to the run's configuration, and to that of later runs in
 // the file.
-func (t *textLog) addTemplateSetting(key string, v any) {
-	t.addSetting(key, v)
-	s := templatesOf(t.cur)
+func addTemplateSetting(log *logline.Log, key string, v any) {
+	log.AddSetting(key, v)
+	s := templatesOf(log.Current)
 	more := map[string]any{key: v}
 	for k, old := range s.knownSettings {
 		if k != key {

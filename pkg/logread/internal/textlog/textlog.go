@@ -7,6 +7,9 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/logread/internal/textlog/internal/system"
+	"lockstep/pkg/logread/internal/textlog/internal/trainer"
 )
 
 // textLogKind is the name of this file format in reports. The kind of a run is
@@ -35,12 +38,12 @@ const (
 func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newReader(in)
 	err := t.read(ctx)
-	t.finishSeff() // counts the lines of its last job
+	system.FinishSeff(t.Log) // counts the lines of its last job
 	report := in.Report
-	report.Lines = int64(t.l.Number)
+	report.Lines = int64(t.Lines.Number)
 	for i, reason := range []string{otherLine, idleLine} {
-		if t.counts[i] > 0 {
-			report.Ignored = append(report.Ignored, record.IgnoredLines{Reason: reason, Lines: t.counts[i], First: t.firsts[i]})
+		if t.Counts[i] > 0 {
+			report.Ignored = append(report.Ignored, record.IgnoredLines{Reason: reason, Lines: t.Counts[i], First: t.Firsts[i]})
 		}
 	}
 	if err != nil {
@@ -55,7 +58,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 
 // reader reads one text log.
 type reader struct {
-	*textLog
+	*logline.Log
 	formats  *formatIndex
 	user     *userTemplates // nil if the user has given no templates
 	compared int            // number of lines that were compared with unused templates
@@ -64,12 +67,12 @@ type reader struct {
 
 // newReader returns a reader of a text log.
 func newReader(in *record.Input) *reader {
-	t := &reader{textLog: newTextLog(in), formats: sharedFormatIndex()}
-	t.l.Overwritten = func(text []byte) {
-		t.rank, t.stamp = -1, nil
-		t.l.Number++ // the line of the text, which is not complete yet
-		t.readOverwritten(text)
-		t.l.Number--
+	t := &reader{Log: logline.New(in), formats: sharedFormatIndex()}
+	t.Lines.Overwritten = func(text []byte) {
+		t.Rank, t.Stamp = -1, nil
+		t.Lines.Number++ // the line of the text, which is not complete yet
+		trainer.ReadOverwritten(t.Log, text)
+		t.Lines.Number--
 	}
 	if t.user = newUserTemplates(in.Lines); t.user != nil {
 		in.Report.Templates = make([]record.TemplateUse, len(in.Lines))
@@ -79,85 +82,85 @@ func newReader(in *record.Input) *reader {
 
 // read reads all lines.
 func (t *reader) read(ctx context.Context) error {
-	defer func() { epochReaderOf(t.textLog).ahead.stop() }()
+	defer func() { epochReaderOf(t.Log).ahead.stop() }()
 	for {
-		line, ok := t.l.Next()
-		if !ok && epochReaderOf(t.textLog).adoptChunks() {
+		line, ok := t.Lines.Next()
+		if !ok && epochReaderOf(t.Log).adoptChunks() {
 			continue
 		} else if !ok {
 			break
 		}
-		if t.l.Number&0xffff == 0 && ctx.Err() != nil {
+		if t.Lines.Number&0xffff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		t.parseLine(line)
 		if t.user != nil { // the fast paths do not know the user's templates
 			continue
 		}
-		if r := t.last; r != nil && r.more != nil {
-			r.more(ctx, t.textLog, &r.lineRule)
+		if r := t.last; r != nil && r.ReadMore != nil {
+			r.ReadMore(ctx, t.Log, &r.Rule)
 		}
 		t.last = nil
 	}
-	if t.l.Err != nil {
-		return fmt.Errorf("read %s after line %d: %w", t.in.Path, t.l.Number, t.l.Err)
+	if t.Lines.Err != nil {
+		return fmt.Errorf("read %s after line %d: %w", t.In.Path, t.Lines.Number, t.Lines.Err)
 	}
 	return nil
 }
 
 // parseLine reads a line of any form.
 func (t *reader) parseLine(line []byte) {
-	if t.l.TooLong {
-		t.in.AddProblem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
+	if t.Lines.TooLong {
+		t.In.AddProblem(t.Lines.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
 	}
-	t.rank, t.stamp = -1, nil
-	t.microStamp, t.afterMicroStamp = false, t.microStamp
+	t.Rank, t.Stamp = -1, nil
+	t.MicroStamp, t.AfterMicroStamp = false, t.MicroStamp
 	overwritten := false
-	if t.l.HasCR { // a progress bar has overwritten the line; the text after the last \r counts
+	if t.Lines.HasCR { // a progress bar has overwritten the line; the text after the last \r counts
 		line, overwritten = t.cutOverwritten(line)
 	}
-	message := t.stripPrefix(line)
+	message := t.StripPrefix(line)
 	if len(message) == 0 {
-		t.countUnused(0)
+		t.CountUnused(0)
 		return
 	}
-	v := unknown
+	v := logline.Unknown
 	if t.user != nil {
 		v = t.readUserLine(line, message)
 	}
-	if v == unknown && !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
+	if v == logline.Unknown && !t.Lines.Ended && scan.IsDigit(message[len(message)-1]) {
 		// The last number may be incomplete.
 		if overwritten { // the bars are counted at the end of the run
 			return
 		}
-		if t.formats.endsWithValue(message) || t.formats.formats[t.block].blockIsTable {
-			t.in.AddProblem(t.l.Number, "last line is torn: %.80q", line)
+		if t.formats.endsWithValue(message) || t.formats.formats[t.Block].BlockIsTable {
+			t.In.AddProblem(t.Lines.Number, "last line is torn: %.80q", line)
 		} else {
-			t.countUnused(0)
+			t.CountUnused(0)
 		}
 		return
 	}
-	if v == unknown && t.block != noBlock {
-		v = t.formats.readBlockLine(t.textLog, message)
+	if v == logline.Unknown && t.Block != logline.NoBlock {
+		v = t.formats.readBlockLine(t.Log, message)
 	}
-	if v == unknown {
+	if v == logline.Unknown {
 		v = t.formats.applyRule(t, message)
 	}
-	if overwritten && (v == unknown || v == idle) {
-		v = pending // the bars are counted at the end of the run
+	if overwritten && (v == logline.Unknown || v == logline.Idle) {
+		v = logline.Pending // the bars are counted at the end of the run
 	}
 	switch v {
-	case used:
-		t.in.Report.LinesUsed++
-		if len(t.stamp) > 0 {
-			t.updateTimes()
+	case logline.Used:
+		t.In.Report.LinesUsed++
+		if len(t.Stamp) > 0 {
+			t.UpdateTimes()
 		}
-	case unknown:
-		t.countUnused(0)
-	case idle:
-		t.countUnused(1)
-	case unused, pending:
+	case logline.Unknown:
+		t.CountUnused(0)
+	case logline.Idle:
+		t.CountUnused(1)
+	case logline.Unused, logline.Pending:
 	}
 }
 
@@ -168,5 +171,5 @@ func (t *reader) cutOverwritten(line []byte) (last []byte, found bool) {
 	if i < 0 {
 		return line, false
 	}
-	return line[i+1:], t.readOverwritten(line[:i])
+	return line[i+1:], trainer.ReadOverwritten(t.Log, line[:i])
 }

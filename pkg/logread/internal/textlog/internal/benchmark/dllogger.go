@@ -1,0 +1,378 @@
+package benchmark
+
+import (
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+)
+
+// NVIDIA's DLLogger writes one JSON document per line. The step is "PARAMETER"
+// (a setting), [] (the whole run), [epoch], [epoch, iteration] or [epoch,
+// iteration, total].
+//
+//	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
+//	      "step": [0, 0], "data": {"average_loss": 3.62}}
+
+// dlloggerState is the state of a run with DLLogger lines. It contains what is
+// needed to number the iterations across epochs.
+type dlloggerState struct {
+	epoch, iteration, offset int64    // of the last iteration; offset is the number of iterations in earlier epochs
+	elapsed                  float64  // elapsed time at the end of the last epoch, in seconds
+	started                  bool     // an iteration was read
+	first                    [2]int64 // step of the first iteration
+	epochs                   int      // number of lines of epochs
+	firstEpoch               int64    // number of the first of these epochs
+	reported                 bool     // the report contains the source of the epochs' seconds
+}
+
+// DLLogger returns the format of DLLogger.
+func DLLogger() logline.Format {
+	return logline.Format{Name: "DLLogger", Rules: []logline.Rule{
+		{Prefix: "DLLL ", Read: readDLLogger},
+	}}
+}
+
+// dlloggerOf returns the position of a run in its DLLogger lines.
+func dlloggerOf(r *logline.Run) *dlloggerState {
+	return logline.State[dlloggerState](&r.States, logline.DLLogger)
+}
+
+// dlloggerLogState is what the lines of all runs of a log contain.
+type dlloggerLogState struct {
+	settings [][2]string // names and values of settings after the values of a run, for the next values
+}
+
+// dlloggerLogOf returns the settings in a log that belong to the next values.
+func dlloggerLogOf(log *logline.Log) *dlloggerLogState {
+	return logline.State[dlloggerLogState](&log.States, logline.DLLogger)
+}
+
+// dlloggerLine contains the members of a line's JSON document.
+type dlloggerLine struct {
+	stamp, elapsed   float64 // NaN if missing
+	kind, step, data []byte
+}
+
+// parseDLLoggerLine parses the JSON document of a line. ok is false if it is
+// malformed.
+func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
+	v = dlloggerLine{stamp: math.NaN(), elapsed: math.NaN()}
+	doc := scan.ObjectIterator{Text: text}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			return v, !doc.Bad
+		}
+		switch string(key) {
+		case "timestamp":
+			v.stamp = floatOrNaN(value)
+		case "elapsedtime":
+			v.elapsed = floatOrNaN(value)
+		case "type":
+			v.kind = scan.Unquote(value)
+		case "step":
+			v.step = value
+		case "data":
+			v.data = value
+		}
+	}
+}
+
+// floatOrNaN parses a JSON number, or a JSON string that contains a number. It
+// returns NaN for any other value.
+func floatOrNaN(value []byte) float64 {
+	if v, ok := scan.ParseJSONFloat(value); ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// forEachValue calls use with each member of the line's data, except members
+// whose name is too long. It returns false if the data is malformed.
+func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
+	data := scan.ObjectIterator{Text: v.data}
+	for {
+		key, value, more := data.Next()
+		if !more {
+			return !data.Bad
+		}
+		if len(key) <= 100 {
+			use(key, value)
+		}
+	}
+}
+
+// readDLLogger reads lines that begin with "DLLL".
+func readDLLogger(log *logline.Log, m []byte) logline.Result {
+	if s := log.ShapesOf(logline.DLLogger).Match(m); s != nil {
+		return readDLLoggerShape(log, s)
+	}
+	v, ok := parseDLLoggerLine(m[len("DLLL "):])
+	if !ok {
+		log.In.AddProblem(log.Lines.Number, "DLLL: expected a complete JSON object, got %.80q", m)
+		return logline.Unused
+	}
+	if string(v.kind) == "METADATA" { // describes units
+		return logline.Idle
+	}
+	step, n := parseDLLoggerStep(v.step)
+	if n < 0 {
+		log.In.AddProblem(log.Lines.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
+		return logline.Unused
+	}
+	if n > 0 {
+		applyDLLoggerSettings(log, step, n)
+	}
+	run := log.CountLine(logline.DLLogger)
+	switch {
+	case string(v.step) == `"PARAMETER"` && dlloggerOf(run).hasValues():
+		later := dlloggerLogOf(log)
+		ok = v.forEachValue(func(k, x []byte) {
+			if len(later.settings) < record.MaxSettings {
+				later.settings = append(later.settings, [2]string{string(k), string(x)})
+			}
+		})
+	case string(v.step) == `"PARAMETER"`:
+		ok = v.forEachValue(func(k, x []byte) { addDLLoggerSetting(log, string(k), x) })
+	case n == 0:
+		ok = v.forEachValue(func(k, x []byte) { addDLLoggerSetting(log, "summary/"+string(k), x) })
+	case n == 1:
+		ok = addDLLoggerEpoch(log, run, step[0], v)
+	default:
+		at := dlloggerOf(run).globalIteration(step)
+		ok = v.forEachValue(func(k, x []byte) {
+			if f, ok := scan.ParseJSONFloat(x); ok {
+				log.AddPoint(k, -1, at, f, v.stamp)
+			}
+		})
+		if ok {
+			learnDLLoggerShape(log, m)
+		}
+	}
+	if !ok {
+		log.In.AddProblem(log.Lines.Number, "DLLL: expected a JSON object as data, got %.40q", v.data)
+	}
+	return logline.Used
+}
+
+// hasValues reports whether the run has an iteration or an epoch.
+func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
+
+// applyDLLoggerSettings applies the settings after the values of the current run: the program
+// was started again and has appended to the log. The next line has the given step of n numbers.
+// If it is the step with which the run began, it begins another run; otherwise the run was
+// resumed.
+func applyDLLoggerSettings(log *logline.Log, step [2]int64, n int) {
+	later := dlloggerLogOf(log)
+	if len(later.settings) == 0 {
+		return
+	}
+	s := dlloggerOf(log.Current)
+	if n == 1 && s.epochs > 0 && step[0] == s.firstEpoch || n > 1 && s.started && step == s.first {
+		log.BeginRun()
+	}
+	for _, setting := range later.settings {
+		addDLLoggerSetting(log, setting[0], []byte(setting[1]))
+	}
+	later.settings = nil
+}
+
+// globalIteration returns the number, across all epochs, of an iteration with
+// step [epoch, iteration]. The iterations must be passed in the order of the
+// log.
+func (s *dlloggerState) globalIteration(step [2]int64) int64 {
+	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
+		s.offset += s.iteration + 1
+	}
+	if !s.started {
+		s.first, s.started = step, true
+	}
+	s.epoch, s.iteration = step[0], step[1]
+	return s.offset + step[1]
+}
+
+// Slot fields (see scan.LineShape.AddSlot), which identify the meaning of each
+// number in the line of an iteration.
+const (
+	dllStamp = 1 + iota
+	dllValue
+	dllOfStep // the first number of the step; the fields of the others follow
+)
+
+// learnDLLoggerShape learns the form of m, the line of an iteration, so that the
+// next lines of this form are parsed faster.
+func learnDLLoggerShape(log *logline.Log, m []byte) {
+	shape := log.ShapesOf(logline.DLLogger).Learn(m)
+	if shape == nil {
+		return
+	}
+	doc := scan.ObjectIterator{Text: m[len("DLLL "):]}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "timestamp":
+			shape.AddKey(0)
+			shape.AddMember(value, dllStamp, nil)
+		case "type":
+			shape.AddKey(1)
+		case "step":
+			shape.AddKey(2)
+			shape.AddIntegers(value, dllOfStep)
+		case "data":
+			shape.AddKey(3)
+			shape.AddMembers(value, func(name []byte) int {
+				if len(name) > 100 {
+					return 0
+				}
+				return dllValue
+			})
+		default:
+			shape.AddMember(value, 0, nil)
+		}
+	}
+	log.ShapesOf(logline.DLLogger).Keep(shape)
+}
+
+// readDLLoggerShape reads an iteration's line of a known shape.
+func readDLLoggerShape(log *logline.Log, s *scan.LineShape) logline.Result {
+	stamp, step := math.NaN(), [2]int64{}
+	for i := range s.Slots {
+		switch x := &s.Slots[i]; x.Field {
+		case dllStamp:
+			stamp = x.Value
+		case dllOfStep, dllOfStep + 1:
+			step[x.Field-dllOfStep] = int64(x.Value)
+		}
+	}
+	applyDLLoggerSettings(log, step, 2)
+	run := log.CountLine(logline.DLLogger)
+	at := dlloggerOf(run).globalIteration(step)
+	for i := range s.Slots {
+		if x := &s.Slots[i]; x.Field == dllValue {
+			log.AddPoint(x.Name, -1, at, x.Value, stamp)
+		}
+	}
+	return logline.Used
+}
+
+// parseDLLoggerStep parses a step and returns its first two numbers, and how many
+// numbers it has (n). n is -1 if the step is malformed, and 0 for "PARAMETER".
+func parseDLLoggerStep(text []byte) (step [2]int64, n int) {
+	if string(text) == `"PARAMETER"` {
+		return step, 0
+	}
+	c := scan.Cursor{Rest: text}
+	c.Expect("[").SkipBlanks()
+	for n = 0; !c.Failed && !c.Accept("]"); n++ {
+		if n > 0 {
+			c.Expect(",").SkipBlanks()
+		}
+		v := 0
+		if !c.Accept("null") {
+			v = c.ReadInteger()
+		}
+		if n < len(step) {
+			step[n] = int64(v)
+		}
+		c.SkipBlanks()
+	}
+	if !c.IsComplete() {
+		return step, -1
+	}
+	return step, n
+}
+
+// addDLLoggerSetting adds a setting to the run's configuration. If the key is a
+// known one, such as the batch size, it also sets the run's property.
+func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
+	v, ok := scan.ParseJSONFloat(x)
+	if !ok {
+		log.AddSetting(key, string(scan.Unquote(x[:min(len(x), 1000)])))
+		return
+	}
+	log.AddSetting(key, v)
+	info := &log.Current.Run.Info
+	switch {
+	case !record.IsPlausibleCount(v):
+	case key == "world_size" || key == "num_gpus" || key == "n_gpus":
+		info.Workers = int(v)
+	case key == "global_batch_size":
+		info.GlobalBatch = int(v)
+	}
+}
+
+// addDLLoggerEpoch adds epoch n with the values in its line. If the line has no
+// duration of the epoch, the time since the line of the previous epoch is used,
+// and the report states this. It returns false if the line's data is malformed.
+func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dlloggerLine) bool {
+	rank := log.Rank
+	log.Rank = -1 // all ranks print the same
+	defer func() { log.Rank = rank }()
+	e := log.FindOrAddEpoch(int(n), logline.DLLoggerOrdinal)
+	total, compute := math.NaN(), math.NaN() // throughput with and without the time for loading data
+	good := line.forEachValue(func(k, x []byte) {
+		v, ok := scan.ParseJSONFloat(x)
+		if !ok {
+			return
+		}
+		switch strings.NewReplacer(".", "_", "/", "_", " ", "_", "-", "_").Replace(strings.ToLower(string(k))) {
+		case "loss", "train_loss", "average_loss", "training_loss":
+			e.TrainLoss = v
+		case "val_loss", "validation_loss", "eval_loss":
+			e.ValLoss = v
+		case "accuracy", "train_accuracy", "train_top1":
+			e.Accuracy = toFraction(v)
+		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
+			e.ValAccuracy = toFraction(v)
+		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
+			e.Seconds = log.CheckSeconds(v)
+		case "throughput", "train_throughput", "train_ips", "samples_per_second", "average_train_throughput":
+			e.SamplesPerSecond = v
+		case "train_total_ips":
+			total = v
+		case "train_compute_ips":
+			compute = v
+		case "lr", "learning_rate", "train_lr":
+			e.LearningRate = v
+		}
+		log.AddPoint(k, -1, n, v, math.NaN())
+	})
+	switch {
+	case total == total:
+		e.SamplesPerSecond = total
+	case e.SamplesPerSecond != e.SamplesPerSecond && compute == compute:
+		log.In.Report.AddAssumptionOnce("the throughput is train.compute_ips, which does not include loading data")
+		e.SamplesPerSecond = compute
+	}
+	s := dlloggerOf(run)
+	if s.epochs == 0 {
+		s.firstEpoch = n
+	}
+	s.epochs++
+	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
+		if !s.reported {
+			log.In.Report.AddAssumption("seconds of an epoch: elapsedtime between the lines of the previous epoch and of this one, including validation; unknown for the first epoch")
+			s.reported = true
+		}
+		e.Seconds = line.elapsed - s.elapsed
+	}
+	if line.elapsed > 0 {
+		s.elapsed = line.elapsed
+	}
+	return good
+}
+
+// toFraction converts a percentage to a fraction. Values up to 1 already are
+// fractions.
+func toFraction(v float64) float64 {
+	if v > 1 {
+		return v / 100
+	}
+	return v
+}

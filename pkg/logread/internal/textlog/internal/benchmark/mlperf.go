@@ -1,0 +1,451 @@
+package benchmark
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// MLPerf's logging (github.com/mlcommons/logging, mllog) writes one JSON
+// document per line. The time to train is the time from run_start to run_stop.
+// An epoch lasts from epoch_start to epoch_stop (block_start and block_stop in
+// older rules).
+//
+//	:::MLLOG {"namespace": "", "time_ms": 1714835509498, "event_type": "POINT_IN_TIME", "key": "tracked_stats",
+//	          "value": {"throughput": 341.957}, "metadata": {"step": 1}}
+
+// mlperfState is the state of a run with MLPerf lines. Times are in ms.
+type mlperfState struct {
+	start, stop float64
+	epochs      map[int]mlperfBlock // open epochs and blocks of epochs by their first number
+	label       int                 // label of the rank whose lines are used, plus 2; 0 before the first line
+	result      string              // status in run_stop
+	others      mlperfOthers
+}
+
+// MLPerf returns the format of MLPerf's logging.
+func MLPerf() logline.Format {
+	return logline.Format{Name: "MLPerf log", Finish: finishMLPerf, Rules: []logline.Rule{
+		{Prefix: ":::MLLOG ", Read: readMLPerf},
+	}}
+}
+
+// mlperfOf returns what the MLPerf lines of a run contain so far.
+func mlperfOf(r *logline.Run) *mlperfState {
+	return logline.State[mlperfState](&r.States, logline.MLPerf)
+}
+
+// mlperfBlock is an epoch or a block of epochs that has begun.
+type mlperfBlock struct {
+	start float64 // ms
+	count int     // number of epochs
+}
+
+// maxBlockEpochs is the maximum number of epochs in a block, which limits the
+// memory that a short line can take.
+const maxBlockEpochs = 64
+
+// mlperfLine contains the members of a line's JSON document. A missing value is
+// NaN or empty.
+type mlperfLine struct {
+	time               float64 // ms
+	key, value, status []byte
+	epoch, step, count float64
+	epochs             float64 // number of epochs in a block
+}
+
+// parseMLPerf parses the JSON document of a line. It stops at the member "key"
+// if lines with this key are not used. ok is false if the document is malformed
+// or has no key or time.
+func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
+	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN(), epochs: math.NaN()}
+	doc := scan.ObjectIterator{Text: text}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "time_ms":
+			v.time, _ = scan.ParseJSONFloat(value)
+		case "key":
+			if v.key = scan.Unquote(value); !isUsedMLPerfKey(v.key) {
+				return v, true
+			}
+		case "value":
+			v.value = value
+		case "metadata":
+			v.parseMetadata(value)
+		}
+	}
+	return v, !doc.Bad && len(v.key) > 0 && v.time == v.time
+}
+
+// parseMetadata parses the object metadata of a line.
+func (v *mlperfLine) parseMetadata(text []byte) {
+	meta := scan.ObjectIterator{Text: text}
+	for {
+		key, value, more := meta.Next()
+		if !more {
+			return
+		}
+		x, ok := scan.ParseJSONFloat(value)
+		switch name := string(key); {
+		case name == "status":
+			v.status = scan.Unquote(value)
+		case !ok:
+		case name == "epoch_num", name == "first_epoch_num" && v.epoch != v.epoch:
+			v.epoch = x
+		case name == "step":
+			v.step = x
+		case name == "samples_count":
+			v.count = x
+		case name == "epoch_count":
+			v.epochs = x
+		}
+	}
+}
+
+// readMLPerf reads lines that begin with ":::MLLOG".
+func readMLPerf(log *logline.Log, m []byte) logline.Result {
+	if s := log.ShapesOf(logline.MLPerf).Match(m); s != nil {
+		return readMLPerfShape(log, s)
+	}
+	text := m[len(":::MLLOG "):]
+	v, ok := parseMLPerf(text)
+	if ok && !isUsedMLPerfKey(v.key) { // most keys describe the submission
+		return logline.Idle
+	}
+	if !ok {
+		log.In.AddProblem(log.Lines.Number, "MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
+		return logline.Unused
+	}
+	if string(v.key) == "run_start" {
+		selectMLPerfRun(log)
+	}
+	s := mlperfRunState(log)
+	if s == nil {
+		return addOtherMLPerfRank(log, v)
+	}
+	epoch, hasEpoch := epochNumber(v)
+	switch string(v.key) {
+	case "run_start":
+		s.start = v.time
+	case "run_stop":
+		s.stop, s.result = v.time, string(v.status[:min(len(v.status), 100)])
+		log.In.Report.Records++
+	case "epoch_start", "block_start":
+		if hasEpoch {
+			return beginMLPerfBlock(log, s, epoch, v)
+		}
+	case "epoch_stop", "block_stop":
+		if hasEpoch {
+			endMLPerfBlock(log, s, epoch, v.time)
+		}
+	case "eval_accuracy", "eval_error", "eval_loss":
+		addMLPerfQuality(log, v, epoch, hasEpoch)
+	case "tracked_stats":
+		addMLPerfStats(log, v, epoch)
+		learnMLPerfShape(log, m)
+	default:
+		return addMLPerfSetting(log, v)
+	}
+	return logline.Used
+}
+
+// beginMLPerfBlock stores the start of an epoch, or of a block of epochs.
+func beginMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, v mlperfLine) logline.Result {
+	count := 1.0
+	if v.epochs == v.epochs {
+		count = v.epochs
+	}
+	if !(count >= 1 && count <= maxBlockEpochs && count == math.Trunc(count)) {
+		log.In.AddProblem(log.Lines.Number, "a block of %g epochs has no time per epoch", count)
+		return logline.Unused
+	}
+	if s.epochs == nil {
+		s.epochs = map[int]mlperfBlock{}
+	}
+	s.epochs[epoch] = mlperfBlock{v.time, int(count)}
+	return logline.Used
+}
+
+// endMLPerfBlock sets the time of an epoch, or of each epoch in a block, at its end in ms.
+func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
+	block, ok := s.epochs[epoch]
+	if !ok {
+		return
+	}
+	delete(s.epochs, epoch)
+	if block.count > 1 {
+		log.In.Report.AddAssumptionOnce("MLLOG logs blocks of several epochs: the time of an epoch is the mean over its block")
+	}
+	seconds := log.CheckSeconds((end - block.start) / 1000 / float64(block.count))
+	for n := epoch; n < epoch+block.count; n++ {
+		e := findMLPerfEpoch(log, n)
+		e.Seconds, e.Line = seconds, log.Lines.Number
+	}
+}
+
+// mlperfRunState returns the state of the run if the rank of the current line
+// is the one whose lines are used, otherwise nil. All ranks print the same
+// values, so the lines of the first rank suffice.
+func mlperfRunState(log *logline.Log) *mlperfState {
+	s := mlperfOf(log.CountLine(logline.MLPerf))
+	if s.label == 0 {
+		s.label = log.Rank + 2
+	}
+	if s.label != log.Rank+2 {
+		return nil
+	}
+	return s
+}
+
+// Slot fields (see scan.LineShape.AddSlot), which identify the meaning of each
+// number in a tracked_stats line.
+const (
+	mlperfTime = 1 + iota
+	mlperfValue
+	mlperfEpoch
+	mlperfStep
+)
+
+// learnMLPerfShape learns the shape of a tracked_stats line that was just read.
+func learnMLPerfShape(log *logline.Log, m []byte) {
+	shape := log.ShapesOf(logline.MLPerf).Learn(m)
+	if shape == nil {
+		return
+	}
+	doc := scan.ObjectIterator{Text: m[len(":::MLLOG "):]}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "time_ms":
+			shape.AddKey(0)
+			shape.AddSlot(scan.SlotNumber, scan.Unquote(value), mlperfTime, nil)
+			shape.RequireEnd(scan.Unquote(value))
+		case "key":
+			shape.AddKey(1)
+		case "value":
+			shape.AddKey(2)
+			shape.AddMembers(value, func(name []byte) int {
+				if len(name) > 100 {
+					return 0
+				}
+				return mlperfValue
+			})
+		case "metadata":
+			shape.AddMembers(value, func(name []byte) int {
+				switch string(name) {
+				case "epoch_num", "first_epoch_num":
+					shape.AddKey(3) // the first of both counts
+					return mlperfEpoch
+				case "step":
+					return mlperfStep
+				}
+				return 0
+			})
+		default:
+			shape.AddMember(value, 0, nil)
+		}
+	}
+	shape.RequireKey(2) // a line without a value is a problem
+	log.ShapesOf(logline.MLPerf).Keep(shape)
+}
+
+// readMLPerfShape reads a tracked_stats line of a known shape.
+func readMLPerfShape(log *logline.Log, s *scan.LineShape) logline.Result {
+	if mlperfRunState(log) == nil {
+		return logline.Idle
+	}
+	v := mlperfLine{epoch: math.NaN(), step: math.NaN()}
+	for i := range s.Slots {
+		switch x := &s.Slots[i]; x.Field {
+		case mlperfTime:
+			v.time = x.Value
+		case mlperfEpoch:
+			v.epoch = x.Value
+		case mlperfStep:
+			v.step = x.Value
+		}
+	}
+	epoch, _ := epochNumber(v)
+	step := v.stepOrEpoch(epoch)
+	for i := range s.Slots {
+		if x := &s.Slots[i]; x.Field == mlperfValue {
+			log.AddPoint(x.Name, -1, step, x.Value, v.time/1000)
+		}
+	}
+	return logline.Used
+}
+
+// isUsedMLPerfKey reports whether lines with this key are used.
+func isUsedMLPerfKey(key []byte) bool {
+	switch string(key) {
+	case "run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop",
+		"eval_accuracy", "eval_error", "eval_loss", "tracked_stats",
+		"global_batch_size", "submission_benchmark", "submission_platform", "seed", "train_samples",
+		"number_of_nodes", "accelerators_per_node", "number_of_ranks":
+		return true
+	}
+	return false
+}
+
+// epochNumber returns the epoch in a line's metadata. ok is false if it is
+// missing or not an integer.
+func epochNumber(v mlperfLine) (n int, ok bool) {
+	if e := v.epoch; e >= 0 && e < 1<<31 && e == float64(int(e)) {
+		return int(e), true
+	}
+	return 0, false
+}
+
+// findMLPerfEpoch returns epoch n of the run as MLLOG counts it, and adds it if
+// it is new. The lines of all ranks share this epoch.
+func findMLPerfEpoch(log *logline.Log, n int) *runs.Epoch {
+	rank := log.Rank
+	log.Rank = -1
+	defer func() { log.Rank = rank }()
+	return log.FindOrAddEpoch(n, logline.MLPerfOrdinal)
+}
+
+// addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
+// or eval_loss) to its curve, and an accuracy or a loss also to the epoch with
+// the number epoch. hasEpoch is false if the line has no epoch.
+func addMLPerfQuality(log *logline.Log, v mlperfLine, epoch int, hasEpoch bool) {
+	x, ok := scan.ParseJSONFloat(v.value)
+	if !ok {
+		log.In.AddProblem(log.Lines.Number, "MLLOG %s: expected a number, got %.40q", v.key, v.value)
+		return
+	}
+	log.AddPoint(v.key, -1, v.evaluationStep(), x, v.time/1000)
+	if hasEpoch {
+		setMLPerfQuality(log.Current, string(v.key), epoch, x)
+	}
+}
+
+// setMLPerfQuality sets the result of an evaluation in its epoch, if the run has
+// this epoch.
+func setMLPerfQuality(r *logline.Run, key string, epoch int, x float64) {
+	list := r.Epochs.Find(logline.RankID{Rank: -1, Ordinal: logline.MLPerfOrdinal})
+	if list == nil {
+		return
+	}
+	e := list.Find(epoch)
+	switch {
+	case e == nil:
+	case key == "eval_accuracy" && x >= 0 && x <= 1:
+		e.ValAccuracy = x
+	case key == "eval_loss":
+		e.ValLoss = x
+	}
+}
+
+// evaluationStep returns the step of an evaluation in its curve: the epoch, or
+// the number of samples if the line has no epoch.
+func (v mlperfLine) evaluationStep() int64 {
+	epoch, ok := epochNumber(v)
+	if !ok && v.count >= 0 && v.count < 1<<53 {
+		return int64(v.count)
+	}
+	return int64(epoch)
+}
+
+// stepOrEpoch returns the step of a tracked_stats line: the step in its
+// metadata, or epoch if the metadata contains no step.
+func (v mlperfLine) stepOrEpoch(epoch int) int64 {
+	if v.step >= 0 && v.step < 1<<53 {
+		return int64(v.step)
+	}
+	return int64(epoch)
+}
+
+// addMLPerfStats adds the values of a tracked_stats line to the run's curves,
+// one point per value.
+func addMLPerfStats(log *logline.Log, v mlperfLine, epoch int) {
+	step := v.stepOrEpoch(epoch)
+	stats := scan.ObjectIterator{Text: v.value}
+	for {
+		key, value, more := stats.Next()
+		if !more {
+			break
+		}
+		if x, ok := scan.ParseJSONFloat(value); ok && len(key) <= 100 {
+			log.AddPoint(key, -1, step, x, v.time/1000)
+		}
+	}
+	if stats.Bad {
+		log.In.AddProblem(log.Lines.Number, "MLLOG tracked_stats: expected an object, got %.40q", v.value)
+	}
+}
+
+// addMLPerfSetting adds the setting in a line to the run.
+func addMLPerfSetting(log *logline.Log, v mlperfLine) logline.Result {
+	info := &log.Current.Run.Info
+	key := string(v.key)
+	x, ok := scan.ParseJSONFloat(v.value)
+	if !ok {
+		if text := scan.Unquote(v.value); len(text) < len(v.value) && len(text) <= 200 {
+			log.AddSetting(key, string(text))
+			if key == "submission_benchmark" {
+				info.Series = string(text)
+			}
+		}
+		return logline.Used
+	}
+	log.AddSetting(key, x)
+	switch {
+	case key == "seed" && x >= 0 && x < 1<<53:
+		info.Seed, log.Current.SeedKnown = int64(x), true
+	case !record.IsPlausibleCount(x):
+	case key == "global_batch_size":
+		info.GlobalBatch = int(x)
+	case key == "train_samples":
+		info.SamplesPerEpoch = int(x)
+	case key == "number_of_ranks":
+		info.Workers = int(x)
+	}
+	return logline.Used
+}
+
+// finishMLPerf computes the run's time to train, status and number of workers.
+func finishMLPerf(r *logline.Run, report *record.Report) {
+	if mlperfOf(r).label == 0 {
+		return
+	}
+	useOtherMLPerfRanks(r, report)
+	s := *mlperfOf(r)
+	info := &r.Run.Info
+	switch {
+	case s.start == 0 || s.stop == 0:
+		report.AddProblem(r.Line, "MLLOG: run_start or run_stop is missing; the time to train is unknown")
+		if s.start > 0 {
+			info.Status, info.Error = runs.StatusFailed, "MLLOG: the run did not stop by itself (no run_stop)"
+		}
+	case s.stop <= s.start:
+		report.AddProblem(r.Line, "MLLOG: run_stop is %g s before run_start: the clock was set; the time to train is not used", (s.start-s.stop)/1000)
+	default:
+		if info.Config == nil {
+			info.Config = map[string]any{}
+		}
+		info.Config[record.TrainingSecondsKey] = (s.stop - s.start) / 1000
+	}
+	if s.result != "" && !strings.EqualFold(s.result, "success") {
+		info.Status, info.Error = runs.StatusFailed, fmt.Sprintf("MLLOG: run_stop says %.100q", s.result)
+	} else if s.result != "" {
+		info.Status = runs.StatusDone
+	}
+	nodes, okNodes := record.ConfigNumber(info.Config, "number_of_nodes")
+	perNode, okPer := record.ConfigNumber(info.Config, "accelerators_per_node")
+	if info.Workers == 0 && okNodes && okPer && record.IsPlausibleCount(nodes*perNode) {
+		info.Workers, info.Nodes = int(nodes*perNode), int(nodes)
+	}
+}

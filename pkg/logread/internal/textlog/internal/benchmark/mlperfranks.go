@@ -1,0 +1,115 @@
+package benchmark
+
+import (
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+)
+
+// All ranks of a run with MLPerf's logging may print the same lines, so those of
+// one rank suffice. But the rank that evaluates or stops a run may also be
+// another one than the rank that starts it:
+//
+//	0: :::MLLOG {…, "key": "run_start", …}
+//	56: :::MLLOG {…, "key": "eval_accuracy", "value": 0.75, "metadata": {"epoch_num": 1}}
+//	56: :::MLLOG {…, "key": "run_stop", "metadata": {"status": "success"}}
+
+// otherRankLine is the reason for ignoring lines of ranks that repeat each
+// other's values.
+const otherRankLine = "MLLOG line whose values another rank has logged too"
+
+// mlperfOthers contains what ranks other than the one whose lines are used have
+// logged. A value counts only if that rank has not logged it.
+type mlperfOthers struct {
+	stop        float64 // last run_stop in ms; 0 if there is none
+	stopRank    int
+	result      string
+	evaluations []mlperfEvaluation // of the rank that evaluated first
+	lines       int64              // number of lines with such values
+	first       int                // number of the first of these lines
+}
+
+// mlperfEvaluation is the result of one evaluation.
+type mlperfEvaluation struct {
+	rank  int
+	key   string
+	value float64
+	line  mlperfLine // without texts
+}
+
+// selectMLPerfRun is called at a line run_start. It begins a new run if the
+// current one has stopped. The lines of the rank that starts the run are used
+// unless another rank has logged values before.
+func selectMLPerfRun(log *logline.Log) {
+	s := mlperfOf(log.Current)
+	switch {
+	case s.stop > 0 || s.others.stop > 0 || log.Current.Closed:
+		log.BeginRun()
+	case s.start == 0 && s.label != 0 && log.Current.Epochs.IsEmpty() && len(log.Current.Curves) == 0:
+		s.label = log.Rank + 2
+	}
+}
+
+// addOtherMLPerfRank adds line v of a rank whose lines are used only if the
+// others lack their values.
+func addOtherMLPerfRank(log *logline.Log, v mlperfLine) logline.Result {
+	o := &mlperfOf(log.Current).others
+	switch string(v.key) {
+	case "run_stop":
+		if v.time > o.stop {
+			o.stop, o.stopRank, o.result = v.time, log.Rank, string(v.status[:min(len(v.status), 100)])
+		}
+	case "eval_accuracy", "eval_error", "eval_loss":
+		x, ok := scan.ParseJSONFloat(v.value)
+		if !ok {
+			return logline.Idle
+		}
+		if len(o.evaluations) == 0 || o.evaluations[0].rank == log.Rank {
+			e := mlperfEvaluation{rank: log.Rank, key: string(v.key), value: x, line: v}
+			e.line.key, e.line.value, e.line.status = nil, nil, nil
+			o.evaluations = append(o.evaluations, e)
+		}
+	default:
+		return logline.Idle
+	}
+	if o.lines++; o.lines == 1 {
+		o.first = log.Lines.Number
+	}
+	return logline.Pending
+}
+
+// useOtherMLPerfRanks adds to the run what only other ranks have logged.
+func useOtherMLPerfRanks(r *logline.Run, report *record.Report) {
+	s, o := mlperfOf(r), &mlperfOf(r).others
+	taken := int64(0)
+	if s.stop == 0 && o.stop > 0 {
+		s.stop, s.result = o.stop, o.result
+		report.AddAssumption("the run ends with run_stop of rank %d, since the rank that started it did not log one", o.stopRank)
+		taken++
+	}
+	own := map[string]bool{} // evaluations that the rank itself has logged
+	for name := range r.Curves {
+		own[name] = true
+	}
+	for _, e := range o.evaluations {
+		if own[e.key] {
+			continue
+		}
+		c := r.Curves[e.key]
+		if c == nil {
+			c = &logline.Curve{Curve: *record.NewCurve(e.key, -1, true)}
+			r.Curves[e.key] = c
+			report.AddAssumption("%s is that of rank %d, since the rank that started the run did not log it", e.key, e.rank)
+		}
+		c.Add(e.line.evaluationStep(), e.value, e.line.time/1000)
+		if epoch, ok := epochNumber(e.line); ok {
+			setMLPerfQuality(r, e.key, epoch, e.value)
+		}
+		taken++
+	}
+	report.Records += taken
+	report.LinesUsed += taken
+	if rest := o.lines - taken; rest > 0 {
+		report.AddIgnoredLines(record.IgnoredLines{Reason: otherRankLine, Lines: rest, First: o.first})
+	}
+}

@@ -1,0 +1,232 @@
+package benchmark
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"slices"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// NVIDIA's nccl-tests, and AMD's rccl-tests, print a table per collective. Older
+// versions do not print its name, have no column root, or name the last column
+// error:
+//
+//	# Collective test starting: all_reduce_perf
+//	# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 …
+//	#
+//	# Using devices
+//	#  Rank  0 Group  0 Pid   1234 on     node01 device  0 [0x07] NVIDIA A100-SXM4-40GB
+//	#
+//	#                                                              out-of-place                       in-place
+//	#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+//	#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+//	     1048576        262144     float     sum      -1    52.40   20.01   35.02      0    51.90   20.20   35.36      0
+//	# Avg bus bandwidth    : 35.19
+//
+// Only the all-reduce is used. Its time is that of the operation in place, which
+// is how training reduces gradients.
+
+// The reasons for ignoring rows of benchmarks of collectives.
+const (
+	otherCollective = "benchmark of another collective than the all-reduce"
+	emptyCollective = "benchmark of the all-reduce: of 0 bytes"
+)
+
+// maxCollectiveRows is the maximum number of rows that are kept per table.
+const maxCollectiveRows = 1 << 14
+
+// ncclState is the state of a run with the table of nccl-tests.
+type ncclState struct {
+	test    string   // name of the test, such as all_reduce_perf; empty if unknown
+	columns []string // names of the columns; nil before the heading
+	ranks   int      // number of lines of ranks in the group of rank 0
+	highest int      // highest rank in these lines
+	groups  bool     // there are other groups, so the ranks in this one need not be consecutive
+	rows    []ncclRow
+}
+
+// NCCLTests returns the format of nccl-tests.
+func NCCLTests() logline.Format {
+	return logline.Format{Name: "nccl-tests", ReadInBlock: readNCCLLine, BlockIsTable: true, Finish: finishNCCL, Rules: []logline.Rule{
+		{Prefix: "# Collective test starting: ", Read: readNCCLTest},
+		{Prefix: "# nThread ", Read: readNCCLSettings},
+	}}
+}
+
+// ncclOf returns what the lines of nccl-tests of a run contain so far.
+func ncclOf(r *logline.Run) *ncclState { return logline.State[ncclState](&r.States, logline.NCCLTests) }
+
+// ncclRow is one row of the table.
+type ncclRow struct {
+	runs.AllReduce
+	reduces bool    // the operation reduces, and all ranks get the result
+	ratio   float64 // bus bandwidth divided by the bandwidth of the algorithm; NaN if unknown
+}
+
+// readNCCLTest reads the line "# Collective test starting:", which new versions
+// print before the line "# nThread".
+func readNCCLTest(log *logline.Log, m []byte) logline.Result {
+	beginBenchmark(log)
+	ncclOf(log.CountLine(logline.NCCLTests)).test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
+	return logline.Used
+}
+
+// beginBenchmark begins a run if the current one already has values.
+func beginBenchmark(log *logline.Log) {
+	r := log.Current
+	if r.TableBegun || len(r.Run.AllReduces) > 0 || !r.Epochs.IsEmpty() || len(r.Curves) > 0 || len(r.Trials) > 0 {
+		log.BeginRun()
+	}
+}
+
+// readNCCLSettings reads the line "# nThread", which begins a table.
+func readNCCLSettings(log *logline.Log, m []byte) logline.Result {
+	if !bytes.Contains(m, []byte(" nGpus ")) || !bytes.Contains(m, []byte(" minBytes ")) {
+		return logline.Unknown
+	}
+	beginBenchmark(log)
+	log.CountLine(logline.NCCLTests).TableBegun = true
+	log.Block = logline.NCCLTests
+	return logline.Used
+}
+
+// readNCCLLine reads a line of the table, or of the comments above it.
+func readNCCLLine(log *logline.Log, m []byte) logline.Result {
+	s := ncclOf(log.Current)
+	switch {
+	case scan.IsDigit(m[0]):
+		return readNCCLRow(log, m)
+	case m[0] != '#' || scan.HasPrefix(m, "# nThread ") || scan.HasPrefix(m, "# Collective test starting: "):
+		return logline.Unknown
+	case scan.HasPrefix(m, "# Avg bus bandwidth"):
+		log.Block = logline.NoBlock
+		log.Current.Closed = true
+		return logline.Idle
+	}
+	fields := bytes.Fields(m[1:])
+	switch {
+	case len(fields) > 4 && string(fields[0]) == "Rank":
+		c := scan.Cursor{Rest: fields[3]}
+		if group := c.ReadInteger(); string(fields[2]) == "Group" && c.IsComplete() && group > 0 {
+			s.groups = true
+			return logline.Idle
+		}
+		s.ranks++
+		c = scan.Cursor{Rest: fields[1]}
+		if rank := c.ReadInteger(); c.IsComplete() && rank < record.MaxWorkers {
+			s.highest = max(s.highest, rank)
+		}
+		return logline.Idle
+	case len(fields) > 6 && string(fields[0]) == "size" && string(fields[1]) == "count":
+		s.columns = nil
+		for _, f := range fields {
+			s.columns = append(s.columns, string(f))
+		}
+	}
+	return logline.Idle
+}
+
+// readNCCLRow reads a row of the table. Whether it is used is only known when
+// the run ends.
+func readNCCLRow(log *logline.Log, m []byte) logline.Result {
+	s := ncclOf(log.Current)
+	fields := bytes.Fields(m)
+	if len(fields) < 4 || !isNCCLType(fields[2]) {
+		return logline.Unknown
+	}
+	at := slices.Index(s.columns, "time")
+	if last := len(s.columns) - 1 - slices.Index(reversed(s.columns), "time"); at >= 0 && last > at { // the second time is in place
+		at = last
+	}
+	if at < 0 || len(fields) < len(s.columns) || at+2 >= len(s.columns) {
+		log.In.AddProblem(log.Lines.Number, "expected a row with the columns %q of nccl-tests, got %.120q", s.columns, m)
+		return logline.Unused
+	}
+	var v [4]float64
+	for i, k := range []int{0, at, at + 1, at + 2} { // size, time, algbw, busbw
+		x, ok := scan.ParseFloat(fields[k])
+		if !ok || !(x >= 0) {
+			log.In.AddProblem(log.Lines.Number, "column %s: expected a number, got %.40q", s.columns[k], fields[k])
+			return logline.Unused
+		}
+		v[i] = x
+	}
+	if len(s.rows) >= maxCollectiveRows {
+		log.In.AddProblem(log.Lines.Number, "the table has more than %d rows; this one is not used", maxCollectiveRows)
+		return logline.Unused
+	}
+	row := ncclRow{AllReduce: runs.AllReduce{Bytes: v[0], Seconds: v[1] / 1e6, Line: log.Lines.Number}, ratio: math.NaN()}
+	root := slices.Index(s.columns, "root")
+	row.reduces = string(fields[3]) != "none" && (root < 0 || string(fields[root]) == "-1")
+	if v[2] > 0 {
+		row.ratio = v[3] / v[2]
+	}
+	s.rows = append(s.rows, row)
+	log.CountLine(logline.NCCLTests)
+	return logline.Pending
+}
+
+// reversed returns a copy of names in reverse order.
+func reversed(names []string) []string {
+	names = slices.Clone(names)
+	slices.Reverse(names)
+	return names
+}
+
+// isNCCLType reports whether text is the name of a data type in nccl-tests.
+func isNCCLType(text []byte) bool {
+	switch string(text) {
+	case "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2", "char":
+		return true
+	}
+	return false
+}
+
+// finishNCCL adds the times to the run if the table is that of an all-reduce.
+func finishNCCL(r *logline.Run, report *record.Report) {
+	s := ncclOf(r)
+	if n := s.highest + 1; s.ranks > 0 && s.ranks < n && !s.groups {
+		report.AddProblem(r.Line, "the list of devices has only %d of %d ranks: lines are missing", s.ranks, n)
+		s.ranks = n
+	}
+	if s.ranks > 0 && r.Run.Info.Workers == 0 && r.TableBegun {
+		r.Run.Info.Workers = s.ranks
+	}
+	if len(s.rows) == 0 {
+		return
+	}
+	isAllReduce := s.test == "all_reduce_perf"
+	if s.test == "" && s.isAllReduceByBandwidth() {
+		isAllReduce = true
+		report.AddAssumption("the table of nccl-tests is that of an all-reduce: its operation reduces for all ranks, and its bus bandwidth is 2(N−1)/N of its bandwidth, N = %d", s.ranks)
+	}
+	if !isAllReduce {
+		report.AddProblem(s.rows[0].Line, "the table of nccl-tests %s: only that of the all-reduce is used", cmp.Or(s.test, "without the name of its test"))
+	}
+	for _, row := range s.rows {
+		switch {
+		case !isAllReduce:
+			report.AddIgnored(row.Line, otherCollective)
+		case !(row.Bytes > 0 && row.Seconds > 0):
+			report.AddIgnored(row.Line, emptyCollective)
+		default:
+			r.Run.AllReduces = append(r.Run.AllReduces, row.AllReduce)
+			report.Records++
+			report.LinesUsed++
+		}
+	}
+}
+
+// isAllReduceByBandwidth reports whether the ratio of its bandwidths shows that a
+// table without the name of a test is that of an all-reduce. nccl-tests multiplies the bandwidth by
+// a factor that depends on the collective to get the bus bandwidth.
+func (s *ncclState) isAllReduceByBandwidth() bool {
+	largest := slices.MaxFunc(s.rows, func(a, b ncclRow) int { return cmp.Compare(a.Bytes, b.Bytes) })
+	n := float64(s.ranks)
+	return largest.reduces && s.ranks > 1 && math.Abs(largest.ratio/(2*(n-1)/n)-1) < 0.05
+}

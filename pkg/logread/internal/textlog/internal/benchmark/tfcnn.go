@@ -1,0 +1,160 @@
+package benchmark
+
+import (
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// tf_cnn_benchmarks (benchmark_cnn.py of tensorflow/benchmarks, 2018 to 2023). The rate in the
+// line of a step is that of one process; the total at the end is that of all workers.
+//
+//	TensorFlow:  1.15
+//	Model:       resnet50
+//	Dataset:     imagenet (synthetic)
+//	Batch size:  256 global
+//	             64 per device
+//	Step	Img/sec	total_loss
+//	10	images/sec: 1425.2 +/- 3.1 (jitter = 5.0)	7.9
+//	total images/sec: 1428.75
+
+// tfCNNState is what a run's lines of the benchmark contain so far.
+type tfCNNState struct {
+	global, perDevice int
+	model             string
+	synthetic         bool
+	headerLine        int // number of the last line of the header that was read
+}
+
+// TFCNN returns the format of tf_cnn_benchmarks.
+func TFCNN() logline.Format {
+	return logline.Format{Name: "tf_cnn_benchmarks", Finish: finishTFCNN, Rules: []logline.Rule{
+		{Prefix: "TensorFlow:  ", Read: readTFCNNHeader},
+		{Prefix: "Model: ", Read: readTFCNNModel},
+		{Prefix: "Dataset: ", Read: readTFCNNModel},
+		{Prefix: "Batch size: ", Read: readTFCNNBatch},
+		{Prefix: "total images/sec: ", Read: readTFCNNTotal, EndsWithValue: true},
+		{First: "123456789", Read: readTFCNNStep},
+	}}
+}
+
+// tfCNNOf returns what the lines of tf_cnn_benchmarks of a run contain so far.
+func tfCNNOf(r *logline.Run) *tfCNNState { return logline.State[tfCNNState](&r.States, logline.TFCNN) }
+
+// readTFCNNHeader reads the first line of the header, which has the version of TensorFlow.
+func readTFCNNHeader(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	c.Expect("TensorFlow:  ").ReadInteger()
+	if c.Expect(".").ReadInteger(); !c.IsComplete() {
+		return logline.Unknown
+	}
+	*tfCNNOf(log.BeginHeader()) = tfCNNState{headerLine: log.Lines.Number}
+	return logline.Used
+}
+
+// followsTFCNNHeader reports whether the current line follows a line of the header. If so, it
+// belongs to the header too. Settings elsewhere may be those of another program.
+func followsTFCNNHeader(log *logline.Log) bool {
+	s := tfCNNOf(log.Current)
+	follows := s.headerLine > 0 && log.Lines.Number <= s.headerLine+3 // lines without use are between
+	if follows {
+		s.headerLine = log.Lines.Number
+	}
+	return follows
+}
+
+// readTFCNNModel reads the name of the model, or of the data set. The synthetic benchmark of
+// Horovod has a similar line with the model.
+func readTFCNNModel(log *logline.Log, m []byte) logline.Result {
+	key, value, _ := strings.Cut(string(m[:min(len(m), 200)]), ":")
+	if !strings.HasPrefix(value, "   ") || !followsTFCNNHeader(log) {
+		return logline.Unknown
+	}
+	s := tfCNNOf(log.Current)
+	if value = strings.TrimSpace(value); key == "Model" {
+		s.model = value
+	} else {
+		s.synthetic = strings.HasSuffix(value, "(synthetic)")
+	}
+	return logline.Used
+}
+
+// readTFCNNBatch reads the line "Batch size:  256 global".
+func readTFCNNBatch(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	n := c.Expect("Batch size:").SkipBlanks().ReadInteger()
+	if c.Expect(" global"); !c.IsComplete() || n < 1 || !followsTFCNNHeader(log) {
+		return logline.Unknown
+	}
+	tfCNNOf(log.Current).global = n
+	return logline.Used
+}
+
+// readTFCNNStep reads the line of a step, and the line with the batch size of a device.
+func readTFCNNStep(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	step := c.ReadInteger()
+	c.Accept(".0") // with Python 3, in 2018
+	if c.Accept(" per device") && c.IsComplete() && step > 0 && followsTFCNNHeader(log) {
+		tfCNNOf(log.Current).perDevice = step
+		return logline.Used
+	}
+	if !c.Accept("\timages/sec: ") {
+		return logline.Unknown
+	}
+	rate := c.ReadFloat()
+	if c.Accept(" +/- ") {
+		c.ReadFloat()
+		c.Expect(" (jitter = ").ReadFloat()
+		c.Expect(")")
+	}
+	loss := c.Expect("\t").ReadFloat()
+	if c.Failed || log.IsCutAfterPoint(m) {
+		log.In.AddProblem(log.Lines.Number, "expected \"STEP images/sec: R +/- D (jitter = J) LOSS\", got %.80q", m)
+		return logline.Unused
+	}
+	if last := log.Current.Curves["total_loss"]; last != nil && log.Current.LinesByFormat[logline.TFCNN] > 0 && len(last.Steps) > 0 && int64(step) <= last.Steps[0] {
+		log.BeginRun()
+	}
+	log.CountLine(logline.TFCNN)
+	log.AddPoint([]byte("images/sec of one process"), max(log.Rank, -1), int64(step), rate, math.NaN())
+	log.AddPoint([]byte("total_loss"), max(log.Rank, -1), int64(step), loss, math.NaN())
+	return logline.Used
+}
+
+// readTFCNNTotal reads the throughput of the run.
+func readTFCNNTotal(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	rate := c.Expect("total images/sec: ").ReadFloat()
+	if !c.IsComplete() || !(rate > 0) || math.IsInf(rate, 0) || log.IsCutAfterPoint(m) {
+		return logline.Unknown
+	}
+	run := log.CountLine(logline.TFCNN)
+	name := "FULL"
+	if tfCNNOf(run).synthetic {
+		name = "SYNTHETIC"
+	}
+	run.Trials[name] = &runs.Trial{Name: name, Rate: rate, Spread: math.NaN(), Line: log.Lines.Number}
+	run.Run.ThroughputUnit = "images/s"
+	log.In.Report.Records++
+	return logline.Used
+}
+
+// finishTFCNN sets the properties that the header contains.
+func finishTFCNN(r *logline.Run, _ *record.Report) {
+	s := tfCNNOf(r)
+	if r.LinesByFormat[logline.TFCNN] == 0 || s.model == "" {
+		return
+	}
+	if n := s.global / max(s.perDevice, 1); s.perDevice > 0 && n >= 1 && n <= record.MaxWorkers && n*s.perDevice == s.global {
+		r.Run.Info.Workers, r.Run.Info.BatchPerWorker, r.Run.Info.GlobalBatch = n, s.perDevice, s.global
+	}
+	if r.Run.Info.Config == nil {
+		r.Run.Info.Config = map[string]any{}
+	}
+	r.Run.Info.Config["model"] = s.model
+}

@@ -1,0 +1,167 @@
+package logline
+
+import (
+	"slices"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// A log of a thousand ranks has one line per rank and epoch. Finding the
+// destination of its values must not take longer than parsing them. There are
+// few ranks, and their epochs are in order, so both are usually found without a
+// map.
+
+// RankID identifies a rank of a run. If lines have labels, Rank is the rank in
+// the label and Ordinal is 0. Otherwise Rank is -1 and Ordinal distinguishes the
+// ranks. Loggers whose lines describe the run and not a rank have negative
+// ordinals.
+type RankID struct{ Rank, Ordinal int }
+
+// Ordinals of loggers that log beside a program's own lines and may count the
+// same epochs from another number, such as MLLOG from 0 and Keras from 1.
+const (
+	MLPerfOrdinal   = -1
+	DLLoggerOrdinal = -2
+)
+
+// maxIndexedRanks is the number of ranks, starting with -1, whose epochs are in
+// a slice. The epochs of higher ranks are in a map.
+const maxIndexedRanks = 256
+
+// EpochsByRank contains the epochs of a run by rank.
+type EpochsByRank struct {
+	All   []*record.RankEpochs          // of ranks, in the order of their first lines
+	extra []*record.RankEpochs          // of loggers with negative ordinals, in the order of their first lines
+	few   []*record.RankEpochs          // ranks with ordinal 0, by rank + 1
+	index map[RankID]*record.RankEpochs // the other ranks
+}
+
+// IsEmpty reports whether no epochs were added.
+func (e *EpochsByRank) IsEmpty() bool { return len(e.All)+len(e.extra) == 0 }
+
+// Find returns the epochs of a rank, or nil if the rank was not added.
+func (e *EpochsByRank) Find(id RankID) *record.RankEpochs {
+	if i := id.Rank + 1; id.Ordinal == 0 && i < maxIndexedRanks {
+		if i < len(e.few) {
+			return e.few[i]
+		}
+		return nil
+	}
+	return e.index[id]
+}
+
+// Add adds a rank, which must not exist yet, and returns its empty list of
+// epochs.
+func (e *EpochsByRank) Add(id RankID) *record.RankEpochs {
+	list := record.NewRankEpochs()
+	if id.Ordinal < 0 {
+		e.extra = append(e.extra, list)
+	} else {
+		e.All = append(e.All, list)
+	}
+	if i := id.Rank + 1; id.Ordinal == 0 && i < maxIndexedRanks {
+		if i >= len(e.few) {
+			e.few = append(e.few, make([]*record.RankEpochs, i+1-len(e.few))...)
+		}
+		e.few[i] = list
+		return list
+	}
+	if e.index == nil {
+		e.index = map[RankID]*record.RankEpochs{}
+	}
+	e.index[id] = list
+	return list
+}
+
+// Merge merges the epochs of all ranks and loggers into one list, which counts
+// from 1. sumRates is set if the rates of the ranks must be summed, and fromZero
+// if the first epoch has the number 0, also if the log begins with a later one.
+func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []runs.Epoch {
+	for _, list := range slices.Concat(e.All, e.extra) {
+		if list.Index != nil { // they were out of order
+			slices.SortStableFunc(list.Epochs, record.CompareEpochs)
+			list.Index = nil
+		}
+	}
+	merged := mergeRanks(e.All, sumRates, report)
+	countFromOne(merged, fromZero, report)
+	for _, list := range e.extra {
+		countFromOne(list.Epochs, false, report)
+		merged = replaceValues(merged, list.Epochs)
+	}
+	return merged
+}
+
+// mergeRanks merges the epochs of the ranks into one list.
+func mergeRanks(ranks []*record.RankEpochs, sumRates bool, report *record.Report) []runs.Epoch {
+	if len(ranks) == 0 {
+		return nil
+	}
+	if len(ranks) == 1 {
+		return ranks[0].Epochs
+	}
+	by := make([][]runs.Epoch, len(ranks))
+	for i, list := range ranks {
+		by[i] = list.Epochs
+	}
+	report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
+	return record.MergeEpochs(by, sumRates, report)
+}
+
+// countFromOne renumbers sorted epochs that are counted from 0: one of them has
+// the number 0, or fromZero is set.
+func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
+	if len(epochs) == 0 || epochs[0].Epoch != 0 && !fromZero {
+		return
+	}
+	report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")
+	for i := range epochs {
+		epochs[i].Epoch++
+	}
+}
+
+// replaceValues replaces the values of epochs by the values that the same epochs
+// have in other, and adds epochs that only other has. Both lists are sorted.
+func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
+	if len(epochs) == 0 {
+		return other
+	}
+	all := make([]runs.Epoch, 0, max(len(epochs), len(other)))
+	for len(epochs) > 0 || len(other) > 0 {
+		switch {
+		case len(other) == 0 || len(epochs) > 0 && epochs[0].Epoch < other[0].Epoch:
+			all, epochs = append(all, epochs[0]), epochs[1:]
+		case len(epochs) == 0 || other[0].Epoch < epochs[0].Epoch:
+			all, other = append(all, other[0]), other[1:]
+		default:
+			e, o := epochs[0], &other[0]
+			if o.Seconds == o.Seconds {
+				e.Line = o.Line
+			}
+			for _, f := range [][2]*float64{
+				{&e.Seconds, &o.Seconds},
+				{&e.SamplesPerSecond, &o.SamplesPerSecond},
+				{&e.TrainLoss, &o.TrainLoss},
+				{&e.ValLoss, &o.ValLoss},
+				{&e.ValSeconds, &o.ValSeconds},
+				{&e.LearningRate, &o.LearningRate},
+				{&e.Accuracy, &o.Accuracy},
+				{&e.ValAccuracy, &o.ValAccuracy},
+			} {
+				if *f[1] == *f[1] {
+					*f[0] = *f[1]
+				}
+			}
+			all, epochs, other = append(all, e), epochs[1:], other[1:]
+		}
+	}
+	return all
+}
+
+// Remove removes epoch n of all ranks.
+func (e *EpochsByRank) Remove(n int) {
+	for _, list := range e.All {
+		list.Remove(n, n)
+	}
+}

@@ -1,0 +1,157 @@
+package logline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/template"
+)
+
+// FormatID identifies a format of lines. The format with the most lines of a
+// run determines the run's kind. If several formats have equally many lines,
+// the last of them does. Commands come first, because they count only if the
+// run has no lines of another format.
+type FormatID int
+
+// The formats, except those of templates only, which need no constant.
+const (
+	Command FormatID = iota
+	Slurm
+	BashTime
+	GNUTime
+	ZshTime
+	Seff
+	NCCLTests
+	OSU
+	Torchrun
+	OutOfMemory
+	Study
+	Rates
+	Titan
+	Horovod
+	Benchy
+	DLLogger
+	MLPerf
+	Keras
+	SC21
+	Tqdm
+	Lightning
+	ImageNet
+	Torchvision
+	Timm
+	NNUNet
+	TFCNN
+	NanoGPT
+	DeepSpeed
+	Megatron
+	HuggingFace
+)
+
+// Formats beside those of programs.
+const (
+	// MaxFormats is larger than the number of formats. In the table of formats, those
+	// without a constant follow HuggingFace.
+	MaxFormats = 48
+	// UserTemplates is the format of lines that the templates of the user describe.
+	UserTemplates FormatID = MaxFormats - 1
+	// NoBlock is the format of a block outside of blocks: commands have none.
+	NoBlock = Command
+)
+
+// Format describes the lines of one program.
+type Format struct {
+	Name  string // value of runs.Run.Kind for runs of this format
+	Rules []Rule
+	// Templates describe further lines, whose values textlog/templatevalues.go adds
+	// to the run. They are tried after the lines with a prefix.
+	Templates []string
+	// Applies reports whether the Templates may match the current line. It is nil
+	// if they always may.
+	Applies func(log *Log) bool
+	// CountsFromZero is set if the number of the first epoch is 0.
+	CountsFromZero bool
+	// Anywhere reads a line that no rule recognizes by its beginning. It is nil if
+	// the format has no such lines.
+	Anywhere func(log *Log, m []byte) Result
+	// EndsWithValue reports whether a line, whose beginning no rule knows, ends
+	// with a value; see Rule.EndsWithValue. It may be nil.
+	EndsWithValue func(m []byte) bool
+	// ReadInBlock reads a line in a block, a group of lines whose meaning depends on its first line.
+	// The function that reads the first line sets Log.Block. It is nil if the format has no blocks.
+	ReadInBlock func(log *Log, m []byte) Result
+	// NotInBlock lists the formats whose lines, which a prefix identifies, are not read by ReadInBlock.
+	NotInBlock []FormatID
+	// BlockIsTable is set if each line of a block ends with a number.
+	BlockIsTable bool
+	// Finish is called at the end of each run of a file. It is nil if the
+	// format needs no such call.
+	Finish func(r *Run, report *record.Report)
+}
+
+// Rule recognizes lines by their beginning, after labels were removed, and
+// reads them.
+type Rule struct {
+	// Prefix is the text with which the line begins. If it is empty, First
+	// lists the possible first bytes of the line; such rules are tried after
+	// those with a prefix.
+	Prefix, First string
+	// Read reads the line m. It may return Unknown, since programs of other
+	// formats may print lines that begin in the same way.
+	Read func(log *Log, m []byte) Result
+	// Templates describe the complete line, instead of Read (package template).
+	// Use stores the values of the first one that matches, in the order of its
+	// fields. A line with the prefix that no template matches is damaged and is
+	// reported, unless MayBeOther is set.
+	Templates  []string
+	Use        func(log *Log, v []template.Value) Result
+	MayBeOther bool // programs of other formats print lines that begin in the same way
+	// ReadMore reads the similar lines that follow a line of this rule, at a higher
+	// speed, or is nil.
+	ReadMore func(ctx context.Context, log *Log, r *Rule)
+	// EndsWithValue is set if the line ends with a number. If the last line of
+	// a file does so but has no line end, it is reported as torn.
+	EndsWithValue bool
+
+	compiled []*template.Template // of Templates
+}
+
+// Compile parses the templates of the rule, which must be done before the rule reads a line.
+func (r *Rule) Compile() {
+	for _, text := range r.Templates {
+		r.compiled = append(r.compiled, template.MustParse(text))
+	}
+}
+
+// ReadLine reads line m, which begins with the prefix of the rule.
+func (r *Rule) ReadLine(log *Log, m []byte) Result {
+	if r.Read != nil {
+		return r.Read(log, m)
+	}
+	for _, tmpl := range r.compiled {
+		values := log.ValuesOf(tmpl)
+		if !tmpl.Match(m, values) {
+			continue
+		}
+		if !log.Lines.Ended && IsTorn(m, values) {
+			log.In.AddProblem(log.Lines.Number, "last line is torn: %.80q", m)
+			return Unused
+		}
+		return r.Use(log, values)
+	}
+	if r.MayBeOther {
+		return Unknown
+	}
+	log.In.AddProblem(log.Lines.Number, "expected %s, got %.80q", r.expected(), m)
+	return Unused
+}
+
+// expected returns the templates of the rule, for messages.
+func (r *Rule) expected() string {
+	var quoted []string
+	for _, text := range r.Templates {
+		quoted = append(quoted, fmt.Sprintf("%q", text))
+	}
+	return strings.Join(quoted, " or ")
+}

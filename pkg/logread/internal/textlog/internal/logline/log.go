@@ -1,0 +1,99 @@
+package logline
+
+import (
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
+)
+
+// Result is the result of reading a line.
+type Result int
+
+// The results of reading a line.
+const (
+	Unknown Result = iota // no format recognizes the line
+	Used                  // the values of the line are used
+	Idle                  // the line has a known format but contains no value
+	Unused                // the line should contain a value, and a problem explains why it is not used
+	Pending               // the line is counted as used or ignored at the end of the run
+)
+
+// Log is the state of a text log while it is read.
+type Log struct {
+	In      *record.Input
+	Lines   *scan.LineReader // its Number is that of the current line
+	Current *Run             // the current run
+	Runs    []*Run           // the runs before it
+	// Properties of the current line.
+	Rank  int    // rank in the label; -1 if the line has no label
+	Stamp []byte // time stamp; empty if the line has none
+	// Config contains settings outside of a run. They belong to the next run,
+	// or to the last run if no run follows.
+	Config        map[string]any
+	Counts        [2]int64 // numbers of unknown and of idle lines
+	Firsts        [2]int   // number of the first unknown and the first idle line
+	Block         FormatID // the format to whose block of lines the next line belongs; NoBlock outside of blocks
+	States        States   // what single formats have read of the log
+	Day           Day      // date of the last time stamp
+	Heading       []byte   // the last "- name - LEVEL - "
+	zoneReported  bool     // the report contains the assumed time zone
+	nodesReported bool     // the report contains how the ranks of several nodes are numbered
+	// Values of the current line, if a template matches it.
+	values      []template.Value
+	stampBuffer []byte
+	// The current line, and the line before it, have a time stamp with microseconds and a colon.
+	MicroStamp, AfterMicroStamp bool
+	shapes                      [MaxFormats]*scan.ShapeCache // see ShapesOf
+}
+
+// New returns the state before the first line of a text log.
+func New(in *record.Input) *Log {
+	log := &Log{In: in, Lines: scan.NewLineReader(in.Reader, in.Size)}
+	log.Lines.KeepLast = true
+	log.Current = newRun(1)
+	return log
+}
+
+// IsCutAfterPoint reports whether the last line of a file, which has no line end, ends with a
+// decimal point, after which digits may be missing.
+func (log *Log) IsCutAfterPoint(m []byte) bool {
+	return !log.Lines.Ended && len(m) > 0 && m[len(m)-1] == '.'
+}
+
+// CountUnused counts the current line as not used. i is the index of the counter
+// in Log.Counts: 0 for unknown lines, 1 for lines of a known format without values.
+func (log *Log) CountUnused(i int) {
+	if log.Counts[i] == 0 {
+		log.Firsts[i] = log.Lines.Number
+	}
+	log.Counts[i]++
+}
+
+// CountUnknown counts lines, the first of which has the given number, as lines of unknown form.
+func (log *Log) CountUnknown(first, lines int) {
+	if log.Counts[0] == 0 || log.Firsts[0] > first {
+		log.Firsts[0] = first
+	}
+	log.Counts[0] += int64(lines)
+}
+
+// States contains what formats have read so far, by format: of one run, or of a whole log.
+type States [MaxFormats]any
+
+// State returns what format f has read so far. At the first call, this is a T without values.
+func State[T any](s *States, f FormatID) *T {
+	if state, ok := s[f].(*T); ok {
+		return state
+	}
+	state := new(T)
+	s[f] = state
+	return state
+}
+
+// ShapesOf returns the shapes of a format's frequent lines.
+func (log *Log) ShapesOf(f FormatID) *scan.ShapeCache {
+	if log.shapes[f] == nil {
+		log.shapes[f] = &scan.ShapeCache{}
+	}
+	return log.shapes[f]
+}

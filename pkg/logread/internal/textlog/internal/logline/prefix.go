@@ -1,0 +1,353 @@
+package logline
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"time"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// StripPrefix returns line without the text that launchers and loggers put
+// before a program's message: the label of a rank, a time stamp, a level. It
+// sets t.rank and t.stamp.
+//
+//	0: line                               srun -l
+//	[1,0]<stdout>:line                    mpirun --tag-output, horovodrun
+//	[prterun-node1-123@1,0]<stdout>:line  mpirun --tag-output of Open MPI 5
+//	[rank0]:line                          torchrun
+//	0: [default1]:line                    srun -l of torchrun --tee, on each node
+//	[titan] 2021-11-12 00:32:26,118 - root - INFO - line
+//	2021-11-12 00:32:26,118 - root - INFO - line
+//	2018-10-07 20:36:09,348 INFO line
+//	2023-05-04 10:00:00.123456: line      nnU-Net
+//	05/04/2024 10:00:00 - INFO - __main__ - line
+//	[2024-05-04 10:00:00] line            Megatron-LM
+//	[2023-05-04 10:00:00,123] [INFO] [timer.py:199:stop] [Rank 0] line
+//	[INFO|trainer.py:2134] 2024-05-04 10:00:00,123 >> line
+func (log *Log) StripPrefix(line []byte) []byte {
+	m := scan.SkipBlanks(line)
+	if len(m) < 3 {
+		return m
+	}
+	if scan.IsDigit(m[0]) || m[0] == '[' {
+		m = log.stripLabel(m)
+		if len(m) > 0 && m[0] == '[' {
+			m = log.stripInnerLabel(m)
+		}
+		if len(m) > 20 && m[0] == '[' {
+			m = log.stripBrackets(m)
+		}
+		if len(m) > 20 && (scan.IsDigit(m[0]) || m[0] == '-') {
+			m = log.stripTimeStamp(m)
+		}
+	}
+	return m
+}
+
+// stripLabel returns m without the label of a rank at its beginning, and sets
+// t.rank if m has such a label.
+func (log *Log) stripLabel(m []byte) []byte {
+	if scan.IsDigit(m[0]) {
+		i, rank := 1, int(m[0]-'0')
+		for i < len(m) && i < 8 && scan.IsDigit(m[i]) {
+			rank = 10*rank + int(m[i]-'0')
+			i++
+		}
+		if i == len(m) || m[i] != ':' || i+1 < len(m) && m[i+1] != ' ' {
+			return m
+		}
+		return log.acceptLabel(m, scan.Cursor{Rest: m[i+1:]}, rank)
+	}
+	c := scan.Cursor{Rest: m}
+	c.Expect("[")
+	switch {
+	case c.Accept("rank"), c.Accept("default"):
+		rank := c.ReadInteger()
+		c.Expect("]:")
+		return log.acceptLabel(m, c, rank)
+	case c.Accept("prterun-"):
+		at := bytes.IndexByte(c.Rest[:min(len(c.Rest), 300)], '@') // after the host name and a process number
+		c.Failed = at < 0
+		c.Rest = c.Rest[at+1:]
+		fallthrough
+	case len(m) > 2 && scan.IsDigit(m[1]):
+		rank := c.ReadInteger()
+		if c.Accept(",") {
+			rank = c.ReadInteger() // job, rank
+		}
+		c.Expect("]<std")
+		if !c.Accept("out>:") {
+			c.Expect("err>:")
+		}
+		return log.acceptLabel(m, c, rank)
+	}
+	return m
+}
+
+// acceptLabel sets t.rank and returns the rest of the line after a label, which
+// is the rest of cursor c. It returns m unchanged if c failed or the rank is
+// too large.
+func (log *Log) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
+	if c.Failed || rank > record.MaxWorkers {
+		return m
+	}
+	log.Rank = rank
+	return scan.SkipBlanks(c.Rest)
+}
+
+// ranksPerNode is the number of ranks reserved for each node if labels count
+// the ranks within a node: rank r of node n gets the number n·ranksPerNode + r,
+// since the log does not contain the real number of ranks per node.
+const ranksPerNode = 1 << 10
+
+// stripInnerLabel returns m, which follows a label, without a second label (of
+// a rank within its node) and without torchtitan's name. torchrun's label
+// [defaultN] counts the ranks of a node, its label [rankN] the ranks of all
+// nodes.
+func (log *Log) stripInnerLabel(m []byte) []byte {
+	if node := log.Rank; node >= 0 {
+		local := scan.HasPrefix(m, "[default")
+		log.Rank = -1
+		m = log.stripLabel(m)
+		switch {
+		case log.Rank < 0, local && (log.Rank >= ranksPerNode || node > record.MaxWorkers/ranksPerNode-1):
+			log.Rank = node
+		case local && node > 0:
+			log.Rank += ranksPerNode * node
+			if !log.nodesReported {
+				log.nodesReported = true
+				log.In.Report.AddAssumption("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N", ranksPerNode)
+			}
+		}
+	}
+	if scan.HasPrefix(m, "[titan] ") {
+		m = scan.SkipBlanks(m[len("[titan] "):])
+	}
+	return m
+}
+
+// stampLength is the length in bytes of a time stamp after its year, as in
+// -11-12 00:32:26,118.
+const stampLength = 19
+
+// stripTimeStamp returns m without a time stamp and the level after it, and
+// sets t.stamp. Leading digits of the year may be missing, since several
+// writers of one file overwrite parts of each other's lines.
+func (log *Log) stripTimeStamp(m []byte) []byte {
+	year := 0
+	for year < 4 && scan.IsDigit(m[year]) {
+		year++
+	}
+	if len(m) < year+stampLength {
+		return m
+	}
+	if m[year] == '/' {
+		return log.stripDateWithSlashes(m)
+	}
+	s := m[year : year+stampLength]
+	if s[0] != '-' || s[3] != '-' || s[6] != ' ' && s[6] != 'T' || s[9] != ':' || s[12] != ':' || s[15] != ',' && s[15] != '.' || !scan.IsDigit(s[18]) {
+		return m
+	}
+	log.Stamp = m[:year+stampLength]
+	rest := m[year+stampLength:]
+	if len(rest) > 3 && scan.IsDigit(rest[0]) && scan.IsDigit(rest[1]) && scan.IsDigit(rest[2]) && rest[3] == ':' { // microseconds
+		log.MicroStamp = true
+		rest = rest[4:]
+	}
+	for len(rest) > 0 && rest[0] == ' ' {
+		rest = rest[1:]
+	}
+	if scan.HasPrefix(rest, ">> ") { // transformers
+		return scan.SkipBlanks(rest[len(">> "):])
+	}
+	if len(rest) > 1 && rest[0] == '-' && rest[1] == ' ' {
+		return log.stripNameAndLevel(rest)
+	}
+	for _, level := range [...]string{"INFO", "WARNING", "ERROR", "DEBUG", "[INFO]", "[WARNING]"} {
+		if scan.HasPrefix(rest, level) {
+			rest = rest[len(level):]
+			for len(rest) > 0 && (rest[0] == ' ' || rest[0] == ':') {
+				rest = rest[1:]
+			}
+			return rest
+		}
+	}
+	return rest
+}
+
+// stripDateWithSlashes returns m without a date and time of the form 05/04/2024 10:00:00 and
+// the level and name after it. The order of the month and the day is unknown, so that the time
+// is not used.
+func (log *Log) stripDateWithSlashes(m []byte) []byte {
+	const length = len("05/04/2024 10:00:00")
+	if len(m) < length+2 || m[2] != '/' || m[5] != '/' || m[13] != ':' || m[16] != ':' || !scan.HasPrefix(m[length:], " - ") {
+		return m
+	}
+	return log.stripNameAndLevel(m[length+1:])
+}
+
+// stripBrackets returns m without what loggers put into brackets before a message: a time
+// stamp, followed by a level, a place in the source and a rank, or the level and the place of
+// transformers' logger.
+func (log *Log) stripBrackets(m []byte) []byte {
+	if scan.HasPrefix(m, "[INFO|") || scan.HasPrefix(m, "[WARNING|") { // transformers
+		if _, rest, found := bytes.Cut(m, []byte("] ")); found {
+			m = rest
+		}
+		return m
+	}
+	if !scan.IsDigit(m[1]) {
+		return m
+	}
+	end := bytes.IndexByte(m[:min(len(m), 40)], ']')
+	if end < 20 || m[5] != '-' || m[8] != '-' || m[14] != ':' || m[17] != ':' {
+		return m
+	}
+	log.stampBuffer = append(append(log.stampBuffer[:0], m[1:20]...), ",000"...)
+	if end >= 24 && (m[20] == ',' || m[20] == '.') {
+		copy(log.stampBuffer[20:], m[21:24])
+	}
+	log.Stamp = log.stampBuffer
+	m = scan.SkipBlanks(m[end+1:])
+	for _, start := range [...]string{"[INFO] ", "[WARNING] "} { // DeepSpeed
+		place, rest, found := bytes.Cut(m[min(len(start), len(m)):], []byte("] "))
+		if !found || !scan.HasPrefix(m, start) || !scan.HasPrefix(place, "[") {
+			continue
+		}
+		if m = rest; scan.HasPrefix(m, "[Rank ") {
+			if _, rest, found = bytes.Cut(m, []byte("] ")); found {
+				m = rest
+			}
+		}
+	}
+	return m
+}
+
+// stripNameAndLevel returns m without a logger's "- name - LEVEL - ", which is
+// usually the same as in the previous line.
+func (log *Log) stripNameAndLevel(m []byte) []byte {
+	if n := len(log.Heading); n > 0 && bytes.HasPrefix(m, log.Heading) {
+		return bytes.TrimLeft(m[n:], " ")
+	}
+	_, rest, _ := bytes.Cut(m[2:], []byte(" - "))
+	_, message, ok := bytes.Cut(rest, []byte(" - "))
+	if n := len(m) - len(message); ok && n <= 200 {
+		log.Heading = append(log.Heading[:0], m[:n]...)
+	}
+	return bytes.TrimLeft(message, " ")
+}
+
+// ClockToleranceMs is the time in milliseconds by which a stamp may precede the
+// stamp of the previous line: lines written at the same time may be out of
+// order.
+const ClockToleranceMs = 1000
+
+// UpdateTimes updates the run's start and end from the time stamp of a used
+// line. If a line without a rank has an earlier stamp than the line before it,
+// the clock was set back, which is reported.
+func (log *Log) UpdateTimes() {
+	now, ok := log.StampMilliseconds()
+	if !ok {
+		return
+	}
+	run := log.Current
+	if !run.HasTimes {
+		run.HasTimes, run.Started, run.Ended = true, now, now
+		if !log.zoneReported {
+			log.zoneReported = true
+			log.In.Report.AddAssumption("time stamps are taken as UTC, since the log has no time zone")
+		}
+	}
+	if run.Ended-now > ClockToleranceMs && log.Rank < 0 {
+		back := time.UnixMilli(run.Ended).Sub(time.UnixMilli(now))
+		log.In.AddProblem(log.Lines.Number, "the clock goes back by %s; the seconds of the epochs are kept as logged", back)
+	}
+	if now > run.Ended || log.Rank < 0 {
+		run.Ended = now
+	}
+}
+
+// StampMilliseconds returns the time stamp of the current line in milliseconds
+// since 1970. Logs do not contain the time zone, so UTC is assumed. ok is false
+// if the stamp is not a valid time. The date is parsed only if it differs from
+// the date of the previous line.
+func (log *Log) StampMilliseconds() (ms int64, ok bool) {
+	year := len(log.Stamp) - stampLength
+	if day := log.Stamp[:year+6]; !bytes.Equal(day, log.Day.Text) {
+		log.setDay(day, year)
+	}
+	if log.Day.Invalid {
+		return 0, false
+	}
+	s := log.Stamp[year:][:stampLength]
+	two := func(i int) uint32 { // the value of two digits, or 1<<20 if s[i:i+2] are not digits
+		a, b := uint32(s[i])-'0', uint32(s[i+1])-'0'
+		if a > 9 || b > 9 {
+			return 1 << 20
+		}
+		return 10*a + b
+	}
+	hour, minute, second, hundredths, thousandth := two(7), two(10), two(13), two(16), uint32(s[18])-'0'
+	if hour|minute|second|hundredths >= 1<<20 || thousandth > 9 {
+		return 0, false
+	}
+	return log.Day.Midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
+}
+
+// StampSeconds returns the time stamp of the current line in seconds since 1970, or NaN.
+func (log *Log) StampSeconds() float64 {
+	if len(log.Stamp) > 0 {
+		if at, ok := log.StampMilliseconds(); ok {
+			return float64(at) / 1000
+		}
+	}
+	return math.NaN()
+}
+
+// setDay parses the date of a time stamp whose year has the given number of
+// digits. Missing digits are taken from the previous stamp.
+func (log *Log) setDay(day []byte, year int) {
+	text := string(day)
+	if missing := 4 - year; missing > 0 && log.Current.HasTimes {
+		text = time.UnixMilli(log.Current.Ended).UTC().Format("2006")[:missing] + text
+	}
+	log.Day.Set(day, text)
+}
+
+// Day contains the parsed date of the previous line.
+type Day struct {
+	Text     []byte // the date as written in the log
+	Midnight int64  // beginning of the day in milliseconds since 1970
+	Invalid  bool   // text is not a valid date
+}
+
+// Set parses a date. text is the date as written in the log; full is the date
+// with all digits of its year.
+func (c *Day) Set(text []byte, full string) {
+	c.Text = append(c.Text[:0], text...)
+	midnight, err := time.Parse("2006-01-02", full)
+	c.Midnight, c.Invalid = midnight.UnixMilli(), err != nil
+}
+
+// StampBytes is the length in bytes of a complete time stamp.
+const StampBytes = len("2006-01-02 15:04:05,000")
+
+// isFullStamp reports whether s begins with a complete time stamp, except that
+// the values of its numbers are not checked.
+func isFullStamp(s []byte) bool {
+	// The constants are the words of "0000-00-", "00 00:00" and "0:00,000", and
+	// words whose addition sets the highest bit of each digit above 9 and of
+	// each wrong separator.
+	const (
+		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
+		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676
+		second, secondMost = 0x3030302c30303a30, 0x7676767f76767f76
+	)
+	x := binary.LittleEndian.Uint64(s) ^ year
+	y := binary.LittleEndian.Uint64(s[8:]) ^ day
+	z := binary.LittleEndian.Uint64(s[15:]) ^ second
+	return ((x+yearMost)|x|(y+dayMost)|y|(z+secondMost)|z)&0x8080808080808080 == 0
+}

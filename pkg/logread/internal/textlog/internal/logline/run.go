@@ -1,0 +1,269 @@
+package logline
+
+import (
+	"maps"
+	"math"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// Run is one run that a text log describes.
+type Run struct {
+	Line          int // number of the line at which the run begins
+	Run           runs.Run
+	Epochs        EpochsByRank
+	LinesByFormat [MaxFormats]int              // number of used lines, by format
+	Lines         int                          // number of used lines
+	Ranks         map[int]bool                 // ranks in the labels of used lines
+	seen          [maxIndexedRanks / 64]uint64 // bit set of those ranks below maxIndexedRanks
+	Trials        map[string]*runs.Trial
+	Curves        map[string]*Curve // the first curve of each name; see Curve.OtherRank
+	curveCount    int
+	last          *Curve   // curve to which the last point was added
+	Closed        bool     // the next lines belong to another run
+	SumRates      bool     // rates are per rank and must be summed
+	Program       FormatID // the program that trains; Command if unknown
+	States        States   // what the lines of single formats contain
+	// Values that become values of the run at its end.
+	BarEpochs      EpochsByRank // epochs of progress bars; they count only if no other lines have epochs
+	IterationRates []float64    // rates of a benchmark's iterations, per second and worker
+	TableBegun     bool         // the line before a table of all-reduces was read
+	HasKerasValues bool         // lines of Keras have set the values of an epoch
+	HasTimes       bool         // lines have time stamps
+	// First and last time stamp, in milliseconds since 1970.
+	Started, Ended int64
+	Done           int            // highest rank that reported its end, plus one
+	SeedKnown      bool           // the lines contain the seed
+	Claims         []record.Claim // what the command states about the run
+}
+
+// newRun returns a run that begins at the given line.
+func newRun(line int) *Run {
+	return &Run{
+		Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}, Curves: map[string]*Curve{},
+	}
+}
+
+// CountLine counts the current line as a line of the given format, and returns
+// the run to which it belongs. If the current run has ended, CountLine begins a
+// new one.
+func (log *Log) CountLine(name FormatID) *Run {
+	if log.Current.Closed {
+		log.BeginRun()
+	}
+	if isProgram(name) {
+		log.SelectProgram(name)
+	}
+	log.Current.LinesByFormat[name]++
+	log.Current.Lines++
+	if log.Rank >= 0 {
+		log.Current.AddRank(log.Rank)
+	}
+	return log.Current
+}
+
+// isProgram reports whether a format describes the output of one training program, which other
+// programs do not print beside their own.
+func isProgram(f FormatID) bool {
+	return f >= ImageNet && f <= HuggingFace || f == SC21 || f == Rates || f == Study
+}
+
+// SelectProgram makes program f the one that trains in the current run. It begins a run if
+// another program has printed values of the current one.
+func (log *Log) SelectProgram(f FormatID) {
+	if !belongTogether(log.Current.Program, f) || log.Current.Program == Command && (len(log.Current.BarEpochs.All) > 0 || log.Current.HasKerasValues) {
+		log.BeginRun()
+	}
+	if log.Current.Program == Command {
+		log.Current.Program = f
+	}
+}
+
+// belongTogether reports whether a line of format f can belong to a run of a program, which is
+// Command if it is unknown. DeepSpeed trains models of the Trainer and of Megatron-LM.
+func belongTogether(program, f FormatID) bool {
+	if program == Command || program == f {
+		return true
+	}
+	return (program == DeepSpeed || f == DeepSpeed) && max(program, f) >= Megatron
+}
+
+// AddRank adds the rank in the label of a used line to the run's ranks.
+func (r *Run) AddRank(rank int) {
+	if rank < maxIndexedRanks {
+		word, bit := &r.seen[rank/64], uint64(1)<<(rank%64)
+		if *word&bit != 0 {
+			return
+		}
+		*word |= bit
+	}
+	if len(r.Ranks) < record.MaxWorkers {
+		r.Ranks[rank] = true
+	}
+}
+
+// Curve is a curve of a run.
+type Curve struct {
+	record.Curve
+	next      *Curve // the curve that got the next point after the latest point of this one
+	OtherRank *Curve // the next curve of the same name, of another rank; nil if none
+}
+
+// maxRuns is the maximum number of runs that are kept per file.
+const maxRuns = 4096
+
+// BeginRun begins a run at the current line.
+func (log *Log) BeginRun() {
+	if log.Current.Lines > 0 {
+		if len(log.Runs) < maxRuns {
+			log.Runs = append(log.Runs, log.Current)
+		} else {
+			log.In.AddProblem(log.Lines.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
+		}
+		log.Current = newRun(log.Lines.Number)
+	}
+	log.AddConfig(log.Config)
+	log.Config = nil
+}
+
+// BeginHeader counts the current line as a line that programs print before the values of a
+// run, and returns that run. It begins a run if the current one has values.
+func (log *Log) BeginHeader() *Run {
+	if log.Current.Closed || log.Current.HasValues() {
+		log.BeginRun()
+	}
+	log.Current.Lines++
+	return log.Current
+}
+
+// HasValues reports whether the run has epochs, trials or curves.
+func (r *Run) HasValues() bool {
+	return len(r.Epochs.All)+len(r.BarEpochs.All)+len(r.Trials)+len(r.Curves)+len(r.IterationRates) > 0
+}
+
+// AddConfig adds settings to the run's configuration.
+func (log *Log) AddConfig(c map[string]any) {
+	if len(c) > 0 && log.Current.Run.Info.Config == nil {
+		log.Current.Run.Info.Config = map[string]any{}
+	}
+	maps.Copy(log.Current.Run.Info.Config, c)
+}
+
+// AddSetting adds one setting to the run's configuration.
+func (log *Log) AddSetting(key string, v any) {
+	if log.Current.Run.Info.Config == nil {
+		log.Current.Run.Info.Config = map[string]any{}
+	}
+	if len(log.Current.Run.Info.Config) < record.MaxSettings {
+		log.Current.Run.Info.Config[key] = v
+	}
+}
+
+// FindOrAddEpoch returns epoch n of the current line's rank, and adds it if it
+// is new. ordinal distinguishes ranks without labels; see RankID.
+func (log *Log) FindOrAddEpoch(n, ordinal int) *runs.Epoch {
+	id := RankID{log.Rank, ordinal}
+	list := log.Current.Epochs.Find(id)
+	if list == nil {
+		list = log.Current.Epochs.Add(id)
+	}
+	e := list.Find(n)
+	if e == nil {
+		e = list.Add(n, log.Lines)
+		log.In.Report.Records++
+	}
+	return e
+}
+
+// LastEpoch returns the last epoch of the current line's rank, or nil if it has
+// none.
+func (log *Log) LastEpoch() *runs.Epoch {
+	list := log.Current.Epochs.Find(RankID{log.Rank, 0})
+	if list == nil || len(list.Epochs) == 0 {
+		return nil
+	}
+	return &list.Epochs[len(list.Epochs)-1]
+}
+
+// CheckSeconds returns the time of an epoch unchanged if it is positive or NaN.
+// Otherwise the clock was set back during the epoch: it reports a problem and
+// returns NaN.
+func (log *Log) CheckSeconds(seconds float64) float64 {
+	if seconds > 0 || seconds != seconds {
+		return seconds
+	}
+	log.In.AddProblem(log.Lines.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)
+	return math.NaN()
+}
+
+// FindOrAddTrial returns the run's trial with the given name, and adds it if it
+// is new.
+func (log *Log) FindOrAddTrial(name string) *runs.Trial {
+	tr := log.Current.Trials[name]
+	if tr == nil {
+		tr = &runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN()}
+		log.Current.Trials[name] = tr
+	}
+	return tr
+}
+
+// AddPoint adds a point to the run's curve with the given name and rank: its step, its
+// value v, and its time in seconds since 1970 or NaN. All lines list their
+// values in the same order. So each curve has a field next, the curve that got
+// the next value of an earlier line, and AddPoint tries that curve first.
+func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) {
+	last := log.Current.last
+	if last == nil || last.next == nil || last.next.Name != string(name) || last.next.Rank != rank {
+		first := log.Current.Curves[string(name)]
+		c := first
+		for c != nil && c.Rank != rank {
+			c = c.OtherRank
+		}
+		if c == nil {
+			if log.Current.curveCount >= record.MaxCurveNames {
+				log.In.AddProblem(log.Lines.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+				return
+			}
+			log.Current.curveCount++
+			c = &Curve{Curve: *record.NewCurve(string(name), rank, seconds == seconds)}
+			if first == nil {
+				log.Current.Curves[c.Name] = c
+			} else {
+				c.OtherRank, first.OtherRank = first.OtherRank, c
+			}
+		}
+		if last == nil {
+			last = c
+		}
+		last.next = c
+	}
+	log.Current.last = last.next
+	log.Current.last.Add(step, v, seconds)
+	log.In.Report.Records++
+}
+
+// HasAllRanks reports whether the ranks in the lines are 0, 1, 2, … on each node.
+// If a rank is missing, only some of the ranks have printed lines.
+func (r *Run) HasAllRanks() bool {
+	for rank := range r.Ranks {
+		if rank%ranksPerNode != 0 && !r.Ranks[rank-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// StatedWorkers returns the number of workers that a line or else the command
+// states, or 0.
+func (r *Run) StatedWorkers() int {
+	if r.Run.Info.Workers > 0 {
+		return r.Run.Info.Workers
+	}
+	for _, c := range r.Claims {
+		if c.Property == runs.PropertyWorkers {
+			return int(c.Number)
+		}
+	}
+	return 0
+}

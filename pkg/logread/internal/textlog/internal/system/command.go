@@ -1,0 +1,125 @@
+package system
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// Command returns the format of commands that start a training, and of lines with the number of its workers.
+func Command() logline.Format {
+	return logline.Format{Name: "command", Rules: append(worldRules(),
+		logline.Rule{First: "rusp+$mhtda", Read: readCommand},
+	)}
+}
+
+// Slurm returns the format of Slurm's messages about a job.
+func Slurm() logline.Format {
+	return logline.Format{Name: "Slurm", Rules: []logline.Rule{
+		{Prefix: "slurmstepd: ", Read: readSlurmCancel},
+	}}
+}
+
+// readCommand reads a command that starts a training, as a shell script prints
+// it after "set -x":
+//
+//	srun -n 4 python train.py
+//	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
+//
+// It begins a new run if the current one already has values.
+func readCommand(log *logline.Log, m []byte) logline.Result {
+	m = bytes.TrimLeft(m, "+$ ")
+	first, _, _ := bytes.Cut(m, []byte(" "))
+	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
+		first = first[i+1:]
+	}
+	switch string(first) {
+	case "python", "python3", "srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed", "time":
+	default:
+		return logline.Unknown
+	}
+	if len(m) > 1<<14 || !bytes.Contains(m, []byte(".py ")) && !bytes.HasSuffix(m, []byte(".py")) && !bytes.Contains(m, []byte(" -m ")) && !bytes.Contains(m, []byte("osu_allreduce")) && !bytes.Contains(m, []byte("all_reduce_perf")) {
+		return logline.Unknown
+	}
+	if _, _, ok := cutZshTime(m); ok { // the time that the command took
+		return logline.Unknown
+	}
+	words := strings.Fields(string(m))
+	for _, w := range words { // a traceback or a message that begins in the same way
+		if strings.HasSuffix(w, ":") {
+			return logline.Unknown
+		}
+	}
+	if log.Current.Closed || !log.Current.Epochs.IsEmpty() || len(log.Current.Trials) > 0 || len(log.Current.Curves) > 0 || len(log.Current.Run.AllReduces) > 0 || log.Current.TableBegun || len(log.Current.IterationRates) > 0 {
+		log.BeginRun()
+	}
+	run := log.CountLine(logline.Command)
+	if before := run.Run.Info.Command; len(before) > 0 {
+		// The command of another rank, the one that srun starts, or that of another program: the
+		// launcher of the program whose output follows counts.
+		old, l := launchline.Parse(before), launchline.Parse(words)
+		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
+			return logline.Idle
+		}
+		for name := range numericFlags(before) {
+			delete(run.Run.Info.Config, name)
+		}
+	}
+	useCommand(log, words, m)
+	return logline.Used
+}
+
+// useCommand stores the words of a command in the current run, and sets what they
+// reveal about it. text is the line for messages.
+func useCommand(log *logline.Log, words []string, text []byte) {
+	run := log.Current
+	run.Run.Info.Command = words
+	run.Claims = launchline.Claims(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
+	addFlags(log, words)
+}
+
+// addFlags adds the command's flags with a numeric value to the run's
+// configuration.
+func addFlags(log *logline.Log, words []string) {
+	for name, v := range numericFlags(words) {
+		log.AddSetting(name, v)
+	}
+}
+
+// numericFlags returns the command's flags with a numeric value.
+func numericFlags(words []string) map[string]float64 {
+	flags := map[string]float64{}
+	for i, w := range words {
+		name, isFlag := strings.CutPrefix(w, "--")
+		if !isFlag {
+			continue
+		}
+		name, text, joined := strings.Cut(name, "=")
+		if !joined && i+1 < len(words) {
+			text = words[i+1]
+		}
+		if v, err := strconv.ParseFloat(text, 64); err == nil && scan.IsName([]byte(name)) {
+			flags[name] = v
+		}
+	}
+	return flags
+}
+
+// readSlurmCancel reads the line that Slurm prints when it cancels a job.
+//
+//	slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***
+func readSlurmCancel(log *logline.Log, m []byte) logline.Result {
+	if !bytes.Contains(m, []byte(" CANCELLED AT ")) {
+		return logline.Unknown
+	}
+	run := log.CountLine(logline.Slurm)
+	run.Run.Info.Status, run.Run.Info.Error = runs.StatusCanceled, "Slurm: "+strings.Trim(strings.TrimPrefix(string(m[:min(len(m), 300)]), "slurmstepd: error: "), "* ")
+	log.In.Report.Records++
+	return logline.Used
+}

@@ -1,0 +1,282 @@
+package trainer
+
+import (
+	"bytes"
+	"math"
+
+	"lockstep/pkg/logread/internal/progress"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// Progress bars of tqdm 4 (format_meter) and of Lightning, which draws them with tqdm
+// (versions 1.0 to 2.6: TQDMProgressBar, _init_dist_connection, _log_device_info):
+//
+//	Epoch 3/10: 100%|██████████| 625/625 [00:12<00:00, 51.20it/s, loss=0.31]
+//	Epoch 2: 100%|██████████| 938/938 [00:11<00:00, 82.64it/s, v_num=3, train_loss=0.1]
+//	Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4
+//	All distributed processes registered. Starting with 4 processes
+//
+// Only finished bars whose description has the number of an epoch are used. Lightning draws
+// all bars of a training into one line, separated by \r, and draws a finished bar again after
+// the validation; the time of an epoch is that of the first finished bar.
+
+// barState is what the bars of a run contain so far.
+type barState struct {
+	lightning bool             // Lightning has printed its devices or processes
+	ranks     map[int]*barRank // by label
+	lines     int64            // number of lines with bars that were used
+	first     int              // number of the first of them
+	last      int              // number of the last of them
+}
+
+// Tqdm returns the format of progress bars of tqdm, which have any text before them.
+func Tqdm() logline.Format {
+	return logline.Format{Name: "tqdm bars", Anywhere: readBar}
+}
+
+// Lightning returns the format of Lightning, whose bars readBar reads.
+func Lightning() logline.Format {
+	return logline.Format{Name: "Lightning bars", CountsFromZero: true, Rules: lightningRules()}
+}
+
+// barsOf returns what the bars of a run contain so far.
+func barsOf(r *logline.Run) *barState { return logline.State[barState](&r.States, logline.Tqdm) }
+
+// barRank is the last finished bar of one rank.
+type barRank struct {
+	epoch   int
+	seconds float64     // elapsed when the bar was finished first
+	before  *runs.Epoch // values of the epoch before it; nil if there is none
+}
+
+// readBar reads a progress bar.
+func readBar(log *logline.Log, m []byte) logline.Result {
+	if !bytes.Contains(m, []byte("%|")) {
+		return logline.Unknown
+	}
+	if i := bytes.Index(m, []byte("{'")); i >= 0 { // the Trainer's output without a line end before it
+		if v := readHuggingFaceEntry(log, m[i:]); v != logline.Unknown {
+			return v
+		}
+	}
+	bar, ok := progress.ParseBar(m)
+	if !ok {
+		return logline.Unknown
+	}
+	epoch, part := parseBarDescription(bar.Description)
+	if !bar.IsFinished() || epoch < 0 || part == otherPart {
+		return logline.Idle
+	}
+	last := barsOf(log.Current).ranks[log.Rank]
+	if last != nil && epoch < last.epoch || log.Current.Closed {
+		log.BeginRun()
+		last = nil
+	}
+	name := logline.Tqdm
+	if barsOf(log.Current).lightning || bytes.Contains(bar.Values, []byte("v_num=")) {
+		name = logline.Lightning
+	}
+	run := log.CountLine(name)
+	s := barsOf(run)
+	if s.last != log.Lines.Number {
+		s.last = log.Lines.Number
+		if s.lines++; s.lines == 1 {
+			s.first = log.Lines.Number
+		}
+	}
+	list := run.BarEpochs.Find(logline.RankID{Rank: log.Rank})
+	if list == nil {
+		list = run.BarEpochs.Add(logline.RankID{Rank: log.Rank})
+	}
+	e := list.Find(epoch)
+	if e == nil {
+		e = list.Add(epoch, log.Lines)
+	}
+	if part == evaluationPart {
+		e.ValSeconds = bar.PreciseSeconds()
+		return logline.Pending
+	}
+	first := last == nil || last.epoch != epoch
+	if first {
+		next := &barRank{epoch: epoch, seconds: bar.Seconds}
+		if last != nil {
+			if b := list.Find(last.epoch); b != nil {
+				copied := *b
+				next.before = &copied
+			}
+		}
+		if s.ranks == nil {
+			s.ranks = map[int]*barRank{}
+		}
+		s.ranks[log.Rank], last = next, next
+	}
+	if seconds := bar.PreciseSeconds(); bar.Seconds == last.seconds && seconds > 0 { // later bars include a validation
+		e.Seconds = seconds
+	}
+	if name == logline.Lightning && bytes.HasPrefix(bar.Values, []byte("loss=")) {
+		log.In.Report.AddAssumptionOnce("the bars of Lightning 1 count the batches of training and validation: so do the times of their epochs")
+	}
+	setBarValues(log, e, bar.Values, first, last.before)
+	return logline.Pending
+}
+
+// reasonBars is the reason for ignoring bars.
+const reasonBars = "progress bars beside the epochs of other lines"
+
+// FinishBars makes the epochs of the bars those of the run, unless other lines have epochs or
+// show which program trains.
+func FinishBars(r *logline.Run, report *record.Report) {
+	s := barsOf(r)
+	switch {
+	case s.lines == 0:
+	case len(r.Epochs.All) > 0 || r.Program != logline.Command:
+		report.AddIgnoredLines(record.IgnoredLines{Reason: reasonBars, Lines: s.lines, First: s.first})
+		r.LinesByFormat[logline.Tqdm], r.LinesByFormat[logline.Lightning] = 0, 0
+	default:
+		r.Epochs = r.BarEpochs
+		report.LinesUsed += s.lines
+		for _, list := range r.BarEpochs.All {
+			report.Records += int64(len(list.Epochs))
+		}
+	}
+}
+
+// setBarValues sets the values in a bar's list. Before the validation, Lightning's bar has the
+// values of the previous epoch's validation: if first is set, values equal to those of the
+// epoch before are not used.
+func setBarValues(log *logline.Log, e *runs.Epoch, list []byte, first bool, before *runs.Epoch) {
+	precise := false // train_loss_epoch was read
+	for {
+		name, v, rest, ok := progress.NextValue(list)
+		if !ok {
+			return
+		}
+		list = rest
+		switch string(name) {
+		case "train_loss_epoch":
+			precise, e.TrainLoss = true, v
+		case "loss", "train_loss":
+			if !precise {
+				e.TrainLoss = v
+			}
+		case "lr":
+			e.LearningRate = v
+		case "acc", "accuracy", "train_acc", "train_accuracy":
+			e.Accuracy = fractionOrNaN(v)
+		case "val_loss", "val_loss_epoch":
+			if !first || before == nil || v != before.ValLoss {
+				e.ValLoss = v
+			}
+		case "val_acc", "val_accuracy":
+			if f := fractionOrNaN(v); !first || before == nil || f != before.ValAccuracy {
+				e.ValAccuracy = f
+			}
+		}
+	}
+}
+
+// fractionOrNaN returns v if it is a fraction, otherwise NaN: it may be a percentage.
+func fractionOrNaN(v float64) float64 {
+	if v < 0 || v > 1 {
+		return math.NaN()
+	}
+	return v
+}
+
+// barPart is the part of an epoch that a bar shows.
+type barPart int
+
+const (
+	trainingPart barPart = iota
+	evaluationPart
+	otherPart // no part of an epoch
+)
+
+// parseBarDescription returns the epoch, or -1, and the part of the epoch in the description
+// of a bar, such as "Epoch 3/10", "Train epoch [3]" and "Epoch 3 val".
+func parseBarDescription(description []byte) (epoch int, part barPart) {
+	if len(description) > 200 {
+		return -1, otherPart
+	}
+	text := bytes.ToLower(description)
+	for _, word := range []string{"predict", "sanity", "download", "load"} {
+		if bytes.Contains(text, []byte(word)) {
+			return -1, otherPart
+		}
+	}
+	for _, word := range []string{"val", "eval", "test"} {
+		if i := bytes.Index(text, []byte(word)); i >= 0 && (i == 0 || !scan.IsLetter(text[i-1])) {
+			part = evaluationPart
+		}
+	}
+	i := bytes.Index(text, []byte("epoch"))
+	if i < 0 {
+		return -1, part
+	}
+	c := scan.Cursor{Rest: bytes.TrimLeft(text[i+len("epoch"):], " :[(#=")}
+	if epoch = c.ReadInteger(); c.Failed {
+		return -1, part
+	}
+	return epoch, part
+}
+
+// ReadOverwritten reads the bars that later text of a terminal has overwritten: text contains
+// the frames of one line, each ended by \r. It reports whether a bar was read.
+func ReadOverwritten(log *logline.Log, text []byte) bool {
+	found := false
+	for n := 0; len(text) > 0; n++ {
+		frame, rest, _ := bytes.Cut(text, []byte("\r"))
+		text = rest
+		if n == 0 {
+			frame = log.StripPrefix(frame)
+		}
+		if bytes.Contains(frame, []byte("100%|")) && readBar(log, scan.SkipBlanks(frame)) == logline.Pending {
+			found = true
+		}
+	}
+	return found
+}
+
+// lightningRules returns the rules of the lines that Lightning prints before the bars.
+func lightningRules() []logline.Rule {
+	rules := []logline.Rule{{Prefix: "GPU available: ", Read: readLightningDevices}}
+	for _, start := range []string{"Initializing distributed: ", "initializing distributed: ", "initializing ddp: "} {
+		rules = append(rules, logline.Rule{Prefix: start + "GLOBAL_RANK: ", EndsWithValue: true, Read: readLightningMember})
+	}
+	for _, start := range []string{"All distributed processes registered. Starting with ", "All DDP processes registered. Starting ddp with "} {
+		rules = append(rules, logline.Rule{Prefix: start, Read: readLightningMember})
+	}
+	return rules
+}
+
+// readLightningDevices reads the line "GPU available:", which the first rank of each training
+// prints.
+func readLightningDevices(log *logline.Log, m []byte) logline.Result {
+	if !bytes.Contains(m, []byte(", used: ")) {
+		return logline.Unknown
+	}
+	barsOf(log.BeginHeader()).lightning = true
+	return logline.Used
+}
+
+// readLightningMember reads the number of processes from the end of a header's line.
+func readLightningMember(log *logline.Log, m []byte) logline.Result {
+	text := m
+	if i := bytes.LastIndexByte(m, '/'); i >= 0 { // MEMBER: 1/4
+		text = m[i+1:]
+	} else if i := bytes.LastIndex(m, []byte(" with ")); i >= 0 { // with 4 processes
+		text = bytes.TrimSuffix(m[i+len(" with "):], []byte(" processes"))
+	}
+	c := scan.Cursor{Rest: text}
+	n := c.ReadInteger()
+	if !c.IsComplete() || n < 1 || n > record.MaxWorkers {
+		return logline.Unknown
+	}
+	run := log.BeginHeader()
+	barsOf(run).lightning = true
+	run.Run.Info.Workers = n
+	return logline.Used
+}

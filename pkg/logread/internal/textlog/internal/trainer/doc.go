@@ -1,0 +1,10 @@
+// Package trainer reads the lines in which training programs and frameworks print
+// their progress: epochs, steps and their values. Each format has a function that
+// returns it, in a file that begins with examples of its lines.
+//
+// The programs are Keras, PyTorch's ImageNet example, torchvision's references and
+// timm (meters.go), tqdm and Lightning (bars.go), Hugging Face's Trainer, nanoGPT,
+// DeepSpeed and Megatron-LM (llm.go), torchtitan, nnU-Net, and those of the U-Net
+// study. The logger of the SC21 tutorial is in package textlog, which reads its lines
+// ahead.
+package trainer

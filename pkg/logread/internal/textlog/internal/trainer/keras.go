@@ -1,0 +1,487 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// Keras, with verbose=2 (one line per epoch) or the end of the progress bar of
+// verbose=1:
+//
+//	Epoch 1/5
+//	196/196 - 49s - loss: 2.0408 - accuracy: 0.2506
+//	196/196 - 24s - loss: 2.0245 - accuracy: 0.2561 - 24s/epoch - 121ms/step
+//	 - 89s - loss: 1.9173 - acc: 0.2980 - val_loss: 1.6662 - val_acc: 0.4036
+//	196/196 - 49s - 245ms/step - accuracy: 0.2506 - loss: 2.0408
+//	196/196 [==============================] - 49s 245ms/step - loss: 2.0408 - accuracy: 0.2506
+//	196/196 ━━━━━━━━━━━━━━━━━━━━ 49s 245ms/step - accuracy: 0.2506 - loss: 2.0408
+//
+// The last form is written by Keras 3, usually in color.
+//
+// The lines of several ranks are interleaved. Each rank writes "Epoch N/M"
+// before the line with that epoch's values, so a line of values belongs to
+// the rank's open epoch that was opened first. Without an open epoch, it is an
+// evaluation (kerastest.go).
+
+// kerasState is the state of a run with Keras lines.
+type kerasState struct {
+	ranks map[int]*kerasRank // by label
+	label int                // label of the line read last
+	cur   *kerasRank         // state of the rank with that label
+	// evaluations contains the evaluations after the last epoch.
+	evaluations []kerasEvaluation
+	zeros       int // number of epochs with a time of 0 s
+}
+
+// Keras returns the format of Keras.
+func Keras() logline.Format {
+	return logline.Format{Name: "Keras log", Finish: finishKeras, EndsWithValue: containsKerasLoss, Rules: []logline.Rule{
+		{
+			Prefix: "Epoch ", Use: beginKerasEpoch, MayBeOther: true, ReadMore: readKerasLines, EndsWithValue: true,
+			Templates: []string{kerasEpochLine},
+		},
+		{First: "-", Read: readKerasDashLine, ReadMore: readKerasLines},
+		{First: "0123456789", Read: readKerasSummary, ReadMore: readKerasLines},
+	}}
+}
+
+// kerasOf returns what the Keras lines of a run contain so far.
+func kerasOf(r *logline.Run) *kerasState { return logline.State[kerasState](&r.States, logline.Keras) }
+
+// kerasRank is the state of one rank, whose lines have the same label or no
+// label.
+type kerasRank struct {
+	opened bool // a line "Epoch N/M" has this label
+	// writers is the number of ranks with this label, which is the number of
+	// lines "Epoch N/M" per epoch. begun is the highest N so far, and times is
+	// the number of lines with it.
+	writers, begun, times int
+	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
+	// before the first line of values.
+	loops, atOnce int
+	open          []int      // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
+	first         int        // index in open of the first epoch without values
+	last          int        // number of the last epoch with values
+	total         int        // number of epochs in the last line "Epoch N/M"
+	count         intCounter // number of lines of values per epoch
+	repeated      intCounter // number of lines that repeat the values, per epoch
+	// unfinished is the number of epochs whose values come from a progress bar
+	// with 0 s left, and steps is the number of steps in the last of these
+	// bars.
+	unfinished, steps int
+}
+
+// kerasLogState is what the lines of all runs of a log contain.
+type kerasLogState struct {
+	labels map[int]bool // labels of lines "Epoch N/M"
+}
+
+// kerasLogOf returns what the Keras lines of all runs of a log contain so far.
+func kerasLogOf(log *logline.Log) *kerasLogState {
+	return logline.State[kerasLogState](&log.States, logline.Keras)
+}
+
+// selectRank returns the state of the current line's rank, and makes this rank the current one.
+func (k *kerasState) selectRank(log *logline.Log) *kerasRank {
+	label := log.Rank
+	if k.cur != nil && k.label == label {
+		return k.cur
+	}
+	r := k.ranks[label]
+	if r == nil {
+		if k.ranks == nil {
+			k.ranks = map[int]*kerasRank{}
+		}
+		r = &kerasRank{opened: kerasLogOf(log).labels[label]}
+		k.ranks[label] = r
+	}
+	k.label, k.cur = label, r
+	return r
+}
+
+// closeEpoch closes the open epoch to which the next line of values belongs and
+// returns its number. If the log has no lines "Epoch N/M", the lines of values
+// are counted.
+func (r *kerasRank) closeEpoch() int {
+	n := r.last + 1
+	if r.first < len(r.open) {
+		n = r.open[r.first]
+		if r.first++; r.first == len(r.open) {
+			r.open, r.first = r.open[:0], 0
+		}
+	}
+	r.last = max(r.last, n)
+	return n
+}
+
+// maxOpenEpochs limits the memory that a damaged log can take. It is the
+// maximum number of open epochs, and also the maximum number of repetitions of
+// one epoch. An epoch is open from its line "Epoch N/M" until its values have
+// been read.
+const maxOpenEpochs = 1 << 16
+
+// kerasEpochLine is the line that opens an epoch.
+const kerasEpochLine = "Epoch {epoch}/{epochs}"
+
+// parseKerasEpochLine returns the template kerasEpochLine.
+var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return template.MustParse(kerasEpochLine) })
+
+// containsKerasLoss reports whether m contains the values of an epoch, which
+// follow the number of steps, a bar, or a dash.
+func containsKerasLoss(m []byte) bool { return bytes.Contains(m, []byte("s - loss: ")) }
+
+// beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch
+// 1 after a later epoch, after an evaluation, or after the epochs of another program
+// begins a run.
+func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
+	n, total := int(v[0].Number), int(v[1].Number)
+	if n < 1 || total < n || total >= 1<<31 {
+		return logline.Unknown
+	}
+	k := kerasOf(log.Current)
+	r := k.selectRank(log)
+	if !r.opened {
+		removeCountedKerasEpochs(log, r)
+	}
+	if n == 1 && r.last == 0 && log.Current.Program != logline.Command && len(log.Current.Epochs.All) > 0 || n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(k.evaluations) > 0) {
+		log.BeginRun()
+	} else if r.beginsExcerpt(n, total) {
+		log.In.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it: it begins another run", n, total, log.Lines.Number)
+		log.BeginRun()
+	}
+	k = kerasOf(log.CountLine(logline.Keras))
+	if len(k.evaluations) > 0 {
+		k.ignoreEvaluations(log.In.Report, kerasBetween)
+	}
+	r = k.selectRank(log)
+	if len(r.open)-r.first >= maxOpenEpochs {
+		log.In.AddProblem(log.Lines.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
+		return logline.Unused
+	}
+	r.total = total
+	if total == 1 {
+		n = countKerasLoop(log, r)
+	}
+	if lost := r.openEpoch(n); lost > 0 {
+		log.In.AddProblem(log.Lines.Number, "epoch %d has no values: epoch %d begins before them", lost, n)
+	}
+	return logline.Used
+}
+
+// beginsExcerpt reports whether the line "Epoch n/total" belongs to another run than the epochs of
+// the rank before it, although n is not 1: the log of the other run is an excerpt. If several ranks
+// write without labels, a late one may repeat the last epoch. A program that calls fit again
+// continues after the last epoch of the first call.
+func (r *kerasRank) beginsExcerpt(n, total int) bool {
+	if n == 1 || r.last == 0 || !r.hasNoOpenEpoch() {
+		return false
+	}
+	return n < r.last || n == r.last && r.writers <= 1 || r.total > 1 && total != r.total && n != r.total+1
+}
+
+// countKerasLoop returns the number of the epoch that a line "Epoch 1/1" of rank
+// r opens. A program that calls fit in a loop prints this line for each epoch.
+// Before the first line of values, each rank prints it once.
+func countKerasLoop(log *logline.Log, r *kerasRank) int {
+	r.loops++
+	if r.last == 0 {
+		r.atOnce = r.loops
+		return 1
+	}
+	n := (r.loops-1)/max(r.atOnce, 1) + 1
+	if n > 1 {
+		log.In.Report.AddAssumptionOnce("\"Epoch 1/1\" is repeated after values: a loop over the epochs of one run")
+	}
+	return n
+}
+
+// openEpoch adds epoch n to the open epochs. Each rank has at most one open
+// epoch, so if more are open, the values of the first one are missing in the
+// log: openEpoch then closes it and returns its number, otherwise 0.
+func (r *kerasRank) openEpoch(n int) (lost int) {
+	switch {
+	case n > r.begun:
+		r.begun, r.times = n, 1
+	case n == r.begun:
+		r.times++
+	default: // of a rank that is behind
+		r.times = max(r.times, 2)
+	}
+	r.writers = max(r.writers, r.times)
+	if len(r.open)-r.first >= r.writers {
+		lost = r.open[r.first]
+		r.first++
+	}
+	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the space of finished epochs
+		r.open = r.open[:copy(r.open, r.open[r.first:])]
+		r.first = 0
+	}
+	r.open = append(r.open, n)
+	return lost
+}
+
+// readKerasLines reads the following lines in the buffer as long as they open
+// an epoch, or have the shape of the last line of values. TestFastLines compares
+// the results with those of parseLine.
+func readKerasLines(_ context.Context, log *logline.Log, _ *logline.Rule) {
+	if log.Block != logline.NoBlock {
+		return
+	}
+	l, epochLine := log.Lines, parseKerasEpochLine()
+	values := log.ValuesOf(epochLine)
+	for l.Start < l.End {
+		b := l.Buf[l.Start:l.End]
+		log.Rank, log.Stamp = -1, nil
+		v := logline.Unknown
+		var n int
+		l.Number++
+		if b[0] == 'E' {
+			if n = epochLine.MatchFirst(b, values); n > 0 {
+				v = beginKerasEpoch(log, values)
+			}
+		} else if k := kerasOf(log.Current); (b[0] == '-' || scan.IsDigit(b[0])) && k.cur != nil && k.label == log.Rank && !k.cur.hasNoOpenEpoch() {
+			var s *scan.LineShape
+			if s, n = log.ShapesOf(logline.Keras).MatchLast(b); n > 0 {
+				v = readKerasShape(log, s)
+			}
+		}
+		if v == logline.Unknown {
+			l.Number--
+			return
+		}
+		l.Start += n
+		log.CountResult(v)
+	}
+}
+
+// readKerasDashLine reads lines such as " - 89s - loss: …", which old versions
+// of Keras write.
+func readKerasDashLine(log *logline.Log, m []byte) logline.Result {
+	if !kerasHasNoOpenEpoch(log) {
+		if s := log.ShapesOf(logline.Keras).Match(m); s != nil {
+			return readKerasShape(log, s)
+		}
+	}
+	if scan.HasPrefix(m, "- ") {
+		return readKerasTimeAndValues(log, m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
+	}
+	return logline.Unknown
+}
+
+// readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and
+// "196/196 ━━━ …". If the two numbers differ, the epoch is not finished.
+func readKerasSummary(log *logline.Log, m []byte) logline.Result {
+	if !kerasHasNoOpenEpoch(log) {
+		if s := log.ShapesOf(logline.Keras).Match(m); s != nil {
+			return readKerasShape(log, s)
+		}
+	}
+	if i := bytes.LastIndexByte(m, '\b'); i >= 0 { // the progress bar was drawn several times
+		if m = scan.SkipBlanks(m[i+1:]); len(m) == 0 {
+			return logline.Idle
+		}
+	}
+	c := scan.Cursor{Rest: m}
+	done := c.ReadInteger()
+	total := c.Expect("/").ReadInteger()
+	if c.Failed {
+		return logline.Unknown
+	}
+	if c.SkipBlanks(); scan.HasPrefix(c.Rest, "\x1b") {
+		c.Rest = scan.SkipBlanks(stripColors(c.Rest))
+	}
+	bar := scan.HasPrefix(c.Rest, "━")
+	switch {
+	case bar: // progress bar of Keras 3
+		c.Rest = scan.SkipBlanks(bytes.TrimLeft(c.Rest, "━"))
+	case c.Accept("["):
+		i := bytes.Index(c.Rest, []byte(" - "))
+		if i < 0 {
+			return logline.Unknown
+		}
+		c.Rest = c.Rest[i+1:]
+	}
+	if !bar && !c.Accept("- ") || bar && !bytes.Contains(c.Rest, []byte("/step - ")) {
+		return logline.Unknown
+	}
+	if done != total {
+		return logline.Idle
+	}
+	return readKerasTimeAndValues(log, m, c, total, bar)
+}
+
+// Slot fields, which identify the meaning of each number in a line of values.
+const (
+	kerasSeconds = 1 + iota
+	kerasMilliseconds
+	kerasLoss
+	kerasAccuracy
+	kerasValLoss
+	kerasValAccuracy
+	kerasLearningRate
+)
+
+// kerasField returns the slot field for the name of a value, or 0 if the value
+// is not used.
+func kerasField(key []byte) int {
+	switch string(key) {
+	case "loss":
+		return kerasLoss
+	case "accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy":
+		return kerasAccuracy
+	case "val_loss":
+		return kerasValLoss
+	case "val_accuracy", "val_acc", "val_sparse_categorical_accuracy", "val_categorical_accuracy":
+		return kerasValAccuracy
+	case "lr", "learning_rate":
+		return kerasLearningRate
+	}
+	return 0
+}
+
+// setKerasValue sets the value of epoch e that the given slot field represents.
+func setKerasValue(e *runs.Epoch, field int, v float64) {
+	switch field {
+	case kerasLoss:
+		e.TrainLoss = v
+	case kerasAccuracy:
+		e.Accuracy = v
+	case kerasValLoss:
+		e.ValLoss = v
+	case kerasValAccuracy:
+		e.ValAccuracy = v
+	case kerasLearningRate:
+		e.LearningRate = v
+	}
+}
+
+// readKerasShape reads a line of values of a known shape.
+func readKerasShape(log *logline.Log, s *scan.LineShape) logline.Result {
+	seconds := s.Slots[0].Value
+	if s.Slots[0].Field == kerasMilliseconds {
+		seconds /= 1000
+	}
+	e := closeKerasEpoch(log, seconds)
+	if e == nil {
+		return logline.Unused
+	}
+	for i := range s.Slots[1:] {
+		x := &s.Slots[i+1]
+		setKerasValue(e, x.Field, x.Value)
+	}
+	return logline.Used
+}
+
+// closeKerasEpoch closes the open epoch to which the current line of values
+// belongs, sets its time to seconds and returns it. It returns nil if the log
+// repeats the epoch too often.
+func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
+	r := kerasOf(log.CountLine(logline.Keras)).selectRank(log)
+	n := r.closeEpoch()
+	log.Current.HasKerasValues = true
+	ordinal := r.count.add(n)
+	if ordinal >= maxOpenEpochs {
+		log.In.AddProblem(log.Lines.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
+		return nil
+	}
+	e := log.FindOrAddEpoch(n, ordinal)
+	if e.Seconds, e.Line = seconds, log.Lines.Number; !(seconds > 0) {
+		e.Seconds = checkKerasSeconds(log, seconds)
+	}
+	return e
+}
+
+// readKerasTimeAndValues reads c, the rest of a line of values from its time
+// on, such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of
+// steps at the beginning of the line, or 0; bar reports whether the line is a
+// progress bar of Keras 3.
+func readKerasTimeAndValues(log *logline.Log, line []byte, c scan.Cursor, steps int, bar bool) logline.Result {
+	text, field := c.Rest, kerasSeconds
+	seconds := c.ReadFloat()
+	switch {
+	case c.Failed:
+		return logline.Unknown
+	case c.Accept("ms"):
+		seconds /= 1000
+		field = kerasMilliseconds
+	default:
+		c.Expect("s")
+	}
+	c.SkipBlanks()
+	perStep := c.Rest[:0]
+	if !c.Failed && !scan.HasPrefix(c.Rest, "- ") { // 49s 245ms/step - loss: …
+		perStep = c.Rest
+		i := bytes.Index(c.Rest, []byte(" - "))
+		if i < 0 {
+			return logline.Unknown
+		}
+		c.Rest = c.Rest[i+1:]
+	}
+	if c.Failed || !scan.HasPrefix(c.Rest, "- ") || !bytes.Contains(c.Rest, []byte("loss: ")) {
+		return logline.Unknown
+	}
+	if kerasHasNoOpenEpoch(log) {
+		e := record.NewUnmeasuredEpoch(0, log.Lines.Number)
+		e.Seconds = seconds
+		readKerasValues(log, c.Rest[len("- "):], &e, nil)
+		return addExtraKerasValues(log, e, steps, bar)
+	}
+	e := closeKerasEpoch(log, seconds)
+	if e == nil {
+		return logline.Unused
+	}
+	var shape *scan.LineShape
+	if bar { // such lines are long, and few of them end an epoch
+		if seconds == 0 {
+			r := kerasOf(log.Current).selectRank(log)
+			r.unfinished, r.steps = r.unfinished+1, steps
+		}
+	} else {
+		shape = log.ShapesOf(logline.Keras).Learn(line)
+	}
+	shape.AddSlot(scan.SlotNumber, text, field, nil)
+	if _, n := scan.ParseDecimal(perStep); n > 0 {
+		shape.AddSlot(scan.SlotNumber, perStep, 0, nil)
+	}
+	if !readKerasValues(log, c.Rest[len("- "):], e, shape) {
+		shape = nil
+	}
+	log.ShapesOf(logline.Keras).Keep(shape)
+	return logline.Used
+}
+
+// readKerasValues reads the values in items, such as "loss: 2.0408 - accuracy:
+// 0.2506", into e, and adds them to shape. It returns false if an item has
+// another form.
+func readKerasValues(log *logline.Log, items []byte, e *runs.Epoch, shape *scan.LineShape) bool {
+	good := true
+	for len(items) > 0 {
+		var item []byte
+		item, items, _ = bytes.Cut(items, []byte(" - "))
+		key, text, ok := bytes.Cut(item, []byte(": "))
+		if !ok { // 24s/epoch, 121ms/step
+			if _, n := scan.ParseDecimal(item); n > 0 {
+				shape.AddSlot(scan.SlotNumber, item, 0, nil)
+			}
+			continue
+		}
+		number := scan.Cursor{Rest: text}
+		v := number.ReadFloat()
+		if number.Failed {
+			log.In.AddProblem(log.Lines.Number, "%s: expected a number, got %.40q", key, text)
+			shape, good = nil, false
+			continue
+		}
+		field := kerasField(key)
+		setKerasValue(e, field, v)
+		shape.AddSlot(scan.SlotNumber, text, field, nil)
+	}
+	return good
+}

@@ -1,0 +1,401 @@
+package trainer
+
+import (
+	"bytes"
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/progress"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// Meters are values with their means so far. Three programs print them, all with epochs and
+// steps that are counted from 0:
+//
+// PyTorch's ImageNet example (imagenet/main.py of pytorch/examples, 2017 to 2025), in which
+// each process prints its own meters without a label:
+//
+//	=> creating model 'resnet18'
+//	Epoch: [0][ 51/100]	Time  0.250 ( 0.300)	Data  0.001 ( 0.030)	Loss 6.2e+00 (6.5e+00)	Acc@1   2.00 (  1.50)
+//	Test: [11/20]	Time  0.100 ( 0.200)	Loss 5.7e+00 (5.8e+00)	Acc@1   4.00 (  3.50)
+//	 *   Acc@1 4.250 Acc@5 12.500
+//
+// torchvision's references (references/classification, utils.py of 2019 and train.py of 2022) and
+// programs that use their MetricLogger. img/s is the rate of one process without loading:
+//
+//	| distributed init (rank 0): env://
+//	Namespace(batch_size=32, world_size=2, …)
+//	Epoch: [0]  [600/625]  eta: 0:00:06  lr: 0.1  img/s: 512.25  loss: 6.1000 (6.5000)  acc1: 3.12 (1.50)  time: 0.25  …
+//	Epoch: [0] Total time: 0:02:30
+//	Test:   [100/157]  eta: 0:00:05  loss: 5.7000 (5.8000)  acc1: 6.25 (4.00)  …
+//	Test:  Total time: 0:00:15
+//	Test:  Acc@1 4.250 Acc@5 12.500
+//
+// timm (train.py of pytorch-image-models, 0.1.26 to 1.0.29), whose rate is that of all processes:
+//
+//	Training in distributed mode with multiple processes, 1 device per process.Process 0, total 4, device cuda:0.
+//	Train: 0 [  50/1251 (  4%)]  Loss: 6.9 (6.9)  Time: 0.4s,  640.00/s  (0.5s,  512.00/s)  LR: 1.0e-05  Data: 0.01 (0.02)
+//	Test: [  48/48]  Time: 0.1 (0.2)  Loss:   6.25 ( 6.40)  Acc@1:   1.00 (  0.75)  Acc@5:   4.00 (  3.00)
+
+// meterState is what the meters of a run contain so far.
+type meterState struct {
+	ranks     map[int][]*meterWriter // by label; without labels, the processes that print the same lines
+	primary   *meterWriter           // the process that has printed the first line, whose values become curves
+	initRanks map[int]bool           // ranks that torchvision's processes have printed
+	evaluated int                    // number of the last epoch that an evaluation has followed, plus one
+}
+
+// ImageNet returns the format of PyTorch's ImageNet example.
+func ImageNet() logline.Format {
+	return logline.Format{Name: "PyTorch ImageNet example", CountsFromZero: true, Finish: finishMeters, Rules: []logline.Rule{
+		{Prefix: "Epoch: [", Read: readMeterEpoch, EndsWithValue: true},
+		{Prefix: "Test:", Read: readMeterTest, EndsWithValue: true},
+		{Prefix: "* ", Read: readMeterSummary, EndsWithValue: true},
+		{Prefix: "=> creating model '", Read: readImageNetModel},
+		{Prefix: "=> using pre-trained model '", Read: readImageNetModel},
+	}}
+}
+
+// Torchvision returns the format of torchvision's references, whose lines with meters begin like those of the ImageNet example.
+func Torchvision() logline.Format {
+	return logline.Format{Name: "torchvision reference", CountsFromZero: true, Rules: []logline.Rule{
+		{Prefix: "| distributed init (rank ", Read: readDistributedInit},
+		{Prefix: "Namespace(", Read: readNamespace},
+	}}
+}
+
+// Timm returns the format of timm.
+func Timm() logline.Format {
+	return logline.Format{Name: "timm", CountsFromZero: true, Rules: []logline.Rule{
+		{Prefix: "Train: ", Read: readTimmTrain, EndsWithValue: true},
+		{Prefix: "Training ", Read: readTimmMode},
+	}}
+}
+
+// metersOf returns what the meters of a run contain so far, whichever of the programs prints them.
+func metersOf(r *logline.Run) *meterState {
+	return logline.State[meterState](&r.States, logline.ImageNet)
+}
+
+// meterWriter is a process that prints meters.
+type meterWriter struct {
+	id     logline.RankID
+	epochs []meterEpoch // never empty
+}
+
+// meterEpoch is how far a process has logged an epoch.
+type meterEpoch struct {
+	epoch, last, interval, steps int
+	stepSeconds                  float64 // mean time of its steps so far; NaN if unknown
+}
+
+// current returns the epoch of the writer's last line.
+func (w *meterWriter) current() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
+
+// isBefore reports whether the writer's last line precedes the line m.
+func (w *meterWriter) isBefore(m *meters) bool {
+	last := w.current()
+	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
+}
+
+// addLine adds how far line m has logged its epoch.
+func (w *meterWriter) addLine(m *meters) {
+	if n := len(w.epochs); n == 0 || w.epochs[n-1].epoch != m.epoch {
+		w.epochs = append(w.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
+		return
+	}
+	last := w.current()
+	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
+}
+
+// selectMeterWriter returns the process that has printed line m: the first one whose previous
+// line precedes it. If the line begins another run, the run is begun.
+func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
+	writers := metersOf(log.Current).ranks[log.Rank]
+	earlier := len(writers) > 0
+	for _, w := range writers {
+		if w.isBefore(m) {
+			return w
+		}
+		earlier = earlier && m.epoch < w.current().epoch
+	}
+	if earlier || len(writers) >= 1<<12 {
+		log.BeginRun()
+		writers = nil
+	}
+	s := metersOf(log.Current)
+	if s.ranks == nil {
+		s.ranks = map[int][]*meterWriter{}
+	}
+	w := &meterWriter{id: logline.RankID{Rank: log.Rank, Ordinal: len(writers)}}
+	s.ranks[log.Rank] = append(writers, w)
+	if s.primary == nil {
+		s.primary = w
+	}
+	return w
+}
+
+// meters is the content of a line.
+type meters struct {
+	format             logline.FormatID
+	epoch, step, steps int
+	values             []progress.Meter
+	stepSeconds        float64 // mean time of a step; NaN if unknown
+}
+
+// addMeters adds the values of a line of training.
+func addMeters(log *logline.Log, m *meters) {
+	if log.Current.Closed {
+		log.BeginRun()
+	}
+	log.SelectProgram(m.format) // before the writer, since it may begin a run
+	w := selectMeterWriter(log, m)
+	w.addLine(m)
+	run := log.CountLine(m.format)
+	e := log.FindOrAddEpoch(m.epoch, w.id.Ordinal)
+	for i := range m.values {
+		x := &m.values[i]
+		mean := x.Mean
+		if math.IsNaN(mean) {
+			mean = x.Value
+		}
+		switch strings.ToLower(string(x.Name)) {
+		case "loss":
+			e.TrainLoss = mean
+		case "acc@1", "prec@1", "acc1", "top1":
+			e.Accuracy = mean / 100
+		case "lr":
+			e.LearningRate = mean
+		case "samples_per_second":
+			e.SamplesPerSecond = mean
+		}
+		if w == metersOf(run).primary {
+			log.AddPoint(x.Name, max(log.Rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, log.StampSeconds())
+		}
+	}
+}
+
+// meterBuffer returns a buffer for the values of a line.
+func meterBuffer(log *logline.Log) *[]progress.Meter {
+	return logline.State[[]progress.Meter](&log.States, logline.ImageNet)
+}
+
+// readMeters reads the meters at the end of a line. ok is false if the line has anything else.
+func readMeters(log *logline.Log, text []byte) (values []progress.Meter, ok bool) {
+	buffer := meterBuffer(log)
+	values = (*buffer)[:0]
+	if log.IsCutAfterPoint(text) {
+		return nil, false
+	}
+	for len(bytes.TrimSpace(text)) > 0 {
+		m, rest, ok := progress.NextMeter(text)
+		if !ok || len(values) >= record.MaxCurveNames {
+			return nil, false
+		}
+		values, text = append(values, m), rest
+	}
+	*buffer = values
+	return values, len(values) > 0
+}
+
+// readMeterEpoch reads a line of training of the ImageNet example or of torchvision, and
+// torchvision's time of an epoch.
+func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	x := meters{epoch: c.Expect("Epoch: [").ReadInteger(), stepSeconds: math.NaN()}
+	if c.Expect("]"); c.Failed {
+		return logline.Unknown
+	}
+	if c.Accept(" Total time: ") {
+		text, _, _ := bytes.Cut(c.Rest, []byte(" ("))
+		seconds, ok := scan.ParseClock(text)
+		e := meterEpochOf(log, x.epoch)
+		if !ok || e == nil {
+			return logline.Unknown
+		}
+		log.CountLine(logline.Torchvision)
+		e.Seconds, e.Line = log.CheckSeconds(seconds), log.Lines.Number
+		return logline.Used
+	}
+	x.format = logline.ImageNet
+	if !c.Accept("[") {
+		x.format = logline.Torchvision
+		c.SkipBlanks().Expect("[")
+	}
+	x.step = c.SkipBlanks().ReadInteger()
+	x.steps = c.Expect("/").SkipBlanks().ReadInteger()
+	if c.Expect("]"); c.Failed || x.step > x.steps {
+		return logline.Unknown
+	}
+	if x.format == logline.Torchvision && !acceptTimeLeft(log, &c) {
+		return logline.Unknown
+	}
+	values, ok := readMeters(log, c.Rest)
+	if !ok {
+		return logline.Unknown
+	}
+	for i := range values {
+		switch string(values[i].Name) {
+		case "Time":
+			x.stepSeconds = values[i].Mean
+		case "img/s": // its name must not suggest that loading is included
+			values[i].Name = []byte("img/s of one rank without loading")
+		}
+	}
+	x.values = values
+	addMeters(log, &x)
+	return logline.Used
+}
+
+// acceptTimeLeft consumes the estimated time that torchvision prints after the steps.
+func acceptTimeLeft(log *logline.Log, c *scan.Cursor) bool {
+	if c.SkipBlanks(); !c.Accept("eta: ") {
+		return false
+	}
+	_, rest, found := bytes.Cut(c.Rest, []byte("  "))
+	c.Rest = rest
+	return found
+}
+
+// meterEpochOf returns epoch n of the current line's rank, or nil.
+func meterEpochOf(log *logline.Log, n int) *runs.Epoch {
+	list := log.Current.Epochs.Find(logline.RankID{Rank: log.Rank})
+	if list == nil {
+		return nil
+	}
+	return list.Find(n)
+}
+
+// timmTemplate matches timm's line of training.
+var timmTemplate = template.MustParse("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
+
+// readTimmTrain reads timm's line of training.
+func readTimmTrain(log *logline.Log, m []byte) logline.Result {
+	read := log.ValuesOf(timmTemplate)
+	if !timmTemplate.Match(m, read) {
+		return logline.Unknown
+	}
+	value := func(name string) float64 { return read[timmTemplate.Index(name)].Number }
+	epoch, step, steps := value("epoch"), value("step"), value("steps")
+	if epoch < 0 || step < 0 || epoch > 1<<30 || steps > 1<<30 || step > steps {
+		return logline.Unknown
+	}
+	buffer := meterBuffer(log)
+	*buffer = append((*buffer)[:0],
+		progress.Meter{Name: []byte("loss"), Value: value("loss"), Mean: value("train_loss")},
+		progress.Meter{Name: []byte("step_seconds"), Value: value("step_seconds"), Mean: math.NaN()},
+		progress.Meter{Name: []byte("samples_per_second"), Value: value("current_rate"), Mean: value("samples_per_second")},
+		progress.Meter{Name: []byte("lr"), Value: value("lr"), Mean: math.NaN()},
+	)
+	addMeters(log, &meters{format: logline.Timm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: value("mean_step_seconds")})
+	return logline.Used
+}
+
+// readMeterTest reads a line of an evaluation, which belongs to the last epoch.
+func readMeterTest(log *logline.Log, m []byte) logline.Result {
+	e := lastMeterEpoch(log)
+	if e == nil {
+		return logline.Unknown
+	}
+	c := scan.Cursor{Rest: m}
+	c.Expect("Test:").SkipBlanks()
+	switch {
+	case c.Accept("Total time: "):
+		seconds, ok := scan.ParseClock(c.Rest)
+		if !ok {
+			return logline.Unknown
+		}
+		e.ValSeconds = seconds
+	case c.Accept("Acc@1 "):
+		return readMeterAccuracy(log, e, c)
+	case c.Accept("["):
+		c.SkipBlanks().ReadInteger()
+		c.Expect("/").SkipBlanks().ReadInteger()
+		if c.Expect("]"); c.Failed {
+			return logline.Unknown
+		}
+		acceptTimeLeft(log, &c)
+		values, ok := readMeters(log, c.Rest)
+		if !ok {
+			return logline.Unknown
+		}
+		for _, x := range values {
+			switch strings.ToLower(string(x.Name)) {
+			case "loss":
+				e.ValLoss = x.Mean
+			case "acc@1", "prec@1", "acc1":
+				e.ValAccuracy = x.Mean / 100
+			}
+		}
+	default: // of averaged weights
+		return logline.Idle
+	}
+	countMeterLine(log)
+	return logline.Used
+}
+
+// readMeterSummary reads the accuracy after an evaluation: " * Acc@1 69.7 Acc@5 89.1".
+func readMeterSummary(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	c.Expect("*").SkipBlanks()
+	if !c.Accept("Acc@1 ") && !c.Accept("Prec@1 ") {
+		return logline.Unknown
+	}
+	e := lastMeterEpoch(log)
+	if e == nil {
+		return logline.Unknown
+	}
+	return readMeterAccuracy(log, e, c)
+}
+
+// readMeterAccuracy reads the accuracy after "Acc@1 ", and the loss if one follows.
+func readMeterAccuracy(log *logline.Log, e *runs.Epoch, c scan.Cursor) logline.Result {
+	if log.IsCutAfterPoint(c.Rest) {
+		return logline.Unknown
+	}
+	v := c.ReadFloat()
+	c.SkipBlanks()
+	if !c.Accept("Acc@5 ") && !c.Accept("Prec@5 ") {
+		return logline.Unknown
+	}
+	c.ReadFloat()
+	loss := math.NaN()
+	if c.Accept(" loss ") {
+		loss = c.ReadFloat()
+	}
+	if !c.IsComplete() {
+		return logline.Unknown
+	}
+	e.ValAccuracy = v / 100
+	if isKnown(loss) {
+		e.ValLoss = loss
+	}
+	metersOf(log.Current).evaluated = max(metersOf(log.Current).evaluated, e.Epoch+1)
+	countMeterLine(log)
+	return logline.Used
+}
+
+// lastMeterEpoch returns the epoch to which an evaluation belongs, or nil if the rank has no
+// epoch with meters.
+func lastMeterEpoch(log *logline.Log) *runs.Epoch {
+	writers := metersOf(log.Current).ranks[log.Rank]
+	if len(writers) == 0 {
+		return nil
+	}
+	return meterEpochOf(log, writers[0].current().epoch)
+}
+
+// countMeterLine counts the current line as a line of the run's program.
+func countMeterLine(log *logline.Log) {
+	name := logline.ImageNet
+	for _, f := range []logline.FormatID{logline.Torchvision, logline.Timm} {
+		if log.Current.LinesByFormat[f] > log.Current.LinesByFormat[name] {
+			name = f
+		}
+	}
+	log.CountLine(name)
+}

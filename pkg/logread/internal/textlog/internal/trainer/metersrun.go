@@ -1,0 +1,126 @@
+package trainer
+
+import (
+	"bytes"
+	"math"
+
+	"lockstep/pkg/logread/internal/progress"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+)
+
+// What programs with meters print before the first epoch, and what follows from all of their
+// lines; see meters.go.
+
+// readTimmMode reads timm's line with the number of processes.
+func readTimmMode(log *logline.Log, m []byte) logline.Result {
+	n := 1
+	if _, rest, found := bytes.Cut(m, []byte(", total ")); found && bytes.HasPrefix(m, []byte("Training in distributed mode with multiple processes, 1 ")) {
+		c := scan.Cursor{Rest: rest}
+		if n = c.ReadInteger(); c.Failed || n < 1 || n > record.MaxWorkers {
+			return logline.Unknown
+		}
+	} else if !bytes.HasPrefix(m, []byte("Training with a single process on 1 ")) {
+		return logline.Unknown
+	}
+	log.BeginHeader().Run.Info.Workers = n
+	return logline.Used
+}
+
+// readImageNetModel reads the line with the model, which each process of the ImageNet example
+// prints before its first epoch.
+func readImageNetModel(log *logline.Log, m []byte) logline.Result {
+	name, end, _ := bytes.Cut(m[bytes.IndexByte(m, '\'')+1:], []byte("'"))
+	if len(name) == 0 || len(name) > 100 || len(end) > 0 {
+		return logline.Unknown
+	}
+	log.BeginHeader()
+	log.AddSetting("model", string(name))
+	return logline.Used
+}
+
+// readDistributedInit reads the line that each process of torchvision's references prints.
+func readDistributedInit(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	rank := c.Expect("| distributed init (rank ").ReadInteger()
+	if c.Expect("):"); c.Failed || rank > record.MaxWorkers {
+		return logline.Unknown
+	}
+	s := metersOf(log.BeginHeader())
+	if s.initRanks == nil {
+		s.initRanks = map[int]bool{}
+	}
+	s.initRanks[rank] = true
+	return logline.Used
+}
+
+// readNamespace reads the settings that argparse.Namespace prints, of which those of
+// torchvision's references are used.
+func readNamespace(log *logline.Log, m []byte) logline.Result {
+	if m[len(m)-1] != ')' || len(metersOf(log.Current).initRanks) == 0 || metersOf(log.Current).primary != nil {
+		return logline.Unknown
+	}
+	for list := m[len("Namespace(") : len(m)-1]; ; {
+		name, v, rest, ok := progress.NextValue(list)
+		if !ok {
+			return logline.Used
+		}
+		list = rest
+		switch {
+		case string(name) == "world_size" && record.IsPlausibleCount(v):
+			log.Current.Run.Info.Workers = int(v)
+		case string(name) == "batch_size" && record.IsPlausibleCount(v): // images per GPU
+			log.Current.Run.Info.BatchPerWorker = int(v)
+		case string(name) == "seed" && v == math.Trunc(v) && math.Abs(v) < 1<<53:
+			log.Current.Run.Info.Seed, log.Current.SeedKnown = int64(v), true
+		}
+	}
+}
+
+// finishMeters sets the times of the epochs of programs that print only the mean time of a
+// step, and the number of workers.
+func finishMeters(r *logline.Run, report *record.Report) {
+	s := metersOf(r)
+	if n := len(s.initRanks); n > 1 && r.Run.Info.Workers == 0 {
+		for rank := range s.initRanks {
+			n = max(n, rank+1)
+		}
+		r.Run.Info.Workers = n
+	}
+	if s.primary == nil {
+		return
+	}
+	report.AddAssumptionOnce("losses and accuracies of an epoch are the means in its last line")
+	for _, writers := range s.ranks {
+		for _, w := range writers {
+			setMeterSeconds(r, w, report)
+		}
+	}
+	x := s.primary.current()
+	if e := r.Epochs.Find(s.primary.id).Find(x.epoch); e != nil && math.IsNaN(e.Seconds) && !s.isComplete(x) {
+		r.Epochs.Remove(x.epoch)
+		report.AddAssumption("epoch %d is not complete (step %d of %d): its values are only in the curves", x.epoch+1, x.last, x.steps)
+	}
+}
+
+// setMeterSeconds sets the times of the complete epochs of a process, if it has printed only
+// the mean time of a step.
+func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
+	list := r.Epochs.Find(w.id)
+	for i := range w.epochs {
+		x := &w.epochs[i]
+		e := list.Find(x.epoch)
+		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !metersOf(r).isComplete(x) {
+			continue
+		}
+		e.Seconds = x.stepSeconds * float64(x.steps)
+		report.AddAssumptionOnce("the time of an epoch is the mean time of its logged steps times the number of its steps")
+	}
+}
+
+// isComplete reports whether the epoch of a process's last line is complete: an evaluation has
+// followed, or no further step of the epoch would be logged at the interval of the log.
+func (s *meterState) isComplete(x *meterEpoch) bool {
+	return s.evaluated > x.epoch || x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
+}

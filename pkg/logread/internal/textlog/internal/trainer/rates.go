@@ -1,0 +1,47 @@
+package trainer
+
+import (
+	"math"
+
+	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+)
+
+// Some programs under srun -l write one line per rank and epoch:
+//
+//	0: 2018-10-07 20:36:09,348 INFO Train samples 32768 time 1442.17s rate 22.7212 samples/s
+//
+// Samples and rate are those of one rank. The run's samples and rate are their
+// sums, and the time of an epoch is that of its slowest rank. The n-th line of
+// a rank describes epoch n.
+
+// Rates returns the format of lines with the rate of each rank.
+func Rates() logline.Format {
+	return logline.Format{Name: "rates by rank", Rules: []logline.Rule{
+		{
+			Prefix: "Train samples ", Use: addRate, ReadMore: logline.ReadSimilarLines, EndsWithValue: true,
+			Templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"},
+		},
+	}}
+}
+
+// addRate adds an epoch with the values of a line, samples, seconds and samples
+// per second, to the rank of the line.
+func addRate(log *logline.Log, v []template.Value) logline.Result {
+	samples, seconds, rate := int(v[0].Number), v[1].Number, v[2].Number
+	if log.Current.Program != logline.Rates && log.LastEpoch() != nil { // the epochs of other lines
+		log.BeginRun()
+	}
+	run := log.CountLine(logline.Rates)
+	run.SumRates = true
+	n := 1
+	if last := log.LastEpoch(); last != nil {
+		n = last.Epoch + 1
+	}
+	e := log.FindOrAddEpoch(n, 0)
+	e.Seconds, e.SamplesPerSecond, e.Samples = log.CheckSeconds(seconds), rate, samples
+	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
+		log.In.AddProblem(log.Lines.Number, "got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
+	}
+	return logline.Used
+}

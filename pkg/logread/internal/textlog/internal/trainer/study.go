@@ -1,0 +1,157 @@
+package trainer
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
+)
+
+// The output of the programs of the U-Net study:
+//
+//	PyTorch Settings:
+//	--epochs: 200
+//	[INFO] EPOCH: 1/200
+//	Train loss: 0.561627, elapsed time: 205.38
+//	Elapsed execution time: 38765.41 sec
+//	Test loss: 0.21, elapsed time: 29.63
+//	IOU on test: 0.8998
+
+// Study returns the format of the programs of the U-Net study.
+func Study() logline.Format {
+	return logline.Format{Name: "U-Net study stdout", ReadInBlock: readStudySetting, Rules: []logline.Rule{
+		{Prefix: "[INFO] EPOCH: ", Read: readStudyEpoch},
+		{Prefix: "Train loss: ", Read: readStudyLoss, EndsWithValue: true},
+		{Prefix: "Test loss: ", Read: readStudyLoss, EndsWithValue: true},
+		{Prefix: "IOU on test: ", Read: readStudyIoU, EndsWithValue: true},
+		{Prefix: "Elapsed execution time: ", Read: readStudyElapsed},
+		{Prefix: "PyTorch Settings:", Read: readStudySettings},
+		{Prefix: "TensorFlow Settings:", Read: readStudySettings},
+	}}
+}
+
+// readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
+func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	n := c.Expect("[INFO] EPOCH: ").ReadInteger()
+	c.Expect("/").ReadInteger()
+	if !c.IsComplete() || n < 1 {
+		return logline.Unknown
+	}
+	log.Block = logline.NoBlock
+	if last := log.LastEpoch(); last != nil && n < last.Epoch {
+		log.BeginRun()
+	}
+	if len(log.Config) > 0 { // settings before the first epoch
+		log.AddConfig(log.Config)
+		log.Config = nil
+	}
+	log.CountLine(logline.Study)
+	log.FindOrAddEpoch(n, 0)
+	return logline.Used
+}
+
+// readStudyLoss reads the lines "Train loss:", which belongs to the current
+// epoch, and "Test loss:", which belongs to the run.
+func readStudyLoss(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	train := c.Accept("Train ")
+	if !train {
+		c.Expect("Test ")
+	}
+	loss := c.Expect("loss: ").ReadFloat()
+	seconds := c.Expect(", elapsed time: ").ReadFloat()
+	c.SkipBlanks()
+	if c.Accept("sec"); !c.IsComplete() {
+		return logline.Unknown // many programs print a loss
+	}
+	if !train {
+		log.CountLine(logline.Study)
+		test := findOrAddTest(log.Current)
+		test.Loss, test.Seconds = loss, seconds
+		return logline.Used
+	}
+	e := log.LastEpoch()
+	if e == nil {
+		log.In.AddProblem(log.Lines.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
+		return logline.Unused
+	}
+	if e.TrainLoss == e.TrainLoss || e.Seconds == e.Seconds { // the epoch has its line
+		log.In.AddProblem(log.Lines.Number, "second training loss of epoch %d: a line \"[INFO] EPOCH: N/M\" before it is missing", e.Epoch)
+		return logline.Unused
+	}
+	log.CountLine(logline.Study)
+	e.TrainLoss, e.Seconds, e.Line = loss, log.CheckSeconds(seconds), log.Lines.Number
+	return logline.Used
+}
+
+// readStudyElapsed reads the line "Elapsed execution time:" with the time of
+// the complete training.
+func readStudyElapsed(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	v := c.Expect("Elapsed execution time: ").ReadFloat()
+	if c.Expect(" sec"); !c.IsComplete() {
+		return logline.Unknown
+	}
+	log.CountLine(logline.Study)
+	log.AddSetting(record.TrainingSecondsKey, v)
+	return logline.Used
+}
+
+// readStudyIoU reads the line "IOU on test:".
+func readStudyIoU(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	v := c.Expect("IOU on test: ").ReadFloat()
+	if !c.IsComplete() {
+		return logline.Unknown
+	}
+	log.CountLine(logline.Study)
+	findOrAddTest(log.Current).IoU = v
+	return logline.Used
+}
+
+// findOrAddTest returns the test of the run, and adds it without values if it
+// is missing.
+func findOrAddTest(r *logline.Run) *runs.Test {
+	info := &r.Run.Info
+	if info.Test == nil {
+		x := math.NaN()
+		info.Test = &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
+	}
+	return info.Test
+}
+
+// readStudySettings reads the lines "PyTorch Settings:" and "TensorFlow
+// Settings:", which begin a list of settings.
+func readStudySettings(log *logline.Log, _ []byte) logline.Result {
+	log.Block = logline.Study
+	return logline.Idle
+}
+
+// readStudySetting reads the line "--key: value" in a list of settings, which
+// belongs to the run after it.
+func readStudySetting(log *logline.Log, m []byte) logline.Result {
+	if !scan.HasPrefix(m, "--") {
+		log.Block = logline.NoBlock
+		return logline.Unknown
+	}
+	key, value, ok := bytes.Cut(m[2:], []byte(":"))
+	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Config) >= record.MaxSettings {
+		return logline.Unknown
+	}
+	if log.Config == nil {
+		log.Config = map[string]any{}
+	}
+	text := strings.TrimSpace(string(value))
+	if v, err := strconv.ParseFloat(text, 64); err == nil {
+		log.Config[string(key)] = v
+	} else {
+		log.Config[string(key)] = text
+	}
+	return logline.Idle
+}

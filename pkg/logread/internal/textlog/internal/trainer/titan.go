@@ -1,0 +1,104 @@
+package trainer
+
+import (
+	"bytes"
+
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/textlog/internal/logline"
+)
+
+// Titan returns the format of torchtitan.
+func Titan() logline.Format {
+	return logline.Format{Name: "torchtitan", Rules: []logline.Rule{
+		{Prefix: "step:", Read: readTitanStep, EndsWithValue: true},
+		{First: "\x1b", Read: readColoredLine},
+	}}
+}
+
+// readTitanStep reads torchtitan's line "step:", with or without colors. tps is
+// in tokens per second and device, mfu in percent.
+//
+//	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
+func readTitanStep(log *logline.Log, m []byte) logline.Result {
+	if bytes.IndexByte(m, 0x1b) >= 0 {
+		m = stripColors(m)
+	}
+	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
+	step := c.Expect("step:").SkipBlanks().ReadInteger()
+	c.SkipBlanks()
+	if c.Failed || !bytes.Contains(c.Rest, []byte("loss:")) {
+		return logline.Unknown
+	}
+	now := log.StampSeconds()
+	log.CountLine(logline.Titan)
+	for len(c.Rest) > 0 {
+		key, after, ok := bytes.Cut(c.Rest, []byte(":"))
+		if !ok || !scan.IsName(key) {
+			log.In.AddProblem(log.Lines.Number, "expected \"name: number\", got %.40q", c.Rest)
+			return logline.Unused
+		}
+		c.Rest = after
+		c.SkipBlanks()
+		end := bytes.IndexByte(c.Rest, ' ')
+		if end < 0 {
+			end = len(c.Rest)
+		}
+		word := c.Rest[:end]
+		c.Rest = c.Rest[end:]
+		c.SkipBlanks()
+		v, n := scan.ParseDecimal(word)
+		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
+			var buf [64]byte
+			number := scan.Cursor{Rest: appendWithoutCommas(buf[:0], word)} // 7,123
+			v = number.ReadFloat()
+			if number.Failed {
+				log.In.AddProblem(log.Lines.Number, "%s: expected a number, got %.40q", key, word)
+				continue
+			}
+		} // a unit such as % or GiB may follow
+		log.AddPoint(key, max(log.Rank, -1), int64(step), v, now)
+	}
+	return logline.Used
+}
+
+// readColoredLine reads a line that begins with an escape sequence for a color:
+// torchtitan's step or the progress bar of Keras 3.
+func readColoredLine(log *logline.Log, m []byte) logline.Result {
+	if bytes.Contains(m, []byte("step:")) {
+		return readTitanStep(log, m)
+	}
+	if plain := scan.SkipBlanks(stripColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
+		return readKerasSummary(log, plain)
+	}
+	return logline.Unknown
+}
+
+// appendWithoutCommas appends word to dst without its commas.
+func appendWithoutCommas(dst, word []byte) []byte {
+	for _, c := range word {
+		if c != ',' {
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// stripColors returns m without the escape sequences of a terminal (ESC [ …
+// letter).
+func stripColors(m []byte) []byte {
+	var out []byte
+	for i := 0; i < len(m); i++ {
+		if m[i] != 0x1b {
+			out = append(out, m[i])
+			continue
+		}
+		if i+1 < len(m) && m[i+1] == '[' {
+			i++
+		}
+		for i+1 < len(m) && !scan.IsLetter(m[i+1]) {
+			i++
+		}
+		i++
+	}
+	return out
+}
