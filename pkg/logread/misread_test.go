@@ -53,7 +53,7 @@ func TestNothingIsMisread(t *testing.T) {
 // mutations are.
 func checkPlan(t *testing.T, all []*sample, p plan) (wrong []string, how string) {
 	t.Helper()
-	c := misreadChecker{samples: all, dir: t.TempDir()}
+	c := misreadChecker{dir: t.TempDir()}
 	c.mutants = p.apply(t, all)
 	var texts []string
 	for _, m := range c.mutants {

@@ -23,9 +23,14 @@ func countedKinds() []string {
 	}
 }
 
+// fileKinds are the kinds whose lines get their meaning from the other lines of their file: JSON
+// lines, and progress bars, which look alike whether epochs count from 0 or from 1.
+func fileKinds() []string {
+	return []string{"Detectron2 metrics", "MMEngine scalars", "MMCV log", "JSON lines", "tqdm bars"}
+}
+
 // misreadChecker checks what was read from mutants.
 type misreadChecker struct {
-	samples  []*sample
 	mutants  []*mutant
 	dir      string
 	rows     []Row
@@ -121,25 +126,42 @@ func (c misreadChecker) checkRow(r Row, l numbers, same []Row) string {
 	return wrong
 }
 
+// mutantOf returns the mutant with a file of a run.
+func (c misreadChecker) mutantOf(run string) *mutant {
+	file, _, _ := strings.Cut(run, "#")
+	for _, m := range c.mutants {
+		for _, f := range m.files {
+			if path := filepath.Join(c.dir, f.path); path == file || strings.HasPrefix(path, file+"/") {
+				return m
+			}
+		}
+	}
+	return &mutant{}
+}
+
 // spanName matches the names of the values of spans, whose numbers count the spans of a trace.
 var spanName = regexp.MustCompile(`_seconds/`)
 
 // checkPlace returns what is wrong with the name, epoch, step and rank of a value that is read
 // from one sample only, or "".
 func (c misreadChecker) checkPlace(r Row, l numbers, same []Row) string {
-	if r.Value == math.Trunc(r.Value) || math.IsNaN(r.Value) {
+	if r.Value == math.Trunc(r.Value) || math.IsNaN(r.Value) || strings.Contains(r.Name, "_start_seconds/") { // since the first span
 		return ""
 	}
 	var of *sample
 	var places []string
-	for _, s := range c.samples {
+	for _, s := range c.mutantOf(r.Run).samples {
 		for _, before := range s.rows {
 			if before.Value != r.Value {
 				continue
 			}
-			isPlace := before.Epoch == r.Epoch && before.Step == r.Step || spanName.MatchString(r.Name)
-			isRank := before.Rank == r.Rank || len(s.files) > 1 && r.Rank < 0 && c.isLost(s) // the files show the ranks
-			if before.Name == r.Name && isRank && isPlace {
+			isPlace := before.Epoch == r.Epoch && before.Step == r.Step && before.Name == r.Name
+			if spanName.MatchString(r.Name) { // the spans are counted, and others show what kind they are of
+				isPlace = before.Name[strings.IndexByte(before.Name, '_')+1:] == r.Name[strings.IndexByte(r.Name, '_')+1:]
+			}
+			isRank := before.Rank == r.Rank || len(s.files) > 1 && r.Rank < 0 && c.isLost(s) || // the files show the ranks
+				r.Rank > 0 && c.isRenamed(s)
+			if isRank && isPlace {
 				return ""
 			}
 			if of != nil && of != s {
@@ -163,6 +185,11 @@ func (c misreadChecker) checkPlace(r Row, l numbers, same []Row) string {
 	return fmt.Sprintf("in %s the value is %q, and now", of.path, places)
 }
 
+// isRenamed reports whether a sample has another name, which may contain a rank.
+func (c misreadChecker) isRenamed(s *sample) bool {
+	return slices.ContainsFunc(c.mutants, func(m *mutant) bool { return m.renamed && slices.Contains(m.samples, s) })
+}
+
 // isLost reports whether lines of a sample were removed or mixed with others.
 func (c misreadChecker) isLost(s *sample) bool {
 	return slices.ContainsFunc(c.mutants, func(m *mutant) bool { return m.lost && slices.Contains(m.samples, s) })
@@ -178,6 +205,6 @@ func (c misreadChecker) isCounted(r Row, s *sample) bool {
 		return true
 	}
 	return slices.ContainsFunc(c.mutants, func(m *mutant) bool {
-		return slices.Contains(m.samples[1:], s) && (len(m.files) > 1 || len(s.files) > 1)
+		return slices.Contains(m.samples[1:], s) && (len(m.files) > 1 || len(s.files) > 1 || s.isOfKind(fileKinds()))
 	})
 }

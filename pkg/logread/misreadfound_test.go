@@ -26,7 +26,12 @@ func TestFoundByMutations(t *testing.T) {
 			"a_2gpu.log", "[INFO] EPOCH: 1/3\nTrain loss: 0.5, elapsed time: 9.5\nTrain loss: 0.25, elapsed time: 8.5\n", "1 NaN 0.5", "second training loss of epoch 1",
 		},
 		"another header with the index of pandas": {"log_2.csv", ",epoch,loss\n0,1,2\n1,2,4\n", "1 NaN 2, 2 NaN 4", "CSV table"},
-		"an unusable header of the study":         {"log_2.csv", ",loss\n1,2\n3,4\n", "", "0 of 3 lines used"},
+		"another table with one column more": {
+			"a_2gpu.csv", "epoch,time,loss\n1,10,2\nStep,one,two,three\n1,5,6,\n2,7,8,9\n", "1 NaN 2", "a table with other columns begins here",
+		},
+		"a row with a delimiter at its end": {"a_2gpu.csv", "epoch,time,loss\n1,10,2\n2,5,6,\n", "1 NaN 2", "expected 3 cells, got 4"},
+		"rows with a delimiter at the end":  {"a_2gpu.csv", "epoch,time,loss\n1,10,2,\n2,5,6,\n", "1 NaN 2, 2 NaN 6", "3 of 3 lines used"},
+		"an unusable header of the study":   {"log_2.csv", ",loss\n1,2\n3,4\n", "", "0 of 3 lines used"},
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{c.file: c.text})

@@ -54,8 +54,8 @@ func valueOf(r runs.Run, property runs.Property) string {
 		return fmt.Sprint(i.BatchPerWorker, " of ", i.GlobalBatch)
 	case runs.PropertyModel:
 		for _, key := range []string{"model", "arch"} {
-			if v, ok := i.Config[key]; ok {
-				return fmt.Sprint(v)
+			if v, ok := i.Config[key].(string); ok {
+				return v
 			}
 		}
 	}
@@ -125,8 +125,8 @@ func studyWords(name string) string {
 // wordPattern matches the words and the numbers of a name.
 var wordPattern = regexp.MustCompile(`[0-9]+|[A-Za-z]+`)
 
-// countedDetails are the details of properties that the ranks in a file show: fewer if lines are
-// missing.
+// countedDetails are the details of numbers of workers that the ranks in a file show: fewer if
+// lines are missing, and more if the lines of several runs are mixed.
 func countedDetails() []string {
 	return []string{"each epoch was logged that many times", "the lines have that many ranks", "event files that were written at the same time", "reported that it was done", "the ranks of "}
 }
@@ -137,40 +137,33 @@ func (c misreadChecker) checkStated(r runs.Run, property runs.Property, value st
 	if value == "" {
 		return ""
 	}
-	counted := slices.ContainsFunc(countedDetails(), func(d string) bool { return strings.Contains(r.Origins[property].Detail, d) })
-	var others []string
 	isText := property == runs.PropertySeries || property == runs.PropertyModel
 	if property == runs.PropertySeries { // what separates series follows their name
 		value, _, _ = strings.Cut(value, " ")
 	}
-	if isText && slices.ContainsFunc(c.filesOf(r.Dir), func(f *mutatedFile) bool { return bytes.Contains(f.content, []byte(value)) }) {
+	if isText && slices.ContainsFunc(c.mutantOf(r.Dir).files, func(f *mutatedFile) bool { return bytes.Contains(f.content, []byte(value)) }) {
 		return ""
 	}
-	for _, s := range c.samplesOf(r) {
-		counted = counted || property == runs.PropertyWorkers && s.isOfKind([]string{"nccl-tests"}) // the list of devices
+	counted := property == runs.PropertyWorkers && slices.ContainsFunc(countedDetails(), func(d string) bool { return strings.Contains(r.Origins[property].Detail, d) })
+	most := 0
+	var others []string
+	for _, s := range c.mutantOf(r.Dir).samples {
+		// The list of devices, a job script and a configuration may lack a line.
+		counted = counted || property == runs.PropertyWorkers && s.isOfKind([]string{"nccl-tests", "job script", "configuration"})
 		for _, alone := range s.runs {
 			other := valueOf(alone, property)
-			if other == value || counted && len(value) <= len(other) && value <= other {
+			if other == value {
 				return ""
 			}
 			if property == runs.PropertyBatch && slices.ContainsFunc(numbersIn([]byte(value)), func(n float64) bool { return n > 0 && numbersIn([]byte(other)).has(n) }) {
 				return ""
 			}
 			others = append(others, other)
+			most += max(1, alone.Info.Workers)
 		}
+	}
+	if counted && r.Info.Workers <= most {
+		return ""
 	}
 	return fmt.Sprintf("the samples state %q", others)
-}
-
-// samplesOf returns the samples of which the files of a run, and the files beside them, consist.
-func (c misreadChecker) samplesOf(r runs.Run) (samples []*sample) {
-	for _, m := range c.mutants {
-		for _, f := range c.filesOf(r.Dir) {
-			if slices.Contains(m.files, f) {
-				samples = append(samples, m.samples...)
-				break
-			}
-		}
-	}
-	return samples
 }

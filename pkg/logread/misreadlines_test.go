@@ -3,11 +3,13 @@ package logread
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
 )
 
 // checkLines checks that each line of each file is counted, and that each file that was cut has
@@ -19,6 +21,7 @@ func (c misreadChecker) checkLines() (wrong []string) {
 			if r.Kind != files.RunFolderKind {
 				wrong = append(wrong, "a report of "+r.Path)
 			}
+			wrong = append(wrong, c.checkRunFolder(r.Path)...)
 			continue
 		}
 		if f.cut && r.Skipped == "" && len(r.Unused) == 0 && r.Kind != "" {
@@ -64,4 +67,43 @@ func (c misreadChecker) checkCounts(r Report, f *mutatedFile) []string {
 		return []string{fmt.Sprintf("%s has %d lines; the report counts %d: %d used, %d ignored, %d with problems:\n%s", f.path, want, r.Lines, r.LinesUsed, r.LinesIgnored(), len(problems), r)}
 	}
 	return nil
+}
+
+// checkRunFolder checks that each line of the epochs and steps of a run folder gives a row, or has
+// a problem. After the header, or the line of a worker, occurs again, lines replace earlier ones.
+func (c misreadChecker) checkRunFolder(dir string) (wrong []string) {
+	if slices.ContainsFunc(c.problems, func(p runs.Problem) bool { return p.File == dir }) { // the folder is not read
+		return nil
+	}
+	for _, m := range c.mutants {
+		for _, f := range m.files {
+			path := filepath.Join(c.dir, f.path)
+			name := filepath.Base(path)
+			isSteps := strings.HasPrefix(name, "steps-")
+			first := []byte("epoch,seconds,samples") // of the header
+			if isSteps {
+				first = []byte(`{"rank":`)
+			}
+			if filepath.Dir(path) != dir || !isSteps && name != "epochs.csv" || f.packed != "" || bytes.Count(f.content, first) != 1 || len(f.bytes) != len(f.content) {
+				continue
+			}
+			found := map[string]bool{}
+			for _, r := range c.rows {
+				if r.Run == dir && isSteps && r.Step > 0 && name == fmt.Sprintf("steps-%d.jsonl", r.Rank) || r.Run == dir && !isSteps && r.Step < 0 && r.Epoch > 0 {
+					found[fmt.Sprint(r.Epoch, r.Step)] = true
+				}
+			}
+			problems := map[int]bool{}
+			for _, p := range c.problems {
+				if p.File == path {
+					problems[p.Line] = true
+				}
+			}
+			lines := len(bytes.FieldsFunc(f.content, func(c rune) bool { return c == '\n' })) - 1
+			if !problems[1] && len(found)+len(problems) < lines {
+				wrong = append(wrong, fmt.Sprintf("%s has %d lines after the first; %d are read, and %d have problems", f.path, lines, len(found), len(problems)))
+			}
+		}
+	}
+	return wrong
 }

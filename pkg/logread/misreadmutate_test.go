@@ -212,8 +212,13 @@ func isCutWithin(content []byte, n int) bool {
 	return isJSONDocument(content) && n > 0 && n < len(bytes.TrimSpace(content))
 }
 
-// isJSONDocument reports whether a file is one JSON object.
+// isJSONDocument reports whether a file is one JSON object, which may contain NaN.
 func isJSONDocument(content []byte) bool {
 	content = bytes.TrimSpace(content)
+	for line := range bytes.Lines(content) {
+		if bytes.IndexByte([]byte(" \t\r\n{}]\""), line[0]) < 0 {
+			return false
+		}
+	}
 	return bytes.HasPrefix(content, []byte("{")) && bytes.HasSuffix(content, []byte("}")) && !bytes.Contains(content, []byte("}\n{"))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
@@ -80,13 +81,15 @@ type tableReader struct {
 	key     []byte
 	ranks   map[string]int // numbers of the GPUs whose rows have no number
 
-	rows         int
-	zeroEpoch    bool // a row has epoch 0
-	sparse       bool // a row has an empty cell
-	headerAgain  int  // line of a header in the middle of the table; 0 before it
-	otherHeader  int  // line at which a table with other columns begins; 0 before it
-	lastDecimals int  // smallest number of decimals in the last column; -1: no row yet
-	fast         fastRows
+	rows        int
+	zeroEpoch   bool // a row has epoch 0
+	sparse      bool // a row has an empty cell
+	headerAgain int  // line of a header in the middle of the table; 0 before it
+	otherHeader int  // line at which a table with other columns begins; 0 before it
+	// endsWithDelimiter is set if each row has a delimiter after its last cell, unlike the header.
+	endsWithDelimiter bool
+	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
+	fast              fastRows
 }
 
 // newTableReader returns a reader of the table in in.
@@ -219,11 +222,10 @@ func (t *tableReader) readLine(line []byte) {
 		in.Report.AddIgnored(number, "of another table")
 		return
 	}
-	if err := t.splitRow(line); err != nil {
+	if err := t.splitRow(line); err != nil && !(l.Ended && t.header != nil && isHeaderOfNames(t.cells)) {
 		in.AddProblem(number, "%v", err)
 		return
-	}
-	if t.isOtherHeader() {
+	} else if err != nil || t.isOtherHeader() {
 		t.otherHeader = number
 		in.AddProblem(number, "a table with other columns begins here; it is not read: move it to a file of its own")
 		return
@@ -265,7 +267,8 @@ func (t *tableReader) splitRow(line []byte) error {
 		return err
 	}
 	n := len(t.cells)
-	if n == len(t.columns)+1 && len(t.cells[n-1]) == 0 { // a delimiter at the end of each row
+	if n == len(t.columns)+1 && len(t.cells[n-1]) == 0 && (t.rows == 0 || t.endsWithDelimiter) { // as each row
+		t.endsWithDelimiter = true
 		n--
 		t.cells = t.cells[:n]
 	}
@@ -315,6 +318,12 @@ func (t *tableReader) isHeader() bool {
 		}
 	}
 	return true
+}
+
+// isHeaderOfNames reports whether the cells of a row that has not as many cells as the table can be
+// the header of another table: all are texts.
+func isHeaderOfNames(cells [][]byte) bool {
+	return len(cells) > 1 && !slices.ContainsFunc(cells, func(c []byte) bool { return len(c) == 0 || looksNumeric(c) || scan.IsDigit(c[0]) })
 }
 
 // isOtherHeader reports whether the current row is the header of another table: no cell of at
