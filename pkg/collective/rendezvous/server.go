@@ -104,7 +104,7 @@ const maxRefusals = 8
 // has too many open files, it tries again after a pause. The caller can wait for the
 // goroutines with the WaitGroup connections.
 func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
-	pending := pendingConnections{limit: max(minConnectionsPerAddress, e.World)}
+	pending := newPendingConnections(e.World)
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	pause := shortest
 	for {
@@ -156,19 +156,27 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 	}
 }
 
-// minConnectionsPerAddress is a lower bound for pendingConnections.limit. The limit is the
-// number of ranks if that is larger.
-const minConnectionsPerAddress = 32
+// Lower bounds for the limits of pendingConnections. A limit is the number of ranks if that is
+// larger.
+const (
+	minConnectionsPerAddress = 32
+	minConnections           = 256
+)
 
 // pendingConnections contains the connections that have not authenticated yet, and limits
-// how many each address may have. At the limit it closes the oldest one. A worker
-// authenticates within milliseconds, so the oldest connection probably does not belong to a
-// worker; if it does, the worker connects again.
+// how many there may be, in total and from each address. At a limit it closes the oldest one.
+// A worker authenticates within milliseconds, so the oldest connection probably does not
+// belong to a worker; if it does, the worker connects again.
 type pendingConnections struct {
-	limit int // connections per address
+	limit, perAddress int
 
-	mu        sync.Mutex
-	byAddress map[string][]net.Conn // oldest first
+	mu    sync.Mutex
+	conns []net.Conn // oldest first
+}
+
+// newPendingConnections returns the pending connections of a run of world workers.
+func newPendingConnections(world int) *pendingConnections {
+	return &pendingConnections{limit: max(minConnections, world), perAddress: max(minConnectionsPerAddress, world)}
 }
 
 // remoteAddress returns the address of the other end of c, without its port.
@@ -180,31 +188,37 @@ func remoteAddress(c net.Conn) string {
 	return text
 }
 
-// add adds c. If more than h.limit connections from the same address are then pending, add
-// closes the oldest of them.
+// add adds c. If there are then more connections than allowed, from the address of c or in
+// total, add closes the oldest of them.
 func (h *pendingConnections) add(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.byAddress == nil {
-		h.byAddress = map[string][]net.Conn{}
-	}
 	address := remoteAddress(c)
-	h.byAddress[address] = append(h.byAddress[address], c)
-	if all := h.byAddress[address]; len(all) > h.limit {
-		_ = all[0].Close() // this ends its goroutine
-		h.byAddress[address] = all[1:]
+	h.conns = append(h.conns, c)
+	same, oldest := 0, -1 // connections from the address, and the index of the oldest
+	for i, o := range h.conns {
+		if remoteAddress(o) == address {
+			if same++; oldest < 0 {
+				oldest = i
+			}
+		}
 	}
+	switch {
+	case same > h.perAddress:
+	case len(h.conns) > h.limit:
+		oldest = 0
+	default:
+		return
+	}
+	_ = h.conns[oldest].Close() // this ends its goroutine
+	h.conns = slices.Delete(h.conns, oldest, oldest+1)
 }
 
 // remove removes c after it has authenticated or ended.
 func (h *pendingConnections) remove(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	address := remoteAddress(c)
-	h.byAddress[address] = slices.DeleteFunc(h.byAddress[address], func(o net.Conn) bool { return o == c })
-	if len(h.byAddress[address]) == 0 {
-		delete(h.byAddress, address)
-	}
+	h.conns = slices.DeleteFunc(h.conns, func(o net.Conn) bool { return o == c })
 }
 
 // checkMember returns an error if the claim of a worker does not match this run.

@@ -1,0 +1,254 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// watchedListener records what its connections are allowed to do.
+type watchedListener struct {
+	net.Listener
+	open, mostOpen atomic.Int64 // connections
+	mostBytes      atomic.Int64 // that were read from one connection
+	unlimited      atomic.Int64 // reads without a deadline, or with one that is later than the handshake's
+	accepted       atomic.Int64
+}
+
+func (l *watchedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.accepted.Add(1)
+	raise(&l.mostOpen, l.open.Add(1))
+	return &watchedConn{Conn: c, of: l}, nil
+}
+
+// raise sets v to n if n is larger.
+func raise(v *atomic.Int64, n int64) {
+	for old := v.Load(); n > old && !v.CompareAndSwap(old, n); old = v.Load() {
+	}
+}
+
+// watchedConn is a connection of a watchedListener.
+type watchedConn struct {
+	net.Conn
+	of       *watchedListener
+	bytes    atomic.Int64
+	deadline atomic.Int64 // in ns since 1970; 0: none
+	closed   sync.Once
+}
+
+func (c *watchedConn) SetDeadline(t time.Time) error {
+	var ns int64
+	if !t.IsZero() {
+		ns = t.UnixNano()
+	}
+	c.deadline.Store(ns)
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	if d := c.deadline.Load(); d == 0 || time.Until(time.Unix(0, d)) > handshakeTimeout {
+		c.of.unlimited.Add(1)
+	}
+	n, err := c.Conn.Read(p)
+	raise(&c.of.mostBytes, c.bytes.Add(int64(n)))
+	return n, err
+}
+
+func (c *watchedConn) Close() error {
+	c.closed.Do(func() { c.of.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// flood connects to address again and again until ctx ends, as strangers do: it sends noise
+// without an end, or nothing, or a proof with a wrong token. It counts the connections of each
+// kind, and returns the number of strangers that were let in.
+func flood(ctx context.Context, address string, connected *[3]atomic.Int64) (joined int64) {
+	var wg sync.WaitGroup
+	var admitted atomic.Int64
+	for i := range 120 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if stranger(ctx, address, i%3, &connected[i%3]) == nil {
+					admitted.Add(1)
+				}
+				time.Sleep(time.Millisecond) // so that one processor suffices for the test
+			}
+		})
+	}
+	wg.Wait()
+	return admitted.Load()
+}
+
+// stranger makes one connection of the given kind. It returns nil if it was let in.
+func stranger(ctx context.Context, address string, kind int, connected *atomic.Int64) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	connected.Add(1)
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	defer func() { _ = c.Close() }()
+	switch kind {
+	case 0:
+		noise := strings.Repeat("x", 4096)
+		for err == nil {
+			_, err = io.WriteString(c, noise)
+		}
+		return err
+	case 1:
+		_, _ = io.Copy(io.Discard, c)
+		return errors.New("closed")
+	}
+	return clientHandshake(newJSONConn(c), "guess", claim{Rank: 1, World: 3})
+}
+
+// TestFloodOfStrangers floods the port of rank 0 while three workers join. It checks the limits
+// on strangers, and that none is let in: the number of connections, the bytes that are read
+// from one, and the time that it may take.
+func TestFloodOfStrangers(t *testing.T) {
+	t.Attr("fault", "strangers flood the port with noise, silence and wrong tokens while the ranks join")
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &watchedListener{Listener: inner}
+	e := Env{World: 3, LocalWorld: 3, MasterAddr: "127.0.0.1", MasterPort: inner.Addr().(*net.TCPAddr).Port, Token: "secret"}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	ranks := make([]*member, 3)
+	var wg sync.WaitGroup
+	var serr error
+	wg.Go(func() { serr = acceptMembers(ctx, l, e, Options{}, claim{World: 3}, ranks) })
+	flooding, stop := context.WithCancel(ctx)
+	var connected [3]atomic.Int64
+	var admitted int64
+	var strangers sync.WaitGroup
+	strangers.Go(func() { admitted = flood(flooding, e.Address(), &connected) })
+	enough := func() bool { return connected[0].Load() > 50 && connected[1].Load() >= 10 && connected[2].Load() > 50 }
+	for !enough() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	errs := make([]error, 3)
+	for rank := 1; rank < 3; rank++ { // in the midst of the flood
+		wg.Go(func() {
+			own := e
+			own.Rank = rank
+			w, err := connectToServer(ctx, own, Options{Timeout: 4 * time.Minute}, claim{Rank: rank, World: 3})
+			if errs[rank] = err; err == nil {
+				errs[rank] = w.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if c, err := net.Dial("tcp", e.Address()); err == nil {
+		t.Error("the port still listens after all ranks have joined")
+		_ = c.Close()
+	}
+	stop()
+	strangers.Wait()
+	if err := errors.Join(append(errs, serr)...); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range ranks[1:] {
+		_ = g.Close()
+	}
+	// Besides those that have not authenticated, the connections of the two workers are open,
+	// and one more until add closes the oldest.
+	if n := l.mostOpen.Load(); n > minConnectionsPerAddress+3 {
+		t.Errorf("%d connections were open at once, want at most %d", n, minConnectionsPerAddress+3)
+	}
+	if n := l.mostBytes.Load(); n > maxMessageBytes {
+		t.Errorf("%d bytes were read from one connection, want at most %d", n, maxMessageBytes)
+	}
+	if n := l.unlimited.Load(); n > 0 {
+		t.Errorf("%d reads without a deadline within %v", n, handshakeTimeout)
+	}
+	if n := l.open.Load(); n > 0 {
+		t.Errorf("%d connections are left open", n)
+	}
+	if admitted > 0 {
+		t.Errorf("%d strangers were let in", admitted)
+	}
+	t.Attr("outcome", fmt.Sprintf("%d connections, at most %d at once and %d bytes of one; no stranger was let in, and all ranks joined", l.accepted.Load(), l.mostOpen.Load(), l.mostBytes.Load()))
+}
+
+// TestFloodWhileTraining floods the port from before the start until after several exchanges,
+// on each transport, and checks the sums.
+func TestFloodWhileTraining(t *testing.T) {
+	for _, transport := range []string{transportShared, transportUnix, transportTCP} {
+		t.Run(transport, func(t *testing.T) {
+			envs, options := run(t, 3, Options{Timeout: 4 * time.Minute})
+			for r := range envs {
+				envs[r].Collective = transport
+			}
+			ctx, stop := context.WithCancel(context.Background())
+			var connected [3]atomic.Int64
+			var strangers sync.WaitGroup
+			var admitted int64
+			strangers.Go(func() { admitted = flood(ctx, envs[0].Address(), &connected) })
+			groups, errs := join(context.Background(), envs, options)
+			if err := errors.Join(errs...); err != nil {
+				stop()
+				t.Fatal(err)
+			}
+			for range 100 {
+				if err := addUp(groups); err != nil {
+					t.Error(err)
+					break
+				}
+			}
+			stop()
+			strangers.Wait()
+			closeAll(t, groups)
+			if admitted > 0 {
+				t.Errorf("%d strangers were let in", admitted)
+			}
+		})
+	}
+}
+
+// addressed is a connection from a given address.
+type addressed struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (a *addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.from), Port: 1} }
+func (a *addressed) Close() error         { a.closed = true; return nil }
+
+// TestPendingConnections checks which connection is closed at each limit.
+func TestPendingConnections(t *testing.T) {
+	h := &pendingConnections{limit: 4, perAddress: 2}
+	var all []*addressed
+	for i, from := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2", "192.0.2.3", "192.0.2.4"} {
+		all = append(all, &addressed{from: from})
+		h.add(all[i])
+	}
+	// The fourth closes the oldest of its address, and the sixth the oldest of all.
+	for i, want := range []bool{true, true, false, false, false, false} {
+		if all[i].closed != want {
+			t.Errorf("connection %d: closed is %v, want %v", i, all[i].closed, want)
+		}
+	}
+	for _, a := range all[2:] {
+		h.remove(a)
+	}
+	if len(h.conns) != 0 {
+		t.Errorf("%d connections are left", len(h.conns))
+	}
+	if h := newPendingConnections(1000); h.limit != 1000 || h.perAddress != 1000 {
+		t.Errorf("limits of 1000 workers: %d and %d", h.limit, h.perAddress)
+	}
+}
