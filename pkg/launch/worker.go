@@ -48,8 +48,8 @@ type workerGroup struct {
 	binding     binding
 	gracePeriod time.Duration
 	killNow     <-chan struct{} // closed when the workers are to be killed at once
-	// suspended receives SIGTSTP (Ctrl-Z) and SIGCONT (fg) of this process.
-	suspended chan os.Signal
+	// forwarded receives SIGTSTP (Ctrl-Z), SIGCONT (fg) and SIGUSR2 of this process.
+	forwarded chan os.Signal
 }
 
 // workerExit describes how a worker ended. err is nil if it succeeded.
@@ -67,8 +67,8 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 		return nil, err
 	}
 	token := rand.Text()
-	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, suspended: make(chan os.Signal, 2)}
-	signal.Notify(c.suspended, jobControlSignals()...)
+	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, forwarded: make(chan os.Signal, 3)}
+	signal.Notify(c.forwarded, append(jobControlSignals(), unix.SIGUSR2)...)
 	err = r.withBinding(ctx, func(b binding) error {
 		c.binding = b
 		return b.withThreadBinder(func(bind func(rank int) error) error {
@@ -160,7 +160,7 @@ func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []st
 // order of their failures. While a shell has stopped this process, the workers are stopped
 // too.
 func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error) {
-	defer signal.Stop(c.suspended)
+	defer signal.Stop(c.forwarded)
 	exits := make(chan workerExit)
 	for _, w := range c.workers {
 		go func() { exits <- workerExit{w, w.wait()} }()
@@ -203,13 +203,16 @@ func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error)
 			kill()
 		case <-late:
 			kill()
-		case s := <-c.suspended:
-			if s == unix.SIGCONT {
+		case s := <-c.forwarded:
+			switch s {
+			case unix.SIGUSR2:
+				c.requestRecords()
+			case unix.SIGCONT:
 				c.signal(unix.SIGCONT)
-				break
+			default:
+				c.signal(unix.SIGSTOP)
+				_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // the default action of SIGTSTP
 			}
-			c.signal(unix.SIGSTOP)
-			_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // the default action of SIGTSTP
 		case e := <-exits:
 			left--
 			e.ended = true
@@ -232,6 +235,16 @@ func (c *workerGroup) kill() error {
 	c.killNow = killNow
 	_, err := c.wait(context.Background())
 	return err // the list of failed workers is of no interest
+}
+
+// requestRecords makes the workers write the records of their collective operations. SIGUSR2
+// would end another program.
+func (c *workerGroup) requestRecords() {
+	for _, w := range c.workers {
+		if !w.ended && !w.guard {
+			_ = unix.Kill(w.cmd.Process.Pid, unix.SIGUSR2) // it may be gone
+		}
+	}
 }
 
 // signal sends s to the workers and their descendants.

@@ -19,7 +19,8 @@ func IsRunFile(name string) bool {
 		return true
 	}
 	_, isSteps := cutRank(name, "steps-", ".jsonl")
-	return isSteps
+	_, isRecord := cutRank(name, "collectives-", ".jsonl")
+	return isSteps || isRecord
 }
 
 // IsRunFolder reports whether dir contains a run.json, or an epochs.csv with the columns of

@@ -14,6 +14,7 @@ import (
 
 	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/runs/flight"
 )
 
 // Read reads a run folder. Lines that cannot be used, such as one torn by a kill, are in
@@ -71,8 +72,48 @@ func Read(dir string) (Run, error) {
 			run.Workers = append(run.Workers, worker)
 		}
 	}
+	run.Problems = append(run.Problems, run.explainCollectives()...)
 	return run, nil
 }
+
+// explainCollectives returns what the records of collective operations in the run folder say
+// about ranks for which others waited, one problem for each, unless the run is done.
+func (r Run) explainCollectives() (all []Problem) {
+	if r.Info.Status == StatusDone {
+		return nil
+	}
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		return nil
+	}
+	var records []flight.Record
+	for _, e := range entries {
+		if _, ok := cutRank(e.Name(), "collectives-", ".jsonl"); !ok || len(records) == maxRecords {
+			continue
+		}
+		path := filepath.Join(r.Dir, e.Name())
+		record, err := flight.ReadFile(r.Dir, e.Name())
+		switch {
+		case isRefused(err):
+			all = append(all, newRefusedProblem(path, err))
+		case err != nil:
+			all = append(all, Problem{File: path, Reason: err.Error()})
+		default:
+			records = append(records, record)
+		}
+	}
+	places := map[int]flight.Place{}
+	for _, w := range r.Workers {
+		places[w.Rank] = flight.Place{Host: w.Host, PID: w.PID}
+	}
+	for _, text := range flight.Explain(records, places) {
+		all = append(all, Problem{File: r.Dir, Reason: text})
+	}
+	return all
+}
+
+// maxRecords is the number of records of collective operations that are read.
+const maxRecords = 1024
 
 // isRefused reports whether err is a safeopen.RefusedError: the file was not opened because
 // of its kind, such as a named pipe.

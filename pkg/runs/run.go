@@ -5,6 +5,7 @@
 //	    run.json               an Info
 //	    epochs.csv             one Epoch per row
 //	    steps-<rank>.jsonl     a Worker, then one Step per line
+//	    collectives-<rank>.jsonl  the last collective operations, if one has failed; see package flight
 //	    load.csv               one Load per row; only on systems with /proc
 //	    out.log                log messages, in the format of Python's logging
 //	    events.out.tfevents.*  scalars for TensorBoard

@@ -258,9 +258,11 @@ func (q *queue) exchangeNext() {
 func (q *queue) runOperation(bucket int, operation func() error) error {
 	q.busy = true
 	q.mu.Unlock()
+	collective.SetBucket(q.group, bucket)
 	begin := time.Now()
 	err := operation()
 	took := time.Since(begin)
+	collective.SetBucket(q.group, betweenSteps)
 	q.mu.Lock()
 	q.busy = false
 	q.stats.AllReduce += took

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/metric"
 	"lockstep/pkg/model"
@@ -305,7 +306,9 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step 
 		}
 	}
 	input := time.Since(begin)
+	collective.SetStep(t.group, t.step+1)
 	timing, err := t.strategy.Step(ctx, t.train, step)
+	collective.SetStep(t.group, 0)
 	if errors.Is(err, engine.ErrNonFinite) {
 		return fmt.Errorf("%w; training diverged at learning rate %g: try a tenth of it, or schedule.warmup_epochs", err, step.Update.LearningRate)
 	}

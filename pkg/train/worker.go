@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -22,6 +24,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/runs/flight"
 	"lockstep/pkg/strategy"
 )
 
@@ -168,6 +171,14 @@ func (w Worker) Train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if env.World > 1 {
+		r, stop, err := recordCollectives(ctx, group, dir)
+		if err != nil {
+			return errors.Join(err, group.Close())
+		}
+		defer stop()
+		group = r
+	}
 	options := WorkerOptions{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
 	options.binding = readBinding(os.Getenv, env.World)
 	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
@@ -199,6 +210,35 @@ func (w Worker) readEnvironment() (rendezvous.Env, error) {
 		fmt.Fprintln(os.Stderr, "note: the workers have no secret, so any user of this machine could join them: set LOCKSTEP_TOKEN, or run lockstep launch once, which writes a secret for this user")
 	}
 	return env, err
+}
+
+// recordCollectives returns a group that records its operations for the run folder dir, where it
+// removes the record of an earlier process of this rank. Until stop is called, SIGUSR2 makes it
+// write the record. All ranks must call recordCollectives.
+func recordCollectives(ctx context.Context, group collective.Group, dir string) (r *collective.Recorder, stop func(), err error) {
+	r = collective.NewRecorder(group, dir)
+	if err := flight.Remove(dir, group.Rank()); err != nil {
+		return nil, nil, err
+	}
+	if err := r.ShareHosts(ctx); err != nil {
+		return nil, nil, err
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR2)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range asked {
+			if err := r.Write(nil); err != nil {
+				fmt.Fprintln(os.Stderr, "note: write record of collectives:", err)
+			}
+		}
+	}()
+	return r, func() {
+		signal.Stop(asked)
+		close(asked)
+		<-done
+	}, nil
 }
 
 // StartedByLauncher reports whether a launcher has started this process. The launcher, not

@@ -68,7 +68,8 @@ is shown.
 Ctrl-C ends the run after the current step and saves it, and --resume continues with
 the next step; a second Ctrl-C ends it at once. SIGTERM and a closed terminal (SIGHUP)
 have the same effect; under nohup, SIGHUP is ignored. Ctrl-Z stops the workers too, and
-fg continues them; the time in between does not count for any timeout. After a kill,
+fg continues them; the time in between does not count for any timeout. SIGUSR2 makes each
+worker write its last collective operations, which lockstep read explains. After a kill,
 --resume repeats the steps after the last checkpoint: see checkpoint.every and
 every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {

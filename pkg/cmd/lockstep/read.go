@@ -69,6 +69,11 @@ before. --suggest proposes templates for a script's output, with reasons, a prev
 the command to run; nothing is used before you run it. With --save, the rules are kept
 in lockstep-logs.yaml beside the logs, so that no options are needed any more.
 
+If an exchange between the workers of a run has failed, each worker has written its last
+1,000 collective operations to collectives-<rank>.jsonl, also on SIGUSR2 (to the worker or
+to lockstep launch). A problem then says which rank the others waited for, such as "rank 3
+never entered all-reduce 812 (bucket 2 of step 406)".
+
   lockstep read logs/unet2d-cells
   lockstep read logs/unet2d-cells --what steps --format json
   lockstep read results --what all --format parquet --out results.parquet

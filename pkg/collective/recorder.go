@@ -1,0 +1,252 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/runs/flight"
+)
+
+// Recorder is a Group that records the last flight.MaxCalls operations of this rank in memory.
+// It writes them to the run folder when an operation fails, and when Write is called; package
+// flight explains what the ranks have written. An operation's record needs no allocation.
+//
+// It also adds the process, the host and the last collective of the rank that an error names.
+type Recorder struct {
+	Group
+	dir   string
+	hosts []flight.Place // by rank; nil before ShareHosts
+
+	mu           sync.Mutex
+	calls        [flight.MaxCalls]recordedCall // the call with sequence number n is at n%MaxCalls
+	sequence     uint64                        // calls so far
+	number       uint64                        // collective operations so far
+	step, bucket int
+}
+
+// recordedCall is an entry of a Recorder. Times are in ns since 1970; end is 0 while the
+// operation runs.
+type recordedCall struct {
+	sequence, number uint64
+	begin, end       int64
+	elements         int
+	peer, step       int
+	bucket           int
+	kind             opKind
+	bits             uint8
+	failed           bool
+}
+
+// noBucket is the bucket of an operation that does not exchange a gradient bucket.
+const noBucket = -1
+
+// NewRecorder returns a Recorder of group's operations that writes to the run folder dir.
+func NewRecorder(group Group, dir string) *Recorder {
+	return &Recorder{Group: group, dir: dir, bucket: noBucket}
+}
+
+// SetStep sets the optimizer step, counted from 1, to which the next operations of group
+// belong; 0 means none. It does nothing unless group is a Recorder.
+func SetStep(group Group, step int) {
+	if r, ok := group.(*Recorder); ok {
+		r.mu.Lock()
+		r.step = step
+		r.mu.Unlock()
+	}
+}
+
+// SetBucket sets the gradient bucket, counted from 0, to which the next operations of group
+// belong; a negative one means none. It does nothing unless group is a Recorder.
+func SetBucket(group Group, bucket int) {
+	if r, ok := group.(*Recorder); ok {
+		r.mu.Lock()
+		r.bucket = bucket
+		r.mu.Unlock()
+	}
+}
+
+// hostBytes is the longest host name that ShareHosts sends; a longer one is cut.
+const hostBytes = 63
+
+// ShareHosts tells all ranks the host and the process ID of each, for their errors. All ranks
+// must call it.
+func (r *Recorder) ShareHosts(ctx context.Context) error {
+	const perRank = 2 + hostBytes // the ID, the length of the name, and its bytes
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unknown host"
+	}
+	all := make([]float64, perRank*r.Size())
+	own := all[perRank*r.Rank():][:perRank]
+	own[0], own[1] = float64(os.Getpid()), float64(min(len(host), hostBytes))
+	for i := range min(len(host), hostBytes) {
+		own[2+i] = float64(host[i])
+	}
+	if err := r.AllGather(ctx, device.Buffer{F64: all}); err != nil {
+		return fmt.Errorf("share hosts: %w", err)
+	}
+	hosts := make([]flight.Place, r.Size())
+	for rank := range hosts {
+		v := all[perRank*rank:][:perRank]
+		name := make([]byte, min(hostBytes, max(0, int(v[1]))))
+		for i := range name {
+			name[i] = byte(v[2+i])
+		}
+		hosts[rank] = flight.Place{Host: string(name), PID: int(v[0])}
+	}
+	r.mu.Lock()
+	r.hosts = hosts
+	r.mu.Unlock()
+	return nil
+}
+
+// AllReduce implements Group.
+func (r *Recorder) AllReduce(ctx context.Context, b device.Buffer) error {
+	n := r.begin(kindAllReduce, b, 0)
+	return r.end(n, r.Group.AllReduce(ctx, b))
+}
+
+// Broadcast implements Group.
+func (r *Recorder) Broadcast(ctx context.Context, b device.Buffer, root int) error {
+	n := r.begin(kindBroadcast, b, root)
+	return r.end(n, r.Group.Broadcast(ctx, b, root))
+}
+
+// ReduceScatter implements Group.
+func (r *Recorder) ReduceScatter(ctx context.Context, b device.Buffer) error {
+	n := r.begin(kindReduceScatter, b, 0)
+	return r.end(n, r.Group.ReduceScatter(ctx, b))
+}
+
+// AllGather implements Group.
+func (r *Recorder) AllGather(ctx context.Context, b device.Buffer) error {
+	n := r.begin(kindAllGather, b, 0)
+	return r.end(n, r.Group.AllGather(ctx, b))
+}
+
+// Barrier implements Group.
+func (r *Recorder) Barrier(ctx context.Context) error {
+	n := r.begin(kindBarrier, device.Buffer{}, 0)
+	return r.end(n, r.Group.Barrier(ctx))
+}
+
+// Send implements Group.
+func (r *Recorder) Send(ctx context.Context, b device.Buffer, to int) error {
+	n := r.begin(kindSend, b, to)
+	return r.end(n, r.Group.Send(ctx, b, to))
+}
+
+// Recv implements Group.
+func (r *Recorder) Recv(ctx context.Context, b device.Buffer, from int) error {
+	n := r.begin(kindReceive, b, from)
+	return r.end(n, r.Group.Recv(ctx, b, from))
+}
+
+// begin records the beginning of an operation and returns its sequence number.
+func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
+	c := recordedCall{kind: k, elements: b.Len(), peer: peer, begin: time.Now().UnixNano()}
+	switch {
+	case b.F64 != nil:
+		c.bits = 64
+	case k != kindBarrier:
+		c.bits = 32
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sequence++
+	c.sequence, c.step, c.bucket = r.sequence, r.step, r.bucket
+	if k != kindSend && k != kindReceive {
+		r.number++
+		c.number = r.number
+	}
+	r.calls[c.sequence%flight.MaxCalls] = c
+	return c.sequence
+}
+
+// end records the end of the operation with the given sequence number, which returned err. If
+// err is not nil, end writes the record, and returns err with what it knows about the rank
+// that err names.
+func (r *Recorder) end(sequence uint64, err error) error {
+	now := time.Now().UnixNano()
+	r.mu.Lock()
+	c := &r.calls[sequence%flight.MaxCalls]
+	if c.sequence == sequence { // a long message may have been overwritten
+		c.end, c.failed = now, err != nil
+	}
+	r.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	// A run that the user has interrupted did not fail.
+	if !errors.Is(err, context.Canceled) {
+		_ = r.Write(err) // err is the error to report
+	}
+	return r.addPlace(err)
+}
+
+// Write writes the recorded operations to the run folder; cause is the error of the operation
+// that failed, or nil. It may be called at any time.
+func (r *Recorder) Write(cause error) error {
+	out := flight.Record{Header: flight.Header{Rank: r.Rank(), World: r.Size(), PID: os.Getpid(), Transport: r.Name(), Written: time.Now()}}
+	out.Host, _ = os.Hostname() // for messages only
+	if cause != nil {
+		out.Error = cause.Error()
+	}
+	r.mu.Lock()
+	calls, sequence := r.calls, r.sequence
+	r.mu.Unlock()
+	for n := max(1, int64(sequence)-flight.MaxCalls+1); n <= int64(sequence); n++ {
+		out.Calls = append(out.Calls, calls[uint64(n)%flight.MaxCalls].export())
+	}
+	return flight.Write(r.dir, out)
+}
+
+// export returns the operation as written to a file.
+func (c recordedCall) export() flight.Call {
+	out := flight.Call{
+		Number: c.number, Kind: c.kind.String(), Elements: c.elements, Bits: int(c.bits), Peer: c.peer, Step: c.step,
+		Begin: time.Unix(0, c.begin), Failed: c.failed,
+	}
+	if c.bucket >= 0 && c.step > 0 {
+		out.Bucket = &c.bucket
+	}
+	if c.end > 0 {
+		out.End = time.Unix(0, c.end)
+	}
+	return out
+}
+
+// namedRank matches the rank that an error of this package names first, and the operation in
+// which it was last seen, if the error states it.
+var namedRank = regexp.MustCompile(`: rank (\d+)\b(?:[^;]*?\(last seen in [a-z-]+ (\d+)\))?`)
+
+// addPlace adds to err the process, the host and the size of the last operation of the rank
+// that err names.
+func (r *Recorder) addPlace(err error) error {
+	m := namedRank.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	rank, aerr := strconv.Atoi(m[1])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if aerr != nil || rank >= len(r.hosts) {
+		return err
+	}
+	text := fmt.Sprintf("rank %d is process %d on %s", rank, r.hosts[rank].PID, r.hosts[rank].Host)
+	if number, perr := strconv.ParseUint(m[2], 10, 64); perr == nil {
+		for i := range r.calls {
+			if c := r.calls[i].export(); c.Number == number { // all ranks call the same operations
+				text += ", and its last collective was " + c.Describe()
+			}
+		}
+	}
+	return fmt.Errorf("%w; %s", err, text)
+}

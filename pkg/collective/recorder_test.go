@@ -1,0 +1,149 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/runs/flight"
+)
+
+// TestRecorder runs operations until a rank is missing, over each transport. It checks what
+// the others have recorded, what their errors say about the missing rank, and that the records
+// explain it.
+func TestRecorder(t *testing.T) {
+	kinds := map[string]func(n int, o Options) ([]Group, error){}
+	for name, make := range memoryGroups {
+		kinds[name] = make
+	}
+	for name, make := range ringGroups {
+		kinds[name] = make
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for name, make := range kinds {
+		t.Run(name, func(t *testing.T) {
+			groups, err := make(3, Options{Timeout: 2 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for i, g := range groups {
+				groups[i] = NewRecorder(g, dir)
+			}
+			err = together(groups, func(g Group) error {
+				if err := g.(*Recorder).ShareHosts(ctx); err != nil { // collective 1
+					return err
+				}
+				b := device.Buffer{F64: []float64{1, 2}}
+				if err := errors.Join(g.Broadcast(ctx, b, 1), g.ReduceScatter(ctx, b), g.AllGather(ctx, b), g.Barrier(ctx)); err != nil {
+					return err
+				}
+				SetStep(g, 406)
+				SetBucket(g, 2)
+				return g.AllReduce(ctx, device.Buffer{F32: []float32{1, 2, 3}}) // collective 6
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs := [3]error{}
+			err = together(groups[:2], func(g Group) error { // rank 2 does not come
+				SetBucket(g, 3)
+				errs[g.Rank()] = g.AllReduce(ctx, device.Buffer{F32: []float32{1, 2, 3, 4}})
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := fmt.Sprintf("; rank 2 is process %d on %s, and its last collective was all-reduce 6 (bucket 2 of step 406) of 3 float32", os.Getpid(), host)
+			if text := errors.Join(errs[:]...).Error(); !strings.Contains(text, named) {
+				t.Errorf("errors\n%s\ndo not say %q", text, named)
+			}
+			var records []flight.Record
+			for rank := range 2 {
+				r, err := flight.ReadFile(dir, flight.FileName(rank))
+				if err != nil {
+					t.Fatal(err)
+				}
+				records = append(records, r)
+				var list []string
+				for i, c := range r.Calls {
+					if c.Number != uint64(i+1) || c.Begin.IsZero() || c.End.Before(c.Begin) || c.Failed != (i == 6) {
+						t.Errorf("rank %d: call %d is %+v", rank, i, c)
+					}
+					list = append(list, c.Describe())
+				}
+				const want = "all-gather 1 of 195 float64, broadcast 2 of 2 float64, reduce-scatter 3 of 2 float64, all-gather 4 of 2 float64, barrier 5, " +
+					"all-reduce 6 (bucket 2 of step 406) of 3 float32, all-reduce 7 (bucket 3 of step 406) of 4 float32"
+				if got := strings.Join(list, ", "); got != want || r.Error == "" || r.Transport != groups[0].Name() || r.World != 3 {
+					t.Errorf("rank %d: got %s\nwant %s\n%+v", rank, got, want, r.Header)
+				}
+			}
+			sentences := flight.Explain(records, nil)
+			const want = "rank 2 never entered all-reduce 7 (bucket 3 of step 406): its last collective was all-reduce 6 (bucket 2 of step 406) of 3 float32"
+			if len(sentences) != 1 || !strings.HasPrefix(sentences[0], want) {
+				t.Errorf("explained as %q, want %q", sentences, want)
+			}
+			_ = closeAll(groups)
+		})
+	}
+}
+
+// TestRecorderKeepsTheLastCalls checks that only the last calls are kept, in their order,
+// without allocations, and that an interrupted operation writes nothing.
+func TestRecorderKeepsTheLastCalls(t *testing.T) {
+	dir := t.TempDir()
+	r := NewRecorder(Single(), dir)
+	b := device.Buffer{F32: []float32{1}}
+	const calls = 2*flight.MaxCalls + 500
+	if n := testing.AllocsPerRun(calls-1, func() { _ = r.end(r.begin(kindAllReduce, b, 0), nil) }); n > 0 {
+		t.Errorf("%v allocations for each operation, want none", n)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.Barrier(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted operation: %v", err)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) > 0 {
+		t.Errorf("files %v, %v, want none", files, err)
+	}
+	n := r.begin(kindSend, b, 0) // not a collective
+	if err := r.Write(nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.end(n, nil)
+	got, err := flight.ReadFile(dir, flight.FileName(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range got.Calls[:flight.MaxCalls-1] {
+		if want := uint64(calls + 1 - (flight.MaxCalls - 1) + 1 + i); c.Number != want {
+			t.Fatalf("call %d has number %d, want %d", i, c.Number, want)
+		}
+	}
+	if c := got.Calls[flight.MaxCalls-1]; len(got.Calls) != flight.MaxCalls || c.Kind != "send" || c.Number != 0 || !c.End.IsZero() {
+		t.Errorf("%d calls, the last is %+v, want a send that has not ended", len(got.Calls), c)
+	}
+	if SetStep(Single(), 1); r.step != 0 { // no Recorder: nothing happens
+		t.Error("step of another group")
+	}
+}
+
+// BenchmarkRecorder measures what recording adds to an operation.
+func BenchmarkRecorder(b *testing.B) {
+	r := NewRecorder(Single(), b.TempDir())
+	buffer := device.Buffer{F32: []float32{1}}
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = r.end(r.begin(kindAllReduce, buffer, 0), nil)
+	}
+}

@@ -1,0 +1,221 @@
+package flight
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"lockstep/pkg/internal/english"
+)
+
+// Place is where a rank ran.
+type Place struct {
+	Host string
+	PID  int
+}
+
+// maxNamed is the number of ranks that Explain names one by one.
+const maxNamed = 8
+
+// Explain returns a sentence about each rank that other ranks waited for when the records were
+// written, or that called another operation. It returns nil if no rank waited. places contains
+// what is known of ranks without a record, by rank; it may be nil.
+func Explain(records []Record, places map[int]Place) []string {
+	if len(records) == 0 {
+		return nil
+	}
+	e := explainer{byRank: map[int]*Record{}, places: places, seen: map[int]uint64{}}
+	for i := range records {
+		r := &records[i]
+		e.byRank[r.Rank] = r
+		e.world = max(e.world, r.World)
+		e.readError(r.Error)
+		e.failed = e.failed || r.Error != ""
+		for _, c := range r.Calls {
+			e.newest = max(e.newest, c.Number)
+		}
+	}
+	e.findWaiting()
+	if e.call == nil {
+		return nil
+	}
+	var all, unasked []string
+	for rank := range e.world {
+		if e.byRank[rank] == nil && !e.failed {
+			unasked = append(unasked, strconv.Itoa(rank))
+			continue
+		}
+		text := e.explainRank(rank)
+		if text == "" {
+			continue
+		}
+		if len(all) == maxNamed {
+			return append(all, "more ranks were missing")
+		}
+		all = append(all, text)
+	}
+	if len(unasked) > 0 {
+		all = append(all, fmt.Sprintf("rank %s waited in %s for others: send SIGUSR2 to rank %s too, to see which one has not entered it", english.List(e.waiting), e.call, english.List(unasked[:min(len(unasked), maxNamed)])))
+	}
+	return all
+}
+
+// explainer is the state of one call of Explain.
+type explainer struct {
+	byRank  map[int]*Record
+	places  map[int]Place
+	world   int
+	newest  uint64         // number of the newest operation that a rank has entered
+	call    *Call          // the newest operation, as one of the ranks that had not finished it recorded it; nil: none
+	caller  int            // the rank of call
+	waiting []string       // the ranks that had not finished the newest operation
+	longest time.Duration  // for which one of them had waited
+	seen    map[int]uint64 // the last operation of ranks, as the errors of others state it
+	failed  bool           // an operation has failed; otherwise the records were asked for
+}
+
+// lastSeen matches what an error of package collective says about the rank that it names.
+var lastSeen = regexp.MustCompile(`\brank (\d+)\b[^;]*?\(last seen in [a-z-]+ (\d+)\)`)
+
+// readError notes which operation the ranks that an error names were last seen in.
+func (e *explainer) readError(text string) {
+	for _, m := range lastSeen.FindAllStringSubmatch(text, -1) {
+		rank, err := strconv.Atoi(m[1])
+		number, nerr := strconv.ParseUint(m[2], 10, 64)
+		if err == nil && nerr == nil {
+			e.seen[rank] = max(e.seen[rank], number)
+		}
+	}
+}
+
+// find returns the operation of a record with the given number, or nil.
+func (r *Record) find(number uint64) *Call {
+	for i := range r.Calls {
+		if r.Calls[i].Number == number {
+			return &r.Calls[i]
+		}
+	}
+	return nil
+}
+
+// findWaiting finds the ranks that had not finished the newest operation.
+func (e *explainer) findWaiting() {
+	for rank := range e.world {
+		r := e.byRank[rank]
+		if r == nil {
+			continue
+		}
+		c := r.find(e.newest)
+		if c == nil || !c.End.IsZero() && !c.Failed {
+			continue
+		}
+		if e.call == nil {
+			e.call, e.caller = c, rank
+		}
+		end := c.End
+		if end.IsZero() {
+			end = r.Written
+		}
+		e.longest = max(e.longest, end.Sub(c.Begin))
+		e.waiting = append(e.waiting, strconv.Itoa(rank))
+	}
+}
+
+// explainRank returns a sentence if other ranks waited for rank or it called another
+// operation, and otherwise "".
+func (e *explainer) explainRank(rank int) string {
+	name := fmt.Sprintf("rank %d", rank)
+	place := e.places[rank]
+	r := e.byRank[rank]
+	if r != nil {
+		place = Place{r.Host, r.PID}
+	}
+	if place.Host != "" {
+		name += fmt.Sprintf(" (process %d on %s)", place.PID, place.Host)
+	}
+	waited := fmt.Sprintf("; %s waited up to %s", english.Count(len(e.waiting), "rank"), e.longest.Round(time.Millisecond))
+	if len(e.waiting) <= maxNamed {
+		waited = fmt.Sprintf("; rank %s waited %s", e.waiting[0], e.longest.Round(time.Millisecond))
+		if len(e.waiting) > 1 {
+			waited = fmt.Sprintf("; ranks %s waited up to %s", english.List(e.waiting), e.longest.Round(time.Millisecond))
+		}
+	}
+	if r == nil {
+		return e.explainSilent(name, rank) + waited
+	}
+	switch own := r.find(e.newest); {
+	case own == nil:
+		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLast()) + waited
+	case own.Kind != e.call.Kind || own.Elements != e.call.Elements || own.Bits != e.call.Bits || own.Peer != e.call.Peer:
+		return fmt.Sprintf("%s called %s as collective %d, but rank %d called %s: every rank must call the same operations in the same order", name, own.signature(), e.newest, e.caller, e.call.signature())
+	}
+	return ""
+}
+
+// explainSilent describes a rank that wrote no record.
+func (e *explainer) explainSilent(name string, rank int) string {
+	const cause = "it wrote no record, so it was killed, stopped or cut off, or failed elsewhere"
+	number, known := e.seen[rank]
+	switch {
+	case !known:
+		return fmt.Sprintf("%s did not finish %s: %s", name, e.call, cause)
+	case number >= e.newest:
+		return fmt.Sprintf("%s entered %s and did not finish it: %s", name, e.call, cause)
+	}
+	last := fmt.Sprintf("its last collective was number %d", number)
+	if c := e.byRank[e.caller].find(number); c != nil { // all ranks call the same operations
+		last = "its last collective was " + c.Describe()
+	}
+	return fmt.Sprintf("%s never entered %s: %s, and %s", name, e.call, last, cause)
+}
+
+// describeLast describes the last collective operation of a rank.
+func (r *Record) describeLast() string {
+	for i := len(r.Calls) - 1; i >= 0; i-- {
+		c := r.Calls[i]
+		if c.Number == 0 {
+			continue
+		}
+		state := "ended at " + c.End.Format("15:04:05.000")
+		if c.End.IsZero() {
+			state = "had not ended"
+		}
+		return fmt.Sprintf("its last collective, %s, %s", c.Describe(), state)
+	}
+	return "it had called no collective"
+}
+
+// String returns the operation, its number, and its place in the training if that is known,
+// such as "all-reduce 812 (bucket 2 of step 406)".
+func (c Call) String() string {
+	text := fmt.Sprintf("%s %d", c.Kind, c.Number)
+	switch {
+	case c.Bucket != nil && c.Step > 0:
+		text += fmt.Sprintf(" (bucket %d of step %d)", *c.Bucket, c.Step)
+	case c.Step > 0:
+		text += fmt.Sprintf(" (step %d)", c.Step)
+	}
+	return text
+}
+
+// Describe returns the operation like String, with its size, such as "all-reduce 812 of 1024
+// float32".
+func (c Call) Describe() string { return c.String() + c.ofSize() }
+
+// ofSize returns the size of the operation, such as " of 1024 float32", or "" for a barrier.
+func (c Call) ofSize() string {
+	if c.Bits == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d float%d", c.Elements, c.Bits)
+}
+
+// signature returns the kind and the size of the operation, such as "all-reduce of 1024 float32".
+func (c Call) signature() string {
+	text := c.Kind + c.ofSize()
+	if c.Kind == "broadcast" {
+		text += fmt.Sprintf(" from rank %d", c.Peer)
+	}
+	return text
+}
