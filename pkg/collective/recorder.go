@@ -49,7 +49,11 @@ const noBucket = -1
 
 // NewRecorder returns a Recorder of group's operations that writes to the run folder dir.
 func NewRecorder(group Group, dir string) *Recorder {
-	return &Recorder{Group: group, dir: dir, bucket: noBucket}
+	r := &Recorder{Group: group, dir: dir, bucket: noBucket}
+	if g, ok := group.(interface{ operations() uint64 }); ok { // such as those that have measured algorithms
+		r.number = g.operations()
+	}
+	return r
 }
 
 // SetStep sets the optimizer step, counted from 1, to which the next operations of group

@@ -37,11 +37,15 @@ func TestRecorder(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
+			// Operations before the recording count, but are not in the records.
+			if err := together(groups, func(g Group) error { return g.Barrier(ctx) }); err != nil {
+				t.Fatal(err)
+			}
 			for i, g := range groups {
 				groups[i] = NewRecorder(g, dir)
 			}
 			err = together(groups, func(g Group) error {
-				if err := g.(*Recorder).ShareHosts(ctx); err != nil { // collective 1
+				if err := g.(*Recorder).ShareHosts(ctx); err != nil { // collective 2
 					return err
 				}
 				b := device.Buffer{F64: []float64{1, 2}}
@@ -50,7 +54,7 @@ func TestRecorder(t *testing.T) {
 				}
 				SetStep(g, 406)
 				SetBucket(g, 2)
-				return g.AllReduce(ctx, device.Buffer{F32: []float32{1, 2, 3}}) // collective 6
+				return g.AllReduce(ctx, device.Buffer{F32: []float32{1, 2, 3}}) // collective 7
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +68,7 @@ func TestRecorder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			named := fmt.Sprintf("; rank 2 is process %d on %s, and its last collective was all-reduce 6 (bucket 2 of step 406) of 3 float32", os.Getpid(), host)
+			named := fmt.Sprintf("; rank 2 is process %d on %s, and its last collective was all-reduce 7 (bucket 2 of step 406) of 3 float32", os.Getpid(), host)
 			if text := errors.Join(errs[:]...).Error(); !strings.Contains(text, named) {
 				t.Errorf("errors\n%s\ndo not say %q", text, named)
 			}
@@ -77,19 +81,19 @@ func TestRecorder(t *testing.T) {
 				records = append(records, r)
 				var list []string
 				for i, c := range r.Calls {
-					if c.Number != uint64(i+1) || c.Begin.IsZero() || c.End.Before(c.Begin) || c.Failed != (i == 6) {
+					if c.Number != uint64(i+2) || c.Begin.IsZero() || c.End.Before(c.Begin) || c.Failed != (i == 6) {
 						t.Errorf("rank %d: call %d is %+v", rank, i, c)
 					}
 					list = append(list, c.Describe())
 				}
-				const want = "all-gather 1 of 195 float64, broadcast 2 of 2 float64, reduce-scatter 3 of 2 float64, all-gather 4 of 2 float64, barrier 5, " +
-					"all-reduce 6 (bucket 2 of step 406) of 3 float32, all-reduce 7 (bucket 3 of step 406) of 4 float32"
+				const want = "all-gather 2 of 195 float64, broadcast 3 of 2 float64, reduce-scatter 4 of 2 float64, all-gather 5 of 2 float64, barrier 6, " +
+					"all-reduce 7 (bucket 2 of step 406) of 3 float32, all-reduce 8 (bucket 3 of step 406) of 4 float32"
 				if got := strings.Join(list, ", "); got != want || r.Error == "" || r.Transport != groups[0].Name() || r.World != 3 {
 					t.Errorf("rank %d: got %s\nwant %s\n%+v", rank, got, want, r.Header)
 				}
 			}
 			sentences := flight.Explain(records, nil)
-			const want = "rank 2 never entered all-reduce 7 (bucket 3 of step 406): its last collective was all-reduce 6 (bucket 2 of step 406) of 3 float32"
+			const want = "rank 2 never entered all-reduce 8 (bucket 3 of step 406): its last collective was all-reduce 7 (bucket 2 of step 406) of 3 float32"
 			if len(sentences) != 1 || !strings.HasPrefix(sentences[0], want) {
 				t.Errorf("explained as %q, want %q", sentences, want)
 			}

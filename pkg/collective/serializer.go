@@ -59,6 +59,9 @@ type serializer struct {
 	reason   *frame         // the note about the failure, if a call of Send or Recv has broken the group
 }
 
+// operations returns the number of collective operations so far.
+func (t *serializer) operations() uint64 { return t.number }
+
 // runExclusive runs a collective operation of a group of size ranks, or returns an error if
 // another one is running. If the group has failed, it calls notify, which notifies the other
 // ranks.
