@@ -126,6 +126,35 @@ type Executable interface {
 	Close() error
 }
 
+// HostMemory is an Executable whose parameters and gradients are in the host's memory. A
+// strategy can then exchange parameters, or apply an update itself.
+type HostMemory interface {
+	Executable
+	// BucketMemory returns the memory of each gradient bucket. It is valid until Close. The
+	// next Step reads the parameters from there.
+	BucketMemory() []BucketMemory
+	// Unpack returns values of a parameter, which are stored like its weights in
+	// BucketMemory, in row-major order. Pack does the opposite.
+	Unpack(param string, stored device.Buffer) ([]float64, error)
+	Pack(param string, v []float64, stored device.Buffer) error
+}
+
+// BucketMemory is the memory of one gradient bucket and of the parameters of these
+// gradients.
+type BucketMemory struct {
+	Gradients  device.Buffer // as GradSync.ReduceBucket gets it
+	Parameters []ParameterMemory
+}
+
+// ParameterMemory is the memory of a parameter. Its gradient has the same length and layout,
+// which may include padding; the padding is zero in both.
+type ParameterMemory struct {
+	Name    string
+	Weights device.Buffer
+	Offset  int  // index of the first element of its gradient in BucketMemory.Gradients
+	Vector  bool // as in optim.Tensor64
+}
+
 // NoticeReporter is an Executable that can report notices to the user.
 type NoticeReporter interface {
 	// Notices returns one sentence for each property of the loaded program that changes its

@@ -77,6 +77,11 @@ type Sweep struct {
 	// example ddp-overlap-true, for each value or combination of values. Runs to be
 	// compared follow each other, because a machine may get slower over time. Only with Config.
 	Vary []string
+	// Strategies lists the strategies to compare, each a name that may be followed by options
+	// as strategy.Parse describes, such as local_sgd:steps=4. There is one series per
+	// strategy, with its name in place of the default name; otherwise as with Vary. Only with
+	// Config.
+	Strategies []string
 	// Profile is the range of steps that every worker profiles, as epoch=1,steps=0-9 or
 	// FIRST:STEPS (see train.ParseProfile). On the CPU, the trace of rank R is
 	// trace-<R>.json in the run folder. Only with Config.
@@ -137,8 +142,8 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
 	case !s.isForeign() && s.Config == "":
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
-		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
+	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || len(s.Strategies) > 0 || s.Profile != ""):
+		return fmt.Errorf("data, epochs, set, vary, strategies and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case !s.isForeign() && len(s.Lines) > 0:
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
@@ -156,6 +161,9 @@ func (s Sweep) validate(cores int) error {
 		if err := validateKey("set", kv, "key=value"); err != nil {
 			return err
 		}
+	}
+	if err := s.validateStrategies(); err != nil {
+		return err
 	}
 	if err := s.validateVary(); err != nil {
 		return err
@@ -225,7 +233,7 @@ func (s Sweep) withDefaults() Sweep {
 		s.Study = name
 	}
 	switch {
-	case s.Series != "":
+	case s.Series != "" || len(s.Strategies) > 0: // each strategy names a series
 	case s.isForeign():
 		s.Series = name
 	default:

@@ -2,7 +2,10 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"lockstep/pkg/strategy"
 )
 
 // seriesVariant is one series of a sweep.
@@ -12,10 +15,24 @@ type seriesVariant struct {
 	label  string   // prefix of its output lines; empty if there is only one series
 }
 
-// seriesVariants returns the series of s: one for each combination of the values in Vary. The
-// first key of Vary changes slowest. Without Vary there is one series.
+// seriesVariants returns the series of s: one for each combination of the strategies and the
+// values in Vary. The strategy, then the first key of Vary change slowest. Without
+// Strategies and Vary there is one series.
 func (s Sweep) seriesVariants() []seriesVariant {
 	all := []seriesVariant{{series: s.Series}}
+	if len(s.Strategies) > 0 {
+		all = nil
+	}
+	for _, text := range s.Strategies {
+		name := strings.Trim(notPlain.ReplaceAllString(text, "-"), "-")
+		series := name
+		if s.Series != "" {
+			series = s.Series + "-" + name
+		}
+		// validateStrategies has parsed text.
+		c, _ := strategy.Parse(text)
+		all = append(all, seriesVariant{series: series, set: []string{"strategy=" + c.YAML()}, label: name})
+	}
 	for _, vary := range s.Vary {
 		key, values := splitVary(vary)
 		_, short, _ := cutLast(key, ".")
@@ -49,6 +66,22 @@ func splitVary(vary string) (key string, values []string) {
 	return key, strings.Split(list, ",")
 }
 
+// validateStrategies returns an error if an element of Strategies is no strategy, or if the
+// strategy is also set or varied.
+func (s Sweep) validateStrategies() error {
+	for _, text := range s.Strategies {
+		if _, err := strategy.Parse(text); err != nil {
+			return err
+		}
+	}
+	for _, kv := range slices.Concat(s.Set, s.Vary) {
+		if key, _, _ := strings.Cut(kv, "="); len(s.Strategies) > 0 && (key == "strategy" || strings.HasPrefix(key, "strategy.")) {
+			return fmt.Errorf("%s is set or varied, but Strategies (--strategies) lists strategies: give options there, as in local_sgd:steps=4", key)
+		}
+	}
+	return nil
+}
+
 // validateVary returns an error if an element of Vary has no values or an empty value, if
 // its key is also in Set, or if two series would have the same name.
 func (s Sweep) validateVary() error {
@@ -71,7 +104,7 @@ func (s Sweep) validateVary() error {
 	seen := map[string]bool{}
 	for _, v := range s.withDefaults().seriesVariants() {
 		if seen[v.series] {
-			return fmt.Errorf("vary %s: two of the series would be named %s: give each value once", strings.Join(s.Vary, " "), v.series)
+			return fmt.Errorf("vary %s: two of the series would be named %s: give each value once", strings.Join(slices.Concat(s.Strategies, s.Vary), " "), v.series)
 		}
 		seen[v.series] = true
 	}

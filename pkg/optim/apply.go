@@ -81,7 +81,29 @@ func Apply64(u Update, tensors []Tensor64) error {
 	for i, t := range tensors {
 		list[i] = tensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
-	return applyUpdate(u, list)
+	return applyUpdate(u, list, nil)
+}
+
+// ApplySharded64 is Apply64 for tensors whose elements are divided among workers: each
+// worker passes its own elements of every tensor, possibly none. sum replaces its values by
+// their sums over all workers, for the norms of clipping, LARS and LAMB. All workers pass
+// tensors in the same order. After an error of sum, the slots may have been changed.
+func ApplySharded64(u Update, tensors []Tensor64, sum func(v []float64) error) error {
+	list := make([]tensor[float64], len(tensors))
+	for i, t := range tensors {
+		list[i] = tensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
+	}
+	return applyUpdate(u, list, sum)
+}
+
+// ApplySharded32 is ApplySharded64 in single precision. Norms are summed in double
+// precision.
+func ApplySharded32(u Update, tensors []Tensor32, sum func(v []float64) error) error {
+	list := make([]tensor[float32], len(tensors))
+	for i, t := range tensors {
+		list[i] = tensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
+	}
+	return applyUpdate(u, list, sum)
 }
 
 // Apply32 is Apply64 in single precision. Norms are summed in double precision.
@@ -90,13 +112,19 @@ func Apply32(u Update, tensors []Tensor32) error {
 	for i, t := range tensors {
 		list[i] = tensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
-	return applyUpdate(u, list)
+	return applyUpdate(u, list, nil)
 }
 
 // Clip32 scales the gradients in place so that the 2-norm of all gradients together is at
 // most clip, like torch.nn.utils.clip_grad_norm_: g ← g·min(1, clip/(‖g‖ + 10⁻⁶)). It
 // returns the norm before scaling.
-func Clip32(clip float64, gradients ...[]float32) float64 { return clipGradients(clip, gradients) }
+func Clip32(clip float64, gradients ...[]float32) float64 {
+	sum := 0.0
+	for _, g := range gradients {
+		sum += sumSquares(g)
+	}
+	return clipGradients(clip, sum, gradients)
+}
 
 // float is a floating-point type of weights.
 type float interface{ ~float32 | ~float64 }
@@ -108,8 +136,9 @@ type tensor[T float] struct {
 	vector bool
 }
 
-// applyUpdate implements Apply64 and Apply32.
-func applyUpdate[T float](u Update, list []tensor[T]) error {
+// applyUpdate implements Apply64, Apply32 and their sharded forms. sum sums values over all
+// workers; nil: there is one worker.
+func applyUpdate[T float](u Update, list []tensor[T], sum func(v []float64) error) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
 	}
@@ -127,21 +156,44 @@ func applyUpdate[T float](u Update, list []tensor[T]) error {
 			}
 		}
 	}
+	if sum == nil {
+		sum = func([]float64) error { return nil }
+	}
 	if u.ClipNorm > 0 {
-		gradients := make([][]T, len(list))
+		gradients, squares := make([][]T, len(list)), []float64{0}
 		for i, t := range list {
 			gradients[i] = t.g
+			squares[0] += sumSquares(t.g)
 		}
-		clipGradients(u.ClipNorm, gradients)
+		if err := sum(squares); err != nil {
+			return fmt.Errorf("clip gradients: %w", err)
+		}
+		clipGradients(u.ClipNorm, squares[0], gradients)
 	}
-	for _, t := range list {
+	var squares []float64 // two per tensor
+	switch u.Rule {
+	case RuleLARS:
+		for _, t := range list {
+			squares = append(squares, sumSquares(t.w), sumSquares(t.g))
+		}
+	case RuleLAMB:
+		for _, t := range list {
+			squares = append(squares, sumSquares(t.w), updateMomentsLAMB(u, t))
+		}
+	}
+	if len(squares) > 0 {
+		if err := sum(squares); err != nil {
+			return fmt.Errorf("apply %s step: %w", u.Rule, err)
+		}
+	}
+	for i, t := range list {
 		switch u.Rule {
 		case RuleAdam, RuleAdamW:
 			applyAdam(u, t)
 		case RuleLARS:
-			applyLARS(u, t)
+			applyLARS(u, t, math.Sqrt(squares[2*i]), math.Sqrt(squares[2*i+1]))
 		case RuleLAMB:
-			applyLAMB(u, t)
+			applyLAMB(u, t, math.Sqrt(squares[2*i]), math.Sqrt(squares[2*i+1]))
 		default:
 			applySGD(u, t)
 		}
@@ -162,13 +214,9 @@ func sumSquares[T float](v []T) float64 {
 // gradients are 0.
 const clipEpsilon = 1e-6
 
-// clipGradients implements Clip32.
-func clipGradients[T float](clip float64, gradients [][]T) float64 {
-	sum := 0.0
-	for _, g := range gradients {
-		sum += sumSquares(g)
-	}
-	norm := math.Sqrt(sum)
+// clipGradients implements Clip32. squares is the sum of the squares of all gradients.
+func clipGradients[T float](clip, squares float64, gradients [][]T) float64 {
+	norm := math.Sqrt(squares)
 	if f := T(clip / (norm + clipEpsilon)); f < 1 {
 		for _, g := range gradients {
 			for i := range g {
@@ -244,12 +292,12 @@ func sqrt[T float](v T) T { return T(math.Sqrt(float64(v))) }
 //	v ← μ·v + lr·local·(g + decay·w)    w ← w − v
 //
 // η is the trust coefficient, and μ is the momentum. If a norm is 0, local is 1. For
-// vectors (see Tensor64), local is 1 and decay is 0.
-func applyLARS[T float](u Update, t tensor[T]) {
+// vectors (see Tensor64), local is 1 and decay is 0. w and g are the norms ‖w‖ and ‖g‖.
+func applyLARS[T float](u Update, t tensor[T], w, g float64) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
 		decay = 0
-	} else if w, g := math.Sqrt(sumSquares(t.w)), math.Sqrt(sumSquares(t.g)); w > 0 && g > 0 {
+	} else if w > 0 && g > 0 {
 		local = u.Trust * w / (g + decay*w)
 	}
 	rate, l2, momentum := T(u.LearningRate*local), T(decay), T(u.Momentum)
@@ -270,15 +318,38 @@ func applyLARS[T float](u Update, t tensor[T]) {
 //
 // m̂ and v̂ are m and v after the bias correction. If ‖w‖ or ‖r‖ is 0, the factor ‖w‖/‖r‖
 // is replaced by 1. For vectors (see Tensor64), it is always 1, and decay is 0.
-func applyLAMB[T float](u Update, t tensor[T]) {
+//
+// updateMomentsLAMB updates m and v, and applyLAMB then updates w. w and r are the norms ‖w‖
+// and ‖r‖.
+func applyLAMB[T float](u Update, t tensor[T], w, r float64) {
+	ratio := 1.0
+	if !t.vector && w > 0 && r > 0 {
+		ratio = w / r
+	}
+	direction := directionLAMB(u, t)
+	rate := T(u.LearningRate * ratio)
+	for i := range t.w {
+		t.w[i] -= rate * direction(i)
+	}
+}
+
+// directionLAMB returns a function that returns element i of LAMB's direction r.
+func directionLAMB[T float](u Update, t tensor[T]) func(i int) T {
 	correct1, correct2 := biasCorrections[T](u)
-	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	epsilon, decay := T(u.Epsilon), T(u.WeightDecay)
 	if t.vector {
 		decay = 0
 	}
 	m, v := t.slots[0], t.slots[1]
-	direction := func(i int) T { return m[i]/correct1/(sqrt(v[i]/correct2)+epsilon) + decay*t.w[i] }
+	return func(i int) T { return m[i]/correct1/(sqrt(v[i]/correct2)+epsilon) + decay*t.w[i] }
+}
+
+// updateMomentsLAMB updates the slots of t as applyLAMB's comment describes, and returns
+// ‖r‖².
+func updateMomentsLAMB[T float](u Update, t tensor[T]) float64 {
+	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
+	m, v := t.slots[0], t.slots[1]
+	direction := directionLAMB(u, t)
 	sum := 0.0
 	for i, g := range t.g {
 		m[i] = b1*m[i] + c1*g
@@ -286,12 +357,5 @@ func applyLAMB[T float](u Update, t tensor[T]) {
 		r := float64(direction(i))
 		sum += r * r
 	}
-	ratio := 1.0
-	if w, r := math.Sqrt(sumSquares(t.w)), math.Sqrt(sum); !t.vector && w > 0 && r > 0 {
-		ratio = w / r
-	}
-	rate := T(u.LearningRate * ratio)
-	for i := range t.w {
-		t.w[i] -= rate * direction(i)
-	}
+	return sum
 }

@@ -75,6 +75,11 @@ type Info struct {
 	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the complete run; 0 if not recorded
 	Test             *Test             `json:"test,omitempty"`          // evaluation after training; nil before
 	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
+
+	// Fields that only some strategies set.
+	Unreal                 string  `json:"unreal,omitempty"`                   // why losses and scores are not those of a training with these workers; empty if they are
+	OptimizerBytes         []int64 `json:"optimizer_bytes,omitempty"`          // size of the optimizer's state on each rank; nil if every rank has the complete state
+	CompleteOptimizerBytes int64   `json:"complete_optimizer_bytes,omitempty"` // size of the complete optimizer's state; 0 if OptimizerBytes is nil
 }
 
 // Binding describes the CPUs to which the launcher of a run has bound its workers. Lists of

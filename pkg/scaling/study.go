@@ -242,11 +242,25 @@ func (s *Study) seriesName(r runs.Run) string {
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
 // ReadingNotes returns those of the study's notes that are about reading: which series were
-// separated and how to join them, which files are copies, and what was assumed.
+// separated and how to join them, which files are copies, what was assumed, and whose scores
+// are not real.
 func (s *Study) ReadingNotes() []string {
 	notes := slices.Clone(s.readNotes)
 	if assumed := s.Assumptions(); assumed != nil {
 		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
+	}
+	return append(notes, s.unrealNotes()...)
+}
+
+// unrealNotes returns one note per series whose losses and scores are not those of a training
+// with its workers.
+func (s *Study) unrealNotes() []string {
+	var notes, series []string
+	for _, r := range s.Runs {
+		if r.Info.Unreal != "" && !slices.Contains(series, r.Info.Series) {
+			series = append(series, r.Info.Series)
+			notes = append(notes, fmt.Sprintf("losses and scores of %s are not real, only its times: %s", r.Info.Series, r.Info.Unreal))
+		}
 	}
 	return notes
 }

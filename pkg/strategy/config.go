@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/internal/strictyaml"
 )
 
 // Config is a strategy with its options. In YAML and in run.json it is the strategy's name,
@@ -23,6 +24,63 @@ import (
 // strategy does not have.
 type Config struct {
 	Name string `yaml:"name" json:"name"` // one of Names; empty: NameDDP
+
+	// BroadcastBuffers (ddp) copies rank 0's running statistics of batch norms to all ranks
+	// before each batch, as PyTorch's DDP does by default. They do not affect training, and
+	// an evaluation uses those of rank 0 in any case, so the results do not change.
+	BroadcastBuffers bool `yaml:"broadcast_buffers,omitempty" json:"broadcast_buffers"`
+	// NoCommunication (ddp) leaves out every exchange during training, to measure what the
+	// exchange costs. Each worker then trains a network of its own on its shard of the data:
+	// only the times of such a run mean something.
+	NoCommunication bool `yaml:"no_communication,omitempty" json:"no_communication"`
+
+	// Steps (local_sgd) is the number K of optimizer steps between two averages of the
+	// parameters, counted from the start of the run; 0: 8. They are also averaged at the end
+	// of each epoch.
+	Steps int `yaml:"steps,omitempty" json:"steps"`
+	// AverageOptimizer (local_sgd) also averages the optimizer's slots, such as the momentum,
+	// whenever the parameters are averaged. Without it, each worker keeps its own slots.
+	AverageOptimizer bool `yaml:"average_optimizer,omitempty" json:"average_optimizer"`
+
+	// Servers (paramserver) is the number of parameter servers, in the processes of the first
+	// workers. Each has an equal part of every bucket's bytes. 0: 1.
+	Servers int `yaml:"servers,omitempty" json:"servers"`
+}
+
+// localSteps returns the number of optimizer steps between two averages of local SGD.
+func (c Config) localSteps() int { return cmp.Or(c.Steps, defaultLocalSteps) }
+
+// serverCount returns the number of parameter servers.
+func (c Config) serverCount() int { return cmp.Or(c.Servers, 1) }
+
+// ReplicasDiffer reports whether the workers' parameters may differ between two steps.
+func (c Config) ReplicasDiffer() bool {
+	return c.NoCommunication || c.Name == NameLocalSGD && c.localSteps() > 1
+}
+
+// Unreal reports whether the losses and scores of a run are not those of any training with
+// several workers, because the workers do not communicate.
+func (c Config) Unreal() bool { return c.NoCommunication }
+
+// Parse returns the config that text describes: a name, possibly followed by options, such
+// as "local_sgd" or "local_sgd:steps=4:average_optimizer=true".
+func Parse(text string) (Config, error) {
+	name, options, _ := strings.Cut(text, ":")
+	document := fmt.Sprintf("{name: '%s'", strings.ReplaceAll(name, "'", "''"))
+	if options != "" {
+		for o := range strings.SplitSeq(options, ":") {
+			key, value, ok := strings.Cut(o, "=")
+			if !ok || key == "" || value == "" {
+				return Config{}, fmt.Errorf("strategy %q: got option %q, want option=value", text, o)
+			}
+			document += ", " + key + ": " + value
+		}
+	}
+	var c struct{ Strategy Config }
+	if err := strictyaml.Set(&c, "strategy="+document+"}", func() any { return struct{ Strategy Config }{} }); err != nil {
+		return Config{}, err
+	}
+	return c.Strategy, c.Strategy.Validate()
 }
 
 // option is an option of a Config that only some strategies have.
@@ -34,7 +92,13 @@ type option struct {
 
 // options returns all options of c.
 func (c Config) options() []option {
-	return []option{}
+	return []option{
+		{"broadcast_buffers", c.BroadcastBuffers, c.BroadcastBuffers},
+		{"no_communication", c.NoCommunication, c.NoCommunication},
+		{"steps", c.Steps != 0, float64(c.localSteps())},
+		{"average_optimizer", c.AverageOptimizer, c.AverageOptimizer},
+		{"servers", c.Servers != 0, float64(c.serverCount())},
+	}
 }
 
 // findKind returns the strategy that c names.
@@ -78,6 +142,9 @@ func (c Config) CheckEngine(o engine.Options) error {
 	if _, gpu := o.CUDA(); gpu && !c.isDefault() {
 		return fmt.Errorf("strategy %s on device %s: it has not been run on a GPU yet: use device cpu or reference, or strategy %s without options", c, o.Device, NameDDP)
 	}
+	if o.Precision == "fp16" && !c.isDefault() {
+		return fmt.Errorf("strategy %s with precision fp16: only strategy %s without options supports loss scaling: use precision fp32 or bf16", c, NameDDP)
+	}
 	return nil
 }
 
@@ -108,6 +175,20 @@ func (c Config) String() string {
 		}
 	}
 	return text
+}
+
+// YAML returns c as a value in YAML, such as "zero1" or "{name: local_sgd, steps: 4}".
+func (c Config) YAML() string {
+	text := "name: " + cmp.Or(c.Name, NameDDP)
+	for _, o := range c.options() {
+		if o.set {
+			text += fmt.Sprintf(", %s: %v", o.name, o.value)
+		}
+	}
+	if name, options, _ := strings.Cut(strings.TrimPrefix(text, "name: "), ","); options == "" {
+		return name
+	}
+	return "{" + text + "}"
 }
 
 // Settings returns the name and the value of each of the strategy's options, including

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -21,6 +22,9 @@ func TestConfigForms(t *testing.T) {
 		{"{name: other}", Config{Name: "ddp"}, Config{Name: "other"}},
 		{"{}", Config{Name: "other"}, Config{Name: "other"}},
 		{"null", Config{Name: "other"}, Config{Name: "other"}},
+		{"{steps: 4}", Config{Name: "local_sgd", AverageOptimizer: true}, Config{Name: "local_sgd", Steps: 4, AverageOptimizer: true}},
+		{"{name: zero1}", Config{Name: "local_sgd", Steps: 4}, Config{Name: "zero1"}}, // the steps belonged to local_sgd
+		{"zero1", Config{Name: "local_sgd", Steps: 4}, Config{Name: "zero1"}},
 	} {
 		got := c.was
 		if err := yaml.Unmarshal([]byte(c.text), &got); err != nil || got != c.want {
@@ -34,6 +38,10 @@ func TestConfigForms(t *testing.T) {
 		{Config{}, `"ddp"`},
 		{Config{Name: "ddp"}, `"ddp"`},
 		{Config{Name: "other"}, `"other"`}, // of another version of Lockstep
+		{Config{Name: "zero1"}, `"zero1"`},
+		{Config{Name: "local_sgd", Steps: 4}, `{"average_optimizer":false,"name":"local_sgd","steps":4}`},
+		{Config{Name: "paramserver", Servers: 2}, `{"name":"paramserver","servers":2}`},
+		{Config{NoCommunication: true}, `{"broadcast_buffers":false,"name":"ddp","no_communication":true}`},
 	} {
 		text, err := json.Marshal(c.c)
 		if err != nil || string(text) != c.want {
@@ -61,6 +69,48 @@ func TestOnlyPlainDDPOnGPUs(t *testing.T) {
 		}
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("got error %v, want %q", err, want)
+		}
+	}
+}
+
+// TestParse: text with options gives the config that YAML returns, and the reverse.
+func TestParse(t *testing.T) {
+	for text, want := range map[string]Config{
+		"ddp": {Name: "ddp"}, "zero1": {Name: "zero1"},
+		"local_sgd:steps=4:average_optimizer=true": {Name: "local_sgd", Steps: 4, AverageOptimizer: true},
+		"ddp:no_communication=true":                {Name: "ddp", NoCommunication: true},
+	} {
+		got, err := Parse(text)
+		if err != nil || got != want {
+			t.Errorf("%s: got %+v, error %v, want %+v", text, got, err, want)
+		}
+		var back Config
+		if err := yaml.Unmarshal([]byte(got.YAML()), &back); err != nil || back != want {
+			t.Errorf("%s: YAML %s gives %+v, error %v", text, got.YAML(), back, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                  "",
+		"zro1":              `unknown strategy "zro1" (did you mean zero1?): use one of `,
+		"local_sgd:4":       `strategy "local_sgd:4": got option "4", want option=value`,
+		"local_sgd:steps=x": `strategy.steps is "x": expected a whole number`,
+		"local_sgd:step=4":  `unknown key "strategy.step" (did you mean steps?)`,
+		"it's}":             `unknown strategy "it's}"`,
+	} {
+		if _, err := Parse(text); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got error %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestExplain: the table and the explanations name every strategy and option.
+func TestExplain(t *testing.T) {
+	text := Explain()
+	for _, k := range Kinds() {
+		for _, want := range append([]string{"\n" + k.Name + "  ", "\n" + k.Name + "\n", k.Bytes, k.Guarantee}, k.Options...) {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
 		}
 	}
 }

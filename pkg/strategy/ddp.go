@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"errors"
+	"time"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
@@ -15,23 +16,56 @@ import (
 type DDP struct {
 	*queue
 	replicas
+	broadcasts bool // copy rank 0's running statistics to all ranks before each batch
 }
 
 // NewDDP returns a DDP that exchanges through group. If ctx is canceled, operations in
 // progress are canceled too. In a group of one rank, DDP exchanges nothing.
 func NewDDP(ctx context.Context, group collective.Group) *DDP {
-	return &DDP{newQueue(ctx, group, averageBucket), replicas{group}}
+	return &DDP{queue: newQueue(ctx, group, averageBucket), replicas: replicas{group}}
 }
 
 // Step computes the gradients of one batch, and lets the executable update its parameters by
 // the mean gradient over all workers.
 func (d *DDP) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
-	return d.run(ctx, exe, d.queue, s, &s.Update)
+	var broadcast time.Duration
+	if d.broadcasts {
+		begin := time.Now()
+		if err := d.broadcastStates(exe); err != nil {
+			return engine.Timing{}, err
+		}
+		broadcast = time.Since(begin)
+	}
+	t, err := d.run(ctx, exe, d.queue, s, &s.Update)
+	t.Wait += broadcast
+	return t, err
+}
+
+// broadcastStates copies rank 0's running statistics to all ranks.
+func (d *DDP) broadcastStates(exe engine.Executable) error {
+	p := exe.Program()
+	if d.queue.group.Size() == 1 || len(p.States) == 0 {
+		return nil
+	}
+	names, size := make([]string, len(p.States)), 0
+	for i, id := range p.States {
+		names[i] = p.Tensors[id].Name
+		size += 8 * p.Tensors[id].Elements()
+	}
+	return d.operate(size, func(ctx context.Context) error { return BroadcastTensors(ctx, exe, d.queue.group, names) })
 }
 
 // newDDPOrNCCL returns an *NCCL if every rank has a separate GPU and the NCCL library, else
 // a *DDP, which exchanges gradients through the host. All ranks get the same type.
-func newDDPOrNCCL(ctx context.Context, _ Config, e engine.Engine, group collective.Group) (Strategy, error) {
+func newDDPOrNCCL(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error) {
+	switch {
+	case c.NoCommunication:
+		return newUncoupled(ctx, group), nil
+	case c.BroadcastBuffers:
+		d := NewDDP(ctx, group)
+		d.broadcasts = true
+		return d, nil
+	}
 	gpu, ok := e.(GPU)
 	if !ok || group.Size() == 1 {
 		return NewDDP(ctx, group), nil

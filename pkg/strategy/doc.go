@@ -1,14 +1,16 @@
-// Package strategy contains the strategies by which N workers combine their gradients into
-// one update. All lists them, and a config chooses one by its name.
+// Package strategy contains the strategies by which N workers turn their batches into one
+// update of the parameters. Kinds lists them, and a config chooses one by its name.
 //
-// DDP is data parallelism with replicated parameters: every worker has all parameters and
-// computes the gradients of its batch. Every worker's optimizer uses the mean gradient over
-// the workers, so the replicas stay equal. Gradients are sent in buckets while the backward
-// pass computes the next ones (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2).
-// Synchronized batch norms also exchange their statistics through DDP.
+// A Strategy owns one whole update: it gets the executable, one batch of a step and the
+// optimizer's update, and decides what the workers exchange and who applies the update. With
+// DDP, every worker has all parameters; the gradients are averaged in buckets while the
+// backward pass computes the next ones (Li et al., "PyTorch Distributed", VLDB 2020, section
+// 3.2), and every executable applies the same update. Local SGD averages parameters in place
+// of gradients; with ZeRO stage 1 and with parameter servers, a worker updates the part of
+// the parameters that it owns.
 //
-//	sync, err := strategy.New(ctx, "ddp", engine, group)
-//	defer sync.Close()
-//	err = strategy.BroadcastState(ctx, exe, group) // equal initial parameters
-//	timing, err := exe.Step(ctx, sync, &update)
+//	s, err := strategy.New(ctx, strategy.Config{Name: "zero1"}, engine, group)
+//	defer s.Close()
+//	err = s.Start(ctx, exe, nil) // equal initial parameters
+//	timing, err := s.Step(ctx, exe, strategy.Step{Batch: 1, Batches: 1, Update: update})
 package strategy

@@ -2,6 +2,8 @@ package strategy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
@@ -36,12 +38,64 @@ func Kinds() []Kind {
 	return []Kind{{
 		Name: NameDDP,
 		About: "Data parallelism with replicated parameters: every worker has all parameters and computes the gradients of its own batch. " +
-			"The gradients are averaged over the workers in buckets, while the backward pass computes the next bucket, and every worker's optimizer applies the same update.",
+			"The gradients are averaged over the workers in buckets, while the backward pass computes the next bucket, and every worker's optimizer applies the same update. " +
+			"broadcast_buffers also copies rank 0's running statistics of batch norms before each batch, as PyTorch does by default. " +
+			"no_communication leaves out every exchange, to measure what it costs: the losses of such a run are not real.",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
+		Bytes:     "2·(N−1)/N·P",
+		Options:   []string{"broadcast_buffers", "no_communication"},
+		Exact:     true,
+		check:     checkDDP,
+		new:       newDDPOrNCCL,
+	}, {
+		Name: NameLocalSGD,
+		About: "Local SGD: every worker updates its own parameters by the gradients of its own batches. Every K steps (steps), and at the end of each epoch, " +
+			"the parameters are averaged over the workers. This takes 1/K of the communication. Each worker keeps its own momentum or moments, " +
+			"unless average_optimizer averages them together with the parameters.",
+		Guarantee: "K = 1 with SGD: equal to ddp, up to rounding; otherwise an approximation: the workers' parameters differ between two averages",
+		Bytes:     "2·(N−1)/N·P/K; with average_optimizer also the optimizer's state",
+		Options:   []string{"steps", "average_optimizer"},
+		check: func(c Config) error {
+			if c.Steps < 0 {
+				return fmt.Errorf("strategy.steps is %d: use the number of steps between two averages, at least 1, or 0 for %d", c.Steps, defaultLocalSteps)
+			}
+			return nil
+		},
+		new: newLocalSGD,
+	}, {
+		Name: NameZeRO1,
+		About: "ZeRO stage 1: the optimizer's state is divided among the workers. The gradients are reduce-scattered while the backward pass goes on, " +
+			"every worker updates its part of the parameters, and the parts are all-gathered. Each worker needs memory for 1/N of the optimizer's state.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P",
 		Exact:     true,
-		new:       newDDPOrNCCL,
+		new:       newZeRO1,
+	}, {
+		Name: NameParamServer,
+		About: "A synchronous parameter server: every worker sends its gradients to the server while the backward pass goes on, the server updates the parameters " +
+			"by the mean gradient, and every worker receives the parameters. Only the server has the optimizer's state. " +
+			"There are S servers (servers), each with an equal part of the parameters, in the processes of the first S workers.",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
+		Bytes:     "a worker P; a server's process (N−1)/S·P + (S−1)/S·P",
+		Options:   []string{"servers"},
+		Exact:     true,
+		check: func(c Config) error {
+			if c.Servers < 0 {
+				return fmt.Errorf("strategy.servers is %d: use the number of parameter servers, at least 1, or 0 for 1", c.Servers)
+			}
+			return nil
+		},
+		checkWorkers: checkServers,
+		new:          newParamServer,
 	}}
+}
+
+// checkDDP returns an error if c exchanges buffers but nothing else.
+func checkDDP(c Config) error {
+	if c.NoCommunication && c.BroadcastBuffers {
+		return errors.New("strategy.no_communication and strategy.broadcast_buffers are both true: leave one of them out")
+	}
+	return nil
 }
 
 // Names returns the names of all strategies.

@@ -86,3 +86,12 @@ func (a *accumulation) run(ctx context.Context, exe engine.Executable, sync engi
 	}
 	return exe.Step(ctx, sync, update)
 }
+
+// OptimizerSharder is a Strategy whose workers do not all have the complete optimizer state.
+type OptimizerSharder interface {
+	Strategy
+	// OptimizerBytes returns the size of this rank's part of the optimizer's state for
+	// updates like u, and the size of the complete state, which a worker has with NameDDP.
+	// Call it after Start.
+	OptimizerBytes(u optim.Update) (own, complete int64)
+}

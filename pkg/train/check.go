@@ -41,6 +41,9 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	if workers < 1 {
 		return fmt.Errorf("check config: got %d workers, want at least 1", workers)
 	}
+	if err := cfg.Strategy.CheckWorkers(workers); err != nil {
+		return fmt.Errorf("check config: %w", err)
+	}
 	t := &Trainer{cfg: cfg, options: WorkerOptions{Build: w.Build}, group: rankZeroGroup{size: workers}}
 	if t.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
 		return err

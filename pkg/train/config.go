@@ -141,6 +141,9 @@ func (c Config) Validate() error {
 	if err := c.Strategy.CheckEngine(c.Engine); err != nil {
 		return bad("%w", err)
 	}
+	if c.EMA.Decay != 0 && c.Strategy.ReplicasDiffer() {
+		return bad("ema.decay is %g, but with strategy %s the workers' parameters differ between two averages: use ema.decay=0", c.EMA.Decay, c.Strategy)
+	}
 	if err := checkExactIntegers(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"lockstep/pkg/engine"
@@ -279,7 +280,12 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 	if a, ok := t.engine.(engine.GPUEngine); ok {
 		accelerator = a.Accelerator()
 	}
+	unreal := ""
+	if t.cfg.Strategy.Unreal() {
+		unreal = unrealReason
+	}
 	return runs.Info{
+		Unreal: unreal, OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
 		Accelerator: accelerator,
 		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
@@ -316,10 +322,44 @@ func (r *recorder) logStart(s Scores) error {
 	t := r.t
 	if err := r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d held out; %s",
 		t.cfg.Name, t.net.Parameters(), english.Count(t.group.Size(), "worker"), t.cfg.Batch, english.Count(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
-		t.samples.Train.Len(), t.samples.Test.Len(), s.formatUntrained()); err != nil || t.options.binding == nil {
+		t.samples.Train.Len(), t.samples.Test.Len(), s.formatUntrained()); err != nil {
 		return err
 	}
+	if note := t.describeStrategy(); note != "" {
+		if err := r.log("%s", note); err != nil {
+			return err
+		}
+	}
+	if t.options.binding == nil {
+		return nil
+	}
 	return r.log("%s", t.options.binding)
+}
+
+// unrealReason is the value of runs.Info.Unreal for runs without communication.
+const unrealReason = "the workers did not communicate (strategy.no_communication): each trained a network of its own on its shard of the data"
+
+// describeStrategy returns a line about the strategy and its memory for the logs. It returns
+// "" for ddp without options.
+func (t *Trainer) describeStrategy() string {
+	if t.cfg.Strategy.IsZero() {
+		return ""
+	}
+	line := "strategy " + t.cfg.Strategy.String()
+	if t.cfg.Strategy.Unreal() {
+		line += ": losses and scores are not real: " + unrealReason
+	}
+	if t.optimizerBytes == nil {
+		return line
+	}
+	mib := func(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }
+	sum, largest := int64(0), slices.Max(t.optimizerBytes)
+	for _, n := range t.optimizerBytes {
+		sum += n
+	}
+	saved := t.completeOptimizerBytes*int64(len(t.optimizerBytes)) - sum
+	return fmt.Sprintf("%s: the optimizer's state takes at most %s on a worker, with ddp %s on each; all workers together save %s",
+		line, mib(largest), mib(t.completeOptimizerBytes), mib(saved))
 }
 
 // writeStep writes a finished step.

@@ -70,14 +70,18 @@ type Trainer struct {
 	// strategyState contains the tensors of the next checkpoint that the strategy has
 	// collected; nil except on rank 0 and with a strategy that needs them.
 	strategyState map[string][]float64
-	average       *movingAverage
-	samples       Samples
-	dataHash      string       // the fingerprint of samples
-	staged        *data.Staged // the copy that samples are read from; nil: the data are not staged
-	sampler       *data.Sampler
-	loader        *data.Loader
-	outputs       []float32 // network outputs for one training batch; nil unless the task is classification
-	buckets       int       // number of gradient buckets
+	// optimizerBytes contains the size of each rank's part of the optimizer's state, by rank;
+	// nil if every rank has the complete state, whose size is completeOptimizerBytes.
+	optimizerBytes         []int64
+	completeOptimizerBytes int64
+	average                *movingAverage
+	samples                Samples
+	dataHash               string       // the fingerprint of samples
+	staged                 *data.Staged // the copy that samples are read from; nil: the data are not staged
+	sampler                *data.Sampler
+	loader                 *data.Loader
+	outputs                []float32 // network outputs for one training batch; nil unless the task is classification
+	buckets                int       // number of gradient buckets
 
 	deviceSet  *deviceDataset // the training set in the device's memory; nil: batches are loaded
 	hostReason string         // why the GPU does not hold the training set; empty if it does, or if the config does not ask for it
@@ -101,6 +105,9 @@ type Trainer struct {
 // config. The caller must call Close.
 func New(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions) (t *Trainer, err error) {
 	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Strategy.CheckWorkers(group.Size()); err != nil {
 		return nil, err
 	}
 	if cfg.Model, err = cfg.Model.Resolve("."); err != nil {
@@ -290,15 +297,32 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 // startStrategy restores the tensors of the checkpoint from which the run is resumed, if
 // there is one, and makes the state of the workers consistent.
 func (t *Trainer) startStrategy(ctx context.Context) error {
-	if t.resumed == nil {
-		if err := t.strategy.Start(ctx, t.train, nil); err != nil {
-			return fmt.Errorf("broadcast initial state: %w", err)
+	if t.resumed != nil {
+		if err := t.strategy.Start(ctx, t.train, t.resumed.tensors); err != nil {
+			return fmt.Errorf("checkpoint %s: %w", t.resumed.path, err)
 		}
+	} else if err := t.strategy.Start(ctx, t.train, nil); err != nil {
+		return fmt.Errorf("broadcast initial state: %w", err)
+	}
+	return t.measureOptimizer(ctx)
+}
+
+// measureOptimizer sets t.optimizerBytes, if the strategy divides the optimizer's state.
+func (t *Trainer) measureOptimizer(ctx context.Context) error {
+	s, ok := t.strategy.(strategy.OptimizerSharder)
+	if !ok {
 		return nil
 	}
-	if err := t.strategy.Start(ctx, t.train, t.resumed.tensors); err != nil {
-		return fmt.Errorf("checkpoint %s: %w", t.resumed.path, err)
+	own, complete := s.OptimizerBytes(t.cfg.Optimizer.Update(0, 1))
+	all := make([]float64, t.group.Size())
+	all[t.group.Rank()] = float64(own)
+	if err := t.allReduce(ctx, all); err != nil {
+		return fmt.Errorf("compare the memory of the ranks: %w", err)
 	}
+	for _, v := range all {
+		t.optimizerBytes = append(t.optimizerBytes, int64(v))
+	}
+	t.completeOptimizerBytes = complete
 	return nil
 }
 

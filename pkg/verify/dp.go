@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
@@ -26,8 +28,11 @@ const (
 
 // DPOptions are the options of DataParallelism.
 type DPOptions struct {
-	Workers int    // at least 2
-	Device  string // "cuda", or "cuda:1" for all workers on that GPU; empty or "cpu": the CPU and the reference engine
+	Workers int // at least 2
+	// Strategy is the strategy to check, with options as strategy.Parse describes. It must be
+	// exact. Empty: ddp, and the other exact strategies in one comparison each.
+	Strategy string
+	Device   string // "cuda", or "cuda:1" for all workers on that GPU; empty or "cpu": the CPU and the reference engine
 }
 
 // DataParallelism checks the invariant of data parallelism, namely that several workers
@@ -40,14 +45,52 @@ type DPOptions struct {
 // workers of a run: through NCCL if each has a separate GPU, else through the host.
 // Workers with a fault always exchange them through the host.
 func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
+	s, err := o.parseStrategy()
+	if err != nil {
+		return nil, &train.UsageError{Err: fmt.Errorf("verify data parallelism: %w", err)}
+	}
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyVariantsAndFaults(ctx, o.Workers, newCPUVariants(), setFaultConfig, train.WorkerOptions{})
+		return verifyVariantsAndFaults(ctx, o.Workers, withStrategy(newCPUVariants(), o.Strategy, s), func(c *train.Config) {
+			setFaultConfig(c)
+			c.Strategy = s
+		}, train.WorkerOptions{})
 	}
 	e := engine.Options{Device: o.Device}
 	if _, gpu := e.CUDA(); !gpu {
 		return nil, fmt.Errorf("verify data parallelism: invalid device %q: use cuda, or cpu (the default)", o.Device)
 	}
+	if err := s.CheckEngine(e); err != nil {
+		return nil, &train.UsageError{Err: fmt.Errorf("verify data parallelism: %w", err)}
+	}
 	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUSetup(o.Device), train.WorkerOptions{})
+}
+
+// parseStrategy returns the config of the strategy to check. It returns an error if N workers
+// with this strategy do not compute what one worker computes.
+func (o DPOptions) parseStrategy() (strategy.Config, error) {
+	if o.Strategy == "" {
+		return strategy.Config{}, nil
+	}
+	c, err := strategy.Parse(o.Strategy)
+	if err != nil {
+		return c, err
+	}
+	if err := c.CheckWorkers(o.Workers); err != nil {
+		return c, err
+	}
+	var exact []string
+	for _, k := range strategy.Kinds() {
+		if k.Exact {
+			exact = append(exact, k.Name)
+		}
+		if k.Name == c.Name && (!k.Exact || c.Unreal()) {
+			err = fmt.Errorf("strategy %s does not claim that N workers equal one with an N-fold batch", c)
+		}
+	}
+	if err != nil {
+		return c, fmt.Errorf("%w: use one of %s", err, strings.Join(exact, ", "))
+	}
+	return c, nil
 }
 
 // verifyVariantsAndFaults checks the invariant for the variants in list. Then it checks,
@@ -126,7 +169,7 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 // relative distance by which training changed a parameter.
 func compareTraining(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
 	whole := cfg
-	whole.Batch = cfg.Batch * workers
+	whole.Batch, whole.Strategy = cfg.Batch*workers, strategy.Config{} // the engine's own update
 	one, err := trainReplicas(ctx, whole, 1, nil, options)
 	if err != nil {
 		return 0, 0, err

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 
@@ -89,13 +90,38 @@ func newCPUVariants() []variant {
 	}
 	for _, s := range strategy.Kinds() {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
-			all = append(all, variant{"strategy " + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
+			all = append(all, variant{strategyVariant + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 				c.Strategy.Name, c.Optimizer.Momentum = s.Name, 0.9
 			}), nil})
 		}
 	}
 	return all
 }
+
+// withStrategy returns the variants of list with the strategy c in place of the default. If
+// name is empty, it returns list.
+func withStrategy(list []variant, name string, c strategy.Config) []variant {
+	if name == "" {
+		return list
+	}
+	var all []variant
+	for _, v := range list {
+		if strings.HasPrefix(v.name, strategyVariant) {
+			continue
+		}
+		change := v.change
+		v.name += ", strategy " + c.String()
+		v.change = func(cfg *train.Config) {
+			change(cfg)
+			cfg.Strategy = c
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// strategyVariant is the beginning of the names of variants that compare a strategy.
+const strategyVariant = "strategy "
 
 // setFaultConfig sets up the config in which DataParallelism tests faults on the CPU.
 func setFaultConfig(c *train.Config) {

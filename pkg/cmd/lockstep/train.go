@@ -2,10 +2,8 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -43,8 +41,8 @@ once for all its workers, and removed at the end:
 
 Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.
 
-Strategies, by which workers exchange gradients (--set strategy=NAME):
-` + describeStrategies(),
+Strategies, by which workers make one update together (--set strategy=NAME): ` + strings.Join(strategy.Names(), ", ") + `;
+lockstep strategies explains them.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if check == 0 {
@@ -74,17 +72,6 @@ Strategies, by which workers exchange gradients (--set strategy=NAME):
 	c.Flags().BoolVar(&w.Resume, "resume", false, "continue from the newest checkpoint of the run folder")
 	c.Flags().IntVar(&check, "check", 0, "check whether this number of workers could train with this config and these data, print the config, and do not train")
 	return c
-}
-
-// describeStrategies returns the names and explanations of the strategies as text.
-func describeStrategies() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, s := range strategy.Kinds() {
-		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.About)
-	}
-	_ = w.Flush() // writes to a strings.Builder never fail
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // runWorker runs the training of the worker w. Unless a launcher started the worker, it

@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 	"lockstep/pkg/verify"
 )
 
@@ -34,10 +35,14 @@ their statistics. It covers SGD, Adam, AdamW, LARS and LAMB; Nesterov momentum,
 clipping, accumulation and averaged parameters together; BCE, soft Dice, smoothed
 labels and L1; and synchronized batch norms. Batch norms that are not synchronized use
 the statistics of a shard and are not compared. With --device cuda it runs on the GPU,
-in float32.`,
+in float32. With --strategy it checks that strategy in place of ddp, in all of this.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := verify.DataParallelism(c.Context(), o)
+			var wrong *train.UsageError
+			if errors.As(err, &wrong) {
+				return asUsageError(err)
+			}
 			if err != nil {
 				return err
 			}
@@ -45,6 +50,7 @@ in float32.`,
 		},
 	}
 	c.Flags().IntVar(&o.Workers, "workers", 2, "number of workers (N)")
+	c.Flags().StringVar(&o.Strategy, "strategy", "", "strategy to check, with options as NAME:option=value (default: ddp, and briefly the other exact ones)")
 	c.Flags().StringVar(&o.Device, "device", "", "cuda, or cuda:1 for all workers on that GPU; cpu (the default) for the CPU and the reference engine")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return c

@@ -1,0 +1,161 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/optim"
+)
+
+// NameParamServer is the name of the strategy whose parameters are updated by servers.
+const NameParamServer = "paramserver"
+
+// paramServer is a synchronous parameter server (Li et al. 2014, "Scaling Distributed
+// Machine Learning with the Parameter Server", OSDI; Chen et al. 2016, arXiv:1604.00981):
+// every worker sends its gradients to the server, which updates the parameters by their mean
+// and sends them back. With several servers, each has an equal part of every bucket. Server s
+// runs in the process of rank s, which is a worker too.
+type paramServer struct {
+	*queue
+	servers  int
+	shards   shards
+	incoming device.Buffer // gradients that this server has received from one worker
+}
+
+// newParamServer creates the strategy of one worker.
+func newParamServer(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+	p := &paramServer{servers: c.serverCount()}
+	p.queue = newQueue(ctx, group, func(_ *queue, b bucket) error { return p.push(b.buffer) })
+	return p, nil
+}
+
+// checkServers returns an error if there are more servers than workers.
+func checkServers(c Config, workers int) error {
+	if n := c.serverCount(); n > workers {
+		return fmt.Errorf("strategy %s: got %s for %s, but each server runs in the process of a worker: use at most %d",
+			NameParamServer, english.Count(n, "server"), english.Count(workers, "worker"), workers)
+	}
+	return nil
+}
+
+// forEachServer calls f for each server's shard of b. All ranks thus send and receive in the
+// same order, so that no two ranks wait for each other.
+func (p *paramServer) forEachServer(b device.Buffer, f func(server int, shard device.Buffer) error) error {
+	for server := range p.servers {
+		lo, hi := collective.Shard(b.Len(), p.servers, server)
+		if lo == hi {
+			continue
+		}
+		if err := f(server, b.Slice(lo, hi)); err != nil {
+			return fmt.Errorf("parameter server %d: %w", server, err)
+		}
+	}
+	return nil
+}
+
+// push sends each shard of b, a bucket of gradients, to its server. In a server's process,
+// it replaces the server's shard by its mean over all workers. The server adds in the order
+// of the ranks, so that a repeated run computes the same bits.
+func (p *paramServer) push(b device.Buffer) error {
+	n, rank := p.group.Size(), p.group.Rank()
+	return p.forEachServer(b, func(server int, shard device.Buffer) error {
+		if rank != server {
+			return p.group.Send(p.ctx, shard, server)
+		}
+		if p.incoming.Len() < shard.Len() {
+			p.incoming = device.Buffer{F32: make([]float32, len(shard.F32))}
+			if shard.F64 != nil {
+				p.incoming = device.Buffer{F64: make([]float64, len(shard.F64))}
+			}
+		}
+		incoming := p.incoming.Slice(0, shard.Len())
+		for r := range n {
+			if r == rank {
+				continue
+			}
+			if err := p.group.Recv(p.ctx, incoming, r); err != nil {
+				return err
+			}
+			addTo(shard.F32, incoming.F32)
+			addTo(shard.F64, incoming.F64)
+		}
+		divide(shard, n)
+		return nil
+	})
+}
+
+// pull copies each server's shard of b to all ranks.
+func (p *paramServer) pull(ctx context.Context, b device.Buffer) error {
+	n, rank := p.group.Size(), p.group.Rank()
+	return p.forEachServer(b, func(server int, shard device.Buffer) error {
+		if rank != server {
+			return p.group.Recv(ctx, shard, server)
+		}
+		for r := range n {
+			if r == rank {
+				continue
+			}
+			if err := p.group.Send(ctx, shard, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// collect copies each server's shard of b to rank 0.
+func (p *paramServer) collect(ctx context.Context, b device.Buffer) error {
+	rank := p.group.Rank()
+	return p.forEachServer(b, func(server int, shard device.Buffer) error {
+		switch {
+		case server == 0:
+			return nil
+		case rank == 0:
+			return p.group.Recv(ctx, shard, server)
+		case rank == server:
+			return p.group.Send(ctx, shard, 0)
+		}
+		return nil
+	})
+}
+
+// Start copies rank 0's parameters and running statistics to all ranks, and restores the
+// servers' optimizer slots.
+func (p *paramServer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
+	own := func(n int) (lo, hi int) {
+		if p.group.Rank() >= p.servers {
+			return 0, 0
+		}
+		return collective.Shard(n, p.servers, p.group.Rank())
+	}
+	return startSharded(ctx, exe, p.group, &p.shards, own, saved)
+}
+
+// Step computes the gradients of one batch and sends them to the servers. After the last
+// batch of an optimizer step, the servers update the parameters and all ranks receive them.
+func (p *paramServer) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
+	t, err := p.run(ctx, exe, p.queue, s, nil)
+	if err != nil || !s.isLast() {
+		return t, err
+	}
+	err = p.updateShards(&p.shards, s.Update, &t, p.pull)
+	return t, err
+}
+
+// Equalize does nothing, because the parameters are equal after each step.
+func (*paramServer) Equalize(context.Context, engine.Executable) error { return nil }
+
+// State returns the servers' optimizer slots on rank 0.
+func (p *paramServer) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
+	return p.collectState(&p.shards, p.collect)
+}
+
+// OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
+// that a rank has with NameDDP.
+func (p *paramServer) OptimizerBytes(u optim.Update) (own, replicated int64) {
+	return p.shards.optimizerBytes(u)
+}

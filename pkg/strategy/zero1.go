@@ -1,0 +1,138 @@
+package strategy
+
+import (
+	"context"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
+)
+
+// NameZeRO1 is the name of the strategy that shards the optimizer's state.
+const NameZeRO1 = "zero1"
+
+// zero1 is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1): every
+// rank owns an equal part of each bucket. The gradients are reduce-scattered, each rank
+// updates its part, and the parameters are all-gathered.
+type zero1 struct {
+	*queue
+	shards shards
+}
+
+// newZeRO1 creates the strategy of one worker.
+func newZeRO1(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+	return &zero1{queue: newQueue(ctx, group, scatterBucket)}, nil
+}
+
+// scatterBucket replaces this rank's shard of a bucket by its mean over all ranks.
+func scatterBucket(q *queue, b bucket) error {
+	if err := q.group.ReduceScatter(q.ctx, b.buffer); err != nil {
+		return err
+	}
+	n := q.group.Size()
+	divide(b.buffer.Slice(collective.Shard(b.buffer.Len(), n, q.group.Rank())), n)
+	return nil
+}
+
+// Start copies rank 0's parameters and running statistics to all ranks, and restores this
+// rank's part of the optimizer's slots.
+func (z *zero1) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
+	own := func(n int) (lo, hi int) { return collective.Shard(n, z.group.Size(), z.group.Rank()) }
+	return startSharded(ctx, exe, z.group, &z.shards, own, saved)
+}
+
+// startSharded implements Strategy.Start for strategies that apply the update themselves.
+func startSharded(ctx context.Context, exe engine.Executable, group collective.Group, s *shards, own func(n int) (lo, hi int), saved map[string][]float64) error {
+	if err := s.start(exe, own); err != nil {
+		return err
+	}
+	names := withoutSlots(exe)
+	if err := restoreTensors(exe, saved, names); err != nil {
+		return err
+	}
+	if err := BroadcastTensors(ctx, exe, group, names); err != nil {
+		return err
+	}
+	return s.restoreSlots(saved)
+}
+
+// Step computes the gradients of one batch. After the last batch of an optimizer step, it
+// updates this rank's part of the parameters and gathers the other parts.
+func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
+	t, err := z.run(ctx, exe, z.queue, s, nil)
+	if err != nil || !s.isLast() {
+		return t, err
+	}
+	err = z.updateShards(&z.shards, s.Update, &t, z.gather)
+	return t, err
+}
+
+// gather copies each rank's shard of b to all ranks.
+func (z *zero1) gather(ctx context.Context, b device.Buffer) error { return z.group.AllGather(ctx, b) }
+
+// updateShards applies u to this rank's shards, and exchanges the updated parameters. It
+// adds the times to t.
+func (q *queue) updateShards(s *shards, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
+	begin := time.Now()
+	if err := s.apply(u, q.sumFloat64s); err != nil {
+		return err
+	}
+	t.Optimizer += time.Since(begin)
+	if q.group.Size() == 1 {
+		return nil
+	}
+	begin = time.Now()
+	owned, _ := s.ownedBytes()
+	err := q.operate(owned, func(ctx context.Context) error {
+		return s.exchangeWeights(func(b device.Buffer) error { return exchange(ctx, b) })
+	})
+	t.Wait += time.Since(begin)
+	return err
+}
+
+// sumFloat64s replaces v by its sum over all ranks, between two steps.
+func (q *queue) sumFloat64s(v []float64) error {
+	if q.group.Size() == 1 {
+		return nil
+	}
+	return q.operate(8*len(v), func(ctx context.Context) error { return q.group.AllReduce(ctx, device.Buffer{F64: v}) })
+}
+
+// Equalize does nothing, because the parameters are equal after each step.
+func (z *zero1) Equalize(context.Context, engine.Executable) error { return nil }
+
+// State returns the complete slots of the optimizer on rank 0.
+func (z *zero1) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
+	return z.collectState(&z.shards, z.gather)
+}
+
+// collectState returns the complete slots of the optimizer on rank 0, and nil on the other
+// ranks. exchange completes a buffer that contains this rank's shard.
+func (q *queue) collectState(s *shards, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
+	if q.group.Size() == 1 {
+		return s.collectSlots(func(device.Buffer) error { return nil })
+	}
+	err = q.operate(0, func(ctx context.Context) (err error) {
+		all, err = s.collectSlots(func(b device.Buffer) error { return exchange(ctx, b) })
+		return err
+	})
+	if q.group.Rank() != 0 {
+		all = nil
+	}
+	return all, err
+}
+
+// OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
+// that a rank has with NameDDP.
+func (z *zero1) OptimizerBytes(u optim.Update) (own, replicated int64) {
+	return z.shards.optimizerBytes(u)
+}
+
+// optimizerBytes returns the size of u's slots on this rank, and of all slots.
+func (s *shards) optimizerBytes(u optim.Update) (own, all int64) {
+	o, a := s.ownedBytes()
+	n := int64(len(u.Slots()))
+	return n * int64(o), n * int64(a)
+}

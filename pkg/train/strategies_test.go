@@ -1,0 +1,243 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
+)
+
+// synchronousStrategies returns the strategies whose resumed runs compute the same bits.
+func synchronousStrategies() []string {
+	return []string{"zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true"}
+}
+
+// parseStrategy returns the strategy that text describes.
+func parseStrategy(t *testing.T, text string) strategy.Config {
+	t.Helper()
+	c, err := strategy.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestStrategiesResumeBitForBit: a run that is interrupted within and after an epoch has the
+// outcome of an uninterrupted run, and further checkpoints change nothing.
+func TestStrategiesResumeBitForBit(t *testing.T) {
+	for _, text := range synchronousStrategies() {
+		t.Run(text, func(t *testing.T) {
+			cfg := tiny()
+			cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 2
+			whole := filepath.Join(t.TempDir(), "whole")
+			if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
+				t.Fatal(err)
+			}
+			want := outcome(t, whole)
+			cfg.Checkpoint.EverySteps = 1
+			half := filepath.Join(t.TempDir(), "half")
+			for _, at := range [][2]int{{1, 2}, {1, 5}, {2, 2}} { // 22 samples, 2 × 2 per step: 5 steps, the last of which ends the epoch
+				if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: half, Resume: true}, at[0], at[1]); err == nil || !errors.Is(err, context.Canceled) {
+					t.Fatalf("interrupted after step %d of epoch %d: %v", at[1], at[0], err)
+				}
+			}
+			if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: half, Resume: true}); err != nil {
+				t.Fatal(err)
+			}
+			if got := outcome(t, half); got != want {
+				t.Errorf("the resumed run differs:\n%.600s\nwant\n%.600s", got, want)
+			}
+		})
+	}
+}
+
+// TestLocalSGDEqualsDDP: with K = 1 and SGD with momentum, local SGD computes what ddp
+// computes.
+func TestLocalSGDEqualsDDP(t *testing.T) {
+	cfg := exactConfig()
+	cfg.Epochs = 1
+	ddp := trainAveraging(t, cfg, nil)
+	for k, equal := range map[int]bool{1: true, 2: false} {
+		cfg.Strategy = strategy.Config{Name: strategy.NameLocalSGD, Steps: k}
+		local := trainAveraging(t, cfg, nil)
+		if d := furthest(local[0], local[1]); d != 0 {
+			t.Errorf("K = %d: the ranks' parameters differ by %g after the epoch", k, d)
+		}
+		if d := furthest(ddp[0], local[0]); (d <= toleranceFloat64) != equal {
+			t.Errorf("K = %d: the parameters differ from those of ddp by %g", k, d)
+		}
+	}
+}
+
+// TestStrategyInRunFolder: run.json and out.log contain the options, the memory that is
+// saved, and that a run without communication is not real.
+func TestStrategyInRunFolder(t *testing.T) {
+	train := func(text string) (runs.Run, string) {
+		cfg := tiny()
+		cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 1
+		dir := filepath.Join(t.TempDir(), "run")
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		run, err := runs.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := os.ReadFile(filepath.Join(dir, "out.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := ConfigOf(run.Info); err != nil || c.Strategy.String() != cfg.Strategy.String() && text != "local_sgd" {
+			t.Errorf("%s: read back as %v, %v", text, c.Strategy, err)
+		}
+		return run, string(log)
+	}
+	run, log := train("zero1")
+	// Adam's two slots in fp32. The CPU engine pads parameters.
+	b, complete := run.Info.OptimizerBytes, run.Info.CompleteOptimizerBytes
+	if len(b) != 2 || b[0]+b[1] != complete || math.Abs(float64(b[0]-b[1])) > 1000 || complete < int64(8*run.Info.Parameters) {
+		t.Errorf("zero1: optimizer bytes %v of %d for %d parameters", b, complete, run.Info.Parameters)
+	}
+	if want := "strategy zero1: the optimizer's state takes at most "; run.Info.Strategy != "zero1" || run.Info.Config["strategy"] != "zero1" || !strings.Contains(log, want) {
+		t.Errorf("zero1: strategy %q, %v; want %q in\n%s", run.Info.Strategy, run.Info.Config["strategy"], want, log)
+	}
+	run, _ = train("local_sgd")
+	if got, want := fmt.Sprint(run.Info.Config["strategy"]), "map[average_optimizer:false name:local_sgd steps:8]"; got != want {
+		t.Errorf("local_sgd: config %s, want %s with the defaults", got, want)
+	}
+	run, log = train("ddp:no_communication=true")
+	if !strings.Contains(run.Info.Unreal, "did not communicate") || !strings.Contains(log, "losses and scores are not real") {
+		t.Errorf("no_communication: run.json %q, out.log\n%s", run.Info.Unreal, log)
+	}
+	run, log = train("ddp")
+	if _, ok := run.Info.Config["strategy"]; ok || run.Info.Unreal != "" || run.Info.OptimizerBytes != nil || strings.Contains(log, "strategy") {
+		t.Errorf("ddp is mentioned: %v in run.json, out.log\n%s", run.Info.Config["strategy"], log)
+	}
+}
+
+// TestStrategyOptionsOfResumedRun: other options are refused, whether they were given or are
+// defaults.
+func TestStrategyOptionsOfResumedRun(t *testing.T) {
+	cfg := tiny()
+	cfg.Strategy, cfg.Epochs = parseStrategy(t, "local_sgd"), 1
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Epochs = 2
+	for text, want := range map[string]string{
+		"local_sgd:steps=4": "with strategy.steps 8, not 4", "zero1": "with strategy local_sgd, not zero1", "ddp": "with strategy local_sgd, not ddp",
+		"local_sgd:average_optimizer=true": "with strategy.average_optimizer false, not true",
+	} {
+		cfg.Strategy = parseStrategy(t, text)
+		_, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true})
+		wantError(t, err, "resume "+dir, want)
+	}
+	cfg.Strategy = parseStrategy(t, "local_sgd:steps=8")
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStrategyErrors: each invalid use of a strategy is an error that says what to do.
+func TestStrategyErrors(t *testing.T) {
+	for _, c := range []struct {
+		set  []string
+		want string
+	}{
+		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, local_sgd, zero1, paramserver`},
+		{[]string{"strategy={name: local_sgd, stps: 4}"}, `unknown key "strategy.stps" (did you mean steps?)`},
+		{[]string{"strategy=zero1", "strategy.steps=4"}, "strategy.steps does not apply to strategy zero1: leave it out (this strategy has no options)"},
+		{[]string{"strategy=local_sgd", "strategy.steps=-1"}, "strategy.steps is -1: use the number of steps"},
+		{[]string{"strategy=local_sgd", "strategy.steps=many"}, `strategy.steps is "many": expected a whole number`},
+		{[]string{"strategy=paramserver", "strategy.servers=-1"}, "strategy.servers is -1: use the number of parameter servers"},
+		{[]string{"strategy={no_communication: true, broadcast_buffers: true}"}, "are both true: leave one of them out"},
+		{[]string{"strategy=[ddp]"}, "strategy needs keys and values, not a list"},
+		{[]string{"strategy=local_sgd", "ema.decay=0.9"}, "ema.decay is 0.9, but with strategy local_sgd the workers' parameters differ"},
+		{[]string{"strategy=zero1", "engine.device=cuda"}, "strategy zero1 on device cuda: it has not been run on a GPU yet"},
+		{[]string{"strategy=zero1", "engine.device=reference", "engine.precision=fp16"}, "strategy zero1 with precision fp16: only strategy ddp without options supports loss scaling"},
+		{[]string{"strategy.no_communication=true", "engine.device=cuda:1"}, "strategy ddp no_communication=true on device cuda:1: it has not been run on a GPU yet"},
+	} {
+		_, err := tiny().With(c.set...)
+		wantError(t, err, c.want)
+	}
+	// The order of the settings does not matter.
+	c, err := tiny().With("strategy.steps=4", "strategy=local_sgd")
+	if err != nil || c.Strategy != (strategy.Config{Name: "local_sgd", Steps: 4}) {
+		t.Errorf("got %+v, %v", c.Strategy, err)
+	}
+	cfg := tiny()
+	cfg.Strategy = parseStrategy(t, "paramserver:servers=2")
+	_, err = trainAll(t, cfg, 1, WorkerOptions{})
+	wantError(t, err, "strategy paramserver: got 2 servers for 1 worker")
+	w := Worker{Config: "unet2d-cells", Set: []string{"strategy={name: paramserver, servers: 3}"}}
+	wantError(t, w.Check(t.Context(), 2, &strings.Builder{}), "got 3 servers for 2 workers")
+}
+
+// TestRanksNeedOneSetOfOptions: ranks with other options end with the same error.
+func TestRanksNeedOneSetOfOptions(t *testing.T) {
+	errs := make([]error, 2)
+	done := make(chan bool)
+	for rank, g := range collective.InProcess(2) {
+		go func() {
+			tr := &Trainer{cfg: tiny(), group: g}
+			tr.cfg.Strategy = strategy.Config{Name: "local_sgd", Steps: []int{0, 4}[rank]}
+			errs[rank] = tr.checkSameConfig(t.Context())
+			done <- true
+		}()
+	}
+	<-done
+	<-done
+	for _, err := range errs {
+		wantError(t, err, "strategy.steps is 4 there and 8 on rank 0")
+	}
+}
+
+// TestStrategiesNameADeadRank: the error of the other ranks names the rank that is gone, and
+// all goroutines end.
+func TestStrategiesNameADeadRank(t *testing.T) {
+	for _, text := range []string{"ddp", "zero1", "paramserver", "local_sgd:steps=1"} {
+		cfg := tiny()
+		cfg.Strategy = parseStrategy(t, text)
+		groups := collective.InProcess(2)
+		errs := make([]error, 2)
+		done := make(chan bool)
+		for rank, g := range groups {
+			go func() {
+				options := WorkerOptions{Strategy: func(ctx context.Context, c strategy.Config, e engine.Engine, g collective.Group) (strategy.Strategy, error) {
+					s, err := strategy.New(ctx, c, e, g)
+					return &dyingStrategy{Strategy: s, group: g}, err
+				}}
+				var res Result
+				errs[rank] = trainOne(t.Context(), cfg, g, options, &res)
+				done <- true
+			}()
+		}
+		<-done
+		<-done
+		wantError(t, errs[0], "epoch 1: batch 3:", "rank 1 has left")
+	}
+}
+
+// dyingStrategy is a strategy whose rank 1 leaves the group in the third step.
+type dyingStrategy struct {
+	strategy.Strategy
+	group collective.Group
+	steps int
+}
+
+func (d *dyingStrategy) Step(ctx context.Context, exe engine.Executable, s strategy.Step) (engine.Timing, error) {
+	if d.steps++; d.steps == 3 && d.group.Rank() == 1 {
+		return engine.Timing{}, errors.Join(errors.New("killed"), d.group.Close())
+	}
+	return d.Strategy.Step(ctx, exe, s)
+}

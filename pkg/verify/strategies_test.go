@@ -1,0 +1,65 @@
+package verify
+
+import (
+	"strings"
+	"testing"
+
+	"lockstep/pkg/train"
+)
+
+// TestVerifyStrategies checks, for each exact strategy besides ddp, updates that need norms
+// over all workers, the CPU engine, and the detection of every fault.
+func TestVerifyStrategies(t *testing.T) {
+	for _, text := range []string{"zero1", "paramserver", "paramserver:servers=2"} {
+		c, err := DPOptions{Workers: 3, Strategy: text}.parseStrategy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := withStrategy(newCPUVariants(), text, c)
+		if len(all) != 12 {
+			t.Fatalf("%s: %d variants, want the 12 of ddp", text, len(all))
+		}
+		list := []variant{all[2], all[6]} // the CPU engine; LAMB
+		if !underRace {
+			list = append(list, all[3], all[10]) // clipping; synchronized batch norms
+		}
+		base := func(cfg *train.Config) {
+			setFaultConfig(cfg)
+			cfg.Strategy = c
+		}
+		var checks []Check
+		if underRace { // faults only change numbers
+			checks, err = verifyVariants(t.Context(), 3, list, train.WorkerOptions{})
+		} else {
+			checks, err = verifyVariantsAndFaults(t.Context(), 3, list, base, train.WorkerOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range checks {
+			t.Log(k)
+			if !k.OK {
+				t.Error(k)
+			}
+		}
+	}
+}
+
+// TestStrategiesThatCannotBeVerified: a strategy that is not exact, or unknown, is refused.
+func TestStrategiesThatCannotBeVerified(t *testing.T) {
+	for text, want := range map[string]string{
+		"local_sgd":                 "strategy local_sgd does not claim that N workers equal one with an N-fold batch: use one of ddp, ",
+		"ddp:no_communication=true": "strategy ddp no_communication=true does not claim",
+		"zro1":                      `unknown strategy "zro1" (did you mean zero1?)`,
+		"zero1:steps=2":             "strategy.steps does not apply to strategy zero1",
+		"zero1:steps":               `strategy "zero1:steps": got option "steps", want option=value`,
+		"paramserver:servers=3":     "got 3 servers for 2 workers",
+	} {
+		if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", text, err, want)
+		}
+	}
+	if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: "zero1", Device: "cuda"}); err == nil || !strings.Contains(err.Error(), "has not been run on a GPU yet") {
+		t.Errorf("zero1 on a GPU: %v", err)
+	}
+}
