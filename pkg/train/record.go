@@ -280,12 +280,8 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 	if a, ok := t.engine.(engine.GPUEngine); ok {
 		accelerator = a.Accelerator()
 	}
-	unreal := ""
-	if t.cfg.Strategy.Unreal() {
-		unreal = unrealReason
-	}
 	return runs.Info{
-		Unreal: unreal, OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
+		Unreal: t.unrealReason(), OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
 		Accelerator: accelerator,
 		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
@@ -336,8 +332,14 @@ func (r *recorder) logStart(s Scores) error {
 	return r.log("%s", t.options.binding)
 }
 
-// unrealReason is the value of runs.Info.Unreal for runs without communication.
-const unrealReason = "the workers did not communicate (strategy.no_communication): each trained a network of its own on its shard of the data"
+// unrealReason returns why losses and scores are not those of a training with these workers,
+// for runs.Info.Unreal. It returns "" if they are.
+func (t *Trainer) unrealReason() string {
+	if !t.cfg.Strategy.Unreal() || t.group.Size() == 1 {
+		return ""
+	}
+	return "the workers did not communicate (strategy.no_communication): each trained a network of its own on its shard of the data"
+}
 
 // describeStrategy returns a line about the strategy and its memory for the logs. It returns
 // "" for ddp without options.
@@ -346,10 +348,10 @@ func (t *Trainer) describeStrategy() string {
 		return ""
 	}
 	line := "strategy " + t.cfg.Strategy.String()
-	if t.cfg.Strategy.Unreal() {
-		line += ": losses and scores are not real: " + unrealReason
+	if reason := t.unrealReason(); reason != "" {
+		line += ": losses and scores are not real: " + reason
 	}
-	if t.optimizerBytes == nil {
+	if t.optimizerBytes == nil || t.group.Size() == 1 {
 		return line
 	}
 	mib := func(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }
