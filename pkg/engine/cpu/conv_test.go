@@ -90,6 +90,18 @@ func TestConvolution(t *testing.T) {
 	}
 }
 
+// transposedNodes returns the nodes of the transposed convolution of maps of c.h×c.w.
+func (c convCase) transposedNodes(convolution string) []node {
+	x, w := []int{c.n, c.c, c.h, c.w}, []int{c.c, c.k, c.r, c.s}
+	y := []int{c.n, c.k, (c.h-1)*c.stride - 2*c.pad + c.r, (c.w-1)*c.stride - 2*c.pad + c.s}
+	return []node{
+		{convolution: convolution, op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
+		{convolution: convolution, op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+		{convolution: convolution, op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+		{convolution: convolution, op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+	}
+}
+
 // TestConvTranspose is the same for transposed convolutions; 2×2 with stride 2
 // is the U-Net's.
 func TestConvTranspose(t *testing.T) {
@@ -103,16 +115,8 @@ func TestConvTranspose(t *testing.T) {
 		{1, 8, 3, 5, 8, 1, 1, 2, 0},
 		{1, 5, 61, 50, 3, 2, 2, 2, 0},
 	} {
-		x, w := []int{c.n, c.c, c.h, c.w}, []int{c.c, c.k, c.r, c.s}
-		y := []int{c.n, c.k, (c.h-1)*c.stride - 2*c.pad + c.r, (c.w-1)*c.stride - 2*c.pad + c.s}
 		for _, convolution := range []string{"direct", "winograd"} {
-			for _, n := range []node{
-				{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
-				{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
-				{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
-				{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
-			} {
-				n.convolution = convolution
+			for _, n := range c.transposedNodes(convolution) {
 				t.Run(fmt.Sprintf("%s/%s/%d/%s", convolution, n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tolerance(n.op, convolution)) })
 			}
 		}

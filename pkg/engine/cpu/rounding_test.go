@@ -71,13 +71,38 @@ func roundedCases() []convCase {
 	}
 }
 
+// roundedWindows are convolutions whose windows divide the map (see conv.CanRound) and that are
+// computed in bf16; the sizes are those of the small map.
+func roundedWindows() []convCase {
+	return []convCase{
+		{2, 32, 6, 5, 32, 2, 2, 2, 0},
+		{1, 19, 51, 47, 33, 2, 2, 2, 0},
+		{40, 48, 1, 1, 17, 2, 2, 2, 0},
+		{3, 16, 4, 3, 40, 3, 3, 3, 0},
+	}
+}
+
+// roundedNodes returns the nodes of roundedCases and of roundedWindows.
+func roundedNodes() map[convCase][]node {
+	all := map[convCase][]node{}
+	for _, c := range roundedCases() {
+		all[c] = c.nodes("direct")
+	}
+	for _, c := range roundedWindows() {
+		large := c
+		large.h, large.w = c.h*c.stride, c.w*c.stride
+		all[large] = append(large.nodes("direct"), c.transposedNodes("direct")...)
+	}
+	return all
+}
+
 // TestRounding compares with the reference in float64. All inputs are numbers of bf16, so that
 // rounding them changes nothing, their products are exact in float32, and only sums are rounded:
 // the bound is that of the direct algorithm in fp32, see TestConvolution. Any number of threads
 // gives the same bits.
 func TestRounding(t *testing.T) {
-	for _, c := range roundedCases() {
-		for _, n := range c.nodes("direct") {
+	for c, nodes := range roundedNodes() {
+		for _, n := range nodes {
 			n.fill = fillRounded
 			t.Run(fmt.Sprintf("%s/%d/%s", n.op, len(n.in), c), func(t *testing.T) { n.agreesRounded(t) })
 		}
@@ -87,6 +112,8 @@ func TestRounding(t *testing.T) {
 		{1, 20, 33, []int{2, 5, 14}, []int{3, 3, 3}, ones, ones},
 		{2, 40, 24, []int{9, 12, 17}, []int{3, 3, 3}, ones, ones},
 		{32, 17, 20, []int{3, 2, 2}, []int{3, 3, 3}, ones, ones},
+		{1, 20, 33, []int{4, 6, 10}, []int{2, 2, 2}, []int{2, 2, 2}, []int{0, 0, 0}},
+		{2, 16, 24, []int{3, 4, 6}, []int{1, 2, 2}, []int{1, 2, 2}, []int{0, 0, 0}},
 	} {
 		for _, n := range c.nodes("direct") {
 			n.fill = fillRounded
@@ -198,8 +225,8 @@ func TestRoundingLikeReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range roundedCases() {
-		for _, n := range c.nodes("direct") {
+	for c, nodes := range roundedNodes() {
+		for _, n := range nodes {
 			want := n.results(t, reference, 1)
 			for _, set := range bf16Sets {
 				t.Run(fmt.Sprintf("%s/%s/%d/%s", set, n.op, len(n.in), c), func(t *testing.T) {
@@ -207,7 +234,7 @@ func TestRoundingLikeReference(t *testing.T) {
 					sums := 1e-5 * largest(want[0])
 					for i, w := range want[0] {
 						bound := sums
-						if n.op != plan.OpConvBackwardWeights {
+						if n.op != plan.OpConvBackwardWeights && n.op != plan.OpConvTransposeBackwardWeights {
 							bound += math.Abs(got[0][i]) / (1 << 8)
 						}
 						if d := math.Abs(got[0][i] - w); !(d <= bound) {

@@ -14,20 +14,23 @@ const group = kernel.BF16Tile
 // kernel.BF16.Multiply: 32 inputs by 32 outputs.
 const stepWords = group * group
 
-// Rounded computes a convolution of stride 1, or its transpose, from inputs and weights that
+// Rounded computes a convolution of stride 1 or of windows (see windows), or its transpose, from inputs and weights that
 // are rounded to bfloat16 as they are copied for the matrix products of kernel.BF16. The sums
 // are float32, and so are the outputs.
 //
 // A first task copies the weights to shared memory. Then the inputs of a block are copied to
 // a worker's scratch memory as rows: one row for each position (see roundedBlocks) and each
-// group of 32 channels. All taps multiply the same rows, shifted.
+// group of 32 channels. All taps multiply the same rows, shifted. If the inputs are windows, there
+// are rows for each tap; if the outputs are windows, there are sums for each tap.
 type Rounded struct {
 	outputs    Direct // the output with its statistics, and the groups of output channels
 	blocks     roundedBlocks
+	windows    windows
 	weights    tensor.Operand
-	transposed bool // the weights are [in,out,…], not [out,in,…]
-	inG, outG  int  // numbers of groups of 32 channels
-	steps      []int32
+	transposed bool      // the weights are [in,out,…], not [out,in,…]
+	inG, outG  int       // numbers of groups of 32 channels
+	steps      []int32   // of the products; nil if tapSteps is set
+	tapSteps   [][]int32 // by tap if the outputs are windows, else nil
 	pixelSteps [][]int32 // by output pixel if images are adjacent, else nil
 	rowsAt     int       // index in scratch memory of the rounded inputs; planes of floats are before them
 	sumsAt     int       // index in scratch memory of the sums of a block
@@ -36,12 +39,34 @@ type Rounded struct {
 // NewRounded prepares a convolution like NewDirect. See CanRound.
 func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *Rounded {
 	c := &Rounded{weights: weights, transposed: transposed, inG: tensor.CeilDiv(in.Shape[1], group), outG: tensor.CeilDiv(out.Shape[1], group)}
-	c.blocks = newRoundedBlocks(ws.Set, in, s, c.inG)
+	rows := c.inG // groups of channels and taps that have rows
+	switch {
+	case !s.hasWindows():
+		c.blocks = newRoundedBlocks(ws.Set, in, s, c.inG)
+	case transposed:
+		c.windows = newWindows(out, s)
+		c.blocks = newRoundedBlocks(ws.Set, in, c.windows.positions(), c.inG)
+		c.blocks.taps = c.windows.taps()
+		c.tapSteps = make([][]int32, len(c.blocks.taps))
+	default:
+		c.windows = newWindows(in, s)
+		rows *= s.tapCount()
+		c.blocks = newRoundedBlocks(ws.Set, in, c.windows.positions(), rows)
+		c.blocks.taps = c.windows.taps()
+	}
 	c.outputs = Direct{ws: ws, out: out, bias: bias, blocks: c.blocks.inputBlocks, phases: make([]convPhase, 1), groups: 1}
 	b := &c.blocks
 	for g := range c.inG {
 		for t, tp := range b.taps {
-			c.steps = append(c.steps, int32((g*b.positions()+b.shift(tp))*2*group), int32((g*len(b.taps)+t)*2*stepWords))
+			weights := int32((g*len(b.taps) + t) * 2 * stepWords)
+			switch {
+			case c.tapSteps != nil:
+				c.tapSteps[t] = append(c.tapSteps[t], int32(g*b.positions()*2*group), weights)
+			case c.windows.exist():
+				c.steps = append(c.steps, int32((g*len(b.taps)+t)*b.positions()*2*group), weights)
+			default:
+				c.steps = append(c.steps, int32((g*b.positions()+b.shift(tp))*2*group), weights)
+			}
 		}
 	}
 	if b.imagesLast {
@@ -56,7 +81,7 @@ func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias [
 		})
 	}
 	c.rowsAt = 4 * b.planeFloats()
-	c.sumsAt = c.rowsAt + tensor.RoundUp(c.inG*b.positions()*group/2, tensor.AlignmentFloats)
+	c.sumsAt = c.rowsAt + tensor.RoundUp(rows*b.positions()*group/2, tensor.AlignmentFloats)
 	ws.ReserveScratch(max(c.sumsAt+b.outputPositions()*group, lanes*lanes))
 	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWords / 2)
 	if parts, n := b.count(), ws.Threads; parts < 4*n && parts%n != 0 {
@@ -68,6 +93,9 @@ func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias [
 // CanRound reports whether Rounded and RoundedGradient can compute a convolution with
 // geometry s.
 func CanRound(s geometry) bool {
+	if s.hasWindows() {
+		return true
+	}
 	for _, a := range s {
 		if a.stepIn != 1 || a.stepOut != 1 || len(a.phases) != 1 || len(a.phases[0].taps) == 0 {
 			return false
@@ -76,8 +104,13 @@ func CanRound(s geometry) bool {
 	return true
 }
 
-// EnableStatistics is like Direct.EnableStatistics.
-func (c *Rounded) EnableStatistics() *workspace.Statistics { return c.outputs.EnableStatistics() }
+// EnableStatistics is like Direct.EnableStatistics. It returns nil if the outputs are windows.
+func (c *Rounded) EnableStatistics() *workspace.Statistics {
+	if c.tapSteps != nil {
+		return nil
+	}
+	return c.outputs.EnableStatistics()
+}
 
 // Tasks returns two tasks. An item of the first packs the weights from 32 input channels to
 // 32 output channels. An item of the second computes a group of output channels of one block
@@ -137,20 +170,31 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 	o, set := &c.outputs, c.outputs.ws.Set
 	rows, sums := kernel.HalfWords(w.Scratch[c.rowsAt:c.sumsAt]), w.Scratch[c.sumsAt:]
 	outC := tensor.ChannelBlocks(o.out.Shape[1])
-	panel := len(c.steps) / 2 * stepWords
+	panel := c.inG * len(c.blocks.taps) * stepWords
 	var p blockRange
 	for item, loaded := lo, -1; item < hi; item++ {
 		b, g := item/o.groups, item%o.groups
 		if b != loaded {
 			p = c.blocks.blockRange(b)
-			c.blocks.packRows(rows, w.Scratch, p)
+			if c.windows.exist() && c.tapSteps == nil {
+				c.windows.packRows(&c.blocks, rows, w.Scratch, p)
+			} else {
+				c.blocks.packRows(rows, w.Scratch, p)
+			}
 			loaded = b
 		}
 		first, end := g*c.outG/o.groups, (g+1)*c.outG/o.groups
 		for k := first; k < end; k++ {
 			weights := &c.packedWeights()[k*panel]
+			tiles := tensor.CeilDiv(c.blocks.rowCount(p), group)
+			if c.tapSteps != nil {
+				for t, steps := range c.tapSteps {
+					set.BF16.Multiply(&sums[0], &rows[0], weights, &steps[0], len(steps)/2, 2*group, tiles, false)
+					c.windows.write(&c.blocks, sums, c.biasOf(k*(group/lanes)), p, c.blocks.taps[t], k*(group/lanes), min(outC, (k+1)*(group/lanes)))
+				}
+				continue
+			}
 			if c.pixelSteps == nil {
-				tiles := tensor.CeilDiv(c.blocks.rowCount(p), group)
 				set.BF16.Multiply(&sums[0], &rows[0], weights, &c.steps[0], len(c.steps)/2, 2*group, tiles, false)
 			} else {
 				for q, steps := range c.pixelSteps {
@@ -169,14 +213,19 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 	}
 }
 
+// biasOf returns the biases of the channel blocks from k on, zeros if there are none.
+func (c *Rounded) biasOf(k int) []float32 {
+	if c.outputs.bias == nil {
+		return c.outputs.ws.Zeros
+	}
+	return c.outputs.bias[k*lanes:]
+}
+
 // writeOutputs copies the sums of the outputs in p, for output channel blocks [k0, k1), to
 // the output.
 func (c *Rounded) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
 	o, b, unpack := &c.outputs, &c.blocks, c.outputs.ws.Set.BF16.Unpack
-	bias := o.ws.Zeros
-	if o.bias != nil {
-		bias = o.bias[k0*lanes:]
-	}
+	bias := c.biasOf(k0)
 	plane, rows, cols := o.out.PlaneFloats(), o.out.Space[1], o.out.Space[2]
 	for n := range p.images {
 		y := o.out.Data[((p.n0+n)*tensor.ChannelBlocks(o.out.Shape[1])+k0)*plane:]

@@ -144,6 +144,11 @@ func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
 	switch {
 	case b.imagesLast:
 		count = b.positions()
+		if p.images < group {
+			for _, dst := range loaded {
+				clear(dst) // else, missing images are normalized again and again until they are infinite
+			}
+		}
 		for n := range p.images {
 			for i, dst := range loaded {
 				from, _ := b.in.Block(p.n0+n, c+i)

@@ -18,6 +18,7 @@ type RoundedGradient struct {
 	ws        *workspace.Workspace
 	dy, dw    tensor.Operand
 	blocks    roundedBlocks
+	windows   windows
 	inG, outG int       // numbers of groups of 32 channels
 	groups    int       // number of groups of output groups
 	parts     int       // of the blocks
@@ -37,8 +38,16 @@ const maxRoundedSums = 1 << 20
 // in. dy is the gradient of its output. See CanRound.
 func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *RoundedGradient {
 	g := &RoundedGradient{ws: ws, dy: dy, dw: dw, inG: tensor.CeilDiv(in.Shape[1], group), outG: tensor.CeilDiv(dy.Shape[1], group)}
-	g.blocks = newRoundedBlocks(ws.Set, in, s, g.inG)
+	columns := g.inG // groups of channels, and of taps if the inputs are windows, that have columns
+	if g.windows = newWindows(in, s); g.windows.exist() {
+		columns *= s.tapCount()
+		s = g.windows.positions()
+	}
+	g.blocks = newRoundedBlocks(ws.Set, in, s, columns)
 	b := &g.blocks
+	if g.windows.exist() {
+		b.taps = g.windows.taps()
+	}
 	positions := b.positions()
 	for s := range positions / group {
 		g.steps = append(g.steps, int32(s*2*group), int32(s*2*stepWords))
@@ -61,7 +70,7 @@ func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s ge
 		g.groups = min(n, g.outG)
 	}
 	g.columnsAt = 4 * b.planeFloats()
-	g.pairsAt = g.columnsAt + tensor.RoundUp(g.inG*group*g.row/2, tensor.AlignmentFloats)
+	g.pairsAt = g.columnsAt + tensor.RoundUp(columns*group*g.row/2, tensor.AlignmentFloats)
 	g.sumsAt = g.pairsAt + tensor.RoundUp(b.outputPositions()*group/2, tensor.AlignmentFloats)
 	if b.count() == 1 {
 		ws.ReserveScratch(g.sumsAt + g.sumFloats())
@@ -126,7 +135,11 @@ func (g *RoundedGradient) multiply(w *threads.Worker, sums []float32, accumulate
 		if g.tapSteps != nil {
 			steps = g.tapSteps[i]
 		} else {
-			from = columns[g.blocks.shift(t):]
+			if g.windows.exist() {
+				from = columns[i*g.inG*group*g.row:]
+			} else {
+				from = columns[g.blocks.shift(t):]
+			}
 			// Up to the last position that has an output and reads inside of the row.
 			n := g.blocks.rowCount(blockRange{images: g.blocks.images, slices: g.blocks.slices, rows: g.blocks.rows})
 			steps = steps[:2*tensor.CeilDiv(n, group)]
@@ -147,13 +160,23 @@ func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 			clear(plane)
 		}
 	}
-	for c := 0; c < b.channels; c += group / lanes {
-		b.loadPlanes(&planes, p, c)
+	pack := func(columns []uint16, c int) {
 		for i := range min(group/lanes, b.channels-c) {
 			b.kernels.BF16.PackColumns(&columns[(c+i)*lanes*g.row], &planes[i][0], b.positions(), 2*g.row)
 		}
 	}
-	for i := range g.inG * group { // what shifted rows read after the last position
+	for c := 0; c < b.channels; c += group / lanes {
+		if !g.windows.exist() {
+			b.loadPlanes(&planes, p, c)
+			pack(columns, c)
+			continue
+		}
+		for i, t := range b.taps {
+			g.windows.load(b, &planes, p, t, c)
+			pack(columns[i*g.inG*group*g.row:], c)
+		}
+	}
+	for i := range len(columns) / g.row { // what shifted rows read after the last position
 		clear(columns[i*g.row+b.positions():][:g.row-b.positions()])
 	}
 }

@@ -1,0 +1,121 @@
+package conv
+
+import (
+	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+)
+
+// windows describes a convolution whose windows divide its input, the large map, without
+// overlap: its stride is the size of the window, and it has no padding. Each pixel of the small
+// map belongs to one window, so that Rounded and RoundedGradient compute each tap as a
+// convolution of one pixel on the small map, in blocks of the small map's positions. For
+// transposed convolutions of 2×2 and stride 2, as in a U-Net, all products are useful.
+type windows struct {
+	large tensor.Operand
+	size  [3]int // of a window; zero if the convolution is another one
+}
+
+// newWindows returns the windows of a convolution from the map large, or of its transpose.
+func newWindows(large tensor.Operand, s geometry) (v windows) {
+	if s.hasWindows() {
+		v.large = large
+		for i, a := range s {
+			v.size[i] = a.kernel
+		}
+	}
+	return v
+}
+
+// hasWindows reports whether s, a cross-correlation or its transpose, has a stride and windows
+// as described for the type windows.
+func (s geometry) hasWindows() bool {
+	for _, a := range s {
+		large, small := max(a.in, a.out), min(a.in, a.out)
+		if a.stepIn*a.stepOut != a.kernel || large != small*a.kernel || a.low != 0 {
+			return false
+		}
+		if len(a.phases) != a.stepOut { // the map is smaller than a window
+			return false
+		}
+	}
+	return s.tapCount() > 1
+}
+
+// exist reports whether the convolution has such windows.
+func (v *windows) exist() bool { return v.size != [3]int{} }
+
+// positions returns the geometry of one tap on the small map.
+func (v *windows) positions() (s geometry) {
+	for i := range s {
+		n := v.large.Space[i] / v.size[i]
+		s[i] = newGatherAxis(n, n, 1, 1, 0)
+	}
+	return s
+}
+
+// taps returns the taps of a window, with the pixels of the window as shifts.
+func (v *windows) taps() []volumeTap {
+	var all [3][]tap
+	for i, n := range v.size {
+		for k := range n {
+			all[i] = append(all[i], tap{k, k})
+		}
+	}
+	return combineTaps(all[0], all[1], all[2], v.size)
+}
+
+// forEachRow calls f for each row of the small map in p, with its first position in a block,
+// and the index of the pixel of tap t in a plane of the large map.
+func (v *windows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, f func(image, position, pixel int)) {
+	for n := range p.images {
+		for z := range p.slices {
+			for r := range p.rows {
+				slice, row := (p.z0+z)*v.size[0]+t.slice, (p.q0+r)*v.size[1]+t.row
+				f(p.n0+n, n*b.size/lanes+(z*b.height+r)*b.width, (slice*v.large.Space[1]+row)*v.large.Space[2]+t.col)
+			}
+		}
+	}
+}
+
+// load copies the pixels of tap t of the windows in p, of channel blocks [c, c+4) as far as there
+// are so many, in the order of positions, and normalizes them if necessary.
+func (v *windows) load(b *roundedBlocks, to *planes, p blockRange, t volumeTap, c int) {
+	step, loaded := v.size[2], to[:min(group/lanes, b.channels-c)]
+	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {
+		for i, plane := range loaded {
+			src, norm := v.large.Block(image, c+i)
+			from, dst := kernel.BlocksAt(&src[pixel*lanes], (b.width-1)*step+1), plane[position*lanes:]
+			for j, x := 0, kernel.BlocksAt(&dst[0], b.width); j < len(x); j++ {
+				x[j] = from[j*step]
+			}
+			if norm != nil {
+				b.kernels.Normalize(&dst[0], &dst[0], &norm[0], b.width)
+			}
+		}
+	})
+}
+
+// packRows rounds the windows in p to the layout of rows: the positions of 32 channels and a
+// tap one after the other.
+func (v *windows) packRows(b *roundedBlocks, dst []uint16, scratch []float32, p blockRange) {
+	planes, size := b.newPlanes(scratch), b.positions()*group
+	for c := 0; c < b.channels; c += group / lanes {
+		for _, empty := range planes[min(group/lanes, b.channels-c):] {
+			clear(empty)
+		}
+		for i, t := range b.taps {
+			v.load(b, &planes, p, t, c)
+			to := dst[(c/(group/lanes)*len(b.taps)+i)*size:]
+			b.kernels.BF16.PackRows(&to[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positions(), 2*group)
+		}
+	}
+}
+
+// write copies the sums of tap t, for output channel blocks [k0, k1), to the windows in p.
+func (v *windows) write(b *roundedBlocks, sums, bias []float32, p blockRange, t volumeTap, k0, k1 int) {
+	plane := v.large.PlaneFloats()
+	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {
+		to := v.large.Data[(image*tensor.ChannelBlocks(v.large.Shape[1])+k0)*plane+pixel*lanes:]
+		b.kernels.BF16.Unpack(&to[0], &sums[position*group], &bias[0], b.width, group*4, v.size[2]*lanes*4, plane*4, k1-k0)
+	})
+}
