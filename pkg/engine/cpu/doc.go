@@ -67,26 +67,34 @@
 //
 // # bfloat16
 //
-// With Options.Precision "bf16", convolutions of stride 1 with at least 16 input and output
-// channels, and their gradients, round both operands to bfloat16 as they copy them for the
-// matrix products (to nearest, to even; numbers below 2^−126 become zero). Sums, outputs,
-// activations, gradients and weights stay in float32, so that no other operation changes
-// and no copy of the weights is kept. So the engine rounds fewer tensors
-// than plan.MixedPrecision does. Package reference also rounds outputs; therefore, an output
+// With Options.Precision "bf16", convolutions with at least 16 input and output channels, and
+// their gradients, round both operands to bfloat16 as they copy them for the matrix products
+// (to nearest, to even; numbers below 2^−126 become zero). Sums, outputs, activations,
+// gradients and weights stay in float32, so that no other operation changes and no copy of the
+// weights is kept. So the engine rounds fewer tensors than plan.MixedPrecision does. Package reference also rounds outputs; therefore, an output
 // of this engine differs from the reference's by at most 2^−8 of its value, in addition to
 // the effect of the order of sums. The gradients of whole networks are nearer to float64
 // than the reference's gradients in bf16, see the tests.
 //
 // Products are computed by AMX, or by AVX512_BF16 where AMX is missing, and by plain Go if
 // LOCKSTEP_CPU=go is set (instruction sets "amx", "avx512_bf16" and "go"). On processors without
-// AVX512_BF16 the precision is refused otherwise. On an Intel Xeon with AMX one core
-// computes 3470 GFLOP/s with AMX, 235 in float32 with AVX-512, and 115 with AVX512_BF16,
-// which therefore gains nothing there; AMD's processors have it at twice the rate of float32
-// (not measured). With AMX the direct algorithm is as fast as Winograd's in fp32 or up to three
-// times as fast for the shapes of the benchmarks' networks. With AVX512_BF16, convolutions
-// that would use Winograd's algorithm stay in fp32. So do strided and transposed
-// convolutions, fully connected layers, and layers of few channels. A notice says how many
-// operations round their operands.
+// AVX512_BF16 the precision is refused otherwise. The stride must be 1, or the size of the
+// window without padding, as in a U-Net's transposed convolutions. Other convolutions, fully
+// connected layers, and layers of few channels stay in fp32. A notice says how many operations
+// round their operands.
+//
+// GFLOP/s of one core (environment/benchmarks.md):
+//
+//   - Intel Xeon with AMX: AMX 3470, float32 with AVX-512 235, AVX512_BF16 115. The direct
+//     algorithm with AMX is as fast as Winograd's in fp32 or up to three times as fast.
+//   - AMD EPYC (Zen 4): AVX512_BF16 236, float32 with AVX-512 118. Winograd's algorithm in fp32
+//     is faster than both where it applies: its results per second are those of 197 to 315
+//     GFLOP/s on the maps of the benchmarks' U-Net. With AVX512_BF16, such convolutions stay
+//     in fp32.
+//
+// An Intel processor with AVX512_BF16 and without AMX is therefore slower in bf16 than in fp32.
+// The notice says so. The same layers round on all processors with the same instruction set,
+// so that results have the same bits.
 //
 // The inputs are copied to a worker's scratch memory, 32 channels of a position after the
 // other, with a halo of zeros, so that each tap is a shift (see conv.Rounded). On small maps 32
