@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -149,4 +151,30 @@ func processTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkSmallFiles reads a folder of 300 logs of 100 lines, for which the cost per file
+// counts more than that per line.
+func BenchmarkSmallFiles(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 300 {
+		var text bytes.Buffer
+		for e := range 50 {
+			fmt.Fprintf(&text, "2021-11-12 00:%02d:26,118 - root - INFO - Time taken for epoch %d is %.6f sec, avg 87.38 samples/sec\n", e, e+1, 750+float64(e)/100)
+			fmt.Fprintf(&text, "2021-11-12 00:%02d:27,118 - root - INFO -   Avg train loss=0.5%d\n", e, e)
+		}
+		folder := filepath.Join(dir, fmt.Sprintf("%dGPU/%02d", 1<<(i%6), i/6))
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "out.log"), text.Bytes(), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := Read(dir); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -127,15 +127,16 @@ func delimiters() []byte { return []byte{',', ';', '\t', '|'} }
 // as the header. ok is false if no delimiter is in the header.
 func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
 	best, bestCells := -1, 0
+	var cells, row [][]byte
 	for _, d := range delimiters() {
 		tried := form{delimiter: d, quotes: true, bars: d == '|' && hasBars(header)}
-		cells, err := tried.split(nil, header)
-		if err != nil || len(cells) < 2 {
+		var err error
+		if cells, err = tried.split(cells[:0], header); err != nil || len(cells) < 2 {
 			continue
 		}
 		good := 0
 		for _, line := range lines {
-			if row, err := tried.split(nil, line); err == nil && len(row) == len(cells) {
+			if row, err = tried.split(row[:0], line); err == nil && len(row) == len(cells) {
 				good++
 			}
 		}

@@ -38,7 +38,7 @@ const (
 func isTable(mappings []Mapping) func(string, []byte) bool {
 	return func(_ string, head []byte) bool {
 		p, ok := parsePreamble(head)
-		return ok && newSchema(p, completeLines(afterLines(head, p.lines)), mappings).layout != unknownLayout
+		return ok && p.namesField(mappings) && newSchema(p, completeLines(afterLines(head, p.lines)), mappings).layout != unknownLayout
 	}
 }
 

@@ -5,6 +5,25 @@ import (
 	"strings"
 )
 
+// namesField reports whether the header alone shows the kind of the table or the field of a
+// column. If it does not, the layout is unknown whatever the rows contain, and isTable does not
+// survey them: the lines of most logs have commas and could be a table.
+func (p preamble) namesField(mappings []Mapping) bool {
+	header := p.header
+	if header == nil {
+		header = make([]string, p.width)
+	}
+	isMapped := func(m Mapping) bool {
+		i, _ := m.find(header)
+		return i >= 0
+	}
+	isKnown := func(name string) bool {
+		f, _ := lookUp(name, tableKind)
+		return f != nil
+	}
+	return detectKind(header) != tableKind || slices.ContainsFunc(mappings, isMapped) || slices.ContainsFunc(header, isKnown)
+}
+
 // lookUp returns the field of a column's name in a table of the given kind, and the factor of
 // the unit in the name. The field is nil if the name is not known.
 func lookUp(name, kind string) (f *field, factor float64) {
