@@ -197,7 +197,7 @@ func sampleRoots() []string { return []string{"testdata/tree", "testdata/samples
 // readAlone reads the sample alone.
 func (s *sample) readAlone(t *testing.T) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "samples") // a name from which a series may be taken
 	for _, f := range s.files {
 		write(t, dir, map[string]string{s.path + f.path: string(f.text)})
 	}
