@@ -13,7 +13,7 @@ import (
 // hasEnded reports whether the process at the other end of c no longer sends: it has closed the
 // connection, or the kernel has given the connection up. Data may still be left to read.
 func hasEnded(c net.Conn) bool {
-	s, ok := c.(syscall.Conn)
+	s, ok := unwrapTLS(c).(syscall.Conn)
 	if !ok {
 		return false
 	}

@@ -142,7 +142,7 @@ const readerBytes = 4096
 // growBuffers enlarges a unix socket's buffers, so that several pieces fit. TCP adapts
 // its buffers itself.
 func growBuffers(c net.Conn) error {
-	u, ok := c.(*net.UnixConn)
+	u, ok := unwrapTLS(c).(*net.UnixConn)
 	if !ok {
 		return nil
 	}
@@ -161,7 +161,7 @@ const (
 
 // enableKeepAlive makes the kernel notice when the host at the other end of c is gone.
 func enableKeepAlive(c net.Conn) error {
-	t, ok := c.(*net.TCPConn)
+	t, ok := unwrapTLS(c).(*net.TCPConn)
 	if !ok {
 		return nil // both ends are on this host
 	}

@@ -5,11 +5,20 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"time"
 
 	"lockstep/pkg/internal/process"
 )
+
+// unwrapTLS returns the connection below c if c is encrypted, and otherwise c.
+func unwrapTLS(c net.Conn) net.Conn {
+	if s, ok := c.(interface{ NetConn() net.Conn }); ok { // such as *tls.Conn
+		return s.NetConn()
+	}
+	return c
+}
 
 // checkPrevious looks at the connection from the previous rank while this rank waits until it
 // can send. It returns an error if the connection is broken, or if the last frame on it is a

@@ -21,6 +21,7 @@
 //	                              29500, or a number derived from the job's identifier)
 //	LOCKSTEP_TOKEN                the secret, the same on all ranks; it is never sent
 //	                              (default: see TokenPath)
+//	LOCKSTEP_TLS                  1: encrypt the connections between the ranks (default: 0)
 //	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: on one machine
 //	                              shared memory on Linux and unix sockets elsewhere; TCP
 //	                              between several)
@@ -30,6 +31,7 @@ package rendezvous
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"strconv"
@@ -62,6 +64,10 @@ type Env struct {
 	Algorithm             string // of all-reduce, see collective.Options; empty: that of the transport
 	Source                string // where the rank is from, such as SourceSlurm; empty: nowhere, and World is 1
 	TokenFrom             string // LOCKSTEP_TOKEN, or the path of the token file; empty without a token
+
+	TLS bool // encrypt the connections between the ranks
+
+	certificate *tls.Certificate // of this process, once it has joined with TLS
 
 	job string // identifies the job of the launcher; empty if unknown
 }
@@ -108,6 +114,9 @@ func FromEnv(getenv func(string) string) (Env, error) {
 		if err = collective.CheckAlgorithm(e.Algorithm); err != nil {
 			err = fmt.Errorf("%s: %w", algorithmVariable, err)
 		}
+	}
+	if err == nil {
+		e.TLS, err = readTLS(getenv)
 	}
 	if err == nil && e.World > 1 {
 		err = e.findMaster(getenv)

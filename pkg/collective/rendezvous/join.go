@@ -48,13 +48,22 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if err := checkCollectiveName(e.Collective); err != nil {
 		return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
 	}
+	if e.TLS {
+		if e.Token == "" {
+			return nil, fmt.Errorf("join run as rank %d: %s needs a secret: give all ranks the same %s", e.Rank, tlsVariable, tokenVariable)
+		}
+		var err error
+		if e.certificate, err = newCertificate(); err != nil {
+			return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
+		}
+	}
 	if o.Group.Algorithm == "" {
 		o.Group.Algorithm = e.Algorithm
 	}
 	if o.Group.RanksPerNode == 0 {
 		o.Group.RanksPerNode = e.LocalWorld
 	}
-	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid()}
+	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, TLS: e.TLS, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid()}
 	if me.Machine == "" {
 		me.Machine = machineID()
 	}

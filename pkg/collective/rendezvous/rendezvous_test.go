@@ -354,7 +354,7 @@ func TestWorkerDemandsProofToo(t *testing.T) {
 	client, server := net.Pipe()
 	wg.Go(func() { // … and one that lets everyone in without knowing the token
 		w := newJSONConn(server)
-		_ = w.send(greeting{protocolVersion, "11"})
+		_ = w.send(greeting{Lockstep: protocolVersion, Nonce: "11"})
 		var h hello
 		_ = w.receive(&h)
 		_ = w.send(reply{Proof: computeProof("another secret", serverSide, h.Nonce, "11", h.Claim)})

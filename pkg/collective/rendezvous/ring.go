@@ -131,7 +131,11 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 	}
 	var group collective.Group
 	if err == nil {
-		group, err = collective.NewRing(d.network+" ring", e.Rank, e.World, all, o.Group)
+		name := d.network + " ring"
+		if e.TLS {
+			name += ", TLS"
+		}
+		group, err = collective.NewRing(name, e.Rank, e.World, all, o.Group)
 	}
 	if err != nil {
 		_ = all.Close() // err is the error to report
@@ -148,7 +152,7 @@ func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addr
 		if err != nil {
 			return nil, fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the others", rank, addresses[rank], err)
 		}
-		return w.Conn, nil
+		return w.stream(), nil
 	}
 	var err error
 	if all.To, err = dial((e.Rank+1)%e.World, linkRing); err != nil {
@@ -192,7 +196,7 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 				_ = g.Close()
 				return fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
 			}
-			*place = g.Conn
+			*place = g.stream()
 			missing--
 		}
 	}

@@ -126,6 +126,7 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 		connections.Go(func() {
 			defer pending.remove(c)
 			g := &member{jsonConn: newJSONConn(c)}
+			g.certificate = e.certificate
 			stop := g.closeWhenDone(ctx)
 			defer stop()
 			err := c.SetDeadline(time.Now().Add(handshakeTimeout))

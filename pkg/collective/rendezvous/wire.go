@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,9 @@ import (
 //	rank 0 → greeting{Lockstep, Nonce}
 //	worker → hello{Nonce, claim, Proof}   Proof = HMAC(token, "worker", nonces, claim)
 //	rank 0 → reply{Proof | Error}         Proof = HMAC(token, "rank 0", nonces, claim)
+//
+// With TLS (greeting.TLS), the connection is encrypted after the greeting. The keys of the
+// proofs then contain a value that only the two ends of the connection share.
 //
 // Once all ranks have joined, for shared memory:
 //
@@ -55,6 +59,7 @@ const maxMessageBytes = 16 << 10
 type greeting struct {
 	Lockstep int    `json:"lockstep"`
 	Nonce    string `json:"nonce"`
+	TLS      bool   `json:"tls,omitempty"` // all that follows is encrypted
 }
 
 // claim is a worker's description of itself. The proof in the worker's hello covers it.
@@ -66,6 +71,7 @@ type claim struct {
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
 	// Collective is the requested transport; empty if rank 0 chooses it.
+	TLS        bool   `json:"tls,omitempty"` // the worker encrypts its connections
 	Collective string `json:"collective,omitempty"`
 	// Algorithm is the requested algorithm of all-reduce; empty for that of the transport.
 	Algorithm string `json:"algorithm,omitempty"`
@@ -116,16 +122,22 @@ type report struct {
 type jsonConn struct {
 	net.Conn
 	lines *bufio.Reader
+
+	certificate *tls.Certificate // on the side that listens, if it uses TLS
+	secure      *tls.Conn        // once encrypted; nil otherwise
+	binding     string           // see encrypt
 }
 
-func newJSONConn(c net.Conn) *jsonConn { return &jsonConn{c, bufio.NewReaderSize(c, maxMessageBytes)} }
+func newJSONConn(c net.Conn) *jsonConn {
+	return &jsonConn{Conn: c, lines: bufio.NewReaderSize(c, maxMessageBytes)}
+}
 
 func (w *jsonConn) send(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(text, '\n'))
+	_, err = w.stream().Write(append(text, '\n'))
 	return err
 }
 
@@ -194,6 +206,15 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 	if g.Lockstep != protocolVersion || g.Nonce == "" {
 		return errForeignProtocol
 	}
+	if g.TLS != c.TLS {
+		return &refusalError{fmt.Sprintf("it has %s %t, this worker %t: set the same value on all workers", tlsVariable, g.TLS, c.TLS)}
+	}
+	if c.TLS {
+		if err := w.encrypt(nil); err != nil {
+			return err
+		}
+		token = w.proofKey(token)
+	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -226,8 +247,14 @@ func (r *refusalError) Error() string { return r.reason }
 func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
 	var c claim
 	mine := newNonce()
-	if err := w.send(greeting{protocolVersion, mine}); err != nil {
+	if err := w.send(greeting{protocolVersion, mine, w.certificate != nil}); err != nil {
 		return c, reply{}, fmt.Errorf("send greeting: %w", err)
+	}
+	if w.certificate != nil {
+		if err := w.encrypt(w.certificate); err != nil {
+			return c, reply{}, err
+		}
+		token = w.proofKey(token)
 	}
 	var h hello
 	if err := w.receive(&h); err != nil {
