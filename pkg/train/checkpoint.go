@@ -68,6 +68,7 @@ func (t *Trainer) takeSnapshot() (snapshot, error) {
 		s.metadata[lossScaleKey] = scale
 	}
 	s.tensors, err = t.persistentTensors()
+	t.strategyState = nil // the snapshot has it
 	return s, err
 }
 
