@@ -392,6 +392,14 @@ func TestLocalSGD(t *testing.T) {
 				}
 			}
 			params[g.Rank()] = exe.params
+			// The last step has averaged the parameters: the mean of equal values may be rounded.
+			s.Stats()
+			if err := s.Equalize(ctx, exe); err != nil {
+				return err
+			}
+			if n := s.Stats().Bytes; n != 0 {
+				return fmt.Errorf("%v: equal parameters were averaged again: %d bytes", c, n)
+			}
 			return nil
 		})
 		if err != nil {
