@@ -18,8 +18,16 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// TestMain runs the test binary as a rank of a process group if groupVariable is set.
+// TestMain runs the test binary as a rank of a process group if groupVariable is set, and as a
+// rank of MPI if mpiVariable is set.
 func TestMain(m *testing.M) {
+	if scenario := os.Getenv(mpiVariable); scenario != "" {
+		if err := runMPIMember(scenario); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if value := os.Getenv(groupVariable); value != "" {
 		if err := runMember(value); err != nil {
 			fmt.Fprintln(os.Stderr, err)

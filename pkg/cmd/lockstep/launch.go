@@ -47,8 +47,9 @@ study's folder, where all commands find it:
 
 Workers on one machine exchange gradients through shared memory (on systems other than
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
-or tcp overrides this. LOCKSTEP_ALGORITHM is the algorithm of all-reduce: direct (through
-memory), ring, halving, tree, hierarchical, or auto, which measures them at the start.
+or tcp overrides this; mpi uses MPI for lockstep train under mpirun. LOCKSTEP_ALGORITHM is
+the algorithm of all-reduce: direct (through memory), ring, halving, tree, hierarchical,
+or auto, which measures them at the start.
 
 --bind cores gives each worker neighboring cores of one NUMA node: one for each thread,
 and up to two more for the loader and the exchange of gradients. --bind numa gives it all

@@ -22,9 +22,9 @@
 //	LOCKSTEP_TOKEN                the secret, the same on all ranks; it is never sent
 //	                              (default: see TokenPath)
 //	LOCKSTEP_TLS                  1: encrypt the connections between the ranks (default: 0)
-//	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: on one machine
-//	                              shared memory on Linux and unix sockets elsewhere; TCP
-//	                              between several)
+//	LOCKSTEP_COLLECTIVE           the transport: shm, unix, tcp, or under mpirun mpi (default:
+//	                              on one machine shared memory on Linux and unix sockets
+//	                              elsewhere; TCP between several)
 //	LOCKSTEP_ALGORITHM            the algorithm of all-reduce: direct, ring, halving, tree,
 //	                              hierarchical, or auto (default: direct for shm, else ring)
 package rendezvous
@@ -60,7 +60,7 @@ type Env struct {
 	MasterAddr            string
 	MasterPort            int
 	Token                 string // empty only if MasterAddr is a loopback address
-	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
+	Collective            string // "shm", "unix", "tcp", "mpi", or empty: rank 0 chooses
 	Algorithm             string // of all-reduce, see collective.Options; empty: that of the transport
 	Source                string // where the rank is from, such as SourceSlurm; empty: nowhere, and World is 1
 	TokenFrom             string // LOCKSTEP_TOKEN, or the path of the token file; empty without a token
@@ -85,10 +85,10 @@ func FindFreePort(ctx context.Context) (int, error) {
 // checkCollectiveName returns an error if v is not a value of LOCKSTEP_COLLECTIVE.
 func checkCollectiveName(v string) error {
 	switch v {
-	case "", transportShared, transportUnix, transportTCP:
+	case "", transportShared, transportUnix, transportTCP, transportMPI:
 		return nil
 	}
-	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP)
+	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), %s (under mpirun), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP, transportMPI)
 }
 
 // FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. The rank
@@ -118,10 +118,11 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	if err == nil {
 		e.TLS, err = readTLS(getenv)
 	}
-	if err == nil && e.World > 1 {
+	// With MPI the ranks do not connect to rank 0.
+	if err == nil && e.World > 1 && e.Collective != transportMPI {
 		err = e.findMaster(getenv)
 	}
-	if err == nil && e.World > 1 {
+	if err == nil && e.World > 1 && e.Collective != transportMPI {
 		err = e.findToken(getenv)
 	}
 	if err != nil {

@@ -39,6 +39,13 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.World == 1 {
 		return collective.Single(), nil
 	}
+	if e.Collective == transportMPI {
+		group, err := joinMPI(ctx, e, o)
+		if err != nil {
+			return nil, fmt.Errorf("join run as rank %d of %d: %w", e.Rank, e.World, err)
+		}
+		return group, nil
+	}
 	if e.Token == "" && !isLoopback(e.MasterAddr) {
 		return nil, fmt.Errorf("join run as rank %d: no token: give all ranks the same %s", e.Rank, tokenVariable)
 	}

@@ -28,6 +28,9 @@ func beLaunched() error {
 	if err := addUp([]collective.Group{g}); err != nil {
 		return err
 	}
+	if e.Collective == transportMPI && !strings.Contains(g.Name(), "MPI") {
+		return fmt.Errorf("got the transport %q, want MPI", g.Name())
+	}
 	// Fprintf writes the line at once, as it must, because mpirun mixes the output of ranks.
 	_, err = fmt.Fprintf(os.Stdout, "rank %d of %d from %s with a token of %d characters\n", e.Rank, e.World, e.Source, len(e.Token))
 	if cerr := g.Close(); err == nil {
@@ -76,5 +79,28 @@ func TestMPIRun(t *testing.T) {
 				}
 			})
 		}
+		t.Run(tt.program+" with MPI", func(t *testing.T) {
+			path, err := exec.LookPath(tt.program)
+			if err != nil {
+				t.Skipf("no %s on this machine", tt.program)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, path, append(tt.args, "-np", "3", self)...)
+			cmd.Env = append(os.Environ(), launchedVariable+"=1", "LOCKSTEP_COLLECTIVE=mpi")
+			out, err := cmd.CombinedOutput()
+			for rank := range 3 {
+				want := fmt.Sprintf("rank %d of 3 from %s with a token of 0 characters\n", rank, tt.source)
+				if err != nil || strings.Count(string(out), want) != 1 {
+					t.Errorf("%v, got\n%s\nwant %q", err, out, want)
+				}
+			}
+		})
 	}
+}
+
+// TestMPIHasNoTLS checks that a run that must be encrypted is not started over MPI.
+func TestMPIHasNoTLS(t *testing.T) {
+	_, err := Join(t.Context(), Env{World: 2, Collective: transportMPI, TLS: true}, Options{})
+	wantError(t, err, "Lockstep does not control the connections of MPI")
 }

@@ -75,7 +75,7 @@ func TestFromEnv(t *testing.T) {
 		{"no address", map[string]string{"MASTER_ADDR": "-"}, Env{}, "MASTER_ADDR is not set"},
 		{"collective", map[string]string{"LOCKSTEP_COLLECTIVE": "tcp"}, overTCP, ""},
 		{"algorithm unknown", map[string]string{"LOCKSTEP_ALGORITHM": "rings"}, Env{}, `LOCKSTEP_ALGORITHM: unknown algorithm "rings" of all-reduce (did you mean ring?)`},
-		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `invalid LOCKSTEP_COLLECTIVE "nccl": use shm (shared memory), unix or tcp (a ring of sockets), or leave it unset`},
+		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `invalid LOCKSTEP_COLLECTIVE "nccl": use shm (shared memory), unix or tcp (a ring of sockets), mpi (under mpirun), or leave it unset`},
 		{"no port", map[string]string{"MASTER_PORT": "-"}, whole, ""}, // torchrun's default is 29500 too
 		{"no token on this machine", map[string]string{"LOCKSTEP_TOKEN": "-"}, withoutToken, ""},
 		{"no token on a network", map[string]string{"LOCKSTEP_TOKEN": "-", "MASTER_ADDR": "192.0.2.1"}, Env{}, "only a loopback address is allowed, but rank 0 listens on 192.0.2.1: give all ranks the same LOCKSTEP_TOKEN, or run lockstep launch once"},

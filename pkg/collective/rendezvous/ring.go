@@ -27,6 +27,7 @@ const (
 	transportShared = "shm"
 	transportUnix   = "unix"
 	transportTCP    = "tcp"
+	transportMPI    = "mpi"
 )
 
 // localTransport returns the default transport between workers of one machine with the

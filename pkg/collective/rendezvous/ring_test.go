@@ -86,7 +86,8 @@ func TestTransports(t *testing.T) {
 		{"tcp", []string{"a", "b", "b", "c"}, "tcp ring", nil},
 		{"shm", []string{"a", "b"}, "", []string{"LOCKSTEP_COLLECTIVE is shm, which joins workers of one machine, but rank 1 is on", "set it to tcp"}},
 		{"unix", []string{"a", "a", "b"}, "", []string{"LOCKSTEP_COLLECTIVE is unix", "rank 2 is on", "rank 2 is on"}},
-		{"mpi", []string{"a", "a"}, "", []string{`invalid LOCKSTEP_COLLECTIVE "mpi": use shm (shared memory), unix or tcp`, `invalid LOCKSTEP_COLLECTIVE "mpi"`}},
+		{"nccl", []string{"a", "a"}, "", []string{`invalid LOCKSTEP_COLLECTIVE "nccl": use shm (shared memory), unix or tcp`, `invalid LOCKSTEP_COLLECTIVE "nccl"`}},
+		{"mpi", []string{"a", "a"}, "", []string{"no mpirun has started this process", "no mpirun has started this process"}},
 	} {
 		t.Run(fmt.Sprintf("%s on %s", tt.collective, strings.Join(tt.machines, "")), func(t *testing.T) {
 			envs, options := run(t, len(tt.machines), Options{})

@@ -1,0 +1,336 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/mpi"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/process"
+)
+
+// MPI is a Group of processes that mpirun (or srun) has started, which exchange data by Open
+// MPI or MPICH. The library is opened at run time.
+//
+// The implementation chooses the algorithms, and whether all ranks get the same bits in every
+// run depends on it. MPI does not compare the calls of the ranks: if they call different
+// operations, or with buffers of different sizes, the result is undefined. After an error, MPI
+// may still write to the buffer of the operation that failed.
+//
+// MPI does not tell a rank which other rank is missing. So a rank that waits for long in a
+// collective operation sends the others a note, and a rank whose wait times out names those
+// of which it has none. If a process ends, mpirun ends the others.
+type MPI struct {
+	serializer
+	name       string
+	rank, size int
+	options    Options
+	thread     *mpiThread
+	mine       frame // this rank's last collective operation
+	counts     []int32
+	offsets    []int32
+	token      []float64 // what a barrier adds up
+	missing    *frame    // the note about a rank for which this one waited too long; nil otherwise
+}
+
+// JoinMPI joins the group of all processes that mpirun has started with this one. A process can
+// do so only once. Options.Algorithm must be empty.
+func JoinMPI(ctx context.Context, o Options) (*MPI, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	if o.Algorithm != "" {
+		return nil, fmt.Errorf("join MPI: got the algorithm %q, but MPI chooses its algorithms itself: leave it unset", o.Algorithm)
+	}
+	name := mpi.FindLauncher(os.Getenv)
+	if name == "" {
+		return nil, errors.New("join MPI: no mpirun has started this process: start the workers with mpirun, or use another transport")
+	}
+	lib, err := mpi.Open(clib.NewSearch(clib.Environment{}), name)
+	if err != nil {
+		return nil, fmt.Errorf("join MPI: %w", err)
+	}
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	t, err := startMPI(ctx, lib)
+	if err != nil {
+		return nil, fmt.Errorf("join MPI: %w", err)
+	}
+	version, _, _ := strings.Cut(lib.Version(), ",")
+	return &MPI{
+		name: strings.Join(strings.Fields(version), " "), rank: t.rank, size: t.size,
+		options: o, thread: t, token: make([]float64, 1),
+	}, nil
+}
+
+// Rank returns this process's rank in MPI_COMM_WORLD.
+func (g *MPI) Rank() int { return g.rank }
+
+// Size returns the number of ranks.
+func (g *MPI) Size() int { return g.size }
+
+// Name returns the implementation and its version, such as "Open MPI v4.1.4".
+func (g *MPI) Name() string { return g.name }
+
+// AllReduce replaces b by the sum over all ranks.
+func (g *MPI) AllReduce(ctx context.Context, b device.Buffer) error {
+	return g.runCollective(ctx, kindAllReduce, b, 0, func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
+		return g.thread.lib.IAllReduce(r, p, n, t)
+	})
+}
+
+// Broadcast copies root's b to every rank.
+func (g *MPI) Broadcast(ctx context.Context, b device.Buffer, root int) error {
+	if root < 0 || root >= g.size {
+		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, g.size-1)
+	}
+	return g.runCollective(ctx, kindBroadcast, b, root, func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
+		return g.thread.lib.IBroadcast(r, p, n, t, root)
+	})
+}
+
+// ReduceScatter replaces this rank's shard of b by the sum over all ranks.
+func (g *MPI) ReduceScatter(ctx context.Context, b device.Buffer) error {
+	// MPICH 4.0 copies within the buffer in a way that it refuses itself ("memcpy argument
+	// memory ranges overlap").
+	allReduce := g.thread.lib.Name == clib.MPICH
+	err := g.runCollective(ctx, kindReduceScatter, b, 0, func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
+		if allReduce {
+			return g.thread.lib.IAllReduce(r, p, n, t)
+		}
+		return g.thread.lib.IReduceScatter(r, p, g.counts, t)
+	})
+	if err != nil || g.size == 1 || allReduce {
+		return err
+	}
+	// MPI writes the sum to the beginning of the buffer.
+	lo, hi := Shard(b.Len(), g.size, g.rank)
+	if b.F64 != nil {
+		copy(b.F64[lo:hi], b.F64[:hi-lo])
+	} else {
+		copy(b.F32[lo:hi], b.F32[:hi-lo])
+	}
+	return nil
+}
+
+// AllGather copies each rank's shard of b to all ranks.
+func (g *MPI) AllGather(ctx context.Context, b device.Buffer) error {
+	return g.runCollective(ctx, kindAllGather, b, 0, func(r *mpi.Request, p unsafe.Pointer, _ int, t mpi.DataType) error {
+		return g.thread.lib.IAllGather(r, p, g.counts, g.offsets, t)
+	})
+}
+
+// Barrier returns once every rank has called it.
+func (g *MPI) Barrier(ctx context.Context) error {
+	return g.runCollective(ctx, kindBarrier, device.Buffer{}, 0, nil)
+}
+
+// runCollective runs a collective operation, which start starts with the memory of b, its
+// number of elements and their type. An operation on an empty buffer is a barrier.
+func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root int, start func(*mpi.Request, unsafe.Pointer, int, mpi.DataType) error) error {
+	if b.Len() > math.MaxInt32 {
+		return fmt.Errorf("%v: got %d elements, but MPI supports at most %d: use smaller buffers", k, b.Len(), math.MaxInt32)
+	}
+	return g.runExclusive(ctx, k, b, g.size, func() error {
+		g.mine = frame{kind: frameCall, rank: g.rank, number: g.number, what: callSignature(k, b, root), length: uint64(b.Len())}
+		g.setShards(b.Len())
+		memory, n, t := asMemory(b), b.Len(), mpi.Float32
+		if b.F64 != nil {
+			t = mpi.Float64
+		}
+		if n == 0 {
+			g.token[0] = 0
+			memory, n, t = asBytes(g.token), 1, mpi.Float64
+			start = func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
+				return g.thread.lib.IAllReduce(r, p, n, t)
+			}
+		}
+		op := g.thread.start(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
+		return g.wait(g.what, op, g.collectiveCheck(ctx))
+	}, g.notifyFailure)
+}
+
+// setShards sets the counts and offsets of the shards of n elements.
+func (g *MPI) setShards(n int) {
+	g.counts, g.offsets = make([]int32, g.size), make([]int32, g.size) // MPI uses the previous ones only until its operation ends
+	for rank := range g.size {
+		lo, hi := Shard(n, g.size, rank)
+		g.counts[rank], g.offsets[rank] = int32(hi-lo), int32(lo)
+	}
+}
+
+// The tags of messages.
+const (
+	tagHeader  = 1
+	tagPayload = 2
+	tagNote    = 3
+)
+
+// Send sends the elements of b to rank to, as Group describes.
+func (g *MPI) Send(ctx context.Context, b device.Buffer, to int) error {
+	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
+		header := m.header.encode()
+		if err := g.transfer(ctx, m, header[:], tagHeader); err != nil || len(m.payload) == 0 {
+			return err
+		}
+		return g.transfer(ctx, m, m.payload, tagPayload)
+	}, g.notifyFailure)
+}
+
+// Recv receives the elements of b from rank from, as Group describes.
+func (g *MPI) Recv(ctx context.Context, b device.Buffer, from int) error {
+	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
+		var header [frameBytes]byte
+		if err := g.transfer(ctx, m, header[:], tagHeader); err != nil {
+			return err
+		}
+		if err := m.compare(decodeFrame(header[:])); err != nil || len(m.payload) == 0 {
+			return err
+		}
+		return g.transfer(ctx, m, m.payload, tagPayload)
+	}, g.notifyFailure)
+}
+
+// transfer sends or receives p, in parts that MPI can count.
+func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error {
+	for len(p) > 0 {
+		part := p[:min(len(p), 1<<30)]
+		p = p[len(part):]
+		op := g.thread.start(part, func(r *mpi.Request, at unsafe.Pointer) error {
+			if m.kind == kindSend {
+				return g.thread.lib.ISend(r, at, len(part), mpi.Byte, m.peer, tag)
+			}
+			return g.thread.lib.IReceive(r, at, len(part), mpi.Byte, m.peer, tag)
+		})
+		if err := g.wait(m.what, op, g.messageCheck(ctx, m)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait waits until op, which what describes, is complete. It calls check every checkInterval; an
+// error of check ends the wait.
+func (g *MPI) wait(what string, op *mpiOperation, check func() error) error {
+	timer := time.NewTicker(checkInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-op.done:
+			if err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			return nil
+		case <-timer.C:
+			if err := check(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// collectiveCheck returns a function that returns the error that ends the wait for a collective
+// operation, or nil if the wait goes on.
+func (g *MPI) collectiveCheck(ctx context.Context) func() error {
+	var waited process.Stopwatch
+	reported := false
+	return func() error {
+		if err := g.checkFailure(g.what); err != nil {
+			return err
+		}
+		for rank, f := range g.thread.notes() {
+			if f.kind == frameNote && (f.state != noteClosed || f.number < g.number) {
+				if f.rank == g.rank { // which did not call in time
+					f.state, f.rank = noteFailed, rank
+				}
+				g.missing = &f
+				return noteError(g.what, f)
+			}
+		}
+		elapsed := waited.Elapsed()
+		if elapsed >= reportMissingAfter && !reported {
+			reported = true
+			g.thread.sendNote(g.mine)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeMissing())
+		}
+		if elapsed >= g.options.Timeout {
+			for rank, f := range g.thread.notes() {
+				if rank != g.rank && f.number < g.number {
+					g.missing = &frame{kind: frameNote, state: noteMissing, rank: rank, number: f.number, what: f.what}
+					break
+				}
+			}
+			return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeMissing(), g.options.Timeout)
+		}
+		return nil
+	}
+}
+
+// describeMissing lists the ranks that have not reported that they wait in this operation too.
+func (g *MPI) describeMissing() string {
+	var names []string
+	for rank, f := range g.thread.notes() {
+		if rank != g.rank && f.number < g.number {
+			names = append(names, fmt.Sprintf("rank %d", rank))
+		}
+	}
+	if len(names) == 0 {
+		return "the result of MPI"
+	}
+	return strings.Join(names, ", ")
+}
+
+// messageCheck returns a function that returns the error that ends the wait for a message, or nil
+// if the wait goes on.
+func (g *MPI) messageCheck(ctx context.Context, m *message) func() error {
+	var waited, left process.Stopwatch
+	return func() error {
+		if err := g.checkFailure(m.what); err != nil {
+			return err
+		}
+		f := g.thread.notes()[m.peer]
+		if f.kind != frameNote {
+			left = process.Stopwatch{}
+		} else if left.Elapsed() >= graceTime { // a message may still be on its way
+			if f.state == noteMissing {
+				f.state = noteFailed
+			}
+			return noteError(m.what, frame{kind: frameNote, state: f.state, rank: m.peer, number: f.number, what: f.what})
+		}
+		return m.checkWait(ctx, waited.Elapsed(), g.options.Timeout, formatLastCall(f.number, f.what))
+	}
+}
+
+// notifyFailure sends the other ranks a note that this rank has failed, and stops using MPI.
+func (g *MPI) notifyFailure() {
+	f := frame{kind: frameNote, state: noteFailed, rank: g.rank, number: g.mine.number, what: g.mine.what}
+	if g.missing != nil {
+		f = *g.missing
+	}
+	g.thread.sendNote(f)
+	g.thread.stop(closeTimeout)
+}
+
+// Close leaves the group. It waits until all other ranks have left it too, as MPI_Finalize does.
+func (g *MPI) Close() error {
+	return g.closeOnce(func() error {
+		if g.notified {
+			return nil // MPI_Finalize would wait for ranks that may be gone
+		}
+		g.thread.sendNote(frame{kind: frameNote, state: noteClosed, rank: g.rank, number: g.mine.number, what: g.mine.what})
+		if missing := g.thread.finalize(g.options.Timeout); len(missing) > 0 {
+			return fmt.Errorf("close MPI: ranks %v have not left the group within %v", missing, g.options.Timeout)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,239 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/mpi"
+)
+
+// mpiThread is the one thread of this process that calls MPI. It starts the operations that it
+// gets through calls, and advances them until they are complete.
+type mpiThread struct {
+	lib        *mpi.Library
+	rank, size int
+	calls      chan func()
+	ended      chan struct{}
+	stopped    bool            // set by a call: run returns
+	active     []*mpiOperation // operations that are not complete
+	receives   []*mpiOperation // by rank: the operation that receives its next note; nil without one
+	buffers    [][]byte        // by rank: the memory of that operation
+
+	mu    sync.Mutex
+	state []frame // by rank: its last note
+}
+
+// mpiOperation is an operation of MPI.
+type mpiOperation struct {
+	request mpi.Request
+	memory  []byte     // must not be freed before the operation is complete
+	done    chan error // receives the result
+}
+
+// startMPI starts the thread and initializes MPI, which waits for all ranks.
+func startMPI(ctx context.Context, lib *mpi.Library) (*mpiThread, error) {
+	t := &mpiThread{lib: lib, calls: make(chan func()), ended: make(chan struct{})}
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		defer close(t.ended)
+		err := t.initialize()
+		result <- err
+		if err == nil {
+			t.run()
+		}
+	}()
+	select {
+	case err := <-result:
+		return t, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the other ranks in MPI_Init: %w; have all of them started?", context.Cause(ctx))
+	}
+}
+
+// initialize initializes MPI and begins to receive notes.
+func (t *mpiThread) initialize() (err error) {
+	if err = t.lib.Init(); err != nil {
+		return err
+	}
+	if t.rank, err = t.lib.Rank(); err != nil {
+		return err
+	}
+	if t.size, err = t.lib.Size(); err != nil {
+		return err
+	}
+	t.state = make([]frame, t.size)
+	t.receives, t.buffers = make([]*mpiOperation, t.size), make([][]byte, t.size)
+	for rank := range t.size {
+		if rank != t.rank {
+			t.buffers[rank] = make([]byte, frameBytes)
+			t.receiveNote(rank)
+		}
+	}
+	return nil
+}
+
+// start starts an operation on memory, which must not be empty.
+func (t *mpiThread) start(memory []byte, begin func(*mpi.Request, unsafe.Pointer) error) *mpiOperation {
+	op := &mpiOperation{memory: memory, done: make(chan error, 1)}
+	select {
+	case t.calls <- func() { t.begin(op, begin) }:
+	case <-t.ended:
+		op.done <- fmt.Errorf("this rank no longer uses MPI after an error")
+	}
+	return op
+}
+
+// begin starts an operation on the thread.
+func (t *mpiThread) begin(op *mpiOperation, begin func(*mpi.Request, unsafe.Pointer) error) {
+	if err := begin(&op.request, unsafe.Pointer(&op.memory[0])); err != nil {
+		op.done <- err
+		return
+	}
+	t.active = append(t.active, op)
+}
+
+// mpiPause is how long the thread sleeps between two tests of operations that wait for longer
+// than spinTime.
+const mpiPause = 50 * time.Microsecond
+
+// run executes calls and advances the operations until a call sets stopped. Without operations it
+// sleeps until the next call.
+func (t *mpiThread) run() {
+	var idle time.Time
+	for !t.stopped {
+		if len(t.active) == 0 {
+			(<-t.calls)()
+			idle = time.Now()
+			continue
+		}
+		select {
+		case call := <-t.calls:
+			call()
+			continue
+		default:
+		}
+		if t.advance() {
+			idle = time.Now()
+			continue
+		}
+		if time.Since(idle) > spinTime {
+			t.advanceNotes()
+			time.Sleep(mpiPause)
+		} else {
+			runtime.Gosched()
+		}
+	}
+}
+
+// advance tests all operations and reports whether one is complete.
+func (t *mpiThread) advance() bool {
+	n := len(t.active)
+	t.active = slices.DeleteFunc(t.active, func(op *mpiOperation) bool {
+		done, err := t.lib.Test(&op.request)
+		if done || err != nil {
+			op.done <- err
+		}
+		return done || err != nil
+	})
+	return len(t.active) < n
+}
+
+// receiveNote begins to receive the next note of a rank.
+func (t *mpiThread) receiveNote(rank int) {
+	op := &mpiOperation{memory: t.buffers[rank], done: make(chan error, 1)}
+	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), frameBytes, mpi.Byte, rank, tagNote); err != nil {
+		return // without its notes, errors name the rank less exactly
+	}
+	t.receives[rank] = op
+}
+
+// advanceNotes records the notes that have arrived.
+func (t *mpiThread) advanceNotes() {
+	for rank, op := range t.receives {
+		if op == nil {
+			continue
+		}
+		done, err := t.lib.Test(&op.request)
+		if !done && err == nil {
+			continue
+		}
+		t.receives[rank] = nil
+		if err != nil {
+			continue
+		}
+		f := decodeFrame(t.buffers[rank])
+		t.mu.Lock()
+		t.state[rank] = f
+		t.mu.Unlock()
+		if f.kind != frameNote { // otherwise it was the last
+			t.receiveNote(rank)
+		}
+	}
+}
+
+// notes returns the last note of each rank.
+func (t *mpiThread) notes() []frame {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.state)
+}
+
+// sendNote begins to send a note to all other ranks.
+func (t *mpiThread) sendNote(f frame) {
+	for rank := range t.size {
+		if rank != t.rank {
+			header := f.encode()
+			t.start(header[:], func(r *mpi.Request, p unsafe.Pointer) error {
+				return t.lib.ISend(r, p, frameBytes, mpi.Byte, rank, tagNote)
+			})
+		}
+	}
+}
+
+// stop ends the thread after d, in which it still sends notes.
+func (t *mpiThread) stop(d time.Duration) {
+	end := func() { t.stopped = true }
+	time.Sleep(d)
+	select {
+	case t.calls <- end:
+		<-t.ended
+	case <-t.ended:
+	}
+}
+
+// finalize waits until all other ranks have left the group, at most for limit, and ends MPI and
+// the thread. It returns the ranks that have not left.
+func (t *mpiThread) finalize(limit time.Duration) (missing []int) {
+	begin := time.Now()
+	for {
+		result := make(chan bool)
+		t.calls <- func() {
+			t.advance()
+			t.advanceNotes()
+			missing = nil
+			for rank, op := range t.receives {
+				if op != nil {
+					missing = append(missing, rank)
+				}
+			}
+			if len(missing) == 0 && len(t.active) == 0 {
+				_ = t.lib.Finalize() // the group has ended
+				t.stopped = true
+			} else if time.Since(begin) > limit {
+				t.stopped = true
+			}
+			result <- t.stopped
+		}
+		if <-result {
+			<-t.ended
+			return missing
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
