@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"lockstep/pkg/bench/internal/comparison"
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/schedule"
 )
 
 // AllReduceOptions configures MeasureAllReduce.
@@ -16,6 +18,7 @@ type AllReduceOptions struct {
 	Workers    []int    // numbers of processes; each process needs a core to be fast
 	Sizes      []int    // sizes of the float32 buffers in bytes
 	Transports []string // of Lockstep: values of LOCKSTEP_COLLECTIVE
+	Algorithms []string // of Lockstep, of AllReduceAlgorithms; nil: the default of each transport
 	Beside     []string // peers, of AllReducePeers; nil: those that are installed
 	Repeats    int
 	Peer       PeerOptions
@@ -41,7 +44,45 @@ const (
 func AllReducePeers() []string { return []string{peerOpenMPI, peerGloo} }
 
 // AllReduceTransports returns Lockstep's transports between processes of one machine.
-func AllReduceTransports() []string { return []string{"shm", "unix", "tcp"} }
+func AllReduceTransports() []string { return []string{transportShared, "unix", "tcp"} }
+
+// AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. Over sockets, "direct" is left
+// out, because it needs common memory.
+func AllReduceAlgorithms() []string { return collective.Algorithms() }
+
+// lockstepSide is one of Lockstep's sides.
+type lockstepSide struct{ transport, algorithm string }
+
+// lockstepSides returns a side for each transport and algorithm.
+func (o AllReduceOptions) lockstepSides() []lockstepSide {
+	algorithms := o.Algorithms
+	if len(algorithms) == 0 {
+		algorithms = []string{""}
+	}
+	var sides []lockstepSide
+	for _, transport := range o.Transports {
+		for _, algorithm := range algorithms {
+			if algorithm != collective.AlgorithmDirect || transport == transportShared {
+				sides = append(sides, lockstepSide{transport, algorithm})
+			}
+		}
+	}
+	return sides
+}
+
+// transportShared is the value of LOCKSTEP_COLLECTIVE for shared memory.
+const transportShared = "shm"
+
+// key returns the key of the side: the transport and, if it is not the transport's default, the
+// algorithm.
+func (s lockstepSide) key() string {
+	switch {
+	case s.algorithm == "", s.transport == transportShared && s.algorithm == collective.AlgorithmDirect,
+		s.transport != transportShared && s.algorithm == schedule.Ring:
+		return s.transport
+	}
+	return s.transport + ", " + s.algorithm
+}
 
 // BufferSizes returns the sizes from low to high bytes, each factor times the previous one,
 // rounded down to whole float32 numbers.
@@ -78,6 +119,12 @@ func (o AllReduceOptions) Validate() error {
 	if err := checkNames("transport", o.Transports, AllReduceTransports()); err != nil {
 		return err
 	}
+	if err := checkNames("algorithm", o.Algorithms, AllReduceAlgorithms()); err != nil {
+		return err
+	}
+	if len(o.lockstepSides()) == 0 {
+		return fmt.Errorf("bench allreduce: the algorithm %s needs shared memory: add the transport %s, or another algorithm", collective.AlgorithmDirect, transportShared)
+	}
 	return checkNames("peer", o.Beside, AllReducePeers())
 }
 
@@ -91,7 +138,7 @@ func checkNames(what string, names, known []string) error {
 	return nil
 }
 
-// MeasureAllReduce measures all-reduces of Lockstep over each transport, of Open MPI and of
+// MeasureAllReduce measures all-reduces of Lockstep over each transport by each algorithm, of Open MPI and of
 // PyTorch's backend gloo. The measurements alternate. If o.Beside is nil, peers that are not
 // installed are skipped, and the result names them.
 func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, error) {
@@ -119,13 +166,14 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 			s.Close()
 		}
 	}()
-	for _, transport := range o.Transports {
+	for _, own := range o.lockstepSides() {
 		argv := append(slices.Clone(command), "--task", taskAllReduce)
-		s, err := comparison.Start(ctx, comparison.Program{Argv: argv, Env: []string{"LOCKSTEP_COLLECTIVE=" + transport}, Workers: ranks})
+		env := []string{"LOCKSTEP_COLLECTIVE=" + own.transport, "LOCKSTEP_ALGORITHM=" + own.algorithm}
+		s, err := comparison.Start(ctx, comparison.Program{Argv: argv, Env: env, Workers: ranks})
 		if err != nil {
 			return err
 		}
-		sides = append(sides, allReduceSide{s, transport})
+		sides = append(sides, allReduceSide{s, own.key()})
 	}
 	names := o.Beside
 	if names == nil {
@@ -158,7 +206,7 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 // allReduceSide is one side of the comparison.
 type allReduceSide struct {
 	*comparison.Side
-	key string // transport of Lockstep, or name of the peer
+	key string // see lockstepSide.key, or name of the peer
 }
 
 // startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun; gloo's are

@@ -68,6 +68,29 @@ func TestMeasureAllReduce(t *testing.T) {
 
 func near(got, want float64) bool { return fmt.Sprintf("%.9g", got) == fmt.Sprintf("%.9g", want) }
 
+// TestMeasureAlgorithms checks that each algorithm has its row, that "direct" over shared memory is
+// the default and has its target, and that it is left out over sockets.
+func TestMeasureAlgorithms(t *testing.T) {
+	o := smallAllReduce(t)
+	o.Transports, o.Algorithms = []string{"shm", "unix"}, []string{"direct", "ring", "tree"}
+	result, err := MeasureAllReduce(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"lockstep, shared memory", "lockstep, shared memory, ring", "lockstep, shared memory, tree", "lockstep, unix ring", "lockstep, unix ring, tree", "fake, none, rank 0"}
+	for i, r := range result.Rows {
+		if i >= len(want) || r.Side != want[i] || r.Wrong != 0 {
+			t.Errorf("row %d: %+v, want %q", i, r, want)
+		}
+		if target := r.Comparisons != nil && r.Comparisons[0].Target > 0; target != (i == 0) {
+			t.Errorf("row %d: %+v has a target: %v", i, r, target)
+		}
+	}
+	if len(result.Rows) != len(want) {
+		t.Errorf("%d rows, want %d", len(result.Rows), len(want))
+	}
+}
+
 // TestBusBandwidth uses the example of nccl-tests' doc/PERFORMANCE.md: the factor of an
 // all-reduce is 2(n−1)/n, 1.5 for 4 ranks. 3 repeats of 2 all-reduces of 8 MB, the median of
 // which takes 4 ms each, are 2 GB/s.
@@ -236,6 +259,8 @@ func TestInvalidAllReduceOptions(t *testing.T) {
 		{func(o *AllReduceOptions) { o.Sizes = []int{6} }, "invalid size 6"},
 		{func(o *AllReduceOptions) { o.Transports = nil }, "no transport"},
 		{func(o *AllReduceOptions) { o.Transports = []string{"ipx"} }, `unknown transport "ipx": use some of shm, unix, tcp`},
+		{func(o *AllReduceOptions) { o.Algorithms = []string{"rings"} }, `unknown algorithm "rings": use some of auto, direct, ring, halving, tree, hierarchical`},
+		{func(o *AllReduceOptions) { o.Transports, o.Algorithms = []string{"tcp"}, []string{"direct"} }, "the algorithm direct needs shared memory"},
 		{func(o *AllReduceOptions) { o.Beside = []string{"nccl"} }, `unknown peer "nccl": use some of openmpi, gloo`},
 	} {
 		o := good

@@ -37,7 +37,7 @@ type AllReduceRow struct {
 	// Comparisons compares one of Lockstep's transports with each peer.
 	Comparisons []Record `json:"comparisons,omitempty"`
 
-	key        string    // transport of Lockstep, or name of the peer
+	key        string    // see lockstepSide.key, or name of the peer
 	bandwidths []float64 // AlgorithmGBs of each repeat
 }
 
@@ -78,7 +78,7 @@ func (r *AllReduceRow) isPeer() bool { return slices.Contains(AllReducePeers(), 
 // shared memory. 0 means that there is no target.
 func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	switch {
-	case ours.Ranks != 2 || ours.key != "shm":
+	case ours.Ranks != 2 || ours.key != transportShared:
 		return 0
 	case peer == peerOpenMPI && ours.Bytes >= 64_000:
 		return 1

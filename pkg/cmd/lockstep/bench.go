@@ -183,6 +183,7 @@ starts. Open MPI's buffer is from MPI_Alloc_mem.
 
   lockstep bench allreduce
   lockstep bench allreduce --workers 2 --min-bytes 64000 --factor 2 --transports shm
+  lockstep bench allreduce --workers 4 --algorithms direct,ring,halving,tree
   lockstep bench allreduce --sizes 1000,8000000 --beside openmpi --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -221,6 +222,7 @@ starts. Open MPI's buffer is from MPI_Alloc_mem.
 		c.MarkFlagsMutuallyExclusive("sizes", name)
 	}
 	f.StringSliceVar(&o.Transports, "transports", bench.AllReduceTransports(), "transports of Lockstep")
+	f.StringSliceVar(&o.Algorithms, "algorithms", nil, "algorithms of Lockstep, one row for each: "+strings.Join(bench.AllReduceAlgorithms(), ", ")+" (default: that of each transport)")
 	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed)")
 	f.IntVar(&o.Repeats, "repeats", 15, "repeats of each size and side")
 	addPeerFlags(f, &o.Peer)
