@@ -364,13 +364,16 @@ func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int)
 	for j := range v.in.Pieces {
 		s := &v.in.Pieces[j]
 		first, end := max(c0, s.First), min(c0+count, s.First+s.Count)
+		if first >= end {
+			continue
+		}
+		box := kernel.Box{Pixels: v.size / lanes, Rows: 1, Planes: end - first, FromPlane: v.size * 4, ToPlane: v.plane * 4}
 		for i := range p.images {
-			for c := first; c < end; c++ {
-				var norm []float32
-				if s.Norm != nil {
-					norm = s.Norm[(c-s.First)*kernel.NormFloats:]
-				}
-				v.copyPixels(scratch[i*v.image+(c-c0)*v.plane:], s.Data[(p.n0+i)*s.Image+(c-s.First)*v.size:], norm, v.size/lanes)
+			from, to := &s.Data[(p.n0+i)*s.Image+(first-s.First)*v.size], &scratch[i*v.image+(first-c0)*v.plane]
+			if s.Norm == nil {
+				v.kernels.CopyBox(from, to, box)
+			} else {
+				v.kernels.NormalizeBox(from, to, &s.Norm[(first-s.First)*kernel.NormFloats], box)
 			}
 		}
 	}

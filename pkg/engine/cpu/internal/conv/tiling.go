@@ -206,15 +206,12 @@ func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece,
 		clear(patch[:count*size])
 		y0, y1 := max(0, -top), min(s.side, t.h-top)
 		x0, x1 := max(0, -left), min(s.side, t.w-left)
-		for c := range count {
-			for y := y0; y < y1; y++ {
-				to, at := &patch[c*size+(y*s.side+x0)*lanes], &from[c*plane+(top+y)*row+(left+x0)*lanes]
-				if norm == nil {
-					copyBlocks(to, at, x1-x0)
-				} else {
-					k.Normalize(at, to, &norm[c*kernel.NormFloats], x1-x0)
-				}
-			}
+		box := kernel.Box{Pixels: x1 - x0, Rows: y1 - y0, Planes: count, FromRow: row * 4, FromPlane: plane * 4, ToRow: s.side * lanes * 4, ToPlane: size * 4}
+		inside, to := &from[(top+y0)*row+(left+x0)*lanes], &patch[(y0*s.side+x0)*lanes]
+		if norm == nil {
+			k.CopyBox(inside, to, box)
+		} else {
+			k.NormalizeBox(inside, to, &norm[0], box)
 		}
 		s.transform(&patch[0], &v[i*layout.tile], &tmp[0], s.side*lanes*4, size*4, layout.point*4, layout.block*4, count)
 	}

@@ -164,6 +164,35 @@ func checkPixelFunctions(t *testing.T, fast, slow *Set) {
 	}
 }
 
+// TestBoxes compares the functions that copy and normalize boxes of pixels. They must not change
+// the memory between the rows and planes of the copy.
+func TestBoxes(t *testing.T) { forEachAssembly(t, checkBoxes) }
+
+func checkBoxes(t *testing.T, fast, slow *Set) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	for _, b := range []Box{
+		{Pixels: 1, Rows: 1, Planes: 1},
+		{Pixels: 6, Rows: 5, Planes: 3, FromRow: 7 * 32, FromPlane: 6 * 7 * 32, ToRow: 6 * 32, ToPlane: 36 * 32},
+		{Pixels: 4, Rows: 1, Planes: 7, FromPlane: 4 * 32, ToPlane: 9 * 32},
+		{Pixels: 2, Rows: 3, Planes: 2, FromRow: 32, FromPlane: 64, ToRow: 3 * 32, ToPlane: 10 * 32},
+		{Pixels: 5, Rows: 2, Planes: 0},
+	} {
+		x, _ := randomValues(rng, 1024)
+		p, _ := randomValues(rng, (b.Planes+1)*NormFloats)
+		for name, run := range map[string]func(k *Set, out *float32){
+			"copy":      func(k *Set, out *float32) { k.CopyBox(&x[0], out, b) },
+			"normalize": func(k *Set, out *float32) { k.NormalizeBox(&x[0], out, &p[0], b) },
+		} {
+			a, all := randomValues(rng, 1024)
+			c, plain := copyGuarded(a)
+			copy(plain, all)
+			run(fast, &a[0])
+			run(slow, &c[0])
+			checkSame(t, name, all, plain, 1e-6)
+		}
+	}
+}
+
 // TestTranspose compares the functions that move weights, which must be exact.
 func TestTranspose(t *testing.T) { forEachAssembly(t, checkTranspose) }
 

@@ -23,7 +23,9 @@ func newAVX2Set() *Set {
 			Weights: winogradWeightsAVX2, WeightGradient: winogradWeightGradientAVX2,
 		},
 		Deviations: deviationsAVX2, Normalize: normalizeAVX2, NormSums: normSumsAVX2, NormGrad: normGradAVX2,
-		Sums: sumsAVX2, MaxPool: maxPoolAVX2, MaxPoolGrad: maxPoolGradAVX2,
+		CopyBox:      func(x, y *float32, b Box) { copyBoxAVX2(x, y, &b.Pixels) },
+		NormalizeBox: func(x, y, p *float32, b Box) { normalizeBoxAVX2(x, y, p, &b.Pixels) },
+		Sums:         sumsAVX2, MaxPool: maxPoolAVX2, MaxPoolGrad: maxPoolGradAVX2,
 		Add: addAVX2, ReLU: reluAVX2, ReLUGrad: reluGradAVX2,
 		BCE: bceAVX2, BCEGrad: bceGradAVX2,
 		Leaky: leakyAVX2, TanhGrad: tanhGradAVX2, Distances: distancesAVX2, Signs: signsAVX2,
@@ -32,7 +34,7 @@ func newAVX2Set() *Set {
 }
 
 // newAVX512Set returns the Set for AVX-512 (F, VL, BW and DQ). It uses the AVX2 functions
-// for pooling, Transpose and Spread.
+// for pooling, boxes, Transpose and Spread.
 func newAVX512Set() *Set {
 	k := newAVX2Set()
 	k.Name, k.Vector = "avx512", 2*Lanes

@@ -32,3 +32,21 @@ func SetBatchNorm(norm []float32, j int, gamma, beta, mean, inv float32, relu bo
 	}
 	SetNorm(norm, j, factor, float32(float64(beta)-float64(mean)*float64(factor)), least)
 }
+
+// Box describes pixels of several channel blocks: in each plane the same number of rows. The
+// distances are in bytes, in the memory that is read (from) and in the copy (to). Assembly reads
+// the fields by their order.
+type Box struct {
+	Pixels, Rows, Planes int // Pixels are those of a row, at least 1
+	FromRow, FromPlane   int // distances of rows and of planes
+	ToRow, ToPlane       int
+}
+
+// forEachRow calls f with the plane of each row, and the byte offsets of its first pixels.
+func (b Box) forEachRow(f func(plane, from, to int)) {
+	for plane := range b.Planes {
+		for row := range b.Rows {
+			f(plane, plane*b.FromPlane+row*b.FromRow, plane*b.ToPlane+row*b.ToRow)
+		}
+	}
+}

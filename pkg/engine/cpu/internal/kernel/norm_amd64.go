@@ -27,6 +27,16 @@ func normGradAVX2(x *float32, dy *float32, dx *float32, p *float32, q *float32, 
 //go:noescape
 func sumsAVX2(x *float32, pixels int, out *float32)
 
+// copyBoxAVX2 copies the pixels of a Box, whose first field is b.
+//
+//go:noescape
+func copyBoxAVX2(x *float32, y *float32, b *int)
+
+// normalizeBoxAVX2 normalizes the pixels of a Box, whose first field is b.
+//
+//go:noescape
+func normalizeBoxAVX2(x *float32, y *float32, p *float32, b *int)
+
 // deviationsAVX512 adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].
 //
 //go:noescape

@@ -339,6 +339,99 @@ pixel_done:
 	VZEROUPPER
 	RET
 
+// func copyBoxAVX2(x *float32, y *float32, b *int)
+// Requires: AVX
+TEXT ·copyBoxAVX2(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), AX
+	MOVQ y+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ (DX), R10
+	SHLQ $0x05, R10
+	MOVQ 16(DX), SI
+
+plane:
+	CMPQ SI, $+1
+	JLT  plane_done
+	MOVQ AX, DI
+	MOVQ CX, R8
+	MOVQ 8(DX), BX
+
+row:
+	CMPQ BX, $+1
+	JLT  row_done
+	XORQ R9, R9
+
+pixel:
+	VMOVUPS (DI)(R9*1), Y0
+	VMOVUPS Y0, (R8)(R9*1)
+	ADDQ    $+32, R9
+	CMPQ    R9, R10
+	JLT     pixel
+	ADDQ    24(DX), DI
+	ADDQ    40(DX), R8
+	SUBQ    $+1, BX
+	JMP     row
+
+row_done:
+	ADDQ 32(DX), AX
+	ADDQ 48(DX), CX
+	SUBQ $+1, SI
+	JMP  plane
+
+plane_done:
+	VZEROUPPER
+	RET
+
+// func normalizeBoxAVX2(x *float32, y *float32, p *float32, b *int)
+// Requires: AVX, FMA3
+TEXT ·normalizeBoxAVX2(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), AX
+	MOVQ y+8(FP), CX
+	MOVQ b+24(FP), DX
+	MOVQ p+16(FP), BX
+	MOVQ (DX), R11
+	SHLQ $0x05, R11
+	MOVQ 16(DX), DI
+
+plane:
+	CMPQ    DI, $+1
+	JLT     plane_done
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	ADDQ    $+96, BX
+	MOVQ    AX, R8
+	MOVQ    CX, R9
+	MOVQ    8(DX), SI
+
+row:
+	CMPQ SI, $+1
+	JLT  row_done
+	XORQ R10, R10
+
+pixel:
+	VMOVUPS     (R8)(R10*1), Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMAXPS      Y3, Y2, Y3
+	VMOVUPS     Y3, (R9)(R10*1)
+	ADDQ        $+32, R10
+	CMPQ        R10, R11
+	JLT         pixel
+	ADDQ        24(DX), R8
+	ADDQ        40(DX), R9
+	SUBQ        $+1, SI
+	JMP         row
+
+row_done:
+	ADDQ 32(DX), AX
+	ADDQ 48(DX), CX
+	SUBQ $+1, DI
+	JMP  plane
+
+plane_done:
+	VZEROUPPER
+	RET
+
 // func deviationsAVX512(x *float32, pixels int, out *float32)
 // Requires: AVX, AVX512F
 TEXT ·deviationsAVX512(SB), NOSPLIT, $0-24

@@ -70,3 +70,20 @@ func goSums(x *float32, pixels int, out *float32) {
 	}
 	*blockAt(out, 0) = sum
 }
+
+// copyBox is Set.CopyBox in plain Go.
+func copyBox(x, y *float32, b Box) {
+	b.forEachRow(func(_, from, to int) {
+		copy(BlocksAt(&blockAt(y, to)[0], b.Pixels), BlocksAt(&blockAt(x, from)[0], b.Pixels))
+	})
+}
+
+// newNormalizeBox returns Set.NormalizeBox for sets without assembly of it. normalize is
+// Set.Normalize.
+func newNormalizeBox(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b Box) {
+	return func(x, y, p *float32, b Box) {
+		b.forEachRow(func(plane, from, to int) {
+			normalize(&blockAt(x, from)[0], &blockAt(y, to)[0], &blockAt(p, plane*4*NormFloats)[0], b.Pixels)
+		})
+	}
+}

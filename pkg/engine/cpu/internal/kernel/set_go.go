@@ -15,6 +15,7 @@ func newPlainGoSet() *Set {
 	return &Set{
 		Name: "go", Vector: Lanes, GEMM: newGoGEMM(6, 2, false), Winograd: newGoWinograd(), Transpose: goTranspose, Spread: goSpread,
 		Deviations: goDeviations, Normalize: goNormalize, NormSums: goNormSums, NormGrad: goNormGrad,
+		CopyBox: copyBox, NormalizeBox: newNormalizeBox(goNormalize),
 		Sums: goSums, MaxPool: goMaxPool, MaxPoolGrad: goMaxPoolGrad,
 		BCE: goBCE, BCEGrad: goBCEGrad, Leaky: goLeaky, TanhGrad: goTanhGrad, Distances: goDistances, Signs: goSigns,
 		Add: goAdd, ReLU: goReLU, ReLUGrad: goReLUGrad, Adam: goAdam, Momentum: goMomentum, SGD: goSGD,

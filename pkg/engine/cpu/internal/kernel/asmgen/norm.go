@@ -12,6 +12,10 @@ func norm(a *assembler) {
 	normSums(a)
 	normGrad(a)
 	sums(a)
+	if !a.wide { // rows of a box are short: AVX-512 uses these too
+		box(a, "copyBoxAVX2", "copies", false)
+		box(a, "normalizeBoxAVX2", "normalizes", true)
+	}
 }
 
 // accumulators is the number of partial sums that hide the latency of an addition.
@@ -151,5 +155,54 @@ func sums(a *assembler) {
 	sum := a.newPartialSums()
 	a.loopPixels("pixel", r[1], r[:1], func(i, offset int) { a.VADDPS(a.loadOperand(mem(r[0], offset)), sum[i], sum[i]) })
 	a.VMOVUPS(a.addHalves(a.addPartialSums(sum)), mem(r[2], 0))
+	a.endFunction()
+}
+
+// box writes a function that copies the pixels of a Box and normalizes them if normalizes is
+// set. One vector is one pixel.
+func box(a *assembler, name, verb string, normalizes bool) {
+	signature, doc := "func(x, y *float32, b *int)", verb+" the pixels of a Box, whose first field is b."
+	if normalizes {
+		signature = "func(x, y, p *float32, b *int)"
+	}
+	a.beginFunction(name, signature, doc)
+	r := a.loadParams("x", "y", "b")
+	x, y, b := r[0], r[1], r[2]
+	var p reg.GPVirtual
+	if normalizes {
+		p = a.loadParams("p")[0]
+	}
+	field := func(i int) operand.Mem { return mem(b, 8*i) } // of a Box: all fields are ints
+	pixels, rows, planes, fromRow, toRow, at, end := field(0), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(pixels, end)
+	a.SHLQ(operand.Imm(5), end) // bytes
+	a.MOVQ(field(2), planes)
+	a.loop("plane", planes, 1, func() {
+		var c []reg.VecVirtual
+		if normalizes {
+			c = a.loadConstants(p, normBlocks)
+			a.ADDQ(imm(normBlocks*vector), p)
+		}
+		a.MOVQ(x, fromRow)
+		a.MOVQ(y, toRow)
+		a.MOVQ(field(1), rows)
+		a.loop("row", rows, 1, func() {
+			a.XORQ(at, at)
+			a.Label("pixel")
+			v := a.newVector()
+			a.VMOVUPS(indexed(fromRow, at, 0), v)
+			if normalizes {
+				a.normalizeVector(v, c)
+			}
+			a.VMOVUPS(v, indexed(toRow, at, 0))
+			a.ADDQ(imm(vector), at)
+			a.CMPQ(at, end)
+			a.JLT(operand.LabelRef("pixel"))
+			a.ADDQ(field(3), fromRow)
+			a.ADDQ(field(5), toRow)
+		})
+		a.ADDQ(field(4), x)
+		a.ADDQ(field(6), y)
+	})
 	a.endFunction()
 }
