@@ -196,6 +196,8 @@ func (s *shards) restoreSlots(saved map[string][]float64) error {
 					continue
 				}
 				stage := s.staging.Slice(p.Offset, p.Offset+p.Weights.Len())
+				clear(stage.F32) // Pack does not write padding
+				clear(stage.F64)
 				if err := s.exe.Pack(param, v, stage); err != nil {
 					return fmt.Errorf("restore %s: %w", key, err)
 				}
