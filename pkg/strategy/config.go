@@ -29,9 +29,10 @@ type Config struct {
 	// before each batch, as PyTorch's DDP does by default. They do not affect training, and
 	// an evaluation uses those of rank 0 in any case, so the results do not change.
 	BroadcastBuffers bool `yaml:"broadcast_buffers,omitempty" json:"broadcast_buffers"`
-	// NoCommunication (ddp) leaves out every exchange during training, to measure what the
-	// exchange costs. Each worker then trains a network of its own on its shard of the data:
-	// only the times of such a run mean something.
+	// NoCommunication (ddp) leaves out every exchange of gradients and statistics, to measure
+	// what the exchange costs. Each worker then trains a network of its own on its shard of the
+	// data: only the times of such a run mean something. They include the wait after each step
+	// in which the trainer synchronizes all workers, so that all stop after the same step.
 	NoCommunication bool `yaml:"no_communication,omitempty" json:"no_communication"`
 
 	// Steps (local_sgd) is the number K of optimizer steps between two averages of the

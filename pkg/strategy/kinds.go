@@ -40,7 +40,7 @@ func Kinds() []Kind {
 		About: "Data parallelism with replicated parameters: every worker has all parameters and computes the gradients of its own batch. " +
 			"The gradients are averaged over the workers in buckets, while the backward pass computes the next bucket, and every worker's optimizer applies the same update. " +
 			"broadcast_buffers also copies rank 0's running statistics of batch norms before each batch, as PyTorch does by default. " +
-			"no_communication leaves out every exchange, to measure what it costs: the losses of such a run are not real.",
+			"no_communication leaves out the exchange of gradients and statistics, to measure what it costs: the losses of such a run are not real. The workers only synchronize after each step, to stop together.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P",
 		Options:   []string{"broadcast_buffers", "no_communication"},
