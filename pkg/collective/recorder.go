@@ -227,9 +227,9 @@ func (c recordedCall) export() flight.Call {
 	return out
 }
 
-// namedRank matches the rank that an error of this package names first, and the operation in
-// which it was last seen, if the error states it.
-var namedRank = regexp.MustCompile(`: rank (\d+)\b(?:[^;]*?\(last seen in [a-z-]+ (\d+)\))?`)
+// namedRank matches the rank that an error of this package names first, and the collective
+// operation in which it was last seen, if the error states it. Messages are counted separately.
+var namedRank = regexp.MustCompile(`: rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
 
 // addPlace adds to err the process, the host and the size of the last operation of the rank
 // that err names.

@@ -142,6 +142,27 @@ func TestRecorderKeepsTheLastCalls(t *testing.T) {
 	}
 }
 
+// TestRecorderNamesLastCollective checks which rank and which operation are added to an error: the
+// numbers of messages are not those of collectives, and each rank has its own last operation.
+func TestRecorderNamesLastCollective(t *testing.T) {
+	r := NewRecorder(Single(), t.TempDir())
+	r.hosts = []flight.Place{{Host: "a", PID: 10}, {Host: "b", PID: 11}, {Host: "c", PID: 12}}
+	for range 3 {
+		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
+	}
+	for text, want := range map[string]string{
+		"barrier 3: rank 1 (last seen in barrier 2) did not arrive":                                                     "rank 1 is process 11 on b, and its last collective was barrier 2",
+		"barrier 3: rank 1 is gone: its process 11 has ended (last seen in barrier 2)":                                  "rank 1 is process 11 on b, and its last collective was barrier 2",
+		"barrier 3: rank 1 (not seen in any operation), rank 2 (last seen in barrier 2) did not arrive":                 "rank 1 is process 11 on b",
+		"receive 3 from rank 1: rank 1 (last seen in send 2) did not send it":                                           "rank 1 is process 11 on b",
+		"send 1 to rank 1: another operation of this rank failed: barrier 3: rank 2 failed (last seen in barrier 2); x": "rank 2 is process 12 on c, and its last collective was barrier 2",
+	} {
+		if got := r.addPlace(errors.New(text)).Error(); got != text+"; "+want {
+			t.Errorf("got  %s\nwant %s; %s", got, text, want)
+		}
+	}
+}
+
 // BenchmarkRecorder measures what recording adds to an operation.
 func BenchmarkRecorder(b *testing.B) {
 	r := NewRecorder(Single(), b.TempDir())

@@ -75,8 +75,9 @@ type explainer struct {
 	failed  bool           // an operation has failed; otherwise the records were asked for
 }
 
-// lastSeen matches what an error of package collective says about the rank that it names.
-var lastSeen = regexp.MustCompile(`\brank (\d+)\b[^;]*?\(last seen in [a-z-]+ (\d+)\)`)
+// lastSeen matches what an error of package collective says about a rank and the last collective
+// operation in which it was seen. Messages are counted separately.
+var lastSeen = regexp.MustCompile(`\brank (\d+)(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\)`)
 
 // readError notes which operation the ranks that an error names were last seen in.
 func (e *explainer) readError(text string) {

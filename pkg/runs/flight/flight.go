@@ -91,6 +91,7 @@ func Remove(dir string, rank int) error {
 const (
 	maxLines     = MaxCalls + 1
 	maxLineBytes = 64 << 10
+	maxWorld     = 1 << 20 // as in package rendezvous
 )
 
 // ReadFile reads the record in the file name of the run folder dir.
@@ -122,7 +123,7 @@ func ReadFile(dir, name string) (r Record, err error) {
 	if err := lines.Err(); err != nil {
 		return r, fmt.Errorf("read %s: %w", path, err)
 	}
-	if r.World < 1 || r.Rank < 0 || r.Rank >= r.World {
+	if r.World < 1 || r.World > maxWorld || r.Rank < 0 || r.Rank >= r.World {
 		return r, fmt.Errorf("read %s: invalid rank %d of %d", path, r.Rank, r.World)
 	}
 	return r, nil

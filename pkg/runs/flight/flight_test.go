@@ -64,6 +64,12 @@ func TestExplain(t *testing.T) {
 		{"not named", healthy("all-reduce 812: i/o"), []string{
 			"rank 3 (process 31 on c) did not finish all-reduce 812 (bucket 0 of step 406): it wrote no record, so it was killed, stopped or cut off, or failed elsewhere; ranks 0, 1 and 2 waited up to 5s",
 		}},
+		{"last seen in a message", healthy("receive 805 from rank 3: rank 3 (last seen in send 804) did not send it within 5s"), []string{
+			"rank 3 (process 31 on c) did not finish all-reduce 812 (bucket 0 of step 406): it wrote no record, so it was killed, stopped or cut off, or failed elsewhere; ranks 0, 1 and 2 waited up to 5s",
+		}},
+		{"after another rank", healthy("send 2 to rank 3: another operation of this rank failed: all-reduce 812: rank 3 (not seen in any operation), rank 2 (last seen in all-reduce 811) did not arrive within 5s"), []string{
+			"rank 3 (process 31 on c) did not finish all-reduce 812 (bucket 0 of step 406): it wrote no record, so it was killed, stopped or cut off, or failed elsewhere; ranks 0, 1 and 2 waited up to 5s",
+		}},
 		{"another operation", append(healthy(""), barrier), []string{
 			"rank 3 (process 703 on node1) called barrier as collective 812, but rank 0 called all-reduce of 1024 float32: every rank must call the same operations in the same order",
 		}},
@@ -102,6 +108,7 @@ func TestWriteAndRead(t *testing.T) {
 		"empty":      "",
 		"no JSON":    "rank 2\n",
 		"rank":       `{"rank":4,"world":4}` + "\n",
+		"world":      `{"rank":0,"world":4611686018427387904}`,
 		"too long":   `{"rank":0,"world":1}` + strings.Repeat("\n{}", MaxCalls+1),
 		"long line":  `{"rank":0,"world":1,"host":"` + strings.Repeat("x", maxLineBytes) + `"}`,
 		"torn":       `{"rank":0,"world":1}` + "\n" + `{"number":1,`,
