@@ -199,14 +199,14 @@ func (w Worker) Train(ctx context.Context) error {
 }
 
 // readEnvironment reads this worker's rank from the environment. Rank 0 writes a note to
-// standard error if the ranks have no secret.
+// standard error if the ranks need a secret and have none.
 func (w Worker) readEnvironment() (rendezvous.Env, error) {
 	getenv, err := rendezvous.WithMaster(os.Getenv, w.Master)
 	if err != nil {
 		return rendezvous.Env{}, err
 	}
 	env, err := rendezvous.FromEnv(getenv)
-	if err == nil && env.World > 1 && env.Rank == 0 && env.Token == "" {
+	if err == nil && env.ConnectsToMaster() && env.Rank == 0 && env.Token == "" {
 		fmt.Fprintln(os.Stderr, "note: the workers have no secret, so any user of this machine could join them: set LOCKSTEP_TOKEN, or run lockstep launch once, which writes a secret for this user")
 	}
 	return env, err

@@ -118,11 +118,10 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	if err == nil {
 		e.TLS, err = readTLS(getenv)
 	}
-	// With MPI the ranks do not connect to rank 0.
-	if err == nil && e.World > 1 && e.Collective != transportMPI {
+	if err == nil && e.ConnectsToMaster() {
 		err = e.findMaster(getenv)
 	}
-	if err == nil && e.World > 1 && e.Collective != transportMPI {
+	if err == nil && e.ConnectsToMaster() {
 		err = e.findToken(getenv)
 	}
 	if err != nil {
@@ -154,6 +153,10 @@ func (e *Env) findMaster(getenv func(string) string) error {
 	e.MasterPort, err = source{name: e.Source}.number(getenv, []string{portVariable}, fallback, 1, 65535)
 	return err
 }
+
+// ConnectsToMaster reports whether the ranks connect to rank 0, which takes its address and a
+// secret. A single rank does not, and with MPI mpirun connects the ranks.
+func (e Env) ConnectsToMaster() bool { return e.World > 1 && e.Collective != transportMPI }
 
 // Address returns the address on which rank 0 listens, as host:port.
 func (e Env) Address() string { return net.JoinHostPort(e.MasterAddr, strconv.Itoa(e.MasterPort)) }
