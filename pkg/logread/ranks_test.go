@@ -52,6 +52,15 @@ func worldOf(world, seconds int) string {
 		stamp + fmt.Sprintf("Time taken for epoch 1 is %d.0 sec, avg %d.0 samples/sec\n", seconds, 60/seconds) + stamp + "  Avg train loss=0.5\n"
 }
 
+// labeled returns a Keras log of one epoch in which each of the ranks printed the same lines.
+func labeled(ranks ...int) string {
+	var b strings.Builder
+	for _, rank := range ranks {
+		fmt.Fprintf(&b, "[rank%d]: Epoch 1/1\n[rank%d]: 9/9 - 5s - loss: 2.0\n", rank, rank)
+	}
+	return b.String()
+}
+
 // TestFilesOfRanks: files of the ranks of one run are one run; files of several runs are not.
 func TestFilesOfRanks(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -158,6 +167,11 @@ func TestFilesOfRanks(t *testing.T) {
 		},
 		"a rank and nothing else": {
 			map[string]string{"rank3.log": kerasOf(5, "2.0")}, []string{"rank3.log TEMP 0 ; 1: 5s 2; 2: 5s 2"}, `rank 3: from the name of the file "rank3" (assumed)`,
+		},
+		"second node": { // node1.log has ranks 2 and 3 of a run of at least 4 workers
+			map[string]string{"study/node0.log": labeled(0, 1), "study/node1.log": labeled(2, 3)},
+			[]string{"study/node0.log node0 2 the content; 1: 5s 2", "study/node1.log node1 0 ; 1: 5s 2"},
+			"the lines have 2 ranks, but not all from 0 on: the number of workers is not derived from them",
 		},
 		"steps": { // torchtitan: each rank has its curves
 			map[string]string{

@@ -106,7 +106,7 @@ func mainFormat(r *logline.Run) logline.FormatID {
 func claimRanks(r *logline.Run, p *record.Part, report *record.Report) {
 	n, detail := 0, ""
 	switch {
-	case r.LinesByFormat[logline.MLPerf] > 0 && len(r.Ranks) > 1 && !r.HasAllRanks(): // only some ranks of a run print lines of MLLOG
+	case len(r.Ranks) > 1 && (!r.Ranks[0] || r.LinesByFormat[logline.MLPerf] > 0 && !r.HasAllRanks()): // the log of a second node, or MLLOG, whose lines only some ranks print
 		if r.StatedWorkers() > 0 {
 			return
 		}
