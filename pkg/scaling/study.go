@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -150,6 +151,7 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		return nil, errors.New("create study: no runs given")
 	}
 	all = cleanNames(all)
+	removeUnrealScores(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
 	s.Notes = s.ReadingNotes()
 	for _, r := range all {
@@ -196,6 +198,25 @@ func cleanNames(all []runs.Run) []runs.Run {
 		}
 	}
 	return all
+}
+
+// removeUnrealScores removes losses and scores from the runs in which they are not real, so
+// that no table, figure or comparison shows them. The runs' own slices are not changed.
+func removeUnrealScores(all []runs.Run) {
+	for i := range all {
+		r := &all[i]
+		if r.Info.Unreal == "" {
+			continue
+		}
+		r.Info.Test, r.Curves = nil, nil
+		r.Epochs = slices.Clone(r.Epochs)
+		for k := range r.Epochs {
+			e := &r.Epochs[k]
+			for _, score := range []*float64{&e.TrainLoss, &e.ValLoss, &e.IoU, &e.Dice, &e.Accuracy, &e.ValAccuracy} {
+				*score = math.NaN()
+			}
+		}
+	}
 }
 
 // groupBySeries groups the runs into series, in the order passed to Only or else in the
@@ -259,7 +280,7 @@ func (s *Study) unrealNotes() []string {
 	for _, r := range s.Runs {
 		if r.Info.Unreal != "" && !slices.Contains(series, r.Info.Series) {
 			series = append(series, r.Info.Series)
-			notes = append(notes, fmt.Sprintf("losses and scores of %s are not real, only its times: %s", r.Info.Series, r.Info.Unreal))
+			notes = append(notes, fmt.Sprintf("losses and scores of %s with more than 1 worker are not real and are left out; only its times are: %s", r.Info.Series, r.Info.Unreal))
 		}
 	}
 	return notes
