@@ -47,7 +47,7 @@ func AllReducePeers() []string { return []string{peerOpenMPI, peerGloo} }
 func AllReduceTransports() []string { return []string{transportShared, "unix", "tcp"} }
 
 // AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. Over sockets, "direct" is left
-// out, because it needs common memory.
+// out, because it needs shared memory.
 func AllReduceAlgorithms() []string { return collective.Algorithms() }
 
 // lockstepSide is one of Lockstep's sides.

@@ -20,8 +20,8 @@ import (
 
 // openMPISide is one rank of the Open MPI side of a comparison. mpirun starts the ranks and
 // passes the requests to rank 0, which sends them to the other ranks and answers for all.
-// It is the usual small MPI program, with MPI_Allreduce in place on memory of
-// MPI_Alloc_mem, in Go instead of C, so that it needs no compiler.
+// It does what a small MPI program in C would do, MPI_Allreduce in place on memory from
+// MPI_Alloc_mem, but is written in Go, so that no C compiler is needed.
 type openMPISide struct {
 	lib         *mpi.Library
 	rank, ranks int

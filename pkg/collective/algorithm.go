@@ -16,7 +16,7 @@ import (
 
 // Values of Options.Algorithm besides the names of package schedule.
 const (
-	// AlgorithmDirect lets all ranks add up their shards in common memory. Sockets do not
+	// AlgorithmDirect lets all ranks add up their shards in shared memory. Sockets do not
 	// support it.
 	AlgorithmDirect = "direct"
 	// AlgorithmAuto selects an algorithm for each size of buffer after a short measurement

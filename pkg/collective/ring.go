@@ -341,8 +341,9 @@ func (r *Ring) receiveKind(ctx context.Context, kind frameType) (frame, error) {
 	return f, err
 }
 
-// recordNote records a note about another rank. It returns an error if that rank has
-// failed or left the group.
+// recordNote records a note: a frame that reports the state of a rank and passes from rank to
+// rank around the ring. It returns an error if that rank, which is another one, has failed or
+// left the group.
 func (r *Ring) recordNote(f frame) error {
 	if f.rank == r.rank {
 		return nil // the note has come around the ring

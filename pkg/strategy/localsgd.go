@@ -73,8 +73,8 @@ func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[s
 	return restoreTensors(exe, own, exe.Names())
 }
 
-// Step computes the gradients of one batch and lets the executable update its parameters by
-// them. After every l.every optimizer steps, it averages the parameters.
+// Step computes the gradients of one batch and lets the executable update its parameters with
+// these gradients. After every l.every optimizer steps, it averages the parameters of all ranks.
 func (l *localSGD) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
 	t, err := l.run(ctx, exe, l.queue, s, &s.Update)
 	if err != nil || !s.isLast() {

@@ -8,7 +8,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// origin describes where the values of a tensor are stored.
+// origin describes where the values of a tensor are stored: in memory of its own, or in the
+// memory of other tensors.
 type origin struct {
 	kind    originKind
 	sources []int     // the tensors whose memory contains the values
@@ -100,8 +101,8 @@ func (l *loader) allReadersSupport(id int, condition func(s operandSupport) bool
 	return true
 }
 
-// canChooseOrigin reports whether tensor id is an activation whose origin is still stored,
-// so that another origin can be chosen.
+// canChooseOrigin reports whether the origin of tensor id can be changed: the tensor is an
+// activation in the usual layout, and no origin other than stored has been chosen for it.
 func (l *loader) canChooseOrigin(id int) bool {
 	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].kind == stored
 }

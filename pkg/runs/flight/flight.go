@@ -37,7 +37,7 @@ type Header struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Call is one operation of a rank.
+// Call is one call of a collective operation, or one message, of a rank.
 type Call struct {
 	// Number counts the collective operations from 1. All ranks call the same ones. It is 0
 	// for a message between two ranks.

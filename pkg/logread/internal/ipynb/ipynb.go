@@ -32,7 +32,7 @@ import (
 // kind is the name of the format in reports. The kind of a run is that of its text.
 const kind = "Jupyter notebook"
 
-// Limits of what is read. A cell whose output is longer is read up to there.
+// Limits for one notebook. Later cells, and the output of a cell after maxCellBytes, are not read.
 const (
 	maxCells     = 10_000
 	maxCellBytes = 64 << 20

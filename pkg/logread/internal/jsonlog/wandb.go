@@ -18,10 +18,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The folder run-DATE-ID/files of W&B contains, of one run, the last value of each metric
-// (wandb-summary.json), the machine and the command (wandb-metadata.json), the
-// configuration (config.yaml, which package table reads) and what the program printed
-// (output.log, which package textlog reads). The first two add to the run of the folder.
+// W&B writes four files about a run to the folder run-DATE-ID/files: the last value of each
+// metric (wandb-summary.json), the machine and the command (wandb-metadata.json), the
+// configuration (config.yaml, which package table reads) and the program's output (output.log,
+// which package textlog reads). The values of the first two are added to the run of the folder.
 //
 //	{"_step": 99, "_runtime": 123.4, "_timestamp": 1704110400.5, "_wandb": {"runtime": 124}, "loss": 0.25, "val_acc": 0.875}
 const (

@@ -198,7 +198,8 @@ func (p *parser) isCount(i, n int) bool {
 	return n > 0 && n <= MaxCount && p.tokens[i].text[0] != '0'
 }
 
-// readCountBefore sets the field of a number that precedes word w, and reports whether it did.
+// readCountBefore stores the number n of token i as the number of nodes or workers if token w,
+// the word after it, says so, as in 4gpus. It reports whether it used the number.
 func (p *parser) readCountBefore(i, w, n int) bool {
 	word := p.tokens[w].text
 	if !isCountNoun(word) || !p.isCount(i, n) || p.isPerNode(w) {

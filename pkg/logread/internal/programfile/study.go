@@ -86,8 +86,9 @@ func IsStudyName(path string) bool {
 // studyKind is the name of the format of the study's logs.
 const studyKind = "study CSV"
 
-// isStudyLog reports whether the file has one of the headers or a file name of
-// the study. The name suffices if the header is damaged.
+// isStudyLog reports whether the file is a CSV log of the U-Net scaling study: its first line
+// is one of the study's headers, or it has a file name of the study and is not a table with a
+// named epoch or step column. The name suffices because the header may be damaged.
 func isStudyLog(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {

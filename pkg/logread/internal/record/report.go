@@ -73,7 +73,7 @@ type TemplateUse struct {
 	Shadowed    bool // the template matches that line, but an earlier template matches it too
 }
 
-// MaxNearestText is the length in bytes of TemplateUse.NearestText.
+// MaxNearestText is the maximum length in bytes of TemplateUse.NearestText.
 const MaxNearestText = 160
 
 // MatchesTemplate reports whether a template of the user matches a line of the

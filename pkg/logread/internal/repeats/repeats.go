@@ -239,7 +239,8 @@ func mergeCloseValues(values []string, tolerance float64) {
 	}
 }
 
-// rename gives the runs the names of their new series.
+// rename adds the label of each run to the name of its series, and returns a description of
+// the series that the runs were separated into.
 func (g *group) rename() Separation {
 	info := g.runs[0].Info
 	s := Separation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: g.commonPattern()}

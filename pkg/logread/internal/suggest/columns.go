@@ -89,8 +89,8 @@ func isPowersOfTwo(c Column) bool {
 	return len(different) >= 2
 }
 
-// proposeLosses proposes columns that name a part of the data set and fall as
-// losses, if no other column is the loss of this part.
+// proposeLosses proposes as a loss each column whose name has a part of the data set, such as
+// val, and whose values fall, if no other column is the loss of this part.
 func (c *candidate) proposeLosses(taken map[string]bool, propose func(int, meaning) bool) {
 	for i := range c.numbers {
 		if field := c.numbers[i].lossField(); field != "" && !taken[field] {

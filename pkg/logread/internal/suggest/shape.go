@@ -182,8 +182,8 @@ func (s *shape) merge(others []*shape) {
 	}
 }
 
-// joinVaryingWords joins shapes that differ only in words that are nearly
-// different in each line, such as the name of a checkpoint.
+// joinVaryingWords joins shapes that differ only in words that vary from line to line, such as
+// the name of a checkpoint, and returns the remaining shapes.
 func joinVaryingWords(all []*shape) []*shape {
 	bySkeleton := map[string][]*shape{}
 	for _, s := range all {
@@ -235,8 +235,8 @@ func (s *shape) skeleton(varying []bool) string {
 	return b.String()
 }
 
-// varyingWords returns for each token of the similar shapes whether it is a word
-// that differs in most lines.
+// varyingWords reports for each token of the similar shapes whether it is an unknown word that
+// takes many different values in their lines.
 func varyingWords(similar []*shape) []bool {
 	varying := make([]bool, len(similar[0].tokens))
 	lines := 0

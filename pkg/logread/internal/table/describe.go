@@ -15,8 +15,8 @@ const GeneralKind = tableKind
 // mappings.
 func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
 
-// HasCounter reports whether head begins a table that is read, and a column with a name numbers
-// its rows as epochs or steps.
+// HasCounter reports whether head is the beginning of a table that this package can read and
+// that has a named column with the number of the epoch or step.
 func HasCounter(head []byte) bool {
 	p, ok := parsePreamble(head)
 	if !ok {

@@ -62,8 +62,9 @@ func (s *schema) detectLayout(surveys []columnSurvey) layout {
 	return unknownLayout
 }
 
-// layoutWithoutCounter returns the layout of a table of losses whose rows are not numbered. An
-// index column, which pandas writes without a name, numbers the epochs.
+// layoutWithoutCounter returns the layout of a table of measured values without an epoch or step
+// column: one row per epoch, or unknownLayout if a column contains text. A first column of whole
+// numbers without a name, the index that pandas writes, becomes the number of the epoch.
 func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
 	for i := range s.columns {
 		if c := &s.columns[i]; c.kind == textValue && surveys[min(i, len(surveys)-1)].texts > 0 {

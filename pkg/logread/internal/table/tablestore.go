@@ -129,7 +129,8 @@ func (t *tableReader) cleanCell(i int) string {
 }
 
 // storeTotals stores the values of the current row that describe the complete run, and the
-// samples of the epoch. e is the epoch of the row, or nil.
+// samples of the epoch. e is the epoch of the row, or nil if the row has none. good reports
+// whether a value was stored.
 func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (good bool) {
 	info := &run.part.Run.Info
 	for _, c := range []struct {

@@ -106,10 +106,11 @@ func (t *Template) MatchAfterLead(text []byte, values []Value) (length int) {
 	return t.plain.matchPlain(text, 0, values)
 }
 
-// matchPlain matches the segment after its lead, which ends at the given index of text, if
-// its numbers have the usual form and all blanks are as in the template. It returns the index
-// after the segment, with the line end if the template ends there, or 0. It is match for
-// long texts of similar lines: one function without calls except those that parse numbers.
+// matchPlain matches the rest of the segment at text[at:], after its lead. It returns the index
+// after the segment, and after the line end if the template ends with the segment. It returns 0
+// if the text does not match, a number has an unusual form, or the blanks are not exactly those
+// of the template. It is a faster match for long texts of similar lines: one function, which
+// calls others only to parse numbers.
 func (s *segment) matchPlain(text []byte, at int, values []Value) int {
 	for i := range s.numbers {
 		x := &s.numbers[i]

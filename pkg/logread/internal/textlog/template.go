@@ -233,7 +233,7 @@ func epochValueNamed(name string) epochValue {
 	return notOfEpoch
 }
 
-// set sets the value in e.
+// set stores v in the field of e that x identifies, if there is one.
 func (x epochValue) set(e *runs.Epoch, v float64) {
 	if x == epochSamples {
 		e.Samples = int(v)

@@ -41,8 +41,8 @@ func (c planeChunks) forEachOf(lo, hi int, f func(i int)) {
 	}
 }
 
-// groupFloats is the number of floats of the channel blocks that newChannelTask passes to a
-// call. A few activations of that size fit into the second-level cache.
+// groupFloats is the maximum number of floats in the group of channel blocks that newChannelTask
+// passes to one call, except that a group has at least one block. A few activations of that size fit into the second-level cache.
 const groupFloats = 32 * 1024
 
 // newChannelTask returns a task whose items are the channel blocks, if these keep all threads

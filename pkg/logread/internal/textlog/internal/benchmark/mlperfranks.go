@@ -37,9 +37,9 @@ type mlperfEvaluation struct {
 	line  mlperfLine // without texts
 }
 
-// selectMLPerfRun is called at a line run_start. It begins a new run if the
-// current one has stopped. The lines of the rank that starts the run are used
-// unless another rank has logged values before.
+// selectMLPerfRun is called for a line run_start. It begins a new run if the current one has
+// stopped. Otherwise it selects the rank of this line as the one whose lines are used, unless
+// the run has already started or has values.
 func selectMLPerfRun(log *logline.Log) {
 	s := mlperfOf(log.Current)
 	switch {

@@ -75,8 +75,8 @@ type Format struct {
 	// Anywhere reads a line that no rule recognizes by its beginning. It is nil if
 	// the format has no such lines.
 	Anywhere func(log *Log, m []byte) Result
-	// EndsWithValue reports whether a line, whose beginning no rule knows, ends
-	// with a value; see Rule.EndsWithValue. It may be nil.
+	// EndsWithValue reports whether line m, whose beginning no rule recognizes, ends with a
+	// number, as Rule.EndsWithValue does for the lines of a rule. It may be nil.
 	EndsWithValue func(m []byte) bool
 	// ReadInBlock reads a line in a block, a group of lines whose meaning depends on its first line.
 	// The function that reads the first line sets Log.Block. It is nil if the format has no blocks.

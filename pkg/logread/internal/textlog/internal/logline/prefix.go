@@ -324,8 +324,8 @@ type Day struct {
 	Invalid  bool   // text is not a valid date
 }
 
-// Set parses a date. text is the date as written in the log; full is the date
-// with all digits of its year.
+// Set stores a date in c. text is the date as written in the log; full is the date as
+// YYYY-MM-DD, from which Midnight and Invalid result.
 func (c *Day) Set(text []byte, full string) {
 	c.Text = append(c.Text[:0], text...)
 	midnight, err := time.Parse("2006-01-02", full)

@@ -23,13 +23,13 @@ import (
 // all bars of a training into one line, separated by \r, and draws a finished bar again after
 // the validation; the time of an epoch is that of the first finished bar.
 
-// barState is what the bars of a run contain so far.
+// barState is what has been read from the progress bars of a run so far.
 type barState struct {
 	lightning bool             // Lightning has printed its devices or processes
 	ranks     map[int]*barRank // by label
 	lines     int64            // number of lines with bars that were used
-	first     int              // number of the first of them
-	last      int              // number of the last of them
+	first     int              // line number of the first of these lines
+	last      int              // line number of the last of these lines
 }
 
 // Tqdm returns the format of progress bars of tqdm, which have any text before them.

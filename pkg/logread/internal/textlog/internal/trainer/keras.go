@@ -346,7 +346,8 @@ func kerasField(key []byte) int {
 	return 0
 }
 
-// setKerasValue sets the value of epoch e that the given slot field represents.
+// setKerasValue stores v in epoch e as the loss, the accuracy or the learning rate that field
+// identifies. It ignores other slot fields.
 func setKerasValue(e *runs.Epoch, field int, v float64) {
 	switch field {
 	case kerasLoss:

@@ -87,7 +87,7 @@ type meterWriter struct {
 	epochs []meterEpoch // never empty
 }
 
-// meterEpoch is how far a process has logged an epoch.
+// meterEpoch is the progress of a process in an epoch, according to its lines so far.
 type meterEpoch struct {
 	epoch, last, interval, steps int
 	stepSeconds                  float64 // mean time of its steps so far; NaN if unknown
@@ -102,7 +102,7 @@ func (w *meterWriter) isBefore(m *meters) bool {
 	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
 }
 
-// addLine adds how far line m has logged its epoch.
+// addLine updates the progress of the epoch of line m, which may be a new one.
 func (w *meterWriter) addLine(m *meters) {
 	if n := len(w.epochs); n == 0 || w.epochs[n-1].epoch != m.epoch {
 		w.epochs = append(w.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
@@ -112,8 +112,9 @@ func (w *meterWriter) addLine(m *meters) {
 	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
 }
 
-// selectMeterWriter returns the process that has printed line m: the first one whose previous
-// line precedes it. If the line begins another run, the run is begun.
+// selectMeterWriter returns the process that has printed line m: the first process of the
+// line's rank whose last line is of an earlier epoch or step, or else a new process. If m is of
+// an earlier epoch than the last lines of all of them, it begins a new run.
 func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
 	writers := metersOf(log.Current).ranks[log.Rank]
 	earlier := len(writers) > 0
