@@ -245,7 +245,7 @@ func TestAlgorithmOptions(t *testing.T) {
 	wantError(t, Options{Algorithm: "rings"}.Validate(), `unknown algorithm "rings" of all-reduce (did you mean ring?): use auto, direct, ring, halving, tree or hierarchical`)
 	wantError(t, Options{RanksPerNode: -1}.Validate(), "invalid number of ranks per node -1")
 	_, err := NewRing("tcp ring", 0, 2, Connections{}, Options{Algorithm: AlgorithmDirect})
-	wantError(t, err, `the algorithm "direct" of all-reduce needs common memory`)
+	wantError(t, err, `all-reduce algorithm "direct" needs shared memory`)
 	for algorithm, want := range map[string]string{"": "in-process", AlgorithmDirect: "in-process", schedule.Tree: "in-process, tree", AlgorithmAuto: "in-process, auto"} {
 		if got := newInProcessGroups(2, Options{Algorithm: algorithm})[0].Name(); got != want {
 			t.Errorf("algorithm %q: name %q, want %q", algorithm, got, want)

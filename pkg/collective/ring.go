@@ -114,10 +114,10 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 		return nil, fmt.Errorf("create ring: %w", err)
 	}
 	if o.Algorithm == AlgorithmDirect {
-		return nil, fmt.Errorf("create ring: the algorithm %q of all-reduce needs common memory, and this group uses sockets: use another one, or leave it unset", o.Algorithm)
+		return nil, fmt.Errorf("create ring: all-reduce algorithm %q needs shared memory, but this group uses sockets: set another algorithm, or leave it unset", o.Algorithm)
 	}
 	if len(c.Messages) != size || len(c.Scheduled) != size {
-		return nil, fmt.Errorf("create ring: got connections to %d and %d ranks, want two for each of %d ranks", len(c.Messages), len(c.Scheduled), size)
+		return nil, fmt.Errorf("create ring: got connections for messages to %d ranks and connections for schedules to %d ranks, want both to each of %d ranks", len(c.Messages), len(c.Scheduled), size)
 	}
 	o = o.withDefaults()
 	r := &Ring{name: name, rank: rank, size: size, options: o, in: c.From, piece: ringPieceBytes(o.ChunkBytes)}

@@ -382,7 +382,7 @@ func TestRingChecksItsArguments(t *testing.T) {
 	_, err = NewRing("tcp ring", 0, 2, Connections{}, Options{Timeout: -1})
 	wantError(t, err, "invalid time-out -1ns")
 	_, err = NewRing("tcp ring", 0, 2, Connections{}, Options{})
-	wantError(t, err, "got connections to 0 and 0 ranks, want two for each of 2 ranks")
+	wantError(t, err, "got connections for messages to 0 ranks and connections for schedules to 0 ranks, want both to each of 2 ranks")
 }
 
 // TestRingKeepsBits checks that the payload of a NaN and the sign of −0 arrive unchanged.

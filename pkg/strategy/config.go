@@ -141,7 +141,7 @@ func (k Kind) listOptions() string {
 // CheckEngine returns an error if the strategy cannot train on the engine that o describes.
 func (c Config) CheckEngine(o engine.Options) error {
 	if _, gpu := o.CUDA(); gpu && !c.isDefault() {
-		return fmt.Errorf("strategy %s on device %s: it has not been run on a GPU yet: use device cpu or reference, or strategy %s without options", c, o.Device, NameDDP)
+		return fmt.Errorf("strategy %s on device %s: the strategy has not been tested on a GPU yet: use device cpu or reference, or strategy %s without options", c, o.Device, NameDDP)
 	}
 	if o.Precision == "fp16" && !c.isDefault() {
 		return fmt.Errorf("strategy %s with precision fp16: only strategy %s without options supports loss scaling: use precision fp32 or bf16", c, NameDDP)

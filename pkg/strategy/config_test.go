@@ -65,7 +65,7 @@ func TestOnlyPlainDDPOnGPUs(t *testing.T) {
 		err := Config{Name: "other"}.CheckEngine(o)
 		want := ""
 		if _, gpu := o.CUDA(); gpu {
-			want = "strategy other on device " + device + ": it has not been run on a GPU yet: use device cpu or reference, or strategy ddp without options"
+			want = "strategy other on device " + device + ": the strategy has not been tested on a GPU yet: use device cpu or reference, or strategy ddp without options"
 		}
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("got error %v, want %q", err, want)

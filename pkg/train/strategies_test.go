@@ -163,9 +163,9 @@ func TestStrategyErrors(t *testing.T) {
 		{[]string{"strategy={no_communication: true, broadcast_buffers: true}"}, "are both true: leave one of them out"},
 		{[]string{"strategy=[ddp]"}, "strategy needs keys and values, not a list"},
 		{[]string{"strategy=local_sgd", "ema.decay=0.9"}, "ema.decay is 0.9, but with strategy local_sgd the workers' parameters differ"},
-		{[]string{"strategy=zero1", "engine.device=cuda"}, "strategy zero1 on device cuda: it has not been run on a GPU yet"},
+		{[]string{"strategy=zero1", "engine.device=cuda"}, "strategy zero1 on device cuda: the strategy has not been tested on a GPU yet"},
 		{[]string{"strategy=zero1", "engine.device=reference", "engine.precision=fp16"}, "strategy zero1 with precision fp16: only strategy ddp without options supports loss scaling"},
-		{[]string{"strategy.no_communication=true", "engine.device=cuda:1"}, "strategy ddp no_communication=true on device cuda:1: it has not been run on a GPU yet"},
+		{[]string{"strategy.no_communication=true", "engine.device=cuda:1"}, "strategy ddp no_communication=true on device cuda:1: the strategy has not been tested on a GPU yet"},
 	} {
 		_, err := tiny().With(c.set...)
 		wantError(t, err, c.want)

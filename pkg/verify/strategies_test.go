@@ -59,7 +59,7 @@ func TestStrategiesThatCannotBeVerified(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", text, err, want)
 		}
 	}
-	if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: "zero1", Device: "cuda"}); err == nil || !strings.Contains(err.Error(), "has not been run on a GPU yet") {
+	if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: "zero1", Device: "cuda"}); err == nil || !strings.Contains(err.Error(), "has not been tested on a GPU yet") {
 		t.Errorf("zero1 on a GPU: %v", err)
 	}
 }

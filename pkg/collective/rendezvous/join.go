@@ -254,7 +254,7 @@ func listen(ctx context.Context, e Env) (net.Listener, error) {
 		return nil, fmt.Errorf("listen at %s (%s, %s): %w", e.Address(), addrVariable, portVariable, err)
 	}
 	if a, ok := l.Addr().(*net.TCPAddr); e.Token == "" && (!ok || !a.IP.IsLoopback()) { // "localhost" may be anything
-		return nil, errors.Join(fmt.Errorf("listen at %s: %v is no loopback address, and without %s only those are allowed", e.Address(), l.Addr(), tokenVariable), l.Close())
+		return nil, errors.Join(fmt.Errorf("listen at %s: %v is not a loopback address: set %s on all ranks to allow other addresses", e.Address(), l.Addr(), tokenVariable), l.Close())
 	}
 	return l, nil
 }

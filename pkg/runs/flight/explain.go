@@ -15,8 +15,8 @@ type Place struct {
 	PID  int
 }
 
-// maxNamed is the number of ranks that Explain names one by one.
-const maxNamed = 8
+// maxListedRanks is the number of ranks that Explain names one by one.
+const maxListedRanks = 8
 
 // Explain returns a sentence about each rank that other ranks waited for when the records were
 // written, or that called another operation. It returns nil if no rank waited. places contains
@@ -50,13 +50,13 @@ func Explain(records []Record, places map[int]Place) []string {
 		if text == "" {
 			continue
 		}
-		if len(all) == maxNamed {
+		if len(all) == maxListedRanks {
 			return append(all, "more ranks were missing")
 		}
 		all = append(all, text)
 	}
 	if len(unasked) > 0 {
-		all = append(all, fmt.Sprintf("rank %s waited in %s for others: send SIGUSR2 to rank %s too, to see which one has not entered it", english.List(e.waiting), e.call, english.List(unasked[:min(len(unasked), maxNamed)])))
+		all = append(all, fmt.Sprintf("rank %s waited in %s for others: send SIGUSR2 to rank %s too, to see which one has not entered it", english.List(e.waiting), e.call, english.List(unasked[:min(len(unasked), maxListedRanks)])))
 	}
 	return all
 }
@@ -136,7 +136,7 @@ func (e *explainer) explainRank(rank int) string {
 		name += fmt.Sprintf(" (process %d on %s)", place.PID, place.Host)
 	}
 	waited := fmt.Sprintf("; %s waited up to %s", english.Count(len(e.waiting), "rank"), e.longest.Round(time.Millisecond))
-	if len(e.waiting) <= maxNamed {
+	if len(e.waiting) <= maxListedRanks {
 		waited = fmt.Sprintf("; rank %s waited %s", e.waiting[0], e.longest.Round(time.Millisecond))
 		if len(e.waiting) > 1 {
 			waited = fmt.Sprintf("; ranks %s waited up to %s", english.List(e.waiting), e.longest.Round(time.Millisecond))

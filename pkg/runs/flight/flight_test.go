@@ -85,7 +85,7 @@ func TestExplain(t *testing.T) {
 	}
 	many := newRecord(0, 1, 2, true, "")
 	many.World, many.Error = 100, "failed"
-	if got := Explain([]Record{many}, nil); len(got) != maxNamed+1 || got[maxNamed] != "more ranks were missing" {
+	if got := Explain([]Record{many}, nil); len(got) != maxListedRanks+1 || got[maxListedRanks] != "more ranks were missing" {
 		t.Errorf("%d sentences about 99 ranks, the last is %q", len(got), got[len(got)-1])
 	}
 }

@@ -36,9 +36,9 @@ var sharedNamePatterns = sync.OnceValue(func() namePatterns {
 	}
 })
 
-// neutralWords returns words whose numbers do not separate runs, in addition to those that
+// ignoredWords returns words whose numbers do not separate runs, in addition to those that
 // package names understands.
-func neutralWords() []string {
+func ignoredWords() []string {
 	return []string{
 		"gpu", "worker", "rank", "localrank", "task", "node", "host",
 		"run", "trial", "try", "attempt", "restart", "resume", "version", "take",
@@ -195,7 +195,7 @@ func separatesNoRuns(p namePatterns, name string, m []int, word, number, after s
 		end = m[7] + i
 	}
 	switch {
-	case slices.Contains(neutralWords(), word) || slices.Contains(neutralWords(), after):
+	case slices.Contains(ignoredWords(), word) || slices.Contains(ignoredWords(), after):
 		return true
 	case len(number) > 1 && number[0] == '0' && !strings.Contains(number, "."): // 007 is an index
 		return true

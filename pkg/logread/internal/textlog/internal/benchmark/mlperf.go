@@ -35,8 +35,8 @@ func MLPerf() logline.Format {
 	}}
 }
 
-// mlperfOf returns what the MLPerf lines of a run contain so far.
-func mlperfOf(r *logline.Run) *mlperfState {
+// mlperfStateOf returns what the MLPerf lines of a run contain so far.
+func mlperfStateOf(r *logline.Run) *mlperfState {
 	return logline.State[mlperfState](&r.States, logline.MLPerf)
 }
 
@@ -196,7 +196,7 @@ func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 // is the one whose lines are used, otherwise nil. All ranks print the same
 // values, so the lines of the first rank suffice.
 func mlperfRunState(log *logline.Log) *mlperfState {
-	s := mlperfOf(log.CountLine(logline.MLPerf))
+	s := mlperfStateOf(log.CountLine(logline.MLPerf))
 	if s.label == 0 {
 		s.label = log.Rank + 2
 	}
@@ -418,11 +418,11 @@ func addMLPerfSetting(log *logline.Log, v mlperfLine) logline.Result {
 
 // finishMLPerf computes the run's time to train, status and number of workers.
 func finishMLPerf(r *logline.Run, report *record.Report) {
-	if mlperfOf(r).label == 0 {
+	if mlperfStateOf(r).label == 0 {
 		return
 	}
 	useOtherMLPerfRanks(r, report)
-	s := *mlperfOf(r)
+	s := *mlperfStateOf(r)
 	info := &r.Run.Info
 	switch {
 	case s.start == 0 || s.stop == 0:

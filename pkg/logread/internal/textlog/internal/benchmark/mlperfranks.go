@@ -41,7 +41,7 @@ type mlperfEvaluation struct {
 // stopped. Otherwise it selects the rank of this line as the one whose lines are used, unless
 // the run has already started or has values.
 func selectMLPerfRun(log *logline.Log) {
-	s := mlperfOf(log.Current)
+	s := mlperfStateOf(log.Current)
 	switch {
 	case s.stop > 0 || s.others.stop > 0 || log.Current.Closed:
 		log.BeginRun()
@@ -53,7 +53,7 @@ func selectMLPerfRun(log *logline.Log) {
 // addOtherMLPerfRank adds line v of a rank whose lines are used only if the
 // others lack their values.
 func addOtherMLPerfRank(log *logline.Log, v mlperfLine) logline.Result {
-	o := &mlperfOf(log.Current).others
+	o := &mlperfStateOf(log.Current).others
 	switch string(v.key) {
 	case "run_stop":
 		if v.time > o.stop {
@@ -80,7 +80,7 @@ func addOtherMLPerfRank(log *logline.Log, v mlperfLine) logline.Result {
 
 // useOtherMLPerfRanks adds to the run what only other ranks have logged.
 func useOtherMLPerfRanks(r *logline.Run, report *record.Report) {
-	s, o := mlperfOf(r), &mlperfOf(r).others
+	s, o := mlperfStateOf(r), &mlperfStateOf(r).others
 	taken := int64(0)
 	if s.stop == 0 && o.stop > 0 {
 		s.stop, s.result = o.stop, o.result
