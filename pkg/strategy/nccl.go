@@ -185,7 +185,7 @@ func (n *NCCL) shareError(ctx context.Context, err error) error {
 		return errors.Join(err, sumErr)
 	}
 	if err == nil && failed[0] > 0 {
-		return fmt.Errorf("the operation failed on %.0f other ranks: see their error messages", failed[0])
+		return fmt.Errorf("failed on %.0f of the other ranks: see their error messages", failed[0])
 	}
 	return err
 }

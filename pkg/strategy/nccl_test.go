@@ -265,7 +265,7 @@ func TestNew(t *testing.T) {
 				t.Errorf("errors are %q", said)
 			}
 			slices.Sort(said)
-			if c.want == "" && (len(said) != 2 || !strings.Contains(said[0], "create communicator id: the operation failed on 1 other ranks") || !strings.Contains(said[1], "create communicator id: "+broken.Error())) {
+			if c.want == "" && (len(said) != 2 || !strings.Contains(said[0], "create communicator id: failed on 1 of the other ranks") || !strings.Contains(said[1], "create communicator id: "+broken.Error())) {
 				t.Errorf("errors are %q", said)
 			}
 		})
@@ -292,7 +292,7 @@ func TestNewNCCLErrors(t *testing.T) {
 		is     error
 		want   []string // by rank
 	}{
-		{"no library", func(all []*gpu) { all[1].missing = left }, ErrNoNCCL, []string{"the operation failed on 1 other ranks", "not installed"}},
+		{"no library", func(all []*gpu) { all[1].missing = left }, ErrNoNCCL, []string{"failed on 1 of the other ranks", "not installed"}},
 		{"one GPU", func(all []*gpu) { all[1].uuid = all[0].uuid }, ErrSharedGPU, []string{"ranks 0 and 1", "ranks 0 and 1"}},
 		{"no communicator", func(all []*gpu) {
 			for _, g := range all {
