@@ -5,5 +5,5 @@ package collective
 import "net"
 
 // hasEnded reports whether the process at the other end of c no longer sends. It always returns
-// false, because only reading tells on this system.
+// false, because on this system only a read shows that.
 func hasEnded(net.Conn) bool { return false }

@@ -24,7 +24,7 @@ import (
 // operations, or with buffers of different sizes, the result is undefined. After an error, MPI
 // may still write to the buffer of the operation that failed.
 //
-// MPI does not tell a rank which other rank is missing. So a rank that waits for long in a
+// MPI does not report which rank is missing. So a rank that waits for long in a
 // collective operation sends the others a note, and a rank whose wait times out names those
 // of which it has none. If a process ends, mpirun ends the others.
 type MPI struct {

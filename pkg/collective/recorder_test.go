@@ -143,7 +143,7 @@ func TestRecorderKeepsTheLastCalls(t *testing.T) {
 }
 
 // TestRecorderNamesLastCollective checks which rank and which operation are added to an error: the
-// numbers of messages are not those of collectives, and each rank has its own last operation.
+// messages and collectives are counted separately, and each rank has its own last operation.
 func TestRecorderNamesLastCollective(t *testing.T) {
 	r := NewRecorder(Single(), t.TempDir())
 	r.hosts = []flight.Place{{Host: "a", PID: 10}, {Host: "b", PID: 11}, {Host: "c", PID: 12}}
