@@ -117,7 +117,7 @@ func (c misreadChecker) isReported(file, other string) bool {
 // checkRow returns what is wrong with a row, or "".
 func (c misreadChecker) checkRow(r Row, l numbers, same []Row) string {
 	wrong := "the value is in no file of the run"
-	if l.has(r.Value) || slices.ContainsFunc(derivations(), func(d derivation) bool { return d.name.MatchString(r.Name) && d.ok(r, l, same) }) {
+	if l.has(r.Value) || c.isEnergy(r, same) || slices.ContainsFunc(derivations(), func(d derivation) bool { return d.name.MatchString(r.Name) && d.ok(r, l, same) }) {
 		wrong = ""
 	}
 	if place := c.checkPlace(r, l, same); place != "" {

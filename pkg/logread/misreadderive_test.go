@@ -143,23 +143,6 @@ func derivations() []derivation {
 		{name: regexp.MustCompile(`_seconds/`), why: "a duration in µs, or the difference of two times, to the nanosecond", ok: func(r Row, l numbers, _ []Row) bool {
 			return r.Value == 0 || l.hasNear(r.Value*1e6, 1e-3) || l.hasDifference(r.Value, 1e-6)
 		}},
-		{name: regexp.MustCompile(`^energy_joules$`), why: "the power of each device × the time between its samples, which is 2 s", ok: func(r Row, _ numbers, same []Row) bool {
-			var all, twice float64 // twice: the file occurs twice
-			before := map[int]Row{}
-			for _, o := range same {
-				if o.Name != "power.draw [W]" {
-					continue
-				}
-				if w, ok := before[o.Rank]; ok {
-					all += (w.Value + o.Value) / 2 * 2
-					if o.Step%2 == 1 {
-						twice += (w.Value + o.Value) / 2 * 2
-					}
-				}
-				before[o.Rank] = o
-			}
-			return math.Abs(all-r.Value) <= 1e-6*all || math.Abs(twice-r.Value) <= 1e-6*twice
-		}},
 		{name: regexp.MustCompile(`^wall_seconds$`), why: "days, hours, minutes and seconds", ok: func(r Row, l numbers, _ []Row) bool {
 			v := r.Value
 			return l.has(math.Mod(v, 60)) && l.has(math.Mod(math.Floor(v/60), 60)) || l.has(math.Mod(v, 60)) && l.has(math.Floor(v/60))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -116,6 +117,12 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 	if joules > 0 {
 		out.Info.EnergyJoules = joules
 		t.in.Report.AddAssumption("energy: the integral of power.draw from the first to the last row")
+		if t.rankAt < 0 && len(t.ranks) == 0 {
+			t.in.Report.AddAssumption("energy: the rows are those of one GPU, because no column (index, uuid, pci.bus_id) distinguishes several")
+		}
+		if late := run.late; late.rows > 0 {
+			t.in.AddProblem(late.line, "the time of GPU %d goes back: the power of %s with a time before that of an earlier row is not in the energy", late.gpu, english.Count(late.rows, "row"))
+		}
 	}
 	return len(out.Epochs)+len(out.Curves)+len(out.Trials) > 0 || out.WallSeconds > 0 || out.Info.Config[record.TrainingSecondsKey] != nil || t.kind == joblogKind
 }

@@ -18,6 +18,7 @@ type tableRun struct {
 	last   int       // number of the epoch of the last row plus one
 	line   int       // of the last row
 	power  []samples // of each GPU
+	late   lateRows  // whose power is not in the integral
 
 	firstStep int64
 }
@@ -30,21 +31,33 @@ type curveKey struct {
 
 // samples integrates the power of one GPU over time by the trapezoidal rule.
 type samples struct {
-	time, watts float64 // of the last sample
+	time, watts float64 // of the latest sample
 	joules      float64
 	n           int
 }
 
-// add adds a sample.
-func (s *samples) add(t, watts float64) {
+// add adds a sample. It returns false, and leaves the integral as it is, if an earlier row has
+// a later time: a GPU draws its power only once at a time, so the time before is already counted.
+func (s *samples) add(t, watts float64) bool {
 	if math.IsNaN(t) || math.IsNaN(watts) {
-		return
+		return true
 	}
-	if s.n > 0 && t > s.time {
+	if s.n > 0 && t < s.time {
+		return false
+	}
+	if s.n > 0 {
 		s.joules += (t - s.time) * (watts + s.watts) / 2
 	}
 	s.time, s.watts = t, watts
 	s.n++
+	return true
+}
+
+// lateRows counts the rows whose times are before those of earlier rows.
+type lateRows struct {
+	rows int
+	line int // of the first such row
+	gpu  int // of that row
 }
 
 // keyFields returns the fields by which rows are assigned to runs.

@@ -296,7 +296,12 @@ func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
 		for len(run.power) <= gpu {
 			run.power = append(run.power, samples{})
 		}
-		run.power[gpu].add(p.time, t.values[i])
+		if !run.power[gpu].add(p.time, t.values[i]) {
+			if run.late.rows == 0 {
+				run.late.line, run.late.gpu = p.line, gpu
+			}
+			run.late.rows++
+		}
 		return
 	}
 }
