@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/collective/internal/numbers"
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/english"
@@ -176,7 +177,7 @@ type exchanger interface {
 }
 
 // runSchedule executes one rank's part of a schedule on its buffer b.
-func runSchedule[T number](ctx context.Context, x exchanger, s *rankSchedule, b []T) error {
+func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSchedule, b []T) error {
 	part := func(t schedule.Transfer) []T {
 		lo, _ := Shard(len(b), s.chunks, t.Lo)
 		_, hi := Shard(len(b), s.chunks, t.Hi-1)
@@ -184,14 +185,14 @@ func runSchedule[T number](ctx context.Context, x exchanger, s *rankSchedule, b 
 	}
 	for _, step := range s.steps {
 		for _, t := range step.sends {
-			x.post(t.To, asBytes(part(t)))
+			x.post(t.To, numbers.Bytes(part(t)))
 		}
 		for _, t := range step.receives {
 			rest := part(t)
-			err := x.receive(ctx, t.From, len(asBytes(rest)), func(p []byte) {
-				got := asNumbers[T](p)
+			err := x.receive(ctx, t.From, len(numbers.Bytes(rest)), func(p []byte) {
+				got := numbers.FromBytes[T](p)
 				if own := rest[:len(got)]; t.Add {
-					addTo(own, got, own)
+					numbers.Add(own, got, own)
 				} else {
 					copy(own, got)
 				}

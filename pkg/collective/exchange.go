@@ -3,6 +3,8 @@ package collective
 import (
 	"context"
 	"unsafe"
+
+	"lockstep/pkg/collective/internal/numbers"
 )
 
 // pieceLayout divides a buffer of n numbers into one shard per rank, and each shard into
@@ -13,9 +15,9 @@ type pieceLayout struct {
 	steps   int
 }
 
-func newPieceLayout[T number](g *memoryGroup, n int) pieceLayout {
+func newPieceLayout[T numbers.Number](g *memoryGroup, n int) pieceLayout {
 	var v T
-	p := pieceLayout{n: n, size: g.size, length: g.memory.pieceBytes / int(unsafe.Sizeof(v))}
+	p := pieceLayout{n: n, size: g.size, length: g.memory.PieceBytes / int(unsafe.Sizeof(v))}
 	longest := (n + g.size - 1) / g.size
 	p.steps = (longest + p.length - 1) / p.length
 	return p
@@ -31,20 +33,20 @@ func (p pieceLayout) bounds(rank, step int) (lo, hi int) {
 
 // reduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b
 // (reduce-scatter) or, if complete is true, to the complete buffer b (all-reduce).
-func reduce[T number](ctx context.Context, g *memoryGroup, b []T, complete bool) error {
+func reduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, complete bool) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		for rank := range g.size {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(asNumbers[T](m.piece(m.slot(g.rank), rank)), b[lo:hi])
+				copy(numbers.FromBytes[T](m.Piece(m.Slot(g.rank), rank)), b[lo:hi])
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		lo, hi := p.bounds(g.rank, step)
-		sum := asNumbers[T](m.piece(m.result(), g.rank))[:hi-lo]
+		sum := numbers.FromBytes[T](m.Piece(m.Result(), g.rank))[:hi-lo]
 		sumRanks(g, sum, b[lo:hi])
 		copy(b[lo:hi], sum)
 		if err := g.synchronize(ctx); err != nil {
@@ -53,7 +55,7 @@ func reduce[T number](ctx context.Context, g *memoryGroup, b []T, complete bool)
 		for rank := 0; complete && rank < g.size; rank++ {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], asNumbers[T](m.piece(m.result(), rank)))
+				copy(b[lo:hi], numbers.FromBytes[T](m.Piece(m.Result(), rank)))
 			}
 		}
 	}
@@ -62,32 +64,32 @@ func reduce[T number](ctx context.Context, g *memoryGroup, b []T, complete bool)
 
 // sumRanks adds up all ranks' copies of one piece of this rank's shard, in rank order, and
 // writes the result to sum. own is this rank's copy; the others are in the slots.
-func sumRanks[T number](g *memoryGroup, sum, own []T) {
+func sumRanks[T numbers.Number](g *memoryGroup, sum, own []T) {
 	pieceOf := func(rank int) []T {
 		if rank == g.rank {
 			return own
 		}
-		return asNumbers[T](g.memory.piece(g.memory.slot(rank), g.rank))[:len(own)]
+		return numbers.FromBytes[T](g.memory.Piece(g.memory.Slot(rank), g.rank))[:len(own)]
 	}
-	addTo(sum, pieceOf(0), pieceOf(1))
+	numbers.Add(sum, pieceOf(0), pieceOf(1))
 	for rank := 2; rank < g.size; rank++ {
-		addTo(sum, sum, pieceOf(rank))
+		numbers.Add(sum, sum, pieceOf(rank))
 	}
 }
 
 // gather copies each rank's shard of b to the buffers b of all ranks.
-func gather[T number](ctx context.Context, g *memoryGroup, b []T) error {
+func gather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		lo, hi := p.bounds(g.rank, step)
-		copy(asNumbers[T](m.slot(g.rank)), b[lo:hi])
+		copy(numbers.FromBytes[T](m.Slot(g.rank)), b[lo:hi])
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		for rank := range g.size {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], asNumbers[T](m.slot(rank)))
+				copy(b[lo:hi], numbers.FromBytes[T](m.Slot(rank)))
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
@@ -98,8 +100,8 @@ func gather[T number](ctx context.Context, g *memoryGroup, b []T) error {
 }
 
 // broadcast copies root's b to all ranks, in parts that fit into root's slot.
-func broadcast[T number](ctx context.Context, g *memoryGroup, b []T, root int) error {
-	slot := asNumbers[T](g.memory.slot(root))
+func broadcast[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, root int) error {
+	slot := numbers.FromBytes[T](g.memory.Slot(root))
 	for lo := 0; lo < len(b); lo += len(slot) {
 		part := b[lo:min(lo+len(slot), len(b))]
 		if g.rank == root {

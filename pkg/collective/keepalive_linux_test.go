@@ -16,7 +16,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := groups[0].(*Ring)
-	for _, c := range []net.Conn{r.in, r.out.conn} {
+	for _, c := range []net.Conn{r.in, r.out.Conn} {
 		raw, err := c.(*net.TCPConn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)

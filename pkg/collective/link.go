@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"sync"
-	"time"
 
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/process"
 )
@@ -19,7 +18,7 @@ import (
 // operations.
 type link struct {
 	conn   net.Conn
-	out    *sender
+	out    *wire.Sender
 	mu     sync.Mutex // locked by the call that reads
 	reader *bufio.Reader
 }
@@ -29,71 +28,42 @@ func newLinks(conns []net.Conn) []*link {
 	links := make([]*link, len(conns))
 	for i, conn := range conns {
 		if conn != nil {
-			links[i] = &link{conn: conn, out: newSender(conn, func() {}), reader: bufio.NewReaderSize(conn, readerBytes)}
+			links[i] = &link{conn: conn, out: wire.NewSender(conn, func() {}), reader: bufio.NewReaderSize(conn, wire.ReaderBytes)}
 		}
 	}
 	return links
 }
 
-// errConnectionEnded is the error of readFull for a connection that has ended.
-var errConnectionEnded = errors.New("the connection has ended")
-
-// readFull receives len(p) bytes into p. reader reads from conn. It calls progressed when bytes
-// have arrived, and check every checkInterval while none arrive; an error of check ends the
-// wait.
-func readFull(conn net.Conn, reader *bufio.Reader, p []byte, progressed func(), check func() error) error {
-	for len(p) > 0 {
-		n, err := reader.Read(p)
-		p = p[n:]
-		if n > 0 {
-			progressed()
-		}
-		switch {
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if err := check(); err != nil {
-				return err
-			}
-			if err := conn.SetReadDeadline(time.Now().Add(checkInterval)); err != nil {
-				return errConnectionEnded
-			}
-		default:
-			return errConnectionEnded
-		}
-	}
-	return nil
-}
-
 // noteError returns the error of the operation that what describes, after the note f, which
 // reports that a rank has failed or left the group.
-func noteError(what string, f frame) error {
-	seen := formatLastCall(f.number, f.what)
-	switch f.state {
-	case noteClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", what, f.rank, seen)
-	case noteMissing:
-		return fmt.Errorf("%s: rank %d is missing (%s)", what, f.rank, seen)
-	case noteGone:
-		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", what, f.rank, seen)
+func noteError(what string, f wire.Frame) error {
+	seen := formatLastCall(f.Number, f.What)
+	switch f.State {
+	case wire.NoteClosed:
+		return fmt.Errorf("%s: rank %d has left the group (%s)", what, f.Rank, seen)
+	case wire.NoteMissing:
+		return fmt.Errorf("%s: rank %d is missing (%s)", what, f.Rank, seen)
+	case wire.NoteGone:
+		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", what, f.Rank, seen)
 	}
-	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, f.rank, seen)
+	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, f.Rank, seen)
 }
 
 // Send sends the elements of b to rank to, as Group describes.
 func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
 	return r.runMessage(ctx, kindSend, b, r.rank, r.size, to, func(m *message) error {
 		l := r.links[to]
-		l.out.enqueue(m.header, m.payload)
+		l.out.Enqueue(m.header, m.payload)
 		var idle process.Stopwatch
-		err := l.out.wait(0, true, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
-		if err == nil && l.out.lastError() != nil {
+		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
+		if err == nil && l.out.LastError() != nil {
 			err = r.findReason(l, m)
 		}
 		if err == nil { // otherwise the link may have been closed before it was sent
 			err = r.checkFailure(m.what)
 		}
 		if err != nil {
-			_ = l.out.close(m.note) // the payload is the caller's again
+			_ = l.out.Close(m.note) // the payload is the caller's again
 		}
 		return err
 	}, r.notifyFailure)
@@ -124,7 +94,7 @@ func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopw
 			return err
 		}
 		timeout := r.options.Timeout
-		if m.kind == kindAllReduce && m.header.number == r.number {
+		if m.kind == kindAllReduce && m.header.Number == r.number {
 			timeout += calledGrace
 		}
 		return m.checkWait(ctx, idle.Elapsed(), timeout, r.describePeer(m))
@@ -134,23 +104,23 @@ func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopw
 // describePeer describes the last operation of the other rank of m that this rank knows.
 func (r *Ring) describePeer(m *message) string {
 	if m.kind != kindSend && m.kind != kindReceive {
-		return formatLastCall(m.header.number, m.header.what)
+		return formatLastCall(m.header.Number, m.header.What)
 	}
-	if m.header.number < 2 {
+	if m.header.Number < 2 {
 		return formatLastCall(0, 0)
 	}
 	last := kindSend // what the other rank did when this one received from it
 	if m.kind == kindSend {
 		last = kindReceive
 	}
-	return formatLastCall(m.header.number-1, uint64(last))
+	return formatLastCall(m.header.Number-1, uint64(last))
 }
 
 // readLink receives len(p) bytes of m into p. The caller has locked the link.
 func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) error {
 	var idle process.Stopwatch
-	err := readFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
-	if errors.Is(err, errConnectionEnded) {
+	err := wire.ReadFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
+	if errors.Is(err, wire.ErrConnectionEnded) {
 		return r.peerIsGone(m)
 	}
 	return err
@@ -159,19 +129,19 @@ func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) erro
 // readHeader receives the header of a message. It returns an error if a note arrives in its
 // place, which reports that a rank has failed or left the group. The caller has locked the
 // link.
-func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (frame, error) {
-	var header [frameBytes]byte
+func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame, error) {
+	var header [wire.FrameBytes]byte
 	if err := r.readLink(ctx, l, m, header[:]); err != nil {
-		return frame{}, err
+		return wire.Frame{}, err
 	}
-	f := decodeFrame(header[:])
-	if f.kind != frameNote {
+	f := wire.DecodeFrame(header[:])
+	if f.Kind != wire.KindNote {
 		return f, nil
 	}
-	if f.rank != r.rank {
+	if f.Rank != r.rank {
 		m.note = f
 	} else { // the other rank has lost the connection to this rank, and left
-		f = frame{kind: frameNote, state: noteFailed, rank: m.peer}
+		f = wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: m.peer}
 	}
 	return f, noteError(m.what, f)
 }
@@ -179,8 +149,19 @@ func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (frame, erro
 // peerIsGone returns the error for a connection that has ended, and records it for the other
 // ranks.
 func (r *Ring) peerIsGone(m *message) error {
-	m.note = frame{kind: frameNote, state: noteGone, rank: m.peer}
+	m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: m.peer}
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", m.what, m.peer, r.describePeer(m))
+}
+
+// payloadBytes returns the number of bytes that follow the frame f.
+func payloadBytes(f wire.Frame) uint64 {
+	switch f.Kind {
+	case wire.KindNumbers:
+		return f.Length
+	case wire.KindMessage:
+		return f.Length * elementBytes(f.What)
+	}
+	return 0
 }
 
 // findReason returns the error for bytes that can no longer be sent: a note about it, if one
@@ -193,13 +174,13 @@ func (r *Ring) findReason(l *link, m *message) error {
 	defer l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), graceTime)
 	defer cancel()
-	buffer := make([]byte, readerBytes)
+	buffer := make([]byte, wire.ReaderBytes)
 	for {
 		f, err := r.readHeader(ctx, l, m)
-		if f.kind == frameNote {
+		if f.Kind == wire.KindNote {
 			return err
 		}
-		for left := f.payloadBytes(); err == nil && left > 0; {
+		for left := payloadBytes(f); err == nil && left > 0; {
 			n := min(left, uint64(len(buffer)))
 			err = r.readLink(ctx, l, m, buffer[:n])
 			left -= n
@@ -211,13 +192,13 @@ func (r *Ring) findReason(l *link, m *message) error {
 }
 
 // closeLinks sends note on all links and closes them.
-func (r *Ring) closeLinks(note frame) error {
+func (r *Ring) closeLinks(note wire.Frame) error {
 	links := slices.Concat(r.links, r.scheduled)
 	errs := make([]error, len(links))
 	var wg sync.WaitGroup
 	for i, l := range links {
 		if l != nil {
-			wg.Go(func() { errs[i] = l.out.close(note) })
+			wg.Go(func() { errs[i] = l.out.Close(note) })
 		}
 	}
 	wg.Wait()

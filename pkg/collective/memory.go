@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/collective/internal/segment"
 	"lockstep/pkg/internal/device"
 )
 
@@ -29,9 +30,9 @@ type memoryGroup struct {
 	name      string
 	rank      int
 	size      int
-	memory    segment
-	control   *controlBlock // this rank's control block
-	notifier  notifier
+	memory    segment.Segment
+	control   *segment.ControlBlock // this rank's control block
+	notifier  segment.Notifier
 	options   Options
 	algorithm algorithm
 	exchange  *memoryExchange     // for schedules; nil until the first
@@ -97,7 +98,7 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 func (g *memoryGroup) Close() error {
 	return g.closeOnce(func() error {
 		if !g.notified {
-			g.leave(stateClosed)
+			g.leave(segment.StateClosed)
 		}
 		if g.release == nil {
 			return nil
@@ -109,8 +110,8 @@ func (g *memoryGroup) Close() error {
 // leave notifies the other ranks that this one will not synchronize again. state is the
 // reason: stateClosed or stateFailed.
 func (g *memoryGroup) leave(state uint32) {
-	g.control.state.Store(state)
-	g.notifier.notify(g.rank)
+	g.control.State.Store(state)
+	g.notifier.Notify(g.rank)
 	for rank := range g.size {
 		g.notifyEvent(rank)
 	}
@@ -121,10 +122,10 @@ func (g *memoryGroup) leave(state uint32) {
 // refuses further operations.
 func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return g.runExclusive(ctx, k, b, g.size, func() error {
-		c := &g.control.calls[g.number%2]
-		c.what.Store(callSignature(k, b, root))
-		c.length.Store(uint64(b.Len()))
-		c.number.Store(g.number)
+		c := &g.control.Calls[g.number%2]
+		c.What.Store(callSignature(k, b, root))
+		c.Length.Store(uint64(b.Len()))
+		c.Number.Store(g.number)
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
@@ -132,26 +133,23 @@ func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffe
 			return err
 		}
 		return body()
-	}, func() { g.leave(stateFailed) })
+	}, func() { g.leave(segment.StateFailed) })
 }
 
 // compareCalls returns an error if the ranks call different operations, or the same operation
 // with buffers of different sizes.
 func (g *memoryGroup) compareCalls() error {
-	at := func(rank int) *announcedCall { return &g.memory.controlBlock(rank).calls[g.number%2] }
+	at := func(rank int) *segment.Call { return &g.memory.ControlBlock(rank).Calls[g.number%2] }
 	mine := at(g.rank)
 	for rank := range g.size {
 		c := at(rank)
-		if c.what.Load() != mine.what.Load() || c.length.Load() != mine.length.Load() {
+		if c.What.Load() != mine.What.Load() || c.Length.Load() != mine.Length.Load() {
 			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-				g.what, g.rank, mine, rank, c)
+				g.what, g.rank, formatCall(mine.What.Load(), mine.Length.Load()), rank, formatCall(c.What.Load(), c.Length.Load()))
 		}
 	}
 	return nil
 }
-
-// String describes the call for an error message.
-func (c *announcedCall) String() string { return formatCall(c.what.Load(), c.length.Load()) }
 
 // checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
@@ -176,14 +174,14 @@ func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error 
 	if err := g.checkFailure(what); err != nil {
 		return err
 	}
-	c := g.memory.controlBlock(rank)
-	switch state := c.state.Load(); {
-	case state == stateFailed:
-		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, rank, c.describeLastCall())
-	case state == stateClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", what, rank, c.describeLastCall())
+	c := g.memory.ControlBlock(rank)
+	switch state := c.State.Load(); {
+	case state == segment.StateFailed:
+		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, rank, describeLastCall(c))
+	case state == segment.StateClosed:
+		return fmt.Errorf("%s: rank %d has left the group (%s)", what, rank, describeLastCall(c))
 	case checkProcess && g.isAlive != nil && !g.isAlive(rank):
-		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", what, rank, c.pid.Load(), c.describeLastCall())
+		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", what, rank, c.PID.Load(), describeLastCall(c))
 	}
 	return nil
 }
@@ -192,19 +190,16 @@ func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error 
 func (g *memoryGroup) describeMissing() string {
 	var names []string
 	for rank := range g.size {
-		if c := g.memory.controlBlock(rank); rank != g.rank && !g.hasArrived(c) {
-			names = append(names, fmt.Sprintf("rank %d (%s)", rank, c.describeLastCall()))
+		if c := g.memory.ControlBlock(rank); rank != g.rank && !g.hasArrived(c) {
+			names = append(names, fmt.Sprintf("rank %d (%s)", rank, describeLastCall(c)))
 		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
 
-// describeLastCall describes the last operation that the rank announced.
-func (c *controlBlock) describeLastCall() string {
-	last := &c.calls[0]
-	if c.calls[1].number.Load() > last.number.Load() {
-		last = &c.calls[1]
-	}
-	return formatLastCall(last.number.Load(), last.what.Load())
+// describeLastCall describes the last operation that the rank with control block c announced.
+func describeLastCall(c *segment.ControlBlock) string {
+	last := c.LastCall()
+	return formatLastCall(last.Number.Load(), last.What.Load())
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/pkg/collective/internal/numbers"
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 )
 
@@ -12,12 +14,12 @@ import (
 // other rank. Messages from one rank to another are numbered from 1 on both sides, and arrive
 // in order.
 type message struct {
-	kind    opKind // kindSend, kindReceive, or the kind of the scheduled operation
-	peer    int    // the other rank
-	what    string // such as "receive 3 from rank 1"
-	header  frame  // what Send sends before the payload, and Recv expects
-	payload []byte // the memory of the buffer
-	note    frame  // reports the failure of this call to the other ranks
+	kind    opKind     // kindSend, kindReceive, or the kind of the scheduled operation
+	peer    int        // the other rank
+	what    string     // such as "receive 3 from rank 1"
+	header  wire.Frame // what Send sends before the payload, and Recv expects
+	payload []byte     // the memory of the buffer
+	note    wire.Frame // reports the failure of this call to the other ranks
 }
 
 // peerCalls contains the calls of Send, or of Recv, for one other rank.
@@ -29,9 +31,9 @@ type peerCalls struct {
 // asMemory returns the memory of b, which must be in host memory.
 func asMemory(b device.Buffer) []byte {
 	if b.F64 != nil {
-		return asBytes(b.F64)
+		return numbers.Bytes(b.F64)
 	}
-	return asBytes(b.F32)
+	return numbers.Bytes(b.F32)
 }
 
 // runMessage runs a call of Send or Recv on rank of size ranks. operation exchanges the
@@ -100,8 +102,8 @@ func (t *serializer) beginMessage(k opKind, b device.Buffer, rank, size, peer in
 	return &message{
 		kind: k, peer: peer, payload: asMemory(b),
 		what:   fmt.Sprintf("%v %d %s rank %d", k, p.number, preposition, peer),
-		header: frame{kind: frameMessage, rank: sender, number: p.number, what: callSignature(kindSend, b, 0), length: uint64(b.Len())},
-		note:   frame{kind: frameNote, state: noteFailed, rank: rank, number: p.number, what: uint64(k)},
+		header: wire.Frame{Kind: wire.KindMessage, Rank: sender, Number: p.number, What: callSignature(kindSend, b, 0), Length: uint64(b.Len())},
+		note:   wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: rank, Number: p.number, What: uint64(k)},
 	}, nil
 }
 
@@ -121,7 +123,7 @@ func (t *serializer) failMessage(m *message, err error) bool {
 
 // failureReason returns the note about the failure of this group if a call of Send or Recv
 // has broken it, and nil otherwise.
-func (t *serializer) failureReason() *frame {
+func (t *serializer) failureReason() *wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reason
@@ -129,13 +131,13 @@ func (t *serializer) failureReason() *frame {
 
 // compare returns an error if got, the header that has arrived, is not the header of a message
 // with as many elements, and of the same type, as the buffer of this call of Recv.
-func (m *message) compare(got frame) error {
-	if got.kind != frameMessage || got.number != m.header.number || got.rank != m.header.rank {
-		return fmt.Errorf("%s: an unexpected frame arrived (kind %d, number %d, of rank %d): the connection is damaged or used by another program", m.what, got.kind, got.number, got.rank)
+func (m *message) compare(got wire.Frame) error {
+	if got.Kind != wire.KindMessage || got.Number != m.header.Number || got.Rank != m.header.Rank {
+		return fmt.Errorf("%s: an unexpected frame arrived (kind %d, number %d, of rank %d): the connection is damaged or used by another program", m.what, got.Kind, got.Number, got.Rank)
 	}
-	if got.what != m.header.what || got.length != m.header.length {
+	if got.What != m.header.What || got.Length != m.header.Length {
 		return fmt.Errorf("%s: the message has %s, the buffer has %s: use the same number and type of elements on both ranks",
-			m.what, formatElements(got.what, got.length), formatElements(m.header.what, m.header.length))
+			m.what, formatElements(got.What, got.Length), formatElements(m.header.What, m.header.Length))
 	}
 	return nil
 }
@@ -156,7 +158,7 @@ func (m *message) checkWait(ctx context.Context, waited, timeout time.Duration, 
 	case kindReceive:
 		missing = "send it"
 	default: // other ranks may wait for this one
-		m.note = frame{kind: frameNote, state: noteMissing, rank: m.peer, number: m.header.number, what: m.header.what}
+		m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: m.peer, Number: m.header.Number, What: m.header.What}
 	}
 	return fmt.Errorf("%s: rank %d (%s) did not %s within %v", m.what, m.peer, seen, missing, timeout)
 }

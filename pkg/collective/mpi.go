@@ -10,6 +10,8 @@ import (
 	"time"
 	"unsafe"
 
+	"lockstep/pkg/collective/internal/numbers"
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/mpi"
 	"lockstep/pkg/internal/device"
@@ -33,11 +35,11 @@ type MPI struct {
 	rank, size int
 	options    Options
 	thread     *mpiThread
-	mine       frame // this rank's last collective operation
+	mine       wire.Frame // this rank's last collective operation
 	counts     []int32
 	offsets    []int32
-	token      []float64 // what a barrier adds up
-	missing    *frame    // the note about a rank for which this one waited too long; nil otherwise
+	token      []float64   // what a barrier adds up
+	missing    *wire.Frame // the note about a rank for which this one waited too long; nil otherwise
 }
 
 // JoinMPI joins the group of all processes that mpirun has started with this one. A process can
@@ -140,7 +142,7 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 		return fmt.Errorf("%v: got %d elements, but MPI supports at most %d: use smaller buffers", k, b.Len(), math.MaxInt32)
 	}
 	return g.runExclusive(ctx, k, b, g.size, func() error {
-		g.mine = frame{kind: frameCall, rank: g.rank, number: g.number, what: callSignature(k, b, root), length: uint64(b.Len())}
+		g.mine = wire.Frame{Kind: wire.KindCall, Rank: g.rank, Number: g.number, What: callSignature(k, b, root), Length: uint64(b.Len())}
 		g.setShards(b.Len())
 		memory, n, t := asMemory(b), b.Len(), mpi.Float32
 		if b.F64 != nil {
@@ -148,7 +150,7 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 		}
 		if n == 0 {
 			g.token[0] = 0
-			memory, n, t = asBytes(g.token), 1, mpi.Float64
+			memory, n, t = numbers.Bytes(g.token), 1, mpi.Float64
 			start = func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
 				return g.thread.lib.IAllReduce(r, p, n, t)
 			}
@@ -177,7 +179,7 @@ const (
 // Send sends the elements of b to rank to, as Group describes.
 func (g *MPI) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
-		header := m.header.encode()
+		header := m.header.Encode()
 		if err := g.transfer(ctx, m, header[:], tagHeader); err != nil || len(m.payload) == 0 {
 			return err
 		}
@@ -188,11 +190,11 @@ func (g *MPI) Send(ctx context.Context, b device.Buffer, to int) error {
 // Recv receives the elements of b from rank from, as Group describes.
 func (g *MPI) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
-		var header [frameBytes]byte
+		var header [wire.FrameBytes]byte
 		if err := g.transfer(ctx, m, header[:], tagHeader); err != nil {
 			return err
 		}
-		if err := m.compare(decodeFrame(header[:])); err != nil || len(m.payload) == 0 {
+		if err := m.compare(wire.DecodeFrame(header[:])); err != nil || len(m.payload) == 0 {
 			return err
 		}
 		return g.transfer(ctx, m, m.payload, tagPayload)
@@ -217,10 +219,10 @@ func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error
 	return nil
 }
 
-// wait waits until op, which what describes, is complete. It calls check every checkInterval; an
+// wait waits until op, which what describes, is complete. It calls check every wire.CheckInterval; an
 // error of check ends the wait.
 func (g *MPI) wait(what string, op *mpiOperation, check func() error) error {
-	timer := time.NewTicker(checkInterval)
+	timer := time.NewTicker(wire.CheckInterval)
 	defer timer.Stop()
 	for {
 		select {
@@ -247,9 +249,9 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 			return err
 		}
 		for rank, f := range g.thread.notes() {
-			if f.kind == frameNote && (f.state != noteClosed || f.number < g.number) {
-				if f.rank == g.rank { // which did not call in time
-					f.state, f.rank = noteFailed, rank
+			if f.Kind == wire.KindNote && (f.State != wire.NoteClosed || f.Number < g.number) {
+				if f.Rank == g.rank { // which did not call in time
+					f.State, f.Rank = wire.NoteFailed, rank
 				}
 				g.missing = &f
 				return noteError(g.what, f)
@@ -265,8 +267,8 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 		}
 		if elapsed >= g.options.Timeout {
 			for rank, f := range g.thread.notes() {
-				if rank != g.rank && f.number < g.number {
-					g.missing = &frame{kind: frameNote, state: noteMissing, rank: rank, number: f.number, what: f.what}
+				if rank != g.rank && f.Number < g.number {
+					g.missing = &wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: rank, Number: f.Number, What: f.What}
 					break
 				}
 			}
@@ -280,7 +282,7 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 func (g *MPI) describeMissing() string {
 	var names []string
 	for rank, f := range g.thread.notes() {
-		if rank != g.rank && f.number < g.number {
+		if rank != g.rank && f.Number < g.number {
 			names = append(names, fmt.Sprintf("rank %d", rank))
 		}
 	}
@@ -299,26 +301,26 @@ func (g *MPI) messageCheck(ctx context.Context, m *message) func() error {
 			return err
 		}
 		f := g.thread.notes()[m.peer]
-		if f.kind != frameNote {
+		if f.Kind != wire.KindNote {
 			left = process.Stopwatch{}
 		} else if left.Elapsed() >= graceTime { // a message may still be on its way
-			if f.state == noteMissing {
-				f.state = noteFailed
+			if f.State == wire.NoteMissing {
+				f.State = wire.NoteFailed
 			}
-			return noteError(m.what, frame{kind: frameNote, state: f.state, rank: m.peer, number: f.number, what: f.what})
+			return noteError(m.what, wire.Frame{Kind: wire.KindNote, State: f.State, Rank: m.peer, Number: f.Number, What: f.What})
 		}
-		return m.checkWait(ctx, waited.Elapsed(), g.options.Timeout, formatLastCall(f.number, f.what))
+		return m.checkWait(ctx, waited.Elapsed(), g.options.Timeout, formatLastCall(f.Number, f.What))
 	}
 }
 
 // notifyFailure sends the other ranks a note that this rank has failed, and stops using MPI.
 func (g *MPI) notifyFailure() {
-	f := frame{kind: frameNote, state: noteFailed, rank: g.rank, number: g.mine.number, what: g.mine.what}
+	f := wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: g.rank, Number: g.mine.Number, What: g.mine.What}
 	if g.missing != nil {
 		f = *g.missing
 	}
 	g.thread.sendNote(f)
-	g.thread.stop(closeTimeout)
+	g.thread.stop(wire.CloseTimeout)
 }
 
 // Close leaves the group. It waits until all other ranks have left it too, as MPI_Finalize does.
@@ -327,7 +329,7 @@ func (g *MPI) Close() error {
 		if g.notified {
 			return nil // MPI_Finalize would wait for ranks that may be gone
 		}
-		g.thread.sendNote(frame{kind: frameNote, state: noteClosed, rank: g.rank, number: g.mine.number, what: g.mine.what})
+		g.thread.sendNote(wire.Frame{Kind: wire.KindNote, State: wire.NoteClosed, Rank: g.rank, Number: g.mine.Number, What: g.mine.What})
 		if missing := g.thread.finalize(g.options.Timeout); len(missing) > 0 {
 			return fmt.Errorf("close MPI: ranks %v have not left the group within %v", missing, g.options.Timeout)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/clib/mpi"
 )
 
@@ -25,7 +26,7 @@ type mpiThread struct {
 	buffers    [][]byte        // by rank: the memory of that operation
 
 	mu    sync.Mutex
-	state []frame // by rank: its last note
+	state []wire.Frame // by rank: its last note
 }
 
 // mpiOperation is an operation of MPI.
@@ -67,11 +68,11 @@ func (t *mpiThread) initialize() (err error) {
 	if t.size, err = t.lib.Size(); err != nil {
 		return err
 	}
-	t.state = make([]frame, t.size)
+	t.state = make([]wire.Frame, t.size)
 	t.receives, t.buffers = make([]*mpiOperation, t.size), make([][]byte, t.size)
 	for rank := range t.size {
 		if rank != t.rank {
-			t.buffers[rank] = make([]byte, frameBytes)
+			t.buffers[rank] = make([]byte, wire.FrameBytes)
 			t.receiveNote(rank)
 		}
 	}
@@ -147,7 +148,7 @@ func (t *mpiThread) advance() bool {
 // receiveNote begins to receive the next note of a rank.
 func (t *mpiThread) receiveNote(rank int) {
 	op := &mpiOperation{memory: t.buffers[rank], done: make(chan error, 1)}
-	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), frameBytes, mpi.Byte, rank, tagNote); err != nil {
+	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), wire.FrameBytes, mpi.Byte, rank, tagNote); err != nil {
 		return // without its notes, errors name the rank less exactly
 	}
 	t.receives[rank] = op
@@ -167,30 +168,30 @@ func (t *mpiThread) advanceNotes() {
 		if err != nil {
 			continue
 		}
-		f := decodeFrame(t.buffers[rank])
+		f := wire.DecodeFrame(t.buffers[rank])
 		t.mu.Lock()
 		t.state[rank] = f
 		t.mu.Unlock()
-		if f.kind != frameNote { // otherwise it was the last
+		if f.Kind != wire.KindNote { // otherwise it was the last
 			t.receiveNote(rank)
 		}
 	}
 }
 
 // notes returns the last note of each rank.
-func (t *mpiThread) notes() []frame {
+func (t *mpiThread) notes() []wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.state)
 }
 
 // sendNote begins to send a note to all other ranks.
-func (t *mpiThread) sendNote(f frame) {
+func (t *mpiThread) sendNote(f wire.Frame) {
 	for rank := range t.size {
 		if rank != t.rank {
-			header := f.encode()
+			header := f.Encode()
 			t.start(header[:], func(r *mpi.Request, p unsafe.Pointer) error {
-				return t.lib.ISend(r, p, frameBytes, mpi.Byte, rank, tagNote)
+				return t.lib.ISend(r, p, wire.FrameBytes, mpi.Byte, rank, tagNote)
 			})
 		}
 	}

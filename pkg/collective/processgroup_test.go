@@ -446,7 +446,7 @@ func TestKilledInAnotherContainer(t *testing.T) {
 	if err := p.sum(10, 1); err != nil {
 		t.Fatal(err)
 	}
-	p.memory.controlBlock(1).namespace.Store(1)
+	p.memory.ControlBlock(1).Namespace.Store(1)
 	if !p.isAlive(1) {
 		t.Error("the process runs, but isAlive returned false")
 	}

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/pkg/collective/internal/numbers"
+	"lockstep/pkg/collective/internal/segment"
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/process"
@@ -44,33 +47,30 @@ type Ring struct {
 	in         net.Conn // from the previous rank
 	inEnded    bool     // in has ended, and reader contains all that has arrived
 	reader     *bufio.Reader
-	out        *sender // to the next rank
-	piece      int     // bytes per piece
+	out        *wire.Sender // to the next rank
+	piece      int          // bytes per piece
 	scratch    []byte
 	links      []*link // to each other rank, for Send and Recv; nil for this rank
 	scheduled  []*link // the same for scheduled operations
 	algorithm  algorithm
 	exchange   *linkExchange // for schedules
 
-	mine            frame             // this rank's last call
-	last            frame             // the previous rank's last call
-	missing         *frame            // the last note about a missing rank; nil if data have arrived since
+	mine            wire.Frame        // this rank's last call
+	last            wire.Frame        // the previous rank's last call
+	missing         *wire.Frame       // the last note about a missing rank; nil if data have arrived since
 	missingReported bool              // this rank has reported that the previous one is missing
 	idle            process.Stopwatch // time since data were last received or sent
-	failureNote     *frame            // the note about the rank that ended the group, to be passed on
+	failureNote     *wire.Frame       // the note about the rank that ended the group, to be passed on
 }
 
 // Durations for a rank that waits for a neighbor.
 const (
-	// checkInterval is the time between two checks of the context, the time-out and the
-	// sender. It is the same as for shared memory.
-	checkInterval = maxSleep
 	// reportMissingAfter is how long the previous rank may be missing before this rank
 	// reports it to the next one.
-	reportMissingAfter = 4 * checkInterval
+	reportMissingAfter = 4 * wire.CheckInterval
 	// graceTime is how long a rank that can no longer send goes on receiving, because the
 	// note that names the failed rank arrives from the previous rank.
-	graceTime = 5 * checkInterval
+	graceTime = 5 * wire.CheckInterval
 )
 
 // Connections are the connections of one rank of a Ring.
@@ -122,55 +122,23 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 	o = o.withDefaults()
 	r := &Ring{name: name, rank: rank, size: size, options: o, in: c.From, piece: ringPieceBytes(o.ChunkBytes)}
 	for _, one := range c.all() {
-		if err := errors.Join(growBuffers(one), enableKeepAlive(one), one.SetReadDeadline(time.Now())); err != nil {
+		if err := errors.Join(wire.GrowBuffers(one), wire.EnableKeepAlive(one), one.SetReadDeadline(time.Now())); err != nil {
 			return nil, fmt.Errorf("create ring: %w", err)
 		}
 	}
-	r.reader = bufio.NewReaderSize(c.From, readerBytes)
-	r.scratch = allocateAligned(r.piece)
+	r.reader = bufio.NewReaderSize(c.From, wire.ReaderBytes)
+	r.scratch = numbers.AllocateAligned(r.piece)
 	// If sending fails, a rank that is blocked in a read must wake up.
-	r.out = newSender(c.To, func() { _ = c.From.SetReadDeadline(time.Now()) })
+	r.out = wire.NewSender(c.To, func() { _ = c.From.SetReadDeadline(time.Now()) })
 	r.links, r.scheduled = newLinks(c.Messages), newLinks(c.Scheduled)
 	r.algorithm = newAlgorithm(o, schedule.Ring, rank, size)
 	r.exchange = newLinkExchange(r)
 	return r, nil
 }
 
-// readerBytes is the size of the buffer from which frames are read. Larger reads bypass it.
-const readerBytes = 4096
-
-// growBuffers enlarges a unix socket's buffers, so that several pieces fit. TCP adapts
-// its buffers itself.
-func growBuffers(c net.Conn) error {
-	u, ok := unwrapTLS(c).(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	const bufferBytes = 1 << 20 // the kernel may limit it
-	return errors.Join(u.SetReadBuffer(bufferBytes), u.SetWriteBuffer(bufferBytes))
-}
-
-// The kernels of two neighbors exchange keep-alive probes on an idle TCP connection. If a
-// host is gone, its connections end after keepAliveInterval × (1 + keepAliveCount), less
-// than 10 s (environment/adr/008). The kernel also answers for a process that is stopped or
-// busy; such a process is reported as missing after Options.Timeout.
-const (
-	keepAliveInterval = time.Second
-	keepAliveCount    = 7
-)
-
-// enableKeepAlive makes the kernel notice when the host at the other end of c is gone.
-func enableKeepAlive(c net.Conn) error {
-	t, ok := unwrapTLS(c).(*net.TCPConn)
-	if !ok {
-		return nil // both ends are on this host
-	}
-	return t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveInterval, Interval: keepAliveInterval, Count: keepAliveCount})
-}
-
 // ringPieceBytes returns the size of a piece: a quarter of a chunk, in full cache lines, so
 // that several pieces are in flight at a time.
-func ringPieceBytes(chunk int) int { return pieceBytes(4, chunk) }
+func ringPieceBytes(chunk int) int { return segment.PieceBytes(4, chunk) }
 
 // Rank returns this process's rank, from 0.
 func (r *Ring) Rank() int { return r.rank }
@@ -235,8 +203,8 @@ func (r *Ring) Barrier(ctx context.Context) error {
 		}
 		// After k tokens, the k+1 ranks before this one have made the call.
 		for range r.size - 2 {
-			r.out.enqueue(frame{kind: frameToken, rank: r.rank, number: r.number}, nil)
-			if _, err := r.receiveKind(ctx, frameToken); err != nil {
+			r.out.Enqueue(wire.Frame{Kind: wire.KindToken, Rank: r.rank, Number: r.number}, nil)
+			if _, err := r.receiveKind(ctx, wire.KindToken); err != nil {
 				return err
 			}
 		}
@@ -250,8 +218,8 @@ func (r *Ring) Close() error {
 		if r.notified {
 			return r.in.Close()
 		}
-		note := r.newStateNote(noteClosed)
-		return errors.Join(r.out.close(note), r.in.Close(), r.closeLinks(note))
+		note := r.newStateNote(wire.NoteClosed)
+		return errors.Join(r.out.Close(note), r.in.Close(), r.closeLinks(note))
 	})
 }
 
@@ -262,8 +230,8 @@ func (r *Ring) previousRank() int { return (r.rank + r.size - 1) % r.size }
 func (r *Ring) nextRank() int { return (r.rank + 1) % r.size }
 
 // newStateNote returns the note that reports this rank's state to the other ranks.
-func (r *Ring) newStateNote(state uint8) frame {
-	return frame{kind: frameNote, state: state, rank: r.rank, number: r.mine.number, what: r.mine.what}
+func (r *Ring) newStateNote(state uint8) wire.Frame {
+	return wire.Frame{Kind: wire.KindNote, State: state, Rank: r.rank, Number: r.mine.Number, What: r.mine.What}
 }
 
 // runOperation runs an operation. It announces the operation to the next rank, and body
@@ -273,8 +241,8 @@ func (r *Ring) newStateNote(state uint8) frame {
 func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return r.runExclusive(ctx, k, b, r.size, func() error {
 		r.missing, r.missingReported, r.idle = nil, false, process.Stopwatch{}
-		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: callSignature(k, b, root), length: uint64(b.Len())}
-		r.out.enqueue(r.mine, nil)
+		r.mine = wire.Frame{Kind: wire.KindCall, Rank: r.rank, Number: r.number, What: callSignature(k, b, root), Length: uint64(b.Len())}
+		r.out.Enqueue(r.mine, nil)
 		if err := body(); err != nil {
 			return err
 		}
@@ -286,14 +254,14 @@ func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root
 // error if its kind, root or size differs from this rank's operation. This rank may have
 // sent pieces already.
 func (r *Ring) compareCalls(ctx context.Context) error {
-	theirs, err := r.receiveKind(ctx, frameCall)
+	theirs, err := r.receiveKind(ctx, wire.KindCall)
 	if err != nil {
 		return err
 	}
 	r.last = theirs
-	if theirs.what != r.mine.what || theirs.length != r.mine.length {
+	if theirs.What != r.mine.What || theirs.Length != r.mine.Length {
 		return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-			r.what, r.rank, formatCall(r.mine.what, r.mine.length), theirs.rank, formatCall(theirs.what, theirs.length))
+			r.what, r.rank, formatCall(r.mine.What, r.mine.Length), theirs.Rank, formatCall(theirs.What, theirs.Length))
 	}
 	return nil
 }
@@ -301,42 +269,42 @@ func (r *Ring) compareCalls(ctx context.Context) error {
 // notifyFailure sends the other ranks a note with the reason why this rank leaves the group,
 // and closes the senders.
 func (r *Ring) notifyFailure() {
-	f := r.newStateNote(noteFailed)
+	f := r.newStateNote(wire.NoteFailed)
 	if r.failureNote != nil {
 		f = *r.failureNote
 	} else if reason := r.failureReason(); reason != nil {
 		f = *reason
 	}
-	_ = r.out.close(f) // the ranks may be gone
+	_ = r.out.Close(f) // the ranks may be gone
 	_ = r.closeLinks(f)
 }
 
 // receive handles notes until another frame arrives, and returns that frame. If numbers
 // follow the frame, the caller reads them.
-func (r *Ring) receive(ctx context.Context) (frame, error) {
-	var header [frameBytes]byte
+func (r *Ring) receive(ctx context.Context) (wire.Frame, error) {
+	var header [wire.FrameBytes]byte
 	for {
 		idle, missing := r.idle, r.missing
 		if err := r.readFull(ctx, header[:]); err != nil {
-			return frame{}, err
+			return wire.Frame{}, err
 		}
-		f := decodeFrame(header[:])
-		if f.kind != frameNote {
+		f := wire.DecodeFrame(header[:])
+		if f.Kind != wire.KindNote {
 			return f, nil
 		}
 		r.idle, r.missing = idle, missing // a note is no progress
 		if err := r.recordNote(f); err != nil {
-			return frame{}, err
+			return wire.Frame{}, err
 		}
 	}
 }
 
 // receiveKind receives the next frame. It returns an error if the frame is of another kind
 // or belongs to another operation.
-func (r *Ring) receiveKind(ctx context.Context, kind frameType) (frame, error) {
+func (r *Ring) receiveKind(ctx context.Context, kind wire.FrameKind) (wire.Frame, error) {
 	f, err := r.receive(ctx)
-	if err == nil && (f.kind != kind || f.number != r.number) {
-		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previousRank(), f.kind, f.number)
+	if err == nil && (f.Kind != kind || f.Number != r.number) {
+		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previousRank(), f.Kind, f.Number)
 	}
 	return f, err
 }
@@ -344,13 +312,13 @@ func (r *Ring) receiveKind(ctx context.Context, kind frameType) (frame, error) {
 // recordNote records a note: a frame that reports the state of a rank and passes from rank to
 // rank around the ring. It returns an error if that rank, which is another one, has failed or
 // left the group.
-func (r *Ring) recordNote(f frame) error {
-	if f.rank == r.rank {
+func (r *Ring) recordNote(f wire.Frame) error {
+	if f.Rank == r.rank {
 		return nil // the note has come around the ring
 	}
-	if f.state == noteMissing {
+	if f.State == wire.NoteMissing {
 		r.missing = &f
-		r.out.enqueue(f, nil)
+		r.out.Enqueue(f, nil)
 		return nil
 	}
 	r.failureNote = &f
@@ -361,8 +329,8 @@ func (r *Ring) recordNote(f frame) error {
 // out or the connection ends.
 func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	progressed := func() { r.idle, r.missing = process.Stopwatch{}, nil }
-	err := readFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissing) })
-	if errors.Is(err, errConnectionEnded) {
+	err := wire.ReadFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissing) })
+	if errors.Is(err, wire.ErrConnectionEnded) {
 		return r.recordLostConnection(r.previousRank())
 	}
 	return err
@@ -378,41 +346,41 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
-	case r.out.lastError() != nil && waited >= graceTime:
+	case r.out.LastError() != nil && waited >= graceTime:
 		return r.recordLostConnection(r.nextRank())
 	case waited >= r.options.Timeout:
 		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
-	case waited >= reportMissingAfter && !r.missingReported && r.last.number < r.number:
+	case waited >= reportMissingAfter && !r.missingReported && r.last.Number < r.number:
 		r.missingReported = true
-		r.out.enqueue(r.newMissingNote(), nil)
+		r.out.Enqueue(r.newMissingNote(), nil)
 	}
 	return nil
 }
 
 // newMissingNote returns the note that the previous rank is missing, because it has not
 // called this operation.
-func (r *Ring) newMissingNote() frame {
-	return frame{kind: frameNote, state: noteMissing, rank: r.previousRank(), number: r.last.number, what: r.last.what}
+func (r *Ring) newMissingNote() wire.Frame {
+	return wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: r.previousRank(), Number: r.last.Number, What: r.last.What}
 }
 
 // describeMissing describes the rank that this one waits for: the rank that the last note
 // about a missing rank names, or else the previous rank.
 func (r *Ring) describeMissing() string {
 	f := r.newMissingNote()
-	if r.last.number == r.number && r.missing != nil {
+	if r.last.Number == r.number && r.missing != nil {
 		f = *r.missing
 	}
-	return fmt.Sprintf("rank %d (%s)", f.rank, formatLastCall(f.number, f.what))
+	return fmt.Sprintf("rank %d (%s)", f.Rank, formatLastCall(f.Number, f.What))
 }
 
 // recordLostConnection records that the connection to a neighbor has ended, and returns
 // the error that reports it.
 func (r *Ring) recordLostConnection(rank int) error {
-	f := frame{kind: frameNote, state: noteGone, rank: rank}
+	f := wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: rank}
 	seen := "it no longer receives"
 	if rank == r.previousRank() {
-		f.number, f.what = r.last.number, r.last.what
-		seen = formatLastCall(f.number, f.what)
+		f.Number, f.What = r.last.Number, r.last.What
+		seen = formatLastCall(f.Number, f.What)
 	}
 	r.failureNote = &f
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, rank, seen)
@@ -423,7 +391,7 @@ func (r *Ring) recordLostConnection(rank int) error {
 func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	restart := func() { r.idle = process.Stopwatch{} }
 	restart()
-	err := r.out.wait(n, complete, restart, func() error {
+	err := r.out.Wait(n, complete, restart, func() error {
 		if err := r.checkPrevious(); err != nil {
 			return err
 		}
@@ -441,7 +409,7 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 // checkSend returns an error if this rank can no longer send to the next rank, and nil
 // otherwise.
 func (r *Ring) checkSend(ctx context.Context) error {
-	if r.out.lastError() == nil {
+	if r.out.LastError() == nil {
 		return nil
 	}
 	return r.receiveFailure(ctx)

@@ -273,7 +273,7 @@ func TestRingNamesTheRankThatLeft(t *testing.T) {
 	}{
 		{"in order", func(g *Ring) error { return g.Close() }, "barrier 2: rank 2 has left the group (last seen in barrier 1)"},
 		{
-			"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.conn.Close(), g.closeConnections()) },
+			"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.Conn.Close(), g.closeConnections()) },
 			"barrier 2: rank 2 is gone: its connection has ended (last seen in barrier 1)",
 		},
 	} {

@@ -5,20 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"time"
 
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/process"
 )
-
-// unwrapTLS returns the connection below c if c is encrypted, and otherwise c.
-func unwrapTLS(c net.Conn) net.Conn {
-	if s, ok := c.(interface{ NetConn() net.Conn }); ok { // such as *tls.Conn
-		return s.NetConn()
-	}
-	return c
-}
 
 // checkPrevious looks at the connection from the previous rank while this rank waits until it
 // can send. It returns an error if the connection is broken, or if the last frame on it is a
@@ -28,7 +20,7 @@ func unwrapTLS(c net.Conn) net.Conn {
 // What this rank still has to receive is kept: it cannot read the note alone, because pieces
 // may come before it. As the stream has ended, they are no more than the kernel holds.
 func (r *Ring) checkPrevious() error {
-	if r.inEnded || !hasEnded(r.in) {
+	if r.inEnded || !wire.HasEnded(r.in) {
 		return nil
 	}
 	if err := r.in.SetReadDeadline(time.Now().Add(graceTime)); err != nil {
@@ -40,9 +32,9 @@ func (r *Ring) checkPrevious() error {
 		return nil // look again later
 	}
 	r.inEnded = true
-	if len(rest) >= frameBytes {
-		f := decodeFrame(rest[len(rest)-frameBytes:])
-		if f.kind == frameNote && (f.state == noteFailed || f.state == noteGone) {
+	if len(rest) >= wire.FrameBytes {
+		f := wire.DecodeFrame(rest[len(rest)-wire.FrameBytes:])
+		if f.Kind == wire.KindNote && (f.State == wire.NoteFailed || f.State == wire.NoteGone) {
 			return r.recordNote(f)
 		}
 	}
@@ -62,10 +54,10 @@ func (r *Ring) receiveFailure(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if f.kind != frameNumbers {
+		if f.Kind != wire.KindNumbers {
 			continue
 		}
-		for left := f.length; left > 0; {
+		for left := f.Length; left > 0; {
 			n := min(left, uint64(len(r.scratch)))
 			if err := r.readFull(ctx, r.scratch[:n]); err != nil {
 				return err

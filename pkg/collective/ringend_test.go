@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 )
 
@@ -15,16 +16,16 @@ import (
 // 1, when another rank fails. The test plays the neighbors: rank 1 never receives a piece.
 func TestFailureWhileSending(t *testing.T) {
 	reset := func(c net.Conn) error { return errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()) }
-	write := func(c net.Conn, fs ...frame) error {
+	write := func(c net.Conn, fs ...wire.Frame) error {
 		for _, f := range fs {
-			b := f.encode()
-			if _, err := c.Write(append(b[:], make([]byte, f.length)...)); err != nil {
+			b := f.Encode()
+			if _, err := c.Write(append(b[:], make([]byte, f.Length)...)); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	piece := frame{kind: frameNumbers, rank: 3, number: 2, length: 40}
+	piece := wire.Frame{Kind: wire.KindNumbers, Rank: 3, Number: 2, Length: 40}
 	last := callSignature(kindBroadcast, device.Buffer{}, 0)
 	for _, tt := range []struct {
 		name string
@@ -37,19 +38,19 @@ func TestFailureWhileSending(t *testing.T) {
 		},
 		{
 			"the previous rank has noticed the loss of the next one's host", func(from3, _ net.Conn) error {
-				return errors.Join(write(from3, piece, frame{kind: frameNote, state: noteGone, rank: 1, number: 7, what: last}), from3.Close())
+				return errors.Join(write(from3, piece, wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: 1, Number: 7, What: last}), from3.Close())
 			},
 			"broadcast 1: rank 1 is gone: its connection has ended (last seen in broadcast 7)",
 		},
 		{
 			"the previous rank fails", func(from3, _ net.Conn) error {
-				return errors.Join(write(from3, frame{kind: frameNote, state: noteFailed, rank: 3, number: 1, what: last}), from3.Close())
+				return errors.Join(write(from3, wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: 3, Number: 1, What: last}), from3.Close())
 			},
 			"broadcast 1: rank 3 failed (last seen in broadcast 1); see the error message of that rank",
 		},
 		{
 			"the next rank ends, because another is gone", func(from3, to1 net.Conn) error {
-				return errors.Join(write(from3, piece, frame{kind: frameNote, state: noteGone, rank: 2, number: 1, what: last}), reset(to1))
+				return errors.Join(write(from3, piece, wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: 2, Number: 1, What: last}), reset(to1))
 			},
 			"broadcast 1: rank 2 is gone: its connection has ended (last seen in broadcast 1)",
 		},
@@ -72,13 +73,13 @@ func TestFailureWhileSending(t *testing.T) {
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { done <- g.Broadcast(ctx, b, 0) }()
-			call := frame{kind: frameCall, rank: 3, number: 1, what: callSignature(kindBroadcast, b, 0), length: uint64(b.Len())}
-			header := call.encode()
+			call := wire.Frame{Kind: wire.KindCall, Rank: 3, Number: 1, What: callSignature(kindBroadcast, b, 0), Length: uint64(b.Len())}
+			header := call.Encode()
 			if _, err := all[3].To.Write(header[:]); err != nil {
 				t.Fatal(err)
 			}
 			// Once the header of a piece has arrived after the call, rank 0 only sends.
-			if _, err := io.ReadFull(all[1].From, make([]byte, 2*frameBytes)); err != nil {
+			if _, err := io.ReadFull(all[1].From, make([]byte, 2*wire.FrameBytes)); err != nil {
 				t.Fatal(err)
 			}
 			if err := tt.fail(all[3].To, all[1].From); err != nil {
@@ -107,9 +108,9 @@ func TestPreviousRankHasFinished(t *testing.T) {
 	if err := g.checkPrevious(); err != nil || g.inEnded {
 		t.Fatalf("the previous rank is there, but got ended %v, %v", g.inEnded, err)
 	}
-	want := frame{kind: frameToken, rank: 1, number: 3}
-	for _, f := range []frame{want, {kind: frameNote, state: noteClosed, rank: 1, number: 3}} {
-		b := f.encode()
+	want := wire.Frame{Kind: wire.KindToken, Rank: 1, Number: 3}
+	for _, f := range []wire.Frame{want, {Kind: wire.KindNote, State: wire.NoteClosed, Rank: 1, Number: 3}} {
+		b := f.Encode()
 		if _, err := all[1].To.Write(b[:]); err != nil {
 			t.Fatal(err)
 		}

@@ -4,32 +4,20 @@ import (
 	"context"
 	"fmt"
 	"unsafe"
+
+	"lockstep/pkg/collective/internal/numbers"
+	"lockstep/pkg/collective/internal/wire"
 )
-
-// asBytes returns the numbers v as bytes without copying them.
-func asBytes[T number](v []T) []byte {
-	if len(v) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0])))
-}
-
-// allocateAligned allocates n > 0 bytes that are aligned for 64-bit numbers and atomic
-// fields.
-func allocateAligned(n int) []byte {
-	words := make([]uint64, (n+7)/8)
-	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
-}
 
 // forEachShardPiece calls f for each piece of the shard of rank in b, in order. rank is
 // taken modulo the number of ranks and may be negative.
-func forEachShardPiece[T number](r *Ring, b []T, rank int, f func(part []T) error) error {
+func forEachShardPiece[T numbers.Number](r *Ring, b []T, rank int, f func(part []T) error) error {
 	lo, hi := Shard(len(b), r.size, ((rank%r.size)+r.size)%r.size)
 	return forEachPiece(r, b[lo:hi], f)
 }
 
 // forEachPiece calls f for each piece of b, in order.
-func forEachPiece[T number](r *Ring, b []T, f func(part []T) error) error {
+func forEachPiece[T numbers.Number](r *Ring, b []T, f func(part []T) error) error {
 	var v T
 	length := r.piece / int(unsafe.Sizeof(v))
 	for lo := 0; lo < len(b); lo += length {
@@ -41,21 +29,21 @@ func forEachPiece[T number](r *Ring, b []T, f func(part []T) error) error {
 }
 
 // sendPiece queues a piece to be sent. The piece must not change until it is written.
-func sendPiece[T number](r *Ring, part []T) error {
-	p := asBytes(part)
-	r.out.enqueue(frame{kind: frameNumbers, rank: r.rank, number: r.number, length: uint64(len(p))}, p)
+func sendPiece[T numbers.Number](r *Ring, part []T) error {
+	p := numbers.Bytes(part)
+	r.out.Enqueue(wire.Frame{Kind: wire.KindNumbers, Rank: r.rank, Number: r.number, Length: uint64(len(p))}, p)
 	return nil
 }
 
 // receivePiece receives the next piece into part.
-func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
-	f, err := r.receiveKind(ctx, frameNumbers)
+func receivePiece[T numbers.Number](ctx context.Context, r *Ring, part []T) error {
+	f, err := r.receiveKind(ctx, wire.KindNumbers)
 	if err != nil {
 		return err
 	}
-	p := asBytes(part)
-	if f.length != uint64(len(p)) {
-		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previousRank(), f.length, len(p))
+	p := numbers.Bytes(part)
+	if f.Length != uint64(len(p)) {
+		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previousRank(), f.Length, len(p))
 	}
 	return r.readFull(ctx, p)
 }
@@ -64,22 +52,22 @@ func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
 // (reduce-scatter) or, if complete is true, to the complete buffer b (all-reduce). Rank r
 // sends shard r−1 first. It adds its own numbers to each shard that it receives and sends
 // the shard on, except the last one: that is shard r, whose sum is then complete.
-func ringReduce[T number](ctx context.Context, r *Ring, b []T, complete bool) error {
-	sent := r.out.queuedPieces()
+func ringReduce[T numbers.Number](ctx context.Context, r *Ring, b []T, complete bool) error {
+	sent := r.out.QueuedPieces()
 	if err := forEachShardPiece(r, b, r.rank-1, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
 	}
 	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
-	scratch := asNumbers[T](r.scratch)
+	scratch := numbers.FromBytes[T](r.scratch)
 	for step := 2; step <= r.size; step++ {
 		err := forEachShardPiece(r, b, r.rank-step, func(part []T) error {
 			got := scratch[:len(part)]
 			if err := receivePiece(ctx, r, got); err != nil {
 				return err
 			}
-			addTo(part, got, part)
+			numbers.Add(part, got, part)
 			if step < r.size || complete {
 				return sendPiece(r, part)
 			}
@@ -97,7 +85,7 @@ func ringReduce[T number](ctx context.Context, r *Ring, b []T, complete bool) er
 }
 
 // ringGather copies each rank's shard of b to the buffers b of all ranks.
-func ringGather[T number](ctx context.Context, r *Ring, b []T) error {
+func ringGather[T numbers.Number](ctx context.Context, r *Ring, b []T) error {
 	if err := forEachShardPiece(r, b, r.rank, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
 	}
@@ -111,7 +99,7 @@ func ringGather[T number](ctx context.Context, r *Ring, b []T) error {
 // This rank's shard must have been sent already. Before each piece is overwritten,
 // ringReceiveAndForward calls waitFree, which returns once the piece's old content has
 // been sent.
-func ringReceiveAndForward[T number](ctx context.Context, r *Ring, b []T, waitFree func() error) error {
+func ringReceiveAndForward[T numbers.Number](ctx context.Context, r *Ring, b []T, waitFree func() error) error {
 	for step := 1; step < r.size; step++ {
 		err := forEachShardPiece(r, b, r.rank-step, func(part []T) error {
 			if err := waitFree(); err != nil {
@@ -130,7 +118,7 @@ func ringReceiveAndForward[T number](ctx context.Context, r *Ring, b []T, waitFr
 }
 
 // ringBroadcast sends root's b around the ring, piece by piece.
-func ringBroadcast[T number](ctx context.Context, r *Ring, b []T, root int) error {
+func ringBroadcast[T numbers.Number](ctx context.Context, r *Ring, b []T, root int) error {
 	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/pkg/collective/internal/numbers"
+	"lockstep/pkg/collective/internal/segment"
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/process"
 )
@@ -27,7 +30,7 @@ func (g *memoryGroup) reduceBySchedule(ctx context.Context, b device.Buffer, nam
 		return err
 	}
 	if g.exchange == nil {
-		g.exchange = &memoryExchange{g: g, queues: make([][][]byte, g.size), scratch: allocateAligned(scratchBytes)}
+		g.exchange = &memoryExchange{g: g, queues: make([][][]byte, g.size), scratch: numbers.AllocateAligned(scratchBytes)}
 	}
 	return runScheduleOn(ctx, g.exchange, s, b)
 }
@@ -45,7 +48,7 @@ func (x *memoryExchange) push() bool {
 	moved := false
 	for to, queue := range x.queues {
 		for len(queue) > 0 {
-			n := x.g.memory.channel(forSchedules, x.g.rank, to).write(queue[0])
+			n := x.g.memory.Channel(segment.ForSchedules, x.g.rank, to).Write(queue[0])
 			if n == 0 {
 				break
 			}
@@ -61,14 +64,14 @@ func (x *memoryExchange) push() bool {
 }
 
 func (x *memoryExchange) receive(ctx context.Context, from, n int, use func([]byte)) error {
-	c := x.g.memory.channel(forSchedules, from, x.g.rank)
+	c := x.g.memory.Channel(segment.ForSchedules, from, x.g.rank)
 	have := 0
 	for n > 0 {
 		want := x.scratch[have:min(n, len(x.scratch))]
-		got := c.receive(want)
+		got := c.Receive(want)
 		if got == 0 && !x.push() {
 			err := x.g.waitForChannels(ctx, x.wait(from), func() bool {
-				got = c.receive(want)
+				got = c.Receive(want)
 				return got > 0 || x.push()
 			})
 			if err != nil {
@@ -135,7 +138,7 @@ func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name st
 		if err != nil {
 			return err
 		}
-		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: callSignature(kindAllReduce, b, algorithmNumber(name)), length: uint64(b.Len())}
+		r.mine = wire.Frame{Kind: wire.KindCall, Rank: r.rank, Number: r.number, What: callSignature(kindAllReduce, b, algorithmNumber(name)), Length: uint64(b.Len())}
 		r.exchange.begin(s)
 		if err := runScheduleOn(ctx, r.exchange, s, b); err != nil {
 			if r.exchange.failed != nil {
@@ -153,20 +156,20 @@ func (x *linkExchange) begin(s *rankSchedule) {
 	r := x.r
 	for _, m := range x.waits {
 		m.what = r.what
-		m.note = frame{kind: frameNote, state: noteFailed, rank: r.rank, number: r.number, what: r.mine.what}
+		m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: r.rank, Number: r.number, What: r.mine.What}
 	}
 	for _, step := range s.steps {
 		for _, t := range step.sends {
 			if x.called[t.To] != r.number {
 				x.called[t.To] = r.number
-				r.scheduled[t.To].out.enqueue(r.mine, nil)
+				r.scheduled[t.To].out.Enqueue(r.mine, nil)
 			}
 		}
 	}
 }
 
 func (x *linkExchange) post(to int, p []byte) {
-	x.r.scheduled[to].out.enqueue(frame{kind: frameNumbers, rank: x.r.rank, number: x.r.number, length: uint64(len(p))}, p)
+	x.r.scheduled[to].out.Enqueue(wire.Frame{Kind: wire.KindNumbers, Rank: x.r.rank, Number: x.r.number, Length: uint64(len(p))}, p)
 }
 
 func (x *linkExchange) receive(ctx context.Context, from, n int, use func([]byte)) error {
@@ -182,25 +185,25 @@ func (x *linkExchange) receiveBytes(ctx context.Context, from, n int, use func([
 	l := r.scheduled[from]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if m.header.number != r.number { // the other rank's call has not arrived
+	if m.header.Number != r.number { // the other rank's call has not arrived
 		f, err := r.readHeader(ctx, l, m)
 		if err != nil {
 			return err
 		}
-		if f.kind == frameCall {
+		if f.Kind == wire.KindCall {
 			m.header = f
 		}
-		if f.kind != frameCall || f.number != r.number || f.what != r.mine.what || f.length != r.mine.length {
+		if f.Kind != wire.KindCall || f.Number != r.number || f.What != r.mine.What || f.Length != r.mine.Length {
 			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-				r.what, r.rank, formatCall(r.mine.what, r.mine.length), from, formatCall(f.what, f.length))
+				r.what, r.rank, formatCall(r.mine.What, r.mine.Length), from, formatCall(f.What, f.Length))
 		}
 	}
 	f, err := r.readHeader(ctx, l, m)
 	if err != nil {
 		return err
 	}
-	if f.kind != frameNumbers || f.number != r.number || f.length != uint64(n) {
-		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.what, from, f.kind, f.number, f.length, n)
+	if f.Kind != wire.KindNumbers || f.Number != r.number || f.Length != uint64(n) {
+		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.what, from, f.Kind, f.Number, f.Length, n)
 	}
 	for n > 0 {
 		p := r.scratch[:min(n, len(r.scratch))]
@@ -220,8 +223,8 @@ func (x *linkExchange) flush(ctx context.Context) error {
 		}
 		l := x.r.scheduled[peer]
 		var idle process.Stopwatch
-		err := l.out.wait(0, true, func() { idle = process.Stopwatch{} }, x.r.messageCheck(ctx, m, &idle))
-		if err == nil && l.out.lastError() != nil {
+		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, x.r.messageCheck(ctx, m, &idle))
+		if err == nil && l.out.LastError() != nil {
 			err = x.r.findReason(l, m)
 		}
 		if err != nil {

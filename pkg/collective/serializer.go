@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 )
 
@@ -56,7 +57,7 @@ type serializer struct {
 	closed   bool
 	calls    int            // calls of Send and Recv that are running
 	peers    [2][]peerCalls // calls of Send and of Recv, by the other rank
-	reason   *frame         // the note about the failure, if a call of Send or Recv has broken the group
+	reason   *wire.Frame    // the note about the failure, if a call of Send or Recv has broken the group
 }
 
 // operations returns the number of collective operations so far.

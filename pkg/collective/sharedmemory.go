@@ -3,14 +3,14 @@
 package collective
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/collective/internal/segment"
 )
 
 // SharedMemory is a Group of processes on one machine that exchange data through a
@@ -27,10 +27,6 @@ type SharedMemory struct {
 	file *os.File // on rank 0 only, open until Unlink
 }
 
-// sharedFileFolders returns the folders in which the shared file may be created, in the
-// order in which they are tried. The first one is a file system in memory.
-func sharedFileFolders() []string { return []string{"/dev/shm", os.TempDir()} }
-
 // CreateSharedMemory creates the shared memory of size ranks and joins it as rank 0.
 func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 	if size < 1 {
@@ -40,50 +36,23 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	piece := pieceBytes(size, o.ChunkBytes)
-	n := segmentBytes(size, piece)
+	piece := segment.PieceBytes(size, o.ChunkBytes)
+	n := segment.Bytes(size, piece)
 	var errs []error
-	for _, dir := range sharedFileFolders() {
-		f, err := createMemoryFile(dir, n)
+	for _, dir := range segment.SharedFileFolders() {
+		f, err := segment.CreateFile(dir, n)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		s, err := mapSharedMemory(f, n, 0, size, o)
 		if err != nil {
-			return nil, errors.Join(err, closeAndRemove(f))
+			return nil, errors.Join(err, segment.CloseAndRemove(f))
 		}
 		s.file = f
 		return s, nil
 	}
 	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; free some space, or set TMPDIR to a folder with enough space", n, size, errors.Join(errs...))
-}
-
-// createMemoryFile creates a file of n bytes in dir and allocates all of them, because
-// writing to an unallocated page would kill the process when the file system is full.
-func createMemoryFile(dir string, n int) (*os.File, error) {
-	f, err := newMemoryFile(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := allocateFile(f, int64(n)); err != nil {
-		return nil, errors.Join(fmt.Errorf("reserve %d bytes in %s: %w", n, dir, err), closeAndRemove(f))
-	}
-	return f, nil
-}
-
-// newNamedFile creates a file in dir with an unpredictable name. Only this user may open it.
-func newNamedFile(dir string) (*os.File, error) {
-	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
-// closeAndRemove closes f and removes its name, if it has one.
-func closeAndRemove(f *os.File) error {
-	var err error
-	if hasName(f) {
-		err = os.Remove(f.Name())
-	}
-	return errors.Join(err, f.Close())
 }
 
 // OpenSharedMemory joins the shared memory that rank 0 created for the same number of
@@ -103,7 +72,7 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 	if err != nil {
 		return nil, fmt.Errorf("open shared memory: %w", err)
 	}
-	n := segmentBytes(size, pieceBytes(size, o.ChunkBytes))
+	n := segment.Bytes(size, segment.PieceBytes(size, o.ChunkBytes))
 	if s, err := f.Stat(); err != nil || s.Size() != int64(n) {
 		return nil, errors.Join(fmt.Errorf("open shared memory %s: want a file of %d bytes for %d ranks: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
 	}
@@ -117,22 +86,22 @@ func mapSharedMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, e
 	if err != nil {
 		return nil, fmt.Errorf("map shared memory %s: %w", f.Name(), err)
 	}
-	life, err := lockRankByte(f, rank)
+	life, err := segment.LockRankByte(f, rank)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock shared memory %s: %w", f.Name(), err), unix.Munmap(memory))
 	}
-	seg := segment{memory: memory, size: size, pieceBytes: pieceBytes(size, o.ChunkBytes)}
+	seg := segment.Segment{Memory: memory, Size: size, PieceBytes: segment.PieceBytes(size, o.ChunkBytes)}
 	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
 		name: "shared memory", rank: rank, size: size,
-		memory: seg, control: seg.controlBlock(rank), notifier: newProcessNotifier(seg), options: o,
+		memory: seg, control: seg.ControlBlock(rank), notifier: segment.NewProcessNotifier(seg), options: o,
 		algorithm: newAlgorithm(o, AlgorithmDirect, rank, size),
 		isAlive: func(rank int) bool {
-			c := seg.controlBlock(rank) // its pid is set after the process has locked its byte
-			return c.processExists() && (c.pid.Load() == 0 || life.isAlive(rank))
+			c := seg.ControlBlock(rank) // its pid is set after the process has locked its byte
+			return c.ProcessExists() && (c.PID.Load() == 0 || life.IsAlive(rank))
 		},
 		release: func() error { return errors.Join(unix.Munmap(memory), life.Close()) },
 	}}
-	s.control.recordProcess()
+	s.control.RecordProcess()
 	return s, nil
 }
 
@@ -143,7 +112,7 @@ func (s *SharedMemory) Path() string { return s.path }
 // Unlink removes the file's name. Rank 0 calls it once, after all ranks have opened the
 // file.
 func (s *SharedMemory) Unlink() error {
-	if err := closeAndRemove(s.file); err != nil {
+	if err := segment.CloseAndRemove(s.file); err != nil {
 		return fmt.Errorf("unlink shared memory: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"lockstep/pkg/collective/internal/segment"
 	"lockstep/pkg/internal/process"
 )
 
@@ -21,23 +22,13 @@ const (
 	checkEvery = 5
 )
 
-// notifier wakes ranks that wait for a counter of the segment to change. segment.counter
-// numbers the counters.
-type notifier interface {
-	// sleep returns when the counter differs from seen, when notify is called for it, or
-	// after d. It may also return when ctx ends.
-	sleep(ctx context.Context, counter int, seen uint32, d time.Duration)
-	// notify wakes the ranks that wait for the counter.
-	notify(counter int)
-}
-
 // arrive notifies the other ranks that this one has reached its next synchronization.
 func (g *memoryGroup) arrive() {
 	c := g.control
 	g.syncs++
-	c.arrived.Store(g.syncs)
-	if c.waiters.Load() > 0 {
-		g.notifier.notify(g.rank)
+	c.Arrived.Store(g.syncs)
+	if c.Waiters.Load() > 0 {
+		g.notifier.Notify(g.rank)
 	}
 }
 
@@ -50,7 +41,7 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 		if rank == g.rank {
 			continue
 		}
-		c := g.memory.controlBlock(rank)
+		c := g.memory.ControlBlock(rank)
 		if g.spinUntilArrived(c) {
 			continue
 		}
@@ -63,11 +54,13 @@ func (g *memoryGroup) synchronize(ctx context.Context) error {
 
 // hasArrived reports whether the rank with control block c has reached this rank's
 // synchronization. It allows for counters that wrap around.
-func (g *memoryGroup) hasArrived(c *controlBlock) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
+func (g *memoryGroup) hasArrived(c *segment.ControlBlock) bool {
+	return int32(c.Arrived.Load()-g.syncs) >= 0
+}
 
 // spinUntilArrived polls the control block c of another rank for about spinTime, and reports
 // whether that rank has arrived.
-func (g *memoryGroup) spinUntilArrived(c *controlBlock) bool {
+func (g *memoryGroup) spinUntilArrived(c *segment.ControlBlock) bool {
 	if g.hasArrived(c) {
 		return true
 	}
@@ -88,11 +81,11 @@ func (g *memoryGroup) spinUntilArrived(c *controlBlock) bool {
 // sleepUntilArrived sleeps until rank has arrived. It returns an error if the wait must
 // end; waited measures the time of the whole synchronization.
 func (g *memoryGroup) sleepUntilArrived(ctx context.Context, rank int, waited *process.Stopwatch) error {
-	c := g.memory.controlBlock(rank)
-	c.waiters.Add(1)
-	defer c.waiters.Add(-1)
+	c := g.memory.ControlBlock(rank)
+	c.Waiters.Add(1)
+	defer c.Waiters.Add(-1)
 	for sleeps := 1; ; sleeps++ {
-		seen := c.arrived.Load()
+		seen := c.Arrived.Load()
 		if g.hasArrived(c) {
 			return nil
 		}
@@ -103,6 +96,6 @@ func (g *memoryGroup) sleepUntilArrived(ctx context.Context, rank int, waited *p
 			}
 			return err
 		}
-		g.notifier.sleep(ctx, rank, seen, maxSleep)
+		g.notifier.Sleep(ctx, rank, seen, maxSleep)
 	}
 }

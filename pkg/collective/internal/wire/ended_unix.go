@@ -1,6 +1,6 @@
 //go:build unix
 
-package collective
+package wire
 
 import (
 	"net"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasEnded reports whether the process at the other end of c no longer sends: it has closed the
+// HasEnded reports whether the process at the other end of c no longer sends: it has closed the
 // connection, or the kernel has given the connection up. Data may still be left to read.
-func hasEnded(c net.Conn) bool {
+func HasEnded(c net.Conn) bool {
 	s, ok := unwrapTLS(c).(syscall.Conn)
 	if !ok {
 		return false

@@ -1,6 +1,6 @@
 //go:build unix
 
-package collective
+package segment
 
 import (
 	"errors"
@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recordProcess writes this process's ID, start time and PID namespace to the control
+// RecordProcess writes this process's ID, start time and PID namespace to the control
 // block, so that the other ranks can see when the process ends.
-func (c *controlBlock) recordProcess() {
+func (c *ControlBlock) RecordProcess() {
 	pid := os.Getpid()
 	startTime, _ := processStart(pid)
 	c.startTime.Store(startTime)
-	c.namespace.Store(pidNamespace())
-	c.pid.Store(int64(pid)) // last, because the other ranks read the other two only once it is set
+	c.Namespace.Store(pidNamespace())
+	c.PID.Store(int64(pid)) // last, because the other ranks read the other two only once it is set
 }
 
-// processExists reports whether the rank's process still exists, be it running or stopped. It
+// ProcessExists reports whether the rank's process still exists, be it running or stopped. It
 // also returns true for a process that this process cannot see, for example because it runs
-// in another container. On Linux, the type liveness detects the end of such a process.
-func (c *controlBlock) processExists() bool {
-	pid := int(c.pid.Load())
-	if pid == 0 || c.namespace.Load() != pidNamespace() {
+// in another container. On Linux, the type Liveness detects the end of such a process.
+func (c *ControlBlock) ProcessExists() bool {
+	pid := int(c.PID.Load())
+	if pid == 0 || c.Namespace.Load() != pidNamespace() {
 		return true
 	}
 	startTime, running := processStart(pid)

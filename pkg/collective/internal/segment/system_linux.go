@@ -1,4 +1,4 @@
-package collective
+package segment
 
 import (
 	"context"
@@ -20,21 +20,22 @@ const (
 	futexWake = 1
 )
 
-// processNotifier is a notifier for ranks that are processes. A rank sleeps in futex(2)
+// processNotifier is a Notifier for ranks that are processes. A rank sleeps in futex(2)
 // until the counter changes.
-type processNotifier struct{ memory segment }
+type processNotifier struct{ memory Segment }
 
-func newProcessNotifier(s segment) notifier { return processNotifier{s} }
+// NewProcessNotifier returns the notifier of ranks that are processes and share s.
+func NewProcessNotifier(s Segment) Notifier { return processNotifier{s} }
 
-// sleep implements notifier. It ignores ctx, because futex(2) cannot wait for a context.
-func (b processNotifier) sleep(_ context.Context, counter int, seen uint32, d time.Duration) {
+// Sleep implements Notifier. It ignores ctx, because futex(2) cannot wait for a context.
+func (b processNotifier) Sleep(_ context.Context, counter int, seen uint32, d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	// After EAGAIN (the counter has changed), ETIMEDOUT and EINTR the caller checks again.
 	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.counter(counter))),
 		futexWait, uintptr(seen), uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-func (b processNotifier) notify(counter int) {
+func (b processNotifier) Notify(counter int) {
 	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.counter(counter))),
 		futexWake, math.MaxInt32, 0, 0, 0)
 }
@@ -59,25 +60,25 @@ func hasName(f *os.File) bool {
 // allocateFile sets the size of f to n bytes and allocates them in the file system.
 func allocateFile(f *os.File, n int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }
 
-// liveness detects when the process of a rank ends. Each process locks one byte of the
+// Liveness detects when the process of a rank ends. Each process locks one byte of the
 // shared file for as long as it exists, stopped or not. The kernel releases the lock when
 // the process ends, however it ends. Ranks in another container see the lock too, although
 // they cannot see the process.
-type liveness struct{ file *os.File }
+type Liveness struct{ file *os.File }
 
-// lockRankByte locks the byte of f that belongs to rank, until the result is closed or the
+// LockRankByte locks the byte of f that belongs to rank, until the result is closed or the
 // process ends.
-func lockRankByte(f *os.File, rank int) (liveness, error) {
+func LockRankByte(f *os.File, rank int) (Liveness, error) {
 	// The lock needs a descriptor that stays open, but f is closed once all ranks have
 	// opened it.
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return liveness{}, err
+		return Liveness{}, err
 	}
-	l := liveness{os.NewFile(uintptr(fd), f.Name())}
+	l := Liveness{os.NewFile(uintptr(fd), f.Name())}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, newByteLock(rank)); err != nil {
 		_ = l.Close()
-		return liveness{}, err
+		return Liveness{}, err
 	}
 	return l, nil
 }
@@ -88,12 +89,12 @@ func newByteLock(rank int) *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(rank), Len: 1}
 }
 
-// isAlive reports whether the process of another rank still has its byte locked. It also
+// IsAlive reports whether the process of another rank still has its byte locked. It also
 // returns true if the lock cannot be examined.
-func (l liveness) isAlive(rank int) bool {
+func (l Liveness) IsAlive(rank int) bool {
 	lock := newByteLock(rank)
 	return unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, lock) != nil || lock.Type != unix.F_UNLCK
 }
 
 // Close releases the lock.
-func (l liveness) Close() error { return l.file.Close() }
+func (l Liveness) Close() error { return l.file.Close() }

@@ -3,62 +3,20 @@ package collective
 import (
 	"context"
 	"runtime"
-	"sync/atomic"
 	"time"
 
+	"lockstep/pkg/collective/internal/segment"
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/process"
 )
 
-// channel is a queue of bytes from one rank to another in a segment. Byte i of everything
-// that was ever written is at data[i%len(data)].
-type channel struct {
-	*channelCounters
-	data []byte
-}
-
-// channelCounters counts the bytes of a channel. Each counter is on its own cache line,
-// because one rank writes it.
-type channelCounters struct {
-	written atomic.Uint64 // by the sender
-	_       [cacheLine - 8]byte
-	read    atomic.Uint64 // by the receiver
-	_       [cacheLine - 8]byte
-}
-
-// maxChannelCopy limits how many bytes are copied between two updates of a counter, so that
-// the other rank can begin with the first bytes.
-const maxChannelCopy = 64 << 10
-
-// write copies bytes from p to the queue, as many as have room and at most maxChannelCopy, and
-// returns their number.
-func (c channel) write(p []byte) int {
-	written := c.written.Load()
-	free := len(c.data) - int(written-c.read.Load())
-	begin := int(written % uint64(len(c.data)))
-	n := min(len(p), free, len(c.data)-begin, maxChannelCopy)
-	copy(c.data[begin:begin+n], p)
-	c.written.Store(written + uint64(n))
-	return n
-}
-
-// receive copies bytes from the queue to p, as many as there are and at most maxChannelCopy,
-// and returns their number.
-func (c channel) receive(p []byte) int {
-	read := c.read.Load()
-	begin := int(read % uint64(len(c.data)))
-	n := min(len(p), int(c.written.Load()-read), len(c.data)-begin, maxChannelCopy)
-	copy(p[:n], c.data[begin:])
-	c.read.Store(read + uint64(n))
-	return n
-}
-
 // Send sends the elements of b to rank to, as Group describes.
 func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
-		c, header := g.memory.channel(forMessages, g.rank, to), m.header.encode()
+		c, header := g.memory.Channel(segment.ForMessages, g.rank, to), m.header.Encode()
 		for _, p := range [][]byte{header[:], m.payload} {
-			if err := g.transfer(ctx, m, p, c.write); err != nil {
+			if err := g.transfer(ctx, m, p, c.Write); err != nil {
 				return err
 			}
 		}
@@ -69,20 +27,20 @@ func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 // Recv receives the elements of b from rank from, as Group describes.
 func (g *memoryGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
-		c := g.memory.channel(forMessages, from, g.rank)
-		var header [frameBytes]byte
-		if err := g.transfer(ctx, m, header[:], c.receive); err != nil {
+		c := g.memory.Channel(segment.ForMessages, from, g.rank)
+		var header [wire.FrameBytes]byte
+		if err := g.transfer(ctx, m, header[:], c.Receive); err != nil {
 			return err
 		}
-		if err := m.compare(decodeFrame(header[:])); err != nil {
+		if err := m.compare(wire.DecodeFrame(header[:])); err != nil {
 			return err
 		}
-		return g.transfer(ctx, m, m.payload, c.receive)
+		return g.transfer(ctx, m, m.payload, c.Receive)
 	}, g.leaveAfterFailure)
 }
 
 // leaveAfterFailure notifies the other ranks that this one has failed.
-func (g *memoryGroup) leaveAfterFailure() { g.leave(stateFailed) }
+func (g *memoryGroup) leaveAfterFailure() { g.leave(segment.StateFailed) }
 
 // transfer writes p to a channel, or receives it from a channel: move is the channel's write or
 // receive.
@@ -103,10 +61,10 @@ func (g *memoryGroup) transfer(ctx context.Context, m *message, p []byte, move f
 // notifyEvent notifies rank that this rank has written to a channel between the two, or read
 // from one.
 func (g *memoryGroup) notifyEvent(rank int) {
-	c := g.memory.controlBlock(rank)
-	c.events.Add(1)
-	if c.sleepers.Load() > 0 {
-		g.notifier.notify(g.size + rank)
+	c := g.memory.ControlBlock(rank)
+	c.Events.Add(1)
+	if c.Sleepers.Load() > 0 {
+		g.notifier.Notify(g.size + rank)
 	}
 }
 
@@ -122,10 +80,10 @@ func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func
 		}
 	}
 	var waited process.Stopwatch
-	g.control.sleepers.Add(1)
-	defer g.control.sleepers.Add(-1)
+	g.control.Sleepers.Add(1)
+	defer g.control.Sleepers.Add(-1)
 	for sleeps := 1; ; sleeps++ {
-		seen := g.control.events.Load()
+		seen := g.control.Events.Load()
 		if move() {
 			return nil
 		}
@@ -136,7 +94,7 @@ func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func
 			}
 			return err
 		}
-		g.notifier.sleep(ctx, g.size+g.rank, seen, maxSleep)
+		g.notifier.Sleep(ctx, g.size+g.rank, seen, maxSleep)
 	}
 }
 
@@ -146,6 +104,6 @@ func (g *memoryGroup) checkMessageWait(ctx context.Context, m *message, waited t
 	if err := g.checkRank(m.what, m.peer, checkProcess); err != nil {
 		return err
 	}
-	seen := g.memory.controlBlock(m.peer).describeLastCall()
+	seen := describeLastCall(g.memory.ControlBlock(m.peer))
 	return m.checkWait(ctx, waited, g.options.Timeout, seen)
 }

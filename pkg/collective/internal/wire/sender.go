@@ -1,4 +1,4 @@
-package collective
+package wire
 
 import (
 	"net"
@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sender writes frames to another rank in a separate goroutine, so that a rank can receive
+// Sender writes frames to another rank in a separate goroutine, so that a rank can receive
 // and add while it sends.
-type sender struct {
-	conn   net.Conn
+type Sender struct {
+	Conn   net.Conn
 	failed func() // called once, when writing fails
 	exited chan struct{}
 	// progress receives an element after every write. Its capacity is 1, so an element
@@ -27,7 +27,7 @@ type sender struct {
 }
 
 type outgoingFrame struct {
-	header  [frameBytes]byte
+	header  [FrameBytes]byte
 	payload []byte // belongs to the sender until it is written
 }
 
@@ -35,29 +35,31 @@ type outgoingFrame struct {
 // is known only after the call.
 const maxBatchFrames = 4
 
-func newSender(conn net.Conn, failed func()) *sender {
-	s := &sender{conn: conn, failed: failed, exited: make(chan struct{}), progress: make(chan struct{}, 1)}
+// NewSender returns a Sender that writes to conn and closes it in Close. It calls failed once if
+// writing fails.
+func NewSender(conn net.Conn, failed func()) *Sender {
+	s := &Sender{Conn: conn, failed: failed, exited: make(chan struct{}), progress: make(chan struct{}, 1)}
 	s.changed.L = &s.mu
 	go s.run()
 	return s
 }
 
-// enqueue appends a frame to the queue. It drops the frame if an earlier frame could not be
+// Enqueue appends a frame to the queue. It drops the frame if an earlier frame could not be
 // written or the sender is closed.
-func (s *sender) enqueue(f frame, payload []byte) {
+func (s *Sender) Enqueue(f Frame, payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || s.closed {
 		return
 	}
-	s.queue = append(s.queue, outgoingFrame{f.encode(), payload})
+	s.queue = append(s.queue, outgoingFrame{f.Encode(), payload})
 	if len(payload) > 0 {
 		s.pieces++
 	}
 	s.changed.Signal()
 }
 
-func (s *sender) run() {
+func (s *Sender) run() {
 	defer close(s.exited)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +76,7 @@ func (s *sender) run() {
 		s.queue = append(s.queue[:0], s.queue[n:]...)
 		s.writing = true
 		s.mu.Unlock()
-		err := writeBatch(s.conn, batch)
+		err := writeBatch(s.Conn, batch)
 		s.mu.Lock()
 		s.writing = false
 		for _, o := range batch {
@@ -111,19 +113,19 @@ func writeBatch(conn net.Conn, batch []outgoingFrame) error {
 
 // hasWritten reports whether the first n pieces are written or, if complete is true, whether
 // every queued frame is written.
-func (s *sender) hasWritten(n int, complete bool) bool {
+func (s *Sender) hasWritten(n int, complete bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written >= n && (!complete || len(s.queue) == 0 && !s.writing)
 }
 
-// wait waits until hasWritten returns true for n and complete, or writing has failed. It calls
-// progressed after each write, and check every checkInterval; an error of check ends the wait.
-func (s *sender) wait(n int, complete bool, progressed func(), check func() error) error {
+// Wait waits until hasWritten returns true for n and complete, or writing has failed. It calls
+// progressed after each write, and check every CheckInterval; an error of check ends the wait.
+func (s *Sender) Wait(n int, complete bool, progressed func(), check func() error) error {
 	if s.hasWritten(n, complete) {
 		return nil
 	}
-	timer := time.NewTicker(checkInterval)
+	timer := time.NewTicker(CheckInterval)
 	defer timer.Stop()
 	for !s.hasWritten(n, complete) {
 		select {
@@ -138,35 +140,36 @@ func (s *sender) wait(n int, complete bool, progressed func(), check func() erro
 	return nil
 }
 
-// queuedPieces returns the number of pieces queued so far, including pieces that are already
+// QueuedPieces returns the number of pieces queued so far, including pieces that are already
 // written.
-func (s *sender) queuedPieces() int {
+func (s *Sender) QueuedPieces() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pieces
 }
 
-func (s *sender) lastError() error {
+// LastError returns the error of the last write that failed, or nil.
+func (s *Sender) LastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// closeTimeout limits how long a rank that leaves the group tries to send its last frame.
-const closeTimeout = 200 * time.Millisecond
+// CloseTimeout limits how long a rank that leaves the group tries to send its last frame.
+const CloseTimeout = 200 * time.Millisecond
 
-// close sends f as the last frame, waits at most closeTimeout until it is written, and
-// closes the connection. After close returns, the payloads are no longer read.
-func (s *sender) close(f frame) error {
-	s.enqueue(f, nil)
+// Close sends f as the last frame, waits at most CloseTimeout until it is written, and
+// closes the connection. After Close returns, the payloads are no longer read.
+func (s *Sender) Close(f Frame) error {
+	s.Enqueue(f, nil)
 	s.mu.Lock()
 	s.closed = true
 	s.changed.Signal()
 	s.mu.Unlock()
 	// Without a deadline, only closing the connection ends the write.
-	if err := s.conn.SetWriteDeadline(time.Now().Add(closeTimeout)); err != nil {
-		_ = s.conn.Close()
+	if err := s.Conn.SetWriteDeadline(time.Now().Add(CloseTimeout)); err != nil {
+		_ = s.Conn.Close()
 	}
 	<-s.exited
-	return s.conn.Close()
+	return s.Conn.Close()
 }

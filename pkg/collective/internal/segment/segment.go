@@ -1,0 +1,150 @@
+// Package segment lays out the memory that the ranks of one machine share, creates its file,
+// wakes ranks that wait for a change in it, and detects the end of their processes.
+package segment
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"lockstep/pkg/collective/internal/numbers"
+)
+
+// Segment is the memory that all ranks of a group share: memory of one process, or a file
+// that each process has mapped. It contains one control block and one slot per rank, and
+// one result area:
+//
+//	control 0 | control 1 | … | slot 0 | slot 1 | … | result
+//
+// Each slot and the result area contain one piece of PieceBytes bytes per rank.
+type Segment struct {
+	Memory     []byte // 64-byte aligned
+	Size       int
+	PieceBytes int
+}
+
+const (
+	cacheLine     = 64
+	controlStride = 4 * cacheLine // a multiple of the two lines that processors prefetch together
+)
+
+// ControlBlock is the part of a segment that describes one rank to the other ranks: its
+// state, its process and its last operations. Only the rank itself writes to it, except
+// for the fields Waiters and Events.
+type ControlBlock struct {
+	Arrived   atomic.Uint32 // how often the rank has synchronized
+	State     atomic.Uint32 // StatePresent, StateClosed or StateFailed
+	PID       atomic.Int64  // ID of the rank's process, see RecordProcess; 0 if all ranks share a process
+	startTime atomic.Uint64
+	Namespace atomic.Uint64
+	_         [cacheLine - 32]byte
+	Waiters   atomic.Int32 // ranks that sleep until Arrived changes
+	_         [cacheLine - 4]byte
+	// Calls contains the rank's last two operations: operation number n is at index n%2.
+	// Two are enough: a rank may be one operation ahead of the slowest rank, which still has
+	// to compare the earlier call, but never two operations ahead.
+	Calls [2]Call
+	_     [cacheLine - 48]byte
+	// Events counts what has happened in the rank's channels: bytes that another rank has
+	// written for it, or has read.
+	Events   atomic.Uint32
+	Sleepers atomic.Int32 // this rank's goroutines that sleep until Events changes
+}
+
+// Call is an operation that a rank has announced.
+type Call struct {
+	Number atomic.Uint64
+	What   atomic.Uint64 // the signature of the operation: its kind, element size and root
+	Length atomic.Uint64 // elements
+}
+
+// LastCall returns the last operation that the rank announced.
+func (c *ControlBlock) LastCall() *Call {
+	last := &c.Calls[0]
+	if c.Calls[1].Number.Load() > last.Number.Load() {
+		last = &c.Calls[1]
+	}
+	return last
+}
+
+// States of a rank.
+const (
+	statePresent uint32 = iota
+	StateClosed         // the rank closed its group
+	StateFailed         // the rank left the group because of an error
+)
+
+// PieceBytes returns the size in bytes of a piece if a chunk of chunkBytes is divided into
+// count pieces. The size is a multiple of the cache line, so that two ranks never write to
+// the same line.
+func PieceBytes(count, chunkBytes int) int {
+	return (max(chunkBytes/count, 1) + cacheLine - 1) / cacheLine * cacheLine
+}
+
+// Bytes returns the size in bytes of a segment for the given number of ranks, with
+// pieces of bytesPerPiece.
+func Bytes(ranks, bytesPerPiece int) int {
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece)
+}
+
+// channelBytes returns the size in bytes of a channel whose queue has room for
+// bytesPerPiece bytes.
+func channelBytes(bytesPerPiece int) int { return 2*cacheLine + bytesPerPiece }
+
+// ControlBlock returns the control block of rank.
+func (s Segment) ControlBlock(rank int) *ControlBlock {
+	return (*ControlBlock)(unsafe.Pointer(&s.Memory[rank*controlStride]))
+}
+
+// Slot returns the area to which rank writes data for the other ranks.
+func (s Segment) Slot(rank int) []byte {
+	n := s.Size * s.PieceBytes
+	begin := s.Size*controlStride + rank*n
+	return s.Memory[begin : begin+n : begin+n]
+}
+
+// Result returns the area to which each rank writes its shard of a sum.
+func (s Segment) Result() []byte { return s.Slot(s.Size) }
+
+// Piece returns the part of a slot, or of the result area, that contains the piece of rank.
+func (s Segment) Piece(area []byte, rank int) []byte {
+	return area[rank*s.PieceBytes : (rank+1)*s.PieceBytes]
+}
+
+// counter returns the counter Arrived of rank i or, for i from size, the counter Events of
+// rank i−size.
+func (s Segment) counter(i int) *atomic.Uint32 {
+	if i >= s.Size {
+		return &s.ControlBlock(i - s.Size).Events
+	}
+	return &s.ControlBlock(i).Arrived
+}
+
+// Use is what a channel is for. Operations and messages must not share a channel,
+// because they may run at the same time.
+type Use int
+
+// The uses of channels.
+const (
+	ForMessages Use = iota
+	ForSchedules
+)
+
+// Channel returns the channel between two different ranks.
+func (s Segment) Channel(use Use, from, to int) Channel {
+	index := (int(use)*s.Size+from)*(s.Size-1) + to
+	if to > from {
+		index--
+	}
+	n := channelBytes(s.PieceBytes)
+	begin := s.Size*controlStride + (s.Size+1)*s.Size*s.PieceBytes + index*n
+	return Channel{(*channelCounters)(unsafe.Pointer(&s.Memory[begin])), s.Memory[begin+2*cacheLine : begin+n]}
+}
+
+// NewHeap allocates a segment for the ranks of one process.
+func NewHeap(size, chunk int) Segment {
+	piece := PieceBytes(size, chunk)
+	n := Bytes(size, piece)
+	memory := numbers.AllocateAligned(n + cacheLine)
+	skip := int(-uintptr(unsafe.Pointer(&memory[0])) % cacheLine)
+	return Segment{Memory: memory[skip : skip+n], Size: size, PieceBytes: piece}
+}
