@@ -21,6 +21,27 @@ func allGroups() map[string]func(n int, o Options) ([]Group, error) {
 	return all
 }
 
+// TestTimeoutOfGroups: Timeout returns the option of every kind of group, also through a
+// Recorder, or the default.
+func TestTimeoutOfGroups(t *testing.T) {
+	for name, create := range allGroups() {
+		for option, want := range map[time.Duration]time.Duration{0: DefaultTimeout, 7 * time.Second: 7 * time.Second} {
+			groups, err := create(2, Options{Timeout: option})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range groups {
+				if got, recorded := Timeout(g), Timeout(NewRecorder(g, t.TempDir())); got != want || recorded != want {
+					t.Errorf("%s: time-out %v, %v through a Recorder, want %v", name, got, recorded, want)
+				}
+			}
+			if err := closeAll(groups); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // numbered returns a buffer of n numbers that differ from those of another sender, receiver or
 // message.
 func numbered(f64 bool, n, from, to, message int) device.Buffer {

@@ -50,3 +50,18 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// Timeout returns how long an operation of g waits for another rank.
+func Timeout(g Group) time.Duration {
+	switch g := g.(type) {
+	case *Recorder:
+		return Timeout(g.Group)
+	case interface{ timeout() time.Duration }:
+		return g.timeout()
+	}
+	return DefaultTimeout
+}
+
+func (g *memoryGroup) timeout() time.Duration { return g.options.Timeout }
+func (r *Ring) timeout() time.Duration        { return r.options.Timeout }
+func (g *MPI) timeout() time.Duration         { return g.options.Timeout }

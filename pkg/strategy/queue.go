@@ -14,11 +14,11 @@ import (
 )
 
 // queue is the part of a step that is equal for all strategies on the host. It is the
-// engine.GradSync that a strategy passes to the executable. It exchanges each bucket by the
-// strategy's operation, in the order in which ReduceBucket was called: in a separate
-// goroutine during the backward pass, in Wait, in ShareStatistics or in operate. The last
-// two first drain the queue, so that all ranks call the operations of the group in the same
-// order, however fast each rank is. Nothing else may use the group between a step's first
+// engine.GradSync that a strategy passes to the executable. It exchanges the buckets by the
+// strategy's operation, usually one by one in the order in which ReduceBucket was called: in a
+// separate goroutine during the backward pass, in Wait, in ShareStatistics or in operate. The
+// last two first drain the queue, so that all ranks call the operations of the group in the
+// same order, however fast each rank is. Nothing else may use the group between a step's first
 // ReduceBucket or ShareStatistics and its Wait.
 type queue struct {
 	accumulation
@@ -26,17 +26,17 @@ type queue struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  collective.Group
-	// exchange exchanges the gradients of one bucket between the ranks; nil: the strategy
-	// does not exchange gradients.
-	exchange func(b bucket) error
+	// exchange exchanges the gradients of some of the waiting buckets between the ranks; nil:
+	// the strategy does not exchange gradients.
+	exchange func() ([]exchange, error)
 	// silent: batch norms do not exchange their statistics either.
 	silent bool
 
 	mu            sync.Mutex
 	changed       sync.Cond
-	waiting       []bucket
-	pending       int  // number of buckets that are waiting or being exchanged
-	busy          bool // an operation of the group is running
+	waiting       []bucket // not exchanged yet, in the order of ReduceBucket
+	draining      bool     // drain is running: the executable queues no bucket before it returns
+	busy          bool     // an operation of the group is running
 	err           error
 	closed        bool
 	stats         Stats
@@ -52,7 +52,15 @@ type bucket struct {
 	buffer device.Buffer
 }
 
-// Values of runOperation's parameter bucket for operations on anything else.
+// exchange describes an operation that has exchanged gradients.
+type exchange struct {
+	buckets []int // buckets that are now exchanged; empty: the ranks have only negotiated
+	begin   time.Time
+	took    time.Duration
+	bytes   int // what this worker contributed
+}
+
+// Values of runOperation's parameter bucket.
 const (
 	onStatistics = -1 // as in engine.Reduction
 	betweenSteps = -2 // not part of a step's reductions
@@ -63,18 +71,46 @@ var (
 	_ engine.ReductionReporter = (*queue)(nil)
 )
 
-// newQueue returns a queue of the given rank's buckets. exchange exchanges one bucket; it is
-// not called in a group of one rank. If ctx is canceled, operations in progress are canceled
-// too.
-func newQueue(ctx context.Context, group collective.Group, exchange func(q *queue, b bucket) error) *queue {
+// newQueue returns a queue of the given rank's buckets. one exchanges one bucket; it is not
+// called in a group of one rank. nil: the strategy does not exchange gradients. If ctx is
+// canceled, operations in progress are canceled too.
+func newQueue(ctx context.Context, group collective.Group, one func(q *queue, b bucket) error) *queue {
+	if one == nil {
+		return newNegotiatingQueue(ctx, group, nil)
+	}
+	return newNegotiatingQueue(ctx, group, func(q *queue) ([]exchange, error) {
+		q.mu.Lock()
+		b := q.waiting[0]
+		q.mu.Unlock()
+		collective.SetBucket(group, b.index)
+		begin := time.Now()
+		err := one(q, b)
+		if err != nil {
+			err = fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
+		}
+		return []exchange{{buckets: []int{b.index}, begin: begin, took: time.Since(begin), bytes: b.buffer.Bytes()}}, err
+	})
+}
+
+// newNegotiatingQueue is like newQueue, for a strategy that chooses itself which of the
+// waiting buckets it exchanges next. some is called while there are any; it calls snapshot.
+func newNegotiatingQueue(ctx context.Context, group collective.Group, some func(q *queue) ([]exchange, error)) *queue {
 	q := &queue{group: group}
 	q.ctx, q.cancel = context.WithCancel(ctx)
 	q.changed.L = &q.mu
-	if exchange != nil && group.Size() > 1 {
-		q.exchange = func(b bucket) error { return exchange(q, b) }
+	if some != nil && group.Size() > 1 {
+		q.exchange = func() ([]exchange, error) { return some(q) }
 		q.worker.Go(q.exchangeUntilClosed)
 	}
 	return q
+}
+
+// snapshot returns the buckets that are not exchanged yet, and whether the executable waits
+// for them, so that it queues no further bucket before they are exchanged.
+func (q *queue) snapshot() (waiting []bucket, complete bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.waiting), q.draining
 }
 
 // Name returns the name of the group's transport.
@@ -96,7 +132,6 @@ func (q *queue) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	}
 	q.markQueued()
 	q.waiting = append(q.waiting, bucket{i, b})
-	q.pending++
 	q.changed.Broadcast()
 	return nil
 }
@@ -174,13 +209,15 @@ func (q *queue) Wait() error {
 // the other goroutine is doing so. The caller must hold q.mu, which drain releases during
 // each operation of the group.
 func (q *queue) drain() error {
-	for q.pending > 0 {
-		if len(q.waiting) > 0 && !q.busy {
-			q.exchangeNext()
+	q.draining = true
+	for len(q.waiting) > 0 {
+		if q.busy {
+			q.changed.Wait()
 			continue
 		}
-		q.changed.Wait()
+		q.exchangeSome()
 	}
+	q.draining = false
 	return q.err
 }
 
@@ -218,7 +255,7 @@ func (q *queue) Close() error {
 	return nil
 }
 
-// exchangeUntilClosed exchanges the queued buckets one after the other until Close.
+// exchangeUntilClosed exchanges the queued buckets until Close.
 func (q *queue) exchangeUntilClosed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -229,32 +266,48 @@ func (q *queue) exchangeUntilClosed() {
 			}
 			q.changed.Wait()
 		}
-		q.exchangeNext()
+		q.exchangeSome()
 	}
 }
 
-// exchangeNext exchanges the first bucket of the queue. The caller must hold q.mu, which
-// exchangeNext releases during the operation of the group.
-func (q *queue) exchangeNext() {
-	b := q.waiting[0]
-	q.waiting = q.waiting[1:]
+// exchangeSome lets the strategy exchange some of the waiting buckets. After an error, no
+// bucket is exchanged any more. The caller must hold q.mu, which exchangeSome releases during
+// the operations of the group.
+func (q *queue) exchangeSome() {
 	if q.err == nil {
-		q.err = q.runOperation(b.index, func() error {
-			if err := q.exchange(b); err != nil {
-				return fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
-			}
-			return nil
-		})
-		q.stats.Buckets++
-		q.stats.Bytes += b.buffer.Bytes()
+		q.busy = true
+		q.mu.Unlock()
+		done, err := q.exchange()
+		collective.SetBucket(q.group, betweenSteps)
+		q.mu.Lock()
+		q.busy, q.err = false, err
+		for _, x := range done {
+			q.recordExchange(x)
+		}
 	}
-	q.pending--
+	if q.err != nil {
+		q.waiting = nil
+	}
 	q.changed.Broadcast()
 }
 
-// runOperation calls operation, an operation of the group on the given bucket,
-// onStatistics or betweenSteps, and records its duration. The caller must hold q.mu, which runOperation releases
-// meanwhile; q.busy prevents other operations during that time.
+// recordExchange adds x to the statistics, and removes its buckets from those that wait. The
+// caller must hold q.mu.
+func (q *queue) recordExchange(x exchange) {
+	q.stats.AllReduce += x.took
+	q.stats.Bytes += x.bytes
+	q.stats.Buckets += len(x.buckets)
+	for _, b := range x.buckets {
+		q.reduced = append(q.reduced, engine.Reduction{Bucket: b, Begin: x.begin, Took: x.took})
+		if i := slices.IndexFunc(q.waiting, func(w bucket) bool { return w.index == b }); i >= 0 {
+			q.waiting = slices.Delete(q.waiting, i, i+1)
+		}
+	}
+}
+
+// runOperation calls operation, an operation of the group on something other than gradients
+// (onStatistics or betweenSteps), and records its duration. The caller must hold q.mu, which
+// runOperation releases meanwhile; q.busy prevents other operations during that time.
 func (q *queue) runOperation(bucket int, operation func() error) error {
 	q.busy = true
 	q.mu.Unlock()
