@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -69,10 +70,20 @@ func splitVary(vary string) (key string, values []string) {
 // validateStrategies returns an error if an element of Strategies is no strategy, or if the
 // strategy is also set or varied.
 func (s Sweep) validateStrategies() error {
+	var listed []map[string]any // the settings of each strategy, including defaults
 	for _, text := range s.Strategies {
-		if _, err := strategy.Parse(text); err != nil {
+		c, err := strategy.Parse(text)
+		if err != nil {
 			return err
 		}
+		equal := func(other map[string]any) bool { return maps.Equal(other, c.Settings()) }
+		switch first := slices.IndexFunc(listed, equal); {
+		case first >= 0 && s.Strategies[first] == text:
+			return fmt.Errorf("strategy %s is listed twice: list each strategy once", text)
+		case first >= 0:
+			return fmt.Errorf("strategies %s and %s are equal: list each strategy once", s.Strategies[first], text)
+		}
+		listed = append(listed, c.Settings())
 	}
 	for _, kv := range slices.Concat(s.Set, s.Vary) {
 		if key, _, _ := strings.Cut(kv, "="); len(s.Strategies) > 0 && (key == "strategy" || strings.HasPrefix(key, "strategy.")) {
@@ -104,11 +115,23 @@ func (s Sweep) validateVary() error {
 	seen := map[string]bool{}
 	for _, v := range s.withDefaults().seriesVariants() {
 		if seen[v.series] {
-			return fmt.Errorf("vary %s: two of the series would be named %s: give each value once", strings.Join(slices.Concat(s.Strategies, s.Vary), " "), v.series)
+			return fmt.Errorf("%s: two series would have the name %s: give each value once", s.describeVariants(), v.series)
 		}
 		seen[v.series] = true
 	}
 	return nil
+}
+
+// describeVariants describes Strategies and Vary, for error messages.
+func (s Sweep) describeVariants() string {
+	var parts []string
+	if len(s.Strategies) > 0 {
+		parts = append(parts, "strategies "+strings.Join(s.Strategies, ","))
+	}
+	if len(s.Vary) > 0 {
+		parts = append(parts, "vary "+strings.Join(s.Vary, " "))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // validateKey checks the key of an element of Set or Vary. assignment is the element, what

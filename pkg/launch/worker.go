@@ -242,7 +242,9 @@ func (c *workerGroup) kill() error {
 func (c *workerGroup) requestRecords() {
 	for _, w := range c.workers {
 		if !w.ended && !w.guard {
-			_ = unix.Kill(w.cmd.Process.Pid, unix.SIGUSR2) // it may be gone
+			// The worker may be gone, and another process may have its ID. Unlike unix.Kill, Signal
+			// sends nothing once Wait has returned.
+			_ = w.cmd.Process.Signal(unix.SIGUSR2)
 		}
 	}
 }

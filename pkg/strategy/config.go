@@ -66,9 +66,12 @@ func (c Config) Unreal() bool { return c.NoCommunication }
 // Parse returns the config that text describes: a name, possibly followed by options, such
 // as "local_sgd" or "local_sgd:steps=4:average_optimizer=true".
 func Parse(text string) (Config, error) {
-	name, options, _ := strings.Cut(text, ":")
+	name, options, hasOptions := strings.Cut(text, ":")
+	if name == "" {
+		return Config{}, fmt.Errorf("strategy %q: got no name, want a name, such as %s, possibly followed by options, as in local_sgd:steps=4", text, NameDDP)
+	}
 	document := fmt.Sprintf("{name: '%s'", strings.ReplaceAll(name, "'", "''"))
-	if options != "" {
+	if hasOptions {
 		for o := range strings.SplitSeq(options, ":") {
 			key, value, ok := strings.Cut(o, "=")
 			if !ok || key == "" || value == "" {

@@ -90,7 +90,9 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                  "",
+		"":                  `strategy "": got no name, want a name, such as ddp, possibly followed by options`,
+		":steps=4":          `strategy ":steps=4": got no name, want a name`,
+		"ddp:":              `strategy "ddp:": got option "", want option=value`,
 		"zro1":              `unknown strategy "zro1" (did you mean zero1?): use one of `,
 		"local_sgd:4":       `strategy "local_sgd:4": got option "4", want option=value`,
 		"local_sgd:steps=x": `strategy.steps is "x": expected a whole number`,

@@ -84,6 +84,9 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 				}
 				return asUsageError(fmt.Errorf("unexpected argument %q: put the command to launch after --", args[0]))
 			}
+			if c.Flags().Changed("strategies") && len(s.Strategies) == 0 {
+				return asUsageError(errors.New("--strategies is empty: list strategies, such as ddp,zero1 (see lockstep strategies), or leave the flag out"))
+			}
 			s.Command = args
 			if len(args) == 0 && s.Config == "" {
 				s.Config = "unet2d-cells"

@@ -1,0 +1,56 @@
+//go:build linux
+
+package launch
+
+import (
+	"bufio"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRequestRecordsOfEndedWorker: a worker has ended, and another process has its ID by now,
+// before the group has noticed. The signal must not reach that process, which it would end.
+func TestRequestRecordsOfEndedWorker(t *testing.T) {
+	other := exec.Command("sh", "-c", `trap 'echo signaled; exit' USR2; echo ready; read line; echo "$line"`)
+	in, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	ended.Process.Pid = other.Process.Pid
+	(&workerGroup{workers: []*worker{{cmd: ended}}}).requestRecords()
+	_, _ = io.WriteString(in, "not signaled\n") // fails if the process has ended
+	line, _ := lines.ReadString('\n')
+	if err := other.Wait(); err != nil || strings.TrimSpace(line) != "not signaled" {
+		t.Errorf("the other process printed %q and ended with %v", line, err)
+	}
+	// A worker that runs gets the signal.
+	running := exec.Command("sleep", "600")
+	if err := running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	(&workerGroup{workers: []*worker{{cmd: running}}}).requestRecords()
+	_ = running.Wait()
+	if s, ok := running.ProcessState.Sys().(interface{ Signal() syscall.Signal }); !ok || s.Signal() != unix.SIGUSR2 {
+		t.Errorf("the running worker ended with %v, want SIGUSR2", running.ProcessState)
+	}
+}
