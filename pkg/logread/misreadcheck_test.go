@@ -123,6 +123,9 @@ func (c misreadChecker) checkRow(r Row, l numbers, same []Row) string {
 	if place := c.checkPlace(r, l, same); place != "" {
 		return place
 	}
+	if pass := c.checkPass(r); pass != "" {
+		return pass
+	}
 	return wrong
 }
 
@@ -137,6 +140,33 @@ func (c misreadChecker) mutantOf(run string) *mutant {
 		}
 	}
 	return &mutant{}
+}
+
+// passLine matches a line of the samples lines/ and the number of the epoch in it.
+var passLine = regexp.MustCompile(`(?m)^.*\bpass ([0-9]+)\b.*$`)
+
+// checkPass returns what is wrong with the epoch of a value that is in a line with a number of an
+// epoch, or "". Unlike checkPlace, it does not use what was read from the sample.
+func (c misreadChecker) checkPass(r Row) string {
+	if r.Value == math.Trunc(r.Value) || math.IsNaN(r.Value) {
+		return ""
+	}
+	var passes []string
+	for _, f := range c.filesOf(r.Run) {
+		for _, m := range passLine.FindAllSubmatch(f.content, -1) {
+			if !numbersIn(m[0]).has(r.Value) {
+				continue
+			}
+			if pass := string(m[1]); pass == fmt.Sprint(r.Epoch) || r.Epoch == 0 && pass == fmt.Sprint(r.Step) {
+				return ""
+			}
+			passes = append(passes, string(m[0]))
+		}
+	}
+	if len(passes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the lines with the value are %q, and now", passes)
 }
 
 // spanName matches the names of the values of spans, whose numbers count the spans of a trace.
