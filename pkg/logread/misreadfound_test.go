@@ -31,7 +31,10 @@ func TestFoundByMutations(t *testing.T) {
 		},
 		"a row with a delimiter at its end": {"a_2gpu.csv", "epoch,time,loss\n1,10,2\n2,5,6,\n", "1 NaN 2", "expected 3 cells, got 4"},
 		"rows with a delimiter at the end":  {"a_2gpu.csv", "epoch,time,loss\n1,10,2,\n2,5,6,\n", "1 NaN 2, 2 NaN 6", "3 of 3 lines used"},
-		"an unusable header of the study":   {"log_2.csv", ",loss\n1,2\n3,4\n", "", "0 of 3 lines used"},
+		"a known table with a name of the study": {
+			"log_2.csv", "timestamp, index, power.draw [W]\n2023/11/14 22:13:20.000, 0, 100.00 W\n2023/11/14 22:13:22.000, 0, 200.00 W\n", "", "nvidia-smi, 1 run, 2 records, 3 of 3 lines used",
+		},
+		"an unusable header of the study": {"log_2.csv", ",loss\n1,2\n3,4\n", "", "0 of 3 lines used"},
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{c.file: c.text})

@@ -87,8 +87,8 @@ func IsStudyName(path string) bool {
 const studyKind = "study CSV"
 
 // isStudyLog reports whether the file is a CSV log of the U-Net scaling study: its first line
-// is one of the study's headers, or it has a file name of the study and is not a table with a
-// named epoch or step column. The name suffices because the header may be damaged.
+// is one of the study's headers, or it has a file name of the study and not the header of another
+// table. The name suffices because the header may be damaged.
 func isStudyLog(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
@@ -97,7 +97,7 @@ func isStudyLog(path string, head []byte) bool {
 	if _, named := ParseStudyName(path); !named {
 		return false
 	}
-	return !table.HasCounter(head) // another program's log with such a name
+	return !table.HasKnownHeader(head) // another program's log with such a name
 }
 
 // readStudyLog reads a log of the study into one run.

@@ -15,17 +15,18 @@ const GeneralKind = tableKind
 // mappings.
 func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
 
-// HasCounter reports whether head is the beginning of a table that this package can read and
-// that has a named column with the number of the epoch or step.
-func HasCounter(head []byte) bool {
+// HasKnownHeader reports whether head is the beginning of a table that this package can read and
+// whose header is that of a known program, or has a named column with the number of the epoch or
+// step.
+func HasKnownHeader(head []byte) bool {
 	p, ok := parsePreamble(head)
 	if !ok {
 		return false
 	}
 	s := newSchema(p, completeLines(afterLines(head, p.lines)), nil)
-	return s.layout != unknownLayout && slices.ContainsFunc(s.columns, func(c column) bool {
+	return s.layout != unknownLayout && (s.kind != tableKind || slices.ContainsFunc(s.columns, func(c column) bool {
 		return c.name != "" && (c.field == fieldEpoch || c.field == fieldStep)
-	})
+	}))
 }
 
 // ColumnInfo describes a column of a table, for a proposal of mappings.
