@@ -44,6 +44,26 @@ func TestConfigurationsBeside(t *testing.T) {
 			[]string{"a/out.log 3 0 a configuration"},
 			"",
 		},
+		"a job script that was changed between jobs": {
+			map[string]string{
+				"1.out": "+ srun -n 1 python train.py\n" + oneEpoch, "2.out": "+ srun -n 2 python train.py\n" + oneEpoch, "3.out": worldOf(4, 5), "job.slurm": script,
+			},
+			[]string{"1.out 1 0 the command line", "2.out 2 0 the command line", "3.out 4 0 the content"},
+			"the numbers of workers and nodes are not used: the runs in the folder state different numbers",
+		},
+		"a job script without the name of its output that was changed": {
+			map[string]string{
+				"1.out": "+ srun -n 1 python train.py\n" + oneEpoch, "2.out": "+ srun -n 2 python train.py\n" + oneEpoch,
+				"job.slurm": "#SBATCH --ntasks=8 --nodes=2\nsrun python train.py\n",
+			},
+			[]string{"1.out 1 0 the command line", "2.out 2 0 the command line"},
+			"the runs in the folder state different numbers",
+		},
+		"a configuration that was changed": {
+			map[string]string{"1.out": "+ srun -n 1 python train.py\n" + oneEpoch, "2.out": "+ srun -n 2 python train.py\n" + oneEpoch, "hparams.yaml": "world_size: 4\n"},
+			[]string{"1.out 1 0 the command line", "2.out 2 0 the command line"},
+			"workers 4 is not used: the runs in its folder state different numbers",
+		},
 		"LightningCLI, auto": {
 			map[string]string{"a/out.log": oneEpoch, "a/config.yaml": "trainer:\n  devices: auto\n  num_nodes: 2\n"},
 			[]string{"a/out.log 0 2 "},
@@ -80,7 +100,7 @@ func TestConfigurationsBeside(t *testing.T) {
 		"a configuration of one of several runs": {
 			map[string]string{"a_2gpu.log": oneEpoch, "a_4gpu.log": oneEpoch, "hparams.yaml": "world_size: 4\n"},
 			[]string{"a_2gpu.log 2 0 the name of the file", "a_4gpu.log 4 0 the name of the file"},
-			"workers 4 is not used: the names of the runs in its folder state different numbers",
+			"workers 4 is not used: the runs in its folder state different numbers",
 		},
 		"the content": {
 			map[string]string{"4GPU/out_2gpus.log": worldOf(16, 5), "4GPU/hparams.yaml": "world_size: 8\n"},

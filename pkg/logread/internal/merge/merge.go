@@ -288,7 +288,7 @@ func (m *merger) findRun(folder string, principals []*record.Part) (run *record.
 }
 
 // joinConfig adds the settings of configuration files to the runs in their
-// folders. A number of workers in a file beside several runs whose names state
+// folders. A number of workers in a file beside several runs that state
 // different numbers can be that of only one of them, so it is not used.
 func joinConfig(configs, principals []*record.Part) {
 	for _, c := range configs {
@@ -298,13 +298,13 @@ func joinConfig(configs, principals []*record.Part) {
 				beside = append(beside, p)
 			}
 		}
-		different := hasDifferentCounts(principals, filepath.Dir(c.Run.File))
+		different := len(statedCounts(beside, true)) > 1
 		for _, p := range beside {
 			one := &record.Part{}
 			identity.ClaimConfig(one, c.Run.Info.Config, runs.SourceConfig, filepath.Base(c.Run.File))
 			for _, claim := range one.Claims {
-				if claim.Property == runs.PropertyWorkers && different {
-					c.Report.AddAssumptionOnce("%s is not used: the names of the runs in its folder state different numbers", claim)
+				if different && (claim.Property == runs.PropertyWorkers || claim.Property == runs.PropertyNodes) {
+					c.Report.AddAssumptionOnce("%s is not used: the runs in its folder state different numbers", claim)
 					continue
 				}
 				p.Claims = append(p.Claims, claim)

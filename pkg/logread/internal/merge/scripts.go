@@ -15,7 +15,8 @@ import (
 
 // joinScripts adds what job scripts state about the runs in their folders, and returns the other
 // configurations. If a folder has several scripts, a script belongs to the runs that it names (see
-// launchline.Script.Matches). Otherwise the scripts must agree.
+// launchline.Script.Matches). Otherwise the scripts must agree. A script is not used if its runs
+// state different numbers of workers: it can be that of only one of them.
 func joinScripts(configs, principals []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var others []*record.Part
@@ -27,46 +28,59 @@ func joinScripts(configs, principals []*record.Part) []*record.Part {
 			others = append(others, c)
 		}
 	}
-	used := map[*record.Part]int{}
-	different := map[string]bool{}
-	for folder := range byFolder {
-		different[folder] = hasDifferentCounts(principals, folder)
-	}
-	for _, p := range principals {
-		scripts := byFolder[filepath.Dir(p.Run.File)]
-		if own := slices.DeleteFunc(slices.Clone(scripts), func(s *record.Part) bool {
-			return !s.Source.(*launchline.Script).Matches(s.Run.File, p.Run.File)
-		}); len(own) > 0 {
-			scripts = own
-		} else if different[filepath.Dir(p.Run.File)] {
-			continue // a script that names none of the runs can be that of only one of them
-		}
-		if s := claimScripts(p, scripts); s != nil {
-			used[s]++
-		}
-	}
-	for _, scripts := range byFolder {
-		for _, s := range scripts {
-			s.Report.AddAssumption("a job script for %s in its folder", english.Count(used[s], "run"))
-		}
+	for folder, scripts := range byFolder {
+		joinScriptsOfFolder(scripts, slices.DeleteFunc(slices.Clone(principals), func(p *record.Part) bool { return filepath.Dir(p.Run.File) != folder }))
 	}
 	return others
 }
 
-// hasDifferentCounts reports whether the names of the runs in a folder state different numbers of
-// workers.
-func hasDifferentCounts(principals []*record.Part, folder string) bool {
-	counts := map[int64]bool{}
+// joinScriptsOfFolder adds what the job scripts of one folder state about the runs in it.
+func joinScriptsOfFolder(scripts, principals []*record.Part) {
+	runsOf := map[*record.Part][]*record.Part{} // by script that names them
+	scriptsOf := map[*record.Part][]*record.Part{}
 	for _, p := range principals {
-		if filepath.Dir(p.Run.File) == folder || p.Run.Dir == folder {
-			named := &record.Part{}
-			identity.ClaimNames(named, p.Run.File, false)
-			if n, ok := identity.Choose(named.Claims, runs.PropertyWorkers); ok {
-				counts[n.Number] = true
+		for _, s := range scripts {
+			if s.Source.(*launchline.Script).Matches(s.Run.File, p.Run.File) {
+				scriptsOf[p] = append(scriptsOf[p], s)
+				runsOf[s] = append(runsOf[s], p)
 			}
 		}
 	}
-	return len(counts) > 1
+	used := map[*record.Part]int{}
+	different := len(statedCounts(principals, true)) > 1
+	for _, p := range principals {
+		candidates := scriptsOf[p]
+		if len(candidates) == 0 && !different {
+			candidates = scripts
+		}
+		// A script was changed between jobs if the runs that it names state different numbers.
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(s *record.Part) bool { return len(statedCounts(runsOf[s], false)) > 1 })
+		if s := claimScripts(p, candidates); s != nil {
+			used[s]++
+		}
+	}
+	for _, s := range scripts {
+		if different && used[s] == 0 {
+			s.Report.AddAssumption("the numbers of workers and nodes are not used: the runs in the folder state different numbers")
+		}
+		s.Report.AddAssumption("a job script for %s in its folder", english.Count(used[s], "run"))
+	}
+}
+
+// statedCounts returns the different numbers of workers that the contents and the commands of parts,
+// and their names if withNames is set, state.
+func statedCounts(parts []*record.Part, withNames bool) map[int64]bool {
+	counts := map[int64]bool{}
+	for _, p := range parts {
+		stated := &record.Part{Claims: slices.Clone(p.Claims)}
+		if withNames {
+			identity.ClaimNames(stated, p.Run.File, false)
+		}
+		if n, ok := identity.Choose(stated.Claims, runs.PropertyWorkers); ok {
+			counts[n.Number] = true
+		}
+	}
+	return counts
 }
 
 // claimScripts adds what the scripts state about p's run, and returns the script whose command
