@@ -44,6 +44,30 @@ func TestConfigurationsBeside(t *testing.T) {
 			[]string{"a/out.log 3 0 a configuration"},
 			"",
 		},
+		"a job script with the settings of the program": {
+			map[string]string{"a/out.log": oneEpoch, "a/job.sh": "srun -n 4 python train.py --seed 3 --batch_size 32 --arch resnet50\n"},
+			[]string{"a/out.log 4 0 a configuration"},
+			`seed 3: from a configuration (job.sh, line 1: srun -n 4 python train.py --seed 3 --batch_size 32 --arch resnet50: seed)
+    known: batch 32: from a configuration (job.sh, line 1: srun -n 4 python train.py --seed 3 --batch_size 32 --arch resnet50: batch_size)
+    known: model "resnet50": from a configuration`,
+		},
+		"a job script with several seeds": {
+			map[string]string{"a/out.log": oneEpoch, "a/job.sh": "srun -n 4 python train.py --seed 3 --batch_size 32\nsrun -n 4 python train.py --seed 4 --batch_size 32\n"},
+			[]string{"a/out.log 4 0 a configuration"},
+			"!known: seed",
+		},
+		"the model of a command": {
+			map[string]string{"out.log": "+ srun -n 8 python unet.py --arch=resnet50\n" + oneEpoch}, []string{"out.log 8 0 the command line"},
+			`model "resnet50": from the command line (srun -n 8 python unet.py --arch=resnet50: arch)`,
+		},
+		"a job script and a configuration": {
+			map[string]string{"out.log": oneEpoch, "job.sh": "srun -n 8 python train.py\n", "hparams.yaml": "world_size: 4\n"}, []string{"out.log 8 0 a configuration"},
+			"a configuration (job.sh, line 1: srun -n 8 python train.py) states 8 workers, but a configuration (hparams.yaml: world_size) states 4; the first of them counts",
+		},
+		"the number of nodes in a command": { // once, although a flag states it too
+			map[string]string{"out.log": "+ srun -n 8 --nodes=4 python unet.py\n" + oneEpoch, "hparams.yaml": "world_size: 8\nnum_nodes: 2\n"}, []string{"out.log 8 2 a configuration"},
+			`states 2 nodes, but the command line (line 1: "srun -n 8 --nodes=4 python unet.py") states 4; a configuration counts`,
+		},
 		"a job script that was changed between jobs": {
 			map[string]string{
 				"1.out": "+ srun -n 1 python train.py\n" + oneEpoch, "2.out": "+ srun -n 2 python train.py\n" + oneEpoch, "3.out": worldOf(4, 5), "job.slurm": script,

@@ -95,7 +95,7 @@ func ClaimConfig(p *record.Part, config map[string]any, source runs.Source, deta
 			break
 		}
 	}
-	for _, key := range []string{"model", "arch", "model_name", "network"} {
+	for _, key := range record.ModelKeys() {
 		if text, ok := config[key].(string); ok && text != "" {
 			add(runs.PropertyModel, 0, text, key)
 			break

@@ -137,6 +137,12 @@ func reportContradictions(p *record.Part, best record.Claim) {
 		return
 	}
 	var others []string
+	type statement struct {
+		source runs.Source
+		n      int64
+	}
+	equal := false                 // one of them has the same precedence as best
+	listed := map[statement]bool{} // a command and its flags state the same
 	for _, c := range p.Claims {
 		from := c.Origin.Source
 		switch {
@@ -147,15 +153,21 @@ func reportContradictions(p *record.Part, best record.Claim) {
 		case from.Precedence() < best.Origin.Source.Precedence():
 			continue
 		}
-		if text := fmt.Sprintf("%s states %d", c.Origin, c.Number); !slices.Contains(others, text) {
-			others = append(others, text)
+		if by := (statement{from, c.Number}); !listed[by] {
+			listed[by] = true
+			equal = equal || from == best.Origin.Source
+			others = append(others, fmt.Sprintf("%s states %d", c.Origin, c.Number))
 		}
 	}
 	if len(others) == 0 {
 		return
 	}
 	noun := strings.TrimSuffix(string(best.Property), "s")
-	text := fmt.Sprintf("%s states %s, but %s; %s counts", best.Origin, english.Count(int(best.Number), noun), english.List(others), best.Origin.Source)
+	counts := string(best.Origin.Source)
+	if equal {
+		counts = "the first of them"
+	}
+	text := fmt.Sprintf("%s states %s, but %s; %s counts", best.Origin, english.Count(int(best.Number), noun), english.List(others), counts)
 	if best.Origin.Source == runs.SourceUser { // who knows better
 		p.Report.AddAssumptionOnce("%s", text)
 		return

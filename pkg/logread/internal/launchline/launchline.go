@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -72,6 +73,30 @@ func ScriptName(words []string) string {
 		}
 	}
 	return ""
+}
+
+// Settings returns the flags of a command that have a numeric value, and those that name the model.
+func Settings(words []string) map[string]any {
+	flags := map[string]any{}
+	for i, w := range words {
+		name, isFlag := strings.CutPrefix(w, "--")
+		if !isFlag {
+			continue
+		}
+		name, text, joined := strings.Cut(name, "=")
+		if !joined && i+1 < len(words) {
+			text = words[i+1]
+		}
+		if !scan.IsName([]byte(name)) {
+			continue
+		}
+		if v, err := strconv.ParseFloat(text, 64); err == nil {
+			flags[name] = v
+		} else if slices.Contains(record.ModelKeys(), name) && text != "" && text[0] != '-' && !strings.ContainsAny(text, "$`\"'") {
+			flags[name] = text
+		}
+	}
+	return flags
 }
 
 // Claims returns what a command states about the run of the program that it starts. detail

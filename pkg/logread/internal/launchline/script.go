@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,7 +48,9 @@ type Line struct {
 	Launch
 	Number int    // line of the script, from 1
 	Text   string // the command
-	log    string // file to which the output is redirected; empty if it is not
+	// Settings contains the flags with a numeric value and those that name the model.
+	Settings map[string]any
+	log      string // file to which the output is redirected; empty if it is not
 }
 
 // readFile reads a job script.
@@ -123,7 +126,7 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 	}
 	l := Line{Number: number, Text: strings.Join(words, " ")}
 	l.log = redirection(words)
-	l.Launch = Parse(words)
+	l.Launch, l.Settings = Parse(words), Settings(words)
 	if l.Launcher == "" {
 		return false
 	}
@@ -246,7 +249,8 @@ func matchOutput(output, base, jobName string) bool {
 
 // LaunchOf returns the command that started the program whose output is in log. script is the name
 // of that program if it is known, otherwise empty. If the script has several commands that state
-// different numbers, and nothing says which of them it was, ok is false.
+// different numbers, and nothing says which of them it was, ok is false. Its settings are those in
+// which these commands agree.
 func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
 	base := filepath.Base(record.UncompressedName(log))
 	for _, choose := range []func(Line) bool{
@@ -265,8 +269,13 @@ func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
 		if len(found) == 0 {
 			continue
 		}
-		same := !slices.ContainsFunc(found, func(l Line) bool { return l.Workers != found[0].Workers })
-		return found[0], same
+		l, same := found[0], true
+		l.Settings = maps.Clone(l.Settings)
+		for _, other := range found[1:] {
+			same = same && other.Workers == l.Workers
+			maps.DeleteFunc(l.Settings, func(name string, v any) bool { return other.Settings[name] != v })
+		}
+		return l, same
 	}
 	return Line{}, false
 }

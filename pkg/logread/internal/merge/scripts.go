@@ -114,5 +114,14 @@ func claimScripts(p *record.Part, scripts []*record.Part) *record.Part {
 	if launch.Nodes > 0 {
 		p.AddClaim(runs.PropertyNodes, int64(launch.Nodes), runs.SourceConfig, where)
 	}
+	stated := &record.Part{}
+	identity.ClaimConfig(stated, launch.Settings, runs.SourceConfig, where)
+	for _, c := range stated.Claims {
+		switch c.Property {
+		case runs.PropertySeed, runs.PropertyBatch, runs.PropertyModel:
+			p.Claims = append(p.Claims, c)
+		}
+	}
+	addMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: launch.Settings}})
 	return from
 }

@@ -59,3 +59,8 @@ const TrainingEpochsKey = "training_epochs"
 
 // MaxSettings is the largest number of settings that are kept per run.
 const MaxSettings = 1000
+
+// ModelKeys returns the names of settings that name the model, in the order in which they count.
+func ModelKeys() []string {
+	return []string{"model", "arch", "architecture", "model_name", "model_name_or_path", "network", "backbone"}
+}

@@ -83,7 +83,7 @@ func properties() []property {
 // modelOf returns the model of a run as its configuration names it: a name, or the settings
 // of the model as JSON. It returns "" if unknown.
 func modelOf(r *runs.Run) string {
-	for _, key := range []string{"model", "arch", "architecture", "model_name", "model_name_or_path", "network", "backbone"} {
+	for _, key := range record.ModelKeys() {
 		switch v := r.Info.Config[key].(type) {
 		case string:
 			return path.Base(v) // of a file or a repository

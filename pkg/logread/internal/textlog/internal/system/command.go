@@ -3,11 +3,9 @@ package system
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"lockstep/pkg/logread/internal/launchline"
-	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
@@ -67,7 +65,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
 			return logline.Idle
 		}
-		for name := range numericFlags(before) {
+		for name := range launchline.Settings(before) {
 			delete(run.Run.Info.Config, name)
 		}
 	}
@@ -81,34 +79,9 @@ func useCommand(log *logline.Log, words []string, text []byte) {
 	run := log.Current
 	run.Run.Info.Command = words
 	run.Claims = launchline.Claims(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
-	addFlags(log, words)
-}
-
-// addFlags adds the command's flags with a numeric value to the run's
-// configuration.
-func addFlags(log *logline.Log, words []string) {
-	for name, v := range numericFlags(words) {
+	for name, v := range launchline.Settings(words) {
 		log.AddSetting(name, v)
 	}
-}
-
-// numericFlags returns the command's flags with a numeric value.
-func numericFlags(words []string) map[string]float64 {
-	flags := map[string]float64{}
-	for i, w := range words {
-		name, isFlag := strings.CutPrefix(w, "--")
-		if !isFlag {
-			continue
-		}
-		name, text, joined := strings.Cut(name, "=")
-		if !joined && i+1 < len(words) {
-			text = words[i+1]
-		}
-		if v, err := strconv.ParseFloat(text, 64); err == nil && scan.IsName([]byte(name)) {
-			flags[name] = v
-		}
-	}
-	return flags
 }
 
 // readSlurmCancel reads the line that Slurm prints when it cancels a job.
