@@ -204,7 +204,7 @@ func (c misreadChecker) checkPlace(r Row, l numbers, same []Row) string {
 		}
 	}
 	switch {
-	case of == nil, c.isCounted(r, of):
+	case of == nil, c.isCounted(r, of), c.lacksValues(r):
 		return ""
 	case len(places) == 0 && c.isLost(of): // of one rank, if the lines of the others were lost
 		return ""
@@ -213,6 +213,16 @@ func (c misreadChecker) checkPlace(r Row, l numbers, same []Row) string {
 		return ""
 	}
 	return fmt.Sprintf("in %s the value is %q, and now", of.path, places)
+}
+
+// lacksValues reports whether a problem states that an epoch of a program that prints the number
+// of an epoch before its values has none, so that the next values may be those of this epoch.
+func (c misreadChecker) lacksValues(r Row) bool {
+	file, _, _ := strings.Cut(r.Run, "#")
+	return slices.ContainsFunc(c.problems, func(p runs.Problem) bool {
+		return p.File == file && strings.Contains(p.Reason, " has no values: epoch ")
+	}) &&
+		slices.ContainsFunc(c.runs, func(run runs.Run) bool { return run.Dir == r.Run && run.Kind == "U-Net study stdout" })
 }
 
 // isRenamed reports whether a sample has another name, which may contain a rank.

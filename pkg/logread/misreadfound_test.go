@@ -25,6 +25,13 @@ func TestFoundByMutations(t *testing.T) {
 		"a lost line of an epoch of the study": {
 			"a_2gpu.log", "[INFO] EPOCH: 1/3\nTrain loss: 0.5, elapsed time: 9.5\nTrain loss: 0.25, elapsed time: 8.5\n", "1 NaN 0.5", "second training loss of epoch 1",
 		},
+		"an epoch of the study without values before a run that starts again": {
+			"a_2gpu.log", "[INFO] EPOCH: 1/2\nTrain loss: 0.5, elapsed time: 9.5\n[INFO] EPOCH: 2/2\n[INFO] EPOCH: 1/2\nTrain loss: 0.25, elapsed time: 8.5\n",
+			"1 NaN 0.5, 2 NaN, 1 NaN 0.25", "line 4: epoch 2 has no values: epoch 1 begins before them",
+		},
+		"a lost loss of the study": {
+			"a_2gpu.log", "[INFO] EPOCH: 1/2\n[INFO] EPOCH: 2/2\nTrain loss: 0.25, elapsed time: 8.5\n", "1 NaN, 2 NaN 0.25", "line 2: epoch 1 has no values: epoch 2 begins before them",
+		},
 		"another header with the index of pandas": {"log_2.csv", ",epoch,loss\n0,1,2\n1,2,4\n", "1 NaN 2, 2 NaN 4", "CSV table"},
 		"another table with one column more": {
 			"a_2gpu.csv", "epoch,time,loss\n1,10,2\nStep,one,two,three\n1,5,6,\n2,7,8,9\n", "1 NaN 2", "a table with other columns begins here",

@@ -107,7 +107,7 @@ func (m *mutant) mutate(rng *rand.Rand, all []*sample) {
 	switch what {
 	case 0:
 		n := rng.IntN(len(f.content) + 1)
-		f.cut, m.lost = f.cut || isCutWithin(f.content, n), true
+		f.cut, m.lost = f.cut && !isEventFile(f.content) || isCutWithin(f.content, n), true // an earlier cut of records may be gone
 		f.content = f.content[:n]
 		m.how += fmt.Sprintf(", %s cut at byte %d", f.path, n)
 	case 1:

@@ -44,7 +44,11 @@ func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	log.Block = logline.NoBlock
-	if last := log.LastEpoch(); last != nil && n < last.Epoch {
+	last := log.LastEpoch()
+	if last != nil && n != last.Epoch && last.TrainLoss != last.TrainLoss && last.Seconds != last.Seconds {
+		log.In.AddProblem(log.Lines.Number, "epoch %d has no values: epoch %d begins before them", last.Epoch, n)
+	}
+	if last != nil && n < last.Epoch {
 		log.BeginRun()
 	}
 	if len(log.Config) > 0 { // settings before the first epoch
