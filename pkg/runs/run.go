@@ -197,6 +197,10 @@ type Step struct {
 	// UntilCollective is the time from the start of the step to its first collective
 	// operation. It is longest on a straggler.
 	UntilCollective float64 `json:"until_collective_seconds"`
+	// Staleness is the number of updates between the parameters for which this step's
+	// gradient was computed and those to which it was applied, with an asynchronous strategy.
+	Staleness int  `json:"staleness,omitempty"`
+	Dropped   bool `json:"dropped,omitempty"` // the gradient came too late and was not used
 }
 
 // Run is the content of a run folder or of another program's log.

@@ -46,6 +46,15 @@ type Config struct {
 	// Servers (paramserver) is the number of parameter servers, in the processes of the first
 	// workers. Each has an equal part of every bucket's bytes. 0: 1.
 	Servers int `yaml:"servers,omitempty" json:"servers"`
+	// MaxStaleness (paramserver) is 0 for a synchronous server. If it is more, the server is
+	// asynchronous: each worker's gradient is an update of its own as soon as it arrives.
+	// MaxStaleness limits its staleness, the number of updates since the worker has read the
+	// parameters. With N workers of equal speed the staleness is about N-1; workers wait for
+	// each other if MaxStaleness is less.
+	MaxStaleness int `yaml:"max_staleness,omitempty" json:"max_staleness"`
+	// BackupWorkers (paramserver) is the number B of gradients that a synchronous server does
+	// not wait for: each update uses the first N-B of N gradients. The others are dropped.
+	BackupWorkers int `yaml:"backup_workers,omitempty" json:"backup_workers"`
 }
 
 // localSteps returns the number of optimizer steps between two averages of local SGD.
@@ -56,7 +65,29 @@ func (c Config) serverCount() int { return cmp.Or(c.Servers, 1) }
 
 // ReplicasDiffer reports whether the workers' parameters may differ between two steps.
 func (c Config) ReplicasDiffer() bool {
-	return c.NoCommunication || c.Name == NameLocalSGD && c.localSteps() > 1
+	return c.NoCommunication || c.IsAsynchronous() || c.Name == NameLocalSGD && c.localSteps() > 1
+}
+
+// IsAsynchronous reports whether a worker may be in a later step than another one. The workers
+// then wait for each other at the end of an epoch only, so there are no checkpoints within an
+// epoch, and repeated runs differ.
+func (c Config) IsAsynchronous() bool { return c.MaxStaleness > 0 || c.BackupWorkers > 0 }
+
+// UpdatesPerStep returns the number of updates of the parameters in an optimizer step of all
+// workers: 1 if an update uses the mean of their gradients, else the number of workers. The
+// learning rate must not be scaled with the number of workers if each gradient is an update.
+func (c Config) UpdatesPerStep(workers int) int {
+	if c.MaxStaleness > 0 {
+		return workers
+	}
+	return 1
+}
+
+// IsExact reports whether N workers compute the same parameters as one worker with an N-fold
+// batch, up to rounding.
+func (c Config) IsExact() bool {
+	k, err := c.findKind()
+	return err == nil && k.Exact && !c.Unreal() && !c.IsAsynchronous()
 }
 
 // Unreal reports whether the losses and scores of a run are not those of any training with
@@ -102,6 +133,8 @@ func (c Config) options() []option {
 		{"steps", c.Steps != 0, float64(c.localSteps())},
 		{"average_optimizer", c.AverageOptimizer, c.AverageOptimizer},
 		{"servers", c.Servers != 0, float64(c.serverCount())},
+		{"max_staleness", c.MaxStaleness != 0, float64(c.MaxStaleness)},
+		{"backup_workers", c.BackupWorkers != 0, float64(c.BackupWorkers)},
 	}
 }
 

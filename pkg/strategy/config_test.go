@@ -40,7 +40,7 @@ func TestConfigForms(t *testing.T) {
 		{Config{Name: "other"}, `"other"`}, // of another version of Lockstep
 		{Config{Name: "zero1"}, `"zero1"`},
 		{Config{Name: "local_sgd", Steps: 4}, `{"average_optimizer":false,"name":"local_sgd","steps":4}`},
-		{Config{Name: "paramserver", Servers: 2}, `{"name":"paramserver","servers":2}`},
+		{Config{Name: "paramserver", Servers: 2}, `{"backup_workers":0,"max_staleness":0,"name":"paramserver","servers":2}`},
 		{Config{NoCommunication: true}, `{"broadcast_buffers":false,"name":"ddp","no_communication":true}`},
 	} {
 		text, err := json.Marshal(c.c)

@@ -72,22 +72,38 @@ func Kinds() []Kind {
 		new:       newZeRO1,
 	}, {
 		Name: NameParamServer,
-		About: "A synchronous parameter server: every worker sends its gradients to the server while the backward pass goes on, the server updates the parameters " +
+		About: "A parameter server: every worker sends its gradients to the server while the backward pass goes on, the server updates the parameters " +
 			"by the mean gradient, and every worker receives the parameters. Only the server has the optimizer's state. " +
-			"There are S servers (servers), each with an equal part of the parameters, in the processes of the first S workers.",
-		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
-		Bytes:     "a worker P; a server's process (N−1)/S·P + (S−1)/S·P",
-		Options:   []string{"servers"},
-		Exact:     true,
-		check: func(c Config) error {
-			if c.Servers < 0 {
-				return fmt.Errorf("strategy.servers is %d: use the number of parameter servers, at least 1, or 0 for 1", c.Servers)
-			}
-			return nil
-		},
+			"There are S servers (servers), each with an equal part of the parameters, in the processes of the first S workers. " +
+			"With max_staleness above 0 the server is asynchronous: it applies each worker's gradient as soon as it arrives, as an update of its own, " +
+			"and a worker reads the parameters before each of its steps. The staleness of a gradient is the number of updates since its worker has read the parameters. " +
+			"It is recorded for each step and is at most max_staleness: workers wait where it could become more. Adam counts all updates; " +
+			"the schedule counts each worker's own steps, and does not multiply the learning rate by N. " +
+			"With backup_workers B, the server is synchronous but uses only the first N−B gradients of each step; it drops the later ones, and their workers leave out " +
+			"the steps that the others have done meanwhile. In both modes batch norms use each worker's own batch, there are no checkpoints within an epoch, and all workers wait for each other at its end.",
+		Guarantee:    "equal to one worker with an N-fold batch, up to rounding; with max_staleness or backup_workers an approximation that differs between two runs: old gradients, or fewer",
+		Bytes:        "a worker P; a server's process (N−1)/S·P + (S−1)/S·P",
+		Options:      []string{"servers", "max_staleness", "backup_workers"},
+		Exact:        true,
+		check:        checkServerOptions,
 		checkWorkers: checkServers,
 		new:          newParamServer,
 	}}
+}
+
+// checkServerOptions returns an error if an option of NameParamServer is invalid.
+func checkServerOptions(c Config) error {
+	switch {
+	case c.Servers < 0:
+		return fmt.Errorf("strategy.servers is %d: use the number of parameter servers, at least 1, or 0 for 1", c.Servers)
+	case c.MaxStaleness < 0:
+		return fmt.Errorf("strategy.max_staleness is %d: use the largest number of updates by which a gradient may be late, or 0 for a synchronous server", c.MaxStaleness)
+	case c.BackupWorkers < 0:
+		return fmt.Errorf("strategy.backup_workers is %d: use the number of workers whose gradients are not waited for, or 0 for none", c.BackupWorkers)
+	case c.BackupWorkers > 0 && c.MaxStaleness > 0:
+		return errors.New("strategy.backup_workers and strategy.max_staleness are both set, but only a synchronous server has backup workers: leave one of them out")
+	}
+	return nil
 }
 
 // checkDDP returns an error if c exchanges buffers but nothing else.

@@ -28,25 +28,32 @@ type paramServer struct {
 
 // newParamServer creates the strategy of one worker.
 func newParamServer(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+	if c.MaxStaleness > 0 || c.BackupWorkers > 0 {
+		return newAsyncServer(ctx, c, group), nil
+	}
 	p := &paramServer{servers: c.serverCount()}
 	p.queue = newQueue(ctx, group, func(_ *queue, b bucket) error { return p.push(b.buffer) })
 	return p, nil
 }
 
-// checkServers returns an error if there are more servers than workers.
+// checkServers returns an error if there are more servers than workers, or only backup workers.
 func checkServers(c Config, workers int) error {
 	if n := c.serverCount(); n > workers {
 		return fmt.Errorf("strategy %s: got %s for %s, but each server runs in the process of a worker: use at most %d",
 			NameParamServer, english.Count(n, "server"), english.Count(workers, "worker"), workers)
+	}
+	if c.BackupWorkers >= workers {
+		return fmt.Errorf("strategy %s: got %s of %s, but an update needs the gradient of at least one: use at most %d",
+			NameParamServer, english.Count(c.BackupWorkers, "backup worker"), english.Count(workers, "worker"), workers-1)
 	}
 	return nil
 }
 
 // forEachServer calls f for each server's shard of b. All ranks thus send and receive in the
 // same order, so that no two ranks wait for each other.
-func (p *paramServer) forEachServer(b device.Buffer, f func(server int, shard device.Buffer) error) error {
-	for server := range p.servers {
-		lo, hi := collective.Shard(b.Len(), p.servers, server)
+func forEachServer(b device.Buffer, servers int, f func(server int, shard device.Buffer) error) error {
+	for server := range servers {
+		lo, hi := collective.Shard(b.Len(), servers, server)
 		if lo == hi {
 			continue
 		}
@@ -62,15 +69,12 @@ func (p *paramServer) forEachServer(b device.Buffer, f func(server int, shard de
 // of the ranks, so that a repeated run computes the same bits.
 func (p *paramServer) push(b device.Buffer) error {
 	n, rank := p.group.Size(), p.group.Rank()
-	return p.forEachServer(b, func(server int, shard device.Buffer) error {
+	return forEachServer(b, p.servers, func(server int, shard device.Buffer) error {
 		if rank != server {
 			return p.group.Send(p.ctx, shard, server)
 		}
 		if p.incoming.Len() < shard.Len() {
-			p.incoming = device.Buffer{F32: make([]float32, len(shard.F32))}
-			if shard.F64 != nil {
-				p.incoming = device.Buffer{F64: make([]float64, len(shard.F64))}
-			}
+			p.incoming = newBuffer(shard, shard.Len())
 		}
 		incoming := p.incoming.Slice(0, shard.Len())
 		for r := range n {
@@ -91,7 +95,7 @@ func (p *paramServer) push(b device.Buffer) error {
 // pull copies each server's shard of b to all ranks.
 func (p *paramServer) pull(ctx context.Context, b device.Buffer) error {
 	n, rank := p.group.Size(), p.group.Rank()
-	return p.forEachServer(b, func(server int, shard device.Buffer) error {
+	return forEachServer(b, p.servers, func(server int, shard device.Buffer) error {
 		if rank != server {
 			return p.group.Recv(ctx, shard, server)
 		}
@@ -107,17 +111,17 @@ func (p *paramServer) pull(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// collect copies each server's shard of b to rank 0.
-func (p *paramServer) collect(ctx context.Context, b device.Buffer) error {
-	rank := p.group.Rank()
-	return p.forEachServer(b, func(server int, shard device.Buffer) error {
+// collectFromServers copies each server's shard of b to rank 0.
+func collectFromServers(ctx context.Context, group collective.Group, b device.Buffer, servers int) error {
+	rank := group.Rank()
+	return forEachServer(b, servers, func(server int, shard device.Buffer) error {
 		switch {
 		case server == 0:
 			return nil
 		case rank == 0:
-			return p.group.Recv(ctx, shard, server)
+			return group.Recv(ctx, shard, server)
 		case rank == server:
-			return p.group.Send(ctx, shard, 0)
+			return group.Send(ctx, shard, 0)
 		}
 		return nil
 	})
@@ -126,13 +130,18 @@ func (p *paramServer) collect(ctx context.Context, b device.Buffer) error {
 // Start copies rank 0's parameters and running statistics to all ranks, and restores the
 // servers' optimizer slots.
 func (p *paramServer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	own := func(n int) (lo, hi int) {
-		if p.group.Rank() >= p.servers {
+	return startSharded(ctx, exe, p.group, &p.shards, ownedByServer(p.servers, p.group.Rank()), saved)
+}
+
+// ownedByServer returns a function that returns the range of a bucket of n elements that the
+// server of the given rank has. The range is empty if the rank has no server.
+func ownedByServer(servers, rank int) func(n int) (lo, hi int) {
+	return func(n int) (lo, hi int) {
+		if rank >= servers {
 			return 0, 0
 		}
-		return collective.Shard(n, p.servers, p.group.Rank())
+		return collective.Shard(n, servers, rank)
 	}
-	return startSharded(ctx, exe, p.group, &p.shards, own, saved)
 }
 
 // Step computes the gradients of one batch and sends them to the servers. After the last
@@ -151,7 +160,9 @@ func (*paramServer) Equalize(context.Context, engine.Executable) error { return 
 
 // State returns the servers' optimizer slots on rank 0.
 func (p *paramServer) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
-	return p.collectState(&p.shards, p.collect)
+	return p.collectState(&p.shards, func(ctx context.Context, b device.Buffer) error {
+		return collectFromServers(ctx, p.group, b, p.servers)
+	})
 }
 
 // OptimizerBytes returns the size of the optimizer's state on this rank, and of the state

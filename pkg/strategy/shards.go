@@ -41,9 +41,20 @@ func (s *shards) start(exe engine.Executable, own func(n int) (lo, hi int)) erro
 		return err
 	}
 	*s = shards{exe: memory, buckets: memory.BucketMemory(), slots: map[string][]device.Buffer{}}
-	for i, b := range s.buckets {
+	for _, b := range s.buckets {
 		lo, hi := own(b.Gradients.Len())
 		s.owned = append(s.owned, [2]int{lo, hi})
+	}
+	s.listPieces()
+	s.staging = newStaging(s.buckets)
+	return nil
+}
+
+// listPieces sets s.pieces to the parts of the parameters in s.buckets that this rank owns.
+func (s *shards) listPieces() {
+	s.pieces = nil
+	for i, b := range s.buckets {
+		lo, hi := s.owned[i][0], s.owned[i][1]
 		for _, p := range b.Parameters {
 			from := max(p.Offset, lo)
 			to := max(from, min(p.Offset+p.Weights.Len(), hi))
@@ -53,8 +64,31 @@ func (s *shards) start(exe engine.Executable, own func(n int) (lo, hi int)) erro
 			s.pieces = append(s.pieces, piece{i, from, to, p.Weights.Slice(from-p.Offset, to-p.Offset), b.Gradients.Slice(from, to), p.Vector})
 		}
 	}
-	s.staging = newStaging(s.buckets)
-	return nil
+}
+
+// separate copies the parameters and allocates gradients, so that s no longer uses the memory
+// of the executable.
+func (s *shards) separate() {
+	buckets := slices.Clone(s.buckets)
+	for i, b := range buckets {
+		buckets[i].Gradients = newBuffer(b.Gradients, b.Gradients.Len())
+		buckets[i].Parameters = slices.Clone(b.Parameters)
+		for j, p := range b.Parameters {
+			w := newBuffer(p.Weights, p.Weights.Len())
+			copyBuffer(w, p.Weights)
+			buckets[i].Parameters[j].Weights = w
+		}
+	}
+	s.buckets = buckets
+	s.listPieces()
+}
+
+// newBuffer returns a buffer of n zeros of the precision of like.
+func newBuffer(like device.Buffer, n int) device.Buffer {
+	if like.F64 != nil {
+		return device.Buffer{F64: make([]float64, n)}
+	}
+	return device.Buffer{F32: make([]float32, n)}
 }
 
 // hostMemoryOf returns exe as an engine.HostMemory, or an error that says why a strategy
@@ -91,12 +125,7 @@ func copyBuffer(to, from device.Buffer) {
 func (s *shards) slot(name string) []device.Buffer {
 	if s.slots[name] == nil {
 		for i, b := range s.buckets {
-			n := s.owned[i][1] - s.owned[i][0]
-			if b.Gradients.F64 != nil {
-				s.slots[name] = append(s.slots[name], device.Buffer{F64: make([]float64, n)})
-			} else {
-				s.slots[name] = append(s.slots[name], device.Buffer{F32: make([]float32, n)})
-			}
+			s.slots[name] = append(s.slots[name], newBuffer(b.Gradients, s.owned[i][1]-s.owned[i][0]))
 		}
 	}
 	return s.slots[name]

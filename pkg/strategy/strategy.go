@@ -11,7 +11,9 @@ import (
 // Strategy decides how N workers turn their batches into one update of the parameters. It
 // is the strategy of one worker, for one executable.
 //
-// All ranks call Start, Step, Equalize and State in the same order. A Strategy may also be
+// All ranks call Start, Step, Equalize and State in the same order. If Config.IsAsynchronous
+// returns true, a rank may nevertheless be in a later call of Step than another one; they meet in
+// Equalize, which they call after the same number of steps. A Strategy may also be
 // an engine.ReductionReporter, for traces. In a world of one rank it exchanges nothing.
 type Strategy interface {
 	// Start makes the state of the workers consistent before the first step: usually all
@@ -57,6 +59,10 @@ type Stats struct {
 	Buckets   int           // number of reduced buckets
 	Shared    int           // number of exchanges of batch norm statistics
 	Bytes     int           // size of this worker's buckets and statistics
+	// Staleness is the number of updates between the parameters for which the last gradient
+	// was computed and those to which it was applied; 0 unless workers are asynchronous.
+	Staleness int
+	Dropped   int // optimizer steps whose gradient was not used, because it came too late
 }
 
 var (

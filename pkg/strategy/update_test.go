@@ -498,10 +498,16 @@ func TestDeadRankIsNamed(t *testing.T) {
 
 // TestWorkersOfStrategies: a number of workers that a strategy cannot use is refused.
 func TestWorkersOfStrategies(t *testing.T) {
-	_, err := New(t.Context(), Config{Name: NameParamServer, Servers: 3}, nil, collective.Single())
-	want := "strategy paramserver: got 3 servers for 1 worker, but each server runs in the process of a worker: use at most 1"
-	if err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
+	for _, c := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Name: NameParamServer, Servers: 3}, "strategy paramserver: got 3 servers for 1 worker, but each server runs in the process of a worker: use at most 1"},
+		{Config{Name: NameParamServer, BackupWorkers: 1}, "strategy paramserver: got 1 backup worker of 1 worker, but an update needs the gradient of at least one: use at most 0"},
+	} {
+		if _, err := New(t.Context(), c.c, nil, collective.Single()); err == nil || err.Error() != c.want {
+			t.Errorf("got error %v, want %s", err, c.want)
+		}
 	}
 }
 

@@ -144,6 +144,9 @@ func (c Config) Validate() error {
 	if c.EMA.Decay != 0 && c.Strategy.ReplicasDiffer() {
 		return bad("ema.decay is %g, but with strategy %s the workers' parameters differ between two averages: use ema.decay=0", c.EMA.Decay, c.Strategy)
 	}
+	if c.Checkpoint.EverySteps > 0 && c.Strategy.IsAsynchronous() {
+		return bad("checkpoint.every_steps is %d, but with strategy %s the workers are in different steps within an epoch: use checkpoint.every_steps=0", c.Checkpoint.EverySteps, c.Strategy)
+	}
 	if err := checkExactIntegers(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}

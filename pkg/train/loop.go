@@ -208,6 +208,9 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if err := feed.err(); err != nil {
 		return row, fmt.Errorf("load batches: %w", err)
 	}
+	if err := t.equalize(work); err != nil {
+		return row, err
+	}
 	// The epoch ends when the slowest rank has finished.
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
@@ -228,6 +231,14 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		row.Accuracy = t.progress.right / float64(row.Samples)
 	}
 	return row, nil
+}
+
+// equalize makes the parameters equal on all ranks, at the end of an epoch.
+func (t *Trainer) equalize(ctx context.Context) error {
+	if err := t.strategy.Equalize(ctx, t.train); err != nil {
+		return fmt.Errorf("make the parameters equal on all ranks: %w", err)
+	}
+	return nil
 }
 
 // runOptimizerStep does optimizer step i of the epoch, counted from 0, on the next
@@ -327,7 +338,7 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step 
 	t.step++
 	span.Step = t.step
 	stats := t.strategy.Stats()
-	span.AllReduce = stats.AllReduce.Seconds()
+	span.AllReduce, span.Staleness, span.Dropped = stats.AllReduce.Seconds(), stats.Staleness, stats.Dropped > 0
 	if !stats.First.IsZero() {
 		span.UntilCollective = stats.First.Sub(t.started).Seconds()
 	}

@@ -57,7 +57,16 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 // rank was interrupted, it returns an error on all ranks, so that all stop after the same
 // step. done is this rank's progress, and lossSum the sum of its losses in the current
 // epoch. ctx ends at an interrupt, and work somewhat later.
+//
+// With an asynchronous strategy, each rank that was interrupted returns an error by itself, and
+// there is no checkpoint: ranks that agreed after each step would be synchronous.
 func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
+	if t.cfg.Strategy.IsAsynchronous() {
+		if ctx.Err() != nil {
+			return fmt.Errorf("ended in step %d of %d, whose workers are not in the same step: a resumed run repeats the epoch: %w", done.steps+1, t.stepsPerEpoch(), context.Cause(ctx))
+		}
+		return nil
+	}
 	stop := []float64{0}
 	if ctx.Err() != nil {
 		stop[0] = 1
@@ -90,16 +99,10 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 	return nil
 }
 
-// prepareSave prepares for a checkpoint or the end of the epoch: at the end of the epoch it
-// makes the parameters equal on all ranks. Rank 0 gets the state of the strategy, every rank
-// writes its steps to disk, and all ranks exchange their sums of losses.
+// prepareSave prepares for a checkpoint or the end of the epoch: rank 0 gets the state of the
+// strategy, every rank writes its steps to disk, and all ranks exchange their sums of losses.
 func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
 	var err error
-	if done.steps == t.stepsPerEpoch() {
-		if err := t.strategy.Equalize(ctx, t.train); err != nil {
-			return fmt.Errorf("make the parameters equal on all ranks: %w", err)
-		}
-	}
 	if t.options.Dir != "" {
 		if t.strategyState, err = t.strategy.State(ctx, t.train); err != nil {
 			return fmt.Errorf("collect the state of the strategy: %w", err)

@@ -53,6 +53,9 @@ func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 		}
 	}
 	t.epoch++
+	if t.cfg.Strategy.IsAsynchronous() {
+		return t.equalize(ctx) // the servers must not run when TrainTo returns
+	}
 	return nil
 }
 

@@ -392,9 +392,10 @@ func (t *Trainer) stepsPerEpoch() int {
 func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cfg.batchesPerStep() }
 
 // learningRate returns the learning rate of an optimizer step. epoch counts from 0, and step
-// counts from 0 within the epoch.
+// counts from 0 within the epoch. It is scaled for the samples that one update uses.
 func (t *Trainer) learningRate(epoch, step int) float64 {
+	updates := t.cfg.Strategy.UpdatesPerStep(t.group.Size())
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.TrainingRun{
-		Workers: t.group.Size(), GlobalBatch: t.globalBatch(), StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
+		Workers: t.group.Size() / updates, GlobalBatch: t.globalBatch() / updates, StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
 	}, epoch, step)
 }

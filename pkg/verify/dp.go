@@ -83,7 +83,7 @@ func (o DPOptions) parseStrategy() (strategy.Config, error) {
 		if k.Exact {
 			exact = append(exact, k.Name)
 		}
-		if k.Name == c.Name && (!k.Exact || c.Unreal()) {
+		if k.Name == c.Name && !c.IsExact() {
 			err = fmt.Errorf("strategy %s does not claim that N workers equal one with an N-fold batch", c)
 		}
 	}

@@ -68,9 +68,9 @@ func runValues(run runs.Run) []Value {
 }
 
 // stepValues returns the values of a step under the names in
-// steps-<rank>.jsonl.
+// steps-<rank>.jsonl. A step without staleness has none, because most strategies have none.
 func stepValues(s runs.Step) []Value {
-	return []Value{
+	values := []Value{
 		{"samples", float64(s.Samples)},
 		{"data_seconds", s.Data},
 		{"forward_seconds", s.Forward},
@@ -81,4 +81,11 @@ func stepValues(s runs.Step) []Value {
 		{"until_collective_seconds", s.UntilCollective},
 		{"loss", s.Loss},
 	}
+	if s.Staleness != 0 {
+		values = append(values, Value{"staleness", float64(s.Staleness)})
+	}
+	if s.Dropped {
+		values = append(values, Value{"dropped", 1})
+	}
+	return values
 }

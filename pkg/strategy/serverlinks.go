@@ -1,0 +1,281 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/device"
+)
+
+// Kinds of messages between workers and servers. A worker waits for the reply to its request
+// before it sends another one to the same server.
+const (
+	messageCheckout = iota // to the coordinator: which version shall I read for step a?
+	messageAdmit           // to the coordinator: which update uses my gradient of step a?
+	messageFinish          // to the coordinator: I have no further steps in this epoch
+	messagePush            // to a server: a gradient for update a with the learning rate b
+	messagePull            // to a server: send the parameters of version a or newer
+	messagePing            // to a server that would otherwise hear nothing from this worker
+	messageEnd             // the worker's last request of an epoch
+	messageReply
+)
+
+// serverMessage is a message of an asynchronous parameter server. A push, and the reply to a
+// pull that succeeded, are followed by the values of the server's part.
+type serverMessage struct {
+	kind    int
+	request int  // of a reply: the kind of the request
+	ok      bool // of a reply: the request succeeded; otherwise the worker must ask again
+	a, b    float64
+	payload device.Buffer // empty if there is none
+}
+
+// serverMessageLength is the number of values that represent a serverMessage.
+const serverMessageLength = 6
+
+// encode returns the values that represent m.
+func (m serverMessage) encode() []float64 {
+	v := []float64{float64(m.kind), float64(m.request), 0, m.a, m.b, float64(m.payload.Len())}
+	if m.ok {
+		v[2] = 1
+	}
+	return v
+}
+
+// serverLinks exchanges the messages of one rank with the servers and, if this rank has a
+// server, with the other workers. Ranks with servers receive in one goroutine for each other
+// rank, because workers ask at any time.
+type serverLinks struct {
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	group     collective.Group
+	servers   int
+	handle    func(ctx context.Context, worker int, m serverMessage) (serverMessage, error) // answers a request to this rank's server
+	receivers sync.WaitGroup
+	peers     []serverPeer // by rank
+}
+
+// serverPeer is the other end of a link.
+type serverPeer struct {
+	sending          sync.Mutex // locked while a message is sent
+	requests         chan serverMessage
+	replies          chan serverMessage
+	request, reply   device.Buffer // buffers for the payloads that arrive
+	answer, outgoing device.Buffer // buffers for the payloads that are sent
+}
+
+// newServerLinks returns the links of the group's rank. part returns the part of a
+// server. Call start before the exchange.
+func newServerLinks(ctx context.Context, group collective.Group, servers int, part func(server int) serverPart) *serverLinks {
+	l := &serverLinks{group: group, servers: servers, peers: make([]serverPeer, group.Size())}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	rank := group.Rank()
+	for r := range l.peers {
+		p := &l.peers[r]
+		if r < servers {
+			p.reply, p.outgoing = part(r).newBuffer(), part(r).newBuffer()
+		}
+		if rank < servers {
+			p.request, p.answer = part(rank).newBuffer(), part(rank).newBuffer()
+		}
+	}
+	return l
+}
+
+// fail records the first error and ends all waits.
+func (l *serverLinks) fail(err error) { l.cancel(err) }
+
+// err returns the first error, or nil.
+func (l *serverLinks) err() error {
+	if l.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(l.ctx)
+}
+
+// start starts the goroutines that receive, if this rank has a server. They end after the
+// last message of the other rank; see finish.
+func (l *serverLinks) start() {
+	if l.group.Rank() >= l.servers {
+		return
+	}
+	for r := range l.peers {
+		if r == l.group.Rank() {
+			continue
+		}
+		p := &l.peers[r]
+		p.requests, p.replies = make(chan serverMessage, 1), make(chan serverMessage, 1)
+		l.receivers.Go(func() {
+			defer close(p.requests)
+			if err := l.receiveAll(r); err != nil {
+				l.fail(err)
+			}
+		})
+		l.receivers.Go(func() {
+			for m := range p.requests {
+				if err := l.answer(r, m); err != nil {
+					l.fail(err)
+				}
+			}
+		})
+	}
+}
+
+// receiveAll receives the messages from a rank, until it has sent its last request and, if it
+// has a server, the reply to the last request of this rank.
+func (l *serverLinks) receiveAll(rank int) error {
+	p := &l.peers[rank]
+	asks, answers := true, rank < l.servers
+	for asks || answers {
+		m, err := l.receive(rank)
+		if err != nil {
+			return err
+		}
+		if m.kind == messageReply {
+			answers = answers && m.request != messageEnd
+			p.replies <- m
+			continue
+		}
+		asks = m.kind != messageEnd
+		p.requests <- m
+	}
+	return nil
+}
+
+// receive receives a message from a rank.
+func (l *serverLinks) receive(rank int) (serverMessage, error) {
+	v := make([]float64, serverMessageLength)
+	if err := l.group.Recv(l.ctx, device.Buffer{F64: v}, rank); err != nil {
+		return serverMessage{}, err
+	}
+	m := serverMessage{kind: int(v[0]), request: int(v[1]), ok: v[2] != 0, a: v[3], b: v[4]}
+	if v[5] == 0 {
+		return m, nil
+	}
+	m.payload = l.peers[rank].request
+	if m.kind == messageReply {
+		m.payload = l.peers[rank].reply
+	}
+	if m.payload.Len() != int(v[5]) {
+		return m, fmt.Errorf("receive from rank %d: got %d values, want %d: the ranks use different networks", rank, int(v[5]), m.payload.Len())
+	}
+	return m, l.group.Recv(l.ctx, m.payload, rank)
+}
+
+// send sends m to a rank.
+func (l *serverLinks) send(rank int, m serverMessage) error {
+	p := &l.peers[rank]
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	if err := l.group.Send(l.ctx, device.Buffer{F64: m.encode()}, rank); err != nil || m.payload.Len() == 0 {
+		return err
+	}
+	return l.group.Send(l.ctx, m.payload, rank)
+}
+
+// answer answers the request m of another rank.
+func (l *serverLinks) answer(rank int, m serverMessage) error {
+	reply, err := l.reply(rank, m)
+	if err != nil {
+		return err
+	}
+	return l.send(rank, reply)
+}
+
+// reply returns the reply to the request m of a worker, which may be the one of this rank.
+func (l *serverLinks) reply(rank int, m serverMessage) (reply serverMessage, err error) {
+	reply.ok = true
+	if m.kind != messagePing && m.kind != messageEnd {
+		reply, err = l.handle(l.ctx, rank, m)
+	}
+	reply.kind, reply.request = messageReply, m.kind
+	return reply, err
+}
+
+// ask sends a request to each of the given servers until it succeeds, and returns the replies
+// by server. While it repeats a request, it sends all other servers a ping, because they expect
+// to hear something from each worker.
+func (l *serverLinks) ask(servers []int, request func(server int) serverMessage) ([]serverMessage, error) {
+	replies := make([]serverMessage, l.servers)
+	pending := slices.Clone(servers)
+	for asked := servers; len(pending) > 0; asked = l.allServers() {
+		message := func(server int) serverMessage {
+			if !slices.Contains(pending, server) {
+				return serverMessage{kind: messagePing}
+			}
+			return request(server)
+		}
+		answered, err := l.askOnce(asked, message)
+		if err != nil {
+			l.fail(err)
+		}
+		if err := l.err(); err != nil {
+			return nil, err
+		}
+		for i, s := range asked {
+			if at := slices.Index(pending, s); at >= 0 && answered[i].ok {
+				replies[s] = answered[i]
+				pending = slices.Delete(pending, at, at+1)
+			}
+		}
+	}
+	return replies, nil
+}
+
+// askOnce sends a request to each of the given servers, and returns their replies in the same
+// order.
+func (l *serverLinks) askOnce(servers []int, request func(server int) serverMessage) ([]serverMessage, error) {
+	own := l.group.Rank()
+	for _, s := range servers {
+		if s == own {
+			continue
+		}
+		if err := l.send(s, request(s)); err != nil {
+			return nil, err
+		}
+	}
+	replies := make([]serverMessage, len(servers))
+	for i, s := range servers {
+		var err error
+		switch {
+		case s == own:
+			replies[i], err = l.reply(own, request(own))
+		case own >= l.servers:
+			replies[i], err = l.receive(s)
+		default:
+			select {
+			case replies[i] = <-l.peers[s].replies:
+			case <-l.ctx.Done():
+				err = l.err()
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return replies, nil
+}
+
+// allServers returns the ranks of all servers.
+func (l *serverLinks) allServers() []int {
+	all := make([]int, l.servers)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// finish ends the exchange of an epoch, after all workers have finished it: it sends the last
+// request to each server, and waits for the last requests of all workers.
+func (l *serverLinks) finish() error {
+	_, err := l.ask(l.allServers(), func(int) serverMessage { return serverMessage{kind: messageEnd} })
+	l.receivers.Wait()
+	if err == nil {
+		err = l.err()
+	}
+	l.fail(context.Canceled)
+	return err
+}

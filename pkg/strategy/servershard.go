@@ -1,0 +1,141 @@
+package strategy
+
+import (
+	"context"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
+)
+
+// serverPart is the part of every bucket that one of several parameter servers has. Its
+// gradients, or its parameters, are exchanged as one buffer.
+type serverPart struct {
+	buckets         []engine.BucketMemory // of the executable, or of the server
+	servers, server int
+}
+
+// forEachBucket calls f with each bucket, the range [lo, hi) of it that the part contains, and
+// the same range in b, which has the ranges of all buckets.
+func (p serverPart) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, lo, hi int, values device.Buffer)) {
+	from := 0
+	for _, bucket := range p.buckets {
+		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
+		f(bucket, lo, hi, b.Slice(from, from+hi-lo))
+		from += hi - lo
+	}
+}
+
+// newBuffer returns a buffer for the values of the part.
+func (p serverPart) newBuffer() device.Buffer {
+	n := 0
+	for _, bucket := range p.buckets {
+		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
+		n += hi - lo
+	}
+	return newBuffer(p.buckets[0].Gradients, n)
+}
+
+// readGradients copies the gradients of the part to b.
+func (p serverPart) readGradients(b device.Buffer) {
+	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
+		copyBuffer(values, bucket.Gradients.Slice(lo, hi))
+	})
+}
+
+// readWeights copies the parameters of the part to b.
+func (p serverPart) readWeights(b device.Buffer) {
+	p.forEachWeight(b, func(weights, values device.Buffer) { copyBuffer(values, weights) })
+}
+
+// writeWeights sets the parameters of the part to the values in b.
+func (p serverPart) writeWeights(b device.Buffer) {
+	p.forEachWeight(b, copyBuffer)
+}
+
+// forEachWeight calls f with the elements of each parameter that the part contains, and the
+// same elements in b.
+func (p serverPart) forEachWeight(b device.Buffer, f func(weights, values device.Buffer)) {
+	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
+		for _, w := range bucket.Parameters {
+			from, to := max(lo, w.Offset), min(hi, w.Offset+w.Weights.Len())
+			if from < to {
+				f(w.Weights.Slice(from-w.Offset, to-w.Offset), values.Slice(from-lo, to-lo))
+			}
+		}
+	})
+}
+
+// serverShard is the part of the parameters that one server updates, in memory of its own. It
+// applies the updates in the order of their numbers.
+type serverShard struct {
+	condition
+	shards   shards
+	part     serverPart
+	quorum   int          // gradients per update
+	update   optim.Update // all updates are equal except for the learning rate and the step
+	version  int          // number of the last update
+	gathered int          // gradients of the next update so far
+	err      error        // why updates are no longer applied
+}
+
+// push adds a worker's gradient to the update with the given number, which has the learning
+// rate rate, and applies the update if that was the last of its gradients. It first waits for
+// the previous update. If ctx ends meanwhile, push returns its cause.
+func (s *serverShard) push(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
+	for ok := false; !ok; {
+		ok = s.waitFor(ctx, defaultHeartbeat, func() bool {
+			if s.err == nil && s.version < update-1 {
+				return false
+			}
+			if s.err == nil {
+				s.err = s.add(update, rate, gradient)
+			}
+			err = s.err
+			return true
+		})
+		if !ok && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return err
+}
+
+// add does the work of push once the previous update is applied.
+func (s *serverShard) add(update int, rate float64, gradient device.Buffer) error {
+	s.gathered++
+	complete := s.gathered == s.quorum
+	s.part.forEachBucket(gradient, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
+		sum := bucket.Gradients.Slice(lo, hi)
+		if s.gathered == 1 {
+			copyBuffer(sum, values)
+		} else {
+			addTo(sum.F32, values.F32)
+			addTo(sum.F64, values.F64)
+		}
+		if complete {
+			divide(sum, s.quorum)
+		}
+	})
+	if !complete {
+		return nil
+	}
+	s.gathered, s.version = 0, update
+	u := s.update
+	u.LearningRate, u.Step = rate, update
+	return s.shards.apply(u, nil)
+}
+
+// read copies the parameters to b once their version is at least the given one. It returns
+// false if the worker must ask again, which is after the duration limit.
+func (s *serverShard) read(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
+	return s.waitFor(ctx, limit, func() bool {
+		if s.version < version {
+			return false
+		}
+		s.part.readWeights(b)
+		return true
+	})
+}

@@ -1,0 +1,91 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// asynchronousStrategies returns strategies whose workers may be in different steps.
+func asynchronousStrategies() []string {
+	return []string{"paramserver:max_staleness=2", "paramserver:max_staleness=4:servers=2", "paramserver:backup_workers=1"}
+}
+
+// TestAsynchronousTraining: a run with an asynchronous strategy learns, can be resumed after an
+// epoch, and records the staleness of each step.
+func TestAsynchronousTraining(t *testing.T) {
+	for _, text := range asynchronousStrategies() {
+		t.Run(text, func(t *testing.T) {
+			cfg := tiny()
+			cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 3
+			dir := filepath.Join(t.TempDir(), "run")
+			res, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first, last := res[0].Epochs[0].TrainLoss, res[0].Epochs[2].TrainLoss; !(last < first) {
+				t.Errorf("the training loss went from %g to %g", first, last)
+			}
+			cfg.Epochs = 4
+			if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true}); err != nil {
+				t.Fatal(err)
+			}
+			for rank := range 2 {
+				_, steps, problems, err := runs.ReadSteps(dir, rank)
+				if err != nil || len(problems) > 0 {
+					t.Fatal(err, problems)
+				}
+				dropped := 0
+				for _, s := range steps {
+					if s.Staleness < 0 || s.Staleness > cfg.Strategy.MaxStaleness {
+						t.Errorf("step %d of rank %d has staleness %d", s.Step, rank, s.Staleness)
+					}
+					if s.Dropped {
+						dropped++
+					}
+				}
+				if dropped > 0 && cfg.Strategy.BackupWorkers == 0 {
+					t.Errorf("rank %d dropped %d steps", rank, dropped)
+				}
+				if len(steps) != 4*5 { // 22 samples, 2 × 2 per step
+					t.Errorf("rank %d has %d steps, want 20", rank, len(steps))
+				}
+			}
+		})
+	}
+}
+
+// TestAsynchronousInterrupt: an interrupted run ends with the last complete epoch, and goes on
+// from there.
+func TestAsynchronousInterrupt(t *testing.T) {
+	for _, text := range asynchronousStrategies() {
+		cfg := tiny()
+		cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 2
+		dir := filepath.Join(t.TempDir(), "run")
+		if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: dir}, 2, 2); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: interrupted in epoch 2: %v", text, err)
+		}
+		res, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true})
+		if err != nil || len(res[0].Epochs) != 2 {
+			t.Errorf("%s: resumed: %d epochs, error %v", text, len(res[0].Epochs), err)
+		}
+	}
+}
+
+// TestAsynchronousLearningRate: the learning rate is scaled for the batches that an update uses.
+func TestAsynchronousLearningRate(t *testing.T) {
+	for text, want := range map[string]float64{"ddp": 4, "paramserver": 4, "paramserver:backup_workers=1": 4, "paramserver:max_staleness=3": 1} {
+		cfg := tiny()
+		cfg.Strategy, cfg.Epochs, cfg.Schedule.Scaling = parseStrategy(t, text), 1, "linear"
+		res, err := trainAll(t, cfg, 4, WorkerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res[0].Epochs[0].LearningRate / cfg.Optimizer.LearningRate; got != want {
+			t.Errorf("%s: the learning rate of 4 workers is scaled by %g, want %g", text, got, want)
+		}
+	}
+}
