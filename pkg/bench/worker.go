@@ -183,7 +183,7 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 		Name: "lockstep " + w.engine.Name(), Threads: o.Engine.Threads,
 		Parameters: net.Parameters(), FLOPsPerImage: 3 * one.FLOPs,
 	}
-	if w.group.Size() > 1 || !w.onGPU {
+	if w.group.Size() > 1 {
 		w.sync = strategy.NewDDP(w.ctx, w.group)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
@@ -302,7 +302,7 @@ func (w *worker) trainStep() error {
 	w.steps++
 	c := optim.DefaultConfig()
 	update := c.Update(c.LearningRate, w.steps)
-	var sync engine.GradSync // nil for one worker on a GPU, whose step is then one graph
+	var sync engine.GradSync // nil for one worker
 	if w.sync != nil {
 		sync = w.sync
 	}

@@ -69,7 +69,7 @@ type Reduction struct {
 type Timing struct {
 	Forward, Backward time.Duration
 	Wait              time.Duration // blocked in GradSync.Wait or NormSync.ShareStatistics: exposed communication
-	Optimizer         time.Duration
+	Optimizer         time.Duration // after the backward pass; an engine may update some weights during that pass
 }
 
 // Engine loads programs on one device.

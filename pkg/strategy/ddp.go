@@ -36,6 +36,9 @@ func (d *DDP) Step(ctx context.Context, exe engine.Executable, s Step) (engine.T
 		}
 		broadcast = time.Since(begin)
 	}
+	if d.queue.group.Size() == 1 && s.Batches <= 1 && !exe.Program().HasSyncBatchNorm() {
+		return exe.Step(ctx, nil, &s.Update) // without an exchange, engines can update weights during the backward pass
+	}
 	t, err := d.run(ctx, exe, d.queue, s, &s.Update)
 	t.Wait += broadcast
 	return t, err

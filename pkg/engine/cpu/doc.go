@@ -110,6 +110,15 @@
 // tiles that it transforms. Step allocates nothing, except the optimizer's slots when it
 // first uses a rule.
 //
+// # Updates during the backward pass
+//
+// If nothing is exchanged or clipped, threads that wait for each other during the backward pass
+// update weights that no further operation reads (Adam, AdamW and SGD). The optimizer is limited
+// by memory and the products are not, so that both together take less time than one after the
+// other. Timing.Optimizer is then only the time of the rest. Every element is updated by the same
+// operations as before, so that the bits do not change. Such a step is no longer canceled once
+// its backward pass has begun.
+//
 // # Fusion
 //
 // With Options.Fuse, operations that only move or scale values take no memory and no pass

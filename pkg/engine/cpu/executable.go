@@ -150,7 +150,15 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
-	if err := x.backward(ctx, sync); err != nil {
+	early := false // whether weights are updated as soon as the backward pass does not need them any more
+	if update != nil {
+		x.prepareUpdate(update)
+		early = x.updatesEarly(sync, update)
+	}
+	if early {
+		x.engine.threads.StartBackground(&x.optimizer.update)
+	}
+	if err := x.backward(ctx, sync, early); err != nil {
 		return err
 	}
 	exposed = x.norms.Statistics.TakeExchangeTime()
@@ -174,7 +182,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	}
 	if update != nil {
 		start = time.Now()
-		if err := x.updateParameters(update); err != nil {
+		if err := x.updateParameters(update, early); err != nil {
 			return fmt.Errorf("update parameters: %w", err)
 		}
 		t.Optimizer = time.Since(start)
@@ -204,8 +212,9 @@ func (x *executable) forward(ctx context.Context) error {
 }
 
 // backward runs the backward kernels. If Options.Overlap is set, it passes each bucket to
-// sync as soon as the gradients of the bucket are final.
-func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err error) {
+// sync as soon as the gradients of the bucket are final. If early is set, threads that wait
+// update the weights that no further kernel uses, and the step is not canceled any more.
+func (x *executable) backward(ctx context.Context, sync engine.GradSync, early bool) (err error) {
 	next := 0
 	defer func() {
 		// Wait before giving up, since the exchange still writes to the buckets.
@@ -228,7 +237,7 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 		return nil
 	}
 	for i := x.program.Forward; i < len(x.steps); i++ {
-		if err := ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil && !early {
 			return err
 		}
 		if err := x.runKernel(i); err != nil {
@@ -236,6 +245,9 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 		}
 		if err := ready(i); err != nil {
 			return err
+		}
+		if early {
+			x.optimizer.update.Allow(x.optimizer.allowed[i])
 		}
 	}
 	return ready(math.MaxInt)

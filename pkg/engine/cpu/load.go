@@ -70,7 +70,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	x.workers = x.work.Allocate()
 	x.trace.threads = make([][]span, len(x.workers))
 	x.backup = make([]float32, len(x.store.states))
-	x.prepareOptimizer()
+	l.prepareOptimizer()
 	return l, nil
 }
 

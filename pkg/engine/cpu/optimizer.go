@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/engine/cpu/internal/threads"
 	"lockstep/pkg/engine/cpu/internal/workspace"
+	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/optim"
 )
 
@@ -16,18 +20,25 @@ import (
 // same order and size.
 type segment struct{ param, grad, size int }
 
-// updateItemFloats is the number of floats that an item of the optimizer's tasks processes.
-const updateItemFloats = 16 * 1024
+const (
+	clipPieceFloats   = 16 * 1024 // of gradients whose squares are summed in one piece
+	updatePieceFloats = 4 * 1024  // of parameters that are updated in one piece: a few microseconds
+)
 
 // optimizer updates the parameters of an executable.
 type optimizer struct {
 	runs      []segment             // contiguous parameters whose gradients are contiguous too
-	pieces    []segment             // runs, cut into slices
+	clipped   []segment             // runs, cut into pieces
+	pieces    []segment             // of the update, in the order in which the backward pass allows them
+	allowed   []int                 // by kernel: number of pieces whose weights and gradients no later kernel uses
 	constants [kernel.Lanes]float32 // of this step, for the kernels to read
 	keep      []float32             // constants by which AdamW's weight decay multiplies the weights; nil for other rules
 	ahead     [kernel.Lanes]float32 // constants of Nesterov's step along the momentum buffer; 0 without it
-	squares   []float64             // by piece
-	adam, sgd threads.Task
+	squares   []float64             // by piece of clipped
+	rule      string                // of the current update
+	apply     func(s segment)       // updates a piece by this rule; nil for a rule that needs whole parameters
+	adam, sgd func(s segment)       // values of apply, made once so that a step allocates nothing
+	update    threads.Background
 }
 
 // addRun adds a range to the runs. If both its parameters and its gradients directly follow
@@ -42,45 +53,109 @@ func (o *optimizer) addRun(param, grad, size int) {
 	o.runs = append(o.runs, segment{param, grad, size})
 }
 
-// prepareOptimizer divides the contiguous ranges of parameters into pieces and prepares the
-// tasks that update the pieces.
-func (x *executable) prepareOptimizer() {
+// cut appends the segments of at most size floats that s consists of to list.
+func (s segment) cut(list []segment, size int) []segment {
+	for at := 0; at < s.size; at += size {
+		list = append(list, segment{s.param + at, s.grad + at, min(size, s.size-at)})
+	}
+	return list
+}
+
+// prepareOptimizer divides the parameters into pieces, and finds after which kernel of the
+// backward pass each of them can be updated.
+func (l *loader) prepareOptimizer() {
+	x, p := l.x, l.program
 	o := &x.optimizer
 	for _, r := range o.runs {
-		for at := 0; at < r.size; at += updateItemFloats {
-			o.pieces = append(o.pieces, segment{r.param + at, r.grad + at, min(updateItemFloats, r.size-at)})
+		o.clipped = r.cut(o.clipped, clipPieceFloats)
+	}
+	byKernel := make([][]segment, len(p.Kernels)+1)
+	for _, j := range paramOrder(p) {
+		q := p.Params[j]
+		if q.Grad < 0 {
+			continue
+		}
+		name := p.Tensors[q.Tensor].Name
+		at, grad := x.store.paramAt[name], x.gradients.at[name]
+		i := l.lastUse(q)
+		byKernel[i] = append(byKernel[i], segment{at.offset, grad.offset, tensor.RoundUp(at.size(), tensor.AlignmentFloats)})
+	}
+	for _, list := range byKernel {
+		for _, s := range list {
+			o.pieces = s.cut(o.pieces, updatePieceFloats)
+		}
+		o.allowed = append(o.allowed, len(o.pieces))
+	}
+	o.adam, o.sgd, o.update.Run = x.applyAdam, x.applySGD, x.updatePiece
+}
+
+// lastUse returns the index of the last kernel that uses parameter q or its gradient, or the
+// number of kernels if others than convolutions and fully connected layers use them.
+func (l *loader) lastUse(q plan.Param) int {
+	last := 0
+	for i, k := range l.program.Kernels {
+		if !slices.Contains(k.In, q.Tensor) && !slices.Contains(k.In, q.Grad) && !slices.Contains(k.Out, q.Grad) {
+			continue
+		}
+		switch k.Op {
+		case plan.OpConv, plan.OpConvTranspose, plan.OpLinear,
+			plan.OpConvBackwardData, plan.OpConvTransposeBackwardData, plan.OpLinearBackwardData,
+			plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights, plan.OpLinearBackwardWeights:
+			last = i
+		default:
+			return len(l.program.Kernels)
 		}
 	}
-	k := x.work.Set
-	o.adam = threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
-		m, v := x.store.slots[slotM], x.store.slots[slotV]
-		for _, s := range o.pieces[lo:hi] {
-			if w := &x.store.params[s.param]; o.keep != nil {
-				k.Normalize(w, w, &o.keep[0], s.size/kernel.Lanes)
-			}
-			k.Adam(&x.store.params[s.param], &x.gradients.flat[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
+	return last
+}
+
+// updatePiece updates a piece of the parameters on a thread.
+func (x *executable) updatePiece(thread, piece int) {
+	if !x.trace.on {
+		x.optimizer.apply(x.optimizer.pieces[piece])
+		return
+	}
+	start := time.Now()
+	x.optimizer.apply(x.optimizer.pieces[piece])
+	list := &x.trace.threads[thread]
+	if n := len(*list); n > 0 && (*list)[n-1].part == partOptimizer && (*list)[n-1].name == x.optimizer.rule {
+		if last := &(*list)[n-1]; start.Sub(last.start.Add(last.took)) < time.Microsecond {
+			last.took = time.Since(last.start)
+			return
 		}
-	}}
-	o.sgd = threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
-		buf := x.store.slots[slotMomentum]
-		for _, s := range o.pieces[lo:hi] {
-			w, g := &x.store.params[s.param], &x.gradients.flat[s.grad]
-			switch {
-			case o.constants[1] == 0:
-				k.SGD(w, g, &o.constants[0], s.size)
-			case o.ahead[2] != 0:
-				// w − lr·(d + μ·buf), d being the gradient with the decay: the buffer
-				// first, with a rate of 0, then the two steps.
-				still := o.constants
-				still[2] = 0
-				k.Momentum(w, g, &buf[s.param], &still[0], s.size)
-				k.SGD(w, g, &o.constants[0], s.size)
-				k.SGD(w, &buf[s.param], &o.ahead[0], s.size)
-			default:
-				k.Momentum(w, g, &buf[s.param], &o.constants[0], s.size)
-			}
-		}
-	}}
+	}
+	*list = append(*list, span{name: x.optimizer.rule, part: partOptimizer, row: thread, start: start, took: time.Since(start)})
+}
+
+// applyAdam updates s by Adam or AdamW.
+func (x *executable) applyAdam(s segment) {
+	o, k := &x.optimizer, x.work.Set
+	if w := &x.store.params[s.param]; o.keep != nil {
+		k.Normalize(w, w, &o.keep[0], s.size/kernel.Lanes)
+	}
+	k.Adam(&x.store.params[s.param], &x.gradients.flat[s.grad], &x.store.slots[slotM][s.param], &x.store.slots[slotV][s.param], &o.constants[0], s.size)
+}
+
+// applySGD updates s by stochastic gradient descent.
+func (x *executable) applySGD(s segment) {
+	o, k := &x.optimizer, x.work.Set
+	w, g := &x.store.params[s.param], &x.gradients.flat[s.grad]
+	if o.constants[1] == 0 {
+		k.SGD(w, g, &o.constants[0], s.size)
+		return
+	}
+	momentum := &x.store.slots[slotMomentum][s.param]
+	if o.ahead[2] == 0 {
+		k.Momentum(w, g, momentum, &o.constants[0], s.size)
+		return
+	}
+	// Nesterov: w − lr·(d + μ·buf), d being the gradient with the decay. The buffer is
+	// updated first, with a rate of 0, then the two steps.
+	still := o.constants
+	still[2] = 0
+	k.Momentum(w, g, momentum, &still[0], s.size)
+	k.SGD(w, g, &o.constants[0], s.size)
+	k.SGD(w, momentum, &o.ahead[0], s.size)
 }
 
 // checkUpdate returns an error if u is invalid or the program computes no gradients.
@@ -88,7 +163,7 @@ func (x *executable) checkUpdate(u *optim.Update) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("update parameters: %w", err)
 	}
-	if len(x.optimizer.pieces) == 0 {
+	if len(x.optimizer.clipped) == 0 {
 		return errors.New("update parameters: the program computes no gradients: pass a nil update")
 	}
 	return nil
@@ -98,12 +173,12 @@ func (x *executable) checkUpdate(u *optim.Update) error {
 // does. The squares are summed in pieces that do not depend on the number of threads.
 func (x *executable) clipGradients(maxNorm float64) {
 	o, k := &x.optimizer, x.work.Set
-	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
-	x.runTask("clip", partOptimizer, threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
+	o.squares = slices.Grow(o.squares[:0], len(o.clipped))[:len(o.clipped)]
+	x.runTask("clip", partOptimizer, threads.Task{Items: len(o.clipped), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			var sums [kernel.DeviationFloats]float32
 			o.squares[i] = 0
-			s := o.pieces[i]
+			s := o.clipped[i]
 			for at := 0; at < s.size; at += workspace.MaxChunkPixels * kernel.Lanes {
 				clear(sums[:])
 				k.Deviations(&x.gradients.flat[s.grad+at], min(workspace.MaxChunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
@@ -127,8 +202,8 @@ func (x *executable) clipGradients(maxNorm float64) {
 // returns the index of a piece's first element in the buffer.
 func (x *executable) newScalingTask(flat []float32, f float32, start func(s segment) int) threads.Task {
 	scale := newScaleConstants(f)
-	return threads.Task{Items: len(x.optimizer.pieces), Run: func(_ *threads.Worker, lo, hi int) {
-		for _, s := range x.optimizer.pieces[lo:hi] {
+	return threads.Task{Items: len(x.optimizer.clipped), Run: func(_ *threads.Worker, lo, hi int) {
+		for _, s := range x.optimizer.clipped[lo:hi] {
 			x.work.Set.Normalize(&flat[start(s)], &flat[start(s)], &scale[0], s.size/kernel.Lanes)
 		}
 	}}
@@ -171,13 +246,10 @@ func (x *executable) updateByLayer(u optim.Update) error {
 	return errors.Join(errs...)
 }
 
-// updateParameters applies u in one pass over the flat buffers of parameters and gradients.
-// Clipping the gradients takes one or two more passes.
-func (x *executable) updateParameters(u *optim.Update) error {
+// prepareUpdate sets the constants of u, and apply if u's rule can update a part of a parameter.
+func (x *executable) prepareUpdate(u *optim.Update) {
 	o := &x.optimizer
-	if u.ClipNorm > 0 {
-		x.clipGradients(u.ClipNorm)
-	}
+	o.rule, o.apply = u.Rule, nil
 	switch u.Rule {
 	case optim.RuleAdam, optim.RuleAdamW:
 		// Kingma and Ba, Adam (arXiv:1412.6980), algorithm 1, with the bias
@@ -196,7 +268,7 @@ func (x *executable) updateParameters(u *optim.Update) error {
 				o.keep = newScaleConstants(float32(1 - u.LearningRate*u.WeightDecay))
 			}
 		}
-		x.runTask(u.Rule, partOptimizer, o.adam)
+		o.apply = o.adam
 	case optim.RuleSGD:
 		if u.Momentum != 0 {
 			x.store.slot(slotMomentum)
@@ -206,9 +278,31 @@ func (x *executable) updateParameters(u *optim.Update) error {
 		if u.Nesterov {
 			o.ahead[2] = float32(u.LearningRate * u.Momentum)
 		}
-		x.runTask(u.Rule, partOptimizer, o.sgd)
-	default:
+		o.apply = o.sgd
+	}
+}
+
+// updatesEarly reports whether parameters may be updated by u while the backward pass still
+// computes the gradients of others: nothing else changes the gradients, and the step cannot
+// fail any more.
+func (x *executable) updatesEarly(sync engine.GradSync, u *optim.Update) bool {
+	return sync == nil && u.ClipNorm == 0 && x.optimizer.apply != nil
+}
+
+// updateParameters applies u to all pieces that have not been updated during the backward pass;
+// early says whether some may have been. Clipping the gradients takes one or two passes over them
+// before.
+func (x *executable) updateParameters(u *optim.Update, early bool) error {
+	o := &x.optimizer
+	if u.ClipNorm > 0 {
+		x.clipGradients(u.ClipNorm)
+	}
+	if o.apply == nil {
 		return x.updateByLayer(*u)
 	}
+	if !early {
+		x.engine.threads.StartBackground(&o.update)
+	}
+	x.engine.threads.FinishBackground(&o.update, len(o.pieces), x.workers)
 	return nil
 }

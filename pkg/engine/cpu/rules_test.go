@@ -43,7 +43,8 @@ func TestRules(t *testing.T) {
 				want = append(want, v)
 			}
 			for u.Step = 1; u.Step <= 3; u.Step++ {
-				if err := x.updateParameters(&u); err != nil {
+				x.prepareUpdate(&u)
+				if err := x.updateParameters(&u, false); err != nil {
 					t.Fatal(err)
 				}
 				if err := optim.Apply64(u, want); err != nil {

@@ -29,10 +29,11 @@ type Worker struct {
 // shares a counter with more than fanOut others: with 64 threads a task starts in 15 steps,
 // where a loop over all helpers would take 63. Only the caller locks mu, once per task.
 type Group struct {
-	mu               sync.Mutex // one task at a time, also when two executables run at once
-	Size             int        // number of goroutines
-	nodes            []node     // by goroutine
-	task             sharedTask // the current task; written before the helpers are woken
+	mu               sync.Mutex                 // one task at a time, also when two executables run at once
+	Size             int                        // number of goroutines
+	nodes            []node                     // by goroutine
+	task             sharedTask                 // the current task; written before the helpers are woken
+	background       atomic.Pointer[Background] // what goroutines compute while they wait; nil: nothing
 	synchronizations atomic.Int64
 	exited           sync.WaitGroup
 	closed           atomic.Bool
@@ -53,6 +54,7 @@ type node struct {
 	start    signal       // sent once per task; never to the caller
 	working  atomic.Int32 // children that work on the current task
 	finished signal       // sent when working becomes 0
+	spare    func() bool  // computes a piece of the group's background, if one is allowed
 	_        [cacheLine]byte
 }
 
@@ -73,6 +75,10 @@ func New(threads int) *Group {
 		n := &g.nodes[i]
 		n.start.init(polls)
 		n.finished.init(polls)
+		n.spare = func() bool {
+			b := g.background.Load()
+			return b != nil && b.runNext(i)
+		}
 		if i > 0 {
 			g.exited.Go(func() { g.help(i) })
 		}
@@ -84,7 +90,7 @@ func New(threads int) *Group {
 func (g *Group) help(i int) {
 	parent := &g.nodes[(i-1)/fanOut]
 	for {
-		g.nodes[i].start.wait()
+		g.nodes[i].start.wait(g.nodes[i].spare)
 		if g.closed.Load() {
 			return
 		}
@@ -129,7 +135,7 @@ func (g *Group) runPart(i int) {
 	}
 	t.Run(&t.workers[i], i*t.Items/t.parts, (i+1)*t.Items/t.parts)
 	if first < last {
-		n.finished.wait()
+		n.finished.wait(n.spare)
 	}
 }
 

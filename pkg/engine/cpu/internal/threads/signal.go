@@ -45,19 +45,24 @@ func (s *signal) send() {
 	}
 }
 
-// wait waits for a call of send.
-func (s *signal) wait() {
-	if s.poll > 0 {
-		for start := time.Now(); ; {
-			if s.state.Load() == sent {
-				s.state.Store(unsent)
+// wait waits for a call of send. Meanwhile it calls spare as long as spare returns true, which
+// means that it did some work.
+func (s *signal) wait(spare func() bool) {
+	for start := time.Now(); ; {
+		if s.state.Load() == sent {
+			s.state.Store(unsent)
+			if s.poll > 0 {
 				s.poll = min(2*s.poll, maxPoll)
-				return
 			}
-			if time.Since(start) > s.poll {
-				break
-			}
+			return
 		}
+		if spare() {
+			start = time.Now()
+		} else if time.Since(start) >= s.poll {
+			break
+		}
+	}
+	if s.poll > 0 {
 		s.poll = max(s.poll/2, minPoll)
 	}
 	if s.state.CompareAndSwap(unsent, sleeping) {

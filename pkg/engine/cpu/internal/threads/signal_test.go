@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// idle has no work for a goroutine that waits.
+func idle() bool { return false }
+
 // TestSignal sends signals to and fro, at once or after the owner has given up polling, and
 // checks that each call of wait returns after one call of send, not before.
 func TestSignal(t *testing.T) {
@@ -18,7 +21,7 @@ func TestSignal(t *testing.T) {
 		go func() {
 			defer close(finished)
 			for i := range rounds {
-				ping.wait()
+				ping.wait(idle)
 				if sends != i+1 {
 					t.Errorf("polls=%v: wait returns after %d sends, want %d", polls, sends, i+1)
 				}
@@ -34,7 +37,7 @@ func TestSignal(t *testing.T) {
 			}
 			sends++
 			ping.send()
-			pong.wait()
+			pong.wait(idle)
 		}
 		<-finished
 		if polls != (ping.poll >= minPoll) || polls != (pong.poll > 0) || ping.poll > maxPoll {

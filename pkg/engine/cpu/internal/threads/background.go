@@ -1,0 +1,62 @@
+package threads
+
+import "sync/atomic"
+
+// Background is work in pieces that the goroutines of a group compute while they wait for each
+// other, for example the optimizer's update during the backward pass. The pieces are claimed in
+// order, and may be computed at the same time. A Background belongs to one group.
+type Background struct {
+	// Run computes a piece. worker is the number of the goroutine.
+	Run func(worker, piece int)
+
+	first, rest int                         // pieces that FinishBackground computes
+	finish      func(w *Worker, lo, hi int) // computes its part of them; made once, so that a step allocates nothing
+
+	_       [cacheLine]byte
+	next    atomic.Int64 // the next piece to claim
+	allowed atomic.Int64 // number of pieces that may be claimed
+	_       [cacheLine]byte
+}
+
+// Allow lets waiting goroutines compute the first n pieces.
+func (b *Background) Allow(n int) { b.allowed.Store(int64(n)) }
+
+// runNext computes the next allowed piece, if there is one, and reports whether it did.
+func (b *Background) runNext(worker int) bool {
+	for {
+		i := b.next.Load()
+		if i >= b.allowed.Load() {
+			return false
+		}
+		if b.next.CompareAndSwap(i, i+1) {
+			b.Run(worker, int(i))
+			return true
+		}
+	}
+}
+
+// StartBackground lets the goroutines of the group compute the pieces of b that Allow allows,
+// in place of those of an earlier Background, until FinishBackground. No piece is allowed yet.
+func (g *Group) StartBackground(b *Background) {
+	b.allowed.Store(0) // before next, so that no goroutine claims a piece in between
+	b.next.Store(0)
+	g.background.Store(b)
+}
+
+// FinishBackground computes the pieces up to n that no goroutine has claimed, and returns when
+// all n are done.
+func (g *Group) FinishBackground(b *Background, n int, workers []Worker) {
+	g.background.CompareAndSwap(b, nil)
+	b.first = int(b.next.Swap(int64(n)))
+	b.rest = n - b.first
+	if b.finish == nil {
+		b.finish = func(w *Worker, lo, hi int) {
+			for i := b.first + lo*b.rest/g.Size; i < b.first+hi*b.rest/g.Size; i++ {
+				b.Run(w.Number, i)
+			}
+		}
+	}
+	// All goroutines take part, even if there are fewer pieces, so that none still computes
+	// a piece when Run returns.
+	g.Run(Task{g.Size, b.finish}, workers)
+}
