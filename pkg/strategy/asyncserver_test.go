@@ -201,8 +201,10 @@ func TestBackupWorkers(t *testing.T) {
 		config := Config{Name: NameParamServer, BackupWorkers: 1, Servers: c.servers}
 		slow := c.ranks - 1
 		r := trainAsync(t, config, c.ranks, steps, plainSGD, func(p *progress, rank, step int) {
-			if rank == slow {
-				p.waitFor(p.steps, 0, steps)
+			for other := range slow {
+				if rank == slow {
+					p.waitFor(p.steps, other, steps)
+				}
 			}
 		})
 		for rank := range c.ranks {
