@@ -2,10 +2,10 @@
 // broadcast, all-reduce, reduce-scatter, all-gather and barrier, and messages between two
 // ranks.
 //
-// A Group is a set of ranks. There are four kinds: SharedMemory joins the processes of
+// A Group is a set of ranks. There are five kinds: SharedMemory joins the processes of
 // one machine, Ring joins processes on one or several machines over sockets, MPI joins the
-// processes that mpirun has started, and InProcess joins goroutines, for tests.
-// rendezvous.Join chooses a kind and creates the group.
+// processes that mpirun has started, InProcess joins goroutines, and JoinNodes joins
+// goroutines of several processes. rendezvous.Join chooses a kind and creates the group.
 //
 // All ranks get the same bits in every run. Algorithms of all-reduce add in different
 // orders, so with three or more ranks their sums may differ from each other in the last bit.

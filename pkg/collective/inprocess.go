@@ -5,12 +5,13 @@ import (
 )
 
 // InProcess returns one group per rank for n ranks that are goroutines of this process. The
-// ranks exchange data as with SharedMemory, but through ordinary memory. Tests use these
-// groups, and so does the check that n workers compute the same as one. If n is below 1,
+// ranks exchange data as with SharedMemory, but through ordinary memory. The replicas of a
+// strategy that has several in a process use these groups, and so do tests. If n is below 1,
 // InProcess returns the group of a single rank.
-func InProcess(n int) []Group {
-	return newInProcessGroups(max(n, 1), Options{})
-}
+func InProcess(n int) []Group { return InProcessWith(n, Options{}) }
+
+// InProcessWith is InProcess with options, which must be valid.
+func InProcessWith(n int, o Options) []Group { return newInProcessGroups(max(n, 1), o) }
 
 func newInProcessGroups(n int, o Options) []Group {
 	o = o.withDefaults()

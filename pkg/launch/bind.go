@@ -187,12 +187,27 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	return b.Binding, nil
 }
 
+// planBinding plans the binding of the run. The workers of one process share their CPUs.
+func (r *run) planBinding(c cpuState) (binding, error) {
+	b, err := r.sweep.planBinding(c, r.workers, r.device())
+	n := r.replicasPerProcess()
+	for first := 0; n > 1 && first < len(b.cpus); first += n {
+		shared := slices.Concat(b.cpus[first : first+n]...)
+		slices.Sort(shared)
+		shared = slices.Compact(shared)
+		for rank := first; rank < first+n; rank++ {
+			b.cpus[rank], b.CPUs[rank] = shared, topology.FormatList(shared)
+		}
+	}
+	return b, err
+}
+
 // withBinding plans the binding of the run and calls start with it. No other sweep of this
 // user plans a binding until start returns, because it has to see which CPUs the workers of
 // this run are bound to.
 func (r *run) withBinding(ctx context.Context, start func(binding) error) error {
 	plan := func() error {
-		b, err := r.sweep.planBinding(readCPUState(), r.workers, r.device())
+		b, err := r.planBinding(readCPUState())
 		if err == nil && b.cpus != nil {
 			if e := b.checkApplicable(); e != nil { // the mask of this process has changed a moment ago
 				if r.sweep.Bind != "" {
@@ -220,7 +235,7 @@ func (r *run) withBinding(ctx context.Context, start func(binding) error) error 
 func (l *localSweep) checkBindings() error {
 	c := readCPUState()
 	for _, r := range l.all {
-		if _, err := r.sweep.planBinding(c, r.workers, r.device()); err != nil {
+		if _, err := r.planBinding(c); err != nil {
 			return err
 		}
 	}

@@ -13,13 +13,10 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
-
-// rankVariables are the environment variables with the rank of a worker and the address of
-// rank 0. They are not set for the check of a config.
-var rankVariables = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_TOKEN"}
 
 // checkConfigs checks the config, the data and the sizes of each series with its largest
 // worker count, so that mistakes are found before anything starts. It sets the config of
@@ -35,14 +32,29 @@ func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) err
 	configs := map[string]map[string]any{}
 	for _, r := range all {
 		series := r.variant.series
-		if configs[series] == nil {
-			config, err := largest[series].checkConfig(ctx, binary)
-			if err != nil {
-				return err
-			}
-			configs[series] = config
+		if configs[series] != nil {
+			continue
 		}
-		r.config = configs[series]
+		config, err := largest[series].checkConfig(ctx, binary)
+		if err != nil {
+			return err
+		}
+		configs[series] = config
+	}
+	return setConfigs(all, configs)
+}
+
+// setConfigs sets the config and the strategy of each run. configs contains the configs by
+// series. It returns an error if a strategy cannot be used with the workers of a run.
+func setConfigs(all []*run, configs map[string]map[string]any) (err error) {
+	for _, r := range all {
+		r.config = configs[r.variant.series]
+		if r.method, err = train.StrategyOf(r.config); err != nil {
+			return err
+		}
+		if err := r.method.CheckWorkers(r.workers); err != nil {
+			return &train.UsageError{Err: err}
+		}
 	}
 	return nil
 }
@@ -51,9 +63,10 @@ func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) err
 // run's config.
 func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, binary, append(r.trainArguments(), "--check", strconv.Itoa(r.workers))...)
+	without := append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(rankVariables, name)
+		return slices.Contains(without, name)
 	})
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

@@ -19,6 +19,7 @@ import (
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
@@ -30,7 +31,8 @@ type run struct {
 	workers int
 	seed    int64
 	variant seriesVariant
-	config  map[string]any // as in run.json; nil for a program other than lockstep
+	config  map[string]any  // as in run.json; nil for a program other than lockstep
+	method  strategy.Config // the strategy in config
 	resume  bool
 	skip    bool // whether the run was done before
 	out     *lineWriter
@@ -166,6 +168,9 @@ func wrapWriteError(action string, err error) error {
 	return nil
 }
 
+// replicasPerProcess returns how many workers of the run each of its processes contains.
+func (r *run) replicasPerProcess() int { return max(1, r.method.ReplicasPerProcess(r.workers)) }
+
 // trainArguments returns the arguments with which the lockstep command trains the run.
 func (r *run) trainArguments() []string {
 	s := r.sweep
@@ -173,8 +178,11 @@ func (r *run) trainArguments() []string {
 		"train", "--config", s.Config, "--seed", strconv.FormatInt(r.seed, 10),
 		"--threads", strconv.Itoa(s.Threads), "--run", r.dir,
 	}
-	if s.Oversubscribe && s.Threads > train.ThreadsPerCore*runtime.NumCPU() {
+	if s.Oversubscribe && r.workers*s.Threads > train.ThreadsPerCore*runtime.NumCPU() { // a process may contain all workers
 		args = append(args, "--oversubscribe")
+	}
+	if r.method.Name == strategy.NameMirrored {
+		args = append(args, "--replicas", strconv.Itoa(r.workers))
 	}
 	if s.Data != "" {
 		args = append(args, "--data", s.Data)

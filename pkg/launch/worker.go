@@ -20,6 +20,7 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
@@ -32,9 +33,11 @@ const (
 	pipeTimeout = time.Second
 )
 
-// worker is one process of a run.
+// worker is one process of a run. It contains ranks of the run with consecutive numbers,
+// usually one.
 type worker struct {
-	rank  int
+	rank  int // the first of its ranks
+	ranks int // number of its ranks
 	cmd   *exec.Cmd
 	log   *os.File
 	out   *workerOutput
@@ -58,25 +61,30 @@ type workerExit struct {
 	err error
 }
 
-// startWorkers starts one process per rank. If one cannot be started, it kills the
+// startWorkers starts the processes of the run. If one cannot be started, it kills the
 // others. The caller's goroutine must stay locked to its thread while the processes run:
 // the operating system kills a worker when the thread that started it ends.
 func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
-	port, err := rendezvous.FindFreePort(ctx)
-	if err != nil {
-		return nil, err
+	perProcess := r.replicasPerProcess()
+	ports := make([]int, r.workers/perProcess) // by process
+	for i := range ports {
+		var err error
+		if ports[i], err = rendezvous.FindFreePort(ctx); err != nil {
+			return nil, err
+		}
 	}
 	token := rand.Text()
 	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, forwarded: make(chan os.Signal, 3)}
 	signal.Notify(c.forwarded, append(jobControlSignals(), unix.SIGUSR2)...)
-	err = r.withBinding(ctx, func(b binding) error {
+	err := r.withBinding(ctx, func(b binding) error {
 		c.binding = b
 		return b.withThreadBinder(func(bind func(rank int) error) error {
-			for rank := range r.workers {
+			for process := range ports {
+				rank := process * perProcess
 				if err := bind(rank); err != nil {
 					return err
 				}
-				env := r.workerEnvironment(rank, port, token, foreign)
+				env := r.workerEnvironment(process, ports, token, foreign)
 				if !foreign {
 					env = append(env, b.environmentEntry())
 				}
@@ -103,7 +111,7 @@ func jobControlSignals() []os.Signal {
 	return []os.Signal{unix.SIGTSTP, unix.SIGCONT}
 }
 
-// startWorker starts the process of one rank with the arguments argv and the environment
+// startWorker starts the process whose first rank is rank with the arguments argv and the environment
 // env. foreign is true for a program other than lockstep, which gets a guard.
 func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (*worker, error) {
 	mode := os.O_TRUNC
@@ -114,9 +122,10 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	if err != nil {
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
-	w := &worker{rank: rank, log: log, guard: foreign, out: &workerOutput{
-		prefix: "[" + strings.TrimSpace(fmt.Sprintf("%s n%d s%d rank %d", r.variant.label, r.workers, r.seed, rank)) + "] ", log: log, out: r.out,
-	}}
+	w := &worker{rank: rank, ranks: r.replicasPerProcess(), log: log, guard: foreign}
+	w.out = &workerOutput{
+		prefix: "[" + strings.TrimSpace(fmt.Sprintf("%s n%d s%d %s", r.variant.label, r.workers, r.seed, w.name())) + "] ", log: log, out: r.out,
+	}
 	w.cmd = exec.Command(argv[0], argv[1:]...)
 	w.cmd.Env = env
 	// One writer for both keeps the lines in the order in which they were written.
@@ -133,16 +142,33 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	return w, nil
 }
 
+// name returns the ranks of the worker, such as "rank 0" or "ranks 2-3".
+func (w *worker) name() string {
+	if w.ranks > 1 {
+		return fmt.Sprintf("ranks %d-%d", w.rank, w.rank+w.ranks-1)
+	}
+	return fmt.Sprintf("rank %d", w.rank)
+}
+
 // workerEnvironment returns the environment of a worker: the launcher's environment, with the
-// variables for the worker's rank, run and threads added or replaced. foreign is true for a
-// program other than lockstep.
-func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []string {
-	n, t := strconv.Itoa(r.workers), strconv.Itoa(r.sweep.Threads)
-	set := []string{
-		"RANK=" + strconv.Itoa(rank), "WORLD_SIZE=" + n,
-		"LOCAL_RANK=" + strconv.Itoa(rank), "LOCAL_WORLD_SIZE=" + n,
-		"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port),
-		"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10),
+// variables for the worker's rank, run and threads added or replaced. process is the number of
+// its process, and ports contains a free port for each process. foreign is true for a program
+// other than lockstep.
+func (r *run) workerEnvironment(process int, ports []int, token string, foreign bool) []string {
+	t := strconv.Itoa(r.sweep.Threads)
+	set := []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10)}
+	without := []string{train.BindingVariable}
+	if r.method.Name == strategy.NameMultiWorker {
+		addresses := make([]string, len(ports))
+		for i, port := range ports {
+			addresses[i] = "127.0.0.1:" + strconv.Itoa(port)
+		}
+		set = append(set, rendezvous.FormatTFConfig(addresses, process))
+		without = append(without, rendezvous.RankVariables()...)
+	} else {
+		n := strconv.Itoa(len(ports))
+		set = append(set, "RANK="+strconv.Itoa(process), "WORLD_SIZE="+n, "LOCAL_RANK="+strconv.Itoa(process), "LOCAL_WORLD_SIZE="+n,
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(ports[0]))
 	}
 	if foreign {
 		set = append(set, "OMP_NUM_THREADS="+t, "OPENBLAS_NUM_THREADS="+t, "MKL_NUM_THREADS="+t, "GOMAXPROCS="+t,
@@ -150,7 +176,7 @@ func (r *run) workerEnvironment(rank, port int, token string, foreign bool) []st
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return name == train.BindingVariable || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+		return slices.Contains(without, name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
 	})
 	return append(env, set...)
 }
@@ -285,7 +311,7 @@ func (w *worker) close() error {
 
 // String describes how a worker ended, with its last lines of output.
 func (e workerExit) String() string {
-	text := fmt.Sprintf("rank %d ", e.rank)
+	text := e.name() + " "
 	var x *exec.ExitError
 	switch ok := errors.As(e.err, &x); {
 	case ok && terminatingSignal(x) == unix.SIGKILL:

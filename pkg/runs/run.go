@@ -44,8 +44,9 @@ const (
 type Info struct {
 	Schema           int               `json:"schema"`
 	Study            string            `json:"study"`
-	Series           string            `json:"series"`  // what runs are compared by, such as a strategy or a framework
-	Workers          int               `json:"workers"` // world size
+	Series           string            `json:"series"`              // what runs are compared by, such as a strategy or a framework
+	Workers          int               `json:"workers"`             // world size
+	Processes        int               `json:"processes,omitempty"` // of all workers; 0 if unknown
 	Seed             int64             `json:"seed"`
 	Status           string            `json:"status"`
 	Error            string            `json:"error,omitempty"`

@@ -55,6 +55,9 @@ type Config struct {
 	// BackupWorkers (paramserver) is the number B of gradients that a synchronous server does
 	// not wait for: each update uses the first N-B of N gradients. The others are dropped.
 	BackupWorkers int `yaml:"backup_workers,omitempty" json:"backup_workers"`
+
+	// Replicas (multiworker) is the number of replicas of the network in each process. 0: 1.
+	Replicas int `yaml:"replicas,omitempty" json:"replicas"`
 }
 
 // localSteps returns the number of optimizer steps between two averages of local SGD.
@@ -135,6 +138,7 @@ func (c Config) options() []option {
 		{"servers", c.Servers != 0, float64(c.serverCount())},
 		{"max_staleness", c.MaxStaleness != 0, float64(c.MaxStaleness)},
 		{"backup_workers", c.BackupWorkers != 0, float64(c.BackupWorkers)},
+		{"replicas", c.Replicas != 0, float64(cmp.Or(c.Replicas, 1))},
 	}
 }
 

@@ -48,6 +48,26 @@ func Kinds() []Kind {
 		check:     checkDDP,
 		new:       newDDPOrNCCL,
 	}, {
+		Name: NameMirrored,
+		About: "Mirrored replicas, as TensorFlow's MirroredStrategy has them: one process trains N replicas, each with its own threads and its part of every global batch, " +
+			"and averages their gradients through its memory. The replicas compute what the workers of ddp compute. The config's batch is that of one replica; " +
+			"TensorFlow's is the global batch, which is N times as large. lockstep launch starts one process with N replicas. With lockstep train, --replicas chooses how many devices (shares of the cores) are used; by default all.",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
+		Bytes:     "2·(N−1)/N·P, in memory",
+		Exact:     true,
+		new:       newMirrored,
+	}, {
+		Name: NameMultiWorker,
+		About: "Mirrored replicas on several nodes, as TensorFlow's MultiWorkerMirroredStrategy has them: each process (node) contains R replicas (replicas), " +
+			"and TF_CONFIG lists the addresses of all processes. Gradients are reduced inside each process through its memory, then across processes, where each replica exchanges its share of them with the replicas of the same local rank. " +
+			"lockstep launch starts N/R processes and writes TF_CONFIG for them; a process that is started by hand needs it, or the variables of another launcher.",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
+		Bytes:     "2·(R−1)/R·P in memory, 2·(N−R)/N·P/R across processes",
+		Options:   []string{"replicas"},
+		Exact:     true,
+		check:     checkReplicas, checkWorkers: checkNodes,
+		new: newMirrored,
+	}, {
 		Name: NameLocalSGD,
 		About: "Local SGD: every worker updates its own parameters by the gradients of its own batches. Every K steps (steps), and at the end of each epoch, " +
 			"the parameters are averaged over the workers. This takes 1/K of the communication. Each worker keeps its own momentum or moments, " +

@@ -86,6 +86,7 @@ func (w *Worker) registerFlags(f *flag.FlagSet) {
 	f.Int64Var(&w.Seed, "seed", w.Seed, "random seed for initial weights, sample order and augmentation")
 	f.IntVar(&w.Epochs, "epochs", w.Epochs, "number of epochs (default: the config's)")
 	f.IntVar(&w.Threads, "threads", w.Threads, "number of computing threads of this worker (default: the config's)")
+	f.IntVar(&w.Replicas, "replicas", w.Replicas, "number of replicas in this process, with strategy mirrored (default: one per --threads cores)")
 	f.BoolVar(&w.Oversubscribe, "oversubscribe", w.Oversubscribe, "allow more than four threads per core")
 	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1 (default: the config's)")
 	f.DurationVar(&w.TimeoutCollective, "timeout-collective", w.TimeoutCollective, "how long to wait for another worker in one exchange (default: the config's)")

@@ -22,10 +22,11 @@ func Processors(threads, cores, workers int, overlaps bool) int {
 	return max(need, min(share, threads+2))
 }
 
-// limitProcessors sets GOMAXPROCS to the result of Processors, unless the environment sets
-// it. Call it in worker processes only: a notebook that trains keeps all cores.
-func limitProcessors(threads, workers int, overlaps bool) {
+// limitProcessors sets GOMAXPROCS to the result of Processors for each of the given number of
+// workers in this process, unless the environment sets it. Call it in worker processes only: a
+// notebook that trains keeps all cores.
+func limitProcessors(inProcess, threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))
+		runtime.GOMAXPROCS(inProcess * Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))
 	}
 }

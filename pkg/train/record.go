@@ -283,7 +283,7 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 	return runs.Info{
 		Unreal: t.unrealReason(), OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
 		Accelerator: accelerator,
-		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
+		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Processes: t.options.processes, Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
 		Engine: t.engine.Name(), Strategy: t.cfg.strategyName(), Collective: t.strategy.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
@@ -348,6 +348,9 @@ func (t *Trainer) describeStrategy() string {
 		return ""
 	}
 	line := "strategy " + t.cfg.Strategy.String()
+	if n := t.options.processes; n > 0 && n < t.group.Size() {
+		line += fmt.Sprintf(": %s in %s, global batch %d", english.Count(t.group.Size(), "replica"), english.Count(n, "process"), t.globalBatch())
+	}
 	if reason := t.unrealReason(); reason != "" {
 		line += ": losses and scores are not real: " + reason
 	}

@@ -64,19 +64,29 @@ func WithStrategySettings(doc map[string]any) map[string]any {
 	if len(doc) == 0 {
 		return doc
 	}
-	var c strategy.Config
-	if v, ok := doc["strategy"]; ok {
-		text, err := json.Marshal(v)
-		if err == nil {
-			err = json.Unmarshal(text, &c)
-		}
-		if err != nil {
-			return doc // of another version of Lockstep
-		}
+	c, err := StrategyOf(doc)
+	if err != nil {
+		return doc // of another version of Lockstep
 	}
 	doc = maps.Clone(doc)
 	maps.Copy(doc, c.Settings())
 	return doc
+}
+
+// StrategyOf returns the strategy in config, the config in run.json.
+func StrategyOf(config map[string]any) (c strategy.Config, err error) {
+	v, recorded := config["strategy"]
+	if !recorded {
+		return c, nil
+	}
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil {
+		return c, fmt.Errorf("read strategy in config: %w", err)
+	}
+	return c, nil
 }
 
 // compareConfigs returns the keys whose values differ between two configs, except the keys

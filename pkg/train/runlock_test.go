@@ -29,17 +29,25 @@ type workerProcess struct {
 // startTrain starts this test binary as "lockstep train" for one rank of world ranks.
 func startTrain(t *testing.T, rank, world, port int, args ...string) *workerProcess {
 	t.Helper()
+	var env []string
+	if world > 1 {
+		env = []string{
+			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", world), fmt.Sprintf("LOCAL_RANK=%d", rank), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", world),
+			"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), "LOCKSTEP_TOKEN=secret",
+		}
+	}
+	return startTrainIn(t, env, args...)
+}
+
+// startTrainIn starts this test binary as "lockstep train" with more environment variables.
+func startTrainIn(t *testing.T, env []string, args ...string) *workerProcess {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &workerProcess{Cmd: exec.Command(program, append([]string{"train"}, args...)...)}
-	p.Env = os.Environ()
-	if world > 1 {
-		p.Env = append(p.Env, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", world),
-			fmt.Sprintf("LOCAL_RANK=%d", rank), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", world),
-			"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), "LOCKSTEP_TOKEN=secret")
-	}
+	p.Env = append(os.Environ(), env...)
 	p.Stdout, p.Stderr = &p.out, &p.out
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 
 // synchronousStrategies returns the strategies whose resumed runs compute the same bits.
 func synchronousStrategies() []string {
-	return []string{"zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true"}
+	return []string{"mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true"}
 }
 
 // parseStrategy returns the strategy that text describes.
@@ -154,7 +154,7 @@ func TestStrategyErrors(t *testing.T) {
 		set  []string
 		want string
 	}{
-		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, local_sgd, zero1, paramserver`},
+		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, mirrored, multiworker, local_sgd, zero1, paramserver`},
 		{[]string{"strategy={name: local_sgd, stps: 4}"}, `unknown key "strategy.stps" (did you mean steps?)`},
 		{[]string{"strategy=zero1", "strategy.steps=4"}, "strategy.steps does not apply to strategy zero1: leave it out (this strategy has no options)"},
 		{[]string{"strategy=local_sgd", "strategy.steps=-1"}, "strategy.steps is -1: use the number of steps"},
@@ -166,6 +166,10 @@ func TestStrategyErrors(t *testing.T) {
 		{[]string{"strategy={name: paramserver, max_staleness: 1}", "ema.decay=0.9"}, "ema.decay is 0.9, but with strategy paramserver max_staleness=1 the workers' parameters differ"},
 		{[]string{"strategy={name: paramserver, max_staleness: 1}", "checkpoint.every_steps=3"}, "checkpoint.every_steps is 3, but with strategy paramserver max_staleness=1 the workers are in different steps"},
 		{[]string{"strategy={name: paramserver, max_staleness: 1}", "engine.device=cuda"}, "strategy paramserver max_staleness=1 on device cuda: the strategy has not been tested on a GPU yet"},
+		{[]string{"strategy=multiworker", "strategy.replicas=-1"}, "strategy.replicas is -1: use the number of replicas in each process"},
+		{[]string{"strategy=mirrored", "strategy.replicas=2"}, "strategy.replicas does not apply to strategy mirrored: leave it out"},
+		{[]string{"strategy=mirrored", "engine.device=cuda"}, "strategy mirrored on device cuda: the strategy has not been tested on a GPU yet"},
+		{[]string{"strategy=multiworker", "engine.device=cuda:1"}, "strategy multiworker on device cuda:1: the strategy has not been tested on a GPU yet"},
 		{[]string{"strategy={no_communication: true, broadcast_buffers: true}"}, "are both true: leave one of them out"},
 		{[]string{"strategy=[ddp]"}, "strategy needs keys and values, not a list"},
 		{[]string{"strategy=local_sgd", "ema.decay=0.9"}, "ema.decay is 0.9, but with strategy local_sgd the workers' parameters differ"},
@@ -187,6 +191,8 @@ func TestStrategyErrors(t *testing.T) {
 	wantError(t, err, "strategy paramserver: got 2 servers for 1 worker")
 	w := Worker{Config: "unet2d-cells", Set: []string{"strategy={name: paramserver, servers: 3}"}}
 	wantError(t, w.Check(t.Context(), 2, &strings.Builder{}), "got 3 servers for 2 workers")
+	w.Set = []string{"strategy={name: multiworker, replicas: 2}"}
+	wantError(t, w.Check(t.Context(), 3, &strings.Builder{}), "strategy multiworker: 3 workers cannot be divided among processes with 2 replicas each: use a multiple of 2")
 }
 
 // TestRanksNeedOneSetOfOptions: ranks with other options end with the same error.
@@ -211,7 +217,7 @@ func TestRanksNeedOneSetOfOptions(t *testing.T) {
 // TestStrategiesNameADeadRank: the error of the other ranks names the rank that is gone, and
 // all goroutines end.
 func TestStrategiesNameADeadRank(t *testing.T) {
-	for _, text := range []string{"ddp", "zero1", "paramserver", "local_sgd:steps=1"} {
+	for _, text := range []string{"ddp", "mirrored", "zero1", "paramserver", "local_sgd:steps=1"} {
 		cfg := tiny()
 		cfg.Strategy = parseStrategy(t, text)
 		groups := collective.InProcess(2)

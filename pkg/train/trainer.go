@@ -42,6 +42,8 @@ type WorkerOptions struct {
 	Series    string                       // name of the series, for run.json
 	binding   *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
 
+	processes int // of the run, for run.json; 0: unknown
+
 	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch,
 	// or none.
 	rankSource string

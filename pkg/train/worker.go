@@ -6,25 +6,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/term"
-
-	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/data"
-	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/model"
-	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
-	"lockstep/pkg/runs/flight"
 	"lockstep/pkg/strategy"
 )
 
@@ -44,6 +36,9 @@ type Worker struct {
 	Resume  bool   // resume from the newest checkpoint of the run folder
 	Profile string // steps to profile, see ParseProfile; empty: none
 	Trace   bool   // also record the time of every GPU kernel in the profile
+	// Replicas is the number of replicas of the network in this process, with strategy
+	// mirrored; 0: as many as have threads on separate cores.
+	Replicas int
 	// Oversubscribe allows more than four threads per core.
 	Oversubscribe bool
 	// TimeoutCollective is how long to wait for another worker in one exchange; 0: the
@@ -157,9 +152,18 @@ func (w Worker) Train(ctx context.Context) error {
 	if err != nil {
 		return &UsageError{err}
 	}
+	replicas, err := w.countReplicas(cfg, env)
+	if err != nil {
+		return &UsageError{err}
+	}
+	p := trainingProcess{cfg: cfg, env: env, replicas: replicas, out: w.Out}
+	p.options = WorkerOptions{Resume: w.Resume, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.world())}
+	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
+		p.options.rankSource = env.Source
+	}
 	dir := w.Run
 	if dir == "" {
-		dir = cfg.runFolder(env.World)
+		dir = cfg.runFolder(p.world())
 	}
 	if dir, err = runs.ResolveOrCreateLogs(dir, os.Stderr); err != nil {
 		return err
@@ -167,35 +171,8 @@ func (w Worker) Train(ctx context.Context) error {
 	if err := checkNotOwned(dir); err != nil {
 		return err
 	}
-	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.CollectiveOptions()})
-	if err != nil {
-		return err
-	}
-	if env.World > 1 {
-		r, stop, err := recordCollectives(ctx, group, dir)
-		if err != nil {
-			return errors.Join(err, group.Close())
-		}
-		defer stop()
-		group = r
-	}
-	options := WorkerOptions{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
-	options.binding = readBinding(os.Getenv, env.World)
-	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
-		options.rankSource = env.Source
-	}
-	options.Study, options.Series = filepath.Base(filepath.Dir(dir)), seriesName(filepath.Base(dir))
-	if env.Rank == 0 && w.Out != nil {
-		options.Log = func(line string) { fmt.Fprintln(w.Out, line) }
-		if term.IsTerminal(int(os.Stderr.Fd())) {
-			options.Progress = newProgressBar()
-		}
-	}
-	err = trainAndClose(ctx, cfg, group, options, env.LocalWorld)
-	if cerr := group.Close(); err == nil && cerr != nil {
-		err = cerr
-	}
-	return err
+	p.options.Dir, p.options.Study, p.options.Series = dir, filepath.Base(filepath.Dir(dir)), seriesName(filepath.Base(dir))
+	return p.run(ctx)
 }
 
 // readEnvironment reads this worker's rank from the environment. Rank 0 writes a note to
@@ -212,54 +189,9 @@ func (w Worker) readEnvironment() (rendezvous.Env, error) {
 	return env, err
 }
 
-// recordCollectives returns a group that records its operations for the run folder dir, where it
-// removes the record of an earlier process of this rank. Until stop is called, SIGUSR2 makes it
-// write the record. All ranks must call recordCollectives.
-func recordCollectives(ctx context.Context, group collective.Group, dir string) (r *collective.Recorder, stop func(), err error) {
-	r = collective.NewRecorder(group, dir)
-	if err := flight.Remove(dir, group.Rank()); err != nil {
-		return nil, nil, err
-	}
-	if err := r.ShareHosts(ctx); err != nil {
-		return nil, nil, err
-	}
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR2)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range asked {
-			if err := r.Write(nil); err != nil {
-				fmt.Fprintln(os.Stderr, "note: write record of collectives:", err)
-			}
-		}
-	}()
-	return r, func() {
-		signal.Stop(asked)
-		close(asked)
-		<-done
-	}, nil
-}
-
 // StartedByLauncher reports whether a launcher has started this process. The launcher, not
 // this process, then reports the outcome of the run to the user.
 func StartedByLauncher() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
-
-// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of
-// the steps of each epoch.
-func newProgressBar() func(epoch, step, steps int) {
-	var bar *notebook.Progress
-	return func(epoch, step, steps int) {
-		if bar == nil {
-			bar = notebook.NewProgress(fmt.Sprintf("epoch %d", epoch), steps)
-		}
-		bar.Set(step, "")
-		if step == steps {
-			bar.Done("")
-			bar = nil
-		}
-	}
-}
 
 // seriesName returns the name of a run folder without its suffix "-n<workers>-s<seed>".
 func seriesName(name string) string {
@@ -271,27 +203,3 @@ func seriesName(name string) string {
 
 // runNamePattern matches the names of run folders; its group is the name of the series.
 var runNamePattern = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
-
-// trainAndClose creates a Trainer, trains, and closes it. localWorkers is the number of
-// workers on this machine.
-func trainAndClose(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions, localWorkers int) (err error) {
-	begin := time.Now()
-	t, err := New(ctx, cfg, group, options)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := t.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	limitProcessors(cfg.Engine.Threads, countWorkersSharingCPUs(options.binding, group.Rank(), localWorkers), t.OverlapsExchange())
-	res, err := t.Run(ctx)
-	if err != nil {
-		return err
-	}
-	if options.Log != nil {
-		options.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), SummarizeTest(res.Test), options.Dir))
-	}
-	return nil
-}

@@ -208,7 +208,7 @@ type replicaParameters struct{ before, after map[string][]float64 }
 func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicaParameters, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	groups := collective.InProcess(workers)
+	groups := collective.InProcessNodes(workers, cfg.Strategy.ReplicasPerProcess(workers))
 	params := make([]replicaParameters, workers)
 	var wg sync.WaitGroup
 	for rank, g := range groups {

@@ -20,6 +20,8 @@ func TestVerifyRun(t *testing.T) {
 		want string // name of a check that must fail; empty: none
 	}{
 		{"honest", func(*testing.T, string) {}, "each rank was a separate process"}, // two goroutines are one process
+		{"one process", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Processes = 1 }) }, ""},
+		{"more processes", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Processes = 2 }) }, "each rank was a separate process"},
 		{"another IoU", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Test.IoU = 0.99 }) }, "IoU of run.json"},
 		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank wrote its steps file"},
 	} {
@@ -31,11 +33,11 @@ func TestVerifyRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found := false
+			found := c.want == ""
 			for _, k := range checks {
 				if k.Name == c.want {
 					found = !k.OK
-				} else if !k.OK && c.name == "honest" {
+				} else if !k.OK && (c.name == "honest" || c.want == "") {
 					t.Errorf("honest run fails: %+v", k)
 				}
 			}

@@ -10,8 +10,12 @@ import (
 // TestVerifyStrategies checks, for each exact strategy besides ddp, updates that need norms
 // over all workers, the CPU engine, and the detection of every fault.
 func TestVerifyStrategies(t *testing.T) {
-	for _, text := range []string{"zero1", "paramserver", "paramserver:servers=2"} {
-		c, err := DPOptions{Workers: 3, Strategy: text}.parseStrategy()
+	for _, text := range []string{"mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2"} {
+		workers := 3
+		if text == "multiworker:replicas=2" {
+			workers = 4 // two nodes
+		}
+		c, err := DPOptions{Workers: workers, Strategy: text}.parseStrategy()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,9 +33,9 @@ func TestVerifyStrategies(t *testing.T) {
 		}
 		var checks []Check
 		if underRace { // faults only change numbers
-			checks, err = verifyVariants(t.Context(), 3, list, train.WorkerOptions{})
+			checks, err = verifyVariants(t.Context(), workers, list, train.WorkerOptions{})
 		} else {
-			checks, err = verifyVariantsAndFaults(t.Context(), 3, list, base, train.WorkerOptions{})
+			checks, err = verifyVariantsAndFaults(t.Context(), workers, list, base, train.WorkerOptions{})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -54,6 +58,7 @@ func TestStrategiesThatCannotBeVerified(t *testing.T) {
 		"zero1:steps=2":             "strategy.steps does not apply to strategy zero1",
 		"zero1:steps":               `strategy "zero1:steps": got option "steps", want option=value`,
 		"paramserver:servers=3":     "got 3 servers for 2 workers",
+		"multiworker:replicas=3":    "2 workers cannot be divided among processes with 3 replicas each: use a multiple of 3",
 	} {
 		if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", text, err, want)

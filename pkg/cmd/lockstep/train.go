@@ -62,6 +62,7 @@ lockstep strategies explains them.`,
 	c.Flags().Int64Var(&w.Seed, "seed", 1, "seed of the initial weights, the order of samples and the augmentation")
 	c.Flags().IntVar(&w.Epochs, "epochs", 0, "number of epochs, instead of the config's")
 	c.Flags().IntVar(&w.Threads, "threads", 0, "threads of this worker, instead of the config's")
+	c.Flags().IntVar(&w.Replicas, "replicas", 0, "number of replicas in this process, with strategy mirrored (default: one per --threads cores)")
 	c.Flags().BoolVar(&w.Oversubscribe, "oversubscribe", false, "allow more than four threads per core")
 	c.Flags().StringVar(&w.Device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
 	c.Flags().StringVar(&w.Master, "master", "", "address of rank 0 as HOST or HOST:PORT, instead of MASTER_ADDR and MASTER_PORT or the launcher's")

@@ -51,6 +51,7 @@ const (
 	tokenVariable      = "LOCKSTEP_TOKEN"
 	collectiveVariable = "LOCKSTEP_COLLECTIVE"
 	algorithmVariable  = "LOCKSTEP_ALGORITHM"
+	tfConfigVariable   = "TF_CONFIG"
 )
 
 // Env contains a worker's rank, and the address and the secret of its run.

@@ -26,7 +26,8 @@ type Options struct {
 	// Group configures the resulting group. It must be the same on all ranks.
 	Group collective.Options
 
-	machine string // in a test: replaces the result of machineID
+	replicas int    // ranks in each process, see JoinReplicas; 0: 1
+	machine  string // in a test: replaces the result of machineID
 }
 
 // Join waits until all ranks have joined and returns their group. With a world size of 1
@@ -70,7 +71,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if o.Group.RanksPerNode == 0 {
 		o.Group.RanksPerNode = e.LocalWorld
 	}
-	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, TLS: e.TLS, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid()}
+	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, TLS: e.TLS, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid(), Replicas: o.replicas}
 	if me.Machine == "" {
 		me.Machine = machineID()
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 )
 
@@ -236,6 +237,8 @@ func checkMember(g *member, me claim, ranks []*member) error {
 		return fmt.Errorf("%s: process %d on %s already has rank %d: set a different %s for each worker", name, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
 	case g.BuildID != me.BuildID:
 		return fmt.Errorf("%s runs build %q, rank 0 runs build %q: start all workers from the same lockstep binary", name, g.BuildID, me.BuildID)
+	case max(1, g.Replicas) != max(1, me.Replicas):
+		return fmt.Errorf("%s has %s in its process, rank 0 has %s: give all processes the same strategy and the same strategy.replicas", name, english.Count(max(1, g.Replicas), "replica"), english.Count(max(1, me.Replicas), "replica"))
 	case g.Algorithm != me.Algorithm:
 		return fmt.Errorf("%s has %s %q, rank 0 has %q: set the same value on all workers", name, algorithmVariable, g.Algorithm, me.Algorithm)
 	case g.Collective != me.Collective:

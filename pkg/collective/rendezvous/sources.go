@@ -65,7 +65,7 @@ func sources() []source {
 			name: SourceSlurm, rank: []string{"SLURM_PROCID"}, world: []string{"SLURM_STEP_NUM_TASKS"},
 			isSet: inSlurmStep, finish: finishSlurm,
 		},
-		{name: SourceTFConfig, isSet: func(getenv func(string) string) bool { return getenv("TF_CONFIG") != "" }, finish: finishTFConfig},
+		{name: SourceTFConfig, isSet: func(getenv func(string) string) bool { return getenv(tfConfigVariable) != "" }, finish: finishTFConfig},
 	}
 }
 
@@ -227,19 +227,44 @@ func firstHost(list string) string {
 	return host
 }
 
-// finishTFConfig reads TF_CONFIG, the JSON object by which TensorFlow describes a cluster
-// (https://www.tensorflow.org/guide/distributed_training#TF_CONFIG). The chief is rank 0,
-// before the workers; without a chief it is worker 0. Its address in the cluster becomes the
-// address of rank 0.
-func finishTFConfig(e *Env, getenv func(string) string) error {
-	var c struct {
-		Cluster map[string][]string `json:"cluster"`
-		Task    struct {
-			Type  string      `json:"type"`
-			Index json.Number `json:"index"` // a number, or a number in quotes
-		} `json:"task"`
+// tensorFlowCluster is the JSON object in TF_CONFIG, by which TensorFlow describes a cluster
+// (https://www.tensorflow.org/guide/distributed_training#TF_CONFIG).
+type tensorFlowCluster struct {
+	Cluster map[string][]string `json:"cluster"` // addresses by type of task
+	Task    struct {
+		Type  string      `json:"type"`
+		Index json.Number `json:"index"` // a number, or a number in quotes
+	} `json:"task"`
+}
+
+// FormatTFConfig returns the environment entry TF_CONFIG=… of one of several workers with the
+// given addresses, each as host:port.
+func FormatTFConfig(addresses []string, index int) string {
+	c := tensorFlowCluster{Cluster: map[string][]string{"worker": addresses}}
+	c.Task.Type, c.Task.Index = "worker", json.Number(strconv.Itoa(index))
+	text, err := json.Marshal(c)
+	if err != nil {
+		return tfConfigVariable + "=" // texts and numbers always can be encoded
 	}
-	if err := json.Unmarshal([]byte(getenv("TF_CONFIG")), &c); err != nil {
+	return tfConfigVariable + "=" + string(text)
+}
+
+// RankVariables returns the environment variables that describe a process's rank and take
+// precedence over TF_CONFIG, and those with the address of rank 0. A launcher that sets
+// TF_CONFIG removes them.
+func RankVariables() []string {
+	names := []string{addrVariable, portVariable}
+	for _, s := range sources() {
+		names = slices.Concat(names, s.rank, s.world, s.localRank, s.localWorld)
+	}
+	return names
+}
+
+// finishTFConfig reads TF_CONFIG. The chief is rank 0, before the workers; without a chief it
+// is worker 0. Its address in the cluster becomes the address of rank 0.
+func finishTFConfig(e *Env, getenv func(string) string) error {
+	var c tensorFlowCluster
+	if err := json.Unmarshal([]byte(getenv(tfConfigVariable)), &c); err != nil {
 		return fmt.Errorf(`%w: expected a JSON object such as {"cluster":{"worker":["host1:29500","host2:29500"]},"task":{"type":"worker","index":0}}`, err)
 	}
 	chiefs := slices.Concat(c.Cluster["chief"], c.Cluster["master"])

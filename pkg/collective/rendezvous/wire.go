@@ -70,6 +70,8 @@ type claim struct {
 	Machine string `json:"machine"`
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
+	// Replicas is the number of ranks in the worker's process, see JoinReplicas; 0: 1.
+	Replicas int `json:"replicas,omitempty"`
 	// Collective is the requested transport; empty if rank 0 chooses it.
 	TLS        bool   `json:"tls,omitempty"` // the worker encrypts its connections
 	Collective string `json:"collective,omitempty"`

@@ -1,0 +1,265 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"sync"
+
+	"lockstep/pkg/internal/device"
+)
+
+// nodeGroup is a Group of ranks on several nodes, each of which has the same number of
+// consecutive ranks. It consists of two groups: inner connects the ranks of one node, and
+// rail connects the ranks of all nodes that have the same local rank. An all-reduce has
+// three steps, of which only the second leaves the node:
+//
+//  1. A reduce-scatter through inner. Each rank then has its share of the node's sum.
+//  2. An all-reduce of this share through rail.
+//  3. An all-gather of the shares through inner.
+//
+// Each share is summed once on each node and once across nodes, in an order that does not
+// depend on timing. So all ranks get the same bits in every run.
+type nodeGroup struct {
+	inner, rail Group
+
+	mu     sync.Mutex
+	broken error // the first error, or nil
+}
+
+// JoinNodes returns one group per local rank for the ranks of this process, which is one of
+// several nodes with equal numbers of ranks. inner contains the groups that connect the
+// ranks of this process, and rails those that connect each of them with the ranks of the
+// other nodes that have the same local rank, both by local rank. The rank in rails is the
+// number of the node.
+//
+// The new groups own inner and rails. Their Send and Recv support ranks of the same node and
+// ranks with the same local rank.
+func JoinNodes(inner, rails []Group) []Group {
+	groups := make([]Group, len(inner))
+	for local := range inner {
+		groups[local] = &nodeGroup{inner: inner[local], rail: rails[local]}
+	}
+	return groups
+}
+
+// InProcessNodes returns one group per rank for n ranks that are goroutines of this process,
+// as if they were on nodes with perNode ranks each. n must be a multiple of perNode.
+func InProcessNodes(n, perNode int) []Group {
+	if perNode <= 1 || perNode >= n {
+		return InProcess(n)
+	}
+	nodes := n / perNode
+	rails := make([][]Group, perNode) // by local rank, then by node
+	for local := range rails {
+		rails[local] = InProcess(nodes)
+	}
+	var groups []Group
+	for node := range nodes {
+		ofNode := make([]Group, perNode)
+		for local := range ofNode {
+			ofNode[local] = rails[local][node]
+		}
+		groups = append(groups, JoinNodes(InProcess(perNode), ofNode)...)
+	}
+	return groups
+}
+
+func (g *nodeGroup) Rank() int { return g.rail.Rank()*g.inner.Size() + g.inner.Rank() }
+func (g *nodeGroup) Size() int { return g.rail.Size() * g.inner.Size() }
+
+func (g *nodeGroup) Name() string {
+	return fmt.Sprintf("%s inside each of %d nodes, %s between them", g.inner.Name(), g.rail.Size(), g.rail.Name())
+}
+
+// locate returns the node and the local rank of a rank.
+func (g *nodeGroup) locate(rank int) (node, local int) {
+	return rank / g.inner.Size(), rank % g.inner.Size()
+}
+
+// AllReduce implements Group.
+func (g *nodeGroup) AllReduce(ctx context.Context, b device.Buffer) error {
+	if err := g.onNode(func() error { return g.inner.ReduceScatter(ctx, b) }); err != nil {
+		return err
+	}
+	if lo, hi := Shard(b.Len(), g.inner.Size(), g.inner.Rank()); lo < hi {
+		if err := g.acrossNodes(func() error { return g.rail.AllReduce(ctx, b.Slice(lo, hi)) }); err != nil {
+			return err
+		}
+	}
+	return g.onNode(func() error { return g.inner.AllGather(ctx, b) })
+}
+
+// ReduceScatter implements Group by an all-reduce: it moves more than necessary inside a
+// node, but nothing more between nodes that ends in this rank's shard.
+func (g *nodeGroup) ReduceScatter(ctx context.Context, b device.Buffer) error {
+	return g.AllReduce(ctx, b)
+}
+
+// AllGather implements Group. The shards of ranks may differ in length by one, so they are
+// exchanged in blocks of equal length.
+func (g *nodeGroup) AllGather(ctx context.Context, b device.Buffer) error {
+	nodes, size := g.rail.Size(), g.Size()
+	block := (b.Len() + size - 1) / size
+	shard := func(rank int) device.Buffer {
+		lo, hi := Shard(b.Len(), size, rank)
+		return b.Slice(lo, hi)
+	}
+	all := newBufferLike(b, block*size) // by local rank, then by node
+	slot := func(node, local int) device.Buffer {
+		lo := (local*nodes + node) * block
+		return all.Slice(lo, lo+block)
+	}
+	copyBuffer(slot(g.rail.Rank(), g.inner.Rank()), shard(g.Rank()))
+	own := g.inner.Rank() * nodes * block
+	if err := g.acrossNodes(func() error { return g.rail.AllGather(ctx, all.Slice(own, own+nodes*block)) }); err != nil {
+		return err
+	}
+	if err := g.onNode(func() error { return g.inner.AllGather(ctx, all) }); err != nil {
+		return err
+	}
+	for rank := range size {
+		node, local := g.locate(rank)
+		to := shard(rank)
+		copyBuffer(to, slot(node, local).Slice(0, to.Len()))
+	}
+	return nil
+}
+
+// Broadcast implements Group: the ranks with root's local rank receive b from root's node,
+// and pass it on inside their nodes.
+func (g *nodeGroup) Broadcast(ctx context.Context, b device.Buffer, root int) error {
+	if root < 0 || root >= g.Size() {
+		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, g.Size()-1)
+	}
+	node, local := g.locate(root)
+	if g.inner.Rank() == local {
+		if err := g.acrossNodes(func() error { return g.rail.Broadcast(ctx, b, node) }); err != nil {
+			return err
+		}
+	}
+	return g.onNode(func() error { return g.inner.Broadcast(ctx, b, local) })
+}
+
+// Barrier implements Group. After the second barrier, all ranks of each node have called the
+// first one.
+func (g *nodeGroup) Barrier(ctx context.Context) error {
+	if err := g.onNode(func() error { return g.inner.Barrier(ctx) }); err != nil {
+		return err
+	}
+	return g.acrossNodes(func() error { return g.rail.Barrier(ctx) })
+}
+
+// Send implements Group for ranks that connectionTo accepts.
+func (g *nodeGroup) Send(ctx context.Context, b device.Buffer, to int) error {
+	group, peer, run, err := g.connectionTo(to)
+	if err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return run(func() error { return group.Send(ctx, b, peer) })
+}
+
+// Recv implements Group for ranks that connectionTo accepts.
+func (g *nodeGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
+	group, peer, run, err := g.connectionTo(from)
+	if err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	return run(func() error { return group.Recv(ctx, b, peer) })
+}
+
+// connectionTo returns the group that contains this rank and the given one, the rank of the
+// latter in that group, and the method that runs an operation of it. It returns an error if
+// the ranks differ in both their node and their local rank, or are equal.
+func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func() error) error, err error) {
+	node, local := g.locate(rank)
+	switch {
+	case rank < 0 || rank >= g.Size() || rank == g.Rank():
+		return nil, 0, nil, fmt.Errorf("invalid rank %d: use the rank of another worker, from 0 to %d, but not this worker's rank %d", rank, g.Size()-1, g.Rank())
+	case node == g.rail.Rank():
+		return g.inner, local, g.onNode, nil
+	case local == g.inner.Rank():
+		return g.rail, node, g.acrossNodes, nil
+	}
+	return nil, 0, nil, fmt.Errorf("ranks %d and %d have no connection: a message can reach ranks of the same node, and ranks with the same local rank on other nodes", g.Rank(), rank)
+}
+
+// Close leaves both groups. Ranks that are waiting for this one get an error.
+func (g *nodeGroup) Close() error { return errors.Join(g.inner.Close(), g.rail.Close()) }
+
+// onNode runs an operation of the inner group.
+func (g *nodeGroup) onNode(operation func() error) error {
+	return g.run(operation, "inside the node", func(local int) int { return g.rail.Rank()*g.inner.Size() + local })
+}
+
+// acrossNodes runs an operation of the rail.
+func (g *nodeGroup) acrossNodes(operation func() error) error {
+	return g.run(operation, "between nodes", func(node int) int { return node*g.inner.Size() + g.inner.Rank() })
+}
+
+// run runs an operation of one of the two groups. After an error it leaves both groups, so
+// that no rank waits for this one, and refuses further operations. rankOf returns the rank in
+// g of a rank of that group, and where describes the group, for errors.
+func (g *nodeGroup) run(operation func() error, where string, rankOf func(int) int) error {
+	g.mu.Lock()
+	err := g.broken
+	g.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("the group stopped after an earlier error: %w", err)
+	}
+	if err = operation(); err == nil {
+		return nil
+	}
+	err = translateRanks(err, where, rankOf)
+	g.mu.Lock()
+	if g.broken == nil {
+		g.broken = err
+	}
+	g.mu.Unlock()
+	_ = g.Close() // err is the error to report; a Send or Recv that is still running gets its own
+	return err
+}
+
+// Patterns of the errors of this package: a rank, and the last operation of a rank, which is
+// counted within one of the two groups.
+var (
+	rankInError     = regexp.MustCompile(`\brank (\d+)\b`)
+	lastSeenInError = regexp.MustCompile(`\(last seen in ([^()]*)\)`)
+)
+
+// translatedError is an error whose text has the ranks of another group.
+type translatedError struct {
+	text string
+	err  error
+}
+
+func (e *translatedError) Error() string { return e.text }
+func (e *translatedError) Unwrap() error { return e.err }
+
+// translateRanks returns err with the result of rankOf in place of each rank.
+func translateRanks(err error, where string, rankOf func(int) int) error {
+	text := rankInError.ReplaceAllStringFunc(err.Error(), func(s string) string {
+		n, perr := strconv.Atoi(s[len("rank "):])
+		if perr != nil {
+			return s
+		}
+		return fmt.Sprint("rank ", rankOf(n))
+	})
+	return &translatedError{lastSeenInError.ReplaceAllString(text, "(last seen in $1 "+where+")"), err}
+}
+
+// newBufferLike returns a buffer of n elements of b's type.
+func newBufferLike(b device.Buffer, n int) device.Buffer {
+	if b.F64 != nil {
+		return device.Buffer{F64: make([]float64, n)}
+	}
+	return device.Buffer{F32: make([]float32, n)}
+}
+
+// copyBuffer copies the elements of from to the beginning of to.
+func copyBuffer(to, from device.Buffer) {
+	copy(to.F64, from.F64)
+	copy(to.F32, from.F32)
+}

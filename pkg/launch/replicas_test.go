@@ -1,0 +1,138 @@
+package launch
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/strategy"
+	"lockstep/pkg/train"
+)
+
+// newTestRun returns a planned run of a sweep of unet2d-cells.
+func newTestRun(workers int, method strategy.Config) *run {
+	s := Sweep{Config: "unet2d-cells", Workers: []int{workers}, Oversubscribe: true}.withDefaults()
+	r := s.planRuns("logs")[0]
+	r.method, r.config = method, map[string]any{"engine": map[string]any{"device": "cpu"}}
+	return r
+}
+
+// rankOf returns what a worker reads from its environment.
+func rankOf(t *testing.T, env []string) rendezvous.Env {
+	t.Helper()
+	e, err := rendezvous.FromEnv(func(name string) string {
+		for _, kv := range slices.Backward(env) { // the last entry counts
+			if v, ok := strings.CutPrefix(kv, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestProcessesOfReplicas: the number of processes of a run, and the rank, source and
+// arguments of each.
+func TestProcessesOfReplicas(t *testing.T) {
+	t.Setenv("OMPI_COMM_WORLD_RANK", "0") // lockstep launch within mpirun
+	t.Setenv("OMPI_COMM_WORLD_SIZE", "1")
+	t.Setenv("TF_CONFIG", "noise")
+	for _, c := range []struct {
+		workers int
+		method  strategy.Config
+		ports   int // one per process
+		source  string
+		args    string // last arguments
+	}{
+		{2, strategy.Config{}, 2, rendezvous.SourceExplicit, ""},
+		{2, strategy.Config{Name: "mirrored"}, 1, rendezvous.SourceExplicit, "--replicas 2"},
+		{1, strategy.Config{Name: "mirrored"}, 1, rendezvous.SourceExplicit, "--replicas 1"},
+		{3, strategy.Config{Name: "multiworker"}, 3, rendezvous.SourceTFConfig, ""},
+		{4, strategy.Config{Name: "multiworker", Replicas: 2}, 2, rendezvous.SourceTFConfig, ""},
+		{2, strategy.Config{Name: "multiworker", Replicas: 2}, 1, rendezvous.SourceTFConfig, ""},
+	} {
+		r := newTestRun(c.workers, c.method)
+		if got := r.workers / r.replicasPerProcess(); got != c.ports {
+			t.Errorf("%d workers of %s: %d processes, want %d", c.workers, c.method, got, c.ports)
+		}
+		ports := []int{2001, 2002, 2003}[:c.ports]
+		for process := range ports {
+			e := rankOf(t, r.workerEnvironment(process, ports, "secret", false))
+			if e.Rank != process || e.World != c.ports || e.LocalRank != process || e.LocalWorld != c.ports || e.Source != c.source {
+				t.Errorf("process %d of %s: %+v", process, c.method, e)
+			}
+			if e.World > 1 && (e.Address() != "127.0.0.1:2001" || e.Token != "secret") {
+				t.Errorf("process %d of %s joins at %s", process, c.method, e.Address())
+			}
+		}
+		if args := strings.Join(r.trainArguments(), " "); strings.Contains(args, "--replicas") != (c.args != "") || !strings.HasSuffix(args, c.args) {
+			t.Errorf("%s: arguments %s, want %q", c.method, args, c.args)
+		}
+	}
+}
+
+// TestReplicasShareCPUs: the replicas of a process are bound to all CPUs of the process. Runs
+// with the same number of workers have the same CPUs, however many processes they have.
+func TestReplicasShareCPUs(t *testing.T) {
+	for _, c := range []struct {
+		method strategy.Config
+		want   string
+	}{
+		{strategy.Config{}, "0-1,8-9 | 2-3,10-11 | 4-5,12-13 | 6-7,14-15"},
+		{strategy.Config{Name: "mirrored"}, "0-15 | 0-15 | 0-15 | 0-15"},
+		{strategy.Config{Name: "multiworker", Replicas: 2}, "0-3,8-11 | 0-3,8-11 | 4-7,12-15 | 4-7,12-15"},
+	} {
+		r := newTestRun(4, c.method)
+		b, err := r.planBinding(cpuState{machine: madeUp(1, 8), quota: math.Inf(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(b.CPUs, " | "); got != c.want || b.Mode != BindCores {
+			t.Errorf("%s: %s, want %s", c.method, got, c.want)
+		}
+		for rank := range b.cpus {
+			if !slices.Equal(b.cpus[rank], cpus(t, b.CPUs[rank])) {
+				t.Errorf("%s: rank %d is bound to %v, not to %s", c.method, rank, b.cpus[rank], b.CPUs[rank])
+			}
+		}
+	}
+	r := newTestRun(4, strategy.Config{Name: "mirrored"})
+	if b, err := r.planBinding(cpuState{machine: madeUp(1, 1), quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
+		t.Errorf("4 replicas on 2 CPUs: %+v, %v", b, err)
+	}
+}
+
+// TestWorkersThatCannotBeDivided: a worker count that the strategy cannot use is found before
+// anything starts, although the check of the config tries only the largest one.
+func TestWorkersThatCannotBeDivided(t *testing.T) {
+	s := Sweep{Config: "unet2d-cells", Workers: []int{1, 3, 4}, Oversubscribe: true}.withDefaults()
+	all := s.planRuns("logs")
+	doc := map[string]any{"strategy": map[string]any{"name": "multiworker", "replicas": 2.0}}
+	err := setConfigs(all, map[string]map[string]any{all[0].variant.series: doc})
+	wantError(t, err, "strategy multiworker: 1 worker cannot be divided")
+	var usage *train.UsageError
+	if !errors.As(err, &usage) {
+		t.Errorf("%T, want a *train.UsageError", err)
+	}
+	if err := setConfigs(all[2:], map[string]map[string]any{all[0].variant.series: doc}); err != nil || all[2].replicasPerProcess() != 2 {
+		t.Errorf("4 workers: %v, %d replicas in each process", err, all[2].replicasPerProcess())
+	}
+}
+
+// TestWorkerNames: a process with several ranks is named by all of them.
+func TestWorkerNames(t *testing.T) {
+	for want, w := range map[string]worker{"rank 3": {rank: 3, ranks: 1}, "ranks 2-3": {rank: 2, ranks: 2}} {
+		if got := w.name(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got, want := (&worker{}).name(), "rank 0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,54 @@
+package strategy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/english"
+)
+
+// The names of the strategies whose processes contain several replicas of the network. The
+// replicas compute what the workers of NameDDP compute; the strategies differ from it in the
+// processes of a run and in the group that connects the replicas.
+const (
+	NameMirrored    = "mirrored"
+	NameMultiWorker = "multiworker"
+)
+
+// ReplicasPerProcess returns how many of the workers of a run each process contains. It is 1
+// for all strategies but NameMirrored, whose only process contains all workers, and
+// NameMultiWorker. CheckWorkers reports whether the workers can be divided evenly.
+func (c Config) ReplicasPerProcess(workers int) int {
+	switch c.Name {
+	case NameMirrored:
+		return workers
+	case NameMultiWorker:
+		return cmp.Or(c.Replicas, 1)
+	}
+	return 1
+}
+
+// newMirrored returns a DDP. group connects the replicas of a process through its memory.
+func newMirrored(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+	return NewDDP(ctx, group), nil
+}
+
+// checkReplicas returns an error if the number of replicas per process is negative.
+func checkReplicas(c Config) error {
+	if c.Replicas < 0 {
+		return fmt.Errorf("strategy.replicas is %d: use the number of replicas in each process, at least 1, or 0 for 1", c.Replicas)
+	}
+	return nil
+}
+
+// checkNodes returns an error if the workers cannot be divided evenly among processes with
+// the replicas of NameMultiWorker.
+func checkNodes(c Config, workers int) error {
+	if n := c.ReplicasPerProcess(workers); workers%n != 0 {
+		return fmt.Errorf("strategy %s: %s cannot be divided among processes with %d replicas each: use a multiple of %d, or other strategy.replicas", NameMultiWorker, english.Count(workers, "worker"), n, n)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/notebook"
+	"lockstep/pkg/runs/flight"
+	"lockstep/pkg/strategy"
+)
+
+// trainingProcess is one process of a run. It contains one or several of the run's workers,
+// the replicas, with consecutive ranks.
+type trainingProcess struct {
+	cfg      Config
+	env      rendezvous.Env // describes the processes: env.World is their number
+	replicas int
+	options  WorkerOptions // of every replica
+	out      io.Writer     // receives log lines on rank 0; nil: no log
+}
+
+// countReplicas returns the number of replicas in this process. It returns an error if the
+// strategy does not support it, or the processes in env.
+func (w Worker) countReplicas(cfg Config, env rendezvous.Env) (int, error) {
+	cores, threads := runtime.NumCPU(), max(1, cfg.Engine.Threads)
+	n := cfg.Strategy.ReplicasPerProcess(1)
+	switch mirrored := cfg.Strategy.Name == strategy.NameMirrored; {
+	case w.Replicas < 0:
+		return 0, fmt.Errorf("got %d replicas: use at least 1, or 0 for all cores (--replicas)", w.Replicas)
+	case w.Replicas > 0 && cfg.Strategy.Name == strategy.NameMultiWorker:
+		return 0, fmt.Errorf("--replicas belongs to strategy %s: with strategy %s, set strategy.replicas", strategy.NameMirrored, cfg.Strategy.Name)
+	case w.Replicas > 0 && !mirrored:
+		return 0, fmt.Errorf("--replicas belongs to strategy %s: with strategy %s, a process is one worker", strategy.NameMirrored, cfg.strategyName())
+	case mirrored && env.World > 1:
+		return 0, fmt.Errorf("strategy %s trains in one process, but %s describes %d processes: use strategy %s, or start one process",
+			strategy.NameMirrored, env.Source, env.World, strategy.NameMultiWorker)
+	case mirrored && w.Replicas > 0:
+		n = w.Replicas
+	case mirrored:
+		n = max(1, cores/threads)
+	}
+	if n > engine.MaxThreads/threads {
+		return 0, fmt.Errorf("%s × %s: use at most %d threads in a process", english.Count(n, "replica"), english.Count(threads, "thread"), engine.MaxThreads)
+	}
+	if n > 1 && n*threads > ThreadsPerCore*cores && !w.Oversubscribe {
+		return 0, fmt.Errorf("%s × %s = %d, but this machine has %s: use at most %d threads per core, or allow more with --oversubscribe",
+			english.Count(n, "replica"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"), ThreadsPerCore)
+	}
+	return n, nil
+}
+
+// world returns the number of workers of the run.
+func (p trainingProcess) world() int { return p.env.World * p.replicas }
+
+// run joins the other processes and trains all replicas of this process. If a replica fails,
+// the others end, because it leaves the group.
+func (p trainingProcess) run(ctx context.Context) error {
+	groups, err := rendezvous.JoinReplicas(ctx, p.env, rendezvous.Options{BuildID: buildid.ID, Group: p.cfg.CollectiveOptions()}, p.replicas)
+	if err != nil {
+		return err
+	}
+	if len(groups) == 1 {
+		return p.trainReplica(ctx, 0, groups[0], func(error) {})
+	}
+	var first firstError
+	var wg sync.WaitGroup
+	for local, group := range groups {
+		wg.Go(func() {
+			rank := group.Rank()
+			note := func(err error) { first.note(rank, err) }
+			note(p.trainReplica(ctx, local, group, note)) // group may fail to close
+		})
+	}
+	wg.Wait()
+	return first.err
+}
+
+// firstError keeps the error of the rank that failed first. The errors of the other ranks are
+// usually its consequences.
+type firstError struct {
+	mu  sync.Mutex
+	err error
+}
+
+// note keeps err as the error of rank, if it is the first one and not nil.
+func (f *firstError) note(rank int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && f.err == nil {
+		f.err = fmt.Errorf("rank %d: %w", rank, err)
+	}
+}
+
+// trainReplica trains the replica with the given local rank in this process, and closes group.
+// It calls failed with the replica's error, or nil, before it leaves the group, because the
+// other replicas then fail.
+func (p trainingProcess) trainReplica(ctx context.Context, local int, group collective.Group, failed func(error)) (err error) {
+	joined := group
+	defer func() {
+		failed(err)
+		if cerr := joined.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	options := p.options
+	options.LocalRank = p.env.LocalRank*p.replicas + local
+	if group.Size() > 1 {
+		if p.env.World == 1 { // Join has done it for the other groups
+			if err := collective.Tune(ctx, group); err != nil {
+				return err
+			}
+		}
+		r, stop, err := recordCollectives(ctx, group, options.Dir)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		group = r
+	}
+	if group.Rank() == 0 && p.out != nil {
+		options.Log = func(line string) { fmt.Fprintln(p.out, line) }
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			options.Progress = newProgressBar()
+		}
+	}
+	return p.trainAndClose(ctx, group, options, local)
+}
+
+// recordCollectives returns a group that records its operations for the run folder dir, where it
+// removes the record of an earlier process of this rank. Until stop is called, SIGUSR2 makes it
+// write the record. All ranks must call recordCollectives.
+func recordCollectives(ctx context.Context, group collective.Group, dir string) (r *collective.Recorder, stop func(), err error) {
+	r = collective.NewRecorder(group, dir)
+	if err := flight.Remove(dir, group.Rank()); err != nil {
+		return nil, nil, err
+	}
+	if err := r.ShareHosts(ctx); err != nil {
+		return nil, nil, err
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR2)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range asked {
+			if err := r.Write(nil); err != nil {
+				fmt.Fprintln(os.Stderr, "note: write record of collectives:", err)
+			}
+		}
+	}()
+	return r, func() {
+		signal.Stop(asked)
+		close(asked)
+		<-done
+	}, nil
+}
+
+// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of
+// the steps of each epoch.
+func newProgressBar() func(epoch, step, steps int) {
+	var bar *notebook.Progress
+	return func(epoch, step, steps int) {
+		if bar == nil {
+			bar = notebook.NewProgress(fmt.Sprintf("epoch %d", epoch), steps)
+		}
+		bar.Set(step, "")
+		if step == steps {
+			bar.Done("")
+			bar = nil
+		}
+	}
+}
+
+// trainAndClose creates the Trainer of the replica with the given local rank in this process,
+// trains, and closes it.
+func (p trainingProcess) trainAndClose(ctx context.Context, group collective.Group, options WorkerOptions, local int) (err error) {
+	begin := time.Now()
+	t, err := New(ctx, p.cfg, group, options)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := t.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if local == 0 { // for all replicas of this process
+		sharing := countWorkersSharingCPUs(options.binding, group.Rank(), p.env.LocalWorld*p.replicas)
+		limitProcessors(p.replicas, p.cfg.Engine.Threads, sharing, t.OverlapsExchange())
+	}
+	res, err := t.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if options.Log != nil {
+		options.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), SummarizeTest(res.Test), options.Dir))
+	}
+	return nil
+}
