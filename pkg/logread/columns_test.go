@@ -233,6 +233,11 @@ func TestColumns(t *testing.T) {
 		{"seconds=dt:ms,epoch=i", "i,dt\n1,1500\n", "CSV table n0 1.seconds=1.5\n"},
 		{"seconds=2:min,epoch=1", "1 1.5\n2 2\n", "CSV table n0 1.seconds=90 2.seconds=120\n"},
 		{"seconds=dt (ms),epoch=i", "i,dt (ms)\n1,1500\n", "CSV table n0 1.seconds=1.5\n"},
+		// A text in the first row does not make it a header, if the columns are given by positions.
+		{"workers=1,seconds=2,series=3", "1,10.5,x\n2,5,y\n", "results table n1 0.seconds=10.5\nresults table n2 0.seconds=5\n"},
+		{"epoch=2,train_loss=3", "a,1,0.5\nb,2,0.25\n", "CSV table n0 1.train_loss=0.5 2.train_loss=0.25\n"},
+		{"workers=1,seconds=2", "n,s,x\n1,10,a\n", "results table n1 0.seconds=10 x:a\n"},
+		{"seconds=2", "epoch,1,2\n1,10,5\n2,11,6\n", "CSV table n0 1.seconds=5 2.seconds=6 1@1=10 1@2=11\n"},
 	} {
 		if got, report := readTableText(t, Options{Columns: []string{c.columns}}, "values.csv", c.text); got != c.want {
 			t.Errorf("%s\ngot  %s\nwant %s\n%s", c.columns, got, c.want, report)

@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -154,6 +155,7 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 		if r := tasks[0].Report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
 			if hint, unknown := strings.CutPrefix(why, files.ReasonUnknownFormat); unknown {
+				hint = cmp.Or(hint, "; lockstep read FILE --suggest proposes rules for logs of other programs")
 				why = files.ReasonUnknownFormat + hint + "; expected a run folder or: " + strings.Join(FormatNames(), ", ")
 			}
 			for _, p := range r.Unused {

@@ -234,8 +234,9 @@ func TestTreeOfBothKinds(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"notes.txt": "x"})
-	for path, want := range map[string]string{"nowhere": "no such file", "notes.txt": "unknown file format; expected a run folder or: "} {
+	noise := []byte{0x8f, ',', '{', '}', ',', '<', '\n', 0x81, ',', 'a', ',', 0x90} // a table whose columns have no names
+	write(t, dir, map[string]string{"notes.txt": "x", "noise": string(noise)})
+	for path, want := range map[string]string{"nowhere": "no such file", "notes.txt": "unknown file format; lockstep read FILE --suggest proposes rules for logs of other programs; expected a run folder or: ", "noise": "unknown file format; "} {
 		_, _, err := Read(filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, expected %q", path, err, want)

@@ -226,7 +226,7 @@ func TestReadErrors(t *testing.T) {
 	}{
 		{nil, []string{"no path given"}},
 		{[]string{"nowhere"}, []string{"neither", filepath.Join(dir, "elsewhere", "nowhere"), filepath.Join(dir, "nowhere")}},
-		{[]string{"empty"}, []string{"no runs in " + filepath.Join(dir, "empty"), "run.json", "study CSV", "TensorBoard events", "Keras log", "Horovod synthetic", "lockstep read --explain"}},
+		{[]string{"empty"}, []string{"no runs in " + filepath.Join(dir, "empty"), "run.json", "study CSV", "TensorBoard events", "Keras log", "Horovod synthetic", "lockstep read --explain", "--suggest proposes rules for other logs"}},
 		{[]string{"bad"}, []string{"no runs in " + filepath.Join(dir, "bad"), "log_1.csv:1", "wrote nothing"}},
 	} {
 		_, err := Read(c.paths...)

@@ -73,7 +73,7 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 		return nil, fmt.Errorf("read study: %w", err)
 	}
 	if len(logs.Runs) == 0 {
-		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or logs of other programs: %s; lockstep read --explain shows the format of each file", strings.Join(places, ", "), strings.Join(logread.FormatNames(), ", "))
+		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or logs of other programs: %s; lockstep read --explain shows the format of each file, and lockstep read PATH --suggest proposes rules for other logs", strings.Join(places, ", "), strings.Join(logread.FormatNames(), ", "))
 		for _, p := range logs.Problems {
 			text += "\n  " + p.String()
 		}

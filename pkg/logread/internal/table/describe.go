@@ -19,7 +19,7 @@ func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)
 // whose header is that of a known program, or has a named column with the number of the epoch or
 // step.
 func HasKnownHeader(head []byte) bool {
-	p, ok := parsePreamble(head)
+	p, ok := parsePreamble(head, nil)
 	if !ok {
 		return false
 	}
@@ -43,7 +43,7 @@ type ColumnInfo struct {
 // text is not a table with a header and at least two rows: most lines have as many cells as
 // the header, and half of the columns contain numbers.
 func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
-	p, ok := parsePreamble(text)
+	p, ok := parsePreamble(text, nil)
 	if !ok || p.header == nil || p.width > maxColumns {
 		return nil
 	}
@@ -106,14 +106,15 @@ func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 // Header returns the names of the columns of the table that begins with head. It returns nil
 // if head is not the beginning of a table with a header.
 func Header(head []byte) []string {
-	p, _ := parsePreamble(head)
+	p, _ := parsePreamble(head, nil)
 	return p.header
 }
 
 // DescribeUnknown returns the names of the columns of a table that no format reads, in
-// quotes. It returns "" if head is not the beginning of a table.
+// quotes. It returns "" if head is not the beginning of a table, or if no column has a name that
+// can be shown.
 func DescribeUnknown(head []byte) string {
-	p, ok := parsePreamble(head)
+	p, ok := parsePreamble(head, nil)
 	if !ok || p.width > maxColumns {
 		return ""
 	}
@@ -122,10 +123,13 @@ func DescribeUnknown(head []byte) string {
 	}
 	var names []string
 	for _, name := range p.header {
-		if name == "" || len(name) > 60 || strings.ContainsAny(name, "{}<>") {
+		if name == "" || len(name) > 60 || strings.ContainsAny(name, "{}<>\ufffd") {
 			continue
 		}
 		names = append(names, fmt.Sprintf("%q", name))
+	}
+	if names == nil {
+		return ""
 	}
 	return "the columns " + strings.Join(names, ", ")
 }

@@ -37,7 +37,7 @@ const (
 // least one column is known.
 func isTable(mappings []Mapping) func(string, []byte) bool {
 	return func(_ string, head []byte) bool {
-		p, ok := parsePreamble(head)
+		p, ok := parsePreamble(head, mappings)
 		return ok && p.namesField(mappings) && newSchema(p, completeLines(afterLines(head, p.lines)), mappings).layout != unknownLayout
 	}
 }
@@ -46,7 +46,7 @@ func isTable(mappings []Mapping) func(string, []byte) bool {
 // column that the user has mapped.
 func hasMappedColumn(mappings []Mapping) func(string, []byte) bool {
 	return func(_ string, head []byte) bool {
-		p, ok := parsePreamble(head)
+		p, ok := parsePreamble(head, mappings)
 		return ok && len(newSchema(p, afterLines(head, p.lines), mappings).mapped) > 0
 	}
 }
@@ -108,7 +108,7 @@ func (t *tableReader) begin() error {
 	n, err := io.ReadFull(t.in.Reader, text)
 	text = text[:n]
 	if err == nil {
-		if p, ok := parsePreamble(text); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) {
+		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) {
 			var more []byte
 			more, err = io.ReadAll(io.LimitReader(t.in.Reader, markSurveyBytes))
 			text = append(text, more...)
@@ -121,7 +121,7 @@ func (t *tableReader) begin() error {
 		return fmt.Errorf("read %s: %w", t.in.Path, err)
 	}
 	t.l = scan.NewLineReader(io.MultiReader(bytes.NewReader(text), t.in.Reader), t.in.Size)
-	p, ok := parsePreamble(text)
+	p, ok := parsePreamble(text, t.mappings)
 	if !ok {
 		return record.ErrUnknownFormat
 	}

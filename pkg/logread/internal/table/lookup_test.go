@@ -36,7 +36,7 @@ func TestTablesAreRecognizedByHeader(t *testing.T) {
 		}
 		text := []byte(pick(known, width) + "\n" + pick(cells, width) + "\n" + pick(cells, width) + "\n")
 		for _, m := range [][]Mapping{nil, mappings} {
-			p, ok := parsePreamble(text)
+			p, ok := parsePreamble(text, nil)
 			want := ok && newSchema(p, completeLines(afterLines(text, p.lines)), m).layout != unknownLayout
 			if got := isTable(m)("a.csv", text); got != want {
 				t.Fatalf("mappings %v: got %v, want %v:\n%s", m, got, want, text)

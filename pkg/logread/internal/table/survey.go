@@ -25,8 +25,10 @@ type preamble struct {
 
 // parsePreamble parses the beginning of a text. Lines that begin with # are comments; one
 // of them is the header if no other line is (numpy.savetxt writes it so). A line sep=; states
-// the delimiter. A line +---+---+ may precede the header. ok is false if text is not the beginning of a table.
-func parsePreamble(text []byte) (p preamble, ok bool) {
+// the delimiter. A line +---+---+ may precede the header. If the mappings give the columns by
+// their positions, the first line may be a row. ok is false if text is not the beginning of a
+// table.
+func parsePreamble(text []byte, mappings []Mapping) (p preamble, ok bool) {
 	var comment, stated []byte
 	for number := 1; len(text) > 0; number++ {
 		line, rest, ended := bytes.Cut(text, []byte("\n"))
@@ -40,7 +42,11 @@ func parsePreamble(text []byte) (p preamble, ok bool) {
 		case number == 1 && len(trimmed) == 5 && bytes.HasPrefix(trimmed, []byte("sep=")):
 			stated = trimmed[4:]
 		default:
-			return p.parseHeader(number, line, comment, stated, rest, ended)
+			p, ok = p.parseHeader(number, line, comment, stated, rest, ended)
+			if ok && p.beginsWithRow(mappings) {
+				p.header, p.lines = nil, p.lines-1
+			}
+			return p, ok
 		}
 		text = rest
 	}
@@ -82,6 +88,31 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 	}
 	p.header = columnNames(cells)
 	return p, true
+}
+
+// beginsWithRow reports whether the first line of the table, which has been parsed as a header
+// because not all of its cells are numbers, is a row: the user has given the columns by their
+// positions, their cells in this line are the numbers that the fields need, and no cell is the
+// name of a known column.
+func (p preamble) beginsWithRow(mappings []Mapping) bool {
+	numbers := 0
+	for _, m := range mappings {
+		if m.position == 0 || m.position > len(p.header) {
+			return false
+		}
+		cell := p.header[m.position-1]
+		if f := fieldNamed(m.Field); f != nil && f.kind == textValue {
+			continue
+		}
+		if cell == "" || !looksNumeric([]byte(cell)) {
+			return false
+		}
+		numbers++
+	}
+	return numbers > 0 && !slices.ContainsFunc(p.header, func(name string) bool {
+		f, _ := lookUp(name, tableKind)
+		return f != nil
+	})
 }
 
 // columnNames converts the cells of a header to names.
