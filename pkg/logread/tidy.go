@@ -67,7 +67,8 @@ type Row struct {
 // kind is one of Kinds. Values that were not measured have no row. NaN in a
 // curve is a value, since it was logged. A run that is below two of the paths
 // is read once. Rows returns the problems that Read returns and, for Steps, also
-// the problems of single values in the lines of steps. If use returns an error,
+// the problems of single values in the lines of steps. A problem also states if the
+// losses of a series are not real ([runs.Info].Unreal). If use returns an error,
 // Rows stops and returns this error.
 func Rows(kind string, paths []string, use func(Row) error) ([]runs.Problem, error) {
 	return Options{}.Rows(context.Background(), kind, paths, use)
@@ -139,6 +140,18 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 	return read, problems, nil
 }
 
+// addUnrealScores appends a problem for each series with runs in which losses and scores are
+// not real, such as those without communication between the workers.
+func addUnrealScores(problems *[]runs.Problem, read []namedRun) {
+	var series []string
+	for _, run := range read {
+		if name := run.Info.Series; run.Info.Unreal != "" && !slices.Contains(series, name) {
+			series = append(series, name)
+			addProblem(problems, runs.Problem{File: run.Dir, Reason: fmt.Sprintf("losses and scores of %s with more than 1 worker are not real, only its times are: %s", name, run.Info.Unreal)})
+		}
+	}
+}
+
 // addProblem appends a problem to list unless list already contains it.
 func addProblem(list *[]runs.Problem, p runs.Problem) {
 	if !slices.Contains(*list, p) {
@@ -149,6 +162,9 @@ func addProblem(list *[]runs.Problem, p runs.Problem) {
 // emitRuns calls use for the rows of all runs, and appends the problems that it
 // finds while doing so. kind is one of Kinds.
 func emitRuns(ctx context.Context, read []namedRun, kind string, use func(tidy.Row) error, problems *[]runs.Problem) error {
+	if kind != Trials && kind != Spans {
+		addUnrealScores(problems, read)
+	}
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
 			return err
