@@ -19,7 +19,8 @@ func IsRunName(name string) bool {
 func meaninglessNames() []string {
 	return []string{
 		"out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
-		"results", "result", "slurm", "job", "run", "runs", "events", "checkpoint", "version", "lightning_logs", "tensorboard", "tb", "hparams", "benchy", "console", "sacct", "trace", "trainer", "state", "dllogger", "result", "synthetic", "stats",
+		"results", "result", "slurm", "job", "run", "runs", "events", "checkpoint", "version", "lightning_logs", "tensorboard", "tb", "hparams", "benchy", "console", "sacct", "trace", "trainer", "state", "dllogger", "synthetic", "stats",
+		"wandb", "wandb-summary", "files", "mlruns", "vis_data", "scalars",
 	}
 }
 
@@ -54,11 +55,25 @@ func studyFromPath(path, series string, stated bool) string {
 	return all[0].Name
 }
 
+// isRunID reports whether the name of a folder is one that W&B, such as
+// run-20240101_120000-abc12345, or MLflow, 32 hexadecimal digits, generates for a run.
+func isRunID(name string) bool {
+	if len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
+		return true
+	}
+	_, stamp, ok := strings.Cut(name, "run-")
+	date, id, found := strings.Cut(stamp, "-")
+	return ok && found && id != "" && len(date) == len("20240101_120000") && strings.Trim(date, "0123456789_") == ""
+}
+
 // meaningfulPart returns a name without the numbers of workers, nodes, ranks, repeats and jobs,
 // or "" if only meaningless words such as "logs" are left.
 func meaningfulPart(f PathName) string {
-	if isEventsName(f.Name) {
+	if isEventsName(f.Name) || f.Source == runs.SourceFolderName && isRunID(f.Name) {
 		return ""
+	}
+	isMeaningless := func(name string) bool {
+		return slices.ContainsFunc(meaninglessNames(), func(known string) bool { return strings.EqualFold(name, known) })
 	}
 	var words []string
 	plain := true
@@ -67,9 +82,9 @@ func meaningfulPart(f PathName) string {
 			continue
 		}
 		words = append(words, w)
-		plain = plain && slices.ContainsFunc(meaninglessNames(), func(known string) bool { return strings.EqualFold(w, known) })
+		plain = plain && isMeaningless(w)
 	}
-	if plain {
+	if plain || isMeaningless(f.Name) {
 		return ""
 	}
 	return strings.Join(words, "-")
