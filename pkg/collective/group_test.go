@@ -1,10 +1,13 @@
 package collective
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -341,10 +344,46 @@ func TestOptionsAreChecked(t *testing.T) {
 	wantError(t, err, "invalid time-out -1ns")
 	_, err = CreateSharedMemory(2, Options{ChunkBytes: -1})
 	wantError(t, err, "invalid chunk size -1 bytes")
-	_, err = OpenSharedMemory("/nowhere/else", 1, 2, Options{})
+	_, err = OpenSharedMemory("/proc/4194305/fd/3", 1, 2, Options{})
 	wantError(t, err, "rank 1 does not see rank 0's files")
 	_, err = OpenSharedMemory("/nowhere/else", 2, 2, Options{})
 	wantError(t, err, "invalid rank 2 for 2 ranks")
+}
+
+// TestOpenSharedMemoryRefusesOtherFiles: without a secret any program may send a path. A file of
+// the user must neither be mapped nor changed, even if it has the size of the memory.
+func TestOpenSharedMemoryRefusesOtherFiles(t *testing.T) {
+	first, err := CreateSharedMemory(2, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := bytes.Repeat([]byte("x"), len(first.memory.Memory))
+	path := filepath.Join(t.TempDir(), "lockstep-important")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "lockstep-link")
+	if err := os.Symlink(first.Path(), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, link, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), "/dev/zero", "/dev/shm/../../" + path} {
+		_, err := OpenSharedMemory(p, 1, 2, Options{})
+		wantError(t, err, "is not the memory of a run")
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the file has changed (%v)", err)
+	}
+	second, err := OpenSharedMemory(first.Path(), 1, 2, Options{})
+	if err := errors.Join(err, first.Unlink(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := closeAll([]Group{first, second}); err != nil {
+		t.Error(err)
+	}
 }
 
 func BenchmarkAllReduce(b *testing.B) {

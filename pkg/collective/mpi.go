@@ -330,7 +330,11 @@ func (g *MPI) Close() error {
 			return nil // MPI_Finalize would wait for ranks that may be gone
 		}
 		g.thread.sendNote(wire.Frame{Kind: wire.KindNote, State: wire.NoteClosed, Rank: g.rank, Number: g.mine.Number, What: g.mine.What})
-		if missing := g.thread.finalize(g.options.Timeout); len(missing) > 0 {
+		missing, err := g.thread.finalize(g.options.Timeout)
+		if err != nil {
+			return fmt.Errorf("close MPI: %w; has another rank ended without closing its group?", err)
+		}
+		if len(missing) > 0 {
 			return fmt.Errorf("close MPI: ranks %v have not left the group within %v", missing, g.options.Timeout)
 		}
 		return nil

@@ -18,6 +18,26 @@ import (
 // mpiVariable makes this test binary a rank of a run of mpirun. Its value is what the rank does.
 const mpiVariable = "COLLECTIVE_TEST_MPI"
 
+// TestStuckMPIThread: the thread of MPI does not return from a call, so Close and a failure must not
+// wait for it longer than their limits.
+func TestStuckMPIThread(t *testing.T) {
+	for name, receive := range map[string]bool{"no call is received": false, "a call does not return": true} {
+		stuck := &mpiThread{size: 3, calls: make(chan func()), ended: make(chan struct{})}
+		if receive {
+			go func() { <-stuck.calls }()
+		}
+		if _, err := stuck.finalize(20 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "MPI did not return within 20ms") {
+			t.Errorf("%s: finalize returned %v", name, err)
+		}
+		stuck.stop(time.Millisecond)
+	}
+	gone := &mpiThread{size: 1, calls: make(chan func()), ended: make(chan struct{})}
+	close(gone.ended)
+	if _, err := gone.finalize(time.Minute); err == nil || !strings.Contains(err.Error(), "no longer uses MPI") {
+		t.Errorf("finalize without a thread returned %v", err)
+	}
+}
+
 // mpiLaunchers are the programs that start ranks, and their arguments.
 var mpiLaunchers = map[string][]string{
 	"mpirun.openmpi": {"--allow-run-as-root", "--oversubscribe"},

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -79,13 +80,16 @@ func (t *mpiThread) initialize() (err error) {
 	return nil
 }
 
+// errMPIEnded is the error of a call after the thread has ended.
+var errMPIEnded = errors.New("this rank no longer uses MPI after an error")
+
 // start starts an operation on memory, which must not be empty.
 func (t *mpiThread) start(memory []byte, begin func(*mpi.Request, unsafe.Pointer) error) *mpiOperation {
 	op := &mpiOperation{memory: memory, done: make(chan error, 1)}
 	select {
 	case t.calls <- func() { t.begin(op, begin) }:
 	case <-t.ended:
-		op.done <- fmt.Errorf("this rank no longer uses MPI after an error")
+		op.done <- errMPIEnded
 	}
 	return op
 }
@@ -197,27 +201,50 @@ func (t *mpiThread) sendNote(f wire.Frame) {
 	}
 }
 
-// stop ends the thread after d, in which it still sends notes.
-func (t *mpiThread) stop(d time.Duration) {
-	end := func() { t.stopped = true }
-	time.Sleep(d)
+// errStuckMPI is the error of call for a call of MPI that does not return.
+var errStuckMPI = errors.New("MPI did not return")
+
+// call runs f on the thread. It returns an error if f has not returned after limit, because an
+// earlier call of MPI, or f, does not return. f may then still run.
+func (t *mpiThread) call(limit time.Duration, f func()) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	returned := make(chan struct{})
 	select {
-	case t.calls <- end:
-		<-t.ended
+	case t.calls <- func() { defer close(returned); f() }:
 	case <-t.ended:
+		return errMPIEnded
+	case <-timer.C:
+		return fmt.Errorf("%w within %v", errStuckMPI, limit)
+	}
+	select {
+	case <-returned:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("%w within %v", errStuckMPI, limit)
+	}
+}
+
+// stop ends the thread after d, in which it still sends notes. If the thread is in a call of MPI
+// that does not return, stop leaves it there.
+func (t *mpiThread) stop(d time.Duration) {
+	time.Sleep(d)
+	if t.call(wire.CloseTimeout, func() { t.stopped = true }) == nil {
+		<-t.ended
 	}
 }
 
 // finalize waits until all other ranks have left the group, at most for limit, and ends MPI and
-// the thread. It returns the ranks that have not left.
-func (t *mpiThread) finalize(limit time.Duration) (missing []int) {
+// the thread. It returns the ranks that have not left, and an error if a call of MPI, such as
+// MPI_Finalize, does not return within limit.
+func (t *mpiThread) finalize(limit time.Duration) ([]int, error) {
 	begin := time.Now()
 	for {
-		result := make(chan bool)
-		t.calls <- func() {
+		var missing []int // read only if call returns nil
+		stopped := false
+		err := t.call(limit, func() {
 			t.advance()
 			t.advanceNotes()
-			missing = nil
 			for rank, op := range t.receives {
 				if op != nil {
 					missing = append(missing, rank)
@@ -229,11 +256,14 @@ func (t *mpiThread) finalize(limit time.Duration) (missing []int) {
 			} else if time.Since(begin) > limit {
 				t.stopped = true
 			}
-			result <- t.stopped
+			stopped = t.stopped
+		})
+		if err != nil {
+			return nil, err
 		}
-		if <-result {
+		if stopped {
 			<-t.ended
-			return missing
+			return missing, nil
 		}
 		time.Sleep(time.Millisecond)
 	}

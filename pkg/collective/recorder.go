@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type Recorder struct {
 	sequence     uint64                        // calls so far
 	number       uint64                        // collective operations so far
 	step, bucket int
+	failure      string // the error of the first operation that failed, which ends the recording; empty: none
 }
 
 // recordedCall is an entry of a Recorder. Times are in ns since 1970; end is 0 while the
@@ -153,7 +155,9 @@ func (r *Recorder) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return r.end(n, r.Group.Recv(ctx, b, from))
 }
 
-// begin records the beginning of an operation and returns its sequence number.
+// begin records the beginning of an operation and returns its sequence number. After a failure it
+// records nothing and returns 0: the group refuses further operations, and the record must show
+// the one that failed as the last.
 func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
 	c := recordedCall{kind: k, elements: b.Len(), peer: peer, begin: time.Now().UnixNano()}
 	switch {
@@ -164,6 +168,9 @@ func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.failure != "" {
+		return 0
+	}
 	r.sequence++
 	c.sequence, c.step, c.bucket = r.sequence, r.step, r.bucket
 	if k != kindSend && k != kindReceive {
@@ -181,22 +188,26 @@ func (r *Recorder) end(sequence uint64, err error) error {
 	now := time.Now().UnixNano()
 	r.mu.Lock()
 	c := &r.calls[sequence%flight.MaxCalls]
-	if c.sequence == sequence { // a long message may have been overwritten
+	if sequence > 0 && c.sequence == sequence { // a long message may have been overwritten
 		c.end, c.failed = now, err != nil
+	}
+	// A run that the user has interrupted did not fail.
+	first := err != nil && r.failure == "" && !errors.Is(err, context.Canceled)
+	if first {
+		r.failure = err.Error()
 	}
 	r.mu.Unlock()
 	if err == nil {
 		return nil
 	}
-	// A run that the user has interrupted did not fail.
-	if !errors.Is(err, context.Canceled) {
+	if first {
 		_ = r.Write(err) // err is the error to report
 	}
 	return r.addPlace(err)
 }
 
-// Write writes the recorded operations to the run folder; cause is the error of the operation
-// that failed, or nil. It may be called at any time.
+// Write writes the recorded operations to the run folder. cause is the error that ended the run, or
+// nil; if an operation has failed, its error is written instead. Write may be called at any time.
 func (r *Recorder) Write(cause error) error {
 	out := flight.Record{Header: flight.Header{Rank: r.Rank(), World: r.Size(), PID: os.Getpid(), Transport: r.Name(), Written: time.Now()}}
 	out.Host, _ = os.Hostname() // for messages only
@@ -205,6 +216,9 @@ func (r *Recorder) Write(cause error) error {
 	}
 	r.mu.Lock()
 	calls, sequence := r.calls, r.sequence
+	if r.failure != "" {
+		out.Error = r.failure
+	}
 	r.mu.Unlock()
 	for n := max(1, int64(sequence)-flight.MaxCalls+1); n <= int64(sequence); n++ {
 		out.Calls = append(out.Calls, calls[uint64(n)%flight.MaxCalls].export())
@@ -227,17 +241,20 @@ func (c recordedCall) export() flight.Call {
 	return out
 }
 
-// namedRank matches the rank that an error of this package names first, and the collective
-// operation in which it was last seen, if the error states it. Messages are counted separately.
-var namedRank = regexp.MustCompile(`: rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
+// namedRank matches a rank that an error of this package names, and the collective operation in
+// which it was last seen, if the error states it. Messages are counted separately. If the calls of
+// two ranks differ, the error names both, and one of them is this rank.
+var namedRank = regexp.MustCompile(`(?:: |calls [^:;]*, )rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
 
-// addPlace adds to err the process, the host and the size of the last operation of the rank
-// that err names.
+// addPlace adds to err the process, the host and the size of the last operation of the first rank
+// other than this one that err names.
 func (r *Recorder) addPlace(err error) error {
-	m := namedRank.FindStringSubmatch(err.Error())
-	if m == nil {
+	all := namedRank.FindAllStringSubmatch(err.Error(), -1)
+	i := slices.IndexFunc(all, func(m []string) bool { return m[1] != strconv.Itoa(r.Rank()) })
+	if i < 0 {
 		return err
 	}
+	m := all[i]
 	rank, aerr := strconv.Atoi(m[1])
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -155,10 +155,41 @@ func TestRecorderNamesLastCollective(t *testing.T) {
 		"barrier 3: rank 1 is gone: its process 11 has ended (last seen in barrier 2)":                                  "rank 1 is process 11 on b, and its last collective was barrier 2",
 		"barrier 3: rank 1 (not seen in any operation), rank 2 (last seen in barrier 2) did not arrive":                 "rank 1 is process 11 on b",
 		"receive 3 from rank 1: rank 1 (last seen in send 2) did not send it":                                           "rank 1 is process 11 on b",
+		"barrier 3: rank 0 calls barrier, rank 2 calls all-reduce of 1 float32: every rank must call the same":          "rank 2 is process 12 on c",
+		"barrier 3: rank 2 calls barrier, rank 0 calls all-reduce of 1 float32: every rank must call the same":          "rank 2 is process 12 on c",
 		"send 1 to rank 1: another operation of this rank failed: barrier 3: rank 2 failed (last seen in barrier 2); x": "rank 2 is process 12 on c, and its last collective was barrier 2",
 	} {
 		if got := r.addPlace(errors.New(text)).Error(); got != text+"; "+want {
 			t.Errorf("got  %s\nwant %s; %s", got, text, want)
+		}
+	}
+}
+
+// TestRecorderKeepsTheFirstCause: operations that a broken group refuses change neither the error
+// in the record nor its last operation, also if the record is written again.
+func TestRecorderKeepsTheFirstCause(t *testing.T) {
+	dir := t.TempDir()
+	r := NewRecorder(Single(), dir)
+	b := device.Buffer{F32: []float32{1}}
+	read := func() flight.Record {
+		t.Helper()
+		got, err := flight.ReadFile(dir, flight.FileName(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	_ = r.end(r.begin(kindAllReduce, b, 0), errors.New("the cause"))
+	first := read()
+	if err := r.end(r.begin(kindBarrier, device.Buffer{}, 0), errors.New("refused")); err == nil || err.Error() != "refused" {
+		t.Errorf("the second operation returned %v", err)
+	}
+	for _, write := range []func() error{func() error { return nil }, func() error { return r.Write(nil) }, func() error { return r.Write(errors.New("later")) }} {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(); got.Error != "the cause" || len(got.Calls) != 1 || got.Calls[0].Describe() != first.Calls[0].Describe() {
+			t.Errorf("the record has error %q and calls %+v, want those of %+v", got.Error, got.Calls, first)
 		}
 	}
 }

@@ -56,7 +56,8 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 }
 
 // OpenSharedMemory joins the shared memory that rank 0 created for the same number of
-// ranks and with the same Options.
+// ranks and with the same Options. It refuses a path that CreateSharedMemory cannot have
+// returned: without a secret, any local program may have sent it.
 func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, error) {
 	if rank < 1 || rank >= size {
 		return nil, fmt.Errorf("open shared memory: invalid rank %d for %d ranks: use 1 to %d, since rank 0 creates it", rank, size, size-1)
@@ -65,14 +66,14 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 		return nil, err
 	}
 	o = o.withDefaults()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	n := segment.Bytes(size, segment.PieceBytes(size, o.ChunkBytes))
+	f, err := segment.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open shared memory: %w: rank %d does not see rank 0's files; do the two share /dev/shm (same machine, same container)?", err, rank)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open shared memory: %w", err)
 	}
-	n := segment.Bytes(size, segment.PieceBytes(size, o.ChunkBytes))
 	if s, err := f.Stat(); err != nil || s.Size() != int64(n) {
 		return nil, errors.Join(fmt.Errorf("open shared memory %s: want a file of %d bytes for %d ranks: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
 	}

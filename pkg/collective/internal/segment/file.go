@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // SharedFileFolders returns the folders in which the shared file may be created, in the
@@ -30,6 +34,51 @@ func CreateFile(dir string, n int) (*os.File, error) {
 // newNamedFile creates a file in dir with an unpredictable name. Only this user may open it.
 func newNamedFile(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// namedFile matches the name of a file of newNamedFile, and unnamedFile the path of a file without
+// a name.
+var (
+	namedFile   = regexp.MustCompile(`^lockstep-[A-Z2-7]{26}$`)
+	unnamedFile = regexp.MustCompile(`^/proc/[0-9]+/fd/[0-9]+$`)
+)
+
+// OpenFile opens the file that CreateFile has created in another process, given its name there. It
+// returns an error for every other file, so that a wrong path never leads to a file of the user:
+// the file must belong to this user, and have a name that CreateFile chooses, or no name.
+func OpenFile(path string) (*os.File, error) {
+	refused := func(reason string) error {
+		return fmt.Errorf("%s is not the memory of a run: %s; was it sent by another program?", path, reason)
+	}
+	dir, name := filepath.Split(path)
+	flags, stat := os.O_RDWR, os.Stat
+	unnamed := unnamedFile.MatchString(path)
+	if !unnamed {
+		if !slices.Contains(SharedFileFolders(), filepath.Clean(dir)) || path != filepath.Clean(path) || !namedFile.MatchString(name) {
+			return nil, refused("the path has another form")
+		}
+		flags, stat = flags|unix.O_NOFOLLOW, os.Lstat
+	}
+	if info, err := stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, refused("it is no regular file")
+	}
+	f, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	var s unix.Stat_t
+	switch err = unix.Fstat(int(f.Fd()), &s); {
+	case err != nil:
+	case int(s.Uid) != os.Geteuid():
+		err = refused("it belongs to another user")
+	case unnamed && s.Nlink > 0:
+		err = refused("it has a name in a folder")
+	default:
+		return f, nil
+	}
+	return nil, errors.Join(err, f.Close())
 }
 
 // CloseAndRemove closes f and removes its name, if it has one.
