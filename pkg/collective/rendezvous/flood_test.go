@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"lockstep/pkg/collective"
 )
 
 // watchedListener records what its connections are allowed to do.
@@ -215,6 +217,132 @@ func TestFloodWhileTraining(t *testing.T) {
 				t.Errorf("%d strangers were let in", admitted)
 			}
 		})
+	}
+}
+
+// unluckyListener closes every connection but each fifth, as a rank does at the limits for strangers.
+type unluckyListener struct {
+	net.Listener
+	accepted atomic.Int64
+}
+
+func (l *unluckyListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.accepted.Add(1)%5 == 0 {
+			return c, err
+		}
+		_ = c.Close()
+	}
+}
+
+// TestConnectToRanksTriesAgain: a rank closes connections of workers, because strangers flood its
+// port, and the workers connect again. A rank that no longer listens ends the attempts at once.
+func TestConnectToRanksTriesAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	for _, network := range []string{transportTCP, transportUnix} {
+		envs, addresses := make([]Env, 2), make([]string, 2)
+		listeners := make([]*ringListener, 2)
+		for rank := range envs {
+			envs[rank] = Env{Rank: rank, World: 2, Token: "secret"}
+			l, err := listenForRing(ctx, network, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			listeners[rank], addresses[rank] = l, l.Addr().String()
+			l.Listener = &unluckyListener{Listener: l.Listener}
+		}
+		groups, errs := make([]collective.Group, 2), make([]error, 2)
+		var wg sync.WaitGroup
+		for rank, d := range listeners {
+			wg.Go(func() {
+				groups[rank], errs[rank] = d.connectRing(ctx, envs[rank], Options{}, claim{Rank: rank, World: 2}, addresses)
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		if err := addUp(groups); err != nil {
+			t.Error(err)
+		}
+		closeAll(t, groups)
+		d := &ringListener{network: network} // the addresses no longer accept connections
+		err := d.connectToRanks(ctx, envs[0], claim{World: 2}, addresses, &collective.Connections{})
+		wantError(t, err, "connect to rank 1 at "+addresses[1], "connection refused")
+	}
+}
+
+// TestFloodOfRingPorts floods the ports on which the ranks of a ring wait for each other.
+func TestFloodOfRingPorts(t *testing.T) {
+	t.Attr("fault", "strangers flood the ports of a ring with noise, silence and wrong tokens while the ranks connect")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	const world = 2
+	addresses, listeners := make([]string, world), make([]*ringListener, world)
+	for rank := range listeners {
+		l, err := listenForRing(ctx, transportTCP, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[rank], addresses[rank] = l, l.Addr().String()
+	}
+	flooding, stop := context.WithCancel(ctx)
+	var strangers sync.WaitGroup
+	var connected [3]atomic.Int64
+	var admitted atomic.Int64
+	for _, a := range addresses {
+		strangers.Go(func() { admitted.Add(flood(flooding, a, &connected)) })
+	}
+	for connected[0].Load() < 50 || connected[1].Load() < 50 || connected[2].Load() < 50 {
+		time.Sleep(time.Millisecond)
+	}
+	groups, errs := make([]collective.Group, world), make([]error, world)
+	var wg sync.WaitGroup
+	for rank, d := range listeners {
+		wg.Go(func() {
+			groups[rank], errs[rank] = d.connectRing(ctx, Env{Rank: rank, World: world, Token: "secret"}, Options{}, claim{Rank: rank, World: world}, addresses)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		stop()
+		strangers.Wait()
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := addUp(groups); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	stop()
+	strangers.Wait()
+	closeAll(t, groups)
+	if n := admitted.Load(); n > 0 {
+		t.Errorf("%d strangers were let in", n)
+	}
+	t.Attr("outcome", fmt.Sprintf("%d strangers connected, none was let in, and the ranks added up", connected[0].Load()+connected[1].Load()+connected[2].Load()))
+}
+
+// TestCommandsEndWithTheirContext: a worker that does not receive must not block rank 0, which
+// sends it commands.
+func TestCommandsEndWithTheirContext(t *testing.T) {
+	addresses := []string{strings.Repeat("x", 1000)}
+	for _, send := range []func(context.Context, *member) error{
+		func(ctx context.Context, g *member) error { return g.sendAddresses(ctx, addresses) },
+		func(ctx context.Context, g *member) error { return sendStartCommand(ctx, []*member{nil, g}) },
+		func(ctx context.Context, g *member) error {
+			return mapOnAllRanks(ctx, command{Memory: "x"}, []*member{nil, g})
+		},
+	} {
+		own, other := net.Pipe() // without a buffer: nobody receives at the other end
+		ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, errors.New("the time is over"))
+		err := send(ctx, &member{jsonConn: newJSONConn(own), claim: claim{Rank: 1}})
+		wantError(t, err, "send command to rank 1: the time is over")
+		cancel()
+		_, _ = own.Close(), other.Close()
 	}
 }
 

@@ -184,27 +184,42 @@ func lostServerError(ctx context.Context, o Options, err error) error {
 func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn, error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
+	w, err := connectRepeatedly(ctx, "tcp", e.Address(), e.Token, me, func(error) bool { return true })
+	var r *refusalError
+	switch {
+	case err == nil:
+		return w, nil
+	case errors.As(err, &r):
+		return nil, fmt.Errorf("rank 0 at %s refused: %w", e.Address(), err)
+	case errors.Is(err, errForeignProtocol):
+		return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w); did it start, and do all ranks have the same %s and %s?", e.Address(), o.Timeout, err, addrVariable, portVariable)
+	}
+	return nil, context.Cause(ctx)
+}
+
+// connectRepeatedly calls connect until it succeeds, and otherwise returns its last error: when
+// the other end has refused this worker or does not use the protocol, when again returns false
+// for the error, or when ctx has ended.
+func connectRepeatedly(ctx context.Context, network, address, token string, me claim, again func(error) bool) (*jsonConn, error) {
 	pause := 10 * time.Millisecond
 	var last error
 	for {
-		w, err := connect(ctx, "tcp", e.Address(), e.Token, me)
+		w, err := connect(ctx, network, address, token, me)
 		var r *refusalError
-		switch {
-		case err == nil:
-			return w, nil
-		case errors.As(err, &r):
-			return nil, fmt.Errorf("rank 0 at %s refused: %w", e.Address(), err)
-		case errors.Is(err, errForeignProtocol):
-			return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
-		case ctx.Err() == nil || last == nil:
+		if err == nil || errors.As(err, &r) || errors.Is(err, errForeignProtocol) {
+			return w, err
+		}
+		if ctx.Err() == nil || last == nil {
 			last = err // otherwise err only reports the end of ctx
+		}
+		if !again(err) {
+			return nil, last
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w); did it start, and do all ranks have the same %s and %s?", e.Address(), o.Timeout, last, addrVariable, portVariable)
-			}
-			return nil, context.Cause(ctx)
+			return nil, last
 		case <-time.After(pause):
 			pause = min(2*pause, 250*time.Millisecond)
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"lockstep/pkg/collective"
@@ -149,7 +150,7 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addresses []string, all *collective.Connections) error {
 	dial := func(rank int, link string) (net.Conn, error) {
 		me.Link = link
-		w, err := connect(ctx, d.network, addresses[rank], e.Token, me)
+		w, err := connectRepeatedly(ctx, d.network, addresses[rank], e.Token, me, mayListenStill)
 		if err != nil {
 			return nil, fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the others", rank, addresses[rank], err)
 		}
@@ -168,6 +169,16 @@ func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addr
 		}
 	}
 	return nil
+}
+
+// mayListenStill reports whether a rank that has listened may accept another connection after err.
+// It may have closed this one because strangers flood its port, or have too many that wait.
+func mayListenStill(err error) bool {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return errors.Is(err, syscall.EAGAIN) || dial.Timeout()
+	}
+	return true
 }
 
 // acceptRanks accepts the connection of the previous rank for the ring, and two of each lower
@@ -195,7 +206,7 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 			}
 			if err := g.send(g.answer); err != nil {
 				_ = g.Close()
-				return fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
+				continue // the connection was closed for a stranger's; the rank connects again
 			}
 			*place = g.stream()
 			missing--
@@ -251,10 +262,10 @@ func describeMissingPeers(e Env, all *collective.Connections) string {
 const addressesPerCommand = 100
 
 // sendAddresses sends the addresses of all ranks to the rank.
-func (g *member) sendAddresses(addresses []string) error {
+func (g *member) sendAddresses(ctx context.Context, addresses []string) error {
 	for part := range slices.Chunk(addresses, addressesPerCommand) {
-		if err := g.send(command{Addresses: part}); err != nil {
-			return fmt.Errorf("send command to rank %d: %w", g.Rank, err)
+		if err := g.sendCommand(ctx, command{Addresses: part}); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -284,8 +295,8 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 	}
 	defer func() { _ = d.Close() }()
 	for _, g := range ranks[1:] {
-		if err := g.send(command{Network: network, ChunkBytes: o.Group.ChunkBytes, RanksPerNode: o.Group.RanksPerNode}); err != nil {
-			return nil, fmt.Errorf("send command to rank %d: %w", g.Rank, err)
+		if err := g.sendCommand(ctx, command{Network: network, ChunkBytes: o.Group.ChunkBytes, RanksPerNode: o.Group.RanksPerNode}); err != nil {
+			return nil, err
 		}
 	}
 	addresses := make([]string, e.World)
@@ -298,13 +309,13 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 		addresses[g.Rank] = rep.Address
 	}
 	for _, g := range ranks[1:] {
-		if err := g.sendAddresses(addresses); err != nil {
+		if err := g.sendAddresses(ctx, addresses); err != nil {
 			return nil, err
 		}
 	}
 	group, err := connectAll(ctx, e, o, me, d, addresses, ranks)
 	if err == nil {
-		err = sendStartCommand(ranks)
+		err = sendStartCommand(ctx, ranks)
 	}
 	if err != nil && group != nil {
 		return nil, errors.Join(err, group.Close())

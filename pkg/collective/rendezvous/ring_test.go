@@ -156,7 +156,7 @@ func TestManyAddresses(t *testing.T) {
 	g, w := &member{jsonConn: newJSONConn(here)}, newJSONConn(there)
 	var sent error
 	var wg sync.WaitGroup
-	wg.Go(func() { sent = g.sendAddresses(addresses) })
+	wg.Go(func() { sent = g.sendAddresses(context.Background(), addresses) })
 	got, err := w.receiveAddresses(context.Background(), Env{World: len(addresses)}, Options{})
 	wg.Wait()
 	if err := errors.Join(err, sent, here.Close(), there.Close()); err != nil || !slices.Equal(got, addresses) {

@@ -33,12 +33,14 @@ func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Gr
 	}
 	ranks := make([]*member, e.World)
 	defer func() {
+		ending, cancel := context.WithTimeout(context.Background(), sendErrorsTimeout)
+		defer cancel()
 		for _, g := range ranks {
 			if g == nil {
 				continue
 			}
 			if err != nil {
-				_ = g.send(command{Error: "rank 0: " + err.Error()}) // the rank may be gone
+				_ = g.sendCommand(ending, command{Error: "rank 0: " + err.Error()}) // the rank may be gone
 			}
 			_ = g.Close()
 		}
@@ -55,6 +57,9 @@ func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Gr
 	}
 	return shareMemory(ctx, e, o, ranks)
 }
+
+// sendErrorsTimeout limits how long rank 0 tries to send its error to the other ranks.
+const sendErrorsTimeout = 2 * time.Second
 
 // acceptMembers accepts workers from l until ranks[1:] is complete, and closes l. It
 // returns an error if a worker that knows the token does not belong to this run, or if ctx
@@ -278,7 +283,7 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	err = mapOnAllRanks(ctx, command{Memory: group.Path(), RanksPerNode: o.Group.RanksPerNode}, ranks)
 	// After Unlink, no file is left on disk, however the ranks end.
 	if err = errors.Join(err, group.Unlink()); err == nil {
-		err = sendStartCommand(ranks)
+		err = sendStartCommand(ctx, ranks)
 	}
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
@@ -290,8 +295,8 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 // has mapped it.
 func mapOnAllRanks(ctx context.Context, cmd command, ranks []*member) error {
 	for _, g := range ranks[1:] {
-		if err := g.send(cmd); err != nil {
-			return fmt.Errorf("send command to rank %d: %w", g.Rank, err)
+		if err := g.sendCommand(ctx, cmd); err != nil {
+			return err
 		}
 	}
 	for _, g := range ranks[1:] {
@@ -322,11 +327,26 @@ func (g *member) receiveReport(ctx context.Context, what string) (report, error)
 	return rep, nil
 }
 
+// sendCommand sends cmd to the rank. It returns an error if the rank does not receive before ctx
+// ends.
+func (g *member) sendCommand(ctx context.Context, cmd command) error {
+	// The end of ctx ends only the write, as in receiveReport.
+	defer context.AfterFunc(ctx, func() { _ = g.stream().SetWriteDeadline(time.Now()) })()
+	err := g.send(cmd)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("send command to rank %d: %w", g.Rank, err)
+	}
+	return nil
+}
+
 // sendStartCommand notifies the other ranks that all ranks are ready.
-func sendStartCommand(ranks []*member) error {
+func sendStartCommand(ctx context.Context, ranks []*member) error {
 	for _, g := range ranks[1:] {
-		if err := g.send(command{}); err != nil {
-			return fmt.Errorf("send start to rank %d: %w", g.Rank, err)
+		if err := g.sendCommand(ctx, command{}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -47,6 +48,12 @@ func newCertificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
+// differentTLS returns the error on the side that listens for a worker with another LOCKSTEP_TLS.
+// workerTLS is the worker's.
+func differentTLS(workerTLS bool) error {
+	return &refusalError{fmt.Sprintf("the worker has %s %t, rank 0 has %t: set the same value on all workers", tlsVariable, workerTLS, !workerTLS)}
+}
+
 // encrypt continues the connection with TLS 1.3: as the server if certificate is not nil, and
 // otherwise as the client. The deadline of the connection limits the handshake.
 func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
@@ -58,6 +65,10 @@ func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
 		c = tls.Client(w.Conn, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true})
 	}
 	if err := c.Handshake(); err != nil {
+		var plain tls.RecordHeaderError
+		if certificate != nil && errors.As(err, &plain) && plain.RecordHeader[0] == '{' {
+			return differentTLS(false) // the client has sent a hello
+		}
 		return fmt.Errorf("TLS: %w", err)
 	}
 	state := c.ConnectionState()

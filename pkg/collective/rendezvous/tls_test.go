@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -61,12 +62,8 @@ func TestTLSOnSomeRanks(t *testing.T) {
 		envs[0].TLS, envs[1].TLS = onServer, !onServer
 		groups, errs := join(context.Background(), envs, options)
 		closeAll(t, groups)
-		want := "it has LOCKSTEP_TLS false, this worker true: set the same value on all workers"
-		if onServer {
-			want = "it has LOCKSTEP_TLS true, this worker false: set the same value on all workers"
-		}
-		wantError(t, errs[1], want)
-		wantError(t, errs[0], "missing rank 1")
+		wantError(t, errs[1], fmt.Sprintf("it has LOCKSTEP_TLS %t, this worker %t: set the same value on all workers", onServer, !onServer))
+		wantError(t, errs[0], "missing rank 1", fmt.Sprintf("was refused: the worker has LOCKSTEP_TLS %t, rank 0 has %t: set the same value on all workers", !onServer, onServer))
 	}
 	_, err := FromEnv(getenvOf("LOCKSTEP_TLS=yes"))
 	wantError(t, err, `invalid LOCKSTEP_TLS "yes": use 1 to encrypt the connections between the workers, or 0`)

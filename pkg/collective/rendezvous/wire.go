@@ -94,6 +94,9 @@ type hello struct {
 	Nonce string          `json:"nonce"`
 	Claim json.RawMessage `json:"claim"`
 	Proof string          `json:"proof"`
+	// TLS is true in the only message of a worker that encrypts its connections, after a
+	// greeting that does not ask for it. Then the other fields are empty.
+	TLS bool `json:"tls,omitempty"`
 }
 
 // reply is the answer to a hello.
@@ -209,6 +212,7 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 		return errForeignProtocol
 	}
 	if g.TLS != c.TLS {
+		_ = w.send(hello{TLS: c.TLS}) // tells the other end why this worker does not join
 		return &refusalError{fmt.Sprintf("it has %s %t, this worker %t: set the same value on all workers", tlsVariable, g.TLS, c.TLS)}
 	}
 	if c.TLS {
@@ -222,7 +226,7 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 		return err
 	}
 	mine := newNonce()
-	if err := w.send(hello{mine, text, computeProof(token, workerSide, g.Nonce, mine, text)}); err != nil {
+	if err := w.send(hello{Nonce: mine, Claim: text, Proof: computeProof(token, workerSide, g.Nonce, mine, text)}); err != nil {
 		return fmt.Errorf("send proof: %w", err)
 	}
 	var r reply
@@ -261,6 +265,9 @@ func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
 	var h hello
 	if err := w.receive(&h); err != nil {
 		return c, reply{}, fmt.Errorf("read proof: %w", err)
+	}
+	if h.TLS {
+		return c, reply{}, differentTLS(true)
 	}
 	if !proofMatches(token, workerSide, mine, h.Nonce, h.Claim, h.Proof) {
 		const reason = "the worker's " + tokenVariable + " differs from this run's"
