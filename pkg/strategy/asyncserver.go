@@ -97,7 +97,7 @@ func (a *asyncServer) handle(ctx context.Context, worker int, m serverMessage) (
 	case messagePush:
 		return serverMessage{ok: true}, a.server.push(ctx, int(m.a), m.b, m.payload)
 	case messagePull:
-		b := a.links.peers[worker].answer
+		b := a.links.answers(worker)
 		if !a.server.read(ctx, a.heartbeat, int(m.a), b) {
 			return serverMessage{}, nil
 		}
@@ -135,20 +135,6 @@ func (a *asyncServer) Step(ctx context.Context, exe engine.Executable, s Step) (
 	return t, err
 }
 
-// measure calls exchange and adds its duration to the statistics.
-func (a *asyncServer) measure(exchange func() error) (time.Duration, error) {
-	begin := time.Now()
-	err := exchange()
-	took := time.Since(begin)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.stats.First.IsZero() {
-		a.stats.First = begin
-	}
-	a.stats.AllReduce += took
-	return took, err
-}
-
 // read sets the executable's parameters to those of the servers, for an optimizer step.
 func (a *asyncServer) read(step int) error {
 	replies, err := a.links.ask([]int{0}, func(int) serverMessage { return serverMessage{kind: messageCheckout, a: float64(step)} })
@@ -182,7 +168,7 @@ func (a *asyncServer) push(u optim.Update) error {
 	}
 	if update > 0 {
 		if _, err := a.links.ask(a.links.allServers(), func(server int) serverMessage {
-			b := a.links.peers[server].outgoing
+			b := a.links.outgoing(server)
 			a.part(server).readGradients(b)
 			return serverMessage{kind: messagePush, a: float64(update), b: u.LearningRate, payload: b}
 		}); err != nil {
@@ -209,9 +195,6 @@ func (a *asyncServer) Equalize(context.Context, engine.Executable) error {
 	if a.links == nil {
 		return nil
 	}
-	if _, err := a.links.ask([]int{0}, func(int) serverMessage { return serverMessage{kind: messageFinish} }); err != nil {
-		return fmt.Errorf("wait for the last steps of the other workers: %w", err)
-	}
 	if err := a.links.finish(); err != nil {
 		return fmt.Errorf("end the parameter servers: %w", err)
 	}
@@ -229,7 +212,7 @@ func (a *asyncServer) Equalize(context.Context, engine.Executable) error {
 
 // copyFrom copies a server's parameters to all executables.
 func (a *asyncServer) copyFrom(ctx context.Context, server int, links *serverLinks) error {
-	b := links.peers[server].reply
+	b := links.buffer(&links.peers[server].reply, server)
 	if b.Len() == 0 {
 		return nil
 	}

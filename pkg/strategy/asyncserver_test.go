@@ -92,8 +92,11 @@ func trainAsync(t *testing.T, c Config, n, steps int, update func(step int) opti
 			return err
 		}
 		defer func() { err = errors.Join(err, s.Close()) }()
-		if a, ok := s.(*asyncServer); ok && rank%2 == 0 {
-			a.heartbeat = time.Millisecond // workers ask many times
+		switch a := s.(type) { // workers ask many times
+		case *asyncServer:
+			a.heartbeat = time.Millisecond
+		case *asyncPeer:
+			a.heartbeat = time.Millisecond
 		}
 		if err := s.Start(ctx, exe, nil); err != nil {
 			return err
@@ -263,47 +266,48 @@ func quadraticLoss(params map[string][]float64, n int) float64 {
 	return sum
 }
 
+// trainQuadratic trains quadratic on the given number of ranks, and returns rank 0's parameters.
+func trainQuadratic(t *testing.T, c Config, ranks, steps int) map[string][]float64 {
+	t.Helper()
+	var params map[string][]float64
+	err := together(collective.InProcess(ranks), func(g collective.Group) (err error) {
+		exe := &quadratic{newToy(g.Rank()), rand.New(rand.NewPCG(1, uint64(g.Rank())))}
+		s, err := New(t.Context(), c, nil, g)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		if err := s.Start(t.Context(), exe, nil); err != nil {
+			return err
+		}
+		for step := 1; step <= steps; step++ {
+			if _, err := s.Step(t.Context(), exe, Step{Batch: 1, Batches: 1, Update: optim.Update{Rule: optim.RuleSGD, LearningRate: 0.02, Step: step}}); err != nil {
+				return err
+			}
+		}
+		if err := s.Equalize(t.Context(), exe); err != nil {
+			return err
+		}
+		if g.Rank() == 0 {
+			params = exe.params
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return params
+}
+
 // TestAsyncServerConverges: with old gradients the result differs from that of a synchronous
 // server, but the loss falls. With a learning rate of 0.02 and 100 steps of 2 ranks, the
 // distance falls by exp(-0.02·200·2) ≈ 1/3000 without noise; the test requires a tenth.
 func TestAsyncServerConverges(t *testing.T) {
 	const steps, ranks = 100, 2
-	train := func(c Config) map[string][]float64 {
-		var params map[string][]float64
-		p := newProgress(ranks)
-		err := together(collective.InProcess(ranks), func(g collective.Group) (err error) {
-			exe := &quadratic{newToy(g.Rank()), rand.New(rand.NewPCG(1, uint64(g.Rank())))}
-			s, err := New(t.Context(), c, nil, g)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, s.Close()) }()
-			if err := s.Start(t.Context(), exe, nil); err != nil {
-				return err
-			}
-			for step := 1; step <= steps; step++ {
-				if _, err := s.Step(t.Context(), exe, Step{Batch: 1, Batches: 1, Update: optim.Update{Rule: optim.RuleSGD, LearningRate: 0.02, Step: step}}); err != nil {
-					return err
-				}
-				p.add(p.steps, g.Rank())
-			}
-			if err := s.Equalize(t.Context(), exe); err != nil {
-				return err
-			}
-			if g.Rank() == 0 {
-				params = exe.params
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return params
-	}
 	first := quadraticLoss(newToy(0).params, ranks)
-	synchronous := train(Config{Name: NameParamServer})
+	synchronous := trainQuadratic(t, Config{Name: NameParamServer}, ranks, steps)
 	for _, c := range []Config{{Name: NameParamServer, MaxStaleness: 3}, {Name: NameParamServer, MaxStaleness: 8, Servers: 2}} {
-		got := train(c)
+		got := trainQuadratic(t, c, ranks, steps)
 		if loss := quadraticLoss(got, ranks); !(loss < first/10) {
 			t.Errorf("%v: the loss fell from %g to %g only", c, first, loss)
 		}
@@ -345,11 +349,11 @@ func TestCoordinator(t *testing.T) {
 	}
 }
 
-// TestAsyncServerNamesADeadRank: if a rank leaves, the others' steps return an error that names
+// TestAsynchronousStrategiesNameADeadRank: if a rank leaves, the others' steps return an error that names
 // it, or refers to the error of a rank that noticed first.
-func TestAsyncServerNamesADeadRank(t *testing.T) {
+func TestAsynchronousStrategiesNameADeadRank(t *testing.T) {
 	for _, c := range []Config{
-		{Name: NameParamServer, MaxStaleness: 3}, {Name: NameParamServer, MaxStaleness: 3, Servers: 3}, {Name: NameParamServer, BackupWorkers: 1, Servers: 2},
+		{Name: NameParamServer, MaxStaleness: 3}, {Name: NameParamServer, MaxStaleness: 3, Servers: 3}, {Name: NameParamServer, BackupWorkers: 1, Servers: 2}, {Name: NameAsyncPeer},
 	} {
 		var named atomic.Bool
 		err := together(collective.InProcess(3), func(g collective.Group) (err error) {

@@ -74,7 +74,9 @@ func (c Config) ReplicasDiffer() bool {
 // IsAsynchronous reports whether a worker may be in a later step than another one. The workers
 // then wait for each other at the end of an epoch only, so there are no checkpoints within an
 // epoch, and repeated runs differ.
-func (c Config) IsAsynchronous() bool { return c.MaxStaleness > 0 || c.BackupWorkers > 0 }
+func (c Config) IsAsynchronous() bool {
+	return c.MaxStaleness > 0 || c.BackupWorkers > 0 || c.Name == NameAsyncPeer
+}
 
 // UpdatesPerStep returns the number of updates of the parameters in an optimizer step of all
 // workers: 1 if an update uses the mean of their gradients, else the number of workers. The

@@ -108,6 +108,15 @@ func Kinds() []Kind {
 		check:        checkServerOptions,
 		checkWorkers: checkServers,
 		new:          newParamServer,
+	}, {
+		Name: NameAsyncPeer,
+		About: "Asynchronous decentralized SGD (AD-PSGD): every worker updates its own parameters by its own gradients, without a server. The first N/2 workers are passive, the others active: " +
+			"after each of its steps, an active worker averages its parameters with those of a random passive one, chosen by its rank and the step, which answers at any time, also while it computes a gradient. " +
+			"So no worker waits until another one has finished a step. The staleness of a passive worker's gradient is the number of averages since it has read its parameters; it has no bound. " +
+			"All workers wait for each other at the end of an epoch and average the parameters. Each keeps its own momentum or moments; batch norms use its own batch; there are no checkpoints within an epoch.",
+		Guarantee: "an approximation that differs between two runs: the workers' parameters differ between two averages, and gradients are old",
+		Bytes:     "an active worker P; a passive one P for each active one that averages with it; on average at most P",
+		new:       newAsyncPeer,
 	}}
 }
 

@@ -193,6 +193,21 @@ func (q *queue) operate(size int, exchange func(ctx context.Context) error) erro
 	return q.err
 }
 
+// measure calls exchange, which is an exchange that does not use the queue, and adds its duration
+// to the statistics.
+func (q *queue) measure(exchange func() error) (time.Duration, error) {
+	begin := time.Now()
+	err := exchange()
+	took := time.Since(begin)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stats.First.IsZero() {
+		q.stats.First = begin
+	}
+	q.stats.AllReduce += took
+	return took, err
+}
+
 // Wait returns when every queued bucket is exchanged. After an error, every further call
 // returns that error, because the workers are no longer synchronized. Wait exchanges the
 // buckets that are still in the queue itself: no computation remains that could overlap with

@@ -19,12 +19,13 @@ const (
 	messagePush            // to a server: a gradient for update a with the learning rate b
 	messagePull            // to a server: send the parameters of version a or newer
 	messagePing            // to a server that would otherwise hear nothing from this worker
+	messageAverage         // to a passive peer: average your parameters with mine
 	messageEnd             // the worker's last request of an epoch
 	messageReply
 )
 
-// serverMessage is a message of an asynchronous parameter server. A push, and the reply to a
-// pull that succeeded, are followed by the values of the server's part.
+// serverMessage is a message between a worker and a server, or between an active and a passive
+// peer. Messages that contain parameters or gradients have a payload.
 type serverMessage struct {
 	kind    int
 	request int  // of a reply: the kind of the request
@@ -53,6 +54,7 @@ type serverLinks struct {
 	cancel    context.CancelCauseFunc
 	group     collective.Group
 	servers   int
+	part      func(server int) serverPart                                                   // what is exchanged with a server
 	handle    func(ctx context.Context, worker int, m serverMessage) (serverMessage, error) // answers a request to this rank's server
 	receivers sync.WaitGroup
 	peers     []serverPeer // by rank
@@ -70,19 +72,27 @@ type serverPeer struct {
 // newServerLinks returns the links of the group's rank. part returns the part of a
 // server. Call start before the exchange.
 func newServerLinks(ctx context.Context, group collective.Group, servers int, part func(server int) serverPart) *serverLinks {
-	l := &serverLinks{group: group, servers: servers, peers: make([]serverPeer, group.Size())}
+	l := &serverLinks{group: group, servers: servers, part: part, peers: make([]serverPeer, group.Size())}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	rank := group.Rank()
-	for r := range l.peers {
-		p := &l.peers[r]
-		if r < servers {
-			p.reply, p.outgoing = part(r).newBuffer(), part(r).newBuffer()
-		}
-		if rank < servers {
-			p.request, p.answer = part(rank).newBuffer(), part(rank).newBuffer()
-		}
-	}
 	return l
+}
+
+// outgoing returns the buffer for the payload of a request to a server.
+func (l *serverLinks) outgoing(server int) device.Buffer {
+	return l.buffer(&l.peers[server].outgoing, server)
+}
+
+// answers returns the buffer for the payload of this server's reply to a worker.
+func (l *serverLinks) answers(worker int) device.Buffer {
+	return l.buffer(&l.peers[worker].answer, l.group.Rank())
+}
+
+// buffer returns *b, after allocating it for the part of a server unless that has been done.
+func (l *serverLinks) buffer(b *device.Buffer, server int) device.Buffer {
+	if b.Len() == 0 {
+		*b = l.part(server).newBuffer()
+	}
+	return *b
 }
 
 // fail records the first error and ends all waits.
@@ -155,9 +165,10 @@ func (l *serverLinks) receive(rank int) (serverMessage, error) {
 	if v[5] == 0 {
 		return m, nil
 	}
-	m.payload = l.peers[rank].request
-	if m.kind == messageReply {
-		m.payload = l.peers[rank].reply
+	if p := &l.peers[rank]; m.kind == messageReply {
+		m.payload = l.buffer(&p.reply, rank)
+	} else {
+		m.payload = l.buffer(&p.request, l.group.Rank())
 	}
 	if m.payload.Len() != int(v[5]) {
 		return m, fmt.Errorf("receive from rank %d: got %d values, want %d: the ranks use different networks", rank, int(v[5]), m.payload.Len())
@@ -268,9 +279,12 @@ func (l *serverLinks) allServers() []int {
 	return all
 }
 
-// finish ends the exchange of an epoch, after all workers have finished it: it sends the last
-// request to each server, and waits for the last requests of all workers.
+// finish ends the exchange of an epoch: it waits until all workers have done their steps, sends
+// the last request to each server, and waits for the last requests of all workers.
 func (l *serverLinks) finish() error {
+	if _, err := l.ask([]int{0}, func(int) serverMessage { return serverMessage{kind: messageFinish} }); err != nil {
+		return fmt.Errorf("wait for the last steps of the other workers: %w", err)
+	}
 	_, err := l.ask(l.allServers(), func(int) serverMessage { return serverMessage{kind: messageEnd} })
 	l.receivers.Wait()
 	if err == nil {
