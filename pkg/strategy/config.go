@@ -58,6 +58,16 @@ type Config struct {
 
 	// Replicas (multiworker) is the number of replicas of the network in each process. 0: 1.
 	Replicas int `yaml:"replicas,omitempty" json:"replicas"`
+
+	// CycleTime (horovod) is the least time between two negotiations, in milliseconds; 0: 1.
+	CycleTime float64 `yaml:"cycle_time,omitempty" json:"cycle_time"`
+	// FusionThreshold (horovod) is the size in MiB up to which gradients are averaged
+	// together; 0: 128. A value below the size of two gradients turns fusion off.
+	FusionThreshold float64 `yaml:"fusion_threshold,omitempty" json:"fusion_threshold"`
+	// CacheCapacity (horovod) is the number of gradients in the response cache; 0: 1024.
+	CacheCapacity int `yaml:"cache_capacity,omitempty" json:"cache_capacity"`
+	// Timeline (horovod) writes Horovod's timeline to the run folder, as trace-horovod.json.
+	Timeline bool `yaml:"timeline,omitempty" json:"timeline"`
 }
 
 // localSteps returns the number of optimizer steps between two averages of local SGD.
@@ -141,6 +151,10 @@ func (c Config) options() []option {
 		{"max_staleness", c.MaxStaleness != 0, float64(c.MaxStaleness)},
 		{"backup_workers", c.BackupWorkers != 0, float64(c.BackupWorkers)},
 		{"replicas", c.Replicas != 0, float64(cmp.Or(c.Replicas, 1))},
+		{"cycle_time", c.CycleTime != 0, c.cycleMilliseconds()},
+		{"fusion_threshold", c.FusionThreshold != 0, c.fusionMiB()},
+		{"cache_capacity", c.CacheCapacity != 0, float64(c.cacheCapacity())},
+		{"timeline", c.Timeline, c.Timeline},
 	}
 }
 

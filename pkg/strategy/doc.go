@@ -5,9 +5,10 @@
 // optimizer's update, and decides what the workers exchange and who applies the update. With
 // DDP, every worker has all parameters; the gradients are averaged in buckets while the
 // backward pass computes the next ones (Li et al., "PyTorch Distributed", VLDB 2020, section
-// 3.2), and every executable applies the same update. Local SGD averages parameters in place
-// of gradients; with ZeRO stage 1 and with parameter servers, a worker updates the part of
-// the parameters that it owns.
+// 3.2), and every executable applies the same update. With Horovod, a coordinator decides
+// which gradients are averaged together. Local SGD averages parameters in place of gradients;
+// with ZeRO stage 1 and with parameter servers, a worker updates the part of the parameters
+// that it owns.
 //
 //	s, err := strategy.New(ctx, strategy.Config{Name: "zero1"}, engine, group)
 //	defer s.Close()

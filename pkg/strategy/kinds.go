@@ -48,6 +48,19 @@ func Kinds() []Kind {
 		check:     checkDDP,
 		new:       newDDPOrNCCL,
 	}, {
+		Name: NameHorovod,
+		About: "Horovod: like ddp, but each gradient is exchanged by itself, in an order that is negotiated. In each cycle (cycle_time, in milliseconds), every worker tells rank 0, the coordinator, " +
+			"which gradients it has computed, in any order, and rank 0 answers which of them all workers have. These are copied to a fusion buffer, up to fusion_threshold MiB at a time, and averaged together; " +
+			"bucket_mib has no effect. A gradient in the response cache (cache_capacity) is announced by one bit, others by name and size. " +
+			"A worker that does not announce a gradient is named in an error a little before timeout_collective. " +
+			"timeline writes Horovod's timeline to trace-horovod.json in the run folder, for lockstep read and Chrome (chrome://tracing).",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
+		Bytes:     "2·(N−1)/N·P + 8+⌈T/64⌉·8 per cycle; rank 0 sends these to each other worker",
+		Options:   []string{"cycle_time", "fusion_threshold", "cache_capacity", "timeline"},
+		Exact:     true,
+		check:     checkHorovod,
+		new:       newHorovod,
+	}, {
 		Name: NameMirrored,
 		About: "Mirrored replicas, as TensorFlow's MirroredStrategy has them: one process trains N replicas, each with its own threads and its part of every global batch, " +
 			"and averages their gradients through its memory. The replicas compute what the workers of ddp compute. The config's batch is that of one replica; " +

@@ -178,7 +178,7 @@ func (c Config) SamplerOptions(samples, world, rank int) data.SamplerOptions {
 
 // LoweringOptions returns the options for compiling the network into a program.
 func (c Config) LoweringOptions() plan.Options {
-	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
+	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: c.Strategy.BucketBytes(int(c.BucketMiB * (1 << 20))), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
 // CollectiveOptions returns the options of the group that connects the run's workers.

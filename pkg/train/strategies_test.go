@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -18,7 +19,7 @@ import (
 
 // synchronousStrategies returns the strategies whose resumed runs compute the same bits.
 func synchronousStrategies() []string {
-	return []string{"mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true"}
+	return []string{"horovod", "horovod:cycle_time=5:fusion_threshold=0.001:cache_capacity=2", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true"}
 }
 
 // parseStrategy returns the strategy that text describes.
@@ -124,6 +125,39 @@ func TestStrategyInRunFolder(t *testing.T) {
 	}
 }
 
+// TestHorovodTimeline: the run folder has a timeline with every parameter only if the config
+// asks for it; it does not change the result.
+func TestHorovodTimeline(t *testing.T) {
+	var outcomes []string
+	for _, timeline := range []bool{false, true} {
+		cfg := tiny()
+		cfg.Strategy, cfg.Epochs = strategy.Config{Name: strategy.NameHorovod, Timeline: timeline}, 1
+		dir := filepath.Join(t.TempDir(), "run")
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		outcomes = append(outcomes, outcome(t, dir))
+		text, err := os.ReadFile(filepath.Join(dir, "trace-horovod.json"))
+		if !timeline {
+			if !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a timeline that was not asked for: error %v", err)
+			}
+			continue
+		}
+		if err != nil || !json.Valid(text) {
+			t.Fatalf("error %v, timeline\n%.500s", err, text)
+		}
+		for _, parameter := range []string{"head.bias", "up.0.transpose.weight", "up.1.b.norm.weight"} {
+			if want := fmt.Sprintf(`"args":{"name":%q}`, parameter); !strings.Contains(string(text), want) {
+				t.Errorf("no %s in the timeline", want)
+			}
+		}
+	}
+	if outcomes[0] != outcomes[1] {
+		t.Error("the timeline has changed the result of the run")
+	}
+}
+
 // TestStrategyOptionsOfResumedRun: other options are refused, whether they were given or are
 // defaults.
 func TestStrategyOptionsOfResumedRun(t *testing.T) {
@@ -154,7 +188,7 @@ func TestStrategyErrors(t *testing.T) {
 		set  []string
 		want string
 	}{
-		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, mirrored, multiworker, local_sgd, zero1, paramserver`},
+		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, horovod, mirrored, multiworker, local_sgd, zero1, paramserver`},
 		{[]string{"strategy={name: local_sgd, stps: 4}"}, `unknown key "strategy.stps" (did you mean steps?)`},
 		{[]string{"strategy=zero1", "strategy.steps=4"}, "strategy.steps does not apply to strategy zero1: leave it out (this strategy has no options)"},
 		{[]string{"strategy=local_sgd", "strategy.steps=-1"}, "strategy.steps is -1: use the number of steps"},
@@ -174,6 +208,8 @@ func TestStrategyErrors(t *testing.T) {
 		{[]string{"strategy=[ddp]"}, "strategy needs keys and values, not a list"},
 		{[]string{"strategy=local_sgd", "ema.decay=0.9"}, "ema.decay is 0.9, but with strategy local_sgd the workers' parameters differ"},
 		{[]string{"strategy=zero1", "engine.device=cuda"}, "strategy zero1 on device cuda: the strategy has not been tested on a GPU yet"},
+		{[]string{"strategy=horovod", "engine.device=cuda"}, "strategy horovod on device cuda: the strategy has not been tested on a GPU yet"},
+		{[]string{"strategy=horovod", "strategy.cycle_time=-1"}, "strategy.cycle_time is -1: use milliseconds"},
 		{[]string{"strategy=zero1", "engine.device=reference", "engine.precision=fp16"}, "strategy zero1 with precision fp16: only strategy ddp without options supports loss scaling"},
 		{[]string{"strategy.no_communication=true", "engine.device=cuda:1"}, "strategy ddp no_communication=true on device cuda:1: the strategy has not been tested on a GPU yet"},
 	} {
@@ -217,7 +253,7 @@ func TestRanksNeedOneSetOfOptions(t *testing.T) {
 // TestStrategiesNameADeadRank: the error of the other ranks names the rank that is gone, and
 // all goroutines end.
 func TestStrategiesNameADeadRank(t *testing.T) {
-	for _, text := range []string{"ddp", "mirrored", "zero1", "paramserver", "local_sgd:steps=1"} {
+	for _, text := range []string{"ddp", "horovod", "mirrored", "zero1", "paramserver", "local_sgd:steps=1"} {
 		cfg := tiny()
 		cfg.Strategy = parseStrategy(t, text)
 		groups := collective.InProcess(2)

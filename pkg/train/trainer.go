@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -297,8 +298,14 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 }
 
 // startStrategy restores the tensors of the checkpoint from which the run is resumed, if
-// there is one, and makes the state of the workers consistent.
+// there is one, and makes the state of the workers consistent. If the config asks for a
+// timeline, startStrategy starts it.
 func (t *Trainer) startStrategy(ctx context.Context) error {
+	if w, ok := t.strategy.(strategy.TimelineWriter); ok && t.cfg.Strategy.Timeline && t.options.Dir != "" {
+		if err := w.StartTimeline(filepath.Join(t.options.Dir, "trace-horovod.json")); err != nil {
+			return err
+		}
+	}
 	if t.resumed != nil {
 		if err := t.strategy.Start(ctx, t.train, t.resumed.tensors); err != nil {
 			return fmt.Errorf("checkpoint %s: %w", t.resumed.path, err)

@@ -10,7 +10,7 @@ import (
 // TestVerifyStrategies checks, for each exact strategy besides ddp, updates that need norms
 // over all workers, the CPU engine, and the detection of every fault.
 func TestVerifyStrategies(t *testing.T) {
-	for _, text := range []string{"mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2"} {
+	for _, text := range []string{"horovod", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2"} {
 		workers := 3
 		if text == "multiworker:replicas=2" {
 			workers = 4 // two nodes
@@ -64,7 +64,9 @@ func TestStrategiesThatCannotBeVerified(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", text, err, want)
 		}
 	}
-	if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: "zero1", Device: "cuda"}); err == nil || !strings.Contains(err.Error(), "has not been tested on a GPU yet") {
-		t.Errorf("zero1 on a GPU: %v", err)
+	for _, text := range []string{"zero1", "horovod"} {
+		if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: text, Device: "cuda"}); err == nil || !strings.Contains(err.Error(), "has not been tested on a GPU yet") {
+			t.Errorf("%s on a GPU: %v", text, err)
+		}
 	}
 }

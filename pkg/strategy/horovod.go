@@ -1,0 +1,156 @@
+package strategy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/strategy/internal/horovod"
+)
+
+// NameHorovod is the name of the strategy whose exchange a coordinator negotiates.
+const NameHorovod = "horovod"
+
+// Defaults of Horovod's options, which are Horovod's own.
+const (
+	defaultCycleMilliseconds = 1
+	defaultFusionMiB         = 128
+	defaultCacheCapacity     = 1024
+)
+
+// horovodStrategy is Horovod's DistributedOptimizer (Sergeev and Del Balso 2018,
+// arXiv:1802.05799): it averages each gradient over all workers, as a coordinator on rank 0
+// decides, and every worker's optimizer then applies the same update. Package horovod
+// describes the exchange.
+type horovodStrategy struct {
+	*queue
+	replicas
+	controller *horovod.Controller
+	timeline   *horovod.Timeline
+	names      []string // of the tensors, by bucket
+}
+
+// newHorovod creates the strategy of one worker.
+func newHorovod(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+	h := &horovodStrategy{replicas: replicas{group}}
+	h.controller = horovod.New(group, horovod.Options{
+		CycleTime:     time.Duration(c.cycleMilliseconds() * float64(time.Millisecond)),
+		FusionBytes:   int(c.fusionMiB() * (1 << 20)),
+		CacheCapacity: c.cacheCapacity(),
+		Reduce:        func(ctx context.Context, b device.Buffer) error { return averageBuffer(ctx, group, b) },
+	})
+	h.queue = newNegotiatingQueue(ctx, group, h.cycle)
+	return h, nil
+}
+
+// cycleMilliseconds returns the least time between two negotiations.
+func (c Config) cycleMilliseconds() float64 { return cmp.Or(c.CycleTime, defaultCycleMilliseconds) }
+
+// fusionMiB returns the size up to which tensors are reduced together.
+func (c Config) fusionMiB() float64 { return cmp.Or(c.FusionThreshold, defaultFusionMiB) }
+
+// cacheCapacity returns the number of tensors in the response cache.
+func (c Config) cacheCapacity() int { return cmp.Or(c.CacheCapacity, defaultCacheCapacity) }
+
+// checkHorovod returns an error for an invalid option.
+func checkHorovod(c Config) error {
+	switch {
+	case !(c.CycleTime >= 0 && c.CycleTime <= 1e6):
+		return fmt.Errorf("strategy.cycle_time is %g: use milliseconds, more than 0, or 0 for %d", c.CycleTime, defaultCycleMilliseconds)
+	case !(c.FusionThreshold >= 0 && c.FusionThreshold <= 1<<20):
+		return fmt.Errorf("strategy.fusion_threshold is %g: use MiB, more than 0, or 0 for %d; a small value such as 1e-6 turns fusion off", c.FusionThreshold, defaultFusionMiB)
+	case c.CacheCapacity < 0:
+		return fmt.Errorf("strategy.cache_capacity is %d: use a number of tensors, at least 1, or 0 for %d", c.CacheCapacity, defaultCacheCapacity)
+	}
+	return nil
+}
+
+// BucketBytes returns the size at which a bucket of gradients is complete. of is the size in
+// the config. Horovod exchanges each gradient as a tensor of its own, and fuses them itself.
+func (c Config) BucketBytes(of int) int {
+	if c.Name == NameHorovod {
+		return 1
+	}
+	return of
+}
+
+// TimelineWriter is a Strategy that can write Horovod's timeline.
+type TimelineWriter interface {
+	Strategy
+	// StartTimeline writes the timeline of all workers to the file path, until Close. Only
+	// rank 0 writes one. In a world of one rank, there is nothing to write.
+	StartTimeline(path string) error
+}
+
+// StartTimeline implements TimelineWriter.
+func (h *horovodStrategy) StartTimeline(path string) (err error) {
+	if h.queue.group.Size() == 1 || h.queue.group.Rank() != 0 {
+		return nil
+	}
+	h.timeline, err = horovod.CreateTimeline(path)
+	h.controller.SetTimeline(h.timeline)
+	return err
+}
+
+// Start restores the saved tensors, if there are any, and copies rank 0's parameters, running
+// statistics and optimizer slots to all ranks.
+func (h *horovodStrategy) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
+	h.names = tensorNames(exe.Program())
+	return h.replicas.Start(ctx, exe, saved)
+}
+
+// tensorNames returns the name of the tensor of each bucket: that of its parameter.
+func tensorNames(p *plan.Program) []string {
+	names := make([]string, len(p.Buckets))
+	for i, b := range p.Buckets {
+		var params []string
+		for _, k := range b.Params {
+			params = append(params, p.Params[k].Name)
+		}
+		names[i] = strings.Join(params, "+")
+	}
+	return names
+}
+
+// Step computes the gradients of one batch, and lets the executable update its parameters by
+// the mean gradient over all workers.
+func (h *horovodStrategy) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
+	return h.run(ctx, exe, h.queue, s, &s.Update)
+}
+
+// cycle takes part in one cycle of Horovod.
+func (h *horovodStrategy) cycle(q *queue) ([]exchange, error) {
+	operations, err := h.controller.Cycle(q.ctx, func() (tensors []horovod.Tensor, complete bool) {
+		waiting, complete := q.snapshot()
+		for _, b := range waiting {
+			name := fmt.Sprintf("bucket %d", b.index)
+			if b.index < len(h.names) {
+				name = h.names[b.index]
+			}
+			tensors = append(tensors, horovod.Tensor{Number: b.index, Name: name, Buffer: b.buffer})
+		}
+		return tensors, complete
+	})
+	var done []exchange
+	for _, o := range operations {
+		done = append(done, exchange{buckets: o.Tensors, begin: o.Begin, took: o.Took, bytes: o.Bytes})
+	}
+	return done, err
+}
+
+// Close ends all goroutines and completes the timeline.
+func (h *horovodStrategy) Close() error {
+	err := h.queue.Close()
+	if h.timeline != nil {
+		err = errors.Join(err, h.timeline.Close())
+		h.timeline = nil
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package horovod
+
+import "lockstep/pkg/internal/device"
+
+// request announces a tensor that has no slot in the response cache.
+type request struct {
+	Name     string `json:"name"`
+	Bits     int    `json:"bits"` // of an element: 32 or 64
+	Elements int    `json:"elements"`
+}
+
+// requestOf returns the request for a tensor.
+func requestOf(t Tensor) request {
+	return request{Name: t.Name, Bits: elementBits(t.Buffer), Elements: t.Buffer.Len()}
+}
+
+// elementBits returns the size of an element of b.
+func elementBits(b device.Buffer) int {
+	if b.F64 != nil {
+		return 64
+	}
+	return 32
+}
+
+// bytes returns the size of the tensor.
+func (r request) bytes() int { return r.Bits / 8 * r.Elements }
+
+// responseCache numbers the tensors that were reduced. All ranks call touch and put with the
+// same tensors in the same order, so their caches are equal at the beginning of each cycle.
+type responseCache struct {
+	capacity int
+	bySlot   []request
+	used     []int // by slot: value of uses when the tensor was last reduced
+	uses     int
+	byName   map[string]int
+}
+
+// newResponseCache returns an empty cache for at least one tensor.
+func newResponseCache(capacity int) responseCache {
+	return responseCache{capacity: max(1, capacity), byName: map[string]int{}}
+}
+
+// slots returns the number of slots that are in use.
+func (c *responseCache) slots() int { return len(c.bySlot) }
+
+// find returns the slot of a tensor. It returns false if the tensor is not in the cache, or has
+// had another size.
+func (c *responseCache) find(r request) (slot int, ok bool) {
+	slot, ok = c.byName[r.Name]
+	return slot, ok && c.bySlot[slot] == r
+}
+
+// touch records that the tensor in a slot was reduced.
+func (c *responseCache) touch(slot int) {
+	c.uses++
+	c.used[slot] = c.uses
+}
+
+// put adds a tensor that was reduced. If the cache is full, the tensor replaces the one that
+// was reduced least recently.
+func (c *responseCache) put(r request) {
+	slot, ok := c.byName[r.Name]
+	switch {
+	case ok:
+	case len(c.bySlot) < c.capacity:
+		slot = len(c.bySlot)
+		c.bySlot, c.used = append(c.bySlot, request{}), append(c.used, 0)
+	default:
+		for i := range c.used {
+			if c.used[i] < c.used[slot] { // slot is 0 at first
+				slot = i
+			}
+		}
+		delete(c.byName, c.bySlot[slot].Name)
+	}
+	c.bySlot[slot], c.byName[r.Name] = r, slot
+	c.touch(slot)
+}

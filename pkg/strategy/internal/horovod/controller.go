@@ -1,0 +1,198 @@
+package horovod
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/process"
+)
+
+// Options are the options of a Controller, with Horovod's meaning.
+type Options struct {
+	CycleTime     time.Duration // least time between the starts of two cycles
+	FusionBytes   int           // tensors are fused up to this size together; 0: they are not fused
+	CacheCapacity int           // number of tensors that a bit can announce, at least 1
+	// Reduce replaces b by its mean over all ranks.
+	Reduce func(ctx context.Context, b device.Buffer) error
+}
+
+// Tensor is a gradient that this rank has computed.
+type Tensor struct {
+	Number int    // identifies the tensor in an Operation
+	Name   string // the same on all ranks
+	Buffer device.Buffer
+}
+
+// Operation is a part of a cycle: the negotiation, or an all-reduce.
+type Operation struct {
+	Tensors []int // numbers of the tensors that were reduced; empty for the negotiation
+	Begin   time.Time
+	Took    time.Duration
+	Bytes   int // size of this rank's messages, or of its buffer
+}
+
+// Controller exchanges the gradients of one rank. Rank 0's is the coordinator. It is not safe
+// for concurrent use.
+type Controller struct {
+	options  Options
+	group    collective.Group
+	timeline *Timeline // nil: no timeline
+
+	last    time.Time         // start of the last cycle
+	pending map[string]Tensor // announced, and not reduced yet
+	cache   responseCache
+	fusion  fusionBuffer
+	clock   process.Stopwatch
+	// limit is how long a tensor waits for the ranks that have not announced it. Then the
+	// coordinator waits for at most grace until the other ranks' messages arrive, so that it
+	// can send them the names of the missing ranks. Both together are shorter than the group's
+	// time-out, after which an operation of the group fails.
+	limit, grace time.Duration
+	table        announcements // on the coordinator
+}
+
+// New returns the Controller of one rank. All ranks must use the same options.
+func New(group collective.Group, o Options) *Controller {
+	timeout := collective.Timeout(group)
+	margin := min(timeout/4, 5*time.Second)
+	return &Controller{
+		options: o, group: group, pending: map[string]Tensor{}, cache: newResponseCache(o.CacheCapacity),
+		fusion: fusionBuffer{ranks: group.Size()}, limit: timeout - margin, grace: margin / 2, table: announcements{ranks: group.Size()},
+	}
+}
+
+// SetTimeline makes the Controller record its operations in t, on the coordinator.
+func (c *Controller) SetTimeline(t *Timeline) { c.timeline = t }
+
+// Cycle waits until the next cycle begins, announces the tensors that ready returns and that
+// are not announced yet, and reduces the tensors that all ranks have announced. complete
+// states that the caller waits for its tensors, and has no others before they are reduced.
+// After an error the Controller must not be used any more.
+func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, complete bool)) ([]Operation, error) {
+	if err := c.waitForCycle(ctx); err != nil {
+		return nil, err
+	}
+	tensors, complete := ready()
+	begin := time.Now()
+	responses, bytes, err := c.negotiate(ctx, c.announce(tensors, complete))
+	done := []Operation{{Begin: begin, Took: time.Since(begin), Bytes: bytes}}
+	if err != nil {
+		return done, fmt.Errorf("negotiate gradients: %w", err)
+	}
+	for _, fused := range c.fuse(responses) {
+		op, err := c.reduce(ctx, fused)
+		done = append(done, op)
+		if err != nil {
+			return done, err
+		}
+	}
+	c.timeline.flush()
+	return done, nil
+}
+
+// waitForCycle returns when the next cycle begins.
+func (c *Controller) waitForCycle(ctx context.Context) error {
+	if wait := time.Until(c.last.Add(c.options.CycleTime)); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the next cycle: %w", context.Cause(ctx))
+		case <-timer.C:
+		}
+	}
+	c.last = time.Now()
+	return nil
+}
+
+// announce returns the message that announces the tensors that are not announced yet.
+func (c *Controller) announce(tensors []Tensor, complete bool) message {
+	m := message{complete: complete, cached: newBits(c.cache.slots())}
+	for _, t := range tensors {
+		if _, ok := c.pending[t.Name]; ok {
+			continue
+		}
+		c.pending[t.Name] = t
+		r := requestOf(t)
+		if slot, ok := c.cache.find(r); ok {
+			setBit(m.cached, slot)
+		} else {
+			m.requests = append(m.requests, r)
+		}
+	}
+	return m
+}
+
+// fuse divides the responses into groups that are reduced together, in this order.
+func (c *Controller) fuse(responses []request) [][]request {
+	var groups [][]request
+	size := 0
+	for _, r := range responses {
+		last := len(groups) - 1
+		if last >= 0 && groups[last][0].Bits == r.Bits && size+r.bytes() <= c.options.FusionBytes {
+			groups[last] = append(groups[last], r)
+			size += r.bytes()
+			continue
+		}
+		groups = append(groups, []request{r})
+		size = r.bytes()
+	}
+	return groups
+}
+
+// reduce replaces the tensors of one group by their means over all ranks.
+func (c *Controller) reduce(ctx context.Context, fused []request) (Operation, error) {
+	op := Operation{Begin: time.Now()}
+	var names []string
+	var buffers []device.Buffer
+	for _, r := range fused {
+		t := c.pending[r.Name] // announce has set it, because the coordinator waits for all ranks
+		delete(c.pending, r.Name)
+		names, buffers, op.Tensors = append(names, r.Name), append(buffers, t.Buffer), append(op.Tensors, t.Number)
+	}
+	collective.SetBucket(c.group, op.Tensors[0])
+	c.timeline.start(names)
+	b := buffers[0]
+	if len(buffers) > 1 {
+		c.timeline.activity(names, activityMemcpyIn)
+		b = c.fusion.pack(buffers)
+	}
+	c.timeline.activity(names, allReduceActivity(c.group.Name()))
+	if err := c.options.Reduce(ctx, b); err != nil {
+		op.Took = time.Since(op.Begin)
+		return op, fmt.Errorf("reduce the gradients of %s: %w", listNames(names), err)
+	}
+	if len(buffers) > 1 {
+		c.timeline.activity(names, activityMemcpyOut)
+		c.fusion.unpack(buffers)
+	}
+	c.timeline.end(fused)
+	op.Took, op.Bytes = time.Since(op.Begin), b.Bytes()
+	return op, nil
+}
+
+// listNames lists the first of the names, and the number of the others.
+func listNames(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %s", strings.Join(names[:most], ", "), english.Count(len(names)-most, "other tensor"))
+}
+
+// pendingNames returns the names of the tensors that this rank has announced and that are not
+// reduced yet.
+func (c *Controller) pendingNames() []string {
+	var names []string
+	for name := range c.pending {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

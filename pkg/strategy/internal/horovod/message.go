@@ -1,0 +1,101 @@
+package horovod
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"lockstep/pkg/internal/device"
+)
+
+// message is what a worker sends to the coordinator in each cycle, and the coordinator's
+// answer. The answer contains the tensors to reduce.
+type message struct {
+	complete bool      // the worker announces nothing more before its tensors are reduced
+	cached   []uint64  // tensors in the response cache, one bit per slot
+	requests []request // the other tensors
+	failure  string    // of an answer: why the exchange has failed; empty: it goes on
+}
+
+// payload is the variable part of a message, which follows it in JSON.
+type payload struct {
+	Requests []request `json:"requests,omitempty"`
+	Failure  string    `json:"failure,omitempty"`
+}
+
+// newBits returns n bits that are 0.
+func newBits(n int) []uint64 { return make([]uint64, (n+63)/64) }
+
+func setBit(bits []uint64, i int)        { bits[i/64] |= 1 << (i % 64) }
+func isSet(bits []uint64, i int) bool    { return bits[i/64]>>(i%64)&1 != 0 }
+func toFloat64(words []uint64) []float64 { return convert(words, math.Float64frombits) }
+func toWords(numbers []float64) []uint64 { return convert(numbers, math.Float64bits) }
+
+// convert applies f to every element of a.
+func convert[A, B any](a []A, f func(A) B) []B {
+	b := make([]B, len(a))
+	for i := range a {
+		b[i] = f(a[i])
+	}
+	return b
+}
+
+// send sends m to a rank and returns the number of bytes. The first word of a message contains
+// complete in bit 0, and the number of words of the payload above it.
+func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, err error) {
+	var text []byte
+	if len(m.requests) > 0 || m.failure != "" {
+		if text, err = json.Marshal(payload{m.requests, m.failure}); err != nil {
+			return 0, err
+		}
+		for len(text)%8 != 0 {
+			text = append(text, ' ')
+		}
+	}
+	first := uint64(len(text)/8) << 1
+	if m.complete {
+		first |= 1
+	}
+	head := toFloat64(append([]uint64{first}, m.cached...))
+	if err := c.group.Send(ctx, device.Buffer{F64: head}, to); err != nil {
+		return 0, err
+	}
+	if len(text) == 0 {
+		return 8 * len(head), nil
+	}
+	words := make([]uint64, len(text)/8)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(text[8*i:])
+	}
+	return 8*len(head) + len(text), c.group.Send(ctx, device.Buffer{F64: toFloat64(words)}, to)
+}
+
+// receive receives a message from a rank.
+func (c *Controller) receive(ctx context.Context, from int) (message, error) {
+	head := make([]float64, 1+len(newBits(c.cache.slots())))
+	if err := c.group.Recv(ctx, device.Buffer{F64: head}, from); err != nil {
+		return message{}, err
+	}
+	words := toWords(head)
+	m := message{complete: words[0]&1 != 0, cached: words[1:]}
+	n := words[0] >> 1
+	if n == 0 {
+		return m, nil
+	}
+	rest := make([]float64, n)
+	if err := c.group.Recv(ctx, device.Buffer{F64: rest}, from); err != nil {
+		return message{}, err
+	}
+	var text []byte
+	for _, w := range toWords(rest) {
+		text = binary.LittleEndian.AppendUint64(text, w)
+	}
+	var p payload
+	if err := json.Unmarshal(text, &p); err != nil {
+		return message{}, fmt.Errorf("read message from rank %d: %w", from, err)
+	}
+	m.requests, m.failure = p.Requests, p.Failure
+	return m, nil
+}

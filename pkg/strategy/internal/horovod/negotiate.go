@@ -1,0 +1,275 @@
+package horovod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/pkg/internal/english"
+)
+
+// coordinator is the rank that decides which tensors are reduced, and in which order.
+const coordinator = 0
+
+// announcement is a tensor that some ranks have announced.
+type announcement struct {
+	request
+	by    []bool // by rank
+	count int
+	since time.Duration // first announced, on the clock of the Controller
+}
+
+// announcements contains the tensors that some but not all ranks have announced, in the order
+// in which the coordinator learned of them.
+type announcements struct {
+	ranks int
+	list  []*announcement
+}
+
+// add records that rank has announced a tensor. ready reports whether all ranks have; the
+// tensor is then removed. It is an error if the ranks' tensors differ in size or type.
+func (a *announcements) add(r request, rank int, now time.Duration) (first, ready bool, err error) {
+	i := slices.IndexFunc(a.list, func(x *announcement) bool { return x.Name == r.Name })
+	if first = i < 0; first {
+		i = len(a.list)
+		a.list = append(a.list, &announcement{request: r, by: make([]bool, a.ranks), since: now})
+	}
+	x := a.list[i]
+	if x.request != r {
+		return first, false, fmt.Errorf("tensor %s has %d elements of %d bits on rank %d and %d elements of %d bits on rank %d: all ranks must train the same model",
+			r.Name, r.Elements, r.Bits, rank, x.Elements, x.Bits, slices.Index(x.by, true))
+	}
+	if !x.by[rank] {
+		x.by[rank] = true
+		x.count++
+	}
+	if x.count < a.ranks {
+		return first, false, nil
+	}
+	a.list = slices.Delete(a.list, i, i+1)
+	return first, true, nil
+}
+
+// describe lists, for each rank, the tensors that other ranks have announced and this rank has
+// not.
+func (a *announcements) describe() string {
+	var ranks []string
+	for rank := range a.ranks {
+		var names []string
+		announced := map[int]bool{}
+		for _, x := range a.list {
+			if x.by[rank] {
+				continue
+			}
+			names = append(names, x.Name)
+			for other, by := range x.by {
+				if by {
+					announced[other] = true
+				}
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		var others []string
+		for other := range a.ranks {
+			if announced[other] {
+				others = append(others, fmt.Sprintf("rank %d", other))
+			}
+		}
+		ranks = append(ranks, fmt.Sprintf("rank %d has not announced %s, but %s did", rank, listNames(names), english.List(others)))
+	}
+	return strings.Join(ranks, "; ")
+}
+
+// oldest returns when the tensor that waits longest was first announced.
+func (a *announcements) oldest() (since time.Duration, ok bool) {
+	if len(a.list) == 0 {
+		return 0, false
+	}
+	return a.list[0].since, true
+}
+
+// negotiate exchanges own, the announcements of this rank, with the coordinator. It returns
+// the tensors to reduce, in the same order on all ranks, and the number of bytes that this rank
+// has sent.
+func (c *Controller) negotiate(ctx context.Context, own message) (responses []request, bytes int, err error) {
+	var answer message
+	if c.group.Rank() == coordinator {
+		answer, bytes, err = c.coordinate(ctx, own)
+	} else if bytes, err = c.send(ctx, coordinator, own); err == nil {
+		answer, err = c.receive(ctx, coordinator)
+	}
+	switch {
+	case err != nil && c.group.Rank() != coordinator:
+		return nil, bytes, fmt.Errorf("%w; this rank has announced %s", err, listNames(c.pendingNames()))
+	case err != nil:
+		return nil, bytes, err
+	case answer.failure != "":
+		return nil, bytes, errors.New(answer.failure)
+	}
+	for slot := range c.cache.slots() {
+		if isSet(answer.cached, slot) {
+			responses = append(responses, c.cache.bySlot[slot])
+			c.cache.touch(slot)
+		}
+	}
+	for _, r := range answer.requests {
+		responses = append(responses, r)
+		c.cache.put(r)
+	}
+	return responses, bytes, nil
+}
+
+// failure is an error that the coordinator reports to the other ranks.
+type failure struct{ text string }
+
+func (f *failure) Error() string { return f.text }
+
+// arrival is a worker's message, or the error of receiving it.
+type arrival struct {
+	rank    int
+	message message
+	err     error
+}
+
+// coordinate collects the announcements of all ranks, and sends them the tensors to reduce. If
+// the announcements do not fit together, or a rank is missing, it sends the reason to the ranks
+// that have announced something.
+func (c *Controller) coordinate(ctx context.Context, own message) (answer message, bytes int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	arrivals := c.receiveAll(ctx)
+	defer func() {
+		cancel()
+		for range arrivals { // the receivers end now
+		}
+	}()
+	ready, arrived, err := c.collect(own, arrivals)
+	answer.cached = newBits(c.cache.slots())
+	var failed *failure
+	switch {
+	case errors.As(err, &failed):
+		answer.failure = failed.text
+	case err != nil && len(c.table.list) > 0:
+		return answer, 0, fmt.Errorf("%w; %s", err, c.table.describe())
+	case err != nil:
+		return answer, 0, err
+	}
+	for _, r := range ready {
+		if slot, ok := c.cache.find(r); ok {
+			setBit(answer.cached, slot)
+		} else {
+			answer.requests = append(answer.requests, r)
+		}
+	}
+	for _, rank := range arrived {
+		n, err := c.send(ctx, rank, answer)
+		if bytes += n; err != nil && failed == nil {
+			return answer, bytes, err
+		}
+	}
+	return answer, bytes, nil
+}
+
+// receiveAll receives a message from each worker. The result is closed after the last one.
+func (c *Controller) receiveAll(ctx context.Context) <-chan arrival {
+	arrivals := make(chan arrival, c.group.Size())
+	var receivers sync.WaitGroup
+	for rank := range c.group.Size() {
+		if rank != coordinator {
+			receivers.Go(func() {
+				m, err := c.receive(ctx, rank)
+				arrivals <- arrival{rank, m, err}
+			})
+		}
+	}
+	go func() {
+		receivers.Wait()
+		close(arrivals)
+	}()
+	return arrivals
+}
+
+// checkInterval is the time between two checks for tensors that wait too long.
+const checkInterval = 100 * time.Millisecond
+
+// collect records the coordinator's own announcements and those that arrive. It returns the
+// tensors that all ranks have announced, and the ranks whose message has arrived. Its error is
+// a *failure if these ranks can be told the reason.
+func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []request, arrived []int, err error) {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	complete := own.complete
+	ready, err = c.record(own, coordinator, ready)
+	for {
+		select {
+		case a, open := <-arrivals:
+			switch {
+			case !open && err == nil && complete && len(ready) == 0 && len(c.table.list) > 0:
+				return ready, arrived, &failure{c.table.describe() + ", and now all ranks wait: they must train the same model"}
+			case !open && err == nil && c.isStalled(c.limit):
+				return ready, arrived, c.stallFailure()
+			case !open:
+				return ready, arrived, err
+			case a.err != nil:
+				return ready, arrived, a.err
+			}
+			arrived, complete = append(arrived, a.rank), complete && a.message.complete
+			var rerr error
+			if ready, rerr = c.record(a.message, a.rank, ready); err == nil {
+				err = rerr
+			}
+		case <-ticker.C:
+			// After a failure, the other ranks may still arrive to hear of it.
+			if c.isStalled(c.limit + c.grace) {
+				if err == nil {
+					err = c.stallFailure()
+				}
+				return ready, arrived, err
+			}
+		}
+	}
+}
+
+// record records the announcements of one rank, and appends the tensors that all ranks have
+// announced to ready.
+func (c *Controller) record(m message, rank int, ready []request) ([]request, error) {
+	requests := m.requests
+	for slot := range c.cache.slots() {
+		if isSet(m.cached, slot) {
+			requests = append(requests, c.cache.bySlot[slot])
+		}
+	}
+	now := c.clock.Elapsed()
+	for _, r := range requests {
+		first, all, err := c.table.add(r, rank, now)
+		if err != nil {
+			return ready, &failure{err.Error()}
+		}
+		if first {
+			c.timeline.negotiate(r.Name)
+		}
+		c.timeline.rankReady(r.Name, rank)
+		if all {
+			c.timeline.negotiated(r.Name)
+			ready = append(ready, r)
+		}
+	}
+	return ready, nil
+}
+
+// isStalled reports whether a tensor has waited longer than limit for some ranks.
+func (c *Controller) isStalled(limit time.Duration) bool {
+	now := c.clock.Elapsed()
+	since, ok := c.table.oldest()
+	return ok && now-since > limit
+}
+
+// stallFailure names the ranks for which a tensor has waited longer than the limit.
+func (c *Controller) stallFailure() error {
+	return &failure{fmt.Sprintf("%s more than %v ago: check whether the named ranks still run, or set a longer timeout_collective", c.table.describe(), c.limit)}
+}

@@ -1,0 +1,182 @@
+package horovod
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names of Horovod's activities on the timeline.
+const (
+	activityNegotiate = "NEGOTIATE_ALLREDUCE"
+	activityAllReduce = "ALLREDUCE"
+	activityMemcpyIn  = "MEMCPY_IN_FUSION_BUFFER"
+	activityMemcpyOut = "MEMCPY_OUT_FUSION_BUFFER"
+)
+
+// allReduceActivity returns the name of the all-reduce itself, such as
+// "SHARED_MEMORY_ALLREDUCE" in place of Horovod's MPI_ALLREDUCE or GLOO_ALLREDUCE.
+func allReduceActivity(transport string) string {
+	transport, _, _ = strings.Cut(transport, ",") // the algorithm
+	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(transport)) + "_ALLREDUCE"
+}
+
+// Timeline writes Horovod's timeline: a JSON array in Chrome's Trace Event Format, in which
+// each tensor is a process. The file is a complete JSON document whenever the program ends.
+//
+// The methods of a nil *Timeline, other than Close, do nothing.
+type Timeline struct {
+	file    *os.File
+	start0  time.Time
+	buffer  []byte // events that are not in the file yet
+	size    int64  // of the file without the closing bracket
+	tensors map[string]*tensorState
+	err     error // the first error; nothing is written after it
+}
+
+// tensorState is what a Timeline knows of a tensor.
+type tensorState struct {
+	process int
+	open    int // spans that have begun and not ended
+}
+
+// CreateTimeline creates the timeline file path, or replaces it.
+func CreateTimeline(path string) (*Timeline, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("create timeline: %w", err)
+	}
+	t := &Timeline{file: f, start0: time.Now(), tensors: map[string]*tensorState{}, buffer: []byte("[")}
+	t.addMetadata(0, fmt.Sprintf(`{"start_time_since_epoch_in_micros":%d}`, t.start0.UnixMicro()))
+	t.flush()
+	return t, t.err
+}
+
+// addMetadata adds the events that give a process its name and position.
+func (t *Timeline) addMetadata(process int, args string) {
+	t.add(`{"name":"process_name","ph":"M","pid":%d,"args":%s}`, process, args)
+	t.add(`{"name":"process_sort_index","ph":"M","pid":%d,"args":{"sort_index":%d}}`, process, process)
+}
+
+// add adds an event.
+func (t *Timeline) add(format string, args ...any) {
+	if t.size > 0 || len(t.buffer) > 1 {
+		t.buffer = append(t.buffer, ',')
+	}
+	t.buffer = fmt.Appendf(append(t.buffer, '\n'), format, args...)
+}
+
+// stateOf returns the state of a tensor.
+func (t *Timeline) stateOf(name string) *tensorState {
+	s := t.tensors[name]
+	if s == nil {
+		s = &tensorState{process: len(t.tensors) + 1}
+		t.tensors[name] = s
+		text, _ := json.Marshal(map[string]string{"name": name}) // never fails for strings
+		t.addMetadata(s.process, string(text))
+	}
+	return s
+}
+
+// microseconds returns the time since the beginning of the timeline.
+func (t *Timeline) microseconds() string {
+	return strconv.FormatFloat(float64(time.Since(t.start0).Nanoseconds())/1e3, 'f', 3, 64)
+}
+
+// begin begins a span of a tensor within those that are open.
+func (t *Timeline) begin(name, activity string) {
+	s := t.stateOf(name)
+	s.open++
+	t.add(`{"ph":"B","name":%q,"ts":%s,"pid":%d}`, activity, t.microseconds(), s.process)
+}
+
+// finish ends the spans of a tensor, the innermost first, until only open of them are left.
+// args are the arguments of the last one.
+func (t *Timeline) finish(name string, open int, args string) {
+	s := t.stateOf(name)
+	for ; s.open > open; s.open-- {
+		last := ""
+		if s.open == open+1 {
+			last = args
+		}
+		t.add(`{"ph":"E","ts":%s,"pid":%d%s}`, t.microseconds(), s.process, last)
+	}
+}
+
+// negotiate records that the first rank has announced a tensor.
+func (t *Timeline) negotiate(name string) {
+	if t != nil {
+		t.begin(name, activityNegotiate)
+	}
+}
+
+// rankReady records that a rank has announced a tensor.
+func (t *Timeline) rankReady(name string, rank int) {
+	if t != nil {
+		t.add(`{"ph":"X","name":"%d","ts":%s,"pid":%d,"dur":0}`, rank, t.microseconds(), t.stateOf(name).process)
+	}
+}
+
+// negotiated records that all ranks have announced a tensor.
+func (t *Timeline) negotiated(name string) {
+	if t != nil {
+		t.finish(name, 0, "")
+	}
+}
+
+// start records that the reduction of tensors begins.
+func (t *Timeline) start(names []string) {
+	if t == nil {
+		return
+	}
+	for _, name := range names {
+		t.begin(name, activityAllReduce)
+	}
+}
+
+// activity records that the next part of a reduction begins, and the previous one ends.
+func (t *Timeline) activity(names []string, activity string) {
+	if t == nil {
+		return
+	}
+	for _, name := range names {
+		t.finish(name, 1, "")
+		t.begin(name, activity)
+	}
+}
+
+// end records that tensors are reduced.
+func (t *Timeline) end(tensors []request) {
+	if t == nil {
+		return
+	}
+	for _, r := range tensors {
+		t.finish(r.Name, 0, fmt.Sprintf(`,"args":{"dtype":"float%d","shape":"[%d]"}`, r.Bits, r.Elements))
+	}
+}
+
+// flush writes the recorded events to the file, and the bracket that closes the array after
+// them; the next call overwrites the bracket.
+func (t *Timeline) flush() {
+	if t == nil || t.err != nil {
+		return
+	}
+	const closing = "\n]\n"
+	if _, err := t.file.WriteAt(append(t.buffer, closing...), t.size); err != nil {
+		t.err = fmt.Errorf("write timeline: %w", err)
+	}
+	t.size += int64(len(t.buffer))
+	t.buffer = t.buffer[:0]
+}
+
+// Close writes what is left, closes the file, and returns the first error of any write.
+func (t *Timeline) Close() error {
+	t.flush()
+	if err := t.file.Close(); err != nil && t.err == nil {
+		t.err = fmt.Errorf("close timeline: %w", err)
+	}
+	return t.err
+}
