@@ -52,7 +52,7 @@ type ncclState struct {
 
 // NCCLTests returns the format of nccl-tests.
 func NCCLTests() logline.Format {
-	return logline.Format{Name: "nccl-tests", ReadInBlock: readNCCLLine, BlockIsTable: true, Finish: finishNCCL, Rules: []logline.Rule{
+	return logline.Format{Name: "nccl-tests", ReadInBlock: readNCCLLine, NotInBlock: []logline.FormatID{logline.OSU}, BlockIsTable: true, Finish: finishNCCL, Rules: []logline.Rule{
 		{Prefix: "# Collective test starting: ", Read: readNCCLTest},
 		{Prefix: "# nThread ", Read: readNCCLSettings},
 	}}
@@ -72,6 +72,7 @@ type ncclRow struct {
 // print before the line "# nThread".
 func readNCCLTest(log *logline.Log, m []byte) logline.Result {
 	beginBenchmark(log)
+	log.Block = logline.NoBlock // which may be the table of another benchmark
 	ncclOf(log.CountLine(logline.NCCLTests)).test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
 	return logline.Used
 }

@@ -24,7 +24,7 @@ type osuState struct {
 
 // OSU returns the format of the OSU micro-benchmarks.
 func OSU() logline.Format {
-	return logline.Format{Name: "OSU micro-benchmarks", ReadInBlock: readOSULine, BlockIsTable: true, Rules: []logline.Rule{
+	return logline.Format{Name: "OSU micro-benchmarks", ReadInBlock: readOSULine, NotInBlock: []logline.FormatID{logline.NCCLTests}, BlockIsTable: true, Rules: []logline.Rule{
 		{Prefix: "# OSU ", Read: readOSUTitle},
 	}}
 }
