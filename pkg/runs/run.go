@@ -186,8 +186,8 @@ type Worker struct {
 // Step contains the times of one training step on one rank, in seconds, and its loss.
 type Step struct {
 	Epoch     int     `json:"epoch"`
-	Step      int     `json:"step"` // from 1, over the whole run
-	Samples   int     `json:"samples"`
+	Step      int     `json:"step"`         // from 1, over the whole run
+	Samples   int     `json:"samples"`      // 0 if the strategy has left out the step's batches, whose loss is unknown
 	Data      float64 `json:"data_seconds"` // waiting for the loader
 	Forward   float64 `json:"forward_seconds"`
 	Backward  float64 `json:"backward_seconds"`

@@ -177,7 +177,7 @@ func (a *asyncServer) push(u optim.Update) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stats.Staleness = staleness
+	a.stats.Staleness, a.stats.LeftOut = staleness, a.late
 	if update == 0 {
 		a.stats.Dropped++
 		return nil

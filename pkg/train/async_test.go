@@ -43,6 +43,9 @@ func TestAsynchronousTraining(t *testing.T) {
 					if s.Staleness < 0 || s.Staleness > cfg.Strategy.MaxStaleness && text != "async_peer" {
 						t.Errorf("step %d of rank %d has staleness %d", s.Step, rank, s.Staleness)
 					}
+					if s.Samples == 0 && (!s.Dropped || s.Loss != 0) || s.Samples > 0 && s.Loss <= 0 {
+						t.Errorf("step %d of rank %d has %d samples and loss %g, dropped: %v", s.Step, rank, s.Samples, s.Loss, s.Dropped)
+					}
 					if s.Dropped {
 						dropped++
 					}

@@ -175,7 +175,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	defer feed.stop()
 	steps := t.stepsPerEpoch()
 	lossSum, right := before.losses[t.group.Rank()], 0.0
-	if t.group.Rank() == 0 { // before.right is the sum over all ranks
+	batches := min(before.steps*t.cfg.batchesPerStep(), t.sampler.Steps()) // that this rank has trained on
+	if t.group.Rank() == 0 {                                               // before.right is the sum over all ranks
 		right = before.right
 	}
 	// Start all ranks together. Otherwise, the time that rank 0 alone spends before the
@@ -192,6 +193,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
 		lossSum += span.Loss * float64(span.Samples/t.cfg.Batch)
+		batches += span.Samples / t.cfg.Batch
 		if err := rec.writeStep(span); err != nil {
 			return row, err
 		}
@@ -217,16 +219,16 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
 	rec.finishLoadMeasurement(row.Epoch)
-	row.Samples = t.sampler.Steps() * t.cfg.Batch * t.group.Size()
-	row.PaddingSamples = t.sampler.Padding()
-	row.SamplesPerSecond = float64(row.Samples) / row.Seconds
-	if err := t.prepareSave(work, rec, progress{steps: steps, seconds: row.Seconds, right: right}, lossSum); err != nil {
+	if err := t.prepareSave(work, rec, progress{steps: steps, seconds: row.Seconds, right: right, batches: batches}, lossSum); err != nil {
 		return row, err
 	}
+	row.Samples = t.progress.batches * t.cfg.Batch
+	row.PaddingSamples = t.sampler.Padding()
+	row.SamplesPerSecond = float64(row.Samples) / row.Seconds
 	for _, sum := range t.progress.losses {
 		row.TrainLoss += sum
 	}
-	row.TrainLoss /= float64(t.sampler.Steps() * t.group.Size())
+	row.TrainLoss /= float64(t.progress.batches)
 	if t.net.Task() == model.Classification {
 		row.Accuracy = t.progress.right / float64(row.Samples)
 	}
@@ -247,6 +249,7 @@ func (t *Trainer) equalize(ctx context.Context) error {
 func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int, rate float64, right *float64) (runs.Step, error) {
 	parts := min(t.cfg.batchesPerStep(), t.sampler.Steps()-i*t.cfg.batchesPerStep())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
+	correct := 0.0
 	for part := range parts {
 		waiting := time.Now()
 		if !feed.next() {
@@ -266,8 +269,11 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 			if err != nil {
 				return span, err
 			}
-			*right += n
+			correct += n
 		}
+	}
+	if span.Samples > 0 { // else the strategy has left out the batches
+		*right += correct
 	}
 	span.Loss /= float64(parts)
 	return span, nil
@@ -339,6 +345,9 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step 
 	span.Step = t.step
 	stats := t.strategy.Stats()
 	span.AllReduce, span.Staleness, span.Dropped = stats.AllReduce.Seconds(), stats.Staleness, stats.Dropped > 0
+	if stats.LeftOut {
+		span.Samples, span.Loss = 0, 0
+	}
 	if !stats.First.IsZero() {
 		span.UntilCollective = stats.First.Sub(t.started).Seconds()
 	}

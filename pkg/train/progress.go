@@ -18,6 +18,7 @@ type progress struct {
 	steps   int       // number of completed steps of the current epoch
 	seconds float64   // duration of these steps
 	losses  []float64 // sum of the losses of these steps, by rank
+	batches int       // number of batches on which all ranks have trained, or this rank if savable is false
 	right   float64   // number of correctly classified samples: of this rank, or of all ranks if savable is true
 	savable bool      // the parameters are the result of these steps, and every rank has written its steps
 }
@@ -114,12 +115,12 @@ func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress,
 		}
 	}
 	n := t.group.Size()
-	sums := make([]float64, n+1)
-	sums[t.group.Rank()], sums[n] = lossSum, done.right
+	sums := make([]float64, n+2)
+	sums[t.group.Rank()], sums[n], sums[n+1] = lossSum, done.right, float64(done.batches)
 	if err := t.allReduce(ctx, sums); err != nil {
 		return err
 	}
-	done.epoch, done.losses, done.right = t.epoch, sums[:n], sums[n]
+	done.epoch, done.losses, done.right, done.batches = t.epoch, sums[:n], sums[n], int(sums[n+1])
 	done.savable = true
 	t.progress = done
 	return nil
