@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"math"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -132,7 +133,12 @@ func TestWorkerNames(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got, want := (&worker{}).name(), "rank 0"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "kill -9 $$")
+	err := cmd.Run()
+	for want, w := range map[string]worker{"rank 3 was killed by signal 9": {rank: 3, ranks: 1}, "ranks 2-3 were killed by signal 9": {rank: 2, ranks: 2}} {
+		w.out = &workerOutput{}
+		if got := (workerExit{&w, err}).String(); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

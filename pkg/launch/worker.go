@@ -311,13 +311,17 @@ func (w *worker) close() error {
 
 // String describes how a worker ended, with its last lines of output.
 func (e workerExit) String() string {
+	was := "was"
+	if e.ranks > 1 {
+		was = "were"
+	}
 	text := e.name() + " "
 	var x *exec.ExitError
 	switch ok := errors.As(e.err, &x); {
 	case ok && terminatingSignal(x) == unix.SIGKILL:
-		text += "was killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
+		text += was + " killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
 	case ok && terminatingSignal(x) != 0:
-		text += fmt.Sprintf("was ended by signal %d (%s)", terminatingSignal(x), unix.SignalName(terminatingSignal(x)))
+		text += fmt.Sprintf("%s ended by signal %d (%s)", was, terminatingSignal(x), unix.SignalName(terminatingSignal(x)))
 	case ok:
 		text += fmt.Sprintf("ended with exit code %d", x.ExitCode())
 	default:

@@ -154,6 +154,35 @@ func TestWorkerWithReplicas(t *testing.T) {
 	}
 }
 
+// TestProcessesNeedOneStrategy: processes with different strategies end with the same error,
+// whether or not they have the same number of replicas.
+func TestProcessesNeedOneStrategy(t *testing.T) {
+	for _, c := range []struct {
+		other    strategy.Config // of process 1
+		replicas int             // of process 1
+		want     string
+	}{
+		{strategy.Config{Name: "multiworker", Replicas: 2}, 2, "has 2 replicas in its process, rank 0 has 1 replica: give all processes the same strategy"},
+		{strategy.Config{Name: "multiworker"}, 1, "strategy is multiworker there and ddp on rank 0"},
+	} {
+		port := findMasterPort(t)
+		errs := make([]error, 2)
+		var wg sync.WaitGroup
+		for i := range 2 {
+			p := trainingProcess{cfg: tiny(), replicas: 1, options: WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}}
+			p.env = rendezvous.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, MasterAddr: "127.0.0.1", MasterPort: port, Token: "secret"}
+			if i == 1 {
+				p.cfg.Strategy, p.replicas = c.other, c.replicas
+			}
+			wg.Go(func() { errs[i] = p.run(t.Context()) })
+		}
+		wg.Wait()
+		for _, err := range errs {
+			wantError(t, err, c.want)
+		}
+	}
+}
+
 // TestMultiWorkerByHand: processes that a user starts with TF_CONFIG join each other, over
 // sockets. When one is killed, the other ends and names a rank of it.
 func TestMultiWorkerByHand(t *testing.T) {
