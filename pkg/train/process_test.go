@@ -77,6 +77,11 @@ func TestReplicasOfProcessesEqualWorkers(t *testing.T) {
 			if i := run.Info; i.Workers != c.processes*c.replicas || i.Processes != c.processes || i.GlobalBatch != i.Workers*cfg.Batch || len(run.Workers) != i.Workers {
 				t.Errorf("run.json: %d workers in %d processes, global batch %d, %d recorded ranks", i.Workers, i.Processes, i.GlobalBatch, len(run.Workers))
 			}
+			for _, w := range run.Workers {
+				if w.LocalRank != w.Rank { // all processes are on this machine
+					t.Errorf("rank %d has the local rank %d", w.Rank, w.LocalRank)
+				}
+			}
 			half := filepath.Join(t.TempDir(), "half")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
