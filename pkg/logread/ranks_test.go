@@ -169,9 +169,44 @@ func TestFilesOfRanks(t *testing.T) {
 			map[string]string{"rank3.log": kerasOf(5, "2.0")}, []string{"rank3.log TEMP 0 ; 1: 5s 2; 2: 5s 2"}, `rank 3: from the name of the file "rank3" (assumed)`,
 		},
 		"second node": { // node1.log has ranks 2 and 3 of a run of at least 4 workers
-			map[string]string{"study/node0.log": labeled(0, 1), "study/node1.log": labeled(2, 3)},
-			[]string{"study/node0.log node0 2 the content; 1: 5s 2", "study/node1.log node1 0 ; 1: 5s 2"},
+			map[string]string{"study/node1.log": labeled(2, 3)},
+			[]string{"study/node1.log node1 0 ; 1: 5s 2"},
 			"the lines have 2 ranks, but not all from 0 on: the number of workers is not derived from them",
+		},
+		"a file for each node": {
+			map[string]string{"study/node0.log": labeled(0, 1), "study/node1.log": strings.ReplaceAll(labeled(2, 3), "5s", "7s")},
+			[]string{"study/node0.log study 4 the content; 1: 7s 2"},
+			"ranks 2 and 3 of the run in",
+		},
+		"a file for each task of a node": { // not ranks 0 and 1 of 4
+			map[string]string{"unet/task_0.log": "World size: 4\n" + labeled(0, 1), "unet/task_1.log": "World size: 4\n" + labeled(2, 3)},
+			[]string{"unet/task_0.log unet 4 the content; 1: 5s 2"},
+			"!no file",
+		},
+		"a folder for each host": {
+			map[string]string{"unet/jrc0123/out.log": "Rank 0 of 4\nRank 1 of 4\n" + kerasOf(5, "2.0"), "unet/jrc0124/out.log": "Rank 2 of 4\nRank 3 of 4\n" + kerasOf(7, "1.0")},
+			[]string{"unet/jrc0123/out.log jrc 4 the content; 1: 7s 1.5; 2: 7s 1.5"},
+			"ranks 2 and 3 of the run in",
+		},
+		"nodes of two runs": {
+			map[string]string{"a1_node0.log": labeled(0, 1), "a1_node1.log": labeled(2, 3), "a2_node0.log": labeled(0, 1), "a2_node1.log": labeled(2, 3)},
+			[]string{"a1_node0.log a1 4 the content; 1: 5s 2", "a2_node0.log a2 4 the content; 1: 5s 2"},
+			"",
+		},
+		"two of four nodes": {
+			map[string]string{"n/node1.log": "World size: 8\n" + labeled(2, 3), "n/node0.log": "World size: 8\n" + labeled(0, 1)},
+			[]string{"n/node0.log n 8 the content; 1: 5s 2"},
+			"ranks 4, 5, 6 and 7 of 8 have no file",
+		},
+		"nodes of different worlds": {
+			map[string]string{"n/node0.log": "World size: 2\n" + labeled(0, 1), "n/node1.log": "World size: 4\n" + labeled(2, 3)},
+			[]string{"n/node0.log node0 2 the content; 1: 5s 2", "n/node1.log node1 4 the content; 1: 5s 2"},
+			"!ranks 2 and 3 of the run",
+		},
+		"files of the same ranks": {
+			map[string]string{"n/node0.log": labeled(0, 1), "n/node1.log": labeled(0, 1)},
+			[]string{"n/node0.log node0 2 the content; 1: 5s 2", "n/node1.log node1 2 the content; 1: 5s 2"},
+			"!of the run in",
 		},
 		"steps": { // torchtitan: each rank has its curves
 			map[string]string{

@@ -24,7 +24,8 @@ import (
 //     added to the run, and the logs of the workers are the ranks of the run.
 //   - The files of the ranks of a run are one run: those that differ only in the
 //     {rank} of a pattern, or in a number after rank, worker, gpu or task that is
-//     a rank (see joinRanks).
+//     a rank (see joinRanks). So are files that have the lines of several ranks each
+//     and together those of all (see joinNodes).
 //   - Of several states of one run (the trainer_state.json of each checkpoint),
 //     only the last counts.
 //   - Two logs with the same start time and the same epochs are one run
@@ -93,7 +94,7 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		return found
 	}
 	m.ranks = map[*record.Part]rankSet{}
-	principals := m.joinRanks(of(record.Principal))
+	principals := m.joinRanks(m.joinNodes(of(record.Principal)))
 	principals = removeEarlierStates(principals)
 	principals = joinCopies(principals)
 	companions := trace.Join(events.Join(of(record.Companion)))
@@ -116,6 +117,9 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		ranks, ok := m.ranks[p]
 		path := cmp.Or(ranks.path, p.Run.File)
 		identity.ClaimNames(p, path, ok)
+		if p.RanksProblem != "" {
+			p.Report.AddProblem(p.Line, "%s", p.RanksProblem)
+		}
 		identity.Set(p, path)
 		ranks.reportMissing(p)
 	}

@@ -27,7 +27,11 @@ type Part struct {
 	SeriesFromPath bool // Run.Info.Series comes from the path
 	RankKnown      bool // the content states that one worker has written the file
 	Rank           int  // of that worker
-	SumRates       bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
+	// Ranks contains the ranks that wrote the lines, in ascending order, if the lines state
+	// several. RanksProblem is the problem with them that remains if no other file has the rest.
+	Ranks        []int
+	RanksProblem string
+	SumRates     bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
 	// Files with the same StateOf contain states of one run at different steps.
 	// Only the file with the largest State is used.
 	State   int64

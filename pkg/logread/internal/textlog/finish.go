@@ -86,7 +86,7 @@ func toPart(r *logline.Run, report *record.Report) *record.Part {
 	}
 	r.Run.Kind = kind.Name
 	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Claims: r.Claims}
-	claimRanks(r, p, report)
+	claimRanks(r, p)
 	return p
 }
 
@@ -103,14 +103,17 @@ func mainFormat(r *logline.Run) logline.FormatID {
 
 // claimRanks adds the number of workers that follows from the ranks in the
 // lines, and the rank of the file if all labels have the same.
-func claimRanks(r *logline.Run, p *record.Part, report *record.Report) {
+func claimRanks(r *logline.Run, p *record.Part) {
 	n, detail := 0, ""
+	if len(r.Ranks) > 1 {
+		p.Ranks = slices.Sorted(maps.Keys(r.Ranks))
+	}
 	switch {
 	case len(r.Ranks) > 1 && (!r.Ranks[0] || r.LinesByFormat[logline.MLPerf] > 0 && !r.HasAllRanks()): // the log of a second node, or MLLOG, whose lines only some ranks print
 		if r.StatedWorkers() > 0 {
 			return
 		}
-		report.AddProblem(r.Line, "the lines have %d ranks, but not all from 0 on: the number of workers is not derived from them", len(r.Ranks))
+		p.RanksProblem = fmt.Sprintf("the lines have %d ranks, but not all from 0 on: the number of workers is not derived from them", len(r.Ranks))
 	case len(r.Ranks) > 1:
 		n, detail = len(r.Ranks), "the lines have that many ranks"
 	case r.Done > 1:
