@@ -117,3 +117,21 @@ func TestConfigurationBesideNothing(t *testing.T) {
 		t.Errorf("runs %v, problems %v, %s", logs.Runs, logs.Problems, reports["hparams.yaml"])
 	}
 }
+
+// TestPatternOfNoFile: a pattern that matches no file is a problem; one that matches only the files of
+// an earlier pattern is not.
+func TestPatternOfNoFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a/x.out": "Epoch 1/1\n2/2 - 9s - loss: 1.5\n"})
+	var o Options
+	for _, text := range []string{"*.out=workers:2", "x.out=workers:4", "x.log=workers:4"} {
+		p, err := ParsePattern(text)
+		check(t, err)
+		o.As = append(o.As, p)
+	}
+	logs, err := o.Read(t.Context(), dir)
+	check(t, err)
+	if len(logs.Problems) != 1 || logs.Problems[0].File != `pattern "x.log=workers:4"` || !strings.Contains(logs.Problems[0].Reason, `it matches no file; before the = it must match the end of a path from a name on, such as "x.out"`) {
+		t.Errorf("problems %v", logs.Problems)
+	}
+}

@@ -99,6 +99,7 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	if err := logs.checkColumns(o); err != nil {
 		return nil, err
 	}
+	logs.addUnusedPatterns(o)
 	if err := logs.checkAssumptions(o); err != nil {
 		return nil, err
 	}

@@ -1,11 +1,14 @@
 package logread
 
 import (
+	"fmt"
+	"path/filepath"
 	"slices"
 
 	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/rules"
+	"lockstep/pkg/runs"
 )
 
 // RulesFile is the name, lockstep-logs.yaml, of a file with rules for reading the logs in its folder
@@ -38,6 +41,18 @@ type Rules struct {
 // has are not added again. If nothing is missing, Save does not write the file.
 // It does not check the rules.
 func (r Rules) Save(dir string) (path string, err error) { return rules.Save(dir, rules.Content(r)) }
+
+// addUnusedPatterns adds a problem for each pattern of Options.As that matches no file.
+func (l *Logs) addUnusedPatterns(o Options) {
+	for _, p := range o.As {
+		if len(l.Reports) == 0 || slices.ContainsFunc(l.Reports, func(r Report) bool { _, ok := p.parsed.Match(r.Path); return ok }) {
+			continue
+		}
+		addProblem(&l.Problems, runs.Problem{
+			File: fmt.Sprintf("pattern %q", p), Reason: fmt.Sprintf("it matches no file; before the = it must match the end of a path from a name on, such as %q", filepath.Base(l.Reports[0].Path)),
+		})
+	}
+}
 
 // patternsFor returns a function that returns the patterns that apply to a file among the tasks:
 // those of the options, followed by those of the rules.

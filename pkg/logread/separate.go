@@ -15,8 +15,8 @@ import (
 //
 // Runs of one series with the same number of workers are repeats only if they
 // agree in everything that is known about them. Those separate that differ in
-// the model, the batch per worker, the number of nodes, the samples per epoch,
-// the planned epochs, the unit of their throughput, or a number in the names of
+// the model, the batch per worker, the learning rate, the number of nodes, the
+// samples per epoch, the planned epochs, the unit of their throughput, or a number in the names of
 // their files or folders that is neither workers nor seed (unet_s1024.log,
 // unet_s2048.log).
 // Across worker counts, runs may differ, for example in a global batch that

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
@@ -76,6 +77,9 @@ func Parse(text string) (Pattern, error) {
 	case isAssignmentList(value):
 		more, err = parseAssignments(value, seen)
 	case value != "":
+		if name, known := misspelledProperty(value); known != "" {
+			return Pattern{}, fmt.Errorf("parse pattern %q: unknown property %q (did you mean %s?); for a series of this name, write series:%s", text, name, known, value)
+		}
 		more, err = parseSeriesName(value, seen)
 	}
 	if err != nil {
@@ -164,6 +168,16 @@ func assignedProperty(item string) (property runs.Property, value string, ok boo
 func isAssignmentList(text string) bool {
 	_, _, ok := assignedProperty(text)
 	return ok
+}
+
+// misspelledProperty returns the name with which a text such as worker:4 begins, and the property
+// that it resembles, or "" if it resembles none.
+func misspelledProperty(text string) (name, known string) {
+	name, _, colon := strings.Cut(text, ":")
+	if !colon {
+		return name, ""
+	}
+	return name, nearest.Name(name, propertyNames(), 2)
 }
 
 // parseAssignments parses a list such as workers:{nodes}*8,series:native. A text

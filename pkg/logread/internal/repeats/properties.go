@@ -62,6 +62,16 @@ func properties() []property {
 			}
 			return configNumber(r, "batch_size", "batch", "train_batch_size", "per_device_train_batch_size", "batch_size_per_gpu", "micro_batch_size")
 		}, label: prefix("batch")},
+		{
+			name: "learning rate", value: learningRate, label: prefix("lr"),
+			scaled: func(r *runs.Run) string {
+				v, err := strconv.ParseFloat(learningRate(r), 64)
+				if err != nil || r.Info.Workers == 0 {
+					return ""
+				}
+				return formatNumber(v / float64(r.Info.Workers))
+			}, scaledLabel: func(v string) string { return "lr " + v + " per worker" },
+		},
 		{name: "nodes", value: func(r *runs.Run) string { return formatCount(r.Info.Nodes) }, label: suffix("nodes")},
 		{
 			name: "samples per epoch", tolerance: sampleTolerance,
@@ -96,6 +106,11 @@ func modelOf(r *runs.Run) string {
 		}
 	}
 	return ""
+}
+
+// learningRate returns the learning rate at the start according to the configuration, or "".
+func learningRate(r *runs.Run) string {
+	return configNumber(r, "lr", "learning_rate", "base_lr", "initial_lr", "learning-rate", "base-lr")
 }
 
 // batchSizes returns the batch per worker and the global batch. Each is 0 if unknown.

@@ -30,8 +30,8 @@ type Separation struct {
 // changes Info.Series in all, and returns one Separation for each series that it separated.
 //
 // Among the runs of a series with the same number of workers, those separate that differ in
-// the model, the batch, the nodes, the samples per epoch, the planned epochs, the unit of
-// their throughput, or a number in their names that is neither workers nor seed. Failed runs do not
+// the model, the batch, the learning rate, the nodes, the samples per epoch, the planned epochs, the
+// unit of their throughput, or a number in their names that is neither workers nor seed. Failed runs do not
 // separate others. A property that separates runs at one worker count names the series of
 // the runs at all worker counts. A series that the user has named is not separated.
 func Separate(all []runs.Run) []Separation {

@@ -69,6 +69,12 @@ func TestSeparate(t *testing.T) {
 		"model":          {[]runs.Run{newRun("a.log", 2, config("model", "resnet50")), newRun("b.log", 2, config("model", "resnet152"))}, []string{"unet resnet50", "unet resnet152"}},
 		"model settings": {[]runs.Run{newRun("a.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 8, "depth": 3})), newRun("b.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 16, "depth": 4}))}, []string{"unet model 1", "unet model 2"}},
 		"planned epochs": {[]runs.Run{newRun("a.log", 2, config("epochs", 10.0)), newRun("b.log", 2, config("epochs", 200.0))}, []string{"unet 10 epochs", "unet 200 epochs"}},
+		"learning rate":  {[]runs.Run{newRun("a.log", 2, config("lr", 0.1)), newRun("b.log", 2, config("lr", 0.2))}, []string{"unet lr 0.1", "unet lr 0.2"}},
+		"a learning rate that grows with the workers": {[]runs.Run{newRun("a.log", 1, config("learning_rate", 0.1)), newRun("b.log", 2, config("learning_rate", 0.2)), newRun("c.log", 2, config("learning_rate", 0.2))}, nil},
+		"two learning rates that grow with the workers": {
+			[]runs.Run{newRun("a.log", 1, config("lr", 0.1)), newRun("b.log", 2, config("lr", 0.2)), newRun("c.log", 1, config("lr", 0.2)), newRun("d.log", 2, config("lr", 0.4)), newRun("e.log", 4, config("lr", 0.4)), newRun("f.log", 4, config("lr", 0.8))},
+			[]string{"unet lr 0.1 per worker", "unet lr 0.1 per worker", "unet lr 0.2 per worker", "unet lr 0.2 per worker", "unet lr 0.1 per worker", "unet lr 0.2 per worker"},
+		},
 		"epochs reached": {
 			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 5) }), newRun("b.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 2) })}, nil,
 		},
