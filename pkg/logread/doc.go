@@ -47,7 +47,8 @@
 // Units that follow a number in the log or in the template are understood: ms, s, min, h,
 // 1:02:03, 3m12s, 1.2k, 1.2M and %. Times become seconds, and percentages of accuracies, iou
 // and dice become fractions. For a line that does not contain the unit, the template does:
-// {seconds:ms}, {accuracy:%}.
+// {seconds:ms}, {accuracy:%}. If a comma is the decimal mark of a number, the template states it
+// too: {train_loss:,} reads 0,25, and {seconds:,ms} reads 12,5.
 //
 // A line with {epoch} sets values of that epoch; if the numbering starts again, a new run
 // begins. A line with {step} adds points to curves that are named like the fields, and the

@@ -63,9 +63,9 @@ also in scaling, plot and report). {name} matches a number with its unit (ms, s,
 seed, seconds (of the epoch), step_seconds, samples_per_second, samples, train_loss,
 val_loss, iou, dice, accuracy, val_accuracy, lr, val_seconds, epochs and steps (totals),
 series, model and batch; any other name is a metric. {seconds:ms} and {accuracy:%} give
-the unit of a line that does not contain it, {{ is a brace, and /regular expression with
-(?P<epoch>\d+)/ is searched in the line. Labels of ranks and time stamps are removed
-before. --suggest proposes templates for a script's output, with reasons, a preview and
+the unit of a line that does not contain it, {train_loss:,} reads a decimal comma (0,25),
+{{ is a brace, and /regular expression with (?P<epoch>\d+)/ is searched in the line. Labels
+of ranks and time stamps are removed before. --suggest proposes templates for a script's output, with reasons, a preview and
 the command to run; nothing is used before you run it. With --save, the rules are kept
 in lockstep-logs.yaml beside the logs, so that no options are needed any more.
 

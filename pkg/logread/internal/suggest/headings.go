@@ -87,7 +87,7 @@ func headingCells(line string, row spelling) []string {
 	}
 	var headings []string
 	for i, cell := range rowCells {
-		for k, t := range tokenize(strings.TrimSpace(cell)) {
+		for k, t := range tokenize(strings.TrimSpace(cell), false) {
 			if !t.isSlot() {
 				continue
 			}

@@ -78,6 +78,7 @@ func Lines(files []File) Result {
 	}
 	findUnnamedLosses(all)
 	for _, c := range all {
+		c.refuseCommas()
 		c.setKind()
 	}
 	var result Result

@@ -34,6 +34,36 @@ func TestLines(t *testing.T) {
 Epoch 1: loss 0.2972 time 0.607s, 422.0 samples/sec
 Epoch 2: loss 0.1972 time 0.507s, 522.0 samples/sec
 `, []string{"Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec"}},
+		{"a counter before the word of the next number", `
+1 loss 1.0000 time 12.4 s
+2 loss 0.8000 time 12.1 s
+3 loss 0.7000 time 12.2 s
+`, []string{"{epoch} loss {train_loss} time {seconds} s"}},
+		{"decimal commas", `
+PyTorch 2.1
+1 Verlust 1,0000 Zeit 12,4 s
+2 Verlust 0,8000 Zeit 12,1 s
+3 Verlust 0,7000 Zeit 12,2 s
+`, []string{"{epoch} Verlust {train_loss:,} Zeit {seconds:,} s"}},
+		{"decimal commas, one of which could separate thousands", `
+Epoche 1/3: Verlust 1,234, Dauer 1.012,4s - Genauigkeit 81,5 % (1,2k Bilder/s)
+Epoche 2/3: Verlust 0,8, Dauer 12s - Genauigkeit 85 % (1,3k Bilder/s)
+Epoche 3/3: Verlust 0,7, Dauer 12,2s - Genauigkeit 85,25 % (1,3k Bilder/s)
+`, []string{"Epoche {epoch}/{epochs}: Verlust {train_loss:,}, Dauer {seconds:,}s - Genauigkeit {accuracy:,} % ({samples_per_second:,} Bilder/s)"}},
+		{"commas between thousands", `
+epoch 1 loss 0.5 in 12 s at 1,234 img/s
+epoch 2 loss 0.4 in 13 s at 1,134 img/s
+`, []string{"epoch {epoch} loss {train_loss} in {seconds} s at {samples_per_second} img/s"}},
+		{"a comma that may be a decimal comma beside a decimal point", `
+epoch 1 loss 0.5 time 12,4 s
+epoch 2 loss 0.4 time 12,5 s
+epoch 3 loss 0.3 time 12,7 s
+`, []string{"epoch {epoch} loss {train_loss} time *,* s"}},
+		{"numbers of devices", `
+epoch 1 loss 5 gpus 0,1 time 12 s
+epoch 2 loss 4 gpus 0,1 time 13 s
+epoch 3 loss 3 gpus 0,1 time 12 s
+`, []string{"epoch {epoch} loss {train_loss} gpus *,* time {seconds} s"}},
 		{"settings, stamps, percent, a note at the end", `
 World size: 4
 Loading data...

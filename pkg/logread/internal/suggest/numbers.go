@@ -136,7 +136,8 @@ func (p *phrase) addNumber(i int) {
 		n.readUnitInHeading(p.line[p.starts[i-len(between)+afterSeparator(between)]:p.starts[i]])
 	}
 	p.found = append(p.found, n)
-	named := n.unit.kind == noUnit && namesValue(n.after) || n.unit.kind == timeUnit && namesPart(n.after)
+	counts := n.series.byOne && hasAny(n.after, lossWords, accuracyWords, iouWords, diceWords, " lr ") // "1 loss 0.35": the loss is the next number
+	named := !counts && n.unit.kind == noUnit && namesValue(n.after) || n.unit.kind == timeUnit && namesPart(n.after)
 	if !n.ofTotal && !n.inParentheses && named && isConnective(n.before) {
 		p.readRoles(p.end, next)
 		p.found[len(p.found)-1].lastRole, p.found[len(p.found)-1].namedAfter = p.last, true
@@ -304,4 +305,4 @@ func marksOf(tokens []token) string {
 }
 
 // headingWords returns the words of a column's heading.
-func headingWords(text string) []string { return wordsOf(tokenize(text)) }
+func headingWords(text string) []string { return wordsOf(tokenize(text, false)) }

@@ -34,6 +34,7 @@ type shape struct {
 	places   []place        // of the lines, in their order
 	values   [][]float64    // by slot and line
 	whole    []bool         // by slot: all lines have a whole number
+	commas   []bool         // by slot: some lines have a number with a decimal comma
 	variants []spelling     // the forms with their blanks and units, in the order of their first lines
 	index    map[string]int // of variants by their key
 	headings []string       // by slot: text of the column's heading above the lines
@@ -88,6 +89,7 @@ func findShapes(files []File) []*shape {
 	var found []*shape
 	byKey := map[string]*shape{}
 	for f, file := range files {
+		commas := hasDecimalCommas(file)
 		for i, line := range file.Lines {
 			if line.Used {
 				continue
@@ -96,7 +98,7 @@ func findShapes(files []File) []*shape {
 			if !strings.ContainsAny(text, "0123456789") {
 				continue
 			}
-			tokens := tokenize(text)
+			tokens := tokenize(text, commas && mayHaveCommas(text))
 			key, spelled := shapeKey(tokens)
 			s := byKey[key]
 			if s == nil {
@@ -124,6 +126,7 @@ func newShape(tokens []token) *shape {
 		if t.isSlot() {
 			s.values = append(s.values, nil)
 			s.whole = append(s.whole, true)
+			s.commas = append(s.commas, false)
 		}
 	}
 	s.varying = make([]bool, len(s.tokens))
@@ -145,6 +148,7 @@ func (s *shape) add(tokens []token, spelled, text string, at place) {
 		if t.isSlot() {
 			s.values[slot] = append(s.values[slot], t.value)
 			s.whole[slot] = s.whole[slot] && t.kind == numberToken && t.whole
+			s.commas[slot] = s.commas[slot] || t.comma
 			slot++
 		}
 	}
@@ -159,6 +163,7 @@ func (s *shape) merge(others []*shape) {
 		for k := range s.values {
 			s.values[k] = append(s.values[k], o.values[k]...)
 			s.whole[k] = s.whole[k] && o.whole[k]
+			s.commas[k] = s.commas[k] || o.commas[k]
 		}
 	}
 	order := make([]int, len(s.places))

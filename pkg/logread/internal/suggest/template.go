@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -49,7 +50,7 @@ func (s *shape) templateText(v spelling, d spellingDifferences, meanings []meani
 			}
 			continue
 		case t.isSlot():
-			parts = append(parts, fieldText(t, meanings[slot], d.units[slot]))
+			parts = append(parts, fieldText(t, meanings[slot], d.units[slot], s.commas[slot]))
 			slot++
 		case t.kind == stampToken || word < len(s.varying) && s.varying[word] || !isPrintable(t.text):
 			parts = append(parts, "*")
@@ -65,17 +66,22 @@ func (s *shape) templateText(v spelling, d spellingDifferences, meanings []meani
 }
 
 // fieldText returns the text of a number in a template. If the units differ
-// between the lines, the template has none, since the field reads them.
-func fieldText(t token, m meaning, unitsDiffer bool) string {
+// between the lines, the template has none, since the field reads them. commas states whether
+// numbers have decimal commas.
+func fieldText(t token, m meaning, unitsDiffer, commas bool) string {
+	format := ""
+	if commas {
+		format = ":,"
+	}
 	switch {
 	case m.field == "":
 		return "*"
 	case m.scale != "":
-		return "{" + m.field + ":" + m.scale + "}"
+		return "{" + m.field + cmp.Or(format, ":") + m.scale + "}"
 	case t.unit == "compound" || unitsDiffer:
-		return "{" + m.field + "}"
+		return "{" + m.field + format + "}"
 	}
-	return "{" + m.field + "}" + t.unit
+	return "{" + m.field + format + "}" + t.unit
 }
 
 // escapeLiteral returns text as a literal of a template. A literal * becomes the
@@ -145,7 +151,7 @@ func (s *shape) settingsText(v spelling, d spellingDifferences, meanings []meani
 		for k := start; k < end; k++ {
 			switch t := v.tokens[k]; {
 			case k == i:
-				parts = append(parts, fieldText(t, m, d.units[slot-1]))
+				parts = append(parts, fieldText(t, m, d.units[slot-1], s.commas[slot-1]))
 			case t.kind == blankToken:
 				parts = append(parts, " ")
 			case !isPrintable(t.text):

@@ -28,6 +28,7 @@ type token struct {
 	unit  string  // unit of time attached to a number, "compound" for 3m12s, otherwise empty
 	value float64 // of a number or clock; a duration in seconds
 	whole bool    // the number is written without a fraction, an exponent and a unit
+	comma bool    // the number has a decimal comma
 }
 
 // isSlot reports whether the token is a value that a field can match.
@@ -60,14 +61,14 @@ func isIndexWord(word string, first bool) bool {
 	return false
 }
 
-// tokenize splits a line into tokens.
-func tokenize(line string) []token {
+// tokenize splits a line into tokens. commas states whether the line has decimal commas.
+func tokenize(line string, commas bool) []token {
 	var found []token
 	for rest := line; rest != ""; {
 		if len(found) >= maxTokens {
 			return append(found, token{kind: wordToken, text: rest})
 		}
-		t, n := nextToken(rest, found)
+		t, n := nextToken(rest, found, commas)
 		found, rest = append(found, t), rest[n:]
 	}
 	return found
@@ -75,7 +76,7 @@ func tokenize(line string) []token {
 
 // nextToken returns the first token of rest and its length in bytes. before
 // contains the previous tokens of the line.
-func nextToken(rest string, before []token) (t token, n int) {
+func nextToken(rest string, before []token, commas bool) (t token, n int) {
 	c, size := utf8.DecodeRuneInString(rest)
 	if c == ' ' || c == '\t' {
 		n = len(rest) - len(strings.TrimLeft(rest, " \t"))
@@ -87,7 +88,7 @@ func nextToken(rest string, before []token) (t token, n int) {
 		}
 	}
 	if isDigit(rest[0]) || strings.IndexByte("+-.nNiI", rest[0]) >= 0 {
-		if t, n := numberAt(rest, before); n > 0 {
+		if t, n := numberAt(rest, before, commas); n > 0 {
 			return t, n
 		}
 	}
@@ -99,7 +100,7 @@ func nextToken(rest string, before []token) (t token, n int) {
 
 // numberAt returns the number, time or duration at the beginning of rest and its
 // length, or 0 if there is none.
-func numberAt(rest string, before []token) (t token, n int) {
+func numberAt(rest string, before []token, commas bool) (t token, n int) {
 	if isDigit(rest[0]) {
 		if m := addressPattern.FindString(rest); m != "" {
 			return token{kind: wordToken, text: m}, len(m)
@@ -117,17 +118,21 @@ func numberAt(rest string, before []token) (t token, n int) {
 	if (rest[0] == '-' || rest[0] == '+') && !signAllowed(before) {
 		return t, 0
 	}
-	m := numberPattern.FindString(rest)
+	m, plain := numberPattern.FindString(rest), strings.NewReplacer(",", "")
+	comma := commas && commaPattern.MatchString(rest)
+	if comma {
+		m, plain = commaPattern.FindString(rest), strings.NewReplacer(".", "", ",", ".")
+	}
 	if m == "" {
 		return t, 0
 	}
 	m = strings.TrimSuffix(m, ".") // the end of a sentence
 	n = len(m)
-	v, err := strconv.ParseFloat(strings.ReplaceAll(m, ",", ""), 64)
+	v, err := strconv.ParseFloat(plain.Replace(m), 64)
 	if err != nil {
 		v = math.Inf(1)
 	}
-	t = token{kind: numberToken, text: m, value: v, whole: !strings.ContainsAny(m, ".eE")}
+	t = token{kind: numberToken, text: m, value: v, whole: !comma && !strings.ContainsAny(m, ".eE"), comma: comma}
 	after := rest[n:]
 	switch {
 	case unitPattern.MatchString(after):

@@ -24,7 +24,7 @@ const (
 	restWords     wordList = " eta remaining left "
 	totalWords    wordList = " total elapsed overall wall walltime since cumulative cum "
 	rateWords     wordList = " throughput ips fps tps speed rate "
-	sampleWords   wordList = " sample samples img imgs image images example examples ex seq seqs sequence sequences item items record records patch patches volume volumes slice slices instances rows sentences sent graphs frames "
+	sampleWords   wordList = " sample samples img imgs image images example examples ex seq seqs sequence sequences item items record records patch patches volume volumes slice slices instances rows sentences sent graphs frames bild bilder "
 	tokenWords    wordList = " token tokens tok toks words word "
 	lossWords     wordList = " loss losses cost objective nll criterion err error entropy xent crossentropy verlust perte pérdida perdida "
 	accuracyWords wordList = " acc accuracy top1 acc1 acc@1 top-1 prec@1 correct hits@1 genauigkeit exactitude exactitud "

@@ -325,6 +325,9 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 		}
 	}
 	v, n := parseNumber(line[at:], x.separated)
+	if x.comma {
+		v, n = parseDecimalComma(line[at:])
+	}
 	if n == 0 {
 		return -1
 	}

@@ -134,6 +134,7 @@ type numeric struct {
 	kind      Kind
 	factor    float64 // of the unit that the template contains; 0 if it contains none
 	separated bool    // commas may separate thousands
+	comma     bool    // a comma is the decimal mark
 	after     literal
 	lineEnd   literal // after, with the line end if the line ends there
 	plain     bool    // a number directly before after is complete, without a unit from the line
@@ -330,7 +331,7 @@ func (p *parser) parse() error {
 	return nil
 }
 
-// parseField parses {name} or {name:unit}.
+// parseField parses {name}, {name:unit}, or {name:,} and {name:,unit} for decimal commas.
 func (p *parser) parseField() error {
 	n := strings.IndexByte(p.text[p.at:], '}')
 	if n < 0 {
@@ -362,6 +363,9 @@ func (p *parser) parseField() error {
 	}
 	p.endLiteral(nextNumber)
 	x := numeric{field: k, kind: kind, separated: true}
+	if rest, ok := strings.CutPrefix(unit, ","); ok && kind != Whole {
+		x.comma, unit, hasUnit = true, rest, rest != ""
+	}
 	if hasUnit {
 		if x.factor = writtenUnit(kind, unit, true); x.factor == 0 {
 			return p.failf(begin+1+len(name)+1, "got the unit %q for {%s}, want %s", unit, name, kind.units())
@@ -399,7 +403,7 @@ func (p *parser) endLiteral(next follower) {
 	if x.factor == 0 {
 		x.factor = writtenUnit(x.kind, text, false)
 	}
-	x.plain = text != "" && (x.factor > 0 || endsNumber(x.kind, text))
+	x.plain = text != "" && !x.comma && (x.factor > 0 || endsNumber(x.kind, text))
 	if len(text) > 0 && text[0] == ',' && (len(text) > 1 && text[1] != ' ' || len(text) == 1 && next == nextNumber) {
 		x.separated = false // such as {a},{b}
 	}
@@ -408,7 +412,7 @@ func (p *parser) endLiteral(next follower) {
 // hasPlainNumbers reports whether matchPlain can match the segment.
 func (s *segment) hasPlainNumbers() bool {
 	for i := range s.numbers {
-		if x := &s.numbers[i]; !x.plain && x.lineEnd.text != "\n" || x.factor > 0 && x.factor != 1 {
+		if x := &s.numbers[i]; x.comma || !x.plain && x.lineEnd.text != "\n" || x.factor > 0 && x.factor != 1 {
 			return false
 		}
 	}

@@ -1,7 +1,9 @@
 package template
 
 import (
+	"bytes"
 	"math"
+	"regexp"
 	"strings"
 
 	"lockstep/pkg/logread/internal/scan"
@@ -11,7 +13,7 @@ import (
 func (k Kind) units() string {
 	switch k {
 	case Seconds:
-		return "a unit of time such as ms, s or min"
+		return "a unit of time such as ms, s or min, or a comma if it is the decimal mark"
 	case Fraction:
 		return "%"
 	case Metric:
@@ -343,6 +345,32 @@ func parseThousands(b []byte) (v float64, n int) {
 		}
 	}
 	v, ok := scan.ParseFloat(buf[:k])
+	if !ok {
+		return 0, 0
+	}
+	return v, n
+}
+
+// decimalComma matches a number with a decimal comma, and maybe points between thousands.
+var decimalComma = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
+
+// parseDecimalComma parses a number whose decimal mark is a comma, such as 12,4 or 1.234,5, and
+// returns its length, or 0 if b does not begin with such a number. It reads a number without a comma
+// as parseNumber does, but refuses one with a point: 1.234 may be 1234.
+func parseDecimalComma(b []byte) (v float64, n int) {
+	b = b[:min(len(b), maxNumber)]
+	m := decimalComma.Find(b)
+	if m == nil {
+		if v, n = parseNumber(b, false); bytes.IndexByte(bytes.TrimSuffix(b[:n], []byte(".")), '.') >= 0 {
+			return 0, 0
+		}
+		return v, n
+	}
+	n = len(m)
+	if n == maxNumber || n+1 < len(b) && (b[n] == ',' || b[n] == '.') && scan.IsDigit(b[n+1]) { // a list
+		return 0, 0
+	}
+	v, ok := scan.ParseFloat([]byte(strings.NewReplacer(".", "", ",", ".").Replace(string(m))))
 	if !ok {
 		return 0, 0
 	}
