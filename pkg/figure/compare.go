@@ -243,7 +243,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	}
 	pairs := o.seriesPairs(study)
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, joinFirstNames(study.Series()))
+		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; name two with lockstep scaling --show overhead=WITH:WITHOUT, in a notebook with Options.Pairs (the series are %s)", name, joinFirstNames(study.Series()))
 	}
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
@@ -295,7 +295,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all, conclusions = []seriesMarks{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), maxSeries)}
+		all, conclusions = []seriesMarks{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --series, in a notebook with Options.Pairs.", len(pairs), maxSeries)}
 		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(pairs)), Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(0))}}}
 	}
 	note := f.addSeriesSideBySide(all)

@@ -80,7 +80,7 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 		o            Options
 	}{
 		{"speedups", "unknown figure \"speedups\" (did you mean speedup?); use epoch_time, throughput", Options{}},
-		{"overhead", "set Options.Pairs", Options{}},
+		{"overhead", "name two with lockstep scaling --show overhead=WITH:WITHOUT", Options{}},
 		{"speedup", "use one of \"ddp\"", Options{Series: []string{"none"}}},
 		{"speedup", "unknown scale \"log\"", Options{Scale: "log"}},
 		{"loss_by_time", "want 0 to below 1", Options{Smooth: 1}},

@@ -27,6 +27,7 @@ func TestWatchShowsTheEpochsOfAnotherProgram(t *testing.T) {
 	defer notebook.SetHook(notebook.Hook{})
 	seen := filepath.Join(t.TempDir(), "seen")
 	s, _ := shell(t, fmt.Sprintf(`[ $RANK = 1 ] && exit 0
+echo "reading the data"
 echo "Epoch 1 took 10.5s (200.25 img/s, loss 0.75)"
 while [ ! -e %s ]; do sleep 0.02; done
 echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)

@@ -51,11 +51,7 @@ func (s RunStatus) showProgress(bar *notebook.Progress) *notebook.Progress {
 		}
 		bar = notebook.NewProgress(s.Name, total)
 	}
-	n := s.Epoch
-	if s.foreign {
-		n = s.Lines
-	}
-	bar.Set(n, s.progressNote())
+	bar.Set(s.Epoch, s.progressNote())
 	if s.State != StateRunning {
 		bar.Done(s.progressNote())
 	}
@@ -72,7 +68,7 @@ func (s RunStatus) progressNote() string {
 	}
 	switch {
 	case s.Epoch > 0:
-		if s.foreign { // the bar counts lines
+		if s.foreign { // its epochs may not begin at 1
 			parts = append(parts, fmt.Sprintf("epoch %d", s.Last.Epoch))
 			add("%.4g s", s.Last.Seconds)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"lockstep/pkg/runs"
 )
 
 // TestSettingsOfBenchmark checks that "Batch size" and "Model" are settings of
@@ -110,6 +112,30 @@ func TestTitanOfToday(t *testing.T) {
 		}
 		if c := found[0].Curves[0]; c.Name != "loss" || fmt.Sprint(c.Steps, c.Values) != "[1 2 3] [8.5 7.5 6.5]" || c.Times[1]-c.Times[0] != 1 {
 			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+// TestTitanMesh checks that the device mesh that torchtitan prints gives the number of workers. The
+// forms are those of its distributed/parallel_dims.py and the older parallelisms/parallel_dims.py.
+func TestTitanMesh(t *testing.T) {
+	const step = "[rank0]:[titan] 2025-05-04 10:00:01,123 - root - INFO - step:  1  loss:  8.5000  tps: 7,123  mfu: 35.20%\n"
+	for mesh, want := range map[string]int{
+		"Building device mesh with parallelism: pp=1, dp_replicate=2, dp_shard=4, cp=1, tp=2, ep=8, etp=1": 16,
+		"Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=1, cp=1, tp=1, ep=1":        1,
+		"Building 3-D device mesh with ['dp_replicate', 'dp_shard', 'cp'], [2, 1, 2]":                      4,
+		"Building 1-D device mesh with ['dp'], [8]":                                                        8,
+		"Building device mesh with parallelism: pp=1, dp_shard=x":                                          0,
+		"Building 1-D device mesh with ['dp'], [8":                                                         0,
+		"Building llama3 8B": 0,
+	} {
+		line := "[titan] 2025-05-04 10:00:00,123 - root - INFO - " + mesh + "\n"
+		found, report := readReport(t, "llama.log", "[rank0]:"+line+"[rank1]:"+line+step+strings.Replace(step, "rank0", "rank1", 1)+"[rank1]:"+line)
+		if len(found) != 1 || found[0].Info.Workers != want && want > 0 || found[0].Kind != "torchtitan" {
+			t.Fatalf("%s: got %d runs, want 1 with %d workers: %+v\n%s", mesh, len(found), want, found, report)
+		}
+		if _, origin := found[0].Origins[runs.PropertyWorkers]; want > 0 && !origin {
+			t.Errorf("%s: the number of workers has no origin", mesh)
 		}
 	}
 }

@@ -154,10 +154,14 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 	removeUnrealScores(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
 	s.Notes = s.ReadingNotes()
+	lacking := map[string]bool{} // files with a run whose number of workers is unknown, which addLack reports
+	for _, r := range all {
+		lacking[r.File] = lacking[r.File] || r.Info.Workers < 1
+	}
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		for _, p := range r.Problems {
-			if r.Info.Workers > 0 || !strings.HasPrefix(p.Reason, workersUnknown) {
+			if !lacking[r.File] || !strings.HasPrefix(p.Reason, workersUnknown) {
 				s.Problems = append(s.Problems, p)
 			}
 		}

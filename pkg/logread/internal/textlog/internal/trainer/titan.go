@@ -3,6 +3,7 @@ package trainer
 import (
 	"bytes"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
@@ -11,6 +12,7 @@ import (
 func Titan() logline.Format {
 	return logline.Format{Name: "torchtitan", Rules: []logline.Rule{
 		{Prefix: "step:", Read: readTitanStep, EndsWithValue: true},
+		{Prefix: "Building ", Read: readTitanMesh},
 		{First: "\x1b", Read: readColoredLine},
 	}}
 }
@@ -58,6 +60,44 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 		} // a unit such as % or GiB may follow
 		log.AddPoint(key, max(log.Rank, -1), int64(step), v, now)
 	}
+	return logline.Used
+}
+
+// readTitanMesh reads the line in which torchtitan states its device mesh, whose number of devices is
+// the number of workers. Expert parallelism (ep and etp) uses devices of the other dimensions.
+//
+//	Building device mesh with parallelism: pp=1, dp_replicate=2, dp_shard=4, cp=1, tp=1, ep=1, etp=1
+//	Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [2, 4]
+func readTitanMesh(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: bytes.TrimRight(m, " ")}
+	names := c.Accept("Building device mesh with parallelism: ")
+	if !names {
+		i := bytes.LastIndex(c.Rest, []byte("], ["))
+		if i < 0 || !bytes.Contains(c.Rest[:i], []byte("-D device mesh with [")) || c.Rest[len(c.Rest)-1] != ']' {
+			return logline.Unknown
+		}
+		c.Rest = c.Rest[i+len("], [") : len(c.Rest)-1]
+	}
+	devices := 1
+	for {
+		name := []byte(nil)
+		if i := bytes.IndexByte(c.Rest, '='); names && i >= 0 {
+			name, c.Rest = c.Rest[:i], c.Rest[i+1:]
+		}
+		if n := c.ReadInteger(); string(name) != "ep" && string(name) != "etp" {
+			devices *= max(n, 1)
+		}
+		if c.Failed || devices > record.MaxWorkers {
+			return logline.Unknown
+		}
+		if !c.Accept(", ") {
+			break
+		}
+	}
+	if len(c.Rest) > 0 || log.Current.Closed || log.Current.HasValues() { // the line of another rank
+		return logline.Unknown
+	}
+	log.CountLine(logline.Titan).Run.Info.Workers = devices
 	return logline.Used
 }
 
