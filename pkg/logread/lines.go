@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
@@ -102,4 +103,26 @@ func (l *Logs) checkTemplates(o Options) error {
 			text, use.path, use.NearestLine, clean.Text(use.NearestText), strings.Repeat(" ", utf8.RuneCountInString(before)), use.Nearest.Expected)
 	}
 	return nil
+}
+
+// explainUnusedRules adds to the reason why the file of a task was not read that no template of its
+// rules matches a line, and which line is nearest. The first given templates are those of Options.Lines.
+func explainUnusedRules(t *files.Task, given int) {
+	if t.Rules == nil || !strings.HasPrefix(t.Report.Skipped, files.ReasonUnknownFormat) {
+		return
+	}
+	best := -1
+	for i := given; i < len(t.Report.Templates); i++ {
+		use := &t.Report.Templates[i]
+		if use.NearestLine > 0 && (best < 0 || use.Nearest.Matched > t.Report.Templates[best].Nearest.Matched) {
+			best = i
+		}
+	}
+	if best < 0 || best >= len(t.Lines) {
+		return
+	}
+	use := &t.Report.Templates[best]
+	t.Report.Skipped += fmt.Sprintf("; no line template of %s matches a line; the nearest is %q for line %d, %q: expected %s at character %d",
+		t.Rules.Path, t.Lines[best].String(), use.NearestLine, use.NearestText, use.Nearest.Expected,
+		utf8.RuneCountInString(use.NearestText[:min(use.Nearest.Offset, len(use.NearestText))])+1)
 }

@@ -149,6 +149,7 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 		return fmt.Errorf("read logs in %s: %w", path, err)
 	}
 	for _, t := range tasks {
+		explainUnusedRules(t, len(o.Lines))
 		logs.addTemplateUses(o, &t.Report)
 		logs.addColumnUses(&t.Report)
 	}
