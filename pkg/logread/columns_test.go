@@ -137,6 +137,14 @@ func TestTables(t *testing.T) {
 			"MLflow export n4 0.val_loss=0.5 0.lr=0.1 f1@0=0.75 experiment_id:0 run:abc tags.mlflow.user:eve\n", "",
 		},
 		{
+			"MLflow runs with start and end", "runs.csv", "run_id,experiment_id,status,start_time,end_time,metrics.val_loss,params.n_gpus\nabc,0,FINISHED,2024-01-02 03:04:05.5+00:00,2024-01-02 03:14:05+00:00,0.5,4\n",
+			"MLflow export n4 wall=599.5 0.val_loss=0.5 experiment_id:0 run:abc\n", "the time of a run is that from its start to its end",
+		},
+		{
+			"start and end of runs", "jobs.csv", "gpus,start_time,end_time\n1,2024-01-02 03:00:00,2024-01-02 03:10:00\n2,2024-01-02 04:00:00,2024-01-02 03:00:00\n4,2024-01-02 05:00:00,2024-01-02 05:03:00\n",
+			"results table n1 wall=600\nresults table n4 wall=180\n", "the run ends before it starts",
+		},
+		{
 			"TensorBoard", "run_4gpus-tag-loss_train.csv", "Wall time,Step,Value\n1700000000.25,10,0.5\n1700000001.25,20,0.25\n",
 			"TensorBoard export n4 loss_train@10=0.5 loss_train@20=0.25\n", "",
 		},

@@ -54,6 +54,8 @@ func (s *schema) detectLayout(surveys []columnSurvey) layout {
 		return rowsAreEpochs
 	case identity && measured && (s.has(fieldWorkers, fieldNodes) || s.has(fieldSeconds, fieldSamplesPerSecond, fieldTime, fieldTrainingTime, fieldWallSeconds, fieldTrainingSeconds)):
 		return rowsAreRuns
+	case identity && s.has(fieldStarted) && s.has(fieldEnded):
+		return rowsAreRuns
 	case s.kind == wandbKind && s.has(fieldTimestamp, fieldElapsed) && numbers > 0, s.has(fieldTimestamp) && measured:
 		return rowsAreMoments
 	case s.has(fieldTrainLoss, fieldValLoss, fieldAccuracy, fieldValAccuracy) || mapped && measured:

@@ -179,6 +179,15 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 	if v := t.number(fieldEnded); v > 0 && v < 1e11 {
 		info.Ended = time.UnixMilli(int64(v * 1e3)).UTC()
 	}
+	if !info.Started.IsZero() && !info.Ended.IsZero() && run.part.Run.WallSeconds == 0 {
+		switch v := info.Ended.Sub(info.Started).Seconds(); {
+		case v > 0:
+			run.part.Run.WallSeconds, good = v, true
+			t.in.Report.AddAssumptionOnce("the time of a run is that from its start to its end")
+		case v < 0:
+			t.in.AddProblem(t.l.Number, "the run ends before it starts: its time is unknown")
+		}
+	}
 	if !t.has(fieldExitCode) && !t.has(fieldStatus) {
 		info.Status = runs.StatusDone
 	}
