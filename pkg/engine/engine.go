@@ -139,6 +139,15 @@ type HostMemory interface {
 	Pack(param string, v []float64, stored device.Buffer) error
 }
 
+// BufferCopier is an Executable that can copy inputs and outputs in the precision in which it
+// computes, where SetInput and Output would round them to float32.
+type BufferCopier interface {
+	Executable
+	// SetInputBuffer is SetInput, and OutputBuffer is Output, for values in host memory.
+	SetInputBuffer(name string, v device.Buffer) error
+	OutputBuffer(name string, dst device.Buffer) error
+}
+
 // BucketMemory is the memory of one gradient bucket and of the parameters of these
 // gradients.
 type BucketMemory struct {

@@ -68,6 +68,10 @@ type Config struct {
 	CacheCapacity int `yaml:"cache_capacity,omitempty" json:"cache_capacity"`
 	// Timeline (horovod) writes Horovod's timeline to the run folder, as trace-horovod.json.
 	Timeline bool `yaml:"timeline,omitempty" json:"timeline"`
+
+	// Schedule (pipeline) is the order in which a stage runs the passes of the micro-batches:
+	// ScheduleGPipe or Schedule1F1B; empty: Schedule1F1B.
+	Schedule string `yaml:"schedule,omitempty" json:"schedule"`
 }
 
 // localSteps returns the number of optimizer steps between two averages of local SGD.
@@ -76,9 +80,26 @@ func (c Config) localSteps() int { return cmp.Or(c.Steps, defaultLocalSteps) }
 // serverCount returns the number of parameter servers.
 func (c Config) serverCount() int { return cmp.Or(c.Servers, 1) }
 
+// schedule returns the schedule of a pipeline.
+func (c Config) schedule() string { return cmp.Or(c.Schedule, Schedule1F1B) }
+
+// Staged reports whether each worker has one stage of the network, so that all workers
+// together are a single replica and train on the same batches. Each worker must load its
+// stage with LoadStage.
+func (c Config) Staged() bool { return c.Name == NamePipeline }
+
+// ReplicaCount returns the number of replicas of the network, each of which trains on a separate
+// part of the data, in a world of the given number of workers.
+func (c Config) ReplicaCount(workers int) int {
+	if c.Staged() {
+		return 1
+	}
+	return workers
+}
+
 // ReplicasDiffer reports whether the workers' parameters may differ between two steps.
 func (c Config) ReplicasDiffer() bool {
-	return c.NoCommunication || c.IsAsynchronous() || c.Name == NameLocalSGD && c.localSteps() > 1
+	return c.NoCommunication || c.Staged() || c.IsAsynchronous() || c.Name == NameLocalSGD && c.localSteps() > 1
 }
 
 // IsAsynchronous reports whether a worker may be in a later step than another one. The workers
@@ -155,6 +176,7 @@ func (c Config) options() []option {
 		{"fusion_threshold", c.FusionThreshold != 0, c.fusionMiB()},
 		{"cache_capacity", c.CacheCapacity != 0, float64(c.cacheCapacity())},
 		{"timeline", c.Timeline, c.Timeline},
+		{"schedule", c.Schedule != "", c.schedule()},
 	}
 }
 
@@ -201,6 +223,9 @@ func (c Config) CheckEngine(o engine.Options) error {
 	}
 	if o.Precision == "fp16" && !c.isDefault() {
 		return fmt.Errorf("strategy %s with precision fp16: only strategy %s without options supports loss scaling: use precision fp32 or bf16", c, NameDDP)
+	}
+	if c.Staged() && o.Precision != "fp32" && o.Precision != "fp64" {
+		return fmt.Errorf("strategy %s with precision %s: stages exchange activations in fp32 or fp64 only: use one of these", c, o.Precision)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ type Kind struct {
 	Bytes   string
 	Options []string // names of its options, fields of Config
 	// Exact reports whether N workers compute the same parameters as one worker with an
-	// N-fold batch, up to rounding. "lockstep verify dp" then checks that they do.
+	// N-fold batch, up to rounding; for a staged strategy, as one worker with the same batch.
+	// "lockstep verify dp" then checks that they do.
 	Exact bool
 
 	check        func(c Config) error              // validates the options; nil: all values are valid
@@ -130,6 +131,24 @@ func Kinds() []Kind {
 		Guarantee: "an approximation that differs between two runs: the workers' parameters differ between two averages, and gradients are old",
 		Bytes:     "an active worker P; a passive one P for each active one that averages with it; on average at most P",
 		new:       newAsyncPeer,
+	}, {
+		Name: NamePipeline,
+		About: "Pipeline parallelism: the network is divided into one stage of consecutive layers per worker, so that the largest number of operations of a stage is least. " +
+			"All workers together are one replica. The batches of an optimizer step (accumulate: M) are the micro-batches: they follow each other through the stages, " +
+			"which send activations to later stages and gradients to earlier ones. With M = 1 it is model parallelism. schedule is 1f1b, which alternates between forward and backward passes, " +
+			"or gpipe, which runs all forward passes first and needs more memory. With equal stages, each is idle for (N−1)/(M+N−1) of a step: the bubble. " +
+			"Each worker needs memory for the activations, gradients and optimizer state of its stage, and for all parameters, because every worker evaluates the whole network.",
+		Guarantee: "equal to one worker with the same batch and accumulate, up to rounding; batch norms use the statistics of a micro-batch in both",
+		Bytes:     "M·(A+G), A: activations that later stages read, G: gradients of earlier stages' activations",
+		Options:   []string{"schedule"},
+		Exact:     true,
+		check: func(c Config) error {
+			if s := c.schedule(); s != Schedule1F1B && s != ScheduleGPipe {
+				return fmt.Errorf("strategy.schedule is %q: use %s or %s", s, Schedule1F1B, ScheduleGPipe)
+			}
+			return nil
+		},
+		new: newPipeline,
 	}}
 }
 

@@ -20,7 +20,7 @@ func Explain() string {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.Name, options, k.Bytes, k.Guarantee)
 	}
 	_ = w.Flush() // writes to a strings.Builder never fail
-	b.WriteString("\nN: workers, P: bytes of the parameters, T: gradients, K: steps between two averages, S: servers, R: replicas in each process.\n")
+	b.WriteString("\nN: workers, P: bytes of the parameters, T: gradients, K: steps between two averages, S: servers, R: replicas in each process, M: batches per step (accumulate).\n")
 	for _, k := range Kinds() {
 		fmt.Fprintf(&b, "\n%s\n%s\n", k.Name, wrapText(k.About, "  ", 88))
 	}

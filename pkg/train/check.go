@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
 )
 
 // Check returns an error if a run of w with the given number of workers could not start. It
@@ -53,8 +55,18 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 		return err
 	}
 	defer t.loader.Close()
-	if _, err := t.buildNetwork(t.loader.ImageShape(), t.loader.TargetShape()); err != nil {
+	net, err := t.buildNetwork(t.loader.ImageShape(), t.loader.TargetShape())
+	if err != nil {
 		return err
+	}
+	if cfg.Strategy.Staged() {
+		p, err := t.lowerNetwork(net, cfg.Batch, nn.Train)
+		if err != nil {
+			return err
+		}
+		if _, err := plan.Cut(p, workers); err != nil {
+			return fmt.Errorf("check config: %w", err)
+		}
 	}
 	_, err = t.buildNetwork(t.samples.Test.ImageShape(), t.samples.Test.TargetShape())
 	return err

@@ -142,7 +142,13 @@ func (c Config) Validate() error {
 		return bad("%w", err)
 	}
 	if c.EMA.Decay != 0 && c.Strategy.ReplicasDiffer() {
-		return bad("ema.decay is %g, but with strategy %s the workers' parameters differ between two averages: use ema.decay=0", c.EMA.Decay, c.Strategy)
+		return bad("ema.decay is %g, but with strategy %s the workers' parameters differ within an epoch: use ema.decay=0", c.EMA.Decay, c.Strategy)
+	}
+	switch {
+	case c.Strategy.Staged() && c.SyncBatchNorm:
+		return bad("sync_batchnorm is true, but with strategy %s there is only one replica of each batch norm: use sync_batchnorm=false", c.Strategy)
+	case c.Strategy.Staged() && c.Recompute:
+		return bad("recompute is true, but strategy %s keeps the activations between the two passes of a micro-batch: use recompute=false", c.Strategy)
 	}
 	if c.Checkpoint.EverySteps > 0 && c.Strategy.IsAsynchronous() {
 		return bad("checkpoint.every_steps is %d, but with strategy %s the workers are in different steps within an epoch: use checkpoint.every_steps=0", c.Checkpoint.EverySteps, c.Strategy)

@@ -120,12 +120,21 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 			}
 			averaged = s.format()
 		}
+		bubbles, err := t.measureBubbles(ctx)
+		if err != nil {
+			return res, fmt.Errorf("measure the bubbles of epoch %d: %w", t.epoch+1, err)
+		}
 		t.epoch++
 		res.Epochs = append(res.Epochs, row)
 		// Write the row before the checkpoint. If the run is killed between the two, a
 		// resumed run trains the epoch again; in the other order, the row would be lost.
 		if err := rec.measureWriting(func() error { return rec.writeEpoch(row) }); err != nil {
 			return res, err
+		}
+		if bubbles != "" {
+			if err := rec.log("  %s", bubbles); err != nil {
+				return res, err
+			}
 		}
 		if averaged != "" {
 			if err := rec.log("  averaged parameters: %s", averaged); err != nil {
@@ -175,8 +184,11 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	defer feed.stop()
 	steps := t.stepsPerEpoch()
 	lossSum, right := before.losses[t.group.Rank()], 0.0
-	batches := min(before.steps*t.cfg.batchesPerStep(), t.sampler.Steps()) // that this rank has trained on
-	if t.group.Rank() == 0 {                                               // before.right is the sum over all ranks
+	batches := 0 // that this rank has trained on
+	if t.countsSamples() {
+		batches = min(before.steps*t.cfg.batchesPerStep(), t.sampler.Steps())
+	}
+	if t.group.Rank() == 0 { // before.right is the sum over all ranks
 		right = before.right
 	}
 	// Start all ranks together. Otherwise, the time that rank 0 alone spends before the
@@ -191,6 +203,9 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		span, err := t.runOptimizerStep(work, feed, i, row.LearningRate, &right)
 		if err != nil {
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
+		}
+		if !t.countsSamples() {
+			span.Samples = 0
 		}
 		lossSum += span.Loss * float64(span.Samples/t.cfg.Batch)
 		batches += span.Samples / t.cfg.Batch
@@ -235,6 +250,10 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	return row, nil
 }
 
+// countsSamples reports whether this rank counts the samples and the loss of its batches. Of
+// the stages of a pipeline, which train on the same batches, only the first does.
+func (t *Trainer) countsSamples() bool { return !t.cfg.Strategy.Staged() || t.group.Rank() == 0 }
+
 // equalize makes the parameters equal on all ranks, at the end of an epoch.
 func (t *Trainer) equalize(ctx context.Context) error {
 	if err := t.strategy.Equalize(ctx, t.train); err != nil {
@@ -264,7 +283,7 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 		if err := t.trainBatch(ctx, image, target, t.newStep(part+1, parts, rate), &span); err != nil {
 			return span, err
 		}
-		if feed.needTargets {
+		if feed.needTargets && t.hasOutputs() {
 			n, err := t.countCorrect(feed.batchTargets())
 			if err != nil {
 				return span, err
@@ -277,6 +296,13 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 	}
 	span.Loss /= float64(parts)
 	return span, nil
+}
+
+// hasOutputs reports whether this rank computes the network's outputs. Of the stages of a
+// pipeline, only the last one does.
+func (t *Trainer) hasOutputs() bool {
+	x, staged := t.train.(*strategy.StagedExecutable)
+	return !staged || x.HasOutputs()
 }
 
 // countCorrect returns how many samples of the last batch the network classified correctly,

@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // recorder writes a worker's files in the run folder: every rank its steps, and rank 0 all
@@ -350,6 +351,9 @@ func (t *Trainer) describeStrategy() string {
 	line := "strategy " + t.cfg.Strategy.String()
 	if n := t.options.processes; n > 0 && n < t.group.Size() {
 		line += fmt.Sprintf(": %s in %s, global batch %d", english.Count(t.group.Size(), "replica"), english.Count(n, "process"), t.globalBatch())
+	}
+	if x, ok := t.train.(*strategy.StagedExecutable); ok {
+		line += ", stages of " + x.DescribeStages()
 	}
 	if reason := t.unrealReason(); reason != "" {
 		line += ": losses and scores are not real: " + reason

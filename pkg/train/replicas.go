@@ -71,7 +71,7 @@ func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("train replicas: %w", err)
 	}
-	outcomes[0].GlobalBatch = n * configs[0].Batch
+	outcomes[0].GlobalBatch = configs[0].Strategy.ReplicaCount(n) * configs[0].Batch
 	return outcomes[0], nil
 }
 

@@ -20,7 +20,7 @@ func (t *Trainer) Staged() *data.Staged { return t.staged }
 // Synchronize waits until the engine's device has completed all steps. A GPU may otherwise
 // still compute after Step has returned.
 func (t *Trainer) Synchronize() error {
-	if t.step == 0 {
+	if t.step == 0 || !t.hasOutputs() {
 		return nil
 	}
 	_, outputs, err := batchAndOutputSize(t.train.Program())
@@ -53,8 +53,9 @@ func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 		}
 	}
 	t.epoch++
-	if t.cfg.Strategy.IsAsynchronous() {
-		return t.equalize(ctx) // the servers must not run when TrainTo returns
+	// When TrainTo returns, no server may be running, and every rank must have all parameters.
+	if t.cfg.Strategy.IsAsynchronous() || t.cfg.Strategy.Staged() {
+		return t.equalize(ctx)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 
 // synchronousStrategies returns the strategies whose resumed runs compute the same bits.
 func synchronousStrategies() []string {
-	return []string{"horovod", "horovod:cycle_time=5:fusion_threshold=0.001:cache_capacity=2", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true"}
+	return []string{"horovod", "horovod:cycle_time=5:fusion_threshold=0.001:cache_capacity=2", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true", "pipeline", "pipeline:schedule=gpipe"}
 }
 
 // parseStrategy returns the strategy that text describes.
@@ -39,6 +39,9 @@ func TestStrategiesResumeBitForBit(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			cfg := tiny()
 			cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 2
+			if cfg.Strategy.Staged() { // the same number of steps for one replica
+				cfg.Accumulate, cfg.Optimizer.ClipNorm = 2, 0.01
+			}
 			whole := filepath.Join(t.TempDir(), "whole")
 			if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 				t.Fatal(err)
@@ -188,7 +191,7 @@ func TestStrategyErrors(t *testing.T) {
 		set  []string
 		want string
 	}{
-		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, horovod, mirrored, multiworker, local_sgd, zero1, paramserver`},
+		{[]string{"strategy=zero"}, `unknown strategy "zero" (did you mean zero1?): use one of ddp, horovod, mirrored, multiworker, local_sgd, zero1, paramserver, async_peer, pipeline`},
 		{[]string{"strategy={name: local_sgd, stps: 4}"}, `unknown key "strategy.stps" (did you mean steps?)`},
 		{[]string{"strategy=zero1", "strategy.steps=4"}, "strategy.steps does not apply to strategy zero1: leave it out (this strategy has no options)"},
 		{[]string{"strategy=local_sgd", "strategy.steps=-1"}, "strategy.steps is -1: use the number of steps"},
@@ -211,6 +214,12 @@ func TestStrategyErrors(t *testing.T) {
 		{[]string{"strategy=horovod", "engine.device=cuda"}, "strategy horovod on device cuda: the strategy has not been tested on a GPU yet"},
 		{[]string{"strategy=horovod", "strategy.cycle_time=-1"}, "strategy.cycle_time is -1: use milliseconds"},
 		{[]string{"strategy=zero1", "engine.device=reference", "engine.precision=fp16"}, "strategy zero1 with precision fp16: only strategy ddp without options supports loss scaling"},
+		{[]string{"strategy=pipeline", "engine.device=cuda"}, "strategy pipeline on device cuda: the strategy has not been tested on a GPU yet"},
+		{[]string{"strategy=pipeline", "engine.precision=bf16"}, "strategy pipeline with precision bf16: stages exchange activations in fp32 or fp64 only"},
+		{[]string{"strategy={name: pipeline, schedule: dapple}"}, `strategy.schedule is "dapple": use 1f1b or gpipe`},
+		{[]string{"strategy=pipeline", "sync_batchnorm=true"}, "sync_batchnorm is true, but with strategy pipeline there is only one replica"},
+		{[]string{"strategy=pipeline", "recompute=true"}, "recompute is true, but strategy pipeline keeps the activations"},
+		{[]string{"strategy=pipeline", "ema.decay=0.9"}, "ema.decay is 0.9, but with strategy pipeline the workers' parameters differ"},
 		{[]string{"strategy.no_communication=true", "engine.device=cuda:1"}, "strategy ddp no_communication=true on device cuda:1: the strategy has not been tested on a GPU yet"},
 	} {
 		_, err := tiny().With(c.set...)
@@ -229,6 +238,16 @@ func TestStrategyErrors(t *testing.T) {
 	wantError(t, w.Check(t.Context(), 2, &strings.Builder{}), "got 3 servers for 2 workers")
 	w.Set = []string{"strategy={name: multiworker, replicas: 2}"}
 	wantError(t, w.Check(t.Context(), 3, &strings.Builder{}), "strategy multiworker: 3 workers cannot be divided among processes with 2 replicas each: use a multiple of 2")
+	// The U-Net of depth 2 has 13 convolutions. A launcher refuses more stages, and so does each rank.
+	const want = "got 14 stages for a network of 13 layers (convolutions and linear layers): use at most 13 workers"
+	cfg.Strategy = parseStrategy(t, "pipeline")
+	_, err = trainAll(t, cfg, 14, WorkerOptions{})
+	wantError(t, err, want)
+	w = Worker{Config: "unet2d-cells", Set: []string{"strategy=pipeline", "model.depth=2"}}
+	wantError(t, w.Check(t.Context(), 14, &strings.Builder{}), want)
+	if err := w.Check(t.Context(), 13, &strings.Builder{}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRanksNeedOneSetOfOptions: ranks with other options end with the same error.
@@ -253,7 +272,7 @@ func TestRanksNeedOneSetOfOptions(t *testing.T) {
 // TestStrategiesNameADeadRank: the error of the other ranks names the rank that is gone, and
 // all goroutines end.
 func TestStrategiesNameADeadRank(t *testing.T) {
-	for _, text := range []string{"ddp", "horovod", "mirrored", "zero1", "paramserver", "local_sgd:steps=1"} {
+	for _, text := range []string{"ddp", "horovod", "mirrored", "zero1", "paramserver", "local_sgd:steps=1", "pipeline"} {
 		cfg := tiny()
 		cfg.Strategy = parseStrategy(t, text)
 		groups := collective.InProcess(2)

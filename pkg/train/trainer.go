@@ -179,11 +179,16 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 	if t.engine, err = t.openCommonEngine(ctx); err != nil {
 		return err
 	}
+	if t.cfg.Strategy.Staged() {
+		// The stages share the parameters of the evaluation program.
+		if err = t.loadEvaluation(nil); err != nil {
+			return err
+		}
+	}
 	image, target := t.loader.ImageShape(), t.loader.TargetShape()
-	if t.net, t.train, err = t.loadProgram(image, target, t.cfg.Batch, nn.Train, nil); err != nil {
+	if t.net, t.train, err = t.loadProgram(image, target, t.cfg.Batch, nn.Train, t.eval); err != nil {
 		return err
 	}
-	image, target = t.samples.Test.ImageShape(), t.samples.Test.TargetShape()
 	if t.net.Task() == model.Classification {
 		batch, outputs, err := batchAndOutputSize(t.train.Program())
 		if err != nil {
@@ -191,11 +196,20 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 		}
 		t.outputs = make([]float32, batch*outputs)
 	}
-	if _, t.eval, err = t.loadProgram(image, target, EvalBatchSize, nn.Eval, t.train); err != nil {
-		return err
+	if t.eval == nil {
+		if err = t.loadEvaluation(t.train); err != nil {
+			return err
+		}
 	}
 	t.recordBuiltNetwork()
 	return nil
+}
+
+// loadEvaluation loads the evaluation program. It shares the parameters of share, or has
+// separate ones if share is nil.
+func (t *Trainer) loadEvaluation(share engine.Executable) (err error) {
+	_, t.eval, err = t.loadProgram(t.samples.Test.ImageShape(), t.samples.Test.TargetShape(), EvalBatchSize, nn.Eval, share)
+	return err
 }
 
 // OpenEngine opens the engine for o.Device. If o.Device is "cuda", it uses the GPU with the
@@ -211,23 +225,40 @@ func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 }
 
 // loadProgram builds the network for samples of the given shapes, and loads its program. The
-// new executable shares the parameters of share, or has separate ones if share is nil.
+// new executable shares the parameters of share, or has separate ones if share is nil. With a
+// staged strategy, the training program is the stage of this rank.
 func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
 	net, err := t.buildNetwork(image, target)
 	if err != nil {
 		return nil, nil, err
 	}
-	g, err := net.Graph(batch, mode)
+	p, err := t.lowerNetwork(net, batch, mode)
 	if err != nil {
-		return nil, nil, fmt.Errorf("build %s: %w", net.Name(), err)
+		return nil, nil, err
 	}
-	p, err := plan.Lower(g, t.cfg.LoweringOptions())
-	if err != nil {
-		return nil, nil, fmt.Errorf("lower %s: %w", net.Name(), err)
+	if mode == nn.Train && t.cfg.Strategy.Staged() {
+		exe, err := strategy.LoadStage(t.engine, p, share, t.group.Size(), t.group.Rank())
+		if err != nil { // not a nil *strategy.StagedExecutable in an interface
+			return nil, nil, err
+		}
+		return net, exe, nil
 	}
 	t.buckets = max(t.buckets, len(p.Buckets))
 	exe, err := t.engine.Load(p, share)
 	return net, exe, err
+}
+
+// lowerNetwork returns the program of net for batches of the given size.
+func (t *Trainer) lowerNetwork(net model.Network, batch int, mode nn.Mode) (*plan.Program, error) {
+	g, err := net.Graph(batch, mode)
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", net.Name(), err)
+	}
+	p, err := plan.Lower(g, t.cfg.LoweringOptions())
+	if err != nil {
+		return nil, fmt.Errorf("lower %s: %w", net.Name(), err)
+	}
+	return p, nil
 }
 
 // buildNetwork returns the network that WorkerOptions.Build builds, or the config's network
@@ -263,15 +294,16 @@ func (t *Trainer) recordBuiltNetwork() {
 
 // openLoader creates the sampler and the loader of this rank.
 func (t *Trainer) openLoader() (err error) {
-	if n := t.samples.Train.Len(); n < t.group.Size() {
+	replicas := t.replicas()
+	if n := t.samples.Train.Len(); n < replicas {
 		return fmt.Errorf("load batches: got only %s for %s, so that some workers would train on repeated samples only: use at most %s, or more data",
-			english.Count(n, "training sample"), english.Count(t.group.Size(), "worker"), english.Count(n, "worker"))
+			english.Count(n, "training sample"), english.Count(replicas, "worker"), english.Count(n, "worker"))
 	}
 	sampler := t.options.Sampler
 	if sampler == nil {
 		sampler = data.NewSampler
 	}
-	if t.sampler, err = sampler(t.cfg.SamplerOptions(t.samples.Train.Len(), t.group.Size(), t.group.Rank())); err != nil {
+	if t.sampler, err = sampler(t.cfg.SamplerOptions(t.samples.Train.Len(), replicas, t.group.Rank()%replicas)); err != nil {
 		return err
 	}
 	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, t.cfg.LoaderOptions())
@@ -398,13 +430,16 @@ func (t *Trainer) stepsPerEpoch() int {
 }
 
 // globalBatch returns the number of samples per optimizer step, over all workers.
-func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cfg.batchesPerStep() }
+func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.replicas() * t.cfg.batchesPerStep() }
+
+// replicas returns the number of replicas of the network, which train on different samples.
+func (t *Trainer) replicas() int { return t.cfg.Strategy.ReplicaCount(t.group.Size()) }
 
 // learningRate returns the learning rate of an optimizer step. epoch counts from 0, and step
 // counts from 0 within the epoch. It is scaled for the samples that one update uses.
 func (t *Trainer) learningRate(epoch, step int) float64 {
 	updates := t.cfg.Strategy.UpdatesPerStep(t.group.Size())
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.TrainingRun{
-		Workers: t.group.Size() / updates, GlobalBatch: t.globalBatch() / updates, StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
+		Workers: t.replicas() / updates, GlobalBatch: t.globalBatch() / updates, StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
 	}, epoch, step)
 }

@@ -41,6 +41,9 @@ type DPOptions struct {
 // steps. Then it repeats this with each of four deliberate faults in the training of the N
 // workers. The check of a fault is OK if the difference exceeds the limit.
 //
+// The workers of strategy pipeline are stages of one network. They are compared with one
+// worker that has the same batch and the same micro-batches, and have other faults.
+//
 // On a GPU the workers compute in fp32 without TF32. They exchange gradients like the
 // workers of a run: through NCCL if each has a separate GPU, else through the host.
 // Workers with a fault always exchange them through the host.
@@ -120,12 +123,20 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
 		checks = append(checks, Check{
-			Name: fmt.Sprintf("%d workers equal 1 worker with a %d-fold batch: %s", workers, workers, v.name),
+			Name: describeInvariant(cfg, workers) + ": " + v.name,
 			OK:   diff <= v.tolerance && moved >= minRelativeChange, Value: diff, Limit: v.tolerance,
 			Detail: fmt.Sprintf("largest relative difference of a parameter after %d steps, in which each moved by at least %.2g of its norm", verifySteps, moved),
 		})
 	}
 	return checks, nil
+}
+
+// describeInvariant returns the claim that is checked for the given number of workers.
+func describeInvariant(cfg train.Config, workers int) string {
+	if cfg.Strategy.Staged() {
+		return fmt.Sprintf("%d stages equal 1 worker with the same batch and micro-batches", workers)
+	}
+	return fmt.Sprintf("%d workers equal 1 worker with a %d-fold batch", workers, workers)
 }
 
 // verifyFaults returns one check per deliberate fault, which is OK if the comparison
@@ -138,19 +149,8 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 	if cfg.Engine.Precision != "fp64" {
 		limit = toleranceFloat32
 	}
-	norms := cfg
-	addSyncedBatchNorm(&norms)
 	var checks []Check
-	for _, m := range []struct {
-		name string
-		f    fault
-		cfg  train.Config
-	}{
-		{"a sum in place of the mean", sumGradients, cfg},
-		{"a bucket that is not reduced", skipBucket, cfg},
-		{"equal shards on all ranks", useEqualShards, cfg},
-		{"batch norms that do not exchange their statistics", skipStatistics, norms},
-	} {
+	for _, m := range listFaults(cfg) {
 		diff, _, err := compareTraining(ctx, m.cfg, workers, m.f, options)
 		if err != nil {
 			return checks, fmt.Errorf("verify that the comparison detects %s: %w", m.name, err)
@@ -164,12 +164,12 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 }
 
 // compareTraining trains twice: with one worker and the full batch, and with several workers
-// that divide the batch and have the fault f. diff is the largest relative difference
+// that divide the batch, or the network, and have the fault f. diff is the largest relative difference
 // (2-norm) of a parameter between the two trainings, over all ranks; moved is the smallest
 // relative distance by which training changed a parameter.
 func compareTraining(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
 	whole := cfg
-	whole.Batch, whole.Strategy = cfg.Batch*workers, strategy.Config{} // the engine's own update
+	whole.Batch, whole.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
 	one, err := trainReplicas(ctx, whole, 1, nil, options)
 	if err != nil {
 		return 0, 0, err

@@ -17,6 +17,36 @@ import (
 // check of the invariant must fail. nil means no fault.
 type fault func(p *train.WorkerOptions)
 
+// namedFault is a fault with the config in which the comparison must notice it.
+type namedFault struct {
+	name string
+	f    fault
+	cfg  train.Config
+}
+
+// listFaults returns the faults of the strategy of cfg.
+func listFaults(cfg train.Config) []namedFault {
+	if cfg.Strategy.Staged() {
+		adaptToStages(&cfg)
+		clipped := cfg
+		clipped.Optimizer.ClipNorm = 0.01 // well below the norm of the gradients
+		return []namedFault{
+			{"gradients that do not reach the stage before", breakMessages(zeroGradients), cfg},
+			{"gradients of the micro-batch before", breakMessages(staleGradients), cfg},
+			{"activations of the micro-batch before", breakMessages(staleActivations), cfg},
+			{"gradients clipped by the norm of each stage", keepNorms, clipped},
+		}
+	}
+	norms := cfg
+	addSyncedBatchNorm(&norms)
+	return []namedFault{
+		{"a sum in place of the mean", sumGradients, cfg},
+		{"a bucket that is not reduced", skipBucket, cfg},
+		{"equal shards on all ranks", useEqualShards, cfg},
+		{"batch norms that do not exchange their statistics", skipStatistics, norms},
+	}
+}
+
 // useEqualShards makes every rank train on the samples of rank 0.
 func useEqualShards(p *train.WorkerOptions) {
 	p.Sampler = func(c data.SamplerOptions) (*data.Sampler, error) {

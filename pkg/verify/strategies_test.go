@@ -10,7 +10,7 @@ import (
 // TestVerifyStrategies checks, for each exact strategy besides ddp, updates that need norms
 // over all workers, the CPU engine, and the detection of every fault.
 func TestVerifyStrategies(t *testing.T) {
-	for _, text := range []string{"horovod", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2"} {
+	for _, text := range []string{"horovod", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "pipeline"} {
 		workers := 3
 		if text == "multiworker:replicas=2" {
 			workers = 4 // two nodes
@@ -59,6 +59,7 @@ func TestStrategiesThatCannotBeVerified(t *testing.T) {
 		"zero1:steps":               `strategy "zero1:steps": got option "steps", want option=value`,
 		"paramserver:servers=3":     "got 3 servers for 2 workers",
 		"multiworker:replicas=3":    "2 workers cannot be divided among processes with 3 replicas each: use a multiple of 3",
+		"pipeline:schedule=dapple":  `strategy.schedule is "dapple": use 1f1b or gpipe`,
 	} {
 		if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", text, err, want)

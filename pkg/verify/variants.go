@@ -92,6 +92,9 @@ func newCPUVariants() []variant {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
 			all = append(all, variant{strategyVariant + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 				c.Strategy.Name, c.Optimizer.Momentum = s.Name, 0.9
+				if c.Strategy.Staged() {
+					adaptToStages(c)
+				}
 			}), nil})
 		}
 	}
@@ -110,14 +113,30 @@ func withStrategy(list []variant, name string, c strategy.Config) []variant {
 			continue
 		}
 		change := v.change
+		if c.Staged() {
+			v.name = strings.NewReplacer("synchronized batch norm", "batch norm", ", averaged parameters", "", ", activations recomputed", "").Replace(v.name)
+		}
 		v.name += ", strategy " + c.String()
 		v.change = func(cfg *train.Config) {
 			change(cfg)
 			cfg.Strategy = c
+			if c.Staged() {
+				adaptToStages(cfg)
+			}
 		}
 		all = append(all, v)
 	}
 	return all
+}
+
+// adaptToStages sets several micro-batches, and turns off what a pipeline of stages does not
+// support. Its batch norms use the statistics of each micro-batch, as those of one worker do.
+func adaptToStages(c *train.Config) {
+	c.Accumulate = max(c.Accumulate, 3)
+	c.SyncBatchNorm, c.Recompute, c.EMA.Decay = false, false, 0
+	if c.Optimizer.ClipNorm > 0 {
+		c.Optimizer.ClipNorm = 0.01 // well below the norm of the gradients
+	}
 }
 
 // strategyVariant is the beginning of the names of variants that compare a strategy.

@@ -35,7 +35,9 @@ their statistics. It covers SGD, Adam, AdamW, LARS and LAMB; Nesterov momentum,
 clipping, accumulation and averaged parameters together; BCE, soft Dice, smoothed
 labels and L1; and synchronized batch norms. Batch norms that are not synchronized use
 the statistics of a shard and are not compared. With --device cuda it runs on the GPU,
-in float32. With --strategy it checks that strategy in place of ddp, in all of this.`,
+in float32. With --strategy it checks that strategy in place of ddp, in all of this. The
+workers of strategy pipeline are compared with one worker that has the same batch and
+micro-batches; their faults are lost or late messages, and norms of single stages.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := verify.DataParallelism(c.Context(), o)

@@ -167,7 +167,8 @@ func to4D(s []int) []int {
 
 // chooseLayouts chooses the layout of each tensor. Tensors that convolutions use as
 // weights, the gradients of such tensors, and sums of these gradients get the layout of
-// weights. Other tensors with two or more dimensions are activations.
+// weights. A parameter that no kernel reads gets the layout of its gradient. Other tensors
+// with two or more dimensions are activations.
 func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 	list := make([]tensor.Layout, len(p.Tensors))
 	for i, t := range p.Tensors {
@@ -210,6 +211,9 @@ func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 			continue
 		}
 		w, g := p.Tensors[q.Tensor], p.Tensors[q.Grad]
+		if w.First < 0 { // the backward pass of a pipeline's first stage does not read its first weights
+			list[q.Tensor] = list[q.Grad]
+		}
 		if !slices.Equal(w.Shape, g.Shape) || list[q.Tensor] != list[q.Grad] {
 			return nil, fmt.Errorf("parameter %q has layout %s and shape %v, but its gradient has layout %s and shape %v",
 				q.Name, list[q.Tensor], w.Shape, list[q.Grad], g.Shape)

@@ -40,7 +40,29 @@ func (x *executable[T]) MemoryBytes() int64 {
 }
 
 // SetInput implements engine.Executable.
-func (x *executable[T]) SetInput(name string, v []float32) error {
+func (x *executable[T]) SetInput(name string, v []float32) error { return setInput(x, name, v) }
+
+// Output implements engine.Executable.
+func (x *executable[T]) Output(name string, dst []float32) error { return readOutput(x, name, dst) }
+
+// SetInputBuffer implements engine.BufferCopier.
+func (x *executable[T]) SetInputBuffer(name string, v device.Buffer) error {
+	if v.F64 != nil {
+		return setInput(x, name, v.F64)
+	}
+	return setInput(x, name, v.F32)
+}
+
+// OutputBuffer implements engine.BufferCopier.
+func (x *executable[T]) OutputBuffer(name string, dst device.Buffer) error {
+	if dst.F64 != nil {
+		return readOutput(x, name, dst.F64)
+	}
+	return readOutput(x, name, dst.F32)
+}
+
+// setInput copies v to an input of x.
+func setInput[T, S number](x *executable[T], name string, v []S) error {
 	id := x.program.Lookup(plan.Input, name)
 	if id < 0 || id == x.scaler.input {
 		return fmt.Errorf("unknown input %q", name)
@@ -61,8 +83,8 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	return nil
 }
 
-// Output implements engine.Executable.
-func (x *executable[T]) Output(name string, dst []float32) error {
+// readOutput copies an output of x to dst.
+func readOutput[T, S number](x *executable[T], name string, dst []S) error {
 	id := x.program.Lookup(plan.Output, name)
 	if id < 0 {
 		return fmt.Errorf("unknown output %q", name)
@@ -72,7 +94,7 @@ func (x *executable[T]) Output(name string, dst []float32) error {
 		return fmt.Errorf("read output %q: got a slice of %d values for shape %v", name, len(dst), x.program.Tensors[id].Shape)
 	}
 	for i, f := range src {
-		dst[i] = float32(f)
+		dst[i] = S(f)
 	}
 	return nil
 }

@@ -10,6 +10,9 @@ import (
 var (
 	_ engine.HostMemory = (*executable[float32])(nil)
 	_ engine.HostMemory = (*executable[float64])(nil)
+
+	_ engine.BufferCopier = (*executable[float32])(nil)
+	_ engine.BufferCopier = (*executable[float64])(nil)
 )
 
 // BucketMemory implements engine.HostMemory.

@@ -1,0 +1,270 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+)
+
+// StagedExecutable is one worker's stage of a network, for strategy pipeline, which runs its
+// steps. It has all parameters and running statistics, but only those of its own stage are
+// current between two calls of Strategy.Equalize.
+//
+// Loss returns the sum of the losses of an optimizer step's batches after the last of them,
+// and 0 before, because only the last stage computes the loss.
+type StagedExecutable struct {
+	whole             engine.Executable // the complete network: has all parameters and running statistics
+	program           *plan.Program     // of the whole network
+	stages            []plan.Stage
+	stage             int
+	forward, backward engine.Executable
+	// Tensors of the whole program, by ID: inputs of the passes that other programs compute,
+	// and results of the forward pass that other programs read.
+	forwardInputs, backwardInputs, results []int
+
+	double bool                 // the engine computes in float64
+	inputs map[string][]float32 // inputs of the network in the next batch that the backward pass reads
+	free   []*microBatch
+	loss   float64
+}
+
+// microBatch has the tensors that a stage keeps between its two passes of a micro-batch.
+type microBatch struct {
+	tensors  map[int]device.Buffer // by ID in the whole program: received activations and own results
+	messages []device.Buffer       // by stage: the activations that this stage receives from it
+	inputs   map[string][]float32
+}
+
+// LoadStage loads the part of p, the training program of a network, that a worker of strategy
+// pipeline runs: stage number stage, from 0, of the given number of stages. It shares the
+// parameters of whole, an executable of e with the complete network.
+func LoadStage(e engine.Engine, p *plan.Program, whole engine.Executable, stages, stage int) (*StagedExecutable, error) {
+	all, err := plan.Cut(p, stages)
+	if err != nil {
+		return nil, err
+	}
+	own := all[stage]
+	x := &StagedExecutable{whole: whole, program: p, stages: all, stage: stage, double: e.Options().Precision == "fp64", inputs: map[string][]float32{}}
+	if x.forward, err = e.Load(own.Forward, whole); err != nil {
+		return nil, fmt.Errorf("load forward pass of stage %d: %w", stage, err)
+	}
+	if x.backward, err = e.Load(own.Backward, whole); err != nil {
+		return nil, errors.Join(fmt.Errorf("load backward pass of stage %d: %w", stage, err), x.forward.Close())
+	}
+	x.findTensors()
+	return x, nil
+}
+
+// findTensors sets the lists of tensors that the passes exchange.
+func (x *StagedExecutable) findTensors() {
+	own := x.stages[x.stage]
+	received := slices.Concat(slices.Concat(own.Activations...), slices.Concat(own.Gradients...))
+	for id := range x.program.Tensors {
+		if own.Forward.Lookup(plan.Input, plan.InputName(id)) >= 0 {
+			x.forwardInputs = append(x.forwardInputs, id)
+		}
+		if own.Backward.Lookup(plan.Input, plan.InputName(id)) >= 0 {
+			x.backwardInputs = append(x.backwardInputs, id)
+			if !slices.Contains(received, id) {
+				x.results = append(x.results, id)
+			}
+		}
+	}
+	for _, later := range x.stages {
+		x.results = append(x.results, later.Activations[x.stage]...)
+	}
+	slices.Sort(x.results)
+	x.results = slices.Compact(x.results)
+}
+
+// Program returns the program of the whole network.
+func (x *StagedExecutable) Program() *plan.Program { return x.program }
+
+// SetInput copies v to an input of the next batch, if this stage reads it.
+func (x *StagedExecutable) SetInput(name string, v []float32) error {
+	id := x.program.Lookup(plan.Input, name)
+	if id < 0 {
+		return fmt.Errorf("set input %q: the program has no such input", name)
+	}
+	if n := x.program.Tensors[id].Elements(); len(v) != n {
+		return fmt.Errorf("set input %q: got %d values, want %d for shape %v", name, len(v), n, x.program.Tensors[id].Shape)
+	}
+	if x.backward.Program().Lookup(plan.Input, name) >= 0 {
+		x.inputs[name] = append(x.inputs[name][:0], v...)
+	}
+	if x.forward.Program().Lookup(plan.Input, name) < 0 {
+		return nil
+	}
+	return x.forward.SetInput(name, v)
+}
+
+// Step returns an error: strategy pipeline runs the steps.
+func (*StagedExecutable) Step(context.Context, engine.GradSync, *optim.Update) (engine.Timing, error) {
+	return engine.Timing{}, fmt.Errorf("step: one stage of a network cannot run a step alone: use strategy %s", NamePipeline)
+}
+
+// Loss returns the sum of the losses of the last optimizer step's batches; see
+// StagedExecutable.
+func (x *StagedExecutable) Loss() float64 { return x.loss }
+
+// HasOutputs reports whether this worker's stage is the last one, which has the network's
+// outputs.
+func (x *StagedExecutable) HasOutputs() bool { return x.stage == len(x.stages)-1 }
+
+// DescribeStages describes how the network is divided, such as "layers 1 to 4 (48 %), 5 to 9
+// (52 % of the operations)".
+func (x *StagedExecutable) DescribeStages() string {
+	var list []string
+	total := x.program.StepFLOPs()
+	for _, s := range x.stages {
+		list = append(list, fmt.Sprintf("%d to %d (%.0f %%)", s.Layers[0]+1, s.Layers[1], 100*float64(s.FLOPs)/float64(total)))
+	}
+	last := strings.TrimSuffix(list[len(list)-1], ")") + " of the operations)"
+	return "layers " + strings.Join(append(list[:len(list)-1], last), ", ")
+}
+
+// Output copies an output of the last forward pass to dst. Only the last stage has it.
+func (x *StagedExecutable) Output(name string, dst []float32) error {
+	if !x.HasOutputs() {
+		return fmt.Errorf("read output %q: only the last of the %d stages has the network's outputs", name, len(x.stages))
+	}
+	return x.forward.Output(name, dst)
+}
+
+// Gradient returns the gradient of a parameter of this stage after an optimizer step.
+func (x *StagedExecutable) Gradient(param string) ([]float64, error) {
+	return x.backward.Gradient(param)
+}
+
+// Names lists the persistent tensors of the whole network.
+func (x *StagedExecutable) Names() []string { return x.whole.Names() }
+
+// Get returns a persistent tensor of the whole network.
+func (x *StagedExecutable) Get(name string) ([]float64, error) { return x.whole.Get(name) }
+
+// Set sets a persistent tensor of the whole network.
+func (x *StagedExecutable) Set(name string, v []float64) error { return x.whole.Set(name, v) }
+
+// MemoryBytes returns the size of the memory of both passes, including the parameters, which
+// they share.
+func (x *StagedExecutable) MemoryBytes() int64 {
+	return x.forward.MemoryBytes() + x.backward.MemoryBytes()
+}
+
+// Close closes the programs of both passes.
+func (x *StagedExecutable) Close() error { return errors.Join(x.forward.Close(), x.backward.Close()) }
+
+// newBuffer returns a buffer of n elements in the precision of the engine.
+func (x *StagedExecutable) newBuffer(n int) device.Buffer {
+	if x.double {
+		return device.Buffer{F64: make([]float64, n)}
+	}
+	return device.Buffer{F32: make([]float32, n)}
+}
+
+// newMessage returns a buffer for all tensors with the given IDs, and their parts of it.
+func (x *StagedExecutable) newMessage(ids []int) (message device.Buffer, parts []device.Buffer) {
+	n := 0
+	for _, id := range ids {
+		n += x.program.Tensors[id].Elements()
+	}
+	message, n = x.newBuffer(n), 0
+	for _, id := range ids {
+		size := x.program.Tensors[id].Elements()
+		parts, n = append(parts, message.Slice(n, n+size)), n+size
+	}
+	return message, parts
+}
+
+// takeMicroBatch returns memory for a micro-batch; release gives it back.
+func (x *StagedExecutable) takeMicroBatch() *microBatch {
+	if n := len(x.free); n > 0 {
+		b := x.free[n-1]
+		x.free = x.free[:n-1]
+		return b
+	}
+	b := &microBatch{tensors: map[int]device.Buffer{}, inputs: map[string][]float32{}}
+	for _, ids := range x.stages[x.stage].Activations {
+		message, parts := x.newMessage(ids)
+		b.messages = append(b.messages, message)
+		for i, id := range ids {
+			b.tensors[id] = parts[i]
+		}
+	}
+	for _, id := range x.results {
+		b.tensors[id] = x.newBuffer(x.program.Tensors[id].Elements())
+	}
+	return b
+}
+
+// release makes the memory of b available to another micro-batch.
+func (x *StagedExecutable) release(b *microBatch) { x.free = append(x.free, b) }
+
+// runForward runs the forward pass of b, whose activations of earlier stages are received.
+func (x *StagedExecutable) runForward(ctx context.Context, b *microBatch) error {
+	for name, v := range x.inputs {
+		b.inputs[name] = append(b.inputs[name][:0], v...)
+	}
+	if err := x.setInputs(x.forward, x.forwardInputs, b.tensors, nil); err != nil {
+		return err
+	}
+	if _, err := x.forward.Step(ctx, nil, nil); err != nil {
+		return err
+	}
+	for _, id := range x.results {
+		if err := readOutput(x.forward, x.program.OutputName(id), b.tensors[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runBackward runs the backward pass of b with the given gradients, by tensor ID, of later
+// stages. It passes the gradients of the parameters to sync.
+func (x *StagedExecutable) runBackward(ctx context.Context, b *microBatch, gradients map[int]device.Buffer, sync engine.GradSync) error {
+	for name, v := range b.inputs {
+		if err := x.backward.SetInput(name, v); err != nil {
+			return err
+		}
+	}
+	if err := x.setInputs(x.backward, x.backwardInputs, b.tensors, gradients); err != nil {
+		return err
+	}
+	_, err := x.backward.Step(ctx, sync, nil)
+	return err
+}
+
+// setInputs sets the inputs of exe with the given IDs to their values in tensors or more.
+func (*StagedExecutable) setInputs(exe engine.Executable, ids []int, tensors, more map[int]device.Buffer) error {
+	for _, id := range ids {
+		v, ok := tensors[id]
+		if !ok {
+			v = more[id]
+		}
+		var err error
+		if c, ok := exe.(engine.BufferCopier); ok {
+			err = c.SetInputBuffer(plan.InputName(id), v)
+		} else {
+			err = exe.SetInput(plan.InputName(id), v.F32)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOutput copies an output of exe to dst.
+func readOutput(exe engine.Executable, name string, dst device.Buffer) error {
+	if c, ok := exe.(engine.BufferCopier); ok {
+		return c.OutputBuffer(name, dst)
+	}
+	return exe.Output(name, dst.F32)
+}

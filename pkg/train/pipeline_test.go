@@ -1,0 +1,125 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/runs"
+)
+
+// trainStages returns the parameters of each rank after the given number of optimizer steps.
+func trainStages(t *testing.T, cfg Config, workers, steps int) []map[string][]float64 {
+	t.Helper()
+	params, errs := make([]map[string][]float64, workers), make([]error, workers)
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(workers) {
+		wg.Go(func() {
+			tr, err := New(t.Context(), cfg, g, WorkerOptions{})
+			if err == nil {
+				err = tr.TrainTo(t.Context(), steps)
+			}
+			if err == nil {
+				params[rank], err = tr.Parameters()
+			}
+			if tr != nil {
+				err = errors.Join(err, tr.Close())
+			}
+			if err != nil {
+				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+				_ = g.Close() // so that the other ranks end
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return params
+}
+
+// TestPipelineEqualsOneWorker: the stages of a pipeline compute what one worker computes with
+// the same batch and micro-batches, for every kind of network, and with updates that need norms
+// over all stages.
+func TestPipelineEqualsOneWorker(t *testing.T) {
+	const optimizerSteps = 5
+	unet := exactConfig()
+	normed := exactConfig()
+	normed.Model.Norm, normed.Model.Bias = "batch", false
+	normed.Optimizer.ClipNorm = 0.01 // well below the norm of the gradients
+	lamb := exactConfig()
+	lamb.Optimizer.Name, lamb.Optimizer.LearningRate, lamb.Optimizer.WeightDecay = "lamb", 0.01, 0.01
+	fast := exactConfig()
+	fast.Engine.Device, fast.Engine.Precision = "cpu", "fp32"
+	classes := exactConfig()
+	classes.Model = ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1}, Classes: 4, Stem: "cifar"}
+	classes.Data = DataConfig{Kind: "shapes", Count: 25, Edge: 16, Classes: 4, TestImages: 1}
+	for _, c := range []struct {
+		name      string
+		cfg       Config
+		micro     []int
+		workers   []int
+		tolerance float64
+	}{
+		{"U-Net", unet, []int{1, 3}, []int{1, 3}, toleranceFloat64},
+		{"batch norm, clipping", normed, []int{3}, []int{3}, toleranceFloat64},
+		{"LAMB", lamb, []int{2}, []int{3}, toleranceFloat64},
+		{"CPU engine", fast, []int{4}, []int{2, 3}, 1e-5},
+		{"ResNet", classes, []int{2}, []int{4}, toleranceFloat64},
+	} {
+		for _, micro := range c.micro {
+			cfg := c.cfg
+			cfg.Accumulate = micro
+			want := trainStages(t, cfg, 1, optimizerSteps)[0]
+			for _, workers := range c.workers {
+				for _, schedule := range []string{"gpipe", "1f1b"} {
+					cfg.Strategy = parseStrategy(t, "pipeline:schedule="+schedule)
+					for rank, got := range trainStages(t, cfg, workers, optimizerSteps) {
+						if d := furthest(want, got); !(d <= c.tolerance) {
+							t.Errorf("%s, %s, %d micro-batches, %d stages, rank %d: the parameters differ by %g", c.name, schedule, micro, workers, rank, d)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPipelineInRunFolder: out.log describes the stages and their bubbles beside the formula,
+// the steps have each stage's time of waiting, and only rank 0 counts samples.
+func TestPipelineInRunFolder(t *testing.T) {
+	cfg := tiny()
+	cfg.Strategy, cfg.Epochs, cfg.Accumulate = parseStrategy(t, "pipeline"), 1, 3
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "out.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages := regexp.MustCompile(`strategy pipeline, stages of layers 1 to \d+ \(\d+ %\), \d+ to 13 \(\d+ % of the operations\)`)
+	bubble := regexp.MustCompile(`pipeline bubble: the stages were idle for (\d+\.\d) %, (\d+\.\d) % of the steps; \(S−1\)/\(M\+S−1\) is 25.0 %`) // 1/(3+1)
+	if !stages.Match(text) || !bubble.Match(text) {
+		t.Errorf("out.log lacks %s or %s:\n%s", stages, bubble, text)
+	}
+	for rank := range 2 {
+		_, steps, _, err := runs.ReadSteps(dir, rank)
+		if err != nil || len(steps) != 3 { // 17 training samples: 9 micro-batches of 2
+			t.Fatalf("rank %d: %d steps, error %v", rank, len(steps), err)
+		}
+		for _, s := range steps {
+			if want := []int{6, 0}[rank]; s.Samples != want || !(s.Loss > 0) || !(s.Wait > 0) || !(s.AllReduce > 0) {
+				t.Errorf("rank %d, step %d: %d samples, loss %g, waited %g s of %g s", rank, s.Step, s.Samples, s.Loss, s.Wait, s.AllReduce)
+			}
+		}
+	}
+	if got, want := formatBubbles([]float64{0.25, 0}, 0.5), "pipeline bubble: the stages were idle for 25.0 %, 0.0 % of the steps; (S−1)/(M+S−1) is 50.0 %"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
