@@ -73,6 +73,24 @@ type scheduleKey struct {
 type rankSchedule struct {
 	chunks int
 	steps  []rankStep
+	record func(t schedule.Transfer, e transferEvent) // is called at each event of a transfer; nil: not recorded
+}
+
+// transferEvent is an event in the life of a transfer, whose time is recorded.
+type transferEvent int
+
+const (
+	transferSent transferEvent = iota
+	transferWaited
+	transferReceived
+	transferEvents // number of events
+)
+
+// recordEvent records an event of a transfer if the schedule is recorded.
+func (s *rankSchedule) recordEvent(t schedule.Transfer, e transferEvent) {
+	if s.record != nil {
+		s.record(t, e)
+	}
 }
 
 // rankStep is one rank's part of one step: first it sends, then it receives.
@@ -142,9 +160,12 @@ const (
 	maxForwarded   = 64
 )
 
+// pieceCount returns the number of pieces of a buffer of n bytes.
+func pieceCount(n int) int { return min(max(n/forwardedBytes, 1), maxForwarded) }
+
 // find returns this rank's part of the schedule of an algorithm for a buffer of n bytes.
 func (a *algorithm) find(name string, n int) (*rankSchedule, error) {
-	key := scheduleKey{name, min(max(n/forwardedBytes, 1), maxForwarded)}
+	key := scheduleKey{name, pieceCount(n)}
 	if s := a.schedules[key]; s != nil {
 		return s, nil
 	}
@@ -185,10 +206,12 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 	}
 	for _, step := range s.steps {
 		for _, t := range step.sends {
+			s.recordEvent(t, transferSent)
 			x.post(t.To, numbers.Bytes(part(t)))
 		}
 		for _, t := range step.receives {
 			rest := part(t)
+			s.recordEvent(t, transferWaited)
 			err := x.receive(ctx, t.From, len(numbers.Bytes(rest)), func(p []byte) {
 				got := numbers.FromBytes[T](p)
 				if own := rest[:len(got)]; t.Add {
@@ -201,6 +224,7 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 			if err != nil {
 				return err
 			}
+			s.recordEvent(t, transferReceived)
 		}
 		if err := x.flush(ctx); err != nil {
 			return err
