@@ -230,6 +230,12 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 		}
 		return r.answer(w.sum.F32, w.group.Rank(), w.group.Size(), func() error { return w.group.Barrier(w.ctx) },
 			func() error { return w.group.AllReduce(w.ctx, w.sum) })
+	case len(request) == 3 && request[0] == comparison.RequestRecord && w.exe == nil:
+		n, err := strconv.Atoi(request[1])
+		if err != nil {
+			return comparison.Answer{}, fmt.Errorf("request %s: %w", comparison.RequestRecord, err)
+		}
+		return w.recordAllReduce(n, request[2])
 	case len(request) == 1 && request[0] == comparison.RequestMemory:
 		if w.onGPU {
 			return comparison.Answer{PeakBytes: w.exe.MemoryBytes()}, nil

@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/runs/transfers"
 )
 
 // RecordAllReduce replaces b by its sum over all ranks, by an algorithm of package schedule, and
@@ -19,7 +20,7 @@ import (
 // each gets the complete recording. Over sockets, the ring follows its schedule step by step,
 // where AllReduce also divides each shard into pieces that overlap. Groups of MPI and NCCL
 // cannot be recorded, because their libraries send the messages.
-func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm string) (*schedule.Recording, error) {
+func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm string) (*transfers.Recording, error) {
 	if r, ok := g.(*Recorder); ok {
 		g = r.Group
 	}
@@ -76,8 +77,8 @@ func transportOf(g Group) string {
 
 // newRecording returns the recording of a schedule that was executed on b. times has the times of
 // the events of each transfer in ns.
-func newRecording(s *schedule.Schedule, t schedule.Topology, transport string, b device.Buffer, times []float64) *schedule.Recording {
-	r := &schedule.Recording{Algorithm: s.Algorithm, Transport: transport, Ranks: s.Ranks, PerNode: t.PerNode, Chunks: s.Chunks, Bytes: b.Bytes()}
+func newRecording(s *schedule.Schedule, t schedule.Topology, transport string, b device.Buffer, times []float64) *transfers.Recording {
+	r := &transfers.Recording{Algorithm: s.Algorithm, Transport: transport, Ranks: s.Ranks, PerNode: t.PerNode, Chunks: s.Chunks, Bytes: b.Bytes()}
 	first := math.Inf(1)
 	for i := range s.Transfers {
 		first = min(first, times[i*int(transferEvents)+int(transferSent)])
@@ -92,8 +93,8 @@ func newRecording(s *schedule.Schedule, t schedule.Topology, transport string, b
 		at := func(e transferEvent) time.Duration {
 			return time.Duration(max(0, times[i*int(transferEvents)+int(e)]-first))
 		}
-		r.Transfers = append(r.Transfers, schedule.RecordedTransfer{
-			Transfer: t, Bytes: size * (hi - lo),
+		r.Transfers = append(r.Transfers, transfers.Transfer{
+			Step: t.Step, From: t.From, To: t.To, Lo: t.Lo, Hi: t.Hi, Add: t.Add, Bytes: size * (hi - lo),
 			Sent: at(transferSent), Waited: at(transferWaited), Received: at(transferReceived),
 		})
 	}

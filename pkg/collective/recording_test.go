@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/runs/transfers"
 )
 
 // TestRecordAllReduce records each algorithm over each transport. The buffers must be added up;
@@ -24,7 +25,7 @@ func TestRecordAllReduce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				recordings := make([]*schedule.Recording, n)
+				recordings := make([]*transfers.Recording, n)
 				err = together(groups, func(g Group) error {
 					b := device.Buffer{F32: make([]float32, length)}
 					for i := range b.F32 {
@@ -57,7 +58,7 @@ func TestRecordAllReduce(t *testing.T) {
 }
 
 // checkRecording checks the recordings of all ranks of an all-reduce of bytes bytes.
-func checkRecording(t *testing.T, transport string, all []*schedule.Recording, bytes int) {
+func checkRecording(t *testing.T, transport string, all []*transfers.Recording, bytes int) {
 	t.Helper()
 	r, n := all[0], len(all)
 	for _, other := range all {
@@ -81,7 +82,7 @@ func checkRecording(t *testing.T, transport string, all []*schedule.Recording, b
 			}
 		}
 	}
-	for rank, chunks := range r.Contributions(r.Duration()) {
+	for rank, chunks := range r.Contributions(r.Steps()) {
 		for c, count := range chunks {
 			if count != n {
 				t.Errorf("%s: chunk %d of rank %d ends with the numbers of %d of %d ranks", r.Algorithm, c, rank, count, n)

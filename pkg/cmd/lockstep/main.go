@@ -97,7 +97,7 @@ on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
 		commands  []*cobra.Command
 	}{
 		{"run", "Run", []*cobra.Command{
-			ignoreBrokenOutput(trainCommand()), ignoreBrokenOutput(launchCommand()), jobsCommand(), ignoreBrokenOutput(trialsCommand()), ignoreBrokenOutput(batchsizeCommand()), ignoreBrokenOutput(tuneCommand()), strategiesCommand(),
+			ignoreBrokenOutput(trainCommand()), ignoreBrokenOutput(launchCommand()), jobsCommand(), ignoreBrokenOutput(trialsCommand()), ignoreBrokenOutput(batchsizeCommand()), ignoreBrokenOutput(tuneCommand()), strategiesCommand(), transfersCommand(),
 		}},
 		{"analyze", "Analyze", []*cobra.Command{
 			withReducedGC(scalingCommand()), withReducedGC(compareCommand()), withReducedGC(plotCommand()), withReducedGC(reportCommand()), withReducedGC(readCommand()),

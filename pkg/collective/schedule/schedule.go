@@ -49,12 +49,10 @@ type Topology struct {
 
 // Transfer is the sending of consecutive chunks from one rank to another.
 type Transfer struct {
-	Step int  `json:"step"` // transfers of one step take place at the same time
-	From int  `json:"from"`
-	To   int  `json:"to"`
-	Lo   int  `json:"lo"` // the chunks [Lo, Hi)
-	Hi   int  `json:"hi"`
-	Add  bool `json:"add"` // the receiver adds the chunks to its own; otherwise it overwrites its own
+	Step     int // transfers of one step take place at the same time
+	From, To int
+	Lo, Hi   int  // the chunks [Lo, Hi)
+	Add      bool // the receiver adds the chunks to its own; otherwise it overwrites its own
 }
 
 // Schedule is an algorithm for a number of ranks. In each step, a rank first sends and then

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/runs/transfers"
 )
 
 // Requests to a side. The two sides of a comparison are separate programs that use the same
@@ -26,6 +27,7 @@ import (
 const (
 	RequestStep      = "step"      // train one step
 	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
+	RequestRecord    = "record"    // record BYTES ALGORITHM: record an all-reduce of a float32 buffer of BYTES bytes
 	RequestAllReduce = "allreduce" // allreduce BYTES COUNT: COUNT all-reduces of a float32 buffer of BYTES bytes
 	RequestCheck     = "check"     // check BYTES: one all-reduce of such a buffer, and how many of its elements are wrong
 	RequestMemory    = "memory"    // report the peak memory
@@ -48,6 +50,8 @@ type Answer struct {
 	Loss      float64 `json:"loss,omitempty"`
 	PeakBytes int64   `json:"peak_bytes,omitempty"`
 	Wrong     *int    `json:"wrong,omitempty"` // wrong elements; nil: nothing was checked
+
+	Recording *transfers.Recording `json:"recording,omitempty"`
 }
 
 // Program describes how to start a side.
@@ -55,6 +59,7 @@ type Program struct {
 	Argv    []string
 	Env     []string // added to the environment of this process
 	Workers int      // processes
+	PerNode int      // processes on each node that Lockstep is told of; 0: all are on one node
 }
 
 // CheckSameWork returns an error unless both sides train the same network with the
@@ -151,8 +156,12 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 		"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
 	}
 	if p.Workers > 1 {
-		r, n := strconv.Itoa(rank), strconv.Itoa(p.Workers)
-		set = append(set, "RANK="+r, "WORLD_SIZE="+n, "LOCAL_RANK="+r, "LOCAL_WORLD_SIZE="+n,
+		local := p.PerNode
+		if local == 0 {
+			local = p.Workers
+		}
+		set = append(set, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(p.Workers),
+			"LOCAL_RANK="+strconv.Itoa(rank%local), "LOCAL_WORLD_SIZE="+strconv.Itoa(local),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {

@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/bench/internal/comparison"
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/schedule"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/runs/transfers"
+)
+
+// RecordOptions configures RecordAllReduce.
+type RecordOptions struct {
+	Workers   int    // processes on this machine; 0: 4
+	Algorithm string // of package schedule; "": ring
+	Transport string // of AllReduceTransports; "": shm, or tcp with several nodes
+	Bytes     int    // size of the float32 buffer; 0: 1 MB
+	PerNode   int    // workers that the algorithm takes for one node; 0: all
+}
+
+// withDefaults returns o with its defaults.
+func (o RecordOptions) withDefaults() RecordOptions {
+	if o.Workers == 0 {
+		o.Workers = 4
+	}
+	if o.Algorithm == "" {
+		o.Algorithm = schedule.Ring
+	}
+	if o.Transport == "" {
+		o.Transport = transportShared
+		if o.PerNode > 0 {
+			o.Transport = "tcp"
+		}
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 1_000_000
+	}
+	return o
+}
+
+// Validate returns an error for the first invalid option.
+func (o RecordOptions) Validate() error {
+	o = o.withDefaults()
+	switch {
+	case o.Workers < 2 || o.Workers > maxRecordedWorkers:
+		return fmt.Errorf("record all-reduce: got %d workers, want 2 to %d", o.Workers, maxRecordedWorkers)
+	case o.Bytes < 4 || o.Bytes%4 != 0 || o.Bytes > maxBufferBytes:
+		return fmt.Errorf("record all-reduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32, up to %d", o.Bytes, maxBufferBytes)
+	case o.PerNode < 0 || o.PerNode > 0 && o.Workers%o.PerNode != 0:
+		return fmt.Errorf("record all-reduce: %d workers cannot be divided into nodes of %d: use a divisor of the number of workers", o.Workers, o.PerNode)
+	case !slices.Contains(schedule.Names(), o.Algorithm):
+		return checkNames("algorithm", []string{o.Algorithm}, schedule.Names())
+	case o.PerNode > 0 && o.Transport == transportShared:
+		return fmt.Errorf("record all-reduce: several nodes share no memory: use the transport tcp or unix")
+	}
+	return checkNames("transport", []string{o.Transport}, AllReduceTransports())
+}
+
+// maxRecordedWorkers is the largest number of processes that RecordAllReduce starts.
+const maxRecordedWorkers = 64
+
+// RecordAllReduce starts processes on this machine, which add up a buffer, and returns which of
+// them sent which chunk to whom, and when. The second of two all-reduces is recorded, since the
+// first one also allocates memory.
+func RecordAllReduce(ctx context.Context, o RecordOptions) (*transfers.Recording, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	command, err := comparison.WorkerCommand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	side, err := comparison.Start(ctx, comparison.Program{
+		Argv: append(command, "--task", taskAllReduce), Env: []string{"LOCKSTEP_COLLECTIVE=" + o.Transport, "LOCKSTEP_ALGORITHM="},
+		Workers: o.Workers, PerNode: o.PerNode,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record all-reduce: %w", comparison.ContextCause(ctx, err))
+	}
+	defer side.Close()
+	var answers []comparison.Answer
+	for range 2 {
+		if answers, err = side.Ask(fmt.Sprintf("%s %d %s", comparison.RequestRecord, o.Bytes, o.Algorithm)); err != nil {
+			return nil, fmt.Errorf("record all-reduce: %w", comparison.ContextCause(ctx, err))
+		}
+	}
+	if r := answers[0].Recording; r != nil {
+		return r, r.Validate()
+	}
+	return nil, fmt.Errorf("record all-reduce: the workers have recorded nothing")
+}
+
+// recordAllReduce records an all-reduce of zeros. Only rank 0 returns the recording.
+func (w *worker) recordAllReduce(bytes int, algorithm string) (comparison.Answer, error) {
+	if n := bytes / 4; w.sum.Len() != n {
+		w.sum = device.Buffer{F32: make([]float32, n)}
+	}
+	clear(w.sum.F32)
+	r, err := collective.RecordAllReduce(w.ctx, w.group, w.sum, algorithm)
+	if w.group.Rank() > 0 {
+		r = nil
+	}
+	return comparison.Answer{Recording: r}, err
+}

@@ -1,0 +1,171 @@
+package figure
+
+import (
+	"crypto/rand"
+	_ "embed"
+	"fmt"
+	"html"
+	"image/color"
+	"strings"
+	"time"
+
+	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/runs/transfers"
+)
+
+// Frames shows a recorded all-reduce step by step: which rank sends which chunks to whom, and
+// how many ranks' numbers each chunk has after it. A notebook shows it by its HTML method. The
+// frames play by themselves, and a slider selects one; nothing is fetched from a network.
+type Frames struct {
+	recording *transfers.Recording
+}
+
+// NewFrames returns the frames of a recording.
+func NewFrames(r *transfers.Recording) (*Frames, error) {
+	if err := r.Validate(); err != nil {
+		return nil, fmt.Errorf("draw frames: %w", err)
+	}
+	if r.Ranks > maxFrameRanks {
+		return nil, fmt.Errorf("draw frames: %d ranks are more than %d, which fit on a screen: draw the figure with Options.Transfers", r.Ranks, maxFrameRanks)
+	}
+	return &Frames{r}, nil
+}
+
+// maxFrameRanks is the largest number of rows of legible frames.
+const maxFrameRanks = 32
+
+// String describes the recording, for output that cannot show HTML.
+func (f *Frames) String() string { return f.recording.Describe() }
+
+// Sizes of a frame in pixels.
+const (
+	frameLeft   = 64  // of the chunks
+	frameChunks = 480 // width of all chunks
+	frameRight  = 190 // of the text behind the chunks
+	frameTop    = 12
+	frameRow    = 58 // distance between ranks
+	frameCell   = 26 // height of a chunk
+)
+
+//go:embed transferframes.js
+var framesScript string
+
+// HTML returns a fragment for a page or a notebook: one SVG with a group for each frame, and a
+// script that shows one of them. The first frame is the state before the first step.
+func (f *Frames) HTML() string {
+	r := f.recording
+	width, height := frameLeft+frameChunks+frameRight, frameTop+frameRow*r.Ranks
+	var b strings.Builder
+	id := "frames-" + rand.Text() // several cells of a notebook may show the same recording
+	fmt.Fprintf(&b, `<div id="%s" style="font:13px sans-serif;max-width:%dpx">`+"\n", id, width)
+	fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(r.Describe()))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" width="100%%" role="img" aria-label="%s" style="background:#fff">`+"\n", width, height, html.EscapeString("all-reduce step by step"))
+	for frame := range r.Steps() + 1 {
+		display := ""
+		if frame > 0 {
+			display = ` style="display:none"`
+		}
+		fmt.Fprintf(&b, "<g data-title=\"%s\"%s>\n", html.EscapeString(f.title(frame)), display)
+		f.drawFrame(&b, frame)
+		b.WriteString("</g>\n")
+	}
+	b.WriteString("</svg>\n")
+	fmt.Fprintf(&b, `<p>Cells: how many ranks' numbers a chunk is the sum of after the step, green if of all. Arrows: the transfers of the step, <span style="color:%s">added</span> or <span style="color:%s">copied</span> by the receiver.</p>`+"\n", formatHex(addedColor()), formatHex(copiedColor()))
+	fmt.Fprintf(&b, `<div style="display:flex;gap:8px;align-items:center"><button type="button">Pause</button><input type="range" min="0" max="%d" value="0" style="flex:1" aria-label="step"><span style="min-width:24em"></span></div>`+"\n", r.Steps())
+	b.WriteString("<script>" + strings.Replace(framesScript, "BOX", id, 1) + "</script>\n</div>\n")
+	return b.String()
+}
+
+// title describes a frame: its transfers and their times.
+func (f *Frames) title(frame int) string {
+	if frame == 0 {
+		return "before the first step"
+	}
+	adds, copies := 0, 0
+	var first, last time.Duration = -1, 0
+	for _, t := range f.recording.Transfers {
+		if t.Step != frame-1 {
+			continue
+		}
+		if t.Add {
+			adds++
+		} else {
+			copies++
+		}
+		if first < 0 || t.Sent < first {
+			first = t.Sent
+		}
+		last = max(last, t.Received)
+	}
+	var what []string
+	if adds > 0 {
+		what = append(what, fmt.Sprintf("%d added", adds))
+	}
+	if copies > 0 {
+		what = append(what, fmt.Sprintf("%d copied", copies))
+	}
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.3g", float64(d.Nanoseconds())/1e6) }
+	return fmt.Sprintf("step %d of %d: %s, %s to %s ms", frame, f.recording.Steps(), strings.Join(what, ", "), ms(first), ms(last))
+}
+
+// drawFrame draws the chunks after the steps before the frame's one, and the transfers of the
+// frame's step as arrows.
+func (f *Frames) drawFrame(b *strings.Builder, frame int) {
+	r := f.recording
+	palette := element.Palette()
+	cell := float64(frameChunks) / float64(r.Chunks)
+	counts := r.Contributions(frame)
+	sent := make([]int, r.Ranks)
+	for _, t := range r.Transfers {
+		if t.Step < frame {
+			sent[t.From] += t.Bytes
+		}
+	}
+	for rank, chunks := range counts {
+		y := frameTop + rank*frameRow
+		fmt.Fprintf(b, `<text x="4" y="%d">rank %d</text>`+"\n", y+frameCell/2+5, rank)
+		for c, count := range chunks {
+			fill := palette[0]
+			if count == r.Ranks {
+				fill = palette[2]
+			}
+			fmt.Fprintf(b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="%.2f" stroke="#fff"/>`+"\n",
+				frameLeft+float64(c)*cell, y, cell, frameCell, formatHex(fill), 0.15+0.85*float64(count)/float64(r.Ranks))
+			if cell >= 24 {
+				fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%d</text>`+"\n", frameLeft+(float64(c)+0.5)*cell, y+frameCell/2+5, count)
+			}
+		}
+		fmt.Fprintf(b, `<text x="%d" y="%d">sent %.3g × buffer</text>`+"\n", frameLeft+frameChunks+10, y+frameCell/2+5, float64(sent[rank])/float64(max(r.Bytes, 1)))
+	}
+	for _, t := range r.Transfers {
+		if t.Step == frame-1 {
+			drawTransfer(b, t, cell)
+		}
+	}
+}
+
+// drawTransfer draws an arrow from the chunks of the sender to those of the receiver.
+func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
+	stroke := formatHex(copiedColor())
+	if t.Add {
+		stroke = formatHex(addedColor())
+	}
+	x := frameLeft + float64(t.Lo+t.Hi)/2*cell
+	from, to := float64(frameTop+t.From*frameRow+frameCell), float64(frameTop+t.To*frameRow)-2
+	head := 7.0
+	if t.To < t.From {
+		from, to = float64(frameTop+t.From*frameRow), float64(frameTop+t.To*frameRow+frameCell)+2
+		head = -7
+	}
+	// Arrows over several ranks bend, so that they do not hide each other.
+	bend := 10 * float64(max(t.From-t.To, t.To-t.From)-1)
+	fmt.Fprintf(b, `<path d="M%.1f %.1f Q%.1f %.1f %.1f %.1f" fill="none" stroke="%s" stroke-width="2"/>`+"\n", x, from, x+bend, (from+to)/2, x, to-head, stroke)
+	fmt.Fprintf(b, `<path d="M%.1f %.1f l-4 %.1f h8 z" fill="%s"/>`+"\n", x, to, -head, stroke)
+}
+
+// addedColor and copiedColor return the colors of transfers that are added or copied.
+func addedColor() color.NRGBA  { return element.Palette()[0] }
+func copiedColor() color.NRGBA { return element.Palette()[1] }
+
+// formatHex returns a color as in CSS.
+func formatHex(c color.NRGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
