@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/internal/strictyaml"
+	"lockstep/pkg/strategy/internal/compress"
 )
 
 // Config is a strategy with its options. In YAML and in run.json it is the strategy's name,
@@ -34,6 +35,13 @@ type Config struct {
 	// data: only the times of such a run mean something. They include the wait after each step
 	// in which the trainer synchronizes all workers, so that all stop after the same step.
 	NoCommunication bool `yaml:"no_communication,omitempty" json:"no_communication"`
+
+	// GradientCompression (ddp) is how the workers compress their gradients before the exchange:
+	// fp16 or bf16 (rounded to 16 bits), topk or topk:RATIO (only the largest elements, by default
+	// 0.01 of them), powersgd or powersgd:RANK (a product of two matrices with RANK columns, by
+	// default 4, for each parameter with two or more dimensions); empty or none: not at all. Each
+	// worker adds what it has not sent to its next gradient.
+	GradientCompression string `yaml:"gradient_compression,omitempty" json:"gradient_compression"`
 
 	// Steps (local_sgd) is the number K of optimizer steps between two averages of the
 	// parameters, counted from the start of the run; 0: 8. They are also averaged at the end
@@ -123,15 +131,37 @@ func (c Config) UpdatesPerStep(workers int) int {
 // batch, up to rounding.
 func (c Config) IsExact() bool {
 	k, err := c.findKind()
-	return err == nil && k.Exact && !c.Unreal() && !c.IsAsynchronous()
+	return err == nil && k.Exact && !c.Unreal() && !c.IsAsynchronous() && !c.Lossy()
 }
 
 // Unreal reports whether the losses and scores of a run are not those of any training with
 // several workers, because the workers do not communicate.
 func (c Config) Unreal() bool { return c.NoCommunication }
 
+// Lossy reports whether gradient_compression makes the update differ from that of one worker with
+// an N-fold batch.
+func (c Config) Lossy() bool {
+	return c.GradientCompression != "" && c.GradientCompression != noCompression
+}
+
+// noCompression is the value of gradient_compression for gradients that are not compressed.
+const noCompression = "none"
+
+// compressionInEffect returns the value of gradient_compression with defaults.
+func (c Config) compressionInEffect() string {
+	if !c.Lossy() {
+		return noCompression
+	}
+	m, err := compress.Parse(c.GradientCompression)
+	if err != nil { // Validate reports it
+		return c.GradientCompression
+	}
+	return m.String()
+}
+
 // Parse returns the config that text describes: a name, possibly followed by options, such
-// as "local_sgd" or "local_sgd:steps=4:average_optimizer=true".
+// as "local_sgd", "local_sgd:steps=4:average_optimizer=true" or
+// "ddp:gradient_compression=topk:0.01".
 func Parse(text string) (Config, error) {
 	name, options, hasOptions := strings.Cut(text, ":")
 	if name == "" {
@@ -141,6 +171,10 @@ func Parse(text string) (Config, error) {
 	if hasOptions {
 		for o := range strings.SplitSeq(options, ":") {
 			key, value, ok := strings.Cut(o, "=")
+			if takesOption := strings.HasSuffix(document, compressionKey+compress.TopK) || strings.HasSuffix(document, compressionKey+compress.PowerSGD); takesOption && !ok && o != "" {
+				document += ":" + o // the ratio or the rank
+				continue
+			}
 			if !ok || key == "" || value == "" {
 				return Config{}, fmt.Errorf("strategy %q: got option %q, want option=value", text, o)
 			}
@@ -154,6 +188,9 @@ func Parse(text string) (Config, error) {
 	return c.Strategy, c.Strategy.Validate()
 }
 
+// compressionKey is the key of gradient_compression in YAML.
+const compressionKey = "gradient_compression: "
+
 // option is an option of a Config that only some strategies have.
 type option struct {
 	name  string // in YAML
@@ -166,6 +203,7 @@ func (c Config) options() []option {
 	return []option{
 		{"broadcast_buffers", c.BroadcastBuffers, c.BroadcastBuffers},
 		{"no_communication", c.NoCommunication, c.NoCommunication},
+		{"gradient_compression", c.Lossy(), c.compressionInEffect()},
 		{"steps", c.Steps != 0, float64(c.localSteps())},
 		{"average_optimizer", c.AverageOptimizer, c.AverageOptimizer},
 		{"servers", c.Servers != 0, float64(c.serverCount())},

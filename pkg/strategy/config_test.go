@@ -41,7 +41,8 @@ func TestConfigForms(t *testing.T) {
 		{Config{Name: "zero1"}, `"zero1"`},
 		{Config{Name: "local_sgd", Steps: 4}, `{"average_optimizer":false,"name":"local_sgd","steps":4}`},
 		{Config{Name: "paramserver", Servers: 2}, `{"backup_workers":0,"max_staleness":0,"name":"paramserver","servers":2}`},
-		{Config{NoCommunication: true}, `{"broadcast_buffers":false,"name":"ddp","no_communication":true}`},
+		{Config{NoCommunication: true}, `{"broadcast_buffers":false,"gradient_compression":"none","name":"ddp","no_communication":true}`},
+		{Config{GradientCompression: "topk"}, `{"broadcast_buffers":false,"gradient_compression":"topk:0.01","name":"ddp","no_communication":false}`},
 	} {
 		text, err := json.Marshal(c.c)
 		if err != nil || string(text) != c.want {
@@ -77,8 +78,11 @@ func TestOnlyPlainDDPOnGPUs(t *testing.T) {
 func TestParse(t *testing.T) {
 	for text, want := range map[string]Config{
 		"ddp": {Name: "ddp"}, "zero1": {Name: "zero1"},
-		"local_sgd:steps=4:average_optimizer=true": {Name: "local_sgd", Steps: 4, AverageOptimizer: true},
-		"ddp:no_communication=true":                {Name: "ddp", NoCommunication: true},
+		"local_sgd:steps=4:average_optimizer=true":                   {Name: "local_sgd", Steps: 4, AverageOptimizer: true},
+		"ddp:no_communication=true":                                  {Name: "ddp", NoCommunication: true},
+		"ddp:gradient_compression=fp16":                              {Name: "ddp", GradientCompression: "fp16"},
+		"ddp:gradient_compression=topk:0.05":                         {Name: "ddp", GradientCompression: "topk:0.05"},
+		"ddp:gradient_compression=powersgd:2:broadcast_buffers=true": {Name: "ddp", GradientCompression: "powersgd:2", BroadcastBuffers: true},
 	} {
 		got, err := Parse(text)
 		if err != nil || got != want {
@@ -90,8 +94,14 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                  `strategy "": got no name, want a name, such as ddp, possibly followed by options`,
-		":steps=4":          `strategy ":steps=4": got no name, want a name`,
+		"":                                `strategy "": got no name, want a name, such as ddp, possibly followed by options`,
+		":steps=4":                        `strategy ":steps=4": got no name, want a name`,
+		"ddp:gradient_compression=topk:":  `strategy "ddp:gradient_compression=topk:": got option "", want option=value`,
+		"ddp:gradient_compression=topk:2": `strategy.gradient_compression: invalid ratio "2"`,
+		"ddp:gradient_compression=fp16:2": `strategy "ddp:gradient_compression=fp16:2": got option "2", want option=value`,
+		"ddp:gradient_compression=topq":   `strategy.gradient_compression: unknown method "topq" (did you mean topk?)`,
+		"zero1:gradient_compression=fp16": `strategy.gradient_compression does not apply to strategy zero1`,
+		"ddp:gradient_compression=fp16:no_communication=true": `strategy.no_communication and strategy.gradient_compression are both set`,
 		"ddp:":              `strategy "ddp:": got option "", want option=value`,
 		"zro1":              `unknown strategy "zro1" (did you mean zero1?): use one of `,
 		"local_sgd:4":       `strategy "local_sgd:4": got option "4", want option=value`,

@@ -64,6 +64,8 @@ func newDDPOrNCCL(ctx context.Context, c Config, e engine.Engine, group collecti
 	switch {
 	case c.NoCommunication:
 		return newUncoupled(ctx, group), nil
+	case c.Lossy():
+		return newCompressedDDP(ctx, c, group)
 	case c.BroadcastBuffers:
 		d := NewDDP(ctx, group)
 		d.broadcasts = true

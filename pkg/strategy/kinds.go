@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/strategy/internal/compress"
 )
 
 // NameDDP is the name of data parallelism with replicated parameters, the default strategy.
@@ -41,10 +42,12 @@ func Kinds() []Kind {
 		About: "Data parallelism with replicated parameters: every worker has all parameters and computes the gradients of its own batch. " +
 			"The gradients are averaged over the workers in buckets, while the backward pass computes the next bucket, and every worker's optimizer applies the same update. " +
 			"broadcast_buffers also copies rank 0's running statistics of batch norms before each batch, as PyTorch does by default. " +
-			"no_communication leaves out the exchange of gradients and statistics, to measure what it costs: the losses of such a run are not real. The workers only synchronize after each step, to stop together.",
-		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
-		Bytes:     "2·(N−1)/N·P",
-		Options:   []string{"broadcast_buffers", "no_communication"},
+			"no_communication leaves out the exchange of gradients and statistics, to measure what it costs: the losses of such a run are not real. The workers only synchronize after each step, to stop together. " +
+			"gradient_compression sends less: gradients rounded to 16 bits (fp16, bf16), only the largest elements (topk:RATIO), or two small matrices for each gradient (powersgd:RANK). " +
+			"Each worker adds what it has not sent to its next gradient (error feedback).",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with gradient_compression an approximation: part of each gradient arrives in later steps",
+		Bytes:     "2·(N−1)/N·P; fp16, bf16: (N−1)/N·P; topk: 2·(N−1)·ratio·P; powersgd: 2·(N−1)/N of the factors, rank·(rows+columns) elements for each matrix",
+		Options:   []string{"broadcast_buffers", "no_communication", "gradient_compression"},
 		Exact:     true,
 		check:     checkDDP,
 		new:       newDDPOrNCCL,
@@ -167,10 +170,20 @@ func checkServerOptions(c Config) error {
 	return nil
 }
 
-// checkDDP returns an error if c exchanges buffers but nothing else.
+// checkDDP returns an error if c exchanges buffers but nothing else, or if it compresses gradients
+// by an unknown method or does not exchange them.
 func checkDDP(c Config) error {
 	if c.NoCommunication && c.BroadcastBuffers {
 		return errors.New("strategy.no_communication and strategy.broadcast_buffers are both true: leave one of them out")
+	}
+	if !c.Lossy() {
+		return nil
+	}
+	if c.NoCommunication {
+		return errors.New("strategy.no_communication and strategy.gradient_compression are both set: leave one of them out")
+	}
+	if _, err := compress.Parse(c.GradientCompression); err != nil {
+		return fmt.Errorf("strategy.gradient_compression: %w", err)
 	}
 	return nil
 }

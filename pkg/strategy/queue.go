@@ -79,17 +79,23 @@ func newQueue(ctx context.Context, group collective.Group, one func(q *queue, b 
 		return newNegotiatingQueue(ctx, group, nil)
 	}
 	return newNegotiatingQueue(ctx, group, func(q *queue) ([]exchange, error) {
-		q.mu.Lock()
-		b := q.waiting[0]
-		q.mu.Unlock()
-		collective.SetBucket(group, b.index)
-		begin := time.Now()
-		err := one(q, b)
-		if err != nil {
-			err = fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
-		}
-		return []exchange{{buckets: []int{b.index}, begin: begin, took: time.Since(begin), bytes: b.buffer.Bytes()}}, err
+		return exchangeFirst(q, func(q *queue, b bucket) (int, error) { return b.buffer.Bytes(), one(q, b) })
 	})
+}
+
+// exchangeFirst exchanges the first of the waiting buckets by one, which returns the number of bytes
+// that this worker contributes.
+func exchangeFirst(q *queue, one func(q *queue, b bucket) (int, error)) ([]exchange, error) {
+	q.mu.Lock()
+	b := q.waiting[0]
+	q.mu.Unlock()
+	collective.SetBucket(q.group, b.index)
+	begin := time.Now()
+	bytes, err := one(q, b)
+	if err != nil {
+		err = fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
+	}
+	return []exchange{{buckets: []int{b.index}, begin: begin, took: time.Since(begin), bytes: bytes}}, err
 }
 
 // newNegotiatingQueue is like newQueue, for a strategy that chooses itself which of the

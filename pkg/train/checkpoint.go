@@ -19,6 +19,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 	"lockstep/pkg/weights"
 )
 
@@ -166,6 +167,9 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 		of := tensorOfRank(name)
 		if _, param, isState := cutSlot(of); isState {
 			of = param
+		}
+		if strings.HasPrefix(of, strategy.CompressionPrefix) {
+			shapes[of] = []int{len(v)}
 		}
 		w, err := weights.FromFloat64s(name, shapes[of], v, t.cfg.Engine.Precision == "fp32")
 		if err != nil {
@@ -406,7 +410,8 @@ func (c checkpoint) checkTensors(x engine.Executable) error {
 	}
 	known := x.Names()
 	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
-		if !strings.HasPrefix(name, averagePrefix) && !slices.Contains(known, tensorOfRank(name)) {
+		ofStrategy := tensorOfRank(name) != name && strings.HasPrefix(tensorOfRank(name), strategy.CompressionPrefix)
+		if !ofStrategy && !strings.HasPrefix(name, averagePrefix) && !slices.Contains(known, tensorOfRank(name)) {
 			return fmt.Errorf("checkpoint %s has %s, which is no tensor of the network: use the config that the checkpoint was trained with", c.path, name)
 		}
 	}
