@@ -57,15 +57,18 @@ func TestConfigurationsBeside(t *testing.T) {
 			"!known: seed",
 		},
 		"the model of a command": {
-			map[string]string{"out.log": "+ srun -n 8 python unet.py --arch=resnet50\n" + oneEpoch}, []string{"out.log 8 0 the command line"},
+			map[string]string{"out.log": "+ srun -n 8 python unet.py --arch=resnet50\n" + oneEpoch},
+			[]string{"out.log 8 0 the command line"},
 			`model "resnet50": from the command line (srun -n 8 python unet.py --arch=resnet50: arch)`,
 		},
 		"a job script and a configuration": {
-			map[string]string{"out.log": oneEpoch, "job.sh": "srun -n 8 python train.py\n", "hparams.yaml": "world_size: 4\n"}, []string{"out.log 8 0 a configuration"},
+			map[string]string{"out.log": oneEpoch, "job.sh": "srun -n 8 python train.py\n", "hparams.yaml": "world_size: 4\n"},
+			[]string{"out.log 8 0 a configuration"},
 			"a configuration (job.sh, line 1: srun -n 8 python train.py) states 8 workers, but a configuration (hparams.yaml: world_size) states 4; the first of them counts",
 		},
 		"the number of nodes in a command": { // once, although a flag states it too
-			map[string]string{"out.log": "+ srun -n 8 --nodes=4 python unet.py\n" + oneEpoch, "hparams.yaml": "world_size: 8\nnum_nodes: 2\n"}, []string{"out.log 8 2 a configuration"},
+			map[string]string{"out.log": "+ srun -n 8 --nodes=4 python unet.py\n" + oneEpoch, "hparams.yaml": "world_size: 8\nnum_nodes: 2\n"},
+			[]string{"out.log 8 2 a configuration"},
 			`states 2 nodes, but the command line (line 1: "srun -n 8 --nodes=4 python unet.py") states 4; a configuration counts`,
 		},
 		"a job script that was changed between jobs": {

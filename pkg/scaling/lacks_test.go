@@ -79,12 +79,14 @@ func TestRuleErrorsNameFlags(t *testing.T) {
 
 // The name of a study that is also the name of its series is not repeated.
 func TestSeriesNameNotDoubled(t *testing.T) {
-	a, b := weak(1, 1, 20, 10), weak(1, 1, 20, 12)
+	a, b, c, d := weak(1, 1, 20, 10), weak(1, 1, 20, 12), weak(1, 1, 20, 14), weak(1, 1, 20, 16)
 	a.Info.Study, a.Info.Series = "cifar10", "cifar10"
 	b.Info.Study, b.Info.Series = "imagenet", "resnet"
-	s, err := FromRuns([]runs.Run{a, b})
+	c.Info.Study, c.Info.Series = "unet_b32", "unet-b32" // the name of a folder, and the series that it gives
+	d.Info.Study, d.Info.Series = "unet-b32", "unet-b32" // of another study
+	s, err := FromRuns([]runs.Run{a, b, c, d})
 	check(t, err)
-	if got := strings.Join(s.Series(), "|"); got != "cifar10|imagenet resnet" {
+	if got := strings.Join(s.Series(), "|"); got != "cifar10|imagenet resnet|unet-b32|unet_b32" {
 		t.Errorf("series %q", got)
 	}
 }

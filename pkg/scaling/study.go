@@ -255,10 +255,21 @@ func (s *Study) seriesName(r runs.Run) string {
 	if name == "" {
 		name = "runs"
 	}
-	if s.multipleStudies && r.Info.Study != "" && r.Info.Study != name {
-		return r.Info.Study + " " + name
+	switch study := r.Info.Study; {
+	case !s.multipleStudies || study == "":
+		return name
+	case isSameName(study, name):
+		return study
+	default:
+		return study + " " + name
 	}
-	return name
+}
+
+// isSameName reports whether the names of a study and of a series differ only in separators. A
+// series that has the name of its folder, such as unet_b32, is called unet-b32.
+func isSameName(study, series string) bool {
+	equal := strings.NewReplacer("_", "-", " ", "-", ".", "-")
+	return equal.Replace(study) == equal.Replace(series)
 }
 
 // Assumptions returns what was assumed about the runs because no log states it: one phrase
