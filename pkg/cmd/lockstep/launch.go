@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -186,6 +187,11 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 			if _, err := fmt.Fprintln(c.ErrOrStderr(), b); err != nil {
 				return err
 			}
+		}
+	}
+	if len(s.Lines) > 0 && !slices.ContainsFunc(job.Status(), func(r launch.RunStatus) bool { return r.Epoch > 0 }) {
+		if _, err := fmt.Fprintf(c.ErrOrStderr(), "note: no epoch was read from the lines of the workers; lockstep read %s --explain shows the line that is nearest to --line\n", job.Dir()); err != nil {
+			return err
 		}
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
