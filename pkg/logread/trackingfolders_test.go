@@ -20,28 +20,32 @@ func TestSeriesOfTrackingFolders(t *testing.T) {
 		want  string
 	}{
 		{
-			"W&B", map[string]string{
+			"W&B",
+			map[string]string{
 				"unet/wandb/RUN/files/wandb-summary.json": `{"_step": 9, "_runtime": 60.5, "_timestamp": 1704110400.5, "_wandb": {"runtime": 60}, "loss": 0.25}`,
 				"unet/wandb/RUN/files/config.yaml":        "wandb_version: 1\n\nworld_size:\n  value: N\n",
 			},
 			"run-20240101_115800-abc12345", "run-20240101_125800-abc12346", "unet/ 1, unet/ 2",
 		},
 		{
-			"W&B with output", map[string]string{
+			"W&B with output",
+			map[string]string{
 				"unet/wandb/RUN/files/output.log":  oneKerasEpoch,
 				"unet/wandb/RUN/files/config.yaml": "wandb_version: 1\n\nworld_size:\n  value: N\n",
 			},
 			"offline-run-20240101_115800-abc12345", "offline-run-20240101_125800-abc12346", "unet/ 1, unet/ 2",
 		},
 		{
-			"MLflow", map[string]string{
+			"MLflow",
+			map[string]string{
 				"unet/mlruns/0/RUN/metrics/loss":    "1704110400000 0.5 1\n",
 				"unet/mlruns/0/RUN/params/num_gpus": "N",
 			},
 			"3f0c9a1be2d84c55a1b2c3d4e5f60718", "9c1d2e3f4a5b6c7d8e9f0a1b2c3d4e5f", "experiment 0/ 1, experiment 0/ 2",
 		},
 		{
-			"MMEngine", map[string]string{"unet/RUN/vis_data/scalars.json": scalars, "unet/RUN/vis_data/config.yaml": "world_size: N\n"},
+			"MMEngine",
+			map[string]string{"unet/RUN/vis_data/scalars.json": scalars, "unet/RUN/vis_data/config.yaml": "world_size: N\n"},
 			"20240101_115800", "20240101_125800", "unet/ 1, unet/ 2",
 		},
 	} {
