@@ -3,6 +3,7 @@ package strategy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -178,9 +179,12 @@ func (p *pipeline) Step(ctx context.Context, exe engine.Executable, s Step) (t e
 	return t, err
 }
 
-// describe returns the error of the sender that failed first, if there is one, else err: when
-// a sender fails, other operations are canceled.
+// describe returns the error to report after an operation has failed with err: if the failure
+// of a sender has canceled the operation, the error of the sender.
 func (p *pipeline) describe(err error) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
 	for _, s := range p.senders {
 		if s != nil {
 			err = cmp.Or(s.failure(), err)
