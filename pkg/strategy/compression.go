@@ -141,7 +141,7 @@ func exchangeFactors[T float32 | float64](ctx context.Context, d *compressedDDP,
 			continue
 		}
 		var err error
-		if m.Values, err = d.memory.Unpack(p.Name, asBuffer(part)); err != nil {
+		if m.Values, err = d.memory.Unpack(p.Name, compress.AsBuffer(part)); err != nil {
 			return 0, err
 		}
 		matrices = append(matrices, m)
@@ -157,26 +157,15 @@ func exchangeFactors[T float32 | float64](ctx context.Context, d *compressedDDP,
 			small = small[copy(part, small):]
 			continue
 		}
-		if err := d.memory.Pack(p.Name, m.Values, asBuffer(part)); err != nil {
+		if err := d.memory.Pack(p.Name, m.Values, compress.AsBuffer(part)); err != nil {
 			return 0, err
 		}
-		if err := d.memory.Pack(p.Name, m.Rest, asBuffer(rest[p.Offset:][:p.Weights.Len()])); err != nil {
+		if err := d.memory.Pack(p.Name, m.Rest, compress.AsBuffer(rest[p.Offset:][:p.Weights.Len()])); err != nil {
 			return 0, err
 		}
 		m.Values, m.Rest = nil, nil
 	}
 	return sent, nil
-}
-
-// asBuffer returns v as a buffer.
-func asBuffer[T float32 | float64](v []T) device.Buffer {
-	switch v := any(v).(type) {
-	case []float32:
-		return device.Buffer{F32: v}
-	case []float64:
-		return device.Buffer{F64: v}
-	}
-	return device.Buffer{}
 }
 
 // forEachRest calls f with the name, the parameter and the rest of each parameter's gradient.

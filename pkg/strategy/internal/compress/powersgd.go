@@ -76,12 +76,12 @@ func FactorGradients[T number](ctx context.Context, group collective.Group, r in
 		at += m.Columns * r
 		m.Values = m.product(p[i], m.Factor, r)
 	}
-	return asBuffer(left).Bytes() + asBuffer(right).Bytes(), nil
+	return AsBuffer(left).Bytes() + AsBuffer(right).Bytes(), nil
 }
 
 // average replaces v by its mean over all ranks.
 func average[T number](ctx context.Context, group collective.Group, v []T) error {
-	if err := group.AllReduce(ctx, asBuffer(v)); err != nil {
+	if err := group.AllReduce(ctx, AsBuffer(v)); err != nil {
 		return err
 	}
 	for i := range v {

@@ -28,7 +28,7 @@ func Largest[T number](ctx context.Context, group collective.Group, ratio float6
 		own[j], own[k+j] = encodeIndex[T](i), rest[i]
 		rest[i] = 0
 	}
-	buffer := asBuffer(all)
+	buffer := AsBuffer(all)
 	if err := group.AllGather(ctx, buffer); err != nil {
 		return 0, err
 	}
@@ -105,8 +105,8 @@ func decodeIndex[T number](v T) int {
 	return int(v)
 }
 
-// asBuffer returns v as a buffer.
-func asBuffer[T number](v []T) device.Buffer {
+// AsBuffer returns v as a buffer.
+func AsBuffer[T number](v []T) device.Buffer {
 	switch v := any(v).(type) {
 	case []float32:
 		return device.Buffer{F32: v}
