@@ -154,18 +154,9 @@ func (a *algorithm) describe(transport string) string {
 	return transport + ", " + a.name
 }
 
-// Sizes of pieces that ranks forward whole, see schedule.New.
-const (
-	forwardedBytes = 256 << 10
-	maxForwarded   = 64
-)
-
-// pieceCount returns the number of pieces of a buffer of n bytes.
-func pieceCount(n int) int { return min(max(n/forwardedBytes, 1), maxForwarded) }
-
 // find returns this rank's part of the schedule of an algorithm for a buffer of n bytes.
 func (a *algorithm) find(name string, n int) (*rankSchedule, error) {
-	key := scheduleKey{name, pieceCount(n)}
+	key := scheduleKey{name, schedule.Pieces(n)}
 	if s := a.schedules[key]; s != nil {
 		return s, nil
 	}

@@ -29,7 +29,7 @@ func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm st
 		return nil, fmt.Errorf("record all-reduce: the transfers of %s cannot be recorded: use shared memory, unix sockets or TCP", g.Name())
 	}
 	a := t.selection()
-	pieces := pieceCount(b.Bytes())
+	pieces := schedule.Pieces(b.Bytes())
 	full, err := schedule.New(algorithm, a.topology, pieces)
 	if err != nil {
 		return nil, fmt.Errorf("record all-reduce: no transfers of %q can be recorded%s: use %s", algorithm, nearest.Hint(algorithm, schedule.Names()), english.Either(schedule.Names()))

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/hosts"
 	"lockstep/pkg/internal/device"
 )
 
@@ -398,8 +399,11 @@ const (
 )
 
 // beWorker runs a worker of TestHostsInNamespaces: it joins the run that the environment
-// describes and calls addUp.
+// describes and calls addUp. The workers of TestAlgorithmsBetweenHosts run addUpByAlgorithms.
 func beWorker() error {
+	if os.Getenv(algorithmsVariable) != "" {
+		return addUpByAlgorithms()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	e, err := FromEnv(os.Getenv)
@@ -438,62 +442,46 @@ func beWorker() error {
 	}
 }
 
-// twoHosts creates two network namespaces that are connected by a virtual cable. It returns
-// their names and a function that runs the command ip.
-func twoHosts(t *testing.T) (hosts []string, ip func(args ...string) error) {
+// newHosts creates simulated hosts. The test is skipped where this is not possible.
+func newHosts(t *testing.T, n int, l hosts.Link) *hosts.Network {
 	t.Helper()
-	ip = func(args ...string) error {
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return nil
+	network, err := hosts.New(t.Context(), n, l)
+	if errors.Is(err, hosts.ErrNotPermitted) || errors.Is(err, hosts.ErrNoNetem) {
+		t.Skip(err)
 	}
-	id := strconv.Itoa(os.Getpid())
-	hosts = []string{"lockstep-a" + id, "lockstep-b" + id}
-	for i, h := range hosts {
-		err := ip("netns", "add", h)
-		if err != nil && i == 0 { // no right to, or no ip; whatever fails after it is a fault
-			t.Skipf("network namespaces: %v", err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ip("netns", "del", h); err != nil {
-				t.Error(err)
-			}
-		})
-		if i == 1 {
-			if err := ip("link", "add", "cable", "netns", hosts[0], "type", "veth", "peer", "name", "cable", "netns", hosts[1]); err != nil {
-				t.Fatal(err)
-			}
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, h := range hosts {
-		// 192.0.2.0/24 is set aside for examples (RFC 5737).
-		for _, args := range [][]string{{"addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "cable"}, {"link", "set", "cable", "up"}, {"link", "set", "lo", "up"}} {
-			if err := ip(append([]string{"-n", h}, args...)...); err != nil {
-				t.Fatal(err)
-			}
+	t.Cleanup(func() {
+		if err := network.Close(); err != nil {
+			t.Error(err)
 		}
-	}
-	return hosts, ip
+	})
+	return network
 }
 
-// TestHostsInNamespaces runs four workers on two simulated hosts: two network namespaces that
-// are connected by a virtual cable. They share one kernel, so the test sets their machine IDs.
-func TestHostsInNamespaces(t *testing.T) {
-	hosts, _ := twoHosts(t)
+// hostCommand returns a worker that runs on a host with perHost workers.
+func hostCommand(t *testing.T, network *hosts.Network, rank, world, perHost int) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	host := rank / perHost
+	argv := network.Command(host, self)
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Env = append(os.Environ(), namespaceVariable+"="+network.Name(host), "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(world),
+		"LOCAL_WORLD_SIZE="+strconv.Itoa(perHost), "MASTER_ADDR="+network.Address(0), "MASTER_PORT=29500", "LOCKSTEP_TOKEN=secret")
+	return c
+}
+
+// TestHostsInNamespaces runs four workers on two simulated hosts. They share one kernel, so the
+// test sets their machine IDs.
+func TestHostsInNamespaces(t *testing.T) {
+	network := newHosts(t, 2, hosts.Link{})
 	var wg sync.WaitGroup
 	for rank := range 4 {
-		host := hosts[rank/2]
-		cmd := exec.Command("ip", "netns", "exec", host, self)
-		cmd.Env = append(os.Environ(), namespaceVariable+"="+host, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=4",
-			"LOCAL_WORLD_SIZE=2", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=29500", "LOCKSTEP_TOKEN=secret")
+		cmd := hostCommand(t, network, rank, 4, 2)
 		wg.Go(func() {
 			out, err := cmd.CombinedOutput()
 			if want := fmt.Sprintf("%d tcp ring\n", rank); err != nil || string(out) != want {
@@ -527,18 +515,13 @@ func TestHostIsLost(t *testing.T) {
 // until rank 0 ended, and its standard error.
 func loseHost(t *testing.T, doing string) (time.Duration, string) {
 	t.Helper()
-	hosts, ip := twoHosts(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	network := newHosts(t, 2, hosts.Link{})
 	outs := make([]*bufio.Reader, 2)
 	cmds := make([]*exec.Cmd, 2)
 	var stderr bytes.Buffer // of rank 0
-	for rank, host := range hosts {
-		c := exec.Command("ip", "netns", "exec", host, self)
-		c.Env = append(os.Environ(), namespaceVariable+"="+host, lostVariable+"="+doing, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2",
-			"LOCAL_WORLD_SIZE=1", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=29500", "LOCKSTEP_TOKEN=secret")
+	for rank := range cmds {
+		c := hostCommand(t, network, rank, 2, 1)
+		c.Env = append(c.Env, lostVariable+"="+doing)
 		out, err := c.StdoutPipe()
 		if rank == 0 {
 			c.Stderr = &stderr
@@ -566,7 +549,7 @@ func loseHost(t *testing.T, doing string) (time.Duration, string) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	if err := ip("-n", hosts[1], "link", "set", "cable", "down"); err != nil {
+	if err := network.Disconnect(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
