@@ -191,19 +191,38 @@ func (r *Recorder) end(sequence uint64, err error) error {
 	if sequence > 0 && c.sequence == sequence { // a long message may have been overwritten
 		c.end, c.failed = now, err != nil
 	}
-	// A run that the user has interrupted did not fail.
-	first := err != nil && r.failure == "" && !errors.Is(err, context.Canceled)
-	if first {
-		r.failure = err.Error()
-	}
 	r.mu.Unlock()
 	if err == nil {
 		return nil
 	}
+	return r.fail(err)
+}
+
+// fail writes the record, unless another error was the first one, and returns err with what it
+// knows about the rank that err names.
+func (r *Recorder) fail(err error) error {
+	r.mu.Lock()
+	// A run that the user has interrupted did not fail.
+	first := r.failure == "" && !errors.Is(err, context.Canceled)
+	if first {
+		r.failure = err.Error()
+	}
+	r.mu.Unlock()
 	if first {
 		_ = r.Write(err) // err is the error to report
 	}
 	return r.addPlace(err)
+}
+
+// RecordFailure does for err what a Recorder does for the error of an operation, if group is a
+// Recorder: it writes the record, and returns err with what it knows about the rank that err
+// names. It is for errors that the operations do not notice, such as a rank that takes part in
+// them but sends nothing useful.
+func RecordFailure(group Group, err error) error {
+	if r, ok := group.(*Recorder); ok {
+		return r.fail(err)
+	}
+	return err
 }
 
 // Write writes the recorded operations to the run folder. cause is the error that ended the run, or

@@ -194,6 +194,23 @@ func TestRecorderKeepsTheFirstCause(t *testing.T) {
 	}
 }
 
+// TestRecordFailure: an error that no operation has noticed is recorded and names a process.
+func TestRecordFailure(t *testing.T) {
+	dir := t.TempDir()
+	r := NewRecorder(Single(), dir)
+	r.hosts = []flight.Place{{Host: "a", PID: 10}, {Host: "b", PID: 11}}
+	cause := errors.New("negotiate gradients: rank 1 has not announced fc.weight, but rank 0 did")
+	if got, want := fmt.Sprint(RecordFailure(r, cause)), cause.Error()+"; rank 1 is process 11 on b"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, err := flight.ReadFile(dir, flight.FileName(0)); err != nil || got.Error != cause.Error() {
+		t.Errorf("recorded %+v, error %v", got, err)
+	}
+	if got := RecordFailure(Single(), cause); got != cause {
+		t.Errorf("without a Recorder: got %v, want %v", got, cause)
+	}
+}
+
 // BenchmarkRecorder measures what recording adds to an operation.
 func BenchmarkRecorder(b *testing.B) {
 	r := NewRecorder(Single(), b.TempDir())

@@ -74,7 +74,8 @@ type Config struct {
 	FusionThreshold float64 `yaml:"fusion_threshold,omitempty" json:"fusion_threshold"`
 	// CacheCapacity (horovod) is the number of gradients in the response cache; 0: 1024.
 	CacheCapacity int `yaml:"cache_capacity,omitempty" json:"cache_capacity"`
-	// Timeline (horovod) writes Horovod's timeline to the run folder, as trace-horovod.json.
+	// Timeline (horovod) writes Horovod's timeline to the run folder, as trace-horovod.json. A
+	// resumed run replaces it. It grows by some kilobytes per step.
 	Timeline bool `yaml:"timeline,omitempty" json:"timeline"`
 
 	// Schedule (pipeline) is the order in which a stage runs the passes of the micro-batches:

@@ -2,6 +2,7 @@ package horovod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,7 +84,11 @@ func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, 
 	responses, bytes, err := c.negotiate(ctx, c.announce(tensors, complete))
 	done := []Operation{{Begin: begin, Took: time.Since(begin), Bytes: bytes}}
 	if err != nil {
-		return done, fmt.Errorf("negotiate gradients: %w", err)
+		err = fmt.Errorf("negotiate gradients: %w", err)
+		if failed := (*failure)(nil); errors.As(err, &failed) { // no operation of the group has failed
+			err = collective.RecordFailure(c.group, err)
+		}
+		return done, err
 	}
 	for _, fused := range c.fuse(responses) {
 		op, err := c.reduce(ctx, fused)

@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/runs/flight"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -297,7 +298,9 @@ func TestDifferentTensors(t *testing.T) {
 			return x
 		}, "rank 0 has not announced other.weight, but rank 1 and rank 2 did; rank 1 has not announced layer2.weight, but rank 0 did; rank 2 has not announced layer2.weight, but rank 0 did, and now all ranks wait"},
 	} {
+		dir := t.TempDir()
 		errs := together(collective.InProcess(3), func(g collective.Group) error {
+			g = collective.NewRecorder(g, dir)
 			tensors := c.change(g.Rank(), random(g.Rank(), false, 4, 4, 4))
 			_, err := step(t.Context(), newController(g, Options{FusionBytes: 1 << 20}), tensors, len(tensors))
 			return err
@@ -308,6 +311,9 @@ func TestDifferentTensors(t *testing.T) {
 			other := strings.Replace(c.want, "3 elements of 32 bits on rank 2 and 4 elements of 32 bits on rank 0", "4 elements of 32 bits on rank 1 and 3 elements of 32 bits on rank 2", 1)
 			if !strings.HasPrefix(got, "negotiate gradients: "+c.want) && !strings.HasPrefix(got, "negotiate gradients: "+other) {
 				t.Errorf("rank %d: got error %v, want %s", rank, err, c.want)
+			}
+			if r, err := flight.ReadFile(dir, flight.FileName(rank)); err != nil || r.Error != got {
+				t.Errorf("rank %d has recorded %q, error %v, want %q", rank, r.Error, err, got)
 			}
 		}
 	}

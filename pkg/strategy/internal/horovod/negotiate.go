@@ -110,7 +110,7 @@ func (c *Controller) negotiate(ctx context.Context, own message) (responses []re
 	case err != nil:
 		return nil, bytes, err
 	case answer.failure != "":
-		return nil, bytes, errors.New(answer.failure)
+		return nil, bytes, &failure{answer.failure}
 	}
 	for slot := range c.cache.slots() {
 		if isSet(answer.cached, slot) {
