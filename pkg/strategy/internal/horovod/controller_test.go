@@ -335,7 +335,11 @@ func TestStalledRanksAreNamed(t *testing.T) {
 			tensors := random(g.Rank(), false, 2, 2, 2)
 			if stalled := g.Rank()%2 == 1; !stalled {
 				defer waits.Done()
-				_, err := step(t.Context(), c, tensors, len(tensors))
+				all := len(tensors)
+				if !cycling && g.Rank() == 0 {
+					all = 1 // the coordinator has computed the others after the cycle began
+				}
+				_, err := step(t.Context(), c, tensors, all)
 				return err
 			}
 			if !cycling {
@@ -365,9 +369,35 @@ func TestStalledRanksAreNamed(t *testing.T) {
 					t.Errorf("cycling %v, rank %d: got error %v, want %s", cycling, rank, err, want)
 				}
 			}
-			if want := "more than 1s ago"; !strings.Contains(fmt.Sprint(err), want) {
+			if wrong := "rank 0 has not announced"; !cycling && strings.Contains(fmt.Sprint(err), wrong) {
+				t.Errorf("rank %d: got error %v, but rank 0 could not announce more before the others", rank, err)
+			}
+			if want := "gradients have waited for 1s: rank "; !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("cycling %v, rank %d: got error %v, want %s", cycling, rank, err, want)
 			}
+		}
+	}
+}
+
+// TestDescribe: if some ranks have sent nothing in this cycle, only they are named, also if they
+// have announced every tensor that waits.
+func TestDescribe(t *testing.T) {
+	a := announcements{ranks: 4}
+	for _, x := range []struct {
+		name string
+		rank int
+	}{{"a", 0}, {"a", 1}, {"b", 1}, {"b", 0}, {"b", 3}} {
+		if _, _, err := a.add(request{x.name, 32, 1}, x.rank, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, arrived := range map[string][]int{
+		"rank 2 has not announced a, b, but rank 0, rank 1 and rank 3 did; rank 3 has not announced a, but rank 0 and rank 1 did": {1, 2, 3},
+		"rank 1 has announced a, b, but takes no part in the negotiation any more":                                                {2, 3},
+		"rank 3 has not announced a, but rank 0 and rank 1 did":                                                                   {1, 2},
+	} {
+		if got := a.describe(arrived); got != want {
+			t.Errorf("arrived %v: got %s, want %s", arrived, got, want)
 		}
 	}
 }

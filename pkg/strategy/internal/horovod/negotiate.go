@@ -54,36 +54,47 @@ func (a *announcements) add(r request, rank int, now time.Duration) (first, read
 	return first, true, nil
 }
 
-// describe lists, for each rank, the tensors that other ranks have announced and this rank has
-// not.
-func (a *announcements) describe() string {
+// describe lists the ranks for which tensors wait, with these tensors. arrived are the ranks that
+// have sent a message in this cycle. They cannot announce more before it ends, so if other ranks
+// have sent none, describe lists only these.
+func (a *announcements) describe(arrived []int) string {
+	complete := len(arrived) == a.ranks-1
 	var ranks []string
 	for rank := range a.ranks {
-		var names []string
-		announced := map[int]bool{}
+		if !complete && (rank == coordinator || slices.Contains(arrived, rank)) {
+			continue
+		}
+		var missing, all []string
+		var by []int // ranks that have announced one of these tensors
 		for _, x := range a.list {
+			all = append(all, x.Name)
 			if x.by[rank] {
 				continue
 			}
-			names = append(names, x.Name)
-			for other, by := range x.by {
-				if by {
-					announced[other] = true
+			missing = append(missing, x.Name)
+			for other := range a.ranks {
+				if x.by[other] && !slices.Contains(by, other) {
+					by = append(by, other)
 				}
 			}
 		}
-		if len(names) == 0 {
-			continue
+		switch {
+		case len(missing) > 0:
+			ranks = append(ranks, fmt.Sprintf("rank %d has not announced %s, but %s did", rank, listNames(missing), listRanks(by)))
+		case !complete:
+			ranks = append(ranks, fmt.Sprintf("rank %d has announced %s, but takes no part in the negotiation any more", rank, listNames(all)))
 		}
-		var others []string
-		for other := range a.ranks {
-			if announced[other] {
-				others = append(others, fmt.Sprintf("rank %d", other))
-			}
-		}
-		ranks = append(ranks, fmt.Sprintf("rank %d has not announced %s, but %s did", rank, listNames(names), english.List(others)))
 	}
 	return strings.Join(ranks, "; ")
+}
+
+// listRanks returns the names of ranks.
+func listRanks(ranks []int) string {
+	var names []string
+	for _, rank := range slices.Sorted(slices.Values(ranks)) {
+		names = append(names, fmt.Sprintf("rank %d", rank))
+	}
+	return english.List(names)
 }
 
 // oldest returns when the tensor that waits longest was first announced.
@@ -155,7 +166,7 @@ func (c *Controller) coordinate(ctx context.Context, own message) (answer messag
 	case errors.As(err, &failed):
 		answer.failure = failed.text
 	case err != nil && len(c.table.list) > 0:
-		return answer, 0, fmt.Errorf("%w; %s", err, c.table.describe())
+		return answer, 0, fmt.Errorf("%w; %s", err, c.table.describe(arrived))
 	case err != nil:
 		return answer, 0, err
 	}
@@ -210,9 +221,9 @@ func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []requ
 		case a, open := <-arrivals:
 			switch {
 			case !open && err == nil && complete && len(ready) == 0 && len(c.table.list) > 0:
-				return ready, arrived, &failure{c.table.describe() + ", and now all ranks wait: they must train the same model"}
+				return ready, arrived, &failure{c.table.describe(arrived) + ", and now all ranks wait: they must train the same model"}
 			case !open && err == nil && c.isStalled(c.limit):
-				return ready, arrived, c.stallFailure()
+				return ready, arrived, c.stallFailure(arrived)
 			case !open:
 				return ready, arrived, err
 			case a.err != nil:
@@ -227,7 +238,7 @@ func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []requ
 			// After a failure, the other ranks may still arrive to hear of it.
 			if c.isStalled(c.limit + c.grace) {
 				if err == nil {
-					err = c.stallFailure()
+					err = c.stallFailure(arrived)
 				}
 				return ready, arrived, err
 			}
@@ -270,6 +281,6 @@ func (c *Controller) isStalled(limit time.Duration) bool {
 }
 
 // stallFailure names the ranks for which a tensor has waited longer than the limit.
-func (c *Controller) stallFailure() error {
-	return &failure{fmt.Sprintf("%s more than %v ago: check whether the named ranks still run, or set a longer timeout_collective", c.table.describe(), c.limit)}
+func (c *Controller) stallFailure(arrived []int) error {
+	return &failure{fmt.Sprintf("gradients have waited for %v: %s: check whether the named ranks still run, or set a longer timeout_collective", c.limit, c.table.describe(arrived))}
 }
