@@ -77,7 +77,8 @@ func Read(dir string) (Run, error) {
 }
 
 // explainCollectives returns what the records of collective operations in the run folder say
-// about ranks for which others waited, one problem for each, unless the run is done.
+// about ranks for which others waited, one problem for each, unless the run is done. In a
+// canceled run, a rank whose operation failed only left a moment later than another one.
 func (r Run) explainCollectives() (all []Problem) {
 	if r.Info.Status == StatusDone {
 		return nil
@@ -98,6 +99,7 @@ func (r Run) explainCollectives() (all []Problem) {
 			all = append(all, newRefusedProblem(path, err))
 		case err != nil:
 			all = append(all, Problem{File: path, Reason: err.Error()})
+		case r.Info.Status == StatusCanceled && record.Error != "":
 		default:
 			records = append(records, record)
 		}
