@@ -40,6 +40,7 @@ func reduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, comple
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
 				copy(numbers.FromBytes[T](m.Piece(m.Slot(g.rank), rank)), b[lo:hi])
+				g.countSent(numbers.Bytes(b[lo:hi]), 1)
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
@@ -49,6 +50,9 @@ func reduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, comple
 		sum := numbers.FromBytes[T](m.Piece(m.Result(), g.rank))[:hi-lo]
 		sumRanks(g, sum, b[lo:hi])
 		copy(b[lo:hi], sum)
+		if complete {
+			g.countSent(numbers.Bytes(sum), g.size-1)
+		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
@@ -83,6 +87,7 @@ func gather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error 
 	for step := range p.steps {
 		lo, hi := p.bounds(g.rank, step)
 		copy(numbers.FromBytes[T](m.Slot(g.rank)), b[lo:hi])
+		g.countSent(numbers.Bytes(b[lo:hi]), g.size-1)
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
@@ -106,6 +111,7 @@ func broadcast[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, roo
 		part := b[lo:min(lo+len(slot), len(b))]
 		if g.rank == root {
 			copy(slot, part)
+			g.countSent(numbers.Bytes(part), g.size-1)
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"lockstep/pkg/collective/internal/segment"
@@ -40,7 +41,8 @@ type memoryGroup struct {
 	release   func() error        // frees the memory; may be nil
 
 	serializer
-	syncs uint32 // how often this rank has synchronized
+	syncs uint32        // how often this rank has synchronized
+	sent  atomic.Uint64 // see Sent
 }
 
 func (g *memoryGroup) Rank() int    { return g.rank }

@@ -16,6 +16,7 @@ func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
 		c, header := g.memory.Channel(segment.ForMessages, g.rank, to), m.header.Encode()
 		for _, p := range [][]byte{header[:], m.payload} {
+			g.countSent(p, 1)
 			if err := g.transfer(ctx, m, p, c.Write); err != nil {
 				return err
 			}

@@ -52,6 +52,7 @@ func (x *memoryExchange) push() bool {
 			if n == 0 {
 				break
 			}
+			x.g.countSent(queue[0][:n], 1)
 			moved = true
 			if queue[0] = queue[0][n:]; len(queue[0]) == 0 {
 				queue = queue[1:]

@@ -78,8 +78,11 @@ type Info struct {
 	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
 
 	// Fields that only some strategies set.
-	Unreal                 string  `json:"unreal,omitempty"`                   // why losses and scores are not those of a training with these workers; empty if they are
-	OptimizerBytes         []int64 `json:"optimizer_bytes,omitempty"`          // size of the optimizer's state on each rank; nil if every rank has the complete state
+	Unreal         string  `json:"unreal,omitempty"`          // why losses and scores are not those of a training with these workers; empty if they are
+	OptimizerBytes []int64 `json:"optimizer_bytes,omitempty"` // size of the optimizer's state on each rank; nil if every rank has the complete state
+	// SentFormula is the mean number of bytes that a worker sends in a step according to the
+	// strategy's formula, for comparison with Step.Sent; 0 with one worker, or without a formula.
+	SentFormula            float64 `json:"sent_bytes_per_step_formula,omitempty"`
 	CompleteOptimizerBytes int64   `json:"complete_optimizer_bytes,omitempty"` // size of the complete optimizer's state; 0 if OptimizerBytes is nil
 }
 
@@ -200,8 +203,9 @@ type Step struct {
 	UntilCollective float64 `json:"until_collective_seconds"`
 	// Staleness is the number of updates between the parameters for which this step's
 	// gradient was computed and those to which it was applied, with an asynchronous strategy.
-	Staleness int  `json:"staleness,omitempty"`
-	Dropped   bool `json:"dropped,omitempty"` // the gradient came too late and was not used
+	Staleness int   `json:"staleness,omitempty"`
+	Sent      int64 `json:"sent_bytes,omitempty"` // bytes that the rank's transport has sent since its previous step, in an epoch's last step also until the end of the epoch; 0 if it does not count them
+	Dropped   bool  `json:"dropped,omitempty"`    // the gradient came too late and was not used
 }
 
 // Run is the content of a run folder or of another program's log.

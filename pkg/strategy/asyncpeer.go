@@ -42,10 +42,13 @@ type asyncPeer struct {
 
 // newAsyncPeer creates the strategy of one worker.
 func newAsyncPeer(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
-	a := &asyncPeer{queue: newQueue(ctx, group, nil), passive: max(1, group.Size()/2), heartbeat: defaultHeartbeat}
+	a := &asyncPeer{queue: newQueue(ctx, group, nil), passive: passivePeers(group.Size()), heartbeat: defaultHeartbeat}
 	a.silent = true // workers are in different steps, so each normalizes its own batch
 	return a, nil
 }
+
+// passivePeers returns the number of passive workers.
+func passivePeers(workers int) int { return max(1, workers/2) }
 
 // Start copies rank 0's parameters and running statistics to all ranks, and restores each
 // rank's optimizer slots.

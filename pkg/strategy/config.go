@@ -128,6 +128,17 @@ func (c Config) UpdatesPerStep(workers int) int {
 	return 1
 }
 
+// SentBytes returns the mean number of bytes that a worker sends in an optimizer step, according
+// to the formula Kind.Bytes; parameterBytes is the size of the parameters. ok is false if there
+// is no formula, or gradients are compressed.
+func (c Config) SentBytes(workers int, parameterBytes float64) (n float64, ok bool) {
+	k, err := c.findKind()
+	if err != nil || k.SentBytes == nil || c.Lossy() {
+		return 0, false
+	}
+	return k.SentBytes(c, workers, parameterBytes), true
+}
+
 // IsExact reports whether N workers compute the same parameters as one worker with an N-fold
 // batch, up to rounding.
 func (c Config) IsExact() bool {

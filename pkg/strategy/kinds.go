@@ -21,8 +21,11 @@ type Kind struct {
 	// Bytes is the number of bytes that each worker sends per optimizer step, as a formula
 	// of P (bytes of the parameters) and N (workers). Sums of statistics, losses and norms
 	// are not counted: they do not depend on P.
-	Bytes   string
-	Options []string // names of its options, fields of Config
+	Bytes string
+	// SentBytes returns the same for given options and numbers, on average over all workers.
+	// Messages without parameters or gradients are not counted. It is nil if it is not known.
+	SentBytes func(c Config, workers int, parameterBytes float64) float64
+	Options   []string // names of its options, fields of Config
 	// Exact reports whether N workers compute the same parameters as one worker with an
 	// N-fold batch, up to rounding; for a staged strategy, as one worker with the same batch.
 	// "lockstep verify dp" then checks that they do.
@@ -47,10 +50,16 @@ func Kinds() []Kind {
 			"Each worker adds what it has not sent to its next gradient (error feedback).",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with gradient_compression an approximation: part of each gradient arrives in later steps",
 		Bytes:     "2·(N−1)/N·P; fp16, bf16: (N−1)/N·P; topk: 2·(N−1)·ratio·P; powersgd: 2·(N−1)/N of the factors, rank·(rows+columns) elements for each matrix",
-		Options:   []string{"broadcast_buffers", "no_communication", "gradient_compression"},
-		Exact:     true,
-		check:     checkDDP,
-		new:       newDDPOrNCCL,
+		SentBytes: func(c Config, workers int, parameterBytes float64) float64 {
+			if c.NoCommunication {
+				return 0
+			}
+			return allReduceBytes(workers, parameterBytes)
+		},
+		Options: []string{"broadcast_buffers", "no_communication", "gradient_compression"},
+		Exact:   true,
+		check:   checkDDP,
+		new:     newDDPOrNCCL,
 	}, {
 		Name: NameHorovod,
 		About: "Horovod: like ddp, but each gradient is exchanged by itself, in an order that is negotiated. In each cycle (cycle_time, in milliseconds), every worker tells rank 0, the coordinator, " +
@@ -60,10 +69,13 @@ func Kinds() []Kind {
 			"timeline writes Horovod's timeline to trace-horovod.json in the run folder, for lockstep read and Chrome (chrome://tracing).",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P + 8+⌈T/64⌉·8 per cycle; rank 0 sends these to each other worker",
-		Options:   []string{"cycle_time", "fusion_threshold", "cache_capacity", "timeline"},
-		Exact:     true,
-		check:     checkHorovod,
-		new:       newHorovod,
+		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
+			return allReduceBytes(workers, parameterBytes)
+		},
+		Options: []string{"cycle_time", "fusion_threshold", "cache_capacity", "timeline"},
+		Exact:   true,
+		check:   checkHorovod,
+		new:     newHorovod,
 	}, {
 		Name: NameMirrored,
 		About: "Mirrored replicas, as TensorFlow's MirroredStrategy has them: one process trains N replicas, each with its own threads and its part of every global batch, " +
@@ -91,7 +103,10 @@ func Kinds() []Kind {
 			"unless average_optimizer averages them together with the parameters.",
 		Guarantee: "K = 1 with SGD: equal to ddp, up to rounding; otherwise an approximation: the workers' parameters differ between two averages",
 		Bytes:     "2·(N−1)/N·P/K; with average_optimizer also the optimizer's state",
-		Options:   []string{"steps", "average_optimizer"},
+		SentBytes: func(c Config, workers int, parameterBytes float64) float64 {
+			return allReduceBytes(workers, parameterBytes) / float64(c.localSteps())
+		},
+		Options: []string{"steps", "average_optimizer"},
 		check: func(c Config) error {
 			if c.Steps < 0 {
 				return fmt.Errorf("strategy.steps is %d: use the number of steps between two averages, at least 1, or 0 for %d", c.Steps, defaultLocalSteps)
@@ -105,8 +120,11 @@ func Kinds() []Kind {
 			"every worker updates its part of the parameters, and the parts are all-gathered. Each worker needs memory for 1/N of the optimizer's state.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P",
-		Exact:     true,
-		new:       newZeRO1,
+		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
+			return allReduceBytes(workers, parameterBytes)
+		},
+		Exact: true,
+		new:   newZeRO1,
 	}, {
 		Name: NameParamServer,
 		About: "A parameter server: every worker sends its gradients to the server while the backward pass goes on, the server updates the parameters " +
@@ -118,8 +136,12 @@ func Kinds() []Kind {
 			"the schedule counts each worker's own steps, and does not multiply the learning rate by N. " +
 			"With backup_workers B, the server is synchronous but uses only the first N−B gradients of each step; it drops the later ones, and their workers leave out " +
 			"the steps that the others have done meanwhile. In both modes batch norms use each worker's own batch, there are no checkpoints within an epoch, and all workers wait for each other at its end.",
-		Guarantee:    "equal to one worker with an N-fold batch, up to rounding; with max_staleness or backup_workers an approximation that differs between two runs: old gradients, or fewer",
-		Bytes:        "a worker P; a server's process (N−1)/S·P + (S−1)/S·P",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with max_staleness or backup_workers an approximation that differs between two runs: old gradients, or fewer",
+		Bytes:     "a worker P; a server's process (N−1)/S·P + (S−1)/S·P; on average 2·(N−1)/N·P",
+		// N−1 workers send P to the servers and receive P, in whatever number of parts.
+		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
+			return allReduceBytes(workers, parameterBytes)
+		},
 		Options:      []string{"servers", "max_staleness", "backup_workers"},
 		Exact:        true,
 		check:        checkServerOptions,
@@ -132,8 +154,12 @@ func Kinds() []Kind {
 			"So no worker waits until another one has finished a step. The staleness of a passive worker's gradient is the number of averages since it has read its parameters; it has no bound. " +
 			"All workers wait for each other at the end of an epoch and average the parameters. Each keeps its own momentum or moments; batch norms use its own batch; there are no checkpoints within an epoch.",
 		Guarantee: "an approximation that differs between two runs: the workers' parameters differ between two averages, and gradients are old",
-		Bytes:     "an active worker P; a passive one P for each active one that averages with it; on average at most P",
-		new:       newAsyncPeer,
+		Bytes:     "an active worker P; a passive one P for each active one that averages with it; on average 2·A/N·P with A = N−⌊N/2⌋ active workers",
+		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
+			active := workers - passivePeers(workers)
+			return 2 * float64(active) / float64(workers) * parameterBytes
+		},
+		new: newAsyncPeer,
 	}, {
 		Name: NamePipeline,
 		About: "Pipeline parallelism: the network is divided into one stage of consecutive layers per worker, so that the largest number of operations of a stage is least. " +
@@ -153,6 +179,11 @@ func Kinds() []Kind {
 		},
 		new: newPipeline,
 	}}
+}
+
+// allReduceBytes returns the number of bytes that a worker sends in an all-reduce of n bytes.
+func allReduceBytes(workers int, n float64) float64 {
+	return 2 * float64(workers-1) / float64(workers) * n
 }
 
 // checkServerOptions returns an error if an option of NameParamServer is invalid.

@@ -92,3 +92,39 @@ func TestAsynchronousLearningRate(t *testing.T) {
 		}
 	}
 }
+
+// TestSentBytesAreRecorded: each step records what the transport has sent, which is about what
+// the strategy's formula in run.json says; requests and headers are the rest.
+func TestSentBytesAreRecorded(t *testing.T) {
+	for _, text := range []string{"ddp", "ddp:no_communication=true", "zero1", "paramserver", "paramserver:max_staleness=2", "local_sgd:steps=1", "async_peer"} {
+		cfg := tiny()
+		cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 1
+		dir := filepath.Join(t.TempDir(), "run")
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		run, err := runs.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, n := 0.0, 0.0
+		for rank := range 2 {
+			_, steps, _, err := runs.ReadSteps(dir, rank)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range steps {
+				sum += float64(s.Sent)
+				n++
+			}
+		}
+		want := run.Info.SentFormula
+		most := 1.05 * want
+		if cfg.Strategy.IsAsynchronous() { // the parameters once more, at the end of the 5 steps
+			most += want / 5
+		}
+		if got := sum / n; got < 0.95*want || got > most+1000 || (want == 0) != (text == "ddp:no_communication=true") {
+			t.Errorf("%s: %g bytes were sent per step and worker, want %g", text, got, want)
+		}
+	}
+}

@@ -136,6 +136,9 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 				return res, err
 			}
 		}
+		if err := rec.logExchanged(); err != nil {
+			return res, err
+		}
 		if averaged != "" {
 			if err := rec.log("  averaged parameters: %s", averaged); err != nil {
 				return res, err
@@ -197,6 +200,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
+	t.countSent() // before the epoch
+	sums, last := exchanged{}, (*runs.Step)(nil)
 	begin := time.Now()
 	for i := before.steps; i < steps; i++ {
 		row.LearningRate = t.learningRate(t.epoch, i)
@@ -209,7 +214,10 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		}
 		lossSum += span.Loss * float64(span.Samples/t.cfg.Batch)
 		batches += span.Samples / t.cfg.Batch
-		if err := rec.writeStep(span); err != nil {
+		sums.add(span)
+		if i+1 == steps {
+			last = &span // written below, with what is sent until the end of the epoch
+		} else if err := rec.writeStep(span); err != nil {
 			return row, err
 		}
 		if t.options.Progress != nil {
@@ -228,13 +236,21 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if err := t.equalize(work); err != nil {
 		return row, err
 	}
+	if last != nil {
+		rest := t.countSent()
+		last.Sent += rest
+		sums.sent += float64(rest)
+		if err := rec.writeStep(*last); err != nil {
+			return row, err
+		}
+	}
 	// The epoch ends when the slowest rank has finished.
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
 	rec.finishLoadMeasurement(row.Epoch)
-	if err := t.prepareSave(work, rec, progress{steps: steps, seconds: row.Seconds, right: right, batches: batches}, lossSum); err != nil {
+	if err := t.prepareSave(work, rec, progress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
 		return row, err
 	}
 	row.Samples = t.progress.batches * t.cfg.Batch
@@ -370,6 +386,7 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step 
 	t.step++
 	span.Step = t.step
 	stats := t.strategy.Stats()
+	span.Sent = t.countSent()
 	span.AllReduce, span.Staleness, span.Dropped = stats.AllReduce.Seconds(), stats.Staleness, stats.Dropped > 0
 	if stats.LeftOut {
 		span.Samples, span.Loss = 0, 0

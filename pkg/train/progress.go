@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,13 +15,14 @@ import (
 
 // progress describes how much of the current epoch is done.
 type progress struct {
-	epoch   int       // number of complete epochs before the current epoch
-	steps   int       // number of completed steps of the current epoch
-	seconds float64   // duration of these steps
-	losses  []float64 // sum of the losses of these steps, by rank
-	batches int       // number of batches on which all ranks have trained, or this rank if savable is false
-	right   float64   // number of correctly classified samples: of this rank, or of all ranks if savable is true
-	savable bool      // the parameters are the result of these steps, and every rank has written its steps
+	epoch     int       // number of complete epochs before the current epoch
+	steps     int       // number of completed steps of the current epoch
+	seconds   float64   // duration of these steps
+	losses    []float64 // sum of the losses of these steps, by rank
+	batches   int       // number of batches on which all ranks have trained, or this rank if savable is false
+	exchanged exchanged // what was exchanged in an epoch: by all ranks, or by this rank if savable is false
+	right     float64   // number of correctly classified samples: of this rank, or of all ranks if savable is true
+	savable   bool      // the parameters are the result of these steps, and every rank has written its steps
 }
 
 // unsavableCopy returns a copy of p with savable false. If p has no losses, the copy has
@@ -115,12 +117,16 @@ func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress,
 		}
 	}
 	n := t.group.Size()
-	sums := make([]float64, n+2)
-	sums[t.group.Rank()], sums[n], sums[n+1] = lossSum, done.right, float64(done.batches)
+	sums := make([]float64, 2*n+5)
+	x := &done.exchanged
+	sums[t.group.Rank()], sums[n+t.group.Rank()] = lossSum, x.oldest
+	rest := sums[2*n:]
+	copy(rest, []float64{done.right, float64(done.batches), x.sent, x.staleness, x.dropped})
 	if err := t.allReduce(ctx, sums); err != nil {
 		return err
 	}
-	done.epoch, done.losses, done.right, done.batches = t.epoch, sums[:n], sums[n], int(sums[n+1])
+	done.epoch, done.losses, done.right, done.batches = t.epoch, sums[:n], rest[0], int(rest[1])
+	*x = exchanged{rest[2], rest[3], slices.Max(sums[n : 2*n]), rest[4]}
 	done.savable = true
 	t.progress = done
 	return nil

@@ -35,6 +35,7 @@ type recorder struct {
 	saved     string             // newest checkpoint, relative to the run folder
 
 	writing       time.Duration // time spent on writing since the last call of logSlowWriting
+	sentLogged    bool          // logExchanged has logged the bytes
 	slownessNoted bool          // logSlowWriting has logged its note
 }
 
@@ -282,7 +283,8 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		accelerator = a.Accelerator()
 	}
 	return runs.Info{
-		Unreal: t.unrealReason(), OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
+		SentFormula: t.sentFormula(),
+		Unreal:      t.unrealReason(), OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
 		Accelerator: accelerator,
 		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Processes: t.options.processes, Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,

@@ -101,6 +101,7 @@ type Trainer struct {
 	saved      string             // newest checkpoint, relative to the run folder
 	unsaved    *snapshot          // the last complete epoch, if it is not saved yet
 	cancelWork context.CancelFunc // cancels the exchange of gradients
+	sent       uint64             // value of collective.Sent at the last call of countSent
 }
 
 // New creates a worker: it opens the data, builds the network, opens the engine, and makes

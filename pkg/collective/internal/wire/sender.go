@@ -20,8 +20,9 @@ type Sender struct {
 	changed sync.Cond
 	queue   []outgoingFrame
 	writing bool
-	pieces  int // pieces that were queued since the sender was created
-	written int // pieces that were written
+	pieces  int    // pieces that were queued since the sender was created
+	written int    // pieces that were written
+	bytes   uint64 // bytes of frames that were written, with their headers
 	err     error
 	closed  bool
 }
@@ -76,8 +77,9 @@ func (s *Sender) run() {
 		s.queue = append(s.queue[:0], s.queue[n:]...)
 		s.writing = true
 		s.mu.Unlock()
-		err := writeBatch(s.Conn, batch)
+		n64, err := writeBatch(s.Conn, batch)
 		s.mu.Lock()
+		s.bytes += uint64(n64)
 		s.writing = false
 		for _, o := range batch {
 			if len(o.payload) > 0 {
@@ -98,8 +100,16 @@ func (s *Sender) run() {
 	}
 }
 
-// writeBatch writes the frames of a batch with as few system calls as possible.
-func writeBatch(conn net.Conn, batch []outgoingFrame) error {
+// Bytes returns the number of bytes that were written to the connection.
+func (s *Sender) Bytes() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
+// writeBatch writes the frames of a batch with as few system calls as possible, and returns the
+// number of bytes.
+func writeBatch(conn net.Conn, batch []outgoingFrame) (int64, error) {
 	parts := make(net.Buffers, 0, 2*maxBatchFrames)
 	for i := range batch {
 		parts = append(parts, batch[i].header[:])
@@ -107,8 +117,7 @@ func writeBatch(conn net.Conn, batch []outgoingFrame) error {
 			parts = append(parts, batch[i].payload)
 		}
 	}
-	_, err := parts.WriteTo(conn)
-	return err
+	return parts.WriteTo(conn)
 }
 
 // hasWritten reports whether the first n pieces are written or, if complete is true, whether

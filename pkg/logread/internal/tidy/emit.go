@@ -41,9 +41,13 @@ func (g Emitter) emit(name string, v float64) error {
 
 // Epochs emits the values of each epoch and of the complete run.
 func (g Emitter) Epochs() error {
+	exchanges, err := sumExchanges(g.run)
+	if err != nil {
+		return err
+	}
 	for _, e := range g.run.Epochs {
 		g.row.Epoch = e.Epoch
-		if err := g.emitMeasured(EpochValues(e)); err != nil {
+		if err := g.emitMeasured(append(EpochValues(e), exchanges[e.Epoch].values()...)); err != nil {
 			return err
 		}
 	}

@@ -64,6 +64,9 @@ func runValues(run runs.Run) []Value {
 	if info.EnergyJoules > 0 {
 		values = append(values, Value{"energy_joules", info.EnergyJoules})
 	}
+	if info.SentFormula > 0 { // beside sent_bytes_per_step of the epochs
+		values = append(values, Value{"sent_bytes_per_step_formula", info.SentFormula})
+	}
 	return values
 }
 
@@ -83,6 +86,9 @@ func stepValues(s runs.Step) []Value {
 	}
 	if s.Staleness != 0 {
 		values = append(values, Value{"staleness", float64(s.Staleness)})
+	}
+	if s.Sent != 0 {
+		values = append(values, Value{"sent_bytes", float64(s.Sent)})
 	}
 	if s.Dropped {
 		values = append(values, Value{"dropped", 1})

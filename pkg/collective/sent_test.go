@@ -1,0 +1,70 @@
+package collective
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"lockstep/pkg/internal/device"
+)
+
+// TestSent: the bytes that all ranks of each kind of group count are those of the operations. A
+// buffer of P bytes moves 2(n-1) times in an all-reduce, by whatever algorithm, n-1 times in a
+// reduce-scatter, an all-gather and a broadcast, and once in a message.
+func TestSent(t *testing.T) {
+	const elements = 30_000 // P = 120,000 bytes
+	for name, create := range allGroups() {
+		for _, algorithm := range []string{"", "ring", "tree"} {
+			for _, n := range []int{2, 3} {
+				groups, err := create(n, Options{Algorithm: algorithm})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var sent atomic.Int64
+				err = together(groups, func(g Group) error {
+					ctx := t.Context()
+					b := device.Buffer{F32: make([]float32, elements)}
+					for _, operation := range []func() error{
+						func() error { return g.AllReduce(ctx, b) },
+						func() error { return g.ReduceScatter(ctx, b) },
+						func() error { return g.AllGather(ctx, b) },
+						func() error { return g.Broadcast(ctx, b, n-1) },
+						func() error {
+							switch g.Rank() {
+							case 0:
+								return g.Send(ctx, b, 1)
+							case 1:
+								return g.Recv(ctx, b, 0)
+							}
+							return nil
+						},
+						func() error { return g.Barrier(ctx) }, // all that was queued before is written
+					} {
+						if err := operation(); err != nil {
+							return err
+						}
+					}
+					bytes, ok := Sent(NewRecorder(g, t.TempDir()))
+					if !ok {
+						t.Errorf("%s does not count", name)
+					}
+					sent.Add(int64(bytes))
+					return nil
+				})
+				if err != nil {
+					t.Fatalf("%s, algorithm %q, %d ranks: %v", name, algorithm, n, err)
+				}
+				want := float64(4*elements) * float64(5*(n-1)+1)
+				// Headers of frames: 40 bytes for each piece, of which there are a few.
+				if got := float64(sent.Load()); got < want || got > want+2000*float64(n) {
+					t.Errorf("%s, algorithm %q, %d ranks: %g bytes were sent, want %g", name, algorithm, n, got, want)
+				}
+				if err := closeAll(groups); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	if _, ok := Sent(nil); ok {
+		t.Error("no group counts")
+	}
+}
