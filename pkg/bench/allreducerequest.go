@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep/pkg/bench/internal/comparison"
+	"lockstep/pkg/internal/device"
 )
 
 // reduceRequest is a request to a side that measures all-reduces.
@@ -73,4 +74,45 @@ func checkReduce(b []float32, rank, ranks int, reduce func() error) (comparison.
 		}
 	}
 	return comparison.Answer{Wrong: &wrong}, nil
+}
+
+// exchangeMessages answers "ping RANK BYTES COUNT": rank 0 and the given rank send each other
+// messages in turns. The seconds of rank 0 are the time of all round trips. Other ranks do
+// nothing.
+func (w *worker) exchangeMessages(request []string) (comparison.Answer, error) {
+	var n [3]int
+	for i, word := range request[1:] {
+		var err error
+		if n[i], err = strconv.Atoi(word); err != nil {
+			return comparison.Answer{}, fmt.Errorf("request %s: %w", comparison.RequestPing, err)
+		}
+	}
+	peer, size, count := n[0], n[1], n[2]
+	if peer < 1 || peer >= w.group.Size() || size < 4 || size%4 != 0 || count < 1 {
+		return comparison.Answer{}, fmt.Errorf("request %s: got rank %d, %d bytes and %d messages, want a rank from 1 to %d, a positive multiple of 4 bytes and at least 1 message", comparison.RequestPing, peer, size, count, w.group.Size()-1)
+	}
+	rank := w.group.Rank()
+	if rank != 0 && rank != peer {
+		return comparison.Answer{}, nil
+	}
+	b := device.Buffer{F32: make([]float32, size/4)}
+	begin := time.Now()
+	for range count {
+		if rank == 0 {
+			if err := w.group.Send(w.ctx, b, peer); err != nil {
+				return comparison.Answer{}, err
+			}
+			if err := w.group.Recv(w.ctx, b, peer); err != nil {
+				return comparison.Answer{}, err
+			}
+			continue
+		}
+		if err := w.group.Recv(w.ctx, b, 0); err != nil {
+			return comparison.Answer{}, err
+		}
+		if err := w.group.Send(w.ctx, b, 0); err != nil {
+			return comparison.Answer{}, err
+		}
+	}
+	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }

@@ -230,6 +230,8 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 		}
 		return r.answer(w.sum.F32, w.group.Rank(), w.group.Size(), func() error { return w.group.Barrier(w.ctx) },
 			func() error { return w.group.AllReduce(w.ctx, w.sum) })
+	case len(request) == 4 && request[0] == comparison.RequestPing && w.exe == nil:
+		return w.exchangeMessages(request)
 	case len(request) == 3 && request[0] == comparison.RequestRecord && w.exe == nil:
 		n, err := strconv.Atoi(request[1])
 		if err != nil {

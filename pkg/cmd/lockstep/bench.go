@@ -168,6 +168,7 @@ func benchAllReduceCommand() *cobra.Command {
 	var o bench.AllReduceOptions
 	var out benchOutputFlags
 	var low, high, factor int
+	var between hostFlags
 	c := &cobra.Command{
 		Use:   "allreduce",
 		Short: "Compare all-reduces with those of Open MPI and gloo",
@@ -184,9 +185,26 @@ starts. Open MPI's buffer is from MPI_Alloc_mem.
   lockstep bench allreduce
   lockstep bench allreduce --workers 2 --min-bytes 64000 --factor 2 --transports shm
   lockstep bench allreduce --workers 4 --algorithms direct,ring,halving,tree
-  lockstep bench allreduce --sizes 1000,8000000 --beside openmpi --json`,
+  lockstep bench allreduce --sizes 1000,8000000 --beside openmpi --json
+
+With --hosts, the workers run on simulated hosts: network namespaces of Linux, whose
+links --rate, --delay and --loss limit. It needs root. Each algorithm's times are printed
+beside the latency–bandwidth model, which predicts them from the steps and the bytes of
+the algorithm, and from the times of messages between two hosts. --out saves a figure.
+
+  lockstep bench allreduce --hosts 4 --rate 100mbit --out hosts.png
+  lockstep bench allreduce --hosts 2 --per-host 2 --rate 1gbit --delay 5ms --loss 0.1`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if out.verbose {
+				o.Output = c.ErrOrStderr()
+			}
+			if c.Flags().Changed("hosts") {
+				return between.run(c, o, out.json)
+			}
+			if err := between.checkUnused(c); err != nil {
+				return err
+			}
 			if len(o.Sizes) == 0 {
 				var err error
 				if o.Sizes, err = bench.BufferSizes(low, high, factor); err != nil {
@@ -195,9 +213,6 @@ starts. Open MPI's buffer is from MPI_Alloc_mem.
 			}
 			if err := o.Validate(); err != nil {
 				return asUsageError(err)
-			}
-			if out.verbose {
-				o.Output = c.ErrOrStderr()
 			}
 			result, err := bench.MeasureAllReduce(c.Context(), o)
 			if errors.Is(err, bench.ErrPeerMissing) {
@@ -225,6 +240,7 @@ starts. Open MPI's buffer is from MPI_Alloc_mem.
 	f.StringSliceVar(&o.Algorithms, "algorithms", nil, "algorithms of Lockstep, one row for each: "+strings.Join(bench.AllReduceAlgorithms(), ", ")+" (default: that of each transport)")
 	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed)")
 	f.IntVar(&o.Repeats, "repeats", 15, "repeats of each size and side")
+	between.addFlags(c)
 	addPeerFlags(f, &o.Peer)
 	f.BoolVar(&out.json, "json", false, "print a JSON object with the rows")
 	f.BoolVarP(&out.verbose, "verbose", "v", false, "print progress messages")

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"lockstep/pkg/collective/hosts"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/runs/transfers"
 )
@@ -29,6 +30,7 @@ const (
 	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
 	RequestRecord    = "record"    // record BYTES ALGORITHM: record an all-reduce of a float32 buffer of BYTES bytes
 	RequestAllReduce = "allreduce" // allreduce BYTES COUNT: COUNT all-reduces of a float32 buffer of BYTES bytes
+	RequestPing      = "ping"      // ping RANK BYTES COUNT: COUNT messages of float32 buffers from rank 0 to RANK and back
 	RequestCheck     = "check"     // check BYTES: one all-reduce of such a buffer, and how many of its elements are wrong
 	RequestMemory    = "memory"    // report the peak memory
 )
@@ -60,6 +62,9 @@ type Program struct {
 	Env     []string // added to the environment of this process
 	Workers int      // processes
 	PerNode int      // processes on each node that Lockstep is told of; 0: all are on one node
+
+	// Hosts, if not nil, are the simulated hosts on which the processes run, PerNode on each.
+	Hosts *hosts.Network
 }
 
 // CheckSameWork returns an error unless both sides train the same network with the
@@ -125,7 +130,11 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 
 // startProcess starts the process of one worker.
 func startProcess(ctx context.Context, p Program, rank, port int, token string) (*process, error) {
-	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
+	argv := p.Argv
+	if p.Hosts != nil {
+		argv = p.Hosts.Command(rank/p.PerNode, argv...)
+	}
+	one := &process{rank: rank, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...)}
 	one.cmd.Env = sideEnvironment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
 	one.cmd.WaitDelay = closeTimeout // limits the wait for child processes that keep the pipes open
@@ -160,9 +169,13 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 		if local == 0 {
 			local = p.Workers
 		}
+		address := "127.0.0.1"
+		if p.Hosts != nil {
+			address = p.Hosts.Address(0)
+		}
 		set = append(set, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(p.Workers),
 			"LOCAL_RANK="+strconv.Itoa(rank%local), "LOCAL_WORLD_SIZE="+strconv.Itoa(local),
-			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
+			"MASTER_ADDR="+address, "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
