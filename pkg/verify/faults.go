@@ -29,7 +29,7 @@ func listFaults(cfg train.Config) []namedFault {
 	if cfg.Strategy.Staged() {
 		adaptToStages(&cfg)
 		clipped := cfg
-		clipped.Optimizer.ClipNorm = 0.01 // well below the norm of the gradients
+		clipped.Optimizer.ClipNorm = clipNorm
 		return []namedFault{
 			{"gradients that do not reach the stage before", breakMessages(zeroGradients), cfg},
 			{"gradients of the micro-batch before", breakMessages(staleGradients), cfg},
