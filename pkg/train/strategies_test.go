@@ -19,8 +19,24 @@ import (
 
 // synchronousStrategies returns the strategies whose resumed runs compute the same bits.
 func synchronousStrategies() []string {
-	return []string{"horovod", "horovod:cycle_time=5:fusion_threshold=0.001:cache_capacity=2", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "local_sgd:steps=3", "local_sgd:steps=3:average_optimizer=true", "ddp:broadcast_buffers=true", "ddp:no_communication=true", "pipeline", "pipeline:schedule=gpipe",
-		"ddp:gradient_compression=bf16", "ddp:gradient_compression=topk:0.1", "ddp:gradient_compression=powersgd:1"}
+	return []string{
+		"horovod",
+		"horovod:cycle_time=5:fusion_threshold=0.001:cache_capacity=2",
+		"mirrored",
+		"multiworker:replicas=2",
+		"zero1",
+		"paramserver",
+		"paramserver:servers=2",
+		"local_sgd:steps=3",
+		"local_sgd:steps=3:average_optimizer=true",
+		"ddp:broadcast_buffers=true",
+		"ddp:no_communication=true",
+		"pipeline",
+		"pipeline:schedule=gpipe",
+		"ddp:gradient_compression=bf16",
+		"ddp:gradient_compression=topk:0.1",
+		"ddp:gradient_compression=powersgd:1",
+	}
 }
 
 // parseStrategy returns the strategy that text describes.
