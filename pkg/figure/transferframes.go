@@ -71,7 +71,7 @@ func (f *Frames) HTML() string {
 	}
 	b.WriteString("</svg>\n")
 	fmt.Fprintf(&b, `<p>Cells: how many ranks' numbers a chunk is the sum of after the step, green if of all. Arrows: the transfers of the step, <span style="color:%s">added</span> or <span style="color:%s">copied</span> by the receiver.</p>`+"\n", formatHex(addedColor()), formatHex(copiedColor()))
-	fmt.Fprintf(&b, `<div style="display:flex;gap:8px;align-items:center"><button type="button">Pause</button><input type="range" min="0" max="%d" value="0" style="flex:1" aria-label="step"><span style="min-width:24em"></span></div>`+"\n", r.Steps())
+	fmt.Fprintf(&b, `<div style="display:flex;gap:8px;align-items:center"><button type="button">Pause</button><input type="range" min="0" max="%d" value="0" style="flex:1" aria-label="step"><output style="min-width:24em"></output></div>`+"\n", r.Steps())
 	b.WriteString("<script>" + strings.Replace(framesScript, "BOX", id, 1) + "</script>\n</div>\n")
 	return b.String()
 }

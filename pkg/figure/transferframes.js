@@ -4,7 +4,7 @@
   const frames = box.querySelectorAll("svg > g");
   const button = box.querySelector("button");
   const slider = box.querySelector("input");
-  const title = box.querySelector("span");
+  const title = box.querySelector("output");
   let timer = 0;
   function show(i) {
     frames.forEach((g, k) => { g.style.display = k === i ? "" : "none"; });

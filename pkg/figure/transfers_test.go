@@ -85,6 +85,15 @@ func TestFrames(t *testing.T) {
 	if strings.Contains(page, "http") || strings.Contains(page, "src=") || strings.Contains(page, "BOX") {
 		t.Error("the frames need something outside of them")
 	}
+	selected := regexp.MustCompile(`querySelector\("([a-z]+)"\)`).FindAllStringSubmatch(page, -1)
+	if len(selected) != 3 {
+		t.Errorf("the script selects %d elements, want the button, the slider and the title", len(selected))
+	}
+	for _, element := range selected {
+		if n := strings.Count(page, "<"+element[1]); n != 1 {
+			t.Errorf("the script selects the first of %d elements %q, want 1", n, element[1])
+		}
+	}
 }
 
 // texts returns the first groups of all matches of a pattern, separated by spaces.
