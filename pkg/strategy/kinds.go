@@ -83,8 +83,11 @@ func Kinds() []Kind {
 			"TensorFlow's is the global batch, which is N times as large. lockstep launch starts one process with N replicas. With lockstep train, --replicas chooses how many devices (shares of the cores) are used; by default all.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P, in memory",
-		Exact:     true,
-		new:       newMirrored,
+		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
+			return allReduceBytes(workers, parameterBytes)
+		},
+		Exact: true,
+		new:   newMirrored,
 	}, {
 		Name: NameMultiWorker,
 		About: "Mirrored replicas on several nodes, as TensorFlow's MultiWorkerMirroredStrategy has them: each process (node) contains R replicas (replicas), " +

@@ -63,6 +63,7 @@ func TestSentBytesAreThoseOfTheFormula(t *testing.T) {
 		{Name: NameParamServer, MaxStaleness: 8, Servers: 2},
 		{Name: NameAsyncPeer},
 		{Name: NameHorovod},
+		{Name: NameMirrored},
 	} {
 		for _, n := range []int{1, 2, 3, 4} {
 			if c.serverCount() > n {
