@@ -12,8 +12,9 @@ import (
 )
 
 // runNotebooks executes every notebook from top to bottom. The demo's notebook gets small
-// settings. It returns an error if a cell has failed or has not run, if an image, a saved
-// figure or the report is missing, or if the verification of the run folders fails.
+// settings, and the comparison of strategies one seed. It returns an error if a cell has
+// failed or has not run, if an image, a saved figure or the report is missing, or if the
+// verification of the run folders fails.
 func runNotebooks(ctx context.Context, r *runner) error {
 	out := absolutePath(filepath.Join(cache, "notebook"))
 	if err := os.RemoveAll(out); err != nil {
@@ -27,7 +28,7 @@ func runNotebooks(ctx context.Context, r *runner) error {
 	}
 	report := filepath.Join(out, "report.html")
 	env := append(jupyterEnv(), "TMPDIR="+temporary, "LOCKSTEP_LOGS="+logs, "LOCKSTEP_LOCKS="+filepath.Join(out, "locks"), "LOCKSTEP_DEMO_FIGURES="+figures,
-		"LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2", "LOCKSTEP_YOUR_REPORT="+report)
+		"LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2", "LOCKSTEP_YOUR_REPORT="+report, "LOCKSTEP_STRATEGIES_SEEDS=1")
 	all, err := filepath.Glob("notebooks/*.ipynb")
 	if err != nil {
 		return err
