@@ -153,7 +153,7 @@ func (p *pipeline) Step(ctx context.Context, exe engine.Executable, s Step) (t e
 	}
 	begin := time.Now()
 	if s.Batch <= 1 {
-		p.passes, x.loss = scheduleOf(p.schedule, len(x.stages), x.stage, s.Batches), 0
+		p.passes, x.sum, x.loss = scheduleOf(p.schedule, len(x.stages), x.stage, s.Batches), 0, 0
 		p.accumulator.Begin(s.Batches)
 		if f := bubbleOf(len(x.stages), s.Batches); p.bubble.Total == 0 || f < p.bubble.Formula {
 			p.bubble.Formula = f
@@ -207,7 +207,7 @@ func (p *pipeline) runForward(ctx context.Context, x *StagedExecutable, batch in
 		return fmt.Errorf("micro-batch %d: %w", batch, err)
 	}
 	if x.HasOutputs() {
-		x.loss += x.forward.Loss()
+		x.sum += x.forward.Loss()
 	}
 	for to, stage := range x.stages {
 		for _, id := range stage.Activations[x.stage] {
@@ -290,7 +290,7 @@ func (p *pipeline) finishStep(x *StagedExecutable, u optim.Update, t *engine.Tim
 			}
 		}
 	}
-	loss := []float64{x.loss}
+	loss := []float64{x.sum}
 	if err := p.sumFloat64s(loss); err != nil {
 		return fmt.Errorf("exchange losses: %w", err)
 	}

@@ -32,7 +32,8 @@ type StagedExecutable struct {
 	double bool                 // the engine computes in float64
 	inputs map[string][]float32 // inputs of the network in the next batch that the backward pass reads
 	free   []*microBatch
-	loss   float64
+	sum    float64 // of the losses of the current optimizer step's batches; 0 except in the last stage
+	loss   float64 // see Loss
 }
 
 // microBatch has the tensors that a stage keeps between its two passes of a micro-batch.

@@ -103,7 +103,8 @@ func TestPipelineEqualsOneWorker(t *testing.T) {
 }
 
 // TestPipelineInRunFolder: out.log describes the stages and their bubbles beside the formula,
-// the steps have each stage's time of waiting, and only rank 0 counts samples.
+// the steps have each stage's time of waiting, only rank 0 counts samples, and all ranks, of which
+// only the last one computes the loss, record the mean loss of the micro-batches.
 func TestPipelineInRunFolder(t *testing.T) {
 	cfg := tiny()
 	cfg.Strategy, cfg.Epochs, cfg.Accumulate = parseStrategy(t, "pipeline"), 1, 3
@@ -120,6 +121,7 @@ func TestPipelineInRunFolder(t *testing.T) {
 	if !stages.Match(text) || !bubble.Match(text) {
 		t.Errorf("out.log lacks %s or %s:\n%s", stages, bubble, text)
 	}
+	var losses []float64 // of the steps of rank 0
 	for rank := range 2 {
 		_, steps, _, err := runs.ReadSteps(dir, rank)
 		if err != nil || len(steps) != 3 { // 17 training samples: 9 micro-batches of 2
@@ -128,6 +130,11 @@ func TestPipelineInRunFolder(t *testing.T) {
 		for _, s := range steps {
 			if want := []int{6, 0}[rank]; s.Samples != want || !(s.Loss > 0) || !(s.Wait > 0) || !(s.AllReduce > 0) {
 				t.Errorf("rank %d, step %d: %d samples, loss %g, waited %g s of %g s", rank, s.Step, s.Samples, s.Loss, s.Wait, s.AllReduce)
+			}
+			if rank == 0 {
+				losses = append(losses, s.Loss)
+			} else if s.Loss != losses[s.Step-1] {
+				t.Errorf("rank %d, step %d: loss %g, want %g as on rank 0", rank, s.Step, s.Loss, losses[s.Step-1])
 			}
 		}
 	}
