@@ -374,14 +374,15 @@ func TestShapes(t *testing.T) {
 		if err := s.validate(); err != nil {
 			t.Error(err)
 		}
-		targets, _ := s.targets()
+		narrow, _ := s.targets(false)
+		wide, _ := s.targets(true)
 		for _, at := range []workerSetting{{1, 1}, {1, 2}, {2, 1}} {
-			if !(targets[at] > 1) {
-				t.Errorf("%s, %s: target %g", s, at, targets[at])
+			if !(narrow[at] > 1) || !(wide[at] >= narrow[at]) {
+				t.Errorf("%s, %s: the target is %g, and %g with AVX-512", s, at, narrow[at], wide[at])
 			}
 		}
 		s.Batch++
-		if targets, memory := s.targets(); len(targets) > 0 || memory != 0 {
+		if targets, memory := s.targets(true); len(targets) > 0 || memory != 0 {
 			t.Errorf("%s has targets", s)
 		}
 	}

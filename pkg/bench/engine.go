@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
@@ -15,11 +16,8 @@ import (
 
 // Target ratios of Lockstep to PyTorch at DefaultShape; see Shape.targets.
 const (
-	oneThreadTarget  = 2.2
-	twoThreadsTarget = 2.5
-	twoWorkersTarget = 2.2
-	plainGoTarget    = 0.1     // plain Go kernels, for processors without assembly, on one thread
-	memoryTarget     = 1 / 0.6 // at most 0.6 times PyTorch's
+	plainGoTarget = 0.1     // plain Go kernels, for processors without assembly, on one thread
+	memoryTarget  = 1 / 0.6 // at most 0.6 times PyTorch's
 )
 
 // EngineOptions configures MeasureEngine.
@@ -163,7 +161,7 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 		return nil, err
 	}
 	throughput.Name = b.recordName("training, %s", s)
-	targets, mostMemory := b.Shape.targets()
+	targets, mostMemory := b.Shape.targets(strings.Contains(ours.About.Name, "avx512"))
 	if b.isFP32() {
 		throughput.Target, memory.Target = targets[s], mostMemory
 	}

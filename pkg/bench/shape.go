@@ -135,19 +135,28 @@ func (s Shape) String() string {
 }
 
 // targets returns the required ratios of Lockstep to PyTorch: the throughput of each
-// setting, and the peak memory; 0 is no target. The network must have the shape of
-// ShapeOf; otherwise there are no targets.
-func (s Shape) targets() (throughput map[workerSetting]float64, memory float64) {
+// setting, and the peak memory; 0 is no target. avx512 reports whether both sides use AVX-512.
+// The network must have the shape of ShapeOf; otherwise there are no targets.
+func (s Shape) targets(avx512 bool) (throughput map[workerSetting]float64, memory float64) {
 	if own, err := ShapeOf(s.Model); err != nil || s != own {
 		return nil, 0
 	}
-	switch s.Model {
-	case modelResNet50V2:
-		return map[workerSetting]float64{{1, 1}: 1.4, {1, 2}: 1.5, {2, 1}: 1.5}, 0
-	case modelUNet3D, modelUNet3DK3:
-		return map[workerSetting]float64{{1, 1}: 1.8, {1, 2}: 1.8, {2, 1}: 1.8}, 0
+	ratios := func(oneThread, twoThreads, twoWorkers float64) map[workerSetting]float64 {
+		return map[workerSetting]float64{{1, 1}: oneThread, {1, 2}: twoThreads, {2, 1}: twoWorkers}
 	}
-	return map[workerSetting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget
+	switch {
+	case s.Model == modelResNet50V2 && avx512:
+		return ratios(2.5, 2.2, 2.5), 0
+	case s.Model == modelResNet50V2:
+		return ratios(1.4, 1.5, 1.5), 0
+	case s.Model == modelUNet3DK3 && avx512:
+		return ratios(3, 3, 3), 0
+	case s.Model == modelUNet3D || s.Model == modelUNet3DK3:
+		return ratios(1.8, 1.8, 1.8), 0
+	case avx512:
+		return ratios(2.6, 3.2, 2.6), memoryTarget
+	}
+	return ratios(2.2, 2.5, 2.2), memoryTarget
 }
 
 // WorkerFlags returns the flags that select the network for a worker of Lockstep.
