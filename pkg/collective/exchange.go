@@ -5,8 +5,6 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/collective/internal/numbers"
-	"lockstep/pkg/collective/internal/segment"
-	"lockstep/pkg/internal/device"
 )
 
 // pieceLayout divides a buffer of n numbers into one shard per rank, and each shard into
@@ -66,35 +64,6 @@ func reduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, comple
 		}
 	}
 	return nil
-}
-
-// reduceSmall adds up the buffers b of all ranks, which fit into a small buffer.
-func (g *memoryGroup) reduceSmall(ctx context.Context, b device.Buffer) error {
-	if b.F64 != nil {
-		return addSmall(ctx, g, b, b.F64)
-	}
-	return addSmall(ctx, g, b, b.F32)
-}
-
-// addSmall adds up all ranks' copies of v, the numbers of b, in rank order.
-func addSmall[T numbers.Number](ctx context.Context, g *memoryGroup, b device.Buffer, v []T) error {
-	of := func(rank int) []T { return numbers.FromBytes[T](g.memory.Small(rank, g.number))[:len(v)] }
-	return g.runWith(ctx, kindAllReduce, b, 0, func() {
-		copy(of(g.rank), v)
-		g.countSent(numbers.Bytes(v), g.size-1)
-	}, func() error {
-		// A rank that gave up waiting had arrived, too; this one must not go on alone.
-		for rank := range g.size {
-			if rank != g.rank && g.memory.ControlBlock(rank).State.Load() == segment.StateFailed {
-				return g.checkRank(g.what, rank, false)
-			}
-		}
-		numbers.Add(v, of(0), of(1))
-		for rank := 2; rank < g.size; rank++ {
-			numbers.Add(v, v, of(rank))
-		}
-		return nil
-	})
 }
 
 // sumRanks adds up all ranks' copies of one piece of this rank's shard, in rank order, and

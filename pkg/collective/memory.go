@@ -27,10 +27,6 @@ import (
 // Slots are written before the first synchronization of a piece and read before the
 // second. The result area is written between the two and read after the second; no rank
 // can pass the first synchronization of the next piece before all ranks have read it.
-//
-// In an all-reduce of a small buffer every rank passes its whole buffer to the others when it
-// announces the operation, and adds up all buffers itself, in rank order. That needs one
-// synchronization instead of three.
 type memoryGroup struct {
 	name      string
 	rank      int
@@ -55,9 +51,6 @@ func (g *memoryGroup) Name() string { return g.algorithm.describe(g.name) }
 
 func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 	name := g.algorithm.choose(b.Bytes())
-	if small := b.Bytes() <= segment.SmallBytes; name == g.algorithm.native && small {
-		return g.reduceSmall(ctx, b)
-	}
 	return g.runOperation(ctx, kindAllReduce, b, algorithmNumber(name), func() error {
 		if name != g.algorithm.native {
 			return g.reduceBySchedule(ctx, b, name)
@@ -130,16 +123,7 @@ func (g *memoryGroup) leave(state uint32) {
 // that all ranks have announced the same one, and runs body. After an error the group
 // refuses further operations.
 func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
-	return g.runWith(ctx, k, b, root, nil, body)
-}
-
-// runWith is runOperation with data that accompany the announcement: prepare, unless it is nil,
-// writes them before this rank announces the operation, and body may read those of all ranks.
-func (g *memoryGroup) runWith(ctx context.Context, k opKind, b device.Buffer, root int, prepare func(), body func() error) error {
 	return g.runExclusive(ctx, k, b, g.size, func() error {
-		if prepare != nil {
-			prepare()
-		}
 		c := &g.control.Calls[g.number%2]
 		c.What.Store(callSignature(k, b, root))
 		c.Length.Store(uint64(b.Len()))

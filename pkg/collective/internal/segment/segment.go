@@ -13,7 +13,7 @@ import (
 // that each process has mapped. It contains one control block and one slot per rank, and
 // one result area:
 //
-//	control 0 | control 1 | … | slot 0 | slot 1 | … | result | channels | small buffers
+//	control 0 | control 1 | … | slot 0 | slot 1 | … | result
 //
 // Each slot and the result area contain one piece of PieceBytes bytes per rank.
 type Segment struct {
@@ -83,12 +83,8 @@ func PieceBytes(count, chunkBytes int) int {
 // Bytes returns the size in bytes of a segment for the given number of ranks, with
 // pieces of bytesPerPiece.
 func Bytes(ranks, bytesPerPiece int) int {
-	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece) + 2*ranks*SmallBytes
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece)
 }
-
-// SmallBytes is the size of a small buffer, which a rank passes to all others together with its
-// call: a multiple of the cache line.
-const SmallBytes = 4096
 
 // channelBytes returns the size in bytes of a channel whose queue has room for
 // bytesPerPiece bytes.
@@ -112,13 +108,6 @@ func (s Segment) Result() []byte { return s.Slot(s.Size) }
 // Piece returns the part of a slot, or of the result area, that contains the piece of rank.
 func (s Segment) Piece(area []byte, rank int) []byte {
 	return area[rank*s.PieceBytes : (rank+1)*s.PieceBytes]
-}
-
-// Small returns the area for the small buffer of rank in the operation with the given number. Like
-// calls, the last two operations of a rank have separate areas.
-func (s Segment) Small(rank int, number uint64) []byte {
-	begin := Bytes(s.Size, s.PieceBytes) - (2*rank+int(number%2)+1)*SmallBytes
-	return s.Memory[begin : begin+SmallBytes : begin+SmallBytes]
 }
 
 // counter returns the counter Arrived of rank i or, for i from size, the counter Events of
