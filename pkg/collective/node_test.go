@@ -139,7 +139,7 @@ func TestNodesNoticeARankThatLeft(t *testing.T) {
 	}
 }
 
-// TestNodesEndWithTheirContext: the error of a canceled operation is that of its context.
+// TestNodesEndWithTheirContext checks that a canceled operation returns the error of its context.
 func TestNodesEndWithTheirContext(t *testing.T) {
 	groups := InProcessNodes(4, 2)
 	ctx, cancel := context.WithCancel(t.Context())

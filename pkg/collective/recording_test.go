@@ -70,7 +70,7 @@ func checkRecording(t *testing.T, transport string, all []*transfers.Recording, 
 		t.Fatalf("%s, %s, %d ranks: %v", transport, r.Algorithm, n, err)
 	}
 	if r.Bytes != bytes || r.Ranks != n || n > 1 && r.PerNode != 2 {
-		t.Errorf("%s: the recording is of %d bytes, %d ranks, %d per node", r.Algorithm, r.Bytes, r.Ranks, r.PerNode)
+		t.Errorf("%s: the recording has %d bytes, %d ranks and %d ranks per node", r.Algorithm, r.Bytes, r.Ranks, r.PerNode)
 	}
 	for i, a := range r.Transfers {
 		if a.Received < a.Sent {

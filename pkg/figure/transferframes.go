@@ -144,7 +144,7 @@ func (f *Frames) drawFrame(b *strings.Builder, frame int) {
 	}
 }
 
-// drawTransfer draws an arrow from the chunks of the sender to those of the receiver.
+// drawTransfer draws an arrow from the sender's chunks to the same chunks of the receiver.
 func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
 	stroke := formatHex(copiedColor())
 	if t.Add {

@@ -289,9 +289,9 @@ func (x *executable) updatesEarly(sync engine.GradSync, u *optim.Update) bool {
 	return sync == nil && u.ClipNorm == 0 && x.optimizer.apply != nil
 }
 
-// updateParameters applies u to all pieces that have not been updated during the backward pass;
-// early says whether some may have been. Clipping the gradients takes one or two passes over them
-// before.
+// updateParameters applies u to all pieces that have not been updated during the backward pass.
+// If early is false, none has been. If the gradients are to be clipped, updateParameters first
+// passes over them once or twice.
 func (x *executable) updateParameters(u *optim.Update, early bool) error {
 	o := &x.optimizer
 	if u.ClipNorm > 0 {

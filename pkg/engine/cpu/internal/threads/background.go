@@ -35,8 +35,9 @@ func (b *Background) runNext(worker int) bool {
 	}
 }
 
-// StartBackground lets the goroutines of the group compute the pieces of b that Allow allows,
-// in place of those of an earlier Background, until FinishBackground. No piece is allowed yet.
+// StartBackground makes b the work that the goroutines of the group do while they wait, until
+// FinishBackground is called. They compute nothing before the first call of Allow. A group has
+// one Background at a time: b replaces an earlier one.
 func (g *Group) StartBackground(b *Background) {
 	b.allowed.Store(0) // before next, so that no goroutine claims a piece in between
 	b.next.Store(0)
