@@ -198,8 +198,8 @@ func (r *Recorder) end(sequence uint64, err error) error {
 	return r.fail(err)
 }
 
-// fail writes the record, unless another error was the first one, and returns err with what it
-// knows about the rank that err names.
+// fail writes the record if err is the first error of the group. It adds the process, the host
+// and the last operation of the rank that err names, and returns the longer error.
 func (r *Recorder) fail(err error) error {
 	r.mu.Lock()
 	// A run that the user has interrupted did not fail.
@@ -214,9 +214,9 @@ func (r *Recorder) fail(err error) error {
 	return r.addPlace(err)
 }
 
-// RecordFailure does for err what a Recorder does for the error of an operation, if group is a
-// Recorder: it writes the record, and returns err with what it knows about the rank that err
-// names. It is for errors that the operations do not notice, such as a rank that takes part in
+// RecordFailure writes the record of a group that is a Recorder, as if an operation had failed
+// with err. It adds the process, the host and the last operation of the rank that err names, and
+// returns the longer error. It is for errors that the operations do not notice, such as a rank that takes part in
 // them but sends nothing useful.
 func RecordFailure(group Group, err error) error {
 	if r, ok := group.(*Recorder); ok {

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// TestSent: the bytes that all ranks of each kind of group count are those of the operations. A
+// TestSent checks, for each kind of group, how many bytes all ranks together have sent. A
 // buffer of P bytes moves 2(n-1) times in an all-reduce, by whatever algorithm, n-1 times in a
 // reduce-scatter, an all-gather and a broadcast, and once in a message.
 func TestSent(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// hostTimes returns times of two algorithms between two hosts. The predictions are those of a
-// link of 100 µs and 100 MB/s; the times are a quarter longer.
+// hostTimes returns times of two algorithms between two hosts. The predicted times are for a link
+// with a latency of 100 µs and 100 MB/s; the measured ones are a quarter longer.
 func hostTimes() *runs.AllReduceTimes {
 	a := &runs.AllReduceTimes{Hosts: 2, PerHost: 2, Link: "800mbit", Between: runs.LinkSpeed{LatencySeconds: 1e-4, BytesPerSecond: 1e8}, Within: runs.LinkSpeed{LatencySeconds: 1e-5, BytesPerSecond: 1e9}}
 	for _, size := range []int{1_000, 10_000, 100_000, 1_000_000} {

@@ -82,8 +82,9 @@ func TestListFolder(t *testing.T) {
 	}
 }
 
-// TestListRunFolder: a run folder is one task, also if run.json is named. Of Lockstep's own run,
-// only the traces are read besides; of that of another program, all files.
+// TestListRunFolder checks that a run folder is one task, also if run.json is named. In a run
+// folder of Lockstep's own training, the only other files that are tasks are traces. If another
+// program trained, all other files are.
 func TestListRunFolder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -183,8 +184,8 @@ func TestSkipCopies(t *testing.T) {
 	}
 }
 
-// TestSetRules: the templates of the options come before those of the file with rules, because the
-// first one that matches counts.
+// TestSetRules checks that the templates of the options come first, and those of the file with
+// rules after them: the first template that matches a line reads it.
 func TestSetRules(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{rules.FileName: "lines: ['of the file {epoch}']\n", "a/1.log": "text\n"})
