@@ -132,7 +132,7 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, g++, network (the command ip), chromium, mpi, certificates. Without root, and on macOS, it
+# gcc, g++, network (the command ip), chromium, mpi, slurm, certificates. Without root, and on macOS, it
 # prints the list and stops.
 install_missing() {
   if [ "$OS" = Darwin ]; then
@@ -156,6 +156,10 @@ install_missing() {
       mpi) # starts the ranks of tests over MPI; they name the implementation, as both may be installed
         command -v mpirun.openmpi >/dev/null || packages+=(openmpi-bin)
         command -v mpirun.mpich >/dev/null || packages+=(mpich)
+        ;;
+      slurm) # starts environment/cluster
+        { command -v sbatch && PATH=$PATH:/usr/sbin command -v slurmctld && PATH=$PATH:/usr/sbin command -v munged; } >/dev/null ||
+          packages+=(slurm-wlm munge)
         ;;
       certificates) # Go reads them when it downloads modules
         [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || packages+=(ca-certificates)

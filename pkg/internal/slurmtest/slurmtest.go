@@ -1,0 +1,126 @@
+// Package slurmtest starts a private Slurm cluster of virtual nodes for the tests of a package,
+// by the script environment/cluster.
+//
+//	var cluster slurmtest.Cluster
+//
+//	func TestMain(m *testing.M) { code := m.Run(); cluster.Stop(); os.Exit(code) }
+//
+//	func TestSubmit(t *testing.T) { cluster.Use(t) … }
+package slurmtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// startTimeout is much more than the start takes, which is a second on an idle machine.
+const startTimeout = 3 * time.Minute
+
+// Cluster is a cluster of two virtual nodes, n1 and n2, with 8 CPUs and 4 GPUs each. It starts
+// when the first test uses it.
+type Cluster struct {
+	once   sync.Once
+	script string
+	folder string
+	err    error
+}
+
+// Use starts the cluster, unless it is running, and makes Slurm's commands in the test use it.
+// It skips the test if Slurm is not installed.
+func (c *Cluster) Use(t testing.TB) {
+	t.Helper()
+	for _, name := range []string{"sbatch", "munged", "slurmctld", "slurmd"} {
+		if !isInstalled(name) {
+			t.Skipf("no %s on this machine: slurm-wlm and munge are not installed", name)
+		}
+	}
+	c.once.Do(c.start)
+	if c.err != nil {
+		t.Fatal(c.err)
+	}
+	t.Setenv("SLURM_CONF", filepath.Join(c.folder, "slurm.conf"))
+}
+
+// isInstalled reports whether a program is in PATH or in a folder for daemons.
+func isInstalled(name string) bool {
+	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
+		if _, err := exec.LookPath(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// start starts the cluster in a new folder with a short path, because it contains sockets.
+func (c *Cluster) start() {
+	if c.script, c.err = findScript(); c.err != nil {
+		return
+	}
+	if c.folder, c.err = os.MkdirTemp("/tmp", "slurmtest-"); c.err != nil {
+		return
+	}
+	// If this process is killed, the cluster ends too.
+	c.err = c.run("start", "--until", strconv.Itoa(os.Getpid()))
+}
+
+// findScript returns the path of environment/cluster in this checkout.
+func findScript() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "environment", "cluster"), nil
+		}
+	}
+	return "", fmt.Errorf("find environment/cluster: no go.mod above the working directory")
+}
+
+// run runs environment/cluster.
+func (c *Cluster) run(args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.script, append(args, "--folder", c.folder)...)
+	cmd.WaitDelay = time.Second // the daemons may keep the output open
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run environment/cluster %s: %w: %s", strings.Join(args, " "), err, out.String())
+	}
+	return nil
+}
+
+// PID returns the process ID of a daemon of the cluster: slurmctld, or slurmd-n1.
+func (c *Cluster) PID(t testing.TB, daemon string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.folder, "run", daemon+".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// Folder returns the folder of the cluster, with the logs of the daemons in log/.
+func (c *Cluster) Folder() string { return c.folder }
+
+// Stop stops the cluster, if it was started, and removes its folder.
+func (c *Cluster) Stop() {
+	if c.folder == "" {
+		return
+	}
+	if err := c.run("stop"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	_ = os.RemoveAll(c.folder)
+}

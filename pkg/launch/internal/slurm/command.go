@@ -1,0 +1,111 @@
+// Package slurm runs the commands of Slurm (sbatch, squeue, sacct, scancel) and reads what
+// they print. Every command has a time-out, because one without an answering controller waits
+// for minutes.
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DefaultTimeout is the time that the controller gets for an answer. A busy controller of a
+// large cluster takes some seconds.
+const DefaultTimeout = 30 * time.Second
+
+// Client runs Slurm's commands.
+type Client struct {
+	Timeout time.Duration // for each command; 0 means DefaultTimeout
+}
+
+// ErrNoAnswer is the cause of an error if the controller did not answer in time, so that the
+// state of the jobs is unknown.
+var ErrNoAnswer = errors.New("the Slurm controller does not answer")
+
+// run runs a command and returns its standard output. The error contains what the command
+// wrote to standard error.
+func (c Client) run(ctx context.Context, name string, args ...string) (string, error) {
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cmd := exec.CommandContext(limited, name, args...)
+	cmd.Env = submissionEnvironment(os.Environ())
+	cmd.WaitDelay = time.Second
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	message := strings.TrimSpace(errs.String())
+	switch {
+	case err == nil:
+		return out.String(), nil
+	case errors.Is(err, exec.ErrNotFound):
+		return "", fmt.Errorf("run %s: no Slurm on this machine: use a login node of the cluster, load the module with Slurm's commands, or choose --on local", name)
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case limited.Err() != nil:
+		return "", fmt.Errorf("run %s: %w within %v; submitted jobs are not affected: try again later, or ask sinfo", name, ErrNoAnswer, timeout)
+	case isNoAnswer(message):
+		return "", fmt.Errorf("run %s: %w: %s; submitted jobs are not affected: try again later, or ask sinfo", name, ErrNoAnswer, firstLine(message))
+	case message != "":
+		return "", &CommandError{Name: name, Message: message}
+	}
+	return "", fmt.Errorf("run %s: %w", name, err)
+}
+
+// A CommandError is the error that a command of Slurm reported.
+type CommandError struct {
+	Name    string
+	Message string // what the command wrote to standard error
+}
+
+func (e *CommandError) Error() string {
+	var lines []string
+	for line := range strings.Lines(e.Message) {
+		line = strings.TrimSpace(line)
+		line = strings.TrimPrefix(strings.TrimPrefix(line, e.Name+": "), "error: ")
+		lines = append(lines, line)
+	}
+	return fmt.Sprintf("%s: %s", e.Name, strings.Join(lines, "; "))
+}
+
+// isNoAnswer reports whether message, the error output of a command, means that it could not
+// reach the controller.
+func isNoAnswer(message string) bool {
+	for _, text := range []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Could not establish a configuration source", "Communication connection failure"} {
+		if strings.Contains(message, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstLine returns the first line of text.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.TrimSpace(line)
+}
+
+// submissionEnvironment returns the environment for Slurm's commands, of which sbatch passes
+// all to the job by default. It leaves out the secret of a run, which the ranks read from the
+// user's token file, and the variables that describe the rank or the job of this process.
+func submissionEnvironment(all []string) []string {
+	describes := []string{
+		"LOCKSTEP_TOKEN", "LOCKSTEP_RUN", "LOCKSTEP_SEED", "LOCKSTEP_BINDING", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+		"MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",
+	}
+	prefixes := []string{"SLURM_", "SLURMD_", "OMPI_", "PMI_", "PMIX_"}
+	return slices.DeleteFunc(slices.Clone(all), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		isOfJob := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		return slices.Contains(describes, name) || isOfJob && name != "SLURM_CONF"
+	})
+}

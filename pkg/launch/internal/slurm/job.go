@@ -1,0 +1,126 @@
+package slurm
+
+import (
+	"fmt"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Job is the state of a job.
+type Job struct {
+	ID       string // such as 17, or 17_3 for a task of an array
+	State    string // in Slurm's words, such as PENDING; "" if Slurm no longer knows the job
+	Reason   string // why it waits or ended, in Slurm's words; "" if none
+	By       string // the user who canceled it; "" if unknown
+	Nodes    string // list of its nodes, in Slurm's notation
+	Restarts int    // how often it was requeued
+	ExitCode int    // of its script
+	Signal   int    // the signal that ended its script; 0 if none
+	Limit    string // its time limit, such as 10:00
+	Started  time.Time
+	Ended    time.Time
+}
+
+// The states of a job for which this package has its own treatment.
+const (
+	statePending   = "PENDING"
+	stateCompleted = "COMPLETED"
+	stateCanceled  = "CANCELLED"
+	stateFailed    = "FAILED"
+)
+
+// endStates returns the states of jobs that have ended and do not start again.
+func endStates() []string {
+	return []string{
+		stateCompleted, stateFailed, stateCanceled, "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
+	}
+}
+
+// IsKnown reports whether Slurm still knows the job.
+func (j Job) IsKnown() bool { return j.State != "" }
+
+// HasEnded reports whether the job has ended and does not start again.
+func (j Job) HasEnded() bool { return slices.Contains(endStates(), j.State) }
+
+// Succeeded reports whether the job's script ended with exit code 0.
+func (j Job) Succeeded() bool { return j.State == stateCompleted }
+
+// IsCanceled reports whether a user canceled the job.
+func (j Job) IsCanceled() bool { return j.State == stateCanceled }
+
+// IsPending reports whether the job waits for its start, or for its next start after it was
+// requeued.
+func (j Job) IsPending() bool {
+	return slices.Contains([]string{statePending, "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}, j.State)
+}
+
+// DescribeEnd returns in words why the job has ended. output is the end of the job's own
+// output, in which Slurm writes some reasons, such as memory that ran out.
+func (j Job) DescribeEnd(output string) string {
+	nodes := ""
+	if j.Nodes != "" {
+		nodes = " on " + j.Nodes
+	}
+	limit := ""
+	if j.Limit != "" {
+		limit = " of " + j.Limit
+	}
+	switch state := j.State; {
+	case state == "OUT_OF_MEMORY" || strings.Contains(output, "oom_kill") || strings.Contains(output, "oom-kill") || strings.Contains(output, "Exceeded job memory limit"):
+		return "out of memory" + nodes + ": ask for more memory per task, or use a smaller batch"
+	case state == "TIMEOUT" || state == "DEADLINE" || strings.Contains(output, "DUE TO TIME LIMIT"):
+		return "the time limit" + limit + " was reached: ask for more time, and resume the run (Resume, --resume)"
+	case state == "NODE_FAIL" || state == "BOOT_FAIL" || strings.Contains(output, "DUE TO NODE FAILURE"):
+		return "a node failed" + nodes + ": resume the run (Resume, --resume)"
+	case state == "PREEMPTED" || strings.Contains(output, "DUE TO PREEMPTION"):
+		return "it was preempted by a job of higher priority: resume the run (Resume, --resume)"
+	case state == stateCanceled && j.By != "":
+		return "canceled by " + userName(j.By)
+	case state == stateCanceled:
+		return "canceled by scancel; this cluster does not record by whom"
+	case state == stateFailed && j.Signal != 0:
+		return fmt.Sprintf("its script was ended by signal %d", j.Signal)
+	case state == stateFailed:
+		return fmt.Sprintf("its script ended with exit code %d", j.ExitCode)
+	case state == "":
+		return "it has left the queue, and this cluster does not record why"
+	}
+	return "it ended in state " + j.State
+}
+
+// DescribeWait returns in words what a job that has not started waits for, such as
+// "Resources: waiting for free nodes".
+func (j Job) DescribeWait() string {
+	meanings := map[string]string{
+		"Resources":              "waiting for free nodes",
+		"Priority":               "jobs of higher priority are before it",
+		"Dependency":             "waiting for another job",
+		"BeginTime":              "its start time has not come; a requeued job waits about two minutes",
+		"JobHeldUser":            "held by its user: scontrol release",
+		"JobHeldAdmin":           "held by an administrator",
+		"Reservation":            "waiting for its reservation",
+		"ReqNodeNotAvail":        "a node that it needs is not available",
+		"PartitionNodeLimit":     "it asks for more nodes than the partition has, and never starts: cancel it",
+		"PartitionTimeLimit":     "it asks for more time than the partition allows, and never starts: cancel it",
+		"AssocMaxJobsLimit":      "you have as many jobs as your account allows",
+		"QOSMaxJobsPerUserLimit": "you have as many jobs as you may have",
+	}
+	reason, _, _ := strings.Cut(j.Reason, ",")
+	switch meaning := meanings[reason]; {
+	case meaning != "":
+		return reason + ": " + meaning
+	case reason == "" || reason == "None":
+		return "waiting for the scheduler"
+	}
+	return j.Reason
+}
+
+// userName returns the name of a user, given as a name or a number.
+func userName(id string) string {
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}

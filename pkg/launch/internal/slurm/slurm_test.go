@@ -1,0 +1,195 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockstep/pkg/internal/slurmtest"
+)
+
+var cluster slurmtest.Cluster
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	cluster.Stop()
+	os.Exit(code)
+}
+
+// submit submits a job that runs commands, and cancels it at the end of the test.
+func submit(t *testing.T, options, commands string) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "job.sh")
+	text := "#!/bin/bash\n#SBATCH --output=" + dir + "/out.log\n#SBATCH --time=5 " + options + "\n" + commands + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id, err := Client{}.Submit(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := (Client{}).Cancel(context.Background(), []string{id}, false); err != nil {
+			t.Error(err)
+		}
+	})
+	return id
+}
+
+// await waits until the job fulfills a condition, and returns its state.
+func await(t *testing.T, id string, condition func(Job) bool) Job {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		jobs, err := Client{}.Jobs(t.Context(), []string{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if condition(jobs[id]) {
+			return jobs[id]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("job is still in state %+v", jobs[id])
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func TestEndOfJobs(t *testing.T) {
+	cluster.Use(t)
+	tests := []struct{ name, commands, want string }{
+		{"failed", "exit 3", "its script ended with exit code 3"},
+		{"signal", "kill -ABRT $$", "its script was ended by signal 6"},
+		{"done", "srun --ntasks=1 true", "it ended in state COMPLETED"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			j := await(t, submit(t, "", tt.commands), Job.HasEnded)
+			if got := j.DescribeEnd(""); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if j.Started.IsZero() || j.Ended.Before(j.Started) || j.Nodes == "" {
+				t.Errorf("got job %+v, want its times and nodes", j)
+			}
+		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	cluster.Use(t)
+	id := submit(t, "", "sleep 600")
+	await(t, id, func(j Job) bool { return j.State == "RUNNING" })
+	if err := (Client{}).Cancel(t.Context(), []string{id}, false); err != nil {
+		t.Fatal(err)
+	}
+	j := await(t, id, Job.HasEnded)
+	if got := j.DescribeEnd(""); !strings.HasPrefix(got, "canceled by") {
+		t.Errorf("got %q, want canceled", got)
+	}
+	if err := (Client{}).Cancel(t.Context(), []string{id}, true); err != nil {
+		t.Errorf("cancel a job that has ended: %v", err)
+	}
+}
+
+// TestPendingForever: Slurm accepts a job that asks for more than the cluster has.
+func TestPendingForever(t *testing.T) {
+	cluster.Use(t)
+	j := await(t, submit(t, "--partition=devel --ntasks=64", "true"), func(j Job) bool { return j.Reason != "" && j.Reason != "None" })
+	if !j.IsPending() || j.DescribeWait() == "" {
+		t.Errorf("got %+v, want a pending job", j)
+	}
+}
+
+func TestRejectedSubmission(t *testing.T) {
+	cluster.Use(t)
+	path := filepath.Join(t.TempDir(), "job.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --partition=nowhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Client{}.Submit(t.Context(), path)
+	if err == nil || !strings.Contains(err.Error(), "invalid partition specified: nowhere") {
+		t.Errorf("got error %v, want the invalid partition", err)
+	}
+}
+
+func TestUnknownJob(t *testing.T) {
+	cluster.Use(t)
+	id := submit(t, "", "true")
+	jobs, err := Client{}.Jobs(t.Context(), []string{"99999", id})
+	if err != nil || jobs["99999"].IsKnown() || !jobs[id].IsKnown() {
+		t.Errorf("got %+v, %v, want only job %s", jobs, err, id)
+	}
+	jobs, err = Client{}.Jobs(t.Context(), []string{"99999"})
+	if err != nil || jobs["99999"].IsKnown() {
+		t.Errorf("got %+v, %v, want an unknown job", jobs, err)
+	}
+}
+
+func TestControllerDoesNotAnswer(t *testing.T) {
+	cluster.Use(t)
+	pid := cluster.PID(t, "slurmctld")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := Client{Timeout: time.Second}.Jobs(t.Context(), []string{"1"})
+	if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "within 1s") {
+		t.Errorf("got error %v, want that the controller does not answer", err)
+	}
+}
+
+func TestNoScheduler(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := Client{}.Submit(t.Context(), "job.sh")
+	if err == nil || !strings.Contains(err.Error(), "no Slurm on this machine") {
+		t.Errorf("got error %v, want no Slurm", err)
+	}
+}
+
+// TestParseSacct reads lines as sacct of Slurm 22.05 prints them, with accounting.
+func TestParseSacct(t *testing.T) {
+	all, err := parseSacct("17|CANCELLED by 0|0:15|n[1-2]|00:05:00|2026-11-24T22:19:22|2026-11-24T22:19:25\n" +
+		"18|OUT_OF_MEMORY|0:125|n1|00:05:00|2026-11-24T22:19:22|2026-11-24T22:19:25\n" +
+		"19|TIMEOUT|0:0|n1|00:01:00|2026-11-24T22:19:22|2026-11-24T22:20:25\n" +
+		"20|NODE_FAIL|1:0|n2|00:01:00|2026-11-24T22:19:22|2026-11-24T22:20:25\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"canceled by root", "out of memory on n1: ", "the time limit of 00:01:00 was reached", "a node failed on n2"} {
+		if got := all[i].DescribeEnd(""); !strings.HasPrefix(got, want) {
+			t.Errorf("job %s: got %q, want %q", all[i].ID, got, want)
+		}
+	}
+	if _, err := parseSacct("17|CANCELLED\n"); err == nil {
+		t.Error("got no error for a line with two fields")
+	}
+	if _, err := parseSqueue("17|RUNNING|\n"); err == nil {
+		t.Error("got no error for a line with two fields")
+	}
+}
+
+// TestOutOfMemoryInOutput: without accounting, only the job's output says that memory ran out.
+// The line is of slurmstepd 22.05.
+func TestOutOfMemoryInOutput(t *testing.T) {
+	j := Job{State: "FAILED", ExitCode: 1, Nodes: "n1"}
+	got := j.DescribeEnd("slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.\n")
+	if !strings.HasPrefix(got, "out of memory on n1") {
+		t.Errorf("got %q, want out of memory", got)
+	}
+}
+
+func TestSubmissionEnvironment(t *testing.T) {
+	got := submissionEnvironment([]string{"HOME=/root", "LOCKSTEP_TOKEN=secret", "RANK=0", "SLURM_JOB_ID=7", "SLURM_CONF=/etc/slurm.conf", "LOCKSTEP_LOGS=logs"})
+	if strings.Join(got, " ") != "HOME=/root SLURM_CONF=/etc/slurm.conf LOCKSTEP_LOGS=logs" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,42 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var jobID = regexp.MustCompile(`^[0-9]+$`)
+
+// Submit submits the job script at path and returns the id of the job.
+func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
+	text, err := c.run(ctx, "sbatch", "--parsable", path)
+	if err != nil {
+		return "", fmt.Errorf("submit %s: %w", path, err)
+	}
+	id, _, _ = strings.Cut(strings.TrimSpace(text), ";") // the name of the cluster follows, if there are several
+	if !jobID.MatchString(id) {
+		return "", fmt.Errorf("submit %s: got answer %q of sbatch, want the id of a job", path, text)
+	}
+	return id, nil
+}
+
+// Cancel cancels jobs. It returns no error if they have already ended. If atOnce is true, their
+// processes are killed without time to shut down.
+func (c Client) Cancel(ctx context.Context, ids []string, atOnce bool) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if atOnce {
+		// scancel fails with --signal if a job has ended.
+		if _, err := c.run(ctx, "scancel", append([]string{"--quiet", "--signal=KILL", "--full"}, ids...)...); errors.Is(err, ErrNoAnswer) {
+			return fmt.Errorf("cancel jobs %s: %w", strings.Join(ids, ", "), err)
+		}
+	}
+	if _, err := c.run(ctx, "scancel", append([]string{"--quiet"}, ids...)...); err != nil {
+		return fmt.Errorf("cancel jobs %s: %w", strings.Join(ids, ", "), err)
+	}
+	return nil
+}
