@@ -6,6 +6,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/strategy/internal/vector"
 )
 
 // Accumulator is a GradSync for optimizer steps that use several batches, one after
@@ -59,21 +60,12 @@ func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) erro
 		return fmt.Errorf("accumulate gradients: bucket %d has %d values, want %d as in the first batch", i, b.Len(), sum.Len())
 	}
 	if a.part < a.parts {
-		addTo(sum.F32, b.F32)
-		addTo(sum.F64, b.F64)
+		vector.Add(*sum, b)
 		return nil
 	}
-	addTo(b.F32, sum.F32)
-	addTo(b.F64, sum.F64)
-	divide(b, a.parts)
+	vector.Add(b, *sum)
+	vector.Divide(b, a.parts)
 	return a.inner.ReduceBucket(i, b, s)
-}
-
-// addTo adds from to to, element by element. Both have the same length.
-func addTo[T float32 | float64](to, from []T) {
-	for i, v := range from {
-		to[i] += v
-	}
 }
 
 // ShareStatistics calls ShareStatistics of the inner GradSync, so that batch norms use the

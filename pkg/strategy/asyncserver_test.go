@@ -94,9 +94,9 @@ func trainAsync(t *testing.T, c Config, n, steps int, update func(step int) opti
 		defer func() { err = errors.Join(err, s.Close()) }()
 		switch a := s.(type) { // workers ask many times
 		case *asyncServer:
-			a.heartbeat = time.Millisecond
+			a.core.Heartbeat = time.Millisecond
 		case *asyncPeer:
-			a.heartbeat = time.Millisecond
+			a.core.Heartbeat = time.Millisecond
 		}
 		if err := s.Start(ctx, exe, nil); err != nil {
 			return err
@@ -314,38 +314,6 @@ func TestAsyncServerConverges(t *testing.T) {
 		if d := farthest(synchronous, got); d < 1e-6 {
 			t.Errorf("%v: the parameters differ by only %g from those of a synchronous server", c, d)
 		}
-	}
-}
-
-// TestCoordinator: who may read and who may update, step by step. The limit is 2.
-func TestCoordinator(t *testing.T) {
-	c := newCoordinator(4, 2, 1, 10)
-	ctx := t.Context()
-	read := func(worker int, want bool) {
-		t.Helper()
-		if v, ok := c.checkout(ctx, 0, worker, 0); ok != want || ok && v != c.version {
-			t.Errorf("worker %d reads: %v, version %d, want %v, version %d", worker, ok, v, want, c.version)
-		}
-	}
-	update := func(worker int, want bool, staleness int) {
-		t.Helper()
-		if u, s, ok := c.admit(ctx, 0, worker, 0); ok != want || ok && (u != c.version || s != staleness) {
-			t.Errorf("worker %d updates: %v, update %d, staleness %d, want %v, %d, %d", worker, ok, u, s, want, c.version, staleness)
-		}
-	}
-	read(0, true)
-	read(1, true)
-	read(2, true)
-	read(3, false) // the fourth could become 3 updates old
-	update(2, true, 0)
-	read(3, true)
-	update(3, false, 0) // the other two would then be 2 and 3 updates old
-	update(1, true, 1)
-	update(3, false, 0) // worker 0 must be next
-	update(0, true, 2)
-	update(3, true, 2)
-	if v := c.version; v != 14 {
-		t.Errorf("version %d after 4 updates from 10", v)
 	}
 }
 

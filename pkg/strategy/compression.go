@@ -8,6 +8,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/strategy/internal/compress"
+	"lockstep/pkg/strategy/internal/shard"
 )
 
 // CompressionPrefix is the prefix of the names of the tensors that gradient_compression needs to
@@ -52,13 +53,13 @@ func newCompressedDDP(ctx context.Context, c Config, group collective.Group) (*c
 
 // Start implements Strategy. Each worker of a resumed run also restores the rest of its gradients.
 func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	memory, err := hostMemoryOf(exe)
+	memory, err := shard.MemoryOf(exe)
 	if err != nil {
 		return err
 	}
 	d.memory, d.buckets = memory, nil
 	for i, b := range memory.BucketMemory() {
-		own := compressedBucket{parameters: b.Parameters, rest: newStaging([]engine.BucketMemory{b})}
+		own := compressedBucket{parameters: b.Parameters, rest: shard.NewStaging([]engine.BucketMemory{b})}
 		if d.method.Name == compress.PowerSGD {
 			own.matrices = newMatrices(exe, b, d.method.Rank, i)
 		}

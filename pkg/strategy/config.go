@@ -13,6 +13,7 @@ import (
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/internal/strictyaml"
 	"lockstep/pkg/strategy/internal/compress"
+	"lockstep/pkg/strategy/stage"
 )
 
 // Config is a strategy with its options. In YAML and in run.json it is the strategy's name,
@@ -79,7 +80,7 @@ type Config struct {
 	Timeline bool `yaml:"timeline,omitempty" json:"timeline"`
 
 	// Schedule (pipeline) is the order in which a stage runs the passes of the micro-batches:
-	// ScheduleGPipe or Schedule1F1B; empty: Schedule1F1B.
+	// stage.GPipe or stage.OneForwardOneBackward; empty: stage.OneForwardOneBackward.
 	Schedule string `yaml:"schedule,omitempty" json:"schedule"`
 }
 
@@ -90,11 +91,11 @@ func (c Config) localSteps() int { return cmp.Or(c.Steps, defaultLocalSteps) }
 func (c Config) serverCount() int { return cmp.Or(c.Servers, 1) }
 
 // schedule returns the schedule of a pipeline.
-func (c Config) schedule() string { return cmp.Or(c.Schedule, Schedule1F1B) }
+func (c Config) schedule() string { return cmp.Or(c.Schedule, stage.OneForwardOneBackward) }
 
 // Staged reports whether each worker has one stage of the network, so that all workers
 // together are a single replica and train on the same batches. Each worker must load its
-// stage with LoadStage.
+// stage with stage.Load.
 func (c Config) Staged() bool { return c.Name == NamePipeline }
 
 // ReplicaCount returns the number of replicas of the network, each of which trains on a separate

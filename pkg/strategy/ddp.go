@@ -8,6 +8,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/strategy/internal/vector"
 )
 
 // DDP is data parallelism with replicated parameters. It replaces each bucket by its mean
@@ -114,30 +115,6 @@ func averageBuffer(ctx context.Context, group collective.Group, b device.Buffer)
 	if err := group.AllReduce(ctx, b); err != nil {
 		return err
 	}
-	divide(b, group.Size())
+	vector.Divide(b, group.Size())
 	return nil
-}
-
-// divide divides all values of b by n. If n is a power of two, it multiplies them by 1/n,
-// which gives the same bits and is faster.
-func divide(b device.Buffer, n int) {
-	if n&(n-1) == 0 {
-		f := 1 / float64(n)
-		for i := range b.F64 {
-			b.F64[i] *= f
-		}
-		g := float32(f)
-		for i := range b.F32 {
-			b.F32[i] *= g
-		}
-		return
-	}
-	f := float64(n)
-	for i := range b.F64 {
-		b.F64[i] /= f
-	}
-	g := float32(n)
-	for i := range b.F32 {
-		b.F32[i] /= g
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/strategy/internal/compress"
+	"lockstep/pkg/strategy/internal/server"
+	"lockstep/pkg/strategy/stage"
 )
 
 // NameDDP is the name of data parallelism with replicated parameters, the default strategy.
@@ -159,7 +161,7 @@ func Kinds() []Kind {
 		Guarantee: "an approximation that differs between two runs: the workers' parameters differ between two averages, and gradients are old",
 		Bytes:     "an active worker P; a passive one P for each active one that averages with it; on average 2·A/N·P with A = N−⌊N/2⌋ active workers",
 		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			active := workers - passivePeers(workers)
+			active := workers - server.PassivePeers(workers)
 			return 2 * float64(active) / float64(workers) * parameterBytes
 		},
 		new: newAsyncPeer,
@@ -175,8 +177,8 @@ func Kinds() []Kind {
 		Options:   []string{"schedule"},
 		Exact:     true,
 		check: func(c Config) error {
-			if s := c.schedule(); s != Schedule1F1B && s != ScheduleGPipe {
-				return fmt.Errorf("strategy.schedule is %q: use %s or %s", s, Schedule1F1B, ScheduleGPipe)
+			if s := c.schedule(); s != stage.OneForwardOneBackward && s != stage.GPipe {
+				return fmt.Errorf("strategy.schedule is %q: use %s or %s", s, stage.OneForwardOneBackward, stage.GPipe)
 			}
 			return nil
 		},

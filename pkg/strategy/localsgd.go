@@ -10,6 +10,8 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/strategy/internal/shard"
+	"lockstep/pkg/strategy/internal/vector"
 )
 
 // NameLocalSGD is the name of the strategy that averages parameters in place of gradients.
@@ -46,25 +48,25 @@ func newUncoupled(ctx context.Context, group collective.Group) *localSGD {
 // Start copies rank 0's state to all ranks. In a resumed run, each rank then restores the
 // tensors that only it had.
 func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	memory, err := hostMemoryOf(exe)
+	memory, err := shard.MemoryOf(exe)
 	if err != nil {
 		return err
 	}
 	l.buckets = memory.BucketMemory()
-	l.staging = newStaging(l.buckets)
+	l.staging = shard.NewStaging(l.buckets)
 	if err := (replicas{l.group}).Start(ctx, exe, saved); err != nil {
 		return err
 	}
 	own := map[string][]float64{}
 	for name, v := range saved {
 		// Rank 1 stands for all: either every rank's parameters were saved, or none.
-		if of, ok := strings.CutPrefix(name, RankPrefix(1)); ok && !strings.HasPrefix(of, slotPrefix) {
+		if of, ok := strings.CutPrefix(name, RankPrefix(1)); ok && !strings.HasPrefix(of, shard.SlotPrefix) {
 			l.differ = true
 		}
 		if of, ok := strings.CutPrefix(name, RankPrefix(l.group.Rank())); ok {
 			own[of] = v
 		}
-		if rest, ok := strings.CutPrefix(name, slotPrefix); ok {
+		if rest, ok := strings.CutPrefix(name, shard.SlotPrefix); ok {
 			if slot, _, _ := strings.Cut(rest, "."); !slices.Contains(l.slots, slot) {
 				l.slots = append(l.slots, slot)
 			}
@@ -121,13 +123,13 @@ func (l *localSGD) Equalize(_ context.Context, exe engine.Executable) error {
 func (l *localSGD) averageParameters(ctx context.Context, b engine.BucketMemory) error {
 	stage := l.staging.Slice(0, b.Gradients.Len())
 	for _, p := range b.Parameters {
-		copyBuffer(stage.Slice(p.Offset, p.Offset+p.Weights.Len()), p.Weights)
+		vector.Copy(stage.Slice(p.Offset, p.Offset+p.Weights.Len()), p.Weights)
 	}
 	if err := averageBuffer(ctx, l.group, stage); err != nil {
 		return err
 	}
 	for _, p := range b.Parameters {
-		copyBuffer(p.Weights, stage.Slice(p.Offset, p.Offset+p.Weights.Len()))
+		vector.Copy(p.Weights, stage.Slice(p.Offset, p.Offset+p.Weights.Len()))
 	}
 	return nil
 }
@@ -162,7 +164,7 @@ func (l *localSGD) averageSlots(ctx context.Context, exe engine.Executable) erro
 // slotNames returns the names of the optimizer's state tensors that the updates use.
 func (l *localSGD) slotNames(exe engine.Executable) []string {
 	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool {
-		rest, ok := strings.CutPrefix(name, slotPrefix)
+		rest, ok := strings.CutPrefix(name, shard.SlotPrefix)
 		slot, _, _ := strings.Cut(rest, ".")
 		return !ok || !slices.Contains(l.slots, slot)
 	})

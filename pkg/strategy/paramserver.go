@@ -9,6 +9,8 @@ import (
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy/internal/shard"
+	"lockstep/pkg/strategy/internal/vector"
 )
 
 // NameParamServer is the name of the strategy whose parameters are updated by servers.
@@ -22,7 +24,7 @@ const NameParamServer = "paramserver"
 type paramServer struct {
 	*queue
 	servers  int
-	shards   shards
+	shard    shard.Shard
 	incoming device.Buffer // gradients that this server has received from one worker
 }
 
@@ -74,7 +76,7 @@ func (p *paramServer) push(b device.Buffer) error {
 			return p.group.Send(p.ctx, shard, server)
 		}
 		if p.incoming.Len() < shard.Len() {
-			p.incoming = newBuffer(shard, shard.Len())
+			p.incoming = vector.New(shard, shard.Len())
 		}
 		incoming := p.incoming.Slice(0, shard.Len())
 		for r := range n {
@@ -84,10 +86,9 @@ func (p *paramServer) push(b device.Buffer) error {
 			if err := p.group.Recv(p.ctx, incoming, r); err != nil {
 				return err
 			}
-			addTo(shard.F32, incoming.F32)
-			addTo(shard.F64, incoming.F64)
+			vector.Add(shard, incoming)
 		}
-		divide(shard, n)
+		vector.Divide(shard, n)
 		return nil
 	})
 }
@@ -130,7 +131,7 @@ func collectFromServers(ctx context.Context, group collective.Group, b device.Bu
 // Start copies rank 0's parameters and running statistics to all ranks, and restores the
 // servers' optimizer slots.
 func (p *paramServer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	return startSharded(ctx, exe, p.group, &p.shards, ownedByServer(p.servers, p.group.Rank()), saved)
+	return startSharded(ctx, exe, p.group, &p.shard, ownedByServer(p.servers, p.group.Rank()), saved)
 }
 
 // ownedByServer returns a function that returns the range of a bucket of n elements that the
@@ -151,7 +152,7 @@ func (p *paramServer) Step(ctx context.Context, exe engine.Executable, s Step) (
 	if err != nil || !s.isLast() {
 		return t, err
 	}
-	err = p.updateShards(&p.shards, s.Update, &t, p.pull)
+	err = p.updateShards(&p.shard, s.Update, &t, p.pull)
 	return t, err
 }
 
@@ -160,7 +161,7 @@ func (*paramServer) Equalize(context.Context, engine.Executable) error { return 
 
 // State returns the servers' optimizer slots on rank 0.
 func (p *paramServer) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
-	return p.collectState(&p.shards, func(ctx context.Context, b device.Buffer) error {
+	return p.collectState(&p.shard, func(ctx context.Context, b device.Buffer) error {
 		return collectFromServers(ctx, p.group, b, p.servers)
 	})
 }
@@ -168,5 +169,5 @@ func (p *paramServer) State(_ context.Context, _ engine.Executable) (map[string]
 // OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
 // that a rank has with NameDDP.
 func (p *paramServer) OptimizerBytes(u optim.Update) (own, replicated int64) {
-	return p.shards.optimizerBytes(u)
+	return p.shard.OptimizerBytes(u)
 }

@@ -3,10 +3,13 @@ package strategy
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/strategy/internal/shard"
 )
 
 // BroadcastState copies rank 0's persistent tensors to all ranks: parameters, running
@@ -64,4 +67,10 @@ func restoreTensors(exe engine.Executable, saved map[string][]float64, names []s
 		}
 	}
 	return nil
+}
+
+// withoutSlots returns the names of the persistent tensors of exe except for the optimizer's
+// slots: an executable that is given no update needs no memory for them.
+func withoutSlots(exe engine.Executable) []string {
+	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool { return strings.HasPrefix(name, shard.SlotPrefix) })
 }

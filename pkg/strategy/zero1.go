@@ -8,6 +8,8 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy/internal/shard"
+	"lockstep/pkg/strategy/internal/vector"
 )
 
 // NameZeRO1 is the name of the strategy that shards the optimizer's state.
@@ -18,7 +20,7 @@ const NameZeRO1 = "zero1"
 // updates its part, and the parameters are all-gathered.
 type zero1 struct {
 	*queue
-	shards shards
+	shard shard.Shard
 }
 
 // newZeRO1 creates the strategy of one worker.
@@ -32,7 +34,7 @@ func scatterBucket(q *queue, b bucket) error {
 		return err
 	}
 	n := q.group.Size()
-	divide(b.buffer.Slice(collective.Shard(b.buffer.Len(), n, q.group.Rank())), n)
+	vector.Divide(b.buffer.Slice(collective.Shard(b.buffer.Len(), n, q.group.Rank())), n)
 	return nil
 }
 
@@ -40,12 +42,12 @@ func scatterBucket(q *queue, b bucket) error {
 // rank's part of the optimizer's slots.
 func (z *zero1) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	own := func(n int) (lo, hi int) { return collective.Shard(n, z.group.Size(), z.group.Rank()) }
-	return startSharded(ctx, exe, z.group, &z.shards, own, saved)
+	return startSharded(ctx, exe, z.group, &z.shard, own, saved)
 }
 
 // startSharded implements Strategy.Start for strategies that apply the update themselves.
-func startSharded(ctx context.Context, exe engine.Executable, group collective.Group, s *shards, own func(n int) (lo, hi int), saved map[string][]float64) error {
-	if err := s.start(exe, own); err != nil {
+func startSharded(ctx context.Context, exe engine.Executable, group collective.Group, s *shard.Shard, own func(n int) (lo, hi int), saved map[string][]float64) error {
+	if err := s.Start(exe, own); err != nil {
 		return err
 	}
 	names := withoutSlots(exe)
@@ -55,7 +57,7 @@ func startSharded(ctx context.Context, exe engine.Executable, group collective.G
 	if err := BroadcastTensors(ctx, exe, group, names); err != nil {
 		return err
 	}
-	return s.restoreSlots(saved)
+	return s.RestoreSlots(saved)
 }
 
 // Step computes the gradients of one batch. After the last batch of an optimizer step, it
@@ -65,7 +67,7 @@ func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine
 	if err != nil || !s.isLast() {
 		return t, err
 	}
-	err = z.updateShards(&z.shards, s.Update, &t, z.gather)
+	err = z.updateShards(&z.shard, s.Update, &t, z.gather)
 	return t, err
 }
 
@@ -74,9 +76,9 @@ func (z *zero1) gather(ctx context.Context, b device.Buffer) error { return z.gr
 
 // updateShards applies u to this rank's shards, and exchanges the updated parameters. It
 // adds the times to t.
-func (q *queue) updateShards(s *shards, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
+func (q *queue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
 	begin := time.Now()
-	if err := s.apply(u, q.sumFloat64s); err != nil {
+	if err := s.Apply(u, q.sumFloat64s); err != nil {
 		return err
 	}
 	t.Optimizer += time.Since(begin)
@@ -84,9 +86,9 @@ func (q *queue) updateShards(s *shards, u optim.Update, t *engine.Timing, exchan
 		return nil
 	}
 	begin = time.Now()
-	owned, _ := s.ownedBytes()
+	owned, _ := s.OwnedBytes()
 	err := q.operate(owned, func(ctx context.Context) error {
-		return s.exchangeWeights(func(b device.Buffer) error { return exchange(ctx, b) })
+		return s.ExchangeWeights(func(b device.Buffer) error { return exchange(ctx, b) })
 	})
 	t.Wait += time.Since(begin)
 	return err
@@ -105,17 +107,17 @@ func (z *zero1) Equalize(context.Context, engine.Executable) error { return nil 
 
 // State returns the complete slots of the optimizer on rank 0.
 func (z *zero1) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
-	return z.collectState(&z.shards, z.gather)
+	return z.collectState(&z.shard, z.gather)
 }
 
 // collectState returns the complete slots of the optimizer on rank 0, and nil on the other
 // ranks. exchange completes a buffer that contains this rank's shard.
-func (q *queue) collectState(s *shards, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
+func (q *queue) collectState(s *shard.Shard, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
 	if q.group.Size() == 1 {
-		return s.collectSlots(func(device.Buffer) error { return nil })
+		return s.CollectSlots(func(device.Buffer) error { return nil })
 	}
 	err = q.operate(0, func(ctx context.Context) (err error) {
-		all, err = s.collectSlots(func(b device.Buffer) error { return exchange(ctx, b) })
+		all, err = s.CollectSlots(func(b device.Buffer) error { return exchange(ctx, b) })
 		return err
 	})
 	if q.group.Rank() != 0 {
@@ -127,12 +129,5 @@ func (q *queue) collectState(s *shards, exchange func(ctx context.Context, b dev
 // OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
 // that a rank has with NameDDP.
 func (z *zero1) OptimizerBytes(u optim.Update) (own, replicated int64) {
-	return z.shards.optimizerBytes(u)
-}
-
-// optimizerBytes returns the size of u's slots on this rank, and of all slots.
-func (s *shards) optimizerBytes(u optim.Update) (own, all int64) {
-	o, a := s.ownedBytes()
-	n := int64(len(u.Slots()))
-	return n * int64(o), n * int64(a)
+	return z.shard.OptimizerBytes(u)
 }

@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
+	"lockstep/pkg/strategy/stage"
 )
 
 // Result is the outcome of a run.
@@ -317,7 +318,7 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 // hasOutputs reports whether this rank computes the network's outputs. Of the stages of a
 // pipeline, only the last one does.
 func (t *Trainer) hasOutputs() bool {
-	x, staged := t.train.(*strategy.StagedExecutable)
+	x, staged := t.train.(*stage.Executable)
 	return !staged || x.HasOutputs()
 }
 

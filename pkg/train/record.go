@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
-	"lockstep/pkg/strategy"
+	"lockstep/pkg/strategy/stage"
 )
 
 // recorder writes a worker's files in the run folder: every rank its steps, and rank 0 all
@@ -354,7 +354,7 @@ func (t *Trainer) describeStrategy() string {
 	if n := t.options.processes; n > 0 && n < t.group.Size() {
 		line += fmt.Sprintf(": %s in %s, global batch %d", english.Count(t.group.Size(), "replica"), english.Count(n, "process"), t.globalBatch())
 	}
-	if x, ok := t.train.(*strategy.StagedExecutable); ok {
+	if x, ok := t.train.(*stage.Executable); ok {
 		line += ", stages of " + x.DescribeStages()
 	}
 	if reason := t.unrealReason(); reason != "" {

@@ -22,6 +22,7 @@ import (
 	"lockstep/pkg/optim"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
+	"lockstep/pkg/strategy/stage"
 )
 
 // EvalBatchSize is the batch size for evaluation. It affects memory but not the results,
@@ -238,8 +239,8 @@ func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, shar
 		return nil, nil, err
 	}
 	if mode == nn.Train && t.cfg.Strategy.Staged() {
-		exe, err := strategy.LoadStage(t.engine, p, share, t.group.Size(), t.group.Rank())
-		if err != nil { // not a nil *strategy.StagedExecutable in an interface
+		exe, err := stage.Load(t.engine, p, share, t.group.Size(), t.group.Rank())
+		if err != nil { // not a nil *stage.Executable in an interface
 			return nil, nil, err
 		}
 		return net, exe, nil

@@ -1,4 +1,4 @@
-package strategy
+package server
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// defaultHeartbeat limits how long a server lets a worker wait for a reply. Then it replies that the
+// Heartbeat limits how long a server lets a worker wait for a reply. Then it replies that the
 // worker must ask again, so that no rank hears nothing from another one for longer than the
 // time-out of the group, however long the wait is.
-const defaultHeartbeat = time.Second
+const Heartbeat = time.Second
 
 // condition is a mutex with a condition on which one can wait for a limited time.
 type condition struct {

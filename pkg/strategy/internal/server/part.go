@@ -1,4 +1,4 @@
-package strategy
+package server
 
 import (
 	"context"
@@ -8,18 +8,20 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy/internal/shard"
+	"lockstep/pkg/strategy/internal/vector"
 )
 
-// serverPart is the part of every bucket that one of several parameter servers has. Its
+// part is the part of every bucket that one of several parameter servers has. Its
 // gradients, or its parameters, are exchanged as one buffer.
-type serverPart struct {
+type part struct {
 	buckets         []engine.BucketMemory // of the executable, or of the server
 	servers, server int
 }
 
 // forEachBucket calls f with each bucket, the range [lo, hi) of it that the part contains, and
 // the same range in b, which has the ranges of all buckets.
-func (p serverPart) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, lo, hi int, values device.Buffer)) {
+func (p part) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, lo, hi int, values device.Buffer)) {
 	from := 0
 	for _, bucket := range p.buckets {
 		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
@@ -29,35 +31,35 @@ func (p serverPart) forEachBucket(b device.Buffer, f func(bucket engine.BucketMe
 }
 
 // newBuffer returns a buffer for the values of the part.
-func (p serverPart) newBuffer() device.Buffer {
+func (p part) newBuffer() device.Buffer {
 	n := 0
 	for _, bucket := range p.buckets {
 		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
 		n += hi - lo
 	}
-	return newBuffer(p.buckets[0].Gradients, n)
+	return vector.New(p.buckets[0].Gradients, n)
 }
 
 // readGradients copies the gradients of the part to b.
-func (p serverPart) readGradients(b device.Buffer) {
+func (p part) readGradients(b device.Buffer) {
 	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
-		copyBuffer(values, bucket.Gradients.Slice(lo, hi))
+		vector.Copy(values, bucket.Gradients.Slice(lo, hi))
 	})
 }
 
 // readWeights copies the parameters of the part to b.
-func (p serverPart) readWeights(b device.Buffer) {
-	p.forEachWeight(b, func(weights, values device.Buffer) { copyBuffer(values, weights) })
+func (p part) readWeights(b device.Buffer) {
+	p.forEachWeight(b, func(weights, values device.Buffer) { vector.Copy(values, weights) })
 }
 
 // writeWeights sets the parameters of the part to the values in b.
-func (p serverPart) writeWeights(b device.Buffer) {
-	p.forEachWeight(b, copyBuffer)
+func (p part) writeWeights(b device.Buffer) {
+	p.forEachWeight(b, vector.Copy)
 }
 
 // forEachWeight calls f with the elements of each parameter that the part contains, and the
 // same elements in b.
-func (p serverPart) forEachWeight(b device.Buffer, f func(weights, values device.Buffer)) {
+func (p part) forEachWeight(b device.Buffer, f func(weights, values device.Buffer)) {
 	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		for _, w := range bucket.Parameters {
 			from, to := max(lo, w.Offset), min(hi, w.Offset+w.Weights.Len())
@@ -68,12 +70,12 @@ func (p serverPart) forEachWeight(b device.Buffer, f func(weights, values device
 	})
 }
 
-// serverShard is the part of the parameters that one server updates, in memory of its own. It
+// store is the part of the parameters that one server updates, in memory of its own. It
 // applies the updates in the order of their numbers.
-type serverShard struct {
+type store struct {
 	condition
-	shards   shards
-	part     serverPart
+	shard    *shard.Shard
+	part     part
 	quorum   int          // gradients per update
 	update   optim.Update // all updates are equal except for the learning rate and the step
 	version  int          // number of the last update
@@ -84,9 +86,9 @@ type serverShard struct {
 // push adds a worker's gradient to the update with the given number, which has the learning
 // rate rate, and applies the update if that was the last of its gradients. It first waits for
 // the previous update. If ctx ends meanwhile, push returns its cause.
-func (s *serverShard) push(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
+func (s *store) push(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
 	for ok := false; !ok; {
-		ok = s.waitFor(ctx, defaultHeartbeat, func() bool {
+		ok = s.waitFor(ctx, Heartbeat, func() bool {
 			if s.err == nil && s.version < update-1 {
 				return false
 			}
@@ -104,19 +106,18 @@ func (s *serverShard) push(ctx context.Context, update int, rate float64, gradie
 }
 
 // add does the work of push once the previous update is applied.
-func (s *serverShard) add(update int, rate float64, gradient device.Buffer) error {
+func (s *store) add(update int, rate float64, gradient device.Buffer) error {
 	s.gathered++
 	complete := s.gathered == s.quorum
 	s.part.forEachBucket(gradient, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		sum := bucket.Gradients.Slice(lo, hi)
 		if s.gathered == 1 {
-			copyBuffer(sum, values)
+			vector.Copy(sum, values)
 		} else {
-			addTo(sum.F32, values.F32)
-			addTo(sum.F64, values.F64)
+			vector.Add(sum, values)
 		}
 		if complete {
-			divide(sum, s.quorum)
+			vector.Divide(sum, s.quorum)
 		}
 	})
 	if !complete {
@@ -125,12 +126,12 @@ func (s *serverShard) add(update int, rate float64, gradient device.Buffer) erro
 	s.gathered, s.version = 0, update
 	u := s.update
 	u.LearningRate, u.Step = rate, update
-	return s.shards.apply(u, nil)
+	return s.shard.Apply(u, nil)
 }
 
 // read copies the parameters to b once their version is at least the given one. It returns
 // false if the worker must ask again, which is after the duration limit.
-func (s *serverShard) read(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
+func (s *store) read(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
 	return s.waitFor(ctx, limit, func() bool {
 		if s.version < version {
 			return false

@@ -1,4 +1,4 @@
-package strategy
+package server
 
 import (
 	"context"
@@ -24,9 +24,9 @@ const (
 	messageReply
 )
 
-// serverMessage is a message between a worker and a server, or between an active and a passive
+// message is a message between a worker and a server, or between an active and a passive
 // peer. Messages that contain parameters or gradients have a payload.
-type serverMessage struct {
+type message struct {
 	kind    int
 	request int  // of a reply: the kind of the request
 	ok      bool // of a reply: the request succeeded; otherwise the worker must ask again
@@ -34,11 +34,11 @@ type serverMessage struct {
 	payload device.Buffer // empty if there is none
 }
 
-// serverMessageLength is the number of values that represent a serverMessage.
-const serverMessageLength = 6
+// messageLength is the number of values that represent a message.
+const messageLength = 6
 
 // encode returns the values that represent m.
-func (m serverMessage) encode() []float64 {
+func (m message) encode() []float64 {
 	v := []float64{float64(m.kind), float64(m.request), 0, m.a, m.b, float64(m.payload.Len())}
 	if m.ok {
 		v[2] = 1
@@ -46,49 +46,49 @@ func (m serverMessage) encode() []float64 {
 	return v
 }
 
-// serverLinks exchanges the messages of one rank with the servers and, if this rank has a
+// links exchanges the messages of one rank with the servers and, if this rank has a
 // server, with the other workers. Ranks with servers receive in one goroutine for each other
 // rank, because workers ask at any time.
-type serverLinks struct {
+type links struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	group     collective.Group
 	servers   int
-	part      func(server int) serverPart                                                   // what is exchanged with a server
-	handle    func(ctx context.Context, worker int, m serverMessage) (serverMessage, error) // answers a request to this rank's server
+	part      func(server int) part                                             // what is exchanged with a server
+	handle    func(ctx context.Context, worker int, m message) (message, error) // answers a request to this rank's server
 	receivers sync.WaitGroup
-	peers     []serverPeer // by rank
+	peers     []peer // by rank
 }
 
-// serverPeer is the other end of a link.
-type serverPeer struct {
+// peer is the other end of a link.
+type peer struct {
 	sending          sync.Mutex // locked while a message is sent
-	requests         chan serverMessage
-	replies          chan serverMessage
+	requests         chan message
+	replies          chan message
 	request, reply   device.Buffer // buffers for the payloads that arrive
 	answer, outgoing device.Buffer // buffers for the payloads that are sent
 }
 
-// newServerLinks returns the links of the group's rank. part returns the part of a
+// newLinks returns the links of the group's rank. part returns the part of a
 // server. Call start before the exchange.
-func newServerLinks(ctx context.Context, group collective.Group, servers int, part func(server int) serverPart) *serverLinks {
-	l := &serverLinks{group: group, servers: servers, part: part, peers: make([]serverPeer, group.Size())}
+func newLinks(ctx context.Context, group collective.Group, servers int, part func(server int) part) *links {
+	l := &links{group: group, servers: servers, part: part, peers: make([]peer, group.Size())}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l
 }
 
 // outgoing returns the buffer for the payload of a request to a server.
-func (l *serverLinks) outgoing(server int) device.Buffer {
+func (l *links) outgoing(server int) device.Buffer {
 	return l.buffer(&l.peers[server].outgoing, server)
 }
 
 // answers returns the buffer for the payload of this server's reply to a worker.
-func (l *serverLinks) answers(worker int) device.Buffer {
+func (l *links) answers(worker int) device.Buffer {
 	return l.buffer(&l.peers[worker].answer, l.group.Rank())
 }
 
 // buffer returns *b, after allocating it for the part of a server unless that has been done.
-func (l *serverLinks) buffer(b *device.Buffer, server int) device.Buffer {
+func (l *links) buffer(b *device.Buffer, server int) device.Buffer {
 	if b.Len() == 0 {
 		*b = l.part(server).newBuffer()
 	}
@@ -96,10 +96,10 @@ func (l *serverLinks) buffer(b *device.Buffer, server int) device.Buffer {
 }
 
 // fail records the first error and ends all waits.
-func (l *serverLinks) fail(err error) { l.cancel(err) }
+func (l *links) fail(err error) { l.cancel(err) }
 
 // err returns the first error, or nil.
-func (l *serverLinks) err() error {
+func (l *links) err() error {
 	if l.ctx.Err() == nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (l *serverLinks) err() error {
 
 // start starts the goroutines that receive, if this rank has a server. They end after the
 // last message of the other rank; see finish.
-func (l *serverLinks) start() {
+func (l *links) start() {
 	if l.group.Rank() >= l.servers {
 		return
 	}
@@ -117,7 +117,7 @@ func (l *serverLinks) start() {
 			continue
 		}
 		p := &l.peers[r]
-		p.requests, p.replies = make(chan serverMessage, 1), make(chan serverMessage, 1)
+		p.requests, p.replies = make(chan message, 1), make(chan message, 1)
 		l.receivers.Go(func() {
 			defer close(p.requests)
 			if err := l.receiveAll(r); err != nil {
@@ -136,7 +136,7 @@ func (l *serverLinks) start() {
 
 // receiveAll receives the messages from a rank, until it has sent its last request and, if it
 // has a server, the reply to the last request of this rank.
-func (l *serverLinks) receiveAll(rank int) error {
+func (l *links) receiveAll(rank int) error {
 	p := &l.peers[rank]
 	asks, answers := true, rank < l.servers
 	for asks || answers {
@@ -156,12 +156,12 @@ func (l *serverLinks) receiveAll(rank int) error {
 }
 
 // receive receives a message from a rank.
-func (l *serverLinks) receive(rank int) (serverMessage, error) {
-	v := make([]float64, serverMessageLength)
+func (l *links) receive(rank int) (message, error) {
+	v := make([]float64, messageLength)
 	if err := l.group.Recv(l.ctx, device.Buffer{F64: v}, rank); err != nil {
-		return serverMessage{}, err
+		return message{}, err
 	}
-	m := serverMessage{kind: int(v[0]), request: int(v[1]), ok: v[2] != 0, a: v[3], b: v[4]}
+	m := message{kind: int(v[0]), request: int(v[1]), ok: v[2] != 0, a: v[3], b: v[4]}
 	if v[5] == 0 {
 		return m, nil
 	}
@@ -177,7 +177,7 @@ func (l *serverLinks) receive(rank int) (serverMessage, error) {
 }
 
 // send sends m to a rank.
-func (l *serverLinks) send(rank int, m serverMessage) error {
+func (l *links) send(rank int, m message) error {
 	p := &l.peers[rank]
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -188,7 +188,7 @@ func (l *serverLinks) send(rank int, m serverMessage) error {
 }
 
 // answer answers the request m of another rank.
-func (l *serverLinks) answer(rank int, m serverMessage) error {
+func (l *links) answer(rank int, m message) error {
 	reply, err := l.reply(rank, m)
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (l *serverLinks) answer(rank int, m serverMessage) error {
 }
 
 // reply returns the reply to the request m of a worker, which may be the one of this rank.
-func (l *serverLinks) reply(rank int, m serverMessage) (reply serverMessage, err error) {
+func (l *links) reply(rank int, m message) (reply message, err error) {
 	reply.ok = true
 	if m.kind != messagePing && m.kind != messageEnd {
 		reply, err = l.handle(l.ctx, rank, m)
@@ -209,17 +209,17 @@ func (l *serverLinks) reply(rank int, m serverMessage) (reply serverMessage, err
 // ask sends a request to each of the given servers until it succeeds, and returns the replies
 // by server. While it repeats a request, it sends all other servers a ping, because they expect
 // to hear something from each worker.
-func (l *serverLinks) ask(servers []int, request func(server int) serverMessage) ([]serverMessage, error) {
-	replies := make([]serverMessage, l.servers)
+func (l *links) ask(servers []int, request func(server int) message) ([]message, error) {
+	replies := make([]message, l.servers)
 	pending := slices.Clone(servers)
 	for asked := servers; len(pending) > 0; asked = l.allServers() {
-		message := func(server int) serverMessage {
+		next := func(server int) message {
 			if !slices.Contains(pending, server) {
-				return serverMessage{kind: messagePing}
+				return message{kind: messagePing}
 			}
 			return request(server)
 		}
-		answered, err := l.askOnce(asked, message)
+		answered, err := l.askOnce(asked, next)
 		if err != nil {
 			l.fail(err)
 		}
@@ -238,7 +238,7 @@ func (l *serverLinks) ask(servers []int, request func(server int) serverMessage)
 
 // askOnce sends a request to each of the given servers, and returns their replies in the same
 // order.
-func (l *serverLinks) askOnce(servers []int, request func(server int) serverMessage) ([]serverMessage, error) {
+func (l *links) askOnce(servers []int, request func(server int) message) ([]message, error) {
 	own := l.group.Rank()
 	for _, s := range servers {
 		if s == own {
@@ -248,7 +248,7 @@ func (l *serverLinks) askOnce(servers []int, request func(server int) serverMess
 			return nil, err
 		}
 	}
-	replies := make([]serverMessage, len(servers))
+	replies := make([]message, len(servers))
 	for i, s := range servers {
 		var err error
 		switch {
@@ -271,7 +271,7 @@ func (l *serverLinks) askOnce(servers []int, request func(server int) serverMess
 }
 
 // allServers returns the ranks of all servers.
-func (l *serverLinks) allServers() []int {
+func (l *links) allServers() []int {
 	all := make([]int, l.servers)
 	for i := range all {
 		all[i] = i
@@ -281,11 +281,11 @@ func (l *serverLinks) allServers() []int {
 
 // finish ends the exchange of an epoch: it waits until all workers have done their steps, sends
 // the last request to each server, and waits for the last requests of all workers.
-func (l *serverLinks) finish() error {
-	if _, err := l.ask([]int{0}, func(int) serverMessage { return serverMessage{kind: messageFinish} }); err != nil {
+func (l *links) finish() error {
+	if _, err := l.ask([]int{0}, func(int) message { return message{kind: messageFinish} }); err != nil {
 		return fmt.Errorf("wait for the last steps of the other workers: %w", err)
 	}
-	_, err := l.ask(l.allServers(), func(int) serverMessage { return serverMessage{kind: messageEnd} })
+	_, err := l.ask(l.allServers(), func(int) message { return message{kind: messageEnd} })
 	l.receivers.Wait()
 	if err == nil {
 		err = l.err()

@@ -1,4 +1,4 @@
-package strategy
+package shard
 
 import (
 	"testing"
@@ -19,15 +19,15 @@ func (paddedMemory) Pack(_ string, v []float64, stored device.Buffer) error {
 // TestRestoredPaddingIsZero: the slots of a parameter with padding have no values of a
 // parameter of another bucket, whose memory has the same place in the staging buffer.
 func TestRestoredPaddingIsZero(t *testing.T) {
-	s := shards{exe: paddedMemory{}, slots: map[string][]device.Buffer{}}
+	s := Shard{exe: paddedMemory{}, slots: map[string][]device.Buffer{}}
 	for _, name := range []string{"full", "padded"} {
 		buffer := device.Buffer{F64: make([]float64, 4)}
-		s.buckets = append(s.buckets, engine.BucketMemory{Gradients: buffer, Parameters: []engine.ParameterMemory{{Name: name, Weights: buffer}}})
+		s.Buckets = append(s.Buckets, engine.BucketMemory{Gradients: buffer, Parameters: []engine.ParameterMemory{{Name: name, Weights: buffer}}})
 		s.owned = append(s.owned, [2]int{0, 4})
 	}
-	s.staging = newStaging(s.buckets)
+	s.staging = NewStaging(s.Buckets)
 	for _, saved := range []map[string][]float64{{"optimizer.m.full": {1, 2, 3, 4}}, {"optimizer.m.padded": {5, 6, 7}}} {
-		if err := s.restoreSlots(saved); err != nil {
+		if err := s.RestoreSlots(saved); err != nil {
 			t.Fatal(err)
 		}
 	}

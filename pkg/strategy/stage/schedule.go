@@ -1,16 +1,16 @@
-package strategy
+package stage
 
 // Schedules of a pipeline: the order in which a stage runs the forward and backward passes of
 // the micro-batches of one optimizer step. All compute the same bits.
 const (
-	// ScheduleGPipe runs all forward passes before all backward passes (Huang et al. 2019,
+	// GPipe runs all forward passes before all backward passes (Huang et al. 2019,
 	// arXiv:1811.06965). A stage then keeps the activations of all micro-batches.
-	ScheduleGPipe = "gpipe"
-	// Schedule1F1B alternates between one forward and one backward pass as soon as it can
+	GPipe = "gpipe"
+	// OneForwardOneBackward alternates between one forward and one backward pass as soon as it can
 	// (Narayanan et al. 2019, PipeDream, section 3.2; with one update per optimizer step as
 	// in PipeDream-Flush). Stage s of S then keeps the activations of at most S−s
 	// micro-batches.
-	Schedule1F1B = "1f1b"
+	OneForwardOneBackward = "1f1b"
 )
 
 // passOfBatch is one pass of one micro-batch.
@@ -22,7 +22,7 @@ type passOfBatch struct {
 // scheduleOf returns the passes of the given stage in the order in which it runs them.
 func scheduleOf(name string, stages, stage, batches int) []passOfBatch {
 	ahead := batches // forward passes before the first backward pass
-	if name == Schedule1F1B {
+	if name == OneForwardOneBackward {
 		ahead = min(batches, stages-stage)
 	}
 	var list []passOfBatch
@@ -37,9 +37,9 @@ func scheduleOf(name string, stages, stage, batches int) []passOfBatch {
 	return list
 }
 
-// bubbleOf returns the part of an optimizer step in which each stage is idle, if the passes of
+// Bubble returns the part of an optimizer step in which each stage is idle, if the passes of
 // all stages take equal times and messages take none: (S−1)/(M+S−1) for S stages and M
 // micro-batches (Huang et al. 2019, section 2.3).
-func bubbleOf(stages, batches int) float64 {
+func Bubble(stages, batches int) float64 {
 	return float64(stages-1) / float64(batches+stages-1)
 }

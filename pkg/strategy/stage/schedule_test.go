@@ -1,4 +1,4 @@
-package strategy
+package stage
 
 import (
 	"fmt"
@@ -23,14 +23,14 @@ func TestSchedules(t *testing.T) {
 		stages, stage, batches int
 		want                   string
 	}{
-		{ScheduleGPipe, 3, 0, 3, "F1 F2 F3 B1 B2 B3"},
-		{ScheduleGPipe, 3, 2, 3, "F1 F2 F3 B1 B2 B3"},
-		{Schedule1F1B, 3, 0, 5, "F1 F2 F3 B1 F4 B2 F5 B3 B4 B5"},
-		{Schedule1F1B, 3, 1, 5, "F1 F2 B1 F3 B2 F4 B3 F5 B4 B5"},
-		{Schedule1F1B, 3, 2, 5, "F1 B1 F2 B2 F3 B3 F4 B4 F5 B5"},
-		{Schedule1F1B, 4, 0, 2, "F1 F2 B1 B2"},
-		{Schedule1F1B, 4, 0, 1, "F1 B1"},
-		{Schedule1F1B, 1, 0, 2, "F1 B1 F2 B2"},
+		{GPipe, 3, 0, 3, "F1 F2 F3 B1 B2 B3"},
+		{GPipe, 3, 2, 3, "F1 F2 F3 B1 B2 B3"},
+		{OneForwardOneBackward, 3, 0, 5, "F1 F2 F3 B1 F4 B2 F5 B3 B4 B5"},
+		{OneForwardOneBackward, 3, 1, 5, "F1 F2 B1 F3 B2 F4 B3 F5 B4 B5"},
+		{OneForwardOneBackward, 3, 2, 5, "F1 B1 F2 B2 F3 B3 F4 B4 F5 B5"},
+		{OneForwardOneBackward, 4, 0, 2, "F1 F2 B1 B2"},
+		{OneForwardOneBackward, 4, 0, 1, "F1 B1"},
+		{OneForwardOneBackward, 1, 0, 2, "F1 B1 F2 B2"},
 	} {
 		if got := describePasses(scheduleOf(c.name, c.stages, c.stage, c.batches)); got != c.want {
 			t.Errorf("%s, stage %d of %d, %d micro-batches: got %s, want %s", c.name, c.stage, c.stages, c.batches, got, c.want)
@@ -42,7 +42,7 @@ func TestSchedules(t *testing.T) {
 // it needs have run; no two stages wait for each other. With passes of equal times, the bubble
 // is that of the formula, and 1F1B keeps fewer micro-batches.
 func TestSchedulesEnd(t *testing.T) {
-	for _, name := range []string{ScheduleGPipe, Schedule1F1B} {
+	for _, name := range []string{GPipe, OneForwardOneBackward} {
 		for stages := 1; stages <= 5; stages++ {
 			for batches := 1; batches <= 7; batches++ {
 				ended := map[string]int{} // by pass and stage: the time after which it has run
@@ -71,12 +71,12 @@ func TestSchedulesEnd(t *testing.T) {
 						rest[s] = rest[s][1:]
 						if p.backward {
 							kept[s]--
-						} else if kept[s]++; name == Schedule1F1B && kept[s] > stages-s {
+						} else if kept[s]++; name == OneForwardOneBackward && kept[s] > stages-s {
 							t.Errorf("%d stages, %d micro-batches: stage %d keeps %d", stages, batches, s, kept[s])
 						}
 					}
 				}
-				if got, want := 1-float64(2*batches)/float64(slots), bubbleOf(stages, batches); got-want > 1e-12 || want-got > 1e-12 {
+				if got, want := 1-float64(2*batches)/float64(slots), Bubble(stages, batches); got-want > 1e-12 || want-got > 1e-12 {
 					t.Errorf("%s, %d stages, %d micro-batches: bubble %g, want %g", name, stages, batches, got, want)
 				}
 			}

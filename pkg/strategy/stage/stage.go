@@ -1,4 +1,7 @@
-package strategy
+// Package stage runs one stage of a network that is divided among workers, for strategy pipeline:
+// a Runner runs the passes of micro-batches in the order of a schedule, and exchanges activations
+// and gradients with the other stages.
+package stage
 
 import (
 	"context"
@@ -11,15 +14,16 @@ import (
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy/internal/shard"
 )
 
-// StagedExecutable is one worker's stage of a network, for strategy pipeline, which runs its
+// Executable is one worker's stage of a network, for strategy pipeline, which runs its
 // steps. It has all parameters and running statistics, but only those of its own stage are
 // current between two calls of Strategy.Equalize.
 //
 // Loss returns the sum of the losses of an optimizer step's batches after the last of them,
 // and 0 before, because only the last stage computes the loss.
-type StagedExecutable struct {
+type Executable struct {
 	whole             engine.Executable // the complete network: has all parameters and running statistics
 	program           *plan.Program     // of the whole network
 	stages            []plan.Stage
@@ -43,16 +47,16 @@ type microBatch struct {
 	inputs   map[string][]float32
 }
 
-// LoadStage loads the part of p, the training program of a network, that a worker of strategy
+// Load loads the part of p, the training program of a network, that a worker of strategy
 // pipeline runs: stage number stage, from 0, of the given number of stages. It shares the
 // parameters of whole, an executable of e with the complete network.
-func LoadStage(e engine.Engine, p *plan.Program, whole engine.Executable, stages, stage int) (*StagedExecutable, error) {
+func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, stage int) (*Executable, error) {
 	all, err := plan.Cut(p, stages)
 	if err != nil {
 		return nil, err
 	}
 	own := all[stage]
-	x := &StagedExecutable{whole: whole, program: p, stages: all, stage: stage, double: e.Options().Precision == "fp64", inputs: map[string][]float32{}}
+	x := &Executable{whole: whole, program: p, stages: all, stage: stage, double: e.Options().Precision == "fp64", inputs: map[string][]float32{}}
 	if x.forward, err = e.Load(own.Forward, whole); err != nil {
 		return nil, fmt.Errorf("load forward pass of stage %d: %w", stage, err)
 	}
@@ -64,7 +68,7 @@ func LoadStage(e engine.Engine, p *plan.Program, whole engine.Executable, stages
 }
 
 // findTensors sets the lists of tensors that the passes exchange.
-func (x *StagedExecutable) findTensors() {
+func (x *Executable) findTensors() {
 	own := x.stages[x.stage]
 	received := slices.Concat(slices.Concat(own.Activations...), slices.Concat(own.Gradients...))
 	for id := range x.program.Tensors {
@@ -85,11 +89,18 @@ func (x *StagedExecutable) findTensors() {
 	x.results = slices.Compact(x.results)
 }
 
+// Stages returns the number of stages, and the number of this one from 0.
+func (x *Executable) Stages() (stages, own int) { return len(x.stages), x.stage }
+
+// Backward returns the executable of the backward pass, which has the memory of the stage's
+// parameters and gradients.
+func (x *Executable) Backward() engine.Executable { return x.backward }
+
 // Program returns the program of the whole network.
-func (x *StagedExecutable) Program() *plan.Program { return x.program }
+func (x *Executable) Program() *plan.Program { return x.program }
 
 // SetInput copies v to an input of the next batch, if this stage reads it.
-func (x *StagedExecutable) SetInput(name string, v []float32) error {
+func (x *Executable) SetInput(name string, v []float32) error {
 	id := x.program.Lookup(plan.Input, name)
 	if id < 0 {
 		return fmt.Errorf("set input %q: the program has no such input", name)
@@ -107,21 +118,28 @@ func (x *StagedExecutable) SetInput(name string, v []float32) error {
 }
 
 // Step returns an error: strategy pipeline runs the steps.
-func (*StagedExecutable) Step(context.Context, engine.GradSync, *optim.Update) (engine.Timing, error) {
-	return engine.Timing{}, fmt.Errorf("step: one stage of a network cannot run a step alone: use strategy %s", NamePipeline)
+func (*Executable) Step(context.Context, engine.GradSync, *optim.Update) (engine.Timing, error) {
+	return engine.Timing{}, errors.New("step: one stage of a network cannot run a step alone: use strategy pipeline")
 }
 
+// OwnLoss returns the sum of the losses of the current optimizer step's batches in the last stage,
+// and 0 in the others.
+func (x *Executable) OwnLoss() float64 { return x.sum }
+
+// SetLoss sets the result of Loss to the sum that all stages have exchanged.
+func (x *Executable) SetLoss(sum float64) { x.loss = sum }
+
 // Loss returns the sum of the losses of the last optimizer step's batches; see
-// StagedExecutable.
-func (x *StagedExecutable) Loss() float64 { return x.loss }
+// Executable.
+func (x *Executable) Loss() float64 { return x.loss }
 
 // HasOutputs reports whether this worker's stage is the last one, which has the network's
 // outputs.
-func (x *StagedExecutable) HasOutputs() bool { return x.stage == len(x.stages)-1 }
+func (x *Executable) HasOutputs() bool { return x.stage == len(x.stages)-1 }
 
 // DescribeStages describes how the network is divided, such as "layers 1 to 4 (48 %), 5 to 9
 // (52 % of the operations)".
-func (x *StagedExecutable) DescribeStages() string {
+func (x *Executable) DescribeStages() string {
 	var list []string
 	total := x.program.StepFLOPs()
 	for _, s := range x.stages {
@@ -132,7 +150,7 @@ func (x *StagedExecutable) DescribeStages() string {
 }
 
 // Output copies an output of the last forward pass to dst. Only the last stage has it.
-func (x *StagedExecutable) Output(name string, dst []float32) error {
+func (x *Executable) Output(name string, dst []float32) error {
 	if !x.HasOutputs() {
 		return fmt.Errorf("read output %q: only the last of the %d stages has the network's outputs", name, len(x.stages))
 	}
@@ -140,30 +158,68 @@ func (x *StagedExecutable) Output(name string, dst []float32) error {
 }
 
 // Gradient returns the gradient of a parameter of this stage after an optimizer step.
-func (x *StagedExecutable) Gradient(param string) ([]float64, error) {
+func (x *Executable) Gradient(param string) ([]float64, error) {
 	return x.backward.Gradient(param)
 }
 
 // Names lists the persistent tensors of the whole network.
-func (x *StagedExecutable) Names() []string { return x.whole.Names() }
+func (x *Executable) Names() []string { return x.whole.Names() }
 
 // Get returns a persistent tensor of the whole network.
-func (x *StagedExecutable) Get(name string) ([]float64, error) { return x.whole.Get(name) }
+func (x *Executable) Get(name string) ([]float64, error) { return x.whole.Get(name) }
 
 // Set sets a persistent tensor of the whole network.
-func (x *StagedExecutable) Set(name string, v []float64) error { return x.whole.Set(name, v) }
+func (x *Executable) Set(name string, v []float64) error { return x.whole.Set(name, v) }
+
+// TensorsOf returns the names of the parameters and running statistics of a stage.
+func (x *Executable) TensorsOf(stage int) []string {
+	var names []string
+	p := x.stages[stage].Forward
+	for _, q := range p.Params {
+		names = append(names, q.Name)
+	}
+	for _, id := range p.States {
+		names = append(names, p.Tensors[id].Name)
+	}
+	return names
+}
+
+// CheckpointNames returns the names of the parameters and running statistics of a stage, and
+// of its parameters' optimizer slots with the given names.
+func (x *Executable) CheckpointNames(stage int, slots []string) []string {
+	names := x.TensorsOf(stage)
+	for _, slot := range slots {
+		for _, q := range x.stages[stage].Forward.Params {
+			names = append(names, shard.SlotPrefix+slot+"."+q.Name)
+		}
+	}
+	return names
+}
+
+// Elements returns the number of elements of a persistent tensor.
+func (x *Executable) Elements(name string) int {
+	if rest, ok := strings.CutPrefix(name, shard.SlotPrefix); ok {
+		_, name, _ = strings.Cut(rest, ".")
+	}
+	for _, t := range x.program.Tensors {
+		if t.Name == name && (t.Role == plan.Parameter || t.Role == plan.State) {
+			return t.Elements()
+		}
+	}
+	return 0
+}
 
 // MemoryBytes returns the size of the memory of both passes, including the parameters, which
 // they share.
-func (x *StagedExecutable) MemoryBytes() int64 {
+func (x *Executable) MemoryBytes() int64 {
 	return x.forward.MemoryBytes() + x.backward.MemoryBytes()
 }
 
 // Close closes the programs of both passes.
-func (x *StagedExecutable) Close() error { return errors.Join(x.forward.Close(), x.backward.Close()) }
+func (x *Executable) Close() error { return errors.Join(x.forward.Close(), x.backward.Close()) }
 
 // newBuffer returns a buffer of n elements in the precision of the engine.
-func (x *StagedExecutable) newBuffer(n int) device.Buffer {
+func (x *Executable) newBuffer(n int) device.Buffer {
 	if x.double {
 		return device.Buffer{F64: make([]float64, n)}
 	}
@@ -171,7 +227,7 @@ func (x *StagedExecutable) newBuffer(n int) device.Buffer {
 }
 
 // newMessage returns a buffer for all tensors with the given IDs, and their parts of it.
-func (x *StagedExecutable) newMessage(ids []int) (message device.Buffer, parts []device.Buffer) {
+func (x *Executable) newMessage(ids []int) (message device.Buffer, parts []device.Buffer) {
 	n := 0
 	for _, id := range ids {
 		n += x.program.Tensors[id].Elements()
@@ -185,7 +241,7 @@ func (x *StagedExecutable) newMessage(ids []int) (message device.Buffer, parts [
 }
 
 // takeMicroBatch returns memory for a micro-batch; release gives it back.
-func (x *StagedExecutable) takeMicroBatch() *microBatch {
+func (x *Executable) takeMicroBatch() *microBatch {
 	if n := len(x.free); n > 0 {
 		b := x.free[n-1]
 		x.free = x.free[:n-1]
@@ -206,10 +262,10 @@ func (x *StagedExecutable) takeMicroBatch() *microBatch {
 }
 
 // release makes the memory of b available to another micro-batch.
-func (x *StagedExecutable) release(b *microBatch) { x.free = append(x.free, b) }
+func (x *Executable) release(b *microBatch) { x.free = append(x.free, b) }
 
 // runForward runs the forward pass of b, whose activations of earlier stages are received.
-func (x *StagedExecutable) runForward(ctx context.Context, b *microBatch) error {
+func (x *Executable) runForward(ctx context.Context, b *microBatch) error {
 	for name, v := range x.inputs {
 		b.inputs[name] = append(b.inputs[name][:0], v...)
 	}
@@ -229,7 +285,7 @@ func (x *StagedExecutable) runForward(ctx context.Context, b *microBatch) error 
 
 // runBackward runs the backward pass of b with the given gradients, by tensor ID, of later
 // stages. It passes the gradients of the parameters to sync.
-func (x *StagedExecutable) runBackward(ctx context.Context, b *microBatch, gradients map[int]device.Buffer, sync engine.GradSync) error {
+func (x *Executable) runBackward(ctx context.Context, b *microBatch, gradients map[int]device.Buffer, sync engine.GradSync) error {
 	for name, v := range b.inputs {
 		if err := x.backward.SetInput(name, v); err != nil {
 			return err
@@ -243,7 +299,7 @@ func (x *StagedExecutable) runBackward(ctx context.Context, b *microBatch, gradi
 }
 
 // setInputs sets the inputs of exe with the given IDs to their values in tensors or more.
-func (*StagedExecutable) setInputs(exe engine.Executable, ids []int, tensors, more map[int]device.Buffer) error {
+func (*Executable) setInputs(exe engine.Executable, ids []int, tensors, more map[int]device.Buffer) error {
 	for _, id := range ids {
 		v, ok := tensors[id]
 		if !ok {

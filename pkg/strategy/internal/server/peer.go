@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy/internal/shard"
+	"lockstep/pkg/strategy/internal/vector"
+)
+
+// Peer is one worker of asynchronous decentralized parallel SGD (AD-PSGD; Lian et al. 2018,
+// arXiv:1710.06952). As in section 4.2 of the paper, the workers form a bipartite graph, so that
+// no two workers wait for each other: the first half is passive, the others are active. An active
+// worker averages with a random passive one, which answers at any time, also while it computes a
+// gradient.
+//
+// The parameters of a worker are in memory of its own, a store that contains all of them. The
+// executable has those for which the worker computes a gradient.
+type Peer struct {
+	Heartbeat time.Duration // longest time until a worker replies
+
+	group       collective.Group
+	passive     int                   // number of passive workers, which have the first ranks
+	buckets     []engine.BucketMemory // of the executable
+	own         store
+	averaged    int          // averages of own, protected by its mutex
+	readAt      int          // value of averaged when the executable's parameters were read
+	coordinator *coordinator // rank 0: knows which workers have finished the epoch
+	links       *links       // nil before the first Begin
+	running     bool         // between Begin and Finish
+}
+
+// NewPeer returns a worker.
+func NewPeer(group collective.Group) *Peer {
+	return &Peer{Heartbeat: Heartbeat, group: group, passive: PassivePeers(group.Size())}
+}
+
+// PassivePeers returns the number of passive workers.
+func PassivePeers(workers int) int { return max(1, workers/2) }
+
+// Start makes s, which must be started and own everything, the memory of this worker.
+func (a *Peer) Start(s *shard.Shard) {
+	a.buckets = s.Buckets
+	s.Separate()
+	a.own.shard, a.own.part, a.own.quorum = s, part{s.Buckets, 1, 0}, 1
+}
+
+// part returns all of the executable's parameters and gradients.
+func (a *Peer) part(int) part { return part{a.buckets, 1, 0} }
+
+// Begin starts the passive workers before the first step of an epoch, whose update is u. It does
+// nothing if they run. They end when ctx ends.
+func (a *Peer) Begin(ctx context.Context, u optim.Update) {
+	if a.running {
+		return
+	}
+	a.own.update, a.own.version = u, u.Step-1
+	if a.group.Rank() == 0 {
+		a.coordinator = newCoordinator(a.group.Size(), 1, 1, 0)
+	}
+	a.links = newLinks(ctx, a.group, a.passive, a.part)
+	a.links.handle = a.handle
+	a.links.start()
+	a.running = true
+}
+
+// handle answers a request to this passive worker.
+func (a *Peer) handle(ctx context.Context, worker int, m message) (message, error) {
+	switch m.kind {
+	case messageFinish:
+		return message{ok: a.coordinator.finish(ctx, a.Heartbeat, worker)}, nil
+	case messageAverage:
+		b := a.links.answers(worker)
+		a.own.waitFor(ctx, a.Heartbeat, func() bool {
+			a.own.part.readWeights(b)
+			vector.Add(b, m.payload)
+			vector.Divide(b, 2)
+			a.own.part.writeWeights(b)
+			a.averaged++
+			return true
+		})
+		return message{ok: true, payload: b}, nil
+	}
+	return message{}, fmt.Errorf("answer worker %d: unknown request %d", worker, m.kind)
+}
+
+// Read copies this worker's parameters to the executable, before an optimizer step.
+func (a *Peer) Read(ctx context.Context) {
+	b := a.links.outgoing(0)
+	a.own.waitFor(ctx, a.Heartbeat, func() bool {
+		a.own.part.readWeights(b)
+		a.readAt = a.averaged
+		return true
+	})
+	a.part(0).writeWeights(b)
+}
+
+// Apply updates this worker's parameters, which may have been averaged since Read, by the
+// executable's gradients, and returns the gradients' staleness.
+func (a *Peer) Apply(ctx context.Context, u optim.Update) (staleness int, err error) {
+	b := a.links.outgoing(0)
+	a.part(0).readGradients(b)
+	a.own.waitFor(ctx, a.Heartbeat, func() bool {
+		staleness = a.averaged - a.readAt
+		err = a.own.add(u.Step, u.LearningRate, b)
+		return true
+	})
+	return staleness, err
+}
+
+// Average averages an active worker's parameters with those of a random passive one, and returns
+// the number of bytes that it has sent. All other passive workers get a ping, because they expect
+// to hear something from each worker.
+func (a *Peer) Average(step int) (sent int, err error) {
+	neighbor := -1
+	if rank := a.group.Rank(); rank >= a.passive {
+		neighbor = rand.New(rand.NewPCG(uint64(step), uint64(rank))).IntN(a.passive)
+	}
+	replies, err := a.links.ask(a.links.allServers(), func(server int) message {
+		if server != neighbor {
+			return message{kind: messagePing}
+		}
+		b := a.links.outgoing(server)
+		a.own.part.readWeights(b)
+		return message{kind: messageAverage, payload: b}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("average parameters with another worker: %w", err)
+	}
+	if neighbor < 0 {
+		return 0, nil
+	}
+	a.own.part.writeWeights(replies[neighbor].payload) // nobody else uses an active worker's parameters
+	return replies[neighbor].payload.Bytes(), nil
+}
+
+// Finish waits until all workers have finished the epoch, and returns a copy of this worker's
+// parameters. It returns false if the workers do not run.
+func (a *Peer) Finish() (weights device.Buffer, ended bool, err error) {
+	if !a.running {
+		return weights, false, nil
+	}
+	if err := a.links.finish(); err != nil {
+		return weights, false, fmt.Errorf("end the exchange with random neighbors: %w", err)
+	}
+	a.running = false
+	weights = a.links.outgoing(0)
+	a.own.part.readWeights(weights)
+	return weights, true, nil
+}
+
+// SetWeights sets the parameters of this worker and of its executable.
+func (a *Peer) SetWeights(weights device.Buffer) {
+	a.own.part.writeWeights(weights)
+	a.part(0).writeWeights(weights)
+}
+
+// Close returns when all goroutines have ended. The context of Begin must be canceled.
+func (a *Peer) Close() {
+	if a.running {
+		a.links.receivers.Wait()
+	}
+}

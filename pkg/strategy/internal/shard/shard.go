@@ -1,0 +1,275 @@
+// Package shard divides the parameters, and the state of the optimizer, among the workers.
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy/internal/vector"
+)
+
+// SlotPrefix is the prefix of the names of the optimizer's state tensors:
+// optimizer.<slot>.<parameter>.
+const SlotPrefix = "optimizer."
+
+// Shard is the part of a strategy that applies the optimizer's update itself. This rank
+// owns a range of each bucket: only it updates these parameters, and only it has the
+// optimizer's slots for them. The ranges may be empty.
+type Shard struct {
+	Buckets []engine.BucketMemory
+	exe     engine.HostMemory
+	owned   [][2]int                   // by bucket: this rank's range [lo, hi)
+	pieces  []piece                    // all parameters, in the same order on every rank
+	slots   map[string][]device.Buffer // by the slot's name and by bucket: its values in the owned range
+	staging device.Buffer              // for the values of one bucket
+}
+
+// piece is the part of a parameter that this rank owns, possibly nothing.
+type piece struct {
+	bucket, lo, hi    int // range in the bucket
+	weights, gradient device.Buffer
+	vector            bool
+}
+
+// Start divides the parameters of exe. own returns the range of a bucket of n elements that
+// this rank owns. Slots begin with zeros.
+func (s *Shard) Start(exe engine.Executable, own func(n int) (lo, hi int)) error {
+	memory, err := MemoryOf(exe)
+	if err != nil {
+		return err
+	}
+	*s = Shard{exe: memory, Buckets: memory.BucketMemory(), slots: map[string][]device.Buffer{}}
+	for _, b := range s.Buckets {
+		lo, hi := own(b.Gradients.Len())
+		s.owned = append(s.owned, [2]int{lo, hi})
+	}
+	s.listPieces()
+	s.staging = NewStaging(s.Buckets)
+	return nil
+}
+
+// listPieces sets s.pieces to the parts of the parameters in s.Buckets that this rank owns.
+func (s *Shard) listPieces() {
+	s.pieces = nil
+	for i, b := range s.Buckets {
+		lo, hi := s.owned[i][0], s.owned[i][1]
+		for _, p := range b.Parameters {
+			from := max(p.Offset, lo)
+			to := max(from, min(p.Offset+p.Weights.Len(), hi))
+			if to == from { // this rank owns nothing
+				from, to = p.Offset, p.Offset
+			}
+			s.pieces = append(s.pieces, piece{i, from, to, p.Weights.Slice(from-p.Offset, to-p.Offset), b.Gradients.Slice(from, to), p.Vector})
+		}
+	}
+}
+
+// StartStage is like Start for a stage of the network p: exe has the parameters of the stage,
+// and this rank owns all of them. Every rank lists the parameters of the whole network, so
+// that the ranks can sum up norms.
+func (s *Shard) StartStage(exe engine.Executable, p *plan.Program) error {
+	if err := s.Start(exe, func(n int) (lo, hi int) { return 0, n }); err != nil {
+		return err
+	}
+	own := map[string]piece{}
+	var nothing piece
+	for i, b := range s.Buckets {
+		for _, q := range b.Parameters {
+			own[q.Name] = piece{i, q.Offset, q.Offset + q.Weights.Len(), q.Weights, b.Gradients.Slice(q.Offset, q.Offset+q.Weights.Len()), q.Vector}
+			nothing = piece{weights: q.Weights.Slice(0, 0), gradient: q.Weights.Slice(0, 0)}
+		}
+	}
+	s.pieces = nil
+	for _, q := range p.Params {
+		part, ok := own[q.Name]
+		if !ok {
+			part = nothing
+			part.vector = len(p.Tensors[q.Tensor].Shape) == 1
+		}
+		s.pieces = append(s.pieces, part)
+	}
+	return nil
+}
+
+// Separate copies the parameters and allocates gradients, so that s no longer uses the memory
+// of the executable.
+func (s *Shard) Separate() {
+	buckets := slices.Clone(s.Buckets)
+	for i, b := range buckets {
+		buckets[i].Gradients = vector.New(b.Gradients, b.Gradients.Len())
+		buckets[i].Parameters = slices.Clone(b.Parameters)
+		for j, p := range b.Parameters {
+			w := vector.New(p.Weights, p.Weights.Len())
+			vector.Copy(w, p.Weights)
+			buckets[i].Parameters[j].Weights = w
+		}
+	}
+	s.Buckets = buckets
+	s.listPieces()
+}
+
+// MemoryOf returns exe as an engine.HostMemory, or an error that says why a strategy
+// cannot update the parameters of exe itself.
+func MemoryOf(exe engine.Executable) (engine.HostMemory, error) {
+	memory, ok := exe.(engine.HostMemory)
+	if !ok {
+		return nil, errors.New("update parameters: the engine does not share the memory of its parameters: use device cpu or reference, or strategy ddp")
+	}
+	return memory, nil
+}
+
+// NewStaging returns a buffer for the values of the largest of the given buckets.
+func NewStaging(buckets []engine.BucketMemory) device.Buffer {
+	n, double := 0, false
+	for _, b := range buckets {
+		n = max(n, b.Gradients.Len())
+		double = double || b.Gradients.F64 != nil
+	}
+	if double {
+		return device.Buffer{F64: make([]float64, n)}
+	}
+	return device.Buffer{F32: make([]float32, n)}
+}
+
+// Slot returns the values of an optimizer slot in the owned range of each bucket. If there
+// are none yet, it allocates zeros.
+func (s *Shard) Slot(name string) []device.Buffer {
+	if s.slots[name] == nil {
+		for i, b := range s.Buckets {
+			s.slots[name] = append(s.slots[name], vector.New(b.Gradients, s.owned[i][1]-s.owned[i][0]))
+		}
+	}
+	return s.slots[name]
+}
+
+// SlotNames returns the names of the slots that this rank has, in ascending order.
+func (s *Shard) SlotNames() []string { return slices.Sorted(maps.Keys(s.slots)) }
+
+// Apply applies u to the parameters that this rank owns. sum sums values over all ranks.
+func (s *Shard) Apply(u optim.Update, sum func(v []float64) error) error {
+	var single []optim.Tensor32
+	var double []optim.Tensor64
+	for _, p := range s.pieces {
+		var slots []device.Buffer
+		for _, name := range u.Slots() {
+			lo := s.owned[p.bucket][0]
+			if p.lo == p.hi {
+				lo = p.lo // nothing, at any place
+			}
+			slots = append(slots, s.Slot(name)[p.bucket].Slice(p.lo-lo, p.hi-lo))
+		}
+		if p.weights.F64 != nil {
+			t := optim.Tensor64{Weights: p.weights.F64, Gradient: p.gradient.F64, Vector: p.vector}
+			for _, v := range slots {
+				t.Slots = append(t.Slots, v.F64)
+			}
+			double = append(double, t)
+			continue
+		}
+		t := optim.Tensor32{Weights: p.weights.F32, Gradient: p.gradient.F32, Vector: p.vector}
+		for _, v := range slots {
+			t.Slots = append(t.Slots, v.F32)
+		}
+		single = append(single, t)
+	}
+	if len(double) > 0 {
+		return optim.ApplySharded64(u, double, sum)
+	}
+	return optim.ApplySharded32(u, single, sum)
+}
+
+// ExchangeWeights calls exchange for the weights of each bucket, and stores the values that
+// the buffer then contains. Before, the buffer contains the owned range of this rank.
+func (s *Shard) ExchangeWeights(exchange func(b device.Buffer) error) error {
+	for i, b := range s.Buckets {
+		stage := s.staging.Slice(0, b.Gradients.Len())
+		for _, p := range s.pieces {
+			if p.bucket == i {
+				vector.Copy(stage.Slice(p.lo, p.hi), p.weights)
+			}
+		}
+		if err := exchange(stage); err != nil {
+			return fmt.Errorf("exchange parameters of bucket %d: %w", i, err)
+		}
+		for _, p := range b.Parameters {
+			vector.Copy(p.Weights, stage.Slice(p.Offset, p.Offset+p.Weights.Len()))
+		}
+	}
+	return nil
+}
+
+// CollectSlots returns all slots of all parameters by their names in a checkpoint, in
+// row-major order. exchange completes a buffer that contains this rank's range.
+func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][]float64, error) {
+	all := map[string][]float64{}
+	for _, name := range s.SlotNames() {
+		for i, b := range s.Buckets {
+			stage := s.staging.Slice(0, b.Gradients.Len())
+			vector.Copy(stage.Slice(s.owned[i][0], s.owned[i][1]), s.slots[name][i])
+			if err := exchange(stage); err != nil {
+				return nil, fmt.Errorf("collect optimizer slot %s of bucket %d: %w", name, i, err)
+			}
+			for _, p := range b.Parameters {
+				v, err := s.exe.Unpack(p.Name, stage.Slice(p.Offset, p.Offset+p.Weights.Len()))
+				if err != nil {
+					return nil, err
+				}
+				all[SlotPrefix+name+"."+p.Name] = v
+			}
+		}
+	}
+	return all, nil
+}
+
+// RestoreSlots sets this rank's part of the slots to the values in saved.
+func (s *Shard) RestoreSlots(saved map[string][]float64) error {
+	for key, v := range saved {
+		slot, param, ok := strings.Cut(strings.TrimPrefix(key, SlotPrefix), ".")
+		if !ok || !strings.HasPrefix(key, SlotPrefix) {
+			continue
+		}
+		for i, b := range s.Buckets {
+			for _, p := range b.Parameters {
+				if p.Name != param {
+					continue
+				}
+				stage := s.staging.Slice(p.Offset, p.Offset+p.Weights.Len())
+				clear(stage.F32) // Pack does not write padding
+				clear(stage.F64)
+				if err := s.exe.Pack(param, v, stage); err != nil {
+					return fmt.Errorf("restore %s: %w", key, err)
+				}
+				values := s.Slot(slot) // on every rank, so that all ranks have the same slots
+				lo, hi := s.owned[i][0], s.owned[i][1]
+				from, to := max(lo, p.Offset), min(hi, p.Offset+p.Weights.Len())
+				if from < to {
+					vector.Copy(values[i].Slice(from-lo, to-lo), s.staging.Slice(from, to))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// OwnedBytes returns the size of the owned ranges, and of all buckets.
+func (s *Shard) OwnedBytes() (owned, all int) {
+	for i, b := range s.Buckets {
+		owned += b.Gradients.Slice(s.owned[i][0], s.owned[i][1]).Bytes()
+		all += b.Gradients.Bytes()
+	}
+	return owned, all
+}
+
+// OptimizerBytes returns the size of u's slots on this rank, and of all slots.
+func (s *Shard) OptimizerBytes(u optim.Update) (own, all int64) {
+	o, a := s.OwnedBytes()
+	n := int64(len(u.Slots()))
+	return n * int64(o), n * int64(a)
+}

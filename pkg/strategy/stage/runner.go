@@ -1,0 +1,189 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// Runner runs the passes of one stage. Rank s of a group has stage s.
+type Runner struct {
+	ctx      context.Context
+	group    collective.Group
+	schedule string
+	sync     engine.GradSync // gets the gradients of the parameters
+	sent     func(bytes int)
+	senders  []*sender // by rank; nil for this rank
+
+	passes   []passOfBatch // remaining passes of the current optimizer step
+	running  map[int]*microBatch
+	messages []device.Buffer       // by rank: gradients that this rank receives
+	received map[int]device.Buffer // by tensor ID: the parts of messages
+}
+
+// NewRunner returns a runner of this rank's stage. It passes the gradients of the parameters of
+// each micro-batch to sync, and calls sent after it has queued a message to another stage. If a
+// message cannot be sent, it calls cancel, which must cancel ctx.
+func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.Group, schedule string, sync engine.GradSync, sent func(bytes int)) *Runner {
+	r := &Runner{ctx: ctx, group: group, schedule: schedule, sync: sync, sent: sent, running: map[int]*microBatch{}, received: map[int]device.Buffer{}}
+	r.senders = make([]*sender, group.Size())
+	for to := range r.senders {
+		if to != group.Rank() {
+			r.senders[to] = newSender(ctx, cancel, group, to)
+		}
+	}
+	return r
+}
+
+// Start allocates the memory of the messages that stage x receives.
+func (r *Runner) Start(x *Executable) {
+	for _, ids := range x.stages[x.stage].Gradients {
+		message, parts := x.newMessage(ids)
+		r.messages = append(r.messages, message)
+		for i, id := range ids {
+			r.received[id] = parts[i]
+		}
+	}
+}
+
+// Begin begins an optimizer step of the given number of micro-batches.
+func (r *Runner) Begin(x *Executable, batches int) {
+	r.passes, x.sum, x.loss = scheduleOf(r.schedule, len(x.stages), x.stage, batches), 0, 0
+}
+
+// RunNext runs the forward pass of the next micro-batch, whose inputs are set, and those backward
+// passes that the schedule has before the next forward pass. It adds the times to t.
+func (r *Runner) RunNext(ctx context.Context, x *Executable, t *engine.Timing) error {
+	for first := true; len(r.passes) > 0 && (first || r.passes[0].backward); first = false {
+		next := r.passes[0]
+		r.passes = r.passes[1:]
+		run := r.runForward
+		if next.backward {
+			run = r.runBackward
+		}
+		if err := run(ctx, x, next.batch, t); err != nil {
+			return r.describe(err)
+		}
+	}
+	return nil
+}
+
+// Flush returns when all messages of this rank are sent.
+func (r *Runner) Flush() error {
+	for _, s := range r.senders {
+		if s != nil {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close ends all goroutines. The context of NewRunner must be canceled.
+func (r *Runner) Close() {
+	for _, s := range r.senders {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+// describe returns the error to report after an operation has failed with err: if the failure
+// of a sender has canceled the operation, the error of the sender.
+func (r *Runner) describe(err error) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	for _, s := range r.senders {
+		if s != nil {
+			err = cmp.Or(s.failure(), err)
+		}
+	}
+	return err
+}
+
+// runForward receives the activations of a micro-batch, runs its forward pass and sends the
+// results to the stages that need them.
+func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *engine.Timing) error {
+	b := x.takeMicroBatch()
+	r.running[batch] = b
+	if err := r.receive(x.stages[x.stage].Activations, b.messages, t); err != nil {
+		return fmt.Errorf("receive activations of micro-batch %d: %w", batch, err)
+	}
+	begin := time.Now()
+	err := x.runForward(ctx, b)
+	if err != nil {
+		return fmt.Errorf("micro-batch %d: %w", batch, err)
+	}
+	if x.HasOutputs() {
+		x.sum += x.forward.Loss()
+	}
+	for to, stage := range x.stages {
+		for _, id := range stage.Activations[x.stage] {
+			r.senders[to].add(b.tensors[id])
+		}
+		r.send(to)
+	}
+	t.Forward += time.Since(begin)
+	return nil
+}
+
+// runBackward receives the gradients of a micro-batch, runs its backward pass and sends the
+// results to the stages that need them.
+func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *engine.Timing) error {
+	if err := r.receive(x.stages[x.stage].Gradients, r.messages, t); err != nil {
+		return fmt.Errorf("receive gradients of micro-batch %d: %w", batch, err)
+	}
+	begin := time.Now()
+	b := r.running[batch]
+	delete(r.running, batch)
+	if err := x.runBackward(ctx, b, r.received, r.sync); err != nil {
+		return fmt.Errorf("micro-batch %d: %w", batch, err)
+	}
+	x.release(b)
+	for to, stage := range x.stages {
+		for _, id := range stage.Gradients[x.stage] {
+			v := x.newBuffer(x.program.Tensors[id].Elements())
+			if err := readOutput(x.backward, plan.InputName(id), v); err != nil {
+				return err
+			}
+			r.senders[to].add(v)
+		}
+		r.send(to)
+	}
+	t.Backward += time.Since(begin)
+	return nil
+}
+
+// receive receives one message from each stage that computes one of the given tensors, and
+// adds the time of waiting to t.
+func (r *Runner) receive(ids [][]int, messages []device.Buffer, t *engine.Timing) error {
+	begin := time.Now()
+	for from, list := range ids {
+		if len(list) == 0 {
+			continue
+		}
+		if err := r.group.Recv(r.ctx, messages[from], from); err != nil {
+			return err
+		}
+	}
+	t.Wait += time.Since(begin)
+	return nil
+}
+
+// send sends the tensors that were added for rank to as one message.
+func (r *Runner) send(to int) {
+	if s := r.senders[to]; s != nil {
+		if n := s.send(); n > 0 {
+			r.sent(n)
+		}
+	}
+}
