@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
@@ -343,7 +344,7 @@ func (s *Suggestion) Commands() []string {
 		items []string
 	}{{"as", r.As}, {"line", r.Lines}, {"columns", r.Columns}} {
 		for _, item := range list.items {
-			flags.WriteString(" --" + list.flag + " " + quoteForShell(item))
+			flags.WriteString(" --" + list.flag + " " + process.QuoteArgument(item))
 		}
 	}
 	var paths strings.Builder
@@ -351,18 +352,7 @@ func (s *Suggestion) Commands() []string {
 		if strings.HasPrefix(p, "-") { // not a flag
 			p = "./" + p
 		}
-		paths.WriteString(" " + quoteForShell(p))
+		paths.WriteString(" " + process.QuoteArgument(p))
 	}
 	return []string{"lockstep read" + paths.String() + flags.String(), "lockstep scaling" + paths.String() + flags.String()}
-}
-
-// quoteForShell returns text as one word for a POSIX shell.
-func quoteForShell(text string) string {
-	safe := func(c rune) bool {
-		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-./:,+@%", c)
-	}
-	if text != "" && !strings.ContainsFunc(text, func(c rune) bool { return !safe(c) }) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -16,6 +16,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/logread/internal/tidy"
 	"lockstep/pkg/runs"
 )
@@ -118,11 +119,11 @@ func (s *Suggestion) String() string {
 		fmt.Fprintf(&b, "no proposal: %s\n", clean.Text(u))
 	}
 	for _, l := range s.Lines {
-		fmt.Fprintf(&b, "\n--line %s\n    %s (%s), such as:\n    %s\n", clean.Text(quoteForShell(l.Template)), english.Count(l.Lines, "line"), l.Kind, clean.Text(l.Example))
+		fmt.Fprintf(&b, "\n--line %s\n    %s (%s), such as:\n    %s\n", clean.Text(process.QuoteArgument(l.Template)), english.Count(l.Lines, "line"), l.Kind, clean.Text(l.Example))
 		writeFields(&b, l.Fields)
 	}
 	for _, c := range s.Columns {
-		fmt.Fprintf(&b, "\n--columns %s\n    %s with the columns %s\n", clean.Text(quoteForShell(c.Mapping)), english.Count(c.Files, "table"), clean.Text(c.Example))
+		fmt.Fprintf(&b, "\n--columns %s\n    %s with the columns %s\n", clean.Text(process.QuoteArgument(c.Mapping)), english.Count(c.Files, "table"), clean.Text(c.Example))
 		writeFields(&b, c.Fields)
 	}
 	if len(s.Preview) > 0 {

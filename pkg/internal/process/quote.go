@@ -1,0 +1,14 @@
+package process
+
+import "strings"
+
+// QuoteArgument returns text as one word for a POSIX shell.
+func QuoteArgument(text string) string {
+	safe := func(c rune) bool {
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-./:,+@%", c)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(c rune) bool { return !safe(c) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,0 +1,144 @@
+package site
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Job is a job for Slurm. Fields that are empty or 0 get the profile's values.
+type Job struct {
+	Name   string // also %x in names of files
+	Folder string // absolute path of the folder for the job's output; empty: the folder of sbatch
+
+	Nodes        int
+	TasksPerNode int // at most, if Tasks is given
+	Tasks        int // 0: Nodes × TasksPerNode
+	CPUsPerTask  int
+	GPUsPerNode  int
+	GPUsPerTask  int // GPUs that each task uses, for the lint; 0 means 1
+
+	Time     time.Duration // limit; 0 leaves it to the partition
+	Estimate time.Duration // how long the job will probably take, for the lint; 0 if unknown
+
+	Account, Partition, Reservation string
+	Dependency                      string // as in sbatch --dependency, such as afterok:123
+	Array                           string // as in sbatch --array, such as 0-49%4
+	Output                          string // name of the file for both outputs, in Folder
+	Signal                          string // as in sbatch --signal, such as USR1@120
+	Requeue                         bool
+
+	Environment []string // NAME=VALUE, exported literally
+	Command     []string // program and arguments, passed on literally
+	MPI         bool     // start the tasks by the profile's mpi_command
+}
+
+// maxWorkers limits the number of workers, so that products of sizes do not overflow.
+const maxWorkers = 1 << 20
+
+// Place returns j with the nodes, tasks and GPUs for the given number of workers. Each task
+// consists of workersPerTask workers, as with the strategy mirrored; for all others it is 1.
+// gpus states whether each worker needs a GPU.
+//
+// A node gets as many workers as the profile allows (workers_per_node, and gpus_per_node if they
+// need GPUs), and there are as few nodes as possible, with at most one task more on one than on
+// another. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1 node,
+// and N workers are 2 tasks on each of N/2 nodes.
+func (p *Profile) Place(j Job, workers, workersPerTask int, gpus bool) (Job, error) {
+	if workersPerTask < 1 {
+		workersPerTask = 1
+	}
+	switch {
+	case workers < 1 || workers > maxWorkers:
+		return Job{}, fmt.Errorf("place %d workers at site %s: use 1 to %d workers", workers, p.Name, maxWorkers)
+	case workers%workersPerTask != 0:
+		return Job{}, fmt.Errorf("place %d workers at site %s: they cannot be divided among tasks with %d workers each: use a multiple of %d", workers, p.Name, workersPerTask, workersPerTask)
+	}
+	perNode := p.WorkersPerNode.known() / workersPerTask
+	if perNode == 0 {
+		perNode = 1 // not known, or one task needs more than a node has: the lint says so
+	}
+	if most := p.GPUsPerNode.known() / workersPerTask; gpus && p.GPUsPerNode > 0 {
+		perNode = max(1, min(perNode, most))
+	}
+	if fixed := p.TasksPerNode.known(); fixed > 0 {
+		perNode = fixed
+	}
+	j.Tasks = workers / workersPerTask
+	j.Nodes = (j.Tasks + perNode - 1) / perNode
+	j.TasksPerNode = (j.Tasks + j.Nodes - 1) / j.Nodes
+	if gpus {
+		j.GPUsPerTask = workersPerTask
+		j.GPUsPerNode = j.TasksPerNode * workersPerTask
+	}
+	return j, nil
+}
+
+// Complete returns j with the profile's values in place of missing ones: partition, reservation,
+// output, and the number of CPUs per task.
+func (p *Profile) Complete(j Job) Job {
+	if j.Nodes == 0 {
+		j.Nodes = 1
+	}
+	if j.TasksPerNode == 0 {
+		j.TasksPerNode = max(1, p.TasksPerNode.known(), (j.Tasks+j.Nodes-1)/j.Nodes)
+	}
+	if j.Tasks == 0 {
+		j.Tasks = j.Nodes * j.TasksPerNode
+	}
+	if j.Partition == "" && len(p.Partitions) > 0 {
+		j.Partition = p.Partitions[0]
+	}
+	if j.Reservation == "" {
+		j.Reservation = p.Reservation
+	}
+	if j.CPUsPerTask == 0 && j.TasksPerNode > 0 {
+		j.CPUsPerTask = p.cpusPerTask(j)
+	}
+	return j
+}
+
+// cpusPerTask returns the number of CPUs of each task of j by the profile's rules, or 0 if there
+// is no rule.
+func (p *Profile) cpusPerTask(j Job) int {
+	if r := p.cpusRange(j.GPUsPerNode); r != nil {
+		return max(1, r.Min/j.TasksPerNode)
+	}
+	if p.DivideCores {
+		return p.CoresPerNode.known() / j.TasksPerNode
+	}
+	return p.CPUsPerTask.known()
+}
+
+// cpusRange returns the profile's rule for the CPUs of a node of which the job has the given
+// number of GPUs, or nil if there is none.
+func (p *Profile) cpusRange(gpus int) *CPUsRange {
+	for i := range p.CPUsByGPUs {
+		if r := &p.CPUsByGPUs[i]; r.GPUs == gpus {
+			return r
+		}
+	}
+	return nil
+}
+
+// checkSizes returns an error if a size of j is negative or too large to be real.
+func (j Job) checkSizes() error {
+	for _, s := range []struct {
+		name string
+		n    int
+	}{
+		{"nodes", j.Nodes}, {"tasks per node", j.TasksPerNode}, {"tasks", j.Tasks}, {"CPUs per task", j.CPUsPerTask},
+		{"GPUs per node", j.GPUsPerNode}, {"GPUs per task", j.GPUsPerTask},
+	} {
+		if s.n < 0 || s.n > maxWorkers {
+			return fmt.Errorf("got %d %s, want 0 to %d", s.n, s.name, maxWorkers)
+		}
+	}
+	if j.Time < 0 {
+		return fmt.Errorf("got the time limit %v, want a positive one, or 0 for the partition's", j.Time)
+	}
+	if len(j.Command) == 0 || j.Command[0] == "" {
+		return errors.New("got no command: name the program that the job runs")
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package site
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
+)
+
+// Problem is what Check found wrong with a job. What and Next are one sentence each, without a
+// capital letter and a period: what is wrong, and what to do.
+type Problem struct {
+	Field   string // of Job, or the key of the profile
+	What    string
+	Next    string
+	Warning bool // the job would run, but probably not as intended
+}
+
+// String returns both sentences of p.
+func (p Problem) String() string { return p.What + ": " + p.Next }
+
+// Cluster is what Slurm states about a cluster.
+type Cluster struct {
+	Partitions   []Partition
+	Reservations []Reservation
+	Now          time.Time // when Slurm stated it
+}
+
+// Partition is a partition of a cluster. Numbers that are unknown are 0.
+type Partition struct {
+	Name        string
+	Default     bool
+	State       string // as sinfo names it: up, down, drain, inact; empty if unknown
+	Nodes       int
+	CPUsPerNode int           // of the largest node
+	GPUsPerNode int           // of the node with most GPUs
+	NoGPUs      bool          // it is known that no node has a GPU
+	TimeLimit   time.Duration // 0: none, or unknown
+}
+
+// Reservation is a reservation of a cluster.
+type Reservation struct {
+	Name       string
+	Start, End time.Time // zero if unknown
+}
+
+// Check returns what is wrong with j before it is submitted. c describes the cluster; if it is
+// nil, only the profile's rules are checked. Problems without Warning mean that the job would be
+// refused, wait for ever or fail.
+func (p *Profile) Check(j Job, c *Cluster) []Problem {
+	if err := j.checkSizes(); err != nil {
+		return []Problem{{Field: "size", What: "the job's sizes are impossible", Next: err.Error()}}
+	}
+	if err := j.checkTexts(); err != nil {
+		return []Problem{{Field: "text", What: "the job script cannot be written", Next: err.Error()}}
+	}
+	var found []Problem
+	if u := p.unknownProblem(j); u != nil {
+		found = append(found, *u)
+	}
+	j = p.Complete(j)
+	if start := p.checkStart(j); start != nil {
+		found = append(found, *start)
+	}
+	found = append(found, p.checkTasks(j)...)
+	found = append(found, p.checkCPUs(j)...)
+	found = append(found, p.checkGPUs(j)...)
+	if p.Account == AccountRequired && j.Account == "" {
+		found = append(found, Problem{
+			Field: "Account", What: fmt.Sprintf("site %s requires an account, and the job has none", p.Name),
+			Next: "give the name of your project's account",
+		})
+	}
+	if j.Time > 0 && j.Estimate > j.Time {
+		found = append(found, Problem{
+			Field: "Time", What: fmt.Sprintf("the time limit is %s, but the job will probably take %s", j.Time, j.Estimate),
+			Next: "raise the time limit, or train fewer epochs", Warning: true,
+		})
+	}
+	if c != nil {
+		found = append(found, p.checkPartition(j, c)...)
+		found = append(found, checkReservation(j, c)...)
+	}
+	return found
+}
+
+// checkTasks returns what is wrong with the number of tasks of j.
+func (p *Profile) checkTasks(j Job) []Problem {
+	var found []Problem
+	if most := j.Nodes * j.TasksPerNode; j.Tasks > most {
+		found = append(found, Problem{
+			Field: "Tasks", What: fmt.Sprintf("the job has %s, but %s with %s each have room for %d",
+				english.Count(j.Tasks, "task"), english.Count(j.Nodes, "node"), english.Count(j.TasksPerNode, "task"), most),
+			Next: "use more nodes, more tasks per node, or fewer tasks",
+		})
+	}
+	if j.Tasks < j.Nodes {
+		found = append(found, Problem{
+			Field: "Nodes", What: fmt.Sprintf("the job has %s for %s", english.Count(j.Nodes, "node"), english.Count(j.Tasks, "task")),
+			Next: fmt.Sprintf("use at most %s, because each node needs a task", english.Count(j.Tasks, "node")),
+		})
+	}
+	if fixed := p.TasksPerNode.known(); fixed > 0 && j.TasksPerNode != fixed {
+		found = append(found, Problem{
+			Field: "TasksPerNode", What: fmt.Sprintf("the job has %s per node, but site %s starts %d", english.Count(j.TasksPerNode, "task"), p.Name, fixed),
+			Next: fmt.Sprintf("use %s per node", english.Count(fixed, "task")), Warning: true,
+		})
+	}
+	return found
+}
+
+// checkCPUs returns what is wrong with the number of CPUs of j.
+func (p *Profile) checkCPUs(j Job) []Problem {
+	var found []Problem
+	perNode := j.TasksPerNode * j.CPUsPerTask
+	asked := fmt.Sprintf("%s with %s each need %s per node", english.Count(j.TasksPerNode, "task"), english.Count(j.CPUsPerTask, "CPU"), english.Count(perNode, "CPU"))
+	if cores := p.CoresPerNode.known(); cores > 0 && perNode > cores {
+		found = append(found, Problem{
+			Field: "CPUsPerTask", What: fmt.Sprintf("%s, but a node of site %s has %d", asked, p.Name, cores),
+			Next: fmt.Sprintf("use at most %s per task, or fewer tasks per node", english.Count(max(1, cores/j.TasksPerNode), "CPU")),
+		})
+	}
+	if r := p.cpusRange(j.GPUsPerNode); r != nil && (perNode < r.Min || perNode > r.Max) {
+		want := fmt.Sprintf("%d to %d", r.Min, r.Max)
+		if r.Min == r.Max {
+			want = fmt.Sprintf("exactly %d", r.Min)
+		}
+		found = append(found, Problem{
+			Field: "CPUsPerTask", What: fmt.Sprintf("%s, but site %s allows %s with %s", asked, p.Name, want, english.Count(r.GPUs, "GPU")),
+			Next: fmt.Sprintf("use %s per task", english.Count(max(1, r.Min/j.TasksPerNode), "CPU")),
+		})
+	}
+	return found
+}
+
+// checkGPUs returns what is wrong with the number of GPUs of j.
+func (p *Profile) checkGPUs(j Job) []Problem {
+	if j.GPUsPerNode == 0 {
+		return nil
+	}
+	var found []Problem
+	need := j.TasksPerNode * max(1, j.GPUsPerTask)
+	asked := fmt.Sprintf("the workers of a node need %s, but the job asks for %s per node", english.Count(need, "GPU"), english.Count(j.GPUsPerNode, "GPU"))
+	switch {
+	case need > j.GPUsPerNode:
+		found = append(found, Problem{
+			Field: "GPUsPerNode", What: asked,
+			Next: fmt.Sprintf("use one worker per GPU: %s per node, or fewer tasks per node", english.Count(need, "GPU")),
+		})
+	case need < j.GPUsPerNode:
+		found = append(found, Problem{
+			Field: "GPUsPerNode", What: asked,
+			Next: fmt.Sprintf("ask for %s per node, or use more tasks per node; the other GPUs would be idle", english.Count(need, "GPU")), Warning: true,
+		})
+	}
+	if has := p.GPUsPerNode.known(); has > 0 && j.GPUsPerNode > has {
+		found = append(found, Problem{
+			Field: "GPUsPerNode", What: fmt.Sprintf("the job asks for %s per node, but a node of site %s has %d", english.Count(j.GPUsPerNode, "GPU"), p.Name, has),
+			Next: fmt.Sprintf("use at most %s per node and more nodes", english.Count(has, "GPU")),
+		})
+	}
+	if p.GPUFlag == "" {
+		found = append(found, Problem{
+			Field: "gpu_flag", What: fmt.Sprintf("the job needs GPUs, but the profile of site %s has no flag for them", p.Name),
+			Next: "write the site's flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile",
+		})
+	}
+	return append(found, checkVisibleDevices(j, need)...)
+}
+
+// checkVisibleDevices returns the problem that CUDA_VISIBLE_DEVICES in the job's environment
+// hides GPUs that the tasks of a node need.
+func checkVisibleDevices(j Job, need int) []Problem {
+	for _, e := range j.Environment {
+		value, ok := strings.CutPrefix(e, "CUDA_VISIBLE_DEVICES=")
+		if !ok {
+			continue
+		}
+		visible := len(strings.FieldsFunc(value, func(c rune) bool { return c == ',' || c == ' ' }))
+		if visible < need {
+			return []Problem{{
+				Field: "Environment", What: fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s shows %s to each task, but the workers of a node need %d", value, english.Count(visible, "GPU"), need),
+				Next: "remove it from the environment, because Slurm sets it, or list all GPUs of the node",
+			}}
+		}
+	}
+	return nil
+}
+
+// checkPartition returns what c lacks for j in the partition of j.
+func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
+	i := slices.IndexFunc(c.Partitions, func(part Partition) bool {
+		return part.Name == j.Partition || j.Partition == "" && part.Default
+	})
+	if i < 0 {
+		return missingPartition(j, c)
+	}
+	part := c.Partitions[i]
+	var found []Problem
+	add := func(field, what, next string) { found = append(found, Problem{Field: field, What: what, Next: next}) }
+	more := func(field, unit, each string, asked, has int) {
+		if has > 0 && asked > has {
+			add(field, fmt.Sprintf("the job asks for %s%s, but partition %s has %d, so that it would wait for ever", english.Count(asked, unit), each, part.Name, has),
+				fmt.Sprintf("use at most %d, or another partition", has))
+		}
+	}
+	if s := strings.ToLower(part.State); s != "" && s != "up" {
+		add("Partition", fmt.Sprintf("partition %s is %s and starts no jobs", part.Name, s), "use another partition, or wait until the site has started it again")
+	}
+	more("Nodes", "node", "", j.Nodes, part.Nodes)
+	more("CPUsPerTask", "CPU", " per node", j.TasksPerNode*max(1, j.CPUsPerTask), part.CPUsPerNode)
+	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode)
+	if part.NoGPUs && j.GPUsPerNode > 0 {
+		add("GPUsPerNode", fmt.Sprintf("the job asks for GPUs, but partition %s has none", part.Name), "use a partition with GPUs, or train on CPUs (device: cpu)")
+	}
+	if part.TimeLimit > 0 && j.Time > part.TimeLimit {
+		add("Time", fmt.Sprintf("the time limit is %s, but partition %s allows %s, so that the job would wait for ever", j.Time, part.Name, part.TimeLimit),
+			"lower the time limit, or use another partition")
+	}
+	return found
+}
+
+// missingPartition returns the problem that c does not have the partition of j, or has no default
+// partition. It returns none if nothing is known about partitions.
+func missingPartition(j Job, c *Cluster) []Problem {
+	if len(c.Partitions) == 0 {
+		return nil
+	}
+	var names []string
+	for _, part := range c.Partitions {
+		names = append(names, part.Name)
+	}
+	p := Problem{Field: "Partition", What: "the cluster has no default partition, and the job names none", Next: "use one of " + strings.Join(names, ", ")}
+	if j.Partition != "" {
+		p.What = fmt.Sprintf("the cluster has no partition %q%s", j.Partition, nearest.Hint(j.Partition, names))
+	}
+	return []Problem{p}
+}
+
+// checkReservation returns what is wrong with the reservation of j.
+func checkReservation(j Job, c *Cluster) []Problem {
+	if j.Reservation == "" {
+		return nil
+	}
+	problem := func(what, next string) []Problem {
+		return []Problem{{Field: "Reservation", What: what, Next: next}}
+	}
+	i := slices.IndexFunc(c.Reservations, func(r Reservation) bool { return r.Name == j.Reservation })
+	if i < 0 {
+		var names []string
+		for _, r := range c.Reservations {
+			names = append(names, r.Name)
+		}
+		next := "remove it, because the cluster has no reservation now"
+		if len(names) > 0 {
+			next = "remove it, or use one of " + strings.Join(names, ", ")
+		}
+		return problem(fmt.Sprintf("the cluster has no reservation %q%s, or it has expired", j.Reservation, nearest.Hint(j.Reservation, names)), next)
+	}
+	switch r := c.Reservations[i]; {
+	case r.End.IsZero() || c.Now.IsZero():
+	case !r.End.After(c.Now):
+		return problem(fmt.Sprintf("reservation %s expired at %s", r.Name, r.End.Format("2006-01-02 15:04")), "remove it, or use one that has not expired")
+	case j.Time > 0 && c.Now.Add(j.Time).After(r.End):
+		return problem(fmt.Sprintf("reservation %s ends at %s, before a job of %s that starts now, so that it would wait for ever", r.Name, r.End.Format("2006-01-02 15:04"), j.Time),
+			fmt.Sprintf("lower the time limit below %s, or remove the reservation", r.End.Sub(c.Now).Truncate(time.Minute)))
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package site
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/process"
+)
+
+// defaultOutput is the pattern for the name of a job's output if neither the profile nor the job
+// has one: the job's name and its number.
+const defaultOutput = "%x-%j.out"
+
+// Script returns the job script of j for sbatch. It returns an error if j depends on a value of
+// the profile that is Unknown, or has a value that cannot be written to a job script. It does not
+// check what the cluster has: see Check.
+func (p *Profile) Script(j Job) (string, error) {
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("write job script for site %s: %w", p.Name, err)
+	}
+	if u := p.unknownProblem(j); u != nil {
+		return fail(errors.New(u.String()))
+	}
+	if err := j.checkSizes(); err != nil {
+		return fail(err)
+	}
+	if err := j.checkTexts(); err != nil {
+		return fail(err)
+	}
+	j = p.Complete(j)
+	if err := p.checkStart(j); err != nil {
+		return fail(errors.New(err.String()))
+	}
+	var b strings.Builder
+	b.WriteString("#!/bin/bash\n")
+	for _, o := range p.options(j) {
+		b.WriteString("#SBATCH " + o + "\n")
+	}
+	b.WriteString("\n")
+	for _, line := range p.setup(j) {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString(p.commandLine(j) + "\n")
+	return b.String(), nil
+}
+
+// options returns the options of sbatch for j.
+func (p *Profile) options(j Job) []string {
+	var all []string
+	text := func(option, value string) {
+		if value != "" {
+			all = append(all, "--"+option+"="+quoteOption(value))
+		}
+	}
+	number := func(option string, n int) {
+		if n > 0 {
+			all = append(all, "--"+option+"="+strconv.Itoa(n))
+		}
+	}
+	text("job-name", j.Name)
+	text("partition", j.Partition)
+	text("constraint", p.Constraint)
+	text("account", j.Account)
+	text("reservation", j.Reservation)
+	number("nodes", j.Nodes)
+	if j.Tasks != j.Nodes*j.TasksPerNode {
+		number("ntasks", j.Tasks)
+	}
+	number("ntasks-per-node", j.TasksPerNode)
+	number("cpus-per-task", j.CPUsPerTask)
+	if j.GPUsPerNode > 0 && p.GPUFlag != "" {
+		all = append(all, strings.TrimSuffix(p.GPUFlag, "N")+strconv.Itoa(j.GPUsPerNode))
+	}
+	if j.Time > 0 {
+		text("time", formatLimit(j.Time))
+	}
+	text("dependency", j.Dependency)
+	text("array", j.Array)
+	text("signal", j.Signal)
+	if j.Requeue {
+		all = append(all, "--requeue")
+	}
+	text("image", p.Image)
+	output, errors := p.Output, p.Error
+	if j.Output != "" {
+		output, errors = j.Output, ""
+	}
+	if output == "" {
+		output = defaultOutput
+	}
+	text("output", inFolder(j.Folder, output))
+	if errors != "" {
+		text("error", inFolder(j.Folder, errors))
+	}
+	return all
+}
+
+// inFolder returns the path of a file whose name is a pattern, such as %j.out. In the path of the
+// folder, % stands for itself.
+func inFolder(folder, pattern string) string {
+	if folder == "" || filepath.IsAbs(pattern) {
+		return pattern
+	}
+	return filepath.Join(strings.ReplaceAll(folder, "%", "%%"), pattern)
+}
+
+// quoteOption returns a value as sbatch reads it back from a #SBATCH line: a backslash before each
+// character that could have a meaning there.
+func quoteOption(value string) string {
+	var b strings.Builder
+	for _, c := range value {
+		if c < 0x80 && !optionPattern.MatchString("x"+string(c)) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// formatLimit returns a time limit for sbatch, rounded up to seconds: hours:minutes:seconds, after
+// days- if it is more than a day.
+func formatLimit(limit time.Duration) string {
+	s := int64((limit + time.Second - 1) / time.Second)
+	clock := fmt.Sprintf("%02d:%02d:%02d", s/3600%24, s/60%60, s%60)
+	if days := s / (24 * 3600); days > 0 {
+		return fmt.Sprintf("%d-%s", days, clock)
+	}
+	return clock
+}
+
+// setup returns the lines of the script that prepare the environment of the command.
+func (p *Profile) setup(j Job) []string {
+	var lines []string
+	if p.PurgeModules {
+		lines = append(lines, "module purge")
+	}
+	for _, m := range p.Modules {
+		lines = append(lines, "module load "+process.QuoteArgument(m)+" || exit 1")
+	}
+	if j.CPUsPerTask > 0 {
+		// Since Slurm 22.05, srun does not take --cpus-per-task over from sbatch.
+		lines = append(lines, `export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"`)
+	}
+	if p.ListGPUs && j.GPUsPerNode > 1 && j.GPUsPerNode == p.GPUsPerNode.known() {
+		numbers := make([]string, j.GPUsPerNode)
+		for i := range numbers {
+			numbers[i] = strconv.Itoa(i)
+		}
+		lines = append(lines, "export CUDA_VISIBLE_DEVICES="+strings.Join(numbers, ","))
+	}
+	if p.NetworkInterface != "" {
+		for _, name := range []string{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} {
+			lines = append(lines, "export "+name+"="+process.QuoteArgument(p.NetworkInterface))
+		}
+	}
+	if p.Scratch != "" {
+		lines = append(lines, `export LOCKSTEP_SCRATCH="`+p.Scratch+`"`)
+	}
+	for _, e := range p.Exports {
+		name, value, _ := strings.Cut(e, "=")
+		lines = append(lines, "export "+name+`="`+value+`"`)
+	}
+	for _, e := range j.Environment {
+		name, value, _ := strings.Cut(e, "=")
+		lines = append(lines, "export "+name+"="+process.QuoteArgument(value))
+	}
+	return lines
+}
+
+// commandLine returns the line that runs the command of j in all tasks.
+func (p *Profile) commandLine(j Job) string {
+	var words []string
+	if p.Time {
+		words = append(words, "time")
+	}
+	if start := p.startCommand(j); start != StartPlain {
+		words = append(words, start)
+	}
+	for _, arg := range j.Command {
+		words = append(words, process.QuoteArgument(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// startCommand returns the command that starts the tasks of j, or StartPlain.
+func (p *Profile) startCommand(j Job) string {
+	switch {
+	case j.MPI:
+		return p.MPICommand
+	case p.PlainOneTask && j.Tasks == 1:
+		return StartPlain
+	}
+	return p.Start
+}
+
+// checkStart returns the problem that the tasks of j cannot be started, or nil if they can.
+func (p *Profile) checkStart(j Job) *Problem {
+	switch start := p.startCommand(j); {
+	case start == "":
+		return &Problem{
+			Field: "mpi_command", What: fmt.Sprintf("site %s has no command that starts MPI programs", p.Name),
+			Next: "write the site's command to mpi_command in a copy of the profile, or start the tasks by Slurm instead of MPI",
+		}
+	case start == StartPlain && j.Tasks > 1:
+		return &Problem{
+			Field: "start", What: fmt.Sprintf("site %s starts programs directly, as 1 task, but the job has %d tasks", p.Name, j.Tasks),
+			Next: "use the strategy mirrored, whose workers are one task, or write a command that starts several tasks, such as srun, to start in a copy of the profile",
+		}
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+#!/bin/bash
+#SBATCH --job-name=unet-n4
+#SBATCH --constraint=gpu
+#SBATCH --account=project1
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=32
+#SBATCH --gpus-per-node=4
+#SBATCH --time=01:30:00
+#SBATCH --image=registry/image:1
+#SBATCH --output=/home/ada/logs/unet/%x-%j.out
+
+module load CUDA/12 || exit 1
+module load Python || exit 1
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+export NCCL_SOCKET_IFNAME=ib0
+export GLOO_SOCKET_IFNAME=ib0
+export LOCKSTEP_SCRATCH="$SCRATCH/$USER"
+export MASTER_ADDR="$(hostname)"
+export NCCL_NET_GDR_LEVEL="PHB"
+srun -u shifter lockstep train --config unet2d

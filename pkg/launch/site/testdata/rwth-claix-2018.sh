@@ -1,0 +1,18 @@
+#!/bin/bash
+#SBATCH --job-name=unet-n4
+#SBATCH --partition=c18g
+#SBATCH --account=project1
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=12
+#SBATCH --gres=gpu:2
+#SBATCH --time=01:30:00
+#SBATCH --output=/home/ada/logs/unet/%x-%j.out
+
+module load CUDA/12 || exit 1
+module load Python || exit 1
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+export NCCL_SOCKET_IFNAME=ib0
+export GLOO_SOCKET_IFNAME=ib0
+export LOCKSTEP_SCRATCH="$SCRATCH/$USER"
+${MPIEXEC} ${FLAGS_MPI_BATCH} lockstep train --config unet2d
