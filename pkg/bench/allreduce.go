@@ -17,7 +17,7 @@ import (
 type AllReduceOptions struct {
 	Workers    []int    // numbers of processes; each process needs a core to be fast
 	Sizes      []int    // sizes of the float32 buffers in bytes
-	Transports []string // of Lockstep: values of LOCKSTEP_COLLECTIVE
+	Transports []string // of Lockstep, of AllReduceTransports; nil: those that are installed
 	Algorithms []string // of Lockstep, of AllReduceAlgorithms; nil: the default of each transport
 	Beside     []string // peers, of AllReducePeers; nil: those that are installed
 	Repeats    int
@@ -38,13 +38,19 @@ const (
 const (
 	peerOpenMPI = "openmpi"
 	peerGloo    = "gloo"
+	peerStream  = "stream" // see stream
 )
 
 // AllReducePeers returns the names of the programs that all-reduces are compared with.
-func AllReducePeers() []string { return []string{peerOpenMPI, peerGloo} }
+func AllReducePeers() []string { return []string{peerOpenMPI, peerGloo, peerStream} }
 
-// AllReduceTransports returns Lockstep's transports between processes of one machine.
-func AllReduceTransports() []string { return []string{transportShared, "unix", "tcp"} }
+// AllReduceTransports returns Lockstep's transports between processes of one machine. They are
+// values of LOCKSTEP_COLLECTIVE.
+func AllReduceTransports() []string { return append(ScheduledTransports(), transportMPI) }
+
+// ScheduledTransports returns the transports over which Lockstep executes the algorithms of package
+// schedule. MPI has its own algorithms.
+func ScheduledTransports() []string { return []string{transportShared, "unix", transportTCP} }
 
 // AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. Over sockets, "direct" is left
 // out, because it needs shared memory.
@@ -59,8 +65,16 @@ func (o AllReduceOptions) lockstepSides() []lockstepSide {
 	if len(algorithms) == 0 {
 		algorithms = []string{""}
 	}
+	transports := o.Transports
+	if transports == nil {
+		transports = AllReduceTransports()
+	}
 	var sides []lockstepSide
-	for _, transport := range o.Transports {
+	for _, transport := range transports {
+		if transport == transportMPI {
+			sides = append(sides, lockstepSide{transport, ""})
+			continue
+		}
 		for _, algorithm := range algorithms {
 			if algorithm != collective.AlgorithmDirect || transport == transportShared {
 				sides = append(sides, lockstepSide{transport, algorithm})
@@ -70,8 +84,12 @@ func (o AllReduceOptions) lockstepSides() []lockstepSide {
 	return sides
 }
 
-// transportShared is the value of LOCKSTEP_COLLECTIVE for shared memory.
-const transportShared = "shm"
+// Values of LOCKSTEP_COLLECTIVE.
+const (
+	transportShared = "shm"
+	transportTCP    = "tcp"
+	transportMPI    = "mpi"
+)
 
 // key returns the key of the side: the transport and, if it is not the transport's default, the
 // algorithm.
@@ -113,7 +131,7 @@ func (o AllReduceOptions) Validate() error {
 			return fmt.Errorf("bench allreduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32, up to %d", n, maxBufferBytes)
 		}
 	}
-	if len(o.Transports) == 0 {
+	if o.Transports != nil && len(o.Transports) == 0 {
 		return fmt.Errorf("bench allreduce: no transport was given: use some of %s", strings.Join(AllReduceTransports(), ", "))
 	}
 	if err := checkNames("transport", o.Transports, AllReduceTransports()); err != nil {
@@ -124,6 +142,9 @@ func (o AllReduceOptions) Validate() error {
 	}
 	if len(o.lockstepSides()) == 0 {
 		return fmt.Errorf("bench allreduce: the algorithm %s needs shared memory: add the transport %s, or another algorithm", collective.AlgorithmDirect, transportShared)
+	}
+	if slices.Contains(o.Beside, peerStream) && !(slices.Equal(o.Workers, []int{2}) && o.measuresTCP()) {
+		return fmt.Errorf("bench allreduce: the peer %s is compared with 2 workers over TCP: use 2 workers, and add the transport %s", peerStream, transportTCP)
 	}
 	return checkNames("peer", o.Beside, AllReducePeers())
 }
@@ -139,8 +160,9 @@ func checkNames(what string, names, known []string) error {
 }
 
 // MeasureAllReduce measures all-reduces of Lockstep over each transport by each algorithm, of Open MPI and of
-// PyTorch's backend gloo. The measurements alternate. If o.Beside is nil, peers that are not
-// installed are skipped, and the result names them.
+// PyTorch's backend gloo, and of 2 processes that exchange as many bytes by TCP. The measurements
+// alternate. If o.Beside or o.Transports is nil, programs that are not installed are skipped, and
+// the result names them.
 func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -167,9 +189,11 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 		}
 	}()
 	for _, own := range o.lockstepSides() {
-		argv := append(slices.Clone(command), "--task", taskAllReduce)
-		env := []string{"LOCKSTEP_COLLECTIVE=" + own.transport, "LOCKSTEP_ALGORITHM=" + own.algorithm}
-		s, err := comparison.Start(ctx, comparison.Program{Argv: argv, Env: env, Workers: ranks})
+		s, err := startOwn(ctx, own, command, ranks)
+		if o.Transports == nil && errors.Is(err, ErrPeerMissing) {
+			result.skip(fmt.Sprintf("transport %s: %v", own.transport, err))
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -178,6 +202,9 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 	names := o.Beside
 	if names == nil {
 		names = AllReducePeers()
+		if ranks != 2 || !o.measuresTCP() {
+			names = slices.DeleteFunc(names, func(name string) bool { return name == peerStream })
+		}
 	}
 	for _, name := range names {
 		s, err := o.startPeer(ctx, name, command, ranks)
@@ -209,8 +236,31 @@ type allReduceSide struct {
 	key string // see lockstepSide.key, or name of the peer
 }
 
-// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun; gloo's are
-// separate.
+// measuresTCP reports whether one of Lockstep's sides uses TCP.
+func (o AllReduceOptions) measuresTCP() bool {
+	return o.Transports == nil || slices.Contains(o.Transports, transportTCP)
+}
+
+// startOwn starts one of Lockstep's sides. The ranks that exchange by MPI are processes of one
+// program, mpirun, which passes the requests to rank 0.
+func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int) (*comparison.Side, error) {
+	p := comparison.Program{
+		Argv:    append(slices.Clone(command), "--task", taskAllReduce),
+		Env:     []string{"LOCKSTEP_COLLECTIVE=" + own.transport, "LOCKSTEP_ALGORITHM=" + own.algorithm},
+		Workers: ranks,
+	}
+	if own.transport == transportMPI {
+		argv, err := comparison.OpenMPICommand(ctx, ranks)
+		if err != nil {
+			return nil, err
+		}
+		p.Argv, p.Workers = slices.Concat(argv, p.Argv), 1
+	}
+	return comparison.Start(ctx, p)
+}
+
+// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun; those of other
+// peers are separate.
 func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int) (*comparison.Side, error) {
 	if name == peerOpenMPI {
 		argv, err := comparison.OpenMPICommand(ctx, ranks)
@@ -219,6 +269,9 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 		}
 		argv = slices.Concat(argv, command, []string{"--task", taskOpenMPI})
 		return comparison.StartPeer(ctx, comparison.Program{Argv: argv, Workers: 1})
+	}
+	if name == peerStream {
+		return comparison.StartPeer(ctx, comparison.Program{Argv: append(slices.Clone(command), "--task", taskStream), Workers: ranks})
 	}
 	torch, err := o.Peer.TorchCommand(ctx, torchScript)
 	if err != nil {

@@ -102,7 +102,8 @@ func TestBusBandwidth(t *testing.T) {
 	}
 }
 
-// TestAllReduceTargets: the targets are for two workers over shared memory only.
+// TestAllReduceTargets: the targets are for two workers over shared memory, and over TCP beside a
+// stream.
 func TestAllReduceTargets(t *testing.T) {
 	for _, c := range []struct {
 		transport    string
@@ -117,6 +118,8 @@ func TestAllReduceTargets(t *testing.T) {
 		{"shm", 2, 100_000_000, peerGloo, 4},
 		{"shm", 4, 64_000, peerOpenMPI, 0},
 		{"tcp", 2, 64_000, peerGloo, 0},
+		{"tcp", 2, 7_999_996, peerStream, 0},
+		{"tcp", 2, 8_000_000, peerStream, 0.75},
 	} {
 		if got := allReduceTarget(&AllReduceRow{key: c.transport, Ranks: c.ranks, Bytes: c.bytes}, c.peer); got != c.want {
 			t.Errorf("%+v: got %g", c, got)
@@ -176,12 +179,17 @@ func TestMissingPeerIsSkipped(t *testing.T) {
 		t.Errorf("gloo was asked for: error %v", err)
 	}
 	t.Setenv("PATH", t.TempDir()) // without mpirun
-	o.Beside, o.Peer.Python = nil, "/bin/sh"
+	o.Transports = []string{"mpi"}
+	if _, err := MeasureAllReduce(t.Context(), o); !errors.Is(err, ErrPeerMissing) {
+		t.Errorf("mpi was asked for: error %v", err)
+	}
+	o.Transports, o.Beside, o.Peer.Python = nil, nil, "/bin/sh"
 	result, err := MeasureAllReduce(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(result.Rows) != 1 || len(result.Skipped) != 2 {
+	// Over shared memory, unix sockets and TCP, and the stream.
+	if len(result.Rows) != 4 || len(result.Skipped) != 3 {
 		t.Fatalf("result %+v", result)
 	}
 	var text bytes.Buffer
@@ -189,8 +197,9 @@ func TestMissingPeerIsSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"not compared with openmpi: the peer of this benchmark is missing: found no mpirun of Open MPI: install openmpi-bin with environment/peers/install",
-		"not compared with gloo: the peer of this benchmark is missing",
+		"skipped transport mpi: the peer of this benchmark is missing: found no mpirun of Open MPI",
+		"skipped openmpi: the peer of this benchmark is missing: found no mpirun of Open MPI: install openmpi-bin with environment/peers/install",
+		"skipped gloo: the peer of this benchmark is missing",
 		"machine: ",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -257,11 +266,13 @@ func TestInvalidAllReduceOptions(t *testing.T) {
 		{func(o *AllReduceOptions) { o.Repeats = 0 }, "0 repeats"},
 		{func(o *AllReduceOptions) { o.Sizes = nil }, "no sizes"},
 		{func(o *AllReduceOptions) { o.Sizes = []int{6} }, "invalid size 6"},
-		{func(o *AllReduceOptions) { o.Transports = nil }, "no transport"},
-		{func(o *AllReduceOptions) { o.Transports = []string{"ipx"} }, `unknown transport "ipx": use some of shm, unix, tcp`},
+		{func(o *AllReduceOptions) { o.Transports = []string{} }, "no transport"},
+		{func(o *AllReduceOptions) { o.Transports = []string{"ipx"} }, `unknown transport "ipx": use some of shm, unix, tcp, mpi`},
 		{func(o *AllReduceOptions) { o.Algorithms = []string{"rings"} }, `unknown algorithm "rings": use some of auto, direct, ring, halving, tree, hierarchical`},
 		{func(o *AllReduceOptions) { o.Transports, o.Algorithms = []string{"tcp"}, []string{"direct"} }, "the algorithm direct needs shared memory"},
-		{func(o *AllReduceOptions) { o.Beside = []string{"nccl"} }, `unknown peer "nccl": use some of openmpi, gloo`},
+		{func(o *AllReduceOptions) { o.Beside = []string{"nccl"} }, `unknown peer "nccl": use some of openmpi, gloo, stream`},
+		{func(o *AllReduceOptions) { o.Beside = []string{"stream"} }, "the peer stream is compared with 2 workers over TCP"},
+		{func(o *AllReduceOptions) { o.Beside, o.Transports, o.Workers = []string{"stream"}, nil, []int{2, 4} }, "use 2 workers"},
 	} {
 		o := good
 		c.change(&o)
@@ -288,14 +299,39 @@ func TestInvalidAllReduceOptions(t *testing.T) {
 	}
 }
 
-// TestOpenMPI measures with the real mpirun, in ranks of this test binary.
+// TestStream measures a stream. It is compared with the all-reduces over TCP only.
+func TestStream(t *testing.T) {
+	o := smallAllReduce(t)
+	o.Sizes, o.Transports, o.Beside = []int{1_000_000, 4}, []string{"shm", "tcp"}, []string{peerStream}
+	result, err := MeasureAllReduce(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := result.CheckResults(); err != nil {
+		t.Error(err)
+	}
+	if len(result.Rows) != 6 {
+		t.Fatalf("%d rows, want 6", len(result.Rows))
+	}
+	for i, r := range result.Rows {
+		if !(r.Microseconds > 0) || len(r.Comparisons) != []int{0, 1, 0}[i%3] {
+			t.Errorf("row %d: %+v", i, r)
+		}
+	}
+	if c := result.Rows[1].Comparisons[0]; c.Peer != "TCP stream, both ways" || !(c.Ratio > 0) {
+		t.Errorf("comparison %+v", c)
+	}
+}
+
+// TestOpenMPI measures with the real mpirun, in ranks of this test binary: Lockstep's transport and
+// Open MPI itself.
 func TestOpenMPI(t *testing.T) {
 	if _, err := comparison.OpenMPICommand(t.Context(), 2); errors.Is(err, ErrPeerMissing) {
 		t.Skip("openmpi-bin: Open MPI is not installed: run environment/peers/install")
 	}
 	benchtest.UseTestBinaryAsWorker(t)
 	result, err := MeasureAllReduce(t.Context(), AllReduceOptions{
-		Workers: []int{2, 3}, Sizes: []int{4, 100_000}, Transports: []string{"unix"}, Beside: []string{peerOpenMPI}, Repeats: 2,
+		Workers: []int{2, 3}, Sizes: []int{4, 100_000}, Transports: []string{"unix", "mpi"}, Beside: []string{peerOpenMPI}, Repeats: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -304,11 +340,12 @@ func TestOpenMPI(t *testing.T) {
 		t.Error(err)
 	}
 	for i, r := range result.Rows {
-		if !(r.Microseconds > 0) || strings.HasPrefix(r.Side, "Open MPI v") != (i%2 == 1) || r.Ranks != 2+i/4 {
+		side := []string{"lockstep, unix ring", "lockstep, Open MPI v", "Open MPI v"}[i%3]
+		if !(r.Microseconds > 0) || !strings.HasPrefix(r.Side, side) || r.Ranks != 2+i/6 {
 			t.Errorf("row %d: %+v", i, r)
 		}
 	}
-	if len(result.Rows) != 8 {
-		t.Errorf("%d rows, want 8", len(result.Rows))
+	if len(result.Rows) != 12 {
+		t.Errorf("%d rows, want 12", len(result.Rows))
 	}
 }

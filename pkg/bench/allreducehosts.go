@@ -59,9 +59,6 @@ func (o HostOptions) Validate() error {
 	return own.Validate()
 }
 
-// transportTCP is the value of LOCKSTEP_COLLECTIVE for sockets between hosts.
-const transportTCP = "tcp"
-
 // algorithms returns the algorithms to measure.
 func (o HostOptions) algorithms() []string {
 	if len(o.Algorithms) > 0 {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,6 +52,63 @@ func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func
 		}
 	}
 	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// combineAnswers returns the answer of all ranks, given the answer a of each: the longest time, and
+// the sum of wrong elements. reduce adds up its argument over all ranks.
+func combineAnswers(a comparison.Answer, rank, ranks int, reduce func([]float64) error) (comparison.Answer, error) {
+	all := make([]float64, ranks+1) // the time of each rank, and the number of wrong elements
+	all[rank] = a.Seconds
+	if a.Wrong != nil {
+		all[ranks] = float64(*a.Wrong)
+	}
+	if err := reduce(all); err != nil {
+		return a, err
+	}
+	a.Seconds = slices.Max(all[:ranks])
+	if a.Wrong != nil {
+		*a.Wrong = int(all[ranks])
+	}
+	return a, nil
+}
+
+// shareRequest replaces r by rank 0's request. The size is 0 at the end.
+func (w *worker) shareRequest(r *reduceRequest) error {
+	b := device.Buffer{F64: []float64{float64(r.size), float64(r.count)}}
+	err := w.group.Broadcast(w.ctx, b, 0)
+	r.size, r.count = int(b.F64[0]), int(b.F64[1])
+	return err
+}
+
+// followRequests answers the requests that rank 0 sends.
+func (w *worker) followRequests() error {
+	for {
+		var r reduceRequest
+		if err := w.shareRequest(&r); err != nil || r.size == 0 {
+			return err
+		}
+		if _, err := w.reduce(r); err != nil {
+			return err
+		}
+	}
+}
+
+// reduce answers r with the group, or with the stream.
+func (w *worker) reduce(r reduceRequest) (comparison.Answer, error) {
+	if n := r.size / 4; w.sum.Len() != n {
+		w.sum = device.Buffer{F32: make([]float32, n)}
+	}
+	reduce := func() error { return w.group.AllReduce(w.ctx, w.sum) }
+	if w.stream != nil {
+		reduce = func() error { return w.stream.exchange(w.sum.F32, r.count == 0) }
+	}
+	a, err := r.answer(w.sum.F32, w.group.Rank(), w.group.Size(), func() error { return w.group.Barrier(w.ctx) }, reduce)
+	if err != nil || !w.answersForAll {
+		return a, err
+	}
+	return combineAnswers(a, w.group.Rank(), w.group.Size(), func(all []float64) error {
+		return w.group.AllReduce(w.ctx, device.Buffer{F64: all})
+	})
 }
 
 // checkPeriod is the length of the pattern that checkReduce repeats. It is prime, so that a

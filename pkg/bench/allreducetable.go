@@ -14,7 +14,7 @@ import (
 type AllReduces struct {
 	Machine string         `json:"machine"`
 	Commit  string         `json:"commit"`
-	Skipped []string       `json:"skipped"` // peers that are not installed, and what to do
+	Skipped []string       `json:"skipped"` // programs that are not installed, and what to do
 	Rows    []AllReduceRow `json:"rows"`    // by ranks, size and side
 }
 
@@ -57,7 +57,7 @@ func (a *AllReduces) add(rows []AllReduceRow) {
 	for i := range rows {
 		ours := &rows[i]
 		for _, peer := range rows {
-			if ours.isPeer() || !peer.isPeer() {
+			if ours.isPeer() || !peer.isPeer() || peer.key == peerStream && ours.key != transportTCP {
 				continue
 			}
 			r := Record{
@@ -74,11 +74,13 @@ func (a *AllReduces) add(rows []AllReduceRow) {
 func (r *AllReduceRow) isPeer() bool { return slices.Contains(AllReducePeers(), r.key) }
 
 // allReduceTarget returns the least ratio that is required of Lockstep's row ours, compared
-// with a peer on an idle machine with one core per rank. Targets exist for two workers over
-// shared memory. 0 means that there is no target.
+// with a peer on an idle machine with one core per rank. Targets exist for two workers: over
+// shared memory, and over TCP beside a stream. 0 means that there is no target.
 func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	switch {
-	case ours.Ranks != 2 || ours.key != transportShared:
+	case peer == peerStream && ours.Bytes >= 8_000_000:
+		return 0.75
+	case ours.Ranks != 2 || ours.key != transportShared || peer == peerStream:
 		return 0
 	case peer == peerOpenMPI && ours.Bytes >= 64_000:
 		return 1
@@ -90,7 +92,7 @@ func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	return 2
 }
 
-// skip notes once that a peer is missing.
+// skip notes once that a program is missing.
 func (a *AllReduces) skip(reason string) {
 	if !slices.Contains(a.Skipped, reason) {
 		a.Skipped = append(a.Skipped, reason)
@@ -107,8 +109,8 @@ func (a *AllReduces) CheckResults() error {
 	return nil
 }
 
-// Write writes the rows with the columns of nccl-tests, and the comparisons of Lockstep's
-// first transport as other benchmarks write them. If asJSON is true, it writes JSON, with
+// Write writes the rows with the columns of nccl-tests, and as other benchmarks write them, the
+// comparisons of Lockstep's first transport and those that have a target. If asJSON is true, it writes JSON, with
 // all comparisons.
 func (a *AllReduces) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
@@ -122,15 +124,17 @@ func (a *AllReduces) Write(w io.Writer, asJSON bool) error {
 	var records []Record
 	for _, r := range a.Rows {
 		fmt.Fprintf(t, "%d\t%d\t%s\tsum\t%d\t%.2f\t%.3f\t%.3f\t%d\t  %s\n", r.Bytes, r.Count, r.Type, r.Ranks, r.Microseconds, r.AlgorithmGBs, r.BusGBs, r.Wrong, r.Side)
-		if r.key == a.Rows[0].key {
-			records = append(records, r.Comparisons...)
+		for _, c := range r.Comparisons {
+			if r.key == a.Rows[0].key || c.Target > 0 {
+				records = append(records, c)
+			}
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, s := range a.Skipped {
-		fmt.Fprintf(w, "not compared with %s\n", s)
+		fmt.Fprintf(w, "skipped %s\n", s)
 	}
 	if len(records) == 0 {
 		_, err := fmt.Fprintf(w, "machine: %s; commit %s\n", a.Machine, a.Commit)

@@ -262,6 +262,7 @@ func TestWorkerRefuses(t *testing.T) {
 		task, request, want string
 	}{
 		{"sing", "", `unknown task "sing"`},
+		{taskStream, "", "got 1 workers, want 2"},
 		{taskAllReduce, "step\n", `unknown request "step"`},
 		{taskAllReduce, "allreduce x 1\n", "invalid syntax"},
 		{taskAllReduce, "allreduce 8 0\n", "got 8 bytes and 0 all-reduces"},

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -127,8 +126,7 @@ func (s *openMPISide) send(r reduceRequest) error {
 	}
 }
 
-// answer answers a request. On rank 0 the answer is that of all ranks: the longest time, and
-// the sum of wrong elements.
+// answer answers a request for all ranks.
 func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
 	if r.size != s.size {
 		if err := s.resize(r.size); err != nil {
@@ -140,20 +138,9 @@ func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
 	if err != nil {
 		return a, err
 	}
-	// One element per rank, and the sum of the last one.
-	all := make([]float64, s.ranks+1)
-	all[s.rank] = a.Seconds
-	if a.Wrong != nil {
-		all[s.ranks] = float64(*a.Wrong)
-	}
-	if err := s.lib.AllReduce(unsafe.Pointer(&all[0]), len(all), mpi.Float64); err != nil {
-		return a, err
-	}
-	a.Seconds = slices.Max(all[:s.ranks])
-	if a.Wrong != nil {
-		*a.Wrong = int(all[s.ranks])
-	}
-	return a, nil
+	return combineAnswers(a, s.rank, s.ranks, func(all []float64) error {
+		return s.lib.AllReduce(unsafe.Pointer(&all[0]), len(all), mpi.Float64)
+	})
 }
 
 // barrier waits until all ranks have called it: no rank has the sum before all have sent

@@ -16,7 +16,7 @@ import (
 type RecordOptions struct {
 	Workers   int    // processes on this machine; 0: 4
 	Algorithm string // of package schedule; "": ring
-	Transport string // of AllReduceTransports; "": shm, or tcp with several nodes
+	Transport string // of ScheduledTransports; "": shm, or tcp with several nodes
 	Bytes     int    // size of the float32 buffer; 0: 1 MB
 	PerNode   int    // workers that the algorithm takes for one node; 0: all
 }
@@ -32,7 +32,7 @@ func (o RecordOptions) withDefaults() RecordOptions {
 	if o.Transport == "" {
 		o.Transport = transportShared
 		if o.PerNode > 0 {
-			o.Transport = "tcp"
+			o.Transport = transportTCP
 		}
 	}
 	if o.Bytes == 0 {
@@ -56,7 +56,7 @@ func (o RecordOptions) Validate() error {
 	case o.PerNode > 0 && o.Transport == transportShared:
 		return fmt.Errorf("record all-reduce: several nodes share no memory: use the transport tcp or unix")
 	}
-	return checkNames("transport", []string{o.Transport}, AllReduceTransports())
+	return checkNames("transport", []string{o.Transport}, ScheduledTransports())
 }
 
 // maxRecordedWorkers is the largest number of processes that RecordAllReduce starts.

@@ -36,11 +36,12 @@ const (
 	TaskTrain     = "train"
 	taskAllReduce = "allreduce"
 	taskOpenMPI   = "openmpi"
+	taskStream    = "stream"
 )
 
 // WorkerOptions configures RunWorker.
 type WorkerOptions struct {
-	Task   string // "train", "allreduce", "openmpi" or "read"
+	Task   string // "train", "allreduce", "openmpi", "stream" or "read"
 	Shape  Shape
 	Engine engine.Options
 
@@ -49,7 +50,7 @@ type WorkerOptions struct {
 
 // AddFlags adds the flags of a worker to f. Their defaults are the current values of o.
 func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
-	f.StringVar(&o.Task, "task", TaskTrain, "train, allreduce, openmpi or read")
+	f.StringVar(&o.Task, "task", TaskTrain, "train, allreduce, openmpi, stream or read")
 	f.IntVar(&o.Engine.Threads, "threads", 1, "number of threads")
 	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm of convolutions")
 	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "compute batch norm and ReLU in one kernel")
@@ -101,12 +102,19 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 		err = w.loadNetwork(o)
 	case taskAllReduce:
 		w.about = comparison.Greeting{Name: "lockstep, " + group.Name(), Threads: 1}
+		w.answersForAll = env.Collective == transportMPI
+	case taskStream:
+		w.about = comparison.Greeting{Name: "TCP stream, both ways", Threads: 1}
+		w.stream, err = connectStream(ctx, group)
 	default:
-		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s, %s or %s", o.Task, TaskTrain, taskAllReduce, taskOpenMPI, TaskRead)
+		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s, %s, %s or %s", o.Task, TaskTrain, taskAllReduce, taskOpenMPI, taskStream, TaskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
 		return err
+	}
+	if w.answersForAll && group.Rank() > 0 {
+		return w.followRequests()
 	}
 	encoder := json.NewEncoder(out)
 	if err := encoder.Encode(w.about); err != nil {
@@ -122,7 +130,10 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 			return err
 		}
 	}
-	return lines.Err()
+	if w.answersForAll {
+		err = w.shareRequest(&reduceRequest{})
+	}
+	return errors.Join(err, lines.Err())
 }
 
 // worker is the state of a worker that trains or measures all-reduces.
@@ -140,6 +151,8 @@ type worker struct {
 	image, target []float32
 	draws         func() float32 // returns a random element of target
 	sum           device.Buffer
+	stream        *stream // of task stream
+	answersForAll bool    // rank 0 answers for all ranks and sends them the requests
 }
 
 // loadNetwork builds the network and loads it into the engine, with the same parameters
@@ -197,6 +210,9 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 
 func (w *worker) close() error {
 	var errs []error
+	if w.stream != nil {
+		errs = append(errs, w.stream.file.Close())
+	}
 	if w.sync != nil {
 		errs = append(errs, w.sync.Close())
 	}
@@ -225,11 +241,12 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 		if err != nil {
 			return comparison.Answer{}, err
 		}
-		if n := r.size / 4; w.sum.Len() != n {
-			w.sum = device.Buffer{F32: make([]float32, n)}
+		if w.answersForAll {
+			if err := w.shareRequest(&r); err != nil {
+				return comparison.Answer{}, err
+			}
 		}
-		return r.answer(w.sum.F32, w.group.Rank(), w.group.Size(), func() error { return w.group.Barrier(w.ctx) },
-			func() error { return w.group.AllReduce(w.ctx, w.sum) })
+		return w.reduce(r)
 	case len(request) == 4 && request[0] == comparison.RequestPing && w.exe == nil:
 		return w.exchangeMessages(request)
 	case len(request) == 3 && request[0] == comparison.RequestRecord && w.exe == nil:

@@ -103,9 +103,12 @@ func (t *mpiThread) begin(op *mpiOperation, begin func(*mpi.Request, unsafe.Poin
 	t.active = append(t.active, op)
 }
 
-// mpiPause is how long the thread sleeps between two tests of operations that wait for longer
-// than spinTime.
-const mpiPause = 50 * time.Microsecond
+// The thread sleeps between two tests of operations that wait for longer than spinTime: from
+// mpiPause to maxMPIPause, otherwise a hundredth of the wait, so that the sleep adds little to it.
+const (
+	mpiPause    = 50 * time.Microsecond
+	maxMPIPause = time.Millisecond
+)
 
 // run executes calls and advances the operations until a call sets stopped. Without operations it
 // sleeps until the next call.
@@ -127,9 +130,9 @@ func (t *mpiThread) run() {
 			idle = time.Now()
 			continue
 		}
-		if time.Since(idle) > spinTime {
+		if waited := time.Since(idle); waited > spinTime {
 			t.advanceNotes()
-			time.Sleep(mpiPause)
+			time.Sleep(min(max(waited/100, mpiPause), maxMPIPause))
 		} else {
 			runtime.Gosched()
 		}

@@ -173,19 +173,21 @@ func benchAllReduceCommand() *cobra.Command {
 		Use:   "allreduce",
 		Short: "Compare all-reduces with those of Open MPI and gloo",
 		Long: `Adds up float32 buffers over all workers: with Lockstep over shared memory, unix
-sockets and TCP, with Open MPI, and with PyTorch's gloo, alternating. It prints the
+sockets, TCP and MPI, with Open MPI, and with PyTorch's gloo, alternating. It prints the
 columns of nccl-tests (median time of one all-reduce; algbw: size per time; busbw:
 2(n−1)/n times that for n workers; #wrong: elements that were not the sum), then the
-ratios, which are medians over the repeats. Peers that are not installed are skipped by
-name, unless --beside names them.
+ratios, which are medians over the repeats. Programs that are not installed are skipped
+by name, unless --transports or --beside names them.
 
 Every program sums in place in one buffer per worker, which is in use before the clock
-starts. Open MPI's buffer is from MPI_Alloc_mem.
+starts. Open MPI's buffer is from MPI_Alloc_mem. "stream" is no all-reduce, but the limit
+of one over TCP: 2 processes that send each other the buffer at the same time.
 
   lockstep bench allreduce
   lockstep bench allreduce --workers 2 --min-bytes 64000 --factor 2 --transports shm
   lockstep bench allreduce --workers 4 --algorithms direct,ring,halving,tree
   lockstep bench allreduce --sizes 1000,8000000 --beside openmpi --json
+  lockstep bench allreduce --workers 2 --sizes 8000000,32000000,100000000 --transports tcp --beside stream
 
 With --hosts, the workers run on simulated hosts: network namespaces of Linux, whose
 links --rate, --delay and --loss limit. It needs root. Each algorithm's times are printed
@@ -236,9 +238,9 @@ the algorithm, and from the times of messages between two hosts. --out saves a f
 	for _, name := range []string{"min-bytes", "max-bytes", "factor"} {
 		c.MarkFlagsMutuallyExclusive("sizes", name)
 	}
-	f.StringSliceVar(&o.Transports, "transports", bench.AllReduceTransports(), "transports of Lockstep")
+	f.StringSliceVar(&o.Transports, "transports", nil, "transports of Lockstep: "+strings.Join(bench.AllReduceTransports(), ", ")+" (default: those that are installed)")
 	f.StringSliceVar(&o.Algorithms, "algorithms", nil, "algorithms of Lockstep, one row for each: "+strings.Join(bench.AllReduceAlgorithms(), ", ")+" (default: that of each transport)")
-	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed)")
+	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed; stream: with 2 workers over tcp)")
 	f.IntVar(&o.Repeats, "repeats", 15, "repeats of each size and side")
 	between.addFlags(c)
 	addPeerFlags(f, &o.Peer)

@@ -68,7 +68,7 @@ which the steps play one after another (.html), which needs no network.
 	f := c.Flags()
 	f.IntVar(&o.Workers, "workers", 4, "number of processes")
 	f.StringVar(&o.Algorithm, "algorithm", schedule.Ring, strings.Join(schedule.Names(), ", "))
-	f.StringVar(&o.Transport, "transport", "", strings.Join(bench.AllReduceTransports(), ", ")+" (default: shm; with --ranks-per-node tcp)")
+	f.StringVar(&o.Transport, "transport", "", strings.Join(bench.ScheduledTransports(), ", ")+" (default: shm; with --ranks-per-node tcp)")
 	f.IntVarP(&o.Bytes, "bytes", "b", 1_000_000, "size of each worker's buffer of float32 numbers")
 	f.IntVar(&o.PerNode, "ranks-per-node", 0, "workers that count as one node (default: all)")
 	f.StringVar(&out, "out", "", "file to save: .json, .html, "+"."+strings.Join(figure.Formats(), ", ."))
