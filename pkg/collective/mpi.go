@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -38,8 +39,9 @@ type MPI struct {
 	mine       wire.Frame // this rank's last collective operation
 	counts     []int32
 	offsets    []int32
-	token      []float64   // what a barrier adds up
-	missing    *wire.Frame // the note about a rank for which this one waited too long; nil otherwise
+	token      []float64     // what a barrier adds up
+	sent       atomic.Uint64 // see Sent
+	missing    *wire.Frame   // the note about a rank for which this one waited too long; nil otherwise
 }
 
 // JoinMPI joins the group of all processes that mpirun has started with this one. A process can
@@ -156,7 +158,11 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 			}
 		}
 		op := g.thread.start(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
-		return g.wait(g.what, op, g.collectiveCheck(ctx))
+		if err := g.wait(g.what, op, g.collectiveCheck(ctx)); err != nil {
+			return err
+		}
+		g.countSent(k, b, root)
+		return nil
 	}, g.notifyFailure)
 }
 
@@ -214,6 +220,9 @@ func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error
 		})
 		if err := g.wait(m.what, op, g.messageCheck(ctx, m)); err != nil {
 			return err
+		}
+		if m.kind == kindSend {
+			g.sent.Add(uint64(len(part)))
 		}
 	}
 	return nil

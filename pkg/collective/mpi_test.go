@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/collective/internal/wire"
 	"lockstep/pkg/internal/device"
 )
 
@@ -105,6 +106,9 @@ func runMPIMember(scenario string) error {
 // checkMPI compares all operations on g with what they must give, for several lengths and both
 // precisions, and exchanges messages between all pairs beside all-reduces.
 func checkMPI(ctx context.Context, g Group) error {
+	if err := checkMPISent(ctx, g); err != nil {
+		return err
+	}
 	n := g.Size()
 	for _, length := range []int{0, 1, 2, 1000, 200_003} {
 		for _, f64 := range []bool{false, true} {
@@ -148,6 +152,43 @@ func checkMPI(ctx context.Context, g Group) error {
 		}
 	}
 	return concurrently(fs...)
+}
+
+// checkMPISent checks how many bytes an all-reduce, an all-gather, a broadcast and a message count.
+// All buffers have 400·n bytes, so each shard has 400.
+func checkMPISent(ctx context.Context, g Group) error {
+	n, rank := g.Size(), g.Rank()
+	b := device.Buffer{F32: make([]float32, 100*n)}
+	to, message := (rank+1)%n, 0
+	if n > 1 {
+		message = 400*n + wire.FrameBytes
+	}
+	for _, tt := range []struct {
+		name string
+		run  func() error
+		want int
+	}{
+		{"all-reduce", func() error { return g.AllReduce(ctx, b) }, 800 * (n - 1)},
+		{"all-gather", func() error { return g.AllGather(ctx, b) }, 400 * (n - 1)},
+		{"broadcast", func() error { return g.Broadcast(ctx, b, n-1) }, 400 * n * (n - 1) * (rank / max(1, n-1))},
+		{"barrier", func() error { return g.Barrier(ctx) }, 0},
+		{"message", func() error {
+			if n == 1 {
+				return nil
+			}
+			received := device.Buffer{F32: make([]float32, 100*n)}
+			return concurrently(func() error { return g.Send(ctx, b, to) }, func() error { return g.Recv(ctx, received, (rank+n-1)%n) })
+		}, message},
+	} {
+		before, _ := Sent(g)
+		if err := tt.run(); err != nil {
+			return err
+		}
+		if after, ok := Sent(g); !ok || int(after-before) != tt.want {
+			return fmt.Errorf("%s, rank %d of %d: %d bytes were counted (%v), want %d", tt.name, rank, n, after-before, ok, tt.want)
+		}
+	}
+	return nil
 }
 
 // TestMPIRun starts ranks with the real launchers of Open MPI and MPICH.

@@ -1,12 +1,15 @@
 package collective
 
+import "lockstep/pkg/internal/device"
+
 // sentCounter is a Group that counts the bytes that it sends.
 type sentCounter interface{ sentBytes() uint64 }
 
 // Sent returns the number of bytes that this rank has sent to other ranks through group so far:
 // the numbers, and over sockets and in messages also the headers of frames. Through memory, a
-// piece that several ranks read counts once for each of them. ok is false if the group does not
-// count, such as MPI, whose library exchanges the numbers.
+// piece that several ranks read counts once for each of them. MPI does not report what its
+// algorithms send, so an operation counts as the bytes that a ring sends; see MPI.countSent. ok is
+// false if the group does not count.
 func Sent(group Group) (n uint64, ok bool) {
 	if r, recorded := group.(*Recorder); recorded {
 		group = r.Group
@@ -17,6 +20,37 @@ func Sent(group Group) (n uint64, ok bool) {
 	}
 	return c.sentBytes(), true
 }
+
+// sentBytes returns what this rank has sent inside its node and between the nodes.
+func (g *nodeGroup) sentBytes() uint64 {
+	inside, _ := Sent(g.inner)
+	between, _ := Sent(g.rail)
+	return inside + between
+}
+
+// countSent counts the bytes that this rank would send in a ring in a collective operation on b: in
+// a reduce-scatter the shards of the other ranks, in an all-gather its own shard to each of them,
+// and in an all-reduce both. The root of a broadcast sends b to each of the other ranks.
+func (g *MPI) countSent(k opKind, b device.Buffer, root int) {
+	own := b.Slice(Shard(b.Len(), g.size, g.rank)).Bytes()
+	scattered, gathered := b.Bytes()-own, (g.size-1)*own
+	n := 0
+	switch k {
+	case kindAllReduce:
+		n = scattered + gathered
+	case kindReduceScatter:
+		n = scattered
+	case kindAllGather:
+		n = gathered
+	case kindBroadcast:
+		if g.rank == root {
+			n = (g.size - 1) * b.Bytes()
+		}
+	}
+	g.sent.Add(uint64(n))
+}
+
+func (g *MPI) sentBytes() uint64 { return g.sent.Load() }
 
 // countSent counts p, which this rank passes to the given number of ranks.
 func (g *memoryGroup) countSent(p []byte, ranks int) { g.sent.Add(uint64(len(p) * ranks)) }

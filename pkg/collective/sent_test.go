@@ -68,3 +68,31 @@ func TestSent(t *testing.T) {
 		t.Error("no group counts")
 	}
 }
+
+// TestSentBetweenNodes: in an all-reduce of P bytes, ranks on several nodes send 2(N-1)·P together,
+// as in a ring: 2(R-1)·P inside each of the N/R nodes and 2(N/R-1)·P between the nodes.
+func TestSentBetweenNodes(t *testing.T) {
+	const elements = 30_000
+	for _, n := range []int{4, 6} {
+		for _, perNode := range []int{2, n / 2} {
+			var sent atomic.Int64
+			err := together(InProcessNodes(n, perNode), func(g Group) error {
+				if err := g.AllReduce(t.Context(), device.Buffer{F32: make([]float32, elements)}); err != nil {
+					return err
+				}
+				bytes, ok := Sent(g)
+				if !ok {
+					t.Error("the group does not count")
+				}
+				sent.Add(int64(bytes))
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := int64(2 * (n - 1) * 4 * elements); sent.Load() != want {
+				t.Errorf("%d ranks, %d on each node: %d bytes were sent, want %d", n, perNode, sent.Load(), want)
+			}
+		}
+	}
+}
