@@ -240,3 +240,33 @@ func (d *compressedDDP) State(context.Context, engine.Executable) (map[string][]
 	}
 	return all, nil
 }
+
+// SentBytes implements SentEstimator. The number of batches of a step does not matter, because the
+// workers exchange their mean gradient.
+func (d *compressedDDP) SentBytes(float64) float64 {
+	n, sum := d.queue.group.Size(), 0.0
+	for _, b := range d.buckets {
+		elements := b.rest.Len()
+		if elements == 0 {
+			continue
+		}
+		size := b.rest.Bytes() / elements
+		switch d.method.Name {
+		case compress.TopK:
+			sum += float64((n - 1) * 2 * compress.KeptElements(d.method.Ratio, elements) * size)
+		case compress.PowerSGD:
+			factors := 0
+			for _, p := range b.parameters {
+				if m := b.matrices[p.Name]; m != nil {
+					factors += d.method.Rank * (m.Rows + m.Columns)
+				} else {
+					factors += p.Weights.Len()
+				}
+			}
+			sum += allReduceBytes(n, float64(factors*size))
+		default:
+			sum += allReduceBytes(n, float64(compress.HalfBytes(elements)))
+		}
+	}
+	return sum
+}

@@ -279,6 +279,11 @@ func TestCompressionBytes(t *testing.T) {
 				if got := s.Stats(); got.Bytes != want.contributed(n) || got.Buckets != 1 {
 					t.Errorf("%s, %d ranks: statistics %+v, want %d bytes of 1 bucket", method, n, got, want.contributed(n))
 				}
+				if e, ok := s.(SentEstimator); ok != (method != "none") {
+					t.Errorf("%s: the strategy is a SentEstimator: %v", method, ok)
+				} else if got := float64(want.sent(n)); ok && !(e.SentBytes(1) >= got && e.SentBytes(1) < got+2) { // want.sent rounds two numbers down
+					t.Errorf("%s, %d ranks: the formula gives %g bytes, want %d", method, n, e.SentBytes(1), want.sent(n))
+				}
 				return s.Close()
 			})
 			if err != nil {

@@ -130,8 +130,8 @@ func (c Config) UpdatesPerStep(workers int) int {
 }
 
 // SentBytes returns the mean number of bytes that a worker sends in an optimizer step, according
-// to the formula Kind.Bytes; parameterBytes is the size of the parameters. ok is false if there
-// is no formula, or gradients are compressed.
+// to the formula Kind.Bytes; parameterBytes is the size of the parameters. ok is false if the
+// formula depends on more than that; the strategy is then a SentEstimator.
 func (c Config) SentBytes(workers int, parameterBytes float64) (n float64, ok bool) {
 	k, err := c.findKind()
 	if err != nil || k.SentBytes == nil || c.Lossy() {

@@ -25,7 +25,8 @@ type Kind struct {
 	// are not counted: they do not depend on P.
 	Bytes string
 	// SentBytes returns the same for given options and numbers, on average over all workers.
-	// Messages without parameters or gradients are not counted. It is nil if it is not known.
+	// Messages without parameters or gradients are not counted. It is nil if the formula needs
+	// more than these numbers; see SentEstimator.
 	SentBytes func(c Config, workers int, parameterBytes float64) float64
 	Options   []string // names of its options, fields of Config
 	// Exact reports whether N workers compute the same parameters as one worker with an
@@ -51,7 +52,7 @@ func Kinds() []Kind {
 			"gradient_compression sends less: gradients rounded to 16 bits (fp16, bf16), only the largest elements (topk:RATIO), or two small matrices for each gradient (powersgd:RANK). " +
 			"Each worker adds what it has not sent to its next gradient (error feedback).",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with gradient_compression an approximation: part of each gradient arrives in later steps",
-		Bytes:     "2·(N−1)/N·P; fp16, bf16: (N−1)/N·P; topk: 2·(N−1)·ratio·P; powersgd: 2·(N−1)/N of the factors, rank·(rows+columns) elements for each matrix",
+		Bytes:     "2·(N−1)/N·P; fp16, bf16: (N−1)/N·P; topk: 2·(N−1)·ratio·P; powersgd: 2·(N−1)/N of the factors, rank·(rows+columns) elements for each matrix, and of the other parameters",
 		SentBytes: func(c Config, workers int, parameterBytes float64) float64 {
 			if c.NoCommunication {
 				return 0
@@ -97,9 +98,13 @@ func Kinds() []Kind {
 			"lockstep launch starts N/R processes and writes TF_CONFIG for them; a process that is started by hand needs it, or the variables of another launcher.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(R−1)/R·P in memory, 2·(N−R)/N·P/R across processes",
-		Options:   []string{"replicas"},
-		Exact:     true,
-		check:     checkReplicas, checkWorkers: checkNodes,
+		// The sum of both.
+		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
+			return allReduceBytes(workers, parameterBytes)
+		},
+		Options: []string{"replicas"},
+		Exact:   true,
+		check:   checkReplicas, checkWorkers: checkNodes,
 		new: newMirrored,
 	}, {
 		Name: NameLocalSGD,
@@ -173,7 +178,7 @@ func Kinds() []Kind {
 			"or gpipe, which runs all forward passes first and needs more memory. With equal stages, each is idle for (N−1)/(M+N−1) of a step: the bubble. " +
 			"Each worker needs memory for the activations, gradients and optimizer state of its stage, and for all parameters, because every worker evaluates the whole network.",
 		Guarantee: "equal to one worker with the same batch and accumulate, up to rounding; batch norms use the statistics of a micro-batch in both",
-		Bytes:     "M·(A+G), A: activations that later stages read, G: gradients of earlier stages' activations",
+		Bytes:     "M·(A+G), A: activations that later stages read, G: gradients of earlier stages' activations; on average over the workers (ΣA+ΣG)·M/N",
 		Options:   []string{"schedule"},
 		Exact:     true,
 		check: func(c Config) error {

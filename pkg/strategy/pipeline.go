@@ -28,6 +28,7 @@ type pipeline struct {
 	failed   error // the error that ended the training
 	differ   bool  // other ranks' stages were updated since the last Equalize
 	complete int64 // size of all parameters in bytes
+	perBatch int   // bytes that all stages send for one micro-batch
 	bubble   Bubble
 }
 
@@ -95,6 +96,7 @@ func (p *pipeline) Start(ctx context.Context, exe engine.Executable, saved map[s
 		return err
 	}
 	p.runner.Start(x)
+	p.perBatch = x.SentBytes()
 	own, _ := p.shard.OwnedBytes()
 	bytes := []float64{float64(own)}
 	err = p.sumFloat64s(bytes)
@@ -231,6 +233,11 @@ func (p *pipeline) State(_ context.Context, exe engine.Executable) (map[string][
 func (p *pipeline) OptimizerBytes(u optim.Update) (own, complete int64) {
 	own, _ = p.shard.OptimizerBytes(u)
 	return own, int64(len(u.Slots())) * p.complete
+}
+
+// SentBytes implements SentEstimator.
+func (p *pipeline) SentBytes(batches float64) float64 {
+	return batches * float64(p.perBatch) / float64(p.group.Size())
 }
 
 // TakeBubble returns the bubble of this rank's stage in the steps since the previous call.

@@ -102,3 +102,18 @@ type OptimizerSharder interface {
 	// Call it after Start.
 	OptimizerBytes(u optim.Update) (own, complete int64)
 }
+
+// SentEstimator is a Strategy with a formula of the bytes that its workers send which needs more
+// than the size of the parameters, so that Config.SentBytes has none.
+type SentEstimator interface {
+	Strategy
+	// SentBytes returns the mean number of bytes that a worker sends in an optimizer step
+	// according to the formula Kind.Bytes. batches is the mean number of batches of a step. Call
+	// it after Start.
+	SentBytes(batches float64) float64
+}
+
+var (
+	_ SentEstimator = (*compressedDDP)(nil)
+	_ SentEstimator = (*pipeline)(nil)
+)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"lockstep/pkg/collective"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // asynchronousStrategies returns strategies whose workers may be in different steps.
@@ -96,7 +99,8 @@ func TestAsynchronousLearningRate(t *testing.T) {
 // TestSentBytesAreRecorded: each step records what the transport has sent, which is about what
 // the strategy's formula in run.json says; requests and headers are the rest.
 func TestSentBytesAreRecorded(t *testing.T) {
-	for _, text := range []string{"ddp", "ddp:no_communication=true", "zero1", "paramserver", "paramserver:max_staleness=2", "local_sgd:steps=1", "async_peer"} {
+	for _, text := range []string{"ddp", "ddp:no_communication=true", "zero1", "paramserver", "paramserver:max_staleness=2", "local_sgd:steps=1", "async_peer",
+		"ddp:gradient_compression=fp16", "ddp:gradient_compression=bf16", "ddp:gradient_compression=topk:0.1", "ddp:gradient_compression=powersgd:2"} {
 		cfg := tiny()
 		cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 1
 		dir := filepath.Join(t.TempDir(), "run")
@@ -126,5 +130,31 @@ func TestSentBytesAreRecorded(t *testing.T) {
 		if got := sum / n; got < 0.95*want || got > most+1000 || (want == 0) != (text == "ddp:no_communication=true") {
 			t.Errorf("%s: %g bytes were sent per step and worker, want %g", text, got, want)
 		}
+	}
+}
+
+// TestBytesOfNCCLAreNotCounted: the group counts only what the hosts exchange beside NCCL, which is
+// not comparable with the formula of ddp.
+func TestBytesOfNCCLAreNotCounted(t *testing.T) {
+	tr, err := New(t.Context(), tiny(), collective.Single(), WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := tr.strategy
+	defer func() {
+		tr.strategy = own
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if line := tr.describeSent(100); line != "" {
+		t.Errorf("ddp without options: got log line %q, want none", line)
+	}
+	tr.strategy = &strategy.NCCL{}
+	if n, f := tr.countSent(), tr.sentFormula(); n != 0 || f != 0 {
+		t.Errorf("NCCL: %d bytes are counted and the formula gives %g, want 0", n, f)
+	}
+	if line := tr.describeSent(0); !strings.Contains(line, "not counted, because NCCL") {
+		t.Errorf("NCCL: got log line %q", line)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // exchanged sums what the workers have exchanged in the steps of an epoch.
@@ -26,17 +27,33 @@ func (x *exchanged) add(s runs.Step) {
 	}
 }
 
-// countSent returns the number of bytes that this rank has sent since the previous call.
+// countSent returns the number of bytes that this rank has sent since the previous call, or 0 with
+// NCCL, which does not report what it sends.
 func (t *Trainer) countSent() int64 {
+	if t.usesNCCL() {
+		return 0
+	}
 	now, _ := collective.Sent(t.group)
 	n := now - t.sent
 	t.sent = now
 	return int64(n)
 }
 
+// usesNCCL reports whether NCCL exchanges the gradients, and not the group.
+func (t *Trainer) usesNCCL() bool {
+	_, ok := t.strategy.(*strategy.NCCL)
+	return ok
+}
+
 // sentFormula returns the mean number of bytes that a worker sends in a step according to the
-// formula of the strategy, or 0 if there is none.
+// formula of the strategy, or 0 if there is none or nothing to compare it with.
 func (t *Trainer) sentFormula() float64 {
+	if t.usesNCCL() {
+		return 0
+	}
+	if e, ok := t.strategy.(strategy.SentEstimator); ok {
+		return e.SentBytes(float64(t.sampler.Steps()) / float64(t.stepsPerEpoch()))
+	}
 	n := 4 * float64(t.net.Parameters())
 	if m, ok := t.train.(engine.HostMemory); ok { // with the engine's padding and precision
 		n = 0
@@ -48,21 +65,30 @@ func (t *Trainer) sentFormula() float64 {
 	return bytes
 }
 
+// describeSent returns a line for the logs about the bytes that all workers have sent in an epoch.
+// It returns "" if there are none, and for ddp without options, whose logs are those of older
+// versions.
+func (t *Trainer) describeSent(sent float64) string {
+	steps := float64(t.group.Size() * t.stepsPerEpoch())
+	switch {
+	case t.usesNCCL():
+		return "  sent per step and worker: not counted, because NCCL exchanges the gradients"
+	case t.cfg.Strategy.IsZero() || sent == 0:
+		return ""
+	}
+	line := fmt.Sprintf("  sent per step and worker: %.4g MB", sent/steps/1e6)
+	if f := t.sentFormula(); f > 0 {
+		line += fmt.Sprintf("; the formula of strategy %s gives %.4g MB", t.cfg.Strategy, f/1e6)
+	}
+	return line
+}
+
 // logExchanged logs the bytes that the workers have sent, after the first epoch of a process,
-// and the staleness of their gradients, after each epoch of an asynchronous strategy. It logs
-// nothing for ddp without options.
+// and the staleness of their gradients, after each epoch of an asynchronous strategy.
 func (r *recorder) logExchanged() error {
 	t, x := r.t, r.t.progress.exchanged
-	if t.cfg.Strategy.IsZero() { // its logs are those of older versions
-		return nil
-	}
-	workers := float64(t.group.Size())
-	if steps := workers * float64(t.stepsPerEpoch()); x.sent > 0 && !r.sentLogged {
+	if line := t.describeSent(x.sent); line != "" && !r.sentLogged {
 		r.sentLogged = true
-		line := fmt.Sprintf("  sent per step and worker: %.4g MB", x.sent/steps/1e6)
-		if f := t.sentFormula(); f > 0 {
-			line += fmt.Sprintf("; the gradients and parameters of strategy %s are %.4g MB", t.cfg.Strategy, f/1e6)
-		}
 		if err := r.log("%s", line); err != nil {
 			return err
 		}
@@ -70,5 +96,6 @@ func (r *recorder) logExchanged() error {
 	if !t.cfg.Strategy.IsAsynchronous() {
 		return nil
 	}
-	return r.log("  staleness: %.2f updates on average, at most %.0f; gradients dropped: %.0f", x.staleness/(workers*float64(t.stepsPerEpoch())), x.oldest, x.dropped)
+	steps := float64(t.group.Size() * t.stepsPerEpoch())
+	return r.log("  staleness: %.2f updates on average, at most %.0f; gradients dropped: %.0f", x.staleness/steps, x.oldest, x.dropped)
 }

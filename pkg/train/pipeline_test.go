@@ -142,3 +142,41 @@ func TestPipelineInRunFolder(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestPipelineSendsTheFormula: the stages send what the formula in run.json says, in every optimizer
+// step but the last, which also includes the copy of the parameters at the end of the epoch. The
+// loss, the headers of messages and pings are less than 2,000 bytes per step.
+func TestPipelineSendsTheFormula(t *testing.T) {
+	for _, workers := range []int{2, 3} {
+		for _, schedule := range []string{"gpipe", "1f1b"} {
+			cfg := tiny()
+			cfg.Strategy, cfg.Epochs = parseStrategy(t, "pipeline:schedule="+schedule), 1
+			cfg.Data.Count, cfg.Data.TestImages, cfg.Batch, cfg.Accumulate = 24, 6, 2, 3
+			dir := filepath.Join(t.TempDir(), "run")
+			if _, err := trainAll(t, cfg, workers, WorkerOptions{Dir: dir}); err != nil {
+				t.Fatal(err)
+			}
+			run, err := runs.Read(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum, n := 0.0, 0.0
+			for rank := range workers {
+				_, steps, _, err := runs.ReadSteps(dir, rank)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(steps) != 3 {
+					t.Fatalf("rank %d did %d steps, want 3 for 18 samples", rank, len(steps))
+				}
+				for _, s := range steps[:len(steps)-1] {
+					sum += float64(s.Sent)
+					n++
+				}
+			}
+			if got, want := sum/n, run.Info.SentFormula; want < 10_000 || got < want || got > want+2000 {
+				t.Errorf("%d stages, %s: %g bytes were sent per step and worker, want %g", workers, schedule, got, want)
+			}
+		}
+	}
+}

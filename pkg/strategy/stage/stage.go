@@ -92,6 +92,23 @@ func (x *Executable) findTensors() {
 // Stages returns the number of stages, and the number of this one from 0.
 func (x *Executable) Stages() (stages, own int) { return len(x.stages), x.stage }
 
+// SentBytes returns how many bytes all stages together send for one micro-batch: the activations
+// that later stages read, and the gradients of activations of earlier stages.
+func (x *Executable) SentBytes() int {
+	elements := 0
+	for _, s := range x.stages {
+		for _, ids := range slices.Concat(s.Activations, s.Gradients) {
+			for _, id := range ids {
+				elements += x.program.Tensors[id].Elements()
+			}
+		}
+	}
+	if x.double {
+		return 8 * elements
+	}
+	return 4 * elements
+}
+
 // Backward returns the executable of the backward pass, which has the memory of the stage's
 // parameters and gradients.
 func (x *Executable) Backward() engine.Executable { return x.backward }

@@ -27,7 +27,7 @@ func Half[T number](ctx context.Context, group collective.Group, name string, gr
 		rest[i] = a - gradient[i]
 	}
 	n, size, rank := len(gradient), group.Size(), group.Rank()
-	words := make([]float32, (n+1)/2)
+	words := make([]float32, halfWords(n))
 	pack(words, gradient, round)
 	lo, hi := collective.Shard(len(words), size, rank)
 	received := make([][]float32, size)
@@ -62,8 +62,14 @@ func Half[T number](ctx context.Context, group collective.Group, name string, gr
 		return 0, err
 	}
 	unpack(gradient, words, value)
-	return 4 * len(words), nil
+	return HalfBytes(n), nil
 }
+
+// HalfBytes returns the size of n elements that Half has rounded.
+func HalfBytes(n int) int { return 4 * halfWords(n) }
+
+// halfWords returns the number of float32 words that n rounded elements need.
+func halfWords(n int) int { return (n + 1) / 2 }
 
 // swap sends out to rank to while it receives in from rank from.
 func swap(ctx context.Context, group collective.Group, out []float32, to int, in []float32, from int) error {

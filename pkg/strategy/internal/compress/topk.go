@@ -20,7 +20,7 @@ func Largest[T number](ctx context.Context, group collective.Group, ratio float6
 	for i := range gradient {
 		rest[i] += gradient[i]
 	}
-	indexes := largest(rest, min(n, int(math.Ceil(ratio*float64(n)))))
+	indexes := largest(rest, KeptElements(ratio, n))
 	k := len(indexes)
 	all := make([]T, 2*k*group.Size()) // by rank: the indexes, then the values
 	own := all[2*k*group.Rank():][:2*k]
@@ -44,6 +44,9 @@ func Largest[T number](ctx context.Context, group collective.Group, ratio float6
 	}
 	return buffer.Bytes() / group.Size(), nil
 }
+
+// KeptElements returns how many of n elements Largest sends.
+func KeptElements(ratio float64, n int) int { return min(n, int(math.Ceil(ratio*float64(n)))) }
 
 // largest returns the indexes of the k elements of v with the largest magnitudes, in ascending
 // order; of equal magnitudes the first.
