@@ -1,7 +1,6 @@
 package site
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -121,24 +120,26 @@ func (p *Profile) cpusRange(gpus int) *CPUsRange {
 	return nil
 }
 
-// checkSizes returns an error if a size of j is negative or too large to be real.
-func (j Job) checkSizes() error {
+// checkSizes returns the problem that a size of j is negative or too large to be real, or nil if
+// all are possible.
+func (j Job) checkSizes() *Problem {
 	for _, s := range []struct {
-		name string
-		n    int
+		field, name string
+		n           int
 	}{
-		{"nodes", j.Nodes}, {"tasks per node", j.TasksPerNode}, {"tasks", j.Tasks}, {"CPUs per task", j.CPUsPerTask},
-		{"GPUs per node", j.GPUsPerNode}, {"GPUs per task", j.GPUsPerTask},
+		{"Nodes", "nodes", j.Nodes},
+		{"TasksPerNode", "tasks per node", j.TasksPerNode},
+		{"Tasks", "tasks", j.Tasks},
+		{"CPUsPerTask", "CPUs per task", j.CPUsPerTask},
+		{"GPUsPerNode", "GPUs per node", j.GPUsPerNode},
+		{"GPUsPerTask", "GPUs per task", j.GPUsPerTask},
 	} {
 		if s.n < 0 || s.n > maxWorkers {
-			return fmt.Errorf("got %d %s, want 0 to %d", s.n, s.name, maxWorkers)
+			return &Problem{Field: s.field, What: fmt.Sprintf("the job has %d %s", s.n, s.name), Next: fmt.Sprintf("use 1 to %d, or 0 for the default", maxWorkers)}
 		}
 	}
 	if j.Time < 0 {
-		return fmt.Errorf("got the time limit %v, want a positive one, or 0 for the partition's", j.Time)
-	}
-	if len(j.Command) == 0 || j.Command[0] == "" {
-		return errors.New("got no command: name the program that the job runs")
+		return &Problem{Field: "Time", What: fmt.Sprintf("the time limit is %v", j.Time), Next: "use a positive one, or 0 for the partition's"}
 	}
 	return nil
 }

@@ -51,20 +51,17 @@ type Reservation struct {
 // nil, only the profile's rules are checked. Problems without Warning mean that the job would be
 // refused, wait for ever or fail.
 func (p *Profile) Check(j Job, c *Cluster) []Problem {
-	if err := j.checkSizes(); err != nil {
-		return []Problem{{Field: "size", What: "the job's sizes are impossible", Next: err.Error()}}
-	}
-	if err := j.checkTexts(); err != nil {
-		return []Problem{{Field: "text", What: "the job script cannot be written", Next: err.Error()}}
+	for _, problem := range []*Problem{j.checkSizes(), j.checkTexts()} {
+		if problem != nil {
+			return []Problem{*problem}
+		}
 	}
 	var found []Problem
 	if u := p.unknownProblem(j); u != nil {
 		found = append(found, *u)
 	}
 	j = p.Complete(j)
-	if start := p.checkStart(j); start != nil {
-		found = append(found, *start)
-	}
+	found = append(found, p.checkStart(j)...)
 	found = append(found, p.checkTasks(j)...)
 	found = append(found, p.checkCPUs(j)...)
 	found = append(found, p.checkGPUs(j)...)
@@ -116,7 +113,7 @@ func (p *Profile) checkTasks(j Job) []Problem {
 func (p *Profile) checkCPUs(j Job) []Problem {
 	var found []Problem
 	perNode := j.TasksPerNode * j.CPUsPerTask
-	asked := fmt.Sprintf("%s with %s each need %s per node", english.Count(j.TasksPerNode, "task"), english.Count(j.CPUsPerTask, "CPU"), english.Count(perNode, "CPU"))
+	asked := fmt.Sprintf("the job needs %s per node (%s × %s)", english.Count(perNode, "CPU"), english.Count(j.TasksPerNode, "task"), english.Count(j.CPUsPerTask, "CPU"))
 	if cores := p.CoresPerNode.known(); cores > 0 && perNode > cores {
 		found = append(found, Problem{
 			Field: "CPUsPerTask", What: fmt.Sprintf("%s, but a node of site %s has %d", asked, p.Name, cores),
@@ -160,12 +157,6 @@ func (p *Profile) checkGPUs(j Job) []Problem {
 		found = append(found, Problem{
 			Field: "GPUsPerNode", What: fmt.Sprintf("the job asks for %s per node, but a node of site %s has %d", english.Count(j.GPUsPerNode, "GPU"), p.Name, has),
 			Next: fmt.Sprintf("use at most %s per node and more nodes", english.Count(has, "GPU")),
-		})
-	}
-	if p.GPUFlag == "" {
-		found = append(found, Problem{
-			Field: "gpu_flag", What: fmt.Sprintf("the job needs GPUs, but the profile of site %s has no flag for them", p.Name),
-			Next: "write the site's flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile",
 		})
 	}
 	return append(found, checkVisibleDevices(j, need)...)

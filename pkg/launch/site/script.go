@@ -1,7 +1,6 @@
 package site
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -19,21 +18,17 @@ const defaultOutput = "%x-%j.out"
 // the profile that is Unknown, or has a value that cannot be written to a job script. It does not
 // check what the cluster has: see Check.
 func (p *Profile) Script(j Job) (string, error) {
-	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("write job script for site %s: %w", p.Name, err)
+	fail := func(problem Problem) (string, error) {
+		return "", fmt.Errorf("write job script for site %s: %s", p.Name, problem)
 	}
-	if u := p.unknownProblem(j); u != nil {
-		return fail(errors.New(u.String()))
-	}
-	if err := j.checkSizes(); err != nil {
-		return fail(err)
-	}
-	if err := j.checkTexts(); err != nil {
-		return fail(err)
+	for _, problem := range []*Problem{p.unknownProblem(j), j.checkSizes(), j.checkTexts()} {
+		if problem != nil {
+			return fail(*problem)
+		}
 	}
 	j = p.Complete(j)
-	if err := p.checkStart(j); err != nil {
-		return fail(errors.New(err.String()))
+	if found := p.checkStart(j); len(found) > 0 {
+		return fail(found[0])
 	}
 	var b strings.Builder
 	b.WriteString("#!/bin/bash\n")
@@ -197,19 +192,26 @@ func (p *Profile) startCommand(j Job) string {
 	return p.Start
 }
 
-// checkStart returns the problem that the tasks of j cannot be started, or nil if they can.
-func (p *Profile) checkStart(j Job) *Problem {
+// checkStart returns what p lacks to start the tasks of j with their GPUs.
+func (p *Profile) checkStart(j Job) []Problem {
+	var found []Problem
 	switch start := p.startCommand(j); {
 	case start == "":
-		return &Problem{
+		found = append(found, Problem{
 			Field: "mpi_command", What: fmt.Sprintf("site %s has no command that starts MPI programs", p.Name),
 			Next: "write the site's command to mpi_command in a copy of the profile, or start the tasks by Slurm instead of MPI",
-		}
+		})
 	case start == StartPlain && j.Tasks > 1:
-		return &Problem{
+		found = append(found, Problem{
 			Field: "start", What: fmt.Sprintf("site %s starts programs directly, as 1 task, but the job has %d tasks", p.Name, j.Tasks),
 			Next: "use the strategy mirrored, whose workers are one task, or write a command that starts several tasks, such as srun, to start in a copy of the profile",
-		}
+		})
 	}
-	return nil
+	if p.GPUFlag == "" && j.GPUsPerNode > 0 {
+		found = append(found, Problem{
+			Field: "gpu_flag", What: fmt.Sprintf("the job needs GPUs, but the profile of site %s has no flag for them", p.Name),
+			Next: "write the site's flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile",
+		})
+	}
+	return found
 }

@@ -11,32 +11,49 @@ import (
 // signalPattern matches the values of sbatch --signal, such as USR1@120 and B:TERM@60.
 var signalPattern = regexp.MustCompile(`^([RB]{1,2}:)?([A-Z0-9]+)(@[0-9]+)?$`)
 
-// checkTexts returns an error if a text of j cannot be written to a job script.
-func (j Job) checkTexts() error {
-	for _, o := range []struct{ name, value, example string }{
-		{"name", j.Name, "unet-n4"}, {"account", j.Account, "training2023"}, {"partition", j.Partition, "batch"},
-		{"reservation", j.Reservation, "course-day-1"}, {"dependency", j.Dependency, "afterok:123"}, {"array", j.Array, "0-49%4"},
+// checkTexts returns the problem that a text of j cannot be written to a job script, or nil if all
+// can.
+func (j Job) checkTexts() *Problem {
+	for _, o := range []struct{ field, value, example string }{
+		{"Name", j.Name, "unet-n4"},
+		{"Account", j.Account, "training2023"},
+		{"Partition", j.Partition, "batch"},
+		{"Reservation", j.Reservation, "course-day-1"},
+		{"Dependency", j.Dependency, "afterok:123"},
+		{"Array", j.Array, "0-49%4"},
 	} {
 		if o.value != "" && !optionPattern.MatchString(o.value) {
-			return fmt.Errorf("invalid %s %q: %w, as in %s", o.name, o.value, errUnsafe, o.example)
+			return &Problem{
+				Field: o.field, What: fmt.Sprintf("the %s %q cannot be written to a job script", strings.ToLower(o.field), o.value),
+				Next: fmt.Sprintf("%v, as in %s", errUnsafe, o.example),
+			}
 		}
 	}
-	switch {
-	case j.Signal != "" && !signalPattern.MatchString(j.Signal):
-		return fmt.Errorf("invalid signal %q: use a signal and the seconds before the end, as in USR1@120", j.Signal)
-	case j.Folder != "" && !filepath.IsAbs(j.Folder):
-		return fmt.Errorf("got the folder %q, want an absolute path", j.Folder)
-	case strings.ContainsFunc(j.Folder+j.Output, isControl) || strings.Contains(j.Folder+j.Output, `\`):
-		return fmt.Errorf("got the folder %q and the output %q, but Slurm cannot write to names with control characters or backslashes: use another folder", j.Folder, j.Output)
+	if len(j.Command) == 0 || j.Command[0] == "" {
+		return &Problem{Field: "Command", What: "the job has no command", Next: "name the program that the job runs"}
+	}
+	if j.Signal != "" && !signalPattern.MatchString(j.Signal) {
+		return &Problem{Field: "Signal", What: fmt.Sprintf("%q is not a signal for sbatch", j.Signal), Next: "use a signal and the seconds before the end, as in USR1@120"}
+	}
+	if j.Folder != "" && !filepath.IsAbs(j.Folder) {
+		return &Problem{Field: "Folder", What: fmt.Sprintf("the path of the folder %q is relative", j.Folder), Next: "use an absolute path"}
+	}
+	for _, o := range []struct{ field, value string }{{"Folder", j.Folder}, {"Output", j.Output}} {
+		if strings.ContainsFunc(o.value, isControl) || strings.Contains(o.value, `\`) {
+			return &Problem{
+				Field: o.field, What: fmt.Sprintf("Slurm cannot write to %q, because the name contains a control character or a backslash", o.value),
+				Next: "use another name",
+			}
+		}
 	}
 	for _, e := range j.Environment {
 		if !variablePattern.MatchString(e) {
-			return fmt.Errorf("got the environment variable %q, want NAME=VALUE", e)
+			return &Problem{Field: "Environment", What: fmt.Sprintf("%q is not an environment variable with a value", e), Next: "use NAME=VALUE"}
 		}
 	}
 	for _, text := range slices.Concat(j.Environment, j.Command) {
 		if strings.ContainsRune(text, 0) {
-			return fmt.Errorf("got %q, but arguments and environment variables cannot contain the NUL character: remove it", text)
+			return &Problem{Field: "Command", What: fmt.Sprintf("%q contains a NUL character, which arguments and environment variables cannot", text), Next: "remove it"}
 		}
 	}
 	return nil

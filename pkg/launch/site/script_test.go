@@ -1,0 +1,135 @@
+package site
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestArgumentsThroughBash runs scripts with real bash. A stub of srun writes the arguments that
+// it receives and a variable of its environment, each followed by a NUL character, to a file.
+// They must be those of the job.
+func TestArgumentsThroughBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err) // of every system that has sbatch; the project's scripts also need it
+	}
+	dir := t.TempDir()
+	received := filepath.Join(dir, "received")
+	stub := "#!" + bash + "\nprintf '%s\\0' \"$@\" \"$MESSAGE\" > " + received + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "srun"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Load("generic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(t interface {
+		Helper()
+		Fatalf(string, ...any)
+	}, command []string, message string,
+	) {
+		t.Helper()
+		script, err := p.Script(Job{Command: command, Environment: []string{"MESSAGE=" + message}})
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		cmd := exec.Command(bash)
+		cmd.Stdin = strings.NewReader(script)
+		cmd.Dir = dir
+		cmd.Env = []string{"PATH=" + dir}
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Fatalf("%v: %s\n%s", err, out, script)
+		}
+		text, err := os.ReadFile(received)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		got := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+		if want := append(slices.Clone(command), message); !slices.Equal(got, want) {
+			t.Fatalf("got %q, want %q, from\n%s", got, want, script)
+		}
+	}
+	check(t, []string{"python", "a b", `"`, "'", "it's", "line\nbreak", "$HOME", "`id`", "$(id)", `\`, "*", "", "~", "#", "!!", "a=b", "-", "ü", ";", "&", "|", "<", "\t"}, "a\n'b' \"$c\"")
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.StringMatching(`[ -~\n\t]{0,12}`), rapid.StringMatching(`[^\x00]{0,8}`))
+		command := append([]string{"program"}, rapid.SliceOfN(text, 0, 5).Draw(t, "arguments")...)
+		check(t, command, text.Draw(t, "message"))
+	})
+}
+
+// TestLinesProperty checks for any texts that each line before the command is an option or a
+// setting that the package wrote: no text of a job can add a line of its own.
+func TestLinesProperty(t *testing.T) {
+	p, err := Load("local-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(label string) string { return rapid.StringMatching(`[ -~\n]{0,6}`).Draw(t, label) }
+		j := Job{
+			Name: text("name"), Account: text("account"), Partition: text("partition"), Reservation: text("reservation"),
+			Dependency: text("dependency"), Array: text("array"), Output: text("output"), Signal: text("signal"),
+			Folder: "/" + text("folder"), Command: []string{"program"},
+		}
+		script, err := p.Script(j)
+		if err != nil {
+			return
+		}
+		options, rest, _ := strings.Cut(script, "\n\n")
+		for i, line := range strings.Split(options, "\n") {
+			if i > 0 && !strings.HasPrefix(line, "#SBATCH --") {
+				t.Fatalf("unexpected line %q in\n%s", line, script)
+			}
+		}
+		if n := strings.Count(rest, "\n"); n != 5 { // four exports and the command
+			t.Fatalf("got %d lines after the options, want 5:\n%s", n, script)
+		}
+	})
+}
+
+// TestQuoteOption checks values as sbatch reads them: it removes a backslash before a character,
+// ends a value at a space or #, and removes quotes (get_argument in sbatch's opt.c).
+func TestQuoteOption(t *testing.T) {
+	for value, want := range map[string]string{
+		"/a/%x-%j.out": "/a/%x-%j.out", "a b": `a\ b`, `it's "x"#`: `it\'s\ \"x\"\#`, "0-49%4": "0-49%4", "ü": "ü",
+	} {
+		if got := quoteOption(value); got != want {
+			t.Errorf("%q: got %s, want %s", value, got, want)
+		}
+	}
+}
+
+// TestScriptErrors checks the message for each value that cannot be written.
+func TestScriptErrors(t *testing.T) {
+	p, err := Load("generic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, j := range map[string]Job{
+		`the account "a;b c" cannot be written to a job script: use letters, digits and -_.,:/ without spaces, as in training2023`: {Account: "a;b c"},
+		`the array "1 2" cannot be written to a job script`:                                                                        {Array: "1 2"},
+		`the partition "--x" cannot be written to a job script`:                                                                    {Partition: "--x"},
+		`"usr1" is not a signal for sbatch: use a signal and the seconds before`:                                                   {Signal: "usr1"},
+		`the path of the folder "logs" is relative: use an absolute path`:                                                          {Folder: "logs"},
+		`Slurm cannot write to "/a\nb", because the name contains a control`:                                                       {Folder: "/a\nb"},
+		"Slurm cannot write to \"a\\\\b\"":                                                                                         {Output: `a\b`},
+		`"A" is not an environment variable with a value: use NAME=VALUE`:                                                          {Environment: []string{"A"}},
+		`"a\x00" contains a NUL character`:                                                                                         {Command: []string{"a\x00"}},
+		`the job has no command: name the program that the job runs`:                                                               {Command: []string{}},
+		`the job has -1 nodes: use 1 to 1048576`:                                                                                   {Nodes: -1},
+		`write job script for site generic: the name "a\nb"`:                                                                       {Name: "a\nb"},
+	} {
+		if j.Command == nil {
+			j.Command = []string{"true"}
+		}
+		if _, err := p.Script(j); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q", err, want)
+		}
+	}
+}
