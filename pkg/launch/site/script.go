@@ -103,17 +103,14 @@ func inFolder(folder, pattern string) string {
 	return filepath.Join(strings.ReplaceAll(folder, "%", "%%"), pattern)
 }
 
-// quoteOption returns a value as sbatch reads it back from a #SBATCH line: a backslash before each
-// character that could have a meaning there.
+// quoteOption returns a value as sbatch reads it back from a #SBATCH line. Between double quotes,
+// only the double quote itself needs a backslash (measured with Slurm 22.05, where a space needs
+// quotes and # would begin a comment). There are no backslashes in values: see checkTexts.
 func quoteOption(value string) string {
-	var b strings.Builder
-	for _, c := range value {
-		if c < 0x80 && !optionPattern.MatchString("x"+string(c)) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(c)
+	if optionPattern.MatchString("x" + value) {
+		return value
 	}
-	return b.String()
+	return `"` + strings.ReplaceAll(value, `"`, `\"`) + `"`
 }
 
 // formatLimit returns a time limit for sbatch, rounded up to seconds: hours:minutes:seconds, after
