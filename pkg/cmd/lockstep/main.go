@@ -104,7 +104,7 @@ on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
 		}},
 		{"prove", "Prove", []*cobra.Command{verifyCommand(), withReducedGC(gateCommand()), benchCommand()}},
 		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
-		{"system", "System", []*cobra.Command{doctorCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
+		{"system", "System", []*cobra.Command{doctorCommand(), sitesCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
 		for _, c := range g.commands {

@@ -116,7 +116,7 @@ func TestCheckUnknown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "modules, network_interface and scratch are ask-your-site in the profile of site jsc-booster: ask the site's support or read its documentation, write the answers to a copy of the profile, and give the copy's path as the site"
+	want := "modules, network_interface and scratch are ask-your-site in the profile of site jsc-booster: ask the site's support or read its documentation, write the answers to a copy of the profile (lockstep sites show), and give the copy's path as the site"
 	if got := p.Check(Job{Account: "a", Command: []string{"true"}}, nil); len(got) != 1 || got[0].String() != want {
 		t.Errorf("got %v, want %q", got, want)
 	}

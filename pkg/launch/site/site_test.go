@@ -4,11 +4,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lockstep/pkg/internal/strictyaml"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -240,5 +243,20 @@ func TestLoadErrors(t *testing.T) {
 	}
 	if p, err := Load(file); err != nil || p.Name != file {
 		t.Errorf("a file: %v", err)
+	}
+}
+
+// TestReadmeExplainsEachKey checks that the README of the profiles has each key and each shipped
+// profile.
+func TestReadmeExplainsEachKey(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "environment", "sites", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, keys := strictyaml.Fields(reflect.TypeFor[Profile]())
+	for _, name := range append(keys, Names()...) {
+		if name != "-" && !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("environment/sites/README.md does not explain %s", name)
+		}
 	}
 }

@@ -160,6 +160,6 @@ func (p *Profile) unknownProblem(j Job) *Problem {
 	return &Problem{
 		Field: keys[0],
 		What:  fmt.Sprintf("%s %s %s in the profile of site %s", english.List(keys), verb, Unknown, p.Name),
-		Next:  "ask the site's support or read its documentation, write the answers to a copy of the profile, and give the copy's path as the site",
+		Next:  "ask the site's support or read its documentation, write the answers to a copy of the profile (lockstep sites show), and give the copy's path as the site",
 	}
 }
