@@ -71,6 +71,10 @@ type Env struct {
 	certificate *tls.Certificate // of this process, once it has joined with TLS
 
 	job string // identifies the job of the launcher; empty if unknown
+
+	// The name of the first node of a Slurm step, and the address of the node on which srun was
+	// started, for ResolveMaster; empty outside a step on several nodes.
+	slurmNode, launchAddr string
 }
 
 // FindFreePort returns a TCP port of this machine on which no process listens now, for the

@@ -47,6 +47,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 		}
 		return group, nil
 	}
+	e = e.ResolveMaster(ctx)
 	if e.Token == "" && !isLoopback(e.MasterAddr) {
 		return nil, fmt.Errorf("join run as rank %d: no token: give all ranks the same %s", e.Rank, tokenVariable)
 	}

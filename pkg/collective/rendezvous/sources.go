@@ -187,6 +187,7 @@ func finishSlurm(e *Env, getenv func(string) string) error {
 	}
 	if e.LocalWorld < e.World {
 		e.MasterAddr = firstHost(getenv("SLURM_STEP_NODELIST"))
+		e.slurmNode, e.launchAddr = e.MasterAddr, getenv("SLURM_LAUNCH_NODE_IPADDR")
 	}
 	return nil
 }

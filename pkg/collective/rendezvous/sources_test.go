@@ -88,6 +88,7 @@ func TestSources(t *testing.T) {
 				tt.want.Token, tt.want.TokenFrom = "secret", "LOCKSTEP_TOKEN"
 				tt.want.MasterPort = cmp.Or(tt.want.MasterPort, portOfJob(tt.want.job))
 			}
+			got.slurmNode, got.launchAddr = "", "" // TestResolveMaster uses them
 			if got != tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}

@@ -1,0 +1,59 @@
+package rendezvous
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// lookupTimeout limits how long a name server, or Slurm's controller, may take to answer.
+const lookupTimeout = 10 * time.Second
+
+// ResolveMaster returns e with an address of rank 0 that this machine can connect to, if the
+// address is a node name of Slurm that does not resolve: the node's address in Slurm's
+// configuration (NodeAddr), else the address of the node on which srun was started, which is
+// the first node of the job if its script has called srun. Otherwise it returns e unchanged.
+func (e Env) ResolveMaster(ctx context.Context) Env {
+	if e.slurmNode == "" || e.MasterAddr != e.slurmNode || resolves(ctx, e.slurmNode) {
+		return e
+	}
+	for _, address := range []string{slurmNodeAddress(ctx, e.slurmNode), e.launchAddr} {
+		if address != "" && resolves(ctx, address) {
+			e.MasterAddr = address
+			return e
+		}
+	}
+	return e
+}
+
+// resolves reports whether host is an IP address or the name of one.
+func resolves(ctx context.Context, host string) bool {
+	if net.ParseIP(host) != nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	all, err := net.DefaultResolver.LookupHost(ctx, host)
+	return err == nil && len(all) > 0
+}
+
+// slurmNodeAddress returns the address of a node in Slurm's configuration, or "" if Slurm does
+// not answer.
+func slurmNodeAddress(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "node", node)
+	cmd.WaitDelay = time.Second
+	text, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	for field := range strings.FieldsSeq(string(text)) {
+		if address, ok := strings.CutPrefix(field, "NodeAddr="); ok {
+			return address
+		}
+	}
+	return ""
+}
