@@ -209,6 +209,8 @@ type RunStatus struct {
 	// Lines is the number of lines that rank 0 has written, and Line the last of them.
 	Lines int
 	Line  string
+	// Job is the id of the run's job of Slurm, or "" on this machine.
+	Job string
 
 	foreign bool // whether the workers run another program than lockstep
 }

@@ -111,6 +111,10 @@ func Attach(study string) (*Job, error) {
 	job := &Job{dir: dir, name: filepath.Base(dir)}
 	all := readRecords(dir)
 	for _, r := range all {
+		if !r.hasEnded() && r.Site != "" {
+			job.sweep = attachSlurm(r)
+			return job, nil
+		}
 		if !r.hasEnded() && r.isAlive() {
 			job.sweep = newRemoteSweep(r)
 			return job, nil

@@ -23,6 +23,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/slurmtest"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
@@ -48,6 +49,14 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "notebook" {
 		os.Exit(standInKernel(os.Args[2]))
 	}
+	if len(os.Args) > 5 && os.Args[1] == "launch" && os.Args[2] == "--task" {
+		code, err := RunTask(context.Background(), os.Args[3], os.Args[5:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "task:", err)
+			code = 1
+		}
+		os.Exit(code)
+	}
 	if len(os.Args) > 3 && os.Args[1] == "launch" {
 		j, err := Local(context.Background(), Sweep{
 			Command: []string{"/bin/sh", "-c", os.Args[3]}, Workers: []int{2},
@@ -62,6 +71,9 @@ func TestMain(m *testing.M) {
 	os.Exit(ownLocks(m))
 }
 
+// cluster is started by the first test that uses it.
+var cluster slurmtest.Cluster
+
 // ownLocks runs the tests with a separate locks folder.
 func ownLocks(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "launch-locks-")
@@ -74,6 +86,7 @@ func ownLocks(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	code := m.Run()
+	cluster.Stop()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -170,7 +183,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 	fmt.Printf("pid %d, seed %d, threads %d, set %q\n", os.Getpid(), f.seed, f.threads, f.set)
 	var w *runs.Writer
 	if g.Rank() == 0 {
-		if f.resume {
+		if _, none := os.Stat(filepath.Join(f.dir, "run.json")); f.resume && none == nil {
 			w, _, err = runs.Resume(f.dir)
 		} else {
 			info := runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}}

@@ -35,6 +35,7 @@ type sweepRecord struct {
 	Detach   bool        `json:"detach,omitempty"`
 	Kernel   int         `json:"kernel,omitempty"` // pid of the notebook's kernel that launched it; 0 if none
 	Orphan   bool        `json:"orphan,omitempty"` // whether that kernel has ended
+	Site     string      `json:"site,omitempty"`   // the site profile, if the runs are jobs of Slurm; then PID is 0
 	Runs     []runRecord `json:"runs"`
 
 	path string
@@ -51,6 +52,7 @@ type runRecord struct {
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Epochs  int       `json:"epochs,omitempty"`
+	Job     string    `json:"job,omitempty"` // id of its job of Slurm
 }
 
 // newSweepID returns an id for a sweep. The ids sort by the time of the launch.

@@ -111,7 +111,7 @@ func (m *remoteSweep) refreshRun() {
 func (m *remoteSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
-	if tail := readLastLines(strings.TrimSuffix(m.path, ".json") + ".log"); tail != "" {
+	if tail := readLastLines(strings.TrimSuffix(m.path, ".json")+".log", keptLines); tail != "" {
 		m.record.Error += "; the last lines of its log:\n    " + tail
 	}
 	for i := range m.record.Runs {
@@ -121,9 +121,9 @@ func (m *remoteSweep) markKilled(cause error) {
 	}
 }
 
-// readLastLines returns the last lines of a file, indented, or "" if it has none or
+// readLastLines returns the last lines of a file, at most n, indented, or "" if it has none or
 // cannot be read.
-func readLastLines(path string) string {
+func readLastLines(path string, n int) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -137,7 +137,7 @@ func readLastLines(path string) string {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-keptLines):], "\n    ")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
 }
 
 // hasEnded reports whether the sweep has ended, and returns the error with which it ended.

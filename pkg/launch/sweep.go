@@ -112,6 +112,9 @@ type Sweep struct {
 	// the kernel.
 	Detach bool
 
+	// Slurm contains what only Slurm uses.
+	Slurm SlurmOptions
+
 	// Output receives the lines of all workers, each with a prefix such as
 	// "[n2 s1 rank 0] ". If it is nil, the lines are only in the run folders. One
 	// goroutine at a time writes to it.

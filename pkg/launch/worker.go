@@ -123,9 +123,7 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
 	w := &worker{rank: rank, ranks: r.replicasPerProcess(), log: log, guard: foreign}
-	w.out = &workerOutput{
-		prefix: "[" + strings.TrimSpace(fmt.Sprintf("%s n%d s%d %s", r.variant.label, r.workers, r.seed, w.name())) + "] ", log: log, out: r.out,
-	}
+	w.out = &workerOutput{prefix: r.linePrefix(w), log: log, out: r.out}
 	w.cmd = exec.Command(argv[0], argv[1:]...)
 	w.cmd.Env = env
 	// One writer for both keeps the lines in the order in which they were written.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch"
 )
 
 // killTimeout limits the time for the action that a command takes at the second
@@ -40,27 +41,34 @@ func onSecondInterrupt(ctx context.Context, action func()) {
 }
 
 // runInterruptible runs a command until it ends or its user interrupts it. The first
-// interrupt (Ctrl-C, SIGTERM, or SIGHUP from a closed terminal) cancels its context, so
-// that it ends normally. The second interrupt ends it at once. A SIGHUP never counts as
+// interrupt (Ctrl-C, SIGTERM, SIGHUP from a closed terminal, or SIGUSR1 from Slurm) cancels its
+// context, so that it ends normally; after SIGUSR1, the exit code is launch.ExitRequeue. The second interrupt ends it at once. A SIGHUP never counts as
 // the second interrupt, because the shell and the kernel each send one when a terminal
 // is closed.
 func runInterruptible(args []string) int {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, process.ShutdownSignals()...)
+	signal.Notify(signals, append(process.ShutdownSignals(), syscall.SIGUSR1)...)
 	var second secondInterruptAction
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), secondInterruptKey{}, &second))
 	defer cancel()
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, args) }()
+	interrupted := exitInterrupted
 	select {
 	case code := <-ended:
 		return code
-	case <-signals:
+	case s := <-signals:
+		if s == syscall.SIGUSR1 { // Slurm is going to end the job
+			interrupted = launch.ExitRequeue
+		}
 		cancel()
 	}
 	for s := os.Signal(syscall.SIGHUP); s == syscall.SIGHUP; {
 		select {
 		case code := <-ended:
+			if code == exitInterrupted {
+				return interrupted
+			}
 			return code
 		case s = <-signals:
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +18,8 @@ import (
 
 func launchCommand() *cobra.Command {
 	var s launch.Sweep
-	var lines, watched bool
-	var device string
+	var lines, watched, dryRun bool
+	var device, on, task string
 	var timeoutCollective time.Duration
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
@@ -68,6 +69,15 @@ each other in the folder LOCKSTEP_LOCKS (default: $XDG_RUNTIME_DIR/lockstep). Fi
 runs are not repeated. If another process is already training these runs, its progress
 is shown.
 
+--on slurm:SITE submits all runs as jobs of Slurm, by a site profile: generic, local-test
+or a file of your own. The jobs continue without this command: Ctrl-C only stops showing
+them, the same command shows them again, and scancel ends them. Before Slurm preempts a
+job or its time ends, the workers save the run, and the job is requeued and continues.
+The script (job.sh), its output and the lines of each worker are in the run folder.
+--dry-run shows the scripts and submits nothing:
+
+  lockstep launch --on slurm:local-test --workers 1,2,4 --time 30m --dry-run
+
 Ctrl-C ends the run after the current step and saves it, and --resume continues with
 the next step; a second Ctrl-C ends it at once. SIGTERM and a closed terminal (SIGHUP)
 have the same effect; under nohup, SIGHUP is ignored. Ctrl-Z stops the workers too, and
@@ -76,8 +86,11 @@ worker write its last collective operations, which lockstep read explains. After
 --resume repeats the steps after the last checkpoint: see checkpoint.every and
 every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if watched {
+			switch {
+			case watched:
 				return serveSweep(c)
+			case task != "":
+				return runTask(c, task, args)
 			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				if lines && strings.Contains(args[0], "{") {
@@ -107,7 +120,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 			if _, err := train.ParseProfile(s.Profile); err != nil {
 				return asUsageError(err)
 			}
-			return runSweep(c, s, lines)
+			return runSweepOn(c, on, s, lines, dryRun)
 		},
 	}
 	f := c.Flags()
@@ -136,27 +149,33 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	f.BoolVar(&s.Now, "now", false, "start even if another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
+	f.StringVar(&on, "on", "local", "where to run: local, or slurm:SITE with the name of a site profile or the path of one")
+	f.BoolVar(&dryRun, "dry-run", false, "with --on slurm:SITE: show the job scripts and commands, and submit nothing")
+	addSlurmFlags(f, &s.Slurm)
+	f.StringVar(&task, "task", "", "")
+	_ = f.MarkHidden("task") // a hidden flag that only job scripts use; the flag exists, so there is no error
 	f.BoolVar(&watched, "watched", false, "")
 	_ = f.MarkHidden("watched") // a hidden flag that only a notebook's kernel uses; the flag exists, so there is no error
 	f.BoolVar(&lines, "lines", false, "show the workers' lines even in a terminal, instead of one progress bar per run")
 	return c
 }
 
-// runSweep runs a sweep. In a terminal it shows one progress bar per run. Otherwise, or if
-// lines is true, it prints the workers' lines, which the run folders contain in any case.
-func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
+// startSweep starts a sweep and returns its job.
+type startSweep func(context.Context, launch.Sweep) (*launch.Job, error)
+
+// runSweep runs a sweep, which start starts. In a terminal it shows one progress bar per run.
+// Otherwise, or if lines is true, it prints the workers' lines, which the run folders contain in
+// any case.
+func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
 	if lines || !stderrIsTerminal() {
 		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
-	}
-	if err := s.Validate(); err != nil {
-		return asUsageError(err)
 	}
 	if s.Logs != "" {
 		printWrittenPath(c, s.Logs)
 	}
 	_, _ = rendezvous.CreateToken(os.Getenv) // workers that srun or mpirun starts later need it; without it, they say so
-	job, err := launch.Local(c.Context(), s)
+	job, err := start(c.Context(), s)
 	var wrong *train.UsageError
 	var busy *launch.BusyError
 	switch {

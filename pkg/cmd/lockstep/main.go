@@ -86,7 +86,8 @@ func newRootCommand() *cobra.Command {
 draws epoch time, throughput, speed-up and IoU.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage; 3 something that is needed is missing
-on this machine; 4 another sweep is running (launch --no-wait); 130 interrupted.
+on this machine; 4 another sweep is running (launch --no-wait); 75 the run was saved
+after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 "lockstep gate" has different ones: see its help.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

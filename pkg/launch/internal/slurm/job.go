@@ -3,7 +3,9 @@ package slurm
 import (
 	"fmt"
 	"os/user"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -80,6 +82,8 @@ func (j Job) DescribeEnd(output string) string {
 		return "canceled by " + userName(j.By)
 	case state == stateCanceled:
 		return "canceled by scancel; this cluster does not record by whom"
+	case state == stateFailed && firstFailedTask(output) != nil:
+		return firstFailedTask(output).String()
 	case state == stateFailed && j.Signal != 0:
 		return fmt.Sprintf("its script was ended by signal %d", j.Signal)
 	case state == stateFailed:
@@ -88,6 +92,47 @@ func (j Job) DescribeEnd(output string) string {
 		return "it has left the queue, and this cluster does not record why"
 	}
 	return "it ended in state " + j.State
+}
+
+// taskFailure describes the end of one or more tasks of a step.
+type taskFailure struct {
+	node, tasks string
+	code        int
+}
+
+// String describes the failure for users.
+func (f *taskFailure) String() string {
+	name := "task "
+	if strings.ContainsAny(f.tasks, ",-") {
+		name = "tasks "
+	}
+	return fmt.Sprintf("%s%s ended with exit code %d on %s", name, f.tasks, f.code, f.node)
+}
+
+// taskFailurePattern matches the line of srun about tasks that ended with an exit code.
+var taskFailurePattern = regexp.MustCompile(`srun: error: ([^:\s]+): tasks? ([0-9,-]+): Exited with exit code ([0-9]+)`)
+
+// firstFailedTask returns the first failure of tasks in the output of a job script, or nil if
+// there is none. If one task fails, srun ends the others, whose failures have no exit code.
+func firstFailedTask(output string) *taskFailure {
+	m := taskFailurePattern.FindStringSubmatch(output)
+	if m == nil {
+		return nil
+	}
+	code, _ := strconv.Atoi(m[3])
+	return &taskFailure{node: m[1], tasks: m[2], code: code}
+}
+
+// FirstFailedTask returns the number of the first task that ended with an exit code other than 0,
+// or 0 if the output of the job script, output, has no such task.
+func FirstFailedTask(output string) int {
+	f := firstFailedTask(output)
+	if f == nil {
+		return 0
+	}
+	end := strings.IndexAny(f.tasks+",", ",-")
+	n, _ := strconv.Atoi(f.tasks[:end])
+	return n
 }
 
 // DescribeWait returns in words what a job that has not started waits for, such as

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"lockstep/pkg/internal/slurmtest"
+	"lockstep/pkg/launch/site"
 )
 
 var cluster slurmtest.Cluster
@@ -187,9 +189,62 @@ func TestOutOfMemoryInOutput(t *testing.T) {
 	}
 }
 
+// TestFailedTask reads lines that srun 22.05 has written.
+func TestFailedTask(t *testing.T) {
+	output := "srun: error: n1: task 1: Exited with exit code 7\nsrun: error: n2: tasks 2-3: Terminated\n"
+	j := Job{State: "FAILED", ExitCode: 143}
+	if got := j.DescribeEnd(output); got != "task 1 ended with exit code 7 on n1" {
+		t.Errorf("got %q", got)
+	}
+	if got := FirstFailedTask("srun: error: n2: tasks 2-3: Exited with exit code 1\n"); got != 2 {
+		t.Errorf("got task %d, want 2", got)
+	}
+	if got := FirstFailedTask("srun: error: n2: tasks 2-3: Terminated\n"); got != 0 {
+		t.Errorf("got task %d, want 0", got)
+	}
+}
+
 func TestSubmissionEnvironment(t *testing.T) {
 	got := submissionEnvironment([]string{"HOME=/root", "LOCKSTEP_TOKEN=secret", "RANK=0", "SLURM_JOB_ID=7", "SLURM_CONF=/etc/slurm.conf", "LOCKSTEP_LOGS=logs"})
 	if strings.Join(got, " ") != "HOME=/root SLURM_CONF=/etc/slurm.conf LOCKSTEP_LOGS=logs" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestCluster compares what sinfo says with the configuration in environment/cluster.
+func TestCluster(t *testing.T) {
+	cluster.Use(t)
+	c, err := Client{}.Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []site.Partition{
+		{Name: "batch", Default: true, State: "up", Nodes: 2, CPUsPerNode: 8, GPUsPerNode: 4, TimeLimit: time.Hour},
+		{Name: "devel", State: "up", Nodes: 1, CPUsPerNode: 8, GPUsPerNode: 4, TimeLimit: 10 * time.Minute},
+	}
+	if !slices.Equal(c.Partitions, want) || len(c.Reservations) != 0 {
+		t.Errorf("got %+v, want %+v", c, want)
+	}
+}
+
+// TestParseSinfo reads lines in the form of sinfo 22.05, with kinds of GPUs and of nodes.
+func TestParseSinfo(t *testing.T) {
+	got, err := parseSinfo("gpu|up|3|96|gpu:a100:4(S:0-1),gpu:v100:2|2-00:00:00|gpu*\ngpu|up|1|128+|(null)|2-00:00:00|gpu*\ncpu|drain|5|48|(null)|infinite|cpu\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []site.Partition{
+		{Name: "gpu", Default: true, State: "up", Nodes: 4, CPUsPerNode: 128, GPUsPerNode: 6, TimeLimit: 48 * time.Hour},
+		{Name: "cpu", State: "drain", Nodes: 5, CPUsPerNode: 48, NoGPUs: true},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	reservations := parseReservations("ReservationName=course StartTime=2026-11-24T10:00:00 EndTime=2026-11-24T12:00:00 Duration=02:00:00 Nodes=n1 \n")
+	if len(reservations) != 1 || reservations[0].Name != "course" || reservations[0].End.Hour() != 12 {
+		t.Errorf("got reservations %+v, want course until 12:00", reservations)
+	}
+	if got := parseReservations("No reservations in the system\n"); len(got) != 0 {
+		t.Errorf("got %+v, want no reservations", got)
 	}
 }

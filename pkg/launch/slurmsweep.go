@@ -1,0 +1,287 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/runs"
+)
+
+// slurmPollInterval is the time after which Slurm is asked again for the states of the jobs.
+// Administrators ask for few requests per user.
+const slurmPollInterval = 2 * time.Second
+
+// slurmSweep is a sweep whose runs are jobs of Slurm. No process of this machine is needed
+// while they run: their states come from Slurm and from the run folders.
+type slurmSweep struct {
+	study  string
+	client slurm.Client
+
+	mu       sync.Mutex
+	all      []*slurmRun
+	next     time.Time // Slurm is not asked again before
+	problem  string    // why the states of the jobs are unknown; "" if they are known
+	canceled bool      // whether this process has canceled the jobs
+	record   *sweepRecord
+}
+
+// slurmRun is a run of a slurmSweep.
+type slurmRun struct {
+	*run
+	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
+	tails []*logTail
+
+	script string // of a job that is to be submitted; else ""
+	nodes  int    // of that job
+}
+
+// isOver reports whether the run has ended and its result has been recorded.
+func (r *slurmRun) isOver() bool {
+	return r.state == StateDone || r.state == StateFailed || r.state == StateCanceled
+}
+
+// refresh asks Slurm for the states of the jobs, at most every slurmPollInterval. The caller
+// holds mu.
+func (m *slurmSweep) refresh() {
+	if time.Now().Before(m.next) {
+		return
+	}
+	var ids []string
+	for _, r := range m.all {
+		if !r.isOver() {
+			ids = append(ids, r.job.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	jobs, err := m.client.Jobs(context.Background(), ids)
+	m.next = time.Now().Add(slurmPollInterval)
+	if err != nil {
+		m.problem = err.Error()
+		return
+	}
+	m.problem = ""
+	changed := false
+	for _, r := range m.all {
+		if !r.isOver() {
+			before := r.state
+			r.update(jobs[r.job.ID], m.canceled)
+			changed = changed || r.state != before
+		}
+	}
+	if changed {
+		m.saveRecord()
+	}
+}
+
+// update sets the state of the run from the state of its job. canceled reports whether this
+// process has canceled the job.
+func (r *slurmRun) update(j slurm.Job, canceled bool) {
+	j.ID = r.job.ID
+	r.job = j
+	r.copyLogs()
+	state, err := StateRunning, error(nil)
+	switch {
+	case j.IsPending():
+		state = StateWaiting
+	case !j.IsKnown() && r.isDone(), j.Succeeded():
+		state = StateDone
+	case !j.IsKnown() || j.HasEnded():
+		state, err = StateFailed, r.describeFailure(canceled)
+		if errors.Is(err, context.Canceled) {
+			state = StateCanceled
+		}
+		err = errors.Join(err, r.writeFinalStatus(state, err))
+	}
+	if state == StateDone && r.sweep.StudyLogs != "" {
+		err = r.writeStudyLog()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state, r.err, r.started, r.ended = state, err, j.Started, j.Ended
+	if r.ended.IsZero() {
+		r.ended = time.Now()
+	}
+}
+
+// isDone reports whether the run folder contains a finished run.
+func (r *slurmRun) isDone() bool {
+	read, err := runs.Read(r.dir)
+	return err == nil && read.Info.Status == runs.StatusDone
+}
+
+// describeFailure returns the error of a run whose job has ended without success: the reason in
+// words, and the last lines of the output.
+func (r *slurmRun) describeFailure(canceled bool) error {
+	output := readLastLines(r.outputPath(), keptLines)
+	reason := r.job.DescribeEnd(output)
+	if canceled && r.job.IsCanceled() {
+		reason = "canceled by you"
+	}
+	lines := r.lastLines(slurm.FirstFailedTask(output))
+	if lines == "" {
+		lines = output
+	}
+	if lines == "" {
+		lines = "there is no output"
+	} else {
+		lines = "its last lines:\n    " + lines
+	}
+	text := fmt.Sprintf("run %s: job %s: %s; %s", r.name, r.job.ID, reason, lines)
+	if r.job.IsCanceled() {
+		return &canceledError{text}
+	}
+	return errors.New(text)
+}
+
+// outputPath returns the path of the output of the run's job script.
+func (r *slurmRun) outputPath() string { return filepath.Join(r.dir, slurmOutputName(r.job.ID)) }
+
+// slurmOutputName returns the name of the file with the output of the job script. id is the id
+// of the job, or Slurm's pattern for it, %j.
+func slurmOutputName(id string) string { return "slurm-" + id + ".out" }
+
+// saveRecord writes the states of the runs to the record. Like localSweep.saveRecord, it
+// ignores errors.
+func (m *slurmSweep) saveRecord() {
+	if m.record == nil {
+		return
+	}
+	m.record.Runs = m.record.Runs[:0]
+	m.record.State, m.record.Error = StateDone, ""
+	var errs []string
+	for _, r := range m.all {
+		n := runRecord{
+			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Started: r.started, Ended: r.ended,
+			Epochs: r.plannedEpochs(), Job: r.job.ID,
+		}
+		switch {
+		case r.err != nil:
+			n.Error = r.err.Error()
+			errs = append(errs, n.Error)
+			if !m.record.isActive() {
+				m.record.State = r.state
+			}
+		case !r.isOver():
+			n.Ended = time.Time{}
+			m.record.State = StateRunning
+		}
+		m.record.Runs = append(m.record.Runs, n)
+	}
+	m.record.Error = strings.Join(errs, "\n")
+	if !m.record.isActive() {
+		m.record.Ended = time.Now()
+	}
+	_ = m.record.write()
+}
+
+// isActive reports whether the record describes a sweep that has not ended.
+func (r *sweepRecord) isActive() bool { return !r.hasEnded() }
+
+func (m *slurmSweep) status() []RunStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refresh()
+	all := make([]RunStatus, len(m.all))
+	for i, r := range m.all {
+		all[i] = r.status()
+		all[i].Job = r.job.ID
+	}
+	return all
+}
+
+// waitsFor describes the jobs that wait, or why the states of the jobs are unknown.
+func (m *slurmSweep) waitsFor() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.problem != "" {
+		return "the states of the jobs are unknown, and Lockstep asks again: " + m.problem
+	}
+	var waiting []string
+	for _, r := range m.all {
+		if r.state == StateWaiting {
+			waiting = append(waiting, fmt.Sprintf("%s (job %s) waits: %s", r.name, r.job.ID, r.job.DescribeWait()))
+		}
+	}
+	return strings.Join(waiting, "\n")
+}
+
+func (m *slurmSweep) hasEnded() (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refresh()
+	var errs []error
+	for _, r := range m.all {
+		if !r.isOver() {
+			return false, nil
+		}
+		errs = append(errs, r.err)
+	}
+	return true, errors.Join(errs...)
+}
+
+// doneChannel returns nil: the caller must poll.
+func (m *slurmSweep) doneChannel() <-chan struct{} { return nil }
+
+// isCancelable returns true: a user may cancel the user's own jobs from every process.
+func (m *slurmSweep) isCancelable() bool { return true }
+
+// isEnding reports whether this process has canceled the jobs. The end of a context cancels
+// none.
+func (m *slurmSweep) isEnding() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.canceled
+}
+
+// end cancels the jobs that have not ended.
+func (m *slurmSweep) end(atOnce bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var ids []string
+	for _, r := range m.all {
+		if !r.isOver() {
+			ids = append(ids, r.job.ID)
+		}
+	}
+	if err := m.client.Cancel(context.Background(), ids, atOnce); err != nil {
+		return fmt.Errorf("cancel %s: %w", m.study, err)
+	}
+	m.canceled, m.next = true, time.Time{}
+	return nil
+}
+
+// describeJobs returns a message with the ids of the jobs.
+func (m *slurmSweep) describeJobs() string {
+	var ids []string
+	done := 0
+	for _, r := range m.all {
+		if r.isOver() {
+			done++
+		} else {
+			ids = append(ids, r.job.ID)
+		}
+	}
+	text := ""
+	switch {
+	case len(ids) == 0:
+		return english.Count(done, "run") + " done; nothing to do"
+	case len(ids) == 1:
+		text = "job " + ids[0]
+	default:
+		text = "jobs " + strings.Join(ids, ", ")
+	}
+	text += " of Slurm; they continue without this program, and end with Cancel or scancel " + strings.Join(ids, " ")
+	if done > 0 {
+		text += "; " + english.Count(done, "run") + " done before"
+	}
+	return text
+}

@@ -1,0 +1,131 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/monitor"
+	"lockstep/pkg/runs"
+)
+
+// RunTask implements "lockstep launch --task": as a process that srun has started for the run in
+// the folder dir, it runs a program other than lockstep with the environment variables of a
+// worker. Rank 0 also writes the run folder, as Local does. code is the exit code of the program.
+func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
+	f, err := readJobFile(dir)
+	if err != nil {
+		return 0, err
+	}
+	env, err := rendezvous.FromEnv(os.Getenv)
+	if err != nil {
+		return 0, err
+	}
+	env = env.ResolveMaster(ctx)
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(path, command[1:]...)
+	cmd.Env = f.taskEnvironment(env)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	// Slurm sends signals to all processes of a task, also to the program, which decides.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGHUP)
+	defer signal.Stop(signals)
+	if env.Rank == 0 {
+		return f.runRank0(dir, cmd)
+	}
+	code, err = runTask(cmd)
+	if code == ExitRequeue { // rank 0 decides; a failed task would end it while it saves the run
+		code = 0
+	}
+	return code, err
+}
+
+// runTask runs the program of a rank. code is its exit code, not 0 if a signal ended it. err is
+// not nil if it could not be run.
+func runTask(cmd *exec.Cmd) (code int, err error) {
+	var exit *exec.ExitError
+	err = cmd.Run()
+	if !errors.As(err, &exit) {
+		return 0, err
+	}
+	const signalOffset = 128 // as in shells
+	if s := terminatingSignal(exit); s != 0 {
+		return signalOffset + int(s), nil
+	}
+	return exit.ExitCode(), nil
+}
+
+// taskEnvironment returns the environment of a worker.
+func (f jobFile) taskEnvironment(env rendezvous.Env) []string {
+	t := strconv.Itoa(f.Threads)
+	set := []string{
+		"RANK=" + strconv.Itoa(env.Rank), "WORLD_SIZE=" + strconv.Itoa(env.World),
+		"LOCAL_RANK=" + strconv.Itoa(env.LocalRank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(env.LocalWorld),
+		"OMP_NUM_THREADS=" + t, "OPENBLAS_NUM_THREADS=" + t, "MKL_NUM_THREADS=" + t, "GOMAXPROCS=" + t, "PYTHONUNBUFFERED=1",
+	}
+	if env.World > 1 {
+		set = append(set, "MASTER_ADDR="+env.MasterAddr, "MASTER_PORT="+strconv.Itoa(env.MasterPort), "LOCKSTEP_TOKEN="+env.Token)
+	}
+	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+	})
+	return append(all, set...)
+}
+
+// runRank0 runs the program of rank 0 and writes the run folder dir.
+func (f jobFile) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
+	w, err := f.openRun(dir)
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	load := monitor.NewLoadMeter(os.Getpid())
+	load.Begin()
+	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.Count(f.Workers, "worker"),
+		english.Count(f.Threads, "thread"), os.Getenv("SLURM_JOB_ID"))
+	if err == nil {
+		code, err = runTask(cmd)
+	}
+	seconds := time.Since(begin).Seconds()
+	if measured, ok := load.End(1); ok && err == nil && code == 0 {
+		err = w.AppendLoad(measured)
+	}
+	status, cause := stateForError(err), err
+	switch {
+	case err != nil || code == 0:
+	case code == ExitRequeue:
+		status, cause = runs.StatusCanceled, errors.New("interrupted before the end of its job")
+	default:
+		status, cause = runs.StatusFailed, fmt.Errorf("rank 0 ended with exit code %d", code)
+	}
+	return code, errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, cause))
+}
+
+// openRun creates the run folder, or opens it if the job was requeued.
+func (f jobFile) openRun(dir string) (*runs.Writer, error) {
+	if restarts := os.Getenv("SLURM_RESTART_COUNT"); restarts != "" && restarts != "0" {
+		if _, err := runs.Read(dir); err == nil {
+			w, _, err := runs.Resume(dir)
+			return w, err
+		}
+	}
+	return runs.Create(dir, runs.Info{
+		Study: f.Study, Series: f.Series, Workers: f.Workers, Seed: f.Seed, Nodes: f.Nodes,
+		Command: f.Command, ThreadsPerWorker: f.Threads, Host: runs.DescribeHost(),
+	})
+}
