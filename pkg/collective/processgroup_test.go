@@ -95,7 +95,8 @@ func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
 }
 
 // runMember joins the group that the value of groupVariable describes. For each line of
-// standard input, "sum n times" or "exchange n times", it calls addUp or exchange.
+// standard input, "sum n times" or "exchange n times", it calls addUp or exchange; lostTasks are
+// further words. If recordsVariable is set, it records its operations.
 func runMember(value string) error {
 	var rank, size int
 	var transport, path string
@@ -107,6 +108,15 @@ func runMember(value string) error {
 		return err
 	}
 	fmt.Println("joined")
+	member := g
+	if dir := os.Getenv(recordsVariable); dir != "" {
+		r := NewRecorder(g, dir)
+		defer r.HandleRequests()()
+		if err := r.ShareHosts(context.Background()); err != nil {
+			return err
+		}
+		member = r
+	}
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var task string
@@ -114,8 +124,11 @@ func runMember(value string) error {
 		if _, err := fmt.Sscan(in.Text(), &task, &n, &times); err != nil {
 			return err
 		}
+		if lose := lostTasks[task]; lose != nil {
+			lose(g)
+		}
 		run := map[string]func(Group, int, int) error{"sum": addUp, "exchange": exchange}[task]
-		if err := run(g, n, times); err != nil {
+		if err := run(member, n, times); err != nil {
 			return err
 		}
 	}

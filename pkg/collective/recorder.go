@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,11 +20,15 @@ import (
 // It writes them to the run folder when an operation fails, and when Write is called; package
 // flight explains what the ranks have written. An operation's record needs no allocation.
 //
-// It also adds the process, the host and the last collective of the rank that an error names.
+// It also adds the process, the host, the last collective and the stack of the rank that an error
+// names. A Recorder must be created by the goroutine that trains, whose stack it writes.
 type Recorder struct {
 	Group
-	dir   string
-	hosts []flight.Place // by rank; nil before ShareHosts
+	dir     string
+	trainer flight.Goroutine
+	places  []place        // by rank; nil before ShareHosts
+	stackOf lostRankFinder // finds the stack of the rank that the first error names
+	writing sync.Mutex     // held by Write
 
 	mu           sync.Mutex
 	calls        [flight.MaxCalls]recordedCall // the call with sequence number n is at n%MaxCalls
@@ -31,6 +36,10 @@ type Recorder struct {
 	number       uint64                        // collective operations so far
 	step, bucket int
 	failure      string // the error of the first operation that failed, which ends the recording; empty: none
+	lost         *flight.Lost
+	stack        []string // of the last record
+	answers      bool     // HandleRequests has been called
+	stackAt      uint64   // 1 more than sequence when stack was written because it was asked for
 }
 
 // recordedCall is an entry of a Recorder. Times are in ns since 1970; end is 0 while the
@@ -51,7 +60,7 @@ const noBucket = -1
 
 // NewRecorder returns a Recorder of group's operations that writes to the run folder dir.
 func NewRecorder(group Group, dir string) *Recorder {
-	r := &Recorder{Group: group, dir: dir, bucket: noBucket}
+	r := &Recorder{Group: group, dir: dir, bucket: noBucket, trainer: flight.CurrentGoroutine()}
 	if g, ok := group.(interface{ operations() uint64 }); ok { // such as those that have measured algorithms
 		r.number = g.operations()
 	}
@@ -76,41 +85,6 @@ func SetBucket(group Group, bucket int) {
 		r.bucket = bucket
 		r.mu.Unlock()
 	}
-}
-
-// hostBytes is the longest host name that ShareHosts sends; a longer one is cut.
-const hostBytes = 63
-
-// ShareHosts tells all ranks the host and the process ID of each, for their errors. All ranks
-// must call it.
-func (r *Recorder) ShareHosts(ctx context.Context) error {
-	const perRank = 2 + hostBytes // the ID, the length of the name, and its bytes
-	host, err := os.Hostname()
-	if err != nil {
-		host = "an unknown host"
-	}
-	all := make([]float64, perRank*r.Size())
-	own := all[perRank*r.Rank():][:perRank]
-	own[0], own[1] = float64(os.Getpid()), float64(min(len(host), hostBytes))
-	for i := range min(len(host), hostBytes) {
-		own[2+i] = float64(host[i])
-	}
-	if err := r.AllGather(ctx, device.Buffer{F64: all}); err != nil {
-		return fmt.Errorf("share hosts: %w", err)
-	}
-	hosts := make([]flight.Place, r.Size())
-	for rank := range hosts {
-		v := all[perRank*rank:][:perRank]
-		name := make([]byte, min(hostBytes, max(0, int(v[1]))))
-		for i := range name {
-			name[i] = byte(v[2+i])
-		}
-		hosts[rank] = flight.Place{Host: string(name), PID: int(v[0])}
-	}
-	r.mu.Lock()
-	r.hosts = hosts
-	r.mu.Unlock()
-	return nil
 }
 
 // AllReduce implements Group.
@@ -198,12 +172,13 @@ func (r *Recorder) end(sequence uint64, err error) error {
 	return r.fail(err)
 }
 
-// fail writes the record if err is the first error of the group. It adds the process, the host
-// and the last operation of the rank that err names, and returns the longer error.
+// fail writes the record if err is the first error of the group. It adds the process, the host,
+// the last operation and the stack of the rank that err names, and returns the longer error.
 func (r *Recorder) fail(err error) error {
 	r.mu.Lock()
 	// A run that the user has interrupted did not fail.
-	first := r.failure == "" && !errors.Is(err, context.Canceled)
+	interrupted := errors.Is(err, context.Canceled)
+	first := r.failure == "" && !interrupted
 	if first {
 		r.failure = err.Error()
 	}
@@ -211,13 +186,13 @@ func (r *Recorder) fail(err error) error {
 	if first {
 		_ = r.Write(err) // err is the error to report
 	}
-	return r.addPlace(err)
+	return r.addPlace(err, !interrupted)
 }
 
 // RecordFailure writes the record of a group that is a Recorder, as if an operation had failed
-// with err. It adds the process, the host and the last operation of the rank that err names, and
-// returns the longer error. It is for errors that the operations do not notice, such as a rank that takes part in
-// them but sends nothing useful.
+// with err. It adds to err what an operation's error says about the rank that err names, and
+// returns the longer error. It is for errors that the operations do not notice, such as a rank
+// that takes part in them but sends nothing useful.
 func RecordFailure(group Group, err error) error {
 	if r, ok := group.(*Recorder); ok {
 		return r.fail(err)
@@ -225,9 +200,54 @@ func RecordFailure(group Group, err error) error {
 	return err
 }
 
-// Write writes the recorded operations to the run folder. cause is the error that ended the run, or
-// nil; if an operation has failed, its error is written instead. Write may be called at any time.
+// RecordOwnFailure writes the record of a group that is a Recorder after this rank has failed
+// outside of an operation, so that the others can read why it left them. It does nothing if an
+// operation has failed before, or if err means that the run was interrupted.
+func RecordOwnFailure(group Group, err error) {
+	r, ok := group.(*Recorder)
+	if !ok || err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	r.mu.Lock()
+	first := r.failure == ""
+	if first {
+		r.failure = err.Error()
+	}
+	r.mu.Unlock()
+	if first {
+		_ = r.Write(err) // err is the error to report
+	}
+}
+
+// Write writes the recorded operations and the stacks of this process to the run folder. cause is
+// the error that ended the run, or nil if the record was asked for; if an operation has failed, its
+// error is written instead. Write may be called at any time.
+//
+// If this rank was asked for its record before it entered the operation that failed, the stacks of
+// that time stay: they show what kept it.
 func (r *Recorder) Write(cause error) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	asked := cause == nil && r.failure == ""
+	keep := !asked && r.stackAt > 0 && r.stackAt >= r.sequence
+	r.mu.Unlock()
+	var err error
+	if !keep {
+		stacks := flight.CaptureStacks(r.trainer)
+		err = flight.WriteStacks(r.dir, r.Rank(), stacks)
+		r.mu.Lock()
+		r.stack = stacks.Frames
+		if asked {
+			r.stackAt = r.sequence + 1
+		}
+		r.mu.Unlock()
+	}
+	return errors.Join(err, r.writeRecord(cause))
+}
+
+// writeRecord writes the recorded operations with the last stack.
+func (r *Recorder) writeRecord(cause error) error {
 	out := flight.Record{Header: flight.Header{Rank: r.Rank(), World: r.Size(), PID: os.Getpid(), Transport: r.Name(), Written: time.Now()}}
 	out.Host, _ = os.Hostname() // for messages only
 	if cause != nil {
@@ -238,6 +258,7 @@ func (r *Recorder) Write(cause error) error {
 	if r.failure != "" {
 		out.Error = r.failure
 	}
+	out.Stack, out.Lost = r.stack, r.lost
 	r.mu.Unlock()
 	for n := max(1, int64(sequence)-flight.MaxCalls+1); n <= int64(sequence); n++ {
 		out.Calls = append(out.Calls, calls[uint64(n)%flight.MaxCalls].export())
@@ -266,8 +287,9 @@ func (c recordedCall) export() flight.Call {
 var namedRank = regexp.MustCompile(`(?:: |calls [^:;]*, )rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
 
 // addPlace adds to err the process, the host and the size of the last operation of the first rank
-// other than this one that err names.
-func (r *Recorder) addPlace(err error) error {
+// other than this one that err names, and its stack or why there is none. It asks that rank for
+// its stack if ask is true and this has not been done before.
+func (r *Recorder) addPlace(err error, ask bool) error {
 	all := namedRank.FindAllStringSubmatch(err.Error(), -1)
 	i := slices.IndexFunc(all, func(m []string) bool { return m[1] != strconv.Itoa(r.Rank()) })
 	if i < 0 {
@@ -276,17 +298,24 @@ func (r *Recorder) addPlace(err error) error {
 	m := all[i]
 	rank, aerr := strconv.Atoi(m[1])
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if aerr != nil || rank >= len(r.hosts) {
+	if aerr != nil || rank >= len(r.places) {
+		r.mu.Unlock()
 		return err
 	}
-	text := fmt.Sprintf("rank %d is process %d on %s", rank, r.hosts[rank].PID, r.hosts[rank].Host)
+	place := r.places[rank]
+	text := fmt.Sprintf("rank %d is process %d on %s", rank, place.pid, place.host)
 	if number, perr := strconv.ParseUint(m[2], 10, 64); perr == nil {
 		for i := range r.calls {
 			if c := r.calls[i].export(); c.Number == number { // all ranks call the same operations
 				text += ", and its last collective was " + c.Describe()
 			}
 		}
+	}
+	r.mu.Unlock()
+	// A rank that has left because of an error of its own reports it.
+	left := strings.Contains(err.Error(), fmt.Sprintf("rank %d failed", rank)) || strings.Contains(err.Error(), fmt.Sprintf("rank %d has left", rank))
+	if ask && !left {
+		text += "; " + r.stackOf.find(r, rank)
 	}
 	return fmt.Errorf("%w; %s", err, text)
 }

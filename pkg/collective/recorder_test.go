@@ -42,7 +42,9 @@ func TestRecorder(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, g := range groups {
-				groups[i] = NewRecorder(g, dir)
+				r := NewRecorder(g, dir)
+				t.Cleanup(r.HandleRequests())
+				groups[i] = r
 			}
 			err = together(groups, func(g Group) error {
 				if err := g.(*Recorder).ShareHosts(ctx); err != nil { // collective 2
@@ -68,7 +70,7 @@ func TestRecorder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			named := fmt.Sprintf("; rank 2 is process %d on %s, and its last collective was all-reduce 7 (bucket 2 of step 406) of 3 float32", os.Getpid(), host)
+			named := fmt.Sprintf("; rank 2 is process %d on %s, and its last collective was all-reduce 7 (bucket 2 of step 406) of 3 float32; its stack is in %s: ", os.Getpid(), host, filepath.Join(dir, flight.StacksName(2)))
 			if text := errors.Join(errs[:]...).Error(); !strings.Contains(text, named) {
 				t.Errorf("errors\n%s\ndo not say %q", text, named)
 			}
@@ -86,16 +88,21 @@ func TestRecorder(t *testing.T) {
 					}
 					list = append(list, c.Describe())
 				}
-				const want = "all-gather 2 of 195 float64, broadcast 3 of 2 float64, reduce-scatter 4 of 2 float64, all-gather 5 of 2 float64, barrier 6, " +
+				const want = "all-gather 2 of 204 float64, broadcast 3 of 2 float64, reduce-scatter 4 of 2 float64, all-gather 5 of 2 float64, barrier 6, " +
 					"all-reduce 7 (bucket 2 of step 406) of 3 float32, all-reduce 8 (bucket 3 of step 406) of 4 float32"
 				if got := strings.Join(list, ", "); got != want || r.Error == "" || r.Transport != groups[0].Name() || r.World != 3 {
 					t.Errorf("rank %d: got %s\nwant %s\n%+v", rank, got, want, r.Header)
 				}
 			}
-			sentences := flight.Explain(records, nil)
-			const want = "rank 2 never entered all-reduce 8 (bucket 3 of step 406): its last collective was all-reduce 7 (bucket 2 of step 406) of 3 float32"
-			if len(sentences) != 1 || !strings.HasPrefix(sentences[0], want) {
-				t.Errorf("explained as %q, want %q", sentences, want)
+			late, err := flight.ReadFile(dir, flight.FileName(2)) // which rank 2 was asked for
+			if err != nil {
+				t.Fatal(err)
+			}
+			sentences := flight.Explain(append(records, late), nil)
+			want := fmt.Sprintf("rank 2 (process %d on %s) never entered all-reduce 8 (bucket 3 of step 406): its last collective, all-reduce 7 (bucket 2 of step 406) of 3 float32, ended at ", os.Getpid(), host)
+			const where = "; its stack (stacks-2.txt): " // of this test, which has created the Recorder
+			if len(sentences) != 1 || !strings.HasPrefix(sentences[0], want) || !strings.Contains(sentences[0], where) || !strings.Contains(sentences[0], "collective.TestRecorder") {
+				t.Errorf("explained as %q, want %q and %q with this test", sentences, want, where)
 			}
 			_ = closeAll(groups)
 		})
@@ -146,7 +153,7 @@ func TestRecorderKeepsTheLastCalls(t *testing.T) {
 // messages and collectives are counted separately, and each rank has its own last operation.
 func TestRecorderNamesLastCollective(t *testing.T) {
 	r := NewRecorder(Single(), t.TempDir())
-	r.hosts = []flight.Place{{Host: "a", PID: 10}, {Host: "b", PID: 11}, {Host: "c", PID: 12}}
+	r.places = []place{{host: "a", pid: 10}, {host: "b", pid: 11}, {host: "c", pid: 12}}
 	for range 3 {
 		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
 	}
@@ -159,7 +166,7 @@ func TestRecorderNamesLastCollective(t *testing.T) {
 		"barrier 3: rank 2 calls barrier, rank 0 calls all-reduce of 1 float32: every rank must call the same":          "rank 2 is process 12 on c",
 		"send 1 to rank 1: another operation of this rank failed: barrier 3: rank 2 failed (last seen in barrier 2); x": "rank 2 is process 12 on c, and its last collective was barrier 2",
 	} {
-		if got := r.addPlace(errors.New(text)).Error(); got != text+"; "+want {
+		if got := r.addPlace(errors.New(text), false).Error(); got != text+"; "+want {
 			t.Errorf("got  %s\nwant %s; %s", got, text, want)
 		}
 	}
@@ -198,9 +205,9 @@ func TestRecorderKeepsTheFirstCause(t *testing.T) {
 func TestRecordFailure(t *testing.T) {
 	dir := t.TempDir()
 	r := NewRecorder(Single(), dir)
-	r.hosts = []flight.Place{{Host: "a", PID: 10}, {Host: "b", PID: 11}}
+	r.places = []place{{host: "a", pid: 10}, {host: "b", pid: 11, startTime: 1, boot: 1}}
 	cause := errors.New("negotiate gradients: rank 1 has not announced fc.weight, but rank 0 did")
-	if got, want := fmt.Sprint(RecordFailure(r, cause)), cause.Error()+"; rank 1 is process 11 on b"; got != want {
+	if got, want := fmt.Sprint(RecordFailure(r, cause)), cause.Error()+"; rank 1 is process 11 on b; no stack: it runs on another host or in another container; send SIGUSR2 to process 11 on b"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got, err := flight.ReadFile(dir, flight.FileName(0)); err != nil || got.Error != cause.Error() {
@@ -220,3 +227,41 @@ func BenchmarkRecorder(b *testing.B) {
 		_ = r.end(r.begin(kindAllReduce, buffer, 0), nil)
 	}
 }
+
+// TestRecorderKeepsTheStackOfTheDelay: a rank that was asked for its record before it entered the
+// operation that failed keeps the stack of that time, but not that of an earlier operation.
+func TestRecorderKeepsTheStackOfTheDelay(t *testing.T) {
+	dir := t.TempDir()
+	stack := func() string {
+		t.Helper()
+		got, err := flight.ReadFile(dir, flight.FileName(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := os.ReadFile(filepath.Join(dir, flight.StacksName(0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(all); strings.Contains(text, "writeWhileDelayed") != strings.Contains(fmt.Sprint(got.Stack), "writeWhileDelayed") || !strings.Contains(text, "TestRecorderKeepsTheStackOfTheDelay") {
+			t.Errorf("stack %v, but %s has\n%.300s", got.Stack, flight.StacksName(0), text)
+		}
+		return flight.FormatStack(got.Stack)
+	}
+	for _, between := range []int{0, 1} {
+		r := NewRecorder(Single(), dir)
+		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
+		if err := writeWhileDelayed(r); err != nil {
+			t.Fatal(err)
+		}
+		for range between {
+			_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
+		}
+		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), errors.New("rank 0 failed"))
+		if got, want := strings.Contains(stack(), "writeWhileDelayed"), between == 0; got != want {
+			t.Errorf("%d operations in between: the stack is that of the delay: %v, want %v", between, got, want)
+		}
+	}
+}
+
+// writeWhileDelayed writes the record as if SIGUSR2 had asked for it.
+func writeWhileDelayed(r *Recorder) error { return r.Write(nil) }

@@ -20,7 +20,8 @@ func IsRunFile(name string) bool {
 	}
 	_, isSteps := cutRank(name, "steps-", ".jsonl")
 	_, isRecord := cutRank(name, "collectives-", ".jsonl")
-	return isSteps || isRecord
+	_, isStacks := cutRank(name, "stacks-", ".txt")
+	return isSteps || isRecord || isStacks
 }
 
 // IsRunFolder reports whether dir contains a run.json, or an epochs.csv with the columns of

@@ -6,6 +6,7 @@
 //	    epochs.csv             one Epoch per row
 //	    steps-<rank>.jsonl     a Worker, then one Step per line
 //	    collectives-<rank>.jsonl  the last collective operations, if one has failed; see package flight
+//	    stacks-<rank>.txt      the stacks of the rank's process at that time
 //	    load.csv               one Load per row; only on systems with /proc
 //	    out.log                log messages, in the format of Python's logging
 //	    events.out.tfevents.*  scalars for TensorBoard

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -124,11 +122,12 @@ func (p trainingProcess) trainReplica(ctx context.Context, local int, group coll
 				return err
 			}
 		}
-		r, stop, err := recordCollectives(ctx, group, options.Dir)
-		if err != nil {
-			return err
+		r, stop, rerr := recordCollectives(ctx, group, options.Dir)
+		if rerr != nil {
+			return rerr
 		}
 		defer stop()
+		defer func() { collective.RecordOwnFailure(r, err) }() // before this rank leaves the group
 		group = r
 	}
 	if group.Rank() == 0 && p.out != nil {
@@ -148,25 +147,12 @@ func recordCollectives(ctx context.Context, group collective.Group, dir string) 
 	if err := flight.Remove(dir, group.Rank()); err != nil {
 		return nil, nil, err
 	}
+	stop = r.HandleRequests()
 	if err := r.ShareHosts(ctx); err != nil {
+		stop()
 		return nil, nil, err
 	}
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR2)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range asked {
-			if err := r.Write(nil); err != nil {
-				fmt.Fprintln(os.Stderr, "note: write record of collectives:", err)
-			}
-		}
-	}()
-	return r, func() {
-		signal.Stop(asked)
-		close(asked)
-		<-done
-	}, nil
+	return r, stop, nil
 }
 
 // newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of

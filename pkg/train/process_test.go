@@ -136,6 +136,72 @@ func TestFailingReplicaEndsItsProcess(t *testing.T) {
 	}
 }
 
+// stuckStrategy is a strategy whose rank 1 waits in the third step until released is closed.
+type stuckStrategy struct {
+	strategy.Strategy
+	rank, steps int
+	released    <-chan struct{}
+}
+
+func (s *stuckStrategy) Step(ctx context.Context, exe engine.Executable, step strategy.Step) (engine.Timing, error) {
+	if s.steps++; s.steps == 3 && s.rank == 1 {
+		<-s.released
+	}
+	return s.Strategy.Step(ctx, exe, step)
+}
+
+// TestRecordsOfReplicas: a worker that is stuck in the program's own code, or fails there, is
+// explained with its stack or its error.
+func TestRecordsOfReplicas(t *testing.T) {
+	cfg := tiny()
+	cfg.TimeoutCollective = "4s"
+	train := func(newStrategy func(strategy.Strategy, int) strategy.Strategy) (errs []error, problems string) {
+		dir := filepath.Join(t.TempDir(), "run")
+		errs = trainProcesses(t.Context(), t, cfg, 2, 1, WorkerOptions{Dir: dir, Strategy: func(ctx context.Context, c strategy.Config, e engine.Engine, g collective.Group) (strategy.Strategy, error) {
+			s, err := strategy.New(ctx, c, e, g)
+			return newStrategy(s, g.Rank()), err
+		}})
+		run, err := runs.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return errs, fmt.Sprint(run.Problems)
+	}
+	released := make(chan struct{})
+	errs, problems := train(func(s strategy.Strategy, rank int) strategy.Strategy {
+		if rank == 0 {
+			return &releasingStrategy{s, released}
+		}
+		return &stuckStrategy{Strategy: s, rank: rank, released: released}
+	})
+	const place = "train.(*stuckStrategy).Step (process_test.go:"
+	wantError(t, errs[0], "rank 1 ", "did not arrive within 4s", "its last collective was ", "its stack is in ", place)
+	if !strings.Contains(problems, "; its stack (stacks-1.txt): "+place) {
+		t.Errorf("problems %s, want one with the stack of rank 1", problems)
+	}
+	errs, problems = train(func(s strategy.Strategy, rank int) strategy.Strategy {
+		return &failingStrategy{Strategy: s, rank: rank}
+	})
+	wantError(t, errs[1], "out of luck")
+	if !strings.Contains(problems, "; its error: epoch 1: batch 3: out of luck") {
+		t.Errorf("problems %s, want one with the error of rank 1", problems)
+	}
+}
+
+// releasingStrategy is a strategy that closes released when a step fails.
+type releasingStrategy struct {
+	strategy.Strategy
+	released chan struct{}
+}
+
+func (r *releasingStrategy) Step(ctx context.Context, exe engine.Executable, step strategy.Step) (engine.Timing, error) {
+	timing, err := r.Strategy.Step(ctx, exe, step)
+	if err != nil {
+		close(r.released)
+	}
+	return timing, err
+}
+
 // TestWorkerWithReplicas: a worker process with strategy mirrored trains its replicas; out.log
 // has one run of several workers.
 func TestWorkerWithReplicas(t *testing.T) {

@@ -72,7 +72,8 @@ in lockstep-logs.yaml beside the logs, so that no options are needed any more.
 If an exchange between the workers of a run has failed, each worker has written its last
 1,000 collective operations to collectives-<rank>.jsonl, also on SIGUSR2 (to the worker or
 to lockstep launch). A problem then says which rank the others waited for, such as "rank 3
-never entered all-reduce 812 (bucket 2 of step 406)".
+never entered all-reduce 812 (bucket 2 of step 406)", and in which functions it was, unless
+it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its stacks.
 
   lockstep read logs/unet2d-cells
   lockstep read logs/unet2d-cells --what steps --format json

@@ -15,7 +15,7 @@ import (
 )
 
 // TestRecordsOfCollectives stops or kills a rank, and checks that the error of the other names
-// its process and host, and that lockstep read explains what it never did.
+// its process, its host and why there is no stack, and that lockstep read explains what it never did.
 func TestRecordsOfCollectives(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -24,7 +24,8 @@ func TestRecordsOfCollectives(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		signal syscall.Signal
-	}{{"SIGSTOP", syscall.SIGSTOP}, {"SIGKILL", syscall.SIGKILL}} {
+		reason string // why there is no stack
+	}{{"SIGSTOP", syscall.SIGSTOP, "no stack: its process is stopped (state T"}, {"SIGKILL", syscall.SIGKILL, "no stack: its process has ended"}} {
 		for _, transport := range []string{"shm", "tcp"} {
 			t.Run(tt.name+" "+transport, func(t *testing.T) {
 				t.Attr("fault", fmt.Sprintf("%s of a rank that exchanges by %s: what does the record of the other explain", tt.name, transport))
@@ -50,13 +51,16 @@ func TestRecordsOfCollectives(t *testing.T) {
 				if want := fmt.Sprintf("; rank 1 is process %d on %s", victim, host); !strings.Contains(out.String(), want) {
 					t.Errorf("no %q in\n%.2000s", want, out)
 				}
+				if !strings.Contains(out.String(), "; "+tt.reason) {
+					t.Errorf("no %q in\n%.2000s", tt.reason, out)
+				}
 				read := &said{}
 				r := p.command(nil, "read", p.run(2, 1))
 				r.Stdout, r.Stderr = read, read
 				if err := r.Run(); err != nil {
 					t.Errorf("%v\n%s", err, read)
 				}
-				want := regexp.MustCompile(fmt.Sprintf(`rank 1 \(process %d on %s\) (never entered|entered) [a-z-]+ \d+.*; rank 0 waited .*s\n`, victim, regexp.QuoteMeta(host)))
+				want := regexp.MustCompile(fmt.Sprintf(`rank 1 \(process %d on %s\) (never entered|entered) [a-z-]+ \d+.* %s.*; rank 0 waited .*s\n`, victim, regexp.QuoteMeta(host), regexp.QuoteMeta(tt.reason)))
 				if said := want.FindString(read.String()); said == "" {
 					t.Errorf("no %q in\n%s", want, read)
 				} else {

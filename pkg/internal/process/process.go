@@ -1,6 +1,7 @@
 // Package process contains functions that a training program uses for its own process: the
 // signals that ask it to end, survival of broken pipes, timers that do not advance while the
 // process is stopped, the boot of the machine that it runs on, and arguments quoted for a shell.
+// It also identifies other processes and reads their states.
 package process
 
 import (

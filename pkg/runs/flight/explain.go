@@ -25,13 +25,16 @@ func Explain(records []Record, places map[int]Place) []string {
 	if len(records) == 0 {
 		return nil
 	}
-	e := explainer{byRank: map[int]*Record{}, places: places, seen: map[int]uint64{}}
+	e := explainer{byRank: map[int]*Record{}, places: places, seen: map[int]uint64{}, lost: map[int]string{}}
 	for i := range records {
 		r := &records[i]
 		e.byRank[r.Rank] = r
 		e.world = max(e.world, r.World)
 		e.readError(r.Error)
 		e.failed = e.failed || r.Error != ""
+		if l := r.Lost; l != nil {
+			e.lost[l.Rank] = l.Reason
+		}
 		for _, c := range r.Calls {
 			e.newest = max(e.newest, c.Number)
 		}
@@ -72,6 +75,7 @@ type explainer struct {
 	waiting []string       // the ranks that had not finished the newest operation
 	longest time.Duration  // for which one of them had waited
 	seen    map[int]uint64 // the last operation of ranks, as the errors of others state it
+	lost    map[int]string // why ranks have no stack, as others found out
 	failed  bool           // an operation has failed; otherwise the records were asked for
 }
 
@@ -147,16 +151,38 @@ func (e *explainer) explainRank(rank int) string {
 	}
 	switch own := r.find(e.newest); {
 	case own == nil:
-		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLast()) + waited
+		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLast()) + waited + r.describeEnd()
 	case own.Kind != e.call.Kind || own.Elements != e.call.Elements || own.Bits != e.call.Bits || own.Peer != e.call.Peer:
 		return fmt.Sprintf("%s called %s as collective %d, but rank %d called %s: every rank must call the same operations in the same order", name, own.signature(), e.newest, e.caller, e.call.signature())
+	case e.call.Failed && own.Begin.After(e.call.End):
+		after, waited := own.Begin.Sub(e.call.Begin), e.call.End.Sub(e.call.Begin)
+		return fmt.Sprintf("%s entered %s too late, %s after rank %d, which had waited %s", name, e.call, after.Round(time.Millisecond), e.caller, waited.Round(time.Millisecond)) + r.describeStack()
 	}
 	return ""
 }
 
+// describeEnd describes the error and the stack of a rank that did not enter the last operation.
+func (r *Record) describeEnd() string {
+	if r.Error != "" { // it failed by itself, and its stack is that of its end
+		return "; its error: " + r.Error
+	}
+	return r.describeStack()
+}
+
+// describeStack describes where the rank was when it was asked for its record, or returns "".
+func (r *Record) describeStack() string {
+	if len(r.Stack) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its stack (%s): %s", StacksName(r.Rank), FormatStack(r.Stack[:min(len(r.Stack), maxFrames)]))
+}
+
 // explainSilent describes a rank that wrote no record.
 func (e *explainer) explainSilent(name string, rank int) string {
-	const cause = "it wrote no record, so it was killed, stopped or cut off, or failed elsewhere"
+	cause := "it wrote no record, so it was killed, stopped or cut off, or failed elsewhere"
+	if reason := e.lost[rank]; reason != "" {
+		cause = "no stack: " + reason
+	}
 	number, known := e.seen[rank]
 	switch {
 	case !known:

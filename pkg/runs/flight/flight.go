@@ -2,9 +2,10 @@
 // run leave in its folder when an operation fails, like the flight recorder of an aircraft:
 //
 //	collectives-<rank>.jsonl   a Header, then one Call per line: the rank's last operations
+//	stacks-<rank>.txt          the stacks of the rank's goroutines at that time
 //
 // A rank that was killed or stopped leaves no record, but the records of the others show which
-// operation it never entered.
+// operation it never entered. A rank that is only slow writes its record when another one asks it.
 package flight
 
 import (
@@ -35,6 +36,17 @@ type Header struct {
 	// Error is the error of the operation that failed; empty: the record was asked for, by
 	// SIGUSR2.
 	Error string `json:"error,omitempty"`
+	// Stack contains the innermost functions of the goroutine that trains, the current one
+	// first, such as "train.(*Trainer).trainBatch (loop.go:370)". StacksName(Rank) has all.
+	Stack []string `json:"stack,omitempty"`
+	// Lost is what this rank found out about the rank that Error names; nil if nothing.
+	Lost *Lost `json:"lost,omitempty"`
+}
+
+// Lost says why a rank has no stack.
+type Lost struct {
+	Rank   int    `json:"rank"`
+	Reason string `json:"reason"` // such as "its process is stopped (state T)"
 }
 
 // Call is one call of a collective operation, or one message, of a rank.
@@ -79,10 +91,12 @@ func Write(dir string, r Record) error {
 	})
 }
 
-// Remove removes the record of a rank from the run folder dir, if there is one.
+// Remove removes the record and the stacks of a rank from the run folder dir, if there are any.
 func Remove(dir string, rank int) error {
-	if err := os.Remove(filepath.Join(dir, FileName(rank))); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, name := range []string{FileName(rank), StacksName(rank)} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

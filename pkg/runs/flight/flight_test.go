@@ -39,6 +39,12 @@ func TestExplain(t *testing.T) {
 	}
 	barrier := newRecord(3, 800, 812, true, "")
 	barrier.Calls[12] = Call{Number: 812, Kind: "barrier", Begin: at(812), End: at(817), Failed: true}
+	stuck := newRecord(3, 800, 811, false, "")
+	stuck.Stack = []string{"data.load (load.go:7)", "train.main (main.go:9)"}
+	late := newRecord(3, 800, 812, true, "all-reduce 812: rank 0 failed (last seen in all-reduce 812)")
+	late.Calls[12].Begin, late.Calls[12].End, late.Stack = at(812+7), at(812+7), stuck.Stack
+	lost := healthy("all-reduce 812: rank 3 (last seen in all-reduce 811) did not arrive within 5s")
+	lost[1].Lost = &Lost{Rank: 3, Reason: "its process is stopped (state T)"}
 	running := newRecord(0, 800, 812, true, "")
 	running.Calls[12].End, running.Calls[12].Failed = time.Time{}, false
 	for _, tt := range []struct {
@@ -51,6 +57,18 @@ func TestExplain(t *testing.T) {
 		{"asked for on one rank", []Record{running}, []string{"rank 0 waited in all-reduce 812 (bucket 0 of step 406) for others: send SIGUSR2 to rank 1, 2 and 3 too, to see which one has not entered it"}},
 		{"slow", append(healthy(""), newRecord(3, 800, 811, false, "")), []string{
 			"rank 3 (process 703 on node1) never entered all-reduce 812 (bucket 0 of step 406): its last collective, all-reduce 811 (bucket 1 of step 405) of 1024 float32, ended at 15:13:31.500; ranks 0, 1 and 2 waited up to 5s",
+		}},
+		{"stuck", append(healthy(""), stuck), []string{
+			"rank 3 (process 703 on node1) never entered all-reduce 812 (bucket 0 of step 406): its last collective, all-reduce 811 (bucket 1 of step 405) of 1024 float32, ended at 15:13:31.500; ranks 0, 1 and 2 waited up to 5s; its stack (stacks-3.txt): data.load (load.go:7) < train.main (main.go:9)",
+		}},
+		{"too late", append(healthy("all-reduce 812: rank 3 (last seen in all-reduce 811) did not arrive within 5s"), late), []string{
+			"rank 3 (process 703 on node1) entered all-reduce 812 (bucket 0 of step 406) too late, 7s after rank 0, which had waited 5s; its stack (stacks-3.txt): data.load (load.go:7) < train.main (main.go:9)",
+		}},
+		{"failed by itself", append(healthy("all-reduce 812: rank 3 has left the group (last seen in all-reduce 811)"), newRecord(3, 800, 811, false, "load batches: out of order")), []string{
+			"rank 3 (process 703 on node1) never entered all-reduce 812 (bucket 0 of step 406): its last collective, all-reduce 811 (bucket 1 of step 405) of 1024 float32, ended at 15:13:31.500; ranks 0, 1 and 2 waited up to 5s; its error: load batches: out of order",
+		}},
+		{"stopped, as another rank found out", lost, []string{
+			"rank 3 (process 31 on c) never entered all-reduce 812 (bucket 0 of step 406): its last collective was all-reduce 811 (bucket 1 of step 405) of 1024 float32, and no stack: its process is stopped (state T); ranks 0, 1 and 2 waited up to 5s",
 		}},
 		{"stopped", healthy("all-reduce 812: rank 3 (last seen in all-reduce 811) did not arrive within 5s"), []string{
 			"rank 3 (process 31 on c) never entered all-reduce 812 (bucket 0 of step 406): its last collective was all-reduce 811 (bucket 1 of step 405) of 1024 float32, and it wrote no record, so it was killed, stopped or cut off, or failed elsewhere; ranks 0, 1 and 2 waited up to 5s",

@@ -1,0 +1,228 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/runs/flight"
+)
+
+// place is where a rank runs. Its first four fields identify the process.
+type place struct {
+	pid       int
+	startTime uint64 // in clock ticks since boot; 0: unknown, or the process does not handle requests
+	namespace uint64 // of pid
+	boot      uint64 // a hash of the ID of the boot of its machine
+	host      string
+}
+
+// hostBytes is the longest host name that ShareHosts sends; a longer one is cut.
+const hostBytes = 63
+
+// ownPlace returns the place of this process.
+func ownPlace() place {
+	p := place{pid: os.Getpid(), namespace: process.PIDNamespace()}
+	p.startTime, _ = process.Stat(p.pid)
+	boot := fnv.New32a() // a float64 holds it
+	_, _ = boot.Write([]byte(process.BootID()))
+	p.boot = uint64(boot.Sum32())
+	var err error
+	if p.host, err = os.Hostname(); err != nil {
+		p.host = "an unknown host"
+	}
+	return p
+}
+
+// encode writes p to v, which has placeNumbers elements.
+func (p place) encode(v []float64) {
+	v[0], v[1], v[2], v[3] = float64(p.pid), float64(p.startTime), float64(p.namespace), float64(p.boot)
+	v[4] = float64(min(len(p.host), hostBytes))
+	for i := range min(len(p.host), hostBytes) {
+		v[5+i] = float64(p.host[i])
+	}
+}
+
+// placeNumbers is the number of elements that encode a place.
+const placeNumbers = 5 + hostBytes
+
+// decodePlace returns the place that encode wrote to v.
+func decodePlace(v []float64) place {
+	name := make([]byte, min(hostBytes, max(0, int(v[4]))))
+	for i := range name {
+		name[i] = byte(v[5+i])
+	}
+	return place{int(v[0]), uint64(v[1]), uint64(v[2]), uint64(v[3]), string(name)}
+}
+
+// ShareHosts tells all ranks the host and the process of each, for their errors. All ranks must
+// call it, after HandleRequests, because a rank whose place the others know may get a request.
+func (r *Recorder) ShareHosts(ctx context.Context) error {
+	all := make([]float64, placeNumbers*r.Size())
+	own := ownPlace()
+	r.mu.Lock()
+	if !r.answers {
+		own.startTime = 0
+	}
+	r.mu.Unlock()
+	own.encode(all[placeNumbers*r.Rank():][:placeNumbers])
+	if err := r.AllGather(ctx, device.Buffer{F64: all}); err != nil {
+		return fmt.Errorf("share hosts: %w", err)
+	}
+	places := make([]place, r.Size())
+	for rank := range places {
+		places[rank] = decodePlace(all[placeNumbers*rank:][:placeNumbers])
+	}
+	r.mu.Lock()
+	r.places = places
+	r.mu.Unlock()
+	return nil
+}
+
+// HandleRequests makes SIGUSR2 write the record of r until stop is called. Afterwards the signal
+// does nothing, instead of ending the process: another rank may still send it.
+func (r *Recorder) HandleRequests() (stop func()) {
+	asked, done, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
+	signal.Notify(asked, syscall.SIGUSR2)
+	r.mu.Lock()
+	r.answers = true
+	r.mu.Unlock()
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-asked:
+				if err := r.Write(nil); err != nil {
+					fmt.Fprintln(os.Stderr, "note: write record of collectives:", err)
+				}
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// lostRankFinder finds the stack of the first rank that an error names.
+type lostRankFinder struct {
+	mu   sync.Mutex // held while a rank is asked
+	rank int
+	text string // what find returned; empty: it has not been called
+}
+
+const (
+	// stackTimeout limits how long a rank waits for the stack of another.
+	stackTimeout = 5 * time.Second
+	// stackInterval is the time between two looks at the other rank's record.
+	stackInterval = 20 * time.Millisecond
+)
+
+// find asks rank for its stack, and returns a description of the stack, or of why there is none,
+// which it also adds to the record of r. For ranks other than the first it returns only that
+// they were not asked.
+func (f *lostRankFinder) find(r *Recorder, rank int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.text == "":
+	case f.rank == rank:
+		return f.text
+	default:
+		return "no stack: it was not asked, because rank " + fmt.Sprint(f.rank) + " was missing first"
+	}
+	f.rank = rank
+	frames, reason := r.askForStack(rank)
+	if reason == "" {
+		f.text = "its stack is in " + filepath.Join(r.dir, flight.StacksName(rank))
+		if len(frames) > 0 {
+			f.text += ": " + flight.FormatStack(frames)
+		}
+		return f.text
+	}
+	f.text = "no stack: " + reason
+	r.mu.Lock()
+	r.lost = &flight.Lost{Rank: rank, Reason: reason}
+	r.mu.Unlock()
+	_ = r.writeRecord(nil) // the error of the operation is the one to report
+	return f.text
+}
+
+// askForStack sends SIGUSR2 to the process of rank, and returns the stack that it then writes, or
+// the reason why it has none.
+func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
+	r.mu.Lock()
+	p, own := r.places[rank], r.places[r.Rank()]
+	r.mu.Unlock()
+	switch {
+	case p.startTime == 0:
+		return nil, "its process writes none"
+	case p.boot != own.boot || p.namespace != own.namespace:
+		return nil, fmt.Sprintf("it runs on another host or in another container; send SIGUSR2 to process %d on %s", p.pid, p.host)
+	}
+	// On Linux, FindProcess keeps a reference to the process (pidfd), so that the signal cannot reach
+	// another one that gets its ID, once the start time has shown that it is the right one.
+	other, err := os.FindProcess(p.pid)
+	if err != nil {
+		return nil, endedReason
+	}
+	defer func() { _ = other.Release() }()
+	if reason := p.explainState(); reason != "" {
+		return nil, reason
+	}
+	asked := time.Now()
+	if err := other.Signal(syscall.SIGUSR2); err != nil {
+		return nil, fmt.Sprintf("ask its process with SIGUSR2: %v", err)
+	}
+	var waited process.Stopwatch
+	for waited.Elapsed() < stackTimeout {
+		time.Sleep(stackInterval)
+		if record, err := flight.ReadFile(r.dir, flight.FileName(rank)); err == nil && record.PID == p.pid && !record.Written.Before(asked) {
+			return record.Stack, ""
+		}
+		if reason := p.explainState(); reason != "" {
+			return nil, reason
+		}
+	}
+	return nil, fmt.Sprintf("its process did not answer SIGUSR2 within %v%s", stackTimeout, p.describeKernelState())
+}
+
+// endedReason is the reason of a rank whose process is gone.
+const endedReason = "its process has ended"
+
+// explainState returns why the process at p, which runs on this host, cannot write its stack, or
+// "" if it can.
+func (p place) explainState() string {
+	startTime, state := process.Stat(p.pid)
+	switch {
+	case !process.Exists(state) || startTime != p.startTime:
+		return endedReason
+	case state == process.StateStopped:
+		return "its process is stopped (state T, for example by SIGSTOP)"
+	case state == process.StateTraced:
+		return "its process is stopped by a debugger (state t)"
+	}
+	return ""
+}
+
+// describeKernelState returns the state of the process at p and the kernel function in which it
+// sleeps, as far as they can be read.
+func (p place) describeKernelState() string {
+	_, state := process.Stat(p.pid)
+	text := fmt.Sprintf("; it is in state %c", state)
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.pid)); err == nil && len(name) > 0 && string(name) != "0" {
+		text += ", in the kernel function " + strings.TrimSpace(string(name))
+	}
+	return text
+}
