@@ -42,6 +42,12 @@ func TestUnrealScores(t *testing.T) {
 		if p.EpochSeconds.Value != 2 {
 			t.Errorf("%s: got %v s per epoch, want 2", p.Series, p.EpochSeconds)
 		}
+		if p.Diverged != 0 {
+			t.Errorf("%s: got %d diverged runs, want 0", p.Series, p.Diverged)
+		}
+	}
+	if len(s.Problems) != 0 {
+		t.Errorf("got problems %v, want none", s.Problems)
 	}
 	if len(s.Points) != 2 || all[1].Info.Test == nil || all[1].Epochs[0].IoU != 0.7 {
 		t.Errorf("got %d points, want 2; caller's run %+v", len(s.Points), all[1])
