@@ -19,7 +19,8 @@ type Place struct {
 const maxListedRanks = 8
 
 // Explain returns a sentence about each rank that other ranks waited for when the records were
-// written, or that called another operation. It returns nil if no rank waited. places contains
+// written, in a collective operation or for a message, or that called another operation. It
+// returns nil if no rank waited. places contains
 // what is known of ranks without a record, by rank; it may be nil.
 func Explain(records []Record, places map[int]Place) []string {
 	if len(records) == 0 {
@@ -40,8 +41,8 @@ func Explain(records []Record, places map[int]Place) []string {
 		}
 	}
 	e.findWaiting()
-	if e.call == nil {
-		return nil
+	if e.call == nil { // all had finished it
+		return e.explainMessages()
 	}
 	var all, unasked []string
 	for rank := range e.world {
@@ -216,14 +217,19 @@ func (r *Record) describeLast() string {
 // String returns the operation, its number, and its place in the training if that is known,
 // such as "all-reduce 812 (bucket 2 of step 406)".
 func (c Call) String() string {
-	text := fmt.Sprintf("%s %d", c.Kind, c.Number)
+	return fmt.Sprintf("%s %d", c.Kind, c.Number) + c.place()
+}
+
+// place returns the place of the operation in the training, such as " (bucket 2 of step 406)",
+// or "" if it is not known.
+func (c Call) place() string {
 	switch {
 	case c.Bucket != nil && c.Step > 0:
-		text += fmt.Sprintf(" (bucket %d of step %d)", *c.Bucket, c.Step)
+		return fmt.Sprintf(" (bucket %d of step %d)", *c.Bucket, c.Step)
 	case c.Step > 0:
-		text += fmt.Sprintf(" (step %d)", c.Step)
+		return fmt.Sprintf(" (step %d)", c.Step)
 	}
-	return text
+	return ""
 }
 
 // Describe returns the operation like String, with its size, such as "all-reduce 812 of 1024
