@@ -49,6 +49,10 @@ func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) err
 func setConfigs(all []*run, configs map[string]map[string]any) (err error) {
 	for _, r := range all {
 		r.config = configs[r.variant.series]
+		if s := r.sweep; s.GlobalBatch > 0 {
+			r.config = maps.Clone(r.config)
+			r.config["batch"] = float64(s.GlobalBatch / r.workers) // as decoded from JSON
+		}
 		if r.method, err = train.StrategyOf(r.config); err != nil {
 			return err
 		}

@@ -193,6 +193,9 @@ func (r *run) trainArguments() []string {
 	for _, kv := range append(append([]string{}, s.Set...), r.variant.set...) {
 		args = append(args, "--set", kv)
 	}
+	if s.GlobalBatch > 0 {
+		args = append(args, "--set", "batch="+strconv.Itoa(s.GlobalBatch/r.workers))
+	}
 	if s.Profile != "" {
 		args = append(args, "--profile", s.Profile)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +73,10 @@ type Sweep struct {
 	Data   string   // folder with image/ and label/ in place of the config's data; only with Config
 	Epochs int      // number of epochs in place of the config's, unless 0; only with Config
 	Set    []string // settings key=value that change the config; only with Config
+	// GlobalBatch is the number of samples of all workers in each pass, as in strong scaling:
+	// the batch of each worker is GlobalBatch divided by the run's worker count. If it is 0,
+	// each worker has the config's batch in every run, as in weak scaling. Only with Config.
+	GlobalBatch int
 	// Vary lists the settings in which the series of the sweep differ, each as
 	// key=value,value…, such as engine.overlap=true,false. There is one series, named for
 	// example ddp-overlap-true, for each value or combination of values. Runs to be
@@ -145,8 +150,8 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
 	case !s.isForeign() && s.Config == "":
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || len(s.Strategies) > 0 || s.Profile != ""):
-		return fmt.Errorf("data, epochs, set, vary, strategies and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
+	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || len(s.Strategies) > 0 || s.Profile != "" || s.GlobalBatch != 0):
+		return fmt.Errorf("data, epochs, set, global batch, vary, strategies and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case !s.isForeign() && len(s.Lines) > 0:
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
@@ -165,6 +170,9 @@ func (s Sweep) validate(cores int) error {
 			return err
 		}
 	}
+	if err := s.validateGlobalBatch(); err != nil {
+		return err
+	}
 	if err := s.validateStrategies(); err != nil {
 		return err
 	}
@@ -177,6 +185,29 @@ func (s Sweep) validate(cores int) error {
 		}
 	}
 	return s.validateCounts(cores)
+}
+
+// validateGlobalBatch returns an error if GlobalBatch cannot be divided among the workers of each
+// run, or if the batch is also set or varied.
+func (s Sweep) validateGlobalBatch() error {
+	switch {
+	case s.GlobalBatch == 0:
+		return nil
+	case s.GlobalBatch < 0:
+		return fmt.Errorf("got a global batch of %d: use at least 1 sample per worker", s.GlobalBatch)
+	}
+	for _, kv := range slices.Concat(s.Set, s.Vary) {
+		if key, _, _ := strings.Cut(kv, "="); key == "batch" {
+			return errors.New("batch is set or varied, but GlobalBatch (--global-batch) divides the batch among the workers: give only one of them")
+		}
+	}
+	for _, n := range s.Workers {
+		if n > 0 && s.GlobalBatch%n != 0 {
+			return fmt.Errorf("a global batch of %s cannot be divided among %s: use a multiple of each worker count",
+				english.Count(s.GlobalBatch, "sample"), english.Count(n, "worker"))
+		}
+	}
+	return nil
 }
 
 // plainNamePattern matches names that are valid folder names and easy to type.

@@ -31,6 +31,8 @@ run ends, and the error names the worker and the cause.
 
   lockstep launch --config unet2d-cells --workers 1,2 --seeds 1,2
   lockstep launch --config em-membrane --data DIR --workers 1,2
+  lockstep launch --config em-membrane --data DIR --workers 1,2,4 --series weak --set batch=16
+  lockstep launch --config em-membrane --data DIR --workers 1,2,4 --series strong --global-batch 64
   lockstep launch --workers 1,2 --vary engine.overlap=true,false
   lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004
   lockstep launch --workers 1,2 --strategies ddp,zero1,local_sgd:steps=4
@@ -139,6 +141,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.IntVar(&s.Epochs, "epochs", 0, "number of epochs, instead of the config's")
 	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, instead of the config's")
 	f.StringArrayVar(&s.Set, "set", nil, "key=value to change in the config; repeatable")
+	f.IntVar(&s.GlobalBatch, "global-batch", 0, "samples of all workers per pass, divided among them (strong scaling); 0: the config's batch for each worker (weak scaling)")
 	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: one series per value; repeatable")
 	f.StringSliceVar(&s.Strategies, "strategies", nil, "strategies, one series each, with options as NAME:option=value: for example ddp,zero1,local_sgd:steps=4 (see lockstep strategies)")
 	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker profiles into trace-<rank>.json in its run folder (see lockstep train --help)")

@@ -152,11 +152,14 @@ func standsForStruct(t reflect.Type) bool {
 }
 
 // Fields returns the types of the fields of the struct type t by YAML key, and the keys in
-// the order of the fields.
+// the order of the fields. It leaves out fields with the key -, which YAML does not contain.
 func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = map[string]reflect.Type{}
 	for i := range t.NumField() {
 		name := FieldKey(t.Field(i))
+		if name == "-" {
+			continue
+		}
 		fields[name] = t.Field(i).Type
 		names = append(names, name)
 	}

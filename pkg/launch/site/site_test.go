@@ -212,10 +212,11 @@ func TestLoadErrors(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"":                             "my.yaml: the file is empty",
-		"start: srun\nacount: x":       `my.yaml: line 2: unknown key "acount" (did you mean account?)`,
+		"start: srun\nacount: x":       `my.yaml: line 2: unknown key "acount" (did you mean account?): use one of description, source`,
 		"start: srun\n":                "line 1: account: got \"\"",
 		"start: srun\naccount: maybe":  `line 2: account: got "maybe"`,
 		"account: optional":            "line 1: start: missing",
+		"-: x":                         `line 1: unknown key "-"`,
 		"gpus_per_node: many":          `line 1: gpus_per_node is "many": expected a whole number`,
 		"gpus_per_node: -4":            `line 1: gpus_per_node is "-4"`,
 		"gpus_per_node: 2.5":           `line 1: gpus_per_node is "2.5": expected a whole number`,
@@ -255,7 +256,7 @@ func TestReadmeExplainsEachKey(t *testing.T) {
 	}
 	_, keys := strictyaml.Fields(reflect.TypeFor[Profile]())
 	for _, name := range append(keys, Names()...) {
-		if name != "-" && !strings.Contains(string(text), "`"+name+"`") {
+		if !strings.Contains(string(text), "`"+name+"`") {
 			t.Errorf("environment/sites/README.md does not explain %s", name)
 		}
 	}
