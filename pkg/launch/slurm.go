@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
@@ -114,6 +116,9 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
 	job := &Job{dir: p.dir, name: s.Study, sweep: p.sweep, note: p.sweep.describeJobs()}
+	if notebook.InNotebook() {
+		return job, notebook.Display(job.note)
+	}
 	if s.Output != nil {
 		(&lineWriter{w: s.Output}).writeLine(job.note)
 	}
@@ -138,7 +143,7 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 			fmt.Fprintf(&b, "# %s is job %s already: nothing to do\n\n", r.name, r.job.ID)
 			continue
 		}
-		fmt.Fprintf(&b, "# %s: would write %s\n%s\n# and submit it:\n# sbatch --parsable %s\n\n", r.name, path, r.script, path)
+		fmt.Fprintf(&b, "# %s: would write %s\n%s\n# and submit it:\n# %s\n\n", r.name, path, r.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " "))
 	}
 	return b.String(), nil
 }

@@ -246,7 +246,7 @@ func TestSlurmDryRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"#SBATCH --nodes=1\n", "#SBATCH --nodes=2\n", "# sbatch --parsable ", "/ddp-n4-s1/job.sh", "train --config sums"} {
+	for _, want := range []string{"#SBATCH --nodes=1\n", "#SBATCH --nodes=2\n", "# sbatch --parsable --open-mode=append ", "/ddp-n4-s1/job.sh", "train --config sums"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant %q", text, want)
 		}

@@ -28,6 +28,7 @@ type slurmSweep struct {
 	all      []*slurmRun
 	next     time.Time // Slurm is not asked again before
 	problem  string    // why the states of the jobs are unknown; "" if they are known
+	reported string    // the last text of describeWait that was written to the output
 	canceled bool      // whether this process has canceled the jobs
 	record   *sweepRecord
 }
@@ -53,6 +54,7 @@ func (m *slurmSweep) refresh() {
 	if time.Now().Before(m.next) {
 		return
 	}
+	defer m.reportWait()
 	var ids []string
 	for _, r := range m.all {
 		if !r.isOver() {
@@ -202,6 +204,21 @@ func (m *slurmSweep) status() []RunStatus {
 func (m *slurmSweep) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.describeWait()
+}
+
+// reportWait writes the text of waitsFor to the output of the sweep if it has changed. The caller
+// holds mu.
+func (m *slurmSweep) reportWait() {
+	text := m.describeWait()
+	if text != m.reported && text != "" {
+		m.all[0].out.writeLine(text)
+	}
+	m.reported = text
+}
+
+// describeWait implements waitsFor. The caller holds mu.
+func (m *slurmSweep) describeWait() string {
 	if m.problem != "" {
 		return "the states of the jobs are unknown, and Lockstep asks again: " + m.problem
 	}

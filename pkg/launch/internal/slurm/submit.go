@@ -10,9 +10,16 @@ import (
 
 var jobID = regexp.MustCompile(`^[0-9]+$`)
 
+// SubmitCommand returns the command that submits the job script at path. A job that is requeued
+// continues its output.
+func SubmitCommand(path string) []string {
+	return []string{"sbatch", "--parsable", "--open-mode=append", path}
+}
+
 // Submit submits the job script at path and returns the id of the job.
 func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
-	text, err := c.run(ctx, "sbatch", "--parsable", path)
+	command := SubmitCommand(path)
+	text, err := c.run(ctx, command[0], command[1:]...)
 	if err != nil {
 		return "", fmt.Errorf("submit %s: %w", path, err)
 	}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/pkg/internal/slurmtest"
+	"lockstep/pkg/launch"
+)
+
+// slurmTimeout limits the time of a test's jobs. A requeued job starts again after 15 s on the
+// private cluster.
+const slurmTimeout = 5 * time.Minute
+
+// useCluster starts the private cluster until the end of the test, whose workers are this test
+// binary.
+func useCluster(t *testing.T) *slurmtest.Cluster {
+	t.Helper()
+	var cluster slurmtest.Cluster
+	t.Cleanup(cluster.Stop)
+	cluster.Use(t)
+	binary, err := exec.LookPath("lockstep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", binary)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	t.Setenv("LOCKSTEP_LOCKS", t.TempDir())
+	return &cluster
+}
+
+// trainOnSlurm trains with 4 workers on two virtual nodes. It calls during, if it is not nil, once
+// the first epoch is done, with the id of the job.
+func trainOnSlurm(t *testing.T, s launch.Sweep, during func(job string)) launch.RunStatus {
+	t.Helper()
+	j, err := launch.Slurm(t.Context(), "local-test", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Kill() }() // it has ended, unless the test fails
+	ctx, cancel := context.WithTimeout(t.Context(), slurmTimeout)
+	defer cancel()
+	for during != nil {
+		if r := j.Status()[0]; r.Epoch > 0 {
+			during(r.Job)
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("no epoch was trained: %+v", j.Status())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if err := j.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return j.Status()[0]
+}
+
+// TestPreemption: a job that gets SIGUSR1 is saved, requeued, and ends with the same bits as a job
+// without it.
+func TestPreemption(t *testing.T) {
+	useCluster(t)
+	const epochs = 8 // enough that the job is still running when the test has seen the first
+	logs := t.TempDir()
+	s := launch.Sweep{
+		Config: "unet2d-cells", Workers: []int{4}, Epochs: epochs, Logs: logs,
+		Set: []string{"data.count=72", "data.height=64", "data.width=64"},
+	}
+	s.Study = "undisturbed"
+	want := trainOnSlurm(t, s, nil)
+	s.Study = "preempted"
+	got := trainOnSlurm(t, s, func(job string) {
+		if out, err := exec.Command("scancel", "--signal=USR1", job).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	})
+	output, err := os.ReadFile(filepath.Join(got.Dir, "slurm-"+got.Job+".out"))
+	if err != nil || !bytes.Contains(output, []byte("DUE TO JOB REQUEUE")) {
+		t.Fatalf("got output %s, %v of the job, want that it was requeued", output, err)
+	}
+	if got.State != launch.StateDone || got.Epoch != epochs {
+		t.Fatalf("got status %+v, want %d epochs", got, epochs)
+	}
+	last := fmt.Sprintf("checkpoints/epoch-%04d.safetensors", epochs)
+	a, err := os.ReadFile(filepath.Join(want.Dir, last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(got.Dir, last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Errorf("the last checkpoints of the two runs differ")
+	}
+}
