@@ -51,4 +51,17 @@
 // queue; Jobs lists the sweeps. Their processes find each other by locks in
 // $LOCKSTEP_LOCKS, else $XDG_RUNTIME_DIR/lockstep, else a folder in the temporary
 // directory. The state of each sweep is written to .launch/ in the folder of its study.
+//
+// # Slurm
+//
+// Slurm submits each run as a job, by the profile of a site; see package site. The workers have
+// the same command and run folder, which also contains the job script (job.sh):
+//
+//	job, err := launch.Slurm(ctx, "local-test", launch.Sweep{Config: "unet2d-cells", Workers: []int{1, 2, 4}})
+//
+// The jobs need no process of this machine, and Attach finds them again. srun starts the
+// workers, which read the secret from the user's token file. When Slurm sends SIGUSR1, because
+// it is going to end the job, the workers save the run and end with ExitRequeue; the job is then
+// requeued, and continues with the next step. After a node has failed, it continues from the
+// newest checkpoint. "environment/cluster start" starts a private Slurm on this machine.
 package launch

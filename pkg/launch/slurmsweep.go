@@ -287,16 +287,13 @@ func (m *slurmSweep) describeJobs() string {
 			ids = append(ids, r.job.ID)
 		}
 	}
-	text := ""
-	switch {
-	case len(ids) == 0:
+	if len(ids) == 0 {
 		return english.Count(done, "run") + " done; nothing to do"
-	case len(ids) == 1:
-		text = "job " + ids[0]
-	default:
-		text = "jobs " + strings.Join(ids, ", ")
 	}
-	text += " of Slurm; they continue without this program, and end with Cancel or scancel " + strings.Join(ids, " ")
+	text := fmt.Sprintf("jobs %s of Slurm; they continue without this program, and end with Cancel or scancel %s", strings.Join(ids, ", "), strings.Join(ids, " "))
+	if len(ids) == 1 {
+		text = fmt.Sprintf("job %s of Slurm; it continues without this program, and ends with Cancel or scancel %[1]s", ids[0])
+	}
 	if done > 0 {
 		text += "; " + english.Count(done, "run") + " done before"
 	}
