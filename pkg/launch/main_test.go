@@ -182,9 +182,12 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 	}
 	fmt.Printf("pid %d, seed %d, threads %d, set %q\n", os.Getpid(), f.seed, f.threads, f.set)
 	var w *runs.Writer
+	done := 0 // epochs before this process
 	if g.Rank() == 0 {
 		if _, none := os.Stat(filepath.Join(f.dir, "run.json")); f.resume && none == nil {
-			w, _, err = runs.Resume(f.dir)
+			var before runs.Run
+			w, before, err = runs.Resume(f.dir)
+			done = len(before.Epochs)
 		} else {
 			info := runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}}
 			if text := os.Getenv(train.BindingVariable); text != "" {
@@ -223,7 +226,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 			return err
 		}
 		fmt.Printf("epoch %d mean %v\n", epoch, b.F32[len(b.F32)-1])
-		if w != nil {
+		if w != nil && epoch > done {
 			row := runs.Epoch{
 				Epoch: epoch, Seconds: 0.5, Samples: 10, SamplesPerSecond: 20, TrainLoss: 1 / float64(epoch),
 				ValLoss: math.NaN(), IoU: float64(b.F32[0]), Dice: math.NaN(), ValSeconds: math.NaN(), LearningRate: 0.1,
@@ -248,7 +251,7 @@ func (f sums) misbehave(ctx context.Context, rank, epoch int) error {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case f.config == "first-killed" && rank == 0:
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case f.config == "waits":
+	case f.config == "waits" || f.config == "waits-once" && os.Getenv("SLURM_RESTART_COUNT") == "":
 		<-ctx.Done()
 		fmt.Println("ends in order")
 		return context.Cause(ctx)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,6 +208,33 @@ func TestSlurmFailures(t *testing.T) {
 			t.Errorf("got state %q, want canceled", s.State)
 		}
 	})
+}
+
+// TestSlurmNodeLost: a job whose node does not answer is requeued, and continues the run once there
+// are enough nodes.
+func TestSlurmNodeLost(t *testing.T) {
+	useCluster(t)
+	s, out := own(t, "waits-once", 4)
+	j := submitSweep(t, s)
+	for deadline := time.Now().Add(slurmTimeout); j.Status()[0].Epoch == 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no epoch was trained: %+v", j.Status())
+		}
+	}
+	pid := cluster.PID(t, "slurmd-n2")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	lost := awaitState(t, j, StateWaiting) // after SlurmdTimeout
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitForJob(t, j); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if r := j.Status()[0]; r.State != StateDone || r.Epoch != 2 || r.Job != lost.Job {
+		t.Errorf("got status %+v, want 2 epochs of job %s", r, lost.Job)
+	}
 }
 
 // TestSlurmRefused: nothing is submitted or written.
