@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/schedule"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
 )
 
 // AllReduceOptions configures MeasureAllReduce.
@@ -132,12 +133,12 @@ func (o AllReduceOptions) Validate() error {
 		}
 	}
 	if o.Transports != nil && len(o.Transports) == 0 {
-		return fmt.Errorf("bench allreduce: no transport was given: use some of %s", strings.Join(AllReduceTransports(), ", "))
+		return fmt.Errorf("bench allreduce: no transport was given: use %s", english.Either(AllReduceTransports()))
 	}
-	if err := checkNames("transport", o.Transports, AllReduceTransports()); err != nil {
+	if err := checkNames("bench allreduce", "transport", o.Transports, AllReduceTransports()); err != nil {
 		return err
 	}
-	if err := checkNames("algorithm", o.Algorithms, AllReduceAlgorithms()); err != nil {
+	if err := checkNames("bench allreduce", "algorithm", o.Algorithms, AllReduceAlgorithms()); err != nil {
 		return err
 	}
 	if len(o.lockstepSides()) == 0 {
@@ -146,14 +147,14 @@ func (o AllReduceOptions) Validate() error {
 	if slices.Contains(o.Beside, peerStream) && !(slices.Equal(o.Workers, []int{2}) && o.measuresTCP()) {
 		return fmt.Errorf("bench allreduce: the peer %s is compared with 2 workers over TCP: use 2 workers, and add the transport %s", peerStream, transportTCP)
 	}
-	return checkNames("peer", o.Beside, AllReducePeers())
+	return checkNames("bench allreduce", "peer", o.Beside, AllReducePeers())
 }
 
-// checkNames returns an error for the first name that is not known.
-func checkNames(what string, names, known []string) error {
+// checkNames returns an error of operation for the first name that is not known.
+func checkNames(operation, what string, names, known []string) error {
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return fmt.Errorf("bench allreduce: unknown %s %q: use some of %s", what, n, strings.Join(known, ", "))
+			return fmt.Errorf("%s: unknown %s %q%s: use %s", operation, what, n, nearest.Hint(n, known), english.Either(known))
 		}
 	}
 	return nil

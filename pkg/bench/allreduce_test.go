@@ -77,7 +77,7 @@ func TestMeasureAlgorithms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"lockstep, shared memory", "lockstep, shared memory, ring", "lockstep, shared memory, tree", "lockstep, unix ring", "lockstep, unix ring, tree", "fake, none, rank 0"}
+	want := []string{"lockstep, shared memory", "lockstep, shared memory, ring", "lockstep, shared memory, tree", "lockstep, unix ring", "lockstep, unix, tree", "fake, none, rank 0"}
 	for i, r := range result.Rows {
 		if i >= len(want) || r.Side != want[i] || r.Wrong != 0 {
 			t.Errorf("row %d: %+v, want %q", i, r, want)
@@ -267,10 +267,10 @@ func TestInvalidAllReduceOptions(t *testing.T) {
 		{func(o *AllReduceOptions) { o.Sizes = nil }, "no sizes"},
 		{func(o *AllReduceOptions) { o.Sizes = []int{6} }, "invalid size 6"},
 		{func(o *AllReduceOptions) { o.Transports = []string{} }, "no transport"},
-		{func(o *AllReduceOptions) { o.Transports = []string{"ipx"} }, `unknown transport "ipx": use some of shm, unix, tcp, mpi`},
-		{func(o *AllReduceOptions) { o.Algorithms = []string{"rings"} }, `unknown algorithm "rings": use some of auto, direct, ring, halving, tree, hierarchical`},
+		{func(o *AllReduceOptions) { o.Transports = []string{"ipx"} }, `unknown transport "ipx": use shm, unix, tcp or mpi`},
+		{func(o *AllReduceOptions) { o.Algorithms = []string{"rings"} }, `unknown algorithm "rings" (did you mean ring?): use auto, direct, ring, halving, tree or hierarchical`},
 		{func(o *AllReduceOptions) { o.Transports, o.Algorithms = []string{"tcp"}, []string{"direct"} }, "the algorithm direct needs shared memory"},
-		{func(o *AllReduceOptions) { o.Beside = []string{"nccl"} }, `unknown peer "nccl": use some of openmpi, gloo, stream`},
+		{func(o *AllReduceOptions) { o.Beside = []string{"nccl"} }, `unknown peer "nccl": use openmpi, gloo or stream`},
 		{func(o *AllReduceOptions) { o.Beside = []string{"stream"} }, "the peer stream is compared with 2 workers over TCP"},
 		{func(o *AllReduceOptions) { o.Beside, o.Transports, o.Workers = []string{"stream"}, nil, []int{2, 4} }, "use 2 workers"},
 	} {

@@ -52,7 +52,7 @@ func (o HostOptions) Validate() error {
 	if err := o.Link.Validate(); err != nil {
 		return fmt.Errorf("bench allreduce: %w", err)
 	}
-	if err := checkNames("algorithm", o.Algorithms, schedule.Names()); err != nil {
+	if err := checkNames("bench allreduce", "algorithm", o.Algorithms, schedule.Names()); err != nil {
 		return err
 	}
 	own := AllReduceOptions{Workers: []int{o.Hosts * o.PerHost}, Sizes: o.Sizes, Transports: []string{transportTCP}, Repeats: o.Repeats}

@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs/transfers"
 )
 
@@ -46,17 +47,17 @@ func (o RecordOptions) Validate() error {
 	o = o.withDefaults()
 	switch {
 	case o.Workers < 2 || o.Workers > maxRecordedWorkers:
-		return fmt.Errorf("record all-reduce: got %d workers, want 2 to %d", o.Workers, maxRecordedWorkers)
+		return fmt.Errorf("record all-reduce: got %s, want 2 to %d", english.Count(o.Workers, "worker"), maxRecordedWorkers)
 	case o.Bytes < 4 || o.Bytes%4 != 0 || o.Bytes > maxBufferBytes:
 		return fmt.Errorf("record all-reduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32, up to %d", o.Bytes, maxBufferBytes)
 	case o.PerNode < 0 || o.PerNode > 0 && o.Workers%o.PerNode != 0:
 		return fmt.Errorf("record all-reduce: %d workers cannot be divided into nodes of %d: use a divisor of the number of workers", o.Workers, o.PerNode)
 	case !slices.Contains(schedule.Names(), o.Algorithm):
-		return checkNames("algorithm", []string{o.Algorithm}, schedule.Names())
+		return checkNames("record all-reduce", "algorithm", []string{o.Algorithm}, schedule.Names())
 	case o.PerNode > 0 && o.Transport == transportShared:
 		return fmt.Errorf("record all-reduce: several nodes share no memory: use the transport tcp or unix")
 	}
-	return checkNames("transport", []string{o.Transport}, ScheduledTransports())
+	return checkNames("record all-reduce", "transport", []string{o.Transport}, ScheduledTransports())
 }
 
 // maxRecordedWorkers is the largest number of processes that RecordAllReduce starts.

@@ -133,13 +133,14 @@ func (a *algorithm) choose(n int) string {
 	return best
 }
 
-// describe adds the algorithm to the name of a transport unless it is the native one. With
-// AlgorithmAuto it lists the algorithms by size.
+// describe adds the algorithm to the name of a transport unless it is the native one, as in
+// "tcp, halving" for "tcp ring". With AlgorithmAuto it lists the algorithms by size.
 func (a *algorithm) describe(transport string) string {
-	switch a.name {
-	case a.native:
+	if a.name == a.native {
 		return transport
-	case AlgorithmAuto:
+	}
+	transport = strings.Replace(transport, " ring", "", 1)
+	if a.name == AlgorithmAuto {
 		if len(a.bySize) == 0 {
 			return transport + ", auto"
 		}

@@ -251,6 +251,12 @@ func TestAlgorithmOptions(t *testing.T) {
 			t.Errorf("algorithm %q: name %q, want %q", algorithm, got, want)
 		}
 	}
+	for algorithm, want := range map[string]string{"": "tcp ring, TLS", schedule.Ring: "tcp ring, TLS", schedule.Halving: "tcp, TLS, halving", AlgorithmAuto: "tcp, TLS, auto"} {
+		a := newAlgorithm(Options{Algorithm: algorithm}, schedule.Ring, 0, 4)
+		if got := a.describe("tcp ring, TLS"); got != want {
+			t.Errorf("algorithm %q over sockets: name %q, want %q", algorithm, got, want)
+		}
+	}
 	if got := fmt.Sprint(newAlgorithm(Options{}, schedule.Ring, 0, 4).candidates); got != "[ring halving tree]" {
 		t.Errorf("candidates of a ring: %s", got)
 	}
