@@ -53,19 +53,19 @@ func addGuard(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: guardKill}
 }
 
-// signalGuard makes the guard with the given pid apply the signal s to its program and the
-// program's descendants. The guard leads the program's process group. A guard that has just
-// been started may miss the signal.
-func signalGuard(pid int, s syscall.Signal) {
+// signalGuard makes the guard p apply the signal s to its program and the program's
+// descendants. The guard leads the program's process group. A guard that has just been started
+// may miss the signal.
+func signalGuard(p *os.Process, s unix.Signal) {
 	switch s {
 	case unix.SIGKILL:
-		_ = unix.Kill(pid, guardKill) // it may be gone
+		_ = p.Signal(guardKill) // it may be gone
 	case unix.SIGSTOP:
-		_ = unix.Kill(pid, guardStop)
+		_ = p.Signal(guardStop)
 	case unix.SIGCONT:
-		_ = unix.Kill(pid, s)
+		_ = p.Signal(s)
 	default:
-		_ = unix.Kill(-pid, s)
+		signalGroup(p, s)
 	}
 }
 

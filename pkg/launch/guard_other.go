@@ -3,8 +3,8 @@
 package launch
 
 import (
+	"os"
 	"os/exec"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,4 +14,4 @@ import (
 func addGuard(*exec.Cmd) {}
 
 // signalGuard sends s to the process group of the program.
-func signalGuard(pid int, s syscall.Signal) { _ = unix.Kill(-pid, s) }
+func signalGuard(p *os.Process, s unix.Signal) { signalGroup(p, s) }

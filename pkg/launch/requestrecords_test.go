@@ -4,6 +4,7 @@ package launch
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os/exec"
 	"strings"
@@ -13,10 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRequestRecordsOfEndedWorker: a worker has ended, and another process has its ID by now,
-// before the group has noticed. The signal must not reach that process, which it would end.
-func TestRequestRecordsOfEndedWorker(t *testing.T) {
+// TestSignalsToEndedWorker: a worker has ended, and another process has its ID by now, before the
+// group has noticed. No signal must reach that process, which it would end.
+func TestSignalsToEndedWorker(t *testing.T) {
 	other := exec.Command("sh", "-c", `trap 'echo signaled; exit' USR2; echo ready; read line; echo "$line"`)
+	other.SysProcAttr = workerAttr()
 	in, err := other.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -37,13 +39,17 @@ func TestRequestRecordsOfEndedWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended.Process.Pid = other.Process.Pid
-	(&workerGroup{workers: []*worker{{cmd: ended}}}).requestRecords()
+	group := &workerGroup{workers: []*worker{{cmd: ended}, {cmd: ended, guard: true}}}
+	group.requestRecords()
+	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGSTOP, unix.SIGKILL} {
+		group.signal(s)
+	}
 	_, _ = io.WriteString(in, "not signaled\n") // fails if the process has ended
 	line, _ := lines.ReadString('\n')
 	if err := other.Wait(); err != nil || strings.TrimSpace(line) != "not signaled" {
 		t.Errorf("the other process printed %q and ended with %v", line, err)
 	}
-	// A worker that runs gets the signal.
+	// A worker that runs gets the signals, also its children.
 	running := exec.Command("sleep", "600")
 	if err := running.Start(); err != nil {
 		t.Fatal(err)
@@ -52,5 +58,25 @@ func TestRequestRecordsOfEndedWorker(t *testing.T) {
 	_ = running.Wait()
 	if s, ok := running.ProcessState.Sys().(interface{ Signal() syscall.Signal }); !ok || s.Signal() != unix.SIGUSR2 {
 		t.Errorf("the running worker ended with %v, want SIGUSR2", running.ProcessState)
+	}
+	leader := exec.Command("sh", "-c", `sh -c 'echo ready; exec sleep 600'; :`)
+	leader.SysProcAttr = workerAttr()
+	out, err = leader.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines = bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	(&workerGroup{workers: []*worker{{cmd: leader}}}).signal(unix.SIGTERM)
+	if _, err := lines.ReadString('\n'); !errors.Is(err, io.EOF) { // when the child has ended too
+		t.Errorf("read the output of the child: %v", err)
+	}
+	if err := leader.Wait(); err == nil {
+		t.Error("the leader was not signaled")
 	}
 }

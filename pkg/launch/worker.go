@@ -279,10 +279,18 @@ func (c *workerGroup) signal(s syscall.Signal) {
 		switch {
 		case w.ended:
 		case w.guard:
-			signalGuard(w.cmd.Process.Pid, s)
+			signalGuard(w.cmd.Process, s)
 		default:
-			_ = unix.Kill(-w.cmd.Process.Pid, s) // it may be gone
+			signalGroup(w.cmd.Process, s)
 		}
+	}
+}
+
+// signalGroupByID sends s to the process group that p leads, by the ID of p. Between the check and
+// the signal, p may end and another process may get its ID.
+func signalGroupByID(p *os.Process, s unix.Signal) {
+	if p.Signal(unix.Signal(0)) == nil { // Wait has not returned
+		_ = unix.Kill(-p.Pid, s) // it may be gone
 	}
 }
 
