@@ -44,6 +44,15 @@ type ReductionReporter interface {
 	Reduced() []Reduction
 }
 
+// PassRecorder is an Engine whose profile shows the passes of the micro-batches of a pipeline, whose
+// executables each run only one pass.
+type PassRecorder interface {
+	// BeginPass begins a span of the trace, if the profile selects the next training step, and
+	// returns the function that ends it. part is "forward", "backward", or "exchange" for the
+	// wait for another stage. Only one pass runs at a time.
+	BeginPass(name, part string) (end func())
+}
+
 // AccumulatingSync is a GradSync that accumulates the gradients of several steps and
 // reduces their mean in the last of them. An engine whose gradients are on a GPU adds them
 // there: it calls Part before a step and Accumulated after it, instead of ReduceBucket and

@@ -172,10 +172,12 @@ func Kinds() []Kind {
 		new: newAsyncPeer,
 	}, {
 		Name: NamePipeline,
-		About: "Pipeline parallelism: the network is divided into one stage of consecutive layers per worker, so that the largest number of operations of a stage is least. " +
+		About: "Pipeline parallelism: the network is divided into one stage of consecutive layers per worker, so that the largest number of floating-point operations (FLOPs) of a stage is least. " +
+			"FLOPs alone count: layers that mostly move memory, such as batch norms and activations, and the messages are taken to cost nothing, so stages with equal FLOPs may take different times. " +
 			"All workers together are one replica. The batches of an optimizer step (accumulate: M) are the micro-batches: they follow each other through the stages, " +
 			"which send activations to later stages and gradients to earlier ones. With M = 1 it is model parallelism. schedule is 1f1b, which alternates between forward and backward passes, " +
 			"or gpipe, which runs all forward passes first and needs more memory. With equal stages, each is idle for (N−1)/(M+N−1) of a step: the bubble. " +
+			"The log has the measured bubbles, and on a CPU --profile writes each pass and each wait of a micro-batch to row stage of trace-<rank>.json. " +
 			"Each worker needs memory for the activations, gradients and optimizer state of its stage, and for all parameters, because every worker evaluates the whole network.",
 		Guarantee: "equal to one worker with the same batch and accumulate, up to rounding; batch norms use the statistics of a micro-batch in both",
 		Bytes:     "M·(A+G), A: activations that later stages read, G: gradients of earlier stages' activations; on average over the workers (ΣA+ΣG)·M/N",

@@ -49,10 +49,11 @@ type BubbleMeasurer interface {
 }
 
 // newPipeline creates the strategy of one worker.
-func newPipeline(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newPipeline(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error) {
 	p := &pipeline{queue: newQueue(ctx, group, nil)}
 	p.accumulator = NewAccumulator(p.queue)
 	p.runner = stage.NewRunner(p.ctx, p.cancel, group, c.schedule(), p.accumulator, p.countMessage)
+	p.runner.Profile(e)
 	return p, nil
 }
 
@@ -143,6 +144,8 @@ func (p *pipeline) Step(ctx context.Context, exe engine.Executable, s Step) (t e
 // of this rank's stage.
 func (p *pipeline) finishStep(x *stage.Executable, u optim.Update, t *engine.Timing) error {
 	begin := time.Now()
+	end := p.runner.BeginFinalWait()
+	defer end() // after an error
 	if err := p.runner.Flush(); err != nil {
 		return err
 	}
@@ -152,6 +155,7 @@ func (p *pipeline) finishStep(x *stage.Executable, u optim.Update, t *engine.Tim
 	}
 	x.SetLoss(loss[0])
 	t.Wait += time.Since(begin)
+	end()
 	begin = time.Now()
 	if err := p.shard.Apply(u, p.sumFloat64s); err != nil {
 		return err

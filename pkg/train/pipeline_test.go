@@ -1,6 +1,7 @@
 package train
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -179,4 +180,68 @@ func TestPipelineSendsTheFormula(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPipelineTrace: the trace of a stage has the passes of each profiled micro-batch, in the order
+// of schedule 1f1b, and the waits for other stages. Two stages run 2 optimizer steps of 3
+// micro-batches; the backward passes 2 to 6 are profiled.
+func TestPipelineTrace(t *testing.T) {
+	cfg := tiny()
+	cfg.Strategy, cfg.Epochs = parseStrategy(t, "pipeline"), 1
+	cfg.Engine.Device, cfg.Engine.Precision = "cpu", "fp32"
+	cfg.Data.Count, cfg.Data.TestImages, cfg.Batch, cfg.Accumulate = 18, 6, 2, 3
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Profile: Profile{First: 2, Steps: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	const end = "wait for the end of the other stages; "
+	for rank, want := range []string{
+		"forward of micro-batch 3; wait for gradients of micro-batch 2; backward of micro-batch 2; wait for gradients of micro-batch 3; backward of micro-batch 3; " + end +
+			"forward of micro-batch 1; forward of micro-batch 2; wait for gradients of micro-batch 1; backward of micro-batch 1; " +
+			"forward of micro-batch 3; wait for gradients of micro-batch 2; backward of micro-batch 2; wait for gradients of micro-batch 3; backward of micro-batch 3; ",
+		"wait for activations of micro-batch 2; forward of micro-batch 2; backward of micro-batch 2; " +
+			"wait for activations of micro-batch 3; forward of micro-batch 3; backward of micro-batch 3; " + end +
+			"wait for activations of micro-batch 1; forward of micro-batch 1; backward of micro-batch 1; " +
+			"wait for activations of micro-batch 2; forward of micro-batch 2; backward of micro-batch 2; " +
+			"wait for activations of micro-batch 3; forward of micro-batch 3; backward of micro-batch 3; ",
+	} {
+		if got := stageSpans(t, filepath.Join(dir, fmt.Sprintf("trace-%d.json", rank))); got != want {
+			t.Errorf("rank %d: got spans\n%s, want\n%s", rank, got, want)
+		}
+	}
+}
+
+// stageSpans returns the names of the spans in row "stage" of a trace, in the order of their starts.
+// Two spans must not overlap.
+func stageSpans(t *testing.T, path string) (names string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		TraceEvents []struct {
+			Name, Ph string
+			Tid      int
+			Ts, Dur  float64
+			Args     struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	row, at := -1, 0.0
+	for _, e := range file.TraceEvents {
+		switch {
+		case e.Ph == "M" && e.Args.Name == "stage":
+			row = e.Tid
+		case e.Ph == "X" && e.Tid == row:
+			if e.Ts < at-0.01 { // microseconds, rounded
+				t.Errorf("%s: %s begins at %g, before the previous span ends at %g", path, e.Name, e.Ts, at)
+			}
+			at = e.Ts + e.Dur
+			names += e.Name + "; "
+		}
+	}
+	return names
 }

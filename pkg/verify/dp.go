@@ -53,7 +53,7 @@ func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 		return nil, &train.UsageError{Err: fmt.Errorf("verify data parallelism: %w", err)}
 	}
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyVariantsAndFaults(ctx, o.Workers, withStrategy(newCPUVariants(), o.Strategy, s), func(c *train.Config) {
+		return verifyVariantsAndFaults(ctx, o.Workers, withStrategy(newCPUVariants(), o.Strategy, s, o.Workers), func(c *train.Config) {
 			setFaultConfig(c)
 			c.Strategy = s
 		}, train.WorkerOptions{})
@@ -80,6 +80,9 @@ func (o DPOptions) parseStrategy() (strategy.Config, error) {
 	}
 	if err := c.CheckWorkers(o.Workers); err != nil {
 		return c, err
+	}
+	if c.Staged() && o.Workers > maxStages {
+		return c, fmt.Errorf("strategy %s: got %d stages, but one of the networks that are compared has only %d layers (convolutions and linear layers): use at most %d workers", c, o.Workers, maxStages, maxStages)
 	}
 	var exact []string
 	for _, k := range strategy.Kinds() {

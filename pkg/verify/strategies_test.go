@@ -19,13 +19,16 @@ func TestVerifyStrategies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := withStrategy(newCPUVariants(), text, c)
+		all := withStrategy(newCPUVariants(), text, c, workers)
 		if len(all) != 12 {
 			t.Fatalf("%s: %d variants, want the 12 of ddp", text, len(all))
 		}
 		list := []variant{all[2], all[6]} // the CPU engine; LAMB
 		if !underRace {
 			list = append(list, all[3], all[10]) // clipping; synchronized batch norms
+		}
+		if text == "pipeline" { // the network with the fewest layers
+			list = append(list, all[7])
 		}
 		base := func(cfg *train.Config) {
 			setFaultConfig(cfg)
@@ -59,9 +62,14 @@ func TestStrategiesThatCannotBeVerified(t *testing.T) {
 		"zero1:steps":               `strategy "zero1:steps": got option "steps", want option=value`,
 		"paramserver:servers=3":     "got 3 servers for 2 workers",
 		"multiworker:replicas=3":    "2 workers cannot be divided among processes with 3 replicas each: use a multiple of 3",
+		"pipeline":                  "strategy pipeline: got 5 stages, but one of the networks that are compared has only 4 layers",
 		"pipeline:schedule=dapple":  `strategy.schedule is "dapple": use 1f1b or gpipe`,
 	} {
-		if _, err := DataParallelism(t.Context(), DPOptions{Workers: 2, Strategy: text}); err == nil || !strings.Contains(err.Error(), want) {
+		workers := 2
+		if text == "pipeline" {
+			workers = 5
+		}
+		if _, err := DataParallelism(t.Context(), DPOptions{Workers: workers, Strategy: text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", text, err, want)
 		}
 	}

@@ -33,6 +33,7 @@ type variant struct {
 	tolerance float64               // largest relative difference of a parameter
 	change    func(c *train.Config) // changes the result of verifyConfig
 	build     model.Builder         // builds the network; nil: the config's network
+	layers    int                   // convolutions and linear layers of the network of build
 }
 
 // newCPUVariants returns the training configurations that DataParallelism compares on the
@@ -49,44 +50,44 @@ func newCPUVariants() []variant {
 	}
 	heavy := func(c *train.Config) { c.Optimizer.Momentum = 0.9 }
 	all := []variant{
-		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy), nil},
-		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil), nil},
+		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy), nil, 0},
+		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil), nil, 0},
 		{"SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
-		}, nil},
+		}, nil, 0},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, averaged parameters, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Optimizer.Momentum, c.Optimizer.Nesterov, c.Optimizer.ClipNorm = 0.9, true, clipNorm
 			c.Accumulate, c.EMA.Decay = 2, 0.9
-		}), nil},
+		}), nil, 0},
 		{"AdamW on soft Dice and BCE, float64 reference engine", toleranceFloat64, exact("adamw", 1e-3, func(c *train.Config) {
 			c.Optimizer.WeightDecay, c.Model.Dice = 0.01, 0.5
-		}), nil},
+		}), nil, 0},
 		{"LARS, float64 reference engine", toleranceFloat64, exact("lars", 1, func(c *train.Config) {
 			c.Optimizer.Momentum, c.Optimizer.WeightDecay, c.Optimizer.Trust = 0.9, 1e-4, 0.01
-		}), nil},
-		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *train.Config) { c.Optimizer.WeightDecay = 0.01 }), nil},
+		}), nil, 0},
+		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *train.Config) { c.Optimizer.WeightDecay = 0.01 }), nil, 0},
 		{"classes with smoothed labels, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Optimizer.Momentum = 0.9
 			c.Data = newLabeledDataConfig()
-		}), buildLabelSmoothedClassifier},
+		}), buildLabelSmoothedClassifier, 2},
 		{"volumes, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Model = train.ModelConfig{Kind: model.KindUNet3D, Base: 2, Depth: 2}
 			c.Data = train.DataConfig{Kind: data.KindFields, Count: 2, Edge: 12, TestImages: 1, Samples: 24, TestSamples: 1, Augment: data.Augment{Rotate: true, Crop: 8}}
-		}), nil},
+		}), nil, 0},
 		{"synchronized batch norm, SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			addSyncedBatchNorm(c)
 			c.Optimizer.Momentum = 0.9
-		}), nil},
+		}), nil, 0},
 		{"synchronized batch norm, Adam on 2 accumulated batches, activations recomputed, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, func(c *train.Config) {
 			addSyncedBatchNorm(c)
 			c.Accumulate, c.Recompute = 2, true
-		}), nil},
+		}), nil, 0},
 		{"synchronized batch norm, SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 			c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true
-		}, buildSmoothClassifier},
+		}, buildSmoothClassifier, 3},
 	}
 	for _, s := range strategy.Kinds() {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
@@ -95,15 +96,15 @@ func newCPUVariants() []variant {
 				if c.Strategy.Staged() {
 					adaptToStages(c)
 				}
-			}), nil})
+			}), nil, 0})
 		}
 	}
 	return all
 }
 
-// withStrategy returns the variants of list with the strategy c in place of the default. If
-// name is empty, it returns list.
-func withStrategy(list []variant, name string, c strategy.Config) []variant {
+// withStrategy returns the variants of list with the strategy c in place of the default, for the
+// given number of workers. If name is empty, it returns list.
+func withStrategy(list []variant, name string, c strategy.Config, workers int) []variant {
 	if name == "" {
 		return list
 	}
@@ -115,6 +116,9 @@ func withStrategy(list []variant, name string, c strategy.Config) []variant {
 		change := v.change
 		if c.Staged() {
 			v.name = strings.NewReplacer("synchronized batch norm", "batch norm", ", averaged parameters", "", ", activations recomputed", "").Replace(v.name)
+			if v.build != nil {
+				v.build = addLayers(v.build, workers-v.layers)
+			}
 		}
 		v.name += ", strategy " + c.String()
 		v.change = func(cfg *train.Config) {
@@ -134,6 +138,21 @@ func withStrategy(list []variant, name string, c strategy.Config) []variant {
 func adaptToStages(c *train.Config) {
 	c.Accumulate = max(c.Accumulate, 3)
 	c.SyncBatchNorm, c.Recompute, c.EMA.Decay = false, false, 0
+}
+
+// maxStages is the largest number of stages of a pipeline: the number of layers of the 3D U-Net of
+// newCPUVariants. addLayers adds as many as necessary to the networks that have fewer.
+const maxStages = 4
+
+// addLayers returns a builder that puts n more convolutions before the network of build, so that
+// the network can be divided among more stages. It adds none if n is negative.
+func addLayers(build model.Builder, n int) model.Builder {
+	return func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
+		for i := range n {
+			image = g.Tanh(g.Conv(fmt.Sprint("more", i), image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
+		}
+		return build(g, image)
+	}
 }
 
 // clipNorm is well below the norm of the gradients, so that each step clips them.
@@ -203,13 +222,13 @@ func newGPUVariants(device string) []variant {
 		}
 	}
 	return []variant{
-		{"SGD with momentum, float32 on the GPU", toleranceFloat32, newGPUSetup(device), nil},
+		{"SGD with momentum, float32 on the GPU", toleranceFloat32, newGPUSetup(device), nil, 0},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, clipNorm, 2
-		}), nil},
-		{"synchronized batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true }), buildSmoothClassifier},
+		}), nil, 0},
+		{"synchronized batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true }), buildSmoothClassifier, 3},
 		{"synchronized batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
 			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = newLabeledDataConfig(), true, 2, true
-		}), buildSmoothClassifier},
+		}), buildSmoothClassifier, 3},
 	}
 }

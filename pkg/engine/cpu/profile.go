@@ -96,7 +96,8 @@ type profiler struct {
 	mu     sync.Mutex
 	window Profile
 	step   int    // the current training step, from 1
-	ahead  []span // of the data row, for the next step
+	ahead  []span // of the rows for data and passes, for the next step
+	pass   *span  // the pass that runs; nil: none
 	done   []span
 }
 
@@ -133,6 +134,7 @@ const (
 	rowExchange = -2
 	rowReduce   = -3
 	rowStep     = -4
+	rowPass     = -5
 )
 
 // beginTrace begins a step. It turns recording on if the step is a training step that the
@@ -167,6 +169,7 @@ func (x *executable) endTrace() error {
 	first := len(p.done)
 	p.done = append(append(p.done, p.ahead...), x.trace.spans...)
 	p.ahead, x.trace.spans = nil, nil
+	p.finishPass(&p.done) // the trace may be written below
 	for i, list := range x.trace.threads {
 		p.done = append(p.done, list...)
 		x.trace.threads[i] = nil
@@ -209,6 +212,33 @@ func (e *Engine) RecordWait(name string, start time.Time) {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
 	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
+}
+
+// BeginPass implements engine.PassRecorder. A backward pass ends with the step of its executable.
+func (e *Engine) BeginPass(name, part string) (end func()) {
+	if !e.recordsNextStep() {
+		return func() {}
+	}
+	p := &e.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass = &span{name: name, part: part, row: rowPass, start: time.Now()}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.finishPass(&p.ahead)
+	}
+}
+
+// finishPass ends the pass that runs and adds it to list. It does nothing if none runs. The caller
+// must hold p.mu.
+func (p *profiler) finishPass(list *[]span) {
+	if p.pass == nil {
+		return
+	}
+	p.pass.took = time.Since(p.pass.start)
+	*list = append(*list, *p.pass)
+	p.pass = nil
 }
 
 // recordReductions records the reductions of buckets and statistics since stepStart, the
@@ -279,7 +309,7 @@ func (p *profiler) writeTrace(threads int, name string) error {
 	for i, r := range []struct {
 		row  int
 		name string
-	}{{rowInput, "data"}, {rowExchange, "exchange"}, {rowReduce, "all-reduce"}} {
+	}{{rowInput, "data"}, {rowExchange, "exchange"}, {rowReduce, "all-reduce"}, {rowPass, "stage"}} {
 		rows[r.row] = threads + 2 + i
 		lines = append(lines, meta("thread_name", rows[r.row], r.name))
 	}

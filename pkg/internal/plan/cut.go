@@ -38,8 +38,9 @@ func (p *Program) OutputName(id int) string {
 
 // Cut divides p, a program with a backward pass, into the given number of stages of
 // consecutive layers. A layer begins with a convolution or a linear layer. Among all
-// divisions, it chooses one whose largest number of operations of a stage is least. The
-// stages' programs together have the kernels of p, each once.
+// divisions, it chooses one whose largest number of operations (FLOPs) of a stage is least.
+// Kernels without FLOPs, such as batch norms, and the messages between stages count as free.
+// The stages' programs together have the kernels of p, each once.
 func Cut(p *Program, stages int) ([]Stage, error) {
 	c := cutter{whole: p, layerOf: make([]int, len(p.Kernels)), producer: make([]int, len(p.Tensors))}
 	if err := c.findLayers(); err != nil {

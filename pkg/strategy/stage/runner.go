@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/pkg/collective"
@@ -20,7 +21,8 @@ type Runner struct {
 	schedule string
 	sync     engine.GradSync // gets the gradients of the parameters
 	sent     func(bytes int)
-	senders  []*sender // by rank; nil for this rank
+	profile  engine.PassRecorder // nil: the engine has none
+	senders  []*sender           // by rank; nil for this rank
 
 	passes   []passOfBatch // remaining passes of the current optimizer step
 	running  map[int]*microBatch
@@ -40,6 +42,27 @@ func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.
 		}
 	}
 	return r
+}
+
+// Profile makes e record the passes and the waits of this stage, if it can.
+func (r *Runner) Profile(e engine.Engine) { r.profile, _ = e.(engine.PassRecorder) }
+
+// beginPass begins a span of the profile and returns the function that ends it. what describes the
+// span, as a format with the number of the micro-batch.
+func (r *Runner) beginPass(part, what string, batch int) (end func()) {
+	if r.profile == nil {
+		return func() {}
+	}
+	return r.profile.BeginPass(fmt.Sprintf(what, batch), part)
+}
+
+// BeginFinalWait begins the span of the profile in which this stage waits for the others at the end
+// of an optimizer step, and returns the function that ends it.
+func (r *Runner) BeginFinalWait() (end func()) {
+	if r.profile == nil {
+		return func() {}
+	}
+	return r.profile.BeginPass("wait for the end of the other stages", "exchange")
 }
 
 // Start allocates the memory of the messages that stage x receives.
@@ -115,10 +138,11 @@ func (r *Runner) describe(err error) error {
 func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *engine.Timing) error {
 	b := x.takeMicroBatch()
 	r.running[batch] = b
-	if err := r.receive(x.stages[x.stage].Activations, b.messages, t); err != nil {
-		return fmt.Errorf("receive activations of micro-batch %d: %w", batch, err)
+	if err := r.receive(x.stages[x.stage].Activations, b.messages, "activations of micro-batch %d", batch, t); err != nil {
+		return err
 	}
 	begin := time.Now()
+	defer r.beginPass("forward", "forward of micro-batch %d", batch)()
 	err := x.runForward(ctx, b)
 	if err != nil {
 		return fmt.Errorf("micro-batch %d: %w", batch, err)
@@ -139,10 +163,11 @@ func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *en
 // runBackward receives the gradients of a micro-batch, runs its backward pass and sends the
 // results to the stages that need them.
 func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *engine.Timing) error {
-	if err := r.receive(x.stages[x.stage].Gradients, r.messages, t); err != nil {
-		return fmt.Errorf("receive gradients of micro-batch %d: %w", batch, err)
+	if err := r.receive(x.stages[x.stage].Gradients, r.messages, "gradients of micro-batch %d", batch, t); err != nil {
+		return err
 	}
 	begin := time.Now()
+	defer r.beginPass("backward", "backward of micro-batch %d", batch)()
 	b := r.running[batch]
 	delete(r.running, batch)
 	if err := x.runBackward(ctx, b, r.received, r.sync); err != nil {
@@ -164,18 +189,21 @@ func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *e
 }
 
 // receive receives one message from each stage that computes one of the given tensors, and
-// adds the time of waiting to t.
-func (r *Runner) receive(ids [][]int, messages []device.Buffer, t *engine.Timing) error {
+// adds the time of waiting to t. what is a format that describes the messages of a micro-batch.
+func (r *Runner) receive(ids [][]int, messages []device.Buffer, what string, batch int, t *engine.Timing) error {
 	begin := time.Now()
+	defer func() { t.Wait += time.Since(begin) }()
+	if slices.ContainsFunc(ids, func(list []int) bool { return len(list) > 0 }) {
+		defer r.beginPass("exchange", "wait for "+what, batch)()
+	}
 	for from, list := range ids {
 		if len(list) == 0 {
 			continue
 		}
 		if err := r.group.Recv(r.ctx, messages[from], from); err != nil {
-			return err
+			return fmt.Errorf("receive "+what+": %w", batch, err)
 		}
 	}
-	t.Wait += time.Since(begin)
 	return nil
 }
 
