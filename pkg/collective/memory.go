@@ -27,6 +27,8 @@ import (
 // Slots are written before the first synchronization of a piece and read before the
 // second. The result area is written between the two and read after the second; no rank
 // can pass the first synchronization of the next piece before all ranks have read it.
+//
+// An all-reduce of a small buffer between two ranks needs only one synchronization, see reduceSmall.
 type memoryGroup struct {
 	name      string
 	rank      int
@@ -51,6 +53,9 @@ func (g *memoryGroup) Name() string { return g.algorithm.describe(g.name) }
 
 func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 	name := g.algorithm.choose(b.Bytes())
+	if name == g.algorithm.native && g.size == 2 && b.Bytes() <= segment.SmallBytes {
+		return g.reduceSmall(ctx, b)
+	}
 	return g.runOperation(ctx, kindAllReduce, b, algorithmNumber(name), func() error {
 		if name != g.algorithm.native {
 			return g.reduceBySchedule(ctx, b, name)
@@ -110,7 +115,7 @@ func (g *memoryGroup) Close() error {
 }
 
 // leave notifies the other ranks that this one will not synchronize again. state is the
-// reason: stateClosed or stateFailed.
+// reason: StateClosed or StateFailed.
 func (g *memoryGroup) leave(state uint32) {
 	g.control.State.Store(state)
 	g.notifier.Notify(g.rank)
@@ -124,10 +129,7 @@ func (g *memoryGroup) leave(state uint32) {
 // refuses further operations.
 func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return g.runExclusive(ctx, k, b, g.size, func() error {
-		c := &g.control.Calls[g.number%2]
-		c.What.Store(callSignature(k, b, root))
-		c.Length.Store(uint64(b.Len()))
-		c.Number.Store(g.number)
+		g.announceCall(k, b, root)
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
@@ -135,7 +137,15 @@ func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffe
 			return err
 		}
 		return body()
-	}, func() { g.leave(segment.StateFailed) })
+	}, g.leaveAfterFailure)
+}
+
+// announceCall stores this rank's operation, which the others see after the next synchronization.
+func (g *memoryGroup) announceCall(k opKind, b device.Buffer, root int) {
+	c := &g.control.Calls[g.number%2]
+	c.What.Store(callSignature(k, b, root))
+	c.Length.Store(uint64(b.Len()))
+	c.Number.Store(g.number)
 }
 
 // compareCalls returns an error if the ranks call different operations, or the same operation
@@ -147,7 +157,7 @@ func (g *memoryGroup) compareCalls() error {
 		c := at(rank)
 		if c.What.Load() != mine.What.Load() || c.Length.Load() != mine.Length.Load() {
 			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-				g.what, g.rank, formatCall(mine.What.Load(), mine.Length.Load()), rank, formatCall(c.What.Load(), c.Length.Load()))
+				g.what(), g.rank, formatCall(mine.What.Load(), mine.Length.Load()), rank, formatCall(c.What.Load(), c.Length.Load()))
 		}
 	}
 	return nil
@@ -156,14 +166,14 @@ func (g *memoryGroup) compareCalls() error {
 // checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
 func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
-	if err := g.checkRank(g.what, rank, checkProcess); err != nil {
+	if err := g.checkRank(g.what(), rank, checkProcess); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeMissing())
+		return fmt.Errorf("%s: %w while waiting for %s", g.what(), context.Cause(ctx), g.describeMissing())
 	}
 	if waited >= g.options.Timeout {
-		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeMissing(), g.options.Timeout)
+		return fmt.Errorf("%s: %s did not arrive within %v", g.what(), g.describeMissing(), g.options.Timeout)
 	}
 	return nil
 }
@@ -179,13 +189,18 @@ func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error 
 	c := g.memory.ControlBlock(rank)
 	switch state := c.State.Load(); {
 	case state == segment.StateFailed:
-		return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, rank, describeLastCall(c))
+		return rankFailedError(what, rank, c)
 	case state == segment.StateClosed:
 		return fmt.Errorf("%s: rank %d has left the group (%s)", what, rank, describeLastCall(c))
 	case checkProcess && g.isAlive != nil && !g.isAlive(rank):
 		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", what, rank, c.PID.Load(), describeLastCall(c))
 	}
 	return nil
+}
+
+// rankFailedError returns the error of an operation after the failure of rank, whose control block is c.
+func rankFailedError(what string, rank int, c *segment.ControlBlock) error {
+	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, rank, describeLastCall(c))
 }
 
 // describeMissing lists the ranks that have not arrived, each with its last operation.

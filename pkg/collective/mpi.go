@@ -158,7 +158,7 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 			}
 		}
 		op := g.thread.start(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
-		if err := g.wait(g.what, op, g.collectiveCheck(ctx)); err != nil {
+		if err := g.wait(g.what(), op, g.collectiveCheck(ctx)); err != nil {
 			return err
 		}
 		g.countSent(k, b, root)
@@ -254,7 +254,7 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 	var waited process.Stopwatch
 	reported := false
 	return func() error {
-		if err := g.checkFailure(g.what); err != nil {
+		if err := g.checkFailure(g.what()); err != nil {
 			return err
 		}
 		for rank, f := range g.thread.notes() {
@@ -263,7 +263,7 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 					f.State, f.Rank = wire.NoteFailed, rank
 				}
 				g.missing = &f
-				return noteError(g.what, f)
+				return noteError(g.what(), f)
 			}
 		}
 		elapsed := waited.Elapsed()
@@ -272,7 +272,7 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 			g.thread.sendNote(g.mine)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.describeMissing())
+			return fmt.Errorf("%s: %w while waiting for %s", g.what(), context.Cause(ctx), g.describeMissing())
 		}
 		if elapsed >= g.options.Timeout {
 			for rank, f := range g.thread.notes() {
@@ -281,7 +281,7 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 					break
 				}
 			}
-			return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.describeMissing(), g.options.Timeout)
+			return fmt.Errorf("%s: %s did not arrive within %v", g.what(), g.describeMissing(), g.options.Timeout)
 		}
 		return nil
 	}

@@ -261,7 +261,7 @@ func (r *Ring) compareCalls(ctx context.Context) error {
 	r.last = theirs
 	if theirs.What != r.mine.What || theirs.Length != r.mine.Length {
 		return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-			r.what, r.rank, formatCall(r.mine.What, r.mine.Length), theirs.Rank, formatCall(theirs.What, theirs.Length))
+			r.what(), r.rank, formatCall(r.mine.What, r.mine.Length), theirs.Rank, formatCall(theirs.What, theirs.Length))
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func (r *Ring) receive(ctx context.Context) (wire.Frame, error) {
 func (r *Ring) receiveKind(ctx context.Context, kind wire.FrameKind) (wire.Frame, error) {
 	f, err := r.receive(ctx)
 	if err == nil && (f.Kind != kind || f.Number != r.number) {
-		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previousRank(), f.Kind, f.Number)
+		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what(), r.previousRank(), f.Kind, f.Number)
 	}
 	return f, err
 }
@@ -322,7 +322,7 @@ func (r *Ring) recordNote(f wire.Frame) error {
 		return nil
 	}
 	r.failureNote = &f
-	return noteError(r.what, f)
+	return noteError(r.what(), f)
 }
 
 // readFull receives len(p) bytes into p. It returns an error if ctx ends, the wait times
@@ -339,17 +339,17 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 // checkWait returns the error that ends a wait, or nil if the wait goes on. who describes
 // the rank that this one waits for.
 func (r *Ring) checkWait(ctx context.Context, who func() string) error {
-	if err := r.checkFailure(r.what); err != nil {
+	if err := r.checkFailure(r.what()); err != nil {
 		return err
 	}
 	waited := r.idle.Elapsed()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
+		return fmt.Errorf("%s: %w while waiting for %s", r.what(), context.Cause(ctx), who())
 	case r.out.LastError() != nil && waited >= graceTime:
 		return r.recordLostConnection(r.nextRank())
 	case waited >= r.options.Timeout:
-		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
+		return fmt.Errorf("%s: %s did not arrive within %v", r.what(), who(), r.options.Timeout)
 	case waited >= reportMissingAfter && !r.missingReported && r.last.Number < r.number:
 		r.missingReported = true
 		r.out.Enqueue(r.newMissingNote(), nil)
@@ -383,7 +383,7 @@ func (r *Ring) recordLostConnection(rank int) error {
 		seen = formatLastCall(f.Number, f.What)
 	}
 	r.failureNote = &f
-	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, rank, seen)
+	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what(), rank, seen)
 }
 
 // waitUntilSent waits until the first n pieces are written or, if complete is true, until

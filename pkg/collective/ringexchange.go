@@ -43,7 +43,7 @@ func receivePiece[T numbers.Number](ctx context.Context, r *Ring, part []T) erro
 	}
 	p := numbers.Bytes(part)
 	if f.Length != uint64(len(p)) {
-		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previousRank(), f.Length, len(p))
+		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what(), r.previousRank(), f.Length, len(p))
 	}
 	return r.readFull(ctx, p)
 }

@@ -108,7 +108,7 @@ func (x *memoryExchange) flush(ctx context.Context) error {
 
 // wait returns the description of a wait for a rank.
 func (x *memoryExchange) wait(peer int) *message {
-	return &message{kind: kindAllReduce, peer: peer, what: x.g.what}
+	return &message{kind: kindAllReduce, peer: peer, what: x.g.what()}
 }
 
 // linkExchange is the exchanger of a Ring. In each operation, before the first bytes, a rank
@@ -156,7 +156,7 @@ func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name st
 func (x *linkExchange) begin(s *rankSchedule) {
 	r := x.r
 	for _, m := range x.waits {
-		m.what = r.what
+		m.what = r.what()
 		m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: r.rank, Number: r.number, What: r.mine.What}
 	}
 	for _, step := range s.steps {
@@ -196,7 +196,7 @@ func (x *linkExchange) receiveBytes(ctx context.Context, from, n int, use func([
 		}
 		if f.Kind != wire.KindCall || f.Number != r.number || f.What != r.mine.What || f.Length != r.mine.Length {
 			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-				r.what, r.rank, formatCall(r.mine.What, r.mine.Length), from, formatCall(f.What, f.Length))
+				r.what(), r.rank, formatCall(r.mine.What, r.mine.Length), from, formatCall(f.What, f.Length))
 		}
 	}
 	f, err := r.readHeader(ctx, l, m)
@@ -204,7 +204,7 @@ func (x *linkExchange) receiveBytes(ctx context.Context, from, n int, use func([
 		return err
 	}
 	if f.Kind != wire.KindNumbers || f.Number != r.number || f.Length != uint64(n) {
-		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.what, from, f.Kind, f.Number, f.Length, n)
+		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.what(), from, f.Kind, f.Number, f.Length, n)
 	}
 	for n > 0 {
 		p := r.scratch[:min(n, len(r.scratch))]

@@ -48,7 +48,7 @@ func (k opKind) String() string {
 // the same operation.
 type serializer struct {
 	number uint64 // collective operations so far
-	what   string // the current collective operation, such as "all-reduce 17"
+	kind   opKind // of the current collective operation
 
 	mu       sync.Mutex
 	running  bool  // a collective operation is running
@@ -59,6 +59,9 @@ type serializer struct {
 	peers    [2][]peerCalls // calls of Send and of Recv, by the other rank
 	reason   *wire.Frame    // the note about the failure, if a call of Send or Recv has broken the group
 }
+
+// what describes the current collective operation, such as "all-reduce 17".
+func (t *serializer) what() string { return fmt.Sprintf("%v %d", t.kind, t.number) }
 
 // operations returns the number of collective operations so far.
 func (t *serializer) operations() uint64 { return t.number }
@@ -80,7 +83,7 @@ func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer
 		err = fmt.Errorf("%v %d: %w", k, t.number+1, context.Cause(ctx))
 	case size > 1:
 		t.number++
-		t.what = fmt.Sprintf("%v %d", k, t.number)
+		t.kind = k
 		err = operation()
 	}
 	if t.end(err) {

@@ -13,7 +13,7 @@ import (
 // that each process has mapped. It contains one control block and one slot per rank, and
 // one result area:
 //
-//	control 0 | control 1 | … | slot 0 | slot 1 | … | result
+//	control 0 | control 1 | … | slot 0 | slot 1 | … | result | channels | small buffers
 //
 // Each slot and the result area contain one piece of PieceBytes bytes per rank.
 type Segment struct {
@@ -36,7 +36,8 @@ type ControlBlock struct {
 	PID       atomic.Int64  // ID of the rank's process, see RecordProcess; 0 if all ranks share a process
 	startTime atomic.Uint64
 	Namespace atomic.Uint64
-	_         [cacheLine - 32]byte
+	GaveUp    atomic.Uint64 // number of the operation of a small buffer in which the rank stopped waiting; 0: none
+	_         [cacheLine - 40]byte
 	Waiters   atomic.Int32 // ranks that sleep until Arrived changes
 	_         [cacheLine - 4]byte
 	// Calls contains the rank's last two operations: operation number n is at index n%2.
@@ -48,6 +49,9 @@ type ControlBlock struct {
 	// written for it, or has read.
 	Events   atomic.Uint32
 	Sleepers atomic.Int32 // this rank's goroutines that sleep until Events changes
+	// Agreed is the number of the last operation of a small buffer that the rank completes. It is in
+	// this cache line because the other rank polls the first one.
+	Agreed atomic.Uint64
 }
 
 // Call is an operation that a rank has announced.
@@ -68,7 +72,7 @@ func (c *ControlBlock) LastCall() *Call {
 
 // States of a rank.
 const (
-	statePresent uint32 = iota
+	StatePresent uint32 = iota
 	StateClosed         // the rank closed its group
 	StateFailed         // the rank left the group because of an error
 )
@@ -83,8 +87,12 @@ func PieceBytes(count, chunkBytes int) int {
 // Bytes returns the size in bytes of a segment for the given number of ranks, with
 // pieces of bytesPerPiece.
 func Bytes(ranks, bytesPerPiece int) int {
-	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece)
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece) + 2*ranks*SmallBytes
 }
+
+// SmallBytes is the size of the area for a small buffer, which a rank passes to the other one together
+// with its call: a multiple of the cache line.
+const SmallBytes = 4096
 
 // channelBytes returns the size in bytes of a channel whose queue has room for
 // bytesPerPiece bytes.
@@ -108,6 +116,13 @@ func (s Segment) Result() []byte { return s.Slot(s.Size) }
 // Piece returns the part of a slot, or of the result area, that contains the piece of rank.
 func (s Segment) Piece(area []byte, rank int) []byte {
 	return area[rank*s.PieceBytes : (rank+1)*s.PieceBytes]
+}
+
+// Small returns the area for the small buffer of rank in the operation with the given number. Like
+// calls, the last two operations of a rank have separate areas.
+func (s Segment) Small(rank int, number uint64) []byte {
+	begin := Bytes(s.Size, s.PieceBytes) - (2*rank+int(number%2)+1)*SmallBytes
+	return s.Memory[begin : begin+SmallBytes : begin+SmallBytes]
 }
 
 // counter returns the counter Arrived of rank i or, for i from size, the counter Events of

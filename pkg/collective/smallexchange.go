@@ -1,0 +1,88 @@
+package collective
+
+import (
+	"context"
+	"time"
+
+	"lockstep/pkg/collective/internal/numbers"
+	"lockstep/pkg/collective/internal/segment"
+	"lockstep/pkg/internal/device"
+)
+
+// reduceSmall adds up the buffers b of two ranks, which have at most SmallBytes bytes. Each rank
+// passes its buffer to the other one together with its call, and adds up both itself, in rank order.
+// So one synchronization is enough.
+//
+// The last two operations of a rank have separate areas, so no second synchronization is needed
+// before an area is written again: a rank that begins operation n has synchronized in operation
+// n−1, which the other rank began after it had read the area of operation n−2.
+func (g *memoryGroup) reduceSmall(ctx context.Context, b device.Buffer) error {
+	return g.runExclusive(ctx, kindAllReduce, b, g.size, func() error {
+		own := asMemory(b)
+		copy(g.memory.Small(g.rank, g.number), own)
+		g.countSent(own, 1)
+		g.announceCall(kindAllReduce, b, 0)
+		if err := g.agree(g.synchronize(ctx)); err != nil {
+			return err
+		}
+		if err := g.compareCalls(); err != nil {
+			return err
+		}
+		if b.F64 != nil {
+			addSmall(g, b.F64)
+		} else {
+			addSmall(g, b.F32)
+		}
+		return nil
+	}, g.leaveAfterFailure)
+}
+
+// addSmall sets b to the sum of both ranks' small buffers.
+func addSmall[T numbers.Number](g *memoryGroup, b []T) {
+	of := func(rank int) []T { return numbers.FromBytes[T](g.memory.Small(rank, g.number))[:len(b)] }
+	numbers.Add(b, of(0), of(1))
+}
+
+// agree makes two ranks decide alike after their synchronization, which returned err on this one:
+// both complete the operation, or both return an error.
+//
+// After a synchronization alone, one rank could complete the operation although the other one has
+// stopped waiting for it. So a rank that stops waiting sets GaveUp, and then looks again whether the
+// other one has arrived. A rank that arrives then looks at the other's GaveUp. At least one of the
+// two sees what the other has done: if the rank that gives up sees the other one, it follows the
+// other's decision, which Agreed reports. A later failure of the other rank does not matter.
+func (g *memoryGroup) agree(err error) error {
+	peer := 1 - g.rank
+	c := g.memory.ControlBlock(peer)
+	switch {
+	case err != nil:
+		g.control.GaveUp.Store(g.number)
+		if !g.hasArrived(c) || !g.waitForDecision(peer) {
+			return err
+		}
+	case c.GaveUp.Load() == g.number:
+		return rankFailedError(g.what(), peer, c)
+	}
+	g.control.Agreed.Store(g.number)
+	return nil
+}
+
+// How long, and in which intervals, a rank waits for the other one's decision, which takes only
+// some instructions unless that process has been stopped.
+const (
+	decisionTimeout = time.Second
+	decisionPause   = 50 * time.Microsecond
+)
+
+// waitForDecision waits until the other rank, which has arrived, decides, and reports whether it
+// completes the operation.
+func (g *memoryGroup) waitForDecision(peer int) bool {
+	c := g.memory.ControlBlock(peer)
+	agreed := func() bool { return c.Agreed.Load() >= g.number }
+	for begin := time.Now(); !agreed() && time.Since(begin) < decisionTimeout; time.Sleep(decisionPause) {
+		if c.GaveUp.Load() == g.number || c.State.Load() != segment.StatePresent {
+			break
+		}
+	}
+	return agreed()
+}
