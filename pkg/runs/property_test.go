@@ -2,8 +2,10 @@ package runs
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +131,31 @@ func FuzzReadSteps(f *testing.F) {
 			if steps[i].Step <= steps[i-1].Step {
 				t.Errorf("step %d after step %d", steps[i].Step, steps[i-1].Step)
 			}
+		}
+	})
+}
+
+// TestStepLine compares the encoding of steps with that of encoding/json. A field that one of them
+// lacks is a difference.
+func TestStepLine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.OneOf(rapid.Float64(), rapid.Just(0.0), rapid.Just(1e-6), rapid.Just(9.5e-7), rapid.Just(1e-9), rapid.Just(1.5e-10), rapid.Just(1e21), rapid.Just(-3e100))
+		var s Step
+		v := reflect.ValueOf(&s).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Float64:
+				f.SetFloat(number.Draw(t, "number"))
+			case reflect.Bool:
+				f.SetBool(rapid.Bool().Draw(t, "bool"))
+			default:
+				f.SetInt(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "integer"))
+			}
+		}
+		want, err := json.Marshal(s)
+		got, ok := s.appendJSON(nil)
+		if err != nil || !ok || string(got) != string(want) {
+			t.Errorf("got %s, %v; want %s, %v", got, ok, want, err)
 		}
 	})
 }

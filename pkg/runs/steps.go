@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,7 +74,61 @@ func (s *StepWriter) AppendStep(step Step) error {
 			return fmt.Errorf("write %s: %w", s.f.Name(), err)
 		}
 	}
-	return s.writeJSONLine(step)
+	line, ok := step.appendJSON(s.b.AvailableBuffer())
+	if !ok {
+		return s.writeJSONLine(step) // which knows a loss that is not finite, and describes the error for times
+	}
+	if _, err := s.b.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write %s: %w", s.f.Name(), err)
+	}
+	return nil
+}
+
+// appendJSON appends s to b, as json.Marshal encodes it but in a quarter of the time, because it
+// is part of each step of a training. ok is false if a value is not finite: then b is not complete.
+func (s Step) appendJSON(b []byte) (_ []byte, ok bool) {
+	integer := func(name string, v int64) { b = strconv.AppendInt(append(b, name...), v, 10) }
+	integer(`{"epoch":`, int64(s.Epoch))
+	integer(`,"step":`, int64(s.Step))
+	integer(`,"samples":`, int64(s.Samples))
+	ok = true
+	float := func(name string, v float64) {
+		b = appendJSONFloat(append(b, name...), v)
+		ok = ok && !math.IsNaN(v) && !math.IsInf(v, 0)
+	}
+	float(`,"data_seconds":`, s.Data)
+	float(`,"forward_seconds":`, s.Forward)
+	float(`,"backward_seconds":`, s.Backward)
+	float(`,"wait_seconds":`, s.Wait)
+	float(`,"all_reduce_seconds":`, s.AllReduce)
+	float(`,"optimizer_seconds":`, s.Optimizer)
+	float(`,"until_collective_seconds":`, s.UntilCollective)
+	if s.Staleness != 0 {
+		integer(`,"staleness":`, int64(s.Staleness))
+	}
+	if s.Sent != 0 {
+		integer(`,"sent_bytes":`, s.Sent)
+	}
+	if s.Dropped {
+		b = append(b, `,"dropped":true`...)
+	}
+	float(`,"loss":`, s.Loss)
+	return append(b, '}'), ok
+}
+
+// appendJSONFloat appends v to b as json.Marshal encodes it: as ECMAScript does, with an exponent
+// only for numbers below 1e-6 or from 1e21.
+func appendJSONFloat(b []byte, v float64) []byte {
+	size := math.Abs(v)
+	if size == 0 || size >= 1e-6 && size < 1e21 {
+		return strconv.AppendFloat(b, v, 'f', -1, 64)
+	}
+	b = strconv.AppendFloat(b, v, 'e', -1, 64)
+	if n := len(b); b[n-4] == 'e' && b[n-2] == '0' { // 1e-09 is 1e-9
+		b[n-2] = b[n-1]
+		b = b[:n-1]
+	}
+	return b
 }
 
 // Flush writes the buffered steps to the file. The error is a *LostError if the file was

@@ -48,6 +48,8 @@ type EventWriter struct {
 	mu      sync.Mutex
 	f       *os.File
 	pending []byte
+
+	value, summary, event []byte // memory of AppendScalars, which is called in each step
 }
 
 // Scalar is a value with a tag, the name of its curve in TensorBoard. A tag such as
@@ -75,7 +77,7 @@ func OpenEvents(dir string, step int) (*EventWriter, error) {
 	w.pending = appendRecord(w.pending, version)
 	if step > 0 {
 		status := protowire.AppendVarint(protowire.AppendTag(nil, sessionLogStatus, protowire.VarintType), sessionStart)
-		restart := appendString(appendEvent(nil, now, step+1), eventSessionLog, string(status))
+		restart := appendMessage(appendEvent(nil, now, step+1), eventSessionLog, status)
 		w.pending = appendRecord(w.pending, restart)
 	}
 	if err := w.Flush(); err != nil {
@@ -110,23 +112,23 @@ func newEventFileName(dir string, now time.Time) (string, error) {
 // AppendScalars appends an event with the values at a step, which counts from 1 over the
 // complete run. A NaN means not measured and is left out. Values are stored as float32.
 func (w *EventWriter) AppendScalars(step int, at time.Time, values ...Scalar) error {
-	var summary []byte
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.summary = w.summary[:0]
 	for _, v := range values {
 		if math.IsNaN(v.Value) {
 			continue
 		}
-		value := appendString(nil, valueTag, v.Tag)
-		value = protowire.AppendTag(value, valueSimple, protowire.Fixed32Type)
-		value = protowire.AppendFixed32(value, math.Float32bits(float32(v.Value)))
-		summary = appendString(summary, summaryValue, string(value))
+		w.value = appendString(w.value[:0], valueTag, v.Tag)
+		w.value = protowire.AppendTag(w.value, valueSimple, protowire.Fixed32Type)
+		w.value = protowire.AppendFixed32(w.value, math.Float32bits(float32(v.Value)))
+		w.summary = appendMessage(w.summary, summaryValue, w.value)
 	}
-	if len(summary) == 0 {
+	if len(w.summary) == 0 {
 		return nil
 	}
-	event := appendString(appendEvent(nil, at, step), eventSummary, string(summary))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending = appendRecord(w.pending, event)
+	w.event = appendMessage(appendEvent(w.event[:0], at, step), eventSummary, w.summary)
+	w.pending = appendRecord(w.pending, w.event)
 	if len(w.pending) < eventsBuffer {
 		return nil
 	}
@@ -174,17 +176,21 @@ func appendEvent(b []byte, at time.Time, step int) []byte {
 	return b
 }
 
-// appendString appends a length-delimited field: a string or an encoded message.
+// appendString appends a field that is a string.
 func appendString(b []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
+}
+
+// appendMessage appends a field that is an encoded message.
+func appendMessage(b []byte, field protowire.Number, message []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), message)
 }
 
 // appendRecord appends data as a TFRecord: its length as uint64, the masked
 // CRC of these 8 bytes, the data, and their masked CRC, all little-endian.
 func appendRecord(b, data []byte) []byte {
-	length := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
-	b = append(b, length...)
-	b = binary.LittleEndian.AppendUint32(b, maskedCRC(length))
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(data)))
+	b = binary.LittleEndian.AppendUint32(b, maskedCRC(b[len(b)-8:]))
 	b = append(b, data...)
 	return binary.LittleEndian.AppendUint32(b, maskedCRC(data))
 }

@@ -146,7 +146,8 @@ func (r *recorder) writeStepEvents(s runs.Step) error {
 		return nil
 	}
 	seconds := s.Data + s.Forward + s.Backward + s.Wait + s.Optimizer
-	scalars := []runs.Scalar{{Tag: "Loss/step", Value: s.Loss}, {Tag: "Seconds/step", Value: seconds}}
+	const most = 5
+	scalars := append(make([]runs.Scalar, 0, most), runs.Scalar{Tag: "Loss/step", Value: s.Loss}, runs.Scalar{Tag: "Seconds/step", Value: seconds})
 	if speed := r.t.throughputOf(s.Samples, seconds); speed.samples > 0 {
 		scalars = append(scalars, runs.Scalar{Tag: "Samples per sec/step", Value: speed.samples}, runs.Scalar{Tag: "Effective FLOP per sec/step", Value: speed.flops})
 		if speed.fractionOfPeak > 0 {

@@ -291,7 +291,7 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		Engine: t.engine.Name(), Strategy: t.cfg.strategyName(), Collective: t.strategy.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
-		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
+		FLOPsPerStep: t.stepFLOPs, PeakFLOPS: t.peak,
 		Binding: t.options.binding, RankSource: t.options.rankSource, Host: describeHost(t.options.binding), Versions: moduleVersions(),
 	}, nil
 }

@@ -21,7 +21,7 @@ func (t *Trainer) throughputOf(samples int, seconds float64) throughput {
 		return throughput{}
 	}
 	r := throughput{samples: float64(samples) / seconds}
-	r.flops = r.samples * float64(t.train.Program().StepFLOPs()) / float64(t.cfg.Batch)
+	r.flops = r.samples * float64(t.stepFLOPs) / float64(t.cfg.Batch)
 	if t.peak > 0 {
 		r.fractionOfPeak = r.flops / t.peak
 	}

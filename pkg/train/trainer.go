@@ -40,6 +40,7 @@ type WorkerOptions struct {
 	Profile   Profile                      // steps to profile
 	Log       func(line string)            // receives log lines on rank 0; nil: no log
 	Progress  func(epoch, step, steps int) // called after each step; nil: not called
+	EpochDone func(runs.Epoch) error       // called on every rank after each epoch and its checkpoint; nil: not called
 	Study     string                       // name of the study, for run.json
 	Series    string                       // name of the series, for run.json
 	binding   *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
@@ -89,6 +90,8 @@ type Trainer struct {
 
 	deviceSet  *deviceDataset // the training set in the device's memory; nil: batches are loaded
 	hostReason string         // why the GPU does not hold the training set; empty if it does, or if the config does not ask for it
+
+	stepFLOPs int64 // of the training program, for one batch
 
 	peak     float64   // peak FLOP/s of the engine, on rank 0; 0: not measured
 	step     int       // completed optimizer steps
@@ -191,6 +194,7 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 	if t.net, t.train, err = t.loadProgram(image, target, t.cfg.Batch, nn.Train, t.eval); err != nil {
 		return err
 	}
+	t.stepFLOPs = t.train.Program().StepFLOPs()
 	if t.net.Task() == model.Classification {
 		batch, outputs, err := batchAndOutputSize(t.train.Program())
 		if err != nil {
