@@ -29,6 +29,7 @@ import (
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy"
+	"lockstep/pkg/train"
 )
 
 // The tasks of a worker; see also TaskRead.
@@ -41,17 +42,25 @@ const (
 
 // WorkerOptions configures RunWorker.
 type WorkerOptions struct {
-	Task   string // "train", "allreduce", "openmpi", "stream" or "read"
+	Task   string // "train", "epochs", "allreduce", "openmpi", "stream" or "read"
 	Shape  Shape
 	Engine engine.Options
+	Epochs train.Worker // the training of task "epochs"
 
 	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: openEngine
 }
 
 // AddFlags adds the flags of a worker to f. Their defaults are the current values of o.
 func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
-	f.StringVar(&o.Task, "task", TaskTrain, "train, allreduce, openmpi, stream or read")
+	f.StringVar(&o.Task, "task", TaskTrain, "train, epochs, allreduce, openmpi, stream or read")
 	f.IntVar(&o.Engine.Threads, "threads", 1, "number of threads")
+	f.StringVar(&o.Epochs.Config, "config", o.Epochs.Config, "config of task epochs")
+	f.StringVar(&o.Epochs.Run, "run", o.Epochs.Run, "run folder of task epochs")
+	f.BoolVar(&o.Epochs.Unrecorded, "unrecorded", o.Epochs.Unrecorded, "task epochs records nothing")
+	f.Func("set", "key=value in the config of task epochs, repeatable", func(s string) error {
+		o.Epochs.Set = append(o.Epochs.Set, s)
+		return nil
+	})
 	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm of convolutions")
 	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "compute batch norm and ReLU in one kernel")
 	f.BoolVar(&o.Engine.Overlap, "overlap", o.Engine.Overlap, "exchange gradients during the backward pass")
@@ -86,6 +95,9 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 		return answerReadRequests(ctx, in, out)
 	case taskOpenMPI:
 		return answerWithOpenMPI(in, out)
+	case taskEpochs:
+		o.Epochs.Threads, o.Epochs.Epochs = o.Engine.Threads, endlessEpochs
+		return answerEpochRequests(ctx, o.Epochs, in, out)
 	}
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -107,7 +119,7 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 		w.about = comparison.Greeting{Name: "TCP stream, both ways", Threads: 1}
 		w.stream, err = connectStream(ctx, group)
 	default:
-		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s, %s, %s or %s", o.Task, TaskTrain, taskAllReduce, taskOpenMPI, taskStream, TaskRead)
+		err = fmt.Errorf("bench worker: unknown task %q: use %s, %s, %s, %s, %s or %s", o.Task, TaskTrain, taskEpochs, taskAllReduce, taskOpenMPI, taskStream, TaskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {

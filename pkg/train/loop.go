@@ -153,6 +153,11 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 			return res, err
 		}
 		res.Test = last.newTest(*untrained, rec.lastCheckpoint(), row.ValSeconds)
+		if t.options.EpochDone != nil {
+			if err := t.options.EpochDone(row); err != nil {
+				return res, fmt.Errorf("after epoch %d: %w", t.epoch, err)
+			}
+		}
 	}
 	// The run was resumed after its last epoch. This condition must not depend on the
 	// earlier rows, which only rank 0 has: all ranks must take the same branch.

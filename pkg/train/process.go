@@ -122,13 +122,15 @@ func (p trainingProcess) trainReplica(ctx context.Context, local int, group coll
 				return err
 			}
 		}
-		r, stop, rerr := recordCollectives(ctx, group, options.Dir)
-		if rerr != nil {
-			return rerr
+		if options.Dir != "" {
+			r, stop, rerr := recordCollectives(ctx, group, options.Dir)
+			if rerr != nil {
+				return rerr
+			}
+			defer stop()
+			defer func() { collective.RecordOwnFailure(r, err) }() // before this rank leaves the group
+			group = r
 		}
-		defer stop()
-		defer func() { collective.RecordOwnFailure(r, err) }() // before this rank leaves the group
-		group = r
 	}
 	if group.Rank() == 0 && p.out != nil {
 		options.Log = func(line string) { fmt.Fprintln(p.out, line) }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"lockstep/pkg/collective"
@@ -271,5 +272,38 @@ func TestCheckpointsAreFewAndWhole(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "epoch-0002.safetensors epoch-0003.safetensors" {
 		t.Errorf("checkpoints left after 3 epochs, 2 kept: %s", got)
+	}
+}
+
+// TestEpochDone: every rank calls the function after each epoch, whose row is in the run folder by then. Its
+// error ends the run. Without a run folder, nothing is written.
+func TestEpochDone(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 3
+	dir := filepath.Join(t.TempDir(), "run")
+	enough := errors.New("enough")
+	var calls, rows atomic.Int64
+	_, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, EpochDone: func(row runs.Epoch) error {
+		calls.Add(1)
+		if r, err := runs.Read(dir); err == nil && len(r.Epochs) >= row.Epoch {
+			rows.Add(1)
+		}
+		if row.Epoch == 2 {
+			return enough
+		}
+		return nil
+	}})
+	if !errors.Is(err, enough) || calls.Load() != 4 || rows.Load() < 2 {
+		t.Errorf("%d calls, %d found their row, error %v; want 4 calls and an error", calls.Load(), rows.Load(), err)
+	}
+
+	t.Chdir(t.TempDir())
+	epochs := 0
+	w := Worker{Own: &cfg, Unrecorded: true, EpochDone: func(runs.Epoch) error { epochs++; return nil }}
+	if err := w.Train(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) > 0 || epochs != 3 {
+		t.Errorf("%d epochs, files %v, %v; want 3 and none", epochs, left, err)
 	}
 }

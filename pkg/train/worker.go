@@ -50,6 +50,13 @@ type Worker struct {
 
 	Build model.Builder // builds the network; nil: the config's network
 	Out   io.Writer     // receives log lines on rank 0; nil: no log
+
+	// EpochDone is called on every rank after each epoch, when its row and its checkpoint have
+	// been written; nil: not called. An error ends the run.
+	EpochDone func(runs.Epoch) error
+	// Unrecorded makes the worker write no run folder and no record of collectives, to measure
+	// what recording costs.
+	Unrecorded bool
 }
 
 // A UsageError is an error in the user's input: in flags, config or environment.
@@ -160,6 +167,10 @@ func (w Worker) Train(ctx context.Context) error {
 	p.options = WorkerOptions{Resume: w.Resume, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.world())}
 	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
 		p.options.rankSource = env.Source
+	}
+	p.options.EpochDone = w.EpochDone
+	if w.Unrecorded {
+		return p.run(ctx)
 	}
 	dir := w.Run
 	if dir == "" {

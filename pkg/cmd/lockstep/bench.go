@@ -20,7 +20,7 @@ func benchCommand() *cobra.Command {
 alternating, in one call. Run it on an idle machine. ` + bench.InstallCommand + `
 installs the peers; if one is missing, the exit code is 3.`,
 	}
-	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchTwinsCommand(), benchWorkerCommand())
+	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchOverheadCommand(), benchFloodCommand(), benchTwinsCommand(), benchWorkerCommand())
 	return c
 }
 
@@ -290,12 +290,14 @@ func benchScalingCommand() *cobra.Command {
 		Use:   "scaling",
 		Short: "Measure weak scaling: the throughput of N workers relative to one",
 		Long: `Measures the throughput of each number of workers with a fixed batch per worker,
-interleaved, and reports the median of the ratios. Run it on an idle machine. The
-throughput of N workers is also compared with N simultaneous runs of one worker:
-these exchange nothing and do not wait for each other, so they show the limit of
-this machine.
+and reports the median of the ratios. All trainings run at the same time, but one of
+them trains for an epoch while the others wait; every 5 repeats they start anew. Run it
+on an idle machine. The throughput of N workers is also compared with N simultaneous
+trainings of one worker: these exchange nothing and do not wait for each other, so they
+show the limit of this machine. LOCKSTEP_CPU selects the instruction set.
 
-  lockstep bench scaling --workers 1,2 --repeats 5 --json`,
+  lockstep bench scaling --workers 1,2 --repeats 25 --json
+  LOCKSTEP_CPU=avx2 lockstep bench scaling --repeats 25`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if out.verbose {
@@ -308,8 +310,8 @@ this machine.
 	f := c.Flags()
 	f.StringVar(&o.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	f.IntSliceVar(&o.Workers, "workers", []int{1, 2}, "numbers of workers; the first is the baseline")
-	f.IntVar(&o.Repeats, "repeats", 5, "runs of each number of workers")
-	f.IntVar(&o.Epochs, "epochs", 4, "epochs of each run; the first is not counted")
+	f.IntVar(&o.Repeats, "repeats", 5, "measurements of each number of workers")
+	f.IntVar(&o.Epochs, "epochs", 1, "epochs of each measurement")
 	f.IntVar(&o.Threads, "threads", 1, "threads per worker")
 	out.addFlags(f)
 	return c

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"text/tabwriter"
+
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Record is one measured comparison.
@@ -20,8 +22,11 @@ type Record struct {
 	Target    float64    `json:"target"`  // least Ratio that is required; 0: no target
 	Repeats   int        `json:"repeats"` // interleaved measurements of each side
 	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
+	// Interval is the 95 % confidence interval of Ratio; nil if there are fewer than 6 repeats.
+	Interval *[2]float64 `json:"interval,omitempty"`
 	// Within, if not nil, is the interval in which Value must be.
 	Within *[2]float64 `json:"within,omitempty"`
+	Note   string      `json:"note,omitempty"` // what else was measured
 
 	Machine string `json:"machine"`
 	Commit  string `json:"commit"`
@@ -44,7 +49,7 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 		return e.Encode(records)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "name\tours\tpeer\t\tratio (median)\tlowest … highest\ttarget\trepeats")
+	fmt.Fprintln(t, "name\tours\tpeer\t\tratio (median)\t95 % interval\tlowest … highest\ttarget\trepeats")
 	for _, r := range records {
 		target := "none"
 		if r.Target > 0 {
@@ -59,11 +64,20 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 				target = fmt.Sprintf("%.4g … %.4g, reached", w[0], w[1])
 			}
 		}
-		fmt.Fprintf(t, "%s\t%.4g %s\t%s\t%.4g %s\t%.3f\t%.3f … %.3f\t%s\t%d\n",
-			r.Name, r.Value, r.Unit, r.Peer, r.PeerValue, r.Unit, r.Ratio, r.Spread[0], r.Spread[1], target, r.Repeats)
+		interval := "-"
+		if i := r.Interval; i != nil {
+			interval = fmt.Sprintf("%.3f … %.3f", i[0], i[1])
+		}
+		fmt.Fprintf(t, "%s\t%.4g %s\t%s\t%.4g %s\t%.3f\t%s\t%.3f … %.3f\t%s\t%d\n",
+			r.Name, r.Value, r.Unit, r.Peer, r.PeerValue, r.Unit, r.Ratio, interval, r.Spread[0], r.Spread[1], target, r.Repeats)
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for _, r := range records {
+		if r.Note != "" {
+			fmt.Fprintf(w, "%s: %s\n", r.Name, r.Note)
+		}
 	}
 	if len(records) > 0 {
 		_, err := fmt.Fprintf(w, "machine: %s; commit %s\n", records[0].Machine, records[0].Commit)
@@ -94,7 +108,24 @@ func (r Record) withStatistics(ours, peers []float64, ratio func(ours, peers flo
 	r.Value, r.PeerValue, r.Ratio = Median(ours), Median(peers), Median(ratios)
 	r.Repeats = len(ours)
 	r.Spread = [2]float64{slices.Min(ratios), slices.Max(ratios)}
+	r.Interval = medianInterval(ratios)
 	return r
+}
+
+// medianInterval returns the 95 % confidence interval of the median of the distribution of v,
+// from order statistics: the number of values below the median is binomial, whatever the
+// distribution. It returns nil for fewer than 6 values, whose range is no such interval.
+func medianInterval(v []float64) *[2]float64 {
+	below := distuv.Binomial{N: float64(len(v)), P: 0.5}
+	left := 0 // values to leave out on each side
+	for below.CDF(float64(left)) <= 0.025 {
+		left++
+	}
+	if left == 0 {
+		return nil
+	}
+	s := slices.Sorted(slices.Values(v))
+	return &[2]float64{s[left-1], s[len(s)-left]}
 }
 
 // PerSecond converts the seconds that n items took in each repeat to items per second.

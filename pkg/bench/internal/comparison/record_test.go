@@ -90,3 +90,25 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// TestMedianInterval: the ranks of the order statistics are those of tables for the sign test, such
+// as Conover, Practical Nonparametric Statistics: 95 % needs n = 6, and the 8th value of 25.
+func TestMedianInterval(t *testing.T) {
+	for n, want := range map[int]*[2]float64{5: nil, 6: {1, 6}, 9: {2, 8}, 12: {3, 10}, 25: {8, 18}} {
+		var v []float64
+		for i := range n {
+			v = append(v, float64(n-i))
+		}
+		got := medianInterval(v)
+		if (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%d values: interval %v, want %v", n, got, want)
+		}
+	}
+	var text bytes.Buffer
+	if err := Write(&text, []Record{{Name: "a", Interval: &[2]float64{0.5, 1.25}, Note: "3 strangers"}}, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); !strings.Contains(got, "0.500 … 1.250") || !strings.Contains(got, "a: 3 strangers\n") {
+		t.Errorf("table:\n%s", got)
+	}
+}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"lockstep/pkg/collective/hosts"
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/topology"
 	"lockstep/pkg/runs/transfers"
 )
 
@@ -33,6 +36,7 @@ const (
 	RequestPing      = "ping"      // ping RANK BYTES COUNT: COUNT messages of float32 buffers from rank 0 to RANK and back
 	RequestCheck     = "check"     // check BYTES: one all-reduce of such a buffer, and how many of its elements are wrong
 	RequestMemory    = "memory"    // report the peak memory
+	RequestEpoch     = "epoch"     // train the next epoch
 )
 
 // Greeting is the first line that a side writes: it describes the side.
@@ -53,6 +57,7 @@ type Answer struct {
 	PeakBytes int64   `json:"peak_bytes,omitempty"`
 	Wrong     *int    `json:"wrong,omitempty"` // wrong elements; nil: nothing was checked
 
+	Samples   int                  `json:"samples,omitempty"` // of all processes together
 	Recording *transfers.Recording `json:"recording,omitempty"`
 }
 
@@ -65,6 +70,8 @@ type Program struct {
 
 	// Hosts, if not nil, are the simulated hosts on which the processes run, PerNode on each.
 	Hosts *hosts.Network
+	// CPUs are the CPUs to which each process is bound, by rank; nil: none is bound.
+	CPUs [][]int
 }
 
 // CheckSameWork returns an error unless both sides train the same network with the
@@ -84,6 +91,7 @@ func CheckSameWork(ours, peers Greeting, threads int) error {
 // Side is one side of a comparison: a running program with one process per worker.
 type Side struct {
 	About     Greeting // greeting of rank 0
+	Port      int      // MASTER_PORT of the processes
 	processes []*process
 	cancel    context.CancelFunc
 }
@@ -108,7 +116,7 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Side{}
+	s := &Side{Port: port}
 	ctx, s.cancel = context.WithCancel(ctx)
 	token := rand.Text()
 	for rank := range p.Workers {
@@ -147,11 +155,30 @@ func startProcess(ctx context.Context, p Program, rank, port int, token string) 
 		return nil, err
 	}
 	one.in, one.out = in, bufio.NewReader(out)
-	if err := one.cmd.Start(); err != nil {
+	if err := startOnCPUs(one.cmd, p.CPUs, rank); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.Argv[0], err)
 	}
 	one.wait = sync.OnceValue(one.cmd.Wait)
 	return one, nil
+}
+
+// startOnCPUs starts c as the process of a rank, bound to the CPUs of that rank.
+func startOnCPUs(c *exec.Cmd, cpus [][]int, rank int) (err error) {
+	if cpus == nil {
+		return c.Start()
+	}
+	// A process has the binding of the thread that starts it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := topology.AllowedCPUs()
+	if err != nil {
+		return err
+	}
+	if err := topology.BindThread(cpus[rank]); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, topology.BindThread(before)) }()
+	return c.Start()
 }
 
 // sideEnvironment returns the environment of a side's process: the environment of this

@@ -1,0 +1,254 @@
+package bench
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"lockstep/pkg/bench/internal/comparison"
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/launch"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// taskEpochs is the task of a worker that trains an epoch for each request.
+const taskEpochs = "epochs"
+
+// endlessEpochs is the number of epochs of a worker whose training ends with its input.
+const endlessEpochs = 1_000_000
+
+// errInputEnded ends the training of a worker whose input has ended.
+var errInputEnded = errors.New("the input has ended")
+
+// answerEpochRequests trains as lockstep train does, but waits for a request before each epoch.
+// The answer has the seconds of the epoch, without its evaluation and its checkpoint.
+func answerEpochRequests(ctx context.Context, w train.Worker, in io.Reader, out io.Writer) error {
+	encoder, lines := json.NewEncoder(out), bufio.NewScanner(in)
+	if err := encoder.Encode(comparison.Greeting{Name: "lockstep train", Threads: w.Threads}); err != nil {
+		return err
+	}
+	wait := func() error {
+		if !lines.Scan() {
+			return cmp.Or(lines.Err(), errInputEnded)
+		}
+		if lines.Text() != comparison.RequestEpoch {
+			return fmt.Errorf("bench worker: unknown request %q, want %s", lines.Text(), comparison.RequestEpoch)
+		}
+		return nil
+	}
+	err := wait()
+	if err == nil {
+		w.EpochDone = func(row runs.Epoch) error {
+			if err := encoder.Encode(comparison.Answer{Seconds: row.Seconds, Samples: row.Samples, Loss: row.TrainLoss}); err != nil {
+				return err
+			}
+			return wait()
+		}
+		err = w.Train(ctx)
+	}
+	if errors.Is(err, errInputEnded) {
+		return nil
+	}
+	return err
+}
+
+// training describes trainings whose epochs are measured.
+type training struct {
+	config     string
+	set        []string // key=value to change in the config
+	workers    int
+	threads    int  // per worker; 0: 1
+	copies     int  // simultaneous trainings that exchange nothing; 0: 1
+	unrecorded bool // see train.Worker
+
+	binding runs.Binding // of the workers, from bind
+	folder  string       // of the run folders
+}
+
+// describe returns a name for progress messages.
+func (t training) describe() string {
+	name := fmt.Sprintf("%s, %d workers", t.config, t.workers)
+	if t.copies > 1 {
+		name += fmt.Sprintf(", %d at the same time", t.copies)
+	}
+	if t.unrecorded {
+		name += ", not recorded"
+	}
+	return name
+}
+
+// bindAll chooses the CPUs of the trainings' workers as lockstep launch does, before any of them
+// has started.
+func bindAll(all []training) error {
+	var workers []int
+	threads := 1
+	for _, t := range all {
+		workers, threads = append(workers, t.workers), max(threads, t.threads)
+	}
+	for i := range all {
+		b, err := launch.Sweep{Workers: workers, Threads: threads}.PlanBinding(all[i].workers)
+		if err != nil {
+			return err
+		}
+		all[i].binding = b
+	}
+	return nil
+}
+
+// runningTraining is a started training, of which each copy is a side.
+type runningTraining struct {
+	copies []*comparison.Side
+}
+
+// start starts the processes of t.
+func (t training) start(ctx context.Context) (*runningTraining, error) {
+	command, err := comparison.WorkerCommand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := comparison.Program{Workers: t.workers}
+	for _, text := range t.binding.CPUs {
+		cpus, err := topology.ParseList(text)
+		if err != nil {
+			return nil, err
+		}
+		p.CPUs = append(p.CPUs, cpus)
+	}
+	binding, err := json.Marshal(t.binding)
+	if err != nil {
+		return nil, err
+	}
+	p.Env = []string{train.BindingVariable + "=" + string(binding)}
+	if set := os.Getenv("LOCKSTEP_CPU"); set != "" {
+		p.Env = append(p.Env, "LOCKSTEP_CPU="+set)
+	}
+	r := &runningTraining{}
+	for range max(1, t.copies) {
+		dir, err := os.MkdirTemp(t.folder, "run-")
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		p.Argv = append(slices.Clone(command), "--task", taskEpochs, "--config", t.config, "--threads", strconv.Itoa(max(1, t.threads)),
+			"--run", filepath.Join(dir, "run"), "--unrecorded="+strconv.FormatBool(t.unrecorded))
+		for _, s := range append([]string{"checkpoint.every=" + strconv.Itoa(endlessEpochs)}, t.set...) {
+			p.Argv = append(p.Argv, "--set", s)
+		}
+		s, err := comparison.Start(ctx, p)
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		r.copies = append(r.copies, s)
+	}
+	return r, nil
+}
+
+// Close ends the processes.
+func (r *runningTraining) Close() {
+	for _, s := range r.copies {
+		s.Close()
+	}
+}
+
+// trainEpochs trains the next epochs and returns the throughput of all copies together, in samples per
+// second.
+func (r *runningTraining) trainEpochs(epochs int) (float64, error) {
+	rates, errs := make([]float64, len(r.copies)), make([]error, len(r.copies))
+	var all sync.WaitGroup
+	for i, s := range r.copies {
+		all.Go(func() {
+			samples, seconds := 0, 0.0
+			for range epochs {
+				answers, err := s.Ask(comparison.RequestEpoch)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				samples, seconds = samples+answers[0].Samples, seconds+answers[0].Seconds
+			}
+			rates[i] = float64(samples) / seconds
+		})
+	}
+	all.Wait()
+	sum := 0.0
+	for _, v := range rates {
+		sum += v
+	}
+	return sum, errors.Join(errs...)
+}
+
+// alternation describes how epochs of several trainings are measured.
+type alternation struct {
+	repeats  int
+	perStart int // repeats between two starts of the processes, because the speed of a process depends on where its memory is
+	epochs   int // of each training in a repeat
+}
+
+// measure measures the trainings alternately, and returns their throughputs in samples per second by
+// training and repeat. The processes of the trainings exist at the same time, but wait while
+// another training is measured. Their first epoch is not counted. The order of the trainings is reversed in each
+// repeat.
+func (a alternation) measure(ctx context.Context, all []training, output io.Writer) ([][]float64, error) {
+	folder, err := os.MkdirTemp("", "lockstep-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	if err := bindAll(all); err != nil {
+		return nil, err
+	}
+	rates := make([][]float64, len(all))
+	for first := 0; first < a.repeats; first += a.perStart {
+		err := a.measureStart(ctx, all, folder, min(a.perStart, a.repeats-first), rates)
+		if err != nil {
+			return nil, err
+		}
+		for i, t := range all {
+			comparison.Logf(output, "%s: %.4g samples/s after %d repeats", t.describe(), comparison.Median(rates[i]), len(rates[i]))
+		}
+	}
+	return rates, nil
+}
+
+// measureStart starts the trainings, and appends the throughputs of the given number of repeats to rates.
+func (a alternation) measureStart(ctx context.Context, all []training, folder string, repeats int, rates [][]float64) error {
+	running := make([]*runningTraining, len(all))
+	for i, t := range all {
+		t.folder = folder
+		r, err := t.start(ctx)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if _, err := r.trainEpochs(1); err != nil {
+			return err
+		}
+		running[i] = r
+	}
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	for range repeats {
+		for _, i := range order {
+			v, err := running[i].trainEpochs(a.epochs)
+			if err != nil {
+				return err
+			}
+			rates[i] = append(rates[i], v)
+		}
+		slices.Reverse(order)
+	}
+	return nil
+}
