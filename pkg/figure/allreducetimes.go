@@ -22,7 +22,9 @@ const (
 
 // AllReduceTimes draws the times of all-reduces between hosts against the size of the buffer, on
 // logarithmic axes: a point with its range for each measured time, and a line for the
-// prediction of the latency–bandwidth model of each algorithm.
+// prediction of the latency–bandwidth model of each algorithm. It is not in Names, because a
+// run folder has no such times: lockstep bench allreduce --hosts measures them, and draws them
+// with --out.
 func (o Options) AllReduceTimes(times *runs.AllReduceTimes) (*Figure, error) {
 	const name = "allreduce_times"
 	if err := o.Validate(); err != nil {

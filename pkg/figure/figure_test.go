@@ -51,6 +51,7 @@ func fixtures(t *testing.T) map[string]*scaling.Study {
 		"weak":    published(t, "sc21-weak-scaling.csv"),
 		"trials":  published(t, "sc21-trials.csv"),
 		"trace":   traced(t),
+		"traces":  tracedSeries(t),
 	}
 }
 
@@ -66,6 +67,7 @@ func golden() map[string][]string {
 		"weak":    {"weak_scaling", "overhead"},
 		"trials":  {"trials"},
 		"trace":   {"timeline", "time_use"},
+		"traces":  {"timelines"},
 	}
 }
 

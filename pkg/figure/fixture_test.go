@@ -65,10 +65,25 @@ func published(t *testing.T, file string) *scaling.Study {
 // steps, communication that is half hidden.
 func traced(t *testing.T) *scaling.Study {
 	t.Helper()
-	r := runs.Run{Dir: "trace.json", Kind: "trace", Info: runs.Info{Study: "cells", Series: "ddp", Workers: 2, Status: runs.StatusDone}}
+	study, err := scaling.FromRuns([]runs.Run{tracedRun("trace.json", "ddp", 0)})
+	check(t, err)
+	return study
+}
+
+// tracedSeries is a study of two traces like that of traced, of two series. The second begins at another time.
+func tracedSeries(t *testing.T) *scaling.Study {
+	t.Helper()
+	study, err := scaling.FromRuns([]runs.Run{tracedRun("ddp.json", "ddp", 0), tracedRun("zero1.json", "zero1", 100)})
+	check(t, err)
+	return study
+}
+
+// tracedRun is the run of traced, as a file of a series. It begins at the given time in seconds.
+func tracedRun(file, series string, begin float64) runs.Run {
+	r := runs.Run{Dir: file, Kind: "trace", Info: runs.Info{Study: "cells", Series: series, Workers: 2, Status: runs.StatusDone}}
 	for rank := range 2 {
 		for step := range 3 {
-			at := 0.010 * float64(step)
+			at := begin + 0.010*float64(step)
 			late := 0.0005 * float64(rank)
 			for _, s := range []runs.Span{
 				{Lane: "steps", Kind: runs.SpanOther, Name: fmt.Sprintf("ProfilerStep#%d", step+1), Start: at, Seconds: 0.010},
@@ -81,7 +96,5 @@ func traced(t *testing.T) *scaling.Study {
 			}
 		}
 	}
-	study, err := scaling.FromRuns([]runs.Run{r})
-	check(t, err)
-	return study
+	return r
 }

@@ -85,6 +85,7 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 		{"speedup", "unknown scale \"log\"", Options{Scale: "log"}},
 		{"loss_by_time", "want 0 to below 1", Options{Smooth: 1}},
 		{"timeline", "no run has step spans", Options{}},
+		{"timelines", "no run has step spans", Options{}},
 		{"time_use", "no run has step spans", Options{}},
 		{"trials", "IO, SYNTHETIC and FULL", Options{}},
 		{"quality", "unknown measure", Options{Measure: "taste"}},

@@ -52,6 +52,7 @@ func figureKinds() []figureKind {
 		{name: "quality_by_rate", draw: Options.QualityByRate, inAll: func(*scaling.Study) bool { return false }}, // useful only for a sweep over learning rates
 		{name: "time_use", draw: Options.TimeUse},
 		{name: "timeline", draw: Options.Timeline},
+		{name: "timelines", draw: Options.Timelines, inAll: hasSeveralSeriesWithSpans},
 	}
 }
 
@@ -65,7 +66,9 @@ func hasScalingMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
 	return slices.ContainsFunc(s.Modes().Rows, matches)
 }
 
-// Names returns the names of the figures that Make draws, in the order of All.
+// Names returns the names of the figures that Make draws, in the order of All. Transfers and
+// AllReduceTimes are not among them, because they draw no study: their recordings and times are
+// files of lockstep transfers and lockstep bench allreduce --hosts, not logs of runs.
 func Names() []string {
 	var names []string
 	for _, c := range figureKinds() {
@@ -235,6 +238,9 @@ func TimeUse(study *scaling.Study) (*Figure, error) { return Options{}.TimeUse(s
 
 // Timeline draws when each rank did what; see Options.Timeline.
 func Timeline(study *scaling.Study) (*Figure, error) { return Options{}.Timeline(study) }
+
+// Timelines draws when each rank did what with each series; see Options.Timelines.
+func Timelines(study *scaling.Study) (*Figure, error) { return Options{}.Timelines(study) }
 
 // Curve draws a metric of every run over an axis; see Options.Curve.
 func Curve(study *scaling.Study, metric, axis string) (*Figure, error) {

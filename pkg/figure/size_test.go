@@ -62,6 +62,7 @@ func eachPaperFigure(t *testing.T, check func(t *testing.T, label string, f *Fig
 	draw("trials", 1, published(t, "sc21-trials.csv"))
 	draw("time_use", 1, traced(t))
 	draw("timeline", 1, traced(t))
+	draw("timelines", 2, tracedSeries(t))
 }
 
 // TestPaperSizes: at the size of a paper the data keep a good part of the

@@ -75,12 +75,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	var t *timeline
-	if len(run.Spans) > 0 {
-		t, err = o.layOutTrace(run)
-	} else {
-		t, err = o.layOutSteps(run)
-	}
+	t, err := o.layOut(run, maxTimelineRows)
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
@@ -141,10 +136,25 @@ func (o Options) selectSteps(first, last int) (from, to int) {
 	return from, from + n - 1
 }
 
+// layOut lays out the step spans or the trace of a run in at most the given number of rows.
+func (o Options) layOut(run *runs.Run, rows int) (*timeline, error) {
+	if len(run.Spans) > 0 {
+		return o.layOutTrace(run, rows)
+	}
+	return o.layOutSteps(run, rows)
+}
+
+// rowsPerRank is the number of rows of a rank whose step spans are drawn: its phases, and below them the
+// time inside the all-reduce.
+const rowsPerRank = 2
+
+// allReduceRow is the name of the second row of each rank.
+const allReduceRow = "all-reduce"
+
 // layOutSteps lays out the step spans of a run folder. The files contain durations
 // but no start times. Ranks leave a collective together, so the collective's end is drawn
 // at the same time for all ranks.
-func (o Options) layOutSteps(run *runs.Run) (*timeline, error) {
+func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	t := &timeline{}
 	byRank := make([]map[int]runs.Step, run.Info.Workers)
 	first, last := math.MaxInt, 0
@@ -163,10 +173,10 @@ func (o Options) layOutSteps(run *runs.Run) (*timeline, error) {
 		return nil, fmt.Errorf("the step files of %s contain no steps", run.Dir)
 	}
 	from, to := o.selectSteps(first, last)
-	shown := min(len(byRank), maxTimelineRows/2)
+	shown := min(len(byRank), max(1, rows/rowsPerRank))
 	t.hidden = len(byRank) - shown
 	for rank := range shown {
-		t.rows = append(t.rows, "rank "+strconv.Itoa(rank), "all-reduce")
+		t.rows = append(t.rows, "rank "+strconv.Itoa(rank), allReduceRow)
 	}
 	ready := make([]float64, len(byRank)) // when a rank's last step ended
 	drawn := 0
@@ -202,7 +212,7 @@ func (o Options) layOutSteps(run *runs.Run) (*timeline, error) {
 // addStep adds the activities of a step whose collective ends at the time end, and returns
 // the time at which the step ends.
 func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
-	row := 2 * rank
+	row := rowsPerRank * rank
 	add := func(row int, kind string, start, seconds float64) float64 {
 		if seconds > 0 {
 			t.spans = append(t.spans, activity{row, kind, "step " + strconv.Itoa(s.Step), start, start + seconds})
@@ -220,7 +230,7 @@ func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
 
 // layOutTrace lays out the spans of a trace. If the trace marks its steps, only the
 // spans of the selected steps are drawn.
-func (o Options) layOutTrace(run *runs.Run) (*timeline, error) {
+func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	t := &timeline{note: "Spans of the trace; the clocks of the ranks are as they were recorded."}
 	step := regexp.MustCompile(`(?i)^(profilerstep|step|train_?step|iteration)[ #_]*\d*$`)
 	var steps []runs.Span
@@ -268,8 +278,8 @@ func (o Options) layOutTrace(run *runs.Run) (*timeline, error) {
 		}
 		return runs.NaturalCompare(a.name, b.name)
 	})
-	t.hidden = max(0, len(lanes)-maxTimelineRows)
-	lanes = lanes[:min(len(lanes), maxTimelineRows)]
+	t.hidden = max(0, len(lanes)-rows)
+	lanes = lanes[:min(len(lanes), rows)]
 	for _, l := range lanes {
 		t.rows = append(t.rows, strings.TrimSpace(fmt.Sprintf("rank %d %s", l.rank, l.name)))
 	}
@@ -344,7 +354,7 @@ func (t *timeline) table() dataframe.DataFrame {
 	var start, seconds []float64
 	for _, s := range t.spans {
 		row := t.rows[s.row]
-		if row == "all-reduce" {
+		if row == allReduceRow {
 			row = t.rows[s.row-1] + " " + row
 		}
 		rows, kinds, names = append(rows, row), append(kinds, s.kind), append(names, s.name)

@@ -20,7 +20,8 @@ import (
 
 // Transfers draws a recorded all-reduce over time: one row per rank, and an arrow for each
 // transfer, from the moment at which its sender sent it to the moment at which its receiver
-// had it.
+// had it. It is not in Names, because a run folder has no such recording: lockstep transfers
+// makes one, and draws it with --out.
 func (o Options) Transfers(r *transfers.Recording) (*Figure, error) {
 	const name = "transfers"
 	if err := r.Validate(); err != nil {

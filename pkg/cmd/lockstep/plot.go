@@ -291,7 +291,8 @@ func plotCommand() *cobra.Command {
 throughput, speed-up with the ideal line, efficiency, IoU, speed-up and IoU in one
 figure, losses, learning rate, training and test time, trials, weak and strong
 scaling, the overhead of communication, fitted scaling laws, time against cost,
-quality against the batch, how a step's time is used, and a timeline of the ranks.
+quality against the batch, how a step's time is used, a timeline of the ranks, and one
+of the ranks of each series. Recorded all-reduces have a figure of lockstep transfers.
 
   lockstep plot logs/unet2d-cells --out figures --format png,svg
   lockstep plot logs/unet2d-cells --only speedup,iou --format pdf,csv,txt,tex

@@ -1,0 +1,86 @@
+package figure
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+// Timelines draws when each rank did what with each series, for example with each strategy: the rows
+// of Timeline for one run of each series, below each other, on one axis of time that
+// begins at 0 for each run. Options.Run, FirstStep and Steps select the runs and their steps.
+func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
+	const name = "timelines"
+	study, err := o.selectSeries(study, name)
+	if err != nil {
+		return nil, err
+	}
+	all := o.runsWithSpans(study)
+	if len(all) == 0 {
+		_, err := o.findRunWithSpans(study)
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	joined := &timeline{hidden: rowsPerRank * max(0, len(all)-maxTimelineRows/rowsPerRank)}
+	all = all[:min(len(all), maxTimelineRows/rowsPerRank)]
+	var folders, notes []string
+	for _, run := range all {
+		t, err := o.layOut(run, maxTimelineRows/len(all))
+		if err != nil {
+			return nil, fmt.Errorf("draw figure %s: series %s: %w", name, run.Info.Series, err)
+		}
+		joined.appendSeries(run.Info.Series, t)
+		folders = append(folders, filepath.Base(run.Dir))
+		if !slices.Contains(notes, t.note) {
+			notes = append(notes, t.note)
+		}
+	}
+	f := o.newFigure(name, "Timeline of each series", "time", "")
+	joined.draw(f)
+	f.caption = fmt.Sprintf("Activities of each rank over time, with each series; each run begins at 0; n = 1 run per series: %s. %s", strings.Join(folders, ", "), strings.Join(notes, " "))
+	if joined.hidden > 0 {
+		f.caption += fmt.Sprintf(" %d more rows are not drawn.", joined.hidden)
+	}
+	return f.finishLayout(study)
+}
+
+// runsWithSpans returns the run of each series that Timeline would draw, and leaves out series
+// without step spans and traces.
+func (o Options) runsWithSpans(study *scaling.Study) []*runs.Run {
+	var all []*runs.Run
+	for _, series := range study.Series() {
+		one := o
+		one.Series = []string{series}
+		if run, err := one.findRunWithSpans(study); err == nil {
+			all = append(all, run)
+		}
+	}
+	return all
+}
+
+// hasSeveralSeriesWithSpans reports whether a study has step spans or traces of several series.
+func hasSeveralSeriesWithSpans(s *scaling.Study) bool { return len(Options{}.runsWithSpans(s)) > 1 }
+
+// appendSeries appends the rows of another timeline, whose earliest activity begins at 0. Their names
+// begin with the name of the series.
+func (t *timeline) appendSeries(series string, other *timeline) {
+	first := len(t.rows)
+	for _, name := range other.rows {
+		if name != allReduceRow {
+			name = strings.TrimSpace(series + " " + name)
+		}
+		t.rows = append(t.rows, name)
+	}
+	begin := other.spans[0].start
+	for _, s := range other.spans {
+		begin = min(begin, s.start)
+	}
+	for _, s := range other.spans {
+		s.row, s.start, s.end = s.row+first, s.start-begin, s.end-begin
+		t.spans = append(t.spans, s)
+	}
+	t.hidden += other.hidden
+}
