@@ -236,32 +236,46 @@ func (l *unluckyListener) Accept() (net.Conn, error) {
 	}
 }
 
+// listenAsRing returns the listeners of all ranks of a ring, and their addresses.
+func listenAsRing(ctx context.Context, t *testing.T, network string, world int) ([]*ringListener, []string) {
+	t.Helper()
+	listeners, addresses := make([]*ringListener, world), make([]string, world)
+	for rank := range listeners {
+		l, err := listenForRing(ctx, network, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[rank], addresses[rank] = l, l.Addr().String()
+	}
+	return listeners, addresses
+}
+
+// connectAsRing connects all ranks of a ring with each other, and returns their groups by rank.
+func connectAsRing(ctx context.Context, listeners []*ringListener, addresses []string) ([]collective.Group, error) {
+	world := len(listeners)
+	groups, errs := make([]collective.Group, world), make([]error, world)
+	var wg sync.WaitGroup
+	for rank, d := range listeners {
+		wg.Go(func() {
+			groups[rank], errs[rank] = d.connectRing(ctx, Env{Rank: rank, World: world, Token: "secret"}, Options{}, claim{Rank: rank, World: world}, addresses)
+		})
+	}
+	wg.Wait()
+	return groups, errors.Join(errs...)
+}
+
 // TestConnectToRanksTriesAgain: a rank closes connections of workers, because strangers flood its
 // port, and the workers connect again. A rank that no longer listens ends the attempts at once.
 func TestConnectToRanksTriesAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for _, network := range []string{transportTCP, transportUnix} {
-		envs, addresses := make([]Env, 2), make([]string, 2)
-		listeners := make([]*ringListener, 2)
-		for rank := range envs {
-			envs[rank] = Env{Rank: rank, World: 2, Token: "secret"}
-			l, err := listenForRing(ctx, network, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			listeners[rank], addresses[rank] = l, l.Addr().String()
+		listeners, addresses := listenAsRing(ctx, t, network, 2)
+		for _, l := range listeners {
 			l.Listener = &unluckyListener{Listener: l.Listener}
 		}
-		groups, errs := make([]collective.Group, 2), make([]error, 2)
-		var wg sync.WaitGroup
-		for rank, d := range listeners {
-			wg.Go(func() {
-				groups[rank], errs[rank] = d.connectRing(ctx, envs[rank], Options{}, claim{Rank: rank, World: 2}, addresses)
-			})
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
+		groups, err := connectAsRing(ctx, listeners, addresses)
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := addUp(groups); err != nil {
@@ -269,7 +283,7 @@ func TestConnectToRanksTriesAgain(t *testing.T) {
 		}
 		closeAll(t, groups)
 		d := &ringListener{network: network} // the addresses no longer accept connections
-		err := d.connectToRanks(ctx, envs[0], claim{World: 2}, addresses, &collective.Connections{})
+		err = d.connectToRanks(ctx, Env{World: 2, Token: "secret"}, claim{World: 2}, addresses, &collective.Connections{})
 		wantError(t, err, "connect to rank 1 at "+addresses[1], "connection refused")
 	}
 }
@@ -279,15 +293,7 @@ func TestFloodOfRingPorts(t *testing.T) {
 	t.Attr("fault", "strangers flood the ports of a ring with noise, silence and wrong tokens while the ranks connect")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	const world = 2
-	addresses, listeners := make([]string, world), make([]*ringListener, world)
-	for rank := range listeners {
-		l, err := listenForRing(ctx, transportTCP, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		listeners[rank], addresses[rank] = l, l.Addr().String()
-	}
+	listeners, addresses := listenAsRing(ctx, t, transportTCP, 2)
 	flooding, stop := context.WithCancel(ctx)
 	var strangers sync.WaitGroup
 	var connected [3]atomic.Int64
@@ -298,15 +304,8 @@ func TestFloodOfRingPorts(t *testing.T) {
 	for connected[0].Load() < 50 || connected[1].Load() < 50 || connected[2].Load() < 50 {
 		time.Sleep(time.Millisecond)
 	}
-	groups, errs := make([]collective.Group, world), make([]error, world)
-	var wg sync.WaitGroup
-	for rank, d := range listeners {
-		wg.Go(func() {
-			groups[rank], errs[rank] = d.connectRing(ctx, Env{Rank: rank, World: world, Token: "secret"}, Options{}, claim{Rank: rank, World: world}, addresses)
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	groups, err := connectAsRing(ctx, listeners, addresses)
+	if err != nil {
 		stop()
 		strangers.Wait()
 		t.Fatal(err)
