@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/launch"
 )
 
 // AllReduceOptions configures MeasureAllReduce.
@@ -183,6 +184,10 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 	if err != nil {
 		return err
 	}
+	cpus, err := planCPUs(ranks)
+	if err != nil {
+		return err
+	}
 	var sides []allReduceSide
 	defer func() {
 		for _, s := range sides {
@@ -190,7 +195,7 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 		}
 	}()
 	for _, own := range o.lockstepSides() {
-		s, err := startOwn(ctx, own, command, ranks)
+		s, err := startOwn(ctx, own, command, ranks, cpus)
 		if o.Transports == nil && errors.Is(err, ErrPeerMissing) {
 			result.skip(fmt.Sprintf("transport %s: %v", own.transport, err))
 			continue
@@ -208,7 +213,7 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 		}
 	}
 	for _, name := range names {
-		s, err := o.startPeer(ctx, name, command, ranks)
+		s, err := o.startPeer(ctx, name, command, ranks, cpus)
 		if o.Beside == nil && errors.Is(err, ErrPeerMissing) {
 			result.skip(fmt.Sprintf("%s: %v", name, err))
 			continue
@@ -242,27 +247,39 @@ func (o AllReduceOptions) measuresTCP() bool {
 	return o.Transports == nil || slices.Contains(o.Transports, transportTCP)
 }
 
-// startOwn starts one of Lockstep's sides. The ranks that exchange by MPI are processes of one
-// program, mpirun, which passes the requests to rank 0.
-func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int) (*comparison.Side, error) {
+// planCPUs returns the CPUs that lockstep launch binds each of the given number of ranks to, or
+// nil if it binds none, as with more ranks than cores. It must be called before other sides
+// start, whose processes may be bound too.
+func planCPUs(ranks int) ([][]int, error) {
+	b, err := launch.Sweep{}.PlanBinding(ranks)
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUs(b)
+}
+
+// startOwn starts one of Lockstep's sides, bound to cpus. The ranks that exchange by MPI are
+// processes of one program, mpirun, which binds them and passes the requests to rank 0.
+func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	p := comparison.Program{
 		Argv:    append(slices.Clone(command), "--task", taskAllReduce),
 		Env:     []string{"LOCKSTEP_COLLECTIVE=" + own.transport, "LOCKSTEP_ALGORITHM=" + own.algorithm},
 		Workers: ranks,
+		CPUs:    cpus,
 	}
 	if own.transport == transportMPI {
 		argv, err := comparison.OpenMPICommand(ctx, ranks)
 		if err != nil {
 			return nil, err
 		}
-		p.Argv, p.Workers = slices.Concat(argv, p.Argv), 1
+		p.Argv, p.Workers, p.CPUs = slices.Concat(argv, p.Argv), 1, nil
 	}
 	return comparison.Start(ctx, p)
 }
 
-// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun; those of other
-// peers are separate.
-func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int) (*comparison.Side, error) {
+// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun, which binds them;
+// those of other peers are separate. Those of the stream are bound to cpus.
+func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	if name == peerOpenMPI {
 		argv, err := comparison.OpenMPICommand(ctx, ranks)
 		if err != nil {
@@ -272,7 +289,7 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 		return comparison.StartPeer(ctx, comparison.Program{Argv: argv, Workers: 1})
 	}
 	if name == peerStream {
-		return comparison.StartPeer(ctx, comparison.Program{Argv: append(slices.Clone(command), "--task", taskStream), Workers: ranks})
+		return comparison.StartPeer(ctx, comparison.Program{Argv: append(slices.Clone(command), "--task", taskStream), Workers: ranks, CPUs: cpus})
 	}
 	torch, err := o.Peer.TorchCommand(ctx, torchScript)
 	if err != nil {

@@ -105,6 +105,19 @@ func bindAll(all []training) error {
 	return nil
 }
 
+// parseCPUs returns the CPUs of each process of b, or nil if the processes are not bound.
+func parseCPUs(b runs.Binding) ([][]int, error) {
+	var all [][]int
+	for _, text := range b.CPUs {
+		cpus, err := topology.ParseList(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, cpus)
+	}
+	return all, nil
+}
+
 // runningTraining is a started training, of which each copy is a side.
 type runningTraining struct {
 	copies []*comparison.Side
@@ -117,12 +130,8 @@ func (t training) start(ctx context.Context) (*runningTraining, error) {
 		return nil, err
 	}
 	p := comparison.Program{Workers: t.workers}
-	for _, text := range t.binding.CPUs {
-		cpus, err := topology.ParseList(text)
-		if err != nil {
-			return nil, err
-		}
-		p.CPUs = append(p.CPUs, cpus)
+	if p.CPUs, err = parseCPUs(t.binding); err != nil {
+		return nil, err
 	}
 	binding, err := json.Marshal(t.binding)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,6 +78,7 @@ func useUpMemory() {
 	var all [][]byte
 	for {
 		all = append(all, make([]byte, 64<<20))
+		runtime.KeepAlive(all)
 	}
 }
 

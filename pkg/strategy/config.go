@@ -141,11 +141,15 @@ func (c Config) SentBytes(workers int, parameterBytes float64) (n float64, ok bo
 }
 
 // IsExact reports whether N workers compute the same parameters as one worker with an N-fold
-// batch, up to rounding.
+// batch, up to rounding. If NeedsSGD, they do so only with SGD, without clipped gradients.
 func (c Config) IsExact() bool {
 	k, err := c.findKind()
-	return err == nil && k.Exact && !c.Unreal() && !c.IsAsynchronous() && !c.Lossy()
+	return err == nil && (k.Exact || c.NeedsSGD()) && !c.Unreal() && !c.IsAsynchronous() && !c.Lossy()
 }
+
+// NeedsSGD reports whether the workers average parameters after each step, instead of gradients
+// before it. Both are equal if the update is linear in the gradients, as that of SGD is.
+func (c Config) NeedsSGD() bool { return c.Name == NameLocalSGD && c.localSteps() == 1 }
 
 // Unreal reports whether the losses and scores of a run are not those of any training with
 // several workers, because the workers do not communicate.

@@ -99,8 +99,10 @@ func TestAsynchronousLearningRate(t *testing.T) {
 // TestSentBytesAreRecorded: each step records what the transport has sent, which is about what
 // the strategy's formula in run.json says; requests and headers are the rest.
 func TestSentBytesAreRecorded(t *testing.T) {
-	for _, text := range []string{"ddp", "ddp:no_communication=true", "zero1", "paramserver", "paramserver:max_staleness=2", "local_sgd:steps=1", "async_peer",
-		"ddp:gradient_compression=fp16", "ddp:gradient_compression=bf16", "ddp:gradient_compression=topk:0.1", "ddp:gradient_compression=powersgd:2"} {
+	for _, text := range []string{
+		"ddp", "ddp:no_communication=true", "zero1", "paramserver", "paramserver:max_staleness=2", "local_sgd:steps=1", "async_peer",
+		"ddp:gradient_compression=fp16", "ddp:gradient_compression=bf16", "ddp:gradient_compression=topk:0.1", "ddp:gradient_compression=powersgd:2",
+	} {
 		cfg := tiny()
 		cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 1
 		dir := filepath.Join(t.TempDir(), "run")

@@ -144,6 +144,9 @@ func (c Config) Validate() error {
 	if c.EMA.Decay != 0 && c.Strategy.ReplicasDiffer() {
 		return bad("ema.decay is %g, but with strategy %s the workers' parameters differ within an epoch: use ema.decay=0", c.EMA.Decay, c.Strategy)
 	}
+	if n, rule := c.Optimizer.ClipNorm, c.Optimizer.Name; c.Strategy.IsAsynchronous() && c.Strategy.Servers > 1 && (n != 0 || rule == optim.RuleLARS || rule == optim.RuleLAMB) {
+		return bad("optimizer %s with clip_norm %g needs norms over all servers, but with strategy %s each server updates at other times: use strategy.servers=1", rule, n, c.Strategy)
+	}
 	switch {
 	case c.Strategy.Staged() && c.SyncBatchNorm:
 		return bad("sync_batchnorm is true, but with strategy %s there is only one replica of each batch norm: use sync_batchnorm=false", c.Strategy)

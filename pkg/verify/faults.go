@@ -39,9 +39,14 @@ func listFaults(cfg train.Config) []namedFault {
 	}
 	norms := cfg
 	addSyncedBatchNorm(&norms)
+	missing := namedFault{"a bucket that is not reduced", skipBucket, cfg}
+	if cfg.Strategy.NeedsSGD() { // the workers exchange parameters instead of buckets
+		missing = namedFault{"parameters that are averaged after every second step only", func(*train.WorkerOptions) {}, cfg}
+		missing.cfg.Strategy.Steps = 2
+	}
 	return []namedFault{
 		{"a sum in place of the mean", sumGradients, cfg},
-		{"a bucket that is not reduced", skipBucket, cfg},
+		missing,
 		{"equal shards on all ranks", useEqualShards, cfg},
 		{"batch norms that do not exchange their statistics", skipStatistics, norms},
 	}

@@ -8,9 +8,9 @@ import (
 )
 
 // TestVerifyStrategies checks, for each exact strategy besides ddp, updates that need norms
-// over all workers, the CPU engine, and the detection of every fault.
+// over all workers (besides local_sgd), the CPU engine, and the detection of every fault.
 func TestVerifyStrategies(t *testing.T) {
-	for _, text := range []string{"horovod", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "pipeline"} {
+	for _, text := range []string{"horovod", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "pipeline", "local_sgd:steps=1"} {
 		workers := 3
 		if text == "multiworker:replicas=2" {
 			workers = 4 // two nodes
@@ -20,12 +20,17 @@ func TestVerifyStrategies(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := withStrategy(newCPUVariants(), text, c, workers)
-		if len(all) != 12 {
-			t.Fatalf("%s: %d variants, want the 12 of ddp", text, len(all))
+		if want := map[bool]int{false: 12, true: 6}[c.NeedsSGD()]; len(all) != want {
+			t.Fatalf("%s: %d variants, want %d: the 12 of ddp, or those of SGD without clipping", text, len(all), want)
 		}
-		list := []variant{all[2], all[6]} // the CPU engine; LAMB
-		if !underRace {
-			list = append(list, all[3], all[10]) // clipping; synchronized batch norms
+		var list []variant
+		switch {
+		case c.NeedsSGD():
+			list = []variant{all[1], all[4]} // the CPU engine; synchronized batch norms
+		case underRace:
+			list = []variant{all[2], all[6]} // the CPU engine; LAMB
+		default:
+			list = []variant{all[2], all[6], all[3], all[10]} // also clipping; synchronized batch norms
 		}
 		if text == "pipeline" { // the network with the fewest layers
 			list = append(list, all[7])
@@ -55,7 +60,7 @@ func TestVerifyStrategies(t *testing.T) {
 // TestStrategiesThatCannotBeVerified: a strategy that is not exact, or unknown, is refused.
 func TestStrategiesThatCannotBeVerified(t *testing.T) {
 	for text, want := range map[string]string{
-		"local_sgd":                 "strategy local_sgd does not claim that N workers equal one with an N-fold batch: use one of ddp, ",
+		"local_sgd:steps=2":         "strategy local_sgd steps=2 does not claim that N workers equal one with an N-fold batch: use one of ddp, ",
 		"ddp:no_communication=true": "strategy ddp no_communication=true does not claim",
 		"zro1":                      `unknown strategy "zro1" (did you mean zero1?)`,
 		"zero1:steps=2":             "strategy.steps does not apply to strategy zero1",

@@ -114,6 +114,9 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 			continue
 		}
 		change := v.change
+		if c.NeedsSGD() && !hasLinearUpdate(change) {
+			continue
+		}
 		if c.Staged() {
 			v.name = strings.NewReplacer("synchronized batch norm", "batch norm", ", averaged parameters", "", ", activations recomputed", "").Replace(v.name)
 			if v.build != nil {
@@ -131,6 +134,14 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 		all = append(all, v)
 	}
 	return all
+}
+
+// hasLinearUpdate reports whether the update that change configures is linear in the gradients: SGD
+// without clipping. The average of the parameters over the steps is left out too.
+func hasLinearUpdate(change func(c *train.Config)) bool {
+	var c train.Config
+	change(&c)
+	return c.Optimizer.Name == "sgd" && c.Optimizer.ClipNorm == 0 && c.EMA.Decay == 0
 }
 
 // adaptToStages sets several micro-batches, and turns off what a pipeline of stages does not

@@ -37,7 +37,9 @@ labels and L1; and synchronized batch norms. Batch norms that are not synchroniz
 the statistics of a shard and are not compared. With --device cuda it runs on the GPU,
 in float32. With --strategy it checks that strategy in place of ddp, in all of this. The
 workers of strategy pipeline are compared with one worker that has the same batch and
-micro-batches; their faults are lost or late messages, and norms of single stages.`,
+micro-batches; their faults are lost or late messages, and norms of single stages.
+local_sgd:steps=1 is compared with SGD without clipping only: an average of parameters
+equals one of gradients only there.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := verify.DataParallelism(c.Context(), o)
