@@ -93,6 +93,8 @@ type slurmPlan struct {
 	sweep   *slurmSweep
 	dir     string // of the study
 	s       *Sweep
+
+	warnings []string // jobs that would run, but probably not as intended
 }
 
 // Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
@@ -115,7 +117,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err := p.submit(ctx); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	job := &Job{dir: p.dir, name: s.Study, sweep: p.sweep, note: p.sweep.describeJobs()}
+	job := &Job{dir: p.dir, name: s.Study, sweep: p.sweep, note: strings.Join(append(p.warnings, p.sweep.describeJobs()), "\n")}
 	if notebook.InNotebook() {
 		return job, notebook.Display(job.note)
 	}
@@ -133,6 +135,9 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
+	for _, warning := range p.warnings {
+		fmt.Fprintf(&b, "# %s\n", warning)
+	}
 	for _, r := range p.sweep.all {
 		path := filepath.Join(r.dir, scriptName)
 		switch {
@@ -221,8 +226,11 @@ func (p *slurmPlan) checkSite(ctx context.Context) error {
 			}
 		}
 		for _, problem := range p.profile.Check(j, cluster) {
-			if !problem.Warning {
-				found = append(found, fmt.Sprintf("run %s: %s", r.name, problem))
+			text := fmt.Sprintf("run %s: %s", r.name, problem)
+			if problem.Warning {
+				p.warnings = append(p.warnings, "warning: "+text)
+			} else {
+				found = append(found, text)
 			}
 		}
 		if len(found) > 0 {

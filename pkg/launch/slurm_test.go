@@ -270,11 +270,12 @@ func TestSlurmRefused(t *testing.T) {
 func TestSlurmDryRun(t *testing.T) {
 	useCluster(t)
 	s, _ := own(t, "sums", 1, 4)
+	s.Slurm.GPUsPerNode = 4 // for one or two workers
 	text, err := SlurmDryRun(t.Context(), "local-test", s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"#SBATCH --nodes=1\n", "#SBATCH --nodes=2\n", "# sbatch --parsable --open-mode=append ", "/ddp-n4-s1/job.sh", "train --config sums"} {
+	for _, want := range []string{"# warning: run ddp-n1-s1: the workers of a node need 1 GPU, but the job asks for 4 GPUs per node", "#SBATCH --nodes=1\n", "#SBATCH --nodes=2\n", "# sbatch --parsable --open-mode=append ", "/ddp-n4-s1/job.sh", "train --config sums"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant %q", text, want)
 		}

@@ -197,9 +197,15 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	if job.Attached() { // another process shows its lines
 		end = (*launch.Job).Watch
 	}
-	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // does not end a job of another process
+	inSlurm := slices.ContainsFunc(job.Status(), func(r launch.RunStatus) bool { return r.Job != "" })
+	if !inSlurm { // jobs of Slurm continue without this process
+		onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // does not end a job of another process
+	}
 	if err := end(job, c.Context()); err != nil {
-		if len(s.Command) > 0 || job.Attached() {
+		switch {
+		case inSlurm && c.Context().Err() != nil:
+			return fmt.Errorf("interrupted: %s; the same command shows them again", job.Note())
+		case inSlurm || len(s.Command) > 0 || job.Attached():
 			return err
 		}
 		return addResumeAdvice(c.Context(), err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,5 +100,56 @@ func TestPreemption(t *testing.T) {
 	}
 	if !bytes.Equal(a, b) {
 		t.Errorf("the last checkpoints of the two runs differ")
+	}
+}
+
+// TestInterruptedLaunchOnSlurm: Ctrl-C ends only the command that shows the jobs. The same command
+// shows them again.
+func TestInterruptedLaunchOnSlurm(t *testing.T) {
+	useCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), slurmTimeout)
+	defer cancel()
+	logs := t.TempDir()
+	for range 2 {
+		output, err := os.Create(filepath.Join(t.TempDir(), "output"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer output.Close()
+		c := exec.CommandContext(ctx, "lockstep", "launch", "--on", "slurm:local-test", "--workers", "1", "--logs", logs, "--study", "sleep", "--", "sleep", "600")
+		c.Stdout, c.Stderr = output, output
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		read := func() string {
+			text, err := os.ReadFile(output.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		const note = "job 1 of Slurm; it continues without this program"
+		for !strings.Contains(read(), note) {
+			if ctx.Err() != nil {
+				t.Fatalf("got output %s, want %q", read(), note)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := c.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(); err == nil || ctx.Err() != nil {
+			t.Fatalf("got error %v, want one that says that the command was interrupted", err)
+		}
+		if out := read(); !strings.Contains(out, "interrupted: "+note) || strings.Contains(out, "--resume") {
+			t.Errorf("got output %s, want %q and no advice to resume", out, "interrupted: "+note)
+		}
+		state, err := exec.CommandContext(ctx, "squeue", "--noheader", "--format=%T", "--job", "1").Output()
+		if err != nil || len(bytes.TrimSpace(state)) == 0 {
+			t.Fatalf("got state %q, %v of job 1, want that it still exists", state, err)
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "scancel", "1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
