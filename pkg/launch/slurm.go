@@ -300,9 +300,14 @@ func (p *slurmPlan) submit(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		if r.job.ID, err = p.submitRun(ctx, r); err != nil {
+		if err = context.Cause(ctx); err != nil {
+			err = fmt.Errorf("interrupted before run %s was submitted; jobs submitted before were canceled: %w", r.name, err)
+		} else {
+			r.job.ID, err = p.submitRun(ctx, r)
+		}
+		if err != nil {
 			_ = os.Remove(p.dir) // if it is empty
-			return errors.Join(err, p.sweep.client.Cancel(ctx, submitted, false))
+			return errors.Join(err, p.sweep.client.Cancel(context.WithoutCancel(ctx), submitted, false))
 		}
 		submitted = append(submitted, r.job.ID)
 	}
@@ -341,7 +346,7 @@ func (p *slurmPlan) submitRun(ctx context.Context, r *slurmRun) (id string, err 
 		return "", fmt.Errorf("run %s: %w", r.name, err)
 	}
 	if err := f.write(r.dir); err != nil {
-		return "", errors.Join(err, p.sweep.client.Cancel(ctx, []string{f.Job}, false))
+		return "", errors.Join(err, p.sweep.client.Cancel(context.WithoutCancel(ctx), []string{f.Job}, false))
 	}
 	return f.Job, nil
 }

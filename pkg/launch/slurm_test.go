@@ -294,3 +294,68 @@ func TestNoSlurm(t *testing.T) {
 		t.Errorf("got error %v, want no Slurm", err)
 	}
 }
+
+// endsAfterFirstJob is a context that has ended once a run of the study in dir has a job.
+type endsAfterFirstJob struct {
+	context.Context
+	dir string
+}
+
+func (c endsAfterFirstJob) Err() error {
+	folders, _ := filepath.Glob(filepath.Join(c.dir, "*")) // the pattern is valid
+	for _, dir := range folders {
+		if f, err := readJobFile(dir); err == nil && f.Job != "" {
+			return context.Canceled
+		}
+	}
+	return nil
+}
+
+func (c endsAfterFirstJob) Done() <-chan struct{} {
+	if c.Err() == nil {
+		return nil
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+// TestSlurmInterruptedSubmission: if the submission of a sweep is interrupted, the jobs that were
+// submitted are canceled, and the same sweep can be submitted again.
+func TestSlurmInterruptedSubmission(t *testing.T) {
+	useCluster(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", self)
+	s, _ := shell(t, "sleep 600", 1, 2)
+	p, err := planSlurm(t.Context(), "local-test", &s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.submit(endsAfterFirstJob{context.Background(), p.dir})
+	const want = "interrupted before run script-n2-s1 was submitted; jobs submitted before were canceled"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("got error %v, want %q", err, want)
+	}
+	id := p.sweep.all[0].job.ID
+	for deadline := time.Now().Add(slurmTimeout); ; time.Sleep(50 * time.Millisecond) {
+		jobs, err := p.sweep.client.Jobs(t.Context(), []string{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j := jobs[id]; j.HasEnded() {
+			if j.State != "CANCELLED" {
+				t.Errorf("job %s ended with %+v, want that it was canceled", id, j)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("job %s was not canceled: %+v", id, jobs[id])
+		}
+	}
+	if all := submitSweep(t, s).Status(); len(all) != 2 || all[0].Job == id || all[0].Job == "" || all[1].Job == "" {
+		t.Errorf("got status %+v, want two new jobs", all)
+	}
+}

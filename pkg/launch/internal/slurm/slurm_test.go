@@ -119,6 +119,21 @@ func TestRejectedSubmission(t *testing.T) {
 	}
 }
 
+// TestSubmissionIsNotInterrupted: a submission that has begun returns the id of the job, although
+// the context has ended.
+func TestSubmissionIsNotInterrupted(t *testing.T) {
+	cluster.Use(t)
+	path := filepath.Join(t.TempDir(), "job.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --output=/dev/null\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if id, err := (Client{}).Submit(ctx, path); err != nil || !jobID.MatchString(id) {
+		t.Errorf("got id %q, %v, want that of a job", id, err)
+	}
+}
+
 func TestUnknownJob(t *testing.T) {
 	cluster.Use(t)
 	id := submit(t, "", "true")

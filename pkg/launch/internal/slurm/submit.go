@@ -16,10 +16,11 @@ func SubmitCommand(path string) []string {
 	return []string{"sbatch", "--parsable", "--open-mode=append", path}
 }
 
-// Submit submits the job script at path and returns the id of the job.
+// Submit submits the job script at path and returns the id of the job. It does not stop when ctx
+// ends, because Slurm may have accepted the job then, whose id would be lost.
 func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
 	command := SubmitCommand(path)
-	text, err := c.run(ctx, command[0], command[1:]...)
+	text, err := c.run(context.WithoutCancel(ctx), command[0], command[1:]...)
 	if err != nil {
 		return "", fmt.Errorf("submit %s: %w", path, err)
 	}
