@@ -146,7 +146,7 @@ func (o AllReduceOptions) Validate() error {
 		return fmt.Errorf("bench allreduce: the algorithm %s needs shared memory: add the transport %s, or another algorithm", collective.AlgorithmDirect, transportShared)
 	}
 	if slices.Contains(o.Beside, peerStream) && !(slices.Equal(o.Workers, []int{2}) && o.measuresTCP()) {
-		return fmt.Errorf("bench allreduce: the peer %s is compared with 2 workers over TCP: use 2 workers, and add the transport %s", peerStream, transportTCP)
+		return fmt.Errorf("bench allreduce: peer %s supports only 2 workers over TCP: use 2 workers, and add the transport %s", peerStream, transportTCP)
 	}
 	return checkNames("bench allreduce", "peer", o.Beside, AllReducePeers())
 }

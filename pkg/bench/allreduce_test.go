@@ -271,7 +271,7 @@ func TestInvalidAllReduceOptions(t *testing.T) {
 		{func(o *AllReduceOptions) { o.Algorithms = []string{"rings"} }, `unknown algorithm "rings" (did you mean ring?): use auto, direct, ring, halving, tree or hierarchical`},
 		{func(o *AllReduceOptions) { o.Transports, o.Algorithms = []string{"tcp"}, []string{"direct"} }, "the algorithm direct needs shared memory"},
 		{func(o *AllReduceOptions) { o.Beside = []string{"nccl"} }, `unknown peer "nccl": use openmpi, gloo or stream`},
-		{func(o *AllReduceOptions) { o.Beside = []string{"stream"} }, "the peer stream is compared with 2 workers over TCP"},
+		{func(o *AllReduceOptions) { o.Beside = []string{"stream"} }, "peer stream supports only 2 workers over TCP"},
 		{func(o *AllReduceOptions) { o.Beside, o.Transports, o.Workers = []string{"stream"}, nil, []int{2, 4} }, "use 2 workers"},
 	} {
 		o := good

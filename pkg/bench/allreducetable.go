@@ -52,7 +52,8 @@ func newAllReduceRow(s allReduceSide, ranks, size, count int, seconds []float64,
 	return r
 }
 
-// add appends the rows of one size, and compares each of Lockstep's with each peer's.
+// add appends the rows of one message size, and compares each row of Lockstep with each peer's
+// row.
 func (a *AllReduces) add(rows []AllReduceRow) {
 	for i := range rows {
 		ours := &rows[i]

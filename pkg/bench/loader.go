@@ -33,7 +33,7 @@ type LoaderOptions struct {
 func (o LoaderOptions) Validate() error {
 	switch {
 	case o.Pictures < 8 || o.Edge < 16 || o.Repeats < 1:
-		return fmt.Errorf("bench loader: got %d pictures of edge %d and %d repeats, want at least 8 pictures, edge 16 and 1 repeat", o.Pictures, o.Edge, o.Repeats)
+		return fmt.Errorf("bench loader: got %d images of %d pixels per side and %d repeats, want at least 8 images, 16 pixels per side and 1 repeat", o.Pictures, o.Edge, o.Repeats)
 	case o.Box != 0 && (o.Crop < 1 || o.Crop > o.Box || o.Crops < 1):
 		return fmt.Errorf("bench loader: got %d crops of edge %d of a box of edge %d, want at least 1 crop of at most the box's edge, or --box 0 to skip crops", o.Crops, o.Crop, o.Box)
 	case o.Workers < 0:
@@ -142,7 +142,7 @@ const (
 	cifarResized = 128
 )
 
-// compareImages compares the reading of PNG, JPEG and CIFAR-10 images.
+// compareImages compares how fast Lockstep and its peers read PNG, JPEG and CIFAR-10 images.
 func (b loaderBench) compareImages(ctx context.Context) ([]Record, error) {
 	shapes, err := data.Shapes(ctx, data.ShapesOptions{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
 	if err != nil {

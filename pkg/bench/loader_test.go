@@ -98,10 +98,10 @@ func TestMeasureLoader(t *testing.T) {
 
 func TestLoaderOptions(t *testing.T) {
 	for want, o := range map[string]LoaderOptions{
-		"got 1 pictures of edge 32":   {Pictures: 1, Edge: 32, Repeats: 1},
-		"0 repeats":                   {Pictures: 8, Edge: 32},
-		"10 crops of edge 9 of a box": {Pictures: 8, Edge: 32, Repeats: 1, Box: 8, Crop: 9, Crops: 10},
-		"got -1 workers":              {Pictures: 8, Edge: 32, Repeats: 1, Workers: -1},
+		"got 1 images of 32 pixels per side": {Pictures: 1, Edge: 32, Repeats: 1},
+		"0 repeats":                          {Pictures: 8, Edge: 32},
+		"10 crops of edge 9 of a box":        {Pictures: 8, Edge: 32, Repeats: 1, Box: 8, Crop: 9, Crops: 10},
+		"got -1 workers":                     {Pictures: 8, Edge: 32, Repeats: 1, Workers: -1},
 	} {
 		if _, err := MeasureLoader(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -143,8 +143,8 @@ func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
 	})
 }
 
-// barrier waits until all ranks have called it: no rank has the sum before all have sent
-// their number.
+// barrier waits until all ranks have called it. It is an all-reduce of one number, which no rank
+// can complete before every rank has contributed.
 func (s *openMPISide) barrier() error {
 	one := new(float64)
 	return s.lib.AllReduce(unsafe.Pointer(one), 1, mpi.Float64)

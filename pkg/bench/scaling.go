@@ -26,8 +26,8 @@ type ScalingOptions struct {
 	Output  io.Writer
 }
 
-// scalingRepeatsPerStart is the number of repeats of bench scaling between two starts of the
-// processes.
+// scalingRepeatsPerStart is the number of times that bench scaling repeats a measurement before
+// it restarts the processes.
 const scalingRepeatsPerStart = 5
 
 // MeasureScaling measures weak scaling: the throughput of each worker count with a fixed
@@ -80,8 +80,9 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	return records, nil
 }
 
-// describeInstructionSet returns ", " and the instruction set that workers on the CPU use, such
-// as "avx2"; LOCKSTEP_CPU selects it. It returns "" if the processor has none.
+// describeInstructionSet returns a suffix for the name of a row, such as ", avx2": the vector
+// instruction set that workers on the CPU use, which LOCKSTEP_CPU can change. It returns "" if
+// they use none on this processor.
 func describeInstructionSet() string {
 	sets, err := cpu.InstructionSets("fp32")
 	if err != nil || len(sets) == 0 {

@@ -61,7 +61,8 @@ func connectStream(ctx context.Context, group collective.Group) (_ *stream, err 
 	return &stream{file: file}, nil
 }
 
-// exchange sends b and receives as many numbers. If add is true, it adds them to b.
+// exchange sends b to the other rank and receives len(b) numbers from it. If add is true, it adds
+// them to b.
 func (s *stream) exchange(b []float32, add bool) error {
 	if len(s.got) != len(b) {
 		s.got = make([]float32, len(b))

@@ -86,8 +86,9 @@ func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
 	}, r.notifyFailure)
 }
 
-// messageCheck returns a function that returns the error that ends a wait of m, or nil if the
-// wait goes on. idle measures the time since the other rank has made progress.
+// messageCheck returns a function to be called again and again while m waits. The function
+// returns nil to keep waiting, and an error to stop. idle measures the time since the other rank
+// last made progress.
 func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopwatch) func() error {
 	return func() error {
 		if err := r.checkFailure(m.what); err != nil {

@@ -248,8 +248,8 @@ func (g *MPI) wait(what string, op *mpiOperation, check func() error) error {
 	}
 }
 
-// collectiveCheck returns a function that returns the error that ends the wait for a collective
-// operation, or nil if the wait goes on.
+// collectiveCheck returns a function to be called again and again while a rank waits for a
+// collective operation. The function returns nil to keep waiting, and an error to stop.
 func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 	var waited process.Stopwatch
 	reported := false

@@ -228,8 +228,8 @@ func (t *mpiThread) call(limit time.Duration, f func()) error {
 	}
 }
 
-// stop ends the thread after d, in which it still sends notes. If the thread is in a call of MPI
-// that does not return, stop leaves it there.
+// stop ends the thread. For up to d, the thread still sends notes. If the thread is in a call of
+// MPI that does not return, stop returns without it.
 func (t *mpiThread) stop(d time.Duration) {
 	time.Sleep(d)
 	if t.call(wire.CloseTimeout, func() { t.stopped = true }) == nil {

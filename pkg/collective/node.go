@@ -81,15 +81,15 @@ func (g *nodeGroup) locate(rank int) (node, local int) {
 
 // AllReduce implements Group.
 func (g *nodeGroup) AllReduce(ctx context.Context, b device.Buffer) error {
-	if err := g.onNode(func() error { return g.inner.ReduceScatter(ctx, b) }); err != nil {
+	if err := g.runWithinNode(func() error { return g.inner.ReduceScatter(ctx, b) }); err != nil {
 		return err
 	}
 	if lo, hi := Shard(b.Len(), g.inner.Size(), g.inner.Rank()); lo < hi {
-		if err := g.acrossNodes(func() error { return g.rail.AllReduce(ctx, b.Slice(lo, hi)) }); err != nil {
+		if err := g.runAcrossNodes(func() error { return g.rail.AllReduce(ctx, b.Slice(lo, hi)) }); err != nil {
 			return err
 		}
 	}
-	return g.onNode(func() error { return g.inner.AllGather(ctx, b) })
+	return g.runWithinNode(func() error { return g.inner.AllGather(ctx, b) })
 }
 
 // ReduceScatter implements Group by an all-reduce: it moves more than necessary inside a
@@ -114,10 +114,10 @@ func (g *nodeGroup) AllGather(ctx context.Context, b device.Buffer) error {
 	}
 	copyBuffer(slot(g.rail.Rank(), g.inner.Rank()), shard(g.Rank()))
 	own := g.inner.Rank() * nodes * block
-	if err := g.acrossNodes(func() error { return g.rail.AllGather(ctx, all.Slice(own, own+nodes*block)) }); err != nil {
+	if err := g.runAcrossNodes(func() error { return g.rail.AllGather(ctx, all.Slice(own, own+nodes*block)) }); err != nil {
 		return err
 	}
-	if err := g.onNode(func() error { return g.inner.AllGather(ctx, all) }); err != nil {
+	if err := g.runWithinNode(func() error { return g.inner.AllGather(ctx, all) }); err != nil {
 		return err
 	}
 	for rank := range size {
@@ -136,20 +136,20 @@ func (g *nodeGroup) Broadcast(ctx context.Context, b device.Buffer, root int) er
 	}
 	node, local := g.locate(root)
 	if g.inner.Rank() == local {
-		if err := g.acrossNodes(func() error { return g.rail.Broadcast(ctx, b, node) }); err != nil {
+		if err := g.runAcrossNodes(func() error { return g.rail.Broadcast(ctx, b, node) }); err != nil {
 			return err
 		}
 	}
-	return g.onNode(func() error { return g.inner.Broadcast(ctx, b, local) })
+	return g.runWithinNode(func() error { return g.inner.Broadcast(ctx, b, local) })
 }
 
-// Barrier implements Group. After the second barrier, all ranks of each node have called the
-// first one.
+// Barrier implements Group by a barrier within each node and then one across nodes. A rank that
+// leaves the second one knows that all ranks of each node have entered the first one.
 func (g *nodeGroup) Barrier(ctx context.Context) error {
-	if err := g.onNode(func() error { return g.inner.Barrier(ctx) }); err != nil {
+	if err := g.runWithinNode(func() error { return g.inner.Barrier(ctx) }); err != nil {
 		return err
 	}
-	return g.acrossNodes(func() error { return g.rail.Barrier(ctx) })
+	return g.runAcrossNodes(func() error { return g.rail.Barrier(ctx) })
 }
 
 // Send implements Group for ranks that connectionTo accepts.
@@ -179,9 +179,9 @@ func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func
 	case rank < 0 || rank >= g.Size() || rank == g.Rank():
 		return nil, 0, nil, fmt.Errorf("invalid rank %d: use the rank of another worker, from 0 to %d, but not this worker's rank %d", rank, g.Size()-1, g.Rank())
 	case node == g.rail.Rank():
-		return g.inner, local, g.onNode, nil
+		return g.inner, local, g.runWithinNode, nil
 	case local == g.inner.Rank():
-		return g.rail, node, g.acrossNodes, nil
+		return g.rail, node, g.runAcrossNodes, nil
 	}
 	return nil, 0, nil, fmt.Errorf("ranks %d and %d have no connection: a message can reach ranks of the same node, and ranks with the same local rank on other nodes", g.Rank(), rank)
 }
@@ -189,13 +189,13 @@ func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func
 // Close leaves both groups. Ranks that are waiting for this one get an error.
 func (g *nodeGroup) Close() error { return errors.Join(g.inner.Close(), g.rail.Close()) }
 
-// onNode runs an operation of the inner group.
-func (g *nodeGroup) onNode(operation func() error) error {
+// runWithinNode runs an operation of the inner group, the ranks of this node.
+func (g *nodeGroup) runWithinNode(operation func() error) error {
 	return g.run(operation, "inside the node", func(local int) int { return g.rail.Rank()*g.inner.Size() + local })
 }
 
-// acrossNodes runs an operation of the rail.
-func (g *nodeGroup) acrossNodes(operation func() error) error {
+// runAcrossNodes runs an operation of the rail, the ranks with this local rank on all nodes.
+func (g *nodeGroup) runAcrossNodes(operation func() error) error {
 	return g.run(operation, "between nodes", func(node int) int { return node*g.inner.Size() + g.inner.Rank() })
 }
 

@@ -186,7 +186,7 @@ func (r *Recorder) fail(err error) error {
 	if first {
 		_ = r.Write(err) // err is the error to report
 	}
-	return r.addPlace(err, !interrupted)
+	return r.describeNamedRank(err, !interrupted)
 }
 
 // RecordFailure writes the record of a group that is a Recorder, as if an operation had failed
@@ -286,10 +286,10 @@ func (c recordedCall) export() flight.Call {
 // two ranks differ, the error names both, and one of them is this rank.
 var namedRank = regexp.MustCompile(`(?:: |calls [^:;]*, )rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
 
-// addPlace adds to err the process, the host and the size of the last operation of the first rank
-// other than this one that err names, and its stack or why there is none. It asks that rank for
-// its stack if ask is true and this has not been done before.
-func (r *Recorder) addPlace(err error, ask bool) error {
+// describeNamedRank adds to err what is known of the first other rank that err names: its
+// process, its host, its last operation, and its stack or why there is none. It asks that rank
+// for its stack if ask is true and this has not been done before.
+func (r *Recorder) describeNamedRank(err error, ask bool) error {
 	all := namedRank.FindAllStringSubmatch(err.Error(), -1)
 	i := slices.IndexFunc(all, func(m []string) bool { return m[1] != strconv.Itoa(r.Rank()) })
 	if i < 0 {

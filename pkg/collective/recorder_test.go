@@ -166,7 +166,7 @@ func TestRecorderNamesLastCollective(t *testing.T) {
 		"barrier 3: rank 2 calls barrier, rank 0 calls all-reduce of 1 float32: every rank must call the same":          "rank 2 is process 12 on c",
 		"send 1 to rank 1: another operation of this rank failed: barrier 3: rank 2 failed (last seen in barrier 2); x": "rank 2 is process 12 on c, and its last collective was barrier 2",
 	} {
-		if got := r.addPlace(errors.New(text), false).Error(); got != text+"; "+want {
+		if got := r.describeNamedRank(errors.New(text), false).Error(); got != text+"; "+want {
 			t.Errorf("got  %s\nwant %s; %s", got, text, want)
 		}
 	}

@@ -43,14 +43,15 @@ func addSmall[T numbers.Number](g *memoryGroup, b []T) {
 	numbers.Add(b, of(0), of(1))
 }
 
-// agree makes two ranks decide alike after their synchronization, which returned err on this one:
-// both complete the operation, or both return an error.
+// agree makes two ranks reach the same outcome after a synchronization: both complete the
+// operation, or both return an error. err is the result of the synchronization on this rank.
 //
-// After a synchronization alone, one rank could complete the operation although the other one has
-// stopped waiting for it. So a rank that stops waiting sets GaveUp, and then looks again whether the
-// other one has arrived. A rank that arrives then looks at the other's GaveUp. At least one of the
-// two sees what the other has done: if the rank that gives up sees the other one, it follows the
-// other's decision, which Agreed reports. A later failure of the other rank does not matter.
+// Without agree, one rank could complete the operation although the other one has stopped waiting
+// for it. So a rank that stops waiting sets its flag GaveUp, and then checks once more whether
+// the other rank has arrived; and a rank that arrives checks the other's flag GaveUp. Each writes
+// before it reads, so that at least one rank sees what the other has written. A rank that gave up
+// but finds that the other one has arrived follows the decision of that rank in Agreed, even if
+// that rank fails later.
 func (g *memoryGroup) agree(err error) error {
 	peer := 1 - g.rank
 	c := g.memory.ControlBlock(peer)

@@ -42,8 +42,8 @@ type cpuState struct {
 	quota float64
 	// jobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
 	jobCPUs int
-	// hasUnseenProcesses reports whether this process may use all CPUs of the machine but
-	// cannot see all other processes that may use them, as in a container.
+	// hasUnseenProcesses reports whether processes that this process cannot see may be using its
+	// CPUs. This is so in a container that may use all CPUs of the machine.
 	hasUnseenProcesses bool
 	problem            string // why processes cannot be bound; "" if they can
 }

@@ -91,7 +91,7 @@ func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err err
 	}
 	*s = s.withDefaults()
 	if job, l, err = s.planJob(ctx); err == nil {
-		err = s.saveLines(job.dir)
+		err = s.saveLineTemplates(job.dir)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("launch %s: %w", s.Study, err)

@@ -13,13 +13,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxReadShare is the largest fraction of the time for which the logs of a program are read
-// while it runs, so that reading long logs does not disturb the run.
+// maxReadShare limits the fraction of a program's running time that the launcher spends reading
+// its logs, so that long logs do not slow the run down.
 const maxReadShare = 0.02
 
-// saveLines adds the templates of lines to the rules for reading the logs in the study's
+// saveLineTemplates adds the templates of lines to the rules for reading the logs in the study's
 // folder dir.
-func (s Sweep) saveLines(dir string) error {
+func (s Sweep) saveLineTemplates(dir string) error {
 	if len(s.Lines) == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func readWithLogs(dir string) (runs.Run, error) {
 	return runs.Run{}, fmt.Errorf("read run %s: %w", dir, fs.ErrNotExist)
 }
 
-// stampFiles returns a text that changes when a file in dir is created or changed.
+// stampFiles returns a string that changes whenever a file in dir is created or modified.
 func stampFiles(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

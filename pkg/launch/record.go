@@ -63,8 +63,8 @@ func newSweepID(now time.Time) string {
 // recordPath returns the path of the record of the sweep id in the study's folder dir.
 func recordPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".json") }
 
-// logPath returns the path of the log of the sweep id, which a notebook launched. It
-// contains the output of all workers.
+// logPath returns the path of the log of a sweep that a notebook launched, given the sweep's ID.
+// The log contains the output of all workers.
 func logPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".log") }
 
 // maxRecordBytes limits the size of a sweep's record in bytes, because it is read into

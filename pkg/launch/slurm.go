@@ -314,7 +314,7 @@ func (p *slurmPlan) submit(ctx context.Context) (err error) {
 	if len(submitted) == 0 {
 		return nil
 	}
-	if err := p.s.saveLines(p.dir); err != nil {
+	if err := p.s.saveLineTemplates(p.dir); err != nil {
 		return err
 	}
 	return p.createRecord()

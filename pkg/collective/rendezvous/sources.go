@@ -250,9 +250,9 @@ func FormatTFConfig(addresses []string, index int) string {
 	return tfConfigVariable + "=" + string(text)
 }
 
-// RankVariables returns the environment variables that describe a process's rank and take
-// precedence over TF_CONFIG, and those with the address of rank 0. A launcher that sets
-// TF_CONFIG removes them.
+// RankVariables returns the names of the environment variables that a launcher must remove if it
+// sets TF_CONFIG: those that describe a process's rank, which take precedence over TF_CONFIG, and
+// those with the address of rank 0.
 func RankVariables() []string {
 	names := []string{addrVariable, portVariable}
 	for _, s := range sources() {

@@ -19,9 +19,10 @@ import (
 )
 
 // TokenPath returns the path of the file with this user's secret: lockstep/token in
-// $XDG_STATE_HOME (default: ~/.local/state). Ranks that a launcher such as srun or mpirun has
-// started without LOCKSTEP_TOKEN read it, if the home folder is shared, on every machine. It is
-// in no run folder, because run folders are copied and published.
+// $XDG_STATE_HOME (default: ~/.local/state). Ranks that were started without LOCKSTEP_TOKEN, for
+// example by srun or mpirun, read the secret from this file. On several machines this requires a
+// shared home folder. The file is not in a run folder, because run folders are copied and
+// published.
 func TokenPath(getenv func(string) string) (string, error) {
 	state := getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) { // the XDG specification says to ignore relative paths

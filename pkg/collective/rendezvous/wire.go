@@ -94,8 +94,9 @@ type hello struct {
 	Nonce string          `json:"nonce"`
 	Claim json.RawMessage `json:"claim"`
 	Proof string          `json:"proof"`
-	// TLS is true in the only message of a worker that encrypts its connections, after a
-	// greeting that does not ask for it. Then the other fields are empty.
+	// TLS is true if the worker encrypts its connections but rank 0's greeting did not ask for
+	// it. The worker then sends only this message, with all other fields empty, so that rank 0
+	// can report the difference.
 	TLS bool `json:"tls,omitempty"`
 }
 

@@ -178,7 +178,8 @@ func (p *Profile) commandLine(j Job) string {
 	return strings.Join(words, " ")
 }
 
-// startCommand returns the command that starts the tasks of j, or StartPlain.
+// startCommand returns the command that starts the tasks of j, such as srun. It returns
+// StartPlain if the job script runs the program directly.
 func (p *Profile) startCommand(j Job) string {
 	switch {
 	case j.MPI:

@@ -26,8 +26,8 @@ type PeerOptions struct {
 	Python  string // interpreter; empty: the first of /usr/bin/python3 and the python3 in PATH that has the modules
 }
 
-// missingExitCode is the exit code of a peer's script if a library that it needs is missing.
-const missingExitCode = 3
+// peerMissingExitCode is the exit code of a peer's script if a library that it needs is missing.
+const peerMissingExitCode = 3
 
 // Command returns the command line of a peer's script, without the script's arguments. It
 // uses the first python3 that has the modules. what describes the modules in the error.
@@ -111,7 +111,7 @@ func (o PeerOptions) findScript(name string) (string, error) {
 func StartPeer(ctx context.Context, p Program) (*Side, error) {
 	s, err := Start(ctx, p)
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == missingExitCode {
+	if errors.As(err, &exit) && exit.ExitCode() == peerMissingExitCode {
 		return nil, fmt.Errorf("%w: %w: install it with %s", ErrPeerMissing, err, InstallCommand)
 	}
 	return s, err

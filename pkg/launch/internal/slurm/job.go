@@ -58,8 +58,8 @@ func (j Job) IsPending() bool {
 	return slices.Contains([]string{statePending, "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}, j.State)
 }
 
-// DescribeEnd returns in words why the job has ended. output is the end of the job's own
-// output, in which Slurm writes some reasons, such as memory that ran out.
+// DescribeEnd returns a description of why the job ended. output is the last part of the job's
+// output: Slurm reports some causes there, such as running out of memory.
 func (j Job) DescribeEnd(output string) string {
 	nodes := ""
 	if j.Nodes != "" {
