@@ -177,7 +177,9 @@ func TestSlurmFailures(t *testing.T) {
 	}
 	t.Setenv("LOCKSTEP_BIN", self)
 	t.Run("rank fails", func(t *testing.T) {
-		s, _ := shell(t, `[ $RANK = 1 ] && { echo "no data"; exit 7; }; sleep 600`, 4)
+		s, _ := shell(t, "", 4)
+		// Rank 1 fails once rank 0 has written the run folder.
+		s.Command[2] = `[ $RANK = 1 ] && { until [ -e ` + s.Logs + `/scripts/script-n4-s1/run.json ]; do sleep 0.1; done; echo "no data"; exit 7; }; sleep 600`
 		j := submitSweep(t, s)
 		err := waitForJob(t, j)
 		if err == nil || !strings.Contains(err.Error(), "run script-n4-s1: job "+j.Status()[0].Job+": task 1 ended with exit code 7 on n1; its last lines:\n    no data") {
