@@ -89,7 +89,7 @@ func writeKernelTree(root, tree string) error {
 			return err
 		}
 	}
-	links := []string{"pkg"}
+	links := []string{"pkg", "environment/sites"}
 	folders, err := os.ReadDir(filepath.Join(root, "kernels"))
 	if err != nil {
 		return err
@@ -100,6 +100,9 @@ func writeKernelTree(root, tree string) error {
 		}
 	}
 	for _, name := range links {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, name)), 0o755); err != nil {
+			return err
+		}
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(tree, name)); err != nil {
 			return err
 		}

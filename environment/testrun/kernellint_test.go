@@ -22,6 +22,7 @@ func TestKernelTree(t *testing.T) {
 		return path
 	}
 	write("pkg/a/a.go", "package a")
+	write("environment/sites/sites.go", "package sites")
 	write("kernels/internal/b/b.go", "package b")
 	write("kernels/lockstep-kernel/own.go", "package main // own")
 	write("go.mod", "module lockstep")
@@ -49,6 +50,7 @@ func TestKernelTree(t *testing.T) {
 	for name, want := range map[string]string{
 		"go.mod":                                 "module lockstep // of the kernel",
 		"pkg/a/a.go":                             "package a",
+		"environment/sites/sites.go":             "package sites",
 		"kernels/internal/b/b.go":                "package b",
 		"kernels/lockstep-kernel/own.go":         "package main // own",
 		"kernels/lockstep-kernel/reg_fmt/reg.go": "package reg_fmt",

@@ -406,6 +406,7 @@ func TestBuildIDFollowsTheSources(t *testing.T) {
 	last := first
 	for name, text := range map[string]string{
 		"go.sum": "x", "pkg/a/a.go": "package b\n", "pkg/a/b_amd64.s": "TEXT", "pkg/a/configs/c.yaml": "a: 1", "kernels/k.go": "package l\n",
+		"environment/sites/a.yaml": "a: 1",
 	} {
 		write(name, text)
 		if now := id(); now == last {

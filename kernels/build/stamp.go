@@ -14,8 +14,8 @@ import (
 )
 
 // computeBuildID returns a hash of the sources of the binaries: go.mod, go.sum and every
-// source file of pkg/ and kernels/ (Go, assembly and the files they embed; not tests and
-// Markdown).
+// source file of pkg/, kernels/ and environment/sites/ (Go, assembly and the files they
+// embed; not tests and Markdown).
 func computeBuildID(root string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -23,7 +23,7 @@ func computeBuildID(root string) (string, error) {
 			return "", err
 		}
 	}
-	for _, dir := range []string{"pkg", "kernels"} {
+	for _, dir := range []string{"pkg", "kernels", "environment/sites"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):

@@ -16,6 +16,6 @@ package buildid
 const Dev = "dev"
 
 // ID is the build ID of the running binary: 16 hexadecimal digits of a hash over go.mod, go.sum
-// and the sources of pkg/ and kernels/, or Dev. It is a variable because the linker sets it (-X
-// lockstep/pkg/internal/buildid.ID=...). The program does not assign to it.
+// and the sources of pkg/, kernels/ and environment/sites/, or Dev. It is a variable because the
+// linker sets it (-X lockstep/pkg/internal/buildid.ID=...). The program does not assign to it.
 var ID = Dev
