@@ -45,11 +45,11 @@ func waitForRelease(started chan<- Goroutine, release <-chan struct{}) {
 // TestParseFrames checks the functions of a stack as runtime.Stack prints it.
 func TestParseFrames(t *testing.T) {
 	text := "goroutine 7 [running]:\nruntime.gopark(0x1)\n\t/go/src/runtime/proc.go:1 +0x1\n" +
-		"lockstep/pkg/data.(*Loader).next(0xc0001, {0x1, 0x2})\n\t/work/pkg/data/load.go:12 +0x1d\n"
+		"lockstep/pkg/data.(*Loader).next(0xc0001, {0x1, 0x2})\n\t/src/pkg/data/load.go:12 +0x1d\n"
 	for i := range maxFrames {
-		text += fmt.Sprintf("main.f%d[...](...)\n\t/work/main.go:%d\n", i, i)
+		text += fmt.Sprintf("main.f%d[...](...)\n\t/src/main.go:%d\n", i, i)
 	}
-	text += "created by main.start in goroutine 1\n\t/work/main.go:99 +0x5"
+	text += "created by main.start in goroutine 1\n\t/src/main.go:99 +0x5"
 	got := parseFrames(text)
 	if len(got) != maxFrames || !slices.Equal(got[:2], []string{"data.(*Loader).next (load.go:12)", "main.f0[...] (main.go:0)"}) {
 		t.Errorf("got %q", got)
