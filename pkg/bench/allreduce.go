@@ -277,8 +277,8 @@ func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int
 	return comparison.Start(ctx, p)
 }
 
-// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun, which binds them;
-// those of other peers are separate. Those of the stream are bound to cpus.
+// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun, which binds them
+// to cores. The ranks of other peers are separate processes. Only the stream's are bound to cpus.
 func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	if name == peerOpenMPI {
 		argv, err := comparison.OpenMPICommand(ctx, ranks)

@@ -57,7 +57,7 @@ const (
 
 // MeasureFlood trains, and meanwhile this process connects to the port of rank 0 again and again, as
 // strangers do who send noise, or nothing, or a wrong proof of the token. It compares the
-// speed with that of epochs without a flood, and with that of epochs during the same flood of a closed port
+// speed with that of epochs without a flood, and of epochs during the same flood of a closed port
 // that has nothing to do with the job: the flooder uses the same cores as the workers.
 func MeasureFlood(ctx context.Context, o FloodOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {

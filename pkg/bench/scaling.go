@@ -31,9 +31,9 @@ type ScalingOptions struct {
 const scalingRepeatsPerStart = 5
 
 // MeasureScaling measures weak scaling: the throughput of each worker count with a fixed
-// batch per worker, relative to the first worker count. The trainings are those of lockstep
-// train. They run at the same time, but only one trains, for an epoch, and the others wait, so that
-// changes of the machine's speed affect all worker counts.
+// batch per worker, relative to the first worker count. It trains as
+// lockstep train does. The processes of all worker counts exist at the same time and take turns: one
+// training runs for an epoch while the others wait. So changes of the machine's speed affect all.
 //
 // If the first worker count is one, each other count N is also compared with N
 // simultaneous trainings of one worker. These exchange nothing and do not wait for each other,

@@ -23,7 +23,8 @@ type stream struct {
 	got  []float32 // receives the numbers of the other rank
 }
 
-// connectStream connects the two ranks of group, which tells rank 1 the port of rank 0.
+// connectStream connects the two ranks of group by TCP. Rank 0 listens, and sends its port to rank 1
+// through group.
 func connectStream(ctx context.Context, group collective.Group) (_ *stream, err error) {
 	if group.Size() != 2 {
 		return nil, fmt.Errorf("connect stream: got %d workers, want 2", group.Size())

@@ -62,7 +62,8 @@ func cutConnections(g Group) {
 	select {}
 }
 
-// useUpMemory allocates until there is no memory. The limit stands for a machine that has no more.
+// useUpMemory allocates until the process has no memory left. It first limits the memory of the
+// process, so that the machine keeps its own.
 func useUpMemory() {
 	silent, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

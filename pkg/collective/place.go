@@ -64,8 +64,9 @@ func decodePlace(v []float64) place {
 	return place{int(v[0]), uint64(v[1]), uint64(v[2]), uint64(v[3]), string(name)}
 }
 
-// ShareHosts tells all ranks the host and the process of each, for their errors. All ranks must
-// call it, after HandleRequests, because a rank whose place the others know may get a request.
+// ShareHosts gives all ranks the host and the process ID of each rank, which their errors then name.
+// All ranks must call it, and HandleRequests before it, because the others may send a request to
+// this process from then on.
 func (r *Recorder) ShareHosts(ctx context.Context) error {
 	all := make([]float64, placeNumbers*r.Size())
 	own := ownPlace()

@@ -169,7 +169,7 @@ func (m *slurmSweep) saveRecord() {
 		case r.err != nil:
 			n.Error = r.err.Error()
 			errs = append(errs, n.Error)
-			if !m.record.isActive() {
+			if m.record.hasEnded() {
 				m.record.State = r.state
 			}
 		case !r.isOver():
@@ -179,14 +179,11 @@ func (m *slurmSweep) saveRecord() {
 		m.record.Runs = append(m.record.Runs, n)
 	}
 	m.record.Error = strings.Join(errs, "\n")
-	if !m.record.isActive() {
+	if m.record.hasEnded() {
 		m.record.Ended = time.Now()
 	}
 	_ = m.record.write()
 }
-
-// isActive reports whether the record describes a sweep that has not ended.
-func (r *sweepRecord) isActive() bool { return !r.hasEnded() }
 
 func (m *slurmSweep) status() []RunStatus {
 	m.mu.Lock()

@@ -15,7 +15,8 @@ import (
 )
 
 // TestRecordsOfCollectives stops or kills a rank, and checks that the error of the other names
-// its process, its host and why there is no stack, and that lockstep read explains what it never did.
+// its process, its host and why there is no stack, and that lockstep read names the operation that
+// the rank never entered.
 func TestRecordsOfCollectives(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {

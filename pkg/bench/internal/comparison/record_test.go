@@ -91,7 +91,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestMedianInterval: the ranks of the order statistics are those of tables for the sign test, such
+// TestMedianInterval compares the bounds of the interval with published tables for the sign test, such
 // as Conover, Practical Nonparametric Statistics: 95 % needs n = 6, and the 8th value of 25.
 func TestMedianInterval(t *testing.T) {
 	for n, want := range map[int]*[2]float64{5: nil, 6: {1, 6}, 9: {2, 8}, 12: {3, 10}, 25: {8, 18}} {
