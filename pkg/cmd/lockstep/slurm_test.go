@@ -47,15 +47,18 @@ func trainOnSlurm(t *testing.T, s launch.Sweep, during func(job string)) launch.
 	defer func() { _ = j.Kill() }() // it has ended, unless the test fails
 	ctx, cancel := context.WithTimeout(t.Context(), slurmTimeout)
 	defer cancel()
+	r := j.Status()[0]
 	for during != nil {
-		if r := j.Status()[0]; r.Epoch > 0 {
+		// Status asks Slurm only every 2 seconds, in which the run may end.
+		text, _ := os.ReadFile(filepath.Join(r.Dir, "epochs.csv"))
+		if bytes.Count(text, []byte("\n")) > 1 { // more than the header
 			during(r.Job)
 			break
 		}
 		select {
 		case <-ctx.Done():
 			t.Fatalf("no epoch was trained: %+v", j.Status())
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	if err := j.Wait(ctx); err != nil {
@@ -68,7 +71,7 @@ func trainOnSlurm(t *testing.T, s launch.Sweep, during func(job string)) launch.
 // without it.
 func TestPreemption(t *testing.T) {
 	useCluster(t)
-	const epochs = 8 // enough that the job is still running when the test has seen the first
+	const epochs = 24 // enough that the job is still running when the test has seen the first
 	logs := t.TempDir()
 	s := launch.Sweep{
 		Config: "unet2d-cells", Workers: []int{4}, Epochs: epochs, Logs: logs,
