@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
@@ -59,7 +60,7 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	}
 	job, err := startInThisProcess(ctx, s, newSweepID(time.Now()), 0)
 	if err == nil && job.note != "" && s.Output != nil {
-		(&lineWriter{w: s.Output}).writeLine(job.note)
+		output.NewLineWriter(s.Output).WriteLine(job.note)
 	}
 	return job, err
 }
@@ -224,7 +225,7 @@ func (r *run) status() RunStatus {
 	defer r.mu.Unlock()
 	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs, foreign: r.sweep.isForeign()}
 	if r.rank0Output != nil {
-		s.Lines, s.Line = r.rank0Output.lastLine()
+		s.Lines, s.Line = r.rank0Output.LastLine()
 	}
 	switch {
 	case r.started.IsZero():

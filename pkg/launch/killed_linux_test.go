@@ -113,24 +113,3 @@ func TestForeignSignalIsNamed(t *testing.T) {
 		}
 	}
 }
-
-// TestStopDescendants: processes that start others all the time are stopped with
-// everything that they started, however late.
-func TestStopDescendants(t *testing.T) {
-	t.Attr("fault", "Ctrl-Z while a program starts a process each millisecond")
-	c := exec.Command("sh", "-c", `while :; do sh -c 'while :; do sleep 0.05; done' & sleep 0.001; done`)
-	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL)
-		_ = c.Wait()
-	})
-	time.Sleep(100 * time.Millisecond)
-	stopDescendants()
-	if n := signalDescendants(0); n > 0 {
-		t.Errorf("%d processes run on", n)
-	}
-	t.Attr("outcome", fmt.Sprintf("%d processes run on", signalDescendants(0)))
-}

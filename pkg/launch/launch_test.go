@@ -539,29 +539,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestLines(t *testing.T) {
-	var log, shown bytes.Buffer
-	l := &workerOutput{prefix: "> ", log: &log, out: &lineWriter{w: &shown}}
-	long := strings.Repeat("x", maxLineBytes+1)
-	for _, part := range []string{"on", "e\ntwo\r\n", "10%\r50%\r100%\n", long, "\n", "end"} {
-		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	if err := l.flush(); err != nil {
-		t.Fatal(err)
-	}
-	if want := "> one\n> two\n> 100%\n> " + long[1:] + "\n> x\n> end\n"; shown.String() != want {
-		t.Errorf("shown %q, want %q", shown.String(), want)
-	}
-	if !strings.HasPrefix(log.String(), "one\ntwo\r\n10%\r50%\r100%\nxxx") {
-		t.Errorf("log is not what was written: %.40q", log.String())
-	}
-	if n, last := l.lastLine(); n != 6 || last != "end" {
-		t.Errorf("latest %d, %q", n, last)
-	}
-}
-
 // TestStatusOfRankAlone: the status that rank 0 writes may be wrong. It writes "failed" when
 // it lost a rank of a canceled run, and "canceled" when it was asked to end after another
 // rank's failure. The launcher corrects both.

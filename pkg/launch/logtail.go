@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/runs"
 )
 
@@ -15,7 +16,7 @@ import (
 type logTail struct {
 	path   string
 	offset int64
-	out    *workerOutput
+	out    *output.Writer
 }
 
 // newLogTail returns a logTail for the log of a rank of r.
@@ -23,7 +24,7 @@ func (r *run) newLogTail(rank int) *logTail {
 	w := &worker{rank: rank, ranks: r.replicasPerProcess()}
 	return &logTail{
 		path: filepath.Join(r.dir, runs.WorkerLogName(rank)),
-		out:  &workerOutput{prefix: r.linePrefix(w), log: io.Discard, out: r.out},
+		out:  output.NewWriter(r.linePrefix(w), io.Discard, r.out),
 	}
 }
 
@@ -61,12 +62,12 @@ func (r *slurmRun) copyLogs() {
 // first process that has.
 func (r *slurmRun) lastLines(process int) string {
 	if process < len(r.tails) {
-		if text := r.tails[process].out.formatLastLines(); text != "" {
+		if text := r.tails[process].out.LastLines(); text != "" {
 			return text
 		}
 	}
 	for _, t := range r.tails {
-		if text := t.out.formatLastLines(); text != "" {
+		if text := t.out.LastLines(); text != "" {
 			return text
 		}
 	}
@@ -86,7 +87,7 @@ func (j *Job) Tail(run string, n int) (string, error) {
 		}
 		var b strings.Builder
 		for rank := range s.Workers {
-			lines := readLastLines(filepath.Join(s.Dir, runs.WorkerLogName(rank)), n)
+			lines := output.ReadLastLines(filepath.Join(s.Dir, runs.WorkerLogName(rank)), n)
 			if lines != "" {
 				fmt.Fprintf(&b, "rank %d:\n    %s\n", rank, lines)
 			}

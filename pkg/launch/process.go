@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/train"
 )
@@ -84,7 +85,7 @@ func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err e
 	}
 	cmd := exec.Command(launcher, "launch", "--watched", s.Study)
 	cmd.Stderr = log // a file, not a pipe, so that it works after the end of this process
-	cmd.SysProcAttr = sessionAttr()
+	cmd.SysProcAttr = child.SessionAttr()
 	a, alive, err := o.send(ctx, cmd)
 	err = errors.Join(err, log.Close())
 	var r *sweepRecord

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/runs"
 )
 
@@ -111,7 +112,7 @@ func (m *remoteSweep) refreshRun() {
 func (m *remoteSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
-	if tail := readLastLines(strings.TrimSuffix(m.path, ".json")+".log", keptLines); tail != "" {
+	if tail := output.ReadLastLines(strings.TrimSuffix(m.path, ".json")+".log", output.KeptLines); tail != "" {
 		m.record.Error += "; the last lines of its log:\n    " + tail
 	}
 	for i := range m.record.Runs {
@@ -119,25 +120,6 @@ func (m *remoteSweep) markKilled(cause error) {
 			n.State, n.Error, n.Ended = StateFailed, cause.Error(), time.Now()
 		}
 	}
-}
-
-// readLastLines returns the last lines of a file, at most n, indented, or "" if it has none or
-// cannot be read.
-func readLastLines(path string, n int) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		_, _ = f.Seek(max(0, size-maxLineBytes), io.SeekStart)
-	}
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
 }
 
 // hasEnded reports whether the sweep has ended, and returns the error with which it ended.

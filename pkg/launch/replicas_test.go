@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
@@ -136,7 +137,7 @@ func TestWorkerNames(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "kill -9 $$")
 	err := cmd.Run()
 	for want, w := range map[string]worker{"rank 3 was killed by signal 9": {rank: 3, ranks: 1}, "ranks 2-3 were killed by signal 9": {rank: 2, ranks: 2}} {
-		w.out = &workerOutput{}
+		w.out = output.NewWriter("", nil, nil)
 		if got := (workerExit{&w, err}).String(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}

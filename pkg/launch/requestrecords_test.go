@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/launch/internal/child"
 )
 
 // TestSignalsToEndedWorker: a worker has ended, and another process has its ID by now, before the
 // group has noticed. No signal must reach that process, which it would end.
 func TestSignalsToEndedWorker(t *testing.T) {
 	other := exec.Command("sh", "-c", `trap 'echo signaled; exit' USR2; echo ready; read line; echo "$line"`)
-	other.SysProcAttr = workerAttr()
+	other.SysProcAttr = child.WorkerAttr()
 	in, err := other.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +62,7 @@ func TestSignalsToEndedWorker(t *testing.T) {
 		t.Errorf("the running worker ended with %v, want SIGUSR2", running.ProcessState)
 	}
 	leader := exec.Command("sh", "-c", `sh -c 'echo ready; exec sleep 600'; :`)
-	leader.SysProcAttr = workerAttr()
+	leader.SysProcAttr = child.WorkerAttr()
 	out, err = leader.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

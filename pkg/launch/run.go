@@ -17,6 +17,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
@@ -35,12 +36,12 @@ type run struct {
 	method  strategy.Config // the strategy in config
 	resume  bool
 	skip    bool // whether the run was done before
-	out     *lineWriter
+	out     *output.LineWriter
 	killNow <-chan struct{} // closed when the workers are to be killed at once
 	changed func()          // called after each change of state
 
 	mu          sync.Mutex
-	rank0Output *workerOutput // nil before rank 0 is started
+	rank0Output *output.Writer // nil before rank 0 is started
 	started     time.Time
 	ended       time.Time
 	state       string
@@ -54,7 +55,7 @@ type run struct {
 // the study's folder.
 func (s *Sweep) planRuns(dir string) []*run {
 	var all []*run
-	out := &lineWriter{w: s.Output}
+	out := output.NewLineWriter(s.Output)
 	for _, seed := range s.Seeds {
 		for _, n := range s.Workers {
 			for _, v := range s.seriesVariants() {
@@ -305,7 +306,7 @@ func endCause(ctx context.Context) error {
 
 // setRank0Output stores the output of rank 0, which Status shows. Later calls, for other
 // ranks, do nothing.
-func (r *run) setRank0Output(o *workerOutput) {
+func (r *run) setRank0Output(o *output.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rank0Output == nil {

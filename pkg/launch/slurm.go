@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/notebook"
@@ -122,7 +123,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 		return job, notebook.Display(job.note)
 	}
 	if s.Output != nil {
-		(&lineWriter{w: s.Output}).writeLine(job.note)
+		output.NewLineWriter(s.Output).WriteLine(job.note)
 	}
 	return job, nil
 }
@@ -374,7 +375,7 @@ func attachSlurm(record *sweepRecord) *slurmSweep {
 	m := &slurmSweep{study: record.Study, record: record}
 	for _, n := range record.Runs {
 		r := newSlurmRun(&run{
-			dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}, out: &lineWriter{},
+			dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}, out: output.NewLineWriter(nil),
 			state: n.State, started: n.Started, ended: n.Ended, changed: func() {},
 		})
 		r.job.ID = n.Job

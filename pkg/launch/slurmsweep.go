@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/runs"
 )
@@ -123,14 +124,14 @@ func (r *slurmRun) isDone() bool {
 // describeFailure returns the error of a run whose job has ended without success: the reason in
 // words, and the last lines of the output.
 func (r *slurmRun) describeFailure(canceled bool) error {
-	output := readLastLines(r.outputPath(), keptLines)
-	reason := r.job.DescribeEnd(output)
+	script := output.ReadLastLines(r.outputPath(), output.KeptLines)
+	reason := r.job.DescribeEnd(script)
 	if canceled && r.job.IsCanceled() {
 		reason = "canceled by you"
 	}
-	lines := r.lastLines(slurm.FirstFailedTask(output))
+	lines := r.lastLines(slurm.FirstFailedTask(script))
 	if lines == "" {
-		lines = output
+		lines = script
 	}
 	if lines == "" {
 		lines = "there is no output"
@@ -209,7 +210,7 @@ func (m *slurmSweep) waitsFor() string {
 func (m *slurmSweep) reportWait() {
 	text := m.describeWait()
 	if text != m.reported && text != "" {
-		m.all[0].out.writeLine(text)
+		m.all[0].out.WriteLine(text)
 	}
 	m.reported = text
 }

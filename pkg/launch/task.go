@@ -16,6 +16,7 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
@@ -63,7 +64,7 @@ func runTask(cmd *exec.Cmd) (code int, err error) {
 		return 0, err
 	}
 	const signalOffset = 128 // as in shells
-	if s := terminatingSignal(exit); s != 0 {
+	if s := child.TerminatingSignal(exit); s != 0 {
 		return signalOffset + int(s), nil
 	}
 	return exit.ExitCode(), nil

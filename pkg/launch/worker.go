@@ -19,6 +19,8 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
@@ -40,7 +42,7 @@ type worker struct {
 	ranks int // number of its ranks
 	cmd   *exec.Cmd
 	log   *os.File
-	out   *workerOutput
+	out   *output.Writer
 	guard bool // whether the process is the guard of another program
 	ended bool // whether the process has ended; another process may have its pid by now
 }
@@ -123,14 +125,14 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
 	w := &worker{rank: rank, ranks: r.replicasPerProcess(), log: log, guard: foreign}
-	w.out = &workerOutput{prefix: r.linePrefix(w), log: log, out: r.out}
+	w.out = output.NewWriter(r.linePrefix(w), log, r.out)
 	w.cmd = exec.Command(argv[0], argv[1:]...)
 	w.cmd.Env = env
 	// One writer for both keeps the lines in the order in which they were written.
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
-	w.cmd.SysProcAttr = workerAttr()
+	w.cmd.SysProcAttr = child.WorkerAttr()
 	if foreign {
-		addGuard(w.cmd)
+		child.AddGuard(w.cmd)
 	}
 	w.cmd.WaitDelay = pipeTimeout
 	if err := w.cmd.Start(); err != nil {
@@ -279,18 +281,10 @@ func (c *workerGroup) signal(s syscall.Signal) {
 		switch {
 		case w.ended:
 		case w.guard:
-			signalGuard(w.cmd.Process, s)
+			child.SignalGuard(w.cmd.Process, s)
 		default:
-			signalGroup(w.cmd.Process, s)
+			child.SignalGroup(w.cmd.Process, s)
 		}
-	}
-}
-
-// signalGroupByID sends s to the process group that p leads, by the ID of p. Between the check and
-// the signal, p may end and another process may get its ID.
-func signalGroupByID(p *os.Process, s unix.Signal) {
-	if p.Signal(unix.Signal(0)) == nil { // Wait has not returned
-		_ = unix.Kill(-p.Pid, s) // it may be gone
 	}
 }
 
@@ -308,7 +302,7 @@ func (w *worker) wait() error {
 
 // close writes the rest of the worker's output and closes its log.
 func (w *worker) close() error {
-	err := w.out.flush()
+	err := w.out.Flush()
 	if err = errors.Join(err, w.log.Close()); err != nil {
 		return fmt.Errorf("write log of rank %d: %w", w.rank, err)
 	}
@@ -324,26 +318,17 @@ func (e workerExit) String() string {
 	text := e.name() + " "
 	var x *exec.ExitError
 	switch ok := errors.As(e.err, &x); {
-	case ok && terminatingSignal(x) == unix.SIGKILL:
+	case ok && child.TerminatingSignal(x) == unix.SIGKILL:
 		text += was + " killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
-	case ok && terminatingSignal(x) != 0:
-		text += fmt.Sprintf("%s ended by signal %d (%s)", was, terminatingSignal(x), unix.SignalName(terminatingSignal(x)))
+	case ok && child.TerminatingSignal(x) != 0:
+		text += fmt.Sprintf("%s ended by signal %d (%s)", was, child.TerminatingSignal(x), unix.SignalName(child.TerminatingSignal(x)))
 	case ok:
 		text += fmt.Sprintf("ended with exit code %d", x.ExitCode())
 	default:
 		text += e.err.Error()
 	}
-	if tail := e.out.formatLastLines(); tail != "" {
+	if tail := e.out.LastLines(); tail != "" {
 		return text + "; its last lines:\n    " + tail
 	}
 	return text + "; it wrote no output"
-}
-
-// terminatingSignal returns the signal that ended a process, or 0 if the process exited by
-// itself.
-func terminatingSignal(x *exec.ExitError) syscall.Signal {
-	if s, ok := x.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		return s.Signal()
-	}
-	return 0
 }

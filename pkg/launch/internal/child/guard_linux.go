@@ -1,4 +1,4 @@
-package launch
+package child
 
 import (
 	"errors"
@@ -46,17 +46,17 @@ func init() {
 	}
 }
 
-// addGuard changes cmd so that it starts a guard process, which starts cmd's program.
-func addGuard(cmd *exec.Cmd) {
+// AddGuard changes cmd so that it starts a guard process, which starts cmd's program.
+func AddGuard(cmd *exec.Cmd) {
 	cmd.Args = append([]string{guardName, strconv.Itoa(os.Getpid()), cmd.Path}, cmd.Args...)
 	cmd.Path = "/proc/self/exe"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: guardKill}
 }
 
-// signalGuard makes the guard p apply the signal s to its program and the program's
+// SignalGuard makes the guard p apply the signal s to its program and the program's
 // descendants. The guard leads the program's process group. A guard that has just been started
 // may miss the signal.
-func signalGuard(p *os.Process, s unix.Signal) {
+func SignalGuard(p *os.Process, s unix.Signal) {
 	switch s {
 	case unix.SIGKILL:
 		_ = p.Signal(guardKill) // it may be gone
@@ -65,7 +65,7 @@ func signalGuard(p *os.Process, s unix.Signal) {
 	case unix.SIGCONT:
 		_ = p.Signal(s)
 	default:
-		signalGroup(p, s)
+		SignalGroup(p, s)
 	}
 }
 

@@ -1,0 +1,36 @@
+package child
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestStopDescendants: processes that start others all the time are stopped with
+// everything that they started, however late.
+func TestStopDescendants(t *testing.T) {
+	t.Attr("fault", "Ctrl-Z while a program starts a process each millisecond")
+	c := exec.Command("sh", "-c", `while :; do sh -c 'while :; do sleep 0.05; done' & sleep 0.001; done`)
+	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL)
+		_ = c.Wait()
+	})
+	time.Sleep(100 * time.Millisecond)
+	// On a busy machine one call can be too short.
+	for range 10 {
+		if stopDescendants(); signalDescendants(0) == 0 {
+			break
+		}
+	}
+	if n := signalDescendants(0); n > 0 {
+		t.Errorf("%d processes run on", n)
+	}
+	t.Attr("outcome", fmt.Sprintf("%d processes run on", signalDescendants(0)))
+}

@@ -1,0 +1,141 @@
+// Package output collects the output of worker processes.
+package output
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// KeptLines is the number of last lines of each worker that are kept for errors.
+const KeptLines = 8
+
+// maxLineBytes limits the size of a line. Longer lines are split.
+const maxLineBytes = 8 << 10
+
+// LineWriter writes the lines of all workers to one writer, one line at a time.
+type LineWriter struct {
+	mu sync.Mutex
+	w  io.Writer // nil: discard all lines
+}
+
+// NewLineWriter returns a LineWriter that writes to w, or discards all lines if w is nil.
+func NewLineWriter(w io.Writer) *LineWriter { return &LineWriter{w: w} }
+
+// WriteLine writes one line.
+func (o *LineWriter) WriteLine(text string) {
+	if o.w == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// The training must continue if the terminal window was closed.
+	_, _ = io.WriteString(o.w, text+"\n")
+}
+
+// Writer receives the output of one worker. It writes the output unchanged to the
+// worker's log and line by line to the shared output, and keeps the last lines.
+type Writer struct {
+	prefix string
+	log    io.Writer
+	out    *LineWriter
+
+	mu    sync.Mutex
+	part  []byte // start of a line that has not ended
+	last  []string
+	count int
+	err   error // of writing to the log
+}
+
+// NewWriter returns a Writer for the output of a worker. prefix is the text before each line
+// in the shared output out.
+func NewWriter(prefix string, log io.Writer, out *LineWriter) *Writer {
+	return &Writer{prefix: prefix, log: log, out: out}
+}
+
+// Write receives the next bytes of the worker's output. It always succeeds, so that a full
+// disk causes an error of the launcher and not a broken pipe in the worker.
+func (l *Writer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.log.Write(p); err != nil && l.err == nil {
+		l.err = err
+	}
+	l.part = append(l.part, p...)
+	for {
+		end := bytes.IndexByte(l.part, '\n')
+		next := end + 1
+		if end < 0 && len(l.part) > maxLineBytes {
+			end, next = maxLineBytes, maxLineBytes
+		}
+		if end < 0 {
+			return len(p), nil
+		}
+		l.addLine(string(l.part[:end]))
+		l.part = slices.Delete(l.part, 0, next)
+	}
+}
+
+// addLine writes a line to the shared output and keeps it as the last line. It leaves out
+// everything before the last carriage return in the line.
+func (l *Writer) addLine(text string) {
+	text = strings.TrimRight(text, "\r")
+	// A progress bar overwrites its line: only the last version counts.
+	text = text[strings.LastIndexByte(text, '\r')+1:]
+	if l.last = append(l.last, text); len(l.last) > KeptLines {
+		l.last = slices.Delete(l.last, 0, 1)
+	}
+	l.count++
+	l.out.WriteLine(l.prefix + text)
+}
+
+// Flush adds a last line that has no line end. It returns the first error of writing to the
+// log.
+func (l *Writer) Flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.part) > 0 {
+		l.addLine(string(l.part))
+		l.part = nil
+	}
+	return l.err
+}
+
+// LastLines returns the last lines, indented for an error message.
+func (l *Writer) LastLines() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.last, "\n    ")
+}
+
+// LastLine returns the number of lines so far, and the last of them.
+func (l *Writer) LastLine() (int, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.last) == 0 {
+		return 0, ""
+	}
+	return l.count, l.last[len(l.last)-1]
+}
+
+// ReadLastLines returns the last lines of a file, at most n, indented, or "" if it has none or
+// cannot be read.
+func ReadLastLines(path string, n int) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, size-maxLineBytes), io.SeekStart)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
+}
