@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/launch/internal/binding"
 )
 
 // printCPUs is a script that prints the CPUs on which its process may run, then those of a
@@ -142,7 +143,7 @@ func TestSecondSweepLeavesBoundCoresAlone(t *testing.T) {
 	if b.Mode != BindNone || b.Reason == "" {
 		t.Errorf("the second sweep gets %+v, want none", b)
 	}
-	if state := readCPUState(); !state.hasUnseenProcesses && !strings.Contains(b.Reason, "bound to CPUs "+topology.FormatList(allowed)) && state.quota >= float64(len(allowed)) && state.jobCPUs == 0 {
+	if state := binding.Read(); !state.HasUnseenProcesses && !strings.Contains(b.Reason, "bound to CPUs "+topology.FormatList(allowed)) && state.Quota >= float64(len(allowed)) && state.JobCPUs == 0 {
 		t.Errorf("the reason is %q, want the CPUs %v", b.Reason, allowed)
 	}
 }
@@ -165,7 +166,7 @@ func TestMaskOfLauncher(t *testing.T) {
 	c.Env = append(os.Environ(), "LOCKSTEP_LOCKS="+t.TempDir())
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
-	err = binding{cpus: [][]int{last}}.withThreadBinder(func(bind func(int) error) error { return errors.Join(bind(0), c.Start()) })
+	err = binding.Binding{Lists: [][]int{last}}.WithThreadBinder(func(bind func(int) error) error { return errors.Join(bind(0), c.Start()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestBindingOnAnotherMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, binding{cpus: [][]int{before, {1023}}}.checkApplicable(), "bind to CPUs 1023")
+	wantError(t, binding.Binding{Lists: [][]int{before, {1023}}}.CheckApplicable(), "bind to CPUs 1023")
 	if now, err := topology.AllowedCPUs(); err != nil || !slices.Equal(now, before) {
 		t.Errorf("afterwards the thread may use %v (%v), want %v", now, err, before)
 	}

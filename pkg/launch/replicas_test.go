@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
@@ -91,21 +92,21 @@ func TestReplicasShareCPUs(t *testing.T) {
 		{strategy.Config{Name: "multiworker", Replicas: 2}, "0-3,8-11 | 0-3,8-11 | 4-7,12-15 | 4-7,12-15"},
 	} {
 		r := newTestRun(4, c.method)
-		b, err := r.planBinding(cpuState{machine: madeUp(1, 8), quota: math.Inf(1)})
+		b, err := r.planBinding(binding.State{Machine: madeUp(1, 8), Quota: math.Inf(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(b.CPUs, " | "); got != c.want || b.Mode != BindCores {
 			t.Errorf("%s: %s, want %s", c.method, got, c.want)
 		}
-		for rank := range b.cpus {
-			if !slices.Equal(b.cpus[rank], cpus(t, b.CPUs[rank])) {
-				t.Errorf("%s: rank %d is bound to %v, not to %s", c.method, rank, b.cpus[rank], b.CPUs[rank])
+		for rank := range b.Lists {
+			if !slices.Equal(b.Lists[rank], cpus(t, b.CPUs[rank])) {
+				t.Errorf("%s: rank %d is bound to %v, not to %s", c.method, rank, b.Lists[rank], b.CPUs[rank])
 			}
 		}
 	}
 	r := newTestRun(4, strategy.Config{Name: "mirrored"})
-	if b, err := r.planBinding(cpuState{machine: madeUp(1, 1), quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
+	if b, err := r.planBinding(binding.State{Machine: madeUp(1, 1), Quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
 		t.Errorf("4 replicas on 2 CPUs: %+v, %v", b, err)
 	}
 }

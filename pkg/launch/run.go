@@ -17,6 +17,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
@@ -143,7 +144,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 	if err := runs.RemoveTemporary(r.dir); err != nil { // left by a launch that was killed before it created a run
 		return err
 	}
-	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(binding) error { return nil }) // rank 0 records the binding
+	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(binding.Binding) error { return nil }) // rank 0 records the binding
 	if err == nil {
 		return nil
 	}
@@ -255,7 +256,7 @@ func (r *run) runCommand(ctx context.Context) error {
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
-		err = r.runWorkers(ctx, s.Command, true, func(b binding) error {
+		err = r.runWorkers(ctx, s.Command, true, func(b binding.Binding) error {
 			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
 		})
 	}
@@ -270,7 +271,7 @@ func (r *run) runCommand(ctx context.Context) error {
 // runWorkers starts the workers with the arguments argv, calls started with their binding, and
 // waits until all have ended. foreign is true for a program other than lockstep. The error
 // describes the workers that failed.
-func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(binding) error) error {
+func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(binding.Binding) error) error {
 	if ctx.Err() != nil {
 		return endCause(ctx)
 	}

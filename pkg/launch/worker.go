@@ -19,6 +19,7 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/runs"
@@ -50,7 +51,7 @@ type worker struct {
 // workerGroup contains the workers of one run.
 type workerGroup struct {
 	workers     []*worker
-	binding     binding
+	binding     binding.Binding
 	gracePeriod time.Duration
 	killNow     <-chan struct{} // closed when the workers are to be killed at once
 	// forwarded receives SIGTSTP (Ctrl-Z), SIGCONT (fg) and SIGUSR2 of this process.
@@ -78,9 +79,9 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 	token := rand.Text()
 	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, forwarded: make(chan os.Signal, 3)}
 	signal.Notify(c.forwarded, append(jobControlSignals(), unix.SIGUSR2)...)
-	err := r.withBinding(ctx, func(b binding) error {
+	err := r.withBinding(ctx, func(b binding.Binding) error {
 		c.binding = b
-		return b.withThreadBinder(func(bind func(rank int) error) error {
+		return b.WithThreadBinder(func(bind func(rank int) error) error {
 			for process := range ports {
 				rank := process * perProcess
 				if err := bind(rank); err != nil {
@@ -88,7 +89,7 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 				}
 				env := r.workerEnvironment(process, ports, token, foreign)
 				if !foreign {
-					env = append(env, b.environmentEntry())
+					env = append(env, b.EnvironmentEntry())
 				}
 				w, err := r.startWorker(argv, rank, env, foreign)
 				if err != nil {

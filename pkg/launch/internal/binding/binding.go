@@ -1,0 +1,202 @@
+// Package binding decides to which CPUs the workers of a run on this machine are bound.
+package binding
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// State describes the CPUs of this machine and their use by other processes.
+type State struct {
+	Machine topology.Machine // with the CPUs that this process may use
+	Taken   []int            // CPUs that other processes are bound to
+	// Quota is the number of CPUs whose time this process may use; +Inf if not limited.
+	Quota float64
+	// JobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
+	JobCPUs int
+	// HasUnseenProcesses reports whether processes that this process cannot see may be using its
+	// CPUs. This is so in a container that may use all CPUs of the machine.
+	HasUnseenProcesses bool
+	Problem            string // why processes cannot be bound; "" if they can
+}
+
+// Read reads the current state of the CPUs of this machine.
+func Read() State {
+	if runtime.GOOS != "linux" {
+		return State{Problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
+	}
+	allowed, err := topology.AllowedCPUs()
+	if err != nil {
+		return State{Problem: err.Error()}
+	}
+	c := State{Quota: topology.CPUQuota(os.DirFS("/"))}
+	all, err := topology.ReadMachine(os.DirFS("/sys/devices/system"))
+	if c.Machine = all.Restrict(allowed); err != nil || len(c.Machine.CPUs) < len(allowed) {
+		c.Machine = topology.NewFlatMachine(allowed)
+	}
+	proc := os.DirFS("/proc")
+	if c.Taken, err = topology.TakenCPUs(proc, os.Getpid(), allowed); err != nil {
+		return State{Problem: "list the processes of this machine: " + err.Error()}
+	}
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		namespace = ""
+	}
+	c.HasUnseenProcesses = len(allowed) >= len(all.CPUs) && !topology.CanSeeAllProcesses(proc, namespace)
+	if n, err := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE")); err == nil {
+		c.JobCPUs = n
+	}
+	return c
+}
+
+// freeCores returns the machine without the cores that other processes are bound to.
+func (c State) freeCores() topology.Machine {
+	cores := map[int]bool{}
+	for _, cpu := range c.Machine.CPUs {
+		if slices.Contains(c.Taken, cpu.ID) {
+			cores[cpu.Core] = true
+		}
+	}
+	var m topology.Machine
+	for _, cpu := range c.Machine.CPUs {
+		if !cores[cpu.Core] {
+			m.CPUs = append(m.CPUs, cpu)
+		}
+	}
+	return m
+}
+
+// Modes of binding.
+const (
+	Cores = "cores"
+	NUMA  = "numa"
+	None  = "none"
+)
+
+// Request describes the workers of a run that are to be bound.
+type Request struct {
+	Mode    string // one of the modes, or "" for cores where nothing speaks against it
+	Workers int    // of the run
+	Most    int    // the largest number of workers of a run of the same sweep
+	Threads int    // per worker
+	Device  string // of the engine, or "" for a program other than lockstep
+	Program string // another program than lockstep, or ""
+}
+
+// Binding assigns CPUs to the workers of one run.
+type Binding struct {
+	runs.Binding
+	Lists [][]int // of CPUs, by rank; nil if the workers are not bound
+}
+
+// Plan plans the binding of the workers of a run.
+func (c State) Plan(q Request) (Binding, error) {
+	b := Binding{Binding: runs.Binding{Mode: q.Mode, Allowed: topology.FormatList(c.Machine.CPUIDs())}}
+	switch {
+	case c.Problem != "" && q.Mode != None:
+		b.Mode, b.Reason = None, c.Problem
+	case q.Mode == "":
+		b.Mode = Cores
+		if b.Reason = c.reasonNotToBind(q); b.Reason != "" {
+			b.Mode = None
+		}
+	}
+	m := c.freeCores()
+	if q.Most*q.Threads > len(m.CPUs) { // only if the user asks for it
+		m = c.Machine
+	}
+	switch b.Mode {
+	case Cores:
+		b.Lists = m.DivideCores(q.Workers, q.Threads)
+	case NUMA:
+		if b.Lists = m.DivideNodes(q.Workers, q.Threads); b.Lists == nil {
+			b.Lists = c.Machine.DivideNodes(q.Workers, q.Threads)
+		}
+		if b.Lists == nil {
+			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", english.Count(q.Threads, "thread"))
+		}
+	}
+	for _, cpus := range b.Lists {
+		b.CPUs = append(b.CPUs, topology.FormatList(cpus))
+	}
+	return b, nil
+}
+
+// reasonNotToBind returns why the workers should not be bound to cores unless the user
+// asks for it, or "" if they should. The answer is the same for all runs of a sweep, so that
+// their times can be compared.
+//
+// Two processes that are bound to the same core are slower than two that the operating system
+// may move. So workers are bound only to cores that no other process is bound to, and only if
+// all processes that could do the same are visible: not in a container without CPUs of its
+// own, and not under a quota of CPU time.
+func (c State) reasonNotToBind(q Request) string {
+	need := fmt.Sprintf("%s × %s", english.Count(q.Most, "worker"), english.Count(q.Threads, "thread"))
+	count := len(c.Machine.CPUs)
+	switch {
+	case q.Program != "":
+		return q.Program + " may start processes and threads of its own"
+	case q.Device != "" && !strings.HasPrefix(q.Device, "cpu") && q.Device != "reference":
+		return "the threads that feed a GPU need other cores than the computing thread"
+	case q.Most*q.Threads > count:
+		return fmt.Sprintf("%s do not fit on %s", need, english.Count(count, "CPU"))
+	case c.Quota < float64(count):
+		return fmt.Sprintf("a quota of %s CPUs limits this process, and others may use the same cores", strconv.FormatFloat(math.Round(10*c.Quota)/10, 'f', -1, 64))
+	case c.JobCPUs > 0 && c.JobCPUs < count:
+		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.JobCPUs, english.Count(count, "CPU"))
+	case c.HasUnseenProcesses:
+		return "this container shares all CPUs of the machine with processes that it does not see"
+	case q.Most*q.Threads > len(c.freeCores().CPUs):
+		return fmt.Sprintf("other processes are bound to CPUs %s, and %s do not fit on the rest", topology.FormatList(c.Taken), need)
+	}
+	return ""
+}
+
+// CheckApplicable returns an error if a worker cannot be bound to its CPUs.
+func (b Binding) CheckApplicable() error {
+	return b.WithThreadBinder(func(bind func(rank int) error) error {
+		for rank := range b.Lists {
+			if err := bind(rank); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// WithThreadBinder calls do with a function bind, which binds the calling thread, and with it
+// the processes that the thread starts, to the CPUs of a rank. bind does nothing if the workers
+// are not bound. After do has returned, the thread may use the same CPUs as before. The calling
+// goroutine must be locked to its thread; Go does not start other threads from such a thread.
+func (b Binding) WithThreadBinder(do func(bind func(rank int) error) error) (err error) {
+	if b.Lists == nil {
+		return do(func(int) error { return nil })
+	}
+	before, err := topology.AllowedCPUs()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, topology.BindThread(before)) }()
+	return do(func(rank int) error { return topology.BindThread(b.Lists[rank]) })
+}
+
+// EnvironmentEntry returns the entry of a worker's environment that contains the binding.
+func (b Binding) EnvironmentEntry() string {
+	text, err := json.Marshal(b.Binding)
+	if err != nil {
+		return train.BindingVariable + "=" // strings always can be encoded
+	}
+	return train.BindingVariable + "=" + string(text)
+}
