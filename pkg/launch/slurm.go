@@ -213,6 +213,7 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 func (p *slurmPlan) checkSite(ctx context.Context) error {
 	var cluster *site.Cluster
 	var found []string
+	added := 0 // jobs
 	for _, r := range p.sweep.all {
 		if r.skip || r.job.ID != "" {
 			continue
@@ -222,10 +223,11 @@ func (p *slurmPlan) checkSite(ctx context.Context) error {
 			return err
 		}
 		if cluster == nil {
-			if cluster, err = p.sweep.client.Cluster(ctx); err != nil {
+			if cluster, err = p.readCluster(ctx); err != nil {
 				return err
 			}
 		}
+		added++
 		for _, problem := range p.profile.Check(j, cluster) {
 			text := fmt.Sprintf("run %s: %s", r.name, problem)
 			if problem.Warning {
@@ -242,6 +244,9 @@ func (p *slurmPlan) checkSite(ctx context.Context) error {
 		}
 		r.script += requeueCommands
 		r.nodes = j.Nodes
+	}
+	for _, problem := range cluster.CheckCount(added, p.s.Slurm.Account) {
+		found = append(found, problem.String())
 	}
 	if len(found) > 0 {
 		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(found, "\n"))}

@@ -28,6 +28,8 @@ const startTimeout = 3 * time.Minute
 // Cluster is a cluster of two virtual nodes, n1 and n2, with 8 CPUs and 4 GPUs each. It starts
 // when the first test uses it.
 type Cluster struct {
+	Accounting bool // record jobs, and enforce the limits of accounts
+
 	once   sync.Once
 	script string
 	folder string
@@ -41,6 +43,11 @@ func (c *Cluster) Use(t testing.TB) {
 	for _, name := range []string{"sbatch", "munged", "slurmctld", "slurmd"} {
 		if !isInstalled(name) {
 			t.Skipf("no %s on this machine: slurm-wlm and munge are not installed", name)
+		}
+	}
+	for _, name := range []string{"slurmdbd", "mariadbd"} {
+		if c.Accounting && !isInstalled(name) {
+			t.Skipf("no %s on this machine: slurmdbd, mariadb-server and slurm-wlm-mysql-plugin are not installed", name)
 		}
 	}
 	c.once.Do(c.start)
@@ -69,7 +76,11 @@ func (c *Cluster) start() {
 		return
 	}
 	// If this process is killed, the cluster ends too.
-	c.err = c.run("start", "--until", strconv.Itoa(os.Getpid()))
+	args := []string{"start", "--until", strconv.Itoa(os.Getpid())}
+	if c.Accounting {
+		args = append(args, "--accounting")
+	}
+	c.err = c.run(args...)
 }
 
 // findScript returns the path of environment/cluster in this checkout.

@@ -27,6 +27,10 @@ type Cluster struct {
 	Partitions   []Partition
 	Reservations []Reservation
 	Now          time.Time // when Slurm stated it
+
+	// NeedsAccount reports whether Slurm refuses jobs in accounts other than Accounts.
+	NeedsAccount bool
+	Accounts     []Account // that the user may use; nil without NeedsAccount
 }
 
 // Partition is a partition of a cluster. Numbers that are unknown are 0.
@@ -80,6 +84,7 @@ func (p *Profile) Check(j Job, c *Cluster) []Problem {
 	if c != nil {
 		found = append(found, p.checkPartition(j, c)...)
 		found = append(found, checkReservation(j, c)...)
+		found = append(found, checkAccount(j, c)...)
 	}
 	return found
 }

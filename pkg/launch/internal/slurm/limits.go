@@ -1,0 +1,228 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/launch/site"
+)
+
+// The columns that are asked of sacctmgr. A user's association inherits the Max limits of its
+// account, but not the Grp limits.
+const (
+	userColumns = "DefaultAccount,Account,Partition,DefaultQOS,QOS,MaxTRES,MaxWall,MaxSubmitJobs,GrpTRES,GrpSubmitJobs"
+	groupColumn = "Account,GrpTRES,GrpSubmitJobs"
+	qosColumns  = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs"
+)
+
+// AddAccounts adds the accounts that the user may use to cluster, with the limits of the
+// accounts and of their default QOS. Without accounting, or if Slurm does not enforce it, there
+// is nothing to add. The limits of an account's parents, of partitions and of other resources are
+// not read: Slurm applies them at submission.
+func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
+	text, err := c.run(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return err
+	}
+	enforced := strings.Split(configValue(text, "AccountingStorageEnforce"), ",")
+	if !slices.Contains(enforced, "associations") { // limits and qos imply it
+		return nil
+	}
+	me, err := user.Current()
+	if err != nil {
+		return fmt.Errorf("find out the user's name: %w", err)
+	}
+	accounts, qos, err := c.readAccounts(ctx, me.Username)
+	if err != nil {
+		if errors.Is(err, ErrNoAnswer) {
+			err = fmt.Errorf("slurmdbd does not answer: %w", err)
+		}
+		return err
+	}
+	if slices.Contains(enforced, "limits") {
+		if err := c.addLimits(ctx, accounts, qos); err != nil {
+			return err
+		}
+	} else {
+		for i := range accounts {
+			accounts[i].Limits = nil
+		}
+	}
+	cluster.NeedsAccount, cluster.Accounts = true, accounts
+	return nil
+}
+
+// configValue returns a value from the output of scontrol show config.
+func configValue(text, name string) string {
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(line, "=")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// sacctmgr runs sacctmgr show and returns its rows, each of which has the given columns.
+func (c Client) sacctmgr(ctx context.Context, columns string, args ...string) ([][]string, error) {
+	text, err := c.run(ctx, "sacctmgr", append(append([]string{"--noheader", "--parsable2", "show"}, args...), "format="+columns)...)
+	if err != nil {
+		return nil, err
+	}
+	return parseRows("sacctmgr", text, columns)
+}
+
+// parseRows splits the lines of text, the output of a command, at separators.
+func parseRows(command, text, columns string) ([][]string, error) {
+	var rows [][]string
+	for line := range strings.Lines(text) {
+		row := strings.Split(strings.TrimRight(line, "\n"), separator)
+		if len(row) != strings.Count(columns, ",")+1 {
+			return nil, fmt.Errorf("read output of %s: got %q, want the columns %s", command, line, columns)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// readAccounts returns the accounts of a user with the limits of the user's associations, and
+// the default QOS of each account, or "" if it is unknown.
+func (c Client) readAccounts(ctx context.Context, name string) (accounts []site.Account, qos []string, err error) {
+	rows, err := c.sacctmgr(ctx, userColumns, "user", "where", "name="+name, "withassoc")
+	if err != nil {
+		return nil, nil, err
+	}
+	accounts, qos = parseAccounts(rows)
+	return accounts, qos, nil
+}
+
+// parseAccounts implements readAccounts for rows with userColumns.
+func parseAccounts(rows [][]string) (accounts []site.Account, qos []string) {
+	for _, f := range rows {
+		if f[1] == "" || slices.ContainsFunc(accounts, func(a site.Account) bool { return a.Name == f[1] }) {
+			continue
+		}
+		a := site.Account{Name: f[1], Default: f[0] == f[1]}
+		if f[2] != "" { // other partitions may have other limits
+			accounts, qos = append(accounts, a), append(qos, "")
+			continue
+		}
+		owner := "your account " + a.Name
+		a.Limits = slices.Concat(
+			tresLimits(owner, site.PerJob, f[5]), timeLimit(owner, f[6]), jobLimit(owner, site.PerUser, f[7]),
+			tresLimits(owner, site.PerUser, f[8]), jobLimit(owner, site.PerUser, f[9]),
+		)
+		accounts, qos = append(accounts, a), append(qos, defaultQOS(f[3], strings.Split(f[4], ",")))
+	}
+	return accounts, qos
+}
+
+// defaultQOS returns the QOS of jobs that name none: the default if it is given, the only one,
+// or normal. It returns "" if there is none.
+func defaultQOS(given string, all []string) string {
+	switch {
+	case given != "":
+		return given
+	case len(all) == 1:
+		return all[0]
+	case slices.Contains(all, "normal"):
+		return "normal"
+	}
+	return ""
+}
+
+// addLimits adds the limits of the accounts themselves and of their default QOS, and counts the
+// user's jobs.
+func (c Client) addLimits(ctx context.Context, accounts []site.Account, qos []string) error {
+	var names []string
+	for _, a := range accounts {
+		names = append(names, a.Name)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	groups, err := c.sacctmgr(ctx, groupColumn, "assoc", "where", "account="+strings.Join(names, ","), "user=")
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	if known := slices.DeleteFunc(slices.Clone(qos), func(q string) bool { return q == "" }); len(known) > 0 {
+		if rows, err = c.sacctmgr(ctx, qosColumns, "qos", "where", "name="+strings.Join(known, ",")); err != nil {
+			return err
+		}
+	}
+	text, err := c.run(ctx, "squeue", "--me", "--array", "--noheader", "--format=%a")
+	if err != nil {
+		return err
+	}
+	for i := range accounts {
+		a := &accounts[i]
+		for _, f := range groups {
+			if f[0] == a.Name {
+				owner := "your account " + a.Name
+				a.Limits = slices.Concat(a.Limits, tresLimits(owner, site.ForAll, f[1]), jobLimit(owner, site.ForAll, f[2]))
+			}
+		}
+		for _, f := range rows {
+			if f[0] == qos[i] {
+				a.Limits = slices.Concat(a.Limits, qosLimits(a.Name, f))
+			}
+		}
+		for name := range strings.FieldsSeq(text) {
+			if name == a.Name {
+				a.Queued++
+			}
+		}
+	}
+	return nil
+}
+
+// qosLimits returns the limits of a QOS from a row with qosColumns. A QOS with the name of the
+// account, as class-limits creates it, is called the account.
+func qosLimits(account string, f []string) []site.Limit {
+	owner := "QOS " + f[0] + " of your account " + account
+	if f[0] == account {
+		owner = "your account " + account
+	}
+	return slices.Concat(
+		tresLimits(owner, site.PerJob, f[1]), tresLimits(owner, site.PerUser, f[2]), tresLimits(owner, site.ForAll, f[3]),
+		timeLimit(owner, f[4]), jobLimit(owner, site.PerUser, f[5]), jobLimit(owner, site.ForAll, f[6]),
+		tresLimits(owner, site.ForAll, f[7]), jobLimit(owner, site.ForAll, f[8]),
+	)
+}
+
+// tresLimits parses limits such as cpu=8,gres/gpu=2,node=2. Other resources are left out.
+func tresLimits(owner string, scope site.Scope, text string) []site.Limit {
+	resources := map[string]site.Resource{"cpu": site.ResourceCPU, "gres/gpu": site.ResourceGPU, "node": site.ResourceNode}
+	var all []site.Limit
+	for field := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		if n, err := strconv.Atoi(value); err == nil && resources[name] != "" {
+			all = append(all, site.Limit{Owner: owner, Scope: scope, Resource: resources[name], Count: n})
+		}
+	}
+	return all
+}
+
+// jobLimit parses a limit on the number of jobs; empty is none.
+func jobLimit(owner string, scope site.Scope, text string) []site.Limit {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return nil
+	}
+	return []site.Limit{{Owner: owner, Scope: scope, Resource: site.ResourceJob, Count: n}}
+}
+
+// timeLimit parses a limit on a job's time limit; empty is none.
+func timeLimit(owner, text string) []site.Limit {
+	limit := parseLimit(text)
+	if limit == 0 {
+		return nil
+	}
+	return []site.Limit{{Owner: owner, Resource: site.ResourceTime, Time: limit}}
+}

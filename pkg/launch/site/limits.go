@@ -1,0 +1,186 @@
+package site
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
+)
+
+// Account is an account of Slurm that the user may use, with the limits that Slurm applies to
+// the user's jobs in it.
+type Account struct {
+	Name    string
+	Default bool // of jobs that name no account
+	Queued  int  // jobs of the user in the account that wait or run
+	Limits  []Limit
+}
+
+// Limit is what an account or a quality of service (QOS) of Slurm allows.
+type Limit struct {
+	Owner    string // the account or the QOS, such as "QOS day"
+	Scope    Scope
+	Resource Resource
+	Count    int           // of GPUs, CPUs, nodes or jobs
+	Time     time.Duration // of ResourceTime
+}
+
+// Scope is to whose jobs a limit applies.
+type Scope int
+
+// The scopes of a Limit.
+const (
+	PerJob  Scope = iota // each job alone
+	PerUser              // all jobs of one user together
+	ForAll               // the jobs of all users of the account or QOS together
+)
+
+// Resource is what a limit counts, in the singular, as in a message.
+type Resource string
+
+// The resources of a Limit.
+const (
+	ResourceGPU  Resource = "GPU"
+	ResourceCPU  Resource = "CPU"
+	ResourceNode Resource = "node"
+	ResourceJob  Resource = "job" // that waits or runs
+	ResourceTime Resource = "time"
+)
+
+// describe returns what l allows, as in "QOS day allows you 2 GPUs at a time".
+func (l Limit) describe() string {
+	amount := english.Count(l.Count, string(l.Resource))
+	switch {
+	case l.Resource == ResourceTime:
+		return fmt.Sprintf("%s allows time limits up to %s", l.Owner, l.Time)
+	case l.Scope == PerJob:
+		return fmt.Sprintf("%s allows %s per job", l.Owner, amount)
+	case l.Resource == ResourceJob && l.Scope == PerUser:
+		return fmt.Sprintf("%s allows you %s in the queue", l.Owner, amount)
+	case l.Resource == ResourceJob:
+		return fmt.Sprintf("%s allows all its users together %s in the queue", l.Owner, amount)
+	case l.Scope == PerUser:
+		return fmt.Sprintf("%s allows you %s at a time", l.Owner, amount)
+	}
+	return fmt.Sprintf("%s allows all its users together %s at a time", l.Owner, amount)
+}
+
+// findAccount returns the account of a job that names the account, or "" for the default. It
+// returns nil if there is none.
+func (c *Cluster) findAccount(name string) *Account {
+	i := slices.IndexFunc(c.Accounts, func(a Account) bool { return a.Name == name || name == "" && a.Default })
+	if i < 0 {
+		return nil
+	}
+	return &c.Accounts[i]
+}
+
+// checkAccount returns the limits of the account of j that j alone exceeds.
+func checkAccount(j Job, c *Cluster) []Problem {
+	a := c.findAccount(j.Account)
+	if a == nil {
+		return missingAccount(j, c)
+	}
+	var found []Problem
+	seen := map[string]bool{} // fields
+	for _, l := range mostRestrictive(a.Limits) {
+		field, asked := j.amount(l.Resource)
+		p := Problem{Field: field, What: fmt.Sprintf("%s, but the job asks for %d", l.describe(), asked)}
+		switch {
+		case seen[field]:
+			continue
+		case l.Resource == ResourceTime && j.Time > l.Time:
+			p.What = fmt.Sprintf("%s, but the job asks for %s", l.describe(), j.Time)
+			p.Next = "lower the time limit"
+		case l.Resource == ResourceTime || l.Resource == ResourceJob || asked <= l.Count:
+			continue
+		case l.Resource == ResourceNode:
+			p.Next = "use fewer nodes, with more workers on each"
+		default:
+			p.Next = "use fewer workers"
+			if l.Resource == ResourceCPU {
+				p.Next += ", or fewer CPUs per task"
+			}
+		}
+		p.Next += ", or ask who manages the account for more"
+		seen[field] = true
+		found = append(found, p)
+	}
+	return found
+}
+
+// mostRestrictive returns limits, the smallest first.
+func mostRestrictive(limits []Limit) []Limit {
+	return slices.SortedStableFunc(slices.Values(limits), func(a, b Limit) int {
+		return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Time, b.Time))
+	})
+}
+
+// amount returns how much of a resource j asks for, and the field of Job that decides it. It
+// returns 0 for a resource that is no number of a job.
+func (j Job) amount(r Resource) (field string, n int) {
+	switch r {
+	case ResourceGPU:
+		return "GPUsPerNode", j.Nodes * j.GPUsPerNode
+	case ResourceCPU:
+		return "CPUsPerTask", j.Tasks * max(1, j.CPUsPerTask)
+	case ResourceNode:
+		return "Nodes", j.Nodes
+	case ResourceTime:
+		return "Time", 0
+	}
+	return "", 0
+}
+
+// missingAccount returns the problem that the user may not use the account of j, or has none. It
+// returns none if Slurm requires no account.
+func missingAccount(j Job, c *Cluster) []Problem {
+	if !c.NeedsAccount {
+		return nil
+	}
+	var names []string
+	for _, a := range c.Accounts {
+		names = append(names, a.Name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	p := Problem{Field: "Account", What: "you have no account on this cluster, so that Slurm would refuse the job", Next: "ask who manages the cluster or your class for one"}
+	if len(names) > 0 {
+		p.What, p.Next = "the job names no account, and you have no default account", "use one of "+strings.Join(names, ", ")
+		if j.Account != "" {
+			p.What = fmt.Sprintf("you may not use an account %q%s", j.Account, nearest.Hint(j.Account, names))
+		}
+	}
+	return []Problem{p}
+}
+
+// CheckCount returns the limits on the number of jobs in the queue that would be exceeded if so
+// many jobs were submitted to the account; an empty account is the default. A nil Cluster has no
+// limits.
+func (c *Cluster) CheckCount(jobs int, account string) []Problem {
+	if c == nil {
+		return nil
+	}
+	a := c.findAccount(account)
+	if a == nil {
+		return nil
+	}
+	for _, l := range mostRestrictive(a.Limits) {
+		if l.Resource != ResourceJob || a.Queued+jobs <= l.Count {
+			continue
+		}
+		what := fmt.Sprintf("%s, but the sweep would submit %d", l.describe(), jobs)
+		if a.Queued > 0 {
+			what = fmt.Sprintf("%s, of which %d are used, but the sweep would submit %d", l.describe(), a.Queued, jobs)
+		}
+		return []Problem{{
+			Field: "Account", What: what,
+			Next: "launch fewer runs now, and repeat the sweep when they have ended: it submits what is missing",
+		}}
+	}
+	return nil
+}
