@@ -84,6 +84,9 @@ func checkNoSecret(t *testing.T, dir string, secrets ...string) {
 			return err
 		}
 		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrPermission) { // munged's lock, which not even its owner may read
+			return nil
+		}
 		for _, secret := range secrets {
 			if strings.Contains(string(text), secret) {
 				t.Errorf("%s contains the secret %q", path, secret)
