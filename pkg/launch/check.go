@@ -98,8 +98,8 @@ func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, e
 func (r *run) checkSameConfig(existing runs.Info) error {
 	var keys []string
 	if r.sweep.isForeign() {
-		if !slices.Equal(existing.Command, r.sweep.Command) {
-			keys = append(keys, fmt.Sprintf("command is %q there, %q in this sweep", strings.Join(existing.Command, " "), strings.Join(r.sweep.Command, " ")))
+		if !slices.Equal(existing.Command, r.command) {
+			keys = append(keys, fmt.Sprintf("command is %q there, %q in this sweep", strings.Join(existing.Command, " "), strings.Join(r.command, " ")))
 		}
 		if existing.ThreadsPerWorker != r.sweep.Threads {
 			keys = append(keys, fmt.Sprintf("threads is %d there, %d in this sweep", existing.ThreadsPerWorker, r.sweep.Threads))

@@ -33,6 +33,7 @@ type run struct {
 	workers int
 	seed    int64
 	variant seriesVariant
+	command []string        // Sweep.Command with the values of this run
 	config  map[string]any  // as in run.json; nil for a program other than lockstep
 	method  strategy.Config // the strategy in config
 	resume  bool
@@ -61,7 +62,9 @@ func (s *Sweep) planRuns(dir string) []*run {
 		for _, n := range s.Workers {
 			for _, v := range s.seriesVariants() {
 				name := fmt.Sprintf("%s-n%d-s%d", v.series, n, seed)
-				all = append(all, &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting})
+				r := &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting}
+				r.command, _ = s.expandCommand(n, seed, r.dir) // validate has returned the error
+				all = append(all, r)
 			}
 		}
 	}
@@ -246,17 +249,17 @@ func (r *run) runCommand(ctx context.Context) error {
 	s := r.sweep
 	w, err := runs.Create(r.dir, runs.Info{
 		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed, Nodes: 1,
-		Command: s.Command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
+		Command: r.command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
 	})
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), english.Count(r.workers, "worker"), english.Count(s.Threads, "thread"))
+	err = w.Log("start %s with %s, %s each", strings.Join(r.command, " "), english.Count(r.workers, "worker"), english.Count(s.Threads, "thread"))
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
-		err = r.runWorkers(ctx, s.Command, true, func(b binding.Binding) error {
+		err = r.runWorkers(ctx, r.command, true, func(b binding.Binding) error {
 			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
 		})
 	}

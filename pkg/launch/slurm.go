@@ -341,7 +341,7 @@ func (p *slurmPlan) submitRun(ctx context.Context, r *slurmRun) (id string, err 
 	}
 	f := jobFile{
 		Site: p.name, Study: p.s.Study, Series: r.variant.series, Workers: r.workers, Nodes: r.nodes, Seed: r.seed,
-		Threads: p.s.Threads, Command: p.s.Command,
+		Threads: p.s.Threads, Command: r.command,
 	}
 	if err := f.write(r.dir); err != nil {
 		return "", err
@@ -461,7 +461,7 @@ const ExitRequeue = 75
 // command returns the command that srun starts for each process of the run.
 func (p *slurmPlan) command(r *slurmRun) []string {
 	if p.s.isForeign() {
-		return append([]string{p.binary, "launch", "--task", r.dir, "--"}, p.s.Command...)
+		return append([]string{p.binary, "launch", "--task", r.dir, "--"}, r.command...)
 	}
 	args := append([]string{p.binary}, r.trainArguments()...)
 	if !r.resume { // the job continues the run when it was requeued

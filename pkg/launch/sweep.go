@@ -14,6 +14,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/placeholder"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
@@ -26,7 +27,11 @@ type Sweep struct {
 	// trains.
 	Config string
 	// Command is another program with its arguments, in place of Config. Local returns an
-	// error if the program is not found in PATH.
+	// error if the program is not found in PATH. The arguments may have placeholders for the
+	// values of each run: {workers}, {seed}, {run} (the run folder), and products and quotients
+	// with the number of workers. For a program whose argument is the batch of all workers,
+	// {16*workers} is weak scaling. For a program whose argument is the batch of one worker,
+	// {64/workers} is strong scaling. {{seed}} stands for the text {seed}.
 	Command []string
 
 	// Lines lists templates of the lines that Command prints, such as
@@ -132,6 +137,11 @@ type Sweep struct {
 // defaultGracePeriod is enough time for a training step and a check of the context.
 const defaultGracePeriod = 10 * time.Second
 
+// expandCommand returns Command with the values of a run.
+func (s Sweep) expandCommand(workers int, seed int64, dir string) ([]string, error) {
+	return placeholder.Expand(s.Command, placeholder.Values{Workers: workers, Seed: seed, Run: dir})
+}
+
 // isForeign reports whether the workers run Command instead of the lockstep command.
 func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
 
@@ -151,7 +161,7 @@ func (s Sweep) validate(cores int) error {
 	case !s.isForeign() && s.Config == "":
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
 	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || len(s.Strategies) > 0 || s.Profile != "" || s.GlobalBatch != 0):
-		return fmt.Errorf("data, epochs, set, global batch, vary, strategies and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
+		return fmt.Errorf("data, epochs, set, global batch, vary, strategies and profile belong to a config: pass them to %s as its own arguments, such as {16*workers} and {64/workers} for a batch", s.Command[0])
 	case !s.isForeign() && len(s.Lines) > 0:
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
@@ -235,6 +245,9 @@ func (s Sweep) validateCounts(cores int) error {
 		case n*threads > cores && !s.Oversubscribe:
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); the times then do not measure scaling",
 				english.Count(n, "worker"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"))
+		}
+		if _, err := s.expandCommand(n, 0, ""); err != nil {
+			return err
 		}
 		counts[n] = true
 	}

@@ -49,6 +49,15 @@ study's folder, where all commands find it:
 
   lockstep launch --workers 1,2 --line 'Epoch {epoch}: loss {train_loss} time {seconds}s' -- python train.py
 
+The arguments of the program may have placeholders for the values of each run:
+{workers}, {seed}, {run} (its folder), and products and quotients with the number of
+workers. If the program's argument is the batch of all workers, {16*workers} is weak
+scaling and 64 strong scaling; if it is the batch of one worker, 16 is weak scaling and
+{64/workers} strong scaling. {{seed}} stands for the text {seed}:
+
+  lockstep launch --workers 1,2,4,6,8 --study-logs -- python train.py --batch '{16*workers}' --seed '{seed}'
+  lockstep launch --workers 1,2,4 --series strong -- python train.py --batch '{64/workers}'
+
 Workers on one machine exchange gradients through shared memory (on systems other than
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
 or tcp overrides this; mpi uses MPI for lockstep train under mpirun. LOCKSTEP_ALGORITHM is
