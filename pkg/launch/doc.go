@@ -7,7 +7,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	err = job.Watch(ctx) // shows one live line per run
+//	err = job.Watch(ctx) // shows a live table, and the speed-up so far
 //
 // A sweep is a list of runs that are executed one after another: every worker count with
 // the first seed, then every worker count with the second seed, and so on. This order makes

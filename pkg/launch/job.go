@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -212,8 +213,14 @@ type RunStatus struct {
 	Line  string
 	// Job is the id of the run's job of Slurm, or "" on this machine.
 	Job string
+	// Waits describes what a waiting job of Slurm waits for; otherwise it is "".
+	Waits string
+	// Ends is the estimated time at which a running run ends, by the mean time of its epochs.
+	// It is zero if unknown.
+	Ends time.Time
 
-	foreign bool // whether the workers run another program than lockstep
+	foreign bool      // whether the workers run another program than lockstep
+	read    *runs.Run // the run folder as last read
 }
 
 // Status returns the status of each run, in the order in which they are executed.
@@ -244,7 +251,38 @@ func (r *run) status() RunStatus {
 	if n := len(r.read.Epochs); n > 0 {
 		s.Epoch, s.Last = n, r.read.Epochs[n-1]
 	}
+	read := r.read
+	read.Info.Status = r.state // run.json is not read again when the state changes
+	s.read = &read
+	if r.state == StateRunning {
+		s.Ends = estimateEnd(r.read.Epochs, s.Epochs, r.readTime)
+	}
 	return s
+}
+
+// estimateEnd returns the time at which a run ends, by the mean time of its finished epochs, the
+// last of which ended at the time last. total is the number of all epochs. The result is zero if
+// a number is unknown.
+func estimateEnd(done []runs.Epoch, total int, last time.Time) time.Time {
+	if len(done) == 0 || total == 0 {
+		return time.Time{}
+	}
+	seconds := 0.0
+	for _, e := range done {
+		seconds += e.Seconds
+		if !math.IsNaN(e.ValSeconds) {
+			seconds += e.ValSeconds
+		}
+	}
+	left := seconds / float64(len(done)) * float64(total-len(done))
+	if math.IsNaN(left) || left < 0 || last.IsZero() {
+		return time.Time{}
+	}
+	end := last.Add(time.Duration(left * float64(time.Second)))
+	if now := time.Now(); end.Before(now) {
+		return now
+	}
+	return end
 }
 
 // rereadFolder reads the run folder again if epochs.csv has changed, or the logs of another
@@ -266,7 +304,7 @@ func (r *run) rereadFolder() {
 	if err != nil {
 		return
 	}
-	r.read, r.stamp = read, stamp
+	r.read, r.stamp, r.readTime = read, stamp, stat.ModTime()
 	if len(read.Info.Command) > 0 { // a run that another process launched
 		r.rereadLogs()
 	}

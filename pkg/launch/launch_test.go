@@ -348,7 +348,7 @@ printf 'no end of line'`, 2)
 	if len(r.Epochs) != 0 || !(r.WallSeconds > 0) {
 		t.Errorf("%g s of wall time, epochs: %+v", r.WallSeconds, r.Epochs)
 	}
-	if st.Line != "no end of line" || st.Lines != 4 || st.progressNote() != "no end of line" {
+	if st.Line != "no end of line" || st.Lines != 4 || st.toRow().Note != "no end of line" {
 		t.Errorf("status: %+v", st)
 	}
 }

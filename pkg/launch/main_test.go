@@ -239,8 +239,12 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 	return nil
 }
 
-// misbehave causes the fault that the config asks for, at epoch 2.
+// misbehave causes the fault that the config asks for, at epoch 2, or "waits-third" at epoch 3.
 func (f sums) misbehave(ctx context.Context, rank, epoch int) error {
+	if f.config == "waits-third" && epoch == 3 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	if epoch != 2 {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (r *run) rereadLogs() {
 	if err != nil {
 		return // run.json is not there yet
 	}
-	r.read, r.stamp = read, stamp
+	r.read, r.stamp, r.readTime = read, stamp, now
 	r.nextRead = time.Now().Add(time.Duration(float64(time.Since(now)) / maxReadShare))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,8 @@ echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)
 		}
 		return c.text[c.places[0]]
 	}
-	const first = "epoch 1  10.5 s  loss 0.7500  200.2 samples/s"
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(shown(), first); time.Sleep(10 * time.Millisecond) {
+	first := regexp.MustCompile(`script-n2-s1 +2 +running +1 +200\.2 +0\.7500`)
+	for deadline := time.Now().Add(20 * time.Second); !first.MatchString(shown()); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Errorf("Watch shows %q, want %q", shown(), first)
 			break
@@ -59,8 +60,8 @@ echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)
 	if err := <-watched; err != nil {
 		t.Fatal(err)
 	}
-	if line := shown(); !strings.Contains(line, "script-n2-s1 2 ") || !strings.HasSuffix(line, "epoch 2  9.5 s  loss 0.5000  221.0 samples/s") {
-		t.Errorf("at the end, Watch shows %q", line)
+	if table := shown(); !regexp.MustCompile(`script-n2-s1 +2 +done +2 +221\.0 +0\.5000`).MatchString(table) {
+		t.Errorf("at the end, Watch shows %q", table)
 	}
 	st := job.Status()[0]
 	if st.Epoch != 2 || st.Last.Epoch != 2 || st.Last.Seconds != 9.5 {

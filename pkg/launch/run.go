@@ -50,6 +50,7 @@ type run struct {
 	err         error
 	read        runs.Run  // run folder as last read
 	stamp       string    // size and time of epochs.csv, or of the logs, when they were read
+	readTime    time.Time // when the last epoch that was read ended
 	nextRead    time.Time // the logs of another program are not read again before
 }
 

@@ -194,6 +194,9 @@ func (m *slurmSweep) status() []RunStatus {
 	for i, r := range m.all {
 		all[i] = r.status()
 		all[i].Job = r.job.ID
+		if r.state == StateWaiting && m.problem == "" {
+			all[i].Waits = r.job.DescribeWait()
+		}
 	}
 	return all
 }

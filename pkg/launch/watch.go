@@ -3,83 +3,189 @@ package launch
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"lockstep/pkg/notebook"
+	"lockstep/pkg/launch/internal/live"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
 )
 
-// pollInterval is the time after which the state of a job is read again.
-const pollInterval = 300 * time.Millisecond
+const (
+	// pollInterval is the time after which the state of a job is read again.
+	pollInterval = 300 * time.Millisecond
+	// tableInterval is the shortest time between two updates of the table.
+	tableInterval = time.Second
+	// curveInterval is the shortest time between two computations of the speed-up curve.
+	curveInterval = 5 * time.Second
+	// maxCurveShare limits the fraction of the time that is spent on the curve.
+	maxCurveShare = 0.02
+)
 
-// Watch shows one live line per run in a cell or a terminal: epochs done, loss, IoU and
-// samples per second. For a program other than lockstep they come from its logs; until these
-// contain an epoch, Watch shows the last line of rank 0. While the sweep waits for another sweep, Watch describes that sweep.
-// Watch returns when Wait would return, with the same error.
-func (j *Job) Watch(ctx context.Context) error {
-	var bars []*notebook.Progress
-	var waits string
-	var display *notebook.Live
-	return j.wait(ctx, func() {
-		if text := j.sweep.waitsFor(); text != waits && text != "" {
-			if waits == "" {
-				display = notebook.NewLive()
-			}
-			waits = text
-			_ = display.Show(text) // a failed display must not end the sweep
-		}
-		for i, s := range j.sweep.status() {
-			if i == len(bars) {
-				bars = append(bars, nil)
-			}
-			// The number of epochs is known once the run folder exists.
-			if s.State != StateWaiting && (s.Epochs > 0 || s.foreign || s.State != StateRunning) {
-				bars[i] = s.showProgress(bars[i])
-			}
-		}
-	})
+// Watch shows a live table with one row per run: workers, state, epoch, samples per second, loss,
+// IoU, elapsed time and estimated end. For a program other than lockstep the epochs come from its
+// logs; until these contain an epoch, Watch shows the last line of rank 0. Below the table are
+// the reasons why runs wait or have failed, and what the sweep waits for.
+//
+// Once two worker counts of a series have finished epochs, Watch also shows the speed-up so far,
+// from all runs in the study's folder, as figure.Speedup does: in a cell the figure, elsewhere
+// its numbers.
+//
+// Both are replaced in place, in a cell or on a terminal (standard error); into a file or a pipe,
+// Watch writes plain lines from time to time. So as not to disturb the measured runs, Watch reads
+// only files that have changed, updates the table at most once a second, and computes the curve
+// only after a new epoch, at most every 5 s and in at most 2 % of the time.
+//
+// Watch returns when Wait would return, with the same error: if ctx ends first, as by an interrupt
+// of the cell, the sweep continues. A curve that cannot be computed does not end Watch.
+func (j *Job) Watch(ctx context.Context) error { return j.WatchOn(ctx, os.Stderr) }
+
+// WatchOn is like Watch, but a program without a notebook's kernel shows the table on w, which may
+// be a terminal.
+func (j *Job) WatchOn(ctx context.Context, w io.Writer) error {
+	v := &watch{job: j, view: live.NewView(w)}
+	err := j.wait(ctx, v.update)
+	v.finish()
+	return err
 }
 
-// showProgress updates bar, the progress bar of the run, and returns it. If bar is nil, it
-// creates the bar first. It marks the bar as done once the run has ended.
-func (s RunStatus) showProgress(bar *notebook.Progress) *notebook.Progress {
-	if bar == nil {
-		total := s.Epochs
-		if s.foreign { // their number may become known only later
-			total = 0
-		}
-		bar = notebook.NewProgress(s.Name, total)
-	}
-	bar.Set(s.Epoch, s.progressNote())
-	if s.State != StateRunning {
-		bar.Done(s.progressNote())
-	}
-	return bar
+// watch is the state of one call of Watch.
+type watch struct {
+	job  *Job
+	view live.View
+
+	nextTable, nextCurve time.Time // neither is shown again before
+	curve                *live.Curve
+	progress             string     // the epochs and states of the runs when curve was computed
+	others               []runs.Run // the other runs of the study, once they were read
+	othersRead           bool
 }
 
-// progressNote returns the text after the progress bar.
-func (s RunStatus) progressNote() string {
-	var parts []string
-	add := func(format string, v float64) {
-		if !math.IsNaN(v) {
-			parts = append(parts, fmt.Sprintf(format, v))
+// update shows the current state, unless it was shown a moment ago.
+func (v *watch) update() {
+	now := time.Now()
+	if now.Before(v.nextTable) {
+		return
+	}
+	v.nextTable = now.Add(tableInterval)
+	all := v.job.sweep.status()
+	if !now.Before(v.nextCurve) {
+		v.updateCurve(all)
+	}
+	v.view.Show(v.table(all), v.curve, false)
+}
+
+// finish shows the last state. If the sweep has ended, the curve comes from the complete run
+// folders.
+func (v *watch) finish() {
+	all := v.job.sweep.status()
+	if over, _ := v.job.sweep.hasEnded(); over {
+		dir, err := filepath.Abs(v.job.dir)
+		if err != nil {
+			dir = v.job.dir
 		}
+		if study, err := scaling.Read(dir); err == nil {
+			if curve, err := live.NewCurve(study, false, v.view.DrawsFigures()); err == nil {
+				v.curve = curve
+			}
+		}
+	}
+	v.view.Show(v.table(all), v.curve, true)
+}
+
+// updateCurve computes the curve again if an epoch is new or a run has ended. If that fails, the
+// last curve stays.
+func (v *watch) updateCurve(all []RunStatus) {
+	var b strings.Builder
+	for _, s := range all {
+		fmt.Fprintln(&b, s.Epoch, s.State)
+	}
+	if b.String() == v.progress {
+		return
+	}
+	begin := time.Now()
+	v.progress = b.String()
+	study, err := scaling.FromRuns(v.readRuns(all))
+	if err == nil {
+		var curve *live.Curve
+		if curve, err = live.NewCurve(study, true, v.view.DrawsFigures()); err == nil && curve != nil {
+			v.curve = curve
+		}
+	}
+	v.nextCurve = time.Now().Add(max(curveInterval, time.Duration(float64(time.Since(begin))/maxCurveShare)))
+}
+
+// readRuns returns the runs in the study's folder that have epochs: those of the sweep as
+// their status contains them, and the others, which are read once.
+func (v *watch) readRuns(all []RunStatus) []runs.Run {
+	if !v.othersRead {
+		v.othersRead = true
+		found, err := runs.Find(v.job.dir)
+		if err != nil {
+			found = nil
+		}
+		for _, dir := range found {
+			if slices.ContainsFunc(all, func(s RunStatus) bool { return s.Dir == dir }) {
+				continue
+			}
+			read, err := runs.Read(dir)
+			if err == nil && len(read.Info.Command) > 0 {
+				read, err = readWithLogs(dir)
+			}
+			if err == nil {
+				v.others = append(v.others, read)
+			}
+		}
+	}
+	read := slices.Clone(v.others)
+	for _, s := range all {
+		if s.read != nil {
+			read = append(read, *s.read)
+		}
+	}
+	return slices.DeleteFunc(read, func(r runs.Run) bool { return len(r.Epochs) == 0 })
+}
+
+// table returns the table of the runs.
+func (v *watch) table(all []RunStatus) live.Table {
+	var t live.Table
+	waits := v.job.sweep.waitsFor()
+	if slices.ContainsFunc(all, func(s RunStatus) bool { return s.Waits != "" }) {
+		waits = "" // the rows have the reasons
+	}
+	if waits != "" {
+		t.Notes = strings.Split(waits, "\n")
+	}
+	for _, s := range all {
+		r := s.toRow()
+		if s.State == StateWaiting && s.Job == "" && waits == "" {
+			r.Note = "waits for its turn: one run at a time"
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t
+}
+
+// toRow returns the row of the run in the table.
+func (s RunStatus) toRow() live.Row {
+	r := live.Row{
+		Run: s.Name, Workers: s.Workers, Job: s.Job, State: s.State, Note: s.Waits, Epoch: s.Epoch, Epochs: s.Epochs,
+		SamplesPerSecond: math.NaN(), Loss: math.NaN(), IoU: math.NaN(), Elapsed: time.Duration(s.Seconds * float64(time.Second)), End: s.Ends,
+	}
+	if s.Epoch > 0 {
+		r.SamplesPerSecond, r.Loss, r.IoU = s.Last.SamplesPerSecond, s.Last.TrainLoss, s.Last.IoU
 	}
 	switch {
-	case s.Epoch > 0:
-		if s.foreign { // its epochs may not begin at 1
-			parts = append(parts, fmt.Sprintf("epoch %d", s.Last.Epoch))
-			add("%.4g s", s.Last.Seconds)
-		}
-		add("loss %.4f", s.Last.TrainLoss)
-		add("IoU %.4f", s.Last.IoU)
-		add("%.1f samples/s", s.Last.SamplesPerSecond)
-	case s.Line != "":
-		parts = append(parts, s.Line)
+	case s.Err != nil && s.State != StateDone:
+		r.Note, _, _ = strings.Cut(s.Err.Error(), "\n")
+		r.Note = strings.TrimPrefix(r.Note, "run "+s.Name+": ")
+	case s.Err == nil && s.Epoch == 0 && r.Note == "":
+		r.Note = s.Line
 	}
-	if s.State != StateRunning && s.State != StateDone {
-		parts = append(parts, s.State)
-	}
-	return strings.Join(parts, "  ")
+	return r
 }

@@ -2,10 +2,15 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"lockstep/pkg/notebook"
 )
@@ -30,7 +35,9 @@ func (c *cell) display(v any, id string, update bool) error {
 	return nil
 }
 
-func TestWatchShowsALineARun(t *testing.T) {
+// TestWatch watches a sweep in a cell: the table has a row per run, and the curve comes below
+// it. Both are replaced in place.
+func TestWatch(t *testing.T) {
 	c := &cell{text: map[string]string{}}
 	notebook.SetHook(notebook.Hook{Context: context.Background, Display: c.display})
 	defer notebook.SetHook(notebook.Hook{})
@@ -42,19 +49,24 @@ func TestWatchShowsALineARun(t *testing.T) {
 	if err := j.Watch(notebook.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if len(c.places) != 2 {
+		t.Fatalf("got %d displays, want a table and a curve: %v", len(c.places), c.text)
+	}
 	// The worker's rows: loss 1/epoch, 20 samples/s, and the mean of rank+1 as IoU.
-	want := [][]string{
-		{"ddp-n1-s1 [", "2/2", "loss 0.5000  IoU 1.0000  20.0 samples/s"},
-		{"ddp-n2-s1 [", "2/2", "loss 0.5000  IoU 1.5000  20.0 samples/s"},
+	table := c.text[c.places[0]]
+	for _, want := range []string{
+		`run +workers +state +epoch +samples/s +loss +IoU +elapsed +ends about`,
+		`ddp-n1-s1 +1 +done +2 of 2 +20\.0 +0\.5000 +1\.0000`,
+		`ddp-n2-s1 +2 +done +2 of 2 +20\.0 +0\.5000 +1\.5000`,
+	} {
+		if !regexp.MustCompile(want).MatchString(table) {
+			t.Errorf("table is\n%s\nwant %q in it", table, want)
+		}
 	}
-	if len(c.places) != len(want) {
-		t.Fatalf("%d lines, want %d: %v", len(c.places), len(want), c.text)
-	}
-	for i, parts := range want {
-		for _, p := range parts {
-			if line := c.text[c.places[i]]; !strings.Contains(line, p) {
-				t.Errorf("line %d is %q, want %q in it", i, line, p)
-			}
+	curve := c.text[c.places[1]]
+	for _, want := range []string{`(?m)^Speed-up$`, `runs +1 +20\.0 +1\.00 +100 %`, `runs +2 +20\.0 +1\.00 +50 %`} {
+		if !regexp.MustCompile(want).MatchString(curve) {
+			t.Errorf("curve is\n%s\nwant %q in it", curve, want)
 		}
 	}
 
@@ -65,7 +77,55 @@ func TestWatchShowsALineARun(t *testing.T) {
 	if err := j.Watch(notebook.Context()); err == nil {
 		t.Error("no error")
 	}
-	if line := c.text[c.places[len(c.places)-1]]; !strings.Contains(line, "1/2") || !strings.HasSuffix(line, "failed") {
-		t.Errorf("line is %q, want a failure after epoch 1 of 2", line)
+	table = c.text[c.places[len(c.places)-1]]
+	for _, want := range []string{`ddp-n2-s1 +2 +failed +1 of 2`, `(?m)^ddp-n2-s1: rank 1 ended with exit code 1`} {
+		if !regexp.MustCompile(want).MatchString(table) {
+			t.Errorf("table is\n%s\nwant %q in it", table, want)
+		}
+	}
+}
+
+// TestWatchShowsTheSpeedupSoFar checks that the curve is marked while a run is in progress, and
+// that it includes runs of earlier sweeps into the study.
+func TestWatchShowsTheSpeedupSoFar(t *testing.T) {
+	s, _ := own(t, "sums", 1)
+	s.Study = "mixed"
+	j, err := Local(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waitFor(t, j); err != nil {
+		t.Fatal(err)
+	}
+	s.Config, s.Workers, s.Epochs = "waits-third", []int{2}, 3
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if j, err = Local(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "two epochs", func() bool { return j.Status()[0].Epoch == 2 })
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	short, stop := context.WithTimeout(context.Background(), time.Millisecond)
+	defer stop()
+	wantError(t, j.WatchOn(short, w), "wait for mixed: context deadline exceeded; the sweep continues")
+	_ = w.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ddp-n2-s1: running, epoch 2 of 3, 20.0 samples/s, loss 0.5000, IoU 1.5000", "Speed-up so far\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("Watch shows\n%s\nwant %q", text, want)
+		}
+	}
+	if err := j.Cancel(); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitFor(t, j); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
 	}
 }

@@ -1,0 +1,84 @@
+package live
+
+import (
+	"encoding/base64"
+	"fmt"
+	"html"
+	"math"
+	"strings"
+
+	"lockstep/pkg/figure"
+	"lockstep/pkg/scaling"
+)
+
+// Curve is the speed-up over the number of workers, computed as package scaling does it for the
+// final figure.
+type Curve struct {
+	study   *scaling.Study
+	figure  *figure.Figure // nil unless it was drawn
+	partial bool           // whether runs are in progress
+}
+
+// NewCurve returns the speed-up of a study. partial marks it as the result so far. It returns
+// nil if no series has a speed-up at two worker counts. withFigure draws the figure for a cell
+// too.
+func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
+	counts := map[string]int{}
+	enough := false
+	for _, p := range study.Points {
+		if !math.IsNaN(p.Speedup.Value) {
+			counts[p.Series]++
+			enough = enough || counts[p.Series] > 1
+		}
+	}
+	if !enough {
+		return nil, nil
+	}
+	c := &Curve{study: study, partial: partial}
+	if !withFigure {
+		return c, nil
+	}
+	var o figure.Options
+	if partial {
+		o.Title = c.title()
+	}
+	var err error
+	c.figure, err = o.Speedup(study)
+	return c, err
+}
+
+// title returns the title of the curve.
+func (c *Curve) title() string {
+	if c.partial {
+		return "Speed-up so far"
+	}
+	return "Speed-up"
+}
+
+// HTML returns the figure with its caption for a cell.
+func (c *Curve) HTML() string {
+	if c.figure == nil {
+		return "<pre>" + html.EscapeString(c.String()) + "</pre>"
+	}
+	// The image is data, not elements, so that its styles do not affect other images.
+	return fmt.Sprintf("<img class=\"lockstep-curve\" alt=\"%s\" src=\"data:image/svg+xml;base64,%s\"/>\n<div><small>%s</small></div>\n",
+		c.title(), base64.StdEncoding.EncodeToString([]byte(c.figure.SVG())), html.EscapeString(c.figure.Caption()))
+}
+
+// String returns the numbers of the curve as text.
+func (c *Curve) String() string { return strings.Join(c.lines(), "\n") }
+
+// lines returns a table of the numbers of the curve, with a title.
+func (c *Curve) lines() []string {
+	rows := [][]string{{"series", "workers", c.study.ThroughputUnit(), "speed-up", "efficiency"}}
+	for _, p := range c.study.Points {
+		if math.IsNaN(p.Speedup.Value) {
+			continue
+		}
+		rows = append(rows, []string{
+			p.Series, fmt.Sprint(p.Workers), formatNumber("%.1f", p.Throughput.Value),
+			formatNumber("%.2f", p.Speedup.Value), formatNumber("%.0f %%", p.Efficiency.Value*100), //nolint:mnd // percent
+		})
+	}
+	return append([]string{c.title()}, alignColumns(rows, func(i int) bool { return i == 0 })...)
+}
