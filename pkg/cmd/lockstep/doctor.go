@@ -36,11 +36,31 @@ type finding struct {
 
 func doctorCommand() *cobra.Command {
 	var asJSON bool
+	var cluster clusterCheck
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Show what this machine offers and what is missing",
-		Args:  cobra.NoArgs,
+		Short: "Show what this machine or a cluster offers and what is missing",
+		Long: `Without flags, doctor shows what this machine offers and what is missing.
+
+--cluster checks what the workers of a run need of each other: whether they can join each
+other, by which network interface and how fast, MPI, NCCL, GPUs, the scratch folder, shared
+folders, clocks and versions. On this machine it starts two processes. With --on slurm:SITE
+it submits a job with one task on each of two nodes (--nodes), waits for it, and shows a
+table for each node and, for each problem, the next step. It takes less than a minute of
+run time, besides the time in the queue. Ctrl-C cancels the job.
+
+Exit code 1: something failed on a node.`,
+		Example: `  lockstep doctor
+  lockstep doctor --cluster
+  lockstep doctor --cluster --on slurm:local-test --gpus 0
+  lockstep doctor --cluster --on slurm:my-site.yaml --nodes 4 --account training2023 --dry-run`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if is, err := cluster.isAsked(c); err != nil {
+				return err
+			} else if is {
+				return cluster.run(c, asJSON)
+			}
 			found := runChecks(c.Context())
 			if asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(found)
@@ -62,7 +82,8 @@ func doctorCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cluster.addFlags(c.Flags())
 	return c
 }
 

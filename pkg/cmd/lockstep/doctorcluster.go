@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/launch/preflight"
+	"lockstep/pkg/train"
+)
+
+// clusterCheck contains the flags of lockstep doctor --cluster.
+type clusterCheck struct {
+	cluster, dryRun bool
+	on, node        string
+	options         preflight.Options
+}
+
+// clusterFlags returns the names of the flags that need --on slurm:SITE.
+func clusterFlags() []string {
+	return []string{"nodes", "partition", "account", "reservation", "time", "gpus", "dry-run"}
+}
+
+func (k *clusterCheck) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&k.cluster, "cluster", false, "check what workers need of each other, on this machine or with --on")
+	f.StringVar(&k.on, "on", "local", "with --cluster: local, or slurm:SITE with the name of a site profile or the path of one")
+	f.IntVar(&k.options.Nodes, "nodes", 0, "Slurm: number of nodes (default: 2, or 1 if the partition has one)")
+	f.StringVar(&k.options.Partition, "partition", "", "Slurm: the partition (default: the site's)")
+	f.StringVar(&k.options.Account, "account", "", "Slurm: the account to charge")
+	f.StringVar(&k.options.Reservation, "reservation", "", "Slurm: the reservation")
+	f.DurationVar(&k.options.Time, "time", 0, "Slurm: the time limit of the job (default: 5m)")
+	f.IntVar(&k.options.GPUs, "gpus", 0, "Slurm: GPUs on each node, 0 for none (default: all that the site's profile states)")
+	f.BoolVar(&k.dryRun, "dry-run", false, "Slurm: show the job script, and submit nothing")
+	f.StringVar(&k.node, "node", "", "examine this node as one task of a check; only job scripts use it")
+	if err := f.MarkHidden("node"); err != nil {
+		panic(err) // the flag exists
+	}
+}
+
+// isAsked reports whether a cluster is to be checked. It returns an error if flags contradict
+// each other.
+func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
+	if k.node != "" {
+		return true, nil
+	}
+	var given []string
+	for _, name := range clusterFlags() {
+		if c.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	kind, site, _ := strings.Cut(k.on, ":")
+	switch {
+	case !k.cluster && (len(given) > 0 || c.Flags().Changed("on")):
+		return false, asUsageError(errors.New("--on and its options need --cluster, which checks several nodes"))
+	case kind != "local" && kind != "slurm":
+		return false, asUsageError(fmt.Errorf("unknown back end %q%s: use local or slurm:SITE", k.on, nearest.Hint(kind, []string{"local", "slurm"})))
+	case kind == "local" && site != "":
+		return false, asUsageError(fmt.Errorf("invalid --on %q: local has no site", k.on))
+	case kind == "local" && len(given) > 0:
+		return false, asUsageError(fmt.Errorf("%s: only for Slurm: add --on slurm:SITE", english.List(given)))
+	case k.options.Nodes < 0 || k.options.GPUs < 0 || k.options.Time < 0:
+		return false, asUsageError(errors.New("--nodes, --gpus and --time must not be negative"))
+	}
+	return k.cluster, nil
+}
+
+// run checks the cluster, or this node as one task of a check, and prints the report.
+func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
+	if k.node != "" {
+		o, err := preflight.ParseNodeOptions(k.node)
+		if err != nil {
+			return asUsageError(err)
+		}
+		return preflight.RunNode(c.Context(), o, c.OutOrStdout())
+	}
+	if c.Flags().Changed("gpus") && k.options.GPUs == 0 {
+		k.options.GPUs = -1 // none; 0 leaves the number to the profile
+	}
+	r, err := k.check(c)
+	var wrong *train.UsageError
+	switch {
+	case errors.As(err, &wrong):
+		return asUsageError(err)
+	case err != nil || r == nil:
+		return err
+	case asJSON:
+		err = json.NewEncoder(c.OutOrStdout()).Encode(r)
+	default:
+		_, err = fmt.Fprint(c.OutOrStdout(), r)
+	}
+	if n := r.Failed(); err == nil && n > 0 {
+		return fmt.Errorf("%s of %s: the report above has the next steps", english.Count(n, "problem"), english.Count(len(r.Nodes), "task"))
+	}
+	return err
+}
+
+// check returns the report, or nil after a dry run.
+func (k *clusterCheck) check(c *cobra.Command) (*preflight.Report, error) {
+	ctx := c.Context()
+	kind, site, _ := strings.Cut(k.on, ":")
+	if kind == "local" {
+		return preflight.Local(ctx)
+	}
+	if site == "" {
+		site = "generic"
+	}
+	if k.dryRun {
+		text, err := preflight.SlurmDryRun(ctx, site, k.options)
+		if err == nil {
+			_, err = fmt.Fprint(c.OutOrStdout(), text)
+		}
+		return nil, err
+	}
+	k.options.Progress = c.ErrOrStderr()
+	return preflight.Slurm(ctx, site, k.options)
+}

@@ -1,0 +1,326 @@
+package preflight
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch"
+	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/site"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// Options configures a check. The zero value suits most sites.
+type Options struct {
+	Nodes     int // 0 means 2, or 1 if the partition has only one
+	Partition string
+	Account   string
+	// Reservation is the name of a reservation.
+	Reservation string
+	Time        time.Duration // limit of the job; 0 means 5 minutes
+	// GPUs is the number of GPUs on each node that the job asks for; 0 means gpus_per_node of the
+	// site profile, and -1 none.
+	GPUs int
+	// Progress gets a line whenever the state of the job changes; nil for none.
+	Progress io.Writer
+}
+
+const (
+	defaultNodes = 2
+	defaultTime  = 5 * time.Minute
+
+	pollInterval = 2 * time.Second // administrators ask for few requests per user
+	// outputTimeout is how long the end of the output may take to arrive here after the job has
+	// ended, because clients of a network file system keep an old length of a file for seconds.
+	outputTimeout = 10 * time.Second
+
+	scriptName = "job.sh"
+	outputName = "output.txt"
+)
+
+// plan is a check by a job before its submission.
+type plan struct {
+	site   string
+	o      Options
+	id     string
+	client slurm.Client
+	logs   string // the folder that the nodes must share with this machine
+	folder string // of the job, in logs; also the marker of logs
+	job    site.Job
+	script string
+}
+
+// Slurm checks nodes of a cluster by a job and waits for its end. name is a site profile, or the
+// path of one. It submits nothing, and returns an error, if the profile has unknown values or the
+// job would be refused or wait for ever. If ctx ends, it cancels the job.
+func Slurm(ctx context.Context, name string, o Options) (*Report, error) {
+	p, err := newPlan(ctx, name, o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("check site %s: %w", name, err)
+	}
+	return r, nil
+}
+
+// SlurmDryRun returns the job script that Slurm would submit. It submits nothing.
+func SlurmDryRun(ctx context.Context, name string, o Options) (string, error) {
+	p, err := newPlan(ctx, name, o)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(p.folder, scriptName)
+	return fmt.Sprintf("# would write %s\n%s\n# and submit it:\n# %s\n", path, p.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " ")), nil
+}
+
+// newPlan plans the job, and returns an error if it would be refused.
+func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
+	profile, err := site.Load(name)
+	if err != nil {
+		return nil, &train.UsageError{Err: err}
+	}
+	p := &plan{site: name, o: o, id: rand.Text()}
+	if p.logs, err = runs.ResolveLogs("logs"); err != nil {
+		return nil, err
+	}
+	p.folder = filepath.Join(p.logs, markerName(p.id))
+	if p.job, err = p.newJob(ctx, profile); err != nil {
+		return nil, err
+	}
+	// Without a cluster, the profile is checked: what is unknown must be reported before a missing Slurm.
+	if err := refuse(profile.Check(p.job, nil)); err != nil {
+		return nil, err
+	}
+	cluster, err := p.client.Cluster(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("check site %s: %w", name, err)
+	}
+	if o.Nodes == 0 && partitionNodes(profile.Complete(p.job), cluster) == 1 {
+		p.o.Nodes = 1
+		if p.job, err = p.newJob(ctx, profile); err != nil {
+			return nil, err
+		}
+	}
+	if err := refuse(profile.Check(p.job, cluster)); err != nil {
+		return nil, err
+	}
+	p.script, err = profile.Script(p.job)
+	return p, err
+}
+
+// refuse returns an error if a problem would keep the job from running.
+func refuse(problems []site.Problem) error {
+	var found []string
+	for _, problem := range problems {
+		if !problem.Warning {
+			found = append(found, problem.String())
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(found, "\n"))}
+}
+
+// partitionNodes returns the number of nodes in the partition of j, or 0 if it is unknown.
+func partitionNodes(j site.Job, c *site.Cluster) int {
+	i := slices.IndexFunc(c.Partitions, func(p site.Partition) bool {
+		return p.Name == j.Partition || j.Partition == "" && p.Default
+	})
+	if i < 0 {
+		return 0
+	}
+	return c.Partitions[i].Nodes
+}
+
+// newJob returns the job: one task on each node, or two on a single node, so that there is a
+// connection to measure. A site that starts programs without srun has one task.
+func (p *plan) newJob(ctx context.Context, profile *site.Profile) (site.Job, error) {
+	j := site.Job{
+		Name: "lockstep-doctor", Folder: p.folder, Output: outputName, Nodes: p.o.Nodes, TasksPerNode: 1,
+		Account: p.o.Account, Partition: p.o.Partition, Reservation: p.o.Reservation, Time: p.o.Time,
+		// All other tasks go on if one ends.
+		Environment: []string{"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0"},
+	}
+	if j.Time == 0 {
+		j.Time = defaultTime
+	}
+	if j.Nodes == 0 {
+		j.Nodes = defaultNodes
+		if profile.Start == site.StartPlain {
+			j.Nodes = 1
+		}
+	}
+	if j.Nodes == 1 && profile.Start != site.StartPlain {
+		j.TasksPerNode = 2
+	}
+	j.Tasks = j.Nodes * j.TasksPerNode
+	switch {
+	case p.o.GPUs > 0:
+		j.GPUsPerNode = p.o.GPUs
+	case p.o.GPUs == 0:
+		j.GPUsPerNode = max(0, int(profile.GPUsPerNode))
+	}
+	j.GPUsPerTask = j.GPUsPerNode / max(1, j.TasksPerNode)
+	binary, err := launch.Binary(ctx)
+	if err != nil {
+		return j, err
+	}
+	node, err := NodeOptions{ID: p.id, Logs: p.logs, Interface: profile.NetworkInterface, Site: p.site, GPUs: j.GPUsPerNode}.argument()
+	j.Command = []string{binary, "doctor", "--node", node}
+	return j, err
+}
+
+// progress writes a line about the job.
+func (p *plan) progress(format string, args ...any) {
+	if p.o.Progress != nil {
+		_, _ = fmt.Fprintf(p.o.Progress, format+"\n", args...) // the check does not depend on it
+	}
+}
+
+// run submits the job, waits for its end, and returns the report.
+func (p *plan) run(ctx context.Context) (_ *Report, err error) {
+	remove, err := writeMarkers(p.folder, p.id)
+	defer remove()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(p.folder, scriptName)
+	if err := os.WriteFile(path, []byte(p.script), 0o700); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("interrupted before the submission: %w", err)
+	}
+	submitted := time.Now()
+	id, err := p.client.Submit(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	p.progress("job %s was submitted; Ctrl-C cancels it", id)
+	j, err := p.wait(ctx, id)
+	if err != nil {
+		if cerr := p.client.Cancel(context.WithoutCancel(ctx), []string{id}, false); cerr != nil {
+			return nil, errors.Join(err, cerr)
+		}
+		return nil, fmt.Errorf("%w: job %s was canceled", err, id)
+	}
+	r, err := p.readReport(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	r.Site, r.Job = p.site, id
+	if !j.Started.IsZero() && !j.Ended.IsZero() {
+		r.QueueSeconds = max(0, j.Started.Sub(submitted.Truncate(time.Second)).Seconds()) // Slurm's times are whole seconds
+		r.RunSeconds = j.Ended.Sub(j.Started).Seconds()
+	}
+	return r, nil
+}
+
+// writeMarkers creates the folder of the job in the logs folder, and a file in the folder of the
+// user's secret, by which the nodes recognize these folders. remove removes both.
+func writeMarkers(folder, id string) (remove func(), err error) {
+	remove = func() {}
+	token, err := rendezvous.CreateToken(os.Getenv)
+	if err != nil {
+		return remove, err
+	}
+	home := filepath.Join(filepath.Dir(token), markerName(id))
+	remove = func() {
+		_ = os.RemoveAll(folder) // a task that is still running may write there
+		_ = os.Remove(home)
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return remove, fmt.Errorf("create folder for the check: %w; set LOCKSTEP_LOGS to a folder where you may write", err)
+	}
+	return remove, os.WriteFile(home, nil, 0o600)
+}
+
+// wait waits for the end of the job and reports each change of its state. The error is the cause
+// of the end of ctx.
+func (p *plan) wait(ctx context.Context, id string) (slurm.Job, error) {
+	reported := ""
+	begin := time.Now()
+	for {
+		jobs, err := p.client.Jobs(ctx, []string{id})
+		j := jobs[id]
+		var text string
+		switch {
+		case ctx.Err() != nil:
+			return j, context.Cause(ctx)
+		case err != nil:
+			text = fmt.Sprintf("the state of job %s is unknown, and Lockstep asks again: %v", id, err)
+		case !j.IsKnown() || j.HasEnded():
+			return j, nil
+		case j.IsPending():
+			text = fmt.Sprintf("job %s waits: %s", id, j.DescribeWait())
+		default:
+			text = fmt.Sprintf("job %s runs on %s", id, j.Nodes)
+		}
+		if text != reported {
+			p.progress("%s (%v after the submission)", text, time.Since(begin).Round(time.Second))
+			reported = text
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// readReport reads the output of the job, which has ended.
+func (p *plan) readReport(ctx context.Context, j slurm.Job) (*Report, error) {
+	var names []string
+	if p.job.Tasks == p.job.Nodes {
+		names, _ = p.client.HostNames(ctx, j.Nodes) // without it, missing nodes have no name
+	}
+	var ranks map[int]*rankOutput
+	var others []string
+	path := filepath.Join(p.folder, outputName)
+	for deadline := time.Now().Add(outputTimeout); ; {
+		f, err := os.Open(path)
+		if err == nil {
+			ranks, others = readLines(f, p.id)
+			err = f.Close()
+		}
+		if err == nil && (countEnded(ranks) == p.job.Tasks || !j.Succeeded()) {
+			break
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			if err != nil && j.Succeeded() {
+				return nil, fmt.Errorf("read the output of job %s: %w: the compute nodes probably do not share the folder %s with this machine: set LOCKSTEP_LOGS to a folder that all nodes share", j.ID, err, p.logs)
+			}
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	r := newReport(p.job.Tasks, names, ranks, others)
+	if !j.Succeeded() && (j.IsKnown() || countEnded(ranks) < p.job.Tasks) {
+		r.addJobProblem(j.DescribeEnd(strings.Join(others, "\n")), others)
+	}
+	return r, nil
+}
+
+// countEnded returns the number of ranks that have done all checks.
+func countEnded(ranks map[int]*rankOutput) int {
+	n := 0
+	for _, o := range ranks {
+		if o.facts != nil && o.facts.Ended != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,169 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/mpi"
+	"lockstep/pkg/internal/english"
+)
+
+// The names of the checks, in the order of the report.
+const (
+	checkRendezvous       = "rendezvous"
+	checkNetworkInterface = "interface"
+	checkBandwidth        = "bandwidth"
+	checkClock            = "clock"
+	checkGPUs             = "GPUs"
+	checkNCCL             = "NCCL"
+	checkMPI              = "MPI"
+	checkScratch          = "scratch"
+	checkHome             = "home"
+	checkLogs             = "logs"
+	checkVersions         = "versions"
+	checkFolders          = "folders" // home and logs, if they do not answer
+	checkTask             = "task"    // that has not reported
+)
+
+// checkOrder returns the names of the checks in the order of the report.
+func checkOrder() []string {
+	return []string{
+		checkTask, checkRendezvous, checkNetworkInterface, checkBandwidth, checkClock, checkMPI, checkNCCL, checkGPUs, checkScratch, checkHome, checkLogs, checkFolders, checkVersions,
+	}
+}
+
+// markerName returns the name of the file by which the tasks of the check with the given id
+// recognize a folder that they share with the program that submits the job.
+func markerName(id string) string { return ".lockstep-doctor-" + id }
+
+// markerTimeout is how long a task waits for the marker file. Clients of a network file system
+// may keep an old list of files for some seconds.
+const markerTimeout = 5 * time.Second
+
+// findFolders reports whether this node has the same home folder and logs folder as the program
+// that submits the job.
+func findFolders(ctx context.Context, o NodeOptions, getenv func(string) string) []Finding {
+	token, err := rendezvous.TokenPath(getenv)
+	if err != nil {
+		return []Finding{failed(checkHome, err.Error(), "ask the site why jobs have no home folder"), findMarker(ctx, checkLogs, o.Logs, o.ID, adviceLogs)}
+	}
+	return []Finding{
+		findMarker(ctx, checkHome, filepath.Dir(token), o.ID, adviceHome),
+		findMarker(ctx, checkLogs, o.Logs, o.ID, adviceLogs),
+	}
+}
+
+const (
+	adviceHome = "the workers read their secret there: ask the site for a folder that all nodes share, and set XDG_STATE_HOME to it on the login node and in exports of a copy of the profile"
+	adviceLogs = "runs are written there: set LOCKSTEP_LOGS to a folder that all nodes share and where you may write; the site's documentation names it"
+)
+
+// findMarker reports whether dir has the marker file, and whether this process may write to dir.
+func findMarker(ctx context.Context, check, dir, id, next string) Finding {
+	path := filepath.Join(dir, markerName(id))
+	for deadline := time.Now().Add(markerTimeout); ; {
+		_, err := os.Stat(path)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return failed(check, fmt.Sprintf("%s is not the same folder on this node: %v", dir, errors.Unwrap(err)), next)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	f, err := os.CreateTemp(dir, markerName(id)+"-")
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
+		return failed(check, fmt.Sprintf("cannot write to %s: %v", dir, err), next)
+	}
+	return passed(check, "%s is shared", dir)
+}
+
+// findMPI reports the implementations of MPI that the dynamic loader finds.
+func findMPI() Finding {
+	s := clib.NewSearch(clib.Environment{})
+	var found []string
+	for _, name := range []clib.Name{clib.OpenMPI, clib.MPICH} {
+		if l, err := mpi.Open(s, name); err == nil {
+			version, _, _ := strings.Cut(l.Version(), "\n")
+			version, _, _ = strings.Cut(strings.Replace(version, "MPICH Version:", "MPICH", 1), ",")
+			found = append(found, fmt.Sprintf("%s (%s)", strings.Join(strings.Fields(version), " "), l.Path))
+		}
+	}
+	if len(found) == 0 {
+		return passed(checkMPI, "none found; only --on mpi needs it")
+	}
+	return passed(checkMPI, "%s", strings.Join(found, "; "))
+}
+
+// findGPUs reports the GPUs of this task and NCCL. driver is the driver's version, or "".
+func findGPUs(o NodeOptions, getenv func(string) string) (found []Finding, driver string) {
+	m := engine.Devices()
+	for _, d := range m.Devices {
+		if d.Kind == "cuda" {
+			driver = d.Driver
+		}
+	}
+	return []Finding{describeGPUs(o, m, getenv("CUDA_VISIBLE_DEVICES")), describeNCCL(m, driver != "")}, driver
+}
+
+// describeGPUs returns the finding about the GPUs of m. visible is CUDA_VISIBLE_DEVICES.
+func describeGPUs(o NodeOptions, m *engine.Machine, visible string) Finding {
+	var names []string
+	for _, d := range m.Devices {
+		if d.Kind == "cuda" {
+			names = append(names, d.Name)
+		}
+	}
+	have := len(names)
+	slices.Sort(names)
+	detail := english.Count(have, "GPU")
+	if have > 0 {
+		detail += ": " + strings.Join(slices.Compact(names), ", ")
+	}
+	if visible != "" {
+		detail += "; CUDA_VISIBLE_DEVICES=" + visible
+	}
+	listed := len(strings.FieldsFunc(visible, func(c rune) bool { return c == ',' }))
+	switch {
+	case have == 0 && o.GPUs == 0:
+		return passed(checkGPUs, "none")
+	case have == 0:
+		return failed(checkGPUs, fmt.Sprintf("the job has %s on this node, but none can be used: %s", english.Count(o.GPUs, "GPU"), m.NoGPU),
+			"tell the site's support the name of the node and this message; if you train on CPUs, check again with --gpus 0")
+	case visible != "" && listed < o.GPUs:
+		return failed(checkGPUs, fmt.Sprintf("the job has %s on this node, but CUDA_VISIBLE_DEVICES=%s shows %d to this task", english.Count(o.GPUs, "GPU"), visible, listed),
+			"remove CUDA_VISIBLE_DEVICES from your environment and from exports in the profile, because Slurm sets it")
+	case have < o.GPUs:
+		return failed(checkGPUs, fmt.Sprintf("the job has %s on this node, but the driver finds %s", english.Count(o.GPUs, "GPU"), detail),
+			"tell the site's support the name of the node: a GPU is missing; or correct gpus_per_node in a copy of the profile")
+	case m.NoGPU != "":
+		return failed(checkGPUs, detail+", which cannot be used: "+m.NoGPU, "load the site's modules for CUDA and cuDNN: write their names to modules in a copy of the profile")
+	}
+	return passed(checkGPUs, "%s", detail)
+}
+
+// describeNCCL returns the finding about NCCL. gpus reports whether this node has a GPU.
+func describeNCCL(m *engine.Machine, gpus bool) Finding {
+	i := slices.IndexFunc(m.Libraries, func(l engine.Library) bool { return l.Name == string(clib.NCCL) })
+	switch {
+	case i >= 0 && m.Libraries[i].Problem == "":
+		return passed(checkNCCL, "%s (%s)", m.Libraries[i].Version, m.Libraries[i].Path)
+	case !gpus:
+		return passed(checkNCCL, "not needed: no GPU")
+	case i < 0:
+		return failed(checkNCCL, "not looked for", "report this as a fault of Lockstep")
+	}
+	return failed(checkNCCL, m.Libraries[i].Problem, "gradients pass through the host without it: "+m.Libraries[i].Advice+"; write the site's module with NCCL to modules in a copy of the profile")
+}

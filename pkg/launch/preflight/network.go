@@ -1,0 +1,299 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/device"
+)
+
+// adviseJoin returns the next step after a rendezvous that has failed.
+func adviseJoin(env rendezvous.Env) string {
+	ip := net.ParseIP(env.MasterAddr)
+	switch {
+	case env.LocalWorld < env.World && ip != nil && ip.IsLoopback():
+		return "first solve the problems of the missing nodes, if there are any; otherwise rank 0 has an address that only its own node reaches: write MASTER_ADDR=$(hostname -i) or the address that the site names to exports in a copy of the profile"
+	case ip == nil:
+		return fmt.Sprintf("first solve the problems of the missing nodes, if there are any; otherwise ask the site whether the name %s resolves on all nodes, and whether they may connect to each other on ports from 20000 to 32767; MASTER_ADDR in exports of a copy of the profile sets another address", env.MasterAddr)
+	}
+	return fmt.Sprintf("first solve the problems of the missing nodes, if there are any; otherwise ask the site whether all nodes can connect to %s on ports from 20000 to 32767; MASTER_ADDR in exports of a copy of the profile sets another address", env.MasterAddr)
+}
+
+// An iface is a network interface of the node.
+type iface struct {
+	name      string
+	addresses []net.IP
+}
+
+// listInterfaces returns the interfaces that are up.
+func listInterfaces() ([]iface, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var up []iface
+	for _, i := range all {
+		if i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		addresses, err := i.Addrs()
+		if err != nil {
+			return nil, err
+		}
+		n := iface{name: i.Name}
+		for _, a := range addresses {
+			if ip, isNet := a.(*net.IPNet); isNet {
+				n.addresses = append(n.addresses, ip.IP)
+			}
+		}
+		up = append(up, n)
+	}
+	return up, nil
+}
+
+// matchesInterface reports whether pattern, a value of NCCL_SOCKET_IFNAME, selects the interface:
+// a list of prefixes of names; = before it means complete names, and ^ means all others.
+func matchesInterface(pattern, name string) bool {
+	list, exclude := strings.CutPrefix(pattern, "^")
+	list, exact := strings.CutPrefix(list, "=")
+	listed := slices.ContainsFunc(strings.Split(list, ","), func(p string) bool {
+		return p == name || !exact && p != "" && strings.HasPrefix(name, p)
+	})
+	return listed != exclude
+}
+
+// checkInterface reports the interface through which this node is connected to the other ranks,
+// and whether it is the profile's.
+func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
+	all, err := listInterfaces()
+	if err != nil {
+		return failed(checkNetworkInterface, "list network interfaces: "+err.Error(), "tell the site's support the name of this node")
+	}
+	// Connecting a UDP socket sends nothing, but selects the interface.
+	c, err := net.Dial("udp", env.Address())
+	if err != nil {
+		return failed(checkNetworkInterface, fmt.Sprintf("find the way to rank 0 at %s: %v", env.Address(), err),
+			"ask the site for the address or the name of a node that the other nodes can reach, and write MASTER_ADDR=… with it to exports in a copy of the profile")
+	}
+	local := c.LocalAddr().(*net.UDPAddr).IP
+	_ = c.Close()
+	i := slices.IndexFunc(all, func(n iface) bool {
+		return slices.ContainsFunc(n.addresses, local.Equal)
+	})
+	if i < 0 {
+		return passed(checkNetworkInterface, "address %s", local)
+	}
+	used := fmt.Sprintf("%s (%s)", all[i].name, local)
+	return compareInterface(o, used+interfaceSpeed("/sys/class/net", all[i].name), all[i].name, all)
+}
+
+// compareInterface returns the finding about the interface with the given name, which used
+// describes.
+func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
+	if o.Interface == "" || matchesInterface(o.Interface, name) {
+		return passed(checkNetworkInterface, "%s", used)
+	}
+	var names, wanted []string
+	for _, n := range all {
+		names = append(names, n.name)
+		if matchesInterface(o.Interface, n.name) {
+			wanted = append(wanted, n.name)
+		}
+	}
+	if len(wanted) == 0 {
+		return failed(checkNetworkInterface, fmt.Sprintf("the profile of site %s names the interface %s, which this node does not have; it has %s", o.Site, o.Interface, strings.Join(names, ", ")),
+			"write the name of the fast network's interface to network_interface in a copy of the profile; the site's support knows it")
+	}
+	return warning(checkNetworkInterface, fmt.Sprintf("the ranks connect through %s, but the profile of site %s names %s", used, o.Site, strings.Join(wanted, ", ")),
+		fmt.Sprintf("write MASTER_ADDR=… with the first node's address on %s to exports in a copy of the profile; until then, gradients pass through %s", wanted[0], name))
+}
+
+// interfaceSpeed returns ", N Gb/s" for an interface whose driver states its speed in dir, or "".
+func interfaceSpeed(dir, name string) string {
+	text, err := os.ReadFile(filepath.Join(dir, filepath.Base(name), "speed"))
+	if err != nil {
+		return "" // loopback has none
+	}
+	megabits, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || megabits <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %g Gb/s", float64(megabits)/1000)
+}
+
+const (
+	latencyRounds   = 20
+	clockRounds     = 8
+	firstBytes      = 1 << 20                // of the block by which the duration of others is estimated
+	blockBytes      = 4 << 20                // of the others
+	maxBlocks       = 16                     //
+	blocksDuration  = 500 * time.Millisecond // approximately
+	bytesPerElement = 4
+)
+
+// measureNetwork measures the bandwidth to the next rank, and how the clocks differ. All ranks
+// call it.
+func measureNetwork(ctx context.Context, g collective.Group) (*networkFacts, error) {
+	n := &networkFacts{}
+	if err := compareClocks(ctx, g, n); err != nil {
+		return nil, fmt.Errorf("compare clocks: %w", err)
+	}
+	// At first each even rank and the next one, then each odd rank and the next one: a node
+	// takes part in one measurement at a time.
+	for parity := range 2 {
+		next, previous := g.Rank()+1, g.Rank()-1
+		var err error
+		switch {
+		case g.Rank()%2 == parity && next < g.Size():
+			err = n.measureNext(ctx, g, next)
+		case g.Rank()%2 != parity && previous >= 0:
+			err = answerPrevious(ctx, g, previous)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("measure bandwidth: %w", err)
+		}
+	}
+	return n, g.Barrier(ctx)
+}
+
+// sendNumbers sends numbers to a rank.
+func sendNumbers(ctx context.Context, g collective.Group, to int, numbers ...float64) error {
+	return g.Send(ctx, device.Buffer{F64: numbers}, to)
+}
+
+// receiveNumbers receives as many numbers as it gets variables.
+func receiveNumbers(ctx context.Context, g collective.Group, from int, to ...*float64) error {
+	b := make([]float64, len(to))
+	err := g.Recv(ctx, device.Buffer{F64: b}, from)
+	for i := range to {
+		*to[i] = b[i]
+	}
+	return err
+}
+
+// unixSeconds returns the time as a number, whose resolution is 0.24 µs in this century.
+func unixSeconds() float64 { return float64(time.Now().UnixNano()) / 1e9 }
+
+// compareClocks sets the skew of n, as NTP does (RFC 5905, section 8): rank 0 asks each rank for
+// its time. The clock of the rank showed that time between the question and the answer, and of
+// several rounds the shortest one counts. The error is half its duration.
+func compareClocks(ctx context.Context, g collective.Group, n *networkFacts) error {
+	if g.Rank() > 0 {
+		var question float64
+		for range clockRounds {
+			if err := receiveNumbers(ctx, g, 0, &question); err != nil {
+				return err
+			}
+			if err := sendNumbers(ctx, g, 0, unixSeconds()); err != nil {
+				return err
+			}
+		}
+		return receiveNumbers(ctx, g, 0, &n.SkewSeconds, &n.SkewError)
+	}
+	for rank := 1; rank < g.Size(); rank++ {
+		skew, largest := 0.0, math.Inf(1)
+		for range clockRounds {
+			begin, asked := time.Now(), unixSeconds()
+			if err := sendNumbers(ctx, g, rank, asked); err != nil {
+				return err
+			}
+			var theirs float64
+			if err := receiveNumbers(ctx, g, rank, &theirs); err != nil {
+				return err
+			}
+			if half := time.Since(begin).Seconds() / 2; half < largest {
+				skew, largest = theirs-(asked+half), half
+			}
+		}
+		if err := sendNumbers(ctx, g, rank, skew, largest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureNext measures the latency and the bandwidth to the next rank, which calls
+// answerPrevious.
+func (n *networkFacts) measureNext(ctx context.Context, g collective.Group, next int) error {
+	shortest := math.Inf(1)
+	var answer float64
+	for range latencyRounds {
+		begin := time.Now()
+		if err := sendNumbers(ctx, g, next, 0); err != nil {
+			return err
+		}
+		if err := receiveNumbers(ctx, g, next, &answer); err != nil {
+			return err
+		}
+		shortest = min(shortest, time.Since(begin).Seconds())
+	}
+	n.LatencySeconds = shortest / 2
+	seconds, err := timeBlocks(ctx, g, next, firstBytes, 1)
+	if err != nil {
+		return err
+	}
+	blocks := min(max(1, int(blocksDuration.Seconds()/(seconds*blockBytes/firstBytes))), maxBlocks)
+	if err := sendNumbers(ctx, g, next, float64(blocks)); err != nil {
+		return err
+	}
+	if seconds, err = timeBlocks(ctx, g, next, blockBytes, blocks); err != nil {
+		return err
+	}
+	n.BytesPerSecond = float64(blocks*blockBytes) / max(seconds-n.LatencySeconds, 1e-9)
+	return nil
+}
+
+// timeBlocks sends blocks to the next rank, and returns the time until its answer arrives.
+func timeBlocks(ctx context.Context, g collective.Group, next, bytes, blocks int) (seconds float64, err error) {
+	b := device.Buffer{F32: make([]float32, bytes/bytesPerElement)}
+	begin := time.Now()
+	for range blocks {
+		if err := g.Send(ctx, b, next); err != nil {
+			return 0, err
+		}
+	}
+	var answer float64
+	err = receiveNumbers(ctx, g, next, &answer)
+	return time.Since(begin).Seconds(), err
+}
+
+// answerPrevious takes part in measureNext of the previous rank.
+func answerPrevious(ctx context.Context, g collective.Group, previous int) error {
+	var question, blocks float64
+	for range latencyRounds {
+		if err := receiveNumbers(ctx, g, previous, &question); err != nil {
+			return err
+		}
+		if err := sendNumbers(ctx, g, previous, 0); err != nil {
+			return err
+		}
+	}
+	if err := receiveBlocks(ctx, g, previous, firstBytes, 1); err != nil {
+		return err
+	}
+	if err := receiveNumbers(ctx, g, previous, &blocks); err != nil {
+		return err
+	}
+	return receiveBlocks(ctx, g, previous, blockBytes, int(blocks))
+}
+
+// receiveBlocks receives the blocks of timeBlocks and answers.
+func receiveBlocks(ctx context.Context, g collective.Group, previous, bytes, blocks int) error {
+	b := device.Buffer{F32: make([]float32, bytes/bytesPerElement)}
+	for range blocks {
+		if err := g.Recv(ctx, b, previous); err != nil {
+			return err
+		}
+	}
+	return sendNumbers(ctx, g, previous, 0)
+}

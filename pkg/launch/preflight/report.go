@@ -1,0 +1,290 @@
+package preflight
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/english"
+)
+
+// Report is the result of a check of all nodes.
+type Report struct {
+	Site         string    `json:"site,omitempty"` // "" for this machine
+	Job          string    `json:"job,omitempty"`  // id
+	QueueSeconds float64   `json:"queue_seconds"`  // that the job waited for its start
+	RunSeconds   float64   `json:"run_seconds"`
+	Nodes        []Node    `json:"nodes"` // by rank
+	Problems     []Problem `json:"problems"`
+	// Output has the last lines of the job's output that are no findings, such as messages of
+	// srun, if something failed.
+	Output []string `json:"output,omitempty"`
+}
+
+// Node is what the check found on one node.
+type Node struct {
+	Name     string    `json:"name"`
+	Rank     int       `json:"rank"`
+	Findings []Finding `json:"findings"`
+}
+
+// Problem is what is wrong on one or several nodes, and what to do.
+type Problem struct {
+	Nodes   []string `json:"nodes"`
+	Check   string   `json:"check"`
+	What    string   `json:"what"`
+	Next    string   `json:"next"`
+	Warning bool     `json:"warning"` // a run would work, but probably not as intended
+}
+
+// Failed returns the number of problems because of which a run would fail.
+func (r *Report) Failed() int {
+	n := 0
+	for _, p := range r.Problems {
+		if !p.Warning {
+			n++
+		}
+	}
+	return n
+}
+
+// Limits of differences, beyond which the report has a warning.
+const (
+	largestSkew   = 0.1   // seconds; times in the logs of several nodes can then not be compared
+	slowBandwidth = 100e6 // bytes per second; less than a network of 1 Gb/s
+)
+
+// newReport makes the report of a check with the given number of tasks from their output. names
+// has the node of each rank, as far as known.
+func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []string) *Report {
+	r := &Report{Problems: []Problem{}}
+	names = nodeNames(tasks, names, ranks)
+	missing := false
+	for rank := range tasks {
+		n := Node{Name: names[rank], Rank: rank}
+		o := ranks[rank]
+		if o == nil || o.facts == nil {
+			missing = true
+			n.Findings = []Finding{failed(checkTask, "its task has reported nothing: it did not start, or ended at once",
+				"read the messages at the end of this report; if they name no cause, check again with other nodes, and tell the site's support the name of this one")}
+		} else {
+			n.Findings = slices.Concat(o.findings, compareNode(rank, names, ranks))
+			if o.facts.Ended == 0 {
+				missing = true
+				n.Findings = append(n.Findings, failed(checkTask, "its task ended before all checks were done",
+					"read the messages at the end of this report, and check again; if it fails again, tell the site's support the name of this node"))
+			}
+		}
+		for i := range n.Findings {
+			n.Findings[i].Detail = nameRanks(n.Findings[i].Detail, names)
+		}
+		order := checkOrder()
+		slices.SortStableFunc(n.Findings, func(a, b Finding) int { return slices.Index(order, a.Check) - slices.Index(order, b.Check) })
+		r.Nodes = append(r.Nodes, n)
+	}
+	r.collectProblems()
+	if missing {
+		r.Output = others
+	}
+	return r
+}
+
+// nodeNames returns a different name for each rank: of its node, with the rank if the node has
+// several tasks.
+func nodeNames(tasks int, known []string, ranks map[int]*rankOutput) []string {
+	names := make([]string, tasks)
+	count := map[string]int{}
+	for rank := range names {
+		switch o := ranks[rank]; {
+		case o != nil && o.facts != nil && o.facts.Node != "":
+			names[rank] = clean.Text(o.facts.Node)
+		case rank < len(known):
+			names[rank] = known[rank]
+		default:
+			names[rank] = fmt.Sprintf("the node of rank %d", rank)
+		}
+		count[names[rank]]++
+	}
+	for rank, name := range names {
+		if count[name] > 1 {
+			names[rank] = fmt.Sprintf("%s task %d", name, rank)
+		}
+	}
+	return names
+}
+
+var rankPattern = regexp.MustCompile(`\brank (\d+)\b( of \d+)?`)
+
+// nameRanks adds the name of the node after each rank in text.
+func nameRanks(text string, names []string) string {
+	return rankPattern.ReplaceAllStringFunc(text, func(found string) string {
+		m := rankPattern.FindStringSubmatch(found)
+		rank, err := strconv.Atoi(m[1])
+		if err != nil || rank >= len(names) || m[2] != "" {
+			return found
+		}
+		return fmt.Sprintf("%s (%s)", found, names[rank])
+	})
+}
+
+// compareNode returns the findings about a rank that follow from the facts of all ranks.
+func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding {
+	f := ranks[rank].facts
+	all := []Finding{compareVersions(rank, names, ranks)}
+	if f.Network == nil {
+		return all
+	}
+	measured, direction, other := f.Network, "to", rank+1
+	if other == len(names) {
+		direction, other = "from", rank-1
+		if o := ranks[other]; o != nil && o.facts != nil {
+			measured = o.facts.Network
+		}
+	}
+	if measured != nil && measured.BytesPerSecond > 0 {
+		detail := fmt.Sprintf("%s %s %s, latency %s", formatRate(measured.BytesPerSecond), direction, names[other], formatShort(measured.LatencySeconds))
+		if measured.BytesPerSecond < slowBandwidth {
+			all = append(all, warning(checkBandwidth, detail, "that is less than a network of 1 Gb/s: check which interface is used, and ask the site for the name of the fast one (network_interface)"))
+		} else {
+			all = append(all, passed(checkBandwidth, "%s", detail))
+		}
+	}
+	if rank == 0 {
+		return append(all, passed(checkClock, "the others are compared with it"))
+	}
+	detail := fmt.Sprintf("%s %s, ± %s", formatShort(math.Abs(f.Network.SkewSeconds)), aheadOrBehind(f.Network.SkewSeconds)+names[0], formatShort(f.Network.SkewError))
+	if math.Abs(f.Network.SkewSeconds)-f.Network.SkewError > largestSkew {
+		return append(all, warning(checkClock, detail, "times in the logs of these nodes cannot be compared: tell the site's support that the clock of this node is wrong (NTP)"))
+	}
+	return append(all, passed(checkClock, "%s", detail))
+}
+
+// aheadOrBehind returns how a clock that differs by skew seconds is described.
+func aheadOrBehind(skew float64) string {
+	if skew < 0 {
+		return "behind "
+	}
+	return "ahead of "
+}
+
+// compareVersions returns the finding about the versions on a node. All must have this program's
+// build of lockstep.
+func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Finding {
+	f := ranks[rank].facts
+	words := []string{"lockstep " + f.Build, f.Go, f.System, "kernel " + f.Kernel}
+	if f.Driver != "" {
+		words = append(words, f.Driver)
+	}
+	detail := strings.Join(words, ", ")
+	if f.Build != buildid.ID {
+		return failed(checkVersions, fmt.Sprintf("this node runs lockstep build %s, but this program is build %s", f.Build, buildid.ID),
+			"install lockstep in a folder that all nodes share, remove other copies on this node, and start it from there")
+	}
+	for other := range rank {
+		if o := ranks[other]; o != nil && o.facts != nil && o.facts.Driver != f.Driver {
+			return warning(checkVersions, fmt.Sprintf("%s; on %s the driver of the GPUs is %q", detail, names[other], o.facts.Driver),
+				"tell the site's support that the nodes have different drivers; NCCL may be slower or fail")
+		}
+	}
+	return passed(checkVersions, "%s", detail)
+}
+
+// formatShort formats a short time.
+func formatShort(seconds float64) string {
+	switch {
+	case seconds >= 1:
+		return fmt.Sprintf("%.3g s", seconds)
+	case seconds >= 1e-3:
+		return fmt.Sprintf("%.3g ms", seconds*1e3)
+	}
+	return fmt.Sprintf("%.3g µs", seconds*1e6)
+}
+
+// collectProblems sets the problems of r from the findings: failures before warnings, and the
+// same one on several nodes once.
+func (r *Report) collectProblems() {
+	for _, n := range r.Nodes {
+		for _, f := range n.Findings {
+			if f.Result == ResultOK {
+				continue
+			}
+			i := slices.IndexFunc(r.Problems, func(p Problem) bool { return p.Check == f.Check && p.What == f.Detail && p.Next == f.Next })
+			if i >= 0 {
+				r.Problems[i].Nodes = append(r.Problems[i].Nodes, n.Name)
+				continue
+			}
+			r.Problems = append(r.Problems, Problem{Nodes: []string{n.Name}, Check: f.Check, What: f.Detail, Next: f.Next, Warning: f.Result == ResultWarning})
+		}
+	}
+	order := checkOrder()
+	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
+		if a.Warning != b.Warning {
+			if b.Warning {
+				return -1
+			}
+			return 1
+		}
+		return slices.Index(order, a.Check) - slices.Index(order, b.Check)
+	})
+}
+
+// addJobProblem adds the problem that the job itself has failed.
+func (r *Report) addJobProblem(reason string, others []string) {
+	p := Problem{Check: "job", What: reason, Next: "read the messages at the end of this report"}
+	for _, n := range r.Nodes {
+		p.Nodes = append(p.Nodes, n.Name)
+	}
+	r.Problems = append([]Problem{p}, r.Problems...)
+	r.Output = others
+}
+
+// String formats the report as text: a line about the job, a table for each node, and the
+// problems.
+func (r *Report) String() string {
+	var b strings.Builder
+	round := func(seconds float64) time.Duration {
+		return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
+	}
+	if r.Job != "" {
+		fmt.Fprintf(&b, "Site %s, job %s: %v in the queue, %v of run time.\n", r.Site, r.Job, round(r.QueueSeconds), round(r.RunSeconds))
+	} else {
+		fmt.Fprintf(&b, "This machine, %s: %v of run time.\n", english.Count(len(r.Nodes), "task"), round(r.RunSeconds))
+	}
+	marks := map[string]string{ResultOK: "ok", ResultWarning: "!", ResultFailed: "--"}
+	for _, n := range r.Nodes {
+		fmt.Fprintf(&b, "\n%s (rank %d)\n", n.Name, n.Rank)
+		var table strings.Builder
+		w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+		for _, f := range n.Findings {
+			_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\n", marks[f.Result], clean.Text(f.Check), clean.Text(f.Detail)) // a strings.Builder never fails
+		}
+		_ = w.Flush()
+		b.WriteString(table.String())
+	}
+	if len(r.Problems) == 0 {
+		b.WriteString("\nNo problem was found.\n")
+	} else {
+		b.WriteString("\nProblems\n")
+	}
+	for i, p := range r.Problems {
+		kind := ""
+		if p.Warning {
+			kind = " (warning)"
+		}
+		fmt.Fprintf(&b, "  %d. %s, %s%s: %s\n     Next: %s.\n", i+1, english.List(p.Nodes), clean.Text(p.Check), kind, clean.Text(p.What), clean.Text(p.Next))
+	}
+	if len(r.Output) > 0 {
+		b.WriteString("\nMessages of the job\n")
+		for _, l := range r.Output {
+			fmt.Fprintf(&b, "  %s\n", clean.Text(l))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,96 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Limits of the measurement of a scratch folder.
+const (
+	scratchBytes    = 64 << 20
+	scratchDuration = 2 * time.Second // for writing, and for reading
+	syncedBytes     = 8 << 20         // that are written between two calls of fsync
+	slowScratch     = 20e6            // bytes per second; a data set is read for minutes below it
+)
+
+// measureScratch writes a file to the folder dir and reads it, and reports the speed. If dir is
+// "", it uses the folder for temporary files.
+func measureScratch(dir string) Finding {
+	name := dir
+	if dir == "" {
+		dir = os.TempDir()
+		name = dir + " (the profile names no scratch folder)"
+	}
+	w, r, err := timeFile(dir)
+	if err != nil {
+		var inFile *fs.PathError
+		if errors.As(err, &inFile) {
+			err = inFile.Err // the name of the temporary file means nothing to users
+		}
+		return failed(checkScratch, fmt.Sprintf("cannot use %s: %v", name, err),
+			"write a folder where you may write, and that every node has, to scratch in a copy of the profile; the site's documentation names it")
+	}
+	detail := fmt.Sprintf("%s: writes %s, reads %s", name, formatRate(w), formatRate(r))
+	if min(w, r) < slowScratch {
+		return warning(checkScratch, detail, "data sets load slowly from there: use another folder for scratch in a copy of the profile, or ask the site whether the file system is busy")
+	}
+	return passed(checkScratch, "%s", detail)
+}
+
+// timeFile writes a file to dir, reads it, and removes it. It returns both speeds in bytes per
+// second. The file is on the disk before it is read, and the system is asked to forget its
+// content.
+func timeFile(dir string) (write, read float64, err error) {
+	f, err := os.CreateTemp(dir, ".lockstep-doctor-")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(i * 7 >> 3) // a file system may store zeros without writing
+	}
+	written := 0
+	begin := time.Now()
+	for written < scratchBytes && time.Since(begin) < scratchDuration {
+		for range syncedBytes / len(block) {
+			if _, err := f.Write(block); err != nil {
+				return 0, 0, err
+			}
+			written += len(block)
+		}
+		if err := f.Sync(); err != nil {
+			return 0, 0, err
+		}
+	}
+	write = float64(written) / max(time.Since(begin).Seconds(), 1e-9)
+	forgetContent(f)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return 0, 0, err
+	}
+	got := 0
+	begin = time.Now()
+	for time.Since(begin) < scratchDuration {
+		n, err := f.Read(block)
+		got += n
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	return write, float64(got) / max(time.Since(begin).Seconds(), 1e-9), nil
+}
+
+// formatRate formats bytes per second.
+func formatRate(bytesPerSecond float64) string {
+	if bytesPerSecond >= 1e9 {
+		return fmt.Sprintf("%.1f GB/s", bytesPerSecond/1e9)
+	}
+	return fmt.Sprintf("%.3g MB/s", bytesPerSecond/1e6)
+}
