@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
@@ -21,7 +20,6 @@ import (
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/notebook"
-	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
 
@@ -37,6 +35,11 @@ type SlurmOptions struct {
 	TasksPerNode int
 	CPUsPerTask  int // 0 means that of the site
 	GPUsPerNode  int // 0 means one per worker on GPUs, else none
+	// ArraySize is the largest number of runs in one job array. Runs that need the same nodes,
+	// tasks and GPUs, such as those with different seeds, are submitted as one array, in which
+	// each run is a task. 1 submits each run as a job of its own. 0 means 1000, which Slurm's
+	// default configuration allows.
+	ArraySize int
 	// Signal is the signal that Slurm sends before it preempts a job or its time limit is
 	// reached, and how many seconds before. The default is USR1@120. The workers then save the
 	// run, and the job is requeued and continues. "none" sends no signal.
@@ -62,6 +65,9 @@ type jobFile struct {
 	Seed    int64    `json:"seed"`
 	Threads int      `json:"threads"`
 	Command []string `json:"command,omitempty"` // a program other than lockstep
+	// Submission is the id of the sweep that submitted the job. The job script runs only if it is
+	// that of the script; see withdrawalCheck.
+	Submission string `json:"submission"`
 }
 
 // readJobFile reads the description of the job in a run folder.
@@ -95,13 +101,16 @@ type slurmPlan struct {
 	dir     string // of the study
 	s       *Sweep
 
-	warnings []string // jobs that would run, but probably not as intended
+	id          string       // of the sweep's record
+	submissions []submission // one for each call of sbatch
+	warnings    []string     // jobs that would run, but probably not as intended
 }
 
 // Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
 // them. name is a site profile, or the path of one. Each run has the same folder and worker
 // command as with Local; srun starts the workers. The run folder also has the job script
-// (job.sh) and its output.
+// (job.sh) and its output. Runs that need the same resources are the tasks of one job array
+// (see SlurmOptions.ArraySize); the output of their scripts is in .launch in the study's folder.
 //
 // The jobs do not need this process: they continue when ctx, the notebook or its kernel ends,
 // and Attach finds them again. Cancel cancels them. Finished runs are not submitted again, and
@@ -140,23 +149,22 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 		fmt.Fprintf(&b, "# %s\n", warning)
 	}
 	for _, r := range p.sweep.all {
-		path := filepath.Join(r.dir, scriptName)
 		switch {
 		case r.skip:
 			fmt.Fprintf(&b, "# %s is done: nothing to do\n\n", r.name)
-			continue
 		case r.job.ID != "":
 			fmt.Fprintf(&b, "# %s is job %s already: nothing to do\n\n", r.name, r.job.ID)
-			continue
 		}
-		fmt.Fprintf(&b, "# %s: would write %s\n%s\n# and submit it:\n# %s\n\n", r.name, path, r.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " "))
+	}
+	for _, n := range p.submissions {
+		n.describe(&b)
 	}
 	return b.String(), nil
 }
 
 // planSlurm checks s, fills in its defaults, and plans its jobs. It submits nothing.
 func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
-	p := &slurmPlan{name: name, s: s}
+	p := &slurmPlan{name: name, s: s, id: newSweepID(time.Now())}
 	var err error
 	if p.profile, err = site.Load(name); err != nil {
 		return nil, &train.UsageError{Err: err}
@@ -168,6 +176,9 @@ func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
 		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: binding %q is for local sweeps: with Slurm, srun binds the workers", s.Bind)}
 	}
 	s.Oversubscribe = false // it compares with the cores of this machine
+	if s.Slurm.ArraySize < 0 {
+		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: got arrays of at most %d runs: use 1 for no arrays, or 0 for the default", s.Slurm.ArraySize)}
+	}
 	*s = s.withDefaults()
 	if err := p.plan(ctx); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
@@ -209,8 +220,8 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 }
 
 // checkSite returns an error if a job that is to be submitted would be refused or wait for ever,
-// and otherwise sets their scripts.
-func (p *slurmPlan) checkSite(ctx context.Context) error {
+// and otherwise plans their submissions.
+func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
 	var found []string
 	added := 0 // jobs
@@ -243,7 +254,7 @@ func (p *slurmPlan) checkSite(ctx context.Context) error {
 			return err
 		}
 		r.script += requeueCommands
-		r.nodes = j.Nodes
+		r.placed = j
 	}
 	for _, problem := range cluster.CheckCount(added, p.s.Slurm.Account) {
 		found = append(found, problem.String())
@@ -251,7 +262,8 @@ func (p *slurmPlan) checkSite(ctx context.Context) error {
 	if len(found) > 0 {
 		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(found, "\n"))}
 	}
-	return nil
+	p.submissions, err = p.planSubmissions()
+	return err
 }
 
 // newSlurmRun returns a run that was not submitted yet.
@@ -294,69 +306,6 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 	return nil
 }
 
-// submit submits the jobs of the runs that are to be done.
-func (p *slurmPlan) submit(ctx context.Context) (err error) {
-	var submitted []string
-	for _, r := range p.sweep.all {
-		if r.script == "" {
-			continue
-		}
-		if len(submitted) == 0 {
-			if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
-				return err
-			}
-		}
-		if err = context.Cause(ctx); err != nil {
-			err = fmt.Errorf("interrupted before run %s was submitted; jobs submitted before were canceled: %w", r.name, err)
-		} else {
-			r.job.ID, err = p.submitRun(ctx, r)
-		}
-		if err != nil {
-			_ = os.Remove(p.dir) // if it is empty
-			return errors.Join(err, p.sweep.client.Cancel(context.WithoutCancel(ctx), submitted, false))
-		}
-		submitted = append(submitted, r.job.ID)
-	}
-	if len(submitted) == 0 {
-		return nil
-	}
-	if err := p.s.saveLineTemplates(p.dir); err != nil {
-		return err
-	}
-	return p.createRecord()
-}
-
-// submitRun writes the job script of a run and submits it. If Slurm rejects it, what was
-// written is removed.
-func (p *slurmPlan) submitRun(ctx context.Context, r *slurmRun) (id string, err error) {
-	if err := makeFolder(r.dir); err != nil {
-		return "", err
-	}
-	if err := runs.RemoveTemporary(r.dir); err != nil {
-		return "", err
-	}
-	path := filepath.Join(r.dir, scriptName)
-	if err := wrapWriteError("write job script", wholefile.WriteBytes(path, []byte(r.script), 0o755)); err != nil {
-		return "", err
-	}
-	f := jobFile{
-		Site: p.name, Study: p.s.Study, Series: r.variant.series, Workers: r.workers, Nodes: r.nodes, Seed: r.seed,
-		Threads: p.s.Threads, Command: r.command,
-	}
-	if err := f.write(r.dir); err != nil {
-		return "", err
-	}
-	if f.Job, err = p.sweep.client.Submit(ctx, path); err != nil {
-		err = errors.Join(err, os.Remove(path), os.Remove(filepath.Join(r.dir, jobFileName)))
-		_ = os.Remove(r.dir) // unless it has other files
-		return "", fmt.Errorf("run %s: %w", r.name, err)
-	}
-	if err := f.write(r.dir); err != nil {
-		return "", errors.Join(err, p.sweep.client.Cancel(context.WithoutCancel(ctx), []string{f.Job}, false))
-	}
-	return f.Job, nil
-}
-
 // createRecord writes the record of the sweep, by which Attach finds it.
 func (p *slurmPlan) createRecord() error {
 	if err := makeFolder(filepath.Join(p.dir, recordsFolder)); err != nil {
@@ -366,9 +315,8 @@ func (p *slurmPlan) createRecord() error {
 	if err != nil {
 		host = "unknown"
 	}
-	id := newSweepID(time.Now())
 	p.sweep.record = &sweepRecord{
-		ID: id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, path: recordPath(p.dir, id),
+		ID: p.id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, path: recordPath(p.dir, p.id),
 	}
 	p.sweep.saveRecord()
 	_, err = readRecord(p.sweep.record.path)
@@ -437,7 +385,18 @@ func (p *slurmPlan) newJob(r *slurmRun) (site.Job, error) {
 		j.Environment = append(j.Environment, "SLURM_KILL_BAD_EXIT=1")
 	}
 	j.Command = p.command(r)
+	j.Begin = p.withdrawalCheck(r)
 	return j, nil
+}
+
+// withdrawalCheck returns the first lines of the job script of a run. They end the job if its
+// submission was withdrawn: if sbatch got no answer in time, the controller may accept the job later,
+// when the run may have been submitted again.
+func (p *slurmPlan) withdrawalCheck(r *slurmRun) string {
+	return fmt.Sprintf(`if ! grep -qF %s %s; then
+  echo "this job was withdrawn when it was submitted: the run has no job, or a later one"
+  exit 1
+fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", p.id)), process.QuoteArgument(filepath.Join(r.dir, jobFileName)))
 }
 
 // workerLogPattern is runs.WorkerLogName with srun's pattern for the rank.

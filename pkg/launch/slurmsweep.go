@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/site"
 	"lockstep/pkg/runs"
 )
 
@@ -40,8 +43,8 @@ type slurmRun struct {
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
 	tails []*logTail
 
-	script string // of a job that is to be submitted; else ""
-	nodes  int    // of that job
+	script string   // of a job that is to be submitted; else ""
+	placed site.Job // that job
 }
 
 // isOver reports whether the run has ended and its result has been recorded.
@@ -126,7 +129,13 @@ func (r *slurmRun) isDone() bool {
 func (r *slurmRun) describeFailure(canceled bool) error {
 	script := output.ReadLastLines(r.outputPath(), output.KeptLines)
 	reason := r.job.DescribeEnd(script)
-	if canceled && r.job.IsCanceled() {
+	isCanceled := r.job.IsCanceled()
+	// Slurm keeps no record of a task of an array that was canceled while it waited. The output
+	// exists once a job has started.
+	if _, err := os.Stat(r.outputPath()); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
+		reason, isCanceled = "canceled before it started; this cluster does not record by whom", true
+	}
+	if canceled && isCanceled {
 		reason = "canceled by you"
 	}
 	lines := r.lastLines(slurm.FirstFailedTask(script))
@@ -139,17 +148,24 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 		lines = "its last lines:\n    " + lines
 	}
 	text := fmt.Sprintf("run %s: job %s: %s; %s", r.name, r.job.ID, reason, lines)
-	if r.job.IsCanceled() {
+	if isCanceled {
 		return &canceledError{text}
 	}
 	return errors.New(text)
 }
 
-// outputPath returns the path of the output of the run's job script.
-func (r *slurmRun) outputPath() string { return filepath.Join(r.dir, slurmOutputName(r.job.ID)) }
+// outputPath returns the path of the output of the run's job script. Slurm writes the outputs of
+// all tasks of an array to one folder.
+func (r *slurmRun) outputPath() string {
+	dir := r.dir
+	if slurm.IsArrayTask(r.job.ID) {
+		dir = filepath.Join(filepath.Dir(dir), recordsFolder)
+	}
+	return filepath.Join(dir, slurmOutputName(r.job.ID))
+}
 
 // slurmOutputName returns the name of the file with the output of the job script. id is the id
-// of the job, or Slurm's pattern for it, %j.
+// of the job, or Slurm's pattern for it: %j, or %A_%a for a task of an array.
 func slurmOutputName(id string) string { return "slurm-" + id + ".out" }
 
 // saveRecord writes the states of the runs to the record. Like localSweep.saveRecord, it
@@ -223,13 +239,31 @@ func (m *slurmSweep) describeWait() string {
 	if m.problem != "" {
 		return "the states of the jobs are unknown, and Lockstep asks again: " + m.problem
 	}
-	var waiting []string
+	var reasons []string // in the order of the runs
+	waiting := map[string][]*slurmRun{}
 	for _, r := range m.all {
 		if r.state == StateWaiting {
-			waiting = append(waiting, fmt.Sprintf("%s (job %s) waits: %s", r.name, r.job.ID, r.job.DescribeWait()))
+			reason := r.job.DescribeWait()
+			if waiting[reason] == nil {
+				reasons = append(reasons, reason)
+			}
+			waiting[reason] = append(waiting[reason], r)
 		}
 	}
-	return strings.Join(waiting, "\n")
+	lines := make([]string, len(reasons))
+	for i, reason := range reasons {
+		all := waiting[reason]
+		if len(all) == 1 {
+			lines[i] = fmt.Sprintf("%s (job %s) waits: %s", all[0].name, all[0].job.ID, reason)
+			continue
+		}
+		var ids []string
+		for _, r := range all {
+			ids = append(ids, r.job.ID)
+		}
+		lines[i] = fmt.Sprintf("%d runs (jobs %s) wait: %s", len(all), strings.Join(slurm.ShortenIDs(ids), ", "), reason)
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (m *slurmSweep) hasEnded() (bool, error) {
@@ -291,7 +325,8 @@ func (m *slurmSweep) describeJobs() string {
 	if len(ids) == 0 {
 		return english.Count(done, "run") + " done; nothing to do"
 	}
-	text := fmt.Sprintf("jobs %s of Slurm; they continue without this program, and end with Cancel or scancel %s", strings.Join(ids, ", "), strings.Join(ids, " "))
+	short := slurm.ShortenIDs(ids)
+	text := fmt.Sprintf("jobs %s of Slurm; they continue without this program, and end with Cancel or scancel %s", strings.Join(short, ", "), strings.Join(short, " "))
 	if len(ids) == 1 {
 		text = fmt.Sprintf("job %s of Slurm; it continues without this program, and ends with Cancel or scancel %[1]s", ids[0])
 	}

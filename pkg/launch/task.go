@@ -98,7 +98,7 @@ func (f jobFile) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	load := monitor.NewLoadMeter(os.Getpid())
 	load.Begin()
 	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.Count(f.Workers, "worker"),
-		english.Count(f.Threads, "thread"), os.Getenv("SLURM_JOB_ID"))
+		english.Count(f.Threads, "thread"), jobOfTask())
 	if err == nil {
 		code, err = runTask(cmd)
 	}
@@ -115,6 +115,14 @@ func (f jobFile) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 		status, cause = runs.StatusFailed, fmt.Errorf("rank 0 ended with exit code %d", code)
 	}
 	return code, errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, cause))
+}
+
+// jobOfTask returns the id of the job of this process, such as 17, or 17_3 in a job array.
+func jobOfTask() string {
+	if array, task := os.Getenv("SLURM_ARRAY_JOB_ID"), os.Getenv("SLURM_ARRAY_TASK_ID"); array != "" && task != "" {
+		return array + "_" + task
+	}
+	return os.Getenv("SLURM_JOB_ID")
 }
 
 // openRun creates the run folder, or opens it if the job was requeued.

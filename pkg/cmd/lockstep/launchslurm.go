@@ -24,6 +24,7 @@ func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 	f.IntVar(&o.TasksPerNode, "tasks-per-node", 0, "Slurm: the largest number of workers on a node (default: the site's)")
 	f.IntVar(&o.CPUsPerTask, "cpus-per-task", 0, "Slurm: CPUs of each worker (default: the site's)")
 	f.IntVar(&o.GPUsPerNode, "gpus-per-node", 0, "Slurm: GPUs on each node (default: one per worker on GPUs)")
+	f.IntVar(&o.ArraySize, "array-size", 0, "Slurm: the largest number of runs in one job array; 1: each run is a job of its own (default 1000)")
 	f.StringVar(&o.Signal, "signal", "", "Slurm: signal before a job ends, and how many seconds before (default USR1@120); none: no signal")
 }
 
@@ -38,7 +39,7 @@ func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool)
 		case dryRun:
 			return asUsageError(errors.New("--dry-run shows jobs of Slurm: add --on slurm:SITE"))
 		case s.Slurm != launch.SlurmOptions{}:
-			return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --gpus-per-node and --signal are for Slurm: add --on slurm:SITE"))
+			return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --gpus-per-node, --array-size and --signal are for Slurm: add --on slurm:SITE"))
 		}
 		if err := s.Validate(); err != nil {
 			return asUsageError(err)

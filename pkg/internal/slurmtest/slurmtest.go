@@ -135,3 +135,20 @@ func (c *Cluster) Stop() {
 	}
 	_ = os.RemoveAll(c.folder)
 }
+
+// AwaitEmptyQueue waits until no job waits or runs.
+func (c *Cluster) AwaitEmptyQueue(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(100 * time.Millisecond) {
+		out, err := exec.Command("squeue", "--noheader").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(bytes.TrimSpace(out)) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the queue is not empty: %s", out)
+		}
+	}
+}

@@ -27,6 +27,7 @@ type Job struct {
 	Signal                          string // as in sbatch --signal, such as USR1@120
 	Requeue                         bool
 
+	Begin       string   // lines that the script runs first
 	Environment []string // NAME=VALUE, exported literally
 	Command     []string // program and arguments, passed on literally
 	MPI         bool     // start the tasks by the profile's mpi_command

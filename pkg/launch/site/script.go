@@ -18,6 +18,31 @@ const defaultOutput = "%x-%j.out"
 // the profile that is Unknown, or has a value that cannot be written to a job script. It does not
 // check what the cluster has: see Check.
 func (p *Profile) Script(j Job) (string, error) {
+	header, err := p.header(j)
+	if err != nil {
+		return "", err
+	}
+	j = p.Complete(j)
+	return header + strings.Join(append(p.setup(j), p.commandLine(j)), "\n") + "\n", nil
+}
+
+// ArrayScript returns the script of a job array for sbatch, with the errors of Script. Task i of
+// the array runs the script with the given name in the folder in line i+1 of the file list. That
+// script sets up the environment and starts the workers; j.Command and j.Environment are not used.
+func (p *Profile) ArrayScript(j Job, list, script string) (string, error) {
+	j.Command = []string{list, script} // is checked like a command
+	header, err := p.header(j)
+	if err != nil {
+		return "", err
+	}
+	return header + fmt.Sprintf(`# Each task of the array runs the script of the run whose folder is in its line of the list.
+run=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" %s)
+exec bash "$run"/%s
+`, process.QuoteArgument(list), process.QuoteArgument(script)), nil
+}
+
+// header returns the first lines of a script for sbatch: its interpreter and the options of j.
+func (p *Profile) header(j Job) (string, error) {
 	fail := func(problem Problem) (string, error) {
 		return "", fmt.Errorf("write job script for site %s: %s", p.Name, problem)
 	}
@@ -36,10 +61,6 @@ func (p *Profile) Script(j Job) (string, error) {
 		b.WriteString("#SBATCH " + o + "\n")
 	}
 	b.WriteString("\n")
-	for _, line := range p.setup(j) {
-		b.WriteString(line + "\n")
-	}
-	b.WriteString(p.commandLine(j) + "\n")
 	return b.String(), nil
 }
 
@@ -127,6 +148,9 @@ func formatLimit(limit time.Duration) string {
 // setup returns the lines of the script that prepare the environment of the command.
 func (p *Profile) setup(j Job) []string {
 	var lines []string
+	if j.Begin != "" {
+		lines = append(lines, j.Begin)
+	}
 	if p.PurgeModules {
 		lines = append(lines, "module purge")
 	}

@@ -133,3 +133,41 @@ func TestScriptErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestArrayScript runs the script of an array with real bash, in folders whose names need quotes.
+func TestArrayScript(t *testing.T) {
+	p, err := Load("generic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "it's a study")
+	list := filepath.Join(dir, "list.txt")
+	var folders string
+	for _, name := range []string{"first run", "second run"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "job.sh"), []byte("echo "+name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		folders += filepath.Join(dir, name) + "\n"
+	}
+	if err := os.WriteFile(list, []byte(folders), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script, err := p.ArrayScript(Job{Name: "study-n1", Array: "0-1"}, list, "job.sh")
+	if err != nil || !strings.Contains(script, "#SBATCH --array=0-1\n") {
+		t.Fatalf("got %s, %v, want an array", script, err)
+	}
+	for task, want := range map[string]string{"0": "first run\n", "1": "second run\n", "2": ""} {
+		cmd := exec.Command("bash", "-c", script)
+		cmd.Env = append(os.Environ(), "SLURM_ARRAY_TASK_ID="+task)
+		out, err := cmd.Output()
+		if string(out) != want || (err == nil) != (want != "") {
+			t.Errorf("task %s: got %q, %v, want %q", task, out, err, want)
+		}
+	}
+	if _, err := p.ArrayScript(Job{Array: "0-1; true"}, list, "job.sh"); err == nil {
+		t.Error("got no error for an array that is no list of numbers")
+	}
+}

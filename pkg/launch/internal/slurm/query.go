@@ -33,7 +33,8 @@ func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) 
 	for _, f := range squeueFields {
 		format = append(format, f+":"+separator)
 	}
-	text, err := c.run(ctx, "squeue", "--noheader", "--states=all", "--jobs="+strings.Join(ids, ","), "--Format="+strings.Join(format, ","))
+	// --array prints a line for each task of an array, also for tasks that wait.
+	text, err := c.run(ctx, "squeue", "--noheader", "--states=all", "--array", "--jobs="+strings.Join(jobsOf(ids), ","), "--Format="+strings.Join(format, ","))
 	var refused *CommandError
 	if err != nil && !(errors.As(err, &refused) && strings.Contains(refused.Message, "Invalid job id")) {
 		return nil, err
@@ -56,7 +57,7 @@ func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) 
 	if len(ended) == 0 {
 		return jobs, nil
 	}
-	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+strings.Join(ended, ","), "--format="+strings.Join(sacctFields, ","))
+	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--array", "--jobs="+strings.Join(jobsOf(ended), ","), "--format="+strings.Join(sacctFields, ","))
 	if err != nil {
 		return jobs, nil // accounting is disabled, or does not answer: squeue's answer counts
 	}

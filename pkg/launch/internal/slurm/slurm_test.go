@@ -219,6 +219,21 @@ func TestFailedTask(t *testing.T) {
 	}
 }
 
+func TestShortenIDs(t *testing.T) {
+	tests := []struct{ ids, want string }{
+		{"", ""},
+		{"17 18", "17 18"},
+		{"17_3", "17_3"},
+		{"17_0 17_1 17_2 17_7", "17_[0-2,7]"},
+		{"17_9 3 17_4 18_0 18_1 17_4", "17_[4,9] 3 18_[0-1]"},
+	}
+	for _, tt := range tests {
+		if got := strings.Join(ShortenIDs(strings.Fields(tt.ids)), " "); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.ids, got, tt.want)
+		}
+	}
+}
+
 func TestSubmissionEnvironment(t *testing.T) {
 	got := submissionEnvironment([]string{"HOME=/root", "LOCKSTEP_TOKEN=secret", "RANK=0", "SLURM_JOB_ID=7", "SLURM_CONF=/etc/slurm.conf", "LOCKSTEP_LOGS=logs"})
 	if strings.Join(got, " ") != "HOME=/root SLURM_CONF=/etc/slurm.conf LOCKSTEP_LOGS=logs" {

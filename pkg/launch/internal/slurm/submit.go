@@ -16,7 +16,7 @@ func SubmitCommand(path string) []string {
 	return []string{"sbatch", "--parsable", "--open-mode=append", path}
 }
 
-// Submit submits the job script at path and returns the id of the job. It does not stop when ctx
+// Submit submits the job script at path and returns the id of the job, or of the job array. It does not stop when ctx
 // ends, because Slurm may have accepted the job then, whose id would be lost.
 func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
 	command := SubmitCommand(path)
@@ -37,14 +37,15 @@ func (c Client) Cancel(ctx context.Context, ids []string, atOnce bool) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	short := ShortenIDs(ids)
 	if atOnce {
 		// scancel fails with --signal if a job has ended.
-		if _, err := c.run(ctx, "scancel", append([]string{"--quiet", "--signal=KILL", "--full"}, ids...)...); errors.Is(err, ErrNoAnswer) {
-			return fmt.Errorf("cancel jobs %s: %w", strings.Join(ids, ", "), err)
+		if _, err := c.run(ctx, "scancel", append([]string{"--quiet", "--signal=KILL", "--full"}, short...)...); errors.Is(err, ErrNoAnswer) {
+			return fmt.Errorf("cancel jobs %s: %w", strings.Join(short, ", "), err)
 		}
 	}
-	if _, err := c.run(ctx, "scancel", append([]string{"--quiet"}, ids...)...); err != nil {
-		return fmt.Errorf("cancel jobs %s: %w", strings.Join(ids, ", "), err)
+	if _, err := c.run(ctx, "scancel", append([]string{"--quiet"}, short...)...); err != nil {
+		return fmt.Errorf("cancel jobs %s: %w", strings.Join(short, ", "), err)
 	}
 	return nil
 }

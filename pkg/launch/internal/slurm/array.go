@@ -1,0 +1,70 @@
+package slurm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// TaskID returns the id of a task of a job array, such as 17_3. array is the id of the array.
+func TaskID(array string, task int) string { return array + "_" + strconv.Itoa(task) }
+
+// IsArrayTask reports whether id is the id of a task of a job array.
+func IsArrayTask(id string) bool { return strings.Contains(id, "_") }
+
+// jobsOf returns the ids of the jobs and job arrays to which the given ids belong, each once.
+func jobsOf(ids []string) []string {
+	var all []string
+	seen := map[string]bool{}
+	for _, id := range ids {
+		job, _, _ := strings.Cut(id, "_")
+		if !seen[job] {
+			seen[job] = true
+			all = append(all, job)
+		}
+	}
+	return all
+}
+
+// ShortenIDs returns ids with the tasks of each job array in one text, such as 17_[0-3,7], which
+// Slurm's commands accept.
+func ShortenIDs(ids []string) []string {
+	tasks := map[string][]int{}
+	for _, id := range ids {
+		if job, task, ok := strings.Cut(id, "_"); ok {
+			n, _ := strconv.Atoi(task)
+			tasks[job] = append(tasks[job], n)
+		}
+	}
+	all := jobsOf(ids)
+	for i, job := range all {
+		switch list := tasks[job]; len(list) {
+		case 0:
+		case 1:
+			all[i] = TaskID(job, list[0])
+		default:
+			all[i] = fmt.Sprintf("%s_[%s]", job, formatRanges(list))
+		}
+	}
+	return all
+}
+
+// formatRanges returns numbers in ascending order as a list of ranges, such as 0-3,7.
+func formatRanges(numbers []int) string {
+	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
+	var parts []string
+	for first := 0; first < len(numbers); {
+		next := first + 1 // after the range that begins at first
+		for next < len(numbers) && numbers[next] == numbers[next-1]+1 {
+			next++
+		}
+		text := strconv.Itoa(numbers[first])
+		if next > first+1 {
+			text += "-" + strconv.Itoa(numbers[next-1])
+		}
+		parts = append(parts, text)
+		first = next
+	}
+	return strings.Join(parts, ",")
+}
