@@ -16,13 +16,17 @@ import (
 // proc(5)).
 const ticksPerSecond = 100
 
-// CPUTimes contains CPU times in seconds since the machine was started.
+// CPUTimes contains CPU times in seconds since the machine was started, and the memory of the trees.
 type CPUTimes struct {
 	Busy  float64 // of all processes, including kernel threads but not interrupts
 	Steal float64 // time that the hypervisor gave to other virtual machines
 	Total float64 // of all cores, including idle time
 	Tree  float64 // of the watched process trees
 	Cores int
+
+	// TreeMemory is the resident memory of the running processes of the trees, in bytes. A page
+	// that several processes share counts for each of them.
+	TreeMemory int64
 }
 
 // CPUMeter reads the CPU times of this machine and of process trees. A tree consists of its root
@@ -40,6 +44,7 @@ type process struct {
 	start    uint64 // start time in ticks since the start of the machine; with the pid it identifies the process
 	parent   int
 	seconds  float64 // CPU time of the process and of those children for which it has waited
+	memory   int64   // resident memory in bytes
 	orphaned bool    // whether its parent has ended
 }
 
@@ -69,6 +74,7 @@ func (c *CPUMeter) Sample() (CPUTimes, error) {
 	now.Tree = c.ended
 	for _, p := range seen {
 		now.Tree += p.seconds
+		now.TreeMemory += p.memory
 	}
 	return now, nil
 }
@@ -194,8 +200,8 @@ func (c *CPUMeter) readProcess(pid int) (process, error) {
 	}
 	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 20 {
-		return process{}, fmt.Errorf("%s: got %d fields after the process name, want at least 20", path, len(fields))
+	if len(fields) < 22 {
+		return process{}, fmt.Errorf("%s: got %d fields after the process name, want at least 22", path, len(fields))
 	}
 	parent, err := strconv.Atoi(fields[1])
 	start, startErr := strconv.ParseUint(fields[19], 10, 64)
@@ -204,10 +210,11 @@ func (c *CPUMeter) readProcess(pid int) (process, error) {
 		n, e := strconv.ParseInt(field, 10, 64)
 		ticks, err = ticks+n, errors.Join(err, e)
 	}
-	if err = errors.Join(err, startErr); err != nil {
+	pages, pagesErr := strconv.ParseInt(fields[21], 10, 64) // rss
+	if err = errors.Join(err, startErr, pagesErr); err != nil {
 		return process{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return process{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond}, nil
+	return process{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond, memory: pages * int64(os.Getpagesize())}, nil
 }
 
 // isProcessGone reports whether err means that a process has ended.

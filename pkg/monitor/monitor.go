@@ -1,5 +1,6 @@
-// Package monitor measures the utilization, power and energy of GPUs during a run, by
-// NVIDIA's management library (NVML), and the CPU time that other processes use.
+// Package monitor records what a run and its machines use. StartUsage records CPU, memory, network
+// and power of a worker once a second. Start measures the utilization, power and energy of GPUs, by
+// NVIDIA's management library (NVML). A LoadMeter measures the CPU time that other processes use.
 //
 //	s, err := monitor.Start(libraries.NVML, []string{"0000:1b:00.0"}, time.Second, file)
 //	if err != nil {
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -43,6 +45,13 @@ type Summary struct {
 	EnergyJoules float64 // of all GPUs, by their energy counters or else power times time; 0 if neither is measured
 }
 
+// GPUSample contains the last sample of all GPUs of a Sampler. A value that no GPU measures is NaN.
+type GPUSample struct {
+	Percent     float64 // mean utilization over the GPUs
+	MemoryBytes float64 // sum over the GPUs
+	Watts       float64 // sum over the GPUs
+}
+
 // Sampler samples GPUs until it is stopped.
 type Sampler struct {
 	lib     *nvml.Library
@@ -52,6 +61,9 @@ type Sampler struct {
 	csv     *csv.Writer
 	end     chan struct{}
 	done    sync.WaitGroup
+
+	mu   sync.Mutex
+	last GPUSample
 
 	summary      Summary
 	busy, watts  float64
@@ -115,12 +127,14 @@ func (s *Sampler) readEnergy() []float64 {
 func (s *Sampler) takeSample() {
 	at := strconv.FormatFloat(time.Since(s.begin).Seconds(), 'f', 3, 64)
 	sum, measured := 0.0, false
+	percent, memory := math.NaN(), math.NaN() // sums
 	for i, d := range s.devices {
 		row := []string{at, strconv.Itoa(i), "", "", "", "", ""}
 		if u, err := s.lib.Utilization(d); err == nil {
 			row[2], row[3] = strconv.Itoa(int(u.GPU)), strconv.Itoa(int(u.Memory))
 			s.busy += float64(u.GPU)
 			s.busyN++
+			percent = addMeasured(percent, float64(u.GPU)/float64(len(s.devices)))
 		}
 		if p, err := s.lib.Power(d); err == nil {
 			row[4] = strconv.FormatFloat(p, 'f', 1, 64)
@@ -128,6 +142,7 @@ func (s *Sampler) takeSample() {
 		}
 		if m, err := s.lib.MemoryInfo(d); err == nil {
 			row[5] = strconv.FormatUint(m.Used, 10)
+			memory = addMeasured(memory, float64(m.Used))
 		}
 		if c, err := s.lib.Clock(d, nvml.SMClock); err == nil {
 			row[6] = strconv.Itoa(c)
@@ -136,10 +151,15 @@ func (s *Sampler) takeSample() {
 			s.err = s.csv.Write(row)
 		}
 	}
+	last := GPUSample{Percent: percent, MemoryBytes: memory, Watts: math.NaN()}
 	if measured {
 		s.watts += sum
 		s.wattN++
+		last.Watts = sum
 	}
+	s.mu.Lock()
+	s.last = last
+	s.mu.Unlock()
 	s.summary.Samples++
 	if s.csv != nil {
 		s.csv.Flush() // so that the samples survive a kill of the run
@@ -147,6 +167,21 @@ func (s *Sampler) takeSample() {
 			s.err = s.csv.Error()
 		}
 	}
+}
+
+// addMeasured returns sum + v, or v if sum is NaN.
+func addMeasured(sum, v float64) float64 {
+	if math.IsNaN(sum) {
+		return v
+	}
+	return sum + v
+}
+
+// Last returns the last sample. It may be called from any goroutine.
+func (s *Sampler) Last() GPUSample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 // Stop takes a last sample and returns the summary. If the CSV lines could not be written, it

@@ -35,6 +35,9 @@ func TestSampler(t *testing.T) {
 	if got != (Summary{Samples: 2, Utilization: 90, PowerWatts: 300, EnergyJoules: 42}) {
 		t.Errorf("summary is %+v", got)
 	}
+	if last := s.Last(); last != (GPUSample{Percent: 90, Watts: 300}) {
+		t.Errorf("last sample is %+v", last)
+	}
 	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 	if len(lines) != 3 || lines[0] != strings.Join(Columns(), ",") || !strings.HasPrefix(lines[1], "0.00") || !strings.Contains(lines[1], ",0,90,40,300.0,") {
 		t.Errorf("lines are %q", lines)

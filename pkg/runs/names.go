@@ -21,7 +21,8 @@ func IsRunFile(name string) bool {
 	_, isSteps := cutRank(name, "steps-", ".jsonl")
 	_, isRecord := cutRank(name, "collectives-", ".jsonl")
 	_, isStacks := cutRank(name, "stacks-", ".txt")
-	return isSteps || isRecord || isStacks
+	_, isUsage := cutRank(name, "usage-", ".csv")
+	return isSteps || isRecord || isStacks || isUsage
 }
 
 // IsRunFolder reports whether dir contains a run.json, or an epochs.csv with the columns of

@@ -202,6 +202,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	// Start all ranks together. Otherwise, the time that rank 0 alone spends before the
 	// epoch, for example on a checkpoint, would be part of the first step of the others.
+	rec.usage.SetEpoch(t.epoch + 1)
 	rec.startLoadMeasurement()
 	if err := t.group.Barrier(work); err != nil {
 		return row, err

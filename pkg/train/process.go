@@ -116,6 +116,7 @@ func (p trainingProcess) trainReplica(ctx context.Context, local int, group coll
 	}()
 	options := p.options
 	options.LocalRank = p.env.LocalRank*p.replicas + local
+	options.usage = options.usage && local == 0 // for all replicas of this process
 	if group.Size() > 1 {
 		if p.env.World == 1 { // Join has done it for the other groups
 			if err := collective.Tune(ctx, group); err != nil {

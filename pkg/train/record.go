@@ -30,6 +30,7 @@ type recorder struct {
 	gpu       gpuSampler         // every rank that has one
 	meter     *monitor.LoadMeter // rank 0; nil if the load cannot be measured
 	lastLoad  *runs.Load         // load during the last epoch; nil if not measured
+	usage     *monitor.Usage     // nil if this rank records no usage
 	epochs    []runs.Epoch       // earlier epochs of a resumed run
 	untrained *Scores            // scores of the untrained network; nil until they are known
 	saved     string             // newest checkpoint, relative to the run folder
@@ -37,6 +38,7 @@ type recorder struct {
 	writing       time.Duration // time spent on writing since the last call of logSlowWriting
 	sentLogged    bool          // logExchanged has logged the bytes
 	slownessNoted bool          // logSlowWriting has logged its note
+	usageNoted    bool          // logUsageEnd has logged its note
 }
 
 // If writing takes at least slowShare of an epoch's time and at least slowTime, it is
@@ -104,7 +106,41 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 	if r.gpu, note, err = startGPUSampler(t.engine, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
 		err = r.log("note: %s", note)
 	}
+	if err == nil {
+		err = r.startUsage()
+	}
 	return r, err
+}
+
+// startUsage starts to record what this process and its machine use, if the options ask for it. If
+// that fails, it logs a note, and the training goes on.
+func (r *recorder) startUsage() (err error) {
+	if !r.t.options.usage {
+		return nil
+	}
+	var gpu func() monitor.GPUSample
+	if r.gpu.sampler != nil {
+		gpu = r.gpu.sampler.Last
+	}
+	if r.usage, err = monitor.StartUsage(r.t.options.Dir, r.t.group.Rank(), os.Getpid(), gpu); err != nil {
+		return r.logUsageEnd(err)
+	}
+	return nil
+}
+
+// logUsageEnd logs that the usage is no longer recorded, because of err, which may be nil. Ranks
+// other than 0, which have no log, write the note to standard error.
+func (r *recorder) logUsageEnd(err error) error {
+	if err == nil || r.usageNoted {
+		return nil
+	}
+	r.usageNoted = true
+	note := fmt.Sprintf("note: CPU, memory, network and power of rank %d are not recorded from now on; the training goes on: %v", r.t.group.Rank(), err)
+	if r.writer == nil {
+		fmt.Fprintln(os.Stderr, note)
+		return nil
+	}
+	return r.log("%s", note)
 }
 
 // openSteps opens this rank's steps file. If rank 0 of an earlier process group was killed
@@ -396,6 +432,9 @@ func (r *recorder) writeEpoch(row runs.Epoch) error {
 	if err := r.gpu.checkFile(); err != nil {
 		return err
 	}
+	if err := r.logUsageEnd(r.usage.Err()); err != nil {
+		return err
+	}
 	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
 	if r.writer != nil {
 		// Write the load first: readers look for it when they find a new row.
@@ -474,6 +513,9 @@ func (r *recorder) writeTest(test runs.Test) error {
 // close closes the files and records how the run ended: done if err is nil, else canceled
 // or failed. It returns err joined with errors of its own.
 func (r *recorder) close(ctx context.Context, err error) error {
+	if uerr := r.logUsageEnd(r.usage.Stop()); err == nil {
+		err = uerr
+	}
 	var lost *runs.LostError
 	if _, gpuErr := r.gpu.stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // report one deleted file only
 		err = errors.Join(err, gpuErr)

@@ -45,7 +45,8 @@ type WorkerOptions struct {
 	Series    string                       // name of the series, for run.json
 	binding   *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
 
-	processes int // of the run, for run.json; 0: unknown
+	processes int  // of the run, for run.json; 0: unknown
+	usage     bool // record what this process and its machine use, as the usage of this rank
 
 	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch,
 	// or none.

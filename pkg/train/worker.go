@@ -16,6 +16,7 @@ import (
 	"lockstep/pkg/data"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/model"
+	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
@@ -57,6 +58,9 @@ type Worker struct {
 	// Unrecorded makes the worker write no run folder and no record of collectives, to measure
 	// what recording costs.
 	Unrecorded bool
+	// Unmonitored makes the worker not record CPU, memory, network, GPU and power, as the
+	// environment variable LOCKSTEP_USAGE=off does.
+	Unmonitored bool
 }
 
 // A UsageError is an error in the user's input: in flags, config or environment.
@@ -169,6 +173,10 @@ func (w Worker) Train(ctx context.Context) error {
 		p.options.rankSource = env.Source
 	}
 	p.options.EpochDone = w.EpochDone
+	if p.options.usage, err = monitor.RecordsUsage(os.Getenv); err != nil {
+		return &UsageError{err}
+	}
+	p.options.usage = p.options.usage && !w.Unmonitored
 	if w.Unrecorded {
 		return p.run(ctx)
 	}

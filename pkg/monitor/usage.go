@@ -1,0 +1,197 @@
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/runs/usage"
+)
+
+// UsageVariable is the environment variable that turns the recording of usage off: "off".
+const UsageVariable = "LOCKSTEP_USAGE"
+
+// RecordsUsage reports whether usage is recorded: unless the environment variable LOCKSTEP_USAGE is
+// off. It returns an error for a value other than on and off.
+func RecordsUsage(getenv func(string) string) (bool, error) {
+	switch v := getenv(UsageVariable); v {
+	case "", "on":
+		return true, nil
+	case "off":
+		return false, nil
+	default:
+		return false, fmt.Errorf("got %s=%q, want on or off: whether CPU, memory, network, GPU and power are recorded", UsageVariable, v)
+	}
+}
+
+const (
+	// usageInterval is the time between two samples during the first usageSamples of them. After
+	// each further usageSamples it doubles, so that the file of a long run stays small: about
+	// 0.8 MB after two hours, 2.9 MB after a day and 5 MB after a week.
+	usageInterval = time.Second
+	usageSamples  = 2 * 3600
+	// shortestInterval is the shortest interval of the last sample. CPU times have a
+	// resolution of 10 ms.
+	shortestInterval = 100 * time.Millisecond
+)
+
+// Usage records what a worker and its machine use, in the background, in usage-<rank>.csv of the
+// run folder; see package usage for the columns.
+type Usage struct {
+	writer  *usage.Writer
+	machine machine
+	cpu     *CPUMeter
+	gpu     func() GPUSample // nil: no GPU
+	host    string
+	epoch   atomic.Int64
+	end     chan struct{}
+	done    sync.WaitGroup
+
+	last struct { // values of the last sample
+		time   time.Time // zero before the first one
+		cpu    CPUTimes
+		cpuErr error
+		net    traffic
+		netErr error
+	}
+	energy []*energyCounter // of the processors; nil if they cannot be read
+
+	mu  sync.Mutex
+	err error // the error that has ended the recording; nil if there is none
+}
+
+// StartUsage records the usage of the process tree with the root pid as that of the given rank, in
+// the run folder dir, which must exist. gpu returns the last sample of the worker's GPU; nil means
+// that the worker has none. The caller must call Stop.
+//
+// On a machine that measures nothing, StartUsage creates no file.
+func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*Usage, error) {
+	return startUsage(dir, rank, pid, gpu, machine{proc: "/proc", sys: "/sys"}, usageInterval)
+}
+
+func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, interval time.Duration) (*Usage, error) {
+	u := &Usage{machine: m, cpu: NewCPUMeter(pid), gpu: gpu, end: make(chan struct{})}
+	u.cpu.proc = m.proc
+	var err error
+	if u.host, err = os.Hostname(); err != nil {
+		u.host = "unknown"
+	}
+	if s := u.measure(); s.IsEmpty() {
+		return u, nil
+	}
+	if u.writer, err = usage.Create(dir, rank); err != nil {
+		return nil, err
+	}
+	u.done.Go(func() { u.recordUntilEnd(interval) })
+	return u, nil
+}
+
+// recordUntilEnd appends samples until Stop is called or the file cannot be written.
+func (u *Usage) recordUntilEnd(interval time.Duration) {
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-u.end:
+			if time.Since(u.last.time) >= shortestInterval {
+				u.record()
+			}
+			return
+		case <-ticks.C:
+		}
+		if !u.record() {
+			return
+		}
+		if n == usageSamples {
+			n, interval = 0, 2*interval
+			ticks.Reset(interval)
+		}
+	}
+}
+
+// record takes a sample and appends it to the file. It reports whether the recording can go on.
+func (u *Usage) record() bool {
+	err := u.writer.Append(u.measure())
+	if err != nil {
+		u.mu.Lock()
+		u.err = err
+		u.mu.Unlock()
+	}
+	return err == nil
+}
+
+// measure measures the usage since the last call. The first call returns only the values that
+// are not differences.
+func (u *Usage) measure() usage.Sample {
+	s := usage.NewSample()
+	first, before := u.last.time.IsZero(), u.last
+	u.last.time = time.Now()
+	s.Time, s.Host, s.Epoch = u.last.time, u.host, int(u.epoch.Load())
+	s.Seconds = u.last.time.Sub(before.time).Seconds()
+	u.last.cpu, u.last.cpuErr = u.cpu.Sample()
+	if u.last.cpuErr == nil {
+		s.MemoryBytes = float64(u.last.cpu.TreeMemory)
+	}
+	s.MachineMemoryBytes = u.machine.usedMemory()
+	u.last.net, u.last.netErr = u.machine.networkTraffic()
+	if u.gpu != nil {
+		g := u.gpu()
+		s.GPUPercent, s.GPUMemoryBytes, s.GPUWatts = g.Percent, g.MemoryBytes, g.Watts
+	}
+	if first {
+		u.energy = u.machine.energyCounters()
+		return s
+	}
+	rate := func(now, before float64) float64 { return max(0, now-before) / s.Seconds }
+	if errors.Join(before.cpuErr, u.last.cpuErr) == nil {
+		s.CPUCores, s.MachineCPUCores = rate(u.last.cpu.Tree, before.cpu.Tree), rate(u.last.cpu.Busy, before.cpu.Busy)
+	}
+	if errors.Join(before.netErr, u.last.netErr) == nil {
+		s.ReceivedBytesPerSecond = rate(u.last.net.received, before.net.received)
+		s.SentBytesPerSecond = rate(u.last.net.sent, before.net.sent)
+		s.LoopbackBytesPerSecond = rate(u.last.net.loopback, before.net.loopback)
+	}
+	if len(u.energy) > 0 {
+		joules := 0.0
+		for _, c := range u.energy {
+			joules += c.usedSince()
+		}
+		s.ProcessorWatts = joules / s.Seconds
+	}
+	return s
+}
+
+// SetEpoch sets the epoch of the following samples, counted from 1. It may be called from any
+// goroutine, and for a nil Usage, for which it does nothing.
+func (u *Usage) SetEpoch(epoch int) {
+	if u != nil {
+		u.epoch.Store(int64(epoch))
+	}
+}
+
+// Err returns the error that has ended the recording, such as a full disk, or nil if it goes on.
+// It may be called for a nil Usage.
+func (u *Usage) Err() error {
+	if u == nil {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.err
+}
+
+// Stop appends a last sample, ends the recording and returns the error that has ended it early, or
+// nil. A second call, and a call for a nil Usage, do nothing.
+func (u *Usage) Stop() error {
+	if u == nil || u.writer == nil {
+		return u.Err()
+	}
+	close(u.end)
+	u.done.Wait()
+	err := errors.Join(u.Err(), u.writer.Close())
+	u.writer = nil
+	return err
+}

@@ -1,0 +1,242 @@
+package usage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/safeopen"
+)
+
+// header returns the first line of the file.
+func header() string {
+	names := []string{timeColumn, secondsColumn, hostColumn, epochColumn}
+	for _, c := range measuredColumns() {
+		names = append(names, c.name)
+	}
+	return strings.Join(names, ",")
+}
+
+// format returns s as a row of the file with its line end.
+func (s Sample) format() string {
+	number := func(v float64) string {
+		const digits = 6
+		return strconv.FormatFloat(v, 'g', digits, 64)
+	}
+	epoch := ""
+	if s.Epoch > 0 {
+		epoch = strconv.Itoa(s.Epoch)
+	}
+	cells := []string{fmt.Sprintf("%.3f", float64(s.Time.UnixMilli())/1e3), number(s.Seconds), cleanHost(s.Host), epoch}
+	for _, c := range measuredColumns() {
+		if v := *c.value(&s); math.IsNaN(v) {
+			cells = append(cells, "")
+		} else {
+			cells = append(cells, number(v))
+		}
+	}
+	return strings.Join(cells, ",") + "\n"
+}
+
+// cleanHost replaces characters of a host's name that would end its cell.
+func cleanHost(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ',' || r == '"' || r < ' ' {
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+// parseRow parses a row of the file, whose columns have the given names. It ignores unknown columns.
+func parseRow(text string, names []string) (Sample, error) {
+	s := NewSample()
+	cells := strings.Split(text, ",")
+	if len(cells) != len(names) {
+		return s, fmt.Errorf("expected %d cells, got %d", len(names), len(cells))
+	}
+	known := measuredColumns()
+	var at, epoch float64 // unix seconds; number
+	for i, name := range names {
+		var value *float64
+		switch k := slices.IndexFunc(known, func(c column) bool { return c.name == name }); {
+		case name == hostColumn:
+			s.Host = cells[i]
+		case name == timeColumn:
+			value = &at
+		case name == secondsColumn:
+			value = &s.Seconds
+		case name == epochColumn:
+			value = &epoch
+		case k >= 0:
+			value = known[k].value(&s)
+		}
+		if value == nil || cells[i] == "" {
+			continue
+		}
+		v, err := strconv.ParseFloat(cells[i], 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return s, fmt.Errorf("column %s: expected a number, got %.40q", name, cells[i])
+		}
+		*value = v
+	}
+	s.Time, s.Epoch = time.UnixMilli(int64(math.Round(at*1e3))), int(epoch)
+	if !(at > 0 && s.Seconds > 0) {
+		return s, fmt.Errorf("columns %s and %s: expected positive numbers, got %.80q", timeColumn, secondsColumn, text)
+	}
+	return s, nil
+}
+
+// A Writer appends samples to usage-<rank>.csv.
+type Writer struct{ f *os.File }
+
+// Create opens usage-<rank>.csv in the run folder dir, which must exist. If the file exists, as in
+// a resumed run, it removes a last row that was torn by a kill and appends to the others.
+func Create(dir string, rank int) (*Writer, error) {
+	path := filepath.Join(dir, FileName(rank))
+	if _, err := os.Lstat(path); err == nil { // refuse links out of the folder
+		f, err := safeopen.Open(dir, path)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("record usage: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("record usage: %w", err)
+	}
+	if err := repair(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("record usage in %s: %w", path, err), f.Close())
+	}
+	return &Writer{f}, nil
+}
+
+// repair removes a torn last line from f, and writes the header if no line remains.
+func repair(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	const longestRow = 1 << 12
+	from := max(0, info.Size()-longestRow)
+	tail := make([]byte, info.Size()-from)
+	if _, err := f.ReadAt(tail, from); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	complete := from + int64(bytes.LastIndexByte(tail, '\n')+1)
+	if err := f.Truncate(complete); err != nil || complete > 0 {
+		return err
+	}
+	_, err = f.WriteString(header() + "\n")
+	return err
+}
+
+// Append appends a row to the file in one call, so that a kill tears at most the last row.
+func (w *Writer) Append(s Sample) error {
+	if _, err := w.f.WriteString(s.format()); err != nil {
+		return fmt.Errorf("record usage: %w", err)
+	}
+	return nil
+}
+
+// Close closes the file.
+func (w *Writer) Close() error { return w.f.Close() }
+
+// maxFileBytes limits the size of a file that is read into memory. A file of a run of a week has
+// about 2 MB.
+const maxFileBytes = 256 << 20
+
+// A Problem is a line or file that Read could not use.
+type Problem struct {
+	File   string
+	Line   int // from 1; 0 for the complete file
+	Reason string
+}
+
+// String formats p on one line as "file:line: reason".
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Reason
+	}
+	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason
+}
+
+// Read reads the files usage-<rank>.csv of the run folder dir, and returns one Record for each, in
+// the order of the ranks. It returns none and no error if nothing was recorded. Rows and files that
+// cannot be used are problems; a last row that is being written is none.
+func Read(dir string) ([]Record, []Problem, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read usage: %w", err)
+	}
+	var records []Record
+	var problems []Problem
+	for _, e := range entries {
+		rank, ok := rankOf(e.Name())
+		if !ok {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		text, err := safeopen.ReadFile(dir, path, maxFileBytes)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			problems = append(problems, Problem{File: path, Reason: err.Error()})
+			continue
+		}
+		r := Record{Rank: rank}
+		var some []Problem
+		r.Samples, some = parse(string(text), path)
+		records, problems = append(records, r), append(problems, some...)
+	}
+	slices.SortFunc(records, func(a, b Record) int { return a.Rank - b.Rank })
+	return records, problems, nil
+}
+
+// rankOf returns the rank in the name of a file. ok is false if FileName does not return that name
+// for any rank.
+func rankOf(name string) (rank int, ok bool) {
+	text, _ := strings.CutPrefix(name, "usage-")
+	text, _ = strings.CutSuffix(text, ".csv")
+	rank, err := strconv.Atoi(text)
+	return rank, err == nil && rank >= 0 && FileName(rank) == name
+}
+
+// parse parses the text of the file at path.
+func parse(text, path string) (samples []Sample, problems []Problem) {
+	var names []string
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		row, complete := strings.CutSuffix(line, "\n")
+		row = strings.TrimSuffix(row, "\r")
+		if !complete || row == "" { // being written, or torn by a kill
+			continue
+		}
+		if names == nil {
+			if names = strings.Split(row, ","); !slices.Contains(names, timeColumn) || !slices.Contains(names, secondsColumn) {
+				return nil, []Problem{{path, number, fmt.Sprintf("expected the header %s, got %.80q; no row of this file is used", header(), row)}}
+			}
+			continue
+		}
+		s, err := parseRow(row, names)
+		if err != nil {
+			problems = append(problems, Problem{path, number, err.Error()})
+			continue
+		}
+		samples = append(samples, s)
+	}
+	return samples, problems
+}
