@@ -317,6 +317,34 @@ install_emulator() {
   fi
 }
 
+# install_extras installs what only some tests need, JupyterHub and Slurm's accounting. If it
+# cannot be installed, these tests are skipped by name. The daemons of the packages are neither
+# started nor enabled: the tests start their own, and JupyterHub's would be open to the network.
+install_extras() {
+  local packages=() units=() unit policy=/usr/sbin/policy-rc.d
+  if ! { command -v jupyterhub && command -v configurable-http-proxy; } >/dev/null; then
+    packages+=(jupyterhub node-configurable-http-proxy)
+    units+=(jupyterhub)
+  fi
+  if ! (PATH=$PATH:/usr/sbin && command -v slurmdbd && command -v mariadbd) >/dev/null; then
+    packages+=(slurmdbd slurm-wlm-mysql-plugin mariadb-server)
+    units+=(slurmdbd mariadb)
+  fi
+  if [ ${#packages[@]} -eq 0 ]; then
+    say "nothing to install"
+    return
+  elif [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    say "only root can install ${packages[*]}: the tests that need them will be skipped"
+    return
+  fi
+  [ -e "$policy" ] && policy="" || (umask 022 && printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy")
+  (apt_install "${packages[@]}") || say "${packages[*]} could not be installed: the tests that need them will be skipped"
+  [ -z "$policy" ] || rm -f "$policy"
+  for unit in "${units[@]}"; do
+    ! command -v systemctl >/dev/null || systemctl disable "$unit" >/dev/null 2>&1 || true # may not be installed
+  done
+}
+
 # build_kernel makes lockstep and lockstep-kernel; it does nothing when they
 # are up to date.
 build_kernel() {

@@ -64,6 +64,7 @@ func allPhases() []phase {
 		{"race", "race detector, for packages in which goroutines share data", runRaceTests},
 		{"neon", "tests of the NEON assembly, in qemu if this machine is not arm64", runNEONTests},
 		{"kernel", "the kernel, in a real Jupyter", runKernelTests},
+		{"jupyterhub", "a JupyterHub with two students who train at the same time", runHubTests},
 		{"notebook", "every notebook of notebooks/, run from top to bottom", runNotebooks},
 	}
 }
@@ -113,14 +114,15 @@ func checkScripts(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	shell = append(shell, ".ci/run", "environment/demo", "environment/faults", "environment/gpu-check", "environment/test")
+	shell = append(shell, ".ci/run", "environment/cluster", "environment/demo", "environment/faults", "environment/gpu-check", "environment/jupyterhub/class-limits", "environment/test")
 	for _, s := range shell {
 		if err := r.runCommand(ctx, nil, "bash", "-n", s); err != nil {
 			return err
 		}
 	}
 	check := "import ast,sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]"
-	return r.runCommand(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook")
+	return r.runCommand(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook",
+		"environment/jupyterhub/jupyterhub_config.py", "environment/jupyterhub/testdata/session.py")
 }
 
 // buildForOtherProcessor builds everything for a processor architecture other than this
@@ -213,13 +215,17 @@ func jupyterEnv() []string {
 	return []string{"JUPYTER_PATH=" + filepath.Join(kernelPrefix(), "share", "jupyter")}
 }
 
-// runUnitTests runs all tests except those of the kernel, and measures the coverage.
+// hubPackage is the package with the tests of JupyterHub, which need the built kernel.
+const hubPackage = module + "/environment/jupyterhub"
+
+// runUnitTests runs all tests except those of the kernel and of JupyterHub, and measures the
+// coverage.
 func runUnitTests(ctx context.Context, r *runner) error {
 	out, err := captureOutput(ctx, "go", "list", "./...")
 	if err != nil {
 		return err
 	}
-	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") })
+	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") || p == hubPackage })
 	return r.runGoTest(ctx, nil, append([]string{"-cover"}, packages...)...)
 }
 
@@ -280,6 +286,12 @@ func findEmulator() (string, error) {
 // tests run binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
+}
+
+// runHubTests runs the tests of JupyterHub, which are skipped if it is not installed. Like those
+// of the kernel, their results are never cached.
+func runHubTests(ctx context.Context, r *runner) error {
+	return r.runGoTest(ctx, nil, "-count=1", hubPackage)
 }
 
 // pythonInterpreter returns the Python interpreter that has Jupyter, as found by

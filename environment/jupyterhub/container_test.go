@@ -1,0 +1,107 @@
+package jupyterhub_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestContainerfile checks the Containerfile without a container engine: its images have fixed
+// tags and the Go of go.mod, its sources are in the checkout, Debian has its packages, and it
+// creates the files that the config of the hub uses.
+func TestContainerfile(t *testing.T) {
+	root := filepath.Join("..", "..")
+	read := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	text := read("environment/jupyterhub/Containerfile")
+	var packages, targets, stages []string
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		f := strings.Fields(line)
+		if len(f) == 0 || strings.HasPrefix(f[0], "#") {
+			continue
+		}
+		switch f[0] {
+		case "FROM":
+			image, tag, _ := strings.Cut(f[1], ":")
+			if tag == "" || tag == "latest" {
+				t.Errorf("%s: want a fixed tag", f[1])
+			}
+			if version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod")); image == "golang" && !strings.HasPrefix(tag, version[1]+"-") {
+				t.Errorf("%s: want Go %s, as in go.mod", f[1], version[1])
+			}
+			stages = append(stages, f[len(f)-1])
+		case "COPY":
+			sources := f[1 : len(f)-1]
+			targets = append(targets, f[len(f)-1])
+			if stage, ok := strings.CutPrefix(sources[0], "--from="); ok {
+				if !slices.Contains(stages, stage) {
+					t.Errorf("%q: there is no stage %s", line, stage)
+				}
+				continue
+			}
+			for _, source := range sources {
+				if _, err := os.Stat(filepath.Join(root, source)); err != nil {
+					t.Errorf("%q: %v", line, err)
+				}
+				if slices.Contains(strings.Fields(read(".dockerignore")), source) {
+					t.Errorf("%q: .dockerignore excludes %s", line, source)
+				}
+			}
+		case "RUN":
+			_, list, ok := strings.Cut(line, "apt-get install --yes --no-install-recommends")
+			if strings.Contains(line, "apt-get install") != ok {
+				t.Errorf("%q: want apt-get install --yes --no-install-recommends", line)
+			}
+			list, rest, _ := strings.Cut(list, "&&")
+			packages = append(packages, strings.Fields(list)...)
+			if ok && !strings.Contains(rest, "rm -rf /var/lib/apt/lists/*") {
+				t.Errorf("%q: want that the lists of packages are removed", line)
+			}
+		case "WORKDIR", "ENV", "CMD":
+		default:
+			t.Errorf("%q: unknown instruction", line)
+		}
+	}
+	config := read("environment/jupyterhub/jupyterhub_config.py")
+	examples := regexp.MustCompile(`(?m)^EXAMPLES = "(.*)"`).FindStringSubmatch(config)
+	if examples == nil || !slices.Contains(targets, examples[1]) || !slices.Contains(targets, "/etc/jupyterhub/jupyterhub_config.py") {
+		t.Errorf("got the targets %q, want the config and its folder of examples %q", targets, examples)
+	}
+	group := regexp.MustCompile(`(?m)^GROUP = "(.*)"`).FindStringSubmatch(config)
+	if group == nil || !strings.Contains(text, "groupadd "+group[1]+"\n") {
+		t.Errorf("the Containerfile does not create the group %q", group)
+	}
+	if len(packages) == 0 {
+		t.Error("found no packages")
+	}
+	t.Run("packages", func(t *testing.T) {
+		release, err := os.ReadFile("/etc/os-release")
+		if err != nil || !bytes.Contains(release, []byte("VERSION_CODENAME=bookworm")) {
+			t.Skip("Debian 12 alone knows its packages")
+		}
+		out, err := exec.CommandContext(t.Context(), "apt-cache", append([]string{"policy"}, packages...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(out, []byte("\n  Candidate: 2")) { // of ca-certificates, whose version is a date
+			t.Skip("apt has no lists of packages on this machine: run apt-get update")
+		}
+		for _, name := range packages {
+			_, policy, known := strings.Cut("\n"+string(out), "\n"+name+":\n")
+			if policy, _, _ = strings.Cut(policy, "Version table"); !known || strings.Contains(policy, "Candidate: (none)") {
+				t.Errorf("Debian has no package %s", name)
+			}
+		}
+	})
+}

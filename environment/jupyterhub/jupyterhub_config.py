@@ -1,0 +1,139 @@
+# JupyterHub for a class that trains with Lockstep, on one machine: each student is a Unix user
+# of this machine and has an own notebook server. Copy this file to /etc/jupyterhub; README.md in
+# this folder explains how to set up everything. "Decide" marks what a site must decide.
+#
+# It was written for JupyterHub 3.0 and Jupyter Notebook 6.4 of Debian 12.
+import asyncio
+import grp
+import os
+import pwd
+import resource
+
+from jupyterhub.spawner import LocalProcessSpawner, set_user_setuid
+
+# Decide: what one student may use on this machine. Jobs in Slurm have limits of their own
+# (class-limits). A worker of Lockstep needs some hundred MiB and about 20 threads.
+MEMORY = 4 << 30  # bytes
+THREADS = 1000  # of all processes of a student together
+CPUS = 2  # with systemd only
+
+# Decide: the Unix group of the students who may log in; None means every user of this machine.
+GROUP = "class"
+
+# The folder that each student gets a copy of at the first login, and the name of the copy in the
+# student's home folder.
+EXAMPLES = "/usr/local/share/lockstep/notebooks"
+COPY = "lockstep-examples"
+
+STATE = "/var/lib/jupyterhub"  # of the hub: its database and secrets
+
+# --- Addresses -------------------------------------------------------------------------------
+# Everything listens on this machine only. Decide: for others, put a web server with HTTPS, such
+# as nginx or Apache, in front of port 8000, or set ssl_cert, ssl_key and another bind_url.
+c = get_config()  # noqa: F821
+c.JupyterHub.bind_url = "http://127.0.0.1:8000"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:8081"
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:8001"
+c.Spawner.ip = "127.0.0.1"
+# Decide: with a host name of its own for each student, a page that one student made cannot act
+# in the name of another who opens it. This needs a wildcard in DNS and in the certificate.
+# c.JupyterHub.subdomain_host = "https://hub.example.org"
+
+if os.path.isdir("/usr/share/nodejs/configurable-http-proxy"):  # of Debian
+    c.ConfigurableHTTPProxy.command = ["env", "NODE_PATH=/usr/share/nodejs", "configurable-http-proxy"]
+
+os.makedirs(STATE, mode=0o700, exist_ok=True)
+c.JupyterHub.db_url = "sqlite:///" + os.path.join(STATE, "jupyterhub.sqlite")
+c.JupyterHub.cookie_secret_file = os.path.join(STATE, "cookie_secret")
+c.ConfigurableHTTPProxy.pid_file = os.path.join(STATE, "proxy.pid")
+
+# --- Who may log in --------------------------------------------------------------------------
+# Decide: the passwords of this machine (PAM), or the site's authenticator, such as
+# oauthenticator or ldapauthenticator; each name must be that of a Unix user.
+c.JupyterHub.authenticator_class = "pam"
+if GROUP:
+    c.LocalAuthenticator.allowed_groups = {GROUP}
+else:
+    c.Authenticator.allow_all = True  # JupyterHub 5 allows nobody by default
+c.JupyterHub.admin_access = False  # administrators do not open the notebooks of students
+c.Authenticator.admin_users = set()  # Decide: who may stop servers of students
+
+
+# --- The student's server --------------------------------------------------------------------
+class LimitedSpawner(LocalProcessSpawner):
+    """Starts a student's server with limits that its processes inherit and cannot raise."""
+
+    def make_preexec_fn(self, name):
+        become_user = set_user_setuid(name)
+
+        def preexec():
+            # Private data of each process, which are its heap and what it has mapped for
+            # writing. RLIMIT_AS would also count the address space that Go reserves.
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            resource.setrlimit(resource.RLIMIT_NPROC, (THREADS, THREADS))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains secrets
+            os.umask(0o077)  # what a student writes is private until the student shares it
+            become_user()
+
+        return preexec
+
+
+def find_spawner():
+    """Returns SystemdSpawner if this machine has it, because a cgroup limits all processes of a
+    student together; else LimitedSpawner, whose memory limit is for each process."""
+    if os.path.isdir("/run/systemd/system"):
+        try:
+            from systemdspawner import SystemdSpawner  # pip install jupyterhub-systemdspawner
+
+            return SystemdSpawner
+        except ImportError:
+            pass
+    return LimitedSpawner
+
+
+c.JupyterHub.spawner_class = find_spawner()
+c.SystemdSpawner.mem_limit = MEMORY
+c.SystemdSpawner.cpu_limit = float(CPUS)
+c.SystemdSpawner.isolate_tmp = True
+c.SystemdSpawner.disable_user_sudo = True
+c.SystemdSpawner.unit_extra_properties = {"TasksMax": str(THREADS), "MemorySwapMax": "0", "UMask": "0077", "LimitCORE": "0"}
+
+# Jupyter Notebook 6 as in Debian. Decide: for JupyterLab, remove these two lines.
+c.Spawner.environment = {"JUPYTERHUB_SINGLEUSER_APP": "notebook.notebookapp.NotebookApp"}
+c.Spawner.default_url = "/tree"
+c.Spawner.cmd = ["jupyterhub-singleuser"]
+c.Spawner.notebook_dir = "~"
+c.Spawner.env_keep = ["PATH", "LANG", "LC_ALL", "TZ", "SLURM_CONF"]
+c.Spawner.http_timeout = 120  # seconds until the server answers, on a machine that is busy
+c.Spawner.start_timeout = 120
+
+# The student runs these commands, not root: a link in the home folder leads to nothing that the
+# student could not write. The last step makes the complete copy visible.
+COPY_COMMANDS = """
+umask 077
+[ -d "$1" ] && [ ! -e "$2" ] && [ ! -L "$2" ] || exit 0
+rm -rf -- "$2.new" && cp -RL -- "$1" "$2.new" && chmod -R u+rwX,go= -- "$2.new" && mv -T -- "$2.new" "$2"
+"""
+
+
+async def copy_examples(spawner):
+    """Copies EXAMPLES to the student's home folder if there is no copy. An existing copy, also
+    of an older version, is never changed. A failure is logged and the server starts anyway."""
+    user = pwd.getpwnam(spawner.user.name)
+    groups = [g.gr_gid for g in grp.getgrall() if user.pw_name in g.gr_mem]
+    process = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", COPY_COMMANDS, "sh", EXAMPLES, os.path.join(user.pw_dir, COPY),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        cwd="/", env={"PATH": "/usr/bin:/bin"}, user=user.pw_uid, group=user.pw_gid, extra_groups=groups, start_new_session=True,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), timeout=60)
+    except asyncio.TimeoutError:
+        process.kill()
+        spawner.log.warning("copying the examples for %s took more than 60 s and was stopped", user.pw_name)
+        return
+    if process.returncode != 0:
+        spawner.log.warning("the examples for %s were not copied: %s", user.pw_name, output.decode(errors="replace"))
+
+
+c.Spawner.pre_spawn_hook = copy_examples
