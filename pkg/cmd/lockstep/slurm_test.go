@@ -19,11 +19,11 @@ import (
 // private cluster.
 const slurmTimeout = 5 * time.Minute
 
-// useCluster starts the private cluster until the end of the test, whose workers are this test
+// useCluster starts a private cluster with the given number of nodes until the end of the test, whose workers are this test
 // binary.
-func useCluster(t *testing.T) *slurmtest.Cluster {
+func useCluster(t *testing.T, nodes int) *slurmtest.Cluster {
 	t.Helper()
-	var cluster slurmtest.Cluster
+	cluster := slurmtest.Cluster{Nodes: nodes}
 	t.Cleanup(cluster.Stop)
 	cluster.Use(t)
 	binary, err := exec.LookPath("lockstep")
@@ -67,10 +67,10 @@ func trainOnSlurm(t *testing.T, s launch.Sweep, during func(job string)) launch.
 	return j.Status()[0]
 }
 
-// TestPreemption: a job that gets SIGUSR1 is saved, requeued, and ends with the same bits as a job
-// without it.
+// TestPreemption: a job that gets SIGUSR1 is saved, requeued, continues on other nodes, and ends with
+// the same bits as a job without the signal.
 func TestPreemption(t *testing.T) {
-	useCluster(t)
+	useCluster(t, 3)
 	const epochs = 24 // enough that the job is still running when the test has seen the first
 	logs := t.TempDir()
 	s := launch.Sweep{
@@ -81,10 +81,22 @@ func TestPreemption(t *testing.T) {
 	want := trainOnSlurm(t, s, nil)
 	s.Study = "preempted"
 	got := trainOnSlurm(t, s, func(job string) {
-		if out, err := exec.Command("scancel", "--signal=USR1", job).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+		for _, command := range []string{
+			"scontrol update NodeName=n1 State=DRAIN Reason=test", // no job starts there again
+			"scancel --signal=USR1 " + job,
+		} {
+			words := strings.Fields(command)
+			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", command, err, out)
+			}
 		}
 	})
+	for job, nodes := range map[string]string{want.Job: "n[1-2]", got.Job: "n[2-3]"} {
+		out, err := exec.Command("squeue", "--noheader", "--states=all", "--format=%N", "--jobs="+job).Output()
+		if err != nil || string(bytes.TrimSpace(out)) != nodes {
+			t.Errorf("job %s: got last nodes %s, %v, want %s", job, out, err, nodes)
+		}
+	}
 	output, err := os.ReadFile(filepath.Join(got.Dir, "slurm-"+got.Job+".out"))
 	if err != nil || !bytes.Contains(output, []byte("DUE TO JOB REQUEUE")) {
 		t.Fatalf("got output %s, %v of the job, want that it was requeued", output, err)
@@ -109,7 +121,7 @@ func TestPreemption(t *testing.T) {
 // TestInterruptedLaunchOnSlurm: Ctrl-C ends only the command that shows the jobs. The same command
 // shows them again.
 func TestInterruptedLaunchOnSlurm(t *testing.T) {
-	useCluster(t)
+	useCluster(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), slurmTimeout)
 	defer cancel()
 	logs := t.TempDir()

@@ -25,9 +25,10 @@ import (
 // startTimeout is much more than the start takes, which is a second on an idle machine.
 const startTimeout = 3 * time.Minute
 
-// Cluster is a cluster of two virtual nodes, n1 and n2, with 8 CPUs and 4 GPUs each. It starts
-// when the first test uses it.
+// Cluster is a cluster of virtual nodes, n1, n2, …, with 8 CPUs and 4 GPUs each. It starts when the
+// first test uses it.
 type Cluster struct {
+	Nodes      int  // 0 means 2
 	Accounting bool // record jobs, and enforce the limits of accounts
 
 	once   sync.Once
@@ -77,6 +78,9 @@ func (c *Cluster) start() {
 	}
 	// If this process is killed, the cluster ends too.
 	args := []string{"start", "--until", strconv.Itoa(os.Getpid())}
+	if c.Nodes > 0 {
+		args = append(args, "--nodes", strconv.Itoa(c.Nodes))
+	}
 	if c.Accounting {
 		args = append(args, "--accounting")
 	}

@@ -68,3 +68,32 @@ func formatRanges(numbers []int) string {
 	}
 	return strings.Join(parts, ",")
 }
+
+// expandID returns the ids of all tasks in a text such as 17_[0-3,7] or 17_[0-9%2], by which Slurm
+// reports tasks that have not started. Other ids are returned as they are.
+func expandID(id string) []string {
+	job, list, ok := strings.Cut(id, "_[")
+	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%") // %2: at most two at a time
+	if !ok {
+		return []string{id}
+	}
+	var all []string
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		first, err := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err != nil || err2 != nil || last-first > maxTasks { // such as ..., if the list is too long
+			return []string{id}
+		}
+		for task := first; task <= last; task++ {
+			all = append(all, TaskID(job, task))
+		}
+	}
+	return all
+}
+
+// maxTasks is the largest number of tasks that Slurm can be configured to allow in an array.
+const maxTasks = 4_000_001

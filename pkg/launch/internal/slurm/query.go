@@ -57,7 +57,7 @@ func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) 
 	if len(ended) == 0 {
 		return jobs, nil
 	}
-	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--array", "--jobs="+strings.Join(jobsOf(ended), ","), "--format="+strings.Join(sacctFields, ","))
+	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+strings.Join(jobsOf(ended), ","), "--format="+strings.Join(sacctFields, ","))
 	if err != nil {
 		return jobs, nil // accounting is disabled, or does not answer: squeue's answer counts
 	}
@@ -98,7 +98,8 @@ func parseSqueue(text string) ([]Job, error) {
 	return all, nil
 }
 
-// parseSacct parses the output of sacct with sacctFields.
+// parseSacct parses the output of sacct with sacctFields. Tasks of an array that have not started
+// are one line of it.
 func parseSacct(text string) ([]Job, error) {
 	var all []Job
 	for line := range strings.Lines(text) {
@@ -110,12 +111,18 @@ func parseSacct(text string) ([]Job, error) {
 		if len(f) != len(sacctFields) {
 			return nil, fmt.Errorf("read output of sacct: got %q, want %d fields: %s", line, len(sacctFields), strings.Join(sacctFields, ", "))
 		}
-		j := Job{ID: f[0], Nodes: f[3], Limit: f[4], Started: parseTime(f[5]), Ended: parseTime(f[6])}
+		j := Job{Nodes: f[3], Limit: f[4], Started: parseTime(f[5]), Ended: parseTime(f[6])}
 		j.State, j.By, _ = strings.Cut(f[1], " by ") // "CANCELLED by 1000"
 		code, signal, _ := strings.Cut(f[2], ":")
 		j.ExitCode, _ = strconv.Atoi(code)
 		j.Signal, _ = strconv.Atoi(signal)
-		all = append(all, j)
+		if j.Nodes == "None assigned" {
+			j.Nodes = ""
+		}
+		for _, id := range expandID(f[0]) {
+			j.ID = id
+			all = append(all, j)
+		}
 	}
 	return all, nil
 }

@@ -15,11 +15,15 @@ import (
 	"lockstep/pkg/launch/site"
 )
 
-var cluster slurmtest.Cluster
+var (
+	cluster    slurmtest.Cluster
+	accounting = slurmtest.Cluster{Accounting: true}
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	cluster.Stop()
+	accounting.Stop()
 	os.Exit(code)
 }
 
@@ -177,14 +181,18 @@ func TestParseSacct(t *testing.T) {
 	all, err := parseSacct("17|CANCELLED by 0|0:15|n[1-2]|00:05:00|2026-11-24T22:19:22|2026-11-24T22:19:25\n" +
 		"18|OUT_OF_MEMORY|0:125|n1|00:05:00|2026-11-24T22:19:22|2026-11-24T22:19:25\n" +
 		"19|TIMEOUT|0:0|n1|00:01:00|2026-11-24T22:19:22|2026-11-24T22:20:25\n" +
-		"20|NODE_FAIL|1:0|n2|00:01:00|2026-11-24T22:19:22|2026-11-24T22:20:25\n")
+		"20|NODE_FAIL|1:0|n2|00:01:00|2026-11-24T22:19:22|2026-11-24T22:20:25\n" +
+		"21_[0,2-3]|CANCELLED by 0|0:0|None assigned|00:05:00|2026-11-24T22:19:22|2026-11-24T22:19:22\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"canceled by root", "out of memory on n1: ", "the time limit of 00:01:00 was reached", "a node failed on n2"} {
+	for i, want := range []string{"canceled by root", "out of memory on n1: ", "the time limit of 00:01:00 was reached", "a node failed on n2", "canceled by root", "canceled by root", "canceled by root"} {
 		if got := all[i].DescribeEnd(""); !strings.HasPrefix(got, want) {
 			t.Errorf("job %s: got %q, want %q", all[i].ID, got, want)
 		}
+	}
+	if last := all[len(all)-1]; last.ID != "21_3" || last.Nodes != "" {
+		t.Errorf("got last job %+v, want task 3 without nodes", last)
 	}
 	if _, err := parseSacct("17|CANCELLED\n"); err == nil {
 		t.Error("got no error for a line with two fields")
@@ -230,6 +238,22 @@ func TestShortenIDs(t *testing.T) {
 	for _, tt := range tests {
 		if got := strings.Join(ShortenIDs(strings.Fields(tt.ids)), " "); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.ids, got, tt.want)
+		}
+	}
+}
+
+func TestExpandID(t *testing.T) {
+	tests := []struct{ id, want string }{
+		{"17", "17"},
+		{"17_3", "17_3"},
+		{"17_[0,2-3]", "17_0 17_2 17_3"},
+		{"17_[1-2%1]", "17_1 17_2"},
+		{"17_[0-1,...]", "17_[0-1,...]"},
+		{"17_[0-99999999999]", "17_[0-99999999999]"},
+	}
+	for _, tt := range tests {
+		if got := strings.Join(expandID(tt.id), " "); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.id, got, tt.want)
 		}
 	}
 }
