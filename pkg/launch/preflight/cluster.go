@@ -40,7 +40,8 @@ const (
 	defaultNodes = 2
 	defaultTime  = 5 * time.Minute
 
-	pollInterval = 2 * time.Second // administrators ask for few requests per user
+	pollInterval   = 2 * time.Second // administrators ask for few requests per user
+	repeatInterval = time.Minute     // after which the progress shows an unchanged state again
 	// outputTimeout is how long the end of the output may take to arrive here after the job has
 	// ended, because clients of a network file system keep an old length of a file for seconds.
 	outputTimeout = 10 * time.Second
@@ -147,7 +148,8 @@ func partitionNodes(j site.Job, c *site.Cluster) int {
 }
 
 // newJob returns the job: one task on each node, or two on a single node, so that there is a
-// connection to measure. A site that starts programs without srun has one task.
+// connection to measure. There is only one task if the site starts programs without srun, or the
+// single node has one GPU.
 func (p *plan) newJob(ctx context.Context, profile *site.Profile) (site.Job, error) {
 	j := site.Job{
 		Name: "lockstep-doctor", Folder: p.folder, Output: outputName, Nodes: p.o.Nodes, TasksPerNode: 1,
@@ -174,7 +176,10 @@ func (p *plan) newJob(ctx context.Context, profile *site.Profile) (site.Job, err
 	case p.o.GPUs == 0:
 		j.GPUsPerNode = max(0, int(profile.GPUsPerNode))
 	}
-	j.GPUsPerTask = j.GPUsPerNode / max(1, j.TasksPerNode)
+	if j.TasksPerNode > 1 && j.GPUsPerNode == 1 {
+		j.TasksPerNode, j.Tasks = 1, 1 // two tasks would need a GPU each
+	}
+	j.GPUsPerTask = j.GPUsPerNode / j.TasksPerNode
 	binary, err := launch.Binary(ctx)
 	if err != nil {
 		return j, err
@@ -216,7 +221,7 @@ func (p *plan) run(ctx context.Context) (_ *Report, err error) {
 		if cerr := p.client.Cancel(context.WithoutCancel(ctx), []string{id}, false); cerr != nil {
 			return nil, errors.Join(err, cerr)
 		}
-		return nil, fmt.Errorf("%w: job %s was canceled", err, id)
+		return nil, fmt.Errorf("interrupted, and job %s was canceled: %w", id, err)
 	}
 	r, err := p.readReport(ctx, j)
 	if err != nil {
@@ -249,11 +254,12 @@ func writeMarkers(folder, id string) (remove func(), err error) {
 	return remove, os.WriteFile(home, nil, 0o600)
 }
 
-// wait waits for the end of the job and reports each change of its state. The error is the cause
+// wait waits for the end of the job and reports its state at each change. The error is the cause
 // of the end of ctx.
 func (p *plan) wait(ctx context.Context, id string) (slurm.Job, error) {
 	reported := ""
 	begin := time.Now()
+	var last time.Time // of the last report
 	for {
 		jobs, err := p.client.Jobs(ctx, []string{id})
 		j := jobs[id]
@@ -270,9 +276,9 @@ func (p *plan) wait(ctx context.Context, id string) (slurm.Job, error) {
 		default:
 			text = fmt.Sprintf("job %s runs on %s", id, j.Nodes)
 		}
-		if text != reported {
+		if text != reported || time.Since(last) > repeatInterval {
 			p.progress("%s (%v after the submission)", text, time.Since(begin).Round(time.Second))
-			reported = text
+			reported, last = text, time.Now()
 		}
 		select {
 		case <-ctx.Done():
@@ -309,7 +315,8 @@ func (p *plan) readReport(ctx context.Context, j slurm.Job) (*Report, error) {
 	}
 	r := newReport(p.job.Tasks, names, ranks, others)
 	if !j.Succeeded() && (j.IsKnown() || countEnded(ranks) < p.job.Tasks) {
-		r.addJobProblem(j.DescribeEnd(strings.Join(others, "\n")), others)
+		reason, _, _ := strings.Cut(j.DescribeEnd(strings.Join(others, "\n")), ": ") // advice for runs follows
+		r.addJobProblem(reason, others)
 	}
 	return r, nil
 }

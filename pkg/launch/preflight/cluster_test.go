@@ -223,7 +223,7 @@ func TestSlurmInterrupted(t *testing.T) {
 		t.Fatalf("got error %v, want that the job was canceled", err)
 	}
 	var id string
-	if _, serr := fmt.Sscanf(err.Error(), "context canceled: job %s was canceled", &id); serr != nil {
+	if _, serr := fmt.Sscanf(err.Error(), "interrupted, and job %s was canceled", &id); serr != nil {
 		t.Fatalf("no id of a job in error %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {

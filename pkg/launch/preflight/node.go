@@ -63,6 +63,8 @@ func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 		}
 		return os.Getenv(name)
 	}
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout+joinTimeout+networkTimeout)
+	defer cancel()
 	env, enverr := rendezvous.FromEnv(getenv)
 	r := &reporter{out: out, id: o.ID, rank: env.Rank}
 	if enverr != nil {
