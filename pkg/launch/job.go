@@ -37,7 +37,7 @@ type sweepProcess interface {
 	waitsFor() string             // describes the sweep that this one waits for; "" if none
 	hasEnded() (bool, error)      // reports whether the sweep has ended, and the error of the sweep
 	doneChannel() <-chan struct{} // is closed when the sweep has ended; nil if the caller must poll
-	isCancelable() bool           // reports whether this process may end the sweep
+	isOwn() bool                  // reports whether this process launched the sweep, or nobody else is left who did
 	isEnding() bool               // reports whether this process has asked the sweep to end
 	end(atOnce bool) error        // asks the sweep to end, or kills its workers at once
 }
@@ -49,14 +49,14 @@ type sweepProcess interface {
 // In a notebook, a separate process runs the sweep, and ctx is only used for the start. An
 // interrupt of the cell does not end the sweep; Cancel does. The sweep ends with the
 // notebook's kernel unless Detach is set. In other programs, this process runs the sweep,
-// and the end of ctx ends it.
+// and the end of ctx ends it, unless Detach is set: then a separate process runs it too.
 //
 // While another sweep of this user is running on this machine, this one waits, because
 // simultaneous work would distort the measured times; see Sweep.Now. If runs of the sweep
 // are already being trained, the returned Job shows the sweep that trains them. Finished runs
 // are not run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) {
-	if notebook.InNotebook() {
+	if notebook.InNotebook() || s.Detach {
 		return startInSeparateProcess(ctx, s)
 	}
 	job, err := startInThisProcess(ctx, s, newSweepID(time.Now()), 0)
@@ -145,20 +145,27 @@ func (finishedSweep) end(bool) error               { return nil }
 // finished. Otherwise it returns "".
 func (j *Job) Note() string { return j.note }
 
-// Attached reports whether another program or notebook launched the sweep, so that Cancel
-// and Kill do not end it.
-func (j *Job) Attached() bool { return !j.sweep.isCancelable() }
+// Attached reports whether another program or notebook, which has not ended, launched the sweep.
+func (j *Job) Attached() bool { return !j.sweep.isOwn() }
 
 // Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
 
-// Cancel ends the sweep: it asks the workers to end, and some seconds later they are killed.
-// Use Wait to wait for their end. If another program or notebook launched the sweep, Cancel
-// does not end it, and the error describes how to end it.
+// Cancel ends the sweep in order: it asks the workers to save their run and to end, and some
+// seconds later they are killed. Use Wait to wait for their end; a later launch with Resume
+// continues the runs. Cancel also ends a sweep that another process of this user runs, if it is
+// on this machine or on Slurm. It returns an error, and does nothing, if that process is not
+// certainly the one that has launched the sweep.
 func (j *Job) Cancel() error { return j.sweep.end(false) }
 
 // Kill ends the sweep like Cancel, but kills the workers at once.
 func (j *Job) Kill() error { return j.sweep.end(true) }
+
+// Ended reports whether the sweep has ended.
+func (j *Job) Ended() bool {
+	over, _ := j.sweep.hasEnded() // Wait returns the error
+	return over
+}
 
 // Wait waits until the sweep has ended and returns the error of the run that failed, if any.
 // If ctx ends first, Wait returns an error and the sweep continues, unless this process runs
@@ -181,11 +188,7 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 		case <-tick.C:
 		case <-stop:
 			if !j.sweep.isEnding() {
-				how := ""
-				if j.sweep.isCancelable() {
-					how = ": Cancel ends it"
-				}
-				return fmt.Errorf("wait for %s: %w; the sweep continues%s", j.name, context.Cause(ctx), how)
+				return fmt.Errorf("wait for %s: %w; the sweep continues: Cancel ends it", j.name, context.Cause(ctx))
 			}
 			stop = nil // this process is ending the sweep: wait until its workers have ended
 		}

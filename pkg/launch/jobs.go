@@ -12,26 +12,30 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// JobInfo is a sweep of this user on this machine, as Jobs lists it.
+// JobInfo is a sweep of this user on this machine or on Slurm, as Jobs lists it.
 type JobInfo struct {
 	Study   string
 	Dir     string // the study's folder, an argument for Attach
 	State   string // one of the State constants
-	PID     int    // of the process that runs it
+	PID     int    // of the process that runs it; 0 on Slurm
 	Started time.Time
 	Ended   time.Time // zero if it has not ended
 	Runs    int
 	Done    int    // number of runs that are done
-	Waits   string // description of the sweep that this one waits for; "" if none
+	Waits   string // description of the sweep that it waits for, or of what its jobs of Slurm wait for; "" if none
 	Error   string // "" unless the sweep failed or was canceled
 	Detach  bool   // whether it continues after the end of the notebook that launched it
+
+	Site string   // the site profile, if the runs are jobs of Slurm; otherwise ""
+	Jobs []string // ids of these jobs
 }
 
 // JobList is a list of sweeps. Its String method formats it as a table.
 type JobList []JobInfo
 
-// Jobs returns the sweeps of this user on this machine, the newest first: all that are
-// waiting or running, and the last ones that have ended since the machine was started.
+// Jobs returns the sweeps of this user, the newest first: those on this machine that are waiting
+// or running, the last ones that have ended since the machine was started, and the last ones whose
+// runs are jobs of Slurm.
 func Jobs() (JobList, error) {
 	folder, err := locksFolder()
 	if err != nil {
@@ -41,8 +45,10 @@ func Jobs() (JobList, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.Reverse(all)
-	list := JobList{}
+	list, err := slurmJobs()
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range all {
 		r, err := readRecord(e.Record)
 		if err != nil {
@@ -54,6 +60,7 @@ func Jobs() (JobList, error) {
 		}
 		list = append(list, m.record.toJobInfo())
 	}
+	slices.SortStableFunc(list, func(a, b JobInfo) int { return b.Started.Compare(a.Started) })
 	return list, nil
 }
 
@@ -61,12 +68,22 @@ func Jobs() (JobList, error) {
 func (r *sweepRecord) toJobInfo() JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
-		Runs: len(r.Runs), Waits: r.WaitsFor, Error: r.Error, Detach: r.Detach,
+		Runs: len(r.Runs), Waits: r.WaitsFor, Error: r.Error, Detach: r.Detach, Site: r.Site,
 	}
+	running := false
 	for _, n := range r.Runs {
-		if n.State == StateDone {
+		switch n.State {
+		case StateDone:
 			info.Done++
+		case StateRunning:
+			running = true
 		}
+		if n.Job != "" && !slices.Contains(info.Jobs, n.Job) {
+			info.Jobs = append(info.Jobs, n.Job)
+		}
+	}
+	if r.Site != "" && !r.hasEnded() && !running {
+		info.State = StateWaiting // its record does not distinguish them
 	}
 	return info
 }
@@ -78,18 +95,19 @@ func (l JobList) String() string {
 	}
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "study\tstate\truns done\tsince\tpid\tfolder\t")
+	fmt.Fprintln(w, "study\tstate\truns done\tsince\tprocess\tfolder\t")
 	for _, j := range l {
-		pid, note := "", ""
+		process, note := "", ""
 		switch {
-		case j.State == StateWaiting:
-			pid, note = fmt.Sprint(j.PID), j.Waits
-		case j.State == StateRunning:
-			pid = fmt.Sprint(j.PID)
+		case j.State == StateWaiting || j.State == StateRunning:
+			process, note = fmt.Sprintf("pid %d", j.PID), strings.ReplaceAll(j.Waits, "\n", "; ")
+			if j.Site != "" {
+				process = fmt.Sprintf("Slurm (%s): %s", j.Site, strings.Join(j.Jobs, ", "))
+			}
 		case j.Error != "":
 			note, _, _ = strings.Cut(j.Error, "\n")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, formatTime(j.Started), pid, j.Dir, note)
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, formatTime(j.Started), process, j.Dir, note)
 	}
 	_ = w.Flush() // into memory
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")

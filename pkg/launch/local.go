@@ -268,7 +268,7 @@ func (l *localSweep) hasEnded() (bool, error) {
 
 func (l *localSweep) doneChannel() <-chan struct{} { return l.done }
 
-func (l *localSweep) isCancelable() bool { return true }
+func (l *localSweep) isOwn() bool { return true }
 
 // isEnding reports whether the context of the sweep has been canceled. Wait calls it when
 // its own context ends. The sweep's context often derives from that context, and is then

@@ -61,7 +61,7 @@ func startInSeparateProcess(ctx context.Context, s Sweep) (*Job, error) {
 		if again { // another process was faster
 			continue
 		}
-		if job.note != "" {
+		if job.note != "" && notebook.InNotebook() {
 			if err := notebook.Display(job.note); err != nil {
 				return nil, err
 			}

@@ -120,6 +120,31 @@ func (e queueEntry) isAlive() bool {
 	return false
 }
 
+// isOpenIn reports whether the process pid has the file of the sweep open, as the process of the
+// sweep has, which keeps its lock. known is false if the system does not show the files of a
+// process.
+func (e queueEntry) isOpenIn(pid int) (open, known bool) {
+	files := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(files)
+	if err != nil {
+		_, err = os.Stat("/proc/self/fd")
+		return false, err == nil
+	}
+	for _, state := range []string{e.state, entryRunning, entryEnded} {
+		e.state = state
+		want, err := os.Stat(e.path())
+		if err != nil {
+			continue
+		}
+		for _, f := range entries {
+			if got, err := os.Stat(filepath.Join(files, f.Name())); err == nil && os.SameFile(got, want) {
+				return true, true
+			}
+		}
+	}
+	return false, true
+}
+
 // lockedEntry is the locked entry of a sweep that this process runs.
 type lockedEntry struct {
 	queueEntry

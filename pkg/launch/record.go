@@ -53,6 +53,9 @@ type runRecord struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Epochs  int       `json:"epochs,omitempty"`
 	Job     string    `json:"job,omitempty"` // id of its job of Slurm
+	// StudyLogs is the folder of its study log, if a process that attaches to the sweep is to
+	// write it.
+	StudyLogs string `json:"study_logs,omitempty"`
 }
 
 // newSweepID returns an id for a sweep. The ids sort by the time of the launch.

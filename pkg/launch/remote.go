@@ -154,11 +154,11 @@ func (m *remoteSweep) waitsFor() string {
 // doneChannel returns nil, because another process cannot close a channel of this one.
 func (m *remoteSweep) doneChannel() <-chan struct{} { return nil }
 
-func (m *remoteSweep) isCancelable() bool {
+func (m *remoteSweep) isOwn() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
-	return m.record.isCancelable()
+	return m.record.isOwn()
 }
 
 // isEnding returns false: canceling a context in this process does not end the process of
@@ -194,10 +194,12 @@ func (m *remoteSweep) status() []RunStatus {
 	return all
 }
 
-// isCancelable reports whether this process may end the sweep: either it launched the sweep, or
-// the notebook's kernel that did so has ended.
-func (r *sweepRecord) isCancelable() bool { return r.Orphan || r.Kernel == os.Getpid() }
+// isOwn reports whether this process launched the sweep, or the notebook's kernel that did so has
+// ended.
+func (r *sweepRecord) isOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }
 
+// end sends SIGTERM to the process of the sweep, which then ends the sweep in order. It sends
+// nothing unless that process certainly has the recorded pid.
 func (m *remoteSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,17 +208,21 @@ func (m *remoteSweep) end(atOnce bool) error {
 	switch {
 	case r.hasEnded():
 		return nil
-	case r.Kernel != 0 && !r.isCancelable():
-		return fmt.Errorf("cancel %s: it was launched by another notebook, whose kernel is pid %d, and continues: cancel it there, or with \"kill %d\"", r.Study, r.Kernel, r.PID)
-	case !r.isCancelable():
-		return fmt.Errorf("cancel %s: it was launched by another program and continues: end it with Ctrl-C in its terminal, or with \"kill %d\"%s", r.Study, r.PID, r.formatHost())
+	case r.formatHost() != "":
+		return fmt.Errorf("cancel %s: it runs%s: use lockstep stop there, or \"kill %d\"", r.Study, r.formatHost(), r.PID)
+	case r.PID == os.Getpid():
+		return fmt.Errorf("cancel %s: this program runs the sweep: cancel the Job that Local returned", r.Study)
 	}
-	p, err := os.FindProcess(r.PID)
+	p, err := os.FindProcess(r.PID) // on Linux, p stays the same process, although the pid may pass to another
 	if err != nil {
 		return fmt.Errorf("cancel %s: %w", r.Study, err)
 	}
-	// If the sweep is still alive, the pid cannot have passed to another process.
-	if !r.isAlive() {
+	defer func() { _ = p.Release() }()
+	alive, err := m.isProcess()
+	if err != nil {
+		return fmt.Errorf("cancel %s: %w", r.Study, err)
+	}
+	if !alive {
 		return nil
 	}
 	err = p.Signal(syscall.SIGTERM)
@@ -228,6 +234,31 @@ func (m *remoteSweep) end(atOnce bool) error {
 		return fmt.Errorf("cancel %s: %w", r.Study, err)
 	}
 	return nil
+}
+
+// isProcess reports whether the process of the sweep is alive. It returns an error if it is, but
+// perhaps not with the recorded pid, as in a container that has its own pids.
+func (m *remoteSweep) isProcess() (alive bool, err error) {
+	r := m.record
+	if m.path == "" {
+		owner, alive, err := runs.OwnerOf(r.Runs[0].Dir)
+		if err == nil && alive && owner.PID != r.PID {
+			err = fmt.Errorf("another process, pid %d, trains the run now", owner.PID)
+		}
+		return alive, err
+	}
+	folder, err := locksFolder()
+	if err != nil {
+		return false, err
+	}
+	e := queueEntry{folder: folder, id: r.ID, state: entryWaiting}
+	if !e.isAlive() {
+		return false, nil
+	}
+	if held, known := e.isOpenIn(r.PID); known && !held && e.isAlive() {
+		return true, fmt.Errorf("the process that runs it is not pid %d of this machine; is it in another container? use lockstep stop there", r.PID)
+	}
+	return true, nil
 }
 
 // signalInterval is the time between two signals, so that the operating system does not merge

@@ -42,6 +42,8 @@ type run struct {
 	killNow <-chan struct{} // closed when the workers are to be killed at once
 	changed func()          // called after each change of state
 
+	studyLogs string // see studyLogFolder; only of an attached sweep, which does not know its other fields
+
 	mu          sync.Mutex
 	rank0Output *output.Writer // nil before rank 0 is started
 	started     time.Time

@@ -319,6 +319,9 @@ func (p *slurmPlan) createRecord() error {
 		ID: p.id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, path: recordPath(p.dir, p.id),
 	}
 	p.sweep.saveRecord()
+	if err := addToSlurmList(p.sweep.record); err != nil {
+		p.warnings = append(p.warnings, fmt.Sprintf("warning: lockstep jobs does not show this sweep: %v", err))
+	}
 	_, err = readRecord(p.sweep.record.path)
 	return err
 }
@@ -331,7 +334,7 @@ func attachSlurm(record *sweepRecord) *slurmSweep {
 			dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}, out: output.NewLineWriter(nil),
 			state: n.State, started: n.Started, ended: n.Ended, changed: func() {},
 		})
-		r.job.ID = n.Job
+		r.job.ID, r.studyLogs = n.Job, n.StudyLogs
 		if n.Error != "" {
 			r.err = errors.New(n.Error)
 		}

@@ -109,6 +109,13 @@ func (p *slurmPlan) planArray(n *submission, number int, j site.Job) (err error)
 
 // submit submits the jobs of the runs that are to be done.
 func (p *slurmPlan) submit(ctx context.Context) error {
+	for _, r := range p.sweep.all {
+		if r.skip { // perhaps no process was attached to the sweep when the run ended
+			if err := r.writeStudyLog(); err != nil {
+				return err
+			}
+		}
+	}
 	if len(p.submissions) == 0 {
 		return nil
 	}

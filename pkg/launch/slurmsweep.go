@@ -107,7 +107,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 		}
 		err = errors.Join(err, r.writeFinalStatus(state, err))
 	}
-	if state == StateDone && r.sweep.StudyLogs != "" {
+	if state == StateDone {
 		err = r.writeStudyLog()
 	}
 	r.mu.Lock()
@@ -181,6 +181,9 @@ func (m *slurmSweep) saveRecord() {
 		n := runRecord{
 			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Started: r.started, Ended: r.ended,
 			Epochs: r.plannedEpochs(), Job: r.job.ID,
+		}
+		if dir, err := r.studyLogFolder(); err == nil && dir != "" {
+			n.StudyLogs, _ = filepath.Abs(dir)
 		}
 		switch {
 		case r.err != nil:
@@ -283,8 +286,8 @@ func (m *slurmSweep) hasEnded() (bool, error) {
 // doneChannel returns nil: the caller must poll.
 func (m *slurmSweep) doneChannel() <-chan struct{} { return nil }
 
-// isCancelable returns true: a user may cancel the user's own jobs from every process.
-func (m *slurmSweep) isCancelable() bool { return true }
+// isOwn returns true: the jobs belong to no process.
+func (m *slurmSweep) isOwn() bool { return true }
 
 // isEnding reports whether this process has canceled the jobs. The end of a context cancels
 // none.

@@ -18,8 +18,8 @@ const DefaultStudyLogs = "default"
 // studyLogFolder returns "" if the sweep writes no study logs.
 func (r *run) studyLogFolder() (string, error) {
 	s := r.sweep
-	if s.StudyLogs == "" {
-		return "", nil
+	if r.studyLogs != "" || s.StudyLogs == "" {
+		return r.studyLogs, nil
 	}
 	dir := filepath.Join(filepath.Dir(r.dir), "study-logs")
 	if s.StudyLogs != DefaultStudyLogs {
@@ -55,11 +55,10 @@ func (r *run) writeStudyLog() error {
 	if err != nil || dir == "" {
 		return err
 	}
-	readRun := runs.Read
-	if r.sweep.isForeign() {
-		readRun = readWithLogs
+	run, err := runs.Read(r.dir)
+	if err == nil && len(run.Info.Command) > 0 {
+		run, err = readWithLogs(r.dir)
 	}
-	run, err := readRun(r.dir)
 	if err == nil {
 		_, err = runs.WriteStudyLog(dir, run)
 	}

@@ -117,9 +117,9 @@ type Sweep struct {
 	Now bool
 	// NoWait makes Local return a *BusyError if the sweep would have to wait.
 	NoWait bool
-	// Detach lets a sweep that was launched in a notebook continue when the notebook's
-	// kernel ends or is restarted; Attach finds it again. Without it, the sweep ends with
-	// the kernel.
+	// Detach lets a sweep continue when the notebook's kernel, or the program that launched
+	// it, ends or is killed; Attach finds it again. Without it, the sweep ends with them. Jobs
+	// of Slurm always continue.
 	Detach bool
 
 	// Slurm contains what only Slurm uses.

@@ -14,11 +14,11 @@ func jobsCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "jobs",
-		Short: "List your sweeps on this machine",
-		Long: `Lists your sweeps on this machine, the newest first: those that wait or run, with
-the process that runs them, and the last ones that have ended since the machine
-was started. To watch a sweep, use launch.Attach(STUDY) in a notebook, or run the
-command that launched it again.`,
+		Short: "List your sweeps on this machine and on Slurm",
+		Long: `Lists your sweeps, the newest first: those that wait or run, with the process that
+runs them or the ids of their jobs of Slurm, and the last ones that have ended (on this
+machine, since it was started). lockstep watch STUDY shows a sweep, lockstep stop STUDY
+ends it; in a notebook, use launch.Attach(STUDY).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			jobs, err := launch.Jobs()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +79,8 @@ anyway, --no-wait ends with exit code 4. A sweep inside a run of another sweep o
 inside a scheduler's job does not wait. lockstep jobs lists the sweeps. Sweeps find
 each other in the folder LOCKSTEP_LOCKS (default: $XDG_RUNTIME_DIR/lockstep). Finished
 runs are not repeated. If another process is already training these runs, its progress
-is shown.
+is shown. --detach starts the sweep in a process of its own and returns: lockstep watch
+shows it, and lockstep stop ends it in order.
 
 --on slurm:SITE submits all runs as jobs of Slurm, by a site profile: generic, local-test
 or a file of your own. The jobs continue without this command: Ctrl-C only stops showing
@@ -156,6 +158,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker profiles into trace-<rank>.json in its run folder (see lockstep train --help)")
 	f.StringVar(&s.StudyLogs, "study-logs", "", "also write each run as log_<N>.csv of the U-Net study, other seeds in seed<S>/: --study-logs for logs/<study>/study-logs, --study-logs=DIR for another folder")
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
+	f.BoolVar(&s.Detach, "detach", false, "return once the sweep is started: it continues after this command, its terminal or kernel has ended; see lockstep watch and lockstep stop")
 	f.BoolVar(&s.Resume, "resume", false, "continue from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "maximum duration of each run, without the time for which it was stopped (Ctrl-Z); 0: none")
 	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
@@ -180,7 +183,7 @@ type startSweep func(context.Context, launch.Sweep) (*launch.Job, error)
 // any case.
 func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
-	if lines || !stderrIsTerminal() {
+	if (lines || !stderrIsTerminal()) && !s.Detach {
 		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
 	}
 	if s.Logs != "" {
@@ -203,12 +206,15 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 			return err
 		}
 	}
+	if s.Detach {
+		return printDetached(c, job)
+	}
 	if job.Attached() { // another process shows its lines
 		end = (*launch.Job).Watch
 	}
 	inSlurm := slices.ContainsFunc(job.Status(), func(r launch.RunStatus) bool { return r.Job != "" })
-	if !inSlurm { // jobs of Slurm continue without this process
-		onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // does not end a job of another process
+	if !inSlurm && !job.Attached() { // these continue without this process
+		onSecondInterrupt(c.Context(), func() { _ = job.Kill() })
 	}
 	if err := end(job, c.Context()); err != nil {
 		switch {
@@ -232,6 +238,16 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 		}
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
+	return err
+}
+
+// printDetached says that a sweep was started and continues without this command.
+func printDetached(c *cobra.Command, job *launch.Job) error {
+	if job.Ended() {
+		return job.Wait(c.Context()) // there was nothing to do, or it failed at once
+	}
+	name := filepath.Base(job.Dir())
+	_, err := fmt.Fprintf(c.OutOrStdout(), "started %s, which continues without this command\nlogs: %s\nnext: lockstep watch %[1]s shows it; lockstep stop %[1]s ends it\n", name, job.Dir())
 	return err
 }
 

@@ -98,7 +98,7 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 		commands  []*cobra.Command
 	}{
 		{"run", "Run", []*cobra.Command{
-			ignoreBrokenOutput(trainCommand()), ignoreBrokenOutput(launchCommand()), jobsCommand(), ignoreBrokenOutput(trialsCommand()), ignoreBrokenOutput(batchsizeCommand()), ignoreBrokenOutput(tuneCommand()), strategiesCommand(), transfersCommand(),
+			ignoreBrokenOutput(trainCommand()), ignoreBrokenOutput(launchCommand()), jobsCommand(), watchCommand(), stopCommand(), ignoreBrokenOutput(trialsCommand()), ignoreBrokenOutput(batchsizeCommand()), ignoreBrokenOutput(tuneCommand()), strategiesCommand(), transfersCommand(),
 		}},
 		{"analyze", "Analyze", []*cobra.Command{
 			withReducedGC(scalingCommand()), withReducedGC(compareCommand()), withReducedGC(plotCommand()), withReducedGC(reportCommand()), withReducedGC(readCommand()),

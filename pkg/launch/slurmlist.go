@@ -1,0 +1,101 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/wholefile"
+)
+
+// The sweeps of this user on Slurm are listed in the folder lockstep/sweeps below
+// $XDG_STATE_HOME (default: ~/.local/state), which all login nodes share, one file per sweep.
+// The file names sort by the time of the launch.
+
+// slurmListFolder returns the path of that folder, which may not exist.
+func slurmListFolder() (string, error) {
+	token, err := rendezvous.TokenPath(os.Getenv)
+	return filepath.Join(filepath.Dir(token), "sweeps"), err
+}
+
+// addToSlurmList adds the sweep of the record r to the list, and removes the oldest ones beyond
+// keptEntries.
+func addToSlurmList(r *sweepRecord) error {
+	folder, err := slurmListFolder()
+	if err == nil {
+		err = os.MkdirAll(folder, 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("list sweep: %w", err)
+	}
+	text, err := json.Marshal(queueEntry{Record: r.path})
+	if err == nil {
+		err = wholefile.WriteBytes(filepath.Join(folder, r.ID+".json"), append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("list sweep: %w", err)
+	}
+	names, err := listSlurmFiles(folder)
+	for _, name := range names[:max(0, len(names)-keptEntries)] {
+		_ = os.Remove(filepath.Join(folder, name)) // another launch may have removed it
+	}
+	return err
+}
+
+// listSlurmFiles returns the names of the files in the list, the oldest first.
+func listSlurmFiles(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list sweeps on Slurm: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".json") {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have
+// not ended.
+func slurmJobs() (JobList, error) {
+	folder, err := slurmListFolder()
+	if err != nil {
+		return nil, nil //nolint:nilerr // without a home folder, no sweep can have been submitted
+	}
+	names, err := listSlurmFiles(folder)
+	if err != nil {
+		return nil, err
+	}
+	var list JobList
+	for _, name := range names {
+		var e queueEntry
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil || json.Unmarshal(text, &e) != nil {
+			continue // removed in the meantime
+		}
+		r, err := readRecord(e.Record)
+		if err != nil {
+			continue // the study was deleted
+		}
+		waits := ""
+		if !r.hasEnded() {
+			m := attachSlurm(r)
+			_, _ = m.hasEnded() // refreshes the record; the error is in it
+			waits = m.waitsFor()
+		}
+		info := r.toJobInfo()
+		info.Waits = waits
+		list = append(list, info)
+	}
+	return list, nil
+}
