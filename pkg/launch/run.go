@@ -170,6 +170,11 @@ func wrapWriteError(action string, err error) error {
 			return fmt.Errorf("%s: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", action, err)
 		}
 	}
+	for _, cause := range []error{unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, cause) {
+			return fmt.Errorf("%s: %w; delete files that you no longer need, or choose a folder on another disk (Logs, --logs, or LOCKSTEP_LOGS)", action, err)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}

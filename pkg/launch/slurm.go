@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -304,26 +303,6 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// createRecord writes the record of the sweep, by which Attach finds it.
-func (p *slurmPlan) createRecord() error {
-	if err := makeFolder(filepath.Join(p.dir, recordsFolder)); err != nil {
-		return err
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	p.sweep.record = &sweepRecord{
-		ID: p.id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, path: recordPath(p.dir, p.id),
-	}
-	p.sweep.saveRecord()
-	if err := addToSlurmList(p.sweep.record); err != nil {
-		p.warnings = append(p.warnings, fmt.Sprintf("warning: lockstep jobs does not show this sweep: %v", err))
-	}
-	_, err = readRecord(p.sweep.record.path)
-	return err
 }
 
 // attachSlurm returns the sweep of a record whose runs are jobs of Slurm.

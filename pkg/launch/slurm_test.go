@@ -245,6 +245,10 @@ func TestSlurmNodeLost(t *testing.T) {
 // TestSlurmRefused: nothing is submitted or written.
 func TestSlurmRefused(t *testing.T) {
 	useCluster(t)
+	invalidProfile := filepath.Join(t.TempDir(), "invalid.yaml")
+	if err := os.WriteFile(invalidProfile, []byte("start: srun\nacount: optional\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name, site, want string
 		change           func(*Sweep)
@@ -254,6 +258,9 @@ func TestSlurmRefused(t *testing.T) {
 		{"unknown partition", "local-test", `no partition "bach" (did you mean batch?)`, func(s *Sweep) { s.Slurm.Partition = "bach" }},
 		{"reservation", "local-test", `no reservation "course", or it has expired`, func(s *Sweep) { s.Slurm.Reservation = "course" }},
 		{"time", "local-test", "partition batch allows 1h0m0s", func(s *Sweep) { s.Slurm.Time = 2 * time.Hour }},
+		{"invalid profile", invalidProfile, "invalid.yaml: line 2: unknown key \"acount\" (did you mean account?)", func(*Sweep) {}},
+		{"negative size", "local-test", "the job has -1 CPUs per task", func(s *Sweep) { s.Slurm.CPUsPerTask = -1 }},
+		{"too large a size", "local-test", "the job asks for 1000 CPUs per node, but partition batch has 8", func(s *Sweep) { s.Slurm.CPUsPerTask = 1000 }},
 		{"rejected by sbatch", "local-test", "nvalid", func(s *Sweep) { s.Slurm.Signal = "NOSIGNAL@10" }},
 	}
 	for _, tt := range tests {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"time"
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
@@ -107,7 +108,8 @@ func (p *slurmPlan) planArray(n *submission, number int, j site.Job) (err error)
 	return err
 }
 
-// submit submits the jobs of the runs that are to be done.
+// submit submits the jobs of the runs that are to be done. If that fails, it cancels the jobs that it
+// has submitted and removes what it has written.
 func (p *slurmPlan) submit(ctx context.Context) error {
 	for _, r := range p.sweep.all {
 		if r.skip { // perhaps no process was attached to the sweep when the run ended
@@ -122,8 +124,7 @@ func (p *slurmPlan) submit(ctx context.Context) error {
 	if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
 		return err
 	}
-	var submitted []string
-	for _, n := range p.submissions {
+	for i, n := range p.submissions {
 		err := context.Cause(ctx)
 		if err != nil {
 			err = fmt.Errorf("interrupted before %s was submitted; jobs submitted before were canceled: %w", n, err)
@@ -131,40 +132,59 @@ func (p *slurmPlan) submit(ctx context.Context) error {
 			err = p.submitRuns(ctx, n)
 		}
 		if err != nil {
-			_ = os.Remove(p.dir) // if it is empty
-			return errors.Join(err, p.sweep.client.Cancel(context.WithoutCancel(ctx), submitted, false))
-		}
-		for _, r := range n.runs {
-			submitted = append(submitted, r.job.ID)
+			return errors.Join(err, p.withdraw(ctx, p.submissions[:i+1]))
 		}
 	}
-	if err := p.s.saveLineTemplates(p.dir); err != nil {
-		return err
-	}
-	return p.createRecord()
-}
-
-// submitRuns writes the files of a submission and submits it. If that fails, what was written is
-// removed.
-func (p *slurmPlan) submitRuns(ctx context.Context, n submission) error {
-	err := p.writeFiles(n)
-	var id string
+	err := p.s.saveLineTemplates(p.dir)
 	if err == nil {
-		id, err = p.sweep.client.Submit(ctx, n.script)
+		err = p.createRecord()
 	}
 	if err != nil {
-		// If the controller accepts the job later, the job does nothing without its files.
-		return errors.Join(fmt.Errorf("%s: %w", n, err), p.removeFiles(n))
+		return errors.Join(fmt.Errorf("%w; the jobs were canceled", err), p.withdraw(ctx, p.submissions))
+	}
+	return nil
+}
+
+// submitRuns writes the files of a submission and submits it.
+func (p *slurmPlan) submitRuns(ctx context.Context, n submission) error {
+	err := p.writeFiles(n)
+	if err != nil {
+		return fmt.Errorf("%s: %w", n, err)
+	}
+	id, err := p.sweep.client.Submit(ctx, n.script)
+	if err != nil {
+		return fmt.Errorf("%s: %w", n, err)
 	}
 	for i, r := range n.runs {
 		if r.job.ID = id; n.list != "" {
 			r.job.ID = slurm.TaskID(id, i)
 		}
+	}
+	for _, r := range n.runs {
 		if err := p.writeJobFile(r); err != nil {
-			return errors.Join(err, p.sweep.client.Cancel(context.WithoutCancel(ctx), []string{id}, false))
+			return fmt.Errorf("%s: %w; job %s was canceled", n, err, id)
 		}
 	}
 	return nil
+}
+
+// withdraw cancels the jobs of submissions, and removes what writeFiles has written for them, so
+// that a job which the controller accepts later does nothing.
+func (p *slurmPlan) withdraw(ctx context.Context, all []submission) error {
+	var ids []string
+	var errs []error
+	for _, n := range all {
+		for _, r := range n.runs {
+			if r.job.ID != "" {
+				ids = append(ids, r.job.ID)
+			}
+		}
+		errs = append(errs, p.removeFiles(n))
+	}
+	errs = append(errs, p.sweep.client.Cancel(context.WithoutCancel(ctx), ids, false))
+	_ = os.Remove(filepath.Join(p.dir, recordsFolder)) // unless it has other files
+	_ = os.Remove(p.dir)
+	return errors.Join(errs...)
 }
 
 // writeFiles writes the job scripts of a submission, the descriptions of the jobs without their
@@ -227,7 +247,28 @@ func (p *slurmPlan) removeFiles(n submission) error {
 	if n.list != "" {
 		remove(n.list)
 		remove(n.script)
-		_ = os.Remove(filepath.Dir(n.list)) // unless it has other files
 	}
 	return errors.Join(errs...)
+}
+
+// createRecord writes the record of the sweep, by which Attach finds it.
+func (p *slurmPlan) createRecord() error {
+	if err := makeFolder(filepath.Join(p.dir, recordsFolder)); err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	p.sweep.record = &sweepRecord{
+		ID: p.id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, path: recordPath(p.dir, p.id),
+	}
+	p.sweep.saveRecord()
+	if _, err := readRecord(p.sweep.record.path); err != nil {
+		return err
+	}
+	if err := addToSlurmList(p.sweep.record); err != nil {
+		p.warnings = append(p.warnings, fmt.Sprintf("warning: lockstep jobs does not show this sweep: %v", err))
+	}
+	return nil
 }
