@@ -41,6 +41,9 @@ func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, er
 	} else {
 		l.binary, err = Binary(ctx)
 	}
+	if err == nil && s.onMPI {
+		err = s.findMPI(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +53,7 @@ func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, er
 			return nil, err
 		}
 	}
-	if err := l.checkBindings(); err != nil {
+	if err := l.checkBindings(); err != nil && !s.onMPI {
 		return nil, err
 	}
 	if err := makeFolder(filepath.Join(dir, recordsFolder)); err != nil {

@@ -32,6 +32,7 @@ type sweepRequest struct {
 	Kernel int           `json:"kernel"` // its pid
 	Sweep  Sweep         `json:"sweep"`
 	Grace  time.Duration `json:"grace"`
+	MPI    bool          `json:"mpi,omitempty"` // whether mpirun starts the workers
 }
 
 // sweepResponse is the answer of the process to a request.
@@ -78,7 +79,7 @@ func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err e
 	if err != nil {
 		return false, err
 	}
-	o := sweepRequest{ID: newSweepID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.gracePeriod}
+	o := sweepRequest{ID: newSweepID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.gracePeriod, MPI: s.onMPI}
 	log, err := os.OpenFile(logPath(j.dir, o.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
 	if err != nil {
 		return false, err
@@ -200,7 +201,7 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) 
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return nil, fmt.Errorf("read request: %w; only a notebook's kernel uses --watched", err)
 	}
-	o.Sweep.gracePeriod, o.Sweep.Output = o.Grace, log
+	o.Sweep.gracePeriod, o.Sweep.Output, o.Sweep.onMPI = o.Grace, log, o.MPI
 	if o.Sweep.Detach {
 		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
 	}

@@ -286,7 +286,13 @@ func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, start
 	if ctx.Err() != nil {
 		return endCause(ctx)
 	}
-	c, err := r.startWorkers(ctx, argv, foreign)
+	var c *workerGroup
+	var err error
+	if r.sweep.onMPI {
+		c, err = r.startMPI(argv, foreign)
+	} else {
+		c, err = r.startWorkers(ctx, argv, foreign)
+	}
 	if err != nil {
 		return err
 	}

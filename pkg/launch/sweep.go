@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/placeholder"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
@@ -124,11 +124,16 @@ type Sweep struct {
 
 	// Slurm contains what only Slurm uses.
 	Slurm SlurmOptions
+	// MPI contains what only MPI uses.
+	MPI MPIOptions
 
 	// Output receives the lines of all workers, each with a prefix such as
 	// "[n2 s1 rank 0] ". If it is nil, the lines are only in the run folders. One
 	// goroutine at a time writes to it.
 	Output io.Writer `json:"-"`
+
+	onMPI  bool            // whether mpirun starts the workers
+	mpirun mpirun.Launcher // if onMPI
 
 	// gracePeriod is how long workers may take to shut down before they are killed.
 	gracePeriod time.Duration
@@ -147,7 +152,11 @@ func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
 
 // Validate returns an error for the first invalid field of s, given this machine's cores.
 func (s Sweep) Validate() error {
-	if err := s.validate(runtime.NumCPU()); err != nil {
+	cores, err := s.validateMPI()
+	if err == nil {
+		err = s.validate(cores)
+	}
+	if err != nil {
 		return fmt.Errorf("validate sweep: %w", err)
 	}
 	return nil

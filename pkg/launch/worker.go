@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -44,8 +45,9 @@ type worker struct {
 	cmd   *exec.Cmd
 	log   *os.File
 	out   *output.Writer
-	guard bool // whether the process is the guard of another program
-	ended bool // whether the process has ended; another process may have its pid by now
+	guard bool       // whether the process is the guard of another program
+	mpi   *mpiOutput // of mpirun, which has started the ranks; nil if the process is a worker
+	ended bool       // whether the process has ended; another process may have its pid by now
 }
 
 // workerGroup contains the workers of one run.
@@ -54,8 +56,10 @@ type workerGroup struct {
 	binding     binding.Binding
 	gracePeriod time.Duration
 	killNow     <-chan struct{} // closed when the workers are to be killed at once
+	stopSignal  unix.Signal     // asks the workers to end; 0 means SIGTERM
 	// forwarded receives SIGTSTP (Ctrl-Z), SIGCONT (fg) and SIGUSR2 of this process.
-	forwarded chan os.Signal
+	forwarded  chan os.Signal
+	rankFailed <-chan struct{} // closed when a rank that mpirun has started has failed; nil without mpirun
 }
 
 // workerExit describes how a worker ended. err is nil if it succeeded.
@@ -145,6 +149,9 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 
 // name returns the ranks of the worker, such as "rank 0" or "ranks 2-3".
 func (w *worker) name() string {
+	if w.rank == mpirunRank {
+		return "mpirun"
+	}
 	if w.ranks > 1 {
 		return fmt.Sprintf("ranks %d-%d", w.rank, w.rank+w.ranks-1)
 	}
@@ -192,7 +199,7 @@ func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error)
 	for _, w := range c.workers {
 		go func() { exits <- workerExit{w, w.wait()} }()
 	}
-	ended, killNow := ctx.Done(), c.killNow
+	ended, killNow, rankFailed := ctx.Done(), c.killNow, c.rankFailed
 	var cancels []context.CancelFunc
 	defer func() {
 		for _, cancel := range cancels {
@@ -213,7 +220,7 @@ func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error)
 	stop := func() {
 		if !stopping {
 			stopping, ended, settled = true, nil, nil
-			c.signal(unix.SIGTERM)
+			c.signal(cmp.Or(c.stopSignal, unix.SIGTERM))
 			late = after(c.gracePeriod)
 		}
 	}
@@ -224,6 +231,10 @@ func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error)
 			stop()
 		case <-settled:
 			stop()
+		case <-rankFailed:
+			if rankFailed = nil; !stopping {
+				settled = after(settleTime)
+			}
 		case <-killNow:
 			killNow = nil
 			stop()
@@ -243,7 +254,7 @@ func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error)
 		case e := <-exits:
 			left--
 			e.ended = true
-			if e.err != nil && !stopping {
+			if e.err != nil && !stopping || e.mpi != nil && e.mpi.hasReports() {
 				failed = append(failed, e)
 				if settled == nil {
 					settled = after(settleTime)
@@ -268,7 +279,11 @@ func (c *workerGroup) kill() error {
 // would end another program.
 func (c *workerGroup) requestRecords() {
 	for _, w := range c.workers {
-		if !w.ended && !w.guard {
+		switch {
+		case w.ended:
+		case w.mpi != nil && w.mpi.records != 0:
+			child.SignalGroup(w.cmd.Process, w.mpi.records) // mpirun forwards it
+		case !w.guard:
 			// The worker may be gone, and another process may have its ID. Unlike unix.Kill, Signal
 			// sends nothing once Wait has returned.
 			_ = w.cmd.Process.Signal(unix.SIGUSR2)
@@ -303,6 +318,9 @@ func (w *worker) wait() error {
 
 // close writes the rest of the worker's output and closes its log.
 func (w *worker) close() error {
+	if w.mpi != nil {
+		return w.mpi.close()
+	}
 	err := w.out.Flush()
 	if err = errors.Join(err, w.log.Close()); err != nil {
 		return fmt.Errorf("write log of rank %d: %w", w.rank, err)
@@ -312,6 +330,25 @@ func (w *worker) close() error {
 
 // String describes how a worker ended, with its last lines of output.
 func (e workerExit) String() string {
+	if e.mpi != nil {
+		return e.mpi.describe(e)
+	}
+	return appendLastLines(e.reason(), e.out.LastLines())
+}
+
+// appendLastLines appends the last lines of a worker to the description of its end.
+func appendLastLines(reason, lines string) string {
+	if lines == "" {
+		return reason + "; it wrote no output"
+	}
+	return reason + "; its last lines:\n    " + lines
+}
+
+// Error implements error like String.
+func (e *workerExit) Error() string { return e.String() }
+
+// reason describes how a worker ended.
+func (e workerExit) reason() string {
 	was := "was"
 	if e.ranks > 1 {
 		was = "were"
@@ -328,8 +365,5 @@ func (e workerExit) String() string {
 	default:
 		text += e.err.Error()
 	}
-	if tail := e.out.LastLines(); tail != "" {
-		return text + "; its last lines:\n    " + tail
-	}
-	return text + "; it wrote no output"
+	return text
 }

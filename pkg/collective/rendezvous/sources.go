@@ -186,7 +186,7 @@ func finishSlurm(e *Env, getenv func(string) string) error {
 		return err
 	}
 	if e.LocalWorld < e.World {
-		e.MasterAddr = firstHost(getenv("SLURM_STEP_NODELIST"))
+		e.MasterAddr = FirstHost(getenv("SLURM_STEP_NODELIST"))
 		e.slurmNode, e.launchAddr = e.MasterAddr, getenv("SLURM_LAUNCH_NODE_IPADDR")
 	}
 	return nil
@@ -211,9 +211,9 @@ func parseTasksPerNode(text string) ([]int, error) {
 	return counts, nil
 }
 
-// firstHost returns the first host of a list in Slurm's notation, such as node03 of
+// FirstHost returns the first host of a list in Slurm's notation, such as node03 of
 // "node[03-05,9],gpu1". It returns "" if the list is empty.
-func firstHost(list string) string {
+func FirstHost(list string) string {
 	end := strings.IndexAny(list, ",[")
 	if end < 0 {
 		return list

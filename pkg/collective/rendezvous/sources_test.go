@@ -136,7 +136,7 @@ func TestFirstHost(t *testing.T) {
 		"": "", "gpu1": "gpu1", "gpu1,gpu2": "gpu1", "node[03-05,9],gpu1": "node03", "n[7,9]": "n7",
 		"rack[1-2]node[08-09]": "rack1node08", "c[1-2]-ib,x": "c1-ib", "a[1": "a1",
 	} {
-		if got := firstHost(list); got != want {
+		if got := FirstHost(list); got != want {
 			t.Errorf("first host of %q is %q, want %q", list, got, want)
 		}
 	}

@@ -1,0 +1,332 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/launch/internal/binding"
+	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/mpirun"
+	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// MPIOptions are the fields of a Sweep that only MPI uses.
+type MPIOptions struct {
+	// Command is the name or path of mpirun. The default is mpirun, or mpiexec if there is no
+	// mpirun. Its further options are set by its environment variables, such as OMPI_MCA_btl.
+	Command string
+	// Hostfile is the path of a file with the hosts that mpirun uses, in its format: lines such as
+	// "node1 slots=4" for Open MPI and "node1:4" for MPICH. The default is this machine, or the
+	// nodes that a scheduler has allocated. The run folders and the lockstep command must have the
+	// same paths on all hosts, and the workers read the secret from the user's token file.
+	Hostfile string
+}
+
+// MPI starts the runs of s like Local, but mpirun of Open MPI or MPICH starts the workers of each
+// run. The workers have the same command and the same run folder. They take their ranks from
+// mpirun's variables. A program other than lockstep also gets the variables of Local, and may call
+// MPI.
+//
+// The workers of lockstep exchange gradients as with Local, unless LOCKSTEP_COLLECTIVE=mpi is set.
+func MPI(ctx context.Context, s Sweep) (*Job, error) {
+	s.onMPI = true
+	return Local(ctx, s)
+}
+
+// validateMPI returns an error if s cannot be run by mpirun. cores is the number of cores of a
+// machine that the workers of a run may use, without limit if they may be on several.
+func (s Sweep) validateMPI() (cores int, err error) {
+	cores = runtime.NumCPU()
+	switch {
+	case !s.onMPI && s.MPI != MPIOptions{}:
+		return cores, errors.New("the options of MPI are only for sweeps that mpirun starts: use launch.MPI (--on mpi)")
+	case !s.onMPI:
+		return cores, nil
+	case s.Bind != "" && s.Bind != BindNone:
+		return cores, fmt.Errorf("binding %q is for local sweeps: mpirun binds the workers, by OMPI_MCA_hwloc_base_binding_policy or HYDRA_BINDING", s.Bind)
+	}
+	if s.MPI.Hostfile != "" {
+		if _, err := mpirun.FirstHost(s.MPI.Hostfile); err != nil {
+			return cores, err
+		}
+	}
+	if s.mayUseSeveralHosts() {
+		cores = math.MaxInt
+	}
+	return cores, nil
+}
+
+// mayUseSeveralHosts reports whether mpirun may start workers of s on other machines.
+func (s Sweep) mayUseSeveralHosts() bool {
+	return s.MPI.Hostfile != "" || allocatedNodes() > 1
+}
+
+// allocatedNodes returns the number of nodes that Slurm has allocated to this process's job, or 0.
+func allocatedNodes() int {
+	n, err := strconv.Atoi(os.Getenv("SLURM_JOB_NUM_NODES"))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// findMPI sets the launcher of s.
+func (s *Sweep) findMPI(ctx context.Context) (err error) {
+	s.mpirun, err = mpirun.Find(ctx, s.MPI.Command)
+	return err
+}
+
+// mpiMaster returns the address of rank 0 for the environment of mpirun. A port of this machine is
+// only known to be free if all workers are on it.
+func (s Sweep) mpiMaster() ([]string, error) {
+	switch {
+	case s.MPI.Hostfile != "":
+		host, err := mpirun.FirstHost(s.MPI.Hostfile)
+		return []string{"MASTER_ADDR=" + host}, err
+	case allocatedNodes() > 1:
+		return []string{"MASTER_ADDR=" + rendezvous.FirstHost(os.Getenv("SLURM_JOB_NODELIST"))}, nil
+	}
+	port, err := rendezvous.FindFreePort(context.Background())
+	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port)}, err
+}
+
+// mpiArguments returns mpirun and its arguments for the worker command argv. foreign is true for a
+// program other than lockstep.
+func (r *run) mpiArguments(argv []string, foreign bool) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program, which mpirun starts for each rank: %w", err)
+	}
+	task := rankTask{
+		Dir: r.dir, Ranks: r.replicasPerProcess(), Seed: r.seed, Threads: r.sweep.Threads, Foreign: foreign, Grace: r.sweep.gracePeriod,
+	}
+	text, err := json.Marshal(task)
+	if err != nil {
+		return nil, err
+	}
+	several := r.sweep.mayUseSeveralHosts()
+	return r.sweep.mpirun.Arguments(mpirun.Job{
+		Processes: r.workers / r.replicasPerProcess(), Hostfile: r.sweep.MPI.Hostfile, SeveralHosts: several,
+		Oversubscribe: !several || r.sweep.Oversubscribe, // Validate has compared the workers with the cores of this machine
+		Forward:       forwardedVariables(),
+		Command:       append([]string{self, rankArgument, string(text)}, argv...),
+	}), nil
+}
+
+// forwardedVariables returns the names of the environment variables that workers on other machines
+// get from mpirun. The secret is not one of them: those workers read the token file.
+func forwardedVariables() []string {
+	names := []string{"MASTER_ADDR"}
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		listed := slices.Contains([]string{"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"}, name)
+		for _, prefix := range []string{"LOCKSTEP_", "NCCL_", "GLOO_"} {
+			listed = listed || strings.HasPrefix(name, prefix)
+		}
+		if listed && name != "LOCKSTEP_TOKEN" && name != train.BindingVariable {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// mpiEnvironment returns the environment of mpirun. mpirun sets the variables of each rank.
+func (r *run) mpiEnvironment() ([]string, error) {
+	set, err := r.sweep.mpiMaster()
+	if err != nil {
+		return nil, err
+	}
+	without := append(rendezvous.RankVariables(), train.BindingVariable, "LOCKSTEP_TOKEN")
+	if r.sweep.mayUseSeveralHosts() {
+		if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
+			return nil, err
+		}
+	} else {
+		set = append(set, "LOCKSTEP_TOKEN="+rand.Text())
+	}
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(without, name)
+	})
+	return append(env, set...), nil
+}
+
+// mpiBinding describes that the launcher does not bind workers that mpirun starts.
+var mpiBinding = binding.Binding{Binding: runs.Binding{Mode: BindNone, Reason: "mpirun starts them, and Lockstep does not bind them"}}
+
+// startMPI starts mpirun, which starts the workers of the run with the arguments argv. The caller's
+// goroutine must stay locked to its thread; see startWorkers.
+func (r *run) startMPI(argv []string, foreign bool) (*workerGroup, error) {
+	args, err := r.mpiArguments(argv, foreign)
+	if err != nil {
+		return nil, err
+	}
+	env, err := r.mpiEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	m := &mpiOutput{out: output.NewWriter(r.linePrefix(&worker{rank: mpirunRank}), io.Discard, r.out), failed: make(chan struct{})}
+	for rank := 0; rank < r.workers; rank += r.replicasPerProcess() {
+		t := r.newLogTail(rank)
+		if r.resume {
+			t.skip()
+		} else if err := os.Remove(t.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove log of an earlier run: %w", err)
+		}
+		m.tails = append(m.tails, t)
+	}
+	r.setRank0Output(m.tails[0].out)
+	w := &worker{rank: mpirunRank, out: m.out, guard: true, mpi: m}
+	w.cmd = exec.Command(args[0], args[1:]...)
+	w.cmd.Env = env
+	w.cmd.Stdout, w.cmd.Stderr = m, m
+	child.AddGuard(w.cmd) // also ends ranks that outlive mpirun
+	w.cmd.WaitDelay = pipeTimeout
+	c := &workerGroup{
+		workers: []*worker{w}, binding: mpiBinding, gracePeriod: r.sweep.gracePeriod, killNow: r.killNow,
+		forwarded: make(chan os.Signal, 3), stopSignal: r.sweep.mpirun.StopSignal(), rankFailed: m.failed,
+	}
+	if !foreign {
+		m.records = mpirun.Records
+	}
+	signal.Notify(c.forwarded, append(jobControlSignals(), unix.SIGUSR2)...)
+	if err := w.cmd.Start(); err != nil {
+		signal.Stop(c.forwarded)
+		return nil, fmt.Errorf("start mpirun: %w", err)
+	}
+	m.follow()
+	return c, nil
+}
+
+// mpirunRank is the rank of the worker that stands for mpirun.
+const mpirunRank = -1
+
+// mpiOutput receives the output of mpirun, and shows the logs that the ranks write.
+type mpiOutput struct {
+	out     *output.Writer // of mpirun itself
+	tails   []*logTail     // by process
+	records unix.Signal    // makes the ranks write records; 0 for another program
+
+	mu      sync.Mutex
+	part    []byte          // start of a line that has not ended
+	reports []rankReport    // in the order of the failures
+	failed  chan struct{}   // closed with the first report
+	stop    chan struct{}   // closed to end the goroutine of follow
+	over    *sync.WaitGroup // of that goroutine
+}
+
+// Write receives the output of mpirun: lines for people, and the reports of ranks that failed.
+func (m *mpiOutput) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.part = append(m.part, p...)
+	for {
+		end := bytes.IndexByte(m.part, '\n')
+		if end < 0 {
+			return len(p), nil
+		}
+		line := m.part[:end+1]
+		if r, ok := parseRankReport(string(line)); ok {
+			if m.reports = append(m.reports, r); len(m.reports) == 1 {
+				close(m.failed)
+			}
+		} else if _, err := m.out.Write(line); err != nil {
+			return 0, err
+		}
+		m.part = slices.Delete(m.part, 0, end+1)
+	}
+}
+
+// follow starts a goroutine that copies the new lines of the logs.
+func (m *mpiOutput) follow() {
+	m.stop, m.over = make(chan struct{}), &sync.WaitGroup{}
+	m.over.Go(func() {
+		tick := time.NewTicker(pollInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-m.stop:
+				return
+			case <-tick.C:
+				m.copyLogs()
+			}
+		}
+	})
+}
+
+// close copies the rest of the output. It is called after the end of mpirun.
+func (m *mpiOutput) close() error {
+	close(m.stop)
+	m.over.Wait()
+	m.copyLogs()
+	var errs []error
+	for _, t := range m.tails {
+		errs = append(errs, t.out.Flush())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.part) > 0 {
+		_, err := m.out.Write(m.part)
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, m.out.Flush())...)
+}
+
+// hasReports reports whether a rank has failed.
+func (m *mpiOutput) hasReports() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.reports) > 0
+}
+
+func (m *mpiOutput) copyLogs() {
+	for _, t := range m.tails {
+		t.copyNewLines()
+	}
+}
+
+// describe returns how the ranks failed, or how mpirun ended if no rank has reported a failure.
+func (m *mpiOutput) describe(e workerExit) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var text []string
+	for _, r := range m.reports {
+		lines := ""
+		if r.Process >= 0 && r.Process < len(m.tails) {
+			lines = m.tails[r.Process].out.LastLines()
+		}
+		text = append(text, appendLastLines(r.Reason, lines))
+	}
+	if len(text) == 0 {
+		text = append(text, appendLastLines(e.reason(), m.out.LastLines()))
+	}
+	return strings.Join(text, "\nthen ")
+}
+
+// skip leaves out what the log contains already.
+func (t *logTail) skip() {
+	if stat, err := os.Stat(t.path); err == nil {
+		t.offset = stat.Size()
+	}
+}

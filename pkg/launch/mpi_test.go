@@ -1,0 +1,193 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// mpiPrograms are the mpirun of each implementation, by their names in Debian.
+var mpiPrograms = []string{"mpirun.openmpi", "mpirun.mpich"}
+
+// forEachMPI runs a test with each mpirun of this machine.
+func forEachMPI(t *testing.T, test func(t *testing.T, command string)) {
+	t.Helper()
+	for _, command := range mpiPrograms {
+		t.Run(command, func(t *testing.T) {
+			if _, err := exec.LookPath(command); err != nil {
+				t.Skipf("no %s on this machine", command)
+			}
+			test(t, command)
+		})
+	}
+}
+
+// launchMPI runs s to its end.
+func launchMPI(t *testing.T, s Sweep) (*Job, error) {
+	t.Helper()
+	j, err := MPI(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, j.Wait(context.Background())
+}
+
+// TestMPI runs a sweep of lockstep, which takes the ranks from mpirun's variables, and repeats it.
+func TestMPI(t *testing.T) {
+	forEachMPI(t, func(t *testing.T, command string) {
+		t.Setenv("RANK", "7") // of whoever has started the launcher
+		s, out := own(t, "sums", 1, 2)
+		s.MPI.Command = command
+		j, err := launchMPI(t, s)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, r := range j.Status() {
+			if r.State != StateDone || r.Epoch != 2 || r.Last.IoU != float64(r.Workers+1)/2 { // the mean of rank+1
+				t.Errorf("got status %+v, want 2 epochs", r)
+			}
+			if b := r.Binding; b == nil || !strings.Contains(b.Reason, "mpirun starts them") {
+				t.Errorf("%s: got binding %v, want that mpirun starts the workers", r.Name, b)
+			}
+			for rank := range r.Workers {
+				if text := file(t, r.Dir, runs.WorkerLogName(rank)); !strings.Contains(text, "epoch 2 mean") {
+					t.Errorf("%s: got log %q of rank %d", r.Name, text, rank)
+				}
+			}
+		}
+		if want := "[n2 s1 rank 1] epoch 2 mean 1.5"; strings.Count(out.String(), want) != 1 {
+			t.Errorf("got output\n%s\nwant %q", out, want)
+		}
+		s.Workers = []int{1, 2, 3}
+		j, err = launchMPI(t, s)
+		if err != nil || j.Status()[2].Epoch != 2 || strings.Count(out.String(), "epoch 2 mean 1.5") != 2 {
+			t.Errorf("repeated: %v, status %+v, output\n%s", err, j.Status(), out)
+		}
+		if j, err = launchMPI(t, s); err != nil || j.Note() != "3 runs done; nothing to do" {
+			t.Errorf("repeated: got note %q, %v, want nothing to do", j.Note(), err)
+		}
+	})
+}
+
+// TestMPICommand runs another program, which gets the variables of a worker.
+func TestMPICommand(t *testing.T) {
+	forEachMPI(t, func(t *testing.T, command string) {
+		s, out := shell(t, `echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, at $MASTER_ADDR, seed $LOCKSTEP_SEED, $OMP_NUM_THREADS threads, batch $0"; echo "${#LOCKSTEP_TOKEN} $LOCKSTEP_RUN" >&2`, 2)
+		s.Command = append(s.Command, "{16*workers}")
+		s.MPI.Command = command
+		j, err := launchMPI(t, s)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		dir := j.Status()[0].Dir
+		for rank := range 2 {
+			n := strconv.Itoa(rank)
+			want := "rank " + n + " of 2, local " + n + " of 2, at 127.0.0.1, seed 1, 1 threads, batch 32\n26 " + dir + "\n"
+			if got := file(t, dir, runs.WorkerLogName(rank)); got != want {
+				t.Errorf("rank %d: got log %q, want %q", rank, got, want)
+			}
+		}
+		info := read(t, dir).Info
+		if info.Status != runs.StatusDone || info.Workers != 2 || info.Nodes != 1 || info.Command[3] != "32" {
+			t.Errorf("got run %+v", info)
+		}
+		var names []string
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		s.MPI, s.Logs, s.onMPI = MPIOptions{}, t.TempDir(), false
+		local, lerr := launch(t, s)
+		if err := errors.Join(err, lerr); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(local.Status()[0].Dir, name)); err != nil {
+				t.Errorf("a run folder of Local lacks %s", name)
+			}
+		}
+	})
+}
+
+// TestMPIFailures: the rank that failed is named, with its last lines, and the others end.
+func TestMPIFailures(t *testing.T) {
+	forEachMPI(t, func(t *testing.T, command string) {
+		t.Run("exit code", func(t *testing.T) {
+			s, out := shell(t, `echo "pid $$"; [ $RANK = 1 ] && { echo "no data"; exit 7; }; exec sleep 600`, 3)
+			s.MPI.Command = command
+			j, err := launchMPI(t, s)
+			wantError(t, err, "run script-n3-s1: rank 1 ended with exit code 7; its last lines:", "no data")
+			if info := read(t, j.Status()[0].Dir).Info; info.Status != runs.StatusFailed || !strings.Contains(info.Error, "rank 1 ended with exit code 7") {
+				t.Errorf("got status %q, error %q", info.Status, info.Error)
+			}
+			gone(t, out.pids(t))
+		})
+		t.Run("killed", func(t *testing.T) {
+			s, _ := own(t, "killed", 2)
+			s.MPI.Command = command
+			j, err := launchMPI(t, s)
+			wantError(t, err, "rank 1 was killed by signal 9")
+			if info := read(t, j.Status()[0].Dir).Info; info.Status != runs.StatusFailed {
+				t.Errorf("got status %q, want failed", info.Status)
+			}
+		})
+		t.Run("canceled", func(t *testing.T) {
+			s, out := own(t, "waits", 2)
+			s.MPI.Command = command
+			j, err := MPI(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.await(t, "epoch 1 mean", 2)
+			if err := j.Cancel(); err != nil {
+				t.Fatal(err)
+			}
+			if err := j.Wait(context.Background()); !errors.Is(err, context.Canceled) {
+				t.Errorf("got error %v, want that it was canceled", err)
+			}
+			if n := strings.Count(out.String(), "ends in order"); n != 2 || j.Status()[0].State != StateCanceled {
+				t.Errorf("%d workers ended in order, status %+v, output\n%s", n, j.Status(), out)
+			}
+			gone(t, out.pids(t))
+		})
+	})
+}
+
+// TestMPIRefused: nothing is started or written.
+func TestMPIRefused(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(empty, []byte("# none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Sweep)
+		want   string
+	}{
+		"no such mpirun":  {func(s *Sweep) { s.MPI.Command = "no-mpirun" }, "no no-mpirun on this machine: install Open MPI (on Debian: apt install openmpi-bin) or MPICH"},
+		"another program": {func(s *Sweep) { s.MPI.Command = "true" }, "is neither of Open MPI nor of MPICH"},
+		"no hostfile":     {func(s *Sweep) { s.MPI.Hostfile = empty + "x" }, "no such file"},
+		"empty hostfile":  {func(s *Sweep) { s.MPI.Hostfile = empty }, "it names no host"},
+		"binding":         {func(s *Sweep) { s.Bind = BindCores }, "mpirun binds the workers"},
+	} {
+		s, _ := shell(t, "true", 1)
+		c.change(&s)
+		_, err := MPI(t.Context(), s)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		}
+		if left, err := os.ReadDir(s.Logs); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v in the logs folder", name, left, err)
+		}
+	}
+	s, _ := shell(t, "true", 1)
+	s.MPI.Command = "mpirun"
+	_, err := Local(t.Context(), s)
+	wantError(t, err, "use launch.MPI")
+}

@@ -1,0 +1,151 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/mpirun"
+	"lockstep/pkg/launch/internal/output"
+)
+
+// mpirun starts this executable again for each rank. That process reads the rank from mpirun's
+// variables, starts the worker with its output in the worker's log, and passes signals on to it.
+// If the worker fails, it reports the failure to the launcher by a line that mpirun forwards.
+
+// rankArgument is the first argument of a process that mpirun has started for a rank. The arguments
+// after it are a rankTask, encoded as JSON, and the argv of the worker.
+const rankArgument = "lockstep rank"
+
+// init runs the rank if this process was started for one. The program that imports this package
+// does not run then.
+func init() {
+	if len(os.Args) > 3 && os.Args[1] == rankArgument {
+		os.Exit(runRank(os.Args[2], os.Args[3:]))
+	}
+}
+
+// rankTask describes the run of a rank.
+type rankTask struct {
+	Dir     string        `json:"dir"`
+	Ranks   int           `json:"ranks"` // in each process
+	Seed    int64         `json:"seed"`
+	Threads int           `json:"threads"`
+	Foreign bool          `json:"foreign,omitempty"` // whether it is a program other than lockstep
+	Grace   time.Duration `json:"grace"`
+}
+
+// rankReport is the failure of a rank.
+type rankReport struct {
+	Process int    `json:"process"`
+	Reason  string `json:"reason"` // such as "rank 1 ended with exit code 2"
+}
+
+// rankReportMark begins a rankReport in the output of a process that mpirun has started. mpirun may
+// be configured to write a prefix before it.
+const rankReportMark = "lockstep rank failed: "
+
+// String returns the line that reports the failure.
+func (r rankReport) String() string {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return rankReportMark + "{}" // numbers and texts always can be encoded
+	}
+	return rankReportMark + string(text)
+}
+
+// parseRankReport returns the report in a line of mpirun's output. ok is false if the line is none.
+func parseRankReport(line string) (r rankReport, ok bool) {
+	_, text, ok := strings.Cut(line, rankReportMark)
+	return r, ok && json.Unmarshal([]byte(strings.TrimSpace(text)), &r) == nil && r.Reason != ""
+}
+
+// runRank runs the worker of a rank and returns the exit code of this process. text is a rankTask.
+//
+// If the worker fails, the launcher asks all ranks to end once it has the report. This process waits
+// for that, because mpirun of Open MPI kills the other ranks soon after one has ended with an error,
+// and mpirun of MPICH does not end them.
+func runRank(text string, argv []string) (code int) {
+	// The worker is killed if the thread that starts it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), append(process.ShutdownSignals(), mpirun.StopSignals()...)...)
+	defer stop()
+	var task rankTask
+	number := -1
+	err := json.Unmarshal([]byte(text), &task)
+	if err == nil {
+		number, err = task.run(ctx, argv)
+	}
+	var failed *workerExit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &failed):
+		fmt.Println(rankReport{number, failed.reason()}) // one write, because mpirun mixes the output of ranks
+	default:
+		fmt.Println(rankReport{number, fmt.Sprintf("process %d of mpirun: %v", number, err)})
+	}
+	asked, cancel := process.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	<-asked.Done()
+	if ctx.Err() != nil {
+		return 0
+	}
+	return 1
+}
+
+// reportTimeout is more time than a launcher needs to ask all ranks to end after one has failed.
+const reportTimeout = settleTime + 5*time.Second
+
+// run starts the worker and waits for its end. The error is a *workerExit if the worker failed by
+// itself. number is the number of the process, or -1 if it is unknown. The end of ctx ends the worker.
+func (t rankTask) run(ctx context.Context, argv []string) (number int, err error) {
+	env, err := rendezvous.FromEnv(os.Getenv)
+	if err != nil {
+		return -1, err
+	}
+	r := &run{
+		sweep: &Sweep{Threads: t.Threads, gracePeriod: t.Grace}, dir: t.Dir, resume: true, // the launcher has removed old logs
+		out: output.NewLineWriter(nil),
+	}
+	variables := os.Environ()
+	if t.Foreign {
+		variables = jobFile{Threads: t.Threads}.taskEnvironment(env)
+	}
+	variables = append(variables, "LOCKSTEP_RUN="+t.Dir, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
+	if !t.Foreign {
+		variables = append(variables, mpiBinding.EnvironmentEntry())
+	}
+	c := &workerGroup{gracePeriod: t.Grace, forwarded: make(chan os.Signal, 1)}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, mpirun.Records)
+	defer signal.Stop(signals)
+	go func() {
+		for range signals {
+			c.forwarded <- unix.SIGUSR2
+		}
+	}()
+	w, err := r.startWorker(argv, env.Rank*t.Ranks, variables, t.Foreign)
+	if err != nil {
+		return env.Rank, err
+	}
+	w.ranks = t.Ranks
+	c.workers = []*worker{w}
+	failed, err := c.wait(ctx)
+	if len(failed) > 0 {
+		err = &failed[0]
+	}
+	return env.Rank, err
+}
