@@ -53,6 +53,13 @@
 // $LOCKSTEP_LOCKS, else $XDG_RUNTIME_DIR/lockstep, else a folder in the temporary
 // directory. The state of each sweep is written to .launch/ in the folder of its study.
 //
+// # MPI
+//
+// MPI is like Local, but mpirun of Open MPI or MPICH starts the workers of each run, on this machine
+// or on several. For each rank, mpirun starts this executable, which starts the worker with its
+// output in the worker's log, and reports its failure. LocalDryRun and MPIDryRun describe a sweep
+// without starting it.
+//
 // # Slurm
 //
 // Slurm submits each run as a job, by the profile of a site; see package site. The workers have

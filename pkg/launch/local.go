@@ -32,9 +32,19 @@ type localSweep struct {
 	entry  *lockedEntry // in the queue; nil if there is nothing to do
 }
 
-// newLocalSweep plans the runs of s in the study's folder dir and checks their configs.
-// It starts nothing.
-func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, err error) {
+// newLocalSweep plans the runs of s in the study's folder dir, which it creates, and checks their
+// configs. It starts nothing.
+func newLocalSweep(ctx context.Context, s *Sweep, dir string) (*localSweep, error) {
+	l, err := planLocalSweep(ctx, s, dir)
+	if err == nil {
+		err = makeFolder(filepath.Join(dir, recordsFolder))
+	}
+	return l, err
+}
+
+// planLocalSweep plans the runs of s in the study's folder dir and checks their configs. It writes
+// nothing.
+func planLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, err error) {
 	l = &localSweep{done: make(chan struct{}), killNow: make(chan struct{})}
 	if s.isForeign() {
 		_, err = exec.LookPath(s.Command[0])
@@ -54,9 +64,6 @@ func newLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, er
 		}
 	}
 	if err := l.checkBindings(); err != nil && !s.onMPI {
-		return nil, err
-	}
-	if err := makeFolder(filepath.Join(dir, recordsFolder)); err != nil {
 		return nil, err
 	}
 	for _, r := range l.all {

@@ -47,10 +47,24 @@ type MPIOptions struct {
 // mpirun's variables. A program other than lockstep also gets the variables of Local, and may call
 // MPI.
 //
-// The workers of lockstep exchange gradients as with Local, unless LOCKSTEP_COLLECTIVE=mpi is set.
+// The workers of lockstep exchange gradients by Lockstep's own transports, as with Local, unless
+// LOCKSTEP_COLLECTIVE=mpi is set. In all measurements so far, on one machine, MPI was slower
+// (environment/benchmarks.md), so that it is never chosen by itself. It may be faster on a network that only MPI uses well, such as InfiniBand: "lockstep bench allreduce"
+// measures both.
 func MPI(ctx context.Context, s Sweep) (*Job, error) {
-	s.onMPI = true
+	if err := s.useMPI(); err != nil {
+		return nil, err
+	}
 	return Local(ctx, s)
+}
+
+// useMPI makes mpirun start the workers of s. It returns an error if s is not valid then.
+func (s *Sweep) useMPI() error {
+	s.onMPI = true
+	if err := s.Validate(); err != nil {
+		return &train.UsageError{Err: err}
+	}
+	return nil
 }
 
 // validateMPI returns an error if s cannot be run by mpirun. cores is the number of cores of a
@@ -96,9 +110,9 @@ func (s *Sweep) findMPI(ctx context.Context) (err error) {
 	return err
 }
 
-// mpiMaster returns the address of rank 0 for the environment of mpirun. A port of this machine is
-// only known to be free if all workers are on it.
-func (s Sweep) mpiMaster() ([]string, error) {
+// mpiVariables returns what the launcher adds to the environment of mpirun: the address of rank 0,
+// and if all workers are on this machine, where a port is known to be free, the port and the secret.
+func (s Sweep) mpiVariables(port int, token string) ([]string, error) {
 	switch {
 	case s.MPI.Hostfile != "":
 		host, err := mpirun.FirstHost(s.MPI.Hostfile)
@@ -106,8 +120,7 @@ func (s Sweep) mpiMaster() ([]string, error) {
 	case allocatedNodes() > 1:
 		return []string{"MASTER_ADDR=" + rendezvous.FirstHost(os.Getenv("SLURM_JOB_NODELIST"))}, nil
 	}
-	port, err := rendezvous.FindFreePort(context.Background())
-	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port)}, err
+	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "LOCKSTEP_TOKEN=" + token}, nil
 }
 
 // mpiArguments returns mpirun and its arguments for the worker command argv. foreign is true for a
@@ -152,8 +165,15 @@ func forwardedVariables() []string {
 }
 
 // mpiEnvironment returns the environment of mpirun. mpirun sets the variables of each rank.
-func (r *run) mpiEnvironment() ([]string, error) {
-	set, err := r.sweep.mpiMaster()
+func (r *run) mpiEnvironment(ctx context.Context) ([]string, error) {
+	port := 0
+	if !r.sweep.mayUseSeveralHosts() {
+		var err error
+		if port, err = rendezvous.FindFreePort(ctx); err != nil {
+			return nil, err
+		}
+	}
+	set, err := r.sweep.mpiVariables(port, rand.Text())
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +182,6 @@ func (r *run) mpiEnvironment() ([]string, error) {
 		if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
 			return nil, err
 		}
-	} else {
-		set = append(set, "LOCKSTEP_TOKEN="+rand.Text())
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -177,12 +195,12 @@ var mpiBinding = binding.Binding{Binding: runs.Binding{Mode: BindNone, Reason: "
 
 // startMPI starts mpirun, which starts the workers of the run with the arguments argv. The caller's
 // goroutine must stay locked to its thread; see startWorkers.
-func (r *run) startMPI(argv []string, foreign bool) (*workerGroup, error) {
+func (r *run) startMPI(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
 	args, err := r.mpiArguments(argv, foreign)
 	if err != nil {
 		return nil, err
 	}
-	env, err := r.mpiEnvironment()
+	env, err := r.mpiEnvironment(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -289,7 +289,7 @@ func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, start
 	var c *workerGroup
 	var err error
 	if r.sweep.onMPI {
-		c, err = r.startMPI(argv, foreign)
+		c, err = r.startMPI(ctx, argv, foreign)
 	} else {
 		c, err = r.startWorkers(ctx, argv, foreign)
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -331,14 +332,13 @@ func programName(command []string) string {
 	return toPlainName(command[0])
 }
 
+// logsFolder returns Logs or its default.
+func (s Sweep) logsFolder() string { return cmp.Or(s.Logs, "logs") }
+
 // findStudyFolder returns the path of the study's folder. It creates the logs folder if
 // there is none.
 func (s Sweep) findStudyFolder() (string, error) {
-	root := s.Logs
-	if root == "" {
-		root = "logs"
-	}
-	root, err := runs.ResolveOrCreateLogs(root, os.Stderr)
+	root, err := runs.ResolveOrCreateLogs(s.logsFolder(), os.Stderr)
 	if err != nil {
 		return "", err
 	}

@@ -159,13 +159,24 @@ func (w *worker) name() string {
 }
 
 // workerEnvironment returns the environment of a worker: the launcher's environment, with the
-// variables for the worker's rank, run and threads added or replaced. process is the number of
-// its process, and ports contains a free port for each process. foreign is true for a program
-// other than lockstep.
+// variables of workerVariables added or replaced.
 func (r *run) workerEnvironment(process int, ports []int, token string, foreign bool) []string {
+	set, without := r.workerVariables(process, ports, token, foreign)
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(without, name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+	})
+	return append(env, set...)
+}
+
+// workerVariables returns the entries of a worker's environment for its rank, run and threads, and
+// the names of the variables of the launcher that it must not have. process is the number of its
+// process, and ports contains a free port for each process. foreign is true for a program other
+// than lockstep.
+func (r *run) workerVariables(process int, ports []int, token string, foreign bool) (set, without []string) {
 	t := strconv.Itoa(r.sweep.Threads)
-	set := []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10)}
-	without := []string{train.BindingVariable}
+	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10)}
+	without = []string{train.BindingVariable}
 	if r.method.Name == strategy.NameMultiWorker {
 		addresses := make([]string, len(ports))
 		for i, port := range ports {
@@ -182,11 +193,7 @@ func (r *run) workerEnvironment(process int, ports []int, token string, foreign 
 		set = append(set, "OMP_NUM_THREADS="+t, "OPENBLAS_NUM_THREADS="+t, "MKL_NUM_THREADS="+t, "GOMAXPROCS="+t,
 			"PYTHONUNBUFFERED=1") // so that lines are shown as soon as they are written
 	}
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(without, name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
-	})
-	return append(env, set...)
+	return set, without
 }
 
 // wait waits until all workers have ended. When a worker has failed or ctx has ended, wait

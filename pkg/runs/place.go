@@ -80,6 +80,18 @@ func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 	return ResolveLogs(path)
 }
 
+// PlanLogs returns the path that ResolveOrCreateLogs would return. It creates nothing.
+func PlanLogs(path string) (string, error) {
+	place, err := ResolveLogs(path)
+	if !errors.Is(err, errNoLogs) {
+		return place, err
+	}
+	if first, rest, _ := strings.Cut(filepath.ToSlash(path), "/"); first == "logs" {
+		path = rest
+	}
+	return filepath.Abs(filepath.Join("logs", path))
+}
+
 // LocateLogs returns the absolute path of existing logs: the path from ResolveLogs or, if
 // that does not exist, path relative to the working directory. It is an error if neither
 // exists.

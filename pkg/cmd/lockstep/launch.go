@@ -82,13 +82,23 @@ runs are not repeated. If another process is already training these runs, its pr
 is shown. --detach starts the sweep in a process of its own and returns: lockstep watch
 shows it, and lockstep stop ends it in order.
 
+--on mpi starts the workers of each run by mpirun of Open MPI or MPICH, on this machine,
+on the hosts of --hostfile, or on the nodes of a Slurm allocation. Lockstep's workers
+still exchange gradients by their own transports; LOCKSTEP_COLLECTIVE=mpi uses MPI. A
+program after -- gets the variables above, and may call MPI itself:
+
+  lockstep launch --on mpi --workers 1,2,4 --mpirun mpirun.openmpi
+  lockstep launch --on mpi --workers 4 --hostfile hosts -- python train.py
+
 --on slurm:SITE submits all runs as jobs of Slurm, by a site profile: generic, local-test
 or a file of your own. The jobs continue without this command: Ctrl-C only stops showing
 them, the same command shows them again, and scancel ends them. Before Slurm preempts a
 job or its time ends, the workers save the run, and the job is requeued and continues.
 The script (job.sh), its output and the lines of each worker are in the run folder.
---dry-run shows the scripts and submits nothing:
+--dry-run shows the scripts and submits nothing; without --on, it shows the folder, the
+environment and the command of each run, and what is done already:
 
+  lockstep launch --workers 1,2,4 --dry-run
   lockstep launch --on slurm:local-test --workers 1,2,4 --time 30m --dry-run
 
 Ctrl-C ends the run after the current step and saves it, and --resume continues with
@@ -164,8 +174,10 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	f.BoolVar(&s.Now, "now", false, "start even if another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
-	f.StringVar(&on, "on", "local", "where to run: local, or slurm:SITE with the name of a site profile or the path of one")
-	f.BoolVar(&dryRun, "dry-run", false, "with --on slurm:SITE: show the job scripts and commands, and submit nothing")
+	f.StringVar(&on, "on", "local", "where to run: local, mpi, or slurm:SITE with the name of a site profile or the path of one")
+	f.BoolVar(&dryRun, "dry-run", false, "show the folder, the environment and the command of each run, or with --on slurm:SITE the job scripts, and start nothing")
+	f.StringVar(&s.MPI.Command, "mpirun", "", "MPI: name or path of mpirun (default: mpirun, else mpiexec)")
+	f.StringVar(&s.MPI.Hostfile, "hostfile", "", "MPI: file with the hosts, in mpirun's format (default: this machine, or the nodes allocated by Slurm)")
 	addSlurmFlags(f, &s.Slurm)
 	f.StringVar(&task, "task", "", "")
 	_ = f.MarkHidden("task") // a hidden flag that only job scripts use; the flag exists, so there is no error

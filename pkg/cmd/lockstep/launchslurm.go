@@ -32,30 +32,44 @@ func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool) error {
 	kind, site, _ := strings.Cut(on, ":")
 	switch kind {
-	case "local":
+	case "local", "mpi":
 		switch {
 		case site != "":
-			return asUsageError(fmt.Errorf("invalid --on %q: local has no site", on))
-		case dryRun:
-			return asUsageError(errors.New("--dry-run shows jobs of Slurm: add --on slurm:SITE"))
+			return asUsageError(fmt.Errorf("invalid --on %q: %s has no site", on, kind))
+		case kind == "local" && s.MPI != launch.MPIOptions{}:
+			return asUsageError(errors.New("--mpirun and --hostfile are for MPI: add --on mpi"))
 		case s.Slurm != launch.SlurmOptions{}:
 			return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --gpus-per-node, --array-size and --signal are for Slurm: add --on slurm:SITE"))
 		}
-		if err := s.Validate(); err != nil {
+		start, describe := launch.Local, launch.LocalDryRun
+		if kind == "mpi" {
+			start, describe = launch.MPI, launch.MPIDryRun
+		} else if err := s.Validate(); err != nil {
 			return asUsageError(err)
 		}
-		return runSweep(c, launch.Local, s, lines)
+		if dryRun {
+			return showDryRun(c, describe, s)
+		}
+		return runSweep(c, start, s, lines)
 	case "slurm":
 		if site == "" {
 			site = "generic"
 		}
+		if s.MPI != (launch.MPIOptions{}) {
+			return asUsageError(errors.New("--mpirun and --hostfile are for MPI: add --on mpi"))
+		}
 	default:
-		return asUsageError(fmt.Errorf("unknown back end %q%s: use local or slurm:SITE", on, nearest.Hint(kind, []string{"local", "slurm"})))
+		return asUsageError(fmt.Errorf("unknown back end %q%s: use local, mpi or slurm:SITE", on, nearest.Hint(kind, []string{"local", "mpi", "slurm"})))
 	}
 	if !dryRun {
 		return runSweep(c, func(ctx context.Context, s launch.Sweep) (*launch.Job, error) { return launch.Slurm(ctx, site, s) }, s, lines)
 	}
-	text, err := launch.SlurmDryRun(c.Context(), site, s)
+	return showDryRun(c, func(ctx context.Context, s launch.Sweep) (string, error) { return launch.SlurmDryRun(ctx, site, s) }, s)
+}
+
+// showDryRun prints what describe returns for a sweep.
+func showDryRun(c *cobra.Command, describe func(context.Context, launch.Sweep) (string, error), s launch.Sweep) error {
+	text, err := describe(c.Context(), s)
 	var wrong *train.UsageError
 	if errors.As(err, &wrong) {
 		return asUsageError(err)

@@ -1,0 +1,90 @@
+package launch
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// listFiles returns the paths of all files and folders in dir.
+func listFiles(t *testing.T, dir string) string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestLocalDryRun: the runs are described, and nothing is started or written.
+func TestLocalDryRun(t *testing.T) {
+	s, _ := own(t, "sums", 1, 2)
+	dir := filepath.Join(s.Logs, "sums")
+	check := func(wants ...string) {
+		t.Helper()
+		before := listFiles(t, s.Logs)
+		text, err := LocalDryRun(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("got\n%s\nwant %q", text, want)
+			}
+		}
+		if after := listFiles(t, s.Logs); after != before {
+			t.Errorf("the logs folder has\n%s\nwant\n%s", after, before)
+		}
+	}
+	check("# ddp-n2-s1: would start 2 workers, 1 thread each, in "+dir+"/ddp-n2-s1\n",
+		"LOCKSTEP_RUN="+dir+"/ddp-n2-s1 LOCKSTEP_SEED=1 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=PORT ",
+		" train --config sums --seed 1 --threads 1 --run "+dir+"/ddp-n2-s1", "# and rank 1, with other values of RANK and LOCAL_RANK\n")
+	if _, err := launch(t, s); err != nil {
+		t.Fatal(err)
+	}
+	s.Workers = []int{1, 2, 3}
+	check("# ddp-n1-s1 is done: nothing to run\n", "# ddp-n2-s1 is done", "# ddp-n3-s1: would start 3 workers", "# and ranks 1-2, with")
+	s.Config, s.Study, s.Workers = "fails", "", []int{2}
+	if _, err := launch(t, s); err == nil {
+		t.Fatal("the run did not fail")
+	}
+	_, err := LocalDryRun(t.Context(), s)
+	wantError(t, err, "already contains an unfinished run")
+	s.Resume = true
+	check("# ddp-n2-s1: would continue 2 workers", " --resume")
+	s.Workers = nil
+	_, err = LocalDryRun(t.Context(), s)
+	wantError(t, err, "no workers")
+}
+
+// TestDryRunOfStudyLoop: on each back end, a dry run shows the batch of each run of a study.
+func TestDryRunOfStudyLoop(t *testing.T) {
+	s, _ := newStudy(t, "{16*workers}", 1, 2, 4, 6, 8, 10, 12, 14)
+	text, err := LocalDryRun(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{" 16 1\n# script-n1-s1: would write a log of the U-Net study to " + s.Logs + "/scripts/study-logs\n", " 224 1\n# and ranks 1-13, with"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant %q", text, want)
+		}
+	}
+	forEachMPI(t, func(t *testing.T, command string) {
+		s := s
+		s.MPI.Command = command
+		text, err := MPIDryRun(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"MASTER_ADDR=127.0.0.1 MASTER_PORT=PORT LOCKSTEP_TOKEN=SECRET ", command, " -n 14 ", " 224 1\n# script-n14-s1: would write"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("got\n%s\nwant %q", text, want)
+			}
+		}
+	})
+}
