@@ -159,7 +159,13 @@ func trainSums(ctx context.Context, args []string) error {
 		if f.config == "wrong" {
 			return fmt.Errorf("%d workers are wrong", f.check)
 		}
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{"epochs": f.epochs, "set": f.set, "data": map[string]any{"path": f.data}})
+		device := "cpu"
+		if f.config == "gpus" {
+			device = "cuda"
+		}
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{
+			"epochs": f.epochs, "set": f.set, "data": map[string]any{"path": f.data}, "engine": map[string]any{"device": device},
+		})
 	}
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {

@@ -100,16 +100,17 @@ type slurmPlan struct {
 	dir     string // of the study
 	s       *Sweep
 
-	id          string       // of the sweep's record
-	submissions []submission // one for each call of sbatch
-	warnings    []string     // jobs that would run, but probably not as intended
+	id          string         // of the sweep's record
+	submissions submissionList // one for each call of sbatch
+	warnings    []string       // jobs that would run, but probably not as intended
 }
 
 // Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
 // them. name is a site profile, or the path of one. Each run has the same folder and worker
 // command as with Local; srun starts the workers. The run folder also has the job script
 // (job.sh) and its output. Runs that need the same resources are the tasks of one job array
-// (see SlurmOptions.ArraySize); the output of their scripts is in .launch in the study's folder.
+// (see SlurmOptions.ArraySize); the output of their scripts is in .launch in the study's folder. A
+// notebook shows the scripts first, closed.
 //
 // The jobs do not need this process: they continue when ctx, the notebook or its kernel ends,
 // and Attach finds them again. Cancel cancels them. Finished runs are not submitted again, and
@@ -122,6 +123,11 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	p, err := planSlurm(ctx, name, &s)
 	if err != nil {
 		return nil, err
+	}
+	if notebook.InNotebook() && len(p.submissions) > 0 {
+		if err := notebook.Display(p.submissions); err != nil {
+			return nil, fmt.Errorf("launch %s: show job scripts: %w; nothing was submitted", s.Study, err)
+		}
 	}
 	if err := p.submit(ctx); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
@@ -155,9 +161,7 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 			fmt.Fprintf(&b, "# %s is job %s already: nothing to do\n\n", r.name, r.job.ID)
 		}
 	}
-	for _, n := range p.submissions {
-		n.describe(&b)
-	}
+	b.WriteString(p.submissions.String())
 	return b.String(), nil
 }
 
@@ -224,6 +228,10 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
 	var found []string
 	added := 0 // jobs
+	var finished []finishedRun
+	if p.s.Slurm.Time > 0 {
+		finished = p.readFinishedRuns()
+	}
 	for _, r := range p.sweep.all {
 		if r.skip || r.job.ID != "" {
 			continue
@@ -232,6 +240,7 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		j.Estimate, j.Source = r.estimate(finished)
 		if cluster == nil {
 			if cluster, err = p.readCluster(ctx); err != nil {
 				return err

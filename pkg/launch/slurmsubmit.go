@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -48,6 +49,29 @@ func (n submission) describe(b *strings.Builder) {
 	fmt.Fprintf(b, "# and submit it:\n# %s\n\n", strings.Join(slurm.SubmitCommand(process.QuoteArgument(n.script)), " "))
 }
 
+// submissionList shows submissions in a notebook before they are submitted. Its HTML form shows each
+// script once the user opens it.
+type submissionList []submission
+
+func (l submissionList) String() string {
+	var b strings.Builder
+	for _, n := range l {
+		n.describe(&b)
+	}
+	return b.String()
+}
+
+// HTML returns one closed section for each submission.
+func (l submissionList) HTML() string {
+	var b strings.Builder
+	for _, n := range l {
+		var text strings.Builder
+		n.describe(&text)
+		fmt.Fprintf(&b, "<details><summary>Job script of %s</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(n.String()), html.EscapeString(text.String()))
+	}
+	return b.String()
+}
+
 // String names the runs.
 func (n submission) String() string {
 	if len(n.runs) == 1 {
@@ -72,6 +96,7 @@ func (p *slurmPlan) planSubmissions() ([]submission, error) {
 		// Only these fields of the job belong to the run.
 		needs := r.placed
 		needs.Name, needs.Folder, needs.Environment, needs.Begin, needs.Command = "", "", nil, "", nil
+		needs.Estimate, needs.Source = 0, ""
 		found := false
 		for i := len(all) - 1; i >= 0 && !found; i-- {
 			if found = len(all[i].runs) < size && reflect.DeepEqual(resources[i], needs); found {

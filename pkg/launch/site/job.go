@@ -19,6 +19,7 @@ type Job struct {
 
 	Time     time.Duration // limit; 0 leaves it to the partition
 	Estimate time.Duration // how long the job will probably take, for the lint; 0 if unknown
+	Source   string        // from what the estimate is known, such as "10 epochs took 5m0s with 1 worker"
 
 	Account, Partition, Reservation string
 	Dependency                      string // as in sbatch --dependency, such as afterok:123

@@ -76,8 +76,12 @@ func (p *Profile) Check(j Job, c *Cluster) []Problem {
 		})
 	}
 	if j.Time > 0 && j.Estimate > j.Time {
+		source := ""
+		if j.Source != "" {
+			source = ", because " + j.Source
+		}
 		found = append(found, Problem{
-			Field: "Time", What: fmt.Sprintf("the time limit is %s, but the job will probably take %s", j.Time, j.Estimate),
+			Field: "Time", What: fmt.Sprintf("the time limit is %s, but the job will probably take %s%s", j.Time, j.Estimate, source),
 			Next: "raise the time limit, or train fewer epochs", Warning: true,
 		})
 	}
