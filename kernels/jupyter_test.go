@@ -116,6 +116,7 @@ type step struct {
 	Pos            int      `json:"pos,omitempty"`
 	KernelInfo     bool     `json:"kernel_info,omitempty"`
 	Restart        bool     `json:"restart,omitempty"` // kills the kernel and starts another
+	Leave          bool     `json:"leave,omitempty"`   // lets clients ask and disconnect before the answer
 }
 
 // A message is one thing that the kernel published for a cell.

@@ -115,3 +115,14 @@ func TestWhereACellFails(t *testing.T) {
 		}
 	}
 }
+
+// TestClientLeaves: clients that ask something and disconnect before the answer, as a page that
+// is closed or a server that is busy, do not end the kernel.
+func TestClientLeaves(t *testing.T) {
+	a := drive(t,
+		step{Execute: "x := 42"},
+		step{Leave: true},
+		step{Execute: "x"},
+	)
+	wantCells(t, a[2:], "execute_result \"42\"")
+}

@@ -30,6 +30,12 @@ type substitution struct {
 	new  string // text that replaces it
 }
 
+// What gophernotes does if the reply to a message cannot be sent, and what it does instead.
+const (
+	failsFatally     = "; err != nil {\n\t\t\tlog.Fatal(err)"
+	failsWithMessage = "; err != nil {\n\t\t\tlog.Println(err)"
+)
+
 // substitutions returns the changes that the kernel makes to the source of gophernotes.
 // The functions that the new code calls are in kernels/lockstep-kernel.
 func substitutions() []substitution {
@@ -50,7 +56,11 @@ func substitutions() []substitution {
 		},
 		{"kernel.go", `log.Println("Shutting down in response to shutdown_request")`, "globalKernel.shutDown()"},
 		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go globalKernel.stdin.listen(sockets)"},
-		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyToComplete(ir, receipt)"},
+		// A client that has gone does not end the kernel for the others.
+		{"kernel.go", "sendKernelInfo(receipt)" + failsFatally, "sendKernelInfo(receipt)" + failsWithMessage},
+		{"kernel.go", "kernel.handleIsCompleteRequest(receipt)" + failsFatally, "kernel.handleIsCompleteRequest(receipt)" + failsWithMessage},
+		{"kernel.go", "handleCompleteRequest(ir, receipt)" + failsFatally, "replyToComplete(ir, receipt)" + failsWithMessage},
+		{"kernel.go", "kernel.handleExecuteRequest(receipt)" + failsFatally, "kernel.handleExecuteRequest(receipt)" + failsWithMessage},
 		{
 			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
 			"answerUnsupportedMessage(receipt)",

@@ -7,7 +7,8 @@ or null, "again_after": SECONDS after the first for a second one or null, "input
 LINES to answer with or null where nobody can be asked, "dies": true for a cell
 that ends the kernel, "repeat": N, "timeout":
 SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}, {"kernel_info": true}, {"restart": true}, which kills the
-kernel and starts another. A reply to an execute
+kernel and starts another, {"leave": true}, which lets clients ask the kernel and disconnect before it
+has answered. A reply to an execute
 step lists the messages of the cell in order, with the seconds since it was
 sent, and ends with the execute_reply.
 """
@@ -15,13 +16,30 @@ import json
 import os
 import sys
 import time
+import uuid
 
 prefix = sys.argv[1]
 os.environ["JUPYTER_PATH"] = os.path.join(prefix, "share", "jupyter")
 
+import zmq  # noqa: E402
 from jupyter_client.manager import KernelManager  # noqa: E402
 
 KEPT = ("stream", "display_data", "update_display_data", "execute_result", "error")
+
+
+def leave(manager):
+    for _ in range(8):
+        other = manager.client()
+        shell = zmq.Context.instance().socket(zmq.DEALER)  # a blocking socket
+        other.session.session = uuid.uuid4().hex  # else its messages have the IDs of client's
+        shell.identity = other.session.bsession
+        shell.connect(other._make_url("shell"))
+        for count in (1, 50):  # the first reply shows that the connection is open
+            for _ in range(count):
+                other.session.send(shell, "kernel_info_request")
+            if not shell.poll(60000):
+                raise TimeoutError("no reply to kernel_info_request")
+        shell.close(linger=0)
 
 
 def execute(manager, client, step):
@@ -99,6 +117,9 @@ def main():
             elif "kernel_info" in step:
                 client.kernel_info()
                 replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
+            elif step.get("leave"):
+                leave(manager)
+                replies.append({"reply": {}})
             elif step.get("restart"):
                 manager.restart_kernel(now=True)
                 client.wait_for_ready(timeout=60)
