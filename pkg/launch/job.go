@@ -289,10 +289,15 @@ func estimateEnd(done []runs.Epoch, total int, last time.Time) time.Time {
 }
 
 // rereadFolder reads the run folder again if epochs.csv has changed, or the logs of another
-// program. It reads nothing else, so as not to disturb the run while it is measured.
+// program. So as not to disturb the run while it is measured, it reads at most in maxReadShare of
+// the time.
 func (r *run) rereadFolder() {
 	if r.sweep.isForeign() || len(r.read.Info.Command) > 0 {
 		r.rereadLogs()
+		return
+	}
+	now := time.Now()
+	if r.state == StateRunning && now.Before(r.nextRead) {
 		return
 	}
 	stat, err := os.Stat(filepath.Join(r.dir, "epochs.csv"))
@@ -308,6 +313,7 @@ func (r *run) rereadFolder() {
 		return
 	}
 	r.read, r.stamp, r.readTime = read, stamp, stat.ModTime()
+	r.setNextRead(now)
 	if len(read.Info.Command) > 0 { // a run that another process launched
 		r.rereadLogs()
 	}

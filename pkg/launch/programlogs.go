@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxReadShare limits the fraction of a program's running time that the launcher spends reading
-// its logs, so that long logs do not slow the run down.
+// maxReadShare limits the fraction of a run's time that the launcher spends reading its folder, so
+// that long logs do not slow the run down.
 const maxReadShare = 0.02
 
 // saveLineTemplates adds the templates of lines to the rules for reading the logs in the study's
@@ -43,7 +43,13 @@ func (r *run) rereadLogs() {
 		return // run.json is not there yet
 	}
 	r.read, r.stamp, r.readTime = read, stamp, now
-	r.nextRead = time.Now().Add(time.Duration(float64(time.Since(now)) / maxReadShare))
+	r.setNextRead(now)
+}
+
+// setNextRead sets the time of the next reading of the run folder, after one that has begun at
+// the time begin and has ended now.
+func (r *run) setNextRead(begin time.Time) {
+	r.nextRead = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadShare))
 }
 
 // readWithLogs reads the run folder dir of another program with all of its logs.

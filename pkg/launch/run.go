@@ -53,7 +53,7 @@ type run struct {
 	read        runs.Run  // run folder as last read
 	stamp       string    // size and time of epochs.csv, or of the logs, when they were read
 	readTime    time.Time // when the last epoch that was read ended
-	nextRead    time.Time // the logs of another program are not read again before
+	nextRead    time.Time // the folder is not read again before, unless the run has ended
 }
 
 // planRuns returns the runs of the sweep in the order in which they are executed. dir is

@@ -371,3 +371,31 @@ func TestSlurmInterruptedSubmission(t *testing.T) {
 		t.Errorf("got status %+v, want two new jobs", all)
 	}
 }
+
+// TestSlurmAttached: Jobs lists a sweep on Slurm with its jobs. A process that attaches to it writes
+// the study logs that the launch asked for.
+func TestSlurmAttached(t *testing.T) {
+	useCluster(t)
+	s, _ := own(t, "sums", 1, 2)
+	s.StudyLogs = DefaultStudyLogs
+	submitted := submitSweep(t, s)
+	list, err := Jobs()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("got %v, %v, want the sweep", list, err)
+	}
+	if info := list[0]; info.Dir != submitted.Dir() || info.Site != "local-test" || len(info.Jobs) != 2 || info.PID != 0 || info.Runs != 2 {
+		t.Errorf("got %+v, want the sweep with two jobs", info)
+	}
+	j := attach(t, s) // the submitted job is not asked for its state
+	if err := waitForJob(t, j); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"log_1.csv", "log_2.csv"} {
+		if _, err := os.Stat(filepath.Join(j.Dir(), "study-logs", name)); err != nil {
+			t.Errorf("study log: %v", err)
+		}
+	}
+	if list, err := Jobs(); err != nil || list[0].State != StateDone || list[0].Done != 2 {
+		t.Errorf("got %+v, %v, want a sweep that is done", list, err)
+	}
+}

@@ -66,7 +66,7 @@ func listSlurmFiles(folder string) ([]string, error) {
 }
 
 // slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have
-// not ended.
+// not ended, until a request fails.
 func slurmJobs() (JobList, error) {
 	folder, err := slurmListFolder()
 	if err != nil {
@@ -77,6 +77,7 @@ func slurmJobs() (JobList, error) {
 		return nil, err
 	}
 	var list JobList
+	problem := "" // of the request that failed
 	for _, name := range names {
 		var e queueEntry
 		text, err := os.ReadFile(filepath.Join(folder, name))
@@ -88,10 +89,16 @@ func slurmJobs() (JobList, error) {
 			continue // the study was deleted
 		}
 		waits := ""
-		if !r.hasEnded() {
+		switch {
+		case r.hasEnded():
+		case problem != "": // another request would also take long
+			waits = problem
+		default:
 			m := attachSlurm(r)
 			_, _ = m.hasEnded() // refreshes the record; the error is in it
-			waits = m.waitsFor()
+			if waits = m.waitsFor(); m.problem != "" {
+				problem = waits
+			}
 		}
 		info := r.toJobInfo()
 		info.Waits = waits

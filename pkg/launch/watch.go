@@ -38,8 +38,8 @@ const (
 //
 // Both are replaced in place, in a cell or on a terminal (standard error); into a file or a pipe,
 // Watch writes plain lines from time to time. So as not to disturb the measured runs, Watch reads
-// only files that have changed, updates the table at most once a second, and computes the curve
-// only after a new epoch, at most every 5 s and in at most 2 % of the time.
+// only files that have changed, updates the table at most once a second, computes the curve only
+// after a new epoch, at most every 5 s, and spends at most 2 % of the time on either.
 //
 // Watch returns when Wait would return, with the same error: if ctx ends first, as by an interrupt
 // of the cell, the sweep continues. A curve that cannot be computed does not end Watch.
@@ -164,7 +164,7 @@ func (v *watch) table(all []RunStatus) live.Table {
 	for _, s := range all {
 		r := s.toRow()
 		if s.State == StateWaiting && s.Job == "" && waits == "" {
-			r.Note = "waits for its turn: one run at a time"
+			r.Note = "after the runs above, one at a time"
 		}
 		t.Rows = append(t.Rows, r)
 	}

@@ -55,7 +55,7 @@ func TestWatch(t *testing.T) {
 	// The worker's rows: loss 1/epoch, 20 samples/s, and the mean of rank+1 as IoU.
 	table := c.text[c.places[0]]
 	for _, want := range []string{
-		`run +workers +state +epoch +samples/s +loss +IoU +elapsed +ends about`,
+		`run +workers +state +epoch +samples/s +loss +IoU +elapsed\n`,
 		`ddp-n1-s1 +1 +done +2 of 2 +20\.0 +0\.5000 +1\.0000`,
 		`ddp-n2-s1 +2 +done +2 of 2 +20\.0 +0\.5000 +1\.5000`,
 	} {

@@ -105,7 +105,7 @@ func TestWatchAndStop(t *testing.T) {
 	shown := &said{}
 	go func() { _, _ = io.Copy(shown, master) }()
 	shown.await(t, "ddp-n1-s1        1  running  ")
-	shown.await(t, "waits for its turn")
+	shown.await(t, "after the runs above, one at a time")
 	// A head, two rows, and a note are redrawn.
 	shown.await(t, "\x1b[4A")
 	if _, err := master.Write([]byte{3}); err != nil { // Ctrl-C
@@ -144,7 +144,7 @@ func TestWatchAndStop(t *testing.T) {
 // TestWatchAndStopOnSlurm: a sweep on Slurm continues after kill -9 of its launch command.
 // lockstep jobs lists it, lockstep watch finds it, and lockstep stop ends it in order.
 func TestWatchAndStopOnSlurm(t *testing.T) {
-	useCluster(t)
+	useCluster(t, 2)
 	p := newPlace(t)
 	args := longSweep(p, "--on", "slurm:local-test")
 	launcher, output := p.begin(args...)

@@ -50,8 +50,8 @@ type column struct {
 	value func(Row) string
 }
 
-// columns returns the columns of the table. There is a column for the ids of jobs if a run
-// has one, and one for the IoU if it is known.
+// columns returns the columns of the table: the ids of jobs only if a run has one, and the
+// estimated end only until all have ended.
 func (t Table) columns() []column {
 	all := []column{
 		{"run", true, func(r Row) string { return clean.Text(r.Run) }},
@@ -60,15 +60,18 @@ func (t Table) columns() []column {
 	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Job != "" }) {
 		all = append(all, column{"job", false, func(r Row) string { return r.Job }})
 	}
-	return append(all,
+	all = append(all,
 		column{"state", true, func(r Row) string { return r.State }},
 		column{"epoch", false, Row.formatEpoch},
 		column{"samples/s", false, func(r Row) string { return formatNumber("%.1f", r.SamplesPerSecond) }},
 		column{"loss", false, func(r Row) string { return formatNumber("%.4f", r.Loss) }},
 		column{"IoU", false, func(r Row) string { return formatNumber("%.4f", r.IoU) }},
 		column{"elapsed", false, func(r Row) string { return formatElapsed(r.Elapsed) }},
-		column{"ends about", false, func(r Row) string { return formatClock(r.End, time.Now()) }},
 	)
+	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.State == runs.StatusRunning || r.State == stateWaiting }) {
+		all = append(all, column{"ends about", false, func(r Row) string { return formatClock(r.End, time.Now()) }})
+	}
+	return all
 }
 
 // formatEpoch returns the number of epochs done, as "3 of 20".
@@ -165,7 +168,7 @@ func (t Table) HTML() string {
 		if c.left {
 			align = "left"
 		}
-		fmt.Fprintf(&b, `<%s style="text-align: %s; white-space: nowrap">%s</%s>`, tag, align, content, tag)
+		fmt.Fprintf(&b, `<%s style="text-align: %s; white-space: nowrap; padding: 2px 8px">%s</%s>`, tag, align, content, tag)
 	}
 	b.WriteString("<table class=\"lockstep-runs\">\n<thead><tr>")
 	for _, c := range columns {
