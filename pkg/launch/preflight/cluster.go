@@ -109,6 +109,9 @@ func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check site %s: %w", name, err)
 	}
+	if err := p.client.AddAccounts(ctx, cluster); err != nil {
+		p.progress("warning: the limits of your account are unknown, but Slurm applies them: %v", err)
+	}
 	if o.Nodes == 0 && partitionNodes(profile.Complete(p.job), cluster) == 1 {
 		p.o.Nodes = 1
 		if p.job, err = p.newJob(ctx, profile); err != nil {

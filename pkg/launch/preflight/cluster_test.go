@@ -42,7 +42,7 @@ func runTask(argument string) int {
 	}
 	fault := os.Getenv(faultVariable)
 	if fault == "exit" {
-		o.Join = 3 * time.Second
+		o.Join = time.Second
 	}
 	if os.Getenv("SLURM_PROCID") == "1" || os.Getenv("RANK") == "1" {
 		switch fault {

@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// The names of the checks, in the order of the report.
+// The names of the checks.
 const (
 	checkRendezvous       = "rendezvous"
 	checkNetworkInterface = "interface"
@@ -34,10 +34,10 @@ const (
 	checkTask             = "task"    // that has not reported
 )
 
-// checkOrder returns the names of the checks in the order of the report.
+// checkOrder returns the names of the checks in the order of the report: causes before effects.
 func checkOrder() []string {
 	return []string{
-		checkTask, checkRendezvous, checkNetworkInterface, checkBandwidth, checkClock, checkMPI, checkNCCL, checkGPUs, checkScratch, checkHome, checkLogs, checkFolders, checkVersions,
+		checkTask, checkHome, checkLogs, checkFolders, checkRendezvous, checkNetworkInterface, checkBandwidth, checkClock, checkMPI, checkNCCL, checkGPUs, checkScratch, checkVersions,
 	}
 }
 

@@ -77,7 +77,7 @@ func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 	r.write(line{Facts: f})
 	switch {
 	case enverr != nil:
-		r.add(failed(checkRendezvous, enverr.Error(), "give every task the variables and the secret that the message names; with Slurm, run lockstep launch or this check once on the login node, which writes the secret to your home folder"))
+		r.add(failed(checkRendezvous, enverr.Error(), "first solve the problem with the home folder, if there is one, because the secret is there; otherwise give every task what the message names: exports in a copy of the profile sets variables"))
 	case env.World == 1:
 		r.add(passed(checkRendezvous, "one task, which has no other to join"))
 	default:

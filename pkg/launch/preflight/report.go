@@ -235,11 +235,18 @@ func (r *Report) collectProblems() {
 	})
 }
 
-// addJobProblem adds the problem that the job itself has failed.
+// addJobProblem adds the problem that the job itself has failed. If no task has reported anything,
+// it is the only problem.
 func (r *Report) addJobProblem(reason string, others []string) {
-	p := Problem{Check: "job", What: reason, Next: "read the messages at the end of this report"}
+	p := Problem{Check: "job", What: reason, Next: "read the messages at the end of this report; if a module or a command is not found, correct it in a copy of the profile"}
+	begun := false
 	for _, n := range r.Nodes {
 		p.Nodes = append(p.Nodes, n.Name)
+		begun = begun || n.Findings[0].Check != checkTask
+	}
+	if !begun {
+		p.What += ", and no task has reported anything"
+		r.Problems = nil
 	}
 	r.Problems = append([]Problem{p}, r.Problems...)
 	r.Output = others

@@ -113,10 +113,13 @@ func TestReport(t *testing.T) {
 func TestReportOfFailedJob(t *testing.T) {
 	r := newReport(2, []string{"a", "b"}, nil, nil)
 	r.addJobProblem("its script ended with exit code 1", []string{"module: not found"})
-	for _, want := range []string{"1. a and b, job: its script ended with exit code 1", "2. a and b, task: its task has reported nothing", "Messages of the job\n  module: not found"} {
+	for _, want := range []string{"  --  task  its task has reported nothing", "1. a and b, job: its script ended with exit code 1, and no task has reported anything", "Messages of the job\n  module: not found"} {
 		if !strings.Contains(r.String(), want) {
 			t.Errorf("got report\n%s\nwant %q", r, want)
 		}
+	}
+	if len(r.Problems) != 1 {
+		t.Errorf("got problems %+v, want 1", r.Problems)
 	}
 }
 
