@@ -95,6 +95,15 @@ func (s Sweep) mayUseSeveralHosts() bool {
 	return s.MPI.Hostfile != "" || allocatedNodes() > 1
 }
 
+// knownNodes returns the number of machines that the workers of each run are on, or 0 if mpirun
+// chooses them.
+func (s Sweep) knownNodes() int {
+	if s.onMPI && s.mayUseSeveralHosts() {
+		return 0
+	}
+	return 1
+}
+
 // allocatedNodes returns the number of nodes that Slurm has allocated to this process's job, or 0.
 func allocatedNodes() int {
 	n, err := strconv.Atoi(os.Getenv("SLURM_JOB_NUM_NODES"))

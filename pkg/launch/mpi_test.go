@@ -191,3 +191,69 @@ func TestMPIRefused(t *testing.T) {
 	_, err := Local(t.Context(), s)
 	wantError(t, err, "use launch.MPI")
 }
+
+// TestMPIHosts: with a hostfile, the workers read the token file.
+func TestMPIHosts(t *testing.T) {
+	forEachMPI(t, func(t *testing.T, command string) {
+		hosts := filepath.Join(t.TempDir(), "hosts")
+		line := "127.0.0.1 slots=2\n"
+		if command == "mpirun.mpich" {
+			line = "127.0.0.1:2\n"
+		}
+		if err := os.WriteFile(hosts, []byte("# this machine\n\n"+line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("XDG_STATE_HOME", t.TempDir())
+		s, out := shell(t, `echo "$RANK of $WORLD_SIZE at $MASTER_ADDR, a secret of ${#LOCKSTEP_TOKEN}"`, 2)
+		s.MPI, s.Oversubscribe = MPIOptions{Command: command, Hostfile: hosts}, false
+		j, err := launchMPI(t, s)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for rank := range 2 {
+			want := strconv.Itoa(rank) + " of 2 at 127.0.0.1, a secret of 64" // derived from the token file
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("got output\n%s\nwant %q", out, want)
+			}
+		}
+		if info := read(t, j.Status()[0].Dir).Info; info.Nodes != 0 {
+			t.Errorf("got %d nodes, want that they are unknown", info.Nodes)
+		}
+		text, err := MPIDryRun(t.Context(), Sweep{Command: []string{"true"}, Workers: []int{200}, MPI: s.MPI, Logs: s.Logs})
+		if err != nil || strings.Contains(text, "=SECRET") || !strings.Contains(text, " "+hosts+" ") {
+			t.Errorf("got dry run\n%s\n%v, want the hostfile and no secret", text, err)
+		}
+	})
+}
+
+// TestSlurmMPI runs the loop of a scaling study as jobs of Slurm, with the site's command for MPI
+// programs.
+func TestSlurmMPI(t *testing.T) {
+	useCluster(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", self)
+	s, out := newStudy(t, "{16*workers}", 1, 4)
+	s.Command[2] = `echo "PMI: $PMI_RANK of $PMI_SIZE, rank $RANK"; ` + s.Command[2]
+	s.Slurm.MPI = true
+	text, err := SlurmDryRun(t.Context(), "local-test", s)
+	if err != nil || !strings.Contains(text, "srun --mpi=pmi2 ") {
+		t.Errorf("got dry run\n%s\n%v, want srun --mpi=pmi2", text, err)
+	}
+	j := submitSweep(t, s)
+	if err := waitForJob(t, j); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"[n1 s1 rank 0] rank 0: batch 16, seed 1", "[n4 s1 rank 3] PMI: 3 of 4, rank 3", "[n4 s1 rank 3] rank 3: batch 64, seed 1"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got output\n%s\nwant %q", out, want)
+		}
+	}
+	for _, name := range []string{"log_1.csv", "log_4.csv"} {
+		if text := file(t, j.Dir(), "study-logs", name); strings.Count(text, "\n") < 3 {
+			t.Errorf("%s: got %q, want 2 epochs", name, text)
+		}
+	}
+}

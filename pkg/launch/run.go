@@ -256,7 +256,7 @@ func (r *run) writeFinalStatus(status string, cause error) error {
 func (r *run) runCommand(ctx context.Context) error {
 	s := r.sweep
 	w, err := runs.Create(r.dir, runs.Info{
-		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed, Nodes: 1,
+		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed, Nodes: s.knownNodes(),
 		Command: r.command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
 	})
 	if err != nil {

@@ -39,6 +39,9 @@ type SlurmOptions struct {
 	// each run is a task. 1 submits each run as a job of its own. 0 means 1000, which Slurm's
 	// default configuration allows.
 	ArraySize int
+	// MPI starts the workers by the site's command for MPI programs (mpi_command in its profile),
+	// such as srun --mpi=pmi2. Programs that call MPI need it, and LOCKSTEP_COLLECTIVE=mpi.
+	MPI bool
 	// Signal is the signal that Slurm sends before it preempts a job or its time limit is
 	// reached, and how many seconds before. The default is USR1@120. The workers then save the
 	// run, and the job is requeued and continues. "none" sends no signal.
@@ -336,7 +339,7 @@ func (p *slurmPlan) place(r *slurmRun) (site.Job, error) {
 	o := p.s.Slurm
 	j := site.Job{
 		Name: p.s.Study + "-" + r.name, Folder: r.dir, CPUsPerTask: o.CPUsPerTask, Time: o.Time, Account: o.Account, Partition: o.Partition,
-		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmOutputName("%j"), Signal: o.Signal, Requeue: true,
+		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmOutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
 	}
 	switch j.Signal {
 	case "":
