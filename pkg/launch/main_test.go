@@ -120,8 +120,12 @@ func standInKernel(text string) int {
 	var s Sweep
 	err := json.Unmarshal([]byte(text), &s)
 	s.Output, s.gracePeriod = os.Stdout, time.Second
+	start := Local
+	if s.MPI != (MPIOptions{}) {
+		start = MPI
+	}
 	if err == nil {
-		_, err = Local(notebook.Context(), s)
+		_, err = start(notebook.Context(), s)
 	}
 	fmt.Println("cell ended:", err)
 	time.Sleep(time.Hour)

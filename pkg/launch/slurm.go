@@ -178,6 +178,9 @@ func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
 	if err := s.validate(math.MaxInt); err != nil { // the nodes have other cores than this machine
 		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: %w", err)}
 	}
+	if s.MPI != (MPIOptions{}) {
+		return nil, &train.UsageError{Err: errors.New("validate sweep: the options of MPI are for launch.MPI (--on mpi): with Slurm, use SlurmOptions.MPI (--mpi)")}
+	}
 	if s.Bind != "" && s.Bind != BindNone {
 		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: binding %q is for local sweeps: with Slurm, srun binds the workers", s.Bind)}
 	}

@@ -78,7 +78,7 @@ func (f jobFile) taskEnvironment(env rendezvous.Env) []string {
 		"LOCAL_RANK=" + strconv.Itoa(env.LocalRank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(env.LocalWorld),
 		"OMP_NUM_THREADS=" + t, "OPENBLAS_NUM_THREADS=" + t, "MKL_NUM_THREADS=" + t, "GOMAXPROCS=" + t, "PYTHONUNBUFFERED=1",
 	}
-	if env.World > 1 {
+	if env.ConnectsToMaster() {
 		set = append(set, "MASTER_ADDR="+env.MasterAddr, "MASTER_PORT="+strconv.Itoa(env.MasterPort), "LOCKSTEP_TOKEN="+env.Token)
 	}
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {
