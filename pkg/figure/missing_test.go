@@ -87,6 +87,7 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 		{"timeline", "no run has step spans", Options{}},
 		{"timelines", "no run has step spans", Options{}},
 		{"time_use", "no run has step spans", Options{}},
+		{"usage", "usage is not recorded: no run has a file usage-<rank>.csv", Options{}},
 		{"trials", "IO, SYNTHETIC and FULL", Options{}},
 		{"quality", "unknown measure", Options{Measure: "taste"}},
 		{"loss by epoch", "available metrics: ", Options{}},

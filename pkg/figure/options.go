@@ -65,8 +65,8 @@ type Options struct {
 	// Pairs are pairs of series with and without communication, in this order. Empty
 	// means the series whose names differ by "no communication".
 	Pairs [][2]string
-	// Run is the folder or file whose spans Timeline draws, or a part of its name. Empty
-	// means the run with the most ranks. Timeline draws Steps steps (0 means 3) from
+	// Run is the folder or file whose spans Timeline draws, or whose samples Usage draws, or a
+	// part of its name. Empty means the run with the most ranks. Timeline draws Steps steps (0 means 3) from
 	// FirstStep on (counted from 1; 0 means the middle of the run).
 	Run              string
 	FirstStep, Steps int

@@ -98,6 +98,9 @@ func drawFigures(study *scaling.Study, options Options) ([]*figure.Figure, error
 		if err != nil {
 			return nil, nil //nolint:nilerr // the page has the study's tables even without figures
 		}
+		if used, err := options.Figures.Usage(study); err == nil { // else usage was not recorded
+			all = append(all, used)
+		}
 		return all, nil
 	}
 	figures := make([]*figure.Figure, len(options.Only))

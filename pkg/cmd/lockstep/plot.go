@@ -50,7 +50,7 @@ func (f *plotFlags) addTo(c *cobra.Command) {
 	flags.IntVar(&f.options.Beyond, "beyond", 0, "largest worker count to which a law is drawn (default: twice the largest measured)")
 	flags.Float64Var(&f.options.Rate, "price", 0, "price of a device-hour, for the figure pareto")
 	flags.StringVar(&f.options.Currency, "currency", "", "currency of the price")
-	flags.StringVar(&f.options.Run, "run", "", "run of the timeline: its name or a part of it")
+	flags.StringVar(&f.options.Run, "run", "", "run of the timeline or of usage: its name or a part of it")
 	flags.IntVar(&f.options.FirstStep, "first-step", 0, "first step of the timeline (default: in the middle of the run)")
 	flags.IntVar(&f.options.Steps, "steps", 0, "steps of the timeline (default: 3)")
 	flags.IntVar(&f.dpi, "dpi", 0, "pixels per inch of a PNG (default: 150)")
@@ -293,6 +293,7 @@ figure, losses, learning rate, training and test time, trials, weak and strong
 scaling, the overhead of communication, fitted scaling laws, time against cost,
 quality against the batch, how a step's time is used, a timeline of the ranks, and one
 of the ranks of each series. Recorded all-reduces have a figure of lockstep transfers.
+--only usage draws the CPU, memory, network, power and GPU of the workers of a run.
 
   lockstep plot logs/unet2d-cells --out figures --format png,svg
   lockstep plot logs/unet2d-cells --only speedup,iou --format pdf,csv,txt,tex

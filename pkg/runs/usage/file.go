@@ -20,10 +20,7 @@ import (
 // header returns the first line of the file.
 func header() string {
 	names := []string{timeColumn, secondsColumn, hostColumn, epochColumn}
-	for _, c := range measuredColumns() {
-		names = append(names, c.name)
-	}
-	return strings.Join(names, ",")
+	return strings.Join(append(names, Columns()...), ",")
 }
 
 // format returns s as a row of the file with its line end.
@@ -37,8 +34,8 @@ func (s Sample) format() string {
 		epoch = strconv.Itoa(s.Epoch)
 	}
 	cells := []string{fmt.Sprintf("%.3f", float64(s.Time.UnixMilli())/1e3), number(s.Seconds), cleanHost(s.Host), epoch}
-	for _, c := range measuredColumns() {
-		if v := *c.value(&s); math.IsNaN(v) {
+	for _, v := range s.Values() {
+		if math.IsNaN(v) {
 			cells = append(cells, "")
 		} else {
 			cells = append(cells, number(v))
@@ -172,22 +169,34 @@ func (p Problem) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason
 }
 
+// Ranks returns the ranks that have a file usage-<rank>.csv in the run folder dir, in ascending order.
+func Ranks(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read usage: %w", err)
+	}
+	var ranks []int
+	for _, e := range entries {
+		if rank, ok := rankOf(e.Name()); ok {
+			ranks = append(ranks, rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks, nil
+}
+
 // Read reads the files usage-<rank>.csv of the run folder dir, and returns one Record for each, in
 // the order of the ranks. It returns none and no error if nothing was recorded. Rows and files that
 // cannot be used are problems; a last row that is being written is none.
 func Read(dir string) ([]Record, []Problem, error) {
-	entries, err := os.ReadDir(dir)
+	ranks, err := Ranks(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read usage: %w", err)
+		return nil, nil, err
 	}
 	var records []Record
 	var problems []Problem
-	for _, e := range entries {
-		rank, ok := rankOf(e.Name())
-		if !ok {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
+	for _, rank := range ranks {
+		path := filepath.Join(dir, FileName(rank))
 		text, err := safeopen.ReadFile(dir, path, maxFileBytes)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -201,7 +210,6 @@ func Read(dir string) ([]Record, []Problem, error) {
 		r.Samples, some = parse(string(text), path)
 		records, problems = append(records, r), append(problems, some...)
 	}
-	slices.SortFunc(records, func(a, b Record) int { return a.Rank - b.Rank })
 	return records, problems, nil
 }
 

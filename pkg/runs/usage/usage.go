@@ -8,6 +8,7 @@ package usage
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -74,6 +75,24 @@ func measuredColumns() []column {
 	}
 }
 
+// Columns returns the names of the values of a Sample, in the order of Values.
+func Columns() []string {
+	var names []string
+	for _, c := range measuredColumns() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Values returns the values of s, in the order of Columns. Those that were not measured are NaN.
+func (s Sample) Values() []float64 {
+	var values []float64
+	for _, c := range measuredColumns() {
+		values = append(values, *c.value(&s))
+	}
+	return values
+}
+
 // NewSample returns a Sample of which nothing is measured: all values are NaN.
 func NewSample() Sample {
 	var s Sample
@@ -85,12 +104,7 @@ func NewSample() Sample {
 
 // IsEmpty reports whether nothing is measured.
 func (s Sample) IsEmpty() bool {
-	for _, c := range measuredColumns() {
-		if !math.IsNaN(*c.value(&s)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Values(), func(v float64) bool { return !math.IsNaN(v) })
 }
 
 // Record contains the samples of one worker in the order of time.
