@@ -157,8 +157,8 @@ func (p *plan) newJob(ctx context.Context, profile *site.Profile) (site.Job, err
 	j := site.Job{
 		Name: "lockstep-doctor", Folder: p.folder, Output: outputName, Nodes: p.o.Nodes, TasksPerNode: 1,
 		Account: p.o.Account, Partition: p.o.Partition, Reservation: p.o.Reservation, Time: p.o.Time,
-		// All other tasks go on if one ends.
-		Environment: []string{"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0"},
+		// All other tasks go on if one ends, but srun ends a task that hangs.
+		Environment: []string{"SLURM_KILL_BAD_EXIT=0", fmt.Sprintf("SLURM_WAIT=%.0f", hangTimeout.Seconds())},
 	}
 	if j.Time == 0 {
 		j.Time = defaultTime

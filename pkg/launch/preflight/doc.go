@@ -12,5 +12,5 @@
 // of JSON, which Slurm collects: a report must also arrive from nodes that cannot join.
 //
 // A check takes less than a minute of run time, because each part has a time limit: 15 s for
-// the node itself, 25 s for the rendezvous, and 12 s for the network.
+// the node itself, 20 s for the rendezvous, and 12 s for the network.
 package preflight

@@ -60,7 +60,7 @@ func checkMachine(ctx context.Context) (*Report, error) {
 	}
 	begin := time.Now()
 	secret := rand.Text()
-	limited, cancel := process.WithTimeout(ctx, nodeTimeout+joinTimeout+networkTimeout+5*time.Second)
+	limited, cancel := process.WithTimeout(ctx, taskTimeout+5*time.Second)
 	defer cancel()
 	var output [localTasks]bytes.Buffer
 	var errs [localTasks]error

@@ -19,11 +19,16 @@ import (
 	"lockstep/pkg/internal/buildid"
 )
 
-// The time limits of the parts of a check. Their sum is below a minute.
+// The time limits of the parts of a check. Their sum, taskTimeout, is below a minute.
 const (
 	nodeTimeout    = 15 * time.Second // for the checks of the node itself
-	joinTimeout    = 25 * time.Second // for the rendezvous; the nodes may begin it up to nodeTimeout apart
+	joinTimeout    = 20 * time.Second // for the rendezvous; the nodes may begin it up to nodeTimeout apart
 	networkTimeout = 12 * time.Second
+	taskTimeout    = nodeTimeout + joinTimeout + networkTimeout
+
+	// hangTimeout is when srun ends the other tasks after the first one has ended. A task whose
+	// node checks take nodeTimeout longer than another's must have the time to end by itself.
+	hangTimeout = 30 * time.Second
 )
 
 // NodeOptions are the arguments of the task on each node.
@@ -63,7 +68,7 @@ func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 		}
 		return os.Getenv(name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout+joinTimeout+networkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	env, enverr := rendezvous.FromEnv(getenv)
 	r := &reporter{out: out, id: o.ID, rank: env.Rank}

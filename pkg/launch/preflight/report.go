@@ -72,7 +72,7 @@ func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []st
 		o := ranks[rank]
 		if o == nil || o.facts == nil {
 			missing = true
-			n.Findings = []Finding{failed(checkTask, "its task has reported nothing: it did not start, or ended at once",
+			n.Findings = []Finding{failed(checkTask, "its task has reported nothing: it did not start, ended at once, or hangs",
 				"read the messages at the end of this report; if they name no cause, check again with other nodes, and tell the site's support the name of this one")}
 		} else {
 			n.Findings = slices.Concat(o.findings, compareNode(rank, names, ranks))
@@ -235,8 +235,8 @@ func (r *Report) collectProblems() {
 	})
 }
 
-// addJobProblem adds the problem that the job itself has failed. If no task has reported anything,
-// it is the only problem.
+// addJobProblem adds the problem that the job itself has failed, after those of tasks that did not
+// report. If no task has reported anything, it is the only problem.
 func (r *Report) addJobProblem(reason string, others []string) {
 	p := Problem{Check: "job", What: reason, Next: "read the messages at the end of this report; if a module or a command is not found, correct it in a copy of the profile"}
 	begun := false
@@ -248,7 +248,11 @@ func (r *Report) addJobProblem(reason string, others []string) {
 		p.What += ", and no task has reported anything"
 		r.Problems = nil
 	}
-	r.Problems = append([]Problem{p}, r.Problems...)
+	i := 0
+	for i < len(r.Problems) && r.Problems[i].Check == checkTask {
+		i++
+	}
+	r.Problems = slices.Insert(r.Problems, i, p)
 	r.Output = others
 }
 
