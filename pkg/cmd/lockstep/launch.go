@@ -232,6 +232,8 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 		switch {
 		case inSlurm && c.Context().Err() != nil:
 			return fmt.Errorf("interrupted: %s; the same command shows them again", job.Note())
+		case job.Attached() && c.Context().Err() != nil:
+			return describeContinuing(filepath.Base(job.Dir()))
 		case inSlurm || len(s.Command) > 0 || job.Attached():
 			return err
 		}
@@ -251,6 +253,12 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
 	return err
+}
+
+// describeContinuing returns the error of a command that showed a sweep of another process until it
+// was interrupted.
+func describeContinuing(study string) error {
+	return &exitError{exitInterrupted, fmt.Errorf("interrupted: %s continues; lockstep watch %[1]s shows it again, and lockstep stop %[1]s ends it", study)}
 }
 
 // printDetached says that a sweep was started and continues without this command.

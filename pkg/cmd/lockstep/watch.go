@@ -41,7 +41,7 @@ lockstep stop ends it. STUDY is the name of a study or the path of its folder.`,
 			}
 			err = job.WatchOn(c.Context(), c.OutOrStdout())
 			if err != nil && c.Context().Err() != nil {
-				return &exitError{exitInterrupted, fmt.Errorf("interrupted: %s continues; lockstep watch %[1]s shows it again, and lockstep stop %[1]s ends it", name)}
+				return describeContinuing(name)
 			}
 			return err
 		},
