@@ -345,6 +345,29 @@ install_extras() {
   done
 }
 
+# install_browser_driver installs playwright-core, by which a test drives Chromium, into the cache
+# folder, in the version that environment/browser/package-lock.json names. If that is not possible,
+# the test is skipped by name.
+install_browser_driver() {
+  local folder=$CACHE/browser
+  if cmp -s "$ROOT/environment/browser/package-lock.json" "$folder/node_modules/installed-lock.json"; then
+    say "nothing to install"
+    return
+  fi
+  if ! { command -v node && command -v npm; } >/dev/null && { [ "$(id -u)" -ne 0 ] || ! (apt_install nodejs npm); }; then
+    say "no node and npm here: the test in the browser will be skipped"
+    return
+  fi
+  mkdir -p "$folder"
+  cp "$ROOT"/environment/browser/package*.json "$folder"
+  if (cd "$folder" && timeout 120 npm ci --ignore-scripts --no-audit --no-fund) </dev/null >"$folder/npm.log" 2>&1; then
+    cp "$folder/package-lock.json" "$folder/node_modules/installed-lock.json"
+    say "installed in $folder/node_modules"
+  else
+    say "npm could not install playwright-core (the log is $folder/npm.log): the test in the browser will be skipped"
+  fi
+}
+
 # build_kernel makes lockstep and lockstep-kernel; it does nothing when they
 # are up to date.
 build_kernel() {

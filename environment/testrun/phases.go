@@ -65,6 +65,7 @@ func allPhases() []phase {
 		{"neon", "tests of the NEON assembly, in qemu if this machine is not arm64", runNEONTests},
 		{"kernel", "the kernel, in a real Jupyter", runKernelTests},
 		{"jupyterhub", "a JupyterHub with two students who train at the same time", runHubTests},
+		{"browser", "a sweep on a private Slurm cluster, in a notebook in Chromium", runBrowserTest},
 		{"notebook", "every notebook of notebooks/, run from top to bottom", runNotebooks},
 	}
 }
@@ -282,10 +283,16 @@ func findEmulator() (string, error) {
 	return "", errors.New("no qemu-aarch64 or no C library for arm64 on this machine: install qemu-user-static and libc6-arm64-cross")
 }
 
-// runKernelTests runs the kernel's tests. Their results are never cached, because the
-// tests run binaries that go test does not track.
+// runKernelTests runs the kernel's tests, except that of runBrowserTest. Their results are never
+// cached, because the tests run binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
-	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
+	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-skip=^TestBrowser$", "./kernels/...")
+}
+
+// runBrowserTest runs the kernel's test that drives Chromium. It is skipped if Chromium, its driver,
+// the classic notebook or Slurm is not installed.
+func runBrowserTest(ctx context.Context, r *runner) error {
+	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-run=^TestBrowser$", "./kernels")
 }
 
 // runHubTests runs the tests of JupyterHub, which are skipped if it is not installed. Like those

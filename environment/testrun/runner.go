@@ -175,7 +175,7 @@ func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) er
 	if err != nil && len(events.failures) > 0 {
 		return nil // the failures are recorded already
 	}
-	if err == nil && events.passed == 0 {
+	if err == nil && events.passed == 0 && len(events.skips) == 0 {
 		return errors.New("no test ran")
 	}
 	return err
