@@ -3,7 +3,6 @@ package launch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os/exec"
@@ -318,23 +317,6 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
-func attachSlurm(record *sweepRecord) *slurmSweep {
-	m := &slurmSweep{study: record.Study, record: record}
-	for _, n := range record.Runs {
-		r := newSlurmRun(&run{
-			dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}, out: output.NewLineWriter(nil),
-			state: n.State, started: n.Started, ended: n.Ended, changed: func() {},
-		})
-		r.job.ID, r.studyLogs = n.Job, n.StudyLogs
-		if n.Error != "" {
-			r.err = errors.New(n.Error)
-		}
-		m.all = append(m.all, r)
-	}
-	return m
 }
 
 // place returns the job of a run, without its command, at the site.

@@ -47,6 +47,23 @@ type slurmRun struct {
 	placed site.Job // that job
 }
 
+// attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
+func attachSlurm(record *sweepRecord) *slurmSweep {
+	m := &slurmSweep{study: record.Study, record: record}
+	for _, n := range record.Runs {
+		r := newSlurmRun(&run{
+			dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}, out: output.NewLineWriter(nil),
+			state: n.State, started: n.Started, ended: n.Ended, changed: func() {},
+		})
+		r.job.ID, r.studyLogs = n.Job, n.StudyLogs
+		if n.Error != "" {
+			r.err = errors.New(n.Error)
+		}
+		m.all = append(m.all, r)
+	}
+	return m
+}
+
 // isOver reports whether the run has ended and its result has been recorded.
 func (r *slurmRun) isOver() bool {
 	return r.state == StateDone || r.state == StateFailed || r.state == StateCanceled

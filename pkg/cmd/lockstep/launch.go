@@ -91,7 +91,7 @@ program after -- gets the variables above, and may call MPI itself:
   lockstep launch --on mpi --workers 4 --hostfile hosts -- python train.py
 
 --on slurm:SITE submits all runs as jobs of Slurm, by a site profile: generic, local-test
-or a file of your own. The jobs continue without this command: Ctrl-C only stops showing
+or a file of your own. Runs of equal size are one job array (--array-size). The jobs continue without this command: Ctrl-C only stops showing
 them, the same command shows them again, and scancel ends them. Before Slurm preempts a
 job or its time ends, the workers save the run, and the job is requeued and continues.
 The script (job.sh), its output and the lines of each worker are in the run folder.

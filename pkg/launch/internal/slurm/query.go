@@ -10,8 +10,8 @@ import (
 )
 
 // squeueFields are the fields that Jobs asks squeue for, in this order. squeue prints each with
-// the separator after it. Its JSON is not used: before version 23.02, --json prints all jobs of
-// the cluster, whatever jobs were asked for.
+// the separator after it. Its JSON is not used: in version 22.05, --json prints all jobs of the
+// cluster, whatever jobs were asked for (environment/adr/015-slurm.md).
 var squeueFields = []string{"JobArrayID", "State", "Reason", "NodeList", "RestartCnt", "exit_code", "TimeLimit", "StartTime", "EndTime"}
 
 // sacctFields are the fields that Jobs asks sacct for, in this order.
