@@ -87,7 +87,11 @@ func TestSlurmArray(t *testing.T) {
 	if err := os.WriteFile(marker, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(j.Status()[16].Dir); err != nil {
+	failed := j.Status()[16].Dir
+	if _, err := Slurm(t.Context(), site, s); err == nil || !strings.Contains(err.Error(), failed+" is unfinished, and only runs of a config can be resumed: delete the folder") {
+		t.Errorf("got error %v, want that the folder of the failed run is to be deleted", err)
+	}
+	if err := os.RemoveAll(failed); err != nil {
 		t.Fatal(err)
 	}
 	again, err := Slurm(t.Context(), site, s)
@@ -130,6 +134,9 @@ func TestSlurmArrayCancel(t *testing.T) {
 		if r := all.Status()[i]; r.State != StateRunning && r.State != StateWaiting {
 			t.Errorf("got status %+v, want that it runs or waits", r)
 		}
+	}
+	if err := os.RemoveAll(all.Status()[1].Dir); err != nil { // of a program that was canceled after its start
+		t.Fatal(err)
 	}
 	s.Seeds = []int64{1, 2, 3, 4}
 	text, err := SlurmDryRun(t.Context(), "local-test", s)
