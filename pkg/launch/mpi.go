@@ -256,6 +256,7 @@ type mpiOutput struct {
 	records unix.Signal    // makes the ranks write records; 0 for another program
 
 	mu      sync.Mutex
+	first   []string        // the first lines of mpirun itself, which state the cause of an error
 	part    []byte          // start of a line that has not ended
 	reports []rankReport    // in the order of the failures
 	failed  chan struct{}   // closed with the first report
@@ -278,10 +279,21 @@ func (m *mpiOutput) Write(p []byte) (int, error) {
 			if m.reports = append(m.reports, r); len(m.reports) == 1 {
 				close(m.failed)
 			}
-		} else if _, err := m.out.Write(line); err != nil {
-			return 0, err
+		} else {
+			m.keepFirst(string(line))
+			if _, err := m.out.Write(line); err != nil {
+				return 0, err
+			}
 		}
 		m.part = slices.Delete(m.part, 0, end+1)
+	}
+}
+
+// keepFirst keeps a line of mpirun if it is one of the first. It leaves out empty lines and rules. The
+// caller holds mu.
+func (m *mpiOutput) keepFirst(line string) {
+	if text := strings.TrimSpace(line); len(m.first) < output.KeptLines && strings.Trim(text, "-=") != "" {
+		m.first = append(m.first, text)
 	}
 }
 
@@ -346,7 +358,10 @@ func (m *mpiOutput) describe(e workerExit) string {
 		text = append(text, appendLastLines(r.Reason, lines))
 	}
 	if len(text) == 0 {
-		text = append(text, appendLastLines(e.reason(), m.out.LastLines()))
+		if len(m.first) == 0 {
+			return e.reason() + "; it wrote no output"
+		}
+		return e.reason() + "; its first lines:\n    " + strings.Join(m.first, "\n    ")
 	}
 	return strings.Join(text, "\nthen ")
 }

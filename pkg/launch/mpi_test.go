@@ -219,6 +219,11 @@ func TestMPIHosts(t *testing.T) {
 		if info := read(t, j.Status()[0].Dir).Info; info.Nodes != 0 {
 			t.Errorf("got %d nodes, want that they are unknown", info.Nodes)
 		}
+		if command == "mpirun.openmpi" { // MPICH does not count slots
+			s.Workers = []int{3}
+			_, err := launchMPI(t, s)
+			wantError(t, err, "run script-n3-s1: mpirun ended with exit code 1; its first lines:\n    There are not enough slots available")
+		}
 		text, err := MPIDryRun(t.Context(), Sweep{Command: []string{"true"}, Workers: []int{200}, MPI: s.MPI, Logs: s.Logs})
 		if err != nil || strings.Contains(text, "=SECRET") || !strings.Contains(text, " "+hosts+" ") {
 			t.Errorf("got dry run\n%s\n%v, want the hostfile and no secret", text, err)
