@@ -71,6 +71,8 @@ type training struct {
 	copies     int  // simultaneous trainings that exchange nothing; 0: 1
 	unrecorded bool // see train.Worker
 
+	unmonitored bool // see train.Worker
+
 	binding runs.Binding // of the workers, from bind
 	folder  string       // of the run folders
 }
@@ -83,6 +85,9 @@ func (t training) describe() string {
 	}
 	if t.unrecorded {
 		name += ", not recorded"
+	}
+	if t.unmonitored {
+		name += ", without the monitor"
 	}
 	return name
 }
@@ -149,7 +154,7 @@ func (t training) start(ctx context.Context) (*runningTraining, error) {
 			return nil, err
 		}
 		p.Argv = append(slices.Clone(command), "--task", taskEpochs, "--config", t.config, "--threads", strconv.Itoa(max(1, t.threads)),
-			"--run", filepath.Join(dir, "run"), "--unrecorded="+strconv.FormatBool(t.unrecorded))
+			"--run", filepath.Join(dir, "run"), "--unrecorded="+strconv.FormatBool(t.unrecorded), "--unmonitored="+strconv.FormatBool(t.unmonitored))
 		for _, s := range append([]string{"checkpoint.every=" + strconv.Itoa(endlessEpochs)}, t.set...) {
 			p.Argv = append(p.Argv, "--set", s)
 		}

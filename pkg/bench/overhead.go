@@ -39,10 +39,11 @@ func overheadCases() [][]string {
 
 // MeasureOverhead measures what recording costs: trainings that write their run folder, with the times of
 // each step, the events for TensorBoard, and the load of the machine, and that keep a record of their collectives,
-// are compared with trainings that do none of this. The clock reads of the engine and of the strategy, and the
+// and what they and the machine use each second, are compared with trainings that do none of this, and with
+// trainings that leave out only the last part, the monitor. The clock reads of the engine and of the strategy, and the
 // counters of sent bytes, are in both.
 //
-// Each repeat starts both trainings, and its value is the median of their epochs, so that the
+// Each repeat starts all trainings, and its value is the median of their epochs, so that the
 // interval includes differences between processes.
 func MeasureOverhead(ctx context.Context, o OverheadOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
@@ -58,18 +59,21 @@ func MeasureOverhead(ctx context.Context, o OverheadOptions) ([]Record, error) {
 		all := []training{
 			{config: config, set: set, workers: o.Workers},
 			{config: config, set: set, workers: o.Workers, unrecorded: true},
+			{config: config, set: set, workers: o.Workers, unmonitored: true},
 		}
 		rates, err := alternation{repeats: o.Repeats * o.Epochs, perStart: o.Epochs, epochs: 1}.measure(ctx, all, o.Output)
 		if err != nil {
 			return nil, fmt.Errorf("bench overhead: %w", comparison.ContextCause(ctx, err))
 		}
-		with, without := mediansOfStarts(rates[0], o.Epochs), mediansOfStarts(rates[1], o.Epochs)
-		milliseconds := 1e3 * float64(o.Workers*c.Batch) / comparison.Median(without)
-		records = append(records, comparison.Compare(Record{
-			Name: fmt.Sprintf("recording, steps of %.2g ms, %s", milliseconds, english.Count(o.Workers, "worker")),
-			Unit: "samples/s", Peer: "without", Target: recordingTargetRatio,
-			Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx),
-		}, with, without))
+		with := mediansOfStarts(rates[0], o.Epochs)
+		milliseconds := 1e3 * float64(o.Workers*c.Batch) / comparison.Median(mediansOfStarts(rates[1], o.Epochs))
+		for i, part := range []string{"recording", "monitor"} {
+			records = append(records, comparison.Compare(Record{
+				Name: fmt.Sprintf("%s, steps of %.2g ms, %s", part, milliseconds, english.Count(o.Workers, "worker")),
+				Unit: "samples/s", Peer: "without", Target: recordingTargetRatio,
+				Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx),
+			}, with, mediansOfStarts(rates[1+i], o.Epochs)))
+		}
 	}
 	return records, nil
 }

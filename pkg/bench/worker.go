@@ -57,6 +57,7 @@ func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.StringVar(&o.Epochs.Config, "config", o.Epochs.Config, "config of task epochs")
 	f.StringVar(&o.Epochs.Run, "run", o.Epochs.Run, "run folder of task epochs")
 	f.BoolVar(&o.Epochs.Unrecorded, "unrecorded", o.Epochs.Unrecorded, "task epochs records nothing")
+	f.BoolVar(&o.Epochs.Unmonitored, "unmonitored", o.Epochs.Unmonitored, "task epochs does not record CPU, memory, network, GPU and power")
 	f.Func("set", "key=value in the config of task epochs, repeatable", func(s string) error {
 		o.Epochs.Set = append(o.Epochs.Set, s)
 		return nil

@@ -17,7 +17,6 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
-	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
@@ -150,7 +149,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 	if err := runs.RemoveTemporary(r.dir); err != nil { // left by a launch that was killed before it created a run
 		return err
 	}
-	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(binding.Binding) error { return nil }) // rank 0 records the binding
+	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(*workerGroup) error { return nil }) // rank 0 records the binding
 	if err == nil {
 		return nil
 	}
@@ -267,9 +266,12 @@ func (r *run) runCommand(ctx context.Context) error {
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
-		err = r.runWorkers(ctx, r.command, true, func(b binding.Binding) error {
-			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
+		stopUsage := func() {}
+		err = r.runWorkers(ctx, r.command, true, func(c *workerGroup) error {
+			stopUsage = recordUsage(r.dir, c.processes(), func(err error) { _ = w.Log("note: %v", err) })
+			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &c.binding.Binding }), w.Log("%s", c.binding))
 		})
+		stopUsage()
 	}
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil {
@@ -279,10 +281,10 @@ func (r *run) runCommand(ctx context.Context) error {
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
-// runWorkers starts the workers with the arguments argv, calls started with their binding, and
+// runWorkers starts the workers with the arguments argv, calls started with them, and
 // waits until all have ended. foreign is true for a program other than lockstep. The error
 // describes the workers that failed.
-func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(binding.Binding) error) error {
+func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(*workerGroup) error) error {
 	if ctx.Err() != nil {
 		return endCause(ctx)
 	}
@@ -296,7 +298,7 @@ func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, start
 	if err != nil {
 		return err
 	}
-	if err := started(c.binding); err != nil {
+	if err := started(c); err != nil {
 		return errors.Join(err, c.kill())
 	}
 	failed, err := c.wait(ctx)

@@ -48,16 +48,18 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 	if env.Rank == 0 {
 		return f.runRank0(dir, cmd)
 	}
-	code, err = runTask(cmd)
+	code, err = runTask(dir, env.Rank, cmd)
 	if code == ExitRequeue { // rank 0 decides; a failed task would end it while it saves the run
 		code = 0
 	}
 	return code, err
 }
 
-// runTask runs the program of a rank. code is its exit code, not 0 if a signal ended it. err is
+// runTask runs the program of a rank, and records what it uses in the run folder dir. code is its exit code, not 0 if a signal ended it. err is
 // not nil if it could not be run.
-func runTask(cmd *exec.Cmd) (code int, err error) {
+func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
+	stop := recordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+	defer stop()
 	var exit *exec.ExitError
 	err = cmd.Run()
 	if !errors.As(err, &exit) {
@@ -100,7 +102,7 @@ func (f jobFile) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.Count(f.Workers, "worker"),
 		english.Count(f.Threads, "thread"), jobOfTask())
 	if err == nil {
-		code, err = runTask(cmd)
+		code, err = runTask(dir, 0, cmd)
 	}
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil && code == 0 {

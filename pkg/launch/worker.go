@@ -62,6 +62,17 @@ type workerGroup struct {
 	rankFailed <-chan struct{} // closed when a rank that mpirun has started has failed; nil without mpirun
 }
 
+// processes returns the process of each worker by its rank, without workers that mpirun has started.
+func (c *workerGroup) processes() map[int]int {
+	all := map[int]int{}
+	for _, w := range c.workers {
+		if w.mpi == nil {
+			all[w.rank] = w.cmd.Process.Pid
+		}
+	}
+	return all
+}
+
 // workerExit describes how a worker ended. err is nil if it succeeded.
 type workerExit struct {
 	*worker

@@ -173,3 +173,23 @@ func TestNoUsage(t *testing.T) {
 		t.Error("no is taken")
 	}
 }
+
+// BenchmarkUsageSample measures one sample and its row. Once a second is less than 1 % of a core if it
+// takes less than 10 ms.
+func BenchmarkUsageSample(b *testing.B) {
+	u, err := startUsage(b.TempDir(), 0, os.Getpid(), nil, machine{proc: "/proc", sys: "/sys"}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if u.writer == nil {
+		b.Skip("this machine does not say what its processes use")
+	}
+	for b.Loop() {
+		if !u.record() {
+			b.Fatal(u.Err())
+		}
+	}
+	if err := u.Stop(); err != nil {
+		b.Fatal(err)
+	}
+}

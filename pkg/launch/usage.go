@@ -1,0 +1,40 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"lockstep/pkg/monitor"
+)
+
+// recordUsage records what the process trees of a program other than lockstep use, in the run folder
+// dir. roots has the process of each rank. It calls note for what cannot be recorded, which does not
+// end the run. The caller must call stop.
+func recordUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
+	stop = func() {}
+	on, err := monitor.RecordsUsage(os.Getenv)
+	if err != nil {
+		note(err)
+	}
+	if !on {
+		return stop
+	}
+	var all []*monitor.Usage
+	var failed error
+	for rank, pid := range roots {
+		u, err := monitor.StartUsage(dir, rank, pid, nil)
+		failed = errors.Join(failed, err)
+		all = append(all, u)
+	}
+	if failed != nil {
+		note(fmt.Errorf("usage is not recorded: %w", failed))
+	}
+	return func() {
+		for _, u := range all {
+			if err := u.Stop(); err != nil {
+				note(fmt.Errorf("usage is not recorded to the end: %w", err))
+			}
+		}
+	}
+}
