@@ -506,6 +506,10 @@ func TestLaunchShowsATrainingWithoutLauncher(t *testing.T) {
 
 func TestAttachToNothing(t *testing.T) {
 	ownQueue(t)
+	t.Setenv("XDG_STATE_HOME", "/dev/null") // no sweep on Slurm can be listed there
+	if jobs, err := Jobs(); err != nil || len(jobs) != 0 {
+		t.Errorf("got jobs %v, %v, want none", jobs, err)
+	}
 	_, err := Attach(filepath.Join(t.TempDir(), "typo"))
 	wantError(t, err, "attach ", "typo", "lockstep jobs")
 	_, err = Attach(t.TempDir())

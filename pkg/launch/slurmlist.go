@@ -2,11 +2,15 @@ package launch
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/wholefile"
@@ -49,7 +53,7 @@ func addToSlurmList(r *sweepRecord) error {
 // listSlurmFiles returns the names of the files in the list, the oldest first.
 func listSlurmFiles(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
-	if os.IsNotExist(err) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, nil
 	}
 	if err != nil {
