@@ -67,7 +67,8 @@ func (l submissionList) HTML() string {
 	for _, n := range l {
 		var text strings.Builder
 		n.describe(&text)
-		fmt.Fprintf(&b, "<details><summary>Job script of %s</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(n.String()), html.EscapeString(text.String()))
+		// The classic notebook's styles would hide the triangle that opens the section.
+		fmt.Fprintf(&b, "<details><summary style=\"display: list-item\">Job script of %s</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(n.String()), html.EscapeString(text.String()))
 	}
 	return b.String()
 }

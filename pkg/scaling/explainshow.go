@@ -82,7 +82,8 @@ func (x ExplainedNumber) HTML() string {
 	for _, n := range x.Notes {
 		fmt.Fprintf(&b, "<p><small>%s</small></p>\n", e(n))
 	}
-	fmt.Fprintf(&b, "<details><summary>%s</summary>\n<table>\n<tr><th>role</th><th>epoch</th><th>name</th><th>value</th><th>counts</th><th>where</th></tr>\n", english.Count(len(x.Inputs), "input"))
+	// The classic notebook's styles would hide the triangle that opens the section.
+	fmt.Fprintf(&b, "<details><summary style=\"display: list-item\">%s</summary>\n<table>\n<tr><th>role</th><th>epoch</th><th>name</th><th>value</th><th>counts</th><th>where</th></tr>\n", english.Count(len(x.Inputs), "input"))
 	for _, in := range x.Inputs {
 		epoch, counts := "", "yes"
 		if in.Epoch > 0 {
