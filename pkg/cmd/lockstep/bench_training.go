@@ -14,9 +14,10 @@ func benchOverheadCommand() *cobra.Command {
 		Short: "Measure what recording a training costs",
 		Long: `Trains unet2d-cells with and without all that a training records (the run folder
 with the times of each step and TensorBoard's events, the load of the machine, the last
-collectives), alternating epochs of processes that exist at the same time. A second row
-has a tiny network whose steps take about 1 ms. Each repeat starts the processes anew.
-Run it on an idle machine; it takes about 3 minutes.
+collectives, what the workers use), and without the last of these alone (row monitor),
+alternating epochs of processes that exist at the same time. Further rows have a tiny
+network whose steps take about 1 ms. Each repeat starts the processes anew. Run it on an
+idle machine; it takes about 5 minutes.
 
   lockstep bench overhead
   lockstep bench overhead --workers 1 --repeats 20 --json`,
