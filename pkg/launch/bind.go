@@ -8,6 +8,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/topology"
 	"lockstep/pkg/launch/internal/binding"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
 )
 
@@ -96,11 +97,11 @@ func (r *run) withBinding(ctx context.Context, start func(binding.Binding) error
 	if r.sweep.Bind == BindNone {
 		return plan()
 	}
-	folder, err := locksFolder()
+	folder, err := queue.Folder()
 	if err != nil {
 		return err
 	}
-	return withQueueLock(ctx, folder, plan)
+	return queue.WithLock(ctx, folder, plan)
 }
 
 // checkBindings returns an error if the workers of a run cannot be bound as the user asks.

@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/binding"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
 )
 
@@ -49,9 +50,9 @@ func (s *Sweep) describePlan(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, r := range readRecords(dir) {
-		if !r.hasEnded() && r.Site == "" && r.isAlive() {
-			return fmt.Sprintf("# %s: nothing to start; its progress would be shown\n", r.describe()), nil
+	for _, r := range queue.ReadRecords(dir) {
+		if !r.HasEnded() && r.Site == "" && r.IsAlive() {
+			return fmt.Sprintf("# %s: nothing to start; its progress would be shown\n", r.Describe()), nil
 		}
 	}
 	for _, r := range l.all {

@@ -10,13 +10,14 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
 
 // States of a run of a job.
 const (
-	StateWaiting  = "waiting"
+	StateWaiting  = queue.StateWaiting
 	StateRunning  = runs.StatusRunning
 	StateDone     = runs.StatusDone
 	StateFailed   = runs.StatusFailed
@@ -59,7 +60,7 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	if notebook.InNotebook() || s.Detach {
 		return startInSeparateProcess(ctx, s)
 	}
-	job, err := startInThisProcess(ctx, s, newSweepID(time.Now()), 0)
+	job, err := startInThisProcess(ctx, s, queue.NewID(time.Now()), 0)
 	if err == nil && job.note != "" && s.Output != nil {
 		output.NewLineWriter(s.Output).WriteLine(job.note)
 	}
@@ -79,7 +80,7 @@ func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*J
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
 	if job.note = l.waitsFor(); owner != nil { // another process started the runs after prepareJob
-		job.sweep, job.note = newRemoteSweep(owner), owner.attachNote()
+		job.sweep, job.note = newRemoteSweep(owner), owner.AttachNote()
 	}
 	return job, nil
 }
@@ -113,7 +114,7 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 	if err := l.checkSameConfigs(); err != nil {
 		return nil, nil, err
 	}
-	folder, err := locksFolder()
+	folder, err := queue.Folder()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +124,7 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 		return nil, nil, err
 	}
 	if owner != nil {
-		job.sweep, job.note = newRemoteSweep(owner), owner.attachNote()
+		job.sweep, job.note = newRemoteSweep(owner), owner.AttachNote()
 		return job, l, nil
 	}
 	nothing, err := l.checkFolders()

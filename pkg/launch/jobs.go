@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
 )
 
@@ -37,11 +38,11 @@ type JobList []JobInfo
 // or running, the last ones that have ended since the machine was started, and the last ones whose
 // runs are jobs of Slurm.
 func Jobs() (JobList, error) {
-	folder, err := locksFolder()
+	folder, err := queue.Folder()
 	if err != nil {
 		return nil, err
 	}
-	all, err := listEntries(folder)
+	all, err := queue.List(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func Jobs() (JobList, error) {
 		return nil, err
 	}
 	for _, e := range all {
-		r, err := readRecord(e.Record)
+		r, err := queue.ReadRecord(e.Record)
 		if err != nil {
 			continue // the study was deleted
 		}
@@ -58,14 +59,14 @@ func Jobs() (JobList, error) {
 		if _, err := m.hasEnded(); err != nil && m.record.Error == "" {
 			return nil, err
 		}
-		list = append(list, m.record.toJobInfo())
+		list = append(list, toJobInfo(m.record))
 	}
 	slices.SortStableFunc(list, func(a, b JobInfo) int { return b.Started.Compare(a.Started) })
 	return list, nil
 }
 
 // toJobInfo converts r to the JobInfo that Jobs returns for the sweep.
-func (r *sweepRecord) toJobInfo() JobInfo {
+func toJobInfo(r *queue.Record) JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
 		Runs: len(r.Runs), Waits: r.WaitsFor, Error: r.Error, Detach: r.Detach, Site: r.Site,
@@ -82,7 +83,7 @@ func (r *sweepRecord) toJobInfo() JobInfo {
 			info.Jobs = append(info.Jobs, n.Job)
 		}
 	}
-	if r.Site != "" && !r.hasEnded() && !running {
+	if r.Site != "" && !r.HasEnded() && !running {
 		info.State = StateWaiting // its record does not distinguish them
 	}
 	return info
@@ -107,7 +108,7 @@ func (l JobList) String() string {
 		case j.Error != "":
 			note, _, _ = strings.Cut(j.Error, "\n")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, formatTime(j.Started), process, j.Dir, note)
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, queue.FormatTime(j.Started), process, j.Dir, note)
 	}
 	_ = w.Flush() // into memory
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
@@ -127,13 +128,13 @@ func Attach(study string) (*Job, error) {
 		return nil, fmt.Errorf("attach %s: %w", study, err)
 	}
 	job := &Job{dir: dir, name: filepath.Base(dir)}
-	all := readRecords(dir)
+	all := queue.ReadRecords(dir)
 	for _, r := range all {
-		if !r.hasEnded() && r.Site != "" {
+		if !r.HasEnded() && r.Site != "" {
 			job.sweep = attachSlurm(r)
 			return job, nil
 		}
-		if !r.hasEnded() && r.isAlive() {
+		if !r.HasEnded() && r.IsAlive() {
 			job.sweep = newRemoteSweep(r)
 			return job, nil
 		}

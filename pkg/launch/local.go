@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
 )
 
@@ -28,8 +29,8 @@ type localSweep struct {
 	kill    sync.Once // closes killNow
 
 	mu     sync.Mutex
-	record *sweepRecord
-	entry  *lockedEntry // in the queue; nil if there is nothing to do
+	record *queue.Record
+	entry  *queue.LockedEntry // in the queue; nil if there is nothing to do
 }
 
 // newLocalSweep plans the runs of s in the study's folder dir, which it creates, and checks their
@@ -37,7 +38,7 @@ type localSweep struct {
 func newLocalSweep(ctx context.Context, s *Sweep, dir string) (*localSweep, error) {
 	l, err := planLocalSweep(ctx, s, dir)
 	if err == nil {
-		err = makeFolder(filepath.Join(dir, recordsFolder))
+		err = makeFolder(filepath.Join(dir, queue.RecordsFolder))
 	}
 	return l, err
 }
@@ -106,8 +107,8 @@ func (l *localSweep) checkFolders() (allDone bool, err error) {
 // enqueue adds the sweep to the queue and starts a goroutine that runs it when no other
 // sweep is before it. If another process is already training a run of the sweep, enqueue
 // starts nothing and returns the record of that process as owner.
-func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *sweepRecord, err error) {
-	folder, err := locksFolder()
+func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *queue.Record, err error) {
+	folder, err := queue.Folder()
 	if err != nil {
 		return nil, err
 	}
@@ -115,44 +116,44 @@ func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kerne
 	if err != nil {
 		host = "unknown"
 	}
-	l.record = &sweepRecord{
+	l.record = &queue.Record{
 		ID: id, Study: s.Study, Dir: dir, PID: os.Getpid(), Host: host, Started: time.Now(), State: StateWaiting,
-		Detach: s.Detach, Kernel: kernel, path: recordPath(dir, id),
+		Detach: s.Detach, Kernel: kernel, Path: queue.RecordPath(dir, id),
 	}
-	var first *sweepRecord
-	err = withQueueLock(ctx, folder, func() error {
+	var first *queue.Record
+	err = queue.WithLock(ctx, folder, func() error {
 		if owner, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
 			return err
 		}
-		if err := removeOldEntries(folder); err != nil {
+		if err := queue.RemoveOld(folder); err != nil {
 			return err
 		}
 		l.updateRecord()
-		if err := l.record.write(); err != nil {
+		if err := wrapWriteError("write record of sweep", l.record.Write()); err != nil {
 			return err
 		}
-		if l.entry, err = addEntry(folder, id, l.record.path, entryWaiting); err != nil {
+		if l.entry, err = queue.Add(folder, id, l.record.Path, queue.EntryWaiting); err != nil {
 			return err
 		}
 		if s.mustQueue() {
-			if first, err = l.entry.findPredecessor(); err != nil || first != nil {
+			if first, err = l.entry.FindPredecessor(); err != nil || first != nil {
 				return err
 			}
 		}
-		return l.entry.setState(entryRunning)
+		return l.entry.SetState(queue.EntryRunning)
 	})
 	if err == nil && first != nil && s.NoWait {
 		err = &BusyError{Study: first.Study, PID: first.PID, Since: first.Started}
 	}
 	if err != nil || owner != nil {
 		if l.entry != nil {
-			err = errors.Join(err, l.entry.remove(), os.Remove(l.record.path))
+			err = errors.Join(err, l.entry.Remove(), os.Remove(l.record.Path))
 		}
 		return owner, err
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	if first != nil {
-		l.record.WaitsFor = first.waitNote()
+		l.record.WaitsFor = first.WaitNote()
 	}
 	l.saveRecord()
 	go l.runAll(first != nil)
@@ -182,16 +183,16 @@ func (l *localSweep) runAll(queued bool) {
 		l.record.Error = l.err.Error()
 	}
 	l.updateRecord()
-	l.err = errors.Join(l.err, l.record.write(), l.entry.markEnded())
+	l.err = errors.Join(l.err, wrapWriteError("write record of sweep", l.record.Write()), l.entry.MarkEnded())
 }
 
 // awaitTurn waits until no other sweep is before this one. It then checks the run folders
 // again, because they may have changed in the meantime.
 func (l *localSweep) awaitTurn() error {
-	tick := time.NewTicker(queueInterval)
+	tick := time.NewTicker(queue.Interval)
 	defer tick.Stop()
 	for {
-		first, err := l.entry.tryRun(l.ctx)
+		first, err := l.entry.TryRun(l.ctx)
 		if err != nil {
 			return err
 		}
@@ -199,15 +200,15 @@ func (l *localSweep) awaitTurn() error {
 			break
 		}
 		l.mu.Lock()
-		changed := l.record.WaitsFor != first.waitNote()
-		l.record.WaitsFor = first.waitNote()
+		changed := l.record.WaitsFor != first.WaitNote()
+		l.record.WaitsFor = first.WaitNote()
 		l.mu.Unlock()
 		if changed {
 			l.saveRecord()
 		}
 		select {
 		case <-l.ctx.Done():
-			return endCause(l.ctx)
+			return queue.EndCause(l.ctx)
 		case <-tick.C:
 		}
 	}
@@ -227,10 +228,10 @@ func (l *localSweep) saveRecord() {
 		return
 	}
 	l.updateRecord()
-	if l.record.WaitsFor == "" && !l.record.hasEnded() {
+	if l.record.WaitsFor == "" && !l.record.HasEnded() {
 		l.record.State = StateRunning
 	}
-	_ = l.record.write()
+	_ = l.record.Write()
 }
 
 // updateRecord copies the states of the runs into the record.
@@ -238,7 +239,7 @@ func (l *localSweep) updateRecord() {
 	l.record.Runs = l.record.Runs[:0]
 	for _, r := range l.all {
 		r.mu.Lock()
-		n := runRecord{
+		n := queue.Run{
 			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state,
 			Started: r.started, Ended: r.ended, Epochs: r.plannedEpochs(),
 		}
@@ -324,20 +325,20 @@ func (l *localSweep) markOrphaned() {
 // unfinished runs in all, which belong to the study's folder dir. It returns the record
 // of that process's sweep, or a new record if the process trains the run without a
 // launcher, or nil if there is no such process. folder is the locks folder.
-func findOwner(folder, dir string, all []*run) (*sweepRecord, error) {
-	sweeps, err := listEntries(folder)
+func findOwner(folder, dir string, all []*run) (*queue.Record, error) {
+	sweeps, err := queue.List(folder)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range sweeps {
-		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.state == entryEnded || !e.isAlive() {
+		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.State == queue.EntryEnded || !e.IsAlive() {
 			continue
 		}
-		r, err := readRecord(e.Record)
+		r, err := queue.ReadRecord(e.Record)
 		if err != nil {
 			continue // the study's folder is being deleted
 		}
-		shared := func(n runRecord) bool {
+		shared := func(n queue.Run) bool {
 			return n.State != StateDone && slices.ContainsFunc(all, func(r *run) bool { return r.dir == n.Dir })
 		}
 		if slices.ContainsFunc(r.Runs, shared) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/train"
 )
@@ -79,8 +80,8 @@ func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err e
 	if err != nil {
 		return false, err
 	}
-	o := sweepRequest{ID: newSweepID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.gracePeriod, MPI: s.onMPI}
-	log, err := os.OpenFile(logPath(j.dir, o.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
+	o := sweepRequest{ID: queue.NewID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.gracePeriod, MPI: s.onMPI}
+	log, err := os.OpenFile(queue.LogPath(j.dir, o.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
 	if err != nil {
 		return false, err
 	}
@@ -89,9 +90,9 @@ func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err e
 	cmd.SysProcAttr = child.SessionAttr()
 	a, alive, err := o.send(ctx, cmd)
 	err = errors.Join(err, log.Close())
-	var r *sweepRecord
+	var r *queue.Record
 	if err == nil && a.Record != "" {
-		r, err = readRecord(a.Record)
+		r, err = queue.ReadRecord(a.Record)
 	}
 	if r == nil {
 		if alive != nil {
@@ -218,7 +219,7 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) 
 		if l, _ = job.sweep.(*localSweep); l == nil {
 			a.Again = true
 		} else {
-			a.Record, a.Note = l.record.path, job.note
+			a.Record, a.Note = l.record.Path, job.note
 		}
 	}
 	if werr := json.NewEncoder(out).Encode(a); werr != nil || l == nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
@@ -52,7 +53,7 @@ func kernelOf(t *testing.T, s Sweep) (*exec.Cmd, *transcript) {
 		// Its sweep must not write into a folder that is being removed.
 		dir := filepath.Join(s.Logs, s.withDefaults().Study)
 		soon(t, "the sweep ends", func() bool {
-			return !slices.ContainsFunc(readRecords(dir), func(r *sweepRecord) bool { return r.isAlive() })
+			return !slices.ContainsFunc(queue.ReadRecords(dir), func(r *queue.Record) bool { return r.IsAlive() })
 		})
 	})
 	return c, out
@@ -190,20 +191,20 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 	defer func() { _ = bystander.Process.Kill(); _ = bystander.Wait() }()
 	// Each case has a copy of the record.
 	for _, tt := range []struct {
-		change func(*sweepRecord)
+		change func(*queue.Record)
 		want   string
 	}{
-		{func(r *sweepRecord) { r.PID = bystander.Process.Pid }, "is not pid "},
-		{func(r *sweepRecord) { r.PID = os.Getpid() }, "this program runs the sweep"},
-		{func(r *sweepRecord) { r.Host = "elsewhere" }, "it runs on elsewhere: use lockstep stop there"},
+		{func(r *queue.Record) { r.PID = bystander.Process.Pid }, "is not pid "},
+		{func(r *queue.Record) { r.PID = os.Getpid() }, "this program runs the sweep"},
+		{func(r *queue.Record) { r.Host = "elsewhere" }, "it runs on elsewhere: use lockstep stop there"},
 	} {
-		changed, err := readRecord(m.path)
+		changed, err := queue.ReadRecord(m.path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tt.change(changed)
-		changed.path = filepath.Join(t.TempDir(), "record.json")
-		if err := changed.write(); err != nil {
+		changed.Path = filepath.Join(t.TempDir(), "record.json")
+		if err := changed.Write(); err != nil {
 			t.Fatal(err)
 		}
 		wantError(t, newRemoteSweep(changed).end(false), "cancel scripts: ", tt.want)
@@ -522,18 +523,18 @@ func TestAttachToNothing(t *testing.T) {
 func TestLocksFolder(t *testing.T) {
 	base := t.TempDir()
 	t.Setenv("LOCKSTEP_LOCKS", filepath.Join(base, "own"))
-	if got, err := locksFolder(); err != nil || got != filepath.Join(base, "own") {
+	if got, err := queue.Folder(); err != nil || got != filepath.Join(base, "own") {
 		t.Errorf("got %s, %v", got, err)
 	}
 	t.Setenv("LOCKSTEP_LOCKS", "")
 	t.Setenv("XDG_RUNTIME_DIR", base)
-	if got, err := locksFolder(); err != nil || got != filepath.Join(base, "lockstep") {
+	if got, err := queue.Folder(); err != nil || got != filepath.Join(base, "lockstep") {
 		t.Errorf("got %s, %v", got, err)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("TMPDIR", base)
 	dir := filepath.Join(base, fmt.Sprintf("lockstep-%d", os.Getuid()))
-	got, err := locksFolder()
+	got, err := queue.Folder()
 	if err != nil || got != dir {
 		t.Fatalf("got %s, %v", got, err)
 	}
@@ -543,7 +544,7 @@ func TestLocksFolder(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, err = locksFolder()
+	_, err = queue.Folder()
 	wantError(t, err, "want a folder that only you can write to", "LOCKSTEP_LOCKS")
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
@@ -551,34 +552,34 @@ func TestLocksFolder(t *testing.T) {
 	if err := os.Symlink(base, dir); err != nil {
 		t.Fatal(err)
 	}
-	_, err = locksFolder()
+	_, err = queue.Folder()
 	wantError(t, err, "want a folder that only you can write to")
 }
 
 // TestPrune: prune keeps the newest ended sweeps, and all whose process is alive.
 func TestPrune(t *testing.T) {
 	folder := ownQueue(t)
-	alive, err := addEntry(folder, "0000", "x", entryRunning)
+	alive, err := queue.Add(folder, "0000", "x", queue.EntryRunning)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range keptEntries + 3 {
-		p, err := addEntry(folder, fmt.Sprintf("%04d", i+1), "x", entryRunning)
+	for i := range queue.Kept + 3 {
+		p, err := queue.Add(folder, fmt.Sprintf("%04d", i+1), "x", queue.EntryRunning)
 		if err == nil {
-			err = p.markEnded()
+			err = p.MarkEnded()
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := removeOldEntries(folder); err != nil {
+	if err := queue.RemoveOld(folder); err != nil {
 		t.Fatal(err)
 	}
-	all, err := listEntries(folder)
-	if err != nil || len(all) != keptEntries+1 || all[0].id != "0000" || all[1].id != "0004" {
+	all, err := queue.List(folder)
+	if err != nil || len(all) != queue.Kept+1 || all[0].ID != "0000" || all[1].ID != "0004" {
 		t.Errorf("%d entries, %v: %v", len(all), err, all[:2])
 	}
-	if err := alive.markEnded(); err != nil {
+	if err := alive.MarkEnded(); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/notebook"
 )
@@ -33,7 +34,7 @@ echo "Epoch 1 took 10.5s (200.25 img/s, loss 0.75)"
 while [ ! -e %s ]; do sleep 0.02; done
 echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)
 	s.Lines = []string{"Epoch {epoch} took {seconds}s ({samples_per_second} img/s, loss {train_loss})"}
-	job, err := startInThisProcess(t.Context(), s, newSweepID(time.Now()), 0)
+	job, err := startInThisProcess(t.Context(), s, queue.NewID(time.Now()), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

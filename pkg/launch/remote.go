@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
 )
 
@@ -24,7 +25,7 @@ type remoteSweep struct {
 	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
-	record *sweepRecord // as last read
+	record *queue.Record // as last read
 	all    []*remoteRun
 }
 
@@ -35,43 +36,25 @@ type remoteRun struct {
 }
 
 // newRemoteSweep returns the remote sweep with the record r.
-func newRemoteSweep(r *sweepRecord) *remoteSweep { return &remoteSweep{path: r.path, record: r} }
+func newRemoteSweep(r *queue.Record) *remoteSweep { return &remoteSweep{path: r.Path, record: r} }
 
 // newSingleRunRecord returns a record for a run in the folder dir that the process owner
 // trains without a launcher.
-func newSingleRunRecord(dir string, owner runs.Owner) *sweepRecord {
-	n := runRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
+func newSingleRunRecord(dir string, owner runs.Owner) *queue.Record {
+	n := queue.Run{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
 		n.Workers, n.Seed = read.Info.Workers, read.Info.Seed
 	}
-	return &sweepRecord{
+	return &queue.Record{
 		Study: filepath.Base(filepath.Dir(dir)), Dir: filepath.Dir(dir), PID: owner.PID, Host: owner.Host,
-		Started: owner.Started, State: StateRunning, Runs: []runRecord{n},
+		Started: owner.Started, State: StateRunning, Runs: []queue.Run{n},
 	}
-}
-
-// attachNote returns a message for the user who has launched a sweep and is shown the existing
-// sweep r instead.
-func (r *sweepRecord) attachNote() string {
-	what := "already running"
-	if r.State == StateWaiting {
-		what = "already waiting"
-	}
-	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, formatTime(r.Started), r.PID, r.formatHost())
-}
-
-// formatHost returns " on " and the host name of the sweep, or "" if that is this machine.
-func (r *sweepRecord) formatHost() string {
-	if host, err := os.Hostname(); err != nil || host == r.Host {
-		return ""
-	}
-	return " on " + r.Host
 }
 
 // refresh reads the record again and checks whether the process is alive. The caller holds
 // mu.
 func (m *remoteSweep) refresh() {
-	if m.record.hasEnded() {
+	if m.record.HasEnded() {
 		return
 	}
 	if m.path == "" {
@@ -79,12 +62,12 @@ func (m *remoteSweep) refresh() {
 		return
 	}
 	// Check this first: the process writes its last record before it ends.
-	alive := m.record.isAlive()
-	if r, err := readRecord(m.path); err == nil {
+	alive := m.record.IsAlive()
+	if r, err := queue.ReadRecord(m.path); err == nil {
 		m.record = r
 	}
-	if !alive && !m.record.hasEnded() {
-		m.markKilled(errKilled)
+	if !alive && !m.record.HasEnded() {
+		m.markKilled(queue.ErrKilled)
 	}
 }
 
@@ -97,7 +80,7 @@ func (m *remoteSweep) refreshRun() {
 	}
 	read, err := runs.Read(n.Dir)
 	if err != nil || read.Info.Status == runs.StatusRunning || read.Info.Status == runs.StatusKilled {
-		m.markKilled(errKilled)
+		m.markKilled(queue.ErrKilled)
 		return
 	}
 	n.State, n.Error, n.Ended = read.Info.Status, read.Info.Error, read.Info.Ended
@@ -128,7 +111,7 @@ func (m *remoteSweep) hasEnded() (bool, error) {
 	defer m.mu.Unlock()
 	m.refresh()
 	switch {
-	case !m.record.hasEnded():
+	case !m.record.HasEnded():
 		return false, nil
 	case m.record.State == StateDone:
 		return true, nil
@@ -158,7 +141,7 @@ func (m *remoteSweep) isOwn() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
-	return m.record.isOwn()
+	return m.record.IsOwn()
 }
 
 // isEnding returns false: canceling a context in this process does not end the process of
@@ -194,10 +177,6 @@ func (m *remoteSweep) status() []RunStatus {
 	return all
 }
 
-// isOwn reports whether this process launched the sweep, or the notebook's kernel that did so has
-// ended.
-func (r *sweepRecord) isOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }
-
 // end sends SIGTERM to the process of the sweep, which then ends the sweep in order. It sends
 // nothing unless that process certainly has the recorded pid.
 func (m *remoteSweep) end(atOnce bool) error {
@@ -206,10 +185,10 @@ func (m *remoteSweep) end(atOnce bool) error {
 	m.refresh()
 	r := m.record
 	switch {
-	case r.hasEnded():
+	case r.HasEnded():
 		return nil
-	case r.formatHost() != "":
-		return fmt.Errorf("cancel %s: it runs%s: use lockstep stop there, or \"kill %d\"", r.Study, r.formatHost(), r.PID)
+	case r.FormatHost() != "":
+		return fmt.Errorf("cancel %s: it runs%s: use lockstep stop there, or \"kill %d\"", r.Study, r.FormatHost(), r.PID)
 	case r.PID == os.Getpid():
 		return fmt.Errorf("cancel %s: this program runs the sweep: cancel the Job that Local returned", r.Study)
 	}
@@ -247,15 +226,15 @@ func (m *remoteSweep) isProcess() (alive bool, err error) {
 		}
 		return alive, err
 	}
-	folder, err := locksFolder()
+	folder, err := queue.Folder()
 	if err != nil {
 		return false, err
 	}
-	e := queueEntry{folder: folder, id: r.ID, state: entryWaiting}
-	if !e.isAlive() {
+	e := queue.Entry{Folder: folder, ID: r.ID, State: queue.EntryWaiting}
+	if !e.IsAlive() {
 		return false, nil
 	}
-	if held, known := e.isOpenIn(r.PID); known && !held && e.isAlive() {
+	if held, known := e.IsOpenIn(r.PID); known && !held && e.IsAlive() {
 		return true, fmt.Errorf("the process that runs it is not pid %d of this machine; is it in another container? use lockstep stop there", r.PID)
 	}
 	return true, nil

@@ -18,6 +18,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
@@ -286,7 +287,7 @@ func (r *run) runCommand(ctx context.Context) error {
 // describes the workers that failed.
 func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(*workerGroup) error) error {
 	if ctx.Err() != nil {
-		return endCause(ctx)
+		return queue.EndCause(ctx)
 	}
 	var c *workerGroup
 	var err error
@@ -310,18 +311,9 @@ func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, start
 		return errors.Join(errors.New(strings.Join(text, "\nthen ")), err)
 	}
 	if ctx.Err() != nil {
-		return errors.Join(endCause(ctx), err)
+		return errors.Join(queue.EndCause(ctx), err)
 	}
 	return err
-}
-
-// endCause returns the error to report after ctx has ended: the time-out's error if there was
-// a time-out, otherwise context.Canceled.
-func endCause(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
-		return cause
-	}
-	return context.Canceled
 }
 
 // setRank0Output stores the output of rank 0, which Status shows. Later calls, for other

@@ -16,6 +16,7 @@ import (
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/notebook"
@@ -75,7 +76,7 @@ type jobFile struct {
 // readJobFile reads the description of the job in a run folder.
 func readJobFile(dir string) (jobFile, error) {
 	var f jobFile
-	text, err := safeopen.ReadFile(dir, filepath.Join(dir, jobFileName), maxRecordBytes)
+	text, err := safeopen.ReadFile(dir, filepath.Join(dir, jobFileName), queue.MaxRecordBytes)
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
@@ -170,7 +171,7 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 
 // planSlurm checks s, fills in its defaults, and plans its jobs. It submits nothing.
 func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
-	p := &slurmPlan{name: name, s: s, id: newSweepID(time.Now())}
+	p := &slurmPlan{name: name, s: s, id: queue.NewID(time.Now())}
 	var err error
 	if p.profile, err = site.Load(name); err != nil {
 		return nil, &train.UsageError{Err: err}

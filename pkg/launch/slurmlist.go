@@ -14,6 +14,7 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/launch/internal/queue"
 )
 
 // The sweeps of this user on Slurm are listed in the folder lockstep/sweeps below
@@ -27,8 +28,8 @@ func slurmListFolder() (string, error) {
 }
 
 // addToSlurmList adds the sweep of the record r to the list, and removes the oldest ones beyond
-// keptEntries.
-func addToSlurmList(r *sweepRecord) error {
+// queue.Kept.
+func addToSlurmList(r *queue.Record) error {
 	folder, err := slurmListFolder()
 	if err == nil {
 		err = os.MkdirAll(folder, 0o700)
@@ -36,7 +37,7 @@ func addToSlurmList(r *sweepRecord) error {
 	if err != nil {
 		return fmt.Errorf("list sweep: %w", err)
 	}
-	text, err := json.Marshal(queueEntry{Record: r.path})
+	text, err := json.Marshal(queue.Entry{Record: r.Path})
 	if err == nil {
 		err = wholefile.WriteBytes(filepath.Join(folder, r.ID+".json"), append(text, '\n'), 0o600)
 	}
@@ -44,7 +45,7 @@ func addToSlurmList(r *sweepRecord) error {
 		return fmt.Errorf("list sweep: %w", err)
 	}
 	names, err := listSlurmFiles(folder)
-	for _, name := range names[:max(0, len(names)-keptEntries)] {
+	for _, name := range names[:max(0, len(names)-queue.Kept)] {
 		_ = os.Remove(filepath.Join(folder, name)) // another launch may have removed it
 	}
 	return err
@@ -83,18 +84,18 @@ func slurmJobs() (JobList, error) {
 	var list JobList
 	problem := "" // of the request that failed
 	for _, name := range names {
-		var e queueEntry
+		var e queue.Entry
 		text, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil || json.Unmarshal(text, &e) != nil {
 			continue // removed in the meantime
 		}
-		r, err := readRecord(e.Record)
+		r, err := queue.ReadRecord(e.Record)
 		if err != nil {
 			continue // the study was deleted
 		}
 		waits := ""
 		switch {
-		case r.hasEnded():
+		case r.HasEnded():
 		case problem != "": // another request would also take long
 			waits = problem
 		default:
@@ -104,7 +105,7 @@ func slurmJobs() (JobList, error) {
 				problem = waits
 			}
 		}
-		info := r.toJobInfo()
+		info := toJobInfo(r)
 		info.Waits = waits
 		list = append(list, info)
 	}

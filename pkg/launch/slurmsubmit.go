@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/runs"
@@ -125,7 +126,7 @@ func (p *slurmPlan) planSubmissions() ([]submission, error) {
 // planArray makes n a job array. number is its number in the sweep, and j the job of its runs
 // without what differs among them.
 func (p *slurmPlan) planArray(n *submission, number int, j site.Job) (err error) {
-	folder := filepath.Join(p.dir, recordsFolder)
+	folder := filepath.Join(p.dir, queue.RecordsFolder)
 	name := filepath.Join(folder, fmt.Sprintf("%s-array-%d", p.id, number))
 	n.script, n.list = name+".sh", name+".txt"
 	j.Name = fmt.Sprintf("%s-n%d", p.s.Study, n.runs[0].workers)
@@ -208,7 +209,7 @@ func (p *slurmPlan) withdraw(ctx context.Context, all []submission) error {
 		errs = append(errs, p.removeFiles(n))
 	}
 	errs = append(errs, p.sweep.client.Cancel(context.WithoutCancel(ctx), ids, false))
-	_ = os.Remove(filepath.Join(p.dir, recordsFolder)) // unless it has other files
+	_ = os.Remove(filepath.Join(p.dir, queue.RecordsFolder)) // unless it has other files
 	_ = os.Remove(p.dir)
 	return errors.Join(errs...)
 }
@@ -279,18 +280,18 @@ func (p *slurmPlan) removeFiles(n submission) error {
 
 // createRecord writes the record of the sweep, by which Attach finds it.
 func (p *slurmPlan) createRecord() error {
-	if err := makeFolder(filepath.Join(p.dir, recordsFolder)); err != nil {
+	if err := makeFolder(filepath.Join(p.dir, queue.RecordsFolder)); err != nil {
 		return err
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	p.sweep.record = &sweepRecord{
-		ID: p.id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, path: recordPath(p.dir, p.id),
+	p.sweep.record = &queue.Record{
+		ID: p.id, Study: p.s.Study, Dir: p.dir, Host: host, Started: time.Now(), Detach: true, Site: p.name, Path: queue.RecordPath(p.dir, p.id),
 	}
 	p.sweep.saveRecord()
-	if _, err := readRecord(p.sweep.record.path); err != nil {
+	if _, err := queue.ReadRecord(p.sweep.record.Path); err != nil {
 		return err
 	}
 	if err := addToSlurmList(p.sweep.record); err != nil {

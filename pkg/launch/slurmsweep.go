@@ -13,6 +13,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/runs"
@@ -34,7 +35,7 @@ type slurmSweep struct {
 	problem  string    // why the states of the jobs are unknown; "" if they are known
 	reported string    // the last text of describeWait that was written to the output
 	canceled bool      // whether this process has canceled the jobs
-	record   *sweepRecord
+	record   *queue.Record
 }
 
 // slurmRun is a run of a slurmSweep.
@@ -48,7 +49,7 @@ type slurmRun struct {
 }
 
 // attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
-func attachSlurm(record *sweepRecord) *slurmSweep {
+func attachSlurm(record *queue.Record) *slurmSweep {
 	m := &slurmSweep{study: record.Study, record: record}
 	for _, n := range record.Runs {
 		r := newSlurmRun(&run{
@@ -176,7 +177,7 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 func (r *slurmRun) outputPath() string {
 	dir := r.dir
 	if slurm.IsArrayTask(r.job.ID) {
-		dir = filepath.Join(filepath.Dir(dir), recordsFolder)
+		dir = filepath.Join(filepath.Dir(dir), queue.RecordsFolder)
 	}
 	return filepath.Join(dir, slurmOutputName(r.job.ID))
 }
@@ -195,7 +196,7 @@ func (m *slurmSweep) saveRecord() {
 	m.record.State, m.record.Error = StateDone, ""
 	var errs []string
 	for _, r := range m.all {
-		n := runRecord{
+		n := queue.Run{
 			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Started: r.started, Ended: r.ended,
 			Epochs: r.plannedEpochs(), Job: r.job.ID,
 		}
@@ -206,7 +207,7 @@ func (m *slurmSweep) saveRecord() {
 		case r.err != nil:
 			n.Error = r.err.Error()
 			errs = append(errs, n.Error)
-			if m.record.hasEnded() {
+			if m.record.HasEnded() {
 				m.record.State = r.state
 			}
 		case !r.isOver():
@@ -216,10 +217,10 @@ func (m *slurmSweep) saveRecord() {
 		m.record.Runs = append(m.record.Runs, n)
 	}
 	m.record.Error = strings.Join(errs, "\n")
-	if m.record.hasEnded() {
+	if m.record.HasEnded() {
 		m.record.Ended = time.Now()
 	}
-	_ = m.record.write()
+	_ = m.record.Write()
 }
 
 func (m *slurmSweep) status() []RunStatus {

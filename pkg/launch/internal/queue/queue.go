@@ -1,0 +1,284 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// FolderVariable is the environment variable with the path of the locks folder.
+const FolderVariable = "LOCKSTEP_LOCKS"
+
+// Each sweep of a user on a machine has a file in the locks folder. The process of the sweep
+// locks the file until it ends, even by a kill. The extension of the file is the state of
+// the sweep. It is changed by a rename, which is one step and keeps the lock.
+const (
+	EntryWaiting = ".waiting"
+	EntryRunning = ".running"
+	EntryEnded   = ".ended"
+)
+
+const (
+	queueFile = "queue.lock"
+	// Interval is the time after which a waiting sweep checks the queue again.
+	Interval = 200 * time.Millisecond
+	// Kept is the number of ended sweeps that stay listed.
+	Kept = 50
+)
+
+// Folder returns the path of this user's locks folder, which it creates if necessary:
+// $LOCKSTEP_LOCKS, else lockstep in $XDG_RUNTIME_DIR, else a folder in the temporary
+// directory.
+func Folder() (string, error) {
+	dir := os.Getenv(FolderVariable)
+	if runtime := os.Getenv("XDG_RUNTIME_DIR"); dir == "" && runtime != "" {
+		if s, err := os.Stat(runtime); err == nil && s.IsDir() {
+			dir = filepath.Join(runtime, "lockstep")
+		}
+	}
+	shared := dir == ""
+	if shared {
+		dir = filepath.Join(os.TempDir(), fmt.Sprintf("lockstep-%d", os.Getuid()))
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", fmt.Errorf("create locks folder: %w; set %s to a folder that belongs to you", err, FolderVariable)
+	}
+	if !shared {
+		return dir, nil
+	}
+	// In the temporary directory, any user can create a folder of that name.
+	var s unix.Stat_t
+	if err := unix.Lstat(dir, &s); err != nil {
+		return "", fmt.Errorf("create locks folder %s: %w", dir, err)
+	}
+	if s.Mode&unix.S_IFMT != unix.S_IFDIR || int(s.Uid) != os.Getuid() || s.Mode&0o022 != 0 {
+		return "", fmt.Errorf("use locks folder %s: want a folder that only you can write to; set %s to a folder that belongs to you", dir, FolderVariable)
+	}
+	return dir, nil
+}
+
+// Entry is the file of one sweep in the locks folder.
+type Entry struct {
+	Folder string `json:"-"`
+	ID     string `json:"-"`
+	State  string `json:"-"`      // one of the Entry constants
+	Record string `json:"record"` // path of the sweep's record
+}
+
+func (e Entry) path() string { return filepath.Join(e.Folder, e.ID+e.State) }
+
+// List returns the sweeps in the locks folder, in the order in which they were
+// launched.
+func List(folder string) ([]Entry, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("list sweeps: %w", err)
+	}
+	var all []Entry
+	for _, f := range files {
+		state := filepath.Ext(f.Name())
+		if state != EntryWaiting && state != EntryRunning && state != EntryEnded {
+			continue
+		}
+		e := Entry{Folder: folder, ID: strings.TrimSuffix(f.Name(), state), State: state}
+		text, err := os.ReadFile(e.path())
+		if err != nil || json.Unmarshal(text, &e) != nil {
+			continue // renamed or removed in the meantime
+		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+// IsAlive reports whether the process of the sweep is alive. The process may have renamed
+// the file since the entry was listed.
+func (e Entry) IsAlive() bool {
+	for _, state := range []string{e.State, EntryRunning, EntryEnded} {
+		e.State = state
+		f, err := os.Open(e.path())
+		if err != nil {
+			continue
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		_ = f.Close() // also releases this lock
+		return errors.Is(err, unix.EWOULDBLOCK)
+	}
+	return false
+}
+
+// IsOpenIn reports whether the process pid has the file of the sweep open, as the process of the
+// sweep has, which keeps its lock. known is false if the system does not show the files of a
+// process.
+func (e Entry) IsOpenIn(pid int) (open, known bool) {
+	files := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(files)
+	if err != nil {
+		_, err = os.Stat("/proc/self/fd")
+		return false, err == nil
+	}
+	for _, state := range []string{e.State, EntryRunning, EntryEnded} {
+		e.State = state
+		want, err := os.Stat(e.path())
+		if err != nil {
+			continue
+		}
+		for _, f := range entries {
+			if got, err := os.Stat(filepath.Join(files, f.Name())); err == nil && os.SameFile(got, want) {
+				return true, true
+			}
+		}
+	}
+	return false, true
+}
+
+// LockedEntry is the locked entry of a sweep that this process runs.
+type LockedEntry struct {
+	Entry
+	lock *os.File
+}
+
+// Add adds a sweep with the given id to the locks folder. record is the path of its
+// record. The caller has the queue's lock.
+func Add(folder, id, record, state string) (*LockedEntry, error) {
+	p := &LockedEntry{Entry: Entry{Folder: folder, ID: id, State: state, Record: record}}
+	text, err := json.Marshal(p.Entry)
+	if err != nil {
+		return nil, err
+	}
+	// The file is renamed once it is complete and locked.
+	f, err := os.CreateTemp(folder, id+"-*.new")
+	if err != nil {
+		return nil, fmt.Errorf("queue sweep: %w", err)
+	}
+	if _, err = f.Write(text); err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), p.path())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("queue sweep: %w", err), f.Close(), os.Remove(f.Name()))
+	}
+	p.lock = f
+	return p, nil
+}
+
+// SetState changes the state of the sweep to one of the Entry constants.
+func (p *LockedEntry) SetState(state string) error {
+	from := p.path()
+	p.State = state
+	if err := os.Rename(from, p.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("change state of sweep to %q: %w", state, err)
+	}
+	return nil
+}
+
+// MarkEnded marks the sweep as ended and releases its lock. The entry stays listed.
+func (p *LockedEntry) MarkEnded() error { return errors.Join(p.SetState(EntryEnded), p.lock.Close()) }
+
+// Remove removes the entry and releases its lock.
+func (p *LockedEntry) Remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
+
+// WithLock calls do while this process has the queue's lock, so that no other process
+// reads or changes the queue.
+func WithLock(ctx context.Context, folder string, do func() error) (err error) {
+	f, err := os.OpenFile(filepath.Join(folder, queueFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock queue of sweeps: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	const again = 5 * time.Millisecond
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return do()
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("lock queue of sweeps %s: %w; set %s to a folder on a local disk", f.Name(), err, FolderVariable)
+		}
+		select {
+		case <-ctx.Done():
+			return EndCause(ctx)
+		case <-time.After(again):
+		}
+	}
+}
+
+// FindPredecessor returns the sweep that p waits for: a running sweep, else the first of the
+// waiting sweeps that were launched earlier. It returns nil if p may start. The caller has
+// the queue's lock.
+func (p *LockedEntry) FindPredecessor() (*Record, error) {
+	all, err := List(p.Folder)
+	if err != nil {
+		return nil, err
+	}
+	var waiting *Record
+	for _, e := range all {
+		if e.ID == p.ID || e.State == EntryEnded || !e.IsAlive() {
+			continue
+		}
+		if e.State == EntryWaiting && (e.ID > p.ID || waiting != nil) {
+			continue
+		}
+		r, err := ReadRecord(e.Record)
+		if err != nil { // the study's folder was deleted, but the sweep still uses the machine
+			r = &Record{Study: filepath.Base(filepath.Dir(filepath.Dir(e.Record)))}
+		}
+		if e.State == EntryRunning {
+			return r, nil
+		}
+		waiting = r
+	}
+	return waiting, nil
+}
+
+// TryRun marks p as running and returns nil if no other sweep is before p. Otherwise it
+// returns the sweep that p waits for.
+func (p *LockedEntry) TryRun(ctx context.Context) (first *Record, err error) {
+	err = WithLock(ctx, p.Folder, func() error {
+		if first, err = p.FindPredecessor(); err != nil || first != nil {
+			return err
+		}
+		return p.SetState(EntryRunning)
+	})
+	return first, err
+}
+
+// RemoveOld removes the oldest entries of ended sweeps, so that Kept
+// remain. The caller has the queue's lock.
+func RemoveOld(folder string) error {
+	all, err := List(folder)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(e Entry) bool { return e.State != EntryEnded && e.IsAlive() })
+	for _, e := range all[:max(0, len(all)-Kept)] {
+		if err := os.Remove(e.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove old sweep: %w", err)
+		}
+	}
+	return nil
+}
+
+// EndCause returns the error to report after ctx has ended: the time-out's error if there was
+// a time-out, otherwise context.Canceled.
+func EndCause(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return context.Canceled
+}

@@ -1,0 +1,187 @@
+// Package queue keeps the sweeps of a user on a machine in order: the queue of the sweeps that wait
+// for each other, and the record of each sweep, by which other processes see its state.
+package queue
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/runs"
+)
+
+// StateWaiting is the state of a sweep that waits for another. The other states are those of
+// runs, such as runs.StatusRunning.
+const StateWaiting = "waiting"
+
+// RecordsFolder is the folder, inside a study's folder, with the record of each sweep that
+// was launched. It also contains the logs of the processes that run sweeps of notebooks.
+const RecordsFolder = ".launch"
+
+// Record is the state of a sweep. The process of the sweep writes it to a file for other
+// processes after each change.
+type Record struct {
+	ID      string    `json:"id"`
+	Study   string    `json:"study"`
+	Dir     string    `json:"dir"`
+	PID     int       `json:"pid"`
+	Host    string    `json:"host"`
+	Started time.Time `json:"started"` // when it was launched
+	Ended   time.Time `json:"ended,omitzero"`
+	State   string    `json:"state"`
+	// WaitsFor describes the sweep that this one waits for.
+	WaitsFor string `json:"waits_for,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Detach   bool   `json:"detach,omitempty"`
+	Kernel   int    `json:"kernel,omitempty"` // pid of the notebook's kernel that launched it; 0 if none
+	Orphan   bool   `json:"orphan,omitempty"` // whether that kernel has ended
+	Site     string `json:"site,omitempty"`   // the site profile, if the runs are jobs of Slurm; then PID is 0
+	Runs     []Run  `json:"runs"`
+
+	Path string `json:"-"` // of its file
+}
+
+// Run is the state of one run in a record.
+type Run struct {
+	Name    string    `json:"name"`
+	Dir     string    `json:"dir"`
+	Workers int       `json:"workers"`
+	Seed    int64     `json:"seed"`
+	State   string    `json:"state"`
+	Error   string    `json:"error,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Epochs  int       `json:"epochs,omitempty"`
+	Job     string    `json:"job,omitempty"` // id of its job of Slurm
+	// StudyLogs is the folder of its study log, if a process that attaches to the sweep is to
+	// write it.
+	StudyLogs string `json:"study_logs,omitempty"`
+}
+
+// NewID returns an id for a sweep. The ids sort by the time of the launch.
+func NewID(now time.Time) string {
+	return fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405.000000"), os.Getpid())
+}
+
+// RecordPath returns the path of the record of the sweep id in the study's folder dir.
+func RecordPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, id+".json") }
+
+// LogPath returns the path of the log of a sweep that a notebook launched, given the sweep's ID.
+// The log contains the output of all workers.
+func LogPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, id+".log") }
+
+// MaxRecordBytes limits the size of a sweep's record in bytes, because it is read into
+// memory.
+const MaxRecordBytes = 64 << 20
+
+// ReadRecord reads a sweep's record.
+func ReadRecord(path string) (*Record, error) {
+	text, err := safeopen.ReadFile(filepath.Dir(path), path, MaxRecordBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read record of sweep: %w", err)
+	}
+	r := &Record{Path: path}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("read record of sweep %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Write writes the record to its file.
+func (r *Record) Write() error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = wholefile.WriteBytes(r.Path, append(text, '\n'), 0o644)
+	}
+	return err
+}
+
+// ReadRecords returns the sweeps of the study in dir, the last one first. Records that
+// cannot be read are left out.
+func ReadRecords(dir string) []*Record {
+	paths, err := filepath.Glob(filepath.Join(EscapeGlob(dir), RecordsFolder, "*.json"))
+	if err != nil {
+		return nil
+	}
+	slices.Sort(paths)
+	slices.Reverse(paths)
+	var all []*Record
+	for _, path := range paths {
+		if r, err := ReadRecord(path); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
+// EscapeGlob returns a pattern for filepath.Glob that matches only path.
+func EscapeGlob(path string) string { return globEscaper.Replace(path) }
+
+// HasEnded reports whether the sweep has ended, according to the record.
+func (r *Record) HasEnded() bool { return r.State != StateWaiting && r.State != runs.StatusRunning }
+
+// IsAlive reports whether the process of the sweep is alive.
+func (r *Record) IsAlive() bool {
+	folder, err := Folder()
+	return err == nil && Entry{Folder: folder, ID: r.ID, State: EntryWaiting}.IsAlive()
+}
+
+// Describe returns a message that says that the sweep is running, with the pid and the start
+// time if they are known.
+func (r *Record) Describe() string {
+	if r.PID == 0 {
+		return r.Study + " is running"
+	}
+	return fmt.Sprintf("%s is running (pid %d, since %s)", r.Study, r.PID, FormatTime(r.Started))
+}
+
+// FormatTime formats t in local time to the minute, with the date unless that is today.
+func FormatTime(t time.Time) string {
+	t = t.Local()
+	if t.Format(time.DateOnly) != time.Now().Format(time.DateOnly) {
+		return t.Format("2006-01-02 15:04")
+	}
+	return t.Format("15:04")
+}
+
+// WaitNote returns a message for the user of another sweep, which waits for r.
+func (r *Record) WaitNote() string {
+	if r.PID == 0 {
+		return fmt.Sprintf("waiting for %s; --now starts it anyway", r.Study)
+	}
+	return fmt.Sprintf("waiting for %s (pid %d, since %s); --now starts it anyway", r.Study, r.PID, FormatTime(r.Started))
+}
+
+// ErrKilled is the cause of failure of a sweep whose process ended without writing a result.
+var ErrKilled = errors.New("process was killed")
+
+// AttachNote returns a message for the user who has launched a sweep and is shown the existing
+// sweep r instead.
+func (r *Record) AttachNote() string {
+	what := "already running"
+	if r.State == StateWaiting {
+		what = "already waiting"
+	}
+	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, FormatTime(r.Started), r.PID, r.FormatHost())
+}
+
+// FormatHost returns " on " and the host name of the sweep, or "" if that is this machine.
+func (r *Record) FormatHost() string {
+	if host, err := os.Hostname(); err != nil || host == r.Host {
+		return ""
+	}
+	return " on " + r.Host
+}
+
+// IsOwn reports whether this process launched the sweep, or the notebook's kernel that did so has
+// ended.
+func (r *Record) IsOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }
