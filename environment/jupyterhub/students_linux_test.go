@@ -185,7 +185,7 @@ func testPrivacy(t *testing.T, anna, ben *session) {
 func testRendezvous(t *testing.T) {
 	const port = "29511"
 	worker := func(name, rank string) (*exec.Cmd, *bytes.Buffer) {
-		args := []string{"lockstep", "train", "--config", "unet2d-cells", "--epochs", "1", "--run", "/home/" + name + "/logs/joined"}
+		args := []string{"lockstep", "train", "--config", "unet2d-cells", "--epochs", "1", "--run", filepath.Join("/home", name, "logs", "joined")}
 		for s := range strings.SplitSeq(tiny, ", ") {
 			args = append(args, "--set", strings.Trim(s, `"`))
 		}
