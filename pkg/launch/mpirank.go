@@ -28,8 +28,8 @@ import (
 // after it are a rankTask, encoded as JSON, and the argv of the worker.
 const rankArgument = "lockstep rank"
 
-// init runs the rank if this process was started for one. The program that imports this package
-// does not run then.
+// init runs a rank if mpirun has started this process for one, and then ends the process, so that
+// main does not run.
 func init() {
 	if len(os.Args) > 3 && os.Args[1] == rankArgument {
 		os.Exit(runRank(os.Args[2], os.Args[3:]))
@@ -109,8 +109,9 @@ func runRank(text string, argv []string) (code int) {
 // reportTimeout is more time than a launcher needs to ask all ranks to end after one has failed.
 const reportTimeout = settleTime + 5*time.Second
 
-// run starts the worker and waits for its end. The error is a *workerExit if the worker failed by
-// itself. number is the number of the process, or -1 if it is unknown. The end of ctx ends the worker.
+// run starts the worker and waits for its end. The error is a *workerExit if the worker failed before
+// ctx was canceled. number counts the processes of the run from 0; it is -1 if it is unknown. When ctx
+// is canceled, run ends the worker.
 func (t rankTask) run(ctx context.Context, argv []string) (number int, err error) {
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {

@@ -162,8 +162,8 @@ func (o sweepRequest) send(ctx context.Context, cmd *exec.Cmd) (a sweepResponse,
 }
 
 // findLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
-// folder of the running program, else the result of Binary. $LOCKSTEP_BIN comes last,
-// because it may be a program of the user that can only train.
+// folder of the running program, else the result of Binary. Unlike Binary, it prefers that
+// command to $LOCKSTEP_BIN, which may be a program of the user that can only train.
 func findLauncher(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -52,7 +52,8 @@ func (r *run) setNextRead(begin time.Time) {
 	r.nextRead = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadShare))
 }
 
-// readWithLogs reads the run folder dir of another program with all of its logs.
+// readWithLogs reads the run folder dir of a program other than lockstep, with the logs of its
+// workers.
 func readWithLogs(dir string) (runs.Run, error) {
 	logs, err := logread.Options{}.Read(context.Background(), dir)
 	if err != nil {

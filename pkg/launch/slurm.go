@@ -371,8 +371,8 @@ func (p *slurmPlan) newJob(r *slurmRun) (site.Job, error) {
 }
 
 // withdrawalCheck returns the first lines of the job script of a run. They end the job if its
-// submission was withdrawn: if sbatch got no answer in time, the controller may accept the job later,
-// when the run may have been submitted again.
+// submission was withdrawn: the controller may accept a job after sbatch gave up waiting for the
+// answer, and by then the run may have been submitted again.
 func (p *slurmPlan) withdrawalCheck(r *slurmRun) string {
 	return fmt.Sprintf(`if ! grep -qF %s %s; then
   echo "this job was withdrawn when it was submitted: the run has no job, or a later one"

@@ -16,7 +16,7 @@ import (
 // proc(5)).
 const ticksPerSecond = 100
 
-// CPUTimes contains CPU times in seconds since the machine was started, and the memory of the trees.
+// CPUTimes contains CPU times in seconds since boot, and the memory of the watched process trees.
 type CPUTimes struct {
 	Busy  float64 // of all processes, including kernel threads but not interrupts
 	Steal float64 // time that the hypervisor gave to other virtual machines
@@ -80,8 +80,8 @@ func (c *CPUMeter) Sample() (CPUTimes, error) {
 }
 
 // addOrphans adds processes whose parent has ended since the last sample: it adds running ones
-// to seen, and the CPU time of ended ones to c.ended. No process of the tree waits for such a
-// process, so its time is not part of another process's time.
+// to seen, and the CPU time of ended ones to c.ended. No process of the tree calls wait(2)
+// for such a process, so the times of the other processes do not contain its time.
 func (c *CPUMeter) addOrphans(seen map[int]process) {
 	for pid, before := range c.known {
 		if _, ok := seen[pid]; ok {
@@ -142,7 +142,7 @@ func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 
 // addProcessTree adds the process pid and its descendants to seen. It reads each process after
 // the children of that process: if a child ends in between, its time counts twice in this
-// sample, rather than as time of another program.
+// sample. In the other order it would count as time of another program.
 func (c *CPUMeter) addProcessTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil

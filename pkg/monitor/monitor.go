@@ -45,7 +45,8 @@ type Summary struct {
 	EnergyJoules float64 // of all GPUs, by their energy counters or else power times time; 0 if neither is measured
 }
 
-// GPUSample contains the last sample of all GPUs of a Sampler. A value that no GPU measures is NaN.
+// GPUSample contains the latest values of the GPUs of a Sampler together. A value that no GPU
+// measures is NaN.
 type GPUSample struct {
 	Percent     float64 // mean utilization over the GPUs
 	MemoryBytes float64 // sum over the GPUs

@@ -11,11 +11,12 @@ import (
 	"lockstep/pkg/runs/usage"
 )
 
-// UsageVariable is the environment variable that turns the recording of usage off: "off".
+// UsageVariable is the environment variable that turns the recording of usage off if its value is
+// "off".
 const UsageVariable = "LOCKSTEP_USAGE"
 
-// RecordsUsage reports whether usage is recorded: unless the environment variable LOCKSTEP_USAGE is
-// off. It returns an error for a value other than on and off.
+// RecordsUsage reports whether usage is recorded. It is, unless the environment variable
+// LOCKSTEP_USAGE is "off". RecordsUsage returns an error for a value other than "on" and "off".
 func RecordsUsage(getenv func(string) string) (bool, error) {
 	switch v := getenv(UsageVariable); v {
 	case "", "on":
@@ -63,11 +64,11 @@ type Usage struct {
 	err error // the error that has ended the recording; nil if there is none
 }
 
-// StartUsage records the usage of the process tree with the root pid as that of the given rank, in
-// the run folder dir, which must exist. gpu returns the last sample of the worker's GPU; nil means
+// StartUsage starts to record the usage of the worker of the given rank in the run folder dir, which
+// must exist. The worker is the process pid with its descendants. gpu returns the last sample of the worker's GPU; nil means
 // that the worker has none. The caller must call Stop.
 //
-// On a machine that measures nothing, StartUsage creates no file.
+// If nothing can be measured on this machine, StartUsage creates no file.
 func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*Usage, error) {
 	return startUsage(dir, rank, pid, gpu, machine{proc: "/proc", sys: "/sys"}, usageInterval)
 }

@@ -87,7 +87,7 @@ func SlurmDryRun(ctx context.Context, name string, o Options) (string, error) {
 	return fmt.Sprintf("# would write %s\n%s\n# and submit it:\n# %s\n", path, p.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " ")), nil
 }
 
-// newPlan plans the job, and returns an error if it would be refused.
+// newPlan plans the job. It returns an error if the site's profile or Slurm would refuse the job.
 func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
 	profile, err := site.Load(name)
 	if err != nil {

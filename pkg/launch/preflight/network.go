@@ -73,7 +73,7 @@ func matchesInterface(pattern, name string) bool {
 }
 
 // checkInterface reports the interface through which this node is connected to the other ranks,
-// and whether it is the profile's.
+// and whether it is the interface that the site profile names.
 func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	all, err := listInterfaces()
 	if err != nil {
@@ -118,7 +118,8 @@ func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
 		fmt.Sprintf("write MASTER_ADDR=… with the first node's address on %s to exports in a copy of the profile; until then, gradients pass through %s", wanted[0], name))
 }
 
-// interfaceSpeed returns ", N Gb/s" for an interface whose driver states its speed in dir, or "".
+// interfaceSpeed returns the speed of an interface as ", N Gb/s", read from its file in dir, or "" if
+// the driver states none.
 func interfaceSpeed(dir, name string) string {
 	text, err := os.ReadFile(filepath.Join(dir, filepath.Base(name), "speed"))
 	if err != nil {

@@ -134,7 +134,8 @@ func nameRanks(text string, names []string) string {
 	})
 }
 
-// compareNode returns the findings about a rank that follow from the facts of all ranks.
+// compareNode compares what a rank has found with what the other ranks have found, and returns the
+// findings about that rank.
 func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding {
 	f := ranks[rank].facts
 	all := []Finding{compareVersions(rank, names, ranks)}

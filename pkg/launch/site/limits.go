@@ -120,8 +120,8 @@ func mostRestrictive(limits []Limit) []Limit {
 	})
 }
 
-// amount returns how much of a resource j asks for, and the field of Job that decides it. It
-// returns 0 for a resource that is no number of a job.
+// amount returns how much of the resource r the job j asks for, and the name of the field of Job that
+// decides it. n is 0 if no field of Job counts r.
 func (j Job) amount(r Resource) (field string, n int) {
 	switch r {
 	case ResourceGPU:

@@ -19,7 +19,7 @@ type Problem struct {
 	Warning bool // the job would run, but probably not as intended
 }
 
-// String returns both sentences of p.
+// String returns What and Next in one line.
 func (p Problem) String() string { return p.What + ": " + p.Next }
 
 // Cluster is what Slurm states about a cluster.

@@ -150,8 +150,8 @@ func (w *Writer) Append(s Sample) error {
 // Close closes the file.
 func (w *Writer) Close() error { return w.f.Close() }
 
-// maxFileBytes limits the size of a file that is read into memory. A file of a run of a week has
-// about 2 MB.
+// maxFileBytes limits the size of a file that is read into memory. The file of a run of a week has
+// about 5 MB.
 const maxFileBytes = 256 << 20
 
 // A Problem is a line or file that Read could not use.
@@ -186,8 +186,8 @@ func Ranks(dir string) ([]int, error) {
 }
 
 // Read reads the files usage-<rank>.csv of the run folder dir, and returns one Record for each, in
-// the order of the ranks. It returns none and no error if nothing was recorded. Rows and files that
-// cannot be used are problems; a last row that is being written is none.
+// the order of the ranks. It returns no records and no error if nothing was recorded. It returns a Problem
+// for each row or file that it cannot use, but not for a last row that is still being written.
 func Read(dir string) ([]Record, []Problem, error) {
 	ranks, err := Ranks(dir)
 	if err != nil {
@@ -213,8 +213,7 @@ func Read(dir string) ([]Record, []Problem, error) {
 	return records, problems, nil
 }
 
-// rankOf returns the rank in the name of a file. ok is false if FileName does not return that name
-// for any rank.
+// rankOf returns the rank in the name of a file, usage-<rank>.csv. ok is false for any other name.
 func rankOf(name string) (rank int, ok bool) {
 	text, _ := strings.CutPrefix(name, "usage-")
 	text, _ = strings.CutSuffix(text, ".csv")

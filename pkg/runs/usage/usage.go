@@ -44,7 +44,7 @@ type Sample struct {
 	GPUWatts       float64
 }
 
-// column is a column of the file that contains a number which may not be measured.
+// column is a column of the file with a number that is NaN if it was not measured.
 type column struct {
 	name  string
 	value func(*Sample) *float64

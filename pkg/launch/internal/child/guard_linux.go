@@ -38,8 +38,8 @@ const (
 // guard may lack the permission to signal some of them, such as processes of another user.
 const guardTimeout = 5 * time.Second
 
-// init runs the guard if this process was started as one. The program that imports this
-// package does not run then.
+// init runs the guard if this process was started as a guard, and then ends the process, so
+// that main does not run.
 func init() {
 	if len(os.Args) > 3 && os.Args[0] == guardName {
 		runGuard(os.Args[1], os.Args[2], os.Args[3:])

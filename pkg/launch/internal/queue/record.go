@@ -153,7 +153,7 @@ func FormatTime(t time.Time) string {
 	return t.Format("15:04")
 }
 
-// WaitNote returns a message for the user of another sweep, which waits for r.
+// WaitNote returns a message for the user of a sweep that waits for the end of r.
 func (r *Record) WaitNote() string {
 	if r.PID == 0 {
 		return fmt.Sprintf("waiting for %s; --now starts it anyway", r.Study)

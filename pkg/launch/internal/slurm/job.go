@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Job is the state of a job.
+// Job describes a job of Slurm and its state.
 type Job struct {
 	ID       string // such as 17, or 17_3 for a task of an array
 	State    string // in Slurm's words, such as PENDING; "" if Slurm no longer knows the job

@@ -122,8 +122,8 @@ func parseAccounts(rows [][]string) (accounts []site.Account, qos []string) {
 	return accounts, qos
 }
 
-// defaultQOS returns the QOS of jobs that name none: the default if it is given, the only one,
-// or normal. It returns "" if there is none.
+// defaultQOS returns the QOS of a job that names none: given if it is not empty, else the only
+// element of all, else "normal" if all contains it, else "".
 func defaultQOS(given string, all []string) string {
 	switch {
 	case given != "":
@@ -218,7 +218,8 @@ func jobLimit(owner string, scope site.Scope, text string) []site.Limit {
 	return []site.Limit{{Owner: owner, Scope: scope, Resource: site.ResourceJob, Count: n}}
 }
 
-// timeLimit parses a limit on a job's time limit; empty is none.
+// timeLimit parses the longest time limit that a job of owner may have. It returns nil if text is
+// empty.
 func timeLimit(owner, text string) []site.Limit {
 	limit := parseLimit(text)
 	if limit == 0 {

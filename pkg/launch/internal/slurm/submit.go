@@ -10,8 +10,8 @@ import (
 
 var jobID = regexp.MustCompile(`^[0-9]+$`)
 
-// SubmitCommand returns the command that submits the job script at path. A job that is requeued
-// continues its output.
+// SubmitCommand returns the command that submits the job script at path. If the job is requeued,
+// Slurm appends to its output.
 func SubmitCommand(path string) []string {
 	return []string{"sbatch", "--parsable", "--open-mode=append", path}
 }
