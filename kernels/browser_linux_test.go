@@ -100,8 +100,8 @@ func TestBrowser(t *testing.T) {
 	}
 	some, all := fmt.Sprintf(`[1-9]\d* of %d`, browserEpochs), fmt.Sprintf("%d of %[1]d", browserEpochs)
 	trained := `running[^\n]*` + some
-	// All runs but the one with 1 worker are frozen so that they do not end before the test has done
-	// to them what it wants to.
+	// The runs with 2 and 4 workers are frozen, so that they do not end before the next steps of
+	// this test.
 	watched := row(1, `done[^\n]*`+all) + row(2, trained) + row(4, trained)
 	step("submit and watch", func(t *testing.T) {
 		b.do(t, command{Do: "open", URL: url})
@@ -266,7 +266,7 @@ func (s slurmStudy) checkEpochs(t *testing.T, workers int) {
 	}
 	for i, e := range run.Epochs {
 		if e.Epoch != i+1 {
-			t.Errorf("row %d of the run with %d workers is of epoch %d", i+1, workers, e.Epoch)
+			t.Errorf("run with %d workers: row %d has epoch %d, want %[2]d", workers, i+1, e.Epoch)
 		}
 	}
 }

@@ -109,7 +109,8 @@ func (b *browser) do(t *testing.T, c command) string {
 	return text
 }
 
-// try sends a command to the driver. If it returns an error of the driver, text is that of the page.
+// try sends a command to the driver. If the driver reports an error, try returns the error and the
+// text of the page.
 func (b *browser) try(c command) (text string, err error) {
 	c.Seconds = pageTimeout.Seconds()
 	line, err := json.Marshal(c)

@@ -249,7 +249,7 @@ func (s *session) read(reply any) error {
 	return nil
 }
 
-// run runs a cell and returns what it printed.
+// run executes a cell and returns its output.
 func (s *session) run(cell string) (string, error) {
 	line, err := json.Marshal(cell)
 	if err != nil {

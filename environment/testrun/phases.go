@@ -219,7 +219,7 @@ func jupyterEnv() []string {
 // hubPackage is the package with the tests of JupyterHub, which need the built kernel.
 const hubPackage = module + "/environment/jupyterhub"
 
-// runUnitTests runs all tests except those of the kernel and of JupyterHub, and measures the
+// runUnitTests runs all tests outside of kernels and environment/jupyterhub, and measures the
 // coverage.
 func runUnitTests(ctx context.Context, r *runner) error {
 	out, err := captureOutput(ctx, "go", "list", "./...")
@@ -283,7 +283,7 @@ func findEmulator() (string, error) {
 	return "", errors.New("no qemu-aarch64 or no C library for arm64 on this machine: install qemu-user-static and libc6-arm64-cross")
 }
 
-// runKernelTests runs the kernel's tests, except that of runBrowserTest. Their results are never
+// runKernelTests runs the kernel's tests, except TestBrowser. Their results are never
 // cached, because the tests run binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-skip=^TestBrowser$", "./kernels/...")

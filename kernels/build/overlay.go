@@ -30,7 +30,8 @@ type substitution struct {
 	new  string // text that replaces it
 }
 
-// What gophernotes does if the reply to a message cannot be sent, and what it does instead.
+// If the reply to a message cannot be sent, gophernotes ends with failsFatally. The overlay replaces
+// it by failsWithMessage.
 const (
 	failsFatally     = "; err != nil {\n\t\t\tlog.Fatal(err)"
 	failsWithMessage = "; err != nil {\n\t\t\tlog.Println(err)"

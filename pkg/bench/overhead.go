@@ -37,10 +37,10 @@ func overheadCases() [][]string {
 	return [][]string{nil, {"model.base=4", "model.depth=1", "data.height=32", "data.width=32", "data.count=3208"}}
 }
 
-// MeasureOverhead measures what recording costs: trainings that write their run folder, with the times of
-// each step, the events for TensorBoard, and the load of the machine, and that keep a record of their collectives,
-// and what they and the machine use each second, are compared with trainings that do none of this, and with
-// trainings that leave out only the last part, the monitor. The clock reads of the engine and of the strategy, and the
+// MeasureOverhead measures what recording costs. Trainings that record everything write their run folder
+// (the times of each step, the events for TensorBoard, the load of the machine, and what the workers use each
+// second) and keep a record of their collectives. They are compared with trainings that record nothing, and
+// with trainings that leave out only what the workers use, which is the cost of the monitor. The clock reads of the engine and of the strategy, and the
 // counters of sent bytes, are in both.
 //
 // Each repeat starts all trainings, and its value is the median of their epochs, so that the

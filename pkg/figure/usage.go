@@ -31,7 +31,7 @@ const maxUsageLines = 8
 
 // Usage draws what the workers of a run and their machines used over time, on a page with a panel
 // for each quantity that was recorded: CPU, memory, network, power, use and memory of the GPUs. The
-// samples are those of usage-<rank>.csv in the run folder. Options.Run selects the run; the default
+// samples come from the files usage-<rank>.csv of the run folder. Options.Run selects the run; the default
 // is the one with the most recorded workers.
 func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 	study, err := o.selectSeries(study, usageName)

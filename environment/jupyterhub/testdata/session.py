@@ -53,7 +53,7 @@ def start_kernel(headers):
 
 
 async def run(socket, code):
-    """Runs a cell and returns what it printed, and its error."""
+    """Runs a cell and returns its output and its error."""
     sent = uuid.uuid4().hex
     header = {"msg_id": sent, "msg_type": "execute_request", "username": name, "session": "test", "version": "5.3", "date": ""}
     content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False, "stop_on_error": True}

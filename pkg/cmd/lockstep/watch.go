@@ -160,7 +160,7 @@ func stopSweep(c *cobra.Command, study string, kill bool) error {
 	return err
 }
 
-// describeStopped returns what was ended, and how to continue.
+// describeStopped returns a message that names the ended sweep and the command that continues it.
 func describeStopped(name string, job *launch.Job) string {
 	var b strings.Builder
 	done, left, foreign := 0, 0, false
