@@ -90,9 +90,13 @@ func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, inte
 	return u, nil
 }
 
+// intervalAfter returns the time between two samples after the first n of them. first is the
+// interval at the start.
+func intervalAfter(n int, first time.Duration) time.Duration { return first << (n / usageSamples) }
+
 // recordUntilEnd appends samples until Stop is called or the file cannot be written.
-func (u *Usage) recordUntilEnd(interval time.Duration) {
-	ticks := time.NewTicker(interval)
+func (u *Usage) recordUntilEnd(first time.Duration) {
+	ticks := time.NewTicker(first)
 	defer ticks.Stop()
 	for n := 1; ; n++ {
 		select {
@@ -106,9 +110,8 @@ func (u *Usage) recordUntilEnd(interval time.Duration) {
 		if !u.record() {
 			return
 		}
-		if n == usageSamples {
-			n, interval = 0, 2*interval
-			ticks.Reset(interval)
+		if next := intervalAfter(n, first); next != intervalAfter(n-1, first) {
+			ticks.Reset(next)
 		}
 	}
 }
