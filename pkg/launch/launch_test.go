@@ -495,11 +495,11 @@ func TestValidate(t *testing.T) {
 		{"odd global batch", func(s *Sweep) { s.GlobalBatch = 7 }, "a global batch of 7 samples cannot be divided among 2 workers: use a multiple of each worker count"},
 		{"small global batch", func(s *Sweep) { s.GlobalBatch = 1 }, "a global batch of 1 sample cannot be divided among 2 workers"},
 		{"two batches", func(s *Sweep) { s.GlobalBatch, s.Set = 4, []string{"batch=2"} }, "give only one of them"},
-		{"global batch of a command", func(s *Sweep) { s.Config, s.Command, s.GlobalBatch = "", []string{"x"}, 4 }, "belong to a config"},
+		{"global batch of a command", func(s *Sweep) { s.Config, s.Command, s.GlobalBatch, s.Epochs = "", []string{"x"}, 4, 3 }, "Epochs (--epochs) and GlobalBatch (--global-batch) cannot be used with the command x"},
 		{"series", func(s *Sweep) { s.Series = "../x" }, `invalid name "../x" of study or series`},
 		{"epochs", func(s *Sweep) { s.Epochs = -1 }, "-1 epochs"},
 		{"time-out", func(s *Sweep) { s.Timeout = -1 }, "invalid time-out -1ns"},
-		{"data of a command", func(s *Sweep) { s.Config, s.Command, s.Data = "", []string{"x"}, "d" }, "belong to a config"},
+		{"data of a command", func(s *Sweep) { s.Config, s.Command, s.Data = "", []string{"x"}, "d" }, "Data (--data) cannot be used with the command x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := good

@@ -200,7 +200,7 @@ func (m *remoteSweep) copyLog(w io.Writer, path string) {
 func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) {
 	var o sweepRequest
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
-		return nil, fmt.Errorf("read request: %w; only a notebook's kernel uses --watched", err)
+		return nil, fmt.Errorf("read sweep from standard input: %w; --watched is only for the kernel of a notebook, which sends a sweep there: leave it out to start a sweep, or use lockstep watch to see one", err)
 	}
 	o.Sweep.gracePeriod, o.Sweep.Output, o.Sweep.onMPI = o.Grace, log, o.MPI
 	if o.Sweep.Detach {

@@ -175,6 +175,7 @@ func TestSlurmScriptsInNotebook(t *testing.T) {
 	for _, want := range []string{
 		"<details><summary style=\"display: list-item\">Job script of runs script-n1-s1 to script-n1-s2 (2)</summary>\n<pre># script-n1-s1: would write ",
 		"<summary style=\"display: list-item\">Job script of runs script-n4-s1 to script-n4-s2 (2)</summary>", "&lt;b&gt;", "#SBATCH --array=0-1\n", "# sbatch --parsable",
+		"/script-n4-s2/job.sh: the script above with the folder, seed and arguments of this run\n",
 	} {
 		if !strings.Contains(shown[0], want) {
 			t.Errorf("got %s\nwant %q", shown[0], want)

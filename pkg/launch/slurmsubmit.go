@@ -40,8 +40,8 @@ func (n submission) describe(b *strings.Builder) {
 	for i, r := range n.runs {
 		if path := filepath.Join(r.dir, scriptName); i == 0 {
 			fmt.Fprintf(b, "# %s: would write %s\n%s\n", r.name, path, r.script)
-		} else { // the scripts of an array differ only in the run
-			fmt.Fprintf(b, "# %s: would write %s, the same script for this run\n", r.name, path)
+		} else { // the scripts of an array differ only in these
+			fmt.Fprintf(b, "# %s: would write %s: the script above with the folder, seed and arguments of this run\n", r.name, path)
 		}
 	}
 	if n.list != "" {

@@ -52,7 +52,7 @@ func TestStrategiesRefused(t *testing.T) {
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"local_sgd", "zero1", "local_sgd:steps=8"}}, "strategies local_sgd and local_sgd:steps=8 are equal: list each strategy once"},
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"ddp", ""}}, `strategy "": got no name`},
 		{Sweep{Config: "unet2d-cells", Vary: []string{"model.depth=2,2"}}, "vary model.depth=2,2: two series would have the name"},
-		{Sweep{Command: []string{"true"}, Strategies: []string{"ddp"}}, "vary, strategies and profile belong to a config"},
+		{Sweep{Command: []string{"true"}, Strategies: []string{"ddp"}}, "Strategies (--strategies) cannot be used with the command true, because only Lockstep's own training reads them: pass the values to true"},
 	} {
 		c.s.Workers = []int{1}
 		if err := c.s.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {

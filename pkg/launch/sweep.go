@@ -170,8 +170,9 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
 	case !s.isForeign() && s.Config == "":
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.isForeign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || len(s.Strategies) > 0 || s.Profile != "" || s.GlobalBatch != 0):
-		return fmt.Errorf("data, epochs, set, global batch, vary, strategies and profile belong to a config: pass them to %s as its own arguments, such as {16*workers} and {64/workers} for a batch", s.Command[0])
+	case s.isForeign() && len(s.trainingOptions()) > 0:
+		return fmt.Errorf("%s cannot be used with the command %s, because only Lockstep's own training reads them: pass the values to %[2]s as its own arguments, such as --batch '{16*workers}' or --batch '{64/workers}'",
+			english.List(s.trainingOptions()), s.Command[0])
 	case !s.isForeign() && len(s.Lines) > 0:
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
@@ -205,6 +206,25 @@ func (s Sweep) validate(cores int) error {
 		}
 	}
 	return s.validateCounts(cores)
+}
+
+// trainingOptions returns the names of the fields of s that are set and that only a Config can use,
+// each with its flag.
+func (s Sweep) trainingOptions() []string {
+	var names []string
+	for _, o := range []struct {
+		name  string
+		isSet bool
+	}{
+		{"Data (--data)", s.Data != ""}, {"Epochs (--epochs)", s.Epochs != 0}, {"Set (--set)", len(s.Set) > 0},
+		{"GlobalBatch (--global-batch)", s.GlobalBatch != 0}, {"Vary (--vary)", len(s.Vary) > 0},
+		{"Strategies (--strategies)", len(s.Strategies) > 0}, {"Profile (--profile)", s.Profile != ""},
+	} {
+		if o.isSet {
+			names = append(names, o.name)
+		}
+	}
+	return names
 }
 
 // validateGlobalBatch returns an error if GlobalBatch cannot be divided among the workers of each

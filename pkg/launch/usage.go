@@ -28,12 +28,12 @@ func recordUsage(dir string, roots map[int]int, note func(error)) (stop func()) 
 		all = append(all, u)
 	}
 	if failed != nil {
-		note(fmt.Errorf("usage is not recorded: %w", failed))
+		note(fmt.Errorf("CPU, memory and network usage of this run is not recorded, but the run continues: %w", failed))
 	}
 	return func() {
 		for _, u := range all {
 			if err := u.Stop(); err != nil {
-				note(fmt.Errorf("usage is not recorded to the end: %w", err))
+				note(fmt.Errorf("the recording of CPU, memory and network usage stopped before the run ended; the run is not affected: %w", err))
 			}
 		}
 	}

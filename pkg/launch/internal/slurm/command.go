@@ -28,6 +28,9 @@ type Client struct {
 // state of the jobs is unknown.
 var ErrNoAnswer = errors.New("the Slurm controller does not answer")
 
+// noAnswerAdvice is what a user can do if the controller does not answer.
+const noAnswerAdvice = "jobs that are waiting or running continue: repeat this in some minutes, and if the command sinfo gets no answer either, tell the site's support"
+
 // run runs a command and returns its standard output. The error contains what the command
 // wrote to standard error.
 func (c Client) run(ctx context.Context, name string, args ...string) (string, error) {
@@ -52,9 +55,9 @@ func (c Client) run(ctx context.Context, name string, args ...string) (string, e
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case limited.Err() != nil:
-		return "", fmt.Errorf("run %s: %w within %v; submitted jobs are not affected: try again later, or ask sinfo", name, ErrNoAnswer, timeout)
+		return "", fmt.Errorf("run %s: %w, and Lockstep stopped waiting after %v; %s", name, ErrNoAnswer, timeout, noAnswerAdvice)
 	case isNoAnswer(message):
-		return "", fmt.Errorf("run %s: %w: %s; submitted jobs are not affected: try again later, or ask sinfo", name, ErrNoAnswer, firstLine(message))
+		return "", fmt.Errorf("run %s: %w: %s; %s", name, ErrNoAnswer, firstLine(message), noAnswerAdvice)
 	case message != "":
 		return "", &CommandError{Name: name, Message: message}
 	}
