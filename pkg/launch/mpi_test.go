@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/runs/usage"
 )
 
 // mpiPrograms are the mpirun of each implementation, by their names in Debian.
@@ -92,6 +94,11 @@ func TestMPICommand(t *testing.T) {
 			want := "rank " + n + " of 2, local " + n + " of 2, at 127.0.0.1, seed 1, 1 threads, batch 32\n26 " + dir + "\n"
 			if got := file(t, dir, runs.WorkerLogName(rank)); got != want {
 				t.Errorf("rank %d: got log %q, want %q", rank, got, want)
+			}
+		}
+		if _, err := monitor.NewCPUMeter(os.Getpid()).Sample(); err == nil {
+			if records, problems, err := usage.Read(dir); err != nil || len(problems) > 0 || len(records) != 2 {
+				t.Errorf("got usage %+v, %v, %v, want that of 2 ranks", records, problems, err)
 			}
 		}
 		info := read(t, dir).Info
@@ -261,4 +268,43 @@ func TestSlurmMPI(t *testing.T) {
 			t.Errorf("%s: got %q, want 2 epochs", name, text)
 		}
 	}
+}
+
+// TestMPIInSlurm starts runs by mpirun in a job of Slurm with two nodes, whose names do not resolve.
+func TestMPIInSlurm(t *testing.T) {
+	useCluster(t)
+	text, err := exec.CommandContext(t.Context(), "salloc", "--no-shell", "--nodes=2", "--ntasks=2", "--time=10").CombinedOutput()
+	_, id, ok := strings.Cut(string(text), "Granted job allocation ")
+	if err != nil || !ok {
+		t.Fatalf("%s%v", text, err)
+	}
+	id, _, _ = strings.Cut(id, "\n")
+	t.Cleanup(func() {
+		if text, err := exec.CommandContext(context.Background(), "scancel", id).CombinedOutput(); err != nil {
+			t.Errorf("%s%v", text, err)
+		}
+	})
+	for name, v := range map[string]string{
+		"SLURM_JOB_ID": id, "SLURM_JOBID": id, "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2",
+		"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)",
+	} {
+		t.Setenv(name, v)
+	}
+	forEachMPI(t, func(t *testing.T, command string) {
+		s, out := own(t, "sums", 2)
+		s.MPI.Command = command
+		if j, err := launchMPI(t, s); err != nil || j.Status()[0].Epoch != 2 {
+			t.Errorf("%v, status %+v\n%s", err, j.Status(), out)
+		}
+		s, out = shell(t, `echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME at $MASTER_ADDR"`, 2)
+		s.MPI.Command = command
+		if _, err := launchMPI(t, s); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		for _, want := range []string{"rank 0 of 2 on n1 at 127.0.0.1", "rank 1 of 2 on n2 at 127.0.0.1"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("got output\n%s\nwant %q", out, want)
+			}
+		}
+	})
 }

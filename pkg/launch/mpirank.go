@@ -123,6 +123,7 @@ func (t rankTask) run(ctx context.Context, argv []string) (number int, err error
 	}
 	variables := os.Environ()
 	if t.Foreign {
+		env = env.ResolveMaster(ctx)
 		variables = jobFile{Threads: t.Threads}.taskEnvironment(env)
 	}
 	variables = append(variables, "LOCKSTEP_RUN="+t.Dir, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
@@ -141,6 +142,10 @@ func (t rankTask) run(ctx context.Context, argv []string) (number int, err error
 	w, err := r.startWorker(argv, env.Rank*t.Ranks, variables, t.Foreign)
 	if err != nil {
 		return env.Rank, err
+	}
+	if t.Foreign { // lockstep's workers record what they use themselves
+		stop := recordUsage(t.Dir, map[int]int{env.Rank: w.cmd.Process.Pid}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+		defer stop()
 	}
 	w.ranks = t.Ranks
 	c.workers = []*worker{w}

@@ -29,7 +29,8 @@ otherwise it is the only one.
 The rank and the number of workers come from the first of: RANK and WORLD_SIZE (set by
 lockstep launch, torchrun, or you), Open MPI, MPICH (PMI), a step of Slurm (srun), and
 TF_CONFIG. lockstep doctor shows which. --master, or MASTER_ADDR and MASTER_PORT, is the
-address of rank 0, which mpirun on several machines does not tell. All workers need the
+address of rank 0, which mpirun on several machines does not tell, except in a job of
+Slurm, where rank 0 is on the job's first node. All workers need the
 same secret: LOCKSTEP_TOKEN, or the file ~/.local/state/lockstep/token, which lockstep
 launch writes and only you may read. Without a secret, all workers must be on one machine.
 

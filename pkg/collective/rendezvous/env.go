@@ -72,8 +72,8 @@ type Env struct {
 
 	job string // identifies the job of the launcher; empty if unknown
 
-	// The name of the first node of a Slurm step, and the address of the node on which srun was
-	// started, for ResolveMaster; empty outside a step on several nodes.
+	// The name of the first node of a Slurm step or job, and the address of the node on which srun
+	// was started, for ResolveMaster; empty outside Slurm and if all ranks are on one node.
 	slurmNode, launchAddr string
 }
 
@@ -141,6 +141,7 @@ func (e *Env) findMaster(getenv func(string) string) error {
 	if v := strings.TrimSpace(getenv(addrVariable)); v != "" {
 		e.MasterAddr = v
 	}
+	e.findSlurmNode(getenv)
 	if e.MasterAddr == "" && e.LocalWorld == e.World && e.Source != SourceExplicit {
 		e.MasterAddr = "127.0.0.1"
 	}
@@ -157,6 +158,21 @@ func (e *Env) findMaster(getenv func(string) string) error {
 	var err error
 	e.MasterPort, err = source{name: e.Source}.number(getenv, []string{portVariable}, fallback, 1, 65535)
 	return err
+}
+
+// findSlurmNode sets the address of rank 0 of an mpirun in a job of Slurm on several nodes, if it is
+// unknown: without options, mpirun starts rank 0 on the first node of the job.
+func (e *Env) findSlurmNode(getenv func(string) string) {
+	node := FirstHost(getenv("SLURM_JOB_NODELIST"))
+	if e.slurmNode != "" || node == "" || e.Source != SourceOpenMPI && e.Source != SourcePMI {
+		return
+	}
+	if e.MasterAddr == "" && e.LocalWorld < e.World {
+		e.MasterAddr = node
+	}
+	if e.MasterAddr == node {
+		e.slurmNode = node
+	}
 }
 
 // ConnectsToMaster reports whether the ranks connect to rank 0, which takes its address and a

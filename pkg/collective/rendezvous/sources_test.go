@@ -66,6 +66,12 @@ func TestSources(t *testing.T) {
 		{"hydra within a step of Slurm", "SLURM_JOB_ID=812 SLURM_STEP_ID=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 " + mpichVariables, "", Env{Rank: 3, World: 4, LocalRank: 3, LocalWorld: 4, MasterAddr: "127.0.0.1", MasterPort: 29500, Source: SourcePMI}},
 		// srun --mpi=pmi2 adds PMI_RANK and PMI_SIZE to its own variables.
 		{"srun --mpi=pmi2", slurmVariables + " PMI_RANK=3 PMI_SIZE=4 PMI_FD=11", "", Env{Rank: 3, World: 4, LocalRank: 1, LocalWorld: 2, MasterAddr: "node03", Source: SourceSlurm, job: "Slurm 812.0"}},
+		// An mpirun in a job on several nodes states no address.
+		{
+			"Open MPI on the nodes of a job", strings.Replace(openMPIVariables, "LOCAL_SIZE=4", "LOCAL_SIZE=1", 1) + " OMPI_COMM_WORLD_LOCAL_RANK=0 SLURM_JOB_ID=812 SLURM_JOB_NODELIST=node[03-06] SLURM_STEP_ID=0 SLURM_PROCID=3", "",
+			Env{Rank: 3, World: 4, LocalRank: 0, LocalWorld: 1, MasterAddr: "node03", Source: SourceOpenMPI, job: "Open MPI 1958477825"},
+		},
+		{"Open MPI on the nodes of a job, --master", openMPIVariables + " SLURM_JOB_NODELIST=node[03-06]", "front", Env{Rank: 3, World: 4, LocalRank: 3, LocalWorld: 4, MasterAddr: "front", Source: SourceOpenMPI, job: "Open MPI 1958477825"}},
 		{"Slurm with TF_CONFIG", slurmVariables + " " + tfConfig, "", Env{Rank: 3, World: 4, LocalRank: 1, LocalWorld: 2, MasterAddr: "node03", Source: SourceSlurm, job: "Slurm 812.0"}},
 		{"batch script", batchVariables, "", Env{World: 1, LocalWorld: 1}},
 		// --master
