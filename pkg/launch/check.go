@@ -14,9 +14,16 @@ import (
 	"strings"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/launch/internal/binary"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
+
+// Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
+// the running program if that is lockstep itself, else lockstep in the folder of the running
+// program. It returns an error if the command was not built from the same sources as the
+// running program.
+func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 
 // checkConfigs checks the config, the data and the sizes of each series with its largest
 // worker count, so that mistakes are found before anything starts. It sets the config of

@@ -3,12 +3,10 @@ package launch
 import (
 	"context"
 	"fmt"
-	"math"
-	"os"
-	"path/filepath"
 	"time"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/notebook"
@@ -246,76 +244,20 @@ func (r *run) status() RunStatus {
 		s.Seconds = r.ended.Sub(r.started).Seconds()
 	}
 	if r.state != StateWaiting {
-		r.rereadFolder()
+		r.folder.Reread(r.dir, r.state == StateRunning, r.sweep.isForeign())
 	}
-	if n, ok := r.read.Info.Config["epochs"].(float64); ok {
+	if n, ok := r.folder.Run.Info.Config["epochs"].(float64); ok {
 		s.Epochs = int(n)
 	}
-	s.Binding = r.read.Info.Binding
-	if n := len(r.read.Epochs); n > 0 {
-		s.Epoch, s.Last = n, r.read.Epochs[n-1]
+	s.Binding = r.folder.Run.Info.Binding
+	if n := len(r.folder.Run.Epochs); n > 0 {
+		s.Epoch, s.Last = n, r.folder.Run.Epochs[n-1]
 	}
-	read := r.read
+	read := r.folder.Run
 	read.Info.Status = r.state // run.json is not read again when the state changes
 	s.read = &read
 	if r.state == StateRunning {
-		s.Ends = estimateEnd(r.read.Epochs, s.Epochs, r.readTime)
+		s.Ends = estimate.End(r.folder.Run.Epochs, s.Epochs, r.folder.Time)
 	}
 	return s
-}
-
-// estimateEnd returns the time at which a run ends, by the mean time of its finished epochs, the
-// last of which ended at the time last. total is the number of all epochs. The result is zero if
-// a number is unknown.
-func estimateEnd(done []runs.Epoch, total int, last time.Time) time.Time {
-	if len(done) == 0 || total == 0 {
-		return time.Time{}
-	}
-	seconds := 0.0
-	for _, e := range done {
-		seconds += e.Seconds
-		if !math.IsNaN(e.ValSeconds) {
-			seconds += e.ValSeconds
-		}
-	}
-	left := seconds / float64(len(done)) * float64(total-len(done))
-	if math.IsNaN(left) || left < 0 || last.IsZero() {
-		return time.Time{}
-	}
-	end := last.Add(time.Duration(left * float64(time.Second)))
-	if now := time.Now(); end.Before(now) {
-		return now
-	}
-	return end
-}
-
-// rereadFolder reads the run folder again if epochs.csv has changed, or the logs of another
-// program. So as not to disturb the run while it is measured, it reads at most in maxReadShare of
-// the time.
-func (r *run) rereadFolder() {
-	if r.sweep.isForeign() || len(r.read.Info.Command) > 0 {
-		r.rereadLogs()
-		return
-	}
-	now := time.Now()
-	if r.state == StateRunning && now.Before(r.nextRead) {
-		return
-	}
-	stat, err := os.Stat(filepath.Join(r.dir, "epochs.csv"))
-	if err != nil {
-		return // not there yet
-	}
-	stamp := fmt.Sprint(stat.Size(), stat.ModTime().UnixNano())
-	if stamp == r.stamp {
-		return
-	}
-	read, err := runs.Read(r.dir)
-	if err != nil {
-		return
-	}
-	r.read, r.stamp, r.readTime = read, stamp, stat.ModTime()
-	r.setNextRead(now)
-	if len(read.Info.Command) > 0 { // a run that another process launched
-		r.rereadLogs()
-	}
 }

@@ -420,56 +420,6 @@ func TestUnusableLogs(t *testing.T) {
 	wantError(t, err, "launch sums: create folder: ", "not a directory; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)")
 }
 
-func TestBinary(t *testing.T) {
-	ctx := context.Background()
-	script := func(text string) string {
-		path := filepath.Join(t.TempDir(), "lockstep")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	for _, tt := range []struct{ name, path, err string }{
-		{"same build", script(`[ "$*" = "version --json" ] && echo '{"build_id":"dev"}'`), ""}, // a test's own is dev
-		{"other build", script(`echo '{"build_id":"0123"}'`), `got build "0123", want build "dev"`},
-		{"other program", script(`echo hello`), "is it the lockstep command?"},
-		{"failing program", script(`exit 1`), "is it the lockstep command?"},
-		{"absent", filepath.Join(t.TempDir(), "lockstep"), "set LOCKSTEP_BIN to the lockstep command"},
-		{"unset", "", "set LOCKSTEP_BIN"}, // there is no lockstep beside a test binary
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Setenv("LOCKSTEP_BIN", tt.path)
-			got, err := Binary(ctx)
-			if tt.err != "" {
-				wantError(t, err, tt.err)
-			} else if err != nil || got != tt.path {
-				t.Errorf("got %s, %v", got, err)
-			}
-		})
-	}
-}
-
-// TestBinaryIsNotBlamedForACancellation: if the context is canceled before the call or while
-// the command runs, the error is the cancellation.
-func TestBinaryIsNotBlamedForACancellation(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lockstep")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", path)
-	for _, after := range []time.Duration{0, 100 * time.Millisecond} {
-		ctx, cancel := context.WithCancel(context.Background())
-		if after == 0 {
-			cancel()
-		}
-		time.AfterFunc(after, cancel)
-		_, err := Binary(ctx)
-		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "build id") || strings.Contains(err.Error(), path) {
-			t.Errorf("canceled after %v: got %v, want a cancellation that blames nobody", after, err)
-		}
-	}
-}
-
 func TestValidate(t *testing.T) {
 	good := Sweep{Config: "c", Workers: []int{1, 2}}
 	for _, tt := range []struct {
@@ -536,46 +486,5 @@ func TestNames(t *testing.T) {
 	s = Sweep{Config: "unet2d-cells", Set: []string{"strategy=other"}}.withDefaults()
 	if s.Series != "other" {
 		t.Errorf("series %q, want the name of the strategy", s.Series)
-	}
-}
-
-// TestStatusOfRankAlone: the status that rank 0 writes may be wrong. It writes "failed" when
-// it lost a rank of a canceled run, and "canceled" when it was asked to end after another
-// rank's failure. The launcher corrects both.
-func TestStatusOfRankAlone(t *testing.T) {
-	lost, asked := errors.New("rank 1 has left the group"), fmt.Errorf("ended after step 3: %w", context.Canceled)
-	for _, tt := range []struct {
-		name         string
-		said         string
-		why          error
-		status, want string
-		cause        error
-		texts        []string
-	}{
-		{"interrupted", runs.StatusFailed, lost, runs.StatusCanceled, runs.StatusCanceled, context.Canceled, []string{"context canceled", "rank 0 then reported: rank 1 has left the group"}},
-		{"failed", runs.StatusCanceled, asked, runs.StatusFailed, runs.StatusFailed, errors.New("rank 1: exit status 1"), []string{"rank 1: exit status 1"}},
-		{"failed by itself", runs.StatusFailed, lost, runs.StatusFailed, runs.StatusFailed, errors.New("rank 0: exit status 1"), []string{"rank 1 has left the group"}},
-		{"done", runs.StatusDone, nil, runs.StatusCanceled, runs.StatusDone, context.Canceled, nil},
-	} {
-		dir := filepath.Join(t.TempDir(), "run")
-		w, err := runs.Create(dir, runs.Info{Study: "a", Series: "b", Workers: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Finish(tt.said, tt.why); err != nil {
-			t.Fatal(err)
-		}
-		if err := (&run{dir: dir}).writeFinalStatus(tt.status, tt.cause); err != nil {
-			t.Fatal(err)
-		}
-		got, err := runs.Read(dir)
-		if err != nil || got.Info.Status != tt.want {
-			t.Errorf("%s: status %q, %v, expected %q", tt.name, got.Info.Status, err, tt.want)
-		}
-		for _, text := range tt.texts {
-			if !strings.Contains(got.Info.Error, text) {
-				t.Errorf("%s: error %q does not say %q", tt.name, got.Info.Error, text)
-			}
-		}
 	}
 }

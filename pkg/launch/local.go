@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/runs"
 )
 
@@ -38,7 +39,7 @@ type localSweep struct {
 func newLocalSweep(ctx context.Context, s *Sweep, dir string) (*localSweep, error) {
 	l, err := planLocalSweep(ctx, s, dir)
 	if err == nil {
-		err = makeFolder(filepath.Join(dir, queue.RecordsFolder))
+		err = runfolder.Make(filepath.Join(dir, queue.RecordsFolder))
 	}
 	return l, err
 }
@@ -129,7 +130,7 @@ func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kerne
 			return err
 		}
 		l.updateRecord()
-		if err := wrapWriteError("write record of sweep", l.record.Write()); err != nil {
+		if err := runfolder.WrapWriteError("write record of sweep", l.record.Write()); err != nil {
 			return err
 		}
 		if l.entry, err = queue.Add(folder, id, l.record.Path, queue.EntryWaiting); err != nil {
@@ -183,7 +184,7 @@ func (l *localSweep) runAll(queued bool) {
 		l.record.Error = l.err.Error()
 	}
 	l.updateRecord()
-	l.err = errors.Join(l.err, wrapWriteError("write record of sweep", l.record.Write()), l.entry.MarkEnded())
+	l.err = errors.Join(l.err, runfolder.WrapWriteError("write record of sweep", l.record.Write()), l.entry.MarkEnded())
 }
 
 // awaitTurn waits until no other sweep is before this one. It then checks the run folders

@@ -18,6 +18,7 @@ import (
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/runfolder"
 )
 
 // mpirun starts this executable again for each rank. That process reads the rank from mpirun's
@@ -144,7 +145,7 @@ func (t rankTask) run(ctx context.Context, argv []string) (number int, err error
 		return env.Rank, err
 	}
 	if t.Foreign { // lockstep's workers record what they use themselves
-		stop := recordUsage(t.Dir, map[int]int{env.Rank: w.cmd.Process.Pid}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+		stop := runfolder.RecordUsage(t.Dir, map[int]int{env.Rank: w.cmd.Process.Pid}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 		defer stop()
 	}
 	w.ranks = t.Ranks

@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	"lockstep/pkg/launch/internal/binary"
 	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/notebook"
@@ -76,7 +76,7 @@ func startInSeparateProcess(ctx context.Context, s Sweep) (*Job, error) {
 // the runs in the meantime, startSweepProcess does nothing and again is true: the caller must
 // prepare the job again.
 func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err error) {
-	launcher, err := findLauncher(ctx)
+	launcher, err := binary.FindLauncher(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -159,21 +159,6 @@ func (o sweepRequest) send(ctx context.Context, cmd *exec.Cmd) (a sweepResponse,
 		return a, in, fmt.Errorf("send sweep to %s: got response %q: %w; is it the lockstep command?", cmd.Path, line, err)
 	}
 	return a, in, nil
-}
-
-// findLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
-// folder of the running program, else the result of Binary. Unlike Binary, it prefers that
-// command to $LOCKSTEP_BIN, which may be a program of the user that can only train.
-func findLauncher(ctx context.Context) (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find lockstep command: %w", err)
-	}
-	neighbor := filepath.Join(filepath.Dir(self), "lockstep")
-	if _, err := exec.LookPath(neighbor); err != nil {
-		return Binary(ctx)
-	}
-	return neighbor, checkBuild(ctx, neighbor, self)
 }
 
 // copyLog copies the sweep's log, the file at path, to w until the sweep has ended.

@@ -168,7 +168,7 @@ func (m *remoteSweep) status() []RunStatus {
 			r.err = errors.New(n.Error)
 		}
 		s := r.status()
-		s.foreign = len(r.read.Info.Command) > 0 && s.Epochs == 0
+		s.foreign = len(r.folder.Run.Info.Command) > 0 && s.Epochs == 0
 		if n.State != StateWaiting {
 			s.Lines, s.Line = of.lines.readNewLines()
 		}

@@ -13,12 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
@@ -50,10 +49,7 @@ type run struct {
 	ended       time.Time
 	state       string
 	err         error
-	read        runs.Run  // run folder as last read
-	stamp       string    // size and time of epochs.csv, or of the logs, when they were read
-	readTime    time.Time // when the last epoch that was read ended
-	nextRead    time.Time // the folder is not read again before, unless the run has ended
+	folder      runfolder.Reader
 }
 
 // planRuns returns the runs of the sweep in the order in which they are executed. dir is
@@ -92,7 +88,7 @@ func (r *run) checkFolder() error {
 	}
 	switch {
 	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.plannedEpochs():
-		r.skip, r.state, r.read = true, StateDone, before
+		r.skip, r.state, r.folder.Run = true, StateDone, before
 	case r.sweep.isForeign():
 		return fmt.Errorf("run %s: the run in %s is unfinished, and only runs of a config can be resumed: delete the folder to run it again", r.name, r.dir)
 	case !r.sweep.Resume:
@@ -144,7 +140,7 @@ func stateForError(err error) string {
 
 // runLockstep trains with the lockstep command, which writes the run folder itself.
 func (r *run) runLockstep(ctx context.Context, binary string) error {
-	if err := makeFolder(r.dir); err != nil {
+	if err := runfolder.Make(r.dir); err != nil {
 		return err
 	}
 	if err := runs.RemoveTemporary(r.dir); err != nil { // left by a launch that was killed before it created a run
@@ -155,30 +151,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 		return nil
 	}
 	// Rank 0 may have been killed before it could write the final status of the run.
-	return errors.Join(err, r.writeFinalStatus(stateForError(err), err))
-}
-
-// makeFolder creates the folder dir and its parents if necessary.
-func makeFolder(dir string) error { return wrapWriteError("create folder", os.MkdirAll(dir, 0o755)) }
-
-// wrapWriteError adds the action that failed to err, or returns nil if err is nil. If err
-// means that the folder cannot be written to, the result also says how to choose another
-// folder.
-func wrapWriteError(action string, err error) error {
-	for _, cause := range []error{fs.ErrPermission, unix.EROFS, unix.ENOTDIR} {
-		if errors.Is(err, cause) {
-			return fmt.Errorf("%s: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", action, err)
-		}
-	}
-	for _, cause := range []error{unix.ENOSPC, unix.EDQUOT} {
-		if errors.Is(err, cause) {
-			return fmt.Errorf("%s: %w; delete files that you no longer need, or choose a folder on another disk (Logs, --logs, or LOCKSTEP_LOGS)", action, err)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", action, err)
-	}
-	return nil
+	return errors.Join(err, runfolder.WriteFinalStatus(r.dir, stateForError(err), err))
 }
 
 // replicasPerProcess returns how many workers of the run each of its processes contains.
@@ -218,38 +191,6 @@ func (r *run) trainArguments() []string {
 	return args
 }
 
-// writeFinalStatus writes the final status and its cause to run.json if rank 0 has not done
-// so, or if rank 0 could not know the cause:
-//   - rank 0 wrote "canceled", because it was asked to end, but another rank had failed; or
-//   - rank 0 wrote "failed", because it lost a rank, but the run was canceled.
-func (r *run) writeFinalStatus(status string, cause error) error {
-	err := runs.RemoveTemporary(r.dir)
-	var owned *runs.OwnedError
-	if errors.As(err, &owned) {
-		return nil // another process owns the run and writes its status
-	}
-	if err != nil {
-		return err
-	}
-	before, err := runs.Read(r.dir)
-	if err != nil {
-		return nil // the run never started
-	}
-	otherRankFailed := before.Info.Status == runs.StatusCanceled && status == runs.StatusFailed
-	wasCanceled := before.Info.Status == runs.StatusFailed && status == runs.StatusCanceled
-	switch {
-	case wasCanceled:
-		cause = fmt.Errorf("%w; rank 0 then reported: %s", cause, before.Info.Error)
-	case before.Info.Status != runs.StatusRunning && before.Info.Status != runs.StatusKilled && !otherRankFailed:
-		return nil // rank 0 has written it
-	}
-	w, _, err := runs.Resume(r.dir)
-	if err != nil {
-		return err
-	}
-	return w.Finish(status, cause)
-}
-
 // runCommand runs a program other than lockstep. It also writes the run folder: the wall time
 // in run.json, and the load of the machine. The epochs are in the logs of the workers, which
 // logread reads.
@@ -269,7 +210,7 @@ func (r *run) runCommand(ctx context.Context) error {
 		load.Begin()
 		stopUsage := func() {}
 		err = r.runWorkers(ctx, r.command, true, func(c *workerGroup) error {
-			stopUsage = recordUsage(r.dir, c.processes(), func(err error) { _ = w.Log("note: %v", err) })
+			stopUsage = runfolder.RecordUsage(r.dir, c.processes(), func(err error) { _ = w.Log("note: %v", err) })
 			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &c.binding.Binding }), w.Log("%s", c.binding))
 		})
 		stopUsage()

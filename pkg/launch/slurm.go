@@ -15,8 +15,10 @@ import (
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/notebook"
@@ -92,7 +94,7 @@ func (f jobFile) write(dir string) error {
 	if err == nil {
 		err = wholefile.WriteBytes(filepath.Join(dir, jobFileName), append(text, '\n'), 0o644)
 	}
-	return wrapWriteError("write description of job", err)
+	return runfolder.WrapWriteError("write description of job", err)
 }
 
 // slurmPlan contains the jobs of a sweep before their submission.
@@ -235,9 +237,9 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
 	var found []string
 	added := 0 // jobs
-	var finished []finishedRun
+	var finished []estimate.Finished
 	if p.s.Slurm.Time > 0 {
-		finished = p.readFinishedRuns()
+		finished = estimate.ReadFinished(p.dir)
 	}
 	for _, r := range p.sweep.all {
 		if r.skip || r.job.ID != "" {
@@ -247,7 +249,9 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		j.Estimate, j.Source = r.estimate(finished)
+		if !r.resume {
+			j.Estimate, j.Source = r.toEstimate().Time(finished)
+		}
 		if cluster == nil {
 			if cluster, err = p.readCluster(ctx); err != nil {
 				return err
@@ -279,6 +283,29 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	}
 	p.submissions, err = p.planSubmissions()
 	return err
+}
+
+// readCluster asks Slurm for the partitions and for the limits of the user's accounts. If the
+// limits are unknown, Slurm itself applies them at submission, so that it is only a warning.
+func (p *slurmPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
+	cluster, err := p.sweep.client.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.sweep.client.AddAccounts(ctx, cluster); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		p.warnings = append(p.warnings, fmt.Sprintf("warning: the limits of your account are unknown, but Slurm applies them: %v", err))
+	}
+	return cluster, nil
+}
+
+// toEstimate returns the description of the run by which its time is estimated.
+func (r *run) toEstimate() estimate.Run {
+	return estimate.Run{
+		Workers: r.workers, Epochs: r.plannedEpochs(), Config: r.config, GlobalBatch: r.sweep.GlobalBatch > 0, Command: r.command, Threads: r.sweep.Threads,
+	}
 }
 
 // newSlurmRun returns a run that was not submitted yet.

@@ -15,6 +15,7 @@ import (
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/runs"
@@ -219,7 +220,7 @@ func (p *slurmPlan) withdraw(ctx context.Context, all []submission) error {
 func (p *slurmPlan) writeFiles(n submission) error {
 	var list strings.Builder
 	for _, r := range n.runs {
-		if err := makeFolder(r.dir); err != nil {
+		if err := runfolder.Make(r.dir); err != nil {
 			return err
 		}
 		if err := runs.RemoveTemporary(r.dir); err != nil {
@@ -236,18 +237,18 @@ func (p *slurmPlan) writeFiles(n submission) error {
 	if n.list == "" {
 		return nil
 	}
-	if err := makeFolder(filepath.Dir(n.list)); err != nil {
+	if err := runfolder.Make(filepath.Dir(n.list)); err != nil {
 		return err
 	}
 	if err := wholefile.WriteBytes(n.list, []byte(list.String()), 0o644); err != nil {
-		return wrapWriteError("write list of runs", err)
+		return runfolder.WrapWriteError("write list of runs", err)
 	}
 	return writeScript(n.script, n.array)
 }
 
 // writeScript writes a job script.
 func writeScript(path, text string) error {
-	return wrapWriteError("write job script", wholefile.WriteBytes(path, []byte(text), 0o755))
+	return runfolder.WrapWriteError("write job script", wholefile.WriteBytes(path, []byte(text), 0o755))
 }
 
 // writeJobFile writes the description of the job of a run.
@@ -280,7 +281,7 @@ func (p *slurmPlan) removeFiles(n submission) error {
 
 // createRecord writes the record of the sweep, by which Attach finds it.
 func (p *slurmPlan) createRecord() error {
-	if err := makeFolder(filepath.Join(p.dir, queue.RecordsFolder)); err != nil {
+	if err := runfolder.Make(filepath.Join(p.dir, queue.RecordsFolder)); err != nil {
 		return err
 	}
 	host, err := os.Hostname()

@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/runs"
@@ -123,7 +124,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 		if errors.Is(err, context.Canceled) {
 			state = StateCanceled
 		}
-		err = errors.Join(err, r.writeFinalStatus(state, err))
+		err = errors.Join(err, runfolder.WriteFinalStatus(r.dir, state, err))
 	}
 	if state == StateDone {
 		err = r.writeStudyLog()

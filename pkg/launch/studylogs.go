@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/runs"
 )
 
@@ -57,7 +58,7 @@ func (r *run) writeStudyLog() error {
 	}
 	run, err := runs.Read(r.dir)
 	if err == nil && len(run.Info.Command) > 0 {
-		run, err = readWithLogs(r.dir)
+		run, err = runfolder.ReadWithLogs(r.dir)
 	}
 	if err == nil {
 		_, err = runs.WriteStudyLog(dir, run)

@@ -16,6 +16,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/placeholder"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
@@ -363,4 +364,14 @@ func (s Sweep) findStudyFolder() (string, error) {
 		return "", err
 	}
 	return filepath.Join(root, s.Study), nil
+}
+
+// saveLineTemplates adds the templates of lines to the rules for reading the logs in the study's
+// folder dir.
+func (s Sweep) saveLineTemplates(dir string) error {
+	if len(s.Lines) == 0 {
+		return nil
+	}
+	_, err := logread.Rules{Lines: s.Lines}.Save(dir)
+	return runfolder.WrapWriteError("keep the line templates", err)
 }

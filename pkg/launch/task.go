@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
@@ -58,7 +59,7 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 // runTask runs the program of a rank, and records what it uses in the run folder dir. code is its exit code, not 0 if a signal ended it. err is
 // not nil if it could not be run.
 func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
-	stop := recordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+	stop := runfolder.RecordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 	defer stop()
 	var exit *exec.ExitError
 	err = cmd.Run()

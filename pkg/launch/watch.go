@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/live"
+	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -135,7 +136,7 @@ func (v *watch) readRuns(all []RunStatus) []runs.Run {
 			}
 			read, err := runs.Read(dir)
 			if err == nil && len(read.Info.Command) > 0 {
-				read, err = readWithLogs(dir)
+				read, err = runfolder.ReadWithLogs(dir)
 			}
 			if err == nil {
 				v.others = append(v.others, read)

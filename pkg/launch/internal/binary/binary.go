@@ -1,4 +1,6 @@
-package launch
+// Package binary finds the lockstep command that the workers run, and checks that it was built from
+// the same sources as the running program.
+package binary
 
 import (
 	"context"
@@ -13,9 +15,9 @@ import (
 	"lockstep/pkg/internal/buildid"
 )
 
-// binaryVariable is the environment variable with the path of the lockstep command. The
+// variable is the environment variable with the path of the lockstep command. The
 // notebook's kernelspec sets it to the command that was built together with the kernel.
-const binaryVariable = "LOCKSTEP_BIN"
+const variable = "LOCKSTEP_BIN"
 
 // commandPackage is the lockstep command's main package.
 const commandPackage = "lockstep/pkg/cmd/lockstep"
@@ -23,16 +25,16 @@ const commandPackage = "lockstep/pkg/cmd/lockstep"
 // buildIDTimeout limits how long queryBuildID waits for a command to print its build id.
 const buildIDTimeout = 20 * time.Second
 
-// Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
+// Find returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
 // the running program if that is lockstep itself, else lockstep in the folder of the running
 // program. It returns an error if the command was not built from the same sources as the
 // running program.
-func Binary(ctx context.Context) (string, error) {
+func Find(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find lockstep command: %w", err)
 	}
-	path := os.Getenv(binaryVariable)
+	path := os.Getenv(variable)
 	switch info, ok := debug.ReadBuildInfo(); {
 	case path != "":
 	case ok && info.Path == commandPackage:
@@ -42,12 +44,27 @@ func Binary(ctx context.Context) (string, error) {
 	}
 	found, err := exec.LookPath(path)
 	if err != nil {
-		return "", fmt.Errorf("find lockstep command: %w; set %s to the lockstep command that was built with %s", err, binaryVariable, self)
+		return "", fmt.Errorf("find lockstep command: %w; set %s to the lockstep command that was built with %s", err, variable, self)
 	}
 	if isSameFile(found, self) {
 		return found, nil
 	}
 	return found, checkBuild(ctx, found, self)
+}
+
+// FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
+// folder of the running program, else the result of Find. Unlike Find, it prefers that
+// command to $LOCKSTEP_BIN, which may be a program of the user that can only train.
+func FindLauncher(ctx context.Context) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find lockstep command: %w", err)
+	}
+	neighbor := filepath.Join(filepath.Dir(self), "lockstep")
+	if _, err := exec.LookPath(neighbor); err != nil {
+		return Find(ctx)
+	}
+	return neighbor, checkBuild(ctx, neighbor, self)
 }
 
 // checkBuild returns an error if the lockstep command at the path command was not built
@@ -58,7 +75,7 @@ func checkBuild(ctx context.Context, command, self string) error {
 		return err
 	}
 	if theirs != buildid.ID {
-		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, binaryVariable)
+		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, variable)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package launch
+package runfolder
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// recordUsage records what the process trees of a program other than lockstep use, in the run folder
+// RecordUsage records what the process trees of a program other than lockstep use, in the run folder
 // dir. roots has the process of each rank. It calls note for what cannot be recorded, which does not
 // end the run. The caller must call stop.
-func recordUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
+func RecordUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
 	stop = func() {}
 	on, err := monitor.RecordsUsage(os.Getenv)
 	if err != nil {

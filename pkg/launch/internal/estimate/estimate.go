@@ -1,0 +1,121 @@
+// Package estimate estimates how long runs take, from the runs that are done and from the epochs of a
+// run that is training.
+package estimate
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// maxRuns limits the number of run folders that are read for estimates, because the logs
+// folder of a long project may be large and on a slow disk.
+const maxRuns = 1000
+
+// Finished is a run that is done, from which the time of another run can be estimated.
+type Finished struct {
+	dir  string
+	info runs.Info
+}
+
+// ReadFinished returns the finished runs of the study in the folder dir and then those of the other
+// studies in the logs folder. A folder that cannot be read is left out.
+func ReadFinished(dir string) []Finished {
+	ofStudy, _ := runs.Find(dir)
+	others, _ := runs.Find(filepath.Dir(dir))
+	others = slices.DeleteFunc(others, func(dir string) bool { return slices.Contains(ofStudy, dir) })
+	dirs := slices.Concat(ofStudy, others)
+	var all []Finished
+	for _, dir := range dirs[:min(len(dirs), maxRuns)] {
+		if info, err := runs.ReadInfo(dir); err == nil && info.Status == runs.StatusDone && info.WallSeconds > 0 && info.Workers > 0 {
+			all = append(all, Finished{dir, info})
+		}
+	}
+	return all
+}
+
+// Run is a run that has not started.
+type Run struct {
+	Workers     int
+	Epochs      int            // 0 if unknown
+	Config      map[string]any // as in run.json; nil for another program
+	GlobalBatch bool           // whether the batch in Config depends on the number of workers
+
+	Command []string // of another program; empty for a run with a config
+	Threads int      // of each worker of that program
+}
+
+// Time returns how long the run will probably take, and from what this is known: from the run
+// with the same config, or the same command, whose number of workers is nearest. It assumes that
+// twice the workers need half the time, so that the run may take longer. It returns 0 if there is no
+// such run.
+func (r Run) Time(all []Finished) (d time.Duration, source string) {
+	var nearest *Finished
+	distance := math.Inf(1)
+	for i, f := range all {
+		if apart := math.Abs(math.Log(float64(f.info.Workers) / float64(r.Workers))); apart < distance && r.isLike(f.info) {
+			nearest, distance = &all[i], apart
+		}
+	}
+	if nearest == nil {
+		return 0, ""
+	}
+	seconds := nearest.info.WallSeconds * float64(nearest.info.Workers) / float64(r.Workers)
+	done := "the complete program"
+	if epochs, ok := nearest.info.Config["epochs"].(float64); ok && epochs > 0 {
+		seconds *= float64(r.Epochs) / epochs
+		done = english.Count(int(epochs), "epoch")
+	}
+	took := time.Duration(nearest.info.WallSeconds * float64(time.Second))
+	source = fmt.Sprintf("%s took %s with %s in run %s", done, roundSeconds(took), english.Count(nearest.info.Workers, "worker"),
+		filepath.Join(filepath.Base(filepath.Dir(nearest.dir)), filepath.Base(nearest.dir)))
+	return roundSeconds(time.Duration(seconds * float64(time.Second))), source
+}
+
+// roundSeconds rounds d up to seconds.
+func roundSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// isLike reports whether the run f trains like r, except for the numbers of workers and epochs and
+// the seed.
+func (r Run) isLike(f runs.Info) bool {
+	if len(r.Command) > 0 || len(f.Command) > 0 {
+		return slices.Equal(f.Command, r.Command) && f.ThreadsPerWorker == r.Threads
+	}
+	return f.Config != nil && !slices.ContainsFunc(train.Differences(f.Config, r.Config), func(d train.Difference) bool {
+		isOfSize := d.Key == "epochs" || d.Key == "seed" || d.Key == "batch" && r.GlobalBatch
+		return !isOfSize
+	})
+}
+
+// End returns the time at which a run ends, by the mean time of its finished epochs, the
+// last of which ended at the time last. total is the number of all epochs. The result is zero if
+// a number is unknown.
+func End(done []runs.Epoch, total int, last time.Time) time.Time {
+	if len(done) == 0 || total == 0 {
+		return time.Time{}
+	}
+	seconds := 0.0
+	for _, e := range done {
+		seconds += e.Seconds
+		if !math.IsNaN(e.ValSeconds) {
+			seconds += e.ValSeconds
+		}
+	}
+	left := seconds / float64(len(done)) * float64(total-len(done))
+	if math.IsNaN(left) || left < 0 || last.IsZero() {
+		return time.Time{}
+	}
+	end := last.Add(time.Duration(left * float64(time.Second)))
+	if now := time.Now(); end.Before(now) {
+		return now
+	}
+	return end
+}
