@@ -3,6 +3,8 @@ package launch
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"lockstep/pkg/internal/english"
@@ -227,6 +229,29 @@ type RunStatus struct {
 
 // Status returns the status of each run, in the order in which they are executed.
 func (j *Job) Status() []RunStatus { return j.sweep.status() }
+
+// Tail returns the last lines of the workers' output of a run, given by its name as in
+// RunStatus, at most n lines per worker. A worker without output is left out.
+func (j *Job) Tail(run string, n int) (string, error) {
+	if n < 1 {
+		return "", fmt.Errorf("read output of run %s: got %d lines: use at least 1", run, n)
+	}
+	var names []string
+	for _, s := range j.sweep.status() {
+		if names = append(names, s.Name); s.Name != run {
+			continue
+		}
+		var b strings.Builder
+		for rank := range s.Workers {
+			lines := output.ReadLastLines(filepath.Join(s.Dir, runs.WorkerLogName(rank)), n)
+			if lines != "" {
+				fmt.Fprintf(&b, "rank %d:\n    %s\n", rank, lines)
+			}
+		}
+		return b.String(), nil
+	}
+	return "", fmt.Errorf("read output of run %s: unknown run, want one of %s", run, strings.Join(names, ", "))
+}
 
 // status returns the status of the run.
 func (r *run) status() RunStatus {

@@ -1,32 +1,20 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
-	"os/exec"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"lockstep/pkg/collective/rendezvous"
-	"lockstep/pkg/launch/internal/binding"
-	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/mpirun"
-	"lockstep/pkg/launch/internal/output"
-	"lockstep/pkg/runs"
+	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/train"
 )
 
@@ -135,14 +123,9 @@ func (s Sweep) mpiVariables(port int, token string) ([]string, error) {
 // mpiArguments returns mpirun and its arguments for the worker command argv. foreign is true for a
 // program other than lockstep.
 func (r *run) mpiArguments(argv []string, foreign bool) ([]string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program, which mpirun starts for each rank: %w", err)
-	}
-	task := rankTask{
+	command, err := workers.RankTask{
 		Dir: r.dir, Ranks: r.replicasPerProcess(), Seed: r.seed, Threads: r.sweep.Threads, Foreign: foreign, Grace: r.sweep.gracePeriod,
-	}
-	text, err := json.Marshal(task)
+	}.Command(argv)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +134,7 @@ func (r *run) mpiArguments(argv []string, foreign bool) ([]string, error) {
 		Processes: r.workers / r.replicasPerProcess(), Hostfile: r.sweep.MPI.Hostfile, SeveralHosts: several,
 		Oversubscribe: !several || r.sweep.Oversubscribe, // Validate has compared the workers with the cores of this machine
 		Forward:       forwardedVariables(),
-		Command:       append([]string{self, rankArgument, string(text)}, argv...),
+		Command:       command,
 	}), nil
 }
 
@@ -199,12 +182,9 @@ func (r *run) mpiEnvironment(ctx context.Context) ([]string, error) {
 	return append(env, set...), nil
 }
 
-// mpiBinding describes that the launcher does not bind workers that mpirun starts.
-var mpiBinding = binding.Binding{Binding: runs.Binding{Mode: BindNone, Reason: "mpirun starts them, and Lockstep does not bind them"}}
-
 // startMPI starts mpirun, which starts the workers of the run with the arguments argv. The caller's
 // goroutine must stay locked to its thread; see startWorkers.
-func (r *run) startMPI(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
+func (r *run) startMPI(ctx context.Context, argv []string, foreign bool) (*workers.Group, error) {
 	args, err := r.mpiArguments(argv, foreign)
 	if err != nil {
 		return nil, err
@@ -213,162 +193,13 @@ func (r *run) startMPI(ctx context.Context, argv []string, foreign bool) (*worke
 	if err != nil {
 		return nil, err
 	}
-	m := &mpiOutput{out: output.NewWriter(r.linePrefix(&worker{rank: mpirunRank}), io.Discard, r.out), failed: make(chan struct{})}
-	for rank := 0; rank < r.workers; rank += r.replicasPerProcess() {
-		t := r.newLogTail(rank)
-		if r.resume {
-			t.skip()
-		} else if err := os.Remove(t.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("remove log of an earlier run: %w", err)
-		}
-		m.tails = append(m.tails, t)
-	}
-	r.setRank0Output(m.tails[0].out)
-	w := &worker{rank: mpirunRank, out: m.out, guard: true, mpi: m}
-	w.cmd = exec.Command(args[0], args[1:]...)
-	w.cmd.Env = env
-	w.cmd.Stdout, w.cmd.Stderr = m, m
-	child.AddGuard(w.cmd) // also ends ranks that outlive mpirun
-	w.cmd.WaitDelay = pipeTimeout
-	c := &workerGroup{
-		workers: []*worker{w}, binding: mpiBinding, gracePeriod: r.sweep.gracePeriod, killNow: r.killNow,
-		forwarded: make(chan os.Signal, 3), stopSignal: r.sweep.mpirun.StopSignal(), rankFailed: m.failed,
-	}
-	if !foreign {
-		m.records = mpirun.Records
-	}
-	signal.Notify(c.forwarded, append(jobControlSignals(), unix.SIGUSR2)...)
-	if err := w.cmd.Start(); err != nil {
-		signal.Stop(c.forwarded)
-		return nil, fmt.Errorf("start mpirun: %w", err)
-	}
-	m.follow()
-	return c, nil
-}
-
-// mpirunRank is the rank of the worker that stands for mpirun.
-const mpirunRank = -1
-
-// mpiOutput receives the output of mpirun, and shows the logs that the ranks write.
-type mpiOutput struct {
-	out     *output.Writer // of mpirun itself
-	tails   []*logTail     // by process
-	records unix.Signal    // makes the ranks write records; 0 for another program
-
-	mu      sync.Mutex
-	first   []string        // the first lines of mpirun itself, which state the cause of an error
-	part    []byte          // start of a line that has not ended
-	reports []rankReport    // in the order of the failures
-	failed  chan struct{}   // closed with the first report
-	stop    chan struct{}   // closed to end the goroutine of follow
-	over    *sync.WaitGroup // of that goroutine
-}
-
-// Write receives the output of mpirun: lines for people, and the reports of ranks that failed.
-func (m *mpiOutput) Write(p []byte) (int, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.part = append(m.part, p...)
-	for {
-		end := bytes.IndexByte(m.part, '\n')
-		if end < 0 {
-			return len(p), nil
-		}
-		line := m.part[:end+1]
-		if r, ok := parseRankReport(string(line)); ok {
-			if m.reports = append(m.reports, r); len(m.reports) == 1 {
-				close(m.failed)
-			}
-		} else {
-			m.keepFirst(string(line))
-			if _, err := m.out.Write(line); err != nil {
-				return 0, err
-			}
-		}
-		m.part = slices.Delete(m.part, 0, end+1)
-	}
-}
-
-// keepFirst keeps a line of mpirun if it is one of the first. It leaves out empty lines and rules. The
-// caller holds mu.
-func (m *mpiOutput) keepFirst(line string) {
-	if text := strings.TrimSpace(line); len(m.first) < output.KeptLines && strings.Trim(text, "-=") != "" {
-		m.first = append(m.first, text)
-	}
-}
-
-// follow starts a goroutine that copies the new lines of the logs.
-func (m *mpiOutput) follow() {
-	m.stop, m.over = make(chan struct{}), &sync.WaitGroup{}
-	m.over.Go(func() {
-		tick := time.NewTicker(pollInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-m.stop:
-				return
-			case <-tick.C:
-				m.copyLogs()
-			}
-		}
+	c := workers.NewGroup(r.processes(foreign))
+	rank0, err := c.StartMPI(workers.MPIProcesses{
+		Count: r.workers / r.replicasPerProcess(), Argv: args, Env: env, StopSignal: r.sweep.mpirun.StopSignal(),
 	})
-}
-
-// close copies the rest of the output. It is called after the end of mpirun.
-func (m *mpiOutput) close() error {
-	close(m.stop)
-	m.over.Wait()
-	m.copyLogs()
-	var errs []error
-	for _, t := range m.tails {
-		errs = append(errs, t.out.Flush())
+	if err != nil {
+		return nil, errors.Join(err, c.Kill())
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.part) > 0 {
-		_, err := m.out.Write(m.part)
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, m.out.Flush())...)
-}
-
-// hasReports reports whether a rank has failed.
-func (m *mpiOutput) hasReports() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.reports) > 0
-}
-
-func (m *mpiOutput) copyLogs() {
-	for _, t := range m.tails {
-		t.copyNewLines()
-	}
-}
-
-// describe returns how the ranks failed, or how mpirun ended if no rank has reported a failure.
-func (m *mpiOutput) describe(e workerExit) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var text []string
-	for _, r := range m.reports {
-		lines := ""
-		if r.Process >= 0 && r.Process < len(m.tails) {
-			lines = m.tails[r.Process].out.LastLines()
-		}
-		text = append(text, appendLastLines(r.Reason, lines))
-	}
-	if len(text) == 0 {
-		if len(m.first) == 0 {
-			return e.reason() + "; it wrote no output"
-		}
-		return e.reason() + "; its first lines:\n    " + strings.Join(m.first, "\n    ")
-	}
-	return strings.Join(text, "\nthen ")
-}
-
-// skip leaves out what the log contains already.
-func (t *logTail) skip() {
-	if stat, err := os.Stat(t.path); err == nil {
-		t.offset = stat.Size()
-	}
+	r.setRank0Output(rank0)
+	return c, nil
 }

@@ -1,11 +1,9 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +30,7 @@ type remoteSweep struct {
 // remoteRun is a run of a remote sweep.
 type remoteRun struct {
 	read  *run // as last read from the run folder
-	lines lineCounter
+	lines output.LineCounter
 }
 
 // newRemoteSweep returns the remote sweep with the record r.
@@ -158,7 +156,7 @@ func (m *remoteSweep) status() []RunStatus {
 		if i == len(m.all) {
 			m.all = append(m.all, &remoteRun{
 				read:  &run{dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}},
-				lines: lineCounter{path: filepath.Join(n.Dir, runs.WorkerLogName(0))},
+				lines: output.LineCounter{Path: filepath.Join(n.Dir, runs.WorkerLogName(0))},
 			})
 		}
 		of := m.all[i]
@@ -170,7 +168,7 @@ func (m *remoteSweep) status() []RunStatus {
 		s := r.status()
 		s.foreign = len(r.folder.Run.Info.Command) > 0 && s.Epochs == 0
 		if n.State != StateWaiting {
-			s.Lines, s.Line = of.lines.readNewLines()
+			s.Lines, s.Line = of.lines.Read()
 		}
 		all = append(all, s)
 	}
@@ -243,41 +241,3 @@ func (m *remoteSweep) isProcess() (alive bool, err error) {
 // signalInterval is the time between two signals, so that the operating system does not merge
 // them into one.
 const signalInterval = 100 * time.Millisecond
-
-// lineCounter counts the lines of a growing file.
-type lineCounter struct {
-	path   string
-	offset int64
-	count  int
-	last   string
-}
-
-// readNewLines reads the lines appended since the last call. It returns the number of
-// complete lines and the last of them.
-func (c *lineCounter) readNewLines() (count int, last string) {
-	f, err := os.Open(c.path)
-	if err != nil {
-		return c.count, c.last
-	}
-	defer func() { _ = f.Close() }()
-	if stat, err := f.Stat(); err == nil && stat.Size() < c.offset { // the file was truncated
-		*c = lineCounter{path: c.path}
-	}
-	if _, err := f.Seek(c.offset, io.SeekStart); err != nil {
-		return c.count, c.last
-	}
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return c.count, c.last
-	}
-	complete := text[:bytes.LastIndexByte(text, '\n')+1]
-	if len(complete) == 0 {
-		return c.count, c.last
-	}
-	c.offset += int64(len(complete))
-	c.count += bytes.Count(complete, []byte("\n"))
-	line := strings.TrimRight(string(complete), "\r\n")
-	line = line[strings.LastIndexAny(line, "\r\n")+1:]
-	c.last = line
-	return c.count, c.last
-}

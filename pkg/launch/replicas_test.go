@@ -3,14 +3,12 @@ package launch
 import (
 	"errors"
 	"math"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/launch/internal/binding"
-	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
@@ -125,22 +123,5 @@ func TestWorkersThatCannotBeDivided(t *testing.T) {
 	}
 	if err := setConfigs(all[2:], map[string]map[string]any{all[0].variant.series: doc}); err != nil || all[2].replicasPerProcess() != 2 {
 		t.Errorf("4 workers: %v, %d replicas in each process", err, all[2].replicasPerProcess())
-	}
-}
-
-// TestWorkerNames: a process with several ranks is named by all of them.
-func TestWorkerNames(t *testing.T) {
-	for want, w := range map[string]worker{"rank 3": {rank: 3, ranks: 1}, "ranks 2-3": {rank: 2, ranks: 2}} {
-		if got := w.name(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "kill -9 $$")
-	err := cmd.Run()
-	for want, w := range map[string]worker{"rank 3 was killed by signal 9": {rank: 3, ranks: 1}, "ranks 2-3 were killed by signal 9": {rank: 2, ranks: 2}} {
-		w.out = output.NewWriter("", nil, nil)
-		if got := (workerExit{&w, err}).String(); !strings.HasPrefix(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

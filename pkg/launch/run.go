@@ -15,9 +15,11 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
@@ -146,7 +148,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 	if err := runs.RemoveTemporary(r.dir); err != nil { // left by a launch that was killed before it created a run
 		return err
 	}
-	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(*workerGroup) error { return nil }) // rank 0 records the binding
+	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false, func(*workers.Group, binding.Binding) error { return nil }) // rank 0 records the binding
 	if err == nil {
 		return nil
 	}
@@ -209,9 +211,9 @@ func (r *run) runCommand(ctx context.Context) error {
 	if err == nil {
 		load.Begin()
 		stopUsage := func() {}
-		err = r.runWorkers(ctx, r.command, true, func(c *workerGroup) error {
-			stopUsage = runfolder.RecordUsage(r.dir, c.processes(), func(err error) { _ = w.Log("note: %v", err) })
-			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &c.binding.Binding }), w.Log("%s", c.binding))
+		err = r.runWorkers(ctx, r.command, true, func(c *workers.Group, b binding.Binding) error {
+			stopUsage = runfolder.RecordUsage(r.dir, c.Processes(), func(err error) { _ = w.Log("note: %v", err) })
+			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
 		})
 		stopUsage()
 	}
@@ -226,24 +228,25 @@ func (r *run) runCommand(ctx context.Context) error {
 // runWorkers starts the workers with the arguments argv, calls started with them, and
 // waits until all have ended. foreign is true for a program other than lockstep. The error
 // describes the workers that failed.
-func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(*workerGroup) error) error {
+func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool, started func(*workers.Group, binding.Binding) error) error {
 	if ctx.Err() != nil {
 		return queue.EndCause(ctx)
 	}
-	var c *workerGroup
+	var c *workers.Group
+	b := workers.MPIBinding()
 	var err error
 	if r.sweep.onMPI {
 		c, err = r.startMPI(ctx, argv, foreign)
 	} else {
-		c, err = r.startWorkers(ctx, argv, foreign)
+		c, b, err = r.startWorkers(ctx, argv, foreign)
 	}
 	if err != nil {
 		return err
 	}
-	if err := started(c); err != nil {
-		return errors.Join(err, c.kill())
+	if err := started(c, b); err != nil {
+		return errors.Join(err, c.Kill())
 	}
-	failed, err := c.wait(ctx)
+	failed, err := c.Wait(ctx)
 	if len(failed) > 0 {
 		var text []string
 		for _, e := range failed {

@@ -311,12 +311,12 @@ func (r *run) toEstimate() estimate.Run {
 // newSlurmRun returns a run that was not submitted yet.
 func newSlurmRun(r *run) *slurmRun {
 	n := &slurmRun{run: r}
-	perProcess := r.replicasPerProcess()
-	for rank := 0; rank < r.workers; rank += perProcess {
-		n.tails = append(n.tails, r.newLogTail(rank))
+	processes := r.processes(r.sweep.isForeign())
+	for rank := 0; rank < r.workers; rank += processes.Ranks {
+		n.tails = append(n.tails, processes.NewTail(rank))
 	}
 	if len(n.tails) > 0 {
-		r.setRank0Output(n.tails[0].out)
+		r.setRank0Output(n.tails[0].Out)
 	}
 	return n
 }

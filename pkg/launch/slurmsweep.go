@@ -43,7 +43,7 @@ type slurmSweep struct {
 type slurmRun struct {
 	*run
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
-	tails []*logTail
+	tails []*output.Tail
 
 	script string   // of a job that is to be submitted; else ""
 	placed site.Job // that job
@@ -171,6 +171,29 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 		return &canceledError{text}
 	}
 	return errors.New(text)
+}
+
+// copyLogs copies the new lines of all workers to the output of the sweep.
+func (r *slurmRun) copyLogs() {
+	for _, t := range r.tails {
+		t.Copy()
+	}
+}
+
+// lastLines returns the last lines of a process of the run, or if it has written none, of the
+// first process that has.
+func (r *slurmRun) lastLines(process int) string {
+	if process < len(r.tails) {
+		if text := r.tails[process].Out.LastLines(); text != "" {
+			return text
+		}
+	}
+	for _, t := range r.tails {
+		if text := t.Out.LastLines(); text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
 // outputPath returns the path of the output of the run's job script. Slurm writes the outputs of

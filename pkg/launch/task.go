@@ -7,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
@@ -40,7 +39,7 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 		return 0, err
 	}
 	cmd := exec.Command(path, command[1:]...)
-	cmd.Env = f.taskEnvironment(env)
+	cmd.Env = workers.ProgramEnvironment(env, f.Threads)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// Slurm sends signals to all processes of a task, also to the program, which decides.
 	signals := make(chan os.Signal, 4)
@@ -71,24 +70,6 @@ func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 		return signalOffset + int(s), nil
 	}
 	return exit.ExitCode(), nil
-}
-
-// taskEnvironment returns the environment of a worker.
-func (f jobFile) taskEnvironment(env rendezvous.Env) []string {
-	t := strconv.Itoa(f.Threads)
-	set := []string{
-		"RANK=" + strconv.Itoa(env.Rank), "WORLD_SIZE=" + strconv.Itoa(env.World),
-		"LOCAL_RANK=" + strconv.Itoa(env.LocalRank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(env.LocalWorld),
-		"OMP_NUM_THREADS=" + t, "OPENBLAS_NUM_THREADS=" + t, "MKL_NUM_THREADS=" + t, "GOMAXPROCS=" + t, "PYTHONUNBUFFERED=1",
-	}
-	if env.ConnectsToMaster() {
-		set = append(set, "MASTER_ADDR="+env.MasterAddr, "MASTER_PORT="+strconv.Itoa(env.MasterPort), "LOCKSTEP_TOKEN="+env.Token)
-	}
-	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
-	})
-	return append(all, set...)
 }
 
 // runRank0 runs the program of rank 0 and writes the run folder dir.

@@ -1,101 +1,46 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"lockstep/pkg/collective/rendezvous"
-	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/binding"
-	"lockstep/pkg/launch/internal/child"
-	"lockstep/pkg/launch/internal/output"
-	"lockstep/pkg/runs"
+	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
-const (
-	// settleTime is the time that the other workers get to fail by themselves after one
-	// has failed, because the worker that caused the failure is not always the first to end.
-	settleTime = 700 * time.Millisecond
-	// pipeTimeout limits how long a process that a worker left behind may keep the
-	// worker's output open.
-	pipeTimeout = time.Second
-)
-
-// worker is one process of a run. It contains ranks of the run with consecutive numbers,
-// usually one.
-type worker struct {
-	rank  int // the first of its ranks
-	ranks int // number of its ranks
-	cmd   *exec.Cmd
-	log   *os.File
-	out   *output.Writer
-	guard bool       // whether the process is the guard of another program
-	mpi   *mpiOutput // of mpirun, which has started the ranks; nil if the process is a worker
-	ended bool       // whether the process has ended; another process may have its pid by now
-}
-
-// workerGroup contains the workers of one run.
-type workerGroup struct {
-	workers     []*worker
-	binding     binding.Binding
-	gracePeriod time.Duration
-	killNow     <-chan struct{} // closed when the workers are to be killed at once
-	stopSignal  unix.Signal     // asks the workers to end; 0 means SIGTERM
-	// forwarded receives SIGTSTP (Ctrl-Z), SIGCONT (fg) and SIGUSR2 of this process.
-	forwarded  chan os.Signal
-	rankFailed <-chan struct{} // closed when a rank that mpirun has started has failed; nil without mpirun
-}
-
-// processes returns the process of each worker by its rank, without workers that mpirun has started.
-func (c *workerGroup) processes() map[int]int {
-	all := map[int]int{}
-	for _, w := range c.workers {
-		if w.mpi == nil {
-			all[w.rank] = w.cmd.Process.Pid
-		}
+// processes describes the processes of the run.
+func (r *run) processes(foreign bool) workers.Run {
+	return workers.Run{
+		Dir: r.dir, Ranks: r.replicasPerProcess(), Foreign: foreign, Resume: r.resume,
+		Label: fmt.Sprintf("%s n%d s%d", r.variant.label, r.workers, r.seed), Output: r.out,
+		GracePeriod: r.sweep.gracePeriod, KillNow: r.killNow,
 	}
-	return all
-}
-
-// workerExit describes how a worker ended. err is nil if it succeeded.
-type workerExit struct {
-	*worker
-	err error
 }
 
 // startWorkers starts the processes of the run. If one cannot be started, it kills the
 // others. The caller's goroutine must stay locked to its thread while the processes run:
 // the operating system kills a worker when the thread that started it ends.
-func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
+func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (c *workers.Group, planned binding.Binding, err error) {
 	perProcess := r.replicasPerProcess()
 	ports := make([]int, r.workers/perProcess) // by process
 	for i := range ports {
-		var err error
 		if ports[i], err = rendezvous.FindFreePort(ctx); err != nil {
-			return nil, err
+			return nil, planned, err
 		}
 	}
 	token := rand.Text()
-	c := &workerGroup{gracePeriod: r.sweep.gracePeriod, killNow: r.killNow, forwarded: make(chan os.Signal, 3)}
-	signal.Notify(c.forwarded, append(jobControlSignals(), unix.SIGUSR2)...)
-	err := r.withBinding(ctx, func(b binding.Binding) error {
-		c.binding = b
+	c = workers.NewGroup(r.processes(foreign))
+	err = r.withBinding(ctx, func(b binding.Binding) error {
+		planned = b
 		return b.WithThreadBinder(func(bind func(rank int) error) error {
 			for process := range ports {
 				rank := process * perProcess
@@ -106,67 +51,19 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (*w
 				if !foreign {
 					env = append(env, b.EnvironmentEntry())
 				}
-				w, err := r.startWorker(argv, rank, env, foreign)
+				out, err := c.Start(rank, argv, env)
 				if err != nil {
 					return err
 				}
-				c.workers = append(c.workers, w)
+				r.setRank0Output(out)
 			}
 			return nil
 		})
 	})
 	if err != nil {
-		return nil, errors.Join(err, c.kill())
+		return nil, planned, errors.Join(err, c.Kill())
 	}
-	return c, nil
-}
-
-// jobControlSignals returns the signals with which a shell stops and continues this process.
-func jobControlSignals() []os.Signal {
-	if signal.Ignored(unix.SIGTSTP) {
-		return []os.Signal{unix.SIGCONT}
-	}
-	return []os.Signal{unix.SIGTSTP, unix.SIGCONT}
-}
-
-// startWorker starts the process whose first rank is rank with the arguments argv and the environment
-// env. foreign is true for a program other than lockstep, which gets a guard.
-func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (*worker, error) {
-	mode := os.O_TRUNC
-	if r.resume {
-		mode = os.O_APPEND
-	}
-	log, err := os.OpenFile(filepath.Join(r.dir, runs.WorkerLogName(rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
-	}
-	w := &worker{rank: rank, ranks: r.replicasPerProcess(), log: log, guard: foreign}
-	w.out = output.NewWriter(r.linePrefix(w), log, r.out)
-	w.cmd = exec.Command(argv[0], argv[1:]...)
-	w.cmd.Env = env
-	// One writer for both keeps the lines in the order in which they were written.
-	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
-	w.cmd.SysProcAttr = child.WorkerAttr()
-	if foreign {
-		child.AddGuard(w.cmd)
-	}
-	w.cmd.WaitDelay = pipeTimeout
-	if err := w.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start rank %d: %w", rank, err), log.Close())
-	}
-	r.setRank0Output(w.out)
-	return w, nil
-}
-
-// name returns the ranks of the worker, such as "rank 0" or "ranks 2-3".
-func (w *worker) name() string {
-	if w.rank == mpirunRank {
-		return "mpirun"
-	}
-	if w.ranks > 1 {
-		return fmt.Sprintf("ranks %d-%d", w.rank, w.rank+w.ranks-1)
-	}
-	return fmt.Sprintf("rank %d", w.rank)
+	return c, planned, nil
 }
 
 // workerEnvironment returns the environment of a worker: the launcher's environment, with the
@@ -185,7 +82,6 @@ func (r *run) workerEnvironment(process int, ports []int, token string, foreign 
 // process, and ports contains a free port for each process. foreign is true for a program other
 // than lockstep.
 func (r *run) workerVariables(process int, ports []int, token string, foreign bool) (set, without []string) {
-	t := strconv.Itoa(r.sweep.Threads)
 	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10)}
 	without = []string{train.BindingVariable}
 	if r.method.Name == strategy.NameMultiWorker {
@@ -201,187 +97,7 @@ func (r *run) workerVariables(process int, ports []int, token string, foreign bo
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(ports[0]))
 	}
 	if foreign {
-		set = append(set, "OMP_NUM_THREADS="+t, "OPENBLAS_NUM_THREADS="+t, "MKL_NUM_THREADS="+t, "GOMAXPROCS="+t,
-			"PYTHONUNBUFFERED=1") // so that lines are shown as soon as they are written
+		set = append(set, workers.ThreadVariables(r.sweep.Threads)...)
 	}
 	return set, without
-}
-
-// wait waits until all workers have ended. When a worker has failed or ctx has ended, wait
-// signals the others to end. It returns the workers that failed before that signal, in the
-// order of their failures. While a shell has stopped this process, the workers are stopped
-// too.
-func (c *workerGroup) wait(ctx context.Context) (failed []workerExit, err error) {
-	defer signal.Stop(c.forwarded)
-	exits := make(chan workerExit)
-	for _, w := range c.workers {
-		go func() { exits <- workerExit{w, w.wait()} }()
-	}
-	ended, killNow, rankFailed := ctx.Done(), c.killNow, c.rankFailed
-	var cancels []context.CancelFunc
-	defer func() {
-		for _, cancel := range cancels {
-			cancel()
-		}
-	}()
-	var settled, late <-chan struct{}
-	after := func(d time.Duration) <-chan struct{} {
-		timeout, cancel := process.WithTimeout(context.Background(), d)
-		cancels = append(cancels, cancel)
-		return timeout.Done()
-	}
-	kill := func() {
-		c.signal(unix.SIGKILL)
-		late = after(settleTime) // then again, because a new guard may have missed the signal
-	}
-	stopping := false
-	stop := func() {
-		if !stopping {
-			stopping, ended, settled = true, nil, nil
-			c.signal(cmp.Or(c.stopSignal, unix.SIGTERM))
-			late = after(c.gracePeriod)
-		}
-	}
-	var errs []error
-	for left := len(c.workers); left > 0; {
-		select {
-		case <-ended:
-			stop()
-		case <-settled:
-			stop()
-		case <-rankFailed:
-			if rankFailed = nil; !stopping {
-				settled = after(settleTime)
-			}
-		case <-killNow:
-			killNow = nil
-			stop()
-			kill()
-		case <-late:
-			kill()
-		case s := <-c.forwarded:
-			switch s {
-			case unix.SIGUSR2:
-				c.requestRecords()
-			case unix.SIGCONT:
-				c.signal(unix.SIGCONT)
-			default:
-				c.signal(unix.SIGSTOP)
-				_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // the default action of SIGTSTP
-			}
-		case e := <-exits:
-			left--
-			e.ended = true
-			if e.err != nil && !stopping || e.mpi != nil && e.mpi.hasReports() {
-				failed = append(failed, e)
-				if settled == nil {
-					settled = after(settleTime)
-				}
-			}
-			errs = append(errs, e.close())
-		}
-	}
-	return failed, errors.Join(errs...)
-}
-
-// kill kills all workers that have been started and waits for their end.
-func (c *workerGroup) kill() error {
-	killNow := make(chan struct{})
-	close(killNow)
-	c.killNow = killNow
-	_, err := c.wait(context.Background())
-	return err // the list of failed workers is of no interest
-}
-
-// requestRecords makes the workers write the records of their collective operations. SIGUSR2
-// would end another program.
-func (c *workerGroup) requestRecords() {
-	for _, w := range c.workers {
-		switch {
-		case w.ended:
-		case w.mpi != nil && w.mpi.records != 0:
-			child.SignalGroup(w.cmd.Process, w.mpi.records) // mpirun forwards it
-		case !w.guard:
-			// The worker may be gone, and another process may have its ID. Unlike unix.Kill, Signal
-			// sends nothing once Wait has returned.
-			_ = w.cmd.Process.Signal(unix.SIGUSR2)
-		}
-	}
-}
-
-// signal sends s to the workers and their descendants.
-func (c *workerGroup) signal(s syscall.Signal) {
-	for _, w := range c.workers {
-		switch {
-		case w.ended:
-		case w.guard:
-			child.SignalGuard(w.cmd.Process, s)
-		default:
-			child.SignalGroup(w.cmd.Process, s)
-		}
-	}
-}
-
-// wait waits until the worker has ended, and kills the rest of its process group. It returns
-// nil if the worker succeeded.
-func (w *worker) wait() error {
-	err := w.cmd.Wait()
-	// Kill the processes that the worker left behind in its group.
-	_ = unix.Kill(-w.cmd.Process.Pid, unix.SIGKILL)
-	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // the worker succeeded; another process kept its output open
-	}
-	return err
-}
-
-// close writes the rest of the worker's output and closes its log.
-func (w *worker) close() error {
-	if w.mpi != nil {
-		return w.mpi.close()
-	}
-	err := w.out.Flush()
-	if err = errors.Join(err, w.log.Close()); err != nil {
-		return fmt.Errorf("write log of rank %d: %w", w.rank, err)
-	}
-	return nil
-}
-
-// String describes how a worker ended, with its last lines of output.
-func (e workerExit) String() string {
-	if e.mpi != nil {
-		return e.mpi.describe(e)
-	}
-	return appendLastLines(e.reason(), e.out.LastLines())
-}
-
-// appendLastLines appends the last lines of a worker to the description of its end.
-func appendLastLines(reason, lines string) string {
-	if lines == "" {
-		return reason + "; it wrote no output"
-	}
-	return reason + "; its last lines:\n    " + lines
-}
-
-// Error implements error like String.
-func (e *workerExit) Error() string { return e.String() }
-
-// reason describes how a worker ended.
-func (e workerExit) reason() string {
-	was := "was"
-	if e.ranks > 1 {
-		was = "were"
-	}
-	text := e.name() + " "
-	var x *exec.ExitError
-	switch ok := errors.As(e.err, &x); {
-	case ok && child.TerminatingSignal(x) == unix.SIGKILL:
-		text += was + " killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
-	case ok && child.TerminatingSignal(x) != 0:
-		text += fmt.Sprintf("%s ended by signal %d (%s)", was, child.TerminatingSignal(x), unix.SignalName(child.TerminatingSignal(x)))
-	case ok:
-		text += fmt.Sprintf("ended with exit code %d", x.ExitCode())
-	default:
-		text += e.err.Error()
-	}
-	return text
 }

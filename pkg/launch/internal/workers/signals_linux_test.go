@@ -1,6 +1,4 @@
-//go:build linux
-
-package launch
+package workers
 
 import (
 	"bufio"
@@ -41,7 +39,7 @@ func TestSignalsToEndedWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended.Process.Pid = other.Process.Pid
-	group := &workerGroup{workers: []*worker{{cmd: ended}, {cmd: ended, guard: true}}}
+	group := &Group{workers: []*worker{{cmd: ended}, {cmd: ended, guard: true}}}
 	group.requestRecords()
 	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGSTOP, unix.SIGKILL} {
 		group.signal(s)
@@ -56,7 +54,7 @@ func TestSignalsToEndedWorker(t *testing.T) {
 	if err := running.Start(); err != nil {
 		t.Fatal(err)
 	}
-	(&workerGroup{workers: []*worker{{cmd: running}}}).requestRecords()
+	(&Group{workers: []*worker{{cmd: running}}}).requestRecords()
 	_ = running.Wait()
 	if s, ok := running.ProcessState.Sys().(interface{ Signal() syscall.Signal }); !ok || s.Signal() != unix.SIGUSR2 {
 		t.Errorf("the running worker ended with %v, want SIGUSR2", running.ProcessState)
@@ -74,7 +72,7 @@ func TestSignalsToEndedWorker(t *testing.T) {
 	if line, err := lines.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	(&workerGroup{workers: []*worker{{cmd: leader}}}).signal(unix.SIGTERM)
+	(&Group{workers: []*worker{{cmd: leader}}}).signal(unix.SIGTERM)
 	if _, err := lines.ReadString('\n'); !errors.Is(err, io.EOF) { // when the child has ended too
 		t.Errorf("read the output of the child: %v", err)
 	}

@@ -1,4 +1,4 @@
-package launch
+package workers
 
 import (
 	"context"
@@ -16,9 +16,11 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/runs"
 )
 
 // mpirun starts this executable again for each rank. That process reads the rank from mpirun's
@@ -26,7 +28,7 @@ import (
 // If the worker fails, it reports the failure to the launcher by a line that mpirun forwards.
 
 // rankArgument is the first argument of a process that mpirun has started for a rank. The arguments
-// after it are a rankTask, encoded as JSON, and the argv of the worker.
+// after it are a RankTask, encoded as JSON, and the argv of the worker.
 const rankArgument = "lockstep rank"
 
 // init runs a rank if mpirun has started this process for one, and then ends the process, so that
@@ -37,8 +39,8 @@ func init() {
 	}
 }
 
-// rankTask describes the run of a rank.
-type rankTask struct {
+// RankTask describes the run of a rank that mpirun starts.
+type RankTask struct {
 	Dir     string        `json:"dir"`
 	Ranks   int           `json:"ranks"` // in each process
 	Seed    int64         `json:"seed"`
@@ -72,7 +74,21 @@ func parseRankReport(line string) (r rankReport, ok bool) {
 	return r, ok && json.Unmarshal([]byte(strings.TrimSpace(text)), &r) == nil && r.Reason != ""
 }
 
-// runRank runs the worker of a rank and returns the exit code of this process. text is a rankTask.
+// Command returns the command that mpirun starts for each process: this executable, which starts the
+// worker command argv.
+func (t RankTask) Command(argv []string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program, which mpirun starts for each rank: %w", err)
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{self, rankArgument, string(text)}, argv...), nil
+}
+
+// runRank runs the worker of a rank and returns the exit code of this process. text is a RankTask.
 //
 // If the worker fails, the launcher asks all ranks to end once it has the report. This process waits
 // for that, because mpirun of Open MPI kills the other ranks soon after one has ended with an error,
@@ -83,13 +99,13 @@ func runRank(text string, argv []string) (code int) {
 	defer runtime.UnlockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), append(process.ShutdownSignals(), mpirun.StopSignals()...)...)
 	defer stop()
-	var task rankTask
+	var task RankTask
 	number := -1
 	err := json.Unmarshal([]byte(text), &task)
 	if err == nil {
 		number, err = task.run(ctx, argv)
 	}
-	var failed *workerExit
+	var failed *Exit
 	switch {
 	case err == nil:
 		return 0
@@ -110,28 +126,30 @@ func runRank(text string, argv []string) (code int) {
 // reportTimeout is more time than a launcher needs to ask all ranks to end after one has failed.
 const reportTimeout = settleTime + 5*time.Second
 
-// run starts the worker and waits for its end. The error is a *workerExit if the worker failed before
+// run starts the worker and waits for its end. The error is a *Exit if the worker failed before
 // ctx was canceled. number counts the processes of the run from 0; it is -1 if it is unknown. When ctx
 // is canceled, run ends the worker.
-func (t rankTask) run(ctx context.Context, argv []string) (number int, err error) {
+func (t RankTask) run(ctx context.Context, argv []string) (number int, err error) {
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return -1, err
 	}
-	r := &run{
-		sweep: &Sweep{Threads: t.Threads, gracePeriod: t.Grace}, dir: t.Dir, resume: true, // the launcher has removed old logs
-		out: output.NewLineWriter(nil),
-	}
 	variables := os.Environ()
 	if t.Foreign {
 		env = env.ResolveMaster(ctx)
-		variables = jobFile{Threads: t.Threads}.taskEnvironment(env)
+		variables = ProgramEnvironment(env, t.Threads)
 	}
 	variables = append(variables, "LOCKSTEP_RUN="+t.Dir, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
 	if !t.Foreign {
-		variables = append(variables, mpiBinding.EnvironmentEntry())
+		variables = append(variables, MPIBinding().EnvironmentEntry())
 	}
-	c := &workerGroup{gracePeriod: t.Grace, forwarded: make(chan os.Signal, 1)}
+	c := &Group{
+		run: Run{
+			Dir: t.Dir, Ranks: t.Ranks, Foreign: t.Foreign, Resume: true, // the launcher has removed old logs
+			Output: output.NewLineWriter(nil), GracePeriod: t.Grace,
+		},
+		forwarded: make(chan os.Signal, 1),
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, mpirun.Records)
 	defer signal.Stop(signals)
@@ -140,19 +158,21 @@ func (t rankTask) run(ctx context.Context, argv []string) (number int, err error
 			c.forwarded <- unix.SIGUSR2
 		}
 	}()
-	w, err := r.startWorker(argv, env.Rank*t.Ranks, variables, t.Foreign)
-	if err != nil {
+	if _, err := c.Start(env.Rank*t.Ranks, argv, variables); err != nil {
 		return env.Rank, err
 	}
 	if t.Foreign { // lockstep's workers record what they use themselves
-		stop := runfolder.RecordUsage(t.Dir, map[int]int{env.Rank: w.cmd.Process.Pid}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+		stop := runfolder.RecordUsage(t.Dir, c.Processes(), func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 		defer stop()
 	}
-	w.ranks = t.Ranks
-	c.workers = []*worker{w}
-	failed, err := c.wait(ctx)
+	failed, err := c.Wait(ctx)
 	if len(failed) > 0 {
 		err = &failed[0]
 	}
 	return env.Rank, err
+}
+
+// MPIBinding returns a binding that says that the launcher does not bind workers that mpirun starts.
+func MPIBinding() binding.Binding {
+	return binding.Binding{Binding: runs.Binding{Mode: binding.None, Reason: "mpirun starts them, and Lockstep does not bind them"}}
 }
