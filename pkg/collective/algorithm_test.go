@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -260,4 +261,25 @@ func TestAlgorithmOptions(t *testing.T) {
 	if got := fmt.Sprint(newAlgorithm(Options{}, schedule.Ring, 0, 4).candidates); got != "[ring halving tree]" {
 		t.Errorf("candidates of a ring: %s", got)
 	}
+}
+
+// addUp calls AllReduce the given number of times on n numbers, which are all rank+1 at first,
+// and checks the result.
+func addUp(g Group, n, times int) error {
+	b := device.Buffer{F32: make32(n, float32(g.Rank()+1))}
+	for range times {
+		if err := g.AllReduce(context.Background(), b); err != nil {
+			return err
+		}
+	}
+	// The first sum is 1 + 2 + …. Each further call multiplies it by the number of ranks; the
+	// result may overflow to infinity.
+	ranks := float64(g.Size())
+	want := float32(ranks * (ranks + 1) / 2 * math.Pow(ranks, float64(times-1)))
+	for i, v := range b.F32 {
+		if v != want {
+			return fmt.Errorf("element %d is %v, want %v", i, v, want)
+		}
+	}
+	return nil
 }

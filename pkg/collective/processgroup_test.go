@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -167,27 +166,6 @@ func (c *processGroup) sum(n, times int) error {
 		return err
 	}
 	return addUp(c.group, n, times)
-}
-
-// addUp calls AllReduce the given number of times on n numbers, which are all rank+1 at first,
-// and checks the result.
-func addUp(g Group, n, times int) error {
-	b := device.Buffer{F32: make32(n, float32(g.Rank()+1))}
-	for range times {
-		if err := g.AllReduce(context.Background(), b); err != nil {
-			return err
-		}
-	}
-	// The first sum is 1 + 2 + …. Each further call multiplies it by the number of ranks; the
-	// result may overflow to infinity.
-	ranks := float64(g.Size())
-	want := float32(ranks * (ranks + 1) / 2 * math.Pow(ranks, float64(times-1)))
-	for i, v := range b.F32 {
-		if v != want {
-			return fmt.Errorf("element %d is %v, want %v", i, v, want)
-		}
-	}
-	return nil
 }
 
 // exchange sends the given number of messages of n numbers to each other rank and receives as

@@ -67,34 +67,6 @@ func kill(t *testing.T, c *exec.Cmd) {
 	_ = c.Wait() // it was killed
 }
 
-func attach(t *testing.T, s Sweep) *Job {
-	t.Helper()
-	j, err := Attach(filepath.Join(s.Logs, s.withDefaults().Study))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
-// soon polls until ok, for 20 seconds at most.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 2000 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("waited 20 s for: %s", what)
-}
-
-func waitFor(t *testing.T, j *Job) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return j.Wait(ctx)
-}
-
 const untilTerm = `trap 'echo ends in order; exit 3' TERM; echo pid $$ up; while :; do sleep 0.05; done`
 
 // TestSweepEndsWithItsKernel: after kill -9 of the kernel, the workers are asked to end, and

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -128,4 +129,32 @@ func TestWatchShowsTheSpeedupSoFar(t *testing.T) {
 	if err := waitFor(t, j); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
+}
+
+func attach(t *testing.T, s Sweep) *Job {
+	t.Helper()
+	j, err := Attach(filepath.Join(s.Logs, s.withDefaults().Study))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// soon polls until ok, for 20 seconds at most.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 2000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("waited 20 s for: %s", what)
+}
+
+func waitFor(t *testing.T, j *Job) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return j.Wait(ctx)
 }

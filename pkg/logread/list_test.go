@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -117,4 +118,9 @@ func TestEpochsFileOfAnotherProgram(t *testing.T) {
 			t.Errorf("%s: (-want +got)\n%s%v", name, d, logs.Problems)
 		}
 	}
+}
+
+func makePipe(t *testing.T, path string) {
+	t.Helper()
+	check(t, syscall.Mkfifo(path, 0o600))
 }

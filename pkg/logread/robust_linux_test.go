@@ -12,11 +12,6 @@ import (
 	"lockstep/pkg/logread/internal/files"
 )
 
-func makePipe(t *testing.T, path string) {
-	t.Helper()
-	check(t, syscall.Mkfifo(path, 0o600))
-}
-
 // TestNoPermission also works for root: it lists and opens files as the user
 // nobody, on an operating system thread that is discarded afterwards.
 func TestNoPermission(t *testing.T) {

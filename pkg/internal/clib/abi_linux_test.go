@@ -68,13 +68,6 @@ func stubs(t *testing.T, versions ...string) *clib.Search {
 	})
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // saw compares the calls that the stub library has received since the last call of saw,
 // formatted in C, with want.
 func saw(t *testing.T, s *clib.Search, n clib.Name, want string) {

@@ -121,3 +121,10 @@ func TestRealLibraries(t *testing.T) {
 		t.Logf("%s: CUPTI %d", l.Path, version)
 	})
 }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
