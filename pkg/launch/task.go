@@ -34,6 +34,12 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 		return 0, err
 	}
 	env = env.ResolveMaster(ctx)
+	if env.World == 1 { // Lockstep needs no address then, but torch.distributed.init_process_group does
+		env.MasterAddr = "127.0.0.1"
+		if env.MasterPort, err = rendezvous.FindFreePort(ctx); err != nil {
+			return 0, err
+		}
+	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return 0, err

@@ -65,8 +65,11 @@ func ProgramEnvironment(env rendezvous.Env, threads int) []string {
 		"RANK=" + strconv.Itoa(env.Rank), "WORLD_SIZE=" + strconv.Itoa(env.World),
 		"LOCAL_RANK=" + strconv.Itoa(env.LocalRank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(env.LocalWorld),
 	}, ThreadVariables(threads)...)
+	if env.MasterAddr != "" && env.MasterPort != 0 {
+		set = append(set, "MASTER_ADDR="+env.MasterAddr, "MASTER_PORT="+strconv.Itoa(env.MasterPort))
+	}
 	if env.ConnectsToMaster() {
-		set = append(set, "MASTER_ADDR="+env.MasterAddr, "MASTER_PORT="+strconv.Itoa(env.MasterPort), "LOCKSTEP_TOKEN="+env.Token)
+		set = append(set, "LOCKSTEP_TOKEN="+env.Token)
 	}
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
