@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
 )
@@ -106,7 +107,7 @@ func (l JobList) String() string {
 				process = fmt.Sprintf("Slurm (%s): %s", j.Site, strings.Join(j.Jobs, ", "))
 			}
 		case j.Error != "":
-			note, _, _ = strings.Cut(j.Error, "\n")
+			note = output.Summarize(j.Error)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, queue.FormatTime(j.Started), process, j.Dir, note)
 	}

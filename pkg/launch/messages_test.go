@@ -1,12 +1,44 @@
 package launch
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"lockstep/pkg/launch/internal/output"
 )
 
 // TestServeWithoutSweep: somebody has called lockstep launch --watched in a terminal.
 func TestServeWithoutSweep(t *testing.T) {
 	_, err := Serve(t.Context(), strings.NewReader(""), t.Output(), t.Output())
 	wantError(t, err, "read sweep from standard input: EOF; --watched is only for the kernel of a notebook, which sends a sweep there: leave it out to start a sweep")
+}
+
+// TestFailureInTables: the table of a failed run, and of the sweeps, does not announce lines that it
+// does not show.
+func TestFailureInTables(t *testing.T) {
+	err := errors.New("run x-n2-s1: job 17: canceled by scancel; " + output.LastLinesFollow + "lockstep: sleep ended")
+	wantError(t, err, "canceled by scancel; its last lines:\n    lockstep: sleep ended")
+	list := JobList{{Study: "x", State: StateFailed, Runs: 1, Error: err.Error()}}.String()
+	if !strings.HasSuffix(list, "run x-n2-s1: job 17: canceled by scancel") {
+		t.Errorf("got table\n%s\nwant the reason only", list)
+	}
+	if row := (RunStatus{Name: "x-n2-s1", State: StateFailed, Err: err}).toRow(); row.Note != "job 17: canceled by scancel" {
+		t.Errorf("got note %q in the live table", row.Note)
+	}
+}
+
+// TestRunProblems: the runs with one problem are named together, in place of a line for each.
+func TestRunProblems(t *testing.T) {
+	var p runProblems
+	for _, run := range []string{"n1", "n2", "n3", "n4", "n5"} {
+		p.add(run, "no account")
+	}
+	p.add("n1", "no time")
+	p.add("n4", "no node")
+	p.add("n5", "no node")
+	want := "runs n1, n2, n3 and 2 more: no account\nrun n1: no time\nruns n4 and n5: no node"
+	if got := strings.Join(p.lines(), "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 }

@@ -235,7 +235,7 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 // and otherwise plans their submissions.
 func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
-	var found []string
+	var found, warnings runProblems
 	added := 0 // jobs
 	var finished []estimate.Finished
 	if p.s.Slurm.Time > 0 {
@@ -259,14 +259,13 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		}
 		added++
 		for _, problem := range p.profile.Check(j, cluster) {
-			text := fmt.Sprintf("run %s: %s", r.name, problem)
 			if problem.Warning {
-				p.warnings = append(p.warnings, "warning: "+text)
+				warnings.add(r.name, problem.String())
 			} else {
-				found = append(found, text)
+				found.add(r.name, problem.String())
 			}
 		}
-		if len(found) > 0 {
+		if len(found.texts) > 0 {
 			continue
 		}
 		if r.script, err = p.profile.Script(j); err != nil {
@@ -275,11 +274,15 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		r.script += requeueCommands
 		r.placed = j
 	}
-	for _, problem := range cluster.CheckCount(added, p.s.Slurm.Account) {
-		found = append(found, problem.String())
+	for _, line := range warnings.lines() {
+		p.warnings = append(p.warnings, "warning: "+line)
 	}
-	if len(found) > 0 {
-		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(found, "\n"))}
+	problems := found.lines()
+	for _, problem := range cluster.CheckCount(added, p.s.Slurm.Account) {
+		problems = append(problems, problem.String())
+	}
+	if len(problems) > 0 {
+		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(problems, "\n"))}
 	}
 	p.submissions, err = p.planSubmissions()
 	return err

@@ -164,7 +164,7 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 	if lines == "" {
 		lines = "there is no output"
 	} else {
-		lines = "its last lines:\n    " + lines
+		lines = output.LastLinesFollow + lines
 	}
 	text := fmt.Sprintf("run %s: job %s: %s; %s", r.name, r.job.ID, reason, lines)
 	if isCanceled {

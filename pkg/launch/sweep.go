@@ -217,9 +217,13 @@ func (s Sweep) trainingOptions() []string {
 		name  string
 		isSet bool
 	}{
-		{"Data (--data)", s.Data != ""}, {"Epochs (--epochs)", s.Epochs != 0}, {"Set (--set)", len(s.Set) > 0},
-		{"GlobalBatch (--global-batch)", s.GlobalBatch != 0}, {"Vary (--vary)", len(s.Vary) > 0},
-		{"Strategies (--strategies)", len(s.Strategies) > 0}, {"Profile (--profile)", s.Profile != ""},
+		{"Data (--data)", s.Data != ""},
+		{"Epochs (--epochs)", s.Epochs != 0},
+		{"Set (--set)", len(s.Set) > 0},
+		{"GlobalBatch (--global-batch)", s.GlobalBatch != 0},
+		{"Vary (--vary)", len(s.Vary) > 0},
+		{"Strategies (--strategies)", len(s.Strategies) > 0},
+		{"Profile (--profile)", s.Profile != ""},
 	} {
 		if o.isSet {
 			names = append(names, o.name)

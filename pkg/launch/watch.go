@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/live"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -183,7 +184,7 @@ func (s RunStatus) toRow() live.Row {
 	}
 	switch {
 	case s.Err != nil && s.State != StateDone:
-		r.Note, _, _ = strings.Cut(s.Err.Error(), "\n")
+		r.Note = output.Summarize(s.Err.Error())
 		r.Note = strings.TrimPrefix(r.Note, "run "+s.Name+": ")
 	case s.Err == nil && s.Epoch == 0 && r.Note == "":
 		r.Note = s.Line

@@ -150,7 +150,7 @@ func missingAccount(j Job, c *Cluster) []Problem {
 	names = slices.Compact(names)
 	p := Problem{Field: "Account", What: "you have no account on this cluster, so that Slurm would refuse the job", Next: "ask who manages the cluster or your class for one"}
 	if len(names) > 0 {
-		p.What, p.Next = "the job names no account, and you have no default account", "use one of "+strings.Join(names, ", ")
+		p.What, p.Next = "the job names no account, and you have no default account", "use one of "+strings.Join(names, ", ")+" (Account, --account)"
 		if j.Account != "" {
 			p.What = fmt.Sprintf("you may not use an account %q%s", j.Account, nearest.Hint(j.Account, names))
 		}

@@ -72,7 +72,7 @@ func (p *Profile) Check(j Job, c *Cluster) []Problem {
 	if p.Account == AccountRequired && j.Account == "" {
 		found = append(found, Problem{
 			Field: "Account", What: fmt.Sprintf("site %s requires an account, and the job has none", p.Name),
-			Next: "give the name of your project's account",
+			Next: "give the name of your project's account (Account, --account)",
 		})
 	}
 	if j.Time > 0 && j.Estimate > j.Time {
@@ -82,7 +82,7 @@ func (p *Profile) Check(j Job, c *Cluster) []Problem {
 		}
 		found = append(found, Problem{
 			Field: "Time", What: fmt.Sprintf("the time limit is %s, but the job will probably take %s%s", j.Time, j.Estimate, source),
-			Next: "raise the time limit, or train fewer epochs", Warning: true,
+			Next: "raise the time limit (Time, --time), or train fewer epochs", Warning: true,
 		})
 	}
 	if c != nil {
@@ -168,13 +168,13 @@ func (p *Profile) checkGPUs(j Job) []Problem {
 			Next: fmt.Sprintf("use at most %s per node and more nodes", english.Count(has, "GPU")),
 		})
 	}
-	return append(found, checkVisibleDevices(j, need)...)
+	return append(found, p.checkVisibleDevices(j, need)...)
 }
 
-// checkVisibleDevices returns the problem that CUDA_VISIBLE_DEVICES in the job's environment
-// hides GPUs that the tasks of a node need.
-func checkVisibleDevices(j Job, need int) []Problem {
-	for _, e := range j.Environment {
+// checkVisibleDevices returns the problem that CUDA_VISIBLE_DEVICES in the exports of p or in the
+// job's environment hides GPUs that the tasks of a node need.
+func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
+	for _, e := range slices.Concat(p.Exports, j.Environment) {
 		value, ok := strings.CutPrefix(e, "CUDA_VISIBLE_DEVICES=")
 		if !ok {
 			continue
@@ -183,7 +183,7 @@ func checkVisibleDevices(j Job, need int) []Problem {
 		if visible < need {
 			return []Problem{{
 				Field: "Environment", What: fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s shows %s to each task, but the workers of a node need %d", value, english.Count(visible, "GPU"), need),
-				Next: "remove it from the environment, because Slurm sets it, or list all GPUs of the node",
+				Next: "remove it from exports in the site profile or from the environment, because Slurm sets it, or list all GPUs of the node",
 			}}
 		}
 	}
@@ -201,39 +201,39 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	part := c.Partitions[i]
 	var found []Problem
 	add := func(field, what, next string) { found = append(found, Problem{Field: field, What: what, Next: next}) }
-	more := func(field, unit, each string, asked, has int) {
+	more := func(field, unit, each string, asked, has int, next string) {
 		if has > 0 && asked > has {
 			add(field, fmt.Sprintf("the job asks for %s%s, but partition %s has %d, so that it would wait for ever", english.Count(asked, unit), each, part.Name, has),
-				fmt.Sprintf("use at most %d, or another partition", has))
+				next+", or another partition (Partition, --partition)")
 		}
 	}
 	if s := strings.ToLower(part.State); s != "" && s != "up" {
 		add("Partition", fmt.Sprintf("partition %s is %s and starts no jobs", part.Name, s), "use another partition, or wait until the site has started it again")
 	}
-	more("Nodes", "node", "", j.Nodes, part.Nodes)
-	more("CPUsPerTask", "CPU", " per node", j.TasksPerNode*max(1, j.CPUsPerTask), part.CPUsPerNode)
-	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode)
+	more("Nodes", "node", "", j.Nodes, part.Nodes, "use fewer workers, more workers on each node (TasksPerNode, --tasks-per-node)")
+	more("CPUsPerTask", "CPU", " per node", j.TasksPerNode*max(1, j.CPUsPerTask), part.CPUsPerNode, "use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task)")
+	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode, "use fewer GPUs on each node (GPUsPerNode, --gpus-per-node)")
 	if part.NoGPUs && j.GPUsPerNode > 0 {
 		add("GPUsPerNode", fmt.Sprintf("the job asks for GPUs, but partition %s has none", part.Name), "use a partition with GPUs, or train on CPUs (device: cpu)")
 	}
 	if part.TimeLimit > 0 && j.Time > part.TimeLimit {
 		add("Time", fmt.Sprintf("the time limit is %s, but partition %s allows %s, so that the job would wait for ever", j.Time, part.Name, part.TimeLimit),
-			"lower the time limit, or use another partition")
+			"lower the time limit (Time, --time), or use another partition (Partition, --partition)")
 	}
 	return found
 }
 
 // missingPartition returns the problem that c does not have the partition of j, or has no default
-// partition. It returns none if nothing is known about partitions.
+// partition. It returns none if nothing is known about the partitions or about the site's choice.
 func missingPartition(j Job, c *Cluster) []Problem {
-	if len(c.Partitions) == 0 {
+	if len(c.Partitions) == 0 || j.Partition == Unknown { // unknownProblem names the key
 		return nil
 	}
 	var names []string
 	for _, part := range c.Partitions {
 		names = append(names, part.Name)
 	}
-	p := Problem{Field: "Partition", What: "the cluster has no default partition, and the job names none", Next: "use one of " + strings.Join(names, ", ")}
+	p := Problem{Field: "Partition", What: "the cluster has no default partition, and the job names none", Next: "use one of " + strings.Join(names, ", ") + " (Partition, --partition)"}
 	if j.Partition != "" {
 		p.What = fmt.Sprintf("the cluster has no partition %q%s", j.Partition, nearest.Hint(j.Partition, names))
 	}

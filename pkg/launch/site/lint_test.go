@@ -60,25 +60,25 @@ func TestCheck(t *testing.T) {
 		{"jsc-booster", nil, func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 8, 8 }, []string{"the job asks for 8 GPUs per node, but a node of site jsc-booster has 4: use at most 4 GPUs per node and more nodes"}},
 		{"generic", nil, func(j *Job) {
 			j.TasksPerNode, j.GPUsPerNode, j.Environment = 2, 2, []string{"A=b", "CUDA_VISIBLE_DEVICES=0"}
-		}, []string{"CUDA_VISIBLE_DEVICES=0 shows 1 GPU to each task, but the workers of a node need 2: remove it from the environment, because Slurm sets it, or list all GPUs of the node"}},
+		}, []string{"CUDA_VISIBLE_DEVICES=0 shows 1 GPU to each task, but the workers of a node need 2: remove it from exports in the site profile or from the environment, because Slurm sets it, or list all GPUs of the node"}},
 		{"generic", nil, func(j *Job) {
 			j.TasksPerNode, j.GPUsPerNode, j.Environment = 2, 2, []string{"CUDA_VISIBLE_DEVICES=0,1"}
 		}, nil},
 
-		{"jsc-booster", nil, func(j *Job) { j.Account = "" }, []string{"site jsc-booster requires an account, and the job has none: give the name of your project's account"}},
+		{"jsc-booster", nil, func(j *Job) { j.Account = "" }, []string{"site jsc-booster requires an account, and the job has none: give the name of your project's account (Account, --account)"}},
 		{"generic", nil, func(j *Job) { j.Account = "" }, nil},
-		{"generic", nil, func(j *Job) { j.Time, j.Estimate = time.Hour, 2*time.Hour }, []string{"warning: the time limit is 1h0m0s, but the job will probably take 2h0m0s: raise the time limit, or train fewer epochs"}},
+		{"generic", nil, func(j *Job) { j.Time, j.Estimate = time.Hour, 2*time.Hour }, []string{"warning: the time limit is 1h0m0s, but the job will probably take 2h0m0s: raise the time limit (Time, --time), or train fewer epochs"}},
 
-		{"generic", courseCluster(), func(j *Job) { j.Partition = "bathc" }, []string{`the cluster has no partition "bathc" (did you mean batch?): use one of batch, old`}},
-		{"generic", &Cluster{Partitions: []Partition{{Name: "a"}}}, func(*Job) {}, []string{"the cluster has no default partition, and the job names none: use one of a"}},
+		{"generic", courseCluster(), func(j *Job) { j.Partition = "bathc" }, []string{`the cluster has no partition "bathc" (did you mean batch?): use one of batch, old (Partition, --partition)`}},
+		{"generic", &Cluster{Partitions: []Partition{{Name: "a"}}}, func(*Job) {}, []string{"the cluster has no default partition, and the job names none: use one of a (Partition, --partition)"}},
 		{"generic", courseCluster(), func(j *Job) { j.Partition, j.GPUsPerNode = "old", 1 }, []string{
 			"partition old is drain and starts no jobs: use another partition, or wait until the site has started it again",
 			"the job asks for GPUs, but partition old has none: use a partition with GPUs, or train on CPUs (device: cpu)",
 		}},
-		{"generic", courseCluster(), func(j *Job) { j.Nodes = 3 }, []string{"the job asks for 3 nodes, but partition batch has 2, so that it would wait for ever: use at most 2, or another partition"}},
-		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode = 100 }, []string{"the job asks for 100 CPUs per node, but partition batch has 8, so that it would wait for ever: use at most 8, or another partition"}},
-		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 5, 5 }, []string{"the job asks for 5 GPUs per node, but partition batch has 4, so that it would wait for ever: use at most 4, or another partition"}},
-		{"generic", courseCluster(), func(j *Job) { j.Time = 61 * time.Minute }, []string{"the time limit is 1h1m0s, but partition batch allows 1h0m0s, so that the job would wait for ever: lower the time limit, or use another partition"}},
+		{"generic", courseCluster(), func(j *Job) { j.Nodes = 3 }, []string{"the job asks for 3 nodes, but partition batch has 2, so that it would wait for ever: use fewer workers, more workers on each node (TasksPerNode, --tasks-per-node), or another partition (Partition, --partition)"}},
+		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode = 100 }, []string{"the job asks for 100 CPUs per node, but partition batch has 8, so that it would wait for ever: use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task), or another partition (Partition, --partition)"}},
+		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 5, 5 }, []string{"the job asks for 5 GPUs per node, but partition batch has 4, so that it would wait for ever: use fewer GPUs on each node (GPUsPerNode, --gpus-per-node), or another partition (Partition, --partition)"}},
+		{"generic", courseCluster(), func(j *Job) { j.Time = 61 * time.Minute }, []string{"the time limit is 1h1m0s, but partition batch allows 1h0m0s, so that the job would wait for ever: lower the time limit (Time, --time), or use another partition (Partition, --partition)"}},
 
 		{"generic", courseCluster(), func(j *Job) { j.Reservation = "day-3" }, []string{`the cluster has no reservation "day-3" (did you mean day-1?), or it has expired: remove it, or use one of day-1, day-2`}},
 		{"generic", &Cluster{}, func(j *Job) { j.Reservation = "day-3" }, []string{`the cluster has no reservation "day-3", or it has expired: remove it, because the cluster has no reservation now`}},
@@ -141,5 +141,32 @@ func TestCheckUnknown(t *testing.T) {
 	}
 	if _, err := p.Script(Job{GPUsPerNode: 1, Command: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "no flag for them") {
 		t.Errorf("a script without a flag for GPUs: got error %v", err)
+	}
+}
+
+// TestCheckExports: a profile exports CUDA_VISIBLE_DEVICES=0 for jobs with one GPU.
+func TestCheckExports(t *testing.T) {
+	p, err := Parse("own.yaml", []byte("account: optional\nstart: srun\ngpu_flag: --gres=gpu:N\nexports: [CUDA_VISIBLE_DEVICES=0]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for gpus, want := range map[int]int{1: 0, 2: 1} {
+		found := p.Check(Job{Name: "a", Command: []string{"true"}, TasksPerNode: gpus, GPUsPerNode: gpus}, nil)
+		if len(found) != want || want > 0 && !strings.HasPrefix(found[0].What, "CUDA_VISIBLE_DEVICES=0 shows 1 GPU to each task") {
+			t.Errorf("%d GPUs: got %v, want %d problems", gpus, found, want)
+		}
+	}
+}
+
+// TestCheckUnknownPartition: the message about values that nobody has looked up is enough.
+func TestCheckUnknownPartition(t *testing.T) {
+	p, err := Load("bsc-cte-power")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range p.Check(Job{Name: "a", Command: []string{"true"}}, courseCluster()) {
+		if problem.Field == "Partition" || strings.Contains(problem.What, "no partition") {
+			t.Errorf("got %s", problem)
+		}
 	}
 }

@@ -139,3 +139,14 @@ func ReadLastLines(path string, n int) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
 }
+
+// LastLinesFollow is the part of an error before the last lines of a worker.
+const LastLinesFollow = "its last lines:\n    "
+
+// Summarize returns the first line of an error for a table, which has no room for the last lines of
+// a worker.
+func Summarize(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	announcement, _, _ := strings.Cut(LastLinesFollow, "\n")
+	return strings.TrimSuffix(text, "; "+announcement)
+}

@@ -70,7 +70,7 @@ func (j Job) DescribeEnd(output string) string {
 		limit = " of " + j.Limit
 	}
 	switch state := j.State; {
-	case state == "OUT_OF_MEMORY" || strings.Contains(output, "oom_kill") || strings.Contains(output, "oom-kill") || strings.Contains(output, "Exceeded job memory limit"):
+	case state == "OUT_OF_MEMORY" || strings.Contains(output, "oom_kill") || strings.Contains(output, "oom-kill") || strings.Contains(output, ": Out Of Memory") || strings.Contains(output, "Exceeded job memory limit"):
 		return "out of memory" + nodes + ": ask for more memory per task, or use a smaller batch"
 	case state == "TIMEOUT" || state == "DEADLINE" || strings.Contains(output, "DUE TO TIME LIMIT"):
 		return "the time limit" + limit + " was reached: ask for more time, and resume the run (Resume, --resume)"
@@ -106,8 +106,15 @@ func (f *taskFailure) String() string {
 	if strings.ContainsAny(f.tasks, ",-") {
 		name = "tasks "
 	}
-	return fmt.Sprintf("%s%s ended with exit code %d on %s", name, f.tasks, f.code, f.node)
+	text := fmt.Sprintf("%s%s ended with exit code %d on %s", name, f.tasks, f.code, f.node)
+	if f.code == killedCode {
+		text += " (killed by signal 9: by a user's kill -9, or because memory ran out)"
+	}
+	return text
 }
+
+// killedCode is the exit code by which a shell reports that SIGKILL ended a program.
+const killedCode = 128 + 9
 
 // taskFailurePattern matches the line of srun about tasks that ended with an exit code.
 var taskFailurePattern = regexp.MustCompile(`srun: error: ([^:\s]+): tasks? ([0-9,-]+): Exited with exit code ([0-9]+)`)

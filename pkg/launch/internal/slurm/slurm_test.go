@@ -219,6 +219,12 @@ func TestFailedTask(t *testing.T) {
 	if got := j.DescribeEnd(output); got != "task 1 ended with exit code 7 on n1" {
 		t.Errorf("got %q", got)
 	}
+	if got, want := j.DescribeEnd("srun: error: n1: tasks 0-1: Exited with exit code 137\n"), "tasks 0-1 ended with exit code 137 on n1 (killed by signal 9"; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := j.DescribeEnd("srun: error: n1: task 0: Out Of Memory\n"), "out of memory"; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if got := FirstFailedTask("srun: error: n2: tasks 2-3: Exited with exit code 1\n"); got != 2 {
 		t.Errorf("got task %d, want 2", got)
 	}

@@ -273,7 +273,7 @@ func appendLastLines(reason, lines string) string {
 	if lines == "" {
 		return reason + "; it wrote no output"
 	}
-	return reason + "; its last lines:\n    " + lines
+	return reason + "; " + output.LastLinesFollow + lines
 }
 
 // Error implements error like String.
