@@ -66,6 +66,35 @@ func Jobs() (JobList, error) {
 	return list, nil
 }
 
+// slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have
+// not ended, until a request fails.
+func slurmJobs() (JobList, error) {
+	all, err := queue.ListSlurm()
+	if err != nil {
+		return nil, err
+	}
+	var list JobList
+	problem := "" // of the request that failed
+	for _, r := range all {
+		waits := ""
+		switch {
+		case r.HasEnded():
+		case problem != "": // another request would also take long
+			waits = problem
+		default:
+			m := attachSlurm(r)
+			_, _ = m.hasEnded() // refreshes the record; the error is in it
+			if waits = m.waitsFor(); m.problem != "" {
+				problem = waits
+			}
+		}
+		info := toJobInfo(r)
+		info.Waits = waits
+		list = append(list, info)
+	}
+	return list, nil
+}
+
 // toJobInfo converts r to the JobInfo that Jobs returns for the sweep.
 func toJobInfo(r *queue.Record) JobInfo {
 	info := JobInfo{

@@ -179,7 +179,7 @@ func (l *localSweep) runAll(queued bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.record.State, l.record.Ended, l.record.WaitsFor = stateForError(l.err), time.Now(), ""
+	l.record.State, l.record.Ended, l.record.WaitsFor = runfolder.StatusForError(l.err), time.Now(), ""
 	if l.err != nil {
 		l.record.Error = l.err.Error()
 	}

@@ -118,7 +118,7 @@ func (r *run) execute(ctx context.Context, binary string) error {
 	} else {
 		err = r.runLockstep(ctx, binary)
 	}
-	status := stateForError(err)
+	status := runfolder.StatusForError(err)
 	if err != nil {
 		err = fmt.Errorf("run %s: %w", r.name, err)
 	} else {
@@ -126,18 +126,6 @@ func (r *run) execute(ctx context.Context, binary string) error {
 	}
 	r.setState(status, err)
 	return err
-}
-
-// stateForError returns the state of a run that ended with the error err. It is also the
-// run's status in run.json.
-func stateForError(err error) string {
-	switch {
-	case err == nil:
-		return runs.StatusDone
-	case errors.Is(err, context.Canceled):
-		return runs.StatusCanceled
-	}
-	return runs.StatusFailed
 }
 
 // runLockstep trains with the lockstep command, which writes the run folder itself.
@@ -153,7 +141,7 @@ func (r *run) runLockstep(ctx context.Context, binary string) error {
 		return nil
 	}
 	// Rank 0 may have been killed before it could write the final status of the run.
-	return errors.Join(err, runfolder.WriteFinalStatus(r.dir, stateForError(err), err))
+	return errors.Join(err, runfolder.WriteFinalStatus(r.dir, runfolder.StatusForError(err), err))
 }
 
 // replicasPerProcess returns how many workers of the run each of its processes contains.
@@ -221,7 +209,7 @@ func (r *run) runCommand(ctx context.Context) error {
 	if measured, ok := load.End(1); ok && err == nil {
 		err = w.AppendLoad(measured)
 	}
-	status := stateForError(err)
+	status := runfolder.StatusForError(err)
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 

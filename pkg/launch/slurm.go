@@ -2,19 +2,17 @@ package launch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"lockstep/pkg/internal/process"
-	"lockstep/pkg/internal/safeopen"
-	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
@@ -54,61 +52,15 @@ type SlurmOptions struct {
 // defaultSignal gives the workers two minutes to finish the current step and to save.
 const defaultSignal = "USR1@120"
 
-const (
-	scriptName  = "job.sh"
-	jobFileName = "job.json"
-)
-
-// jobFile describes the job of a run. It is in the run folder.
-type jobFile struct {
-	Job     string   `json:"job,omitempty"` // id; "" until it was submitted
-	Site    string   `json:"site"`
-	Study   string   `json:"study"`
-	Series  string   `json:"series"`
-	Workers int      `json:"workers"`
-	Nodes   int      `json:"nodes"`
-	Seed    int64    `json:"seed"`
-	Threads int      `json:"threads"`
-	Command []string `json:"command,omitempty"` // a program other than lockstep
-	// Submission is the id of the sweep that submitted the job. The job script runs only if it is
-	// that of the script; see withdrawalCheck.
-	Submission string `json:"submission"`
-}
-
-// readJobFile reads the description of the job in a run folder.
-func readJobFile(dir string) (jobFile, error) {
-	var f jobFile
-	text, err := safeopen.ReadFile(dir, filepath.Join(dir, jobFileName), queue.MaxRecordBytes)
-	if err == nil {
-		err = json.Unmarshal(text, &f)
-	}
-	if err != nil {
-		return jobFile{}, fmt.Errorf("read description of job: %w", err)
-	}
-	return f, nil
-}
-
-// write writes the description to the run folder dir.
-func (f jobFile) write(dir string) error {
-	text, err := json.MarshalIndent(f, "", "  ")
-	if err == nil {
-		err = wholefile.WriteBytes(filepath.Join(dir, jobFileName), append(text, '\n'), 0o644)
-	}
-	return runfolder.WrapWriteError("write description of job", err)
-}
-
 // slurmPlan contains the jobs of a sweep before their submission.
 type slurmPlan struct {
-	profile *site.Profile
-	name    string // of the site
-	binary  string // the lockstep command
-	sweep   *slurmSweep
-	dir     string // of the study
-	s       *Sweep
+	batch  batch.Batch
+	binary string // the lockstep command
+	sweep  *slurmSweep
+	s      *Sweep
 
-	id          string         // of the sweep's record
-	submissions submissionList // one for each call of sbatch
-	warnings    []string       // jobs that would run, but probably not as intended
+	submissions batch.Submissions // one for each call of sbatch
+	warnings    []string          // jobs that would run, but probably not as intended
 }
 
 // Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
@@ -138,7 +90,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err := p.submit(ctx); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	job := &Job{dir: p.dir, name: s.Study, sweep: p.sweep, note: strings.Join(append(p.warnings, p.sweep.describeJobs()), "\n")}
+	job := &Job{dir: p.batch.Dir, name: s.Study, sweep: p.sweep, note: strings.Join(append(p.warnings, p.sweep.describeJobs()), "\n")}
 	if notebook.InNotebook() {
 		return job, notebook.Display(job.note)
 	}
@@ -173,9 +125,9 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 
 // planSlurm checks s, fills in its defaults, and plans its jobs. It submits nothing.
 func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
-	p := &slurmPlan{name: name, s: s, id: queue.NewID(time.Now())}
+	p := &slurmPlan{s: s, batch: batch.Batch{ID: queue.NewID(time.Now()), Site: name}}
 	var err error
-	if p.profile, err = site.Load(name); err != nil {
+	if p.batch.Profile, err = site.Load(name); err != nil {
 		return nil, &train.UsageError{Err: err}
 	}
 	if err := s.validate(math.MaxInt); err != nil { // the nodes have other cores than this machine
@@ -192,6 +144,7 @@ func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
 		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: got arrays of at most %d runs: use 1 for no arrays, or 0 for the default", s.Slurm.ArraySize)}
 	}
 	*s = s.withDefaults()
+	p.batch.Study, p.batch.Threads = s.Study, s.Threads
 	if err := p.plan(ctx); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
@@ -200,8 +153,8 @@ func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
 
 // plan implements planSlurm for a sweep that has been validated and has its defaults.
 func (p *slurmPlan) plan(ctx context.Context) (err error) {
-	if p.dir, err = p.s.findStudyFolder(); err == nil {
-		p.dir, err = filepath.Abs(p.dir)
+	if p.batch.Dir, err = p.s.findStudyFolder(); err == nil {
+		p.batch.Dir, err = filepath.Abs(p.batch.Dir)
 	}
 	if err != nil {
 		return err
@@ -209,7 +162,7 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 	if p.binary, err = Binary(ctx); err != nil {
 		return err
 	}
-	l := &localSweep{all: p.s.planRuns(p.dir)}
+	l := &localSweep{all: p.s.planRuns(p.batch.Dir)}
 	if p.s.isForeign() {
 		if _, err := exec.LookPath(p.s.Command[0]); err != nil {
 			return err
@@ -236,19 +189,22 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
 	var found, warnings runProblems
-	added := 0 // jobs
+	var added []*batch.Run
 	var finished []estimate.Finished
 	if p.s.Slurm.Time > 0 {
-		finished = estimate.ReadFinished(p.dir)
+		finished = estimate.ReadFinished(p.batch.Dir)
 	}
 	for _, r := range p.sweep.all {
 		if r.skip || r.job.ID != "" {
 			continue
 		}
-		j, err := p.newJob(r)
+		j, err := p.place(r)
 		if err != nil {
 			return err
 		}
+		j.Command = p.command(r)
+		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.series, Workers: r.workers, Seed: r.seed, Command: r.command}
+		j = p.batch.CompleteJob(j, planned)
 		if !r.resume {
 			j.Estimate, j.Source = r.toEstimate().Time(finished)
 		}
@@ -257,8 +213,9 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		added++
-		for _, problem := range p.profile.Check(j, cluster) {
+		added = append(added, planned)
+		r.planned = planned
+		for _, problem := range p.batch.Profile.Check(j, cluster) {
 			if problem.Warning {
 				warnings.add(r.name, problem.String())
 			} else {
@@ -268,23 +225,21 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		if len(found.texts) > 0 {
 			continue
 		}
-		if r.script, err = p.profile.Script(j); err != nil {
+		if err := p.batch.MakeScript(j, planned); err != nil {
 			return err
 		}
-		r.script += requeueCommands
-		r.placed = j
 	}
 	for _, line := range warnings.lines() {
 		p.warnings = append(p.warnings, "warning: "+line)
 	}
 	problems := found.lines()
-	for _, problem := range cluster.CheckCount(added, p.s.Slurm.Account) {
+	for _, problem := range cluster.CheckCount(len(added), p.s.Slurm.Account) {
 		problems = append(problems, problem.String())
 	}
 	if len(problems) > 0 {
 		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(problems, "\n"))}
 	}
-	p.submissions, err = p.planSubmissions()
+	p.submissions, err = p.batch.PlanSubmissions(added, p.s.Slurm.ArraySize)
 	return err
 }
 
@@ -329,9 +284,9 @@ func newSlurmRun(r *run) *slurmRun {
 func (p *slurmPlan) findJobs(ctx context.Context) error {
 	var ids []string
 	for _, r := range p.sweep.all {
-		if f, err := readJobFile(r.dir); err == nil && f.Job != "" {
-			r.job.ID = f.Job
-			ids = append(ids, f.Job)
+		if id := batch.ReadJob(r.dir); id != "" {
+			r.job.ID = id
+			ids = append(ids, id)
 		}
 	}
 	jobs, err := p.sweep.client.Jobs(ctx, ids)
@@ -356,7 +311,7 @@ func (p *slurmPlan) place(r *slurmRun) (site.Job, error) {
 	o := p.s.Slurm
 	j := site.Job{
 		Name: p.s.Study + "-" + r.name, Folder: r.dir, CPUsPerTask: o.CPUsPerTask, Time: o.Time, Account: o.Account, Partition: o.Partition,
-		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmOutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
+		Reservation: o.Reservation, Dependency: o.Dependency, Output: batch.OutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
 	}
 	switch j.Signal {
 	case "":
@@ -364,7 +319,7 @@ func (p *slurmPlan) place(r *slurmRun) (site.Job, error) {
 	case "none":
 		j.Signal = ""
 	}
-	j, err := p.profile.Place(j, r.workers, r.replicasPerProcess(), strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0)
+	j, err := p.batch.Profile.Place(j, r.workers, r.replicasPerProcess(), strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0)
 	if err != nil {
 		return j, err
 	}
@@ -378,55 +333,73 @@ func (p *slurmPlan) place(r *slurmRun) (site.Job, error) {
 	return j, nil
 }
 
-// newJob returns the job of a run at the site.
-func (p *slurmPlan) newJob(r *slurmRun) (site.Job, error) {
-	j, err := p.place(r)
+// submit submits the jobs of the runs that are to be done. If that fails, it cancels the jobs that it
+// has submitted and removes what it has written.
+func (p *slurmPlan) submit(ctx context.Context) error {
+	for _, r := range p.sweep.all {
+		if r.skip { // perhaps no process was attached to the sweep when the run ended
+			if err := r.writeStudyLog(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(p.submissions) == 0 {
+		return nil
+	}
+	if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
+		return err
+	}
+	if err := p.batch.Submit(ctx, p.sweep.client, p.submissions); err != nil {
+		return err
+	}
+	for _, r := range p.sweep.all {
+		if r.planned != nil {
+			r.job.ID = r.planned.ID
+		}
+	}
+	err := p.s.saveLineTemplates(p.batch.Dir)
+	if err == nil {
+		err = p.createRecord()
+	}
 	if err != nil {
-		return j, err
+		return errors.Join(fmt.Errorf("%w; the jobs were canceled", err), p.batch.Withdraw(ctx, p.sweep.client, p.submissions))
 	}
-	// Slurm replaces patterns such as %t in the path.
-	logs := filepath.Join(strings.ReplaceAll(r.dir, "%", "%%"), workerLogPattern)
-	j.Environment = []string{
-		"LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10),
-		// They are srun's --output, by its names in different versions, and its --open-mode.
-		"SLURM_STDOUTMODE=" + logs, "SRUN_OUTPUT=" + logs, "SLURM_OPEN_MODE=append",
-	}
-	if p.s.isForeign() {
-		// If a task fails, the others end. The workers of lockstep notice it themselves.
-		j.Environment = append(j.Environment, "SLURM_KILL_BAD_EXIT=1")
-	}
-	j.Command = p.command(r)
-	j.Begin = p.withdrawalCheck(r)
-	return j, nil
+	return nil
 }
 
-// withdrawalCheck returns the first lines of the job script of a run. They end the job if its
-// submission was withdrawn: the controller may accept a job after sbatch gave up waiting for the
-// answer, and by then the run may have been submitted again.
-func (p *slurmPlan) withdrawalCheck(r *slurmRun) string {
-	return fmt.Sprintf(`if ! grep -qF %s %s; then
-  echo "this job was withdrawn when it was submitted: the run has no job, or a later one"
-  exit 1
-fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", p.id)), process.QuoteArgument(filepath.Join(r.dir, jobFileName)))
+// createRecord writes the record of the sweep, by which Attach finds it.
+func (p *slurmPlan) createRecord() error {
+	if err := runfolder.Make(filepath.Join(p.batch.Dir, queue.RecordsFolder)); err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	p.sweep.record = &queue.Record{
+		ID: p.batch.ID, Study: p.s.Study, Dir: p.batch.Dir, Host: host, Started: time.Now(), Detach: true, Site: p.batch.Site, Path: queue.RecordPath(p.batch.Dir, p.batch.ID),
+	}
+	p.sweep.saveRecord()
+	if _, err := queue.ReadRecord(p.sweep.record.Path); err != nil {
+		return err
+	}
+	if err := queue.AddToSlurmList(p.sweep.record); err != nil {
+		p.warnings = append(p.warnings, fmt.Sprintf("warning: lockstep jobs does not show this sweep: %v", err))
+	}
+	return nil
 }
-
-// workerLogPattern is runs.WorkerLogName with srun's pattern for the rank.
-const workerLogPattern = "worker-%t.log"
-
-// requeueCommands are the end of each job script. The workers end with exit code
-// ExitRequeue if they have saved the run after the signal that announces the end of the job.
-var requeueCommands = fmt.Sprintf(`
-status=$?
-if [ "$status" -eq %d ]; then # the workers have saved the run after a signal: continue it later
-  scontrol requeue "$SLURM_JOB_ID" && sleep 60 # until Slurm ends this script
-fi
-exit "$status"
-`, ExitRequeue)
 
 // ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which announces
 // that Slurm is going to end the job. A job whose workers end with it is requeued. It is
 // EX_TEMPFAIL of sysexits.h.
-const ExitRequeue = 75
+const ExitRequeue = batch.ExitRequeue
+
+// RunTask implements "lockstep launch --task": as a process that srun has started for the run in
+// the folder dir, it runs a program other than lockstep with the environment variables of a
+// worker. Rank 0 also writes the run folder, as Local does. code is the exit code of the program.
+func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
+	return batch.RunTask(ctx, dir, command)
+}
 
 // command returns the command that srun starts for each process of the run.
 func (p *slurmPlan) command(r *slurmRun) []string {

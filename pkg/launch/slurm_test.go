@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/runs"
 )
 
@@ -316,7 +317,7 @@ type endsAfterFirstJob struct {
 func (c endsAfterFirstJob) Err() error {
 	folders, _ := filepath.Glob(filepath.Join(c.dir, "*")) // the pattern is valid
 	for _, dir := range folders {
-		if f, err := readJobFile(dir); err == nil && f.Job != "" {
+		if batch.ReadJob(dir) != "" {
 			return context.Canceled
 		}
 	}
@@ -346,12 +347,12 @@ func TestSlurmInterruptedSubmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.submit(endsAfterFirstJob{context.Background(), p.dir})
+	err = p.submit(endsAfterFirstJob{context.Background(), p.batch.Dir})
 	const want = "interrupted before run script-n2-s1 was submitted; jobs submitted before were canceled"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Fatalf("got error %v, want %q", err, want)
 	}
-	id := p.sweep.all[0].job.ID
+	id := p.sweep.all[0].planned.ID
 	for deadline := time.Now().Add(slurmTimeout); ; time.Sleep(50 * time.Millisecond) {
 		jobs, err := p.sweep.client.Jobs(t.Context(), []string{id})
 		if err != nil {

@@ -157,7 +157,7 @@ func TestSlurmArraySizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range p.submissions {
-			sizes = append(sizes, fmt.Sprintf("%d×%d", n.runs[0].workers, len(n.runs)))
+			sizes = append(sizes, fmt.Sprintf("%d×%d", n.Runs[0].Workers, len(n.Runs)))
 		}
 		return sizes
 	}

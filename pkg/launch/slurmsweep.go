@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
-	"lockstep/pkg/launch/site"
 	"lockstep/pkg/runs"
 )
 
@@ -45,8 +45,7 @@ type slurmRun struct {
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
 	tails []*output.Tail
 
-	script string   // of a job that is to be submitted; else ""
-	placed site.Job // that job
+	planned *batch.Run // if it is to be submitted; else nil
 }
 
 // attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
@@ -146,12 +145,12 @@ func (r *slurmRun) isDone() bool {
 // describeFailure returns the error of a run whose job has ended without success: the reason in
 // words, and the last lines of the output.
 func (r *slurmRun) describeFailure(canceled bool) error {
-	script := output.ReadLastLines(r.outputPath(), output.KeptLines)
+	script := output.ReadLastLines(batch.OutputPath(r.dir, r.job.ID), output.KeptLines)
 	reason := r.job.DescribeEnd(script)
 	isCanceled := r.job.IsCanceled()
 	// Slurm keeps no record of a task of an array that was canceled while it waited. The output
 	// exists once a job has started.
-	if _, err := os.Stat(r.outputPath()); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(batch.OutputPath(r.dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
 		reason, isCanceled = "canceled before it started; this cluster does not record by whom", true
 	}
 	if canceled && isCanceled {
@@ -195,20 +194,6 @@ func (r *slurmRun) lastLines(process int) string {
 	}
 	return ""
 }
-
-// outputPath returns the path of the output of the run's job script. Slurm writes the outputs of
-// all tasks of an array to one folder.
-func (r *slurmRun) outputPath() string {
-	dir := r.dir
-	if slurm.IsArrayTask(r.job.ID) {
-		dir = filepath.Join(filepath.Dir(dir), queue.RecordsFolder)
-	}
-	return filepath.Join(dir, slurmOutputName(r.job.ID))
-}
-
-// slurmOutputName returns the name of the file with the output of the job script. id is the id
-// of the job, or Slurm's pattern for it: %j, or %A_%a for a task of an array.
-func slurmOutputName(id string) string { return "slurm-" + id + ".out" }
 
 // saveRecord writes the states of the runs to the record. Like localSweep.saveRecord, it
 // ignores errors.

@@ -1,5 +1,6 @@
 // Package queue keeps the sweeps of a user on a machine in order: the queue of the sweeps that wait
-// for each other, and the record of each sweep, by which other processes see its state.
+// for each other, and the record of each sweep, by which other processes see its state. It also keeps
+// a list of the user's sweeps on Slurm.
 package queue
 
 import (

@@ -3,6 +3,7 @@
 package runfolder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,4 +67,16 @@ func WriteFinalStatus(dir, status string, cause error) error {
 		return err
 	}
 	return w.Finish(status, cause)
+}
+
+// StatusForError returns the state of a run that ended with the error err. It is also the
+// run's status in run.json.
+func StatusForError(err error) string {
+	switch {
+	case err == nil:
+		return runs.StatusDone
+	case errors.Is(err, context.Canceled):
+		return runs.StatusCanceled
+	}
+	return runs.StatusFailed
 }

@@ -1,4 +1,4 @@
-package launch
+package batch
 
 import (
 	"os"
@@ -22,8 +22,8 @@ func TestTaskOfOneWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := []string{"sh", "-c", `echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT" > "$0"`, filepath.Join(t.TempDir(), "seen")}
-	f := jobFile{Job: "17", Study: "scripts", Series: "script", Workers: 1, Nodes: 1, Seed: 1, Threads: 1, Command: command}
-	if err := f.write(dir); err != nil {
+	b, r := &Batch{Study: "scripts", Threads: 1}, &Run{ID: "17", Dir: dir, Series: "script", Workers: 1, Seed: 1, Command: command}
+	if err := b.writeDescription(r); err != nil {
 		t.Fatal(err)
 	}
 	if code, err := RunTask(t.Context(), dir, command); err != nil || code != 0 {

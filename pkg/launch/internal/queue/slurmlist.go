@@ -1,4 +1,4 @@
-package launch
+package queue
 
 import (
 	"encoding/json"
@@ -14,7 +14,6 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/wholefile"
-	"lockstep/pkg/launch/internal/queue"
 )
 
 // The sweeps of this user on Slurm are listed in the folder lockstep/sweeps below
@@ -27,9 +26,9 @@ func slurmListFolder() (string, error) {
 	return filepath.Join(filepath.Dir(token), "sweeps"), err
 }
 
-// addToSlurmList adds the sweep of the record r to the list, and removes the oldest ones beyond
-// queue.Kept.
-func addToSlurmList(r *queue.Record) error {
+// AddToSlurmList adds the sweep of the record r to the list, and removes the oldest ones beyond
+// Kept.
+func AddToSlurmList(r *Record) error {
 	folder, err := slurmListFolder()
 	if err == nil {
 		err = os.MkdirAll(folder, 0o700)
@@ -37,7 +36,7 @@ func addToSlurmList(r *queue.Record) error {
 	if err != nil {
 		return fmt.Errorf("list sweep: %w", err)
 	}
-	text, err := json.Marshal(queue.Entry{Record: r.Path})
+	text, err := json.Marshal(Entry{Record: r.Path})
 	if err == nil {
 		err = wholefile.WriteBytes(filepath.Join(folder, r.ID+".json"), append(text, '\n'), 0o600)
 	}
@@ -45,7 +44,7 @@ func addToSlurmList(r *queue.Record) error {
 		return fmt.Errorf("list sweep: %w", err)
 	}
 	names, err := listSlurmFiles(folder)
-	for _, name := range names[:max(0, len(names)-queue.Kept)] {
+	for _, name := range names[:max(0, len(names)-Kept)] {
 		_ = os.Remove(filepath.Join(folder, name)) // another launch may have removed it
 	}
 	return err
@@ -70,9 +69,9 @@ func listSlurmFiles(folder string) ([]string, error) {
 	return names, nil
 }
 
-// slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have
-// not ended, until a request fails.
-func slurmJobs() (JobList, error) {
+// ListSlurm returns the records of the listed sweeps on Slurm, the oldest first. It leaves out a sweep
+// whose study was deleted.
+func ListSlurm() ([]*Record, error) {
 	folder, err := slurmListFolder()
 	if err != nil {
 		return nil, nil //nolint:nilerr // without a home folder, no sweep can have been submitted
@@ -81,33 +80,16 @@ func slurmJobs() (JobList, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list JobList
-	problem := "" // of the request that failed
+	var all []*Record
 	for _, name := range names {
-		var e queue.Entry
+		var e Entry
 		text, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil || json.Unmarshal(text, &e) != nil {
 			continue // removed in the meantime
 		}
-		r, err := queue.ReadRecord(e.Record)
-		if err != nil {
-			continue // the study was deleted
+		if r, err := ReadRecord(e.Record); err == nil {
+			all = append(all, r)
 		}
-		waits := ""
-		switch {
-		case r.HasEnded():
-		case problem != "": // another request would also take long
-			waits = problem
-		default:
-			m := attachSlurm(r)
-			_, _ = m.hasEnded() // refreshes the record; the error is in it
-			if waits = m.waitsFor(); m.problem != "" {
-				problem = waits
-			}
-		}
-		info := toJobInfo(r)
-		info.Waits = waits
-		list = append(list, info)
 	}
-	return list, nil
+	return all, nil
 }

@@ -1,4 +1,4 @@
-package launch
+package batch
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 // the folder dir, it runs a program other than lockstep with the environment variables of a
 // worker. Rank 0 also writes the run folder, as Local does. code is the exit code of the program.
 func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
-	f, err := readJobFile(dir)
+	f, err := readDescription(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +79,7 @@ func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 }
 
 // runRank0 runs the program of rank 0 and writes the run folder dir.
-func (f jobFile) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
+func (f description) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	w, err := f.openRun(dir)
 	if err != nil {
 		return 0, err
@@ -96,7 +96,7 @@ func (f jobFile) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	if measured, ok := load.End(1); ok && err == nil && code == 0 {
 		err = w.AppendLoad(measured)
 	}
-	status, cause := stateForError(err), err
+	status, cause := runfolder.StatusForError(err), err
 	switch {
 	case err != nil || code == 0:
 	case code == ExitRequeue:
@@ -116,7 +116,7 @@ func jobOfTask() string {
 }
 
 // openRun creates the run folder, or opens it if the job was requeued.
-func (f jobFile) openRun(dir string) (*runs.Writer, error) {
+func (f description) openRun(dir string) (*runs.Writer, error) {
 	if restarts := os.Getenv("SLURM_RESTART_COUNT"); restarts != "" && restarts != "0" {
 		if _, err := runs.Read(dir); err == nil {
 			w, _, err := runs.Resume(dir)

@@ -1,0 +1,169 @@
+// Package batch submits the runs of a sweep as jobs of Slurm: it writes their job scripts, makes one
+// job array of runs that need the same resources, and submits them. RunTask runs a program as a task
+// of such a job.
+package batch
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/site"
+)
+
+const (
+	scriptName      = "job.sh"
+	descriptionName = "job.json"
+)
+
+// Batch describes the jobs of one sweep.
+type Batch struct {
+	ID      string // of the submission; the same as that of the sweep's record
+	Site    string // name of the site profile
+	Profile *site.Profile
+	Study   string
+	Dir     string // the study's folder
+	Threads int    // of each worker
+}
+
+// Run is a run that is to be submitted.
+type Run struct {
+	Name    string // of the run folder
+	Dir     string // the run folder
+	Series  string
+	Workers int
+	Seed    int64
+	Command []string // a program other than lockstep, with its arguments; else empty
+
+	// ID is the id of the job, or of the task of a job array, once the run was submitted; else "".
+	ID string
+
+	job    site.Job // what it needs
+	script string   // text of the job script
+}
+
+// CompleteJob returns the job j, which runs r, with the variables that the workers need and the
+// withdrawal check.
+func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
+	// Slurm replaces patterns such as %t in the path.
+	logs := filepath.Join(strings.ReplaceAll(r.Dir, "%", "%%"), workerLogPattern)
+	j.Environment = []string{
+		"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10),
+		// They are srun's --output, by its names in different versions, and its --open-mode.
+		"SLURM_STDOUTMODE=" + logs, "SRUN_OUTPUT=" + logs, "SLURM_OPEN_MODE=append",
+	}
+	if len(r.Command) > 0 {
+		// If a task fails, the others end. The workers of lockstep notice it themselves.
+		j.Environment = append(j.Environment, "SLURM_KILL_BAD_EXIT=1")
+	}
+	j.Begin = b.withdrawalCheck(r)
+	return j
+}
+
+// MakeScript makes the job script of r for the job j, which CompleteJob has returned. It writes no file.
+func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
+	r.job = j
+	if r.script, err = b.Profile.Script(j); err == nil {
+		r.script += requeueCommands
+	}
+	return err
+}
+
+// withdrawalCheck returns the first lines of the job script of a run. They end the job if its
+// submission was withdrawn: the controller may accept a job after sbatch gave up waiting for the
+// answer, and by then the run may have been submitted again.
+func (b *Batch) withdrawalCheck(r *Run) string {
+	return fmt.Sprintf(`if ! grep -qF %s %s; then
+  echo "this job was withdrawn when it was submitted: the run has no job, or a later one"
+  exit 1
+fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteArgument(filepath.Join(r.Dir, descriptionName)))
+}
+
+// workerLogPattern is runs.WorkerLogName with srun's pattern for the rank.
+const workerLogPattern = "worker-%t.log"
+
+// requeueCommands are the end of each job script. The workers end with exit code
+// ExitRequeue if they have saved the run after the signal that announces the end of the job.
+var requeueCommands = fmt.Sprintf(`
+status=$?
+if [ "$status" -eq %d ]; then # the workers have saved the run after a signal: continue it later
+  scontrol requeue "$SLURM_JOB_ID" && sleep 60 # until Slurm ends this script
+fi
+exit "$status"
+`, ExitRequeue)
+
+// ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1. It is EX_TEMPFAIL of
+// sysexits.h.
+const ExitRequeue = 75
+
+// OutputPath returns the path of the output of the job script of the run in the folder dir. id is the
+// id of its job. Slurm writes the outputs of all tasks of an array to one folder.
+func OutputPath(dir, id string) string {
+	if slurm.IsArrayTask(id) {
+		dir = filepath.Join(filepath.Dir(dir), queue.RecordsFolder)
+	}
+	return filepath.Join(dir, OutputName(id))
+}
+
+// OutputName returns the name of the file with the output of the job script. id is the id
+// of the job, or Slurm's pattern for it: %j, or %A_%a for a task of an array.
+func OutputName(id string) string { return "slurm-" + id + ".out" }
+
+// description describes the job of a run. It is in the run folder.
+type description struct {
+	Job     string   `json:"job,omitempty"` // id; "" until it was submitted
+	Site    string   `json:"site"`
+	Study   string   `json:"study"`
+	Series  string   `json:"series"`
+	Workers int      `json:"workers"`
+	Nodes   int      `json:"nodes"`
+	Seed    int64    `json:"seed"`
+	Threads int      `json:"threads"`
+	Command []string `json:"command,omitempty"` // a program other than lockstep
+	// Submission is the id of the sweep that submitted the job. The job script runs only if it is
+	// that of the script; see withdrawalCheck.
+	Submission string `json:"submission"`
+}
+
+// ReadJob returns the id of the job that an earlier sweep has submitted for the run in the folder dir,
+// or "" if there is none.
+func ReadJob(dir string) (id string) {
+	f, err := readDescription(dir)
+	if err != nil {
+		return ""
+	}
+	return f.Job
+}
+
+// readDescription reads the description of the job in a run folder.
+func readDescription(dir string) (description, error) {
+	var f description
+	text, err := safeopen.ReadFile(dir, filepath.Join(dir, descriptionName), queue.MaxRecordBytes)
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil {
+		return description{}, fmt.Errorf("read description of job: %w", err)
+	}
+	return f, nil
+}
+
+// writeDescription writes the description of the job of r to the run folder.
+func (b *Batch) writeDescription(r *Run) error {
+	text, err := json.MarshalIndent(description{
+		Job: r.ID, Site: b.Site, Study: b.Study, Series: r.Series, Workers: r.Workers, Nodes: r.job.Nodes, Seed: r.Seed,
+		Threads: b.Threads, Command: r.Command, Submission: b.ID,
+	}, "", "  ")
+	if err == nil {
+		err = wholefile.WriteBytes(filepath.Join(r.Dir, descriptionName), append(text, '\n'), 0o644)
+	}
+	return runfolder.WrapWriteError("write description of job", err)
+}

@@ -1,0 +1,246 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/site"
+	"lockstep/pkg/runs"
+)
+
+// defaultArraySize is the largest number of tasks of an array unless the user gives it. Slurm's default configuration allows 1001.
+const defaultArraySize = 1000
+
+// Submission is what one call of sbatch submits: the job script of one run, or a job array of
+// runs that need the same resources.
+type Submission struct {
+	Runs   []*Run
+	script string // path of the script for sbatch
+
+	// Of an array; else "".
+	array string // text of the script
+	list  string // path of the list of run folders
+}
+
+// describe writes to b what would be submitted.
+func (n Submission) describe(b *strings.Builder) {
+	for i, r := range n.Runs {
+		if path := filepath.Join(r.Dir, scriptName); i == 0 {
+			fmt.Fprintf(b, "# %s: would write %s\n%s\n", r.Name, path, r.script)
+		} else { // the scripts of an array differ only in these
+			fmt.Fprintf(b, "# %s: would write %s: the script above with the folder, seed and arguments of this run\n", r.Name, path)
+		}
+	}
+	if n.list != "" {
+		fmt.Fprintf(b, "\n# would write the list of these %d run folders to %s, and the script of the job array to %s\n%s\n", len(n.Runs), n.list, n.script, n.array)
+	}
+	fmt.Fprintf(b, "# and submit it:\n# %s\n\n", strings.Join(slurm.SubmitCommand(process.QuoteArgument(n.script)), " "))
+}
+
+// Submissions shows submissions in a notebook before they are submitted. Its HTML form shows each
+// script once the user opens it.
+type Submissions []Submission
+
+func (l Submissions) String() string {
+	var b strings.Builder
+	for _, n := range l {
+		n.describe(&b)
+	}
+	return b.String()
+}
+
+// HTML returns one closed section for each submission.
+func (l Submissions) HTML() string {
+	var b strings.Builder
+	for _, n := range l {
+		var text strings.Builder
+		n.describe(&text)
+		// The classic notebook's styles would hide the triangle that opens the section.
+		fmt.Fprintf(&b, "<details><summary style=\"display: list-item\">Job script of %s</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(n.String()), html.EscapeString(text.String()))
+	}
+	return b.String()
+}
+
+// String names the runs.
+func (n Submission) String() string {
+	if len(n.Runs) == 1 {
+		return "run " + n.Runs[0].Name
+	}
+	return fmt.Sprintf("runs %s to %s (%d)", n.Runs[0].Name, n.Runs[len(n.Runs)-1].Name, len(n.Runs))
+}
+
+// PlanSubmissions groups the given runs, which have job scripts. Runs that need the same
+// resources are one job array, whatever runs are between them, with at most size tasks. If size is 0,
+// it is 1000.
+func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
+	if size == 0 {
+		size = defaultArraySize
+	}
+	var all Submissions
+	var resources []site.Job // of each submission
+	for _, r := range given {
+		// Only these fields of the job belong to the run.
+		needs := r.job
+		needs.Name, needs.Folder, needs.Environment, needs.Begin, needs.Command = "", "", nil, "", nil
+		needs.Estimate, needs.Source = 0, ""
+		found := false
+		for i := len(all) - 1; i >= 0 && !found; i-- {
+			if found = len(all[i].Runs) < size && reflect.DeepEqual(resources[i], needs); found {
+				all[i].Runs = append(all[i].Runs, r)
+			}
+		}
+		if !found {
+			all = append(all, Submission{Runs: []*Run{r}, script: filepath.Join(r.Dir, scriptName)})
+			resources = append(resources, needs)
+		}
+	}
+	number := 0
+	for i := range all {
+		if len(all[i].Runs) == 1 {
+			continue
+		}
+		number++
+		if err := b.planArray(&all[i], number, resources[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// planArray makes n a job array. number is its number in the sweep, and j the job of its runs
+// without what differs among them.
+func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
+	folder := filepath.Join(b.Dir, queue.RecordsFolder)
+	name := filepath.Join(folder, fmt.Sprintf("%s-array-%d", b.ID, number))
+	n.script, n.list = name+".sh", name+".txt"
+	j.Name = fmt.Sprintf("%s-n%d", b.Study, n.Runs[0].Workers)
+	j.Folder, j.Output, j.Array = folder, OutputName("%A_%a"), fmt.Sprintf("0-%d", len(n.Runs)-1)
+	n.array, err = b.Profile.ArrayScript(j, n.list, scriptName)
+	return err
+}
+
+// Submit submits all. If that fails, it cancels the jobs that it has submitted and removes what it has
+// written.
+func (b *Batch) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
+	for i, n := range all {
+		err := context.Cause(ctx)
+		if err != nil {
+			err = fmt.Errorf("interrupted before %s was submitted; jobs submitted before were canceled: %w", n, err)
+		} else {
+			err = b.submit(ctx, client, n)
+		}
+		if err != nil {
+			return errors.Join(err, b.Withdraw(ctx, client, all[:i+1]))
+		}
+	}
+	return nil
+}
+
+// submit writes the files of a submission and submits it.
+func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) error {
+	err := b.writeFiles(n)
+	if err != nil {
+		return fmt.Errorf("%s: %w", n, err)
+	}
+	id, err := client.Submit(ctx, n.script)
+	if err != nil {
+		return fmt.Errorf("%s: %w", n, err)
+	}
+	for i, r := range n.Runs {
+		if r.ID = id; n.list != "" {
+			r.ID = slurm.TaskID(id, i)
+		}
+	}
+	for _, r := range n.Runs {
+		if err := b.writeDescription(r); err != nil {
+			return fmt.Errorf("%s: %w; job %s was canceled", n, err, id)
+		}
+	}
+	return nil
+}
+
+// Withdraw cancels the jobs of submissions, and removes what writeFiles has written for them, so
+// that a job which the controller accepts later does nothing.
+func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
+	var ids []string
+	var errs []error
+	for _, n := range all {
+		for _, r := range n.Runs {
+			if r.ID != "" {
+				ids = append(ids, r.ID)
+			}
+		}
+		errs = append(errs, b.removeFiles(n))
+	}
+	errs = append(errs, client.Cancel(context.WithoutCancel(ctx), ids, false))
+	_ = os.Remove(filepath.Join(b.Dir, queue.RecordsFolder)) // unless it has other files
+	_ = os.Remove(b.Dir)
+	return errors.Join(errs...)
+}
+
+// writeFiles writes the job scripts of a submission, the descriptions of the jobs without their
+// ids, and of an array its script and the list of its run folders.
+func (b *Batch) writeFiles(n Submission) error {
+	var list strings.Builder
+	for _, r := range n.Runs {
+		if err := runfolder.Make(r.Dir); err != nil {
+			return err
+		}
+		if err := runs.RemoveTemporary(r.Dir); err != nil {
+			return err
+		}
+		if err := writeScript(filepath.Join(r.Dir, scriptName), r.script); err != nil {
+			return err
+		}
+		if err := b.writeDescription(r); err != nil {
+			return err
+		}
+		fmt.Fprintln(&list, r.Dir)
+	}
+	if n.list == "" {
+		return nil
+	}
+	if err := runfolder.Make(filepath.Dir(n.list)); err != nil {
+		return err
+	}
+	if err := wholefile.WriteBytes(n.list, []byte(list.String()), 0o644); err != nil {
+		return runfolder.WrapWriteError("write list of runs", err)
+	}
+	return writeScript(n.script, n.array)
+}
+
+// writeScript writes a job script.
+func writeScript(path, text string) error {
+	return runfolder.WrapWriteError("write job script", wholefile.WriteBytes(path, []byte(text), 0o755))
+}
+
+// removeFiles removes what writeFiles has written, and the folders that are empty then.
+func (b *Batch) removeFiles(n Submission) error {
+	var errs []error
+	remove := func(path string) {
+		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	for _, r := range n.Runs {
+		remove(filepath.Join(r.Dir, scriptName))
+		remove(filepath.Join(r.Dir, descriptionName))
+		_ = os.Remove(r.Dir) // unless it has other files
+	}
+	if n.list != "" {
+		remove(n.list)
+		remove(n.script)
+	}
+	return errors.Join(errs...)
+}
