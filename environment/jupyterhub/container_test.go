@@ -33,7 +33,12 @@ func TestContainerfile(t *testing.T) {
 		}
 		switch f[0] {
 		case "FROM":
-			image, tag, _ := strings.Cut(f[1], ":")
+			// Debian's podman and buildah know no registry for a name without one.
+			image, ok := strings.CutPrefix(f[1], "docker.io/library/")
+			if !ok {
+				t.Errorf("%s: want the registry docker.io/library/", f[1])
+			}
+			image, tag, _ := strings.Cut(image, ":")
 			if tag == "" || tag == "latest" {
 				t.Errorf("%s: want a fixed tag", f[1])
 			}

@@ -84,6 +84,12 @@ func TestUsers(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+	if _, err := os.Stat(filepath.Join(base, clusterFolder+noSlurm)); err == nil {
+		t.Run("students", func(*testing.T) {}) // the summary counts subtests
+		t.Run("slurm", func(t *testing.T) {
+			t.Skip("slurm-wlm, munge, slurmdbd, mariadb-server and slurm-wlm-mysql-plugin are not installed")
+		})
+	}
 }
 
 // run runs a program as root and returns its output.
@@ -149,8 +155,8 @@ func prepare(t *testing.T, base string) (root string) {
 func password(name string) string { return "secret-of-" + name }
 
 // startHub installs the kernel, the examples and the config as the README says, and starts the
-// hub.
-func startHub(t *testing.T, root string) {
+// hub. The students get slurmConf in the variable SLURM_CONF.
+func startHub(t *testing.T, root, slurmConf string) {
 	t.Helper()
 	run(t, filepath.Join(root, "kernels/.build/bin/lockstep"), "kernel", "install", "--sys")
 	run(t, "mkdir", "-p", "/usr/local/share/lockstep", "/etc/jupyterhub")
@@ -158,7 +164,7 @@ func startHub(t *testing.T, root string) {
 	run(t, "cp", filepath.Join(root, "environment/jupyterhub/jupyterhub_config.py"), "/etc/jupyterhub/jupyterhub_config.py")
 	hub := exec.CommandContext(context.Background(), python, "-m", "jupyterhub", "-f", "/etc/jupyterhub/jupyterhub_config.py")
 	hub.Dir = "/var/lib/jupyterhub"
-	hub.Env = []string{"PATH=/usr/bin:/bin", "HOME=/root", "LANG=C.UTF-8"}
+	hub.Env = []string{"PATH=/usr/bin:/bin", "HOME=/root", "LANG=C.UTF-8", "SLURM_CONF=" + slurmConf}
 	logFile, err := os.Create("/var/lib/jupyterhub/log")
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +312,7 @@ func as(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = u.HomeDir
-	cmd.Env = []string{"PATH=/usr/bin:/bin:" + kernelFolder, "HOME=" + u.HomeDir, "USER=" + name, "LANG=C.UTF-8"}
+	cmd.Env = []string{"PATH=/usr/bin:/bin:" + kernelFolder, "HOME=" + u.HomeDir, "USER=" + name, "LANG=C.UTF-8", "SLURM_CONF=" + os.Getenv("SLURM_CONF")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: []uint32{61000}}}
 	return cmd
 }

@@ -42,7 +42,8 @@ c.Spawner.ip = "127.0.0.1"
 if os.path.isdir("/usr/share/nodejs/configurable-http-proxy"):  # of Debian
     c.ConfigurableHTTPProxy.command = ["env", "NODE_PATH=/usr/share/nodejs", "configurable-http-proxy"]
 
-os.makedirs(STATE, mode=0o700, exist_ok=True)
+os.makedirs(STATE, exist_ok=True)
+os.chmod(STATE, 0o700)  # Debian's package creates it readable for all, and the database too
 c.JupyterHub.db_url = "sqlite:///" + os.path.join(STATE, "jupyterhub.sqlite")
 c.JupyterHub.cookie_secret_file = os.path.join(STATE, "cookie_secret")
 c.ConfigurableHTTPProxy.pid_file = os.path.join(STATE, "proxy.pid")

@@ -32,7 +32,8 @@ fmt.Println(err, os.Getuid(), limits, memory.Max>>20)`
 
 func testUsers(t *testing.T, base string) {
 	root := prepare(t, base)
-	startHub(t, root)
+	cluster := startCluster(t, root, base)
+	startHub(t, root, cluster.config())
 
 	sessions, errs := make([]*session, 2), make([]error, 2)
 	var wg sync.WaitGroup
@@ -56,6 +57,7 @@ func testUsers(t *testing.T, base string) {
 	t.Run("login", testLogin)
 	t.Run("examples", testExamples)
 	t.Run("limits", func(t *testing.T) { testLimits(t, sessions[0]) })
+	t.Run("slurm", func(t *testing.T) { testSlurm(t, root, cluster, sessions) })
 	t.Run("privacy", func(t *testing.T) { testPrivacy(t, sessions[0], sessions[1]) })
 	t.Run("rendezvous", testRendezvous)
 	t.Run("sharing", testSharing)
@@ -123,6 +125,7 @@ func testPrivacy(t *testing.T, anna, ben *session) {
 	for _, path := range []string{
 		"/home/anna/.local/state/lockstep/token", dir, filepath.Join(dir, "ddp-n1-s1", "run.json"), filepath.Join(dir, "ddp-n1-s1", "out.log"),
 		"/home/anna/lockstep-examples", "/home/anna/.local/share/jupyter/runtime", "/tmp/lockstep-61001", "/proc/" + pid + "/environ", "/proc/" + pid + "/mem",
+		"/home/anna/logs/trained/ddp-n2-s1/worker-0.log", "/var/lib/jupyterhub/jupyterhub.sqlite",
 	} {
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("%v: the test has nothing to check", err)

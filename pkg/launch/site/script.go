@@ -100,6 +100,9 @@ func (p *Profile) options(j Job) []string {
 	if j.Requeue {
 		all = append(all, "--requeue")
 	}
+	// By default the job would get all limits (ulimit) of the process that submits it, such as those
+	// of memory and threads on a login node or in a JupyterHub. Only a forbidden core dump stays forbidden.
+	all = append(all, "--propagate=CORE")
 	text("image", p.Image)
 	output, errors := p.Output, p.Error
 	if j.Output != "" {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -38,6 +39,11 @@ func (c Client) run(ctx context.Context, name string, args ...string) (string, e
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
+	if path := os.Getenv("SLURM_CONF"); path != "" { // without this file, a command waits for a minute
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("run %s: %w: there is no file %s, which the variable SLURM_CONF names: start the cluster, or Jupyter from a shell with the right SLURM_CONF", name, ErrNoAnswer, path)
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(limited, name, args...)
@@ -56,6 +62,8 @@ func (c Client) run(ctx context.Context, name string, args ...string) (string, e
 		return "", context.Cause(ctx)
 	case limited.Err() != nil:
 		return "", fmt.Errorf("run %s: %w, and Lockstep stopped waiting after %v; %s", name, ErrNoAnswer, timeout, noAnswerAdvice)
+	case strings.Contains(message, "Could not establish a configuration source"):
+		return "", fmt.Errorf("run %s: %w: SLURM_CONF is not set, and there is no /etc/slurm/slurm.conf: use a login node of the cluster, or start Jupyter, or this command, from a shell in which SLURM_CONF is set", name, ErrNoAnswer)
 	case isNoAnswer(message):
 		return "", fmt.Errorf("run %s: %w: %s; %s", name, ErrNoAnswer, firstLine(message), noAnswerAdvice)
 	case message != "":
@@ -83,7 +91,7 @@ func (e *CommandError) Error() string {
 // isNoAnswer reports whether message, the error output of a command, means that it could not
 // reach the controller.
 func isNoAnswer(message string) bool {
-	for _, text := range []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Could not establish a configuration source", "Communication connection failure"} {
+	for _, text := range []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Communication connection failure"} {
 		if strings.Contains(message, text) {
 			return true
 		}

@@ -168,6 +168,26 @@ func TestControllerDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestNoConfig runs a command of Slurm where SLURM_CONF is not set, or names no file.
+func TestNoConfig(t *testing.T) {
+	cluster.Use(t)
+	missing := filepath.Join(t.TempDir(), "slurm.conf")
+	tests := map[string]string{missing: "there is no file " + missing}
+	if _, err := os.Stat("/etc/slurm/slurm.conf"); err != nil {
+		tests[""] = "SLURM_CONF is not set"
+	}
+	for path, want := range tests {
+		t.Setenv("SLURM_CONF", path)
+		if path == "" {
+			_ = os.Unsetenv("SLURM_CONF") // t.Setenv restores it
+		}
+		_, err := Client{}.Cluster(t.Context())
+		if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "stopped waiting") {
+			t.Errorf("SLURM_CONF=%s: got error %v, want %q", path, err, want)
+		}
+	}
+}
+
 func TestNoScheduler(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := Client{}.Submit(t.Context(), "job.sh")

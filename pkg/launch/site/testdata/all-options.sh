@@ -13,6 +13,7 @@
 #SBATCH --array=0-49%4
 #SBATCH --signal=USR1@120
 #SBATCH --requeue
+#SBATCH --propagate=CORE
 #SBATCH --output="/home/ada/100%% mine/%A_%a.log"
 
 module load CUDA/12 || exit 1

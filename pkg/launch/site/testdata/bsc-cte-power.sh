@@ -7,6 +7,7 @@
 #SBATCH --cpus-per-task=160
 #SBATCH --gres=gpu:4
 #SBATCH --time=01:30:00
+#SBATCH --propagate=CORE
 #SBATCH --output=/home/ada/logs/unet/%x_%j.output
 #SBATCH --error=/home/ada/logs/unet/%x_%j.err
 

@@ -7,6 +7,7 @@
 #SBATCH --cpus-per-task=24
 #SBATCH --gres=gpu:4
 #SBATCH --time=01:30:00
+#SBATCH --propagate=CORE
 #SBATCH --output=/home/ada/logs/unet/%j.out
 #SBATCH --error=/home/ada/logs/unet/%j.err
 

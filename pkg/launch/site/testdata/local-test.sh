@@ -7,6 +7,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --gres=gpu:2
 #SBATCH --time=01:30:00
+#SBATCH --propagate=CORE
 #SBATCH --output=/home/ada/logs/unet/%x-%j.out
 
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"

@@ -7,6 +7,7 @@
 #SBATCH --cpus-per-task=32
 #SBATCH --gpus-per-node=4
 #SBATCH --time=01:30:00
+#SBATCH --propagate=CORE
 #SBATCH --image=registry/image:1
 #SBATCH --output=/home/ada/logs/unet/%x-%j.out
 

@@ -6,6 +6,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=12
 #SBATCH --gres=gpu:1
+#SBATCH --propagate=CORE
 #SBATCH --output=%x-%j.out
 
 module load CUDA/12 || exit 1
