@@ -53,10 +53,7 @@ func allPhases() []phase {
 		{"vet", "go vet of the packages with assembly; lint covers the others", func(ctx context.Context, r *runner) error {
 			return r.vetAssembly(ctx, nil)
 		}},
-		{"arm64", "everything builds for another processor: arm64, or amd64 on an arm64 machine", buildForOtherProcessor},
-		{"darwin", "everything builds for macOS", func(ctx context.Context, r *runner) error {
-			return r.runCommand(ctx, []string{"GOOS=darwin", "GOARCH=arm64"}, "go", "build", "./...")
-		}},
+		{"platforms", "packages and tests have valid types for macOS and for arm64, or amd64 on an arm64 machine", checkOtherPlatforms},
 		{"lint", "golangci-lint with .golangci.yml", runLinter},
 		{"binaries", "the command and the kernel", buildBinaries},
 		{"kernellint", "go vet and golangci-lint of the kernel", lintKernel},
@@ -126,17 +123,19 @@ func checkScripts(ctx context.Context, r *runner) error {
 		"environment/jupyterhub/jupyterhub_config.py", "environment/jupyterhub/testdata/session.py")
 }
 
-// buildForOtherProcessor builds everything for a processor architecture other than this
-// machine's: arm64, or amd64 on an arm64 machine.
-func buildForOtherProcessor(ctx context.Context, r *runner) error {
-	env := []string{"GOARCH=arm64"}
+// checkOtherPlatforms checks the types of everything for macOS and for a processor other than
+// this machine's: arm64, or amd64 on an arm64 machine. For that processor it also runs go vet
+// on the packages with assembly.
+func checkOtherPlatforms(ctx context.Context, r *runner) error {
+	processor := "GOARCH=arm64"
 	if runtime.GOARCH == "arm64" {
-		env = []string{"GOARCH=amd64"}
+		processor = "GOARCH=amd64"
 	}
-	if err := r.runCommand(ctx, env, "go", "build", "./..."); err != nil {
-		return err
-	}
-	return r.vetAssembly(ctx, env)
+	return errors.Join(
+		r.checkTypes(ctx, "GOOS=darwin", "GOARCH=arm64"),
+		r.checkTypes(ctx, "GOOS=linux", processor),
+		r.vetAssembly(ctx, []string{"GOOS=linux", processor}),
+	)
 }
 
 // vetAssembly runs go vet on the packages that have assembly for any processor. The

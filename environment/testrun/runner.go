@@ -38,6 +38,7 @@ type result struct {
 	Name     string        `json:"name"`
 	Result   string        `json:"result"` // passed or failed
 	Seconds  float64       `json:"seconds"`
+	CPU      float64       `json:"cpu_seconds"` // of its processes, except those that others wait for
 	Error    string        `json:"error,omitempty"`
 	Output   string        `json:"output,omitempty"` // the last lines, if the phase failed
 	Passed   int           `json:"tests_passed"`
@@ -63,7 +64,7 @@ const (
 // error or if one of its tests fails; later phases run in any case.
 func (r *runner) runPhase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
-	begin := time.Now()
+	begin, cpu := time.Now(), cpuSeconds()
 	r.now = &result{Name: p.name}
 	r.tail = lineTail{limit: 200}
 	err := ctx.Err()
@@ -71,7 +72,7 @@ func (r *runner) runPhase(ctx context.Context, p phase) {
 		err = p.run(ctx, r)
 	}
 	res := r.now
-	res.Seconds = time.Since(begin).Seconds()
+	res.Seconds, res.CPU = time.Since(begin).Seconds(), cpuSeconds()-cpu
 	res.Result = passed
 	if err != nil {
 		res.Result, res.Error, res.Output = failed, err.Error(), r.tail.String()
@@ -82,6 +83,18 @@ func (r *runner) runPhase(ctx context.Context, p phase) {
 	}
 	r.results = append(r.results, *res)
 	fmt.Fprintf(r.out, "== %s: %s, %.1f s\n\n", p.name, res.Result, res.Seconds)
+}
+
+// cpuSeconds returns the CPU time that this process and its ended descendants have used.
+func cpuSeconds() float64 {
+	var sum time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err == nil {
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return sum.Seconds()
 }
 
 // printLine prints a line of the running phase's output and keeps it for the summary.

@@ -54,13 +54,13 @@ func (r *runner) summarize() summary {
 
 // print writes the summary as text. The last line is "N passed, N failed, N skipped".
 func (s summary) print(w io.Writer) {
-	fmt.Fprintf(w, "phase      result   seconds  tests\n")
+	fmt.Fprintf(w, "phase      result   seconds  CPU s  tests\n")
 	for _, p := range s.Phases {
 		tests := ""
 		if n := p.Passed + len(p.Failures) + len(p.Skips); n > 0 {
 			tests = fmt.Sprintf("%d passed, %d failed, %d skipped", p.Passed, len(p.Failures), len(p.Skips))
 		}
-		fmt.Fprintf(w, "%-10s %-7s %8.1f  %s\n", p.Name, p.Result, p.Seconds, tests)
+		fmt.Fprintf(w, "%-10s %-7s %8.1f %6.0f  %s\n", p.Name, p.Result, p.Seconds, p.CPU, tests)
 	}
 	fmt.Fprintf(w, "%27.1f  in all\n", s.Seconds)
 	for _, p := range s.Phases {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,31 +9,33 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// checkTypes checks the syntax and types of all packages, their tests and everything that they
-// import, with the files for the platform that env selects ("GOOS=darwin"). This finds what
-// does not build there in a fraction of the time of a build, which would also generate the
-// code of all dependencies; only assembly and calls from it are not checked.
-func checkTypes(ctx context.Context, r *runner, env ...string) error {
+// checkTypes checks the syntax and the types of all packages, of their tests and of everything
+// that they import, with the files for the platform that env selects ("GOOS=darwin",
+// "GOARCH=arm64"). This finds what does not build there in a tenth of the time of a build, which
+// would also generate the code of all dependencies. Assembly is not checked.
+func (r *runner) checkTypes(ctx context.Context, env ...string) error {
+	platform := strings.Join(env, " ")
 	loaded, err := packages.Load(&packages.Config{
 		Context: ctx,
-		Mode:    packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo | packages.NeedTypesSizes,
-		Env:     append(append(os.Environ(), "CGO_ENABLED=0"), env...),
-		Tests:   true,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps |
+			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesSizes,
+		Env:   append(append(os.Environ(), "CGO_ENABLED=0"), env...),
+		Tests: true,
 	}, "./...")
 	if err != nil {
-		return fmt.Errorf("list the packages for %s: %w", strings.Join(env, " "), err)
+		return fmt.Errorf("list the packages for %s: %w", platform, err)
 	}
-	checked, failed := 0, 0
+	checked, wrong := 0, 0
 	packages.Visit(loaded, nil, func(p *packages.Package) {
 		checked++
 		for _, e := range p.Errors {
-			failed++
+			wrong++
 			r.printLine(e.Error())
 		}
 	})
-	r.printLine(fmt.Sprintf("%s: %d packages", strings.Join(env, " "), checked))
-	if failed > 0 {
-		return errors.New("see the errors above")
+	r.printLine(fmt.Sprintf("%s: %d packages and tests", platform, checked))
+	if wrong > 0 {
+		return fmt.Errorf("%d errors in the packages for %s: see above", wrong, platform)
 	}
 	return nil
 }
