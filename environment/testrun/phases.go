@@ -226,12 +226,19 @@ func runUnitTests(ctx context.Context, r *runner) error {
 		return err
 	}
 	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") || p == hubPackage })
-	return r.runGoTest(ctx, nil, append([]string{"-cover"}, packages...)...)
+	return r.runGoTest(ctx, nil, slices.Concat([]string{"-cover"}, overlapWaits(), packages)...)
+}
+
+// overlapWaits returns the flags with which go test tests twice as many packages at a time as there
+// are processors, and runs several tests of a package at a time if they call t.Parallel. Many tests
+// wait, for Slurm, for a time-out, or for the end of a process, while others compute.
+func overlapWaits() []string {
+	return []string{fmt.Sprint("-p=", 2*runtime.NumCPU()), fmt.Sprint("-parallel=", 4*runtime.NumCPU())}
 }
 
 // runRaceTests runs the tests of racePackages, except numericTests, with the race detector.
 func runRaceTests(ctx context.Context, r *runner) error {
-	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, racePackages()...)...)
+	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, slices.Concat([]string{"-race", "-skip=^Test(" + strings.Join(numericTests(), "|") + ")$"}, overlapWaits(), racePackages())...)
 }
 
 // runNEONTests runs tests of the CPU engine on arm64: all tests of its kernels, and

@@ -18,10 +18,13 @@ func simulatedGPU(t *testing.T, options WorkerOptions) WorkerOptions {
 	return options
 }
 
-// onGPU returns a config for a simulated GPU, with the algorithms that cuDNN suggests first.
+// onGPU returns a config for a simulated GPU, with the algorithms that cuDNN suggests first. A
+// simulated GPU is slow, so that the network is smaller and half of the samples are left out.
 func onGPU(c Config) Config {
 	c.Engine.Device, c.Engine.Convolution = "cuda", "heuristic"
 	c.Epochs = 2
+	c.Model.Depth = 1
+	c.Data.Count, c.Data.TestImages = 11, 2
 	return c
 }
 
@@ -59,7 +62,7 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 	every := data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3}
 	pictures := onGPU(tiny())
 	pictures.Data.Augment = every
-	pictures.Data.Augment.Crop, pictures.Accumulate = 16, 2
+	pictures.Data.Augment.Crop, pictures.Accumulate = 8, 2
 	pictures.Engine.Precision = "bf16"
 
 	labels := onGPU(classes())
@@ -86,9 +89,9 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 		workers int
 		mib     string
 	}{
-		{"pictures", pictures, WorkerOptions{}, 1, "17 samples"},
-		{"pictures of two workers", pictures, WorkerOptions{}, 2, "17 samples"},
-		{"classes", labels, WorkerOptions{}, 1, "34 samples"},
+		{"pictures", pictures, WorkerOptions{}, 1, "9 samples"},
+		{"pictures of two workers", pictures, WorkerOptions{}, 2, "9 samples"},
+		{"classes", labels, WorkerOptions{}, 1, "9 samples"},
 		{"volumes", volumes, WorkerOptions{Samples: &Samples{data.OpenedData{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
 	} {
 		if underRace && c.workers == 1 { // two workers start all that one does
@@ -142,7 +145,7 @@ func TestTrainingSetTooLarge(t *testing.T) {
 	large.Loader.DeviceMiB = 0.001
 	kept := onGPU(tiny())
 	kept.Loader.Order = []string{"shuffle", "shard", "batch", "map", "cache"}
-	refusals := map[string]Config{"17 samples need 34816 bytes, but at most 1048 are allowed": large}
+	refusals := map[string]Config{"9 samples need 4608 bytes, but at most 1048 are allowed": large}
 	if !underRace { // the others start the same goroutines
 		refusals["not integers divided by 255"], refusals["caches samples as augmented in epoch 0"] = fields, kept
 	}

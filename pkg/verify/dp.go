@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -110,7 +111,9 @@ func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, b
 	if err != nil {
 		return checks, err
 	}
-	broken, err := verifyFaults(ctx, workers, base, options)
+	cfg := newVerifyConfig()
+	base(&cfg)
+	broken, err := verifyFaults(ctx, workers, cfg, listFaults(cfg), options)
 	return append(checks, broken...), err
 }
 
@@ -121,7 +124,11 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 		cfg := newVerifyConfig()
 		v.change(&cfg)
 		options.Build = v.build
-		diff, moved, err := compareTraining(ctx, cfg, workers, nil, options)
+		one, err := trainOneWorker(ctx, cfg, workers, options)
+		if err != nil {
+			return checks, fmt.Errorf("verify %s: %w", v.name, err)
+		}
+		diff, moved, err := compareTraining(ctx, one, cfg, workers, nil, options)
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
@@ -142,19 +149,25 @@ func describeInvariant(cfg train.Config, workers int) string {
 	return fmt.Sprintf("%d workers equal 1 worker with a %d-fold batch", workers, workers)
 }
 
-// verifyFaults returns one check per deliberate fault, which is OK if the comparison
-// detects the fault. It trains with SGD: Adam cancels a common factor of all gradients, so
+// verifyFaults returns one check per deliberate fault in list, which is OK if the comparison
+// detects the fault. cfg trains with SGD: Adam cancels a common factor of all gradients, so
 // the sum in place of the mean would hardly change the result.
-func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
-	cfg := newVerifyConfig()
-	base(&cfg)
+func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []namedFault, options train.WorkerOptions) ([]Check, error) {
 	limit := toleranceFloat64
 	if cfg.Engine.Precision != "fp64" {
 		limit = toleranceFloat32
 	}
 	var checks []Check
-	for _, m := range listFaults(cfg) {
-		diff, _, err := compareTraining(ctx, m.cfg, workers, m.f, options)
+	var one replicaParameters
+	for i, m := range list {
+		var err error
+		if i == 0 || !reflect.DeepEqual(m.cfg, list[i-1].cfg) { // most faults have the same config
+			one, err = trainOneWorker(ctx, m.cfg, workers, options)
+		}
+		var diff float64
+		if err == nil {
+			diff, _, err = compareTraining(ctx, one, m.cfg, workers, m.f, options)
+		}
 		if err != nil {
 			return checks, fmt.Errorf("verify that the comparison detects %s: %w", m.name, err)
 		}
@@ -166,24 +179,26 @@ func verifyFaults(ctx context.Context, workers int, base func(c *train.Config), 
 	return checks, nil
 }
 
-// compareTraining trains twice: with one worker and the full batch, and with several workers
-// that divide the batch, or the network, and have the fault f. diff is the largest relative difference
-// (2-norm) of a parameter between the two trainings, over all ranks; moved is the smallest
-// relative distance by which training changed a parameter.
-func compareTraining(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
-	whole := cfg
-	whole.Batch, whole.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
-	one, err := trainReplicas(ctx, whole, 1, nil, options)
-	if err != nil {
-		return 0, 0, err
-	}
+// trainOneWorker trains with one worker and the full batch of the given number of workers, and
+// returns its parameters.
+func trainOneWorker(ctx context.Context, cfg train.Config, workers int, options train.WorkerOptions) (replicaParameters, error) {
+	cfg.Batch, cfg.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
+	one, err := trainReplicas(ctx, cfg, 1, nil, options)
+	return one[0], err
+}
+
+// compareTraining trains with several workers that divide the batch, or the network, and have
+// the fault f. It compares them with one, the result of trainOneWorker: diff is the largest
+// relative difference (2-norm) of a parameter between the two trainings, over all ranks; moved is
+// the smallest relative distance by which the training of one changed a parameter.
+func compareTraining(ctx context.Context, one replicaParameters, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
 	many, err := trainReplicas(ctx, cfg, workers, f, options)
 	if err != nil {
 		return 0, 0, err
 	}
 	moved = math.Inf(1)
-	for name, w := range one[0].after {
-		moved = min(moved, relativeDistance(one[0].before[name], w))
+	for name, w := range one.after {
+		moved = min(moved, relativeDistance(one.before[name], w))
 		for _, got := range many { // every rank's parameters, not only rank 0's
 			if d := relativeDistance(w, got.after[name]); !(d <= diff) { // NaN counts as different
 				diff = d

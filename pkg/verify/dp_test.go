@@ -38,7 +38,9 @@ func TestVerifyDP(t *testing.T) {
 	}
 	var faults []Check
 	if !underRace { // faults only change numbers
-		faults, err = verifyFaults(t.Context(), 3, setFaultConfig, train.WorkerOptions{})
+		cfg := newVerifyConfig()
+		setFaultConfig(&cfg)
+		faults, err = verifyFaults(t.Context(), 3, cfg, listFaults(cfg), train.WorkerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

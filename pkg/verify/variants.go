@@ -20,7 +20,7 @@ func newVerifyConfig() train.Config {
 	c := train.DefaultConfig()
 	c.Name = "verify-dp"
 	c.Model = train.ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none", Bias: true}
-	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 25, 32, 32, 1
+	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 25, 16, 16, 1
 	c.Data.Augment.Flip, c.Data.Augment.Rotate = true, true
 	c.Batch = 2
 	c.BucketMiB = 0.01 // several buckets even in a small network

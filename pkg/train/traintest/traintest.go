@@ -13,7 +13,7 @@ func Config() train.Config {
 	c := train.DefaultConfig()
 	c.Name = "tiny"
 	c.Model = train.ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch"}
-	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 22, 32, 32, 5
+	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 22, 16, 16, 5
 	c.Data.Augment = data.Augment{Flip: true, Rotate: true}
 	c.Batch = 2
 	c.Epochs = 3
