@@ -32,13 +32,13 @@ func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) error {
 	largest := map[string]*run{}
 	for _, r := range all {
-		if l := largest[r.variant.series]; l == nil || r.workers > l.workers {
-			largest[r.variant.series] = r
+		if l := largest[r.variant.Series]; l == nil || r.workers > l.workers {
+			largest[r.variant.Series] = r
 		}
 	}
 	configs := map[string]map[string]any{}
 	for _, r := range all {
-		series := r.variant.series
+		series := r.variant.Series
 		if configs[series] != nil {
 			continue
 		}
@@ -55,7 +55,7 @@ func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) err
 // series. It returns an error if a strategy cannot be used with the workers of a run.
 func setConfigs(all []*run, configs map[string]map[string]any) (err error) {
 	for _, r := range all {
-		r.config = configs[r.variant.series]
+		r.config = configs[r.variant.Series]
 		if s := r.sweep; s.GlobalBatch > 0 {
 			r.config = maps.Clone(r.config)
 			r.config["batch"] = float64(s.GlobalBatch / r.workers) // as decoded from JSON

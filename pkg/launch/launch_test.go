@@ -466,19 +466,7 @@ func TestValidate(t *testing.T) {
 	wantError(t, err, "launch no-such-program: ", "not found")
 }
 
-func TestNames(t *testing.T) {
-	for _, tt := range []struct{ command, want string }{
-		{"python3 -u train.py --x", "train"},
-		{"python3.11 scripts/train.py", "train"},
-		{"./bench/my-prog 3", "my-prog"},
-		{"/bin/sh -c echo", "sh"},
-		{"bash", "bash"},
-		{"./..", "run"},
-	} {
-		if got := programName(strings.Fields(tt.command)); got != tt.want {
-			t.Errorf("programName(%q) = %q, want %q", tt.command, got, tt.want)
-		}
-	}
+func TestDefaults(t *testing.T) {
 	s := Sweep{Config: "configs/my unet.yaml"}.withDefaults()
 	if s.Study != "my-unet" || s.Series != "ddp" || s.Threads != 1 || !slices.Equal(s.Seeds, []int64{1}) {
 		t.Errorf("defaults: %+v", s)

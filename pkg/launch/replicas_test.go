@@ -115,13 +115,13 @@ func TestWorkersThatCannotBeDivided(t *testing.T) {
 	s := Sweep{Config: "unet2d-cells", Workers: []int{1, 3, 4}, Oversubscribe: true}.withDefaults()
 	all := s.planRuns("logs")
 	doc := map[string]any{"strategy": map[string]any{"name": "multiworker", "replicas": 2.0}}
-	err := setConfigs(all, map[string]map[string]any{all[0].variant.series: doc})
+	err := setConfigs(all, map[string]map[string]any{all[0].variant.Series: doc})
 	wantError(t, err, "strategy multiworker: 1 worker cannot be divided")
 	var usage *train.UsageError
 	if !errors.As(err, &usage) {
 		t.Errorf("%T, want a *train.UsageError", err)
 	}
-	if err := setConfigs(all[2:], map[string]map[string]any{all[0].variant.series: doc}); err != nil || all[2].replicasPerProcess() != 2 {
+	if err := setConfigs(all[2:], map[string]map[string]any{all[0].variant.Series: doc}); err != nil || all[2].replicasPerProcess() != 2 {
 		t.Errorf("4 workers: %v, %d replicas in each process", err, all[2].replicasPerProcess())
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/series"
 	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
@@ -33,7 +34,7 @@ type run struct {
 	dir     string
 	workers int
 	seed    int64
-	variant seriesVariant
+	variant series.Variant
 	command []string        // Sweep.Command with the values of this run
 	config  map[string]any  // as in run.json; nil for a program other than lockstep
 	method  strategy.Config // the strategy in config
@@ -61,8 +62,8 @@ func (s *Sweep) planRuns(dir string) []*run {
 	out := output.NewLineWriter(s.Output)
 	for _, seed := range s.Seeds {
 		for _, n := range s.Workers {
-			for _, v := range s.seriesVariants() {
-				name := fmt.Sprintf("%s-n%d-s%d", v.series, n, seed)
+			for _, v := range s.seriesAxes().Variants() {
+				name := fmt.Sprintf("%s-n%d-s%d", v.Series, n, seed)
 				r := &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting}
 				r.command, _ = s.expandCommand(n, seed, r.dir) // validate has returned the error
 				all = append(all, r)
@@ -166,7 +167,7 @@ func (r *run) trainArguments() []string {
 	if s.Epochs > 0 {
 		args = append(args, "--epochs", strconv.Itoa(s.Epochs))
 	}
-	for _, kv := range append(append([]string{}, s.Set...), r.variant.set...) {
+	for _, kv := range append(append([]string{}, s.Set...), r.variant.Set...) {
 		args = append(args, "--set", kv)
 	}
 	if s.GlobalBatch > 0 {

@@ -203,7 +203,7 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 			return err
 		}
 		j.Command = p.command(r)
-		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.series, Workers: r.workers, Seed: r.seed, Command: r.command}
+		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.Series, Workers: r.workers, Seed: r.seed, Command: r.command}
 		j = p.batch.CompleteJob(j, planned)
 		if !r.resume {
 			j.Estimate, j.Source = r.toEstimate().Time(finished)
@@ -390,7 +390,7 @@ func (p *slurmPlan) createRecord() error {
 }
 
 // ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which announces
-// that Slurm is going to end the job. A job whose workers end with it is requeued. It is
+// that Slurm is going to end the job. A job whose workers end with it is requeued. It is 75,
 // EX_TEMPFAIL of sysexits.h.
 const ExitRequeue = batch.ExitRequeue
 

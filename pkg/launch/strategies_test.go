@@ -17,7 +17,7 @@ func TestStrategiesAreSeries(t *testing.T) {
 	d := s.withDefaults()
 	var names []string
 	for _, r := range d.planRuns("logs") {
-		names = append(names, fmt.Sprint(r.name, " ", r.variant.set))
+		names = append(names, fmt.Sprint(r.name, " ", r.variant.Set))
 	}
 	want := []string{
 		"ddp-n1-s1 [strategy=ddp]", "local_sgd-steps-4-n1-s1 [strategy={name: local_sgd, steps: 4}]", "zero1-n1-s1 [strategy=zero1]",
@@ -28,8 +28,8 @@ func TestStrategiesAreSeries(t *testing.T) {
 	}
 	s.Series, s.Strategies, s.Vary = "mine", []string{"ddp", "zero1"}, []string{"batch=2,4"}
 	names = nil
-	for _, v := range s.withDefaults().seriesVariants() {
-		names = append(names, fmt.Sprint(v.series, " ", v.set))
+	for _, v := range s.withDefaults().seriesAxes().Variants() {
+		names = append(names, fmt.Sprint(v.Series, " ", v.Set))
 	}
 	want = []string{
 		"mine-ddp-batch-2 [strategy=ddp batch=2]", "mine-ddp-batch-4 [strategy=ddp batch=4]",

@@ -29,8 +29,8 @@ func (r *run) studyLogFolder() (string, error) {
 			return "", err
 		}
 	}
-	if len(s.seriesVariants()) > 1 {
-		dir = filepath.Join(dir, r.variant.series)
+	if len(s.seriesAxes().Variants()) > 1 {
+		dir = filepath.Join(dir, r.variant.Series)
 	}
 	if r.seed != s.Seeds[0] {
 		dir = filepath.Join(dir, "seed"+strconv.FormatInt(r.seed, 10))
@@ -46,7 +46,7 @@ func (r *run) checkStudyLog(existing runs.Info) error {
 	if err != nil || dir == "" {
 		return err
 	}
-	existing.Series, existing.Workers = r.variant.series, r.workers
+	existing.Series, existing.Workers = r.variant.Series, r.workers
 	return runs.CheckStudyLog(dir, r.dir, existing)
 }
 

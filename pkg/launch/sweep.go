@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/placeholder"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/series"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
@@ -188,21 +188,18 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("invalid time-out %v: use a positive one, or 0 for none", s.Timeout)
 	}
 	for _, kv := range s.Set {
-		if err := validateKey("set", kv, "key=value"); err != nil {
+		if err := series.ValidateKey("set", kv, "key=value"); err != nil {
 			return err
 		}
 	}
 	if err := s.validateGlobalBatch(); err != nil {
 		return err
 	}
-	if err := s.validateStrategies(); err != nil {
-		return err
-	}
-	if err := s.validateVary(); err != nil {
+	if err := s.withDefaults().seriesAxes().Validate(); err != nil {
 		return err
 	}
 	for _, name := range []string{s.Study, s.Series} {
-		if name != "" && !plainNamePattern.MatchString(name) {
+		if name != "" && !series.IsPlain(name) {
 			return fmt.Errorf("invalid name %q of study or series: use letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
 		}
 	}
@@ -255,9 +252,6 @@ func (s Sweep) validateGlobalBatch() error {
 	return nil
 }
 
-// plainNamePattern matches names that are valid folder names and easy to type.
-var plainNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-
 // validateCounts checks Workers, Threads and Seeds for a machine with the given number of
 // cores.
 func (s Sweep) validateCounts(cores int) error {
@@ -296,6 +290,11 @@ func (s Sweep) validateCounts(cores int) error {
 	return nil
 }
 
+// seriesAxes returns the fields of s from which its series follow.
+func (s Sweep) seriesAxes() series.Axes {
+	return series.Axes{Series: s.Series, Strategies: s.Strategies, Vary: s.Vary, Set: s.Set}
+}
+
 // withDefaults returns s with the defaults of empty fields filled in.
 func (s Sweep) withDefaults() Sweep {
 	if s.Threads == 0 {
@@ -307,9 +306,9 @@ func (s Sweep) withDefaults() Sweep {
 	if s.gracePeriod == 0 {
 		s.gracePeriod = defaultGracePeriod
 	}
-	name := toPlainName(s.Config)
+	name := series.PlainName(s.Config)
 	if s.isForeign() {
-		name = programName(s.Command)
+		name = series.ProgramName(s.Command)
 	}
 	if s.Study == "" {
 		s.Study = name
@@ -322,39 +321,6 @@ func (s Sweep) withDefaults() Sweep {
 		s.Series = train.Worker{Config: s.Config, Set: s.Set}.StrategyName()
 	}
 	return s
-}
-
-// toPlainName returns a plain name for a file: its name without folder and extension, with
-// the characters that plainNamePattern does not allow replaced, or "run" if nothing
-// remains.
-func toPlainName(path string) string {
-	base := filepath.Base(path)
-	base = strings.TrimSuffix(base, filepath.Ext(base))
-	base = strings.TrimLeft(notPlain.ReplaceAllString(base, "-"), "._-")
-	if base == "" {
-		return "run"
-	}
-	return base
-}
-
-var (
-	notPlain    = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-	interpreter = regexp.MustCompile(`^(python[0-9.]*|sh|bash|julia|Rscript|perl|ruby)$`)
-)
-
-// programName returns a short name for a command: for "python train.py" it is "train".
-func programName(command []string) string {
-	if interpreter.MatchString(filepath.Base(command[0])) {
-		for _, arg := range command[1:] {
-			if arg == "-c" {
-				break // the next argument is code, not a file name
-			}
-			if !strings.HasPrefix(arg, "-") {
-				return toPlainName(arg)
-			}
-		}
-	}
-	return toPlainName(command[0])
 }
 
 // logsFolder returns Logs or its default.

@@ -21,7 +21,7 @@ import (
 func (r *run) processes(foreign bool) workers.Run {
 	return workers.Run{
 		Dir: r.dir, Ranks: r.replicasPerProcess(), Foreign: foreign, Resume: r.resume,
-		Label: fmt.Sprintf("%s n%d s%d", r.variant.label, r.workers, r.seed), Output: r.out,
+		Label: fmt.Sprintf("%s n%d s%d", r.variant.Label, r.workers, r.seed), Output: r.out,
 		GracePeriod: r.sweep.gracePeriod, KillNow: r.killNow,
 	}
 }

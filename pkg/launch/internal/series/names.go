@@ -1,0 +1,46 @@
+package series
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// plainNamePattern matches names that are valid folder names and easy to type.
+var plainNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// IsPlain reports whether name is a valid folder name and easy to type.
+func IsPlain(name string) bool { return plainNamePattern.MatchString(name) }
+
+// PlainName returns a plain name for a file: its name without folder and extension, with
+// the characters that plainNamePattern does not allow replaced, or "run" if nothing
+// remains.
+func PlainName(path string) string {
+	base := filepath.Base(path)
+	base = strings.TrimSuffix(base, filepath.Ext(base))
+	base = strings.TrimLeft(notPlain.ReplaceAllString(base, "-"), "._-")
+	if base == "" {
+		return "run"
+	}
+	return base
+}
+
+var (
+	notPlain    = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+	interpreter = regexp.MustCompile(`^(python[0-9.]*|sh|bash|julia|Rscript|perl|ruby)$`)
+)
+
+// ProgramName returns a short name for a command: for "python train.py" it is "train".
+func ProgramName(command []string) string {
+	if interpreter.MatchString(filepath.Base(command[0])) {
+		for _, arg := range command[1:] {
+			if arg == "-c" {
+				break // the next argument is code, not a file name
+			}
+			if !strings.HasPrefix(arg, "-") {
+				return PlainName(arg)
+			}
+		}
+	}
+	return PlainName(command[0])
+}
