@@ -27,18 +27,3 @@ func TestFailureInTables(t *testing.T) {
 		t.Errorf("got note %q in the live table", row.Note)
 	}
 }
-
-// TestRunProblems: the runs with one problem are named together, in place of a line for each.
-func TestRunProblems(t *testing.T) {
-	var p runProblems
-	for _, run := range []string{"n1", "n2", "n3", "n4", "n5"} {
-		p.add(run, "no account")
-	}
-	p.add("n1", "no time")
-	p.add("n4", "no node")
-	p.add("n5", "no node")
-	want := "runs n1, n2, n3 and 2 more: no account\nrun n1: no time\nruns n4 and n5: no node"
-	if got := strings.Join(p.lines(), "\n"); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}

@@ -188,7 +188,7 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 // and otherwise plans their submissions.
 func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
-	var found, warnings runProblems
+	var found, warnings batch.Problems
 	var added []*batch.Run
 	var finished []estimate.Finished
 	if p.s.Slurm.Time > 0 {
@@ -217,22 +217,22 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		r.planned = planned
 		for _, problem := range p.batch.Profile.Check(j, cluster) {
 			if problem.Warning {
-				warnings.add(r.name, problem.String())
+				warnings.Add(r.name, problem.String())
 			} else {
-				found.add(r.name, problem.String())
+				found.Add(r.name, problem.String())
 			}
 		}
-		if len(found.texts) > 0 {
+		if !found.IsEmpty() {
 			continue
 		}
 		if err := p.batch.MakeScript(j, planned); err != nil {
 			return err
 		}
 	}
-	for _, line := range warnings.lines() {
+	for _, line := range warnings.Lines() {
 		p.warnings = append(p.warnings, "warning: "+line)
 	}
-	problems := found.lines()
+	problems := found.Lines()
 	for _, problem := range cluster.CheckCount(len(added), p.s.Slurm.Account) {
 		problems = append(problems, problem.String())
 	}

@@ -1,4 +1,4 @@
-package launch
+package batch
 
 import (
 	"fmt"
@@ -7,18 +7,21 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// runProblems lists problems of the runs of a sweep. A problem that several runs have is listed
+// Problems lists problems of the runs of a sweep. A problem that several runs have is listed
 // once, with the names of these runs.
-type runProblems struct {
-	texts []string            // in the order of add
+type Problems struct {
+	texts []string            // in the order of Add
 	runs  map[string][]string // names of the runs with a problem, by its text
 }
 
 // maxProblemRuns is the largest number of runs that a problem names.
 const maxProblemRuns = 4
 
-// add adds a problem of a run.
-func (p *runProblems) add(run, text string) {
+// IsEmpty reports whether there are no problems.
+func (p *Problems) IsEmpty() bool { return len(p.texts) == 0 }
+
+// Add adds a problem of a run.
+func (p *Problems) Add(run, text string) {
 	if p.runs == nil {
 		p.runs = map[string][]string{}
 	}
@@ -28,8 +31,8 @@ func (p *runProblems) add(run, text string) {
 	p.runs[text] = append(p.runs[text], run)
 }
 
-// lines returns one line per problem, such as "runs ddp-n2-s1 and ddp-n4-s1: …".
-func (p *runProblems) lines() []string {
+// Lines returns one line per problem, such as "runs ddp-n2-s1 and ddp-n4-s1: …".
+func (p *Problems) Lines() []string {
 	var lines []string
 	for _, text := range p.texts {
 		names := p.runs[text]
