@@ -96,7 +96,7 @@ func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 		_, err = fmt.Fprint(c.OutOrStdout(), r)
 	}
 	if n := r.Failed(); err == nil && n > 0 {
-		return fmt.Errorf("%s of %s: the report above has the next steps", english.Count(n, "problem"), english.Count(len(r.Nodes), "task"))
+		return fmt.Errorf("found %s: the report above has the next steps", english.Count(n, "problem"))
 	}
 	return err
 }

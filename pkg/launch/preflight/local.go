@@ -102,7 +102,7 @@ func findMPI() Finding {
 		}
 	}
 	if len(found) == 0 {
-		return passed(checkMPI, "none found; only --on mpi needs it")
+		return passed(checkMPI, "none found; only --on mpi, LOCKSTEP_COLLECTIVE=mpi and programs that call MPI need it")
 	}
 	return passed(checkMPI, "%s", strings.Join(found, "; "))
 }

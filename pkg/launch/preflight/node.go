@@ -137,7 +137,7 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 		run  func() ([]Finding, string)
 	}{
 		{checkFolders, func() ([]Finding, string) { return findFolders(ctx, o, getenv), "" }},
-		{checkScratch, func() ([]Finding, string) { return []Finding{measureScratch(getenv("LOCKSTEP_SCRATCH"))}, "" }},
+		{checkScratch, func() ([]Finding, string) { return []Finding{measureScratch(o.Site, getenv("LOCKSTEP_SCRATCH"))}, "" }},
 		{checkGPUs, func() ([]Finding, string) { return findGPUs(o, getenv) }},
 		{checkMPI, func() ([]Finding, string) { return []Finding{findMPI()}, "" }},
 	}

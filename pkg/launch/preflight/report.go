@@ -265,9 +265,9 @@ func (r *Report) String() string {
 		return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
 	}
 	if r.Job != "" {
-		fmt.Fprintf(&b, "Site %s, job %s: %v in the queue, %v of run time.\n", r.Site, r.Job, round(r.QueueSeconds), round(r.RunSeconds))
+		fmt.Fprintf(&b, "Site %s, job %s: waited %v in the queue, ran for %v.\n", r.Site, r.Job, round(r.QueueSeconds), round(r.RunSeconds))
 	} else {
-		fmt.Fprintf(&b, "This machine, %s: %v of run time.\n", english.Count(len(r.Nodes), "task"), round(r.RunSeconds))
+		fmt.Fprintf(&b, "This machine, %s: ran for %v.\n", english.Count(len(r.Nodes), "task"), round(r.RunSeconds))
 	}
 	marks := map[string]string{ResultOK: "ok", ResultWarning: "!", ResultFailed: "--"}
 	for _, n := range r.Nodes {
@@ -291,6 +291,9 @@ func (r *Report) String() string {
 			kind = " (warning)"
 		}
 		fmt.Fprintf(&b, "  %d. %s, %s%s: %s\n     Next: %s.\n", i+1, english.List(p.Nodes), clean.Text(p.Check), kind, clean.Text(p.What), clean.Text(p.Next))
+	}
+	if r.Site != "" && !strings.HasSuffix(r.Site, ".yaml") && slices.ContainsFunc(r.Problems, func(p Problem) bool { return strings.Contains(p.Next, "copy of the profile") }) {
+		fmt.Fprintf(&b, "\nTo change a copy of the profile: lockstep sites show %s > my-site.yaml, edit the file, and use --on slurm:my-site.yaml.\n", r.Site)
 	}
 	if len(r.Output) > 0 {
 		b.WriteString("\nMessages of the job\n")

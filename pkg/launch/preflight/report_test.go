@@ -50,7 +50,7 @@ func node(name string, n networkFacts) *rankOutput {
 
 func TestReport(t *testing.T) {
 	fast := networkFacts{BytesPerSecond: 5e9, LatencySeconds: 2e-6}
-	bad := failed(checkScratch, "cannot use /s: permission denied", "write another folder")
+	bad := failed(checkScratch, "cannot use /s: permission denied", "write another folder to a copy of the profile")
 	for _, c := range []struct {
 		name   string
 		change func(ranks map[int]*rankOutput)
@@ -62,7 +62,7 @@ func TestReport(t *testing.T) {
 			for _, o := range ranks {
 				o.findings = []Finding{bad}
 			}
-		}, []string{"1. a and b, scratch: cannot use /s: permission denied\n     Next: write another folder.\n"}, 1},
+		}, []string{"1. a and b, scratch: cannot use /s: permission denied\n     Next: write another folder to a copy of the profile.\n", "\nTo change a copy of the profile: lockstep sites show s > my-site.yaml, edit"}, 1},
 		{"clock", func(ranks map[int]*rankOutput) {
 			ranks[1].facts.Network.SkewSeconds = 2.5
 		}, []string{"1. b, clock (warning): 2.5 s ahead of a", "(NTP)"}, 0},
@@ -94,6 +94,8 @@ func TestReport(t *testing.T) {
 			ranks := map[int]*rankOutput{0: node("a", fast), 1: node("b", networkFacts{SkewSeconds: -3e-4, SkewError: 2e-5})}
 			c.change(ranks)
 			r := newReport(2, []string{"a", "given"}, ranks, []string{"a message"})
+			r.Site, r.Job, r.QueueSeconds, r.RunSeconds = "s", "7", 3, 4.25
+			c.want = append(c.want, "Site s, job 7: waited 3s in the queue, ran for 4.3s.\n")
 			for _, want := range c.want {
 				if !strings.Contains(r.String(), want) {
 					t.Errorf("got report\n%s\nwant %q", r, want)
@@ -233,8 +235,16 @@ func TestFolders(t *testing.T) {
 	if f := findMarker(t.Context(), checkHome, dir, "A", adviceHome); f.Result != ResultOK {
 		t.Errorf("got %+v", f)
 	}
-	if f := measureScratch(filepath.Join(dir, markerName("A"))); f.Result != ResultFailed || !strings.Contains(f.Detail, "not a directory") {
+	if f := measureScratch("a", filepath.Join(dir, markerName("A"))); f.Result != ResultFailed || !strings.Contains(f.Detail, "not a directory") || !strings.Contains(f.Next, "copy of the profile") {
 		t.Errorf("a file as scratch: got %+v", f)
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+	if f := measureScratch("", ""); f.Result != ResultFailed || strings.Contains(f.Detail+f.Next, "profile") || !strings.Contains(f.Next, "TMPDIR") {
+		t.Errorf("this machine without a folder for temporary files: got %+v", f)
+	}
+	t.Setenv("TMPDIR", "")
+	if f := measureScratch("a", ""); !strings.Contains(f.Detail, "/tmp (the profile names no scratch folder)") {
+		t.Errorf("a profile without a folder: got %+v", f)
 	}
 }
 

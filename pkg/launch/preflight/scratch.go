@@ -1,12 +1,15 @@
 package preflight
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits of the measurement of a scratch folder.
@@ -18,25 +21,34 @@ const (
 )
 
 // measureScratch writes a file to the folder dir and reads it, and reports the speed. If dir is
-// "", it uses the folder for temporary files.
-func measureScratch(dir string) Finding {
-	name := dir
+// "", it uses the folder for temporary files. site is the site whose profile names dir, or "" for
+// this machine.
+func measureScratch(site, dir string) Finding {
+	name, other := dir, "write another folder where you may write, and that every node has, to scratch in a copy of the profile; the site's documentation names it"
+	switch {
+	case site == "":
+		other = "set TMPDIR to another folder where you may write"
+	case dir == "":
+		name = os.TempDir() + " (the profile names no scratch folder)"
+	}
 	if dir == "" {
 		dir = os.TempDir()
-		name = dir + " (the profile names no scratch folder)"
 	}
+	name = cmp.Or(name, dir)
 	w, r, err := timeFile(dir)
 	if err != nil {
 		var inFile *fs.PathError
 		if errors.As(err, &inFile) {
 			err = inFile.Err // the name of the temporary file means nothing to users
 		}
-		return failed(checkScratch, fmt.Sprintf("cannot use %s: %v", name, err),
-			"write a folder where you may write, and that every node has, to scratch in a copy of the profile; the site's documentation names it")
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			other = "delete files that you no longer need there, or " + other
+		}
+		return failed(checkScratch, fmt.Sprintf("cannot use %s: %v", name, err), other)
 	}
 	detail := fmt.Sprintf("%s: writes %s, reads %s", name, formatRate(w), formatRate(r))
 	if min(w, r) < slowScratch {
-		return warning(checkScratch, detail, "data sets load slowly from there: use another folder for scratch in a copy of the profile, or ask the site whether the file system is busy")
+		return warning(checkScratch, detail, "data sets load slowly from there: run the check again later, because the file system may be busy, or "+other)
 	}
 	return passed(checkScratch, "%s", detail)
 }
