@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
@@ -65,7 +66,12 @@ func (s *Sweep) describePlan(ctx context.Context) (string, error) {
 	if _, err := l.checkFolders(); err != nil {
 		return "", err
 	}
+	waits, err := s.describeWait()
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
+	b.WriteString(waits)
 	b.WriteString("# The runs, one after another. SECRET is a new secret for each run, and PORT is a free port.\n\n")
 	for _, r := range l.all {
 		text, err := r.describePlan(l.binary)
@@ -75,6 +81,27 @@ func (s *Sweep) describePlan(ctx context.Context) (string, error) {
 		b.WriteString(text + "\n")
 	}
 	return b.String(), nil
+}
+
+// describeWait returns a line about the sweep on this machine that s would wait for, or "".
+func (s *Sweep) describeWait() (string, error) {
+	if !s.mustQueue() {
+		return "", nil
+	}
+	folder, err := queue.Folder()
+	if err != nil {
+		return "", err
+	}
+	next := queue.LockedEntry{Entry: queue.Entry{Folder: folder, ID: queue.NewID(time.Now())}}
+	first, err := next.FindPredecessor()
+	if first == nil || err != nil {
+		return "", err
+	}
+	what := "would wait for its end"
+	if s.NoWait {
+		what = "would not start"
+	}
+	return fmt.Sprintf("# %s: this sweep %s, unless --now (Now) is given\n", first.Describe(), what), nil
 }
 
 // describePlan returns what the launcher would do for the run. binary is the lockstep command.

@@ -62,6 +62,43 @@ func TestLocalDryRun(t *testing.T) {
 	wantError(t, err, "no workers")
 }
 
+// TestDryRunBehindAnother: a dry run says which sweep the sweep would wait for.
+func TestDryRunBehindAnother(t *testing.T) {
+	first, out := own(t, "waits", 1)
+	j, err := Local(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "epoch 1 mean", 1)
+	s, _ := own(t, "sums", 1)
+	describe := func(s Sweep) string {
+		text, err := LocalDryRun(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if text, want := describe(s), "# waits is running (pid "; !strings.HasPrefix(text, want) || !strings.Contains(text, "): this sweep would wait for its end, unless --now (Now) is given\n") {
+		t.Errorf("got\n%s\nwant that it would wait", text)
+	}
+	now := s
+	now.Now = true
+	if text := describe(now); strings.Contains(text, "would wait") {
+		t.Errorf("with --now: got\n%s", text)
+	}
+	s.NoWait = true
+	if text := describe(s); !strings.Contains(text, "): this sweep would not start, unless --now (Now) is given\n") {
+		t.Errorf("with --no-wait: got\n%s", text)
+	}
+	if err := j.Cancel(); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Wait(t.Context())
+	if text := describe(s); strings.Contains(text, "is running") {
+		t.Errorf("after its end: got\n%s", text)
+	}
+}
+
 // TestDryRunOfStudyLoop: on each back end, a dry run shows the batch of each run of a study.
 func TestDryRunOfStudyLoop(t *testing.T) {
 	s, _ := newStudy(t, "{16*workers}", 1, 2, 4, 6, 8, 10, 12, 14)

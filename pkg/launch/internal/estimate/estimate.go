@@ -95,27 +95,50 @@ func (r Run) isLike(f runs.Info) bool {
 	})
 }
 
-// End returns the time at which a run ends, by the mean time of its finished epochs, the
-// last of which ended at the time last. total is the number of all epochs. The result is zero if
-// a number is unknown.
+// A run has stalled, so that nobody knows when it ends, if an epoch has taken stalledEpochs times the
+// mean, and at least shortestStall.
+const (
+	stalledEpochs = 10
+	shortestStall = 30 * time.Second
+)
+
+// End returns the time at which a run ends, by the mean time of its finished epochs, the last of
+// which ended at the time last. total is the number of all epochs. An epoch that takes longer than
+// the mean ends now at the earliest, and the others follow it. The result is zero if a number is
+// unknown, or if the run has stalled.
 func End(done []runs.Epoch, total int, last time.Time) time.Time {
-	if len(done) == 0 || total == 0 {
+	return endAt(time.Now(), done, total, last)
+}
+
+// endAt implements End at the time now.
+func endAt(now time.Time, done []runs.Epoch, total int, last time.Time) time.Time {
+	if len(done) == 0 || total == 0 || last.IsZero() {
 		return time.Time{}
 	}
-	seconds := 0.0
+	sum := 0.0
 	for _, e := range done {
-		seconds += e.Seconds
+		sum += e.Seconds
 		if !math.IsNaN(e.ValSeconds) {
-			seconds += e.ValSeconds
+			sum += e.ValSeconds
 		}
 	}
-	left := seconds / float64(len(done)) * float64(total-len(done))
-	if math.IsNaN(left) || left < 0 || last.IsZero() {
+	mean := sum / float64(len(done))
+	left := total - len(done)
+	if math.IsNaN(mean) || left < 0 {
 		return time.Time{}
 	}
-	end := last.Add(time.Duration(left * float64(time.Second)))
-	if now := time.Now(); end.Before(now) {
+	after := func(t time.Time, epochs int) time.Time {
+		return t.Add(time.Duration(mean * float64(epochs) * float64(time.Second)))
+	}
+	if left == 0 { // the evaluation after the last epoch
 		return now
 	}
-	return end
+	if now.After(after(last, stalledEpochs)) && now.Sub(last) > shortestStall {
+		return time.Time{}
+	}
+	current := after(last, 1)
+	if current.Before(now) {
+		current = now
+	}
+	return after(current, left-1)
 }
