@@ -117,8 +117,8 @@ func (m machine) energyCounters() []*energyCounter {
 	return all
 }
 
-// usedSince returns the joules since the last call. It returns NaN if the counter cannot be read.
-func (c *energyCounter) usedSince() float64 {
+// joulesSinceLastCall returns the joules since the last call. It returns NaN if the counter cannot be read.
+func (c *energyCounter) joulesSinceLastCall() float64 {
 	now, err := readNumber(c.path)
 	if err != nil {
 		return math.NaN()

@@ -15,9 +15,9 @@ import (
 // "off".
 const UsageVariable = "LOCKSTEP_USAGE"
 
-// RecordsUsage reports whether usage is recorded. It is, unless the environment variable
-// LOCKSTEP_USAGE is "off". RecordsUsage returns an error for a value other than "on" and "off".
-func RecordsUsage(getenv func(string) string) (bool, error) {
+// UsageEnabled reports whether workers record what they use, which they do unless the environment
+// variable LOCKSTEP_USAGE is "off". UsageEnabled returns an error for a value other than "on" and "off".
+func UsageEnabled(getenv func(string) string) (bool, error) {
 	switch v := getenv(UsageVariable); v {
 	case "", "on":
 		return true, nil
@@ -39,9 +39,9 @@ const (
 	shortestInterval = 100 * time.Millisecond
 )
 
-// Usage records what a worker and its machine use, in the background, in usage-<rank>.csv of the
+// A UsageRecorder records what a worker and its machine use, in the background, in usage-<rank>.csv of the
 // run folder; see package usage for the columns.
-type Usage struct {
+type UsageRecorder struct {
 	writer  *usage.Writer
 	machine machine
 	cpu     *CPUMeter
@@ -69,12 +69,12 @@ type Usage struct {
 // that the worker has none. The caller must call Stop.
 //
 // If nothing can be measured on this machine, StartUsage creates no file.
-func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*Usage, error) {
+func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*UsageRecorder, error) {
 	return startUsage(dir, rank, pid, gpu, machine{proc: "/proc", sys: "/sys"}, usageInterval)
 }
 
-func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, interval time.Duration) (*Usage, error) {
-	u := &Usage{machine: m, cpu: NewCPUMeter(pid), gpu: gpu, end: make(chan struct{})}
+func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, interval time.Duration) (*UsageRecorder, error) {
+	u := &UsageRecorder{machine: m, cpu: NewCPUMeter(pid), gpu: gpu, end: make(chan struct{})}
 	u.cpu.proc = m.proc
 	var err error
 	if u.host, err = os.Hostname(); err != nil {
@@ -95,7 +95,7 @@ func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, inte
 func intervalAfter(n int, first time.Duration) time.Duration { return first << (n / usageSamples) }
 
 // recordUntilEnd appends samples until Stop is called or the file cannot be written.
-func (u *Usage) recordUntilEnd(first time.Duration) {
+func (u *UsageRecorder) recordUntilEnd(first time.Duration) {
 	ticks := time.NewTicker(first)
 	defer ticks.Stop()
 	for n := 1; ; n++ {
@@ -117,7 +117,7 @@ func (u *Usage) recordUntilEnd(first time.Duration) {
 }
 
 // record takes a sample and appends it to the file. It reports whether the recording can go on.
-func (u *Usage) record() bool {
+func (u *UsageRecorder) record() bool {
 	err := u.writer.Append(u.measure())
 	if err != nil {
 		u.mu.Lock()
@@ -129,7 +129,7 @@ func (u *Usage) record() bool {
 
 // measure measures the usage since the last call. The first call returns only the values that
 // are not differences.
-func (u *Usage) measure() usage.Sample {
+func (u *UsageRecorder) measure() usage.Sample {
 	s := usage.NewSample()
 	first, before := u.last.time.IsZero(), u.last
 	u.last.time = time.Now()
@@ -161,7 +161,7 @@ func (u *Usage) measure() usage.Sample {
 	if len(u.energy) > 0 {
 		joules := 0.0
 		for _, c := range u.energy {
-			joules += c.usedSince()
+			joules += c.joulesSinceLastCall()
 		}
 		s.ProcessorWatts = joules / s.Seconds
 	}
@@ -169,16 +169,16 @@ func (u *Usage) measure() usage.Sample {
 }
 
 // SetEpoch sets the epoch of the following samples, counted from 1. It may be called from any
-// goroutine, and for a nil Usage, for which it does nothing.
-func (u *Usage) SetEpoch(epoch int) {
+// goroutine, and for a nil UsageRecorder, for which it does nothing.
+func (u *UsageRecorder) SetEpoch(epoch int) {
 	if u != nil {
 		u.epoch.Store(int64(epoch))
 	}
 }
 
 // Err returns the error that has ended the recording, such as a full disk, or nil if it goes on.
-// It may be called for a nil Usage.
-func (u *Usage) Err() error {
+// It may be called for a nil UsageRecorder.
+func (u *UsageRecorder) Err() error {
 	if u == nil {
 		return nil
 	}
@@ -188,8 +188,8 @@ func (u *Usage) Err() error {
 }
 
 // Stop appends a last sample, ends the recording and returns the error that has ended it early, or
-// nil. A second call, and a call for a nil Usage, do nothing.
-func (u *Usage) Stop() error {
+// nil. A second call, and a call for a nil UsageRecorder, do nothing.
+func (u *UsageRecorder) Stop() error {
 	if u == nil || u.writer == nil {
 		return u.Err()
 	}

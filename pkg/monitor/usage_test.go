@@ -49,7 +49,7 @@ func TestUsageOfSimulatedMachine(t *testing.T) {
 		})
 	}
 	state(1000, netDev("1000", "500", "9000", "100"), "262143328000")
-	u := &Usage{machine: m, cpu: NewCPUMeter(10), host: "a", gpu: func() GPUSample { return GPUSample{90, 5e9, math.NaN()} }}
+	u := &UsageRecorder{machine: m, cpu: NewCPUMeter(10), host: "a", gpu: func() GPUSample { return GPUSample{90, 5e9, math.NaN()} }}
 	u.cpu.proc = m.proc
 	first := u.measure()
 	if first.MemoryBytes != float64(5*os.Getpagesize()) || first.MachineMemoryBytes != 600*1024 || !math.IsNaN(first.CPUCores) || !math.IsNaN(first.ReceivedBytesPerSecond) {
@@ -165,11 +165,11 @@ func TestNoUsage(t *testing.T) {
 		t.Error("a nil Usage has an error")
 	}
 	for value, want := range map[string]bool{"": true, "on": true, "off": false} {
-		if got, err := RecordsUsage(func(string) string { return value }); err != nil || got != want {
+		if got, err := UsageEnabled(func(string) string { return value }); err != nil || got != want {
 			t.Errorf("%q: %v, %v", value, got, err)
 		}
 	}
-	if _, err := RecordsUsage(func(string) string { return "no" }); err == nil {
+	if _, err := UsageEnabled(func(string) string { return "no" }); err == nil {
 		t.Error("no is taken")
 	}
 }

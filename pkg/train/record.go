@@ -24,16 +24,16 @@ import (
 // other files. Without a run folder it writes nothing.
 type recorder struct {
 	t         *Trainer
-	writer    *runs.Writer       // rank 0
-	steps     *runs.StepWriter   // every rank
-	events    *runs.EventWriter  // rank 0
-	gpu       gpuSampler         // every rank that has one
-	meter     *monitor.LoadMeter // rank 0; nil if the load cannot be measured
-	lastLoad  *runs.Load         // load during the last epoch; nil if not measured
-	usage     *monitor.Usage     // nil if this rank records no usage
-	epochs    []runs.Epoch       // earlier epochs of a resumed run
-	untrained *Scores            // scores of the untrained network; nil until they are known
-	saved     string             // newest checkpoint, relative to the run folder
+	writer    *runs.Writer           // rank 0
+	steps     *runs.StepWriter       // every rank
+	events    *runs.EventWriter      // rank 0
+	gpu       gpuSampler             // every rank that has one
+	meter     *monitor.LoadMeter     // rank 0; nil if the load cannot be measured
+	lastLoad  *runs.Load             // load during the last epoch; nil if not measured
+	usage     *monitor.UsageRecorder // nil if this rank records no usage
+	epochs    []runs.Epoch           // earlier epochs of a resumed run
+	untrained *Scores                // scores of the untrained network; nil until they are known
+	saved     string                 // newest checkpoint, relative to the run folder
 
 	writing       time.Duration // time spent on writing since the last call of logSlowWriting
 	sentLogged    bool          // logExchanged has logged the bytes

@@ -173,7 +173,7 @@ func (w Worker) Train(ctx context.Context) error {
 		p.options.rankSource = env.Source
 	}
 	p.options.EpochDone = w.EpochDone
-	if p.options.usage, err = monitor.RecordsUsage(os.Getenv); err != nil {
+	if p.options.usage, err = monitor.UsageEnabled(os.Getenv); err != nil {
 		return &UsageError{err}
 	}
 	p.options.usage = p.options.usage && !w.Unmonitored

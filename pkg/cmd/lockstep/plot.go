@@ -205,7 +205,8 @@ func (f *plotFlags) drawRequested(s *scaling.Study) (figures []*figure.Figure, n
 }
 
 // drawAll draws all figures that the study has data for, and the fitted scaling model if
-// requested.
+// requested. It leaves out the usage of a run, which is a page of several panels, if --panels is
+// given or the page would be illegible at the requested size.
 func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 	draw := f.drawPanels
 	if !f.panels {
@@ -221,6 +222,11 @@ func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 			return nil, err
 		}
 		all = append(all, fit)
+	}
+	if !f.panels {
+		if used, err := f.options.Usage(s); err == nil { // otherwise it was not recorded, or is too small
+			all = append(all, used)
+		}
 	}
 	return all, nil
 }
@@ -292,8 +298,9 @@ throughput, speed-up with the ideal line, efficiency, IoU, speed-up and IoU in o
 figure, losses, learning rate, training and test time, trials, weak and strong
 scaling, the overhead of communication, fitted scaling laws, time against cost,
 quality against the batch, how a step's time is used, a timeline of the ranks, and one
-of the ranks of each series. Recorded all-reduces have a figure of lockstep transfers.
---only usage draws the CPU, memory, network, power and GPU of the workers of a run.
+of the ranks of each series, and a page with the CPU, memory, network, power and GPU of
+the workers of a run, unless that page would be illegible at the given size. Recorded
+all-reduces have a figure of lockstep transfers.
 
   lockstep plot logs/unet2d-cells --out figures --format png,svg
   lockstep plot logs/unet2d-cells --only speedup,iou --format pdf,csv,txt,tex

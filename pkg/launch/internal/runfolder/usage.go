@@ -13,14 +13,14 @@ import (
 // end the run. The caller must call stop.
 func RecordUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
 	stop = func() {}
-	on, err := monitor.RecordsUsage(os.Getenv)
+	on, err := monitor.UsageEnabled(os.Getenv)
 	if err != nil {
 		note(err)
 	}
 	if !on {
 		return stop
 	}
-	var all []*monitor.Usage
+	var all []*monitor.UsageRecorder
 	var failed error
 	for rank, pid := range roots {
 		u, err := monitor.StartUsage(dir, rank, pid, nil)
