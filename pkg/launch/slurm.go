@@ -203,7 +203,7 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 			return err
 		}
 		j.Command = p.command(r)
-		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.Series, Workers: r.workers, Seed: r.seed, Command: r.command}
+		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.Series, Workers: r.workers, Ranks: r.replicasPerProcess(), Seed: r.seed, Command: r.command}
 		j = p.batch.CompleteJob(j, planned)
 		if !r.resume {
 			j.Estimate, j.Source = r.toEstimate().Time(finished)

@@ -217,6 +217,12 @@ func (p *Profile) startCommand(j Job) string {
 	return p.Start
 }
 
+// StartsBySrun reports whether srun starts the tasks of j.
+func (p *Profile) StartsBySrun(j Job) bool {
+	words := strings.Fields(p.startCommand(j))
+	return len(words) > 0 && filepath.Base(words[0]) == "srun"
+}
+
 // checkStart returns what p lacks to start the tasks of j with their GPUs.
 func (p *Profile) checkStart(j Job) []Problem {
 	var found []Problem

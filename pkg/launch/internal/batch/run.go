@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
@@ -40,6 +39,7 @@ type Run struct {
 	Dir     string // the run folder
 	Series  string
 	Workers int
+	Ranks   int // workers of each process
 	Seed    int64
 	Command []string // a program other than lockstep, with its arguments; else empty
 
@@ -50,20 +50,15 @@ type Run struct {
 	script string   // text of the job script
 }
 
-// CompleteJob returns the job j, which runs r, with the variables that the workers need and the
-// withdrawal check.
+// CompleteJob returns the job j, which runs r, with the variables and the logs of the workers and the
+// withdrawal check. j has the command of a worker process.
 func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
-	// Slurm replaces patterns such as %t in the path.
-	logs := filepath.Join(strings.ReplaceAll(r.Dir, "%", "%%"), workerLogPattern)
-	j.Environment = []string{
-		"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10),
-		// They are srun's --output, by its names in different versions, and its --open-mode.
-		"SLURM_STDOUTMODE=" + logs, "SRUN_OUTPUT=" + logs, "SLURM_OPEN_MODE=append",
-	}
+	j.Environment = []string{"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	if len(r.Command) > 0 {
 		// If a task fails, the others end. The workers of lockstep notice it themselves.
 		j.Environment = append(j.Environment, "SLURM_KILL_BAD_EXIT=1")
 	}
+	b.writeWorkerLogs(&j, r)
 	j.Begin = b.withdrawalCheck(r)
 	return j
 }
@@ -86,9 +81,6 @@ func (b *Batch) withdrawalCheck(r *Run) string {
   exit 1
 fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteArgument(filepath.Join(r.Dir, descriptionName)))
 }
-
-// workerLogPattern is runs.WorkerLogName with srun's pattern for the rank.
-const workerLogPattern = "worker-%t.log"
 
 // requeueCommands are the end of each job script. The workers end with exit code
 // ExitRequeue if they have saved the run after the signal that announces the end of the job.
