@@ -35,6 +35,9 @@ type SlurmOptions struct {
 	TasksPerNode int
 	CPUsPerTask  int // 0 means that of the site
 	GPUsPerNode  int // 0 means one per worker on GPUs, else none
+	// Memory is the memory of each node of a job, as sbatch --mem: a number of MiB, or with a unit,
+	// such as 16G. Empty means the partition's default.
+	Memory string
 	// ArraySize is the largest number of runs in one job array. Runs that need the same nodes,
 	// tasks and GPUs, such as those with different seeds, are submitted as one array, in which
 	// each run is a task. 1 submits each run as a job of its own. 0 means 1000, which Slurm's
@@ -310,7 +313,7 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 func (p *slurmPlan) place(r *slurmRun) (site.Job, error) {
 	o := p.s.Slurm
 	j := site.Job{
-		Name: p.s.Study + "-" + r.name, Folder: r.dir, CPUsPerTask: o.CPUsPerTask, Time: o.Time, Account: o.Account, Partition: o.Partition,
+		Name: p.s.Study + "-" + r.name, Folder: r.dir, CPUsPerTask: o.CPUsPerTask, Memory: o.Memory, Time: o.Time, Account: o.Account, Partition: o.Partition,
 		Reservation: o.Reservation, Dependency: o.Dependency, Output: batch.OutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
 	}
 	switch j.Signal {

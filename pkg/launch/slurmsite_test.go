@@ -52,7 +52,7 @@ func TestSlurmCPUsPerGPU(t *testing.T) {
 	if err := os.WriteFile(path, []byte(profile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pretendCluster(t, "main|up|52|160|gpu:4|2-00:00:00|main*")
+	pretendCluster(t, "main|up|52|160|gpu:4|2-00:00:00|main*|512000")
 	for workers, want := range map[int]string{
 		1: "#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=40\n#SBATCH --gres=gpu:1\n",
 		2: "#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=2\n#SBATCH --cpus-per-task=40\n#SBATCH --gres=gpu:2\n",
@@ -106,7 +106,7 @@ func writeFinishedRun(t *testing.T, dir string, info runs.Info) {
 // TestSlurmTimeEstimate compares the time limit with the time of a similar run in the logs folder: 4
 // workers took 600 s for 10 epochs, so that one worker would take 40 minutes, and 80 for 20 epochs.
 func TestSlurmTimeEstimate(t *testing.T) {
-	pretendCluster(t, "batch|up|2|8|gpu:4|1-00:00:00|batch*")
+	pretendCluster(t, "batch|up|2|8|gpu:4|1-00:00:00|batch*|4000")
 	s, _ := own(t, "sums", 1)
 	config := map[string]any{"epochs": 10, "set": "", "data": map[string]any{"path": ""}, "engine": map[string]any{"device": "cpu"}}
 	writeFinishedRun(t, filepath.Join(s.Logs, "before", "ddp-n4-s1"), runs.Info{Config: config})
@@ -146,7 +146,7 @@ func TestSlurmTimeEstimate(t *testing.T) {
 
 // TestSlurmScriptsInNotebook: a notebook shows the scripts before it submits them. Here, sbatch fails.
 func TestSlurmScriptsInNotebook(t *testing.T) {
-	pretendCluster(t, "batch|up|2|8|gpu:4|1-00:00:00|batch*")
+	pretendCluster(t, "batch|up|2|8|gpu:4|1-00:00:00|batch*|4000")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

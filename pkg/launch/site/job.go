@@ -15,7 +15,8 @@ type Job struct {
 	Tasks        int // 0: Nodes × TasksPerNode
 	CPUsPerTask  int
 	GPUsPerNode  int
-	GPUsPerTask  int // GPUs that each task uses, for the lint; 0 means 1
+	GPUsPerTask  int    // GPUs that each task uses, for the lint; 0 means 1
+	Memory       string // of each node, as in sbatch --mem, such as 16G; empty leaves it to the partition
 
 	Time     time.Duration // limit; 0 leaves it to the partition
 	Estimate time.Duration // how long the job will probably take, for the lint; 0 if unknown

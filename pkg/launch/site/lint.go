@@ -42,6 +42,7 @@ type Partition struct {
 	CPUsPerNode int           // of the largest node
 	GPUsPerNode int           // of the node with most GPUs
 	NoGPUs      bool          // it is known that no node has a GPU
+	MemoryMiB   int           // of the node with most memory
 	TimeLimit   time.Duration // 0: none, or unknown
 }
 
@@ -213,6 +214,10 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	more("Nodes", "node", "", j.Nodes, part.Nodes, "use fewer workers, more workers on each node (TasksPerNode, --tasks-per-node)")
 	more("CPUsPerTask", "CPU", " per node", j.TasksPerNode*max(1, j.CPUsPerTask), part.CPUsPerNode, "use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task)")
 	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode, "use fewer GPUs on each node (GPUsPerNode, --gpus-per-node)")
+	if asked := j.memoryMiB(); part.MemoryMiB > 0 && asked > part.MemoryMiB {
+		add("Memory", fmt.Sprintf("the job asks for %s of memory per node (%d MiB), but partition %s has %d MiB, so that it would wait for ever", j.Memory, asked, part.Name, part.MemoryMiB),
+			"use less memory (Memory, --mem), or another partition (Partition, --partition)")
+	}
 	if part.NoGPUs && j.GPUsPerNode > 0 {
 		add("GPUsPerNode", fmt.Sprintf("the job asks for GPUs, but partition %s has none", part.Name), "use a partition with GPUs, or train on CPUs (device: cpu)")
 	}

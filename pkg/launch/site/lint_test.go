@@ -14,7 +14,7 @@ func courseCluster() *Cluster {
 	return &Cluster{
 		Now: noon,
 		Partitions: []Partition{
-			{Name: "batch", Default: true, State: "up", Nodes: 2, CPUsPerNode: 8, GPUsPerNode: 4, TimeLimit: time.Hour},
+			{Name: "batch", Default: true, State: "up", Nodes: 2, CPUsPerNode: 8, GPUsPerNode: 4, MemoryMiB: 4000, TimeLimit: time.Hour},
 			{Name: "old", State: "DRAIN", Nodes: 1, CPUsPerNode: 8, NoGPUs: true},
 		},
 		Reservations: []Reservation{{Name: "day-1", End: noon.Add(-time.Hour)}, {Name: "day-2", End: noon.Add(2*time.Hour + 5*time.Second)}},
@@ -78,6 +78,9 @@ func TestCheck(t *testing.T) {
 		{"generic", courseCluster(), func(j *Job) { j.Nodes = 3 }, []string{"the job asks for 3 nodes, but partition batch has 2, so that it would wait for ever: use fewer workers, more workers on each node (TasksPerNode, --tasks-per-node), or another partition (Partition, --partition)"}},
 		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode = 100 }, []string{"the job asks for 100 CPUs per node, but partition batch has 8, so that it would wait for ever: use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task), or another partition (Partition, --partition)"}},
 		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 5, 5 }, []string{"the job asks for 5 GPUs per node, but partition batch has 4, so that it would wait for ever: use fewer GPUs on each node (GPUsPerNode, --gpus-per-node), or another partition (Partition, --partition)"}},
+		{"generic", courseCluster(), func(j *Job) { j.Memory = "5G" }, []string{"the job asks for 5G of memory per node (5120 MiB), but partition batch has 4000 MiB, so that it would wait for ever: use less memory (Memory, --mem), or another partition (Partition, --partition)"}},
+		{"generic", courseCluster(), func(j *Job) { j.Memory = "4000M" }, nil},
+		{"generic", nil, func(j *Job) { j.Memory = "much" }, []string{`"much" is not an amount of memory for sbatch: use a number and a unit, as in 800M or 16G (Memory, --mem)`}},
 		{"generic", courseCluster(), func(j *Job) { j.Time = 61 * time.Minute }, []string{"the time limit is 1h1m0s, but partition batch allows 1h0m0s, so that the job would wait for ever: lower the time limit (Time, --time), or use another partition (Partition, --partition)"}},
 
 		{"generic", courseCluster(), func(j *Job) { j.Reservation = "day-3" }, []string{`the cluster has no reservation "day-3" (did you mean day-1?), or it has expired: remove it, or use one of day-1, day-2`}},

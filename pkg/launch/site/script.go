@@ -88,6 +88,7 @@ func (p *Profile) options(j Job) []string {
 	}
 	number("ntasks-per-node", j.TasksPerNode)
 	number("cpus-per-task", j.CPUsPerTask)
+	text("mem", j.Memory)
 	if j.GPUsPerNode > 0 && p.GPUFlag != "" {
 		all = append(all, strings.TrimSuffix(p.GPUFlag, "N")+strconv.Itoa(j.GPUsPerNode))
 	}

@@ -5,11 +5,34 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // signalPattern matches the values of sbatch --signal, such as USR1@120 and B:TERM@60.
 var signalPattern = regexp.MustCompile(`^([RB]{1,2}:)?([A-Z0-9]+)(@[0-9]+)?$`)
+
+// memoryPattern matches the values of sbatch --mem: a number of MiB, or with a unit.
+var memoryPattern = regexp.MustCompile(`^([1-9][0-9]{0,8})([KMGT]?)$`)
+
+// memoryMiB returns the memory of each node of j in MiB, rounded up. It returns 0 if j does not say it
+// in the form of sbatch.
+func (j Job) memoryMiB() int {
+	m := memoryPattern.FindStringSubmatch(j.Memory)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1]) // a number, by the pattern
+	switch m[2] {
+	case "K":
+		return (n + 1023) / 1024
+	case "G":
+		return n << 10
+	case "T":
+		return n << 20
+	}
+	return n
+}
 
 // checkTexts returns the problem that a text of j cannot be written to a job script, or nil if all
 // can.
@@ -34,6 +57,9 @@ func (j Job) checkTexts() *Problem {
 	}
 	if j.Signal != "" && !signalPattern.MatchString(j.Signal) {
 		return &Problem{Field: "Signal", What: fmt.Sprintf("%q is not a signal for sbatch", j.Signal), Next: "use a signal and the seconds before the end, as in USR1@120"}
+	}
+	if j.Memory != "" && j.memoryMiB() == 0 {
+		return &Problem{Field: "Memory", What: fmt.Sprintf("%q is not an amount of memory for sbatch", j.Memory), Next: "use a number and a unit, as in 800M or 16G (Memory, --mem)"}
 	}
 	if j.Folder != "" && !filepath.IsAbs(j.Folder) {
 		return &Problem{Field: "Folder", What: fmt.Sprintf("the path of the folder %q is relative", j.Folder), Next: "use an absolute path"}

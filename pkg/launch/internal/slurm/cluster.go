@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/launch/site"
 )
 
-// sinfoFields are the fields that Cluster asks sinfo for: partition, state, nodes, CPUs, GRES and
-// time limit.
-const sinfoFields = "%R|%a|%D|%c|%G|%l|%P"
+// sinfoFields are the fields that Cluster asks sinfo for: partition, state, nodes, CPUs, GRES,
+// time limit, partition with * if it is the default, and memory.
+const sinfoFields = "%R|%a|%D|%c|%G|%l|%P|%m"
 
 // Cluster returns the partitions and reservations of the cluster.
 func (c Client) Cluster(ctx context.Context) (*site.Cluster, error) {
@@ -57,6 +57,8 @@ func parseSinfo(text string) ([]site.Partition, error) {
 		p := &all[i]
 		nodes, _ := strconv.Atoi(f[2])
 		cpus, _ := strconv.Atoi(strings.TrimSuffix(f[3], "+")) // 8+: at least 8
+		memory, _ := strconv.Atoi(strings.TrimSuffix(f[7], "+"))
+		p.MemoryMiB = max(p.MemoryMiB, memory)
 		gpus := 0
 		for _, m := range gpusPattern.FindAllStringSubmatch(f[4], -1) {
 			n, _ := strconv.Atoi(m[1])

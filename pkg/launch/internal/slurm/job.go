@@ -71,7 +71,7 @@ func (j Job) DescribeEnd(output string) string {
 	}
 	switch state := j.State; {
 	case state == "OUT_OF_MEMORY" || strings.Contains(output, "oom_kill") || strings.Contains(output, "oom-kill") || strings.Contains(output, ": Out Of Memory") || strings.Contains(output, "Exceeded job memory limit"):
-		return "out of memory" + nodes + ": ask for more memory per task, or use a smaller batch"
+		return "out of memory" + nodes + ": ask for more memory (Memory, --mem), or use a smaller batch"
 	case state == "TIMEOUT" || state == "DEADLINE" || strings.Contains(output, "DUE TO TIME LIMIT"):
 		return "the time limit" + limit + " was reached: ask for more time, and resume the run (Resume, --resume)"
 	case state == "NODE_FAIL" || state == "BOOT_FAIL" || strings.Contains(output, "DUE TO NODE FAILURE"):

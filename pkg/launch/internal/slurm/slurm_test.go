@@ -123,6 +123,19 @@ func TestRejectedSubmission(t *testing.T) {
 	}
 }
 
+// TestRefusedDependency: sbatch only says that there is a dependency problem.
+func TestRefusedDependency(t *testing.T) {
+	cluster.Use(t)
+	path := filepath.Join(t.TempDir(), "job.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --dependency=after17\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Client{}.Submit(t.Context(), path)
+	if err == nil || !strings.Contains(err.Error(), "dependency problem: name jobs in the queue (squeue lists yours), as in afterok:17") {
+		t.Errorf("got error %v, want what a dependency is", err)
+	}
+}
+
 // TestSubmissionIsNotInterrupted: a submission that has begun returns the id of the job, although
 // the context has ended.
 func TestSubmissionIsNotInterrupted(t *testing.T) {
@@ -299,8 +312,8 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []site.Partition{
-		{Name: "batch", Default: true, State: "up", Nodes: 2, CPUsPerNode: 8, GPUsPerNode: 4, TimeLimit: time.Hour},
-		{Name: "devel", State: "up", Nodes: 1, CPUsPerNode: 8, GPUsPerNode: 4, TimeLimit: 10 * time.Minute},
+		{Name: "batch", Default: true, State: "up", Nodes: 2, CPUsPerNode: 8, GPUsPerNode: 4, MemoryMiB: 4000, TimeLimit: time.Hour},
+		{Name: "devel", State: "up", Nodes: 1, CPUsPerNode: 8, GPUsPerNode: 4, MemoryMiB: 4000, TimeLimit: 10 * time.Minute},
 	}
 	if !slices.Equal(c.Partitions, want) || len(c.Reservations) != 0 {
 		t.Errorf("got %+v, want %+v", c, want)
@@ -309,13 +322,13 @@ func TestCluster(t *testing.T) {
 
 // TestParseSinfo reads lines in the form of sinfo 22.05, with kinds of GPUs and of nodes.
 func TestParseSinfo(t *testing.T) {
-	got, err := parseSinfo("gpu|up|3|96|gpu:a100:4(S:0-1),gpu:v100:2|2-00:00:00|gpu*\ngpu|up|1|128+|(null)|2-00:00:00|gpu*\ncpu|drain|5|48|(null)|infinite|cpu\n")
+	got, err := parseSinfo("gpu|up|3|96|gpu:a100:4(S:0-1),gpu:v100:2|2-00:00:00|gpu*|512000+\ngpu|up|1|128+|(null)|2-00:00:00|gpu*|512000+\ncpu|drain|5|48|(null)|infinite|cpu|96000\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []site.Partition{
-		{Name: "gpu", Default: true, State: "up", Nodes: 4, CPUsPerNode: 128, GPUsPerNode: 6, TimeLimit: 48 * time.Hour},
-		{Name: "cpu", State: "drain", Nodes: 5, CPUsPerNode: 48, NoGPUs: true},
+		{Name: "gpu", Default: true, State: "up", Nodes: 4, CPUsPerNode: 128, GPUsPerNode: 6, MemoryMiB: 512000, TimeLimit: 48 * time.Hour},
+		{Name: "cpu", State: "drain", Nodes: 5, CPUsPerNode: 48, MemoryMiB: 96000, NoGPUs: true},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

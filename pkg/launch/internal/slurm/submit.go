@@ -22,6 +22,10 @@ func (c Client) Submit(ctx context.Context, path string) (id string, err error) 
 	command := SubmitCommand(path)
 	text, err := c.run(context.WithoutCancel(ctx), command[0], command[1:]...)
 	if err != nil {
+		var refused *CommandError
+		if errors.As(err, &refused) {
+			err = fmt.Errorf("%w%s", err, adviceOnRefusal(refused.Message))
+		}
 		return "", fmt.Errorf("submit %s: %w", path, err)
 	}
 	id, _, _ = strings.Cut(strings.TrimSpace(text), ";") // the name of the cluster follows, if there are several
@@ -29,6 +33,25 @@ func (c Client) Submit(ctx context.Context, path string) (id string, err error) 
 		return "", fmt.Errorf("submit %s: got answer %q of sbatch, want the id of a job", path, text)
 	}
 	return id, nil
+}
+
+// adviceOnRefusal returns ": " and what to change after sbatch has refused a job with the given
+// message, or "" if the message says enough.
+func adviceOnRefusal(message string) string {
+	for _, a := range []struct{ message, advice string }{
+		{"dependency problem", "name jobs in the queue (squeue lists yours), as in afterok:17 (Dependency, --dependency)"},
+		{"Invalid account", "sacctmgr show associations user=$USER lists your accounts (Account, --account)"},
+		{"Invalid qos", "the account or the partition does not allow this QOS: ask the site's support which one to use"},
+		{"time limit is invalid", "use a shorter time limit (Time, --time); sinfo lists those of the partitions"},
+		{"node configuration is not available", "no node has what the job asks for: use fewer CPUs, GPUs or less memory for each node"},
+		{"Invalid feature", "write one of the features that sinfo -o %f lists to constraint in a copy of the site profile"},
+		{"not permitted to use this partition", "use another partition (Partition, --partition) or account (Account, --account)"},
+	} {
+		if strings.Contains(message, a.message) {
+			return ": " + a.advice
+		}
+	}
+	return ""
 }
 
 // Cancel cancels jobs. It returns no error if they have already ended. If atOnce is true, their
