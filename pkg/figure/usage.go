@@ -348,7 +348,7 @@ func (u *usageDrawing) caption(name, panels string, missing []string) string {
 		c += fmt.Sprintf(" %d of %s are drawn; the table has all.", len(u.shown), english.Count(len(u.all), "worker"))
 	}
 	if len(u.epochs) > 0 {
-		c += " Vertical lines: ends of epochs."
+		c += " Vertical lines: the first sample of a later epoch."
 	}
 	c += " " + panels
 	if len(missing) > 0 {

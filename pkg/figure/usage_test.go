@@ -56,7 +56,7 @@ func TestUsage(t *testing.T) {
 	if table := f.Table(); len(f.panels) != 7 || table.Nrow() != 200 || table.Col("gpu_power_watts").Elem(0).Float() != 300 || f.Name() != "usage" {
 		t.Errorf("%d panels, name %s, table %v", len(f.panels), f.Name(), f.Table())
 	}
-	if c := f.Caption(); strings.Contains(c, "Not recorded") || !strings.Contains(c, "Vertical lines: ends of epochs") {
+	if c := f.Caption(); strings.Contains(c, "Not recorded") || !strings.Contains(c, "Vertical lines: the first sample of a later epoch") {
 		t.Errorf("caption %q", c)
 	}
 

@@ -3,6 +3,7 @@ package output
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"slices"
@@ -144,9 +145,13 @@ func ReadLastLines(path string, n int) string {
 const LastLinesFollow = "its last lines:\n    "
 
 // Summarize returns the first line of an error for a table, which has no room for the last lines of
-// a worker.
+// a worker. It says in plain words that a user or the end of the kernel has stopped the sweep.
 func Summarize(text string) string {
 	text, _, _ = strings.Cut(text, "\n")
 	announcement, _, _ := strings.Cut(LastLinesFollow, "\n")
-	return strings.TrimSuffix(text, "; "+announcement)
+	text = strings.TrimSuffix(text, "; "+announcement)
+	if before, ok := strings.CutSuffix(text, context.Canceled.Error()); ok {
+		text = before + "stopped before its end; the same launch with Resume (--resume) continues it"
+	}
+	return text
 }

@@ -28,3 +28,16 @@ func TestLines(t *testing.T) {
 		t.Errorf("latest %d, %q", n, last)
 	}
 }
+
+// TestSummarize: the errors of runs, as a table shows them.
+func TestSummarize(t *testing.T) {
+	for text, want := range map[string]string{
+		"run a: rank 1 ended with exit code 7; its last lines:\n    no data": "run a: rank 1 ended with exit code 7",
+		"run a: context canceled": "run a: stopped before its end; the same launch with Resume (--resume) continues it",
+		"job 7: canceled by you":  "job 7: canceled by you",
+	} {
+		if got := Summarize(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
