@@ -62,6 +62,30 @@ func TestSlurmClassLimits(t *testing.T) {
 		t.Errorf("sbatch: got %v and output %s, want that Slurm refuses the job", err, out)
 	}
 
+	// The limits of the QOS of a partition, and of the account to which the class belongs.
+	administer := func(command ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v: %s", command, err, out)
+		}
+	}
+	administer("sacctmgr", "--immediate", "add", "qos", "short")
+	administer("sacctmgr", "--immediate", "modify", "qos", "short", "set", "MaxTRESPerUser=cpu=3")
+	administer("sacctmgr", "--immediate", "add", "account", "dept")
+	administer("sacctmgr", "--immediate", "modify", "account", "dept", "set", "GrpTRES=cpu=5")
+	administer("sacctmgr", "--immediate", "modify", "account", "ml", "set", "parent=dept")
+	administer("scontrol", "update", "PartitionName=devel", "QOS=short")
+	s, _ = own(t, "waits", 4)
+	s.Slurm.Partition = "devel"
+	if _, err = Slurm(t.Context(), "local-test", s); err == nil || !strings.Contains(err.Error(), "QOS short of partition devel allows you 3 CPUs at a time, but the job asks for 4") {
+		t.Errorf("got error %v, want that the QOS of the partition allows 3 CPUs", err)
+	}
+	s, _ = own(t, "waits", 6)
+	const ofParent = "account dept, to which your account ml belongs, allows all its users together 5 CPUs at a time, but the job asks for 6"
+	if _, err = Slurm(t.Context(), "local-test", s); err == nil || !strings.Contains(err.Error(), ofParent) {
+		t.Errorf("got error %v, want that the parent account allows 5 CPUs", err)
+	}
+
 	s, _ = own(t, "waits", 1)
 	first := submitSweep(t, s)
 	awaitState(t, first, StateRunning)

@@ -79,7 +79,7 @@ func (c *Cluster) findAccount(name string) *Account {
 	return &c.Accounts[i]
 }
 
-// checkAccount returns the limits of the account of j that j alone exceeds.
+// checkAccount returns the limits of the account and of the partition of j that j alone exceeds.
 func checkAccount(j Job, c *Cluster) []Problem {
 	a := c.findAccount(j.Account)
 	if a == nil {
@@ -87,7 +87,13 @@ func checkAccount(j Job, c *Cluster) []Problem {
 	}
 	var found []Problem
 	seen := map[string]bool{} // fields
-	for _, l := range mostRestrictive(a.Limits) {
+	limits := a.Limits
+	for _, p := range c.Partitions {
+		if p.Name == j.Partition || j.Partition == "" && p.Default {
+			limits = slices.Concat(limits, p.Limits)
+		}
+	}
+	for _, l := range mostRestrictive(limits) {
 		field, asked := j.amount(l.Resource)
 		p := Problem{Field: field, What: fmt.Sprintf("%s, but the job asks for %d", l.describe(), asked)}
 		switch {
@@ -106,7 +112,11 @@ func checkAccount(j Job, c *Cluster) []Problem {
 				p.Next += ", or fewer CPUs per task"
 			}
 		}
-		p.Next += ", or ask who manages the account for more"
+		if slices.Contains(a.Limits, l) {
+			p.Next += ", or ask who manages the account for more"
+		} else {
+			p.Next += ", or another partition"
+		}
 		seen[field] = true
 		found = append(found, p)
 	}

@@ -45,6 +45,12 @@ func TestLimits(t *testing.T) {
 		{classCluster(), func(j *Job) { j.Account, j.GPUsPerNode = "thesis", 1 }, []string{
 			"QOS night of your account thesis allows all its users together 0 GPUs at a time, but the job asks for 1: use fewer workers, or ask who manages the account for more",
 		}},
+		{&Cluster{
+			NeedsAccount: true, Accounts: classCluster().Accounts,
+			Partitions: []Partition{{Name: "day", Default: true}, {Name: "short", Limits: []Limit{{Owner: "QOS short of partition short", Scope: PerUser, Resource: ResourceCPU, Count: 3}}}},
+		}, func(j *Job) { j.Partition, j.TasksPerNode = "short", 4 }, []string{
+			"QOS short of partition short allows you 3 CPUs at a time, but the job asks for 4: use fewer workers, or fewer CPUs per task, or another partition",
+		}},
 		{classCluster(), func(j *Job) { j.Account = "mll" }, []string{`you may not use an account "mll" (did you mean ml?): use one of ml, thesis (Account, --account)`}},
 		{&Cluster{NeedsAccount: true, Accounts: []Account{{Name: "a"}}}, func(*Job) {}, []string{"the job names no account, and you have no default account: use one of a (Account, --account)"}},
 		{&Cluster{NeedsAccount: true}, func(*Job) {}, []string{"you have no account on this cluster, so that Slurm would refuse the job: ask who manages the cluster or your class for one"}},

@@ -44,6 +44,7 @@ type Partition struct {
 	NoGPUs      bool          // it is known that no node has a GPU
 	MemoryMiB   int           // of the node with most memory
 	TimeLimit   time.Duration // 0: none, or unknown
+	Limits      []Limit       // of the partition's QOS
 }
 
 // Reservation is a reservation of a cluster.

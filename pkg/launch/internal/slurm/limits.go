@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/user"
 	"slices"
 	"strconv"
@@ -15,15 +16,15 @@ import (
 // The columns that are asked of sacctmgr. A user's association inherits the Max limits of its
 // account, but not the Grp limits.
 const (
-	userColumns = "DefaultAccount,Account,Partition,DefaultQOS,QOS,MaxTRES,MaxWall,MaxSubmitJobs,GrpTRES,GrpSubmitJobs"
-	groupColumn = "Account,GrpTRES,GrpSubmitJobs"
-	qosColumns  = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs"
+	userColumns  = "DefaultAccount,Account,Partition,DefaultQOS,QOS,MaxTRES,MaxWall,MaxSubmitJobs,GrpTRES,GrpSubmitJobs"
+	groupColumns = "Account,ParentName,GrpTRES,GrpSubmitJobs"
+	qosColumns   = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs"
 )
 
 // AddAccounts adds the accounts that the user may use to cluster, with the limits of the
-// accounts and of their default QOS. Without accounting, or if Slurm does not enforce it, there
-// is nothing to add. The limits of an account's parents, of partitions and of other resources are
-// not read: Slurm applies them at submission.
+// accounts, their parents and their default QOS, and to the partitions the limits of their QOS.
+// Without accounting, or if Slurm does not enforce it, there is nothing to add. The limits of
+// other resources are not read: Slurm applies them at submission.
 func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 	text, err := c.run(ctx, "scontrol", "show", "config")
 	if err != nil {
@@ -45,7 +46,7 @@ func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 		return err
 	}
 	if slices.Contains(enforced, "limits") {
-		if err := c.addLimits(ctx, accounts, qos); err != nil {
+		if err := c.addLimits(ctx, cluster, accounts, qos); err != nil {
 			return err
 		}
 	} else {
@@ -136,43 +137,38 @@ func defaultQOS(given string, all []string) string {
 	return ""
 }
 
-// addLimits adds the limits of the accounts themselves and of their default QOS, and counts the
-// user's jobs.
-func (c Client) addLimits(ctx context.Context, accounts []site.Account, qos []string) error {
-	var names []string
-	for _, a := range accounts {
-		names = append(names, a.Name)
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	groups, err := c.sacctmgr(ctx, groupColumn, "assoc", "where", "account="+strings.Join(names, ","), "user=")
+// addLimits adds the limits of the accounts themselves, their parents and their default QOS, counts
+// the user's jobs, and adds the limits of the partitions' QOS to cluster.
+func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts []site.Account, qos []string) error {
+	text, err := c.run(ctx, "scontrol", "--oneliner", "show", "partition")
 	if err != nil {
 		return err
 	}
-	var rows [][]string
-	if known := slices.DeleteFunc(slices.Clone(qos), func(q string) bool { return q == "" }); len(known) > 0 {
-		if rows, err = c.sacctmgr(ctx, qosColumns, "qos", "where", "name="+strings.Join(known, ",")); err != nil {
+	ofPartition := parsePartitionQOS(text)
+	names := slices.AppendSeq(slices.Clone(qos), maps.Values(ofPartition))
+	if names = slices.DeleteFunc(names, func(q string) bool { return q == "" }); len(names) > 0 {
+		rows, err := c.sacctmgr(ctx, qosColumns, "qos", "where", "name="+strings.Join(names, ","))
+		if err != nil {
 			return err
 		}
+		for i := range accounts {
+			accounts[i].Limits = append(accounts[i].Limits, qosLimits(qosOwner(accounts[i].Name, qos[i]), qos[i], rows)...)
+		}
+		for i, p := range cluster.Partitions {
+			q := ofPartition[p.Name]
+			cluster.Partitions[i].Limits = qosLimits("QOS "+q+" of partition "+p.Name, q, rows)
+		}
 	}
-	text, err := c.run(ctx, "squeue", "--me", "--array", "--noheader", "--format=%a")
+	groups, err := c.readGroups(ctx, accounts)
 	if err != nil {
+		return err
+	}
+	if text, err = c.run(ctx, "squeue", "--me", "--array", "--noheader", "--format=%a"); err != nil {
 		return err
 	}
 	for i := range accounts {
 		a := &accounts[i]
-		for _, f := range groups {
-			if f[0] == a.Name {
-				owner := "your account " + a.Name
-				a.Limits = slices.Concat(a.Limits, tresLimits(owner, site.ForAll, f[1]), jobLimit(owner, site.ForAll, f[2]))
-			}
-		}
-		for _, f := range rows {
-			if f[0] == qos[i] {
-				a.Limits = slices.Concat(a.Limits, qosLimits(a.Name, f))
-			}
-		}
+		a.Limits = append(a.Limits, groupLimits(*a, groups)...)
 		for name := range strings.FieldsSeq(text) {
 			if name == a.Name {
 				a.Queued++
@@ -182,13 +178,82 @@ func (c Client) addLimits(ctx context.Context, accounts []site.Account, qos []st
 	return nil
 }
 
-// qosLimits returns the limits of a QOS from a row with qosColumns. A QOS with the name of the
-// account, as class-limits creates it, is called the account.
-func qosLimits(account string, f []string) []site.Limit {
-	owner := "QOS " + f[0] + " of your account " + account
-	if f[0] == account {
-		owner = "your account " + account
+// parsePartitionQOS returns the QOS of each partition that has one, from the output of scontrol
+// --oneliner show partition.
+func parsePartitionQOS(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		var name string
+		for field := range strings.FieldsSeq(line) {
+			key, value, _ := strings.Cut(field, "=")
+			switch {
+			case key == "PartitionName":
+				name = value
+			case key == "QoS" && value != "N/A":
+				all[name] = value
+			}
+		}
 	}
+	return all
+}
+
+// readGroups returns rows with groupColumns of accounts and of all their parents, by name.
+func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[string][]string, error) {
+	var missing []string
+	for _, a := range accounts {
+		missing = append(missing, a.Name)
+	}
+	groups := map[string][]string{}
+	for len(missing) > 0 {
+		rows, err := c.sacctmgr(ctx, groupColumns, "assoc", "where", "account="+strings.Join(missing, ","), "user=")
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range rows {
+			groups[f[0]] = f
+		}
+		missing = nil
+		for _, f := range rows {
+			if f[1] != "" && groups[f[1]] == nil && !slices.Contains(missing, f[1]) {
+				missing = append(missing, f[1])
+			}
+		}
+	}
+	return groups, nil
+}
+
+// groupLimits returns what the account and its parents allow all their users together. A limit of
+// the QOS, which is in a.Limits, replaces theirs for the same resource.
+func groupLimits(a site.Account, groups map[string][]string) []site.Limit {
+	var all []site.Limit
+	owner := "your account " + a.Name
+	for f := groups[a.Name]; f != nil; f = groups[f[1]] {
+		for _, l := range slices.Concat(tresLimits(owner, site.ForAll, f[2]), jobLimit(owner, site.ForAll, f[3])) {
+			if !slices.ContainsFunc(a.Limits, func(q site.Limit) bool { return q.Scope == l.Scope && q.Resource == l.Resource }) {
+				all = append(all, l)
+			}
+		}
+		owner = fmt.Sprintf("account %s, to which your account %s belongs,", f[1], a.Name)
+	}
+	return all
+}
+
+// qosOwner returns how messages name the QOS of an account. A QOS with the name of the account, as
+// class-limits creates it, is called the account.
+func qosOwner(account, qos string) string {
+	if qos == account {
+		return "your account " + account
+	}
+	return "QOS " + qos + " of your account " + account
+}
+
+// qosLimits returns the limits of a QOS from rows with qosColumns, or nil if no row is the QOS's.
+func qosLimits(owner, qos string, rows [][]string) []site.Limit {
+	i := slices.IndexFunc(rows, func(f []string) bool { return f[0] == qos })
+	if i < 0 {
+		return nil
+	}
+	f := rows[i]
 	return slices.Concat(
 		tresLimits(owner, site.PerJob, f[1]), tresLimits(owner, site.PerUser, f[2]), tresLimits(owner, site.ForAll, f[3]),
 		timeLimit(owner, f[4]), jobLimit(owner, site.PerUser, f[5]), jobLimit(owner, site.ForAll, f[6]),

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -41,11 +42,26 @@ func TestParseLimits(t *testing.T) {
 		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceJob, Count: 3},
 		{Owner: owner, Scope: site.ForAll, Resource: site.ResourceGPU, Count: 6},
 	}
-	if got := qosLimits("ml", rows[0]); !slices.Equal(got, want) {
+	if got := qosLimits(qosOwner("ml", "ml"), "ml", rows); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got := qosLimits("other", rows[0])[0].Owner; got != "QOS ml of your account other" {
+	if got := qosOwner("other", "ml"); got != "QOS ml of your account other" {
 		t.Errorf("got owner %q", got)
+	}
+	a := site.Account{Name: "ml", Limits: want}
+	groups := map[string][]string{"ml": {"ml", "dept", "gres/gpu=1", ""}, "dept": {"dept", "root", "cpu=5", "7"}, "root": {"root", "", "node=9", ""}}
+	parent := "account dept, to which your account ml belongs,"
+	want = []site.Limit{ // the QOS limits the GPUs of all
+		{Owner: parent, Scope: site.ForAll, Resource: site.ResourceCPU, Count: 5},
+		{Owner: parent, Scope: site.ForAll, Resource: site.ResourceJob, Count: 7},
+		{Owner: "account root, to which your account ml belongs,", Scope: site.ForAll, Resource: site.ResourceNode, Count: 9},
+	}
+	if got := groupLimits(a, groups); !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	text := "PartitionName=batch AllowQos=ALL Default=YES QoS=N/A Nodes=n1\nPartitionName=devel Default=NO QoS=short Nodes=n1\n"
+	if got := parsePartitionQOS(text); !maps.Equal(got, map[string]string{"devel": "short"}) {
+		t.Errorf("got %v, want only the QOS of devel", got)
 	}
 	if _, err := parseRows("sacctmgr", "ml|8\n", qosColumns); err == nil {
 		t.Error("got no error for a row with two columns")

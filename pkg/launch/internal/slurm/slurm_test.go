@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -315,7 +315,7 @@ func TestCluster(t *testing.T) {
 		{Name: "batch", Default: true, State: "up", Nodes: 2, CPUsPerNode: 8, GPUsPerNode: 4, MemoryMiB: 4000, TimeLimit: time.Hour},
 		{Name: "devel", State: "up", Nodes: 1, CPUsPerNode: 8, GPUsPerNode: 4, MemoryMiB: 4000, TimeLimit: 10 * time.Minute},
 	}
-	if !slices.Equal(c.Partitions, want) || len(c.Reservations) != 0 {
+	if !reflect.DeepEqual(c.Partitions, want) || len(c.Reservations) != 0 {
 		t.Errorf("got %+v, want %+v", c, want)
 	}
 }
@@ -330,7 +330,7 @@ func TestParseSinfo(t *testing.T) {
 		{Name: "gpu", Default: true, State: "up", Nodes: 4, CPUsPerNode: 128, GPUsPerNode: 6, MemoryMiB: 512000, TimeLimit: 48 * time.Hour},
 		{Name: "cpu", State: "drain", Nodes: 5, CPUsPerNode: 48, MemoryMiB: 96000, NoGPUs: true},
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	reservations := parseReservations("ReservationName=course StartTime=2026-11-24T10:00:00 EndTime=2026-11-24T12:00:00 Duration=02:00:00 Nodes=n1 \n")
