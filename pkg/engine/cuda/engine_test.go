@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -10,8 +11,12 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// TestMain demands that every engine's goroutines end with it.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain demands that every engine's goroutines end with it. Simulated machines make much
+// garbage, so it is collected less often than usual.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	goleak.VerifyTestMain(m)
+}
 
 // TestLoadErrors: what this engine cannot run is an error that names kernel and shapes.
 func TestLoadErrors(t *testing.T) {

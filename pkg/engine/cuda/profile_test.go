@@ -144,7 +144,7 @@ func openTrace(t *testing.T, file string) *os.File {
 // TestRoofline: operations are the plan's, bytes what the kernels' passes are,
 // and a bound is the longer of the two.
 func TestRoofline(t *testing.T) {
-	e := openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("bf16"))
+	e := openOn(t, clibtest.New(clibtest.Options{Memory: 64 << 20}), gpuOptions("bf16"))
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := e.Load(p, nil)
 	if err != nil {
@@ -327,7 +327,7 @@ func TestPeak(t *testing.T) {
 	for _, c := range []struct {
 		precision string
 		machine   clibtest.Options
-	}{{"fp32", clibtest.Options{}}, {"bf16", clibtest.Options{}}, {"fp16", clibtest.Options{Absent: []clib.Name{clib.CublasLt}}}, {"bf16", clibtest.Options{Memory: 4 << 20}}} {
+	}{{"fp32", clibtest.Options{}}, {"bf16", clibtest.Options{Memory: 128 << 20}}, {"fp16", clibtest.Options{Absent: []clib.Name{clib.CublasLt}}}, {"bf16", clibtest.Options{Memory: 4 << 20}}} {
 		e := openOn(t, clibtest.New(c.machine), gpuOptions(c.precision))
 		if peak := e.PeakFLOPS(); !(peak > 0) || math.IsInf(peak, 0) {
 			t.Errorf("%s, %+v: %g FLOP/s", c.precision, c.machine, peak)

@@ -71,7 +71,7 @@ type Launch struct {
 // ParamKind is the C type of a kernel parameter.
 type ParamKind uint8
 
-// The kinds of parameters.
+// The kinds of parameters. signature.newKernel depends on their order.
 const (
 	KindPointer ParamKind = iota // 8 bytes
 	KindInt64                    // long long, 8 bytes

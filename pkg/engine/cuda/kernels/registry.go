@@ -97,7 +97,7 @@ var untypedKernels = [...]signature{
 func (s signature) newKernel(suffix string) Kernel {
 	k := Kernel{Name: s.name + suffix}
 	for field := range strings.FieldsSeq(s.params) {
-		kind := map[byte]ParamKind{'p': KindPointer, 'l': KindInt64, 'i': KindInt32, 'f': KindFloat32}[field[0]]
+		kind := ParamKind(strings.IndexByte("plif", field[0])) // in the order of the constants
 		k.Params = append(k.Params, Param{field[2:], kind})
 	}
 	return k

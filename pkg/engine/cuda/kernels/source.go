@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 //go:embed source/prelude.cu
@@ -104,7 +105,7 @@ func (t ElementType) expandFiles(files ...sourceFile) string {
 }
 
 // expandedPrelude returns the beginning of every translation unit.
-func expandedPrelude() string { return sourceFile{"prelude.cu", preludeSource}.expandMacros("") }
+var expandedPrelude = sync.OnceValue(func() string { return sourceFile{"prelude.cu", preludeSource}.expandMacros("") })
 
 // Source returns the CUDA C++ source of the kernels in ListKernels(types...) as one
 // translation unit without includes, in which every kernel begins with extern "C"

@@ -167,30 +167,49 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 // values, and w has K rows of C values. step is the distance between the starts of two rows.
 func addForward(x, w, y []float32, step int) {
 	for k := range y {
-		var sum float32
-		for c, v := range w[k*step : k*step+len(x)] {
-			sum += v * x[c]
+		row := w[k*step:][:len(x)]
+		// Four sums, because one would wait for each addition to end.
+		var sums [4]float32
+		c := 0
+		for ; c+4 <= len(row) && c+4 <= len(x); c += 4 {
+			r, v := row[c:c+4:c+4], x[c:c+4:c+4]
+			sums[0] += r[0] * v[0]
+			sums[1] += r[1] * v[1]
+			sums[2] += r[2] * v[2]
+			sums[3] += r[3] * v[3]
 		}
-		y[k] += sum
+		for ; c < len(row); c++ {
+			sums[0] += row[c] * x[c]
+		}
+		y[k] += (sums[0] + sums[1]) + (sums[2] + sums[3])
 	}
 }
 
 // addDataGradient computes x += wᵀ·y for one tap; x and y are gradients. See addForward.
 func addDataGradient(x, w, y []float32, step int) {
 	for k, g := range y {
-		for c, v := range w[k*step : k*step+len(x)] {
-			x[c] += v * g
-		}
+		addScaled(x, w[k*step:][:len(x)], g)
 	}
 }
 
 // addFilterGradient computes w += y·xᵀ for one tap; w and y are gradients. See addForward.
 func addFilterGradient(x, w, y []float32, step int) {
 	for k, g := range y {
-		row := w[k*step : k*step+len(x)]
-		for c, v := range x {
-			row[c] += v * g
-		}
+		addScaled(w[k*step:][:len(x)], x, g)
+	}
+}
+
+// addScaled computes y += g·x for slices of the same length.
+func addScaled(y, x []float32, g float32) {
+	for len(x) >= 4 && len(y) >= 4 {
+		y[0] += x[0] * g
+		y[1] += x[1] * g
+		y[2] += x[2] * g
+		y[3] += x[3] * g
+		x, y = x[4:], y[4:]
+	}
+	for i, v := range x {
+		y[i] += v * g
 	}
 }
 
@@ -208,23 +227,41 @@ func (o *operation) forEachTap(x, w, y *denseTensor, tap func(x, w, y []float32,
 	pad, stride, dilation := extendTo3D(o.Pad, 0), extendTo3D(o.Stride, 1), extendTo3D(o.Dilation, 1)
 	c, k := x.dims[1], y.dims[1]
 	taps := ws[0] * ws[1] * ws[2]
+	// inside returns the first tap along axis a whose input point is inside x, and the end of
+	// these taps. origin is the input point of tap 0.
+	inside := func(a int, origin int64) (first, end int64) {
+		for first < ws[a] && origin+first*dilation[a] < 0 {
+			first++
+		}
+		for end = first; end < ws[a] && origin+end*dilation[a] < xs[a]; {
+			end++
+		}
+		return first, end
+	}
+	yo := int64(0)
 	for n := range x.dims[0] {
-		for p := range ys[0] * ys[1] * ys[2] {
-			out := [3]int64{p / (ys[1] * ys[2]), p / ys[2] % ys[1], p % ys[2]}
-			yo := (n*ys[0]*ys[1]*ys[2] + p) * k
-			for t := range taps {
-				f := [3]int64{t / (ws[1] * ws[2]), t / ws[2] % ws[1], t % ws[2]}
-				var in [3]int64
-				inside := true
-				for a := range in {
-					in[a] = out[a]*stride[a] - pad[a] + f[a]*dilation[a]
-					inside = inside && in[a] >= 0 && in[a] < xs[a]
+		for od := range ys[0] {
+			d := od*stride[0] - pad[0]
+			d0, d1 := inside(0, d)
+			for oh := range ys[1] {
+				h := oh*stride[1] - pad[1]
+				h0, h1 := inside(1, h)
+				for ow := range ys[2] {
+					v := ow*stride[2] - pad[2]
+					v0, v1 := inside(2, v)
+					point := y.v[yo : yo+k]
+					yo += k
+					for fd := d0; fd < d1; fd++ {
+						for fh := h0; fh < h1; fh++ {
+							row := ((n*xs[0]+d+fd*dilation[0])*xs[1] + h + fh*dilation[1]) * xs[2]
+							t := (fd*ws[1] + fh) * ws[2]
+							for fw := v0; fw < v1; fw++ {
+								xo := (row + v + fw*dilation[2]) * c
+								tap(x.v[xo:xo+c], w.v[(t+fw)*c:], point, int(taps*c))
+							}
+						}
+					}
 				}
-				if !inside {
-					continue
-				}
-				xo := (((n*xs[0]+in[0])*xs[1]+in[1])*xs[2] + in[2]) * c
-				tap(x.v[xo:xo+c], w.v[t*c:], y.v[yo:yo+k], int(taps*c))
 			}
 		}
 	}

@@ -31,19 +31,15 @@ func toF16(f float32) uint16 {
 	return sign | uint16((rounded-(127-15)<<23)>>13)
 }
 
+// fromF16 returns the value of an IEEE half, exactly.
 func fromF16(h uint16) float32 {
-	sign, exponent, fraction := float64(1), int(h>>10&0x1F), float64(h&0x3FF)
-	if h&0x8000 != 0 {
-		sign = -1
+	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1F), uint32(h&0x3FF)
+	switch {
+	case exponent == 31: // infinity or NaN
+		return math.Float32frombits(sign | 0xFF<<23 | fraction<<13)
+	case exponent == 0: // subnormal: a multiple of 2⁻²⁴
+		v := float32(fraction) / (1 << 24)
+		return math.Float32frombits(sign | math.Float32bits(v))
 	}
-	switch exponent {
-	case 0:
-		return float32(sign * fraction / (1 << 24))
-	case 31:
-		if fraction == 0 {
-			return float32(math.Inf(int(sign)))
-		}
-		return float32(math.NaN())
-	}
-	return float32(sign * math.Ldexp(1+fraction/1024, exponent-15))
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }

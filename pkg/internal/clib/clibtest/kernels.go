@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/nvrtc"
@@ -46,17 +47,31 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 				log := fmt.Sprintf("%s: error: %d opening and %d closing braces", name, o, c)
 				return nvrtc.Output{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
 			}
-			image := []byte(imageHeader)
-			for _, f := range parseSourceKernels(source) {
-				image = fmt.Appendf(image, "%s %s\n", f.name, f.signature())
-			}
-			out := nvrtc.Output{PTX: append(image, 0)}
+			out := nvrtc.Output{PTX: compileImage(source)}
 			if slices.ContainsFunc(options, func(o string) bool { return strings.Contains(o, "sm_") }) {
 				out.CUBIN = out.PTX
 			}
 			return out, nil
 		},
 	}
+}
+
+// images contains the images of the sources that were compiled, because most tests of a package
+// compile the same sources and parsing takes longer than their steps.
+var images sync.Map // of []byte, by source
+
+// compileImage returns the image of a source: the names and the parameters of its kernels.
+func compileImage(source string) []byte {
+	if image, ok := images.Load(source); ok {
+		return bytes.Clone(image.([]byte))
+	}
+	image := []byte(imageHeader)
+	for _, f := range parseSourceKernels(source) {
+		image = fmt.Appendf(image, "%s %s\n", f.name, f.signature())
+	}
+	image = append(image, 0)
+	images.Store(source, image)
+	return bytes.Clone(image)
 }
 
 // signature returns one letter per parameter (see function), in parentheses, or "?" if some

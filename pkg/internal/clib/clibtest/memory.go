@@ -18,6 +18,7 @@ const (
 	// quarantineBytes limits the freed memory that is kept, so that its addresses are not
 	// reused at once.
 	quarantineBytes = 64 << 20
+	fillPart        = 16 << 10 // bytes that fillBytes copies at once
 )
 
 type allocation struct {
@@ -57,14 +58,15 @@ func (mem *memory) allocate(name string, size int64, host bool) *allocation {
 }
 
 // fillBytes sets all bytes of b to v. It repeatedly copies the part that is already filled,
-// which is much faster than a loop over the bytes, especially with the race detector.
+// which is much faster than a loop over the bytes, especially with the race detector. A copy
+// has at most fillPart bytes, which stay in the processor's cache.
 func fillBytes(b []byte, v byte) {
 	if len(b) == 0 {
 		return
 	}
 	b[0] = v
-	for n := 1; n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
+	for n := 1; n < len(b); {
+		n += copy(b[n:], b[:min(n, fillPart)])
 	}
 }
 

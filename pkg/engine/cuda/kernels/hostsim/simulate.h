@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <tuple>
+#include <utility>
 #if !defined(__x86_64__) || defined(SIM_UCONTEXT)
 #define SIM_UCONTEXT 1
 #include <ucontext.h>
@@ -45,6 +45,10 @@ static int sim_free_stacks[sim_max_threads], sim_free_count;
 static float sim_slots[2][sim_max_threads];
 static unsigned char sim_parity[sim_max_threads];
 static int sim_current, sim_threads;
+// The threads of a block run in passes over all of them. sim_passed threads of the current
+// pass have had their turn, and sim_ended threads of the block have ended.
+static int sim_passed, sim_ended;
+static bool sim_reversed;
 static const SimEntry *sim_entry;
 static const unsigned char *sim_args;
 
@@ -61,10 +65,46 @@ asm(".text\n.globl sim_swap\n.hidden sim_swap\n.type sim_swap,@function\nsim_swa
 static void sim_switch(SimFiber *from, SimFiber *to) { sim_swap(&from->sp, to->sp); }
 #endif
 
+static void sim_set_index(int t) {
+  if (blockDim.y == 1 && blockDim.z == 1) {
+    threadIdx = SimIndex{(unsigned)t, 0, 0};
+    return;
+  }
+  threadIdx.x = t % blockDim.x;
+  threadIdx.y = t / blockDim.x % blockDim.y;
+  threadIdx.z = t / blockDim.x / blockDim.y;
+}
+
+// sim_next makes the next thread of the pass that can run the current one. It returns false
+// at the end of the pass.
+static bool sim_next() {
+  while (sim_passed < sim_threads) {
+    int t = sim_reversed ? sim_threads - 1 - sim_passed : sim_passed;
+    sim_passed++;
+    if (sim_states[t] != sim_new && sim_states[t] != sim_ready) continue;
+    sim_current = t;
+    sim_set_index(t);
+    return true;
+  }
+  return false;
+}
+
+// sim_main runs a thread to its end. The threads that have not begun and follow at once run
+// on the same stack, without a switch.
 static void sim_main() {
-  sim_entry->call(sim_entry->function, sim_args);
-  sim_states[sim_current] = sim_done;
-  sim_switch(&sim_fibers[sim_current], &sim_scheduler);
+  for (;;) {
+    sim_entry->call(sim_entry->function, sim_args);
+    int self = sim_current;
+    sim_states[self] = sim_done;
+    sim_ended++;
+    bool next = sim_next();
+    if (next && sim_states[sim_current] == sim_new) {
+      sim_stack_of[sim_current] = sim_stack_of[self];
+      continue;
+    }
+    sim_free_stacks[sim_free_count++] = sim_stack_of[self]; // nobody takes it before the switch
+    sim_switch(&sim_fibers[self], next ? &sim_fibers[sim_current] : &sim_scheduler);
+  }
 }
 
 static void sim_start(int t) {
@@ -86,11 +126,21 @@ static void sim_start(int t) {
 #endif
 }
 
-// sim_wait gives the processor back to the scheduler until it is this thread's turn.
+// sim_resume switches from a fiber to the next thread of the pass, or to the scheduler at the
+// end of the pass.
+static void sim_resume(SimFiber *from) {
+  if (!sim_next()) {
+    if (from != &sim_scheduler) sim_switch(from, &sim_scheduler);
+    return;
+  }
+  if (sim_states[sim_current] == sim_new) sim_start(sim_current);
+  sim_switch(from, &sim_fibers[sim_current]);
+}
+
+// sim_wait lets other threads run until it is this thread's turn again.
 static void sim_wait(SimState state) {
   sim_states[sim_current] = state;
-  int self = sim_current;
-  sim_switch(&sim_fibers[self], &sim_scheduler);
+  sim_resume(&sim_fibers[sim_current]);
 }
 static void sim_sync() { sim_wait(sim_at_barrier); }
 
@@ -124,12 +174,6 @@ static float sim_shuffle_xor(float v, int distance) {
   return slots[other];
 }
 
-static void sim_set_index(int t) {
-  threadIdx.x = t % blockDim.x;
-  threadIdx.y = t / blockDim.x % blockDim.y;
-  threadIdx.z = t / blockDim.x / blockDim.y;
-}
-
 // sim_release lets those go on who wait for nobody any more.
 static bool sim_release() {
   bool released = false;
@@ -152,26 +196,15 @@ static bool sim_release() {
   return released;
 }
 
-static void sim_block(bool reverse) {
-  int done = 0;
-  for (int t = 0; t < sim_threads; t++) sim_states[t] = sim_new;
+static void sim_block() {
+  for (int t = 0; t < sim_threads; t++) sim_states[t] = sim_new, sim_free_stacks[t] = t;
   sim_free_count = sim_threads;
-  for (int t = 0; t < sim_threads; t++) sim_free_stacks[t] = t;
-  memset(sim_parity, 0, sizeof sim_parity);
+  sim_ended = 0;
+  memset(sim_parity, 0, sim_threads);
   for (;;) {
-    for (int i = 0; i < sim_threads; i++) {
-      int t = reverse ? sim_threads - 1 - i : i;
-      if (sim_states[t] != sim_new && sim_states[t] != sim_ready) continue;
-      if (sim_states[t] == sim_new) sim_start(t);
-      sim_current = t;
-      sim_set_index(t);
-      sim_switch(&sim_scheduler, &sim_fibers[t]);
-      if (sim_states[t] == sim_done) {
-        done++;
-        sim_free_stacks[sim_free_count++] = sim_stack_of[t];
-      }
-    }
-    if (done == sim_threads) return;
+    sim_passed = 0;
+    sim_resume(&sim_scheduler);
+    if (sim_ended == sim_threads) return;
     if (!sim_release()) {
       for (int t = 0; t < sim_threads; t++) {
         if (sim_states[t] == sim_done) continue;
@@ -239,6 +272,7 @@ static void *sim_thread(void *p) {
   if (!sim_stacks) sim_stacks = static_cast<unsigned char *>(mmap(0, (size_t)sim_max_threads * sim_stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 
   sim_fault = &launch->fault;
+  sim_reversed = launch->reverse;
   if (sigsetjmp(launch->fault.out, 0) == 0) {
     uint64_t blocks = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
     for (uint64_t i = 0; i < blocks; i++) {
@@ -247,7 +281,7 @@ static void *sim_thread(void *p) {
       blockIdx.y = b / gridDim.x % gridDim.y;
       blockIdx.z = b / gridDim.x / gridDim.y;
       memset(memory + page, 0xff, room); // NaN
-      sim_block(launch->reverse);
+      sim_block();
     }
   } else {
     launch->result = 1;
@@ -260,19 +294,27 @@ static void *sim_thread(void *p) {
 }
 
 // The table of kernels: how each takes its arguments is what the compiler says of
-// its parameters, not what the registry says.
-template <class V> static V sim_read(const unsigned char *base, size_t &at) {
+// its parameters, not what the registry says. (std::tuple and std::apply would double the time
+// that g++ takes.)
+template <class V> static const unsigned char *sim_place(const unsigned char *base, size_t &at) {
   at = (at + alignof(V) - 1) / alignof(V) * alignof(V);
+  const unsigned char *place = base + at;
+  at += sizeof(V);
+  return place;
+}
+template <class V> static V sim_read(const unsigned char *place) {
   V v;
-  memcpy(&v, base + at, sizeof v);
-  at += sizeof v;
+  memcpy(&v, place, sizeof v);
   return v;
 }
 template <class... A> struct SimCall {
+  template <size_t... I> static void apply(void *function, const unsigned char *const *places, std::index_sequence<I...>) {
+    reinterpret_cast<void (*)(A...)>(function)(sim_read<A>(places[I])...);
+  }
   static void call(void *function, const unsigned char *args) {
     size_t at = 0;
-    std::tuple<A...> values{sim_read<A>(args, at)...}; // braces: from left to right
-    std::apply(reinterpret_cast<void (*)(A...)>(function), values);
+    const unsigned char *places[] = {sim_place<A>(args, at)...}; // braces: from left to right
+    apply(function, places, std::make_index_sequence<sizeof...(A)>());
   }
   static int sizes(uint32_t *to, int most) {
     uint32_t all[] = {(uint32_t)sizeof(A)...};
