@@ -110,7 +110,7 @@ func TestRounding(t *testing.T) {
 	ones := []int{1, 1, 1}
 	for _, c := range []volumeCase{
 		{1, 20, 33, []int{2, 5, 14}, []int{3, 3, 3}, ones, ones},
-		{2, 40, 24, []int{9, 12, 17}, []int{3, 3, 3}, ones, ones},
+		{1, 40, 24, []int{9, 12, 17}, []int{3, 3, 3}, ones, ones},
 		{32, 17, 20, []int{3, 2, 2}, []int{3, 3, 3}, ones, ones},
 		{1, 20, 33, []int{4, 6, 10}, []int{2, 2, 2}, []int{2, 2, 2}, []int{0, 0, 0}},
 		{2, 16, 24, []int{3, 4, 6}, []int{1, 2, 2}, []int{1, 2, 2}, []int{0, 0, 0}},
@@ -311,7 +311,7 @@ func TestRoundingOfNetworks(t *testing.T) {
 // TestRoundingReproducible trains some steps with each number of threads, which must give the same bits,
 // and checks the notice.
 func TestRoundingReproducible(t *testing.T) {
-	net := model.UNet2DConfig{Base: 16, Depth: 2, InChannels: 1, OutChannels: 1, Height: 36, Width: 44, Norm: "batch"}
+	net := model.UNet2DConfig{Base: 16, Depth: 2, InChannels: 1, OutChannels: 1, Height: 20, Width: 28, Norm: "batch"}
 	g, p := lowered(t, net, 3, nn.Train, plan.Options{Fuse: true})
 	for _, set := range bf16Sets {
 		t.Run(set, func(t *testing.T) {
