@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ type slurmPlan struct {
 	s      *Sweep
 
 	submissions batch.Submissions // one for each call of sbatch
+	foundLost   bool              // whether jobs were found that are in no record; see batch.FindLostJobs
 	warnings    []string          // jobs that would run, but probably not as intended
 }
 
@@ -285,11 +287,18 @@ func newSlurmRun(r *run) *slurmRun {
 // findJobs finds the jobs that an earlier call has submitted, and checks the folders of the
 // other runs.
 func (p *slurmPlan) findJobs(ctx context.Context) error {
-	var ids []string
+	var ids, dirs []string
 	for _, r := range p.sweep.all {
-		if id := batch.ReadJob(r.dir); id != "" {
-			r.job.ID = id
-			ids = append(ids, id)
+		dirs = append(dirs, r.dir)
+	}
+	lost, err := batch.FindLostJobs(ctx, p.sweep.client, dirs)
+	if err != nil {
+		return err
+	}
+	p.foundLost = len(lost) > 0
+	for _, r := range p.sweep.all {
+		if r.job.ID = cmp.Or(batch.ReadJob(r.dir), lost[r.dir]); r.job.ID != "" {
+			ids = append(ids, r.job.ID)
 		}
 	}
 	jobs, err := p.sweep.client.Jobs(ctx, ids)
@@ -346,7 +355,11 @@ func (p *slurmPlan) submit(ctx context.Context) error {
 			}
 		}
 	}
-	if len(p.submissions) == 0 {
+	switch {
+	case len(p.submissions) > 0:
+	case p.foundLost: // from now on, Attach finds them
+		return p.createRecord()
+	default:
 		return nil
 	}
 	if _, err := rendezvous.CreateToken(os.Getenv); err != nil {

@@ -1,0 +1,50 @@
+package batch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/slurm"
+)
+
+// FindLostJobs returns the ids of the jobs of runs, by run folder, whose launcher was killed between
+// the submission and the record of the id. dirs has the run folders. It asks Slurm only if there is
+// such a folder.
+func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[string]string, error) {
+	submissions := map[string]string{} // by run folder
+	for _, dir := range dirs {
+		if f, err := readDescription(dir); err == nil && f.Job == "" && f.Submission != "" {
+			submissions[dir] = f.Submission
+		}
+	}
+	if len(submissions) == 0 {
+		return nil, nil
+	}
+	scripts, err := client.Scripts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for dir, submission := range submissions {
+		if id := scripts[filepath.Join(dir, scriptName)]; id != "" {
+			found[dir] = id
+			continue
+		}
+		prefix := filepath.Join(filepath.Dir(dir), queue.RecordsFolder, submission+"-array-")
+		for path, id := range scripts {
+			name, isScript := strings.CutSuffix(path, ".sh")
+			if !isScript || !strings.HasPrefix(path, prefix) {
+				continue
+			}
+			list, err := os.ReadFile(name + ".txt")
+			if task := slices.Index(strings.Split(string(list), "\n"), dir); err == nil && task >= 0 {
+				found[dir] = slurm.TaskID(id, task)
+			}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,70 @@
+package launch
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"lockstep/pkg/launch/internal/queue"
+)
+
+// TestSlurmLauncherKilled: the launcher was killed after sbatch, before it has recorded the ids of the
+// jobs. The same launch finds them, submits no second job for a run, and makes Attach find them.
+func TestSlurmLauncherKilled(t *testing.T) {
+	useCluster(t)
+	s, _ := own(t, "waits", 1, 2)
+	s.Seeds = []int64{1, 2} // with 2 seeds each worker count is a job array
+	s.Slurm.ArraySize = 2
+	first := submitSweep(t, s)
+	s.Workers, s.Seeds = []int{1, 2, 4}, []int64{1} // the runs with 4 workers are a job of its own
+	s.Slurm.ArraySize = 0
+	second := submitSweep(t, s)
+	jobs := map[string]string{}
+	for _, j := range []*Job{first, second} {
+		for _, r := range j.Status() {
+			jobs[r.Dir] = r.Job
+		}
+	}
+	for dir := range jobs { // as the kill leaves it
+		path := filepath.Join(dir, "job.json")
+		var all map[string]any
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, &all)
+		}
+		delete(all, "job")
+		if err == nil {
+			text, err = json.Marshal(all)
+		}
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range queue.ReadRecords(first.Dir()) {
+		if err := os.Remove(r.Path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Seeds = []int64{1, 2}
+	s.Workers = []int{1, 2}
+	again := submitSweep(t, s)
+	attached, err := Attach(again.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range []*Job{again, attached} {
+		for _, r := range j.Status() {
+			if r.Job == "" || r.Job != jobs[r.Dir] {
+				t.Errorf("%s: got job %q, want %q", r.Name, r.Job, jobs[r.Dir])
+			}
+		}
+	}
+	s.Workers, s.Seeds = []int{4}, []int64{1}
+	if r := submitSweep(t, s).Status()[0]; r.Job == "" || r.Job != jobs[r.Dir] {
+		t.Errorf("%s: got job %q, want %q", r.Name, r.Job, jobs[r.Dir])
+	}
+}
