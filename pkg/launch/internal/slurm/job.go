@@ -158,6 +158,8 @@ func (j Job) DescribeWait() string {
 		"PartitionTimeLimit":     "it asks for more time than the partition allows, and never starts: cancel it",
 		"AssocMaxJobsLimit":      "you have as many jobs as your account allows",
 		"QOSMaxJobsPerUserLimit": "you have as many jobs as you may have",
+
+		"Nodes required for job are DOWN": "it starts when the nodes that it needs work again",
 	}
 	reason, _, _ := strings.Cut(j.Reason, ",")
 	switch meaning := meanings[reason]; {
@@ -165,6 +167,10 @@ func (j Job) DescribeWait() string {
 		return reason + ": " + meaning
 	case reason == "" || reason == "None":
 		return "waiting for the scheduler"
+	case strings.HasPrefix(reason, "QOSMax") && strings.Contains(reason, "PerUser"): // such as QOSMaxGRESPerUser
+		return reason + ": your other jobs use what you may use at a time; it starts when one of them ends"
+	case strings.HasPrefix(reason, "QOSGrp") || strings.HasPrefix(reason, "AssocGrp"):
+		return reason + ": the jobs of your class or account use what it may use at a time; it starts when some of them end"
 	}
 	return j.Reason
 }

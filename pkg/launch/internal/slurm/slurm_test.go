@@ -151,6 +151,22 @@ func TestSubmissionIsNotInterrupted(t *testing.T) {
 	}
 }
 
+// TestDescribeWait has reasons as squeue of Slurm 22.05 prints them.
+func TestDescribeWait(t *testing.T) {
+	for reason, want := range map[string]string{
+		"None":              "waiting for the scheduler",
+		"Priority":          "Priority: jobs of higher priority are before it",
+		"QOSMaxGRESPerUser": "QOSMaxGRESPerUser: your other jobs use what you may use at a time; it starts when one of them ends",
+		"AssocGrpCpuLimit":  "AssocGrpCpuLimit: the jobs of your class or account use what it may use at a time; it starts when some of them end",
+		"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": "Nodes required for job are DOWN: it starts when the nodes that it needs work again",
+		"SomethingNew": "SomethingNew",
+	} {
+		if got := (Job{Reason: reason}).DescribeWait(); got != want {
+			t.Errorf("%s: got %q, want %q", reason, got, want)
+		}
+	}
+}
+
 func TestUnknownJob(t *testing.T) {
 	cluster.Use(t)
 	id := submit(t, "", "true")
