@@ -224,7 +224,7 @@ func (p *plan) run(ctx context.Context) (_ *Report, err error) {
 		if cerr := p.client.Cancel(context.WithoutCancel(ctx), []string{id}, false); cerr != nil {
 			return nil, errors.Join(err, cerr)
 		}
-		return nil, fmt.Errorf("interrupted, and job %s was canceled: %w", id, err)
+		return nil, &interruptedError{job: id, cause: err}
 	}
 	r, err := p.readReport(ctx, j)
 	if err != nil {
@@ -289,6 +289,17 @@ func (p *plan) wait(ctx context.Context, id string) (slurm.Job, error) {
 		}
 	}
 }
+
+// interruptedError is the error of a check that was interrupted, whose job was canceled.
+type interruptedError struct {
+	job   string
+	cause error
+}
+
+func (e *interruptedError) Error() string {
+	return fmt.Sprintf("interrupted: job %s was canceled", e.job)
+}
+func (e *interruptedError) Unwrap() error { return e.cause }
 
 // readReport reads the output of the job, which has ended.
 func (p *plan) readReport(ctx context.Context, j slurm.Job) (*Report, error) {

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -220,7 +221,7 @@ func TestSlurmInterrupted(t *testing.T) {
 		t.Fatalf("got error %v, want that the job was canceled", err)
 	}
 	var id string
-	if _, serr := fmt.Sscanf(err.Error(), "interrupted, and job %s was canceled", &id); serr != nil {
+	if _, serr := fmt.Sscanf(err.Error(), "interrupted: job %s was canceled", &id); serr != nil || !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "context") {
 		t.Fatalf("no id of a job in error %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
