@@ -125,6 +125,15 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 		}
 	}
 	b.WriteString(p.submissions.String())
+	for _, r := range p.sweep.all {
+		folder, err := r.studyLogFolder()
+		if err != nil {
+			return "", err
+		}
+		if folder != "" && !r.skip {
+			fmt.Fprintf(&b, "# %s: once it has ended, the next command or notebook that shows the sweep would write a log of the U-Net study to %s\n", r.name, folder)
+		}
+	}
 	return b.String(), nil
 }
 
