@@ -17,6 +17,7 @@ const recordingTargetRatio = 0.99
 
 // OverheadOptions configures MeasureOverhead.
 type OverheadOptions struct {
+	Config  string // config of lockstep train; empty: unet2d-cells
 	Workers int
 	Repeats int // starts of the processes
 	Epochs  int // epochs with and without recording after each start
@@ -31,7 +32,7 @@ func (o OverheadOptions) Validate() error {
 	return nil
 }
 
-// overheadCases returns the changes to the config unet2d-cells with which recording is measured:
+// overheadCases returns the changes to the config with which recording is measured:
 // none, and as the worst case a tiny network, whose steps take about 1 ms.
 func overheadCases() [][]string {
 	return [][]string{nil, {"model.base=4", "model.depth=1", "data.height=32", "data.width=32", "data.count=3208"}}
@@ -49,7 +50,10 @@ func MeasureOverhead(ctx context.Context, o OverheadOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	const config = "unet2d-cells"
+	config := o.Config
+	if config == "" {
+		config = "unet2d-cells"
+	}
 	var records []Record
 	for _, set := range overheadCases() {
 		c, err := train.Worker{Config: config, Set: set}.Resolve()

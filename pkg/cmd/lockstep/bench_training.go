@@ -12,7 +12,7 @@ func benchOverheadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what recording a training costs",
-		Long: `Trains unet2d-cells with and without all that a training records (the run folder
+		Long: `Trains a config with and without all that a training records (the run folder
 with the times of each step and TensorBoard's events, the load of the machine, the last
 collectives, what the workers use), and without the last of these alone (row monitor),
 alternating epochs of processes that exist at the same time. Further rows have a tiny
@@ -34,6 +34,7 @@ idle machine; it takes about 5 minutes.
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&o.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	f.IntVar(&o.Workers, "workers", 2, "workers of each training")
 	f.IntVar(&o.Repeats, "repeats", 12, "starts of the processes")
 	f.IntVar(&o.Epochs, "epochs", 5, "epochs with and without recording after each start")

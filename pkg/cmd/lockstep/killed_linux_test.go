@@ -261,7 +261,7 @@ func difference(got, want string) string {
 }
 
 var (
-	killCount = flag.Int("kills", 50, "how often TestKilledRunsResume kills a process")
+	killCount = flag.Int("kills", 18, "how often TestKilledRunsResume kills a process")
 	killSeed  = flag.Uint64("killseed", 5, "seed of the moments at which TestKilledRunsResume kills")
 )
 
@@ -271,7 +271,7 @@ var (
 // ends with the bits of one that was left alone. The transport of two workers
 // changes from run to run.
 func TestKilledRunsResume(t *testing.T) {
-	const each = 5
+	const each = 3 // kills of a run: with 18 kills, each number of workers runs over each transport
 	kills := *killCount
 	t.Attr("fault", "kill -9 of a worker or of the launcher at a random moment, over shared memory, unix sockets and TCP")
 	p := newPlace(t)
