@@ -91,11 +91,11 @@ func concurrently(fs ...func() error) error {
 }
 
 // TestMessagesBetweenAllPairs sends messages from each rank to each other rank at the same time,
-// in sizes from nothing to 8 MB, while the ranks add up buffers.
+// in sizes from nothing to 2.4 MB, while the ranks add up buffers.
 func TestMessagesBetweenAllPairs(t *testing.T) {
-	lengths := []int{0, 1, 2, 1000, 17, 0, 16384, 65_537, 1_000_003, 3}
+	lengths := []int{0, 1, 2, 1000, 17, 0, 16384, 65_537, 300_007, 3}
 	for name, create := range allGroups() {
-		for n := 2; n <= 4; n++ {
+		for _, n := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 				groups, err := create(n, Options{})
 				if err != nil {

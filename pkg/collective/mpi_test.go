@@ -51,7 +51,7 @@ func runMPIMember(scenario string) error {
 	ctx := context.Background()
 	timeout := time.Minute
 	if scenario == "missing" || scenario == "missing message" {
-		timeout = 3 * time.Second
+		timeout = 5 * time.Second
 	}
 	g, err := JoinMPI(ctx, Options{Timeout: timeout})
 	if err != nil {
@@ -207,13 +207,14 @@ func TestMPIRun(t *testing.T) {
 			{"operations", 2, []string{"<nil>", "<nil>"}},
 			{"operations", 3, []string{"<nil>", "<nil>", "<nil>"}},
 			{"operations", 4, []string{"<nil>", "<nil>", "<nil>", "<nil>"}},
-			{"missing", 3, []string{"barrier 1: rank 2 ", "barrier 1: rank 2 "}}, // did not arrive within 3s, or is missing
+			{"missing", 3, []string{"barrier 1: rank 2 ", "barrier 1: rank 2 "}}, // did not arrive within 5s, or is missing
 
-			{"missing message", 3, []string{"receive 1 from rank 2: rank 2 (not seen in any operation) did not send it within 3s", "barrier 1: rank 0"}}, // failed, or did not arrive
+			{"missing message", 3, []string{"receive 1 from rank 2: rank 2 (not seen in any operation) did not send it within 5s", "barrier 1: rank 0"}}, // failed, or did not arrive
 			{"another size", 3, []string{"<nil>", "receive 1 from rank 0: the message has 3 float32, the buffer has 1 float32", "barrier 1: rank 1 failed"}},
 			{"left", 3, []string{"barrier 1: rank 2 has left the group", "barrier 1: rank 2 has left the group"}},
 		} {
 			t.Run(fmt.Sprintf("%s %s %d", launcher, tt.scenario, tt.ranks), func(t *testing.T) {
+				t.Parallel() // the ranks mostly wait for each other
 				path, err := exec.LookPath(launcher)
 				if err != nil {
 					t.Skipf("no %s on this machine", launcher)

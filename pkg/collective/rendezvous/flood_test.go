@@ -301,7 +301,7 @@ func TestFloodOfRingPorts(t *testing.T) {
 	for _, a := range addresses {
 		strangers.Go(func() { admitted.Add(flood(flooding, a, &connected)) })
 	}
-	for connected[0].Load() < 50 || connected[1].Load() < 50 || connected[2].Load() < 50 {
+	for connected[0].Load() < 20 || connected[1].Load() < 20 || connected[2].Load() < 20 {
 		time.Sleep(time.Millisecond)
 	}
 	groups, err := connectAsRing(ctx, listeners, addresses)
