@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/runs"
@@ -182,6 +183,9 @@ func Attach(study string) (*Job, error) {
 			job.sweep = newRemoteSweep(newSingleRunRecord(run, owner))
 			return job, nil
 		}
+	}
+	if len(all) == 0 && batch.HasJobs(dir) {
+		return nil, fmt.Errorf("attach %s: the launcher of its jobs on Slurm ended before it had recorded them: repeat the same launch, which finds those in the queue", study)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("attach %s: no sweep was launched into %s, and nothing trains in it; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"lockstep/pkg/launch/internal/queue"
@@ -48,6 +49,9 @@ func TestSlurmLauncherKilled(t *testing.T) {
 		if err := os.Remove(r.Path); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := Attach(first.Dir()); err == nil || !strings.Contains(err.Error(), "repeat the same launch, which finds those in the queue") {
+		t.Errorf("got error %v, want that the launch is to be repeated", err)
 	}
 	s.Seeds = []int64{1, 2}
 	s.Workers = []int{1, 2}

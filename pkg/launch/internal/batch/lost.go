@@ -48,3 +48,9 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 	}
 	return found, nil
 }
+
+// HasJobs reports whether a run in the study's folder was submitted to Slurm, or was to be.
+func HasJobs(study string) bool {
+	paths, err := filepath.Glob(filepath.Join(queue.EscapeGlob(study), "*", descriptionName))
+	return err == nil && len(paths) > 0
+}
