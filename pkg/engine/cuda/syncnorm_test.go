@@ -352,13 +352,13 @@ func TestSynchronisedTraining(t *testing.T) {
 		steps     int
 		tolerance float64
 	}{
-		{synced{kind: "host", ranks: 2, precision: "fp32"}, 20, 1e-5},
+		{synced{kind: "host", ranks: 2, precision: "fp32"}, 8, 1e-5},
 		{synced{kind: "host", ranks: 3, precision: "fp32", change: apart}, 8, 1e-5},
 		{synced{kind: "host", ranks: 2, precision: "fp32", recompute: true}, 8, 1e-5},
 		{synced{kind: "host", ranks: 2, precision: "fp32", parts: 2, clip: 0.5}, 8, 1e-5},
 		{synced{kind: "host", ranks: 2, precision: "fp16", parts: 2}, 8, 5e-3},
 		{synced{kind: "host", ranks: 3, precision: "bf16", recompute: true}, 8, 3e-2},
-		{synced{kind: "nccl", ranks: 2, precision: "fp32"}, 20, 1e-5},
+		{synced{kind: "nccl", ranks: 2, precision: "fp32"}, 8, 1e-5},
 		{synced{kind: "nccl", ranks: 3, precision: "fp32", parts: 2, clip: 0.5, recompute: true}, 8, 1e-5},
 		{synced{kind: "nccl", ranks: 3, precision: "fp32", change: apart}, 8, 1e-5},
 		{synced{kind: "nccl", ranks: 2, precision: "fp16"}, 8, 5e-3},

@@ -34,10 +34,10 @@ func toF16(f float32) uint16 {
 // fromF16 returns the value of an IEEE half, exactly.
 func fromF16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1F), uint32(h&0x3FF)
-	switch {
-	case exponent == 31: // infinity or NaN
+	switch exponent {
+	case 31: // infinity or NaN
 		return math.Float32frombits(sign | 0xFF<<23 | fraction<<13)
-	case exponent == 0: // subnormal: a multiple of 2⁻²⁴
+	case 0: // subnormal: a multiple of 2⁻²⁴
 		v := float32(fraction) / (1 << 24)
 		return math.Float32frombits(sign | math.Float32bits(v))
 	}
