@@ -73,7 +73,11 @@ func TestContainerfile(t *testing.T) {
 			if ok && !strings.Contains(rest, "rm -rf /var/lib/apt/lists/*") {
 				t.Errorf("%q: want that the lists of packages are removed", line)
 			}
-		case "WORKDIR", "ENV", "CMD":
+		case "ENV":
+			if !strings.Contains(line, ":/usr/sbin:") { // of useradd, which README.md runs in the container
+				t.Errorf("%q: want a PATH with /usr/sbin", line)
+			}
+		case "WORKDIR", "CMD":
 		default:
 			t.Errorf("%q: unknown instruction", line)
 		}
