@@ -61,6 +61,7 @@ func trainOne(ctx context.Context, cfg Config, g collective.Group, options Worke
 
 func TestTrainingLearns(t *testing.T) {
 	cfg := tiny()
+	cfg.Data.Height, cfg.Data.Width = 32, 32
 	cfg.Epochs = 12
 	cfg.Optimizer.LearningRate = 0.01
 	res, err := trainAll(t, cfg, 1, WorkerOptions{})
@@ -197,7 +198,7 @@ func TestScoresAtAnyBatch(t *testing.T) {
 			}
 			scores = append(scores, s)
 		}
-		if scores[0].Counts != scores[1].Counts || scores[0].Samples != 11 || scores[0].Total() != 11*32*32 {
+		if scores[0].Counts != scores[1].Counts || scores[0].Samples != 11 || scores[0].Total() != 11*16*16 {
 			t.Errorf("%s: %+v at batch 1, %+v at batch 8", device, scores[0], scores[1])
 		}
 		if err := tr.Close(); err != nil {
