@@ -18,6 +18,10 @@ type Account struct {
 	Default bool // of jobs that name no account
 	Queued  int  // jobs of the user in the account that wait or run
 	Limits  []Limit
+
+	// OverridesPartitions is whether Limits take precedence over those of partitions, and not the
+	// reverse: the flag OverPartQOS of the account's QOS.
+	OverridesPartitions bool
 }
 
 // Limit is what an account or a quality of service (QOS) of Slurm allows.
@@ -27,6 +31,28 @@ type Limit struct {
 	Resource Resource
 	Count    int           // of GPUs, CPUs, nodes or jobs
 	Time     time.Duration // of ResourceTime
+
+	// Group is whether Slurm counts all jobs of an association or of a QOS together: one of its
+	// Grp limits.
+	Group bool
+}
+
+// WithPrecedence returns the limits that Slurm applies if those of first take precedence over those
+// of then, as those of a QOS do over those of an account: all of first, and those of then that are
+// of another kind.
+func WithPrecedence(first, then []Limit) []Limit {
+	all := slices.Clone(first)
+	for _, l := range then {
+		if !slices.ContainsFunc(first, l.isSameKind) {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// isSameKind returns whether l and other would be the same limit of two QOS.
+func (l Limit) isSameKind(other Limit) bool {
+	return l.Resource == other.Resource && l.Group == other.Group && (l.Group || l.Scope == other.Scope)
 }
 
 // Scope is to whose jobs a limit applies.
@@ -90,7 +116,11 @@ func checkAccount(j Job, c *Cluster) []Problem {
 	limits := a.Limits
 	for _, p := range c.Partitions {
 		if p.Name == j.Partition || j.Partition == "" && p.Default {
-			limits = slices.Concat(limits, p.Limits)
+			if a.OverridesPartitions {
+				limits = WithPrecedence(limits, p.Limits)
+			} else {
+				limits = WithPrecedence(p.Limits, limits)
+			}
 		}
 	}
 	for _, l := range mostRestrictive(limits) {

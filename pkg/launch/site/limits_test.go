@@ -72,6 +72,40 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestPrecedence: Slurm 22.05 runs a job of 30 minutes if its QOS allows 2 hours and its user 10
+// minutes, and one with 4 CPUs if its QOS allows all jobs together 6 and the user 2.
+func TestPrecedence(t *testing.T) {
+	qos := []Limit{
+		{Owner: "QOS", Resource: ResourceTime, Time: 2 * time.Hour},
+		{Owner: "QOS", Scope: ForAll, Resource: ResourceCPU, Count: 6, Group: true},
+		{Owner: "QOS", Scope: PerUser, Resource: ResourceGPU, Count: 2},
+	}
+	others := []Limit{
+		{Owner: "account", Scope: PerUser, Resource: ResourceGPU, Count: 1, Group: true},
+		{Owner: "account", Scope: PerJob, Resource: ResourceGPU, Count: 1},
+		{Owner: "account", Scope: PerJob, Resource: ResourceCPU, Count: 5},
+	}
+	same := []Limit{
+		{Owner: "account", Resource: ResourceTime, Time: 10 * time.Minute},
+		{Owner: "account", Scope: PerUser, Resource: ResourceCPU, Count: 2, Group: true},
+		{Owner: "parent", Scope: ForAll, Resource: ResourceCPU, Count: 3, Group: true},
+		{Owner: "account", Scope: PerUser, Resource: ResourceGPU, Count: 1},
+	}
+	if got, want := WithPrecedence(qos, slices.Concat(same, others)), slices.Concat(qos, others); !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	for _, overrides := range []bool{false, true} {
+		c := &Cluster{
+			Accounts:   []Account{{Default: true, Limits: []Limit{{Owner: "account", Resource: ResourceTime, Time: time.Hour}}, OverridesPartitions: overrides}},
+			Partitions: []Partition{{Name: "long", Limits: []Limit{{Owner: "partition", Resource: ResourceTime, Time: 3 * time.Hour}}}},
+		}
+		found := checkAccount(Job{Partition: "long", Time: 2 * time.Hour}, c)
+		if (len(found) == 1) != overrides {
+			t.Errorf("OverPartQOS %t: got problems %v", overrides, found)
+		}
+	}
+}
+
 func TestCheckCount(t *testing.T) {
 	c := classCluster()
 	for _, tt := range []struct {

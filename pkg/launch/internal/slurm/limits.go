@@ -18,7 +18,7 @@ import (
 const (
 	userColumns  = "DefaultAccount,Account,Partition,DefaultQOS,QOS,MaxTRES,MaxWall,MaxSubmitJobs,GrpTRES,GrpSubmitJobs"
 	groupColumns = "Account,ParentName,GrpTRES,GrpSubmitJobs"
-	qosColumns   = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs"
+	qosColumns   = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs,Flags"
 )
 
 // AddAccounts adds the accounts that the user may use to cluster, with the limits of the
@@ -116,7 +116,7 @@ func parseAccounts(rows [][]string) (accounts []site.Account, qos []string) {
 		owner := "your account " + a.Name
 		a.Limits = slices.Concat(
 			tresLimits(owner, site.PerJob, f[5]), timeLimit(owner, f[6]), jobLimit(owner, site.PerUser, f[7]),
-			tresLimits(owner, site.PerUser, f[8]), jobLimit(owner, site.PerUser, f[9]),
+			groupLimits(owner, site.PerUser, f[8], f[9]),
 		)
 		accounts, qos = append(accounts, a), append(qos, defaultQOS(f[3], strings.Split(f[4], ",")))
 	}
@@ -145,6 +145,7 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 		return err
 	}
 	ofPartition := parsePartitionQOS(text)
+	ofQOS := make([][]site.Limit, len(accounts))
 	names := slices.AppendSeq(slices.Clone(qos), maps.Values(ofPartition))
 	if names = slices.DeleteFunc(names, func(q string) bool { return q == "" }); len(names) > 0 {
 		rows, err := c.sacctmgr(ctx, qosColumns, "qos", "where", "name="+strings.Join(names, ","))
@@ -152,7 +153,8 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 			return err
 		}
 		for i := range accounts {
-			accounts[i].Limits = append(accounts[i].Limits, qosLimits(qosOwner(accounts[i].Name, qos[i]), qos[i], rows)...)
+			ofQOS[i] = qosLimits(qosOwner(accounts[i].Name, qos[i]), qos[i], rows)
+			accounts[i].OverridesPartitions = slices.ContainsFunc(rows, func(f []string) bool { return f[0] == qos[i] && strings.Contains(f[9], "OverPartQOS") })
 		}
 		for i, p := range cluster.Partitions {
 			q := ofPartition[p.Name]
@@ -168,7 +170,7 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 	}
 	for i := range accounts {
 		a := &accounts[i]
-		a.Limits = append(a.Limits, groupLimits(*a, groups)...)
+		a.Limits = site.WithPrecedence(ofQOS[i], append(a.Limits, parentLimits(a.Name, groups)...))
 		for name := range strings.FieldsSeq(text) {
 			if name == a.Name {
 				a.Queued++
@@ -222,18 +224,13 @@ func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[st
 	return groups, nil
 }
 
-// groupLimits returns what the account and its parents allow all their users together. A limit of
-// the QOS, which is in a.Limits, replaces theirs for the same resource.
-func groupLimits(a site.Account, groups map[string][]string) []site.Limit {
+// parentLimits returns what the account and its parents allow all their users together.
+func parentLimits(account string, groups map[string][]string) []site.Limit {
 	var all []site.Limit
-	owner := "your account " + a.Name
-	for f := groups[a.Name]; f != nil; f = groups[f[1]] {
-		for _, l := range slices.Concat(tresLimits(owner, site.ForAll, f[2]), jobLimit(owner, site.ForAll, f[3])) {
-			if !slices.ContainsFunc(a.Limits, func(q site.Limit) bool { return q.Scope == l.Scope && q.Resource == l.Resource }) {
-				all = append(all, l)
-			}
-		}
-		owner = fmt.Sprintf("account %s, to which your account %s belongs,", f[1], a.Name)
+	owner := "your account " + account
+	for f := groups[account]; f != nil; f = groups[f[1]] {
+		all = append(all, groupLimits(owner, site.ForAll, f[2], f[3])...)
+		owner = fmt.Sprintf("account %s, to which your account %s belongs,", f[1], account)
 	}
 	return all
 }
@@ -257,8 +254,17 @@ func qosLimits(owner, qos string, rows [][]string) []site.Limit {
 	return slices.Concat(
 		tresLimits(owner, site.PerJob, f[1]), tresLimits(owner, site.PerUser, f[2]), tresLimits(owner, site.ForAll, f[3]),
 		timeLimit(owner, f[4]), jobLimit(owner, site.PerUser, f[5]), jobLimit(owner, site.ForAll, f[6]),
-		tresLimits(owner, site.ForAll, f[7]), jobLimit(owner, site.ForAll, f[8]),
+		groupLimits(owner, site.ForAll, f[7], f[8]),
 	)
+}
+
+// groupLimits parses GrpTRES and GrpSubmitJobs.
+func groupLimits(owner string, scope site.Scope, tres, jobs string) []site.Limit {
+	all := append(tresLimits(owner, scope, tres), jobLimit(owner, scope, jobs)...)
+	for i := range all {
+		all[i].Group = true
+	}
+	return all
 }
 
 // tresLimits parses limits such as cpu=8,gres/gpu=2,node=2. Other resources are left out.

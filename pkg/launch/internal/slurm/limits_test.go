@@ -20,7 +20,7 @@ func TestParseLimits(t *testing.T) {
 	want := []site.Limit{
 		{Owner: owner, Scope: site.PerJob, Resource: site.ResourceNode, Count: 3},
 		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceJob, Count: 5},
-		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceCPU, Count: 30},
+		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceCPU, Count: 30, Group: true},
 	}
 	if len(accounts) != 4 || !accounts[0].Default || accounts[1].Default || !slices.Equal(accounts[0].Limits, want) {
 		t.Errorf("got accounts %+v, want 4, the first of them with %+v", accounts, want)
@@ -31,7 +31,7 @@ func TestParseLimits(t *testing.T) {
 	if !slices.Equal(qos, []string{"ml", "", "", "normal"}) {
 		t.Errorf("got QOS %q", qos)
 	}
-	rows, err = parseRows("sacctmgr", "ml||cpu=8,gres/gpu=2,mem=1000M||00:30:00|3||gres/gpu=6|\n", qosColumns)
+	rows, err = parseRows("sacctmgr", "ml||cpu=8,gres/gpu=2,mem=1000M||00:30:00|3||gres/gpu=6||DenyOnLimit,OverPartQOS\n", qosColumns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestParseLimits(t *testing.T) {
 		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceGPU, Count: 2},
 		{Owner: owner, Resource: site.ResourceTime, Time: 30 * time.Minute},
 		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceJob, Count: 3},
-		{Owner: owner, Scope: site.ForAll, Resource: site.ResourceGPU, Count: 6},
+		{Owner: owner, Scope: site.ForAll, Resource: site.ResourceGPU, Count: 6, Group: true},
 	}
 	if got := qosLimits(qosOwner("ml", "ml"), "ml", rows); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -48,15 +48,15 @@ func TestParseLimits(t *testing.T) {
 	if got := qosOwner("other", "ml"); got != "QOS ml of your account other" {
 		t.Errorf("got owner %q", got)
 	}
-	a := site.Account{Name: "ml", Limits: want}
 	groups := map[string][]string{"ml": {"ml", "dept", "gres/gpu=1", ""}, "dept": {"dept", "root", "cpu=5", "7"}, "root": {"root", "", "node=9", ""}}
 	parent := "account dept, to which your account ml belongs,"
-	want = []site.Limit{ // the QOS limits the GPUs of all
-		{Owner: parent, Scope: site.ForAll, Resource: site.ResourceCPU, Count: 5},
-		{Owner: parent, Scope: site.ForAll, Resource: site.ResourceJob, Count: 7},
-		{Owner: "account root, to which your account ml belongs,", Scope: site.ForAll, Resource: site.ResourceNode, Count: 9},
+	want = []site.Limit{
+		{Owner: owner, Scope: site.ForAll, Resource: site.ResourceGPU, Count: 1, Group: true},
+		{Owner: parent, Scope: site.ForAll, Resource: site.ResourceCPU, Count: 5, Group: true},
+		{Owner: parent, Scope: site.ForAll, Resource: site.ResourceJob, Count: 7, Group: true},
+		{Owner: "account root, to which your account ml belongs,", Scope: site.ForAll, Resource: site.ResourceNode, Count: 9, Group: true},
 	}
-	if got := groupLimits(a, groups); !slices.Equal(got, want) {
+	if got := parentLimits("ml", groups); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	text := "PartitionName=batch AllowQos=ALL Default=YES QoS=N/A Nodes=n1\nPartitionName=devel Default=NO QoS=short Nodes=n1\n"
