@@ -23,6 +23,7 @@ func inspect(code string, detail int) step {
 }
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	session := step{Execute: "import (\"strings\"; \"lockstep/pkg/launch\"; \"lockstep/pkg/scaling\")\nvar study *scaling.Study\nvar builder strings.Builder\nvar fits *scaling.Fits\nvar share scaling.Estimate"}
 	table := []struct {
 		step step
@@ -64,6 +65,7 @@ func TestInspect(t *testing.T) {
 }
 
 func TestComplete(t *testing.T) {
+	t.Parallel()
 	table := []struct {
 		code  string
 		want  []string
@@ -107,6 +109,7 @@ func TestComplete(t *testing.T) {
 
 // What a cell declares is known in all of it, and the rest runs in order.
 func TestOrderInACell(t *testing.T) {
+	t.Parallel()
 	code := []string{
 		"fmt.Println(Box{Side{2}}.Area())\nimport \"fmt\"\ntype Box struct { Side }\nfunc (s Side) Area() int { return s.N * s.N }\ntype Side struct { N int }",
 		"x := 1\nfunc f() int { return x }\nf()",
@@ -138,6 +141,7 @@ func TestOrderInACell(t *testing.T) {
 }
 
 func TestPanicInAGoroutine(t *testing.T) {
+	t.Parallel()
 	code := []string{
 		"import (\"fmt\"; \"time\"; \"lockstep/pkg/notebook\")\nkept := 42\nch := make(chan int)",
 		"notebook.Go(func() { var m map[string]int; m[\"a\"] = 1 })\ntime.Sleep(time.Minute)",
@@ -193,7 +197,7 @@ func TestInput(t *testing.T) {
 
 func TestSecondInterrupt(t *testing.T) {
 	soon := 0.3
-	a := drive(t, step{Execute: "import (\"fmt\"; \"os/exec\"; \"syscall\")\nsleep := exec.Command(\"sleep\", \"2\")\nsleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}\n" +
+	a := drive(t, step{Execute: "import (\"fmt\"; \"os/exec\"; \"syscall\")\nsleep := exec.Command(\"sleep\", \"5\")\nsleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}\n" +
 		"sleep.Start()\nfmt.Println(\"deaf\")\nsleep.Wait()", InterruptOn: "deaf", AgainAfter: &soon}, step{Execute: "1"},
 		// A select of the cell's own with the context.
 		step{Execute: "import \"lockstep/pkg/notebook\"\nresults := make(chan int)\nfmt.Println(\"wait\")\n" +
@@ -213,6 +217,7 @@ func TestSecondInterrupt(t *testing.T) {
 // A figure, as package figure makes them, and a table change in place, and a
 // list of figures shows each.
 func TestFiguresInPlaceAndInLists(t *testing.T) {
+	t.Parallel()
 	a := drive(t, cells(
 		`import ("lockstep/pkg/figure"; "lockstep/pkg/notebook"; "lockstep/pkg/runs"; "lockstep/pkg/scaling")
 func run(workers int) runs.Run {
@@ -266,6 +271,7 @@ err == nil`,
 // are bounds that hold on a busy machine too, far above what is measured (ready
 // in 0.4 s, a trivial cell in 3 ms).
 func TestAThousandCells(t *testing.T) {
+	t.Parallel()
 	const cell = "x := 1\nfunc f(n int) []int { return make([]int, n) }\nx + len(f(1000))"
 	a, ready := driveTimed(t, step{Execute: cell, Repeat: 100}, step{Execute: cell, Repeat: 900}, step{Execute: "1"})
 	grown := float64(a[1].Memory-a[0].Memory) / (1 << 20)

@@ -68,6 +68,7 @@ const syntax = `strconv.Atoi: parsing "x": invalid syntax`
 
 // TestErrorEndsTheCell checks that an error which nobody takes ends the cell, in every position of a call.
 func TestErrorEndsTheCell(t *testing.T) {
+	t.Parallel()
 	table := [][2]string{{prepare, ""}}
 	for _, use := range []struct {
 		code   string
@@ -122,6 +123,7 @@ func TestErrorEndsTheCell(t *testing.T) {
 
 // Without an error the remaining results are used.
 func TestErrorThatIsNil(t *testing.T) {
+	t.Parallel()
 	checkCells(t, [][2]string{
 		{prepare, ""},
 		{`a := number("1"); b, c := named(2, "c"); var d float64 = strconv.ParseFloat("1.5", 64)` + "\nfmt.Println(a, b, c, d)", `stdout "1 2 c 1.5\n"`},
@@ -141,6 +143,7 @@ func TestErrorThatIsNil(t *testing.T) {
 
 // Whoever takes the error has it.
 func TestErrorThatIsTaken(t *testing.T) {
+	t.Parallel()
 	checkCells(t, [][2]string{
 		{prepare, ""},
 		{`fmt.Println(number("1")); fmt.Println(check(-1)); fmt.Println(number("x"))`, `stdout "1 <nil>\nnegative\n0 ` + strings.ReplaceAll(syntax, `"`, `\"`) + `\n"`},
@@ -159,6 +162,7 @@ func TestErrorThatIsTaken(t *testing.T) {
 
 // An error in a function names its place, also in a function of another cell.
 func TestPlaceOfAnError(t *testing.T) {
+	t.Parallel()
 	checkCells(t, [][2]string{
 		{prepare, ""},
 		{"k := 1\nsum([]string{\"1\", \"x\"})", `error "line 2, column 1: strconv.Atoi: parsing \"x\": invalid syntax (line 11, column 36 of cell [1])"`},
@@ -172,6 +176,7 @@ func TestPlaceOfAnError(t *testing.T) {
 // A recover does not take the place of handling an error, and still catches a
 // panic.
 func TestRecoverAndErrors(t *testing.T) {
+	t.Parallel()
 	checkCells(t, [][2]string{
 		{prepare, ""},
 		{"func careful(f func() int) (n int) {\n\tdefer func() { if r := recover(); r != nil { fmt.Println(\"caught\", r); n = -1 } }()\n\treturn f()\n}\n" +
@@ -189,6 +194,7 @@ func TestRecoverAndErrors(t *testing.T) {
 // Where an error cannot end the cell, it is reported with its line, and nothing
 // panics through compiled code.
 func TestErrorThatCannotEndTheCell(t *testing.T) {
+	t.Parallel()
 	const called = `(in a function that compiled code called, which got zero values)\n"`
 	const bad = `strconv.Atoi: parsing \"x\": invalid syntax `
 	checkCells(t, [][2]string{
@@ -231,6 +237,7 @@ func TestErrorThatCannotEndTheCell(t *testing.T) {
 
 // An error that is assigned and not used gives a notice, and the cell goes on.
 func TestUnusedErrorIsNoticed(t *testing.T) {
+	t.Parallel()
 	const notice = `stderr "line %d: err is assigned but not used in this cell; without the assignment, an error ends the cell\n"`
 	checkCells(t, [][2]string{
 		{prepare, ""},
@@ -249,6 +256,7 @@ if err != nil { fmt.Println("handled") }`, `stdout "handled\n"`},
 // know the value that it had before. What the cell declared before the failure
 // stays.
 func TestVariableOfAFailedStatement(t *testing.T) {
+	t.Parallel()
 	fails := func(code, column string) [2]string {
 		return [2]string{code, fmt.Sprintf("error %q", "line 1, column "+column+": negative")}
 	}

@@ -9,6 +9,7 @@ import (
 // What ends a Go program ends the cell with its message, and the kernel and its
 // variables stay.
 func TestExitEndsTheCell(t *testing.T) {
+	t.Parallel()
 	t.Attr("fault", "`log.Fatal`, `os.Exit` or `syscall.Exit` in a cell, its functions, callbacks and goroutines; `runtime.Goexit` in a cell")
 	const prepare = "import (\"fmt\"; \"io\"; \"log\"; \"os\"; \"runtime\"; \"sort\"; \"sync\"; \"syscall\"; \"time\")\nlog.SetFlags(0)\nkept := 1\nlogger := log.New(os.Stdout, \"mine: \", 0)"
 	const notReached = "\nfmt.Println(\"not reached\")"

@@ -11,6 +11,7 @@ import (
 
 // Each cell is followed by what it must show, in the form of answer.show.
 func TestCells(t *testing.T) {
+	t.Parallel()
 	table := [][2]string{
 		{"import \"fmt\"\nfmt.Println(\"hello\")", `stdout "hello\n"`},
 		{"1 + 2", `execute_result "3"`},
@@ -80,6 +81,7 @@ func TestUnknownImport(t *testing.T) {
 }
 
 func TestRichValues(t *testing.T) {
+	t.Parallel()
 	steps := cells(
 		`import ("github.com/go-gota/gota/dataframe"; "github.com/go-gota/gota/series"; "lockstep/pkg/notebook"; "fmt")
 df := dataframe.New(series.New([]float64{1, 2.5}, series.Float, "workers"))
@@ -132,6 +134,7 @@ live.Show(df)`,
 
 // The cell of the README: a figure, from a call that also returns an error.
 func TestFigureShowsItself(t *testing.T) {
+	t.Parallel()
 	a := drive(t, cells(
 		`import ("fmt"; "lockstep/pkg/figure"; "lockstep/pkg/runs"; "lockstep/pkg/scaling")
 func run(workers int, seconds float64) runs.Run {
@@ -278,6 +281,7 @@ func writeNotebook(t *testing.T, path string, code ...string) {
 }
 
 func TestNbconvert(t *testing.T) {
+	t.Parallel()
 	py := python(t)
 	if exec.Command(py, "-c", "import nbconvert").Run() != nil {
 		t.Skip("nbconvert: " + py + " does not have it; apt-get install jupyter-nbconvert")

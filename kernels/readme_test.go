@@ -15,6 +15,7 @@ var claims = regexp.MustCompile("(?m)^```go\n((?s:.*?))^```\n((?:^> .*\n)+)")
 // Every cell of the page about the interpreter, those that fail and the ways
 // round them, is run, one after the other in one session.
 func TestNotebookPage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "notebooks", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +47,7 @@ func TestNotebookPage(t *testing.T) {
 // empty folder, then once more in the same session, and in a session of the next
 // day. Only the number of epochs is smaller than on the page.
 func TestReadmeFirstCells(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "README.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 // What Go refuses the interpreter refuses too: an untyped constant has no
 // implicit conversion to a type of another class.
 func TestConstantsAreConvertedAsInGo(t *testing.T) {
+	t.Parallel()
 	steps := cells("import \"fmt\"\nx, t, many := 3, \"abc\", []string{}\nfunc wants(s string) {}\ntype Text string")
 	table := []struct{ code, want string }{
 		{`fmt.Println("a" + 1)`, `line 1, column 13: invalid operation: "a" + 1 (mismatched types untyped string and untyped int)`},
@@ -79,6 +80,7 @@ func TestConstantsAreConvertedAsInGo(t *testing.T) {
 }
 
 func TestUnknownNamesAreExplained(t *testing.T) {
+	t.Parallel()
 	table := []struct{ code, want string }{
 		{`fmt.Println(1)`, `line 1, column 1: undefined identifier: fmt; the package is not imported: write import "fmt" at the top of the cell`},
 		{`x := strconv.Itoa(1)`, `write import "strconv" at the top of the cell`},
@@ -111,6 +113,7 @@ func TestUnknownNamesAreExplained(t *testing.T) {
 
 // The method of a composite literal is called as that of a variable is.
 func TestMethodOfALiteral(t *testing.T) {
+	t.Parallel()
 	code := []string{
 		"import (\"bytes\"; \"time\"; \"lockstep/pkg/figure\")\ntype P struct{ X int }\nfunc (p P) Twice() int { return 2 * p.X }\nfunc (p P) Times(n int) int { return n * p.X }",
 		"P{X: 3}.Twice()", "P{3}.Times(4)", "(P{3}).Times(5)", "(&P{3}).Times(6)",
@@ -130,6 +133,7 @@ func TestMethodOfALiteral(t *testing.T) {
 }
 
 func TestHelpInsideALiteral(t *testing.T) {
+	t.Parallel()
 	imports := "import (\"lockstep/pkg/launch\"; \"lockstep/pkg/report\")\n"
 	table := []struct{ code, want, not string }{
 		{"s := launch.Sweep{|", "Config", "Validate"},
@@ -160,6 +164,7 @@ func TestHelpInsideALiteral(t *testing.T) {
 // The values of a last line are shown so that one can read them, and large ones
 // in part. What a value's type says by its methods goes first.
 func TestValuesAreReadable(t *testing.T) {
+	t.Parallel()
 	table := []struct{ code, want string }{
 		{"import (\"errors\"; \"lockstep/pkg/train\"; \"lockstep/pkg/launch\"; \"gonum.org/v1/gonum/mat\")\ntype P struct { A int; name string; Next *P2 }\n" +
 			"type P2 struct { B []float64 }", ""},
@@ -190,6 +195,7 @@ func TestValuesAreReadable(t *testing.T) {
 
 // What nbconvert needs to color the cells as Go, not as Python.
 func TestLanguageIsGo(t *testing.T) {
+	t.Parallel()
 	a := drive(t, step{KernelInfo: true})
 	if info := a[0].Reply.LanguageInfo; info.Name != "go" || info.PygmentsLexer != "go" || info.MIMEType != "text/x-go" {
 		t.Errorf("the kernel's language is %+v, want go for Pygments", info)

@@ -50,6 +50,7 @@ func TestInterruptEndsAWait(t *testing.T) {
 
 // Channels do what they do in Go.
 func TestChannels(t *testing.T) {
+	t.Parallel()
 	code := []string{
 		"import (\"fmt\"; \"sync\"; \"time\"; \"golang.org/x/sync/errgroup\")",
 		"import (\"fmt\"; \"sync\"; \"time\")\ntype Row struct { N int }\ntype Named chan Row\nc := make(Named, 3)\nc <- Row{1}\nc <- Row{2}\nclose(c)\nall := []int{}\nfor r := range c { all = append(all, r.N) }\nall",
@@ -90,6 +91,7 @@ func TestChannels(t *testing.T) {
 
 // A failure names the line where it happened, and the one that led there.
 func TestWhereACellFails(t *testing.T) {
+	t.Parallel()
 	code := []string{
 		"import \"fmt\"\nfunc quotient(a, b int) int {\n\tc := a + 1\n\treturn c / b\n}\nfunc twice(b int) int {\n\tif b == 0 {\n\t\treturn quotient(1, b)\n\t}\n\treturn 2 * quotient(2, b)\n}\nlist := []int{1}",
 		"x := 1\ntwice(0)",

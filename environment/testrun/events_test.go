@@ -90,7 +90,7 @@ func goTestSample(t *testing.T, source, env string) (e *eventCollector, shown st
 	}
 	var lines []string
 	e = newEventCollector(func(l string) { lines = append(lines, l) })
-	r := &runner{}
+	r := &runner{now: &result{}}
 	err := r.streamOutput(t.Context(), []string{env}, e.addLine, "go", "test", "-C", dir, "-json", "-vet=off", ".")
 	if err == nil {
 		t.Error("go test of the sample succeeded, want a failure")
@@ -115,7 +115,7 @@ func TestStreamEndsWholeGroup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	r := &runner{}
+	r := &runner{now: &result{}}
 	// The child keeps the pipe open: only ending the group closes it.
 	if err := r.streamOutput(ctx, nil, func(string) {}, "sh", "-c", "sleep 60 & sleep 60"); err == nil {
 		t.Error("want an error of a program that was ended")
@@ -147,7 +147,7 @@ func TestEventsCoverage(t *testing.T) {
 	}
 	var lines []string
 	e := newEventCollector(func(l string) { lines = append(lines, l) })
-	r := &runner{}
+	r := &runner{now: &result{}}
 	if err := r.streamOutput(t.Context(), nil, e.addLine, "go", "test", "-C", dir, "-json", "-vet=off", "-cover", "./..."); err != nil {
 		t.Fatal(err, lines)
 	}

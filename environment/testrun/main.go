@@ -1,5 +1,4 @@
-// Command testrun runs all checks of the project, one phase after the other, and prints a
-// summary. environment/test starts it after installing what the phases need.
+// Command testrun runs all checks of the project in phases, and prints a summary. environment/test starts it after installing what the phases need.
 // environment/README.md describes each phase.
 //
 //	testrun [-strict] [-json] [-only PHASE,...] [-list]
@@ -86,9 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	r := &runner{options: o, out: human, skips: skips, begin: time.Now()}
-	for _, p := range chosen {
-		r.runPhase(ctx, p)
-	}
+	r.runPhases(ctx, chosen)
 	sum := r.summarize()
 	sum.print(human)
 	if o.json {

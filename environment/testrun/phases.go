@@ -69,28 +69,28 @@ func processTests() []string {
 	}
 }
 
-// allPhases returns all phases, the quick ones first.
+// allPhases returns all phases in the order in which they start.
 func allPhases() []phase {
 	return []phase{
-		{"gofmt", "all Go files are formatted", checkFormat},
-		{"scripts", "shell and Python scripts have valid syntax", checkScripts},
-		{"build", "everything builds without cgo", func(ctx context.Context, r *runner) error {
+		{name: "gofmt", what: "all Go files are formatted", run: checkFormat},
+		{name: "scripts", what: "shell and Python scripts have valid syntax", run: checkScripts},
+		{name: "build", what: "everything builds without cgo", run: func(ctx context.Context, r *runner) error {
 			return r.runCommand(ctx, nil, "go", "build", "./...")
 		}},
-		{"vet", "go vet of the packages with assembly; lint covers the others", func(ctx context.Context, r *runner) error {
+		{name: "vet", what: "go vet of the packages with assembly; lint covers the others", run: func(ctx context.Context, r *runner) error {
 			return r.vetAssembly(ctx, nil)
 		}},
-		{"platforms", "packages and tests have valid types for macOS and for arm64, or amd64 on an arm64 machine", checkOtherPlatforms},
-		{"lint", "golangci-lint with .golangci.yml", runLinter},
-		{"binaries", "the command and the kernel", buildBinaries},
-		{"kernellint", "go vet and golangci-lint of the kernel", lintKernel},
-		{"unit", "unit, property, golden and example tests, with coverage", runUnitTests},
-		{"race", "race detector, for packages in which goroutines share data", runRaceTests},
-		{"neon", "tests of the NEON assembly, in qemu if this machine is not arm64", runNEONTests},
-		{"kernel", "the kernel, in a real Jupyter", runKernelTests},
-		{"jupyterhub", "a JupyterHub with two students who train at the same time", runHubTests},
-		{"browser", "a sweep on a private Slurm cluster, in a notebook in Chromium", runBrowserTest},
-		{"notebook", "every notebook of notebooks/, run from top to bottom", runNotebooks},
+		{name: "platforms", what: "packages and tests have valid types for macOS and for arm64, or amd64 on an arm64 machine", run: checkOtherPlatforms},
+		{name: "lint", what: "golangci-lint with .golangci.yml", run: runLinter},
+		{name: "binaries", what: "the command and the kernel", run: buildBinaries},
+		{name: "kernellint", what: "go vet and golangci-lint of the kernel", run: lintKernel},
+		{name: "kernel", what: "the kernel, in a real Jupyter", run: runKernelTests, waits: true},
+		{name: "jupyterhub", what: "a JupyterHub with two students who train at the same time", run: runHubTests, waits: true},
+		{name: "browser", what: "a sweep on a private Slurm cluster, in a notebook in Chromium", run: runBrowserTest, waits: true},
+		{name: "notebook", what: "every notebook of notebooks/, run from top to bottom", run: runNotebooks, waits: true},
+		{name: "unit", what: "unit, property, golden and example tests, with coverage", run: runUnitTests},
+		{name: "race", what: "race detector, for packages in which goroutines share data", run: runRaceTests},
+		{name: "neon", what: "tests of the NEON assembly, in qemu if this machine is not arm64", run: runNEONTests},
 	}
 }
 
@@ -333,7 +333,7 @@ func findEmulator() (string, error) {
 // runKernelTests runs the kernel's tests, except TestBrowser. Their results are never
 // cached, because the tests run binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
-	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-skip=^TestBrowser$", "./kernels/...")
+	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-skip=^TestBrowser$", fmt.Sprint("-parallel=", 2*runtime.NumCPU()), "./kernels/...")
 }
 
 // runBrowserTest runs the kernel's test that drives Chromium. It is skipped if Chromium, its driver,

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -19,6 +20,10 @@ type phase struct {
 	name string
 	what string
 	run  func(ctx context.Context, r *runner) error
+
+	// waits is whether the phase waits for other programs most of its time. Such phases, one after
+	// the other, run beside the phases that follow them.
+	waits bool
 }
 
 // runner runs phases and collects their results.
@@ -28,9 +33,9 @@ type runner struct {
 	skips []skipRule
 	begin time.Time
 
-	results []result // of finished phases
-	now     *result  // result of the running phase
-	tail    lineTail // last lines of the running phase's output
+	results []result // of the phases, in their order
+	now     *result  // result of the phase that runs
+	tail    lineTail // last lines of that phase's output
 }
 
 // result is the result of a phase.
@@ -38,7 +43,7 @@ type result struct {
 	Name     string        `json:"name"`
 	Result   string        `json:"result"` // passed or failed
 	Seconds  float64       `json:"seconds"`
-	CPU      float64       `json:"cpu_seconds"` // of its processes, except those that others wait for
+	CPU      float64       `json:"cpu_seconds"` // of its processes that were waited for
 	Error    string        `json:"error,omitempty"`
 	Output   string        `json:"output,omitempty"` // the last lines, if the phase failed
 	Passed   int           `json:"tests_passed"`
@@ -60,47 +65,59 @@ const (
 	failed = "failed"
 )
 
-// runPhase runs the phase p and appends its result. The phase fails if it returns an
-// error or if one of its tests fails; later phases run in any case.
-func (r *runner) runPhase(ctx context.Context, p phase) {
+// runPhases runs the phases and appends their results. Phases that follow a failed one run in
+// any case.
+func (r *runner) runPhases(ctx context.Context, phases []phase) {
+	results := make([]result, len(phases))
+	runAll := func(from, to int) {
+		for i := from; i < to; i++ {
+			results[i] = r.runPhase(ctx, phases[i])
+		}
+	}
+	var waiting sync.WaitGroup
+	for begin := 0; begin < len(phases); {
+		end := begin + 1
+		for end < len(phases) && phases[begin].waits && phases[end].waits {
+			end++
+		}
+		if from := begin; phases[from].waits {
+			waiting.Go(func() { runAll(from, end) })
+		} else {
+			runAll(from, end)
+		}
+		begin = end
+	}
+	waiting.Wait()
+	r.results = append(r.results, results...)
+}
+
+// runPhase runs the phase p with a runner of its own. The phase fails if it returns an error or
+// if one of its tests fails.
+func (r *runner) runPhase(ctx context.Context, p phase) result {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
-	begin, cpu := time.Now(), cpuSeconds()
-	r.now = &result{Name: p.name}
-	r.tail = lineTail{limit: 200}
+	begin := time.Now()
+	res := result{Name: p.name, Result: passed}
+	own := &runner{options: r.options, out: r.out, skips: r.skips, now: &res, tail: lineTail{limit: 200}}
 	err := ctx.Err()
 	if err == nil {
-		err = p.run(ctx, r)
+		err = p.run(ctx, own)
 	}
-	res := r.now
-	res.Seconds, res.CPU = time.Since(begin).Seconds(), cpuSeconds()-cpu
-	res.Result = passed
+	res.Seconds = time.Since(begin).Seconds()
 	if err != nil {
-		res.Result, res.Error, res.Output = failed, err.Error(), r.tail.String()
-		fmt.Fprintf(r.out, "   %v\n", err)
+		res.Result, res.Error, res.Output = failed, err.Error(), own.tail.String()
+		own.printLine(err.Error())
 	}
 	if len(res.Failures) > 0 {
 		res.Result = failed
 	}
-	r.results = append(r.results, *res)
 	fmt.Fprintf(r.out, "== %s: %s, %.1f s\n\n", p.name, res.Result, res.Seconds)
-}
-
-// cpuSeconds returns the CPU time that this process and its ended descendants have used.
-func cpuSeconds() float64 {
-	var sum time.Duration
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(who, &u); err == nil {
-			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-		}
-	}
-	return sum.Seconds()
+	return res
 }
 
 // printLine prints a line of the running phase's output and keeps it for the summary.
 func (r *runner) printLine(text string) {
 	r.tail.add(text)
-	fmt.Fprintf(r.out, "   %s\n", text)
+	fmt.Fprintf(r.out, "   %-10s %s\n", r.now.Name, text)
 }
 
 // runCommand runs a program and prints its output line by line. env contains variables
@@ -126,6 +143,7 @@ func (r *runner) streamOutput(ctx context.Context, env []string, handle func(str
 	read := make(chan error, 1)
 	go func() { read <- forEachLine(pipe, handle) }()
 	err := cmd.Wait()
+	r.now.CPU += (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if cerr := write.Close(); err == nil {
 		err = cerr
 	}

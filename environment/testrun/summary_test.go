@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,19 +49,21 @@ func TestSummaryCounts(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		var out strings.Builder
 		r := &runner{options: options{strict: strict}, out: &out}
-		r.runPhase(t.Context(), phase{"unit", "tests", func(context.Context, *runner) error {
-			r.now.Passed = 5
-			r.now.Skips = []skippedTest{{Name: "p.TestGPU", Reason: "no GPU"}}
-			if strict { // as runGoTest does
-				r.now.Failures = []failure{{Name: "p.TestGPU"}}
-			}
-			return nil
-		}})
-		r.runPhase(t.Context(), phase{"lint", "linter", func(context.Context, *runner) error {
-			r.printLine("x.go:1: unused")
-			return errors.New("exit status 1")
-		}})
-		r.runPhase(t.Context(), phase{"vet", "go vet", func(context.Context, *runner) error { return nil }})
+		r.runPhases(t.Context(), []phase{
+			{name: "unit", what: "tests", run: func(_ context.Context, r *runner) error {
+				r.now.Passed = 5
+				r.now.Skips = []skippedTest{{Name: "p.TestGPU", Reason: "no GPU"}}
+				if strict { // as runGoTest does
+					r.now.Failures = []failure{{Name: "p.TestGPU"}}
+				}
+				return nil
+			}},
+			{name: "lint", what: "linter", run: func(_ context.Context, r *runner) error {
+				r.printLine("x.go:1: unused")
+				return errors.New("exit status 1")
+			}},
+			{name: "vet", what: "go vet", run: func(context.Context, *runner) error { return nil }},
+		})
 		s := r.summarize()
 		s.print(&out)
 		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
@@ -81,6 +85,42 @@ func TestSummaryCounts(t *testing.T) {
 		if back.Failed != s.Failed || len(back.Phases) != 3 || back.Phases[1].Output != "x.go:1: unused" {
 			t.Errorf("JSON reads back as %+v", back)
 		}
+	}
+}
+
+// TestPhasesThatWait: phases that wait run one after the other, beside the phases that follow.
+func TestPhasesThatWait(t *testing.T) {
+	first, second := make(chan struct{}), make(chan struct{})
+	r := &runner{out: io.Discard}
+	r.runPhases(t.Context(), []phase{
+		{name: "a", waits: true, run: func(ctx context.Context, _ *runner) error {
+			select { // c runs at the same time
+			case <-first:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}},
+		{name: "b", waits: true, run: func(context.Context, *runner) error {
+			close(second)
+			return errors.New("no")
+		}},
+		{name: "c", run: func(ctx context.Context, _ *runner) error {
+			select {
+			case <-second:
+				return errors.New("b ran beside a")
+			default:
+			}
+			close(first)
+			return nil
+		}},
+	})
+	var got []string
+	for _, p := range r.results {
+		got = append(got, p.Name+" "+p.Result)
+	}
+	if want := []string{"a passed", "b failed", "c passed"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -1,8 +1,10 @@
 package launch
 
 import (
+	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +17,18 @@ import (
 func TestSlurmLauncherKilled(t *testing.T) {
 	useCluster(t)
 	s, _ := own(t, "waits", 1, 2)
-	s.Seeds = []int64{1, 2} // with 2 seeds each worker count is a job array
+	out, err := exec.CommandContext(t.Context(), "sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").CombinedOutput()
+	held := strings.TrimSpace(string(out))
+	if err != nil {
+		t.Fatalf("sbatch: %v\n%s", err, held)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.CommandContext(context.Background(), "scancel", held).CombinedOutput(); err != nil {
+			t.Errorf("scancel: %v\n%s", err, out)
+		}
+	})
+	s.Slurm.Dependency = "afterany:" + held // all jobs stay in the queue
+	s.Seeds = []int64{1, 2}                 // with 2 seeds each worker count is a job array
 	s.Slurm.ArraySize = 2
 	first := submitSweep(t, s)
 	s.Workers, s.Seeds = []int{1, 2, 4}, []int64{1} // the runs with 4 workers are a job of its own
@@ -36,7 +49,7 @@ func TestSlurmLauncherKilled(t *testing.T) {
 		}
 		delete(all, "job")
 		if err == nil {
-			text, err = json.Marshal(all)
+			text, err = json.MarshalIndent(all, "", "  ")
 		}
 		if err == nil {
 			err = os.WriteFile(path, text, 0o600)
