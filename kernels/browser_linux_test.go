@@ -109,7 +109,7 @@ func TestBrowser(t *testing.T) {
 		b.run(t, cellLaunch)
 		sweep.freeze(t, 2, 5)
 		sweep.freeze(t, 4, 5)
-		b.outputWithFigures(t, cellLaunch, 1, `jobs 1, 2, 3 of Slurm.*`+row(1, some)+row(2, trained)+row(4, trained))
+		b.outputWithFigures(t, cellLaunch, 1, `Slurm jobs 1, 2, 3 continue.*`+row(1, some)+row(2, trained)+row(4, trained))
 		b.screenshot(t, cellLaunch, "live.png")
 	})
 	step("close and reopen", func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestBrowser(t *testing.T) {
 		b.run(t, cellLaunch)
 		sweep.freeze(t, 2, 1)
 		sweep.freeze(t, 4, 1)
-		b.output(t, cellLaunch, `jobs 4, 5 of Slurm.*1 run done before.*`+watched)
+		b.output(t, cellLaunch, `Slurm jobs 4, 5 continue.*1 run done before.*`+watched)
 	})
 	local := filepath.Join(logs, "local")
 	trainedLocally := make(chan error, 1)

@@ -1,4 +1,5 @@
-// Command testrun runs all checks of the project in phases, and prints a summary. environment/test starts it after installing what the phases need.
+// Command testrun runs all checks of the project in phases, and prints a summary. environment/test
+// starts it after installing the packages that the phases need.
 // environment/README.md describes each phase.
 //
 //	testrun [-strict] [-json] [-only PHASE,...] [-list]

@@ -34,9 +34,9 @@ func racePackages() []string {
 // goroutines. A name may be followed by a slash and a regular expression of subtests.
 func raceSkips() []string { return slices.Concat(numericTests(), processTests()) }
 
-// numericTests returns the names of tests that compare numbers: for many shapes, on the simulated
-// GPU, in plain Go where the processor has no instructions for bf16, or of the same training that
-// is interrupted or damaged in many places.
+// numericTests returns the names of tests that compare numbers in many cases. Examples are many shapes
+// of a layer, training on the simulated GPU, bf16 in plain Go on a processor without instructions for
+// it, and a training that is interrupted at many steps.
 func numericTests() []string {
 	return []string{
 		"Convolution3D", "Flips", "FusionIsInvisible", "Rounding", "RoundingLikeReference", "RoundingProperty", "RoundingReproducible", // pkg/engine/cpu
@@ -54,8 +54,8 @@ func numericTests() []string {
 	}
 }
 
-// processTests returns the names of tests in which several processes work at the same time, and
-// this process only waits: for a time-out, for MPI, or for Slurm.
+// processTests returns the names of tests in which other processes do the work, and this process only
+// waits, for example for a time-out, MPI or Slurm.
 func processTests() []string {
 	return []string{
 		"KilledOrStoppedRankAndMessages", "LostRankIsNamed", "ProcessesExchangeMessages", "StoppedMemberHasUntilTheTimeout", // pkg/collective
@@ -256,9 +256,9 @@ func runUnitTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, nil, slices.Concat([]string{"-cover"}, overlapWaits(), packages)...)
 }
 
-// overlapWaits returns the flags with which go test tests twice as many packages at a time as there
+// overlapWaits returns flags for go test. With them, it tests twice as many packages at a time as there
 // are processors, and runs several tests of a package at a time if they call t.Parallel. Many tests
-// wait, for Slurm, for a time-out, or for the end of a process, while others compute.
+// only wait, for Slurm, a time-out or the end of a process, so that others can compute meanwhile.
 func overlapWaits() []string {
 	return []string{fmt.Sprint("-p=", 2*runtime.NumCPU()), fmt.Sprint("-parallel=", 4*runtime.NumCPU())}
 }
@@ -268,8 +268,8 @@ func runRaceTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, slices.Concat([]string{"-race", "-skip=" + skipPattern(raceSkips())}, overlapWaits(), racePackages())...)
 }
 
-// skipPattern returns the argument of go test -skip for the names of tests without Test, which may
-// be followed by a slash and a regular expression of subtests.
+// skipPattern returns the argument of go test -skip for the given tests. A name is without the prefix
+// Test, and may be followed by a slash and a regular expression of subtests.
 func skipPattern(names []string) string {
 	var patterns []string
 	for _, n := range names {

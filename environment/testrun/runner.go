@@ -21,8 +21,8 @@ type phase struct {
 	what string
 	run  func(ctx context.Context, r *runner) error
 
-	// waits is whether the phase waits for other programs most of its time. Such phases, one after
-	// the other, run beside the phases that follow them.
+	// waits is true if the phase mostly waits for other programs. Consecutive phases of this kind run
+	// one after the other, and at the same time as the phases after them.
 	waits bool
 }
 
@@ -65,8 +65,8 @@ const (
 	failed = "failed"
 )
 
-// runPhases runs the phases and appends their results. Phases that follow a failed one run in
-// any case.
+// runPhases runs the phases and appends their results. If a phase fails, the phases after it run
+// nevertheless.
 func (r *runner) runPhases(ctx context.Context, phases []phase) {
 	results := make([]result, len(phases))
 	runAll := func(from, to int) {

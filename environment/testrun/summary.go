@@ -62,7 +62,7 @@ func (s summary) print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%-10s %-7s %8.1f %6.0f  %s\n", p.Name, p.Result, p.Seconds, p.CPU, tests)
 	}
-	fmt.Fprintf(w, "%27.1f  in all\n", s.Seconds)
+	fmt.Fprintf(w, "%27.1f  total\n", s.Seconds)
 	for _, p := range s.Phases {
 		p.printCoverage(w)
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // checkTypes checks the syntax and the types of all packages, of their tests and of everything
-// that they import, with the files for the platform that env selects ("GOOS=darwin",
-// "GOARCH=arm64"). This finds what does not build there in a tenth of the time of a build, which
-// would also generate the code of all dependencies. Assembly is not checked.
+// that they import, for the platform in env, such as "GOOS=darwin" or "GOARCH=arm64". It finds code
+// that does not compile on that platform in a tenth of the time of a build, which would also generate
+// machine code for all dependencies. It does not check assembly.
 func (r *runner) checkTypes(ctx context.Context, env ...string) error {
 	platform, before := strings.Join(env, " "), ownCPUSeconds()
 	loaded, err := packages.Load(&packages.Config{

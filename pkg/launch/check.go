@@ -120,7 +120,7 @@ func (r *run) checkSameConfig(existing runs.Info) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	return fmt.Errorf("run %s: %s holds a run of another config: %s; use its config, or another study or series (--study, --series)",
+	return fmt.Errorf("run %s: %s contains a run of another config: %s; use its config, or another study or series (--study, --series)",
 		r.name, r.dir, strings.Join(keys, "; "))
 }
 

@@ -1,6 +1,6 @@
-// Package launch starts training runs and supervises them. Each worker is a process with
-// its rank in its environment, and its output is shown line by line. When one worker fails,
-// all others are ended, and the error names the failed rank and the cause.
+// Package launch starts training runs and supervises them. Each worker is a process that finds
+// its rank in its environment, and the launcher shows its output line by line. When one worker
+// fails, the launcher ends all others, and the error names the failed rank and the cause.
 //
 //	ctx := notebook.Context()
 //	job, err := launch.Local(ctx, launch.Sweep{Config: "unet2d-cells", Workers: []int{1, 2}, Seeds: []int64{1, 2}, Resume: true})
@@ -18,8 +18,8 @@
 //
 // with a worker-<rank>.log for each worker, in addition to the files of the run itself. If
 // the workers run another program, reading the folder also reads these logs and the files
-// that the program writes to the folder. The epochs come from them; the launcher itself
-// measures only the wall time of the run.
+// that the program writes to the folder. The epochs of such a run come from these logs and
+// files; the launcher itself measures only the wall time of the run.
 //
 // A worker is the lockstep command (see Binary) or any other program. It finds its rank in
 // the environment variables that PyTorch, Horovod and others use:
@@ -40,10 +40,10 @@
 // # Processes
 //
 // In a notebook, a separate process "lockstep launch" runs each sweep, and the kernel only
-// watches that process. An interrupt of a cell does not reach it; Job.Cancel ends it. When
-// the kernel ends, by a restart or even by kill -9, the process asks its workers to end, and
-// kills them after 10 s. With Sweep.Detach it continues, and Attach returns its Job in the
-// next kernel. In the lockstep command and in other Go programs, the program itself runs the
+// watches that process. An interrupt of a cell does not reach the process; Job.Cancel ends it.
+// When the kernel ends, by a restart or even by kill -9, the process asks its workers to end, and
+// kills them after 10 s. With Sweep.Detach the process continues, and Attach returns its Job in
+// the next kernel. In the lockstep command and in other Go programs, the program itself runs the
 // sweep, which ends with Local's context, unless Detach is set. Job.Cancel and lockstep stop end
 // a sweep from any process of the user.
 //
@@ -67,9 +67,10 @@
 //
 //	job, err := launch.Slurm(ctx, "local-test", launch.Sweep{Config: "unet2d-cells", Workers: []int{1, 2, 4}})
 //
-// The jobs need no process of this machine, and Attach finds them again. srun starts the
-// workers, which read the secret from the user's token file. When Slurm sends SIGUSR1, because
-// it is going to end the job, the workers save the run and end with ExitRequeue; the job is then
-// requeued, and continues with the next step. After a node has failed, it continues from the
-// newest checkpoint. "environment/cluster start" starts a private Slurm on this machine.
+// Once submitted, the jobs need no process on this machine, and Attach finds them again. srun
+// starts the workers, which read the secret from the user's token file. Slurm sends SIGUSR1
+// before it ends a job. The workers then save the run and end with ExitRequeue, the job script
+// requeues the job, and the run continues with the next step. After a node has failed, the run
+// continues from the newest checkpoint. "environment/cluster start" starts a private Slurm on this
+// machine.
 package launch

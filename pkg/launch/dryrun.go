@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LocalDryRun returns what Local would do: for each run its folder, and the environment and the
-// command of its workers. It starts nothing and writes nothing. The error is the error that Local
+// LocalDryRun describes what Local would do: for each run the folder, and the environment and
+// command of its workers. It starts nothing and writes nothing. It returns the error that Local
 // would return.
 func LocalDryRun(ctx context.Context, s Sweep) (string, error) {
 	if err := s.Validate(); err != nil {
@@ -124,7 +124,7 @@ func (r *run) describePlan(binary string) (string, error) {
 	}
 	folder, err := r.studyLogFolder()
 	if folder != "" {
-		fmt.Fprintf(&b, "# %s: would write a log of the U-Net study to %s\n", r.name, folder)
+		fmt.Fprintf(&b, "# %s: would then write its study log to %s\n", r.name, folder)
 	}
 	return b.String(), err
 }

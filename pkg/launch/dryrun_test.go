@@ -106,7 +106,7 @@ func TestDryRunOfStudyLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{" 16 1\n# script-n1-s1: would write a log of the U-Net study to " + s.Logs + "/scripts/study-logs\n", " 224 1\n# and ranks 1-13, with"} {
+	for _, want := range []string{" 16 1\n# script-n1-s1: would then write its study log to " + s.Logs + "/scripts/study-logs\n", " 224 1\n# and ranks 1-13, with"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant %q", text, want)
 		}
@@ -118,7 +118,7 @@ func TestDryRunOfStudyLoop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"MASTER_ADDR=127.0.0.1 MASTER_PORT=PORT LOCKSTEP_TOKEN=SECRET ", command, " -n 14 ", " 224 1\n# script-n14-s1: would write"} {
+		for _, want := range []string{"MASTER_ADDR=127.0.0.1 MASTER_PORT=PORT LOCKSTEP_TOKEN=SECRET ", command, " -n 14 ", " 224 1\n# script-n14-s1: would then write"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("got\n%s\nwant %q", text, want)
 			}

@@ -152,11 +152,10 @@ func (j *Job) Attached() bool { return !j.sweep.isOwn() }
 // Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
 
-// Cancel ends the sweep in order: it asks the workers to save their run and to end, and some
-// seconds later they are killed. Use Wait to wait for their end; a later launch with Resume
-// continues the runs. Cancel also ends a sweep that another process of this user runs, if it is
-// on this machine or on Slurm. It returns an error, and does nothing, if that process is not
-// certainly the one that has launched the sweep.
+// Cancel asks the workers to save their run and to end; workers that are alive some seconds later are
+// killed. Use Wait to wait for their end. A later launch with Resume continues the runs. Cancel also
+// ends a sweep that another process of this user runs on this machine or on Slurm. It returns an
+// error, and does nothing, if it is not certain that the recorded process runs the sweep.
 func (j *Job) Cancel() error { return j.sweep.end(false) }
 
 // Kill ends the sweep like Cancel, but kills the workers at once.

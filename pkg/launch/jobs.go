@@ -185,10 +185,10 @@ func Attach(study string) (*Job, error) {
 		}
 	}
 	if len(all) == 0 && batch.HasJobs(dir) {
-		return nil, fmt.Errorf("attach %s: the launcher of its jobs on Slurm ended before it had recorded them: repeat the same launch, which finds those in the queue", study)
+		return nil, fmt.Errorf("attach %s: the launcher ended before it had recorded its Slurm jobs: launch the same sweep again, which finds the jobs in the queue", study)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("attach %s: no sweep was launched into %s, and nothing trains in it; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
+		return nil, fmt.Errorf("attach %s: no sweep was launched in %s, and no process trains there; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
 	}
 	job.sweep = newRemoteSweep(all[0])
 	return job, nil

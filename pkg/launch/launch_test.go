@@ -188,7 +188,7 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	}
 	s.Set = []string{"batch=5"}
 	_, err = Local(context.Background(), s)
-	wantError(t, err, "launch sums: run ddp-n1-s7: ", "holds a run of another config", "set is batch=4 there, batch=5 in this sweep", "--series")
+	wantError(t, err, "launch sums: run ddp-n1-s7: ", "contains a run of another config", "set is batch=4 there, batch=5 in this sweep", "--series")
 	s.Set, s.Epochs = []string{"batch=4"}, 3 // more epochs are no other config
 	s.Resume = false
 	_, err = Local(context.Background(), s)

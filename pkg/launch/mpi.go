@@ -31,14 +31,14 @@ type MPIOptions struct {
 }
 
 // MPI starts the runs of s like Local, but mpirun of Open MPI or MPICH starts the workers of each
-// run. The workers have the same command and the same run folder. They take their ranks from
-// mpirun's variables. A program other than lockstep also gets the variables of Local, and may call
-// MPI.
+// run. The workers have the same command and the same run folder as with Local, and take their ranks
+// from mpirun's variables. A program other than lockstep may call MPI; it also gets the variables that
+// it gets from Local.
 //
 // The workers of lockstep exchange gradients by Lockstep's own transports, as with Local, unless
-// LOCKSTEP_COLLECTIVE=mpi is set. In all measurements so far, on one machine, MPI was slower
-// (environment/benchmarks.md), so that it is never chosen by itself. It may be faster on a network that only MPI uses well, such as InfiniBand: "lockstep bench allreduce"
-// measures both.
+// LOCKSTEP_COLLECTIVE=mpi is set. MPI is not the default, because it was slower on one machine
+// (environment/benchmarks.md). It may be faster on a network such as InfiniBand: "lockstep bench
+// allreduce" measures both.
 func MPI(ctx context.Context, s Sweep) (*Job, error) {
 	if err := s.useMPI(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func MPI(ctx context.Context, s Sweep) (*Job, error) {
 	return Local(ctx, s)
 }
 
-// useMPI makes mpirun start the workers of s. It returns an error if s is not valid then.
+// useMPI makes mpirun start the workers of s. It returns an error if mpirun cannot run s.
 func (s *Sweep) useMPI() error {
 	s.onMPI = true
 	if err := s.Validate(); err != nil {
@@ -55,8 +55,9 @@ func (s *Sweep) useMPI() error {
 	return nil
 }
 
-// validateMPI returns an error if s cannot be run by mpirun. cores is the number of cores of a
-// machine that the workers of a run may use, without limit if they may be on several.
+// validateMPI returns an error if mpirun cannot run s, or if s has options of MPI without mpirun. cores
+// is the number of cores that the workers of a run may use: those of this machine, or math.MaxInt if
+// the workers may be on several machines.
 func (s Sweep) validateMPI() (cores int, err error) {
 	cores = runtime.NumCPU()
 	switch {
@@ -65,7 +66,7 @@ func (s Sweep) validateMPI() (cores int, err error) {
 	case !s.onMPI:
 		return cores, nil
 	case s.Bind != "" && s.Bind != BindNone:
-		return cores, fmt.Errorf("binding %q is for local sweeps: mpirun binds the workers, by OMPI_MCA_hwloc_base_binding_policy or HYDRA_BINDING", s.Bind)
+		return cores, fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because mpirun binds the workers; set OMPI_MCA_hwloc_base_binding_policy (Open MPI) or HYDRA_BINDING (MPICH) to choose how", s.Bind)
 	}
 	if s.MPI.Hostfile != "" {
 		if _, err := mpirun.FirstHost(s.MPI.Hostfile); err != nil {
@@ -83,8 +84,8 @@ func (s Sweep) mayUseSeveralHosts() bool {
 	return s.MPI.Hostfile != "" || allocatedNodes() > 1
 }
 
-// knownNodes returns the number of machines that the workers of each run are on, or 0 if mpirun
-// chooses them.
+// knownNodes returns the number of machines on which the workers of each run are, or 0 if mpirun
+// chooses the machines.
 func (s Sweep) knownNodes() int {
 	if s.onMPI && s.mayUseSeveralHosts() {
 		return 0
@@ -101,14 +102,15 @@ func allocatedNodes() int {
 	return n
 }
 
-// findMPI sets the launcher of s.
+// findMPI finds mpirun for s.
 func (s *Sweep) findMPI(ctx context.Context) (err error) {
 	s.mpirun, err = mpirun.Find(ctx, s.MPI.Command)
 	return err
 }
 
-// mpiVariables returns what the launcher adds to the environment of mpirun: the address of rank 0,
-// and if all workers are on this machine, where a port is known to be free, the port and the secret.
+// mpiVariables returns the variables that the launcher adds to the environment of mpirun: the address
+// of rank 0, and the port and the secret if all workers are on this machine. On another machine the
+// launcher cannot know which port is free.
 func (s Sweep) mpiVariables(port int, token string) ([]string, error) {
 	switch {
 	case s.MPI.Hostfile != "":

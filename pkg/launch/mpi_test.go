@@ -178,7 +178,7 @@ func TestMPIRefused(t *testing.T) {
 		want   string
 	}{
 		"no such mpirun":  {func(s *Sweep) { s.MPI.Command = "no-mpirun" }, "no no-mpirun on this machine: install Open MPI (on Debian: apt install openmpi-bin) or MPICH"},
-		"another program": {func(s *Sweep) { s.MPI.Command = "true" }, "is neither of Open MPI nor of MPICH"},
+		"another program": {func(s *Sweep) { s.MPI.Command = "true" }, "belongs to neither Open MPI nor MPICH"},
 		"no hostfile":     {func(s *Sweep) { s.MPI.Hostfile = empty + "x" }, "no such file"},
 		"empty hostfile":  {func(s *Sweep) { s.MPI.Hostfile = empty }, "it names no host"},
 		"binding":         {func(s *Sweep) { s.Bind = BindCores }, "mpirun binds the workers"},

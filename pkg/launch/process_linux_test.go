@@ -168,7 +168,7 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 	}{
 		{func(r *queue.Record) { r.PID = bystander.Process.Pid }, "is not pid "},
 		{func(r *queue.Record) { r.PID = os.Getpid() }, "this program runs the sweep"},
-		{func(r *queue.Record) { r.Host = "elsewhere" }, "it runs on elsewhere: use lockstep stop there"},
+		{func(r *queue.Record) { r.Host = "elsewhere" }, "the sweep runs on elsewhere: use lockstep stop there"},
 	} {
 		changed, err := queue.ReadRecord(m.path)
 		if err != nil {
@@ -439,7 +439,7 @@ func TestLaunchAgainShowsTheSweep(t *testing.T) {
 	}
 	s.Set = []string{"batch=7"}
 	_, err := Local(context.Background(), s)
-	wantError(t, err, "holds a run of another config: set is  there, batch=7 in this sweep")
+	wantError(t, err, "contains a run of another config: set is  there, batch=7 in this sweep")
 	if pids := out.pids(t); len(pids) != 1 || !running(pids[0]) {
 		t.Errorf("workers %v, want the first alone, running", pids)
 	}
@@ -486,7 +486,7 @@ func TestAttachToNothing(t *testing.T) {
 	_, err := Attach(filepath.Join(t.TempDir(), "typo"))
 	wantError(t, err, "attach ", "typo", "lockstep jobs")
 	_, err = Attach(t.TempDir())
-	wantError(t, err, "no sweep was launched into", "lockstep jobs")
+	wantError(t, err, "no sweep was launched in", "lockstep jobs")
 	if jobs, err := Jobs(); err != nil || jobs.String() != "no sweeps" {
 		t.Errorf("jobs %v, %v", jobs, err)
 	}

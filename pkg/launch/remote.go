@@ -175,8 +175,8 @@ func (m *remoteSweep) status() []RunStatus {
 	return all
 }
 
-// end sends SIGTERM to the process of the sweep, which then ends the sweep in order. It sends
-// nothing unless that process certainly has the recorded pid.
+// end sends SIGTERM to the process of the sweep, which then saves the runs and ends. It sends nothing
+// unless it is certain that the recorded pid is the pid of that process.
 func (m *remoteSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,7 +186,7 @@ func (m *remoteSweep) end(atOnce bool) error {
 	case r.HasEnded():
 		return nil
 	case r.FormatHost() != "":
-		return fmt.Errorf("cancel %s: it runs%s: use lockstep stop there, or \"kill %d\"", r.Study, r.FormatHost(), r.PID)
+		return fmt.Errorf("cancel %s: the sweep runs%s: use lockstep stop there, or \"kill %d\"", r.Study, r.FormatHost(), r.PID)
 	case r.PID == os.Getpid():
 		return fmt.Errorf("cancel %s: this program runs the sweep: cancel the Job that Local returned", r.Study)
 	}
@@ -213,14 +213,14 @@ func (m *remoteSweep) end(atOnce bool) error {
 	return nil
 }
 
-// isProcess reports whether the process of the sweep is alive. It returns an error if it is, but
-// perhaps not with the recorded pid, as in a container that has its own pids.
+// isProcess reports whether the process of the sweep is alive. It returns an error if the process is
+// alive but may not be the process with the recorded pid, as in a container that has its own pids.
 func (m *remoteSweep) isProcess() (alive bool, err error) {
 	r := m.record
 	if m.path == "" {
 		owner, alive, err := runs.OwnerOf(r.Runs[0].Dir)
 		if err == nil && alive && owner.PID != r.PID {
-			err = fmt.Errorf("another process, pid %d, trains the run now", owner.PID)
+			err = fmt.Errorf("another process, pid %d, is training the run now: call Attach again, or repeat lockstep stop", owner.PID)
 		}
 		return alive, err
 	}
@@ -233,7 +233,7 @@ func (m *remoteSweep) isProcess() (alive bool, err error) {
 		return false, nil
 	}
 	if held, known := e.IsOpenIn(r.PID); known && !held && e.IsAlive() {
-		return true, fmt.Errorf("the process that runs it is not pid %d of this machine; is it in another container? use lockstep stop there", r.PID)
+		return true, fmt.Errorf("the process of the sweep is not pid %d of this machine; if it is in another container, use lockstep stop there", r.PID)
 	}
 	return true, nil
 }

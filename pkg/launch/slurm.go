@@ -73,15 +73,15 @@ type slurmPlan struct {
 // command as with Local; srun starts the workers. The run folder also has the job script
 // (job.sh) and its output. Runs that need the same resources are the tasks of one job array
 // (see SlurmOptions.ArraySize); the output of their scripts is in .launch in the study's folder. A
-// notebook shows the scripts first, closed.
+// notebook first shows the scripts, collapsed.
 //
 // The jobs do not need this process: they continue when ctx, the notebook or its kernel ends,
 // and Attach finds them again. Cancel cancels them. Finished runs are not submitted again, and
 // for runs whose jobs still wait or run, the returned Job shows these jobs. If Slurm rejects a
 // job, the jobs submitted before it are canceled.
 //
-// The secret of the workers is in no job script: they read the user's token file, for which the
-// home folder must be the same on all nodes.
+// No job script contains the secret of the workers. The workers read it from the user's token file,
+// so the home folder must be the same on all nodes.
 func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	p, err := planSlurm(ctx, name, &s)
 	if err != nil {
@@ -121,7 +121,7 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 		case r.skip:
 			fmt.Fprintf(&b, "# %s is done: nothing to do\n\n", r.name)
 		case r.job.ID != "":
-			fmt.Fprintf(&b, "# %s is job %s already: nothing to do\n\n", r.name, r.job.ID)
+			fmt.Fprintf(&b, "# %s is already submitted as job %s: nothing to do\n\n", r.name, r.job.ID)
 		}
 	}
 	b.WriteString(p.submissions.String())
@@ -131,7 +131,7 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 			return "", err
 		}
 		if folder != "" && !r.skip {
-			fmt.Fprintf(&b, "# %s: once it has ended, the next command or notebook that shows the sweep would write a log of the U-Net study to %s\n", r.name, folder)
+			fmt.Fprintf(&b, "# %s: after the run, the next command or notebook that shows the sweep would write its study log to %s\n", r.name, folder)
 		}
 	}
 	return b.String(), nil
@@ -151,11 +151,11 @@ func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
 		return nil, &train.UsageError{Err: errors.New("validate sweep: the options of MPI are for launch.MPI (--on mpi): with Slurm, use SlurmOptions.MPI (--mpi)")}
 	}
 	if s.Bind != "" && s.Bind != BindNone {
-		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: binding %q is for local sweeps: with Slurm, srun binds the workers", s.Bind)}
+		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: binding %q is for local sweeps: leave it out (Bind, --bind), because with Slurm srun binds the workers", s.Bind)}
 	}
 	s.Oversubscribe = false // it compares with the cores of this machine
 	if s.Slurm.ArraySize < 0 {
-		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: got arrays of at most %d runs: use 1 for no arrays, or 0 for the default", s.Slurm.ArraySize)}
+		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: got array size %d: use 1 to submit each run as a job of its own, a larger number, or 0 for the default", s.Slurm.ArraySize)}
 	}
 	*s = s.withDefaults()
 	p.batch.Study, p.batch.Threads = s.Study, s.Threads
@@ -198,8 +198,8 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 	return p.checkSite(ctx)
 }
 
-// checkSite returns an error if a job that is to be submitted would be refused or wait for ever,
-// and otherwise plans their submissions.
+// checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever. Otherwise
+// it plans the submissions of the jobs.
 func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster
 	var found, warnings batch.Problems
@@ -257,8 +257,8 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	return err
 }
 
-// readCluster asks Slurm for the partitions and for the limits of the user's accounts. If the
-// limits are unknown, Slurm itself applies them at submission, so that it is only a warning.
+// readCluster asks Slurm for the partitions and for the limits of the user's accounts. If the limits
+// cannot be read, it only adds a warning, because Slurm applies them at submission.
 func (p *slurmPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	cluster, err := p.sweep.client.Cluster(ctx)
 	if err != nil {
@@ -268,7 +268,7 @@ func (p *slurmPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		p.warnings = append(p.warnings, fmt.Sprintf("warning: the limits of your account are unknown, but Slurm applies them: %v", err))
+		p.warnings = append(p.warnings, fmt.Sprintf("warning: the limits of your account cannot be checked before the submission, but Slurm applies them: %v", err))
 	}
 	return cluster, nil
 }
@@ -414,14 +414,14 @@ func (p *slurmPlan) createRecord() error {
 	return nil
 }
 
-// ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which announces
-// that Slurm is going to end the job. A job whose workers end with it is requeued. It is 75,
+// ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which Slurm sends
+// before it ends the job. If the workers end with this code, the job is requeued. The value is 75,
 // EX_TEMPFAIL of sysexits.h.
 const ExitRequeue = batch.ExitRequeue
 
-// RunTask implements "lockstep launch --task": as a process that srun has started for the run in
-// the folder dir, it runs a program other than lockstep with the environment variables of a
-// worker. Rank 0 also writes the run folder, as Local does. code is the exit code of the program.
+// RunTask implements "lockstep launch --task". srun starts this process for the run in the folder
+// dir, and RunTask runs a program other than lockstep with the environment variables of a worker.
+// On rank 0 it also writes the run folder, as Local does. code is the exit code of the program.
 func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
 	return batch.RunTask(ctx, dir, command)
 }

@@ -64,7 +64,7 @@ func TestSlurmArray(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _, _ := strings.Cut(j.Status()[0].Job, "_")
-	if note := "jobs " + id + "_[0-49] of Slurm"; !strings.HasPrefix(j.Note(), note) {
+	if note := "Slurm jobs " + id + "_[0-49] continue"; !strings.HasPrefix(j.Note(), note) {
 		t.Errorf("got note %q, want %q", j.Note(), note)
 	}
 	err = waitForJob(t, j)
@@ -140,7 +140,7 @@ func TestSlurmArrayCancel(t *testing.T) {
 	}
 	s.Seeds = []int64{1, 2, 3, 4}
 	text, err := SlurmDryRun(t.Context(), "local-test", s)
-	if err != nil || !strings.Contains(text, "#SBATCH --array=0-1\n") || !strings.Contains(text, "# script-n1-s3 is job "+all.Status()[2].Job+" already") {
+	if err != nil || !strings.Contains(text, "#SBATCH --array=0-1\n") || !strings.Contains(text, "# script-n1-s3 is already submitted as job "+all.Status()[2].Job+":") {
 		t.Errorf("got %s, %v, want an array of two runs", text, err)
 	}
 }
@@ -167,7 +167,7 @@ func TestSlurmArraySizes(t *testing.T) {
 		}
 	}
 	s.Slurm.ArraySize = -1
-	if _, err := Slurm(t.Context(), "local-test", s); err == nil || !strings.Contains(err.Error(), "got arrays of at most -1 runs") {
+	if _, err := Slurm(t.Context(), "local-test", s); err == nil || !strings.Contains(err.Error(), "got array size -1") {
 		t.Errorf("got error %v, want an invalid size", err)
 	}
 }

@@ -23,7 +23,7 @@ func TestSlurmControllerStops(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	const problem = "the states of the jobs are unknown, and Lockstep asks again: run squeue: the Slurm controller does not answer, and Lockstep stopped waiting after 200ms; jobs that are waiting or running continue"
+	const problem = "the states of the jobs are unknown, and Lockstep asks again: run squeue: the Slurm controller does not answer (Lockstep waited for 200ms); jobs that are waiting or running continue"
 	for deadline := time.Now().Add(slurmTimeout); !strings.Contains(j.sweep.waitsFor(), problem); time.Sleep(50 * time.Millisecond) {
 		if r := j.Status()[0]; r.State != StateRunning {
 			t.Errorf("got status %+v, want that the run is still running", r)

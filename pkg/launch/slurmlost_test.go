@@ -63,7 +63,7 @@ func TestSlurmLauncherKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Attach(first.Dir()); err == nil || !strings.Contains(err.Error(), "repeat the same launch, which finds those in the queue") {
+	if _, err := Attach(first.Dir()); err == nil || !strings.Contains(err.Error(), "launch the same sweep again, which finds the jobs in the queue") {
 		t.Errorf("got error %v, want that the launch is to be repeated", err)
 	}
 	s.Seeds = []int64{1, 2}

@@ -68,7 +68,7 @@ func TestSlurmCPUsPerGPU(t *testing.T) {
 	s, _ := own(t, "gpus", 2)
 	s.StudyLogs = DefaultStudyLogs
 	withLogs, err := SlurmDryRun(t.Context(), path, s)
-	if want := "# ddp-n2-s1: once it has ended, the next command or notebook that shows the sweep would write a log of the U-Net study to " + filepath.Join(s.Logs, "gpus", "study-logs") + "\n"; err != nil || !strings.Contains(withLogs, want) {
+	if want := "# ddp-n2-s1: after the run, the next command or notebook that shows the sweep would write its study log to " + filepath.Join(s.Logs, "gpus", "study-logs") + "\n"; err != nil || !strings.Contains(withLogs, want) {
 		t.Errorf("got %s, %v, want %q", withLogs, err, want)
 	}
 	s.Slurm.CPUsPerTask = 41

@@ -20,8 +20,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// slurmPollInterval is the time after which Slurm is asked again for the states of the jobs.
-// Administrators ask for few requests per user.
+// slurmPollInterval is the shortest time between two requests to Slurm for the states of the jobs.
+// Administrators want few requests per user.
 const slurmPollInterval = 2 * time.Second
 
 // slurmSweep is a sweep whose runs are jobs of Slurm. No process of this machine is needed
@@ -179,8 +179,8 @@ func (r *slurmRun) copyLogs() {
 	}
 }
 
-// lastLines returns the last lines of a process of the run, or if it has written none, of the
-// first process that has.
+// lastLines returns the last lines of output of a process of the run. If the process has written
+// nothing, it returns the last lines of the first process that has written something.
 func (r *slurmRun) lastLines(process int) string {
 	if process < len(r.tails) {
 		if text := r.tails[process].Out.LastLines(); text != "" {
@@ -356,9 +356,9 @@ func (m *slurmSweep) describeJobs() string {
 		return english.Count(done, "run") + " done; nothing to do"
 	}
 	short := slurm.ShortenIDs(ids)
-	text := fmt.Sprintf("jobs %s of Slurm; they continue without this program, and end with Cancel or scancel %s", strings.Join(short, ", "), strings.Join(short, " "))
+	text := fmt.Sprintf("Slurm jobs %s continue without this program; Cancel, lockstep stop or scancel %s ends them", strings.Join(short, ", "), strings.Join(short, " "))
 	if len(ids) == 1 {
-		text = fmt.Sprintf("job %s of Slurm; it continues without this program, and ends with Cancel or scancel %[1]s", ids[0])
+		text = fmt.Sprintf("Slurm job %s continues without this program; Cancel, lockstep stop or scancel %[1]s ends it", ids[0])
 	}
 	if done > 0 {
 		text += "; " + english.Count(done, "run") + " done before"

@@ -47,7 +47,7 @@ func TestStrategiesRefused(t *testing.T) {
 	}{
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"ddp", "zero"}}, `unknown strategy "zero" (did you mean zero1?)`},
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"local_sgd:step=4"}}, `unknown key "strategy.step" (did you mean steps?)`},
-		{Sweep{Config: "unet2d-cells", Strategies: []string{"ddp"}, Set: []string{"strategy.steps=4"}}, "strategy.steps is set or varied, but Strategies (--strategies) lists strategies"},
+		{Sweep{Config: "unet2d-cells", Strategies: []string{"ddp"}, Set: []string{"strategy.steps=4"}}, "strategy.steps is set or varied, but Strategies (--strategies) is also given"},
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"ddp", "ddp"}}, "strategy ddp is listed twice: list each strategy once"},
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"local_sgd", "zero1", "local_sgd:steps=8"}}, "strategies local_sgd and local_sgd:steps=8 are equal: list each strategy once"},
 		{Sweep{Config: "unet2d-cells", Strategies: []string{"ddp", ""}}, `strategy "": got no name`},

@@ -124,9 +124,9 @@ type Sweep struct {
 	// of Slurm always continue.
 	Detach bool
 
-	// Slurm contains what only Slurm uses.
+	// Slurm contains the options that only Slurm uses.
 	Slurm SlurmOptions
-	// MPI contains what only MPI uses.
+	// MPI contains the options that only MPI uses.
 	MPI MPIOptions
 
 	// Output receives the lines of all workers, each with a prefix such as
@@ -181,7 +181,7 @@ func (s Sweep) validate(cores int) error {
 	case s.Epochs < 0:
 		return fmt.Errorf("got %d epochs: use at least 1", s.Epochs)
 	case s.Now && s.NoWait:
-		return errors.New("got both now and no-wait: give only one of them")
+		return errors.New("got both Now (--now) and NoWait (--no-wait): give only one of them")
 	case s.validateBind() != nil:
 		return s.validateBind()
 	case s.Timeout < 0:

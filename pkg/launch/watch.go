@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// pollInterval is the time after which the state of a job is read again.
+	// pollInterval is the time between two readings of the state of a job.
 	pollInterval = 300 * time.Millisecond
 	// tableInterval is the shortest time between two updates of the table.
 	tableInterval = time.Second

@@ -77,10 +77,10 @@ func (r *run) workerEnvironment(process int, ports []int, token string, foreign 
 	return append(env, set...)
 }
 
-// workerVariables returns the entries of a worker's environment for its rank, run and threads, and
-// the names of the variables of the launcher that it must not have. process is the number of its
-// process, and ports contains a free port for each process. foreign is true for a program other
-// than lockstep.
+// workerVariables returns the environment variables that describe a worker's rank, run and threads, and
+// the names of variables of the launcher that the worker must not get. process is the number of the
+// worker's process, and ports contains a free port for each process. foreign is true for a program
+// other than lockstep.
 func (r *run) workerVariables(process int, ports []int, token string, foreign bool) (set, without []string) {
 	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10)}
 	without = []string{train.BindingVariable}

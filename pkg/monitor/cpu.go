@@ -140,9 +140,9 @@ func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 	return all, nil
 }
 
-// addProcessTree adds the process pid and its descendants to seen. It reads each process after
-// the children of that process: if a child ends in between, its time counts twice in this
-// sample. In the other order it would count as time of another program.
+// addProcessTree adds the process pid and its descendants to seen. It reads the children of a process
+// before the process itself. If a child ends in between, its time counts twice in this sample; in the
+// other order it would not count for the tree at all, but for other programs.
 func (c *CPUMeter) addProcessTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil

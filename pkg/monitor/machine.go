@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// machine reads the memory, the network traffic and the processors' energy of this machine. The
-// paths are those of the file systems proc and sysfs.
+// machine reads the memory, the network traffic and the processors' energy of this machine. proc and
+// sys are the paths of /proc and /sys, which tests replace.
 type machine struct{ proc, sys string }
 
 // usedMemory returns the memory that is not available to new processes, in bytes, or NaN if it is
@@ -40,7 +40,7 @@ func (m machine) usedMemory() float64 {
 	return (total - available) * 1024
 }
 
-// traffic contains the numbers of bytes since the start of the machine.
+// traffic contains the numbers of bytes received and sent since the machine was started.
 type traffic struct{ received, sent, loopback float64 }
 
 const loopbackInterface = "lo"
@@ -117,7 +117,8 @@ func (m machine) energyCounters() []*energyCounter {
 	return all
 }
 
-// joulesSinceLastCall returns the joules since the last call. It returns NaN if the counter cannot be read.
+// joulesSinceLastCall returns the energy since the last call in joules, or NaN if the counter cannot be
+// read.
 func (c *energyCounter) joulesSinceLastCall() float64 {
 	now, err := readNumber(c.path)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package monitor records what a run and its machines use. StartUsage records CPU, memory, network
-// and power of a worker once a second. Start measures the utilization, power and energy of GPUs, by
-// NVIDIA's management library (NVML). A LoadMeter measures the CPU time that other processes use.
+// Package monitor records the resource usage of a run and its machines. StartUsage records CPU,
+// memory, network and power of a worker once a second. Start measures the utilization, power and
+// energy of GPUs with NVIDIA's management library (NVML). A LoadMeter measures the CPU time that other
+// processes use.
 //
 //	s, err := monitor.Start(libraries.NVML, []string{"0000:1b:00.0"}, time.Second, file)
 //	if err != nil {

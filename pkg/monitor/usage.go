@@ -15,8 +15,8 @@ import (
 // "off".
 const UsageVariable = "LOCKSTEP_USAGE"
 
-// UsageEnabled reports whether workers record what they use, which they do unless the environment
-// variable LOCKSTEP_USAGE is "off". UsageEnabled returns an error for a value other than "on" and "off".
+// UsageEnabled reports whether workers record their usage. They do unless the environment variable
+// LOCKSTEP_USAGE is "off". UsageEnabled returns an error for a value other than "on", "off" and "".
 func UsageEnabled(getenv func(string) string) (bool, error) {
 	switch v := getenv(UsageVariable); v {
 	case "", "on":
@@ -24,7 +24,7 @@ func UsageEnabled(getenv func(string) string) (bool, error) {
 	case "off":
 		return false, nil
 	default:
-		return false, fmt.Errorf("got %s=%q, want on or off: whether CPU, memory, network, GPU and power are recorded", UsageVariable, v)
+		return false, fmt.Errorf("got %s=%q: use on to record CPU, memory, network, GPU and power, or off to record nothing", UsageVariable, v)
 	}
 }
 
@@ -39,8 +39,8 @@ const (
 	shortestInterval = 100 * time.Millisecond
 )
 
-// A UsageRecorder records what a worker and its machine use, in the background, in usage-<rank>.csv of the
-// run folder; see package usage for the columns.
+// A UsageRecorder records the usage of a worker and its machine, in the background, in
+// usage-<rank>.csv of the run folder. Package usage describes the columns.
 type UsageRecorder struct {
 	writer  *usage.Writer
 	machine machine
@@ -65,8 +65,8 @@ type UsageRecorder struct {
 }
 
 // StartUsage starts to record the usage of the worker of the given rank in the run folder dir, which
-// must exist. The worker is the process pid with its descendants. gpu returns the last sample of the worker's GPU; nil means
-// that the worker has none. The caller must call Stop.
+// must exist. The worker is the process pid with its descendants. gpu returns the last sample of the
+// worker's GPU; nil means that the worker has none. The caller must call Stop.
 //
 // If nothing can be measured on this machine, StartUsage creates no file.
 func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*UsageRecorder, error) {
@@ -127,8 +127,8 @@ func (u *UsageRecorder) record() bool {
 	return err == nil
 }
 
-// measure measures the usage since the last call. The first call returns only the values that
-// are not differences.
+// measure returns the usage since the last call. The first call returns only the values that need no
+// earlier sample, such as the memory.
 func (u *UsageRecorder) measure() usage.Sample {
 	s := usage.NewSample()
 	first, before := u.last.time.IsZero(), u.last

@@ -21,7 +21,7 @@ const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,tr
 // fill the memory.
 const maxLineBytes = 1 << 20
 
-// unknownEpochOrStep stands for the epoch or step of a line that cannot be read.
+// unknownEpochOrStep is the epoch or step of a line that cannot be read.
 const unknownEpochOrStep = -1
 
 // epochColumn is a column of epochs.csv. Either count or value is set; it returns a pointer

@@ -131,7 +131,7 @@ func (l *Lock) lock() error {
 	return nil
 }
 
-// addOwner appends this process to the file as its owner.
+// addOwner appends a line to the file that makes this process the owner of the run.
 func (l *Lock) addOwner() error {
 	text, err := os.ReadFile(l.file.Name())
 	if err != nil {

@@ -27,8 +27,8 @@ func Properties() []Property {
 	return []Property{PropertyWorkers, PropertyNodes, PropertyRank, PropertySeed, PropertySeries, PropertyBatch, PropertyModel}
 }
 
-// Source states from where a property of a run is known. The constants are in the order of
-// their precedence.
+// Source states where a property of a run was found. The constants are in the order of their
+// precedence.
 type Source string
 
 // The sources of properties.
@@ -47,7 +47,7 @@ func (s Source) IsAssumed() bool {
 	return s == SourceFolderName || s == SourceFileName
 }
 
-// Origin states from where one property of a run is known.
+// Origin states where one property of a run was found.
 type Origin struct {
 	Source Source
 	Detail string // the text that states the property, such as the name "4GPU"; may be empty

@@ -170,9 +170,8 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	return Owner{}, alive, nil
 }
 
-// mayBeAlive reports whether the process owner may still be alive although the lock of the
-// run is free, or cannot be queried. lockSupported reports whether the file system has
-// locks.
+// mayBeAlive reports whether the process owner may still be alive although no process holds the run's
+// lock, or although the lock cannot be queried. lockSupported is true if the file system has locks.
 func (m machine) mayBeAlive(owner Owner, lockSupported bool) bool {
 	sameBoot := m.boot != "" && owner.BootID == m.boot
 	switch {

@@ -76,9 +76,10 @@ func Read(dir string) (Run, error) {
 	return run, nil
 }
 
-// explainCollectives returns what the records of collective operations in the run folder say
-// about ranks for which others waited, one problem for each, unless the run is done. In a
-// canceled run, a rank whose operation failed only left a moment later than another one.
+// explainCollectives returns a problem for each rank for which other ranks waited, according to the
+// records of collective operations in the run folder. It returns none if the run is done. In a
+// canceled run, it ignores records of failed operations, which failed only because another rank ended
+// a moment earlier.
 func (r Run) explainCollectives() (all []Problem) {
 	if r.Info.Status == StatusDone {
 		return nil

@@ -217,15 +217,15 @@ type Run struct {
 	Workers  []Worker // by rank; empty for other programs' logs
 	Loads    []Load   // by epoch; empty if unknown
 	Problems []Problem
-	// Origins states from where the properties that identify the run are known. A property
-	// that is missing is unknown. Origins is nil for a run folder, whose run.json has them all.
+	// Origins states where the properties that identify the run were found. A property that is
+	// missing is unknown. Origins is nil for a run folder, whose run.json has them all.
 	Origins map[Property]Origin
 
 	File string // the file that Epochs were read from; epochs.csv for a run folder
 	Kind string // kind of log: "run folder", "study CSV", "SC21 log", …
 
 	// Curves, Trials, Spans, AllReduces and OutOfMemory come from other programs' logs. They are empty
-	// for run folders, except that Spans has those of traces in the folder.
+	// for run folders, except that Spans contains the spans of the traces in the folder.
 	Curves      []Curve
 	Trials      []Trial
 	Spans       []Span

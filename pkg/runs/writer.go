@@ -343,8 +343,8 @@ func (w *Writer) TruncateAfter(epoch int) error {
 	return old.Close()
 }
 
-// Log appends a line to out.log in the format of Python's root logger, which readers of
-// such logs know: `2021-11-12 00:32:26,118 - root - INFO - …`.
+// Log appends a line to out.log in the format of Python's root logger, which many log readers
+// understand: `2021-11-12 00:32:26,118 - root - INFO - …`.
 func (w *Writer) Log(format string, a ...any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -143,7 +143,7 @@ func TestInterruptedLaunchOnSlurm(t *testing.T) {
 			}
 			return string(text)
 		}
-		const note = "job 1 of Slurm; it continues without this program"
+		const note = "Slurm job 1 continues without this program"
 		for !strings.Contains(read(), note) {
 			if ctx.Err() != nil {
 				t.Fatalf("got output %s, want %q", read(), note)

@@ -148,7 +148,7 @@ func TestWatchAndStopOnSlurm(t *testing.T) {
 	p := newPlace(t)
 	args := longSweep(p, "--on", "slurm:local-test")
 	launcher, output := p.begin(args...)
-	output.await(t, "of Slurm; they continue without this program")
+	output.await(t, " continue without this program; Cancel, lockstep stop or scancel")
 	if err := launcher.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -50,8 +50,8 @@ const (
 	outputName = "output.txt"
 )
 
-// plan is a check by a job before its submission.
-type plan struct {
+// siteCheck is a check of a site by a job of Slurm.
+type siteCheck struct {
 	site   string
 	o      Options
 	id     string
@@ -66,7 +66,7 @@ type plan struct {
 // path of one. It submits nothing, and returns an error, if the profile has unknown values or the
 // job would be refused or wait for ever. If ctx ends, it cancels the job.
 func Slurm(ctx context.Context, name string, o Options) (*Report, error) {
-	p, err := newPlan(ctx, name, o)
+	p, err := planCheck(ctx, name, o)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func Slurm(ctx context.Context, name string, o Options) (*Report, error) {
 
 // SlurmDryRun returns the job script that Slurm would submit. It submits nothing.
 func SlurmDryRun(ctx context.Context, name string, o Options) (string, error) {
-	p, err := newPlan(ctx, name, o)
+	p, err := planCheck(ctx, name, o)
 	if err != nil {
 		return "", err
 	}
@@ -87,13 +87,14 @@ func SlurmDryRun(ctx context.Context, name string, o Options) (string, error) {
 	return fmt.Sprintf("# would write %s\n%s\n# and submit it:\n# %s\n", path, p.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " ")), nil
 }
 
-// newPlan plans the job. It returns an error if the site's profile or Slurm would refuse the job.
-func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
+// planCheck plans the job of a check, but does not submit it. It returns an error if the site's profile
+// or Slurm would refuse the job.
+func planCheck(ctx context.Context, name string, o Options) (*siteCheck, error) {
 	profile, err := site.Load(name)
 	if err != nil {
 		return nil, &train.UsageError{Err: err}
 	}
-	p := &plan{site: name, o: o, id: rand.Text()}
+	p := &siteCheck{site: name, o: o, id: rand.Text()}
 	if p.logs, err = runs.ResolveLogs("logs"); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
 	if p.job, err = p.newJob(ctx, profile); err != nil {
 		return nil, err
 	}
-	// Without a cluster, the profile is checked: what is unknown must be reported before a missing Slurm.
+	// First check only the profile, so that unknown values are reported even if there is no Slurm here.
 	if err := refuse(profile.Check(p.job, nil)); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
 		return nil, fmt.Errorf("check site %s: %w", name, err)
 	}
 	if err := p.client.AddAccounts(ctx, cluster); err != nil {
-		p.progress("warning: the limits of your account are unknown, but Slurm applies them: %v", err)
+		p.progress("warning: the limits of your account cannot be checked before the submission, but Slurm applies them: %v", err)
 	}
 	if o.Nodes == 0 && partitionNodes(profile.Complete(p.job), cluster) == 1 {
 		p.o.Nodes = 1
@@ -125,7 +126,8 @@ func newPlan(ctx context.Context, name string, o Options) (*plan, error) {
 	return p, err
 }
 
-// refuse returns an error if a problem would keep the job from running.
+// refuse returns an error with the problems that would keep the job from running, or nil if there are
+// none.
 func refuse(problems []site.Problem) error {
 	var found []string
 	for _, problem := range problems {
@@ -153,11 +155,11 @@ func partitionNodes(j site.Job, c *site.Cluster) int {
 // newJob returns the job: one task on each node, or two on a single node, so that there is a
 // connection to measure. There is only one task if the site starts programs without srun, or the
 // single node has one GPU.
-func (p *plan) newJob(ctx context.Context, profile *site.Profile) (site.Job, error) {
+func (p *siteCheck) newJob(ctx context.Context, profile *site.Profile) (site.Job, error) {
 	j := site.Job{
 		Name: "lockstep-doctor", Folder: p.folder, Output: outputName, Nodes: p.o.Nodes, TasksPerNode: 1,
 		Account: p.o.Account, Partition: p.o.Partition, Reservation: p.o.Reservation, Time: p.o.Time,
-		// All other tasks go on if one ends, but srun ends a task that hangs.
+		// If one task ends, the others continue, but srun ends a task that hangs.
 		Environment: []string{"SLURM_KILL_BAD_EXIT=0", fmt.Sprintf("SLURM_WAIT=%.0f", hangTimeout.Seconds())},
 	}
 	if j.Time == 0 {
@@ -193,14 +195,14 @@ func (p *plan) newJob(ctx context.Context, profile *site.Profile) (site.Job, err
 }
 
 // progress writes a line about the job.
-func (p *plan) progress(format string, args ...any) {
+func (p *siteCheck) progress(format string, args ...any) {
 	if p.o.Progress != nil {
 		_, _ = fmt.Fprintf(p.o.Progress, format+"\n", args...) // the check does not depend on it
 	}
 }
 
 // run submits the job, waits for its end, and returns the report.
-func (p *plan) run(ctx context.Context) (_ *Report, err error) {
+func (p *siteCheck) run(ctx context.Context) (_ *Report, err error) {
 	remove, err := writeMarkers(p.folder, p.id)
 	defer remove()
 	if err != nil {
@@ -259,7 +261,7 @@ func writeMarkers(folder, id string) (remove func(), err error) {
 
 // wait waits for the end of the job and reports its state at each change. The error is the cause
 // of the end of ctx.
-func (p *plan) wait(ctx context.Context, id string) (slurm.Job, error) {
+func (p *siteCheck) wait(ctx context.Context, id string) (slurm.Job, error) {
 	reported := ""
 	begin := time.Now()
 	var last time.Time // of the last report
@@ -302,7 +304,7 @@ func (e *interruptedError) Error() string {
 func (e *interruptedError) Unwrap() error { return e.cause }
 
 // readReport reads the output of the job, which has ended.
-func (p *plan) readReport(ctx context.Context, j slurm.Job) (*Report, error) {
+func (p *siteCheck) readReport(ctx context.Context, j slurm.Job) (*Report, error) {
 	var names []string
 	if p.job.Tasks == p.job.Nodes {
 		names, _ = p.client.HostNames(ctx, j.Nodes) // without it, missing nodes have no name

@@ -211,7 +211,7 @@ func TestSlurmInterrupted(t *testing.T) {
 	logs := useOwnFolders(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	p, err := newPlan(ctx, "local-test", Options{GPUs: -1})
+	p, err := planCheck(ctx, "local-test", Options{GPUs: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

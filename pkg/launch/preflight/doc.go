@@ -8,8 +8,8 @@
 //	fmt.Print(r) // a table for each node, and each problem with the next step
 //
 // The tasks are processes of the lockstep command, which call RunNode. They join each other as
-// the workers of a sweep do, by package rendezvous over TCP. What they find, they print as lines
-// of JSON, which Slurm collects: a report must also arrive from nodes that cannot join.
+// the workers of a sweep do, by package rendezvous over TCP. They print their findings as lines of
+// JSON, which Slurm collects, because a report must also arrive from nodes that cannot join.
 //
 // A check takes less than a minute of run time, because each part has a time limit: 15 s for
 // the node itself, 20 s for the rendezvous, and 12 s for the network.

@@ -26,7 +26,7 @@ type Finding struct {
 	Next   string `json:"next,omitempty"` // what to do, unless the result is ResultOK
 }
 
-// facts are what a task knows about its node, for comparison with other nodes. Values that are
+// facts contains the properties of a task's node, for comparison with other nodes. Values that are
 // not known yet are zero.
 type facts struct {
 	Node    string `json:"node"`
@@ -43,8 +43,8 @@ type facts struct {
 	Network *networkFacts `json:"network,omitempty"` // nil if the ranks did not join
 }
 
-// networkFacts are what the ranks have measured together. Of two neighbors, the lower rank knows
-// the bandwidth.
+// networkFacts contains the measurements between this rank and other ranks. The bandwidth between two
+// neighboring ranks is in the facts of the lower rank.
 type networkFacts struct {
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"` // to the next rank; 0 for the last rank
 	LatencySeconds float64 `json:"latency_seconds,omitempty"`  // one way, to the next rank
@@ -60,8 +60,8 @@ type line struct {
 	Finding *Finding `json:"finding,omitempty"`
 }
 
-// maxTextBytes limits the texts of a finding, so that a line has less than 1024 bytes: Slurm
-// passes on longer lines in pieces, between which lines of other tasks may come.
+// maxTextBytes limits the texts of a finding, so that a line has less than 1024 bytes. Slurm splits
+// longer lines, and lines of other tasks may come between the pieces.
 const maxTextBytes = 380
 
 // reporter writes the lines of a task.
@@ -111,12 +111,12 @@ type rankOutput struct {
 	findings []Finding
 }
 
-// maxKeptLines is the number of lines that readLines keeps of the output that is no report, such
-// as error messages of srun.
+// maxKeptLines is the number of other lines of output, such as error messages of srun, that readLines
+// keeps.
 const maxKeptLines = 12
 
-// readLines reads the output of all tasks of the check with the given id. It returns what the
-// ranks have reported, and the last other lines.
+// readLines reads the output of all tasks of the check with the given id. It returns the reports of
+// the ranks, and the last lines that are no reports.
 func readLines(r io.Reader, id string) (ranks map[int]*rankOutput, others []string) {
 	ranks = map[int]*rankOutput{}
 	s := bufio.NewScanner(r)
@@ -156,12 +156,13 @@ func passed(check, format string, args ...any) Finding {
 	return Finding{Check: check, Result: ResultOK, Detail: fmt.Sprintf(format, args...)}
 }
 
-// failed returns a finding because of which a run would fail.
+// failed returns the finding of a problem that would make a run fail.
 func failed(check, detail, next string) Finding {
 	return Finding{Check: check, Result: ResultFailed, Detail: detail, Next: next}
 }
 
-// warning returns a finding with which a run would work, but probably not as intended.
+// warning returns the finding of a problem that would not make a run fail, but probably make it slower
+// or its logs wrong.
 func warning(check, detail, next string) Finding {
 	return Finding{Check: check, Result: ResultWarning, Detail: detail, Next: next}
 }

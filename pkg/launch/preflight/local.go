@@ -49,8 +49,8 @@ func markerName(id string) string { return ".lockstep-doctor-" + id }
 // may keep an old list of files for some seconds.
 const markerTimeout = 5 * time.Second
 
-// findFolders reports whether this node has the same home folder and logs folder as the program
-// that submits the job.
+// findFolders returns findings about whether this node has the same home folder and logs folder as
+// the program that submits the job.
 func findFolders(ctx context.Context, o NodeOptions, getenv func(string) string) []Finding {
 	token, err := rendezvous.TokenPath(getenv)
 	if err != nil {
@@ -67,7 +67,8 @@ const (
 	adviceLogs = "runs are written there: set LOCKSTEP_LOGS to a folder that all nodes share and where you may write; the site's documentation names it"
 )
 
-// findMarker reports whether dir has the marker file, and whether this process may write to dir.
+// findMarker returns a finding about dir: whether it has the marker file, and whether this process may
+// write to it.
 func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 	path := filepath.Join(dir, markerName(id))
 	for deadline := time.Now().Add(markerTimeout); ; {
@@ -90,7 +91,7 @@ func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 	return passed(check, "%s is shared", dir)
 }
 
-// findMPI reports the implementations of MPI that the dynamic loader finds.
+// findMPI returns the finding about the MPI libraries that the dynamic loader finds.
 func findMPI() Finding {
 	s := clib.NewSearch(clib.Environment{})
 	var found []string
@@ -107,7 +108,8 @@ func findMPI() Finding {
 	return passed(checkMPI, "%s", strings.Join(found, "; "))
 }
 
-// findGPUs reports the GPUs of this task and NCCL. driver is the driver's version, or "".
+// findGPUs returns the findings about the GPUs of this task and about the NCCL library. driver is the
+// version of the GPUs' driver, or "" if there is no GPU.
 func findGPUs(o NodeOptions, getenv func(string) string) (found []Finding, driver string) {
 	m := engine.Devices()
 	for _, d := range m.Devices {

@@ -22,11 +22,11 @@ func adviseJoin(env rendezvous.Env) string {
 	ip := net.ParseIP(env.MasterAddr)
 	switch {
 	case env.LocalWorld < env.World && ip != nil && ip.IsLoopback():
-		return "first solve the problems of the missing nodes, if there are any; otherwise rank 0 has an address that only its own node reaches: write MASTER_ADDR=$(hostname -i) or the address that the site names to exports in a copy of the profile"
+		return "first solve the problems of missing nodes, if there are any; otherwise only its own node can reach the address of rank 0: write MASTER_ADDR=$(hostname -i), or the address that the site names, to exports in a copy of the profile"
 	case ip == nil:
-		return fmt.Sprintf("first solve the problems of the missing nodes, if there are any; otherwise ask the site whether the name %s resolves on all nodes, and whether they may connect to each other on ports from 20000 to 32767; MASTER_ADDR in exports of a copy of the profile sets another address", env.MasterAddr)
+		return fmt.Sprintf("first solve the problems of missing nodes, if there are any; otherwise ask the site whether the name %s resolves on all nodes, and whether they may connect to each other on ports 20000 to 32767; to use another address, write MASTER_ADDR=… to exports in a copy of the profile", env.MasterAddr)
 	}
-	return fmt.Sprintf("first solve the problems of the missing nodes, if there are any; otherwise ask the site whether all nodes can connect to %s on ports from 20000 to 32767; MASTER_ADDR in exports of a copy of the profile sets another address", env.MasterAddr)
+	return fmt.Sprintf("first solve the problems of missing nodes, if there are any; otherwise ask the site whether all nodes can connect to %s on ports 20000 to 32767; to use another address, write MASTER_ADDR=… to exports in a copy of the profile", env.MasterAddr)
 }
 
 // An iface is a network interface of the node.
@@ -61,8 +61,9 @@ func listInterfaces() ([]iface, error) {
 	return up, nil
 }
 
-// matchesInterface reports whether pattern, a value of NCCL_SOCKET_IFNAME, selects the interface:
-// a list of prefixes of names; = before it means complete names, and ^ means all others.
+// matchesInterface reports whether pattern, a value of NCCL_SOCKET_IFNAME, selects the interface with
+// the given name. A pattern is a list of prefixes of names. After = it is a list of complete names,
+// and after ^ it selects all other interfaces.
 func matchesInterface(pattern, name string) bool {
 	list, exclude := strings.CutPrefix(pattern, "^")
 	list, exact := strings.CutPrefix(list, "=")
@@ -72,8 +73,8 @@ func matchesInterface(pattern, name string) bool {
 	return listed != exclude
 }
 
-// checkInterface reports the interface through which this node is connected to the other ranks,
-// and whether it is the interface that the site profile names.
+// checkInterface returns the finding about the interface through which this node is connected to rank
+// 0, and whether it is the interface in the site profile.
 func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	all, err := listInterfaces()
 	if err != nil {
@@ -82,7 +83,7 @@ func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	// Connecting a UDP socket sends nothing, but selects the interface.
 	c, err := net.Dial("udp", env.Address())
 	if err != nil {
-		return failed(checkNetworkInterface, fmt.Sprintf("find the way to rank 0 at %s: %v", env.Address(), err),
+		return failed(checkNetworkInterface, fmt.Sprintf("find the interface that reaches rank 0 at %s: %v", env.Address(), err),
 			"ask the site for the address or the name of a node that the other nodes can reach, and write MASTER_ADDR=… with it to exports in a copy of the profile")
 	}
 	local := c.LocalAddr().(*net.UDPAddr).IP
@@ -97,8 +98,8 @@ func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	return compareInterface(o, used+interfaceSpeed("/sys/class/net", all[i].name), all[i].name, all)
 }
 
-// compareInterface returns the finding about the interface with the given name, which used
-// describes.
+// compareInterface returns the finding about the interface that the ranks use. name is its name, used
+// its description, and all contains all interfaces of the node.
 func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
 	if o.Interface == "" || matchesInterface(o.Interface, name) {
 		return passed(checkNetworkInterface, "%s", used)
@@ -119,7 +120,7 @@ func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
 }
 
 // interfaceSpeed returns the speed of an interface as ", N Gb/s", read from its file in dir, or "" if
-// the driver states none.
+// the driver does not know it.
 func interfaceSpeed(dir, name string) string {
 	text, err := os.ReadFile(filepath.Join(dir, filepath.Base(name), "speed"))
 	if err != nil {
@@ -142,23 +143,23 @@ const (
 	bytesPerElement = 4
 )
 
-// measureNetwork measures the bandwidth to the next rank, and how the clocks differ. All ranks
-// call it.
+// measureNetwork measures the bandwidth to the next rank, and the difference to the clock of rank 0.
+// All ranks must call it.
 func measureNetwork(ctx context.Context, g collective.Group) (*networkFacts, error) {
 	n := &networkFacts{}
 	if err := compareClocks(ctx, g, n); err != nil {
 		return nil, fmt.Errorf("compare clocks: %w", err)
 	}
-	// At first each even rank and the next one, then each odd rank and the next one: a node
+	// First each even rank measures with the next rank, then each odd rank does, so that each rank
 	// takes part in one measurement at a time.
 	for parity := range 2 {
 		next, previous := g.Rank()+1, g.Rank()-1
 		var err error
 		switch {
 		case g.Rank()%2 == parity && next < g.Size():
-			err = n.measureNext(ctx, g, next)
+			err = n.measureLink(ctx, g, next)
 		case g.Rank()%2 != parity && previous >= 0:
-			err = answerPrevious(ctx, g, previous)
+			err = answerLink(ctx, g, previous)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("measure bandwidth: %w", err)
@@ -172,7 +173,7 @@ func sendNumbers(ctx context.Context, g collective.Group, to int, numbers ...flo
 	return g.Send(ctx, device.Buffer{F64: numbers}, to)
 }
 
-// receiveNumbers receives as many numbers as it gets variables.
+// receiveNumbers receives one number for each variable in to.
 func receiveNumbers(ctx context.Context, g collective.Group, from int, to ...*float64) error {
 	b := make([]float64, len(to))
 	err := g.Recv(ctx, device.Buffer{F64: b}, from)
@@ -182,12 +183,12 @@ func receiveNumbers(ctx context.Context, g collective.Group, from int, to ...*fl
 	return err
 }
 
-// unixSeconds returns the time as a number, whose resolution is 0.24 µs in this century.
+// unixSeconds returns the time in seconds since 1970. A float64 has a resolution of 0.24 µs here.
 func unixSeconds() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
-// compareClocks sets the skew of n, as NTP does (RFC 5905, section 8): rank 0 asks each rank for
-// its time. The clock of the rank showed that time between the question and the answer, and of
-// several rounds the shortest one counts. The error is half its duration.
+// compareClocks sets the skew of n, as NTP does (RFC 5905, section 8). Rank 0 asks each rank for its
+// time, and assumes that the rank read its clock halfway between the question and the answer. The
+// shortest of several rounds counts. The largest possible error is half the duration of that round.
 func compareClocks(ctx context.Context, g collective.Group, n *networkFacts) error {
 	if g.Rank() > 0 {
 		var question float64
@@ -223,9 +224,9 @@ func compareClocks(ctx context.Context, g collective.Group, n *networkFacts) err
 	return nil
 }
 
-// measureNext measures the latency and the bandwidth to the next rank, which calls
-// answerPrevious.
-func (n *networkFacts) measureNext(ctx context.Context, g collective.Group, next int) error {
+// measureLink measures the latency and the bandwidth to the next rank, which must call answerLink at
+// the same time.
+func (n *networkFacts) measureLink(ctx context.Context, g collective.Group, next int) error {
 	shortest := math.Inf(1)
 	var answer float64
 	for range latencyRounds {
@@ -268,8 +269,8 @@ func timeBlocks(ctx context.Context, g collective.Group, next, bytes, blocks int
 	return time.Since(begin).Seconds(), err
 }
 
-// answerPrevious takes part in measureNext of the previous rank.
-func answerPrevious(ctx context.Context, g collective.Group, previous int) error {
+// answerLink answers the messages that the previous rank sends in measureLink.
+func answerLink(ctx context.Context, g collective.Group, previous int) error {
 	var question, blocks float64
 	for range latencyRounds {
 		if err := receiveNumbers(ctx, g, previous, &question); err != nil {
@@ -288,7 +289,7 @@ func answerPrevious(ctx context.Context, g collective.Group, previous int) error
 	return receiveBlocks(ctx, g, previous, blockBytes, int(blocks))
 }
 
-// receiveBlocks receives the blocks of timeBlocks and answers.
+// receiveBlocks receives the blocks that the previous rank sends in timeBlocks, and then answers.
 func receiveBlocks(ctx context.Context, g collective.Group, previous, bytes, blocks int) error {
 	b := device.Buffer{F32: make([]float32, bytes/bytesPerElement)}
 	for range blocks {

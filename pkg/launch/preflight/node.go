@@ -26,12 +26,12 @@ const (
 	networkTimeout = 12 * time.Second
 	taskTimeout    = nodeTimeout + joinTimeout + networkTimeout
 
-	// hangTimeout is when srun ends the other tasks after the first one has ended. A task whose
-	// node checks take nodeTimeout longer than another's must have the time to end by itself.
+	// hangTimeout is the time after the end of the first task at which srun ends the others. It is
+	// longer than nodeTimeout, so that a task with slower node checks can end by itself.
 	hangTimeout = 30 * time.Second
 )
 
-// NodeOptions are the arguments of the task on each node.
+// NodeOptions contains the options of RunNode. The job script passes them to each task as one argument.
 type NodeOptions struct {
 	ID        string        `json:"id"`
 	Logs      string        `json:"logs"`                // the folder in which the marker file is
@@ -56,8 +56,8 @@ func (o NodeOptions) argument() (string, error) {
 	return string(text), err
 }
 
-// RunNode examines this node as one task of a check, and writes what it finds to out. It returns
-// no error if something is wrong with the node, because a launcher may then end the other tasks.
+// RunNode examines this node as one task of a check, and writes its findings to out. A problem of the
+// node is no error of RunNode, because a launcher may end the other tasks if one task fails.
 func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 	getenv := func(name string) string {
 		switch name {
@@ -192,7 +192,8 @@ func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *rep
 		where += fmt.Sprintf(", from Slurm's configuration, because the name %s does not resolve", given)
 	}
 	begin := time.Now()
-	// Tasks of different builds join each other here: the report says which node has another one.
+	// All tasks use the same build ID here, so that tasks of different builds can join. The report
+	// names the nodes with another build.
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: "lockstep doctor", Timeout: limit, Group: collective.Options{Timeout: networkTimeout}})
 	if err != nil {
 		r.add(failed(checkRendezvous, err.Error(), adviseJoin(env)))

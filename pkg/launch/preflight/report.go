@@ -44,7 +44,7 @@ type Problem struct {
 	Warning bool     `json:"warning"` // a run would work, but probably not as intended
 }
 
-// Failed returns the number of problems because of which a run would fail.
+// Failed returns the number of problems that would make a run fail.
 func (r *Report) Failed() int {
 	n := 0
 	for _, p := range r.Problems {
@@ -55,14 +55,15 @@ func (r *Report) Failed() int {
 	return n
 }
 
-// Limits of differences, beyond which the report has a warning.
+// The report has a warning about larger clock differences and lower bandwidths than these.
 const (
 	largestSkew   = 0.1   // seconds; times in the logs of several nodes can then not be compared
 	slowBandwidth = 100e6 // bytes per second; less than a network of 1 Gb/s
 )
 
-// newReport makes the report of a check with the given number of tasks from their output. names
-// has the node of each rank, as far as known.
+// newReport makes the report of a check with the given number of tasks from their output. A task that
+// is missing in ranks has written nothing. names contains the name of each rank's node; it is shorter
+// if nodes are unknown.
 func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []string) *Report {
 	r := &Report{Problems: []Problem{}}
 	names = nodeNames(tasks, names, ranks)
@@ -83,7 +84,7 @@ func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []st
 			}
 		}
 		for i := range n.Findings {
-			n.Findings[i].Detail = nameRanks(n.Findings[i].Detail, names)
+			n.Findings[i].Detail = addNodeNames(n.Findings[i].Detail, names)
 		}
 		order := checkOrder()
 		slices.SortStableFunc(n.Findings, func(a, b Finding) int { return slices.Index(order, a.Check) - slices.Index(order, b.Check) })
@@ -96,8 +97,8 @@ func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []st
 	return r
 }
 
-// nodeNames returns a different name for each rank: of its node, with the rank if the node has
-// several tasks.
+// nodeNames returns a unique name for each rank: the name of its node, followed by the rank if the
+// node has several tasks.
 func nodeNames(tasks int, known []string, ranks map[int]*rankOutput) []string {
 	names := make([]string, tasks)
 	count := map[string]int{}
@@ -122,8 +123,8 @@ func nodeNames(tasks int, known []string, ranks map[int]*rankOutput) []string {
 
 var rankPattern = regexp.MustCompile(`\brank (\d+)\b( of \d+)?`)
 
-// nameRanks adds the name of the node after each rank in text.
-func nameRanks(text string, names []string) string {
+// addNodeNames adds the name of the node after each rank in text.
+func addNodeNames(text string, names []string) string {
 	return rankPattern.ReplaceAllStringFunc(text, func(found string) string {
 		m := rankPattern.FindStringSubmatch(found)
 		rank, err := strconv.Atoi(m[1])
@@ -134,8 +135,8 @@ func nameRanks(text string, names []string) string {
 	})
 }
 
-// compareNode compares what a rank has found with what the other ranks have found, and returns the
-// findings about that rank.
+// compareNode compares the facts of a rank with the facts of the other ranks, and returns the findings
+// about that rank.
 func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding {
 	f := ranks[rank].facts
 	all := []Finding{compareVersions(rank, names, ranks)}
@@ -158,7 +159,7 @@ func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding 
 		}
 	}
 	if rank == 0 {
-		return append(all, passed(checkClock, "the others are compared with it"))
+		return append(all, passed(checkClock, "the other nodes are compared with this clock"))
 	}
 	detail := fmt.Sprintf("%s %s, ± %s", formatShort(math.Abs(f.Network.SkewSeconds)), aheadOrBehind(f.Network.SkewSeconds)+names[0], formatShort(f.Network.SkewError))
 	if math.Abs(f.Network.SkewSeconds)-f.Network.SkewError > largestSkew {
@@ -167,7 +168,7 @@ func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding 
 	return append(all, passed(checkClock, "%s", detail))
 }
 
-// aheadOrBehind returns how a clock that differs by skew seconds is described.
+// aheadOrBehind returns "ahead of " or "behind " for a clock that differs by skew seconds.
 func aheadOrBehind(skew float64) string {
 	if skew < 0 {
 		return "behind "
@@ -175,8 +176,8 @@ func aheadOrBehind(skew float64) string {
 	return "ahead of "
 }
 
-// compareVersions returns the finding about the versions on a node. All must have this program's
-// build of lockstep.
+// compareVersions returns the finding about the software versions on a node. All nodes must have the
+// same build of lockstep as this program.
 func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Finding {
 	f := ranks[rank].facts
 	words := []string{"lockstep " + f.Build, f.Go, f.System, "kernel " + f.Kernel}
@@ -197,7 +198,7 @@ func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Findin
 	return passed(checkVersions, "%s", detail)
 }
 
-// formatShort formats a short time.
+// formatShort formats a time in s, ms or µs.
 func formatShort(seconds float64) string {
 	switch {
 	case seconds >= 1:
@@ -208,8 +209,8 @@ func formatShort(seconds float64) string {
 	return fmt.Sprintf("%.3g µs", seconds*1e6)
 }
 
-// collectProblems sets the problems of r from the findings: failures before warnings, and the
-// same one on several nodes once.
+// collectProblems sets the problems of r from the findings, failures before warnings. It lists a
+// problem of several nodes once.
 func (r *Report) collectProblems() {
 	for _, n := range r.Nodes {
 		for _, f := range n.Findings {
@@ -236,8 +237,8 @@ func (r *Report) collectProblems() {
 	})
 }
 
-// addJobProblem adds the problem that the job itself has failed, after those of tasks that did not
-// report. If no task has reported anything, it is the only problem.
+// addJobProblem adds the problem that the job itself has failed, after the problems of tasks that did
+// not report. If no task has reported anything, the failed job becomes the only problem.
 func (r *Report) addJobProblem(reason string, others []string) {
 	p := Problem{Check: "job", What: reason, Next: "read the messages at the end of this report; if a module or a command is not found, correct it in a copy of the profile"}
 	begun := false

@@ -260,7 +260,7 @@ func TestFormats(t *testing.T) {
 	if _, err := ParseNodeOptions("{}"); err == nil {
 		t.Error("no error for options without an id")
 	}
-	if text := nameRanks("rank 1 is gone; rank 7 too", []string{"a", "b"}); text != "rank 1 (b) is gone; rank 7 too" {
+	if text := addNodeNames("rank 1 is gone; rank 7 too", []string{"a", "b"}); text != "rank 1 (b) is gone; rank 7 too" {
 		t.Errorf("got %q", text)
 	}
 }

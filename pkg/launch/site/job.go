@@ -39,12 +39,12 @@ type Job struct {
 const maxWorkers = 1 << 20
 
 // Place returns j with the nodes, tasks and GPUs for the given number of workers. Each task
-// consists of workersPerTask workers, as with the strategy mirrored; for all others it is 1.
-// gpus states whether each worker needs a GPU.
+// consists of workersPerTask workers, which is 1 except for strategies such as mirrored. gpus is true
+// if each worker needs a GPU.
 //
 // A node gets as many workers as the profile allows (workers_per_node, and gpus_per_node if they
-// need GPUs), and there are as few nodes as possible, with at most one task more on one than on
-// another. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1 node,
+// need GPUs). There are as few nodes as possible, and the numbers of tasks on two nodes differ by at
+// most one. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1 node,
 // and N workers are 2 tasks on each of N/2 nodes.
 func (p *Profile) Place(j Job, workers, workersPerTask int, gpus bool) (Job, error) {
 	if workersPerTask < 1 {
@@ -112,8 +112,8 @@ func (p *Profile) cpusPerTask(j Job) int {
 	return p.CPUsPerTask.known()
 }
 
-// cpusRange returns the profile's rule for the CPUs of a node of which the job has the given
-// number of GPUs, or nil if there is none.
+// cpusRange returns the profile's rule for the CPUs of a job that has the given number of GPUs on each
+// node, or nil if there is none.
 func (p *Profile) cpusRange(gpus int) *CPUsRange {
 	for i := range p.CPUsByGPUs {
 		if r := &p.CPUsByGPUs[i]; r.GPUs == gpus {
@@ -123,8 +123,8 @@ func (p *Profile) cpusRange(gpus int) *CPUsRange {
 	return nil
 }
 
-// checkSizes returns the problem that a size of j is negative or too large to be real, or nil if
-// all are possible.
+// checkSizes returns a problem if a size of j is negative or too large to be real, or nil if all sizes
+// are possible.
 func (j Job) checkSizes() *Problem {
 	for _, s := range []struct {
 		field, name string

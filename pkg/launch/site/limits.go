@@ -19,8 +19,8 @@ type Account struct {
 	Queued  int  // jobs of the user in the account that wait or run
 	Limits  []Limit
 
-	// OverridesPartitions is whether Limits take precedence over those of partitions, and not the
-	// reverse: the flag OverPartQOS of the account's QOS.
+	// OverridesPartitions reports whether Limits take precedence over the limits of partitions (flag
+	// OverPartQOS of the account's QOS). By default, the limits of partitions take precedence.
 	OverridesPartitions bool
 }
 
@@ -32,14 +32,14 @@ type Limit struct {
 	Count    int           // of GPUs, CPUs, nodes or jobs
 	Time     time.Duration // of ResourceTime
 
-	// Group is whether Slurm counts all jobs of an association or of a QOS together: one of its
-	// Grp limits.
+	// Group reports whether the limit is one of Slurm's Grp limits, for which it counts all jobs of
+	// an association or of a QOS together.
 	Group bool
 }
 
-// WithPrecedence returns the limits that Slurm applies if those of first take precedence over those
-// of then, as those of a QOS do over those of an account: all of first, and those of then that are
-// of another kind.
+// WithPrecedence returns the limits that Slurm applies if first takes precedence over then, as the
+// limits of a QOS do over the limits of an account: all limits in first, and the limits in then of
+// kinds that first does not limit.
 func WithPrecedence(first, then []Limit) []Limit {
 	all := slices.Clone(first)
 	for _, l := range then {
@@ -50,12 +50,13 @@ func WithPrecedence(first, then []Limit) []Limit {
 	return all
 }
 
-// isSameKind returns whether l and other would be the same limit of two QOS.
+// isSameKind reports whether l and other limit the same resource in the same way, so that Slurm
+// applies only one of them.
 func (l Limit) isSameKind(other Limit) bool {
 	return l.Resource == other.Resource && l.Group == other.Group && (l.Group || l.Scope == other.Scope)
 }
 
-// Scope is to whose jobs a limit applies.
+// Scope states to which jobs a limit applies.
 type Scope int
 
 // The scopes of a Limit.
@@ -65,7 +66,7 @@ const (
 	ForAll               // the jobs of all users of the account or QOS together
 )
 
-// Resource is what a limit counts, in the singular, as in a message.
+// Resource names what a limit counts, in the singular, for messages.
 type Resource string
 
 // The resources of a Limit.
@@ -95,7 +96,7 @@ func (l Limit) describe() string {
 	return fmt.Sprintf("%s allows all its users together %s at a time", l.Owner, amount)
 }
 
-// findAccount returns the account of a job that names the account, or "" for the default. It
+// findAccount returns the account with the given name, or the default account if name is "". It
 // returns nil if there is none.
 func (c *Cluster) findAccount(name string) *Account {
 	i := slices.IndexFunc(c.Accounts, func(a Account) bool { return a.Name == name || name == "" && a.Default })
@@ -105,7 +106,8 @@ func (c *Cluster) findAccount(name string) *Account {
 	return &c.Accounts[i]
 }
 
-// checkAccount returns the limits of the account and of the partition of j that j alone exceeds.
+// checkAccount returns a problem for each limit of j's account or partition that j would exceed even
+// if no other job ran.
 func checkAccount(j Job, c *Cluster) []Problem {
 	a := c.findAccount(j.Account)
 	if a == nil {
@@ -123,7 +125,7 @@ func checkAccount(j Job, c *Cluster) []Problem {
 			}
 		}
 	}
-	for _, l := range mostRestrictive(limits) {
+	for _, l := range sortLimits(limits) {
 		field, asked := j.amount(l.Resource)
 		p := Problem{Field: field, What: fmt.Sprintf("%s, but the job asks for %d", l.describe(), asked)}
 		switch {
@@ -143,7 +145,7 @@ func checkAccount(j Job, c *Cluster) []Problem {
 			}
 		}
 		if slices.Contains(a.Limits, l) {
-			p.Next += ", or ask who manages the account for more"
+			p.Next += ", or ask the manager of the account for more"
 		} else {
 			p.Next += ", or another partition"
 		}
@@ -153,8 +155,9 @@ func checkAccount(j Job, c *Cluster) []Problem {
 	return found
 }
 
-// mostRestrictive returns limits, the smallest first.
-func mostRestrictive(limits []Limit) []Limit {
+// sortLimits returns limits in ascending order, so that the most restrictive limit of a resource is
+// first.
+func sortLimits(limits []Limit) []Limit {
 	return slices.SortedStableFunc(slices.Values(limits), func(a, b Limit) int {
 		return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Time, b.Time))
 	})
@@ -176,8 +179,8 @@ func (j Job) amount(r Resource) (field string, n int) {
 	return "", 0
 }
 
-// missingAccount returns the problem that the user may not use the account of j, or has none. It
-// returns none if Slurm requires no account.
+// missingAccount returns the problem that the user has no account, or may not use the account of j. It
+// returns nil if Slurm requires no account.
 func missingAccount(j Job, c *Cluster) []Problem {
 	if !c.NeedsAccount {
 		return nil
@@ -188,7 +191,7 @@ func missingAccount(j Job, c *Cluster) []Problem {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	p := Problem{Field: "Account", What: "you have no account on this cluster, so that Slurm would refuse the job", Next: "ask who manages the cluster or your class for one"}
+	p := Problem{Field: "Account", What: "you have no account on this cluster, so that Slurm would refuse the job", Next: "ask the manager of the cluster or of your class for an account"}
 	if len(names) > 0 {
 		p.What, p.Next = "the job names no account, and you have no default account", "use one of "+strings.Join(names, ", ")+" (Account, --account)"
 		if j.Account != "" {
@@ -198,9 +201,9 @@ func missingAccount(j Job, c *Cluster) []Problem {
 	return []Problem{p}
 }
 
-// CheckCount returns the limits on the number of jobs in the queue that would be exceeded if so
-// many jobs were submitted to the account; an empty account is the default. A nil Cluster has no
-// limits.
+// CheckCount returns a problem if submitting the given number of jobs to the account would exceed a
+// limit on the number of jobs in the queue. An empty account is the default account. A nil Cluster
+// has no limits.
 func (c *Cluster) CheckCount(jobs int, account string) []Problem {
 	if c == nil {
 		return nil
@@ -209,7 +212,7 @@ func (c *Cluster) CheckCount(jobs int, account string) []Problem {
 	if a == nil {
 		return nil
 	}
-	for _, l := range mostRestrictive(a.Limits) {
+	for _, l := range sortLimits(a.Limits) {
 		if l.Resource != ResourceJob || a.Queued+jobs <= l.Count {
 			continue
 		}

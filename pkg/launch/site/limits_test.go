@@ -31,19 +31,19 @@ func TestLimits(t *testing.T) {
 	}{
 		{classCluster(), func(j *Job) { j.TasksPerNode, j.GPUsPerNode, j.Time = 2, 2, time.Hour }, nil},
 		{classCluster(), func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUsPerNode = 2, 2, 2 }, []string{
-			"your account ml allows you 2 GPUs at a time, but the job asks for 4: use fewer workers, or ask who manages the account for more",
+			"your account ml allows you 2 GPUs at a time, but the job asks for 4: use fewer workers, or ask the manager of the account for more",
 		}},
 		{classCluster(), func(j *Job) { j.TasksPerNode, j.CPUsPerTask = 3, 3 }, []string{
-			"your account ml allows you 8 CPUs at a time, but the job asks for 9: use fewer workers, or fewer CPUs per task, or ask who manages the account for more",
+			"your account ml allows you 8 CPUs at a time, but the job asks for 9: use fewer workers, or fewer CPUs per task, or ask the manager of the account for more",
 		}},
 		{classCluster(), func(j *Job) { j.Nodes = 3 }, []string{
-			"your account ml allows 2 nodes per job, but the job asks for 3: use fewer nodes, with more workers on each, or ask who manages the account for more",
+			"your account ml allows 2 nodes per job, but the job asks for 3: use fewer nodes, with more workers on each, or ask the manager of the account for more",
 		}},
 		{classCluster(), func(j *Job) { j.Time = 2 * time.Hour }, []string{
-			"your account ml allows time limits up to 1h0m0s, but the job asks for 2h0m0s: lower the time limit, or ask who manages the account for more",
+			"your account ml allows time limits up to 1h0m0s, but the job asks for 2h0m0s: lower the time limit, or ask the manager of the account for more",
 		}},
 		{classCluster(), func(j *Job) { j.Account, j.GPUsPerNode = "thesis", 1 }, []string{
-			"QOS night of your account thesis allows all its users together 0 GPUs at a time, but the job asks for 1: use fewer workers, or ask who manages the account for more",
+			"QOS night of your account thesis allows all its users together 0 GPUs at a time, but the job asks for 1: use fewer workers, or ask the manager of the account for more",
 		}},
 		{&Cluster{
 			NeedsAccount: true, Accounts: classCluster().Accounts,
@@ -53,7 +53,7 @@ func TestLimits(t *testing.T) {
 		}},
 		{classCluster(), func(j *Job) { j.Account = "mll" }, []string{`you may not use an account "mll" (did you mean ml?): use one of ml, thesis (Account, --account)`}},
 		{&Cluster{NeedsAccount: true, Accounts: []Account{{Name: "a"}}}, func(*Job) {}, []string{"the job names no account, and you have no default account: use one of a (Account, --account)"}},
-		{&Cluster{NeedsAccount: true}, func(*Job) {}, []string{"you have no account on this cluster, so that Slurm would refuse the job: ask who manages the cluster or your class for one"}},
+		{&Cluster{NeedsAccount: true}, func(*Job) {}, []string{"you have no account on this cluster, so that Slurm would refuse the job: ask the manager of the cluster or of your class for an account"}},
 		{&Cluster{}, func(j *Job) { j.Account, j.Nodes = "any", 100 }, nil}, // without accounting
 	} {
 		p, err := Load("generic")

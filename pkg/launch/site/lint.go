@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// Problem is what Check found wrong with a job. What and Next are one sentence each, without a
-// capital letter and a period: what is wrong, and what to do.
+// Problem is something that Check found wrong with a job. What states what is wrong, and Next what to
+// do. Each is a sentence without a capital letter and a period.
 type Problem struct {
 	Field   string // of Job, or the key of the profile
 	What    string
@@ -22,7 +22,7 @@ type Problem struct {
 // String returns What and Next in one line.
 func (p Problem) String() string { return p.What + ": " + p.Next }
 
-// Cluster is what Slurm states about a cluster.
+// Cluster describes a cluster, as Slurm reports it.
 type Cluster struct {
 	Partitions   []Partition
 	Reservations []Reservation
@@ -192,7 +192,7 @@ func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
 	return nil
 }
 
-// checkPartition returns what c lacks for j in the partition of j.
+// checkPartition returns a problem for each reason why the partition of j could not run j.
 func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	i := slices.IndexFunc(c.Partitions, func(part Partition) bool {
 		return part.Name == j.Partition || j.Partition == "" && part.Default

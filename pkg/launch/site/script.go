@@ -119,8 +119,8 @@ func (p *Profile) options(j Job) []string {
 	return all
 }
 
-// inFolder returns the path of a file whose name is a pattern, such as %j.out. In the path of the
-// folder, % stands for itself.
+// inFolder returns the path of a file in folder whose name is a pattern, such as %j.out. It escapes
+// each % in folder.
 func inFolder(folder, pattern string) string {
 	if folder == "" || filepath.IsAbs(pattern) {
 		return pattern
@@ -224,7 +224,7 @@ func (p *Profile) StartsBySrun(j Job) bool {
 	return len(words) > 0 && filepath.Base(words[0]) == "srun"
 }
 
-// checkStart returns what p lacks to start the tasks of j with their GPUs.
+// checkStart returns the problems that keep p from starting the tasks of j with their GPUs.
 func (p *Profile) checkStart(j Job) []Problem {
 	var found []Problem
 	switch start := p.startCommand(j); {

@@ -15,8 +15,8 @@ var signalPattern = regexp.MustCompile(`^([RB]{1,2}:)?([A-Z0-9]+)(@[0-9]+)?$`)
 // memoryPattern matches the values of sbatch --mem: a number of MiB, or with a unit.
 var memoryPattern = regexp.MustCompile(`^([1-9][0-9]{0,8})([KMGT]?)$`)
 
-// memoryMiB returns the memory of each node of j in MiB, rounded up. It returns 0 if j does not say it
-// in the form of sbatch.
+// memoryMiB returns j.Memory in MiB, rounded up. It returns 0 if j.Memory is empty or no valid value of
+// sbatch --mem.
 func (j Job) memoryMiB() int {
 	m := memoryPattern.FindStringSubmatch(j.Memory)
 	if m == nil {

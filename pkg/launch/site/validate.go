@@ -20,7 +20,7 @@ var (
 	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// errUnsafe is the error of a value that would not be one word in a job script.
+// errUnsafe is the error for a value that the shell would not read as one word in a job script.
 var errUnsafe = errors.New("use letters, digits and -_.,:/ without spaces")
 
 // invalidKey returns the first key of p with an invalid value, and what is wrong with the value.
@@ -37,7 +37,7 @@ func (p *Profile) invalidKey() (key string, err error) {
 	case p.Start == "":
 		return "start", errors.New("missing: write the command that starts the tasks, such as srun, or plain if the job script starts the program itself")
 	case p.DivideCores && p.CPUsPerTask != 0:
-		return "divide_cores", errors.New("cpus_per_task is also given: keep only one of them")
+		return "divide_cores", errors.New("cpus_per_task is also given: keep divide_cores or cpus_per_task")
 	case p.DivideCores && p.CoresPerNode == 0:
 		return "divide_cores", errors.New("cores_per_node is missing: write the number of cores to be divided")
 	}

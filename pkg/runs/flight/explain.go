@@ -20,8 +20,8 @@ const maxListedRanks = 8
 
 // Explain returns a sentence about each rank that other ranks waited for when the records were
 // written, in a collective operation or for a message, or that called another operation. It
-// returns nil if no rank waited. places contains
-// what is known of ranks without a record, by rank; it may be nil.
+// returns nil if no rank waited. places contains, by rank, where ranks without a record ran; it may
+// be nil.
 func Explain(records []Record, places map[int]Place) []string {
 	if len(records) == 0 {
 		return nil
@@ -234,10 +234,10 @@ func (c Call) place() string {
 
 // Describe returns the operation like String, with its size, such as "all-reduce 812 of 1024
 // float32".
-func (c Call) Describe() string { return c.String() + c.ofSize() }
+func (c Call) Describe() string { return c.String() + c.sizeSuffix() }
 
-// ofSize returns the size of the operation, such as " of 1024 float32", or "" for a barrier.
-func (c Call) ofSize() string {
+// sizeSuffix returns the size of the operation, such as " of 1024 float32", or "" for a barrier.
+func (c Call) sizeSuffix() string {
 	if c.Bits == 0 {
 		return ""
 	}
@@ -246,7 +246,7 @@ func (c Call) ofSize() string {
 
 // signature returns the kind and the size of the operation, such as "all-reduce of 1024 float32".
 func (c Call) signature() string {
-	text := c.Kind + c.ofSize()
+	text := c.Kind + c.sizeSuffix()
 	if c.Kind == "broadcast" {
 		text += fmt.Sprintf(" from rank %d", c.Peer)
 	}

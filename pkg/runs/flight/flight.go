@@ -33,17 +33,17 @@ type Header struct {
 	PID       int       `json:"pid"`
 	Transport string    `json:"transport"`
 	Written   time.Time `json:"written"`
-	// Error is the error of the operation that failed; empty: the record was asked for, by
-	// SIGUSR2.
+	// Error is the error of the operation that failed. It is empty if no operation failed and SIGUSR2
+	// asked for the record.
 	Error string `json:"error,omitempty"`
 	// Stack contains the innermost functions of the goroutine that trains, the current one
 	// first, such as "train.(*Trainer).trainBatch (loop.go:370)". StacksName(Rank) has all.
 	Stack []string `json:"stack,omitempty"`
-	// Lost is what this rank found out about the rank that Error names; nil if nothing.
+	// Lost describes the rank that Error names, if this rank could examine it; otherwise it is nil.
 	Lost *Lost `json:"lost,omitempty"`
 }
 
-// Lost says why a rank has no stack.
+// Lost states why a rank has no stack.
 type Lost struct {
 	Rank   int    `json:"rank"`
 	Reason string `json:"reason"` // such as "its process is stopped (state T)"

@@ -81,7 +81,7 @@ func (e *explainer) explainMessage(peer int, w messageWait) string {
 	if w.call.Kind == "receive" {
 		verb, direction = "send", "to"
 	}
-	size := strings.TrimPrefix(w.call.ofSize(), " of ")
+	size := strings.TrimPrefix(w.call.sizeSuffix(), " of ")
 	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", name, verb, size, direction, w.rank, w.call.place(), w.time.Round(time.Millisecond))
 	switch {
 	case r != nil:

@@ -17,7 +17,7 @@ const (
 	maxStacksBytes = 1 << 20
 	// maxFrames is the number of functions in Header.Stack.
 	maxFrames = 8
-	// maxFrameBytes limits one of them.
+	// maxFrameBytes limits the length of a function in Header.Stack.
 	maxFrameBytes = 200
 )
 
@@ -41,8 +41,8 @@ type Stacks struct {
 	text   []byte
 }
 
-// CaptureStacks returns the stacks of this process. The one of the goroutine g comes first, and its
-// functions are in Frames.
+// CaptureStacks returns the stacks of this process. The stack of the goroutine g comes first, and
+// Frames contains its functions.
 func CaptureStacks(g Goroutine) Stacks {
 	text := make([]byte, maxStacksBytes)
 	text = text[:runtime.Stack(text, true)]

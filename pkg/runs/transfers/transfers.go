@@ -69,8 +69,8 @@ func (r *Recording) SentBytes() []int {
 	return sent
 }
 
-// SentRange returns how many times its buffer the rank sent that sent the least, and the one that
-// sent the most.
+// SentRange returns the smallest and the largest number of bytes that a rank sent, as multiples of the
+// size of its buffer.
 func (r *Recording) SentRange() (least, most float64) {
 	sent := r.SentBytes()
 	size := float64(max(r.Bytes, 1))
@@ -95,8 +95,8 @@ func (r *Recording) Steps() int {
 	return steps
 }
 
-// Contributions returns how many ranks' numbers each chunk of each rank consists of after the
-// first steps: by rank and chunk.
+// Contributions returns, by rank and chunk, how many ranks have contributed to the sum in the chunk
+// after the given number of steps.
 func (r *Recording) Contributions(steps int) [][]int {
 	list := make([][]int, r.Ranks)
 	for rank := range list {

@@ -8,17 +8,18 @@ import (
 	"lockstep/pkg/launch/site"
 )
 
-// workerLogPattern is runs.WorkerLogName with srun's pattern for the rank.
+// workerLogPattern is the name of a worker's log (runs.WorkerLogName) with srun's pattern %t in
+// place of the rank.
 const workerLogPattern = "worker-%t.log"
 
-// workerLogCommand runs a program with its output in worker-<rank>.log. Its arguments are the run
-// folder, the number of ranks of each process, and the program with its arguments. exec keeps the
-// process, so that signals reach the program.
+// workerLogCommand is a shell command that runs a program with its output in worker-<rank>.log. Its
+// arguments are the run folder, the number of ranks of each process, and the program with its
+// arguments. The program replaces the shell (exec), so that signals reach the program.
 const workerLogCommand = `r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}; log=$0/worker-$((r * $1)).log; shift; exec "$@" >>"$log" 2>&1`
 
-// writeWorkerLogs makes the job j of r write one log per worker process. srun does so by itself;
-// for other commands, such as mpirun, a shell does. The log is named by the first rank of its
-// process.
+// writeWorkerLogs changes j, the job of r, so that each worker process has its own log, which is
+// named after the first rank of the process. srun can write these logs itself. For other commands,
+// such as mpirun, workerLogCommand writes them.
 func (b *Batch) writeWorkerLogs(j *site.Job, r *Run) {
 	if r.Ranks > 1 || !b.Profile.StartsBySrun(*j) {
 		j.Command = append([]string{"bash", "-c", workerLogCommand, r.Dir, strconv.Itoa(r.Ranks)}, j.Command...)
@@ -26,6 +27,6 @@ func (b *Batch) writeWorkerLogs(j *site.Job, r *Run) {
 	}
 	// Slurm replaces patterns such as %t in the path.
 	logs := filepath.Join(strings.ReplaceAll(r.Dir, "%", "%%"), workerLogPattern)
-	// They are srun's --output, by its names in different versions, and its --open-mode.
+	// These variables set srun's --output, under its names in different versions, and --open-mode.
 	j.Environment = append(j.Environment, "SLURM_STDOUTMODE="+logs, "SRUN_OUTPUT="+logs, "SLURM_OPEN_MODE=append")
 }

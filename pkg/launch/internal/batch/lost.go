@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/launch/internal/slurm"
 )
 
-// FindLostJobs returns the ids of the jobs of runs, by run folder, whose launcher was killed between
-// the submission and the record of the id. dirs has the run folders. It asks Slurm only if there is
-// such a folder.
+// FindLostJobs returns the ids of jobs that a launcher submitted but could not record, because it was
+// killed in between. dirs contains the run folders to search, and the result is by run folder.
+// FindLostJobs asks Slurm only if a folder has a submission without an id.
 func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[string]string, error) {
 	submissions := map[string]string{} // by run folder
 	for _, dir := range dirs {
@@ -49,7 +49,8 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 	return found, nil
 }
 
-// HasJobs reports whether a run in the study's folder was submitted to Slurm, or was to be.
+// HasJobs reports whether a launcher has submitted a run in the study's folder to Slurm, or was
+// about to.
 func HasJobs(study string) bool {
 	paths, err := filepath.Glob(filepath.Join(queue.EscapeGlob(study), "*", descriptionName))
 	return err == nil && len(paths) > 0

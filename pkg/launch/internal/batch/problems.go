@@ -14,7 +14,7 @@ type Problems struct {
 	runs  map[string][]string // names of the runs with a problem, by its text
 }
 
-// maxProblemRuns is the largest number of runs that a problem names.
+// maxProblemRuns is the largest number of runs that the line about a problem names.
 const maxProblemRuns = 4
 
 // IsEmpty reports whether there are no problems.

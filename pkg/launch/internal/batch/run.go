@@ -50,12 +50,12 @@ type Run struct {
 	script string   // text of the job script
 }
 
-// CompleteJob returns the job j, which runs r, with the variables and the logs of the workers and the
-// withdrawal check. j has the command of a worker process.
+// CompleteJob returns j, the job of r, with the environment variables and the logs of the workers and
+// with the withdrawal check added. j already contains the command of a worker process.
 func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
 	j.Environment = []string{"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	if len(r.Command) > 0 {
-		// If a task fails, the others end. The workers of lockstep notice it themselves.
+		// Makes srun end the other tasks if one fails. Lockstep's own workers notice it themselves.
 		j.Environment = append(j.Environment, "SLURM_KILL_BAD_EXIT=1")
 	}
 	b.writeWorkerLogs(&j, r)
@@ -63,7 +63,8 @@ func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
 	return j
 }
 
-// MakeScript makes the job script of r for the job j, which CompleteJob has returned. It writes no file.
+// MakeScript sets the job script of r from the job j, which CompleteJob has returned. It writes no
+// file.
 func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
 	r.job = j
 	if r.script, err = b.Profile.Script(j); err == nil {
@@ -72,12 +73,12 @@ func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
 	return err
 }
 
-// withdrawalCheck returns the first lines of the job script of a run. They end the job if its
-// submission was withdrawn: the controller may accept a job after sbatch gave up waiting for the
-// answer, and by then the run may have been submitted again.
+// withdrawalCheck returns the first lines of the job script of a run, which end the job if its
+// submission was withdrawn. This is necessary because the controller may accept a job after sbatch
+// has stopped waiting for the answer, when the run may have been submitted again.
 func (b *Batch) withdrawalCheck(r *Run) string {
 	return fmt.Sprintf(`if ! grep -qF %s %s; then
-  echo "this job was withdrawn when it was submitted: the run has no job, or a later one"
+  echo "nothing to do: the submission of this job was withdrawn, and the run has no job or a later one"
   exit 1
 fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteArgument(filepath.Join(r.Dir, descriptionName)))
 }
@@ -120,8 +121,8 @@ type description struct {
 	Seed    int64    `json:"seed"`
 	Threads int      `json:"threads"`
 	Command []string `json:"command,omitempty"` // a program other than lockstep
-	// Submission is the id of the sweep that submitted the job. The job script runs only if it is
-	// that of the script; see withdrawalCheck.
+	// Submission is the id of the sweep that submitted the job. A job script that contains another
+	// id does nothing; see withdrawalCheck.
 	Submission string `json:"submission"`
 }
 

@@ -19,7 +19,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// defaultArraySize is the largest number of tasks of an array unless the user gives it. Slurm's default configuration allows 1001.
+// defaultArraySize is the largest number of tasks of an array unless the user sets another one.
+// Slurm's default configuration allows 1001.
 const defaultArraySize = 1000
 
 // Submission is what one call of sbatch submits: the job script of one run, or a job array of
@@ -28,7 +29,7 @@ type Submission struct {
 	Runs   []*Run
 	script string // path of the script for sbatch
 
-	// Of an array; else "".
+	// Only for a job array; otherwise "".
 	array string // text of the script
 	list  string // path of the list of run folders
 }
@@ -60,7 +61,7 @@ func (l Submissions) String() string {
 	return b.String()
 }
 
-// HTML returns one closed section for each submission.
+// HTML returns one collapsed section for each submission.
 func (l Submissions) HTML() string {
 	var b strings.Builder
 	for _, n := range l {
@@ -80,9 +81,9 @@ func (n Submission) String() string {
 	return fmt.Sprintf("runs %s to %s (%d)", n.Runs[0].Name, n.Runs[len(n.Runs)-1].Name, len(n.Runs))
 }
 
-// PlanSubmissions groups the given runs, which have job scripts. Runs that need the same
-// resources are one job array, whatever runs are between them, with at most size tasks. If size is 0,
-// it is 1000.
+// PlanSubmissions groups the given runs, which have job scripts, into submissions. Runs that need the
+// same resources become one job array of at most size tasks, even if other runs are between them.
+// If size is 0, defaultArraySize is used.
 func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	if size == 0 {
 		size = defaultArraySize
@@ -90,7 +91,7 @@ func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	var all Submissions
 	var resources []site.Job // of each submission
 	for _, r := range given {
-		// Only these fields of the job belong to the run.
+		// Remove the fields that differ between runs that need the same resources.
 		needs := r.job
 		needs.Name, needs.Folder, needs.Environment, needs.Begin, needs.Command = "", "", nil, "", nil
 		needs.Estimate, needs.Source = 0, ""
@@ -118,8 +119,8 @@ func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	return all, nil
 }
 
-// planArray makes n a job array. number is its number in the sweep, and j the job of its runs
-// without what differs among them.
+// planArray turns n into a job array. number is the number of the array in the sweep, and j is the
+// job of its runs without the fields that differ between them.
 func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
 	name := filepath.Join(folder, fmt.Sprintf("%s-array-%d", b.ID, number))
@@ -130,8 +131,8 @@ func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
 	return err
 }
 
-// Submit submits all. If that fails, it cancels the jobs that it has submitted and removes what it has
-// written.
+// Submit submits all. If a submission fails, it cancels the jobs that it has submitted and removes the
+// files that it has written.
 func (b *Batch) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
 	for i, n := range all {
 		err := context.Cause(ctx)
@@ -170,8 +171,8 @@ func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) e
 	return nil
 }
 
-// Withdraw cancels the jobs of submissions, and removes what writeFiles has written for them, so
-// that a job which the controller accepts later does nothing.
+// Withdraw cancels the jobs of all, and removes the files that writeFiles has written for them, so
+// that a job that the controller accepts later does nothing.
 func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
 	var ids []string
 	var errs []error
@@ -189,8 +190,8 @@ func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissio
 	return errors.Join(errs...)
 }
 
-// writeFiles writes the job scripts of a submission, the descriptions of the jobs without their
-// ids, and of an array its script and the list of its run folders.
+// writeFiles writes the job scripts of a submission, and the descriptions of the jobs without their
+// ids. For an array it also writes the array's script and the list of its run folders.
 func (b *Batch) writeFiles(n Submission) error {
 	var list strings.Builder
 	for _, r := range n.Runs {
@@ -225,7 +226,7 @@ func writeScript(path, text string) error {
 	return runfolder.WrapWriteError("write job script", wholefile.WriteBytes(path, []byte(text), 0o755))
 }
 
-// removeFiles removes what writeFiles has written, and the folders that are empty then.
+// removeFiles removes the files that writeFiles has written, and the folders that become empty.
 func (b *Batch) removeFiles(n Submission) error {
 	var errs []error
 	remove := func(path string) {

@@ -21,9 +21,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// RunTask implements "lockstep launch --task": as a process that srun has started for the run in
-// the folder dir, it runs a program other than lockstep with the environment variables of a
-// worker. Rank 0 also writes the run folder, as Local does. code is the exit code of the program.
+// RunTask implements "lockstep launch --task". srun starts this process for the run in the folder
+// dir, and RunTask runs a program other than lockstep with the environment variables of a worker.
+// On rank 0 it also writes the run folder, as Local does. code is the exit code of the program.
 func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
 	f, err := readDescription(dir)
 	if err != nil {
@@ -47,7 +47,8 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Env = workers.ProgramEnvironment(env, f.Threads)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Slurm sends signals to all processes of a task, also to the program, which decides.
+	// Slurm sends signals to all processes of a task. The program decides what to do, so this process
+	// ignores them.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGHUP)
 	defer signal.Stop(signals)
@@ -61,8 +62,9 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 	return code, err
 }
 
-// runTask runs the program of a rank, and records what it uses in the run folder dir. code is its exit code, not 0 if a signal ended it. err is
-// not nil if it could not be run.
+// runTask runs the program of a rank, and records the program's CPU, memory and network usage in the
+// run folder dir. code is the program's exit code, or 128 plus the number of the signal that ended
+// it. err is not nil if the program could not be run.
 func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 	stop := runfolder.RecordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 	defer stop()
@@ -88,7 +90,7 @@ func (f description) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	load := monitor.NewLoadMeter(os.Getpid())
 	load.Begin()
 	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.Count(f.Workers, "worker"),
-		english.Count(f.Threads, "thread"), jobOfTask())
+		english.Count(f.Threads, "thread"), taskJobID())
 	if err == nil {
 		code, err = runTask(dir, 0, cmd)
 	}
@@ -100,15 +102,15 @@ func (f description) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	switch {
 	case err != nil || code == 0:
 	case code == ExitRequeue:
-		status, cause = runs.StatusCanceled, errors.New("interrupted before the end of its job")
+		status, cause = runs.StatusCanceled, errors.New("the program saved its state and ended before Slurm ended the job; the requeued job starts it again")
 	default:
 		status, cause = runs.StatusFailed, fmt.Errorf("rank 0 ended with exit code %d", code)
 	}
 	return code, errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, cause))
 }
 
-// jobOfTask returns the id of the job of this process, such as 17, or 17_3 in a job array.
-func jobOfTask() string {
+// taskJobID returns the id of this process's job, such as 17, or 17_3 in a job array.
+func taskJobID() string {
 	if array, task := os.Getenv("SLURM_ARRAY_JOB_ID"), os.Getenv("SLURM_ARRAY_TASK_ID"); array != "" && task != "" {
 		return array + "_" + task
 	}

@@ -51,10 +51,10 @@ type Run struct {
 	Threads int      // of each worker of that program
 }
 
-// Time returns how long the run will probably take, and from what this is known: from the run
-// with the same config, or the same command, whose number of workers is nearest. It assumes that
-// twice the workers need half the time, so that the run may take longer. It returns 0 if there is no
-// such run.
+// Time returns how long the run will probably take, and a text that names the finished run from which
+// this was estimated: the run with the same config, or the same command, whose number of workers is
+// nearest. Time assumes that twice as many workers need half the time, so the run may take longer. It
+// returns 0 and "" if there is no such run.
 func (r Run) Time(all []Finished) (d time.Duration, source string) {
 	var nearest *Finished
 	distance := math.Inf(1)
@@ -95,17 +95,17 @@ func (r Run) isLike(f runs.Info) bool {
 	})
 }
 
-// A run has stalled, so that nobody knows when it ends, if an epoch has taken stalledEpochs times the
-// mean, and at least shortestStall.
+// A run counts as stalled, and its end as unknown, if the current epoch has taken more than
+// stalledEpochs times the mean and more than shortestStall.
 const (
 	stalledEpochs = 10
 	shortestStall = 30 * time.Second
 )
 
-// End returns the time at which a run ends, by the mean time of its finished epochs, the last of
-// which ended at the time last. total is the number of all epochs. An epoch that takes longer than
-// the mean ends now at the earliest, and the others follow it. The result is zero if a number is
-// unknown, or if the run has stalled.
+// End estimates the time at which a run ends: each remaining epoch takes the mean time of the epochs
+// done. last is the time at which the newest epoch ended, and total the number of all epochs. If the
+// current epoch already takes longer than the mean, End assumes that it ends now. The result is
+// zero if a number is unknown, or if the run has stalled.
 func End(done []runs.Epoch, total int, last time.Time) time.Time {
 	return endAt(time.Now(), done, total, last)
 }

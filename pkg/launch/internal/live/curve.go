@@ -19,9 +19,9 @@ type Curve struct {
 	partial bool           // whether runs are in progress
 }
 
-// NewCurve returns the speed-up of a study. partial marks it as the result so far. It returns
-// nil if no series has a speed-up at two worker counts. withFigure draws the figure for a cell
-// too.
+// NewCurve returns the speed-up of a study, or nil if no series has a speed-up at two worker counts.
+// If partial is true, the title says that the curve is the speed-up so far. If withFigure is true,
+// NewCurve also draws the figure for a cell.
 func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
 	counts := map[string]int{}
 	enough := false

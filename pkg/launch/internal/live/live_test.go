@@ -65,7 +65,7 @@ func TestTableLeavesOutRows(t *testing.T) {
 
 func TestFormatTimes(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: unknown, 59 * time.Second: "59 s", 61 * time.Second: "1 min 1 s", 601 * time.Second: "10 min", 2*time.Hour + 300*time.Second: "2 h 5 min",
+		0: unknownText, 59 * time.Second: "59 s", 61 * time.Second: "1 min 1 s", 601 * time.Second: "10 min", 2*time.Hour + 300*time.Second: "2 h 5 min",
 	} {
 		if got := formatElapsed(d); got != want {
 			t.Errorf("elapsed %v: got %q, want %q", d, got, want)

@@ -22,7 +22,7 @@ type Row struct {
 	Workers int
 	Job     string // id of the job of Slurm; "" on this machine
 	State   string
-	// Note is the reason for which the run waits or has failed, or the last line of a run
+	// Note is the reason why the run waits or has failed, or the last line of output of a run
 	// without epochs.
 	Note                        string
 	Epoch, Epochs               int // Epochs is 0 if unknown
@@ -31,7 +31,7 @@ type Row struct {
 	End                         time.Time // the estimated end of a running run, or zero if unknown
 }
 
-// stateWaiting is the state of a run that has not started; package launch names it so too.
+// stateWaiting is the state of a run that has not started, as in package launch.
 const stateWaiting = "waiting"
 
 // Table is a table of runs. Its methods HTML and String show it in a cell and as text.
@@ -40,8 +40,8 @@ type Table struct {
 	Notes []string // shown below the rows
 }
 
-// unknown is shown in place of an unknown value.
-const unknown = "–"
+// unknownText is shown in place of an unknown value.
+const unknownText = "–"
 
 // column is a column of the table.
 type column struct {
@@ -50,8 +50,8 @@ type column struct {
 	value func(Row) string
 }
 
-// columns returns the columns of the table: the ids of jobs only if a run has one, and the
-// estimated end only until all have ended.
+// columns returns the columns of the table. The column of job ids is left out if no run has one, and
+// the estimated end if all runs have ended.
 func (t Table) columns() []column {
 	all := []column{
 		{"run", true, func(r Row) string { return clean.Text(r.Run) }},
@@ -82,12 +82,12 @@ func (r Row) formatEpoch() string {
 	case r.Epoch > 0:
 		return fmt.Sprint(r.Epoch)
 	}
-	return unknown
+	return unknownText
 }
 
 func formatNumber(format string, v float64) string {
 	if math.IsNaN(v) {
-		return unknown
+		return unknownText
 	}
 	return fmt.Sprintf(format, v)
 }
@@ -98,7 +98,7 @@ func formatElapsed(d time.Duration) string {
 	const short = 10 * time.Minute // below it, seconds are shown
 	switch s := int(d / time.Second); {
 	case d <= 0:
-		return unknown
+		return unknownText
 	case s < 60:
 		return fmt.Sprintf("%d s", s)
 	case d < short:
@@ -116,7 +116,7 @@ func formatClock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	switch {
 	case t.IsZero():
-		return unknown
+		return unknownText
 	case t.Format(time.DateOnly) != now.Format(time.DateOnly):
 		return t.Format("2006-01-02 15:04")
 	case t.Sub(now) < 10*time.Minute:
@@ -199,8 +199,8 @@ func (t Table) HTML() string {
 // String returns the table as text.
 func (t Table) String() string { return strings.Join(t.lines(math.MaxInt), "\n") }
 
-// lines returns the lines of the table as text, at most height if that is possible: rows of runs
-// that are done or waiting are then left out and counted.
+// lines returns the lines of the table as text. If there are more than height lines, it leaves out
+// rows, first those of runs that are done or waiting, and adds a line that counts them.
 func (t Table) lines(height int) []string {
 	notes := t.notes()
 	shown, omitted := t.limitRows(height - len(notes) - 2) // the head, and the line about the omitted rows
@@ -223,7 +223,8 @@ func (t Table) lines(height int) []string {
 	return append(all, notes...)
 }
 
-// limitRows returns at most n rows, and a line about those that it left out.
+// limitRows returns at most n rows (but at least 3), and a line that counts the rows that it left
+// out, or "" if it left out none.
 func (t Table) limitRows(n int) (shown []Row, omitted string) {
 	const least = 3
 	leave := len(t.Rows) - max(n, least)

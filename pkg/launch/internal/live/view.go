@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// View shows tables and curves, each in place of the one before. It ignores errors of the
+// View shows tables and curves, each in place of the previous one. It ignores errors of the
 // output, because a failed display must not end the sweep.
 type View interface {
 	// Show shows t, and c below it unless it is nil. last is true for the last call.
@@ -23,8 +23,8 @@ type View interface {
 	DrawsFigures() bool
 }
 
-// NewView returns a view in the running cell. In a program without a kernel, it is a view on w:
-// redrawn in place if w is a terminal, else of plain lines.
+// NewView returns a view in the running cell. In a program without a kernel, the view writes to w:
+// it redraws its lines in place if w is a terminal, and otherwise writes plain lines.
 func NewView(w io.Writer) View {
 	if notebook.InNotebook() {
 		return &cellView{table: notebook.NewLive(), curve: notebook.NewLive()}
@@ -111,22 +111,22 @@ func truncate(s string, n int) string {
 	return string([]rune(s)[:n])
 }
 
-// lineView writes a line when the state of a run changes, and from time to time when an epoch
-// is new.
+// lineView writes a line about a run when its state changes, when another tenth of its epochs is done,
+// and at the latest lineInterval after the previous line if the run has new epochs.
 type lineView struct {
 	w     io.Writer
 	shown map[string]shownRun
 	notes string
 }
 
-// shownRun is what the last line about a run says.
+// shownRun is the state of a run in the last line about it.
 type shownRun struct {
 	state, note string
 	epoch       int
 	at          time.Time
 }
 
-// lineInterval is the longest time without a line about a run that has new epochs.
+// lineInterval is the longest time between two lines about a run that has new epochs.
 const lineInterval = 30 * time.Second
 
 func (v *lineView) DrawsFigures() bool { return false }
@@ -169,7 +169,7 @@ func (r Row) line() string {
 		format string
 		v      float64
 	}{{"%.1f samples/s", r.SamplesPerSecond}, {"loss %.4f", r.Loss}, {"IoU %.4f", r.IoU}} {
-		if text := formatNumber(p.format, p.v); text != unknown {
+		if text := formatNumber(p.format, p.v); text != unknownText {
 			parts = append(parts, text)
 		}
 	}

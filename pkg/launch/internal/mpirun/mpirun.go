@@ -29,8 +29,8 @@ const (
 // versionTimeout limits the time in which mpirun must print its version.
 const versionTimeout = 30 * time.Second
 
-// Records is the signal that mpirun forwards to the ranks, which then write the records of their
-// collective operations. Both implementations forward it.
+// Records is the signal that asks the ranks to write the records of their collective operations. The
+// launcher sends it to mpirun, and both implementations of mpirun forward it to the ranks.
 const Records = unix.SIGALRM
 
 // Launcher is an mpirun of this machine.
@@ -39,7 +39,7 @@ type Launcher struct {
 	Kind string // OpenMPI or MPICH
 }
 
-// installAdvice says how to get mpirun.
+// installAdvice is the next step for a user without mpirun.
 const installAdvice = "install Open MPI (on Debian: apt install openmpi-bin) or MPICH (apt install mpich), load the cluster's module (module load openmpi), or name the program (MPIOptions.Command, --mpirun)"
 
 // Find returns the launcher with the given name or path. The default is mpirun, or mpiexec if there
@@ -63,7 +63,8 @@ func Find(ctx context.Context, name string) (Launcher, error) {
 	return Launcher{}, fmt.Errorf("no %s on this machine: %s", names[0], installAdvice)
 }
 
-// readKind asks the mpirun at path for its version and returns its implementation.
+// readKind asks the mpirun at path for its version, and returns the implementation of MPI that it
+// belongs to.
 func readKind(ctx context.Context, path string) (string, error) {
 	ctx, cancel := process.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -82,7 +83,7 @@ func readKind(ctx context.Context, path string) (string, error) {
 		return "", fmt.Errorf("ask %s for its version: %w: %s", path, err, text)
 	}
 	first, _, _ := strings.Cut(text, "\n")
-	return "", fmt.Errorf("%s is neither of Open MPI nor of MPICH (its version is %q): %s", path, first, installAdvice)
+	return "", fmt.Errorf("%s belongs to neither Open MPI nor MPICH (its version is %q): %s", path, first, installAdvice)
 }
 
 // Job describes what mpirun starts.
@@ -102,7 +103,8 @@ func (l Launcher) Arguments(j Job) []string {
 		if j.Hostfile != "" {
 			args = append(args, "-f", j.Hostfile)
 		}
-		// Hydra passes on the whole environment, does not count slots, and binds nothing.
+		// MPICH's mpirun (Hydra) passes on the whole environment, does not count slots, and does not
+		// bind the ranks.
 		return slices.Concat(args, []string{"-n", strconv.Itoa(j.Processes)}, j.Command)
 	}
 	if os.Geteuid() == 0 {
@@ -125,9 +127,9 @@ func (l Launcher) Arguments(j Job) []string {
 	return slices.Concat(args, []string{"-n", strconv.Itoa(j.Processes)}, j.Command)
 }
 
-// StopSignal returns the signal that makes mpirun ask all ranks to end. mpirun of Open MPI forwards
-// SIGUSR2. SIGTERM would make it wait for a second, ask the ranks, and kill them after another
-// second. mpirun of MPICH forwards SIGTERM, and SIGUSR2 would end it.
+// StopSignal returns the signal that makes mpirun ask all ranks to end. For Open MPI that is SIGUSR2,
+// which mpirun forwards: after SIGTERM it would wait for a second, ask the ranks, and kill them after
+// another second. For MPICH that is SIGTERM, which mpirun forwards: SIGUSR2 would end mpirun.
 func (l Launcher) StopSignal() unix.Signal {
 	if l.Kind == OpenMPI {
 		return unix.SIGUSR2

@@ -20,7 +20,7 @@ func TestFind(t *testing.T) {
 		{"echo 'mpirun.openmpi (OpenRTE) 4.1.4'", OpenMPI, ""},
 		{"echo 'HYDRA build details:'; echo '    Version: 4.0.2'", MPICH, ""},
 		{"echo 'Intel(R) MPI Library for Linux* OS, Version 2021.9'", MPICH, ""},
-		{"echo 'mpirun 1.0'", "", `is neither of Open MPI nor of MPICH (its version is "mpirun 1.0")`},
+		{"echo 'mpirun 1.0'", "", `belongs to neither Open MPI nor MPICH (its version is "mpirun 1.0")`},
 		{"echo 'no license' >&2; exit 3", "", "for its version: exit status 3: no license"},
 	} {
 		path := filepath.Join(dir, "mpiexec")

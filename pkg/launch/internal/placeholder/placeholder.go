@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Values are the values of one run.
+// Values contains the values of one run that replace the placeholders.
 type Values struct {
 	Workers int
 	Seed    int64
@@ -20,8 +20,8 @@ var pattern = regexp.MustCompile(`\$?\{+(workers|seed|run|([0-9]{1,9})\*workers|
 
 // Expand returns args with the values of a run in place of the placeholders {workers}, {seed} and
 // {run}. {16*workers} is a product, and {64/workers} a quotient, which must be a whole number. Two
-// braces on each side ({{seed}}) stand for one, and a placeholder after a dollar sign (${seed}) is
-// left to the program.
+// braces on each side ({{seed}}) become one, without a replacement. A placeholder after a dollar
+// sign (${seed}) stays unchanged.
 func Expand(args []string, v Values) ([]string, error) {
 	var failed error
 	all := make([]string, len(args))

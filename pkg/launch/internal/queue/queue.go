@@ -29,7 +29,7 @@ const (
 
 const (
 	queueFile = "queue.lock"
-	// Interval is the time after which a waiting sweep checks the queue again.
+	// Interval is the time between two checks of the queue by a waiting sweep.
 	Interval = 200 * time.Millisecond
 	// Kept is the number of ended sweeps that stay listed.
 	Kept = 50
@@ -104,8 +104,8 @@ func List(folder string) ([]Entry, error) {
 	return all, nil
 }
 
-// IsAlive reports whether the process of the sweep is alive. The process may have renamed
-// the file since the entry was listed.
+// IsAlive reports whether the process of the sweep is alive. It also finds the file if the
+// process has changed the state, and with it the file's name, since the entry was listed.
 func (e Entry) IsAlive() bool {
 	for _, state := range []string{e.State, EntryRunning, EntryEnded} {
 		e.State = state
@@ -120,9 +120,9 @@ func (e Entry) IsAlive() bool {
 	return false
 }
 
-// IsOpenIn reports whether the process pid has the file of the sweep open, as the process of the
-// sweep has, which keeps its lock. known is false if the system does not show the files of a
-// process.
+// IsOpenIn reports whether the process pid has the file of the sweep open. The process of the sweep
+// keeps the file open to hold the lock, so pid is that process. known is false if the system does
+// not show the open files of a process.
 func (e Entry) IsOpenIn(pid int) (open, known bool) {
 	files := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(files)

@@ -61,8 +61,8 @@ type Run struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Epochs  int       `json:"epochs,omitempty"`
 	Job     string    `json:"job,omitempty"` // id of its job of Slurm
-	// StudyLogs is the folder of its study log, if a process that attaches to the sweep is to
-	// write it.
+	// StudyLogs is the folder for the run's study log if a process that attaches to the sweep
+	// must write it; otherwise it is "".
 	StudyLogs string `json:"study_logs,omitempty"`
 }
 
@@ -136,8 +136,8 @@ func (r *Record) IsAlive() bool {
 	return err == nil && Entry{Folder: folder, ID: r.ID, State: EntryWaiting}.IsAlive()
 }
 
-// Describe returns a message that says that the sweep is running, with the pid and the start
-// time if they are known.
+// Describe returns the message that the sweep is running, with the pid and the start time if they
+// are known.
 func (r *Record) Describe() string {
 	if r.PID == 0 {
 		return r.Study + " is running"
@@ -183,6 +183,6 @@ func (r *Record) FormatHost() string {
 	return " on " + r.Host
 }
 
-// IsOwn reports whether this process launched the sweep, or the notebook's kernel that did so has
-// ended.
+// IsOwn reports whether this process launched the sweep. It also returns true if a notebook's kernel
+// launched the sweep and has ended, because the sweep then belongs to nobody else.
 func (r *Record) IsOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }

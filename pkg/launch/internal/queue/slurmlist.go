@@ -20,7 +20,7 @@ import (
 // $XDG_STATE_HOME (default: ~/.local/state), which all login nodes share, one file per sweep.
 // The file names sort by the time of the launch.
 
-// slurmListFolder returns the path of that folder, which may not exist.
+// slurmListFolder returns the path of the folder lockstep/sweeps, which may not exist.
 func slurmListFolder() (string, error) {
 	token, err := rendezvous.TokenPath(os.Getenv)
 	return filepath.Join(filepath.Dir(token), "sweeps"), err

@@ -17,20 +17,19 @@ import (
 // that long logs do not slow the run down.
 const maxReadShare = 0.02
 
-// Reader reads the folder of a run again while another process writes it. Its zero value has read
-// nothing.
+// Reader reads the folder of a run repeatedly while another process writes it. The zero value is a
+// Reader that has read nothing yet.
 type Reader struct {
 	Run  runs.Run  // as last read
 	Time time.Time // when the last epoch in Run ended
 
 	stamp string    // size and time of epochs.csv, or of the logs, when they were read
-	next  time.Time // the folder is not read again before, unless the run has ended
+	next  time.Time // while the run is running, the folder is not read again before this time
 }
 
-// Reread reads the run folder dir again if epochs.csv has changed, or the logs of another
-// program. running reports whether the run has not ended: so as not to disturb its measurement, the
-// folder is then read at most in maxReadShare of the time. foreign is true for a program other than
-// lockstep.
+// Reread reads the run folder dir again if epochs.csv has changed, or for a program other than lockstep
+// (foreign is true) if one of its files has changed. While the run is running, Reread spends at most
+// maxReadShare of the time on reading, so as not to disturb the measurement.
 func (r *Reader) Reread(dir string, running, foreign bool) {
 	if foreign || len(r.Run.Info.Command) > 0 {
 		r.rereadLogs(dir, running)
@@ -53,14 +52,14 @@ func (r *Reader) Reread(dir string, running, foreign bool) {
 		return
 	}
 	r.Run, r.stamp, r.Time = read, stamp, stat.ModTime()
-	r.setNext(now)
+	r.scheduleNext(now)
 	if len(read.Info.Command) > 0 { // a run that another process launched
 		r.rereadLogs(dir, running)
 	}
 }
 
-// rereadLogs reads the run folder of another program again, with all of its logs, if a file
-// in the folder has changed.
+// rereadLogs is Reread for a program other than lockstep: it reads the run folder with all logs if a
+// file in the folder has changed.
 func (r *Reader) rereadLogs(dir string, running bool) {
 	now := time.Now()
 	if running && now.Before(r.next) {
@@ -75,12 +74,12 @@ func (r *Reader) rereadLogs(dir string, running bool) {
 		return // run.json is not there yet
 	}
 	r.Run, r.stamp, r.Time = read, stamp, now
-	r.setNext(now)
+	r.scheduleNext(now)
 }
 
-// setNext sets the time of the next reading of the run folder, after one that has begun at
-// the time begin and has ended now.
-func (r *Reader) setNext(begin time.Time) {
+// scheduleNext sets the time before which the run folder is not read again. begin is the time at which
+// the reading that has just ended began.
+func (r *Reader) scheduleNext(begin time.Time) {
 	r.next = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadShare))
 }
 

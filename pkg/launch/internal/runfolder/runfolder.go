@@ -69,8 +69,7 @@ func WriteFinalStatus(dir, status string, cause error) error {
 	return w.Finish(status, cause)
 }
 
-// StatusForError returns the state of a run that ended with the error err. It is also the
-// run's status in run.json.
+// StatusForError returns the final status of a run that ended with the error err, as in run.json.
 func StatusForError(err error) string {
 	switch {
 	case err == nil:

@@ -8,9 +8,10 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// RecordUsage records what the process trees of a program other than lockstep use, in the run folder
-// dir. roots has the process of each rank. It calls note for what cannot be recorded, which does not
-// end the run. The caller must call stop.
+// RecordUsage records the CPU, memory and network usage of a program other than lockstep in the run
+// folder dir. roots contains the pid of each rank's process, whose descendants are included. If
+// something cannot be recorded, RecordUsage calls note with the error, and the run continues. The
+// caller must call stop.
 func RecordUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
 	stop = func() {}
 	on, err := monitor.UsageEnabled(os.Getenv)

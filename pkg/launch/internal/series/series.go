@@ -26,9 +26,9 @@ type Variant struct {
 	Label  string   // prefix of its output lines; empty if there is only one series
 }
 
-// Variants returns the series: one for each combination of the strategies and the
-// values in Vary. The strategy, then the first key of Vary change slowest. Without
-// Strategies and Vary there is one series.
+// Variants returns the series, one for each combination of the strategies and the values in Vary. The
+// strategy changes slowest, then the value of the first key in Vary. Without Strategies and Vary
+// there is one series.
 func (a Axes) Variants() []Variant {
 	all := []Variant{{Series: a.Series}}
 	if len(a.Strategies) > 0 {
@@ -85,8 +85,8 @@ func (a Axes) Validate() error {
 	return a.validateVary()
 }
 
-// validateStrategies returns an error if an element of Strategies is no strategy, or if the
-// strategy is also set or varied.
+// validateStrategies returns an error if Strategies contains an invalid or a duplicate strategy, or
+// if Set or Vary also contains a key of the strategy.
 func (a Axes) validateStrategies() error {
 	var listed []map[string]any // the settings of each strategy, including defaults
 	for _, text := range a.Strategies {
@@ -105,7 +105,7 @@ func (a Axes) validateStrategies() error {
 	}
 	for _, kv := range slices.Concat(a.Set, a.Vary) {
 		if key, _, _ := strings.Cut(kv, "="); len(a.Strategies) > 0 && (key == "strategy" || strings.HasPrefix(key, "strategy.")) {
-			return fmt.Errorf("%s is set or varied, but Strategies (--strategies) lists strategies: give options there, as in local_sgd:steps=4", key)
+			return fmt.Errorf("%s is set or varied, but Strategies (--strategies) is also given: write the options of a strategy after its name, as in local_sgd:steps=4", key)
 		}
 	}
 	return nil

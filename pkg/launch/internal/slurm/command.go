@@ -1,6 +1,6 @@
 // Package slurm runs the commands of Slurm (sbatch, squeue, sacct, scancel) and reads what
-// they print. Every command has a time-out, because one without an answering controller waits
-// for minutes.
+// they print. Every command has a time-out, because a command waits for minutes if the controller
+// does not answer.
 package slurm
 
 import (
@@ -29,7 +29,7 @@ type Client struct {
 // state of the jobs is unknown.
 var ErrNoAnswer = errors.New("the Slurm controller does not answer")
 
-// noAnswerAdvice is what a user can do if the controller does not answer.
+// noAnswerAdvice is the next step for a user if the controller does not answer.
 const noAnswerAdvice = "jobs that are waiting or running continue: repeat this in some minutes, and if the command sinfo gets no answer either, tell the site's support"
 
 // run runs a command and returns its standard output. The error contains what the command
@@ -41,7 +41,7 @@ func (c Client) run(ctx context.Context, name string, args ...string) (string, e
 	}
 	if path := os.Getenv("SLURM_CONF"); path != "" { // without this file, a command waits for a minute
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("run %s: %w: there is no file %s, which the variable SLURM_CONF names: start the cluster, or Jupyter from a shell with the right SLURM_CONF", name, ErrNoAnswer, path)
+			return "", fmt.Errorf("run %s: %w: SLURM_CONF is set to %s, and there is no such file: start the cluster, or set SLURM_CONF to the cluster's slurm.conf and start Jupyter, or this command, again", name, ErrNoAnswer, path)
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
@@ -61,7 +61,7 @@ func (c Client) run(ctx context.Context, name string, args ...string) (string, e
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case limited.Err() != nil:
-		return "", fmt.Errorf("run %s: %w, and Lockstep stopped waiting after %v; %s", name, ErrNoAnswer, timeout, noAnswerAdvice)
+		return "", fmt.Errorf("run %s: %w (Lockstep waited for %v); %s", name, ErrNoAnswer, timeout, noAnswerAdvice)
 	case strings.Contains(message, "Could not establish a configuration source"):
 		return "", fmt.Errorf("run %s: %w: SLURM_CONF is not set, and there is no /etc/slurm/slurm.conf: use a login node of the cluster, or start Jupyter, or this command, from a shell in which SLURM_CONF is set", name, ErrNoAnswer)
 	case isNoAnswer(message):
@@ -105,9 +105,9 @@ func firstLine(text string) string {
 	return strings.TrimSpace(line)
 }
 
-// submissionEnvironment returns the environment for Slurm's commands, of which sbatch passes
-// all to the job by default. It leaves out the secret of a run, which the ranks read from the
-// user's token file, and the variables that describe the rank or the job of this process.
+// submissionEnvironment returns the environment for Slurm's commands. By default, sbatch passes it to
+// the job. It leaves out the secret of a run, which the ranks read from the user's token file, and
+// the variables that describe the rank or the job of this process.
 func submissionEnvironment(all []string) []string {
 	describes := []string{
 		"LOCKSTEP_TOKEN", "LOCKSTEP_RUN", "LOCKSTEP_SEED", "LOCKSTEP_BINDING", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",

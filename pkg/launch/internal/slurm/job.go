@@ -25,7 +25,7 @@ type Job struct {
 	Ended    time.Time
 }
 
-// The states of a job for which this package has its own treatment.
+// The states of a job that this package treats specially.
 const (
 	statePending   = "PENDING"
 	stateCompleted = "COMPLETED"
@@ -142,8 +142,8 @@ func FirstFailedTask(output string) int {
 	return n
 }
 
-// DescribeWait returns in words what a job that has not started waits for, such as
-// "Resources: waiting for free nodes".
+// DescribeWait describes why a job has not started, such as "Resources: waiting for free nodes". It
+// returns Slurm's reason unchanged if it does not know the reason.
 func (j Job) DescribeWait() string {
 	meanings := map[string]string{
 		"Resources":              "waiting for free nodes",
@@ -156,8 +156,8 @@ func (j Job) DescribeWait() string {
 		"ReqNodeNotAvail":        "a node that it needs is not available",
 		"PartitionNodeLimit":     "it asks for more nodes than the partition has, and never starts: cancel it",
 		"PartitionTimeLimit":     "it asks for more time than the partition allows, and never starts: cancel it",
-		"AssocMaxJobsLimit":      "you have as many jobs as your account allows",
-		"QOSMaxJobsPerUserLimit": "you have as many jobs as you may have",
+		"AssocMaxJobsLimit":      "you already have as many jobs as your account allows",
+		"QOSMaxJobsPerUserLimit": "you already have as many jobs as its QOS allows",
 
 		"Nodes required for job are DOWN": "it starts when the nodes that it needs work again",
 	}
@@ -168,9 +168,9 @@ func (j Job) DescribeWait() string {
 	case reason == "" || reason == "None":
 		return "waiting for the scheduler"
 	case strings.HasPrefix(reason, "QOSMax") && strings.Contains(reason, "PerUser"): // such as QOSMaxGRESPerUser
-		return reason + ": your other jobs use what you may use at a time; it starts when one of them ends"
+		return reason + ": your other jobs use all that you may use at a time; this job starts when one of them ends"
 	case strings.HasPrefix(reason, "QOSGrp") || strings.HasPrefix(reason, "AssocGrp"):
-		return reason + ": the jobs of your class or account use what it may use at a time; it starts when some of them end"
+		return reason + ": the jobs of your class or account use all that it may use at a time; this job starts when some of them end"
 	}
 	return j.Reason
 }

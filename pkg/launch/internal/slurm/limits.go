@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/launch/site"
 )
 
-// The columns that are asked of sacctmgr. A user's association inherits the Max limits of its
+// The columns that sacctmgr is asked for. A user's association inherits the Max limits of its
 // account, but not the Grp limits.
 const (
 	userColumns  = "DefaultAccount,Account,Partition,DefaultQOS,QOS,MaxTRES,MaxWall,MaxSubmitJobs,GrpTRES,GrpSubmitJobs"
@@ -21,10 +21,10 @@ const (
 	qosColumns   = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs,Flags"
 )
 
-// AddAccounts adds the accounts that the user may use to cluster, with the limits of the
-// accounts, their parents and their default QOS, and to the partitions the limits of their QOS.
-// Without accounting, or if Slurm does not enforce it, there is nothing to add. The limits of
-// other resources are not read: Slurm applies them at submission.
+// AddAccounts adds to cluster the accounts that the user may use. Each account gets its own limits
+// and those of its parents and its default QOS, and each partition of cluster gets the limits of its
+// QOS. AddAccounts adds nothing if Slurm has no accounting or does not enforce it. It reads only the
+// limits of the resources in package site; Slurm applies all others at submission.
 func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 	text, err := c.run(ctx, "scontrol", "show", "config")
 	if err != nil {
@@ -137,8 +137,8 @@ func defaultQOS(given string, all []string) string {
 	return ""
 }
 
-// addLimits adds the limits of the accounts themselves, their parents and their default QOS, counts
-// the user's jobs, and adds the limits of the partitions' QOS to cluster.
+// addLimits adds to accounts the limits of their parents and their default QOS and the number of the
+// user's jobs, and adds to the partitions of cluster the limits of their QOS.
 func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts []site.Account, qos []string) error {
 	text, err := c.run(ctx, "scontrol", "--oneliner", "show", "partition")
 	if err != nil {
@@ -224,7 +224,7 @@ func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[st
 	return groups, nil
 }
 
-// parentLimits returns what the account and its parents allow all their users together.
+// parentLimits returns the limits that the account and its parents set for all their users together.
 func parentLimits(account string, groups map[string][]string) []site.Limit {
 	var all []site.Limit
 	owner := "your account " + account
@@ -235,8 +235,8 @@ func parentLimits(account string, groups map[string][]string) []site.Limit {
 	return all
 }
 
-// qosOwner returns how messages name the QOS of an account. A QOS with the name of the account, as
-// class-limits creates it, is called the account.
+// qosOwner returns the name of an account's QOS for messages. class-limits creates a QOS with the
+// same name as the account; messages then name the account instead.
 func qosOwner(account, qos string) string {
 	if qos == account {
 		return "your account " + account
@@ -244,7 +244,7 @@ func qosOwner(account, qos string) string {
 	return "QOS " + qos + " of your account " + account
 }
 
-// qosLimits returns the limits of a QOS from rows with qosColumns, or nil if no row is the QOS's.
+// qosLimits returns the limits of a QOS from rows with qosColumns, or nil if no row describes it.
 func qosLimits(owner, qos string, rows [][]string) []site.Limit {
 	i := slices.IndexFunc(rows, func(f []string) bool { return f[0] == qos })
 	if i < 0 {
@@ -280,7 +280,7 @@ func tresLimits(owner string, scope site.Scope, text string) []site.Limit {
 	return all
 }
 
-// jobLimit parses a limit on the number of jobs; empty is none.
+// jobLimit parses a limit on the number of jobs. It returns nil if text is empty.
 func jobLimit(owner string, scope site.Scope, text string) []site.Limit {
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -19,8 +19,9 @@ var sacctFields = []string{"JobID", "State", "ExitCode", "NodeList", "Timelimit"
 
 const separator = "|"
 
-// Jobs returns the states of the jobs with the given ids, by id. It asks squeue, and for jobs
-// that have ended sacct, which knows more. A job that neither knows has the state "".
+// Jobs returns the states of the jobs with the given ids, by id. It asks squeue, and then sacct for
+// the jobs that have ended, because sacct knows more about them. A job that is unknown to both has
+// the state "".
 func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) {
 	jobs := map[string]Job{}
 	for _, id := range ids {
@@ -98,8 +99,8 @@ func parseSqueue(text string) ([]Job, error) {
 	return all, nil
 }
 
-// parseSacct parses the output of sacct with sacctFields. Tasks of an array that have not started
-// are one line of it.
+// parseSacct parses the output of sacct with sacctFields. One line of the output describes all tasks
+// of an array that have not started.
 func parseSacct(text string) ([]Job, error) {
 	var all []Job
 	for line := range strings.Lines(text) {

@@ -156,8 +156,8 @@ func TestDescribeWait(t *testing.T) {
 	for reason, want := range map[string]string{
 		"None":              "waiting for the scheduler",
 		"Priority":          "Priority: jobs of higher priority are before it",
-		"QOSMaxGRESPerUser": "QOSMaxGRESPerUser: your other jobs use what you may use at a time; it starts when one of them ends",
-		"AssocGrpCpuLimit":  "AssocGrpCpuLimit: the jobs of your class or account use what it may use at a time; it starts when some of them end",
+		"QOSMaxGRESPerUser": "QOSMaxGRESPerUser: your other jobs use all that you may use at a time; this job starts when one of them ends",
+		"AssocGrpCpuLimit":  "AssocGrpCpuLimit: the jobs of your class or account use all that it may use at a time; this job starts when some of them end",
 		"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": "Nodes required for job are DOWN: it starts when the nodes that it needs work again",
 		"SomethingNew": "SomethingNew",
 	} {
@@ -192,7 +192,7 @@ func TestControllerDoesNotAnswer(t *testing.T) {
 		}
 	}()
 	_, err := Client{Timeout: time.Second}.Jobs(t.Context(), []string{"1"})
-	if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "does not answer, and Lockstep stopped waiting after 1s; jobs that are waiting or running continue: repeat this in some minutes") {
+	if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "does not answer (Lockstep waited for 1s); jobs that are waiting or running continue: repeat this in some minutes") {
 		t.Errorf("got error %v, want that the controller does not answer", err)
 	}
 }
@@ -201,7 +201,7 @@ func TestControllerDoesNotAnswer(t *testing.T) {
 func TestNoConfig(t *testing.T) {
 	cluster.Use(t)
 	missing := filepath.Join(t.TempDir(), "slurm.conf")
-	tests := map[string]string{missing: "there is no file " + missing}
+	tests := map[string]string{missing: "SLURM_CONF is set to " + missing + ", and there is no such file"}
 	if _, err := os.Stat("/etc/slurm/slurm.conf"); err != nil {
 		tests[""] = "SLURM_CONF is not set"
 	}
@@ -211,7 +211,7 @@ func TestNoConfig(t *testing.T) {
 			_ = os.Unsetenv("SLURM_CONF") // t.Setenv restores it
 		}
 		_, err := Client{}.Cluster(t.Context())
-		if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "stopped waiting") {
+		if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Lockstep waited") {
 			t.Errorf("SLURM_CONF=%s: got error %v, want %q", path, err, want)
 		}
 	}

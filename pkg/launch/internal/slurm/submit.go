@@ -16,8 +16,8 @@ func SubmitCommand(path string) []string {
 	return []string{"sbatch", "--parsable", "--open-mode=append", path}
 }
 
-// Submit submits the job script at path and returns the id of the job, or of the job array. It does not stop when ctx
-// ends, because Slurm may have accepted the job then, whose id would be lost.
+// Submit submits the job script at path and returns the id of the job or job array. It does not stop
+// when ctx ends: Slurm may already have accepted the job, and its id would be lost.
 func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
 	command := SubmitCommand(path)
 	text, err := c.run(context.WithoutCancel(ctx), command[0], command[1:]...)
@@ -35,8 +35,8 @@ func (c Client) Submit(ctx context.Context, path string) (id string, err error) 
 	return id, nil
 }
 
-// adviceOnRefusal returns ": " and what to change after sbatch has refused a job with the given
-// message, or "" if the message says enough.
+// adviceOnRefusal returns the next step after sbatch has refused a job with the given message, as text
+// to append to that message. It returns "" if the message is clear enough.
 func adviceOnRefusal(message string) string {
 	for _, a := range []struct{ message, advice string }{
 		{"dependency problem", "name jobs in the queue (squeue lists yours), as in afterok:17 (Dependency, --dependency)"},

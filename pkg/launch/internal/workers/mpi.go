@@ -58,13 +58,13 @@ func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 	return m.tails[0].Out, nil
 }
 
-// logInterval is the time after which the logs of the ranks are read again.
+// logInterval is the time between two readings of the ranks' logs.
 const logInterval = 300 * time.Millisecond
 
-// mpirunRank is the rank of the worker that stands for mpirun.
+// mpirunRank is the rank of the worker that represents mpirun in a Group.
 const mpirunRank = -1
 
-// mpirunName is the name of that worker.
+// mpirunName is the name of the worker that represents mpirun.
 const mpirunName = "mpirun"
 
 // mpiOutput receives the output of mpirun, and shows the logs that the ranks write.

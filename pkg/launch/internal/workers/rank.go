@@ -68,7 +68,8 @@ func (r rankReport) String() string {
 	return rankReportMark + string(text)
 }
 
-// parseRankReport returns the report in a line of mpirun's output. ok is false if the line is none.
+// parseRankReport returns the report in a line of mpirun's output. ok is false if the line contains no
+// report.
 func parseRankReport(line string) (r rankReport, ok bool) {
 	_, text, ok := strings.Cut(line, rankReportMark)
 	return r, ok && json.Unmarshal([]byte(strings.TrimSpace(text)), &r) == nil && r.Reason != ""
@@ -123,7 +124,8 @@ func runRank(text string, argv []string) (code int) {
 	return 1
 }
 
-// reportTimeout is more time than a launcher needs to ask all ranks to end after one has failed.
+// reportTimeout limits how long a rank that has failed waits until the launcher asks it to end. The
+// launcher needs less time than that.
 const reportTimeout = settleTime + 5*time.Second
 
 // run starts the worker and waits for its end. The error is a *Exit if the worker failed before
@@ -172,7 +174,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 	return env.Rank, err
 }
 
-// MPIBinding returns a binding that says that the launcher does not bind workers that mpirun starts.
+// MPIBinding returns the binding of workers that mpirun starts: the launcher does not bind them.
 func MPIBinding() binding.Binding {
 	return binding.Binding{Binding: runs.Binding{Mode: binding.None, Reason: "mpirun starts them, and Lockstep does not bind them"}}
 }

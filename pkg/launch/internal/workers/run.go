@@ -50,16 +50,16 @@ func nameRanks(rank, n int) string {
 	return "rank " + strconv.Itoa(rank)
 }
 
-// ThreadVariables returns the entries of the environment that tell a program other than lockstep its
-// number of threads, and make Python show lines as soon as they are written.
+// ThreadVariables returns the environment variables that set the number of threads of a program other
+// than lockstep, and that make Python write each line at once.
 func ThreadVariables(threads int) []string {
 	t := strconv.Itoa(threads)
 	return []string{"OMP_NUM_THREADS=" + t, "OPENBLAS_NUM_THREADS=" + t, "MKL_NUM_THREADS=" + t, "GOMAXPROCS=" + t, "PYTHONUNBUFFERED=1"}
 }
 
-// ProgramEnvironment returns the environment of a program other than lockstep: that of this process,
-// which srun or mpirun has started for the rank in env, with the variables of a worker added or
-// replaced.
+// ProgramEnvironment returns the environment of a program other than lockstep. srun or mpirun has
+// started this process for the rank in env. The result is the environment of this process, with the
+// variables of a worker added or replaced.
 func ProgramEnvironment(env rendezvous.Env, threads int) []string {
 	set := append([]string{
 		"RANK=" + strconv.Itoa(env.Rank), "WORLD_SIZE=" + strconv.Itoa(env.World),

@@ -57,7 +57,8 @@ func NewGroup(r Run) *Group {
 	return c
 }
 
-// Processes returns the process of each worker by its rank, without workers that mpirun has started.
+// Processes returns the pid of each worker's process, by the worker's first rank. Workers that mpirun
+// has started are left out.
 func (c *Group) Processes() map[int]int {
 	all := map[int]int{}
 	for _, w := range c.workers {
@@ -276,7 +277,7 @@ func appendLastLines(reason, lines string) string {
 	return reason + "; " + output.LastLinesFollow + lines
 }
 
-// Error implements error like String.
+// Error returns the same text as String.
 func (e *Exit) Error() string { return e.String() }
 
 // reason describes how a worker ended.
