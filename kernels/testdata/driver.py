@@ -47,7 +47,7 @@ def execute(manager, client, step):
     lines = list(step.get("input") or [])
     sent = client.execute(step["execute"], allow_stdin=step.get("input") is not None)
     messages, interrupted_at, idle = [], None, False
-    deadline = start + step.get("timeout", 60)
+    deadline = start + step.get("timeout", 300)
     again = step.get("again_after")
     after, on = step.get("interrupt_after"), step.get("interrupt_on")
     while not idle:
@@ -81,7 +81,7 @@ def execute(manager, client, step):
         if interrupted_at is None and on is not None and on in text and kind in KEPT:
             manager.interrupt_kernel()
             interrupted_at = time.monotonic() - start
-    reply = client.get_shell_msg(timeout=10)
+    reply = client.get_shell_msg(timeout=60)
     process = getattr(manager, "provisioner", None) or manager.kernel
     with open("/proc/%d/status" % process.pid) as f:
         memory = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS"))
@@ -104,7 +104,7 @@ def main():
     client.start_channels()
     replies = []
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=300)
         replies.append({"ready_seconds": time.monotonic() - start})
         for step in steps:
             if "execute" in step:
@@ -113,20 +113,20 @@ def main():
                 replies.append(reply)
             elif "complete" in step:
                 client.complete(step["complete"], cursor_pos=step["pos"])
-                replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
+                replies.append({"reply": client.get_shell_msg(timeout=60)["content"]})
             elif "kernel_info" in step:
                 client.kernel_info()
-                replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
+                replies.append({"reply": client.get_shell_msg(timeout=60)["content"]})
             elif step.get("leave"):
                 leave(manager)
                 replies.append({"reply": {}})
             elif step.get("restart"):
                 manager.restart_kernel(now=True)
-                client.wait_for_ready(timeout=60)
+                client.wait_for_ready(timeout=300)
                 replies.append({"reply": {}})
             elif "inspect" in step:
                 client.inspect(step["inspect"], cursor_pos=step["pos"], detail_level=step.get("detail", 0))
-                replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
+                replies.append({"reply": client.get_shell_msg(timeout=60)["content"]})
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
