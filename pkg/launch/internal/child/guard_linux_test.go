@@ -13,7 +13,7 @@ import (
 // everything that they started, however late.
 func TestStopDescendants(t *testing.T) {
 	t.Attr("fault", "Ctrl-Z while a program starts a process each millisecond")
-	c := exec.Command("sh", "-c", `while :; do sh -c 'while :; do sleep 0.05; done' & sleep 0.001; done`)
+	c := exec.Command("sh", "-c", `i=0; while [ $i -lt 300 ]; do sh -c 'while :; do sleep 0.05; done' & sleep 0.001; i=$((i+1)); done; wait`)
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -23,7 +23,8 @@ func TestStopDescendants(t *testing.T) {
 		_ = c.Wait()
 	})
 	time.Sleep(100 * time.Millisecond)
-	// On a busy machine one call can be too short.
+	// On a busy machine one call can be too short. The number of processes is limited, since they
+	// would become more faster than the calls can stop them.
 	for range 10 {
 		if stopDescendants(); signalDescendants(0) == 0 {
 			break
