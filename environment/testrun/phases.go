@@ -256,11 +256,11 @@ func runUnitTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, nil, slices.Concat([]string{"-cover"}, overlapWaits(), packages)...)
 }
 
-// overlapWaits returns flags for go test. With them, it tests twice as many packages at a time as there
+// overlapWaits returns flags for go test. With them, it tests one package more at a time than there
 // are processors, and runs several tests of a package at a time if they call t.Parallel. Many tests
 // only wait, for Slurm, a time-out or the end of a process, so that others can compute meanwhile.
 func overlapWaits() []string {
-	return []string{fmt.Sprint("-p=", 2*runtime.NumCPU()), fmt.Sprint("-parallel=", 4*runtime.NumCPU())}
+	return []string{fmt.Sprint("-p=", runtime.NumCPU()+1), fmt.Sprint("-parallel=", 4*runtime.NumCPU())}
 }
 
 // runRaceTests runs the tests of racePackages, except raceSkips, with the race detector.
