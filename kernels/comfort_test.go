@@ -197,8 +197,10 @@ func TestInput(t *testing.T) {
 
 func TestSecondInterrupt(t *testing.T) {
 	soon := 0.3
-	a := drive(t, step{Execute: "import (\"fmt\"; \"os/exec\"; \"syscall\")\nsleep := exec.Command(\"sleep\", \"5\")\nsleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}\n" +
-		"sleep.Start()\nfmt.Println(\"deaf\")\nsleep.Wait()", InterruptOn: "deaf", AgainAfter: &soon}, step{Execute: "1"},
+	// "deaf" is printed, and the cell interrupted, while it waits: between two statements, one
+	// interrupt would end it.
+	a := drive(t, step{Execute: "import (\"fmt\"; \"os/exec\"; \"syscall\"; \"time\")\nsleep := exec.Command(\"sleep\", \"5\")\nsleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}\n" +
+		"sleep.Start()\ngo func() { time.Sleep(time.Second); fmt.Println(\"deaf\") }()\nsleep.Wait()", InterruptOn: "deaf", AgainAfter: &soon}, step{Execute: "1"},
 		// A select of the cell's own with the context.
 		step{Execute: "import \"lockstep/pkg/notebook\"\nresults := make(chan int)\nfmt.Println(\"wait\")\n" +
 			"select { case n := <-results: fmt.Println(n); case <-notebook.Context().Done(): }", InterruptOn: "wait"})
