@@ -45,7 +45,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// Only the chosen subtests are left out, and no test whose name begins like that of another.
+// TestSkipPattern: of TestMPIRun, only the named subtests are skipped. TestSlurmArray runs, although
+// its name begins with that of the skipped TestSlurm.
 func TestSkipPattern(t *testing.T) {
 	if got, want := skipPattern([]string{"Slurm", "MPIRun/open|left"}), "^TestSlurm$|^TestMPIRun$/(open|left)"; got != want {
 		t.Errorf("got %s, want %s", got, want)

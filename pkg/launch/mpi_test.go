@@ -98,7 +98,7 @@ func TestMPICommand(t *testing.T) {
 		}
 		if _, err := monitor.NewCPUMeter(os.Getpid()).Sample(); err == nil {
 			if records, problems, err := usage.Read(dir); err != nil || len(problems) > 0 || len(records) != 2 {
-				t.Errorf("got usage %+v, %v, %v, want that of 2 ranks", records, problems, err)
+				t.Errorf("got usage %+v, %v, %v, want records of 2 ranks", records, problems, err)
 			}
 		}
 		info := read(t, dir).Info

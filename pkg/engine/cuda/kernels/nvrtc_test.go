@@ -104,8 +104,8 @@ func compileFor(t *testing.T, lib *nvrtc.Library, generation string) ([]nvrtc.Ou
 // entry is a kernel in PTX: its name, and its parameters between parentheses.
 var entry = regexp.MustCompile(`(?s)\.visible \.entry (\w+)\((.*?)\)`)
 
-// TestPTX compiles every kernel for the Hopper generation, and those of one precision for
-// Ampere, and compares names and parameters with the registry. Each kernel is in exactly one
+// TestPTX compiles all kernels for the Hopper generation, and the kernels of one precision for
+// Ampere. It compares names and parameters with the registry. Each kernel is in exactly one
 // unit.
 func TestPTX(t *testing.T) {
 	lib := openCompiler(t)

@@ -24,8 +24,8 @@ type Finished struct {
 	info runs.Info
 }
 
-// ReadFinished returns the finished runs of the study in the folder dir and then those of the other
-// studies in the logs folder. A folder that cannot be read is left out.
+// ReadFinished returns finished runs: first those of the study in the folder dir, then those of the
+// other studies in the same logs folder. It leaves out folders that it cannot read.
 func ReadFinished(dir string) []Finished {
 	ofStudy, _ := runs.Find(dir)
 	others, _ := runs.Find(filepath.Dir(dir))

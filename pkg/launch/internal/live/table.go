@@ -200,7 +200,7 @@ func (t Table) HTML() string {
 func (t Table) String() string { return strings.Join(t.lines(math.MaxInt), "\n") }
 
 // lines returns the lines of the table as text. If there are more than height lines, it leaves out
-// rows, first those of runs that are done or waiting, and adds a line that counts them.
+// rows and adds a line with their number. It leaves out runs that are done or waiting first.
 func (t Table) lines(height int) []string {
 	notes := t.notes()
 	shown, omitted := t.limitRows(height - len(notes) - 2) // the head, and the line about the omitted rows

@@ -32,8 +32,8 @@ func (t *Tail) Skip() {
 	}
 }
 
-// Copy copies what was appended since the last call. An error means that there is no
-// log yet.
+// Copy copies to Out what was appended to the log since the last call. It does nothing if the log
+// does not exist yet.
 func (t *Tail) Copy() {
 	f, err := os.Open(t.path)
 	if err != nil {

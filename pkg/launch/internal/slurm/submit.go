@@ -42,7 +42,7 @@ func adviceOnRefusal(message string) string {
 		{"dependency problem", "name jobs in the queue (squeue lists yours), as in afterok:17 (Dependency, --dependency)"},
 		{"Invalid account", "sacctmgr show associations user=$USER lists your accounts (Account, --account)"},
 		{"Invalid qos", "the account or the partition does not allow this QOS: ask the site's support which one to use"},
-		{"time limit is invalid", "use a shorter time limit (Time, --time); sinfo lists those of the partitions"},
+		{"time limit is invalid", "use a shorter time limit (Time, --time); sinfo lists the longest time of each partition"},
 		{"node configuration is not available", "no node has what the job asks for: use fewer CPUs, GPUs or less memory for each node"},
 		{"Invalid feature", "write one of the features that sinfo -o %f lists to constraint in a copy of the site profile"},
 		{"not permitted to use this partition", "use another partition (Partition, --partition) or account (Account, --account)"},
