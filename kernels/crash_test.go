@@ -9,15 +9,9 @@ import (
 // exitInCompiledCode is a cell whose end the kernel cannot prevent.
 const exitInCompiledCode = "import \"flag\"\nflags := flag.NewFlagSet(\"f\", flag.ExitOnError)\nflags.Parse([]string{\"-unknown\"})"
 
-// outcome records what a test of a fault saw, on one line, for environment/faults.
-func outcome(t *testing.T, saw string) {
-	t.Attr("outcome", strings.Join(strings.Fields(saw), " "))
-}
-
 // What nothing can catch ends the kernel, and the next one shows the cause before
 // the output of its first cell, and then no more.
 func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
-	t.Attr("fault", "concurrent map write, panic in a goroutine of compiled code, out of memory, `os.Exit` in compiled code")
 	var steps []step
 	var want []string
 	for _, row := range [][2]string{
@@ -39,7 +33,6 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 			t.Errorf("after %q the next kernel shows\n%s\nwant\n%s", steps[3*i+1].Execute, got, want)
 		}
 	}
-	outcome(t, "the next kernels show before their first output: "+a[3].collected()+"; "+a[9].collected())
 	last := a[len(a)-2:]
 	if m := last[0].Messages; len(m) == 0 || m[0].Content.Name != "stderr" {
 		t.Errorf("the first message of the next kernel is not how the former ended: %s", last[0].show())
@@ -52,7 +45,6 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 // At the limit the cell is interrupted and its variables stay. If memory still
 // grows, because compiled code takes no notice, the kernel ends itself.
 func TestMemoryLimit(t *testing.T) {
-	t.Attr("fault", "a cell fills the memory; compiled code fills the memory and takes no notice of the interrupt")
 	t.Setenv("LOCKSTEP_MEMORY", "400MiB")
 	const fill = "for { list = append(list, bytes.Repeat([]byte{1}, 1<<20)) }"
 	a := drive(t,
@@ -67,7 +59,6 @@ func TestMemoryLimit(t *testing.T) {
 		step{Restart: true},
 		step{Execute: "1"},
 	)
-	outcome(t, "the cell: "+a[1].show()+"; the next cell: "+a[2].show()+"; the next kernel: "+a[8].show())
 	for _, i := range []int{1, 4} {
 		got := a[i].show()
 		if !strings.HasPrefix(got, `error "memory limit: the kernel uses `) || !strings.HasSuffix(got, `; the limit is 400 MiB, set by LOCKSTEP_MEMORY"`) {

@@ -35,7 +35,6 @@ const stateOfJob = "fmt.Println(job.Status()[0].State)"
 // watches the sweep; the sweep trains on, and the context that was kept is alive in
 // the next cell. Cancel ends the sweep.
 func TestInterruptLeavesSweepsAlone(t *testing.T) {
-	t.Attr("fault", "interrupt of a cell while a sweep trains")
 	second := 1.0
 	a := drive(t,
 		step{Execute: longSweep(t.TempDir(), "")},
@@ -46,7 +45,6 @@ func TestInterruptLeavesSweepsAlone(t *testing.T) {
 		step{Execute: "canceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
 	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"running\\n\"", "", "stdout \"running <nil>\\n\"", "stdout \"<nil> true canceled\\n\"")
-	outcome(t, "the cell: "+a[3].show()+"; the sweep in the next cell: "+a[4].show())
 	for _, i := range []int{1, 3} {
 		if !strings.HasSuffix(a[i].show(), `error "interrupted"`) {
 			t.Errorf("interrupted cell %d shows\n%s", i, a[i].show())
@@ -57,7 +55,6 @@ func TestInterruptLeavesSweepsAlone(t *testing.T) {
 // TestRestartAndAttach: a sweep ends with its kernel, which is killed, or goes on
 // if it is detached; then the next kernel attaches to it and may end it.
 func TestRestartAndAttach(t *testing.T) {
-	t.Attr("fault", "restart of the kernel while a sweep trains")
 	attached := func(logs string) string {
 		return fmt.Sprintf("import (\"context\"; \"errors\"; \"fmt\"; \"time\"; \"lockstep/pkg/launch\"; \"lockstep/pkg/notebook\")\n"+
 			"ctx := notebook.Context()\njob, err := launch.Attach(%q)\nfmt.Println(err)", logs+"/unet2d-cells")
@@ -71,8 +68,6 @@ func TestRestartAndAttach(t *testing.T) {
 		step{Execute: "for job.Attached() { time.Sleep(50 * time.Millisecond) }\ncanceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
 	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"<nil>\\n\"", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
-
-	detached := a[3].show()
 
 	// The same if the kernel ends by itself.
 	logs = t.TempDir()
@@ -94,5 +89,4 @@ func TestRestartAndAttach(t *testing.T) {
 		step{Execute: "ended := job.Wait(ctx)\nfmt.Println(errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
 	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"<nil>\\n\"", "stdout \"true canceled\\n\"")
-	outcome(t, "the next kernel, of a detached sweep: "+detached+"; of another: "+a[3].show())
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"go/ast"
 	gobuild "go/build"
 	"go/importer"
@@ -68,7 +67,6 @@ func TestSubstitutionsFitUpstream(t *testing.T) {
 }
 
 func TestInterpreterSubstitutionsFit(t *testing.T) {
-	t.Attr("fault", "the kernel was built with an empty Go cache: the assembler failed with \"chdir … no such file or directory\"")
 	b, err := newBuild(t.Context(), options{})
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +92,8 @@ func TestInterpreterSubstitutionsFit(t *testing.T) {
 		}
 	}
 	// The go command starts the assembler there, with an empty cache of builds.
-	if info, err := os.Stat(filepath.Join(seen, "gls")); err != nil {
+	if info, err := os.Stat(filepath.Join(seen, "gls")); err != nil || !info.IsDir() {
 		t.Errorf("the folder of a package with assembly is missing: %v", err)
-	} else {
-		t.Attr("outcome", fmt.Sprintf("the folder %s, in which the assembler starts, is there: %v", info.Name(), info.IsDir()))
 	}
 	if err := ov.addModule(interpreterModule, dir, seen, []substitution{{"fast/none.go", "a", "b"}}); err == nil {
 		t.Error("a substitution in a missing file gives no error")

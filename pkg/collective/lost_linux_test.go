@@ -108,7 +108,6 @@ func TestLostRankIsNamed(t *testing.T) {
 	} {
 		for _, transport := range tt.transports {
 			t.Run(tt.name+" "+transport, func(t *testing.T) {
-				t.Attr("fault", tt.name+", over "+transport+": its last collective and its stack")
 				dir := t.TempDir()
 				t.Setenv(recordsVariable, dir)
 				c := newProcessGroup(t, transport, 2)
@@ -131,11 +130,8 @@ func TestLostRankIsNamed(t *testing.T) {
 					t.Fatal(err)
 				}
 				pid := c.cmds[0].Process.Pid
-				begin := time.Now()
 				err := addUp(c.group, 10, 1)
-				d := time.Since(begin)
 				wantError(t, err, "all-reduce 3: ", fmt.Sprintf("; rank 1 is process %d on %s, and its last collective was all-reduce 2 of 10 float32; ", pid, host), tt.want)
-				t.Attr("outcome", fmt.Sprintf("after %.1f s: %v", d.Seconds(), strings.ReplaceAll(fmt.Sprint(err), dir, "run")))
 				var records []flight.Record
 				for rank := range 2 {
 					record, err := flight.ReadFile(dir, flight.FileName(rank))

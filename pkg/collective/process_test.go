@@ -65,7 +65,6 @@ func TestProcessesAddUp(t *testing.T) {
 // TestKilledProcessIsNoticedAndLeavesNothing also when nobody has waited for
 // it: then it is still in the process table.
 func TestKilledProcessIsNoticedAndLeavesNothing(t *testing.T) {
-	t.Attr("fault", "kill -9 of a rank that exchanges through shared memory")
 	p := newPair(t)
 	if err := p.sum(10, 1); err != nil {
 		t.Fatal(err)
@@ -77,11 +76,9 @@ func TestKilledProcessIsNoticedAndLeavesNothing(t *testing.T) {
 	begin := time.Now()
 	err := p.AllReduce(context.Background(), device.Buffer{F32: []float32{1}})
 	wantError(t, err, "all-reduce 2: rank 1 is gone: its process "+strconv.Itoa(pid)+" has ended (last seen in all-reduce 1)")
-	d := time.Since(begin)
-	if d > noticeTime { // on an idle machine: 0.25 s
+	if d := time.Since(begin); d > noticeTime { // on an idle machine: 0.25 s
 		t.Errorf("noticed after %v, want at most %v", d, noticeTime)
 	}
-	t.Attr("outcome", fmt.Sprintf("after %.1f s: %v", d.Seconds(), err))
 	if err := p.cmds[0].Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("rank 1 ended with %v", err)
 	}

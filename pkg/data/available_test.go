@@ -18,7 +18,6 @@ import (
 // TestGeneratorsCheckMemory: a count that no machine can hold is refused before
 // memory is taken, with what it needs and what there is.
 func TestGeneratorsCheckMemory(t *testing.T) {
-	t.Attr("fault", "data.count is 20 million")
 	for _, c := range []struct {
 		config data.Config
 		needs  string
@@ -36,16 +35,12 @@ func TestGeneratorsCheckMemory(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.needs) || !strings.Contains(err.Error(), " GiB are available") {
 			t.Errorf("%s: got error %v, want %q", c.config.Kind, err, c.needs)
 		}
-		if c.config.Kind == data.KindCells {
-			t.Attr("outcome", fmt.Sprint(err))
-		}
 	}
 }
 
 // TestReadersCheckMemory: a data set whose files are each small enough, but that
 // no machine can hold as a whole, is refused before it is decoded.
 func TestReadersCheckMemory(t *testing.T) {
-	t.Attr("fault", "a data set whose files are small, but that needs more memory than there is when it is decoded")
 	const pairs, edge = 20_000, 8192
 	dir := t.TempDir()
 	folders := []string{filepath.Join(dir, "image"), filepath.Join(dir, "label")}
@@ -93,8 +88,6 @@ func TestReadersCheckMemory(t *testing.T) {
 	} {
 		if err := c.open(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), " GiB are available") {
 			t.Errorf("got error %v, want %q", err, c.want)
-		} else {
-			t.Attr("outcome", err.Error())
 		}
 	}
 }
@@ -119,7 +112,6 @@ func (s sized) Get(_ int, image, _ []float32) error {
 // TestInMemoryLoaderChecksMemory: a loader that keeps samples is refused if all that it
 // would keep do not fit into memory, even at a byte per value.
 func TestInMemoryLoaderChecksMemory(t *testing.T) {
-	t.Attr("fault", "loader.kind inmem keeps more samples than fit into memory")
 	const large, edge = 50_000, 1 << 15 // a GiB each, at a byte per value
 	for _, c := range []struct {
 		name  string
@@ -143,8 +135,6 @@ func TestInMemoryLoaderChecksMemory(t *testing.T) {
 		}
 		if err == nil {
 			l.Close()
-		} else if c.name == "all" {
-			t.Attr("outcome", err.Error())
 		}
 	}
 }

@@ -2,7 +2,6 @@ package data_test
 
 import (
 	"errors"
-	"fmt"
 	"image/color"
 	"os"
 	"path/filepath"
@@ -18,8 +17,6 @@ import (
 // TestReadersRefuseUnsafeFiles: a named pipe blocks nobody, and a link is not
 // followed out of the folder of the data.
 func TestReadersRefuseUnsafeFiles(t *testing.T) {
-	t.Attr("fault", "a picture, mask, stack, volume, list or batch is a named pipe or a link out of the data folder")
-	refusals, last := 0, ""
 	batch := make([]byte, 3073)
 	picture := func(t *testing.T, path string) { writeImage(t, path, 4, 4, color.White) }
 	for _, c := range []struct {
@@ -109,14 +106,11 @@ func TestReadersRefuseUnsafeFiles(t *testing.T) {
 					var refused *safeopen.RefusedError
 					if !errors.As(err, &refused) || !strings.HasSuffix(refused.Path, c.unsafe) {
 						t.Errorf("got error %v, want one that refuses %s", err, c.unsafe)
-						return
 					}
-					refusals, last = refusals+1, err.Error()
 				case <-time.After(30 * time.Second):
 					t.Fatal("the reader does not return")
 				}
 			})
 		}
 	}
-	t.Attr("outcome", fmt.Sprintf("%d of 21 files were refused, the last with: %s", refusals, last))
 }

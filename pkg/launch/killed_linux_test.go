@@ -3,7 +3,6 @@ package launch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +27,6 @@ echo pid $$ up
 func TestProcessTreeEnds(t *testing.T) {
 	ownQueue(t)
 	t.Run("it ends", func(t *testing.T) {
-		t.Attr("fault", "another program ends and leaves processes in sessions of their own")
 		// The program waits until the deepest process is up.
 		s, out := shell(t, escaping+`while [ ! -e "$LOCKSTEP_RUN/end" ]; do sleep 0.02; done; exit 3`, 1)
 		j, err := Local(context.Background(), s)
@@ -42,8 +40,6 @@ func TestProcessTreeEnds(t *testing.T) {
 		err = waitFor(t, j)
 		wantError(t, err, "rank 0 ended with exit code 3; its last lines:")
 		gone(t, out.pids(t))
-		first, _, _ := strings.Cut(err.Error(), ";")
-		t.Attr("outcome", fmt.Sprintf("all %d processes ended; %s", len(out.pids(t)), first))
 	})
 	t.Run("it is canceled", func(t *testing.T) {
 		s, out := shell(t, escaping+`sleep 600`, 2)
@@ -62,12 +58,10 @@ func TestProcessTreeEnds(t *testing.T) {
 		gone(t, out.pids(t))
 	})
 	t.Run("the launcher is killed", func(t *testing.T) {
-		t.Attr("fault", "kill -9 of the launcher of another program, which started processes in sessions of their own")
 		launcher, out := launcherOf(t, escaping+`sleep 600`)
 		out.await(t, "up\n", 6)
 		kill(t, launcher)
 		soon(t, "all processes end", func() bool { return !slices.ContainsFunc(out.pids(t), running) })
-		t.Attr("outcome", fmt.Sprintf("all %d processes of its 2 workers ended", len(out.pids(t))))
 	})
 }
 
@@ -92,13 +86,10 @@ func launcherOf(t *testing.T, script string) (*exec.Cmd, *transcript) {
 // TestWorkersEndWithTheLauncher: workers end with the launcher, even if it is killed, which
 // only Linux signals to them.
 func TestWorkersEndWithTheLauncher(t *testing.T) {
-	t.Attr("fault", "kill -9 of the launcher")
 	launcher, out := launcherOf(t, "echo pid $$ up; exec sleep 600")
 	out.await(t, "up\n", 2)
-	begin := time.Now()
 	kill(t, launcher)
 	soon(t, "the workers end", func() bool { return !slices.ContainsFunc(out.pids(t), running) })
-	t.Attr("outcome", fmt.Sprintf("its 2 workers ended within %.1f s", time.Since(begin).Seconds()))
 }
 
 // TestForeignSignalIsNamed: the error names the signal that ended a program, although a

@@ -103,7 +103,6 @@ func benchmarkRuns(b *testing.B, series int) {
 // TestManyRunsPage: the tables of a page of 2,000 runs end with how many more rows
 // there are, and the page stays below 5 MB.
 func TestManyRunsPage(t *testing.T) {
-	t.Attr("fault", "a report of 2,000 runs")
 	dir := t.TempDir()
 	writeRuns(t, dir, 2000, 1)
 	study, err := scaling.Read(dir)
@@ -126,14 +125,12 @@ func TestManyRunsPage(t *testing.T) {
 	if len(page) > 5_000_000 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
-	t.Attr("outcome", fmt.Sprintf("%.1f MB, with tables of %d rows, which end with how many more there are", float64(len(page))/1e6, rows/2))
 }
 
 // TestManySeriesPage: a page of 100 series of 50 runs has rows, sentences and
 // sections of the first 20 alone, says how many more there are and which command
 // lists them, and stays below 5 MB.
 func TestManySeriesPage(t *testing.T) {
-	t.Attr("fault", "a report of 5,000 runs of 100 series")
 	dir := t.TempDir()
 	writeRuns(t, dir, 5000, 100)
 	study, err := scaling.Read(dir)
@@ -160,5 +157,4 @@ func TestManySeriesPage(t *testing.T) {
 	if len(page) > 5_000_000 {
 		t.Errorf("the page has %d bytes, want at most 5,000,000", len(page))
 	}
-	t.Attr("outcome", fmt.Sprintf("%.1f MB, with the first 20 series and how many more there are", float64(len(page))/1e6))
 }

@@ -19,7 +19,6 @@ const hostile = "ddp\x1b]0;owned\x07\nproblem: none\x00\ufffe\u202ecod.exe\xff<s
 // TestNamesAreCleaned: what a log names is shown by its escapes, in the page, the
 // sentences, the tables and the figures, whose SVG stays valid.
 func TestNamesAreCleaned(t *testing.T) {
-	t.Attr("fault", "a series in a log has terminal escapes, line ends, a script, invalid XML or text-direction characters")
 	study := invented(t, hostile, "plain")
 	r, err := New(study, Options{})
 	check(t, err)
@@ -35,10 +34,6 @@ func TestNamesAreCleaned(t *testing.T) {
 		}
 		if !strings.Contains(text, `\x1b]0;owned\x07\nproblem`) {
 			t.Errorf("the %s does not show the name's escapes", what)
-		}
-		if _, after, ok := strings.Cut(text, "ddp"); ok && what == "sentences" {
-			name, _, _ := strings.Cut(after, "script")
-			t.Attr("outcome", "a sentence has it as ddp"+name+"script…; the page, the tables and the SVG of a figure hold no such characters either")
 		}
 	}
 	f, err := figure.Speedup(study)

@@ -2,7 +2,6 @@ package runs
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,8 +10,6 @@ import (
 // TestLostFiles: a run fails if its files were deleted, moved or replaced, because anything
 // it writes to them would be lost silently.
 func TestLostFiles(t *testing.T) {
-	t.Attr("fault", "a run folder deleted or moved, or one of its files deleted or replaced, while it is written")
-	failed, last := 0, ""
 	remove := func(name string) func(dir string) error {
 		return func(dir string) error { return os.Remove(filepath.Join(dir, name)) }
 	}
@@ -49,11 +46,7 @@ func TestLostFiles(t *testing.T) {
 			}
 			want(w.Check())
 			want(w.AppendEpoch(sampleEpoch(2)))
-			end := w.Finish(StatusDone, nil)
-			want(end)
-			if failed++; name == epochsFile && end != nil {
-				last = end.Error()
-			}
+			want(w.Finish(StatusDone, nil))
 			if !tt.kept {
 				if _, err := os.Stat(filepath.Join(dir, infoFile)); err == nil && name != "owners.jsonl" {
 					t.Error("the folder came back")
@@ -67,7 +60,6 @@ func TestLostFiles(t *testing.T) {
 			}
 		})
 	}
-	t.Attr("outcome", fmt.Sprintf("%d of 7 runs failed at the next write and at their end, one with: %s", failed, last))
 }
 
 // TestLostFilesOfRanks: the files of steps and events, and the rows of the load.

@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,8 +64,6 @@ func refusedRun(t *testing.T, root string, u unsafeFile, file string) (dir strin
 }
 
 func TestReadRefusesUnsafeFiles(t *testing.T) {
-	t.Attr("fault", "epochs.csv of a run folder is a link to a file elsewhere (/etc/shadow); a file of a run folder is a named pipe or /dev/zero")
-	outcome := ""
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
 		for _, file := range []string{epochsFile, loadFileName, "steps-1.jsonl"} {
@@ -88,9 +85,6 @@ func TestReadRefusesUnsafeFiles(t *testing.T) {
 					}
 					if !strings.Contains(text, filepath.Join(dir, file)+": ") || !strings.Contains(text, u.refused) || strings.Contains(text, "root:x") {
 						t.Errorf("problems are %q, want one that says %q", text, u.refused)
-					}
-					if file == epochsFile && (outcome == "" || u.name == "link") {
-						outcome = fmt.Sprintf("%d epochs are read, with the problem %s", len(run.Epochs), strings.TrimSpace(text))
 					}
 					if strings.Count(text, u.refused) != 1 {
 						t.Errorf("the file is refused more than once: %q", text)
@@ -128,13 +122,10 @@ func TestReadRefusesUnsafeFiles(t *testing.T) {
 			})
 		})
 	}
-	t.Attr("outcome", outcome)
 }
 
 // TestResumeRefusesUnsafeFiles: the target of a link is neither read nor written.
 func TestResumeRefusesUnsafeFiles(t *testing.T) {
-	t.Attr("fault", "a run folder with links is resumed or created in")
-	refusals, last := 0, ""
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
 		for _, file := range []string{infoFile, epochsFile, loadFileName, logFile, OwnersFile, "steps-1.jsonl"} {
@@ -146,10 +137,6 @@ func TestResumeRefusesUnsafeFiles(t *testing.T) {
 						check(t, w.Finish(StatusDone, nil))
 					}
 					wantError(t, err, u.refused)
-					refusals++
-					if u.name == "link" {
-						last = err.Error()
-					}
 				})
 				text, err := os.ReadFile(filepath.Join(root, "secret"))
 				check(t, err)
@@ -157,7 +144,6 @@ func TestResumeRefusesUnsafeFiles(t *testing.T) {
 			})
 		}
 	}
-	t.Attr("outcome", fmt.Sprintf("%d of 36 runs were refused, as with: %s; the target of the links still holds %q", refusals, last, strings.TrimSpace(secret)))
 }
 
 // TestCreateRefusesLinks: a folder without a run may hold links that somebody
@@ -183,14 +169,12 @@ func TestCreateRefusesLinks(t *testing.T) {
 
 // TestReadRefusesWorkers: readers loop over the workers of a run.
 func TestReadRefusesWorkers(t *testing.T) {
-	t.Attr("fault", "run.json names two billion workers")
 	dir := t.TempDir()
 	for _, workers := range []string{"2000000000", "-1"} {
 		check(t, os.WriteFile(filepath.Join(dir, infoFile), []byte(`{"schema":1,"workers":`+workers+`}`), 0o644))
 		_, err := Read(dir)
 		wantError(t, err, "got "+workers+" workers")
 		if err != nil && workers != "-1" {
-			t.Attr("outcome", err.Error())
 		}
 	}
 }

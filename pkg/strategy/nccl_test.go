@@ -329,8 +329,6 @@ func TestNewNCCLErrors(t *testing.T) {
 // whose communicator has an error, ends with an error that names the rank. Later calls return
 // the same error.
 func TestNCCLWatch(t *testing.T) {
-	t.Attr("fault", "a lock was held during a first collective that blocks, so that the watchdog could not abort it")
-	t.Attr("outcome", "no lock is held during NCCL's calls")
 	stuck := errors.New("the network is down")
 	for _, c := range []struct {
 		name   string
@@ -409,7 +407,6 @@ func TestNCCLWatch(t *testing.T) {
 // step, although NCCL's abort waits until the graph is destroyed, which happens after the
 // step.
 func TestNCCLAbortWithGraphs(t *testing.T) {
-	t.Attr("fault", "the watchdog waited for ncclCommAbort, which waits for graphs that are destroyed after the step")
 	all := gpus(t, 2)
 	options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, SearchTimeout: 30 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
@@ -451,8 +448,6 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 		}
 		if watched := stop(); watched == nil || !strings.Contains(watched.Error(), "rank 1") {
 			return fmt.Errorf("the watchdog says %w", watched)
-		} else {
-			t.Attr("outcome", "the step ended before the graph was destroyed: "+watched.Error())
 		}
 		return errors.Join(g.Do(func() error { return g.driver.GraphExecDestroy(exec) }), n.Close())
 	})
@@ -464,7 +459,6 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 // TestNewNCCLTimeout: after the time-out, the error names the rank that did not join the
 // communicator.
 func TestNewNCCLTimeout(t *testing.T) {
-	t.Attr("fault", "a rank that never joins blocked ncclCommInitRank, and the engine's thread, for ever")
 	all := gpus(t, 2)
 	left := errors.New("killed")
 	all[1].library.CommInit = func(int, int, nccl.UniqueID) (nccl.Comm, error) { return 0, left }
@@ -480,7 +474,6 @@ func TestNewNCCLTimeout(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "create communicator: not all ranks joined within 50ms") || !strings.Contains(err.Error(), "rank 1") {
 			return fmt.Errorf("rank 0 says %w", err)
 		}
-		t.Attr("outcome", err.Error())
 		return all[0].Do(func() error { return nil }) // the engine's thread is free
 	})
 	if err != nil {
@@ -511,7 +504,6 @@ func TestNewNCCLTooLate(t *testing.T) {
 // TestNCCLCloseIsBounded: if a graph that captured an exchange is never destroyed, Close returns
 // an error instead of waiting forever.
 func TestNCCLCloseIsBounded(t *testing.T) {
-	t.Attr("fault", "a graph that captured an exchange is not destroyed before NCCL's communicator")
 	g := gpus(t, 1)[0]
 	destroy, free := g.library.CommDestroy, make(chan struct{})
 	g.library.CommDestroy = func(c nccl.Comm) error {
@@ -529,8 +521,6 @@ func TestNCCLCloseIsBounded(t *testing.T) {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), "the communicator was not destroyed within 20ms") {
 			t.Error(err)
-		} else {
-			t.Attr("outcome", "Close: "+err.Error())
 		}
 	case <-time.After(15 * time.Second):
 		t.Error("Close waits for the communicator")

@@ -13,7 +13,6 @@ import (
 // TestMissingRowsOfTheRun: --resume and "verify run" report missing and duplicate rows and
 // steps.
 func TestMissingRowsOfTheRun(t *testing.T) {
-	t.Attr("fault", "rows of epochs.csv or lines of steps missing or doubled")
 	cfg := tiny()
 	lines := func(change func(lines [][]byte) [][]byte) func([]byte) []byte {
 		return func(text []byte) []byte { return bytes.Join(change(bytes.SplitAfter(text, []byte("\n"))), nil) }
@@ -24,7 +23,6 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 	twice := func(i int) func([]byte) []byte {
 		return lines(func(l [][]byte) [][]byte { return slices.Insert(l, i, l[i]) })
 	}
-	named, seen := 0, ""
 	for i, tt := range []struct {
 		file   string
 		damage func([]byte) []byte
@@ -53,7 +51,6 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 			if i < 0 {
 				t.Fatal("verify run finds nothing")
 			}
-			seen = checks[i].Name + ": " + checks[i].Detail
 			options.Resume = true
 			if _, err := trainAll(t, cfg, 1, options); err != nil {
 				t.Fatal(err)
@@ -64,10 +61,7 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 			}
 			if !strings.Contains(string(log), " - note: ") || !strings.Contains(string(log), tt.want) {
 				t.Errorf("no %q in\n%s", tt.want, log)
-			} else {
-				named++
 			}
 		})
 	}
-	t.Attr("outcome", fmt.Sprintf("verify run found all, one as %q; --resume named %d of 6 places in a note", seen, named))
 }

@@ -8,8 +8,6 @@ import (
 )
 
 func TestThreadsPerCore(t *testing.T) {
-	t.Attr("fault", "more than 4 threads per core; 100,000 threads with --oversubscribe")
-	var seen []string
 	most := ThreadsPerCore * runtime.NumCPU()
 	if most >= 1024 {
 		most = 1023
@@ -31,9 +29,6 @@ func TestThreadsPerCore(t *testing.T) {
 		_, err := Worker{Config: "unet2d-cells", Threads: c.threads, Oversubscribe: c.oversubscribe}.Resolve()
 		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) && c.want != "" {
 			t.Errorf("%d threads, oversubscribe %v: got error %v, want %q", c.threads, c.oversubscribe, err, c.want)
-		} else if err != nil && c.threads != 1025 {
-			seen = append(seen, err.Error())
 		}
 	}
-	t.Attr("outcome", strings.Join(seen, "; "))
 }

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 // also checks the detection of a fault; the other faults change the gradients on the host, as they
 // do for the CPU.
 func TestVerifyDPOnGPU(t *testing.T) {
-	t.Attr("fault", "NCCL's communicator was destroyed before the graphs that captured its collectives, which blocks for ever")
 	list := newGPUVariants("cuda")
 	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 3)})
 	if err != nil {
@@ -43,7 +41,6 @@ func TestVerifyDPOnGPU(t *testing.T) {
 	if checks = append(checks, two...); len(checks) != want {
 		t.Errorf("%d checks, want %d", len(checks), want)
 	}
-	t.Attr("outcome", fmt.Sprintf("executables close first: %d checks on 3 and 2 simulated GPUs ended", len(checks)))
 	for _, c := range checks {
 		t.Log(c)
 		if !c.OK {

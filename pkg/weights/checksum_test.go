@@ -3,7 +3,6 @@ package weights_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,7 +14,6 @@ import (
 // TestDamage: of a file in which any one bit is flipped, or whose tail is zeroed
 // or cut off, nothing is read that was not written.
 func TestDamage(t *testing.T) {
-	t.Attr("fault", "any one bit of a checkpoint flipped, or its tail zeroed or cut off")
 	path := filepath.Join(t.TempDir(), "epoch-0001.safetensors")
 	tensors := []weights.Tensor{
 		{Name: "optimizer.m.w", Shape: []int{2, 3}, F64: []float64{1, 2, 3, 4, 5, 6}},
@@ -70,8 +68,6 @@ func TestDamage(t *testing.T) {
 			t.Errorf("a cut tail of %d bytes goes unnoticed", n)
 		}
 	}
-	t.Attr("outcome", fmt.Sprintf("of %d files with a flipped bit %d are damaged files by their error, and %d read as they were written; every zeroed or cut tail is an error",
-		8*len(whole), 8*len(whole)-unnoticed, unnoticed))
 }
 
 // TestNoChecksums: files of earlier versions and of other programs have none.

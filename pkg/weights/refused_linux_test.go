@@ -3,7 +3,6 @@ package weights_test
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +15,6 @@ import (
 // is an error at once. Opening a named pipe that nobody writes to would wait
 // forever.
 func TestReadRefusesWhatIsNoFile(t *testing.T) {
-	t.Attr("fault", "a named pipe, a device or a sparse file of a terabyte in place of weights")
 	dir := t.TempDir()
 	pipe, sparse := filepath.Join(dir, "pipe.safetensors"), filepath.Join(dir, "sparse.safetensors")
 	if err := syscall.Mkfifo(pipe, 0o644); err != nil {
@@ -28,7 +26,6 @@ func TestReadRefusesWhatIsNoFile(t *testing.T) {
 	if err := os.Truncate(sparse, 1<<40); err != nil {
 		t.Fatal(err)
 	}
-	var outcomes []string
 	for path, want := range map[string]string{
 		pipe: "it is a named pipe, not a file", "/dev/zero": "it is a device, not a file", dir: "it is a folder, not a file",
 		sparse: "it has 1099511627776 bytes, the limit is 68719476736",
@@ -42,12 +39,9 @@ func TestReadRefusesWhatIsNoFile(t *testing.T) {
 		case err := <-ended:
 			if err == nil || !strings.Contains(err.Error(), "read weights: open "+path+": "+want) {
 				t.Errorf("%s: error is %v, want %q", path, err, want)
-				continue
 			}
-			outcomes = append(outcomes, strings.ReplaceAll(err.Error(), dir+"/", ""))
 		case <-time.After(30 * time.Second):
 			t.Fatalf("%s: still reading after 30 s", path)
 		}
 	}
-	t.Attr("outcome", strings.Join(slices.Sorted(slices.Values(outcomes)), "; "))
 }

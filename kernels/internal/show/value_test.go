@@ -121,8 +121,6 @@ func TestMatrices(t *testing.T) {
 // What is large is not formatted: the text is short, and writing it allocates
 // little, however large the value.
 func TestLargeValuesAreElided(t *testing.T) {
-	t.Attr("fault", "a cell ends with a value of 160 MB or a number of 16 MB that formats itself: seconds to hours")
-	longest, most := 0, uint64(0)
 	const n = 10_000_000
 	numbers := make([]int, n)
 	many := map[int]float64{}
@@ -171,14 +169,10 @@ func TestLargeValuesAreElided(t *testing.T) {
 		}
 		// Passing the array copies it; nothing else may grow with the value.
 		mib := (after.TotalAlloc - before.TotalAlloc) >> 20
-		if longest = max(longest, len(got)); tt.what != "array" {
-			most = max(most, mib)
-		}
 		if mib > 20 && tt.what != "array" {
 			t.Errorf("%s: showing it allocates %d MiB", tt.what, mib)
 		}
 	}
-	t.Attr("outcome", fmt.Sprintf("at most %d bytes are shown, for which at most %d MiB are allocated", longest, most))
 }
 
 // wordy has a String method that takes as long as its value is large.

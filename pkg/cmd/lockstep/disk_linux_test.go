@@ -53,13 +53,6 @@ func withMounts(t *testing.T) bool {
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	var outcomes []string
-	for line := range strings.Lines(string(out)) { // === ATTR  TestFullDisk/epoch outcome TEXT
-		if fields := strings.SplitN(strings.TrimSpace(line), " ", 6); len(fields) == 6 && fields[1] == "ATTR" && fields[4] == "outcome" {
-			outcomes = append(outcomes, fields[5])
-		}
-	}
-	t.Attr("outcome", strings.Join(outcomes, "; "))
 	return false
 }
 
@@ -107,7 +100,6 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // has not. The error says which file and what to do, the earlier checkpoint
 // reads, and with room again the run ends as if nothing had been.
 func TestFullDisk(t *testing.T) {
-	t.Attr("fault", "the disk is full when the run writes an epoch, and when it writes a checkpoint")
 	if !withMounts(t) {
 		return
 	}
@@ -183,7 +175,6 @@ func TestFullDisk(t *testing.T) {
 			if got := final(t, dir); got != want {
 				t.Errorf("it ended otherwise: %s", difference(got, want))
 			}
-			t.Attr("outcome", lineWith(out.String(), "no space left on device")+"; with room again, --resume ended with the same bits")
 		})
 	}
 }
@@ -191,7 +182,6 @@ func TestFullDisk(t *testing.T) {
 // TestReadOnlyLogs: what lies on a disk that can only be read is read; what
 // would have to be written is an error that says where else.
 func TestReadOnlyLogs(t *testing.T) {
-	t.Attr("fault", "the file system of the logs is read-only")
 	if !withMounts(t) {
 		return
 	}
@@ -233,7 +223,6 @@ func TestReadOnlyLogs(t *testing.T) {
 		}
 	}
 	p.leavesNothing(nil)
-	t.Attr("outcome", "reading works; writing ends with: "+lineWith(out.String(), "read-only file system"))
 	if got := fmt.Sprint(pendingIn(t, p.logs)); got != "[]" {
 		t.Errorf("%s are left", got)
 	}

@@ -29,7 +29,6 @@ func TestRecordsOfCollectives(t *testing.T) {
 	}{{"SIGSTOP", syscall.SIGSTOP, "no stack: its process is stopped (state T"}, {"SIGKILL", syscall.SIGKILL, "no stack: its process has ended"}} {
 		for _, transport := range []string{"shm", "tcp"} {
 			t.Run(tt.name+" "+transport, func(t *testing.T) {
-				t.Attr("fault", fmt.Sprintf("%s of a rank that exchanges by %s: what does the record of the other explain", tt.name, transport))
 				t.Setenv("LOCKSTEP_COLLECTIVE", transport)
 				p := newPlace(t)
 				c, out := p.begin("launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--set", "epochs=100000", "--timeout-collective", "5s")
@@ -62,10 +61,8 @@ func TestRecordsOfCollectives(t *testing.T) {
 					t.Errorf("%v\n%s", err, read)
 				}
 				want := regexp.MustCompile(fmt.Sprintf(`rank 1 \(process %d on %s\) (never entered|entered) [a-z-]+ \d+.* %s.*; rank 0 waited .*s\n`, victim, regexp.QuoteMeta(host), regexp.QuoteMeta(tt.reason)))
-				if said := want.FindString(read.String()); said == "" {
+				if !want.MatchString(read.String()) {
 					t.Errorf("no %q in\n%s", want, read)
-				} else {
-					t.Attr("outcome", strings.TrimSpace(said))
 				}
 			})
 		}

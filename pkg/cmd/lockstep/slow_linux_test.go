@@ -132,7 +132,6 @@ func holdUp(listener int, dir string) {
 // the run is the same, nothing of it is lost, and it says why it takes so long.
 // On a fast one it says nothing.
 func TestSlowLogs(t *testing.T) {
-	t.Attr("fault", "the file system of the logs is slow: each write and sync is held up")
 	p := newPlace(t)
 	logs, err := filepath.EvalSymlinks(p.logs)
 	if err != nil {
@@ -172,7 +171,6 @@ func TestSlowLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Attr("outcome", "the same bits, and a notice: "+lineWith(string(log), note))
 	for where, text := range map[string]string{"out.log": string(log), "the terminal": slowOut.String()} {
 		if strings.Count(text, note) != 1 || !strings.Contains(text, advice) {
 			t.Errorf("%s does not say once %q\n%s", where, note+"… "+advice, text)

@@ -3,7 +3,6 @@ package rendezvous
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -21,7 +20,6 @@ type watchedListener struct {
 	open, mostOpen atomic.Int64 // connections
 	mostBytes      atomic.Int64 // that were read from one connection
 	unlimited      atomic.Int64 // reads without a deadline, or with one that is later than the handshake's
-	accepted       atomic.Int64
 }
 
 func (l *watchedListener) Accept() (net.Conn, error) {
@@ -29,7 +27,6 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.accepted.Add(1)
 	raise(&l.mostOpen, l.open.Add(1))
 	return &watchedConn{Conn: c, of: l}, nil
 }
@@ -119,7 +116,6 @@ func stranger(ctx context.Context, address string, kind int, connected *atomic.I
 // on strangers, and that none is let in: the number of connections, the bytes that are read
 // from one, and the time that it may take.
 func TestFloodOfStrangers(t *testing.T) {
-	t.Attr("fault", "strangers flood the port with noise, silence and wrong tokens while the ranks join")
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +178,6 @@ func TestFloodOfStrangers(t *testing.T) {
 	if admitted > 0 {
 		t.Errorf("%d strangers were let in", admitted)
 	}
-	t.Attr("outcome", fmt.Sprintf("%d connections, at most %d at once and %d bytes of one; no stranger was let in, and all ranks joined", l.accepted.Load(), l.mostOpen.Load(), l.mostBytes.Load()))
 }
 
 // TestFloodWhileTraining floods the port from before the start until after several exchanges,
@@ -290,7 +285,6 @@ func TestConnectToRanksTriesAgain(t *testing.T) {
 
 // TestFloodOfRingPorts floods the ports on which the ranks of a ring wait for each other.
 func TestFloodOfRingPorts(t *testing.T) {
-	t.Attr("fault", "strangers flood the ports of a ring with noise, silence and wrong tokens while the ranks connect")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	listeners, addresses := listenAsRing(ctx, t, transportTCP, 2)
@@ -322,7 +316,6 @@ func TestFloodOfRingPorts(t *testing.T) {
 	if n := admitted.Load(); n > 0 {
 		t.Errorf("%d strangers were let in", n)
 	}
-	t.Attr("outcome", fmt.Sprintf("%d strangers connected, none was let in, and the ranks added up", connected[0].Load()+connected[1].Load()+connected[2].Load()))
 }
 
 // TestCommandsEndWithTheirContext: a worker that does not receive must not block rank 0, which

@@ -33,12 +33,10 @@ func (f *failing) Accept() (net.Conn, error) {
 // TestAcceptErrors checks that errors of Accept, such as too many open files, do not end the
 // rendezvous.
 func TestAcceptErrors(t *testing.T) {
-	t.Attr("fault", "Accept fails: too many open files in the process, in the system, a connection that was aborted, no memory")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const failures = 5
 	f := &failing{l, []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS, syscall.EMFILE}}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -54,17 +52,18 @@ func TestAcceptErrors(t *testing.T) {
 	if err := errors.Join(err, gerr); err != nil {
 		t.Fatal(err)
 	}
+	if len(f.errs) > 0 {
+		t.Errorf("Accept did not return the errors %v", f.errs)
+	}
 	if err := errors.Join(w.Close(), ranks[1].Close()); err != nil {
 		t.Error(err)
 	}
-	t.Attr("outcome", fmt.Sprintf("Accept failed %d times, and both ranks joined", failures-len(f.errs)))
 }
 
 // TestHalfOpenConnectionsAreBounded checks that only the newest silent connections of an address
 // stay open, and that a worker can still join.
 func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	const junk = 200
-	t.Attr("fault", "200 connections that say nothing, while the ranks join")
 	envs, options := run(t, 2, Options{})
 	var first collective.Group
 	var ferr error
@@ -82,7 +81,6 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	}
 	// Connections over the limit are closed at once, not after handshakeTimeout. Rank 1 has
 	// not joined yet, so nothing else closes them.
-	closed := 0
 	for i, c := range conns[:junk-minConnectionsPerAddress] {
 		if err := c.SetReadDeadline(time.Now().Add(handshakeTimeout / 2)); err != nil {
 			t.Fatal(err)
@@ -90,15 +88,12 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 		if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Fatalf("connection %d of %d is held: %v", i, junk, err)
 		}
-		closed++
 	}
-	begin := time.Now()
 	second, serr := Join(context.Background(), envs[1], options[1])
 	wg.Wait()
 	if err := errors.Join(ferr, serr); err != nil {
 		t.Fatal(err)
 	}
-	t.Attr("outcome", fmt.Sprintf("%d of %d were closed at once, and rank 1 joined within %.2f s", closed, junk, time.Since(begin).Seconds()))
 	closeAll(t, []collective.Group{first, second})
 }
 

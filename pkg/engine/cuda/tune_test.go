@@ -141,8 +141,6 @@ func TestTuning(t *testing.T) {
 // count: the fastest algorithm that the simulated cuDNN has is chosen, which is not the
 // first. A tuning whose time is over keeps the best so far.
 func TestTuningAfterLoading(t *testing.T) {
-	t.Attr("fault", "tuning gave up candidates whose first run was slow because the driver loads kernels then")
-	t.Attr("outcome", "the first run does not count")
 	const fastest = 1
 	for _, c := range []struct {
 		budget time.Duration
@@ -166,8 +164,6 @@ func TestTuningAfterLoading(t *testing.T) {
 // TestTuningAsksForFewPlans: each heuristic is asked for at most ten plans of a convolution,
 // and four of a graph with more operations, however many cuDNN has.
 func TestTuningAsksForFewPlans(t *testing.T) {
-	t.Attr("fault", "tuning made and timed every plan of cuDNN's, of which a convolution may have more than a hundred")
-	t.Attr("outcome", "at most ten per heuristic, four of a graph of several operations")
 	s, err := clibtest.New(clibtest.Options{Shallow: true}).Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -198,8 +194,6 @@ func TestTuningAsksForFewPlans(t *testing.T) {
 // that another does not confirm, the next is chosen; where it is right, it stays. Where no
 // two algorithms give the same result, a notice says so.
 func TestVolumesAreConfirmed(t *testing.T) {
-	t.Attr("fault", "cuDNN 9.8 to 9.15 has engines with wrong results of 3-D convolutions")
-	t.Attr("outcome", "the fastest plan whose result a second engine's plan gives too is chosen; else a notice")
 	const fastest = 1
 	for _, engines := range []clibtest.WrongVolumeEngines{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
 		wrong, all := engines == clibtest.WrongFastest, engines == clibtest.WrongAll
@@ -236,8 +230,6 @@ func TestVolumesAreConfirmed(t *testing.T) {
 // TestNoRepeatableAlgorithm: where each algorithm of cuDNN's may give other bits from run
 // to run, one of these is used, and a notice says so.
 func TestNoRepeatableAlgorithm(t *testing.T) {
-	t.Attr("fault", "no repeatable algorithm of cuDNN's for a convolution ended the load")
-	t.Attr("outcome", "one that is not repeatable is used, with a notice in the run's log")
 	for _, convolution := range []string{"auto", "heuristic"} {
 		s, err := clibtest.New(clibtest.Options{Shallow: true}).Stack()
 		if err != nil {

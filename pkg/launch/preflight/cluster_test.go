@@ -182,7 +182,6 @@ func TestSlurmFaults(t *testing.T) {
 
 // TestSlurmMissingNode checks virtual nodes of which n2 ends its task at once.
 func TestSlurmMissingNode(t *testing.T) {
-	t.Attr("fault", "a node's task of the pre-flight check ends at once")
 	cluster.Use(t)
 	logs := useOwnFolders(t)
 	t.Setenv(faultVariable, "exit")
@@ -202,7 +201,6 @@ func TestSlurmMissingNode(t *testing.T) {
 		t.Errorf("n1: got %+v", f)
 	}
 	checkTraces(t, logs)
-	t.Attr("outcome", "the report names the node, shows what the task wrote, and has the findings of the other node")
 }
 
 // TestSlurmInterrupted checks that the job is canceled when the context ends.

@@ -305,8 +305,6 @@ cuStreamSynchronize stream#1`
 // call returns, but writes the destination later, in the legacy default stream. Blocking
 // streams wait for it, others do not.
 func TestPageableCopiesAreLate(t *testing.T) {
-	t.Attr("fault", "a copy from Go memory may arrive after cuMemcpyHtoD returns, and our streams do not wait for it")
-	t.Attr("outcome", "writes wait for the legacy stream")
 	for _, c := range []struct {
 		name  string
 		flags uint32
@@ -338,8 +336,6 @@ func TestPageableCopiesAreLate(t *testing.T) {
 // TestCaptureRefuses checks that a capture cannot end before its streams are joined, that a
 // stream must be forked before its work is captured, and that calls which wait are refused.
 func TestCaptureRefuses(t *testing.T) {
-	t.Attr("fault", "the simulated GPU refused a synchronous copy while another thread captured, which CUDA allows")
-	t.Attr("outcome", "refused in global mode, by the capturing thread, and with blocking streams alone")
 	begin := func(t *testing.T) (*gpu, cuda.Function, cuda.Stream, cuda.Stream, cuda.Ptr) {
 		g := withKernels(t, clibtest.Options{})
 		f, s1, s2, x := g.function("scale"), g.stream(), g.stream(), g.alloc("x", 8)

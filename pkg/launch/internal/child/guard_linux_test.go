@@ -1,7 +1,6 @@
 package child
 
 import (
-	"fmt"
 	"os/exec"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 // TestStopDescendants: processes that start others all the time are stopped with
 // everything that they started, however late.
 func TestStopDescendants(t *testing.T) {
-	t.Attr("fault", "Ctrl-Z while a program starts a process each millisecond")
 	c := exec.Command("sh", "-c", `i=0; while [ $i -lt 300 ]; do sh -c 'while :; do sleep 0.05; done' & sleep 0.001; i=$((i+1)); done; wait`)
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
@@ -33,5 +31,4 @@ func TestStopDescendants(t *testing.T) {
 	if n := signalDescendants(0); n > 0 {
 		t.Errorf("%d processes run on", n)
 	}
-	t.Attr("outcome", fmt.Sprintf("%d processes run on", signalDescendants(0)))
 }
