@@ -3,12 +3,15 @@
 package collective
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -223,18 +226,46 @@ func TestMPIRun(t *testing.T) {
 				defer cancel()
 				cmd := exec.CommandContext(ctx, path, append(append([]string{}, args...), "-np", fmt.Sprint(tt.ranks), self)...)
 				cmd.Env = append(os.Environ(), mpiVariable+"="+tt.scenario)
-				out, err := cmd.CombinedOutput() // mpirun fails if a rank ends without MPI_Finalize
-				if tt.scenario == "operations" && err != nil {
+				out := &awaitedOutput{}
+				for rank, want := range tt.want {
+					out.want = append(out.want, fmt.Sprintf("rank %d of %d: %s", rank, tt.ranks, want))
+				}
+				if tt.scenario != "operations" {
+					out.complete = cancel // mpirun may hang if a rank ends without MPI_Finalize
+				}
+				cmd.Stdout, cmd.Stderr = out, out
+				cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpirun then ends the ranks
+				cmd.WaitDelay = 3 * time.Second
+				if err := cmd.Run(); tt.scenario == "operations" && err != nil {
 					t.Errorf("%v", err)
 				}
-				for rank, want := range tt.want {
-					if !strings.Contains(string(out), fmt.Sprintf("rank %d of %d: %s", rank, tt.ranks, want)) {
-						t.Errorf("rank %d does not say %q:\n%s", rank, want, out)
-					}
+				for _, want := range out.missing() {
+					t.Errorf("no %q in the output:\n%s", want, out.text.String())
 				}
 			})
 		}
 	}
+}
+
+// awaitedOutput stores the output of a command, and calls complete, if it is not nil, when the output
+// contains all texts in want.
+type awaitedOutput struct {
+	want     []string
+	complete func()
+	text     bytes.Buffer
+}
+
+func (o *awaitedOutput) Write(p []byte) (int, error) {
+	n, err := o.text.Write(p)
+	if o.complete != nil && len(o.missing()) == 0 {
+		o.complete()
+	}
+	return n, err
+}
+
+// missing returns the texts in want that the output does not contain.
+func (o *awaitedOutput) missing() []string {
+	return slices.DeleteFunc(slices.Clone(o.want), func(want string) bool { return strings.Contains(o.text.String(), want) })
 }
 
 // TestMPINeedsALauncher checks the errors outside of mpirun and with an algorithm.
