@@ -182,7 +182,12 @@ func TestConvolution3D(t *testing.T) {
 	} {
 		for _, convolution := range []string{"direct", "winograd"} {
 			for _, n := range c.nodes(convolution) {
-				t.Run(fmt.Sprintf("%s/%s/%s", convolution, n.op, c), func(t *testing.T) { n.agrees(t, volumeTolerance(convolution)) })
+				t.Run(fmt.Sprintf("%s/%s/%s", convolution, n.op, c), func(t *testing.T) {
+					if testing.Short() && c.n*c.c*c.k*c.in[0]*c.in[1]*c.in[2] > 100_000 {
+						t.Skip("slow")
+					}
+					n.agrees(t, volumeTolerance(convolution))
+				})
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"lockstep/pkg/engine"
@@ -302,6 +303,9 @@ func outputs(t *testing.T, e engine.Engine, p *plan.Program) map[string][]float6
 func TestFusionIsInvisible(t *testing.T) {
 	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
+			if testing.Short() && strings.HasPrefix(set, "go") {
+				t.Skip("slow")
+			}
 			one, three, plain := open(t, set, 1), open(t, set, 3), unfused(t, set, 2)
 			met := map[originKind]int{}
 			for seed := range uint64(30) {

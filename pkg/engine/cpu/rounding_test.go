@@ -29,6 +29,9 @@ func openBF16(t testing.TB, set string, threads int, convolution string) engine.
 	if _, err := kernel.ChooseBF16Set(set); err != nil {
 		t.Skip(err)
 	}
+	if testing.Short() && set == "go" {
+		t.Skip("slow")
+	}
 	o := engine.DefaultOptions()
 	o.Threads, o.Convolution, o.Precision = threads, convolution, bf16
 	e, err := NewWithInstructionSet(o, set)
