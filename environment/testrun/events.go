@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -30,13 +29,6 @@ type eventCollector struct {
 	passed   int
 	failures []failure
 	skips    []skippedTest
-	coverage []coverage // per package, if go test ran with -cover
-}
-
-// coverage is the share of a package's statements that its own tests execute.
-type coverage struct {
-	Package string  `json:"package"`
-	Percent float64 `json:"percent"` // of the statements
 }
 
 // testState is the state of a test that has started.
@@ -51,6 +43,10 @@ type skippedTest struct {
 	Reason string `json:"reason"`
 	Listed bool   `json:"listed"`
 }
+
+// isSlow reports whether the test is skipped because it is slow and go test runs with -short. By
+// convention, the reason is then "slow".
+func (s skippedTest) isSlow() bool { return s.Reason == "slow" }
 
 // maxOutputLines is the number of lines of output that are kept per test.
 const maxOutputLines = 200
@@ -80,11 +76,6 @@ func (e *eventCollector) addLine(text string) {
 		e.addTest(ev)
 	case ev.Action == "output":
 		addOutput(e.otherOutput, ev.Package, ev.Output)
-		if m := coveragePattern.FindStringSubmatch(ev.Output); m != nil {
-			if percent, err := strconv.ParseFloat(m[1], 64); err == nil {
-				e.coverage = append(e.coverage, coverage{ev.Package, percent})
-			}
-		}
 	case ev.Action == "pass" || ev.Action == "fail" || ev.Action == "skip":
 		e.finishPackage(ev)
 	}
@@ -151,8 +142,8 @@ func (e *eventCollector) finishPackage(ev event) {
 		failures = append(failures, failure{Name: ev.Package, Output: e.packageOutput(ev.Package)})
 	}
 	e.failures = append(e.failures, failures...)
-	e.line(fmt.Sprintf("%-4s %-42s %6.1f s  %d passed, %d failed, %d skipped%s", map[string]string{"pass": "ok", "fail": "FAIL", "skip": "ok"}[ev.Action],
-		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore, e.formatCoverage(ev.Package)))
+	e.line(fmt.Sprintf("%-4s %-42s %6.1f s  %d passed, %d failed, %d skipped", map[string]string{"pass": "ok", "fail": "FAIL", "skip": "ok"}[ev.Action],
+		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore))
 	for _, f := range failures {
 		e.line("     FAIL " + f.Name)
 		for _, l := range strings.Split(f.Output, "\n") {
@@ -196,23 +187,6 @@ func (e *eventCollector) finishKilledPackages() {
 // returns true.
 func hasSubtest(names []string, name string, matches func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && matches(c) })
-}
-
-// coveragePattern matches the line in the output of go test that states a package's
-// coverage. With -cover, a test binary prints it last, and go test prints it for a
-// package without tests. The line that begins with "ok" repeats it. A package without
-// statements has no such line.
-var coveragePattern = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
-
-// formatCoverage returns the coverage of a package for its result line, or "" if it was
-// not measured.
-func (e *eventCollector) formatCoverage(path string) string {
-	for _, c := range e.coverage {
-		if c.Package == path {
-			return fmt.Sprintf(", %.1f %% covered", c.Percent)
-		}
-	}
-	return ""
 }
 
 // sourcePositionPattern matches the file and line at the start of t.Skip's output.

@@ -2,7 +2,7 @@
 // starts it after installing the packages that the phases need.
 // environment/README.md describes each phase.
 //
-//	testrun [-strict] [-json] [-only PHASE,...] [-list]
+//	testrun [-strict] [-all] [-json] [-only PHASE,...] [-list]
 package main
 
 import (
@@ -32,8 +32,8 @@ func main() {
 
 // options contains the values of the flags.
 type options struct {
-	strict, json, list bool
-	only               []string
+	strict, all, json, list bool
+	only                    []string
 }
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
@@ -41,7 +41,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	var only string
 	fs := flag.NewFlagSet("test", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.BoolVar(&o.strict, "strict", false, "a skip that environment/skips.txt does not list is a failure")
+	fs.BoolVar(&o.strict, "strict", false, "every phase and every test; a skip that environment/skips.txt does not list is a failure")
+	fs.BoolVar(&o.all, "all", false, "also the slow tests of the NEON assembly; implies -strict")
 	fs.BoolVar(&o.json, "json", false, "a summary as JSON on stdout")
 	fs.BoolVar(&o.list, "list", false, "print the phases and stop")
 	fs.StringVar(&only, "only", "", "only these phases, comma-separated")
@@ -51,6 +52,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
+	o.strict = o.strict || o.all
 	o.only = strings.FieldsFunc(only, func(r rune) bool { return r == ',' || r == ' ' })
 	return o, nil
 }
@@ -74,7 +76,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "test: %v\n", err)
 		return exitUsage
 	}
-	chosen, err := selectPhases(allPhases(), o.only)
+	chosen, left, err := o.selectPhases(allPhases())
 	if err != nil {
 		fmt.Fprintf(stderr, "test: %v\n", err)
 		return exitUsage
@@ -88,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	r := &runner{options: o, out: human, skips: skips, begin: time.Now()}
 	r.runPhases(ctx, chosen)
 	sum := r.summarize()
-	sum.print(human)
+	sum.print(human, left)
 	if o.json {
 		if err := sum.writeJSON(stdout); err != nil {
 			fmt.Fprintf(stderr, "test: write summary: %v\n", err)
@@ -101,20 +103,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// selectPhases returns the phases with the given names, in the order of all. It returns
-// all phases if names is empty, and an error for an unknown name.
-func selectPhases(all []phase, names []string) ([]phase, error) {
-	if len(names) == 0 {
-		return all, nil
-	}
+// selectPhases returns the phases to run, in the order of all, and those that are left out because
+// they need --strict. The flag --only selects phases by their names; an unknown name is an error.
+func (o options) selectPhases(all []phase) (chosen, left []phase, err error) {
 	var known []string
 	for _, p := range all {
 		known = append(known, p.name)
-	}
-	for _, n := range names {
-		if !slices.Contains(known, n) {
-			return nil, fmt.Errorf("unknown phase %q: use %s", n, strings.Join(known, ", "))
+		switch {
+		case slices.Contains(o.only, p.name), len(o.only) == 0 && (o.strict || !p.strict):
+			chosen = append(chosen, p)
+		case len(o.only) == 0:
+			left = append(left, p)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(p phase) bool { return !slices.Contains(names, p.name) }), nil
+	for _, n := range o.only {
+		if !slices.Contains(known, n) {
+			return nil, nil, fmt.Errorf("unknown phase %q: use %s", n, strings.Join(known, ", "))
+		}
+	}
+	return chosen, left, nil
 }

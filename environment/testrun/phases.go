@@ -19,80 +19,96 @@ const (
 	linter = "github.com/golangci/golangci-lint/v2"
 )
 
-// racePackages returns the packages for the race detector: those in which goroutines or
-// processes share data. The numerics of pkg/engine/cpu/internal start no goroutines, so
-// they are left out; the engine that divides their work among goroutines is included.
-func racePackages() []string {
-	return []string{
-		"./pkg/collective/...", "./pkg/strategy/...", "./pkg/data/...", "./pkg/launch/...", "./pkg/runs/...",
-		"./pkg/notebook/...", "./pkg/train/...", "./pkg/tune/...", "./pkg/verify/...", "./pkg/engine/cpu",
+// raceTests returns the tests that run under the race detector, by package: those whose goroutines
+// share data. Tests that only compare numbers, or whose concurrency lies in other processes, would take
+// most of the phase's time, and the detector finds nothing in them. A name is without the prefix Test,
+// and may be followed by a slash and a regular expression of subtests.
+func raceTests() map[string][]string {
+	return map[string][]string{
+		"collective": {
+			"AlgorithmsAddUp", "OperationsEqualNaiveOnes", "EndedContextEndsTheWait", "LeavingRankIsNoticed", "TimeoutOfGroups",
+			"MessagesBetweenAllPairs", "MessagesOfRandomSizes", "FailureEndsOtherCalls", "FailureWhileSending", "StuckMPIThread", "MPIRun/mpich_operations_3",
+			"NodesEqualNaiveOperations", "NodeBarrier", "NodeMessages", "Recorder", "RecorderKeepsTheFirstCause", "RecordAllReduce",
+			"RingsEqualNaiveOperations", "RingOfManyPiecesInFlight", "RingEndsWithItsContext", "SentBetweenNodes", "SmallAgrees", "SmallFollowsDecision",
+		},
+		"collective/rendezvous": {
+			"FloodOfStrangers", "FloodWhileTraining", "PendingConnections", "RanksJoinAndAddUp", "CancelEndsTheWait", "StrangersNeitherJoinNorDisturb",
+			"ReplicasJoinAndAddUp", "DoorOfARing", "NeighboursThatDoNotMeet", "TLS",
+		},
+		"data": {
+			"LoaderWorkers", "LoaderErrorNamesSample", "LoaderCancel", "LoaderClose", "IteratorCloseWaits", "LoaderReusesBuffers", "LoaderKinds",
+			"CrewStays", "InMemory", "SameBatches", "Canceled", "CanceledWhileGenerating", "TurnsOfVolumes",
+		},
+		"data/internal/stage":         {"Stage", "WaitEnds"},
+		"engine/cpu":                  {"ManyThreads", "EarlyUpdate", "NetworksAreReproducible", "UNetIsReproducible", "Profile", "TraceAddsUp", "Statistics", "HostMemory"},
+		"engine/cpu/internal/threads": {"Background", "FinishBackgroundWaits", "Group", "Synchronizations", "WaitsForGrandchildren", "Signal"},
+		"launch": {
+			"SweepTrainsEveryRunInTurn", "FailingRankEndsTheRunAndIsNamed", "CancelEndsWorkersInOrder", "Timeout", "UsageOfForeignProgram", "SweepsQueue",
+			"TimeoutBeginsWithTheRun", "Watch", "WatchShowsTheSpeedupSoFar", "WaitForDerivedContext", "MPI", "Slurm", "SlurmArrayCancel", "SlurmInterruptedSubmission",
+		},
+		"launch/internal/live":   {"TerminalView", "LineView"},
+		"launch/internal/output": {"Lines"},
+		"logread":                {"Follow", "TreeOfAllKinds"},
+		"monitor":                {"Sampler", "UsageIsRecorded"},
+		"notebook":               {"Go", "LiveReplacesItself", "TerminalHasOneContext", "InterruptInATerminal", "ProgressIsThrottled", "SurfaceFollowsThePlace"},
+		"runs":                   {"RaceForARun", "OneOwnerInOneProcess", "Heartbeat", "TakenOver", "Tail", "Growing"},
+		"runs/flight":            {"WriteAndRead", "CaptureStacks"},
+		"strategy": {
+			"AsyncPeerAnswersWhileItComputes", "AsyncServerStaleness", "BackupWorkers", "AsynchronousStrategiesNameADeadRank", "CompressionResumes",
+			"HorovodMakesTheMean", "DDPMakesTheMean", "BucketDoesNotWait", "ErrorStaysAndCloseEndsWhatWaits", "ExactStrategies", "LocalSGD", "DeadRankIsNamed",
+			"NCCLWatch", "NCCLAbortWithGraphs", "NewNCCLTimeout", "NCCLWatchEnds", "OneBucketAtATime",
+			"StatisticsTakeTheirTurn", "StatisticsErrorInBackward", "CloseEndsAWaitForStatistics", "StatisticsInATrace",
+		},
+		"train": {
+			"AsynchronousTraining", "AsynchronousInterrupt", "Mirror", "SyncBatchNormReplicas", "PipelineInRunFolder", "FailingReplicaEndsItsProcess",
+			"RecordsOfReplicas", "Profile", "CheckpointsEverySteps", "OwnedOnEveryRank", "WaitsForStragglers", "Agree", "LocalSGDEqualsDDP", "HorovodTimeline",
+			"StrategiesNameADeadRank", "TwoWorkers", "TrainTwice", "Accumulate", "CheckCanceled",
+		},
+		"tune":   {"TuneLoader", "RunTrials"},
+		"verify": {"VerifyDP"},
 	}
 }
 
-// raceSkips returns the names of the tests of racePackages that the race phase leaves out. They
-// would take most of the phase's time, and other tests of the same packages run the same
-// goroutines. A name may be followed by a slash and a regular expression of subtests.
-func raceSkips() []string { return slices.Concat(numericTests(), processTests()) }
-
-// numericTests returns the names of tests that compare numbers in many cases. Examples are many shapes
-// of a layer, training on the simulated GPU, bf16 in plain Go on a processor without instructions for
-// it, and a training that is interrupted at many steps.
-func numericTests() []string {
-	return []string{
-		"Convolution3D", "Flips", "FusionIsInvisible", "Rounding", "RoundingLikeReference", "RoundingProperty", "RoundingReproducible", // pkg/engine/cpu
-		"WinogradDeep", "WinogradDeep3D", "WinogradError", "WinogradError3D", // pkg/engine/cpu
-		"LaptopTwins", "LostSamplesOfTheGPU", "RulesOnBothEngines", "TrainBF16", "TrainingSetOnTheGPU", "TrainingSetTooLarge", // pkg/train
-		"DamagedCheckpoint", "DamagedWithinAnEpoch", "ForeignCheckpoint", "LostDuringTheRun", "ResumeRefused", // pkg/train
-		"InterruptedWithinAnEpoch",               // pkg/train: InterruptedAgainAndAgain remains
-		"NoticesOfTheEngine",                     // pkg/train: SyncBatchNormOnGPU remains
-		"StrategiesResumeBitForBit",              // pkg/train: VerifyDP of pkg/verify trains with each strategy
-		"PipelineEqualsOneWorker",                // pkg/train: PipelineInRunFolder remains
-		"VerifyDPOnGPU",                          // pkg/verify
-		"VerifyStrategies",                       // pkg/verify: VerifyDP trains with each strategy
-		"CellsNeedContext", "ReadersCheckMemory", // pkg/data
-		"Position", // pkg/data: Order and the tests of the loader remain
-	}
-}
-
-// processTests returns the names of tests in which other processes do the work, and this process only
-// waits, for example for a time-out, MPI or Slurm.
-func processTests() []string {
-	return []string{
-		"KilledOrStoppedRankAndMessages", "LostRankIsNamed", "ProcessesExchangeMessages", "StoppedMemberHasUntilTheTimeout", // pkg/collective
-		"MPIRun/openmpi|operations_[124]|message|another|left", // pkg/collective: MPICH's remain, with 3 ranks and with a missing one
-		"HostIsLost",                                                                       // pkg/collective/rendezvous
-		"MPIFailures", "SlurmClassLimits", "SlurmNodeLost", "SlurmReservation", "SlurmMPI", // pkg/launch: Slurm, SlurmFailures and MPI remain
-		"SlurmArray",                      // pkg/launch: SlurmArrayCancel remains
-		"SlurmFaults", "SlurmMissingNode", // pkg/launch/preflight: Slurm and SlurmInterrupted remain
-		"Cancel", "Cluster", "ControllerDoesNotAnswer", "EndOfJobs", "PendingForever", // pkg/launch/internal/slurm, which starts no goroutines
-		"ReasonsWithAccounting", "RejectedSubmission", "SubmissionIsNotInterrupted", "UnknownJob", "WithoutAccounting", // pkg/launch/internal/slurm
-	}
-}
-
-// allPhases returns all phases in the order in which they start.
+// allPhases returns all phases. Those without a chain come first. The chains are balanced: the phases of
+// "jupyter" and "notebooks" wait for other programs most of their time, while those of "tests" and
+// "checks" compute.
 func allPhases() []phase {
 	return []phase{
 		{name: "gofmt", what: "all Go files are formatted", run: checkFormat},
 		{name: "scripts", what: "shell and Python scripts have valid syntax", run: checkScripts},
-		{name: "build", what: "everything builds without cgo", run: func(ctx context.Context, r *runner) error {
-			return r.runCommand(ctx, nil, "go", "build", "./...")
-		}},
-		{name: "vet", what: "go vet of the packages with assembly; lint covers the others", run: func(ctx context.Context, r *runner) error {
-			return r.vetAssembly(ctx, nil)
-		}},
-		{name: "platforms", what: "packages and tests have valid types for macOS and for arm64, or amd64 on an arm64 machine", run: checkOtherPlatforms},
-		{name: "lint", what: "golangci-lint with .golangci.yml", run: runLinter},
 		{name: "binaries", what: "the command and the kernel", run: buildBinaries},
-		{name: "kernellint", what: "go vet and golangci-lint of the kernel", run: lintKernel},
-		{name: "kernel", what: "the kernel, in a real Jupyter", run: runKernelTests, waits: true},
-		{name: "jupyterhub", what: "a JupyterHub with two students who train at the same time", run: runHubTests, waits: true},
-		{name: "browser", what: "a sweep on a private Slurm cluster, in a notebook in Chromium", run: runBrowserTest, waits: true},
-		{name: "notebook", what: "every notebook of notebooks/, run from top to bottom", run: runNotebooks, waits: true},
-		{name: "unit", what: "unit, property, golden and example tests, with coverage", run: runUnitTests},
-		{name: "race", what: "race detector, for packages in which goroutines share data", run: runRaceTests},
-		{name: "neon", what: "tests of the NEON assembly, in qemu if this machine is not arm64", run: runNEONTests},
+
+		{name: "kernel", what: "the kernel, in a real Jupyter", run: runKernelTests, chain: "jupyter"},
+		{name: "browser", what: "a sweep on a private Slurm cluster, in a notebook in Chromium", run: runBrowserTest, chain: "jupyter", strict: true},
+
+		{name: "notebook", what: "the demo's notebook and, with --strict, every other one, run from top to bottom", run: runNotebooks, chain: "notebooks"},
+		{name: "jupyterhub", what: "a JupyterHub with two students who train at the same time", run: runHubTests, chain: "notebooks", strict: true},
+
+		{name: "build", what: "everything builds without cgo", run: buildAll, chain: "checks"},
+		{name: "vet", what: "go vet; with --strict only of the packages with assembly, because lint covers the others", run: runVet, chain: "checks"},
+		{name: "platforms", what: "packages and tests have valid types for macOS and for arm64, or amd64 on an arm64 machine", run: checkOtherPlatforms, chain: "checks", strict: true},
+		{name: "lint", what: "golangci-lint with .golangci.yml", run: runLinter, chain: "checks", strict: true},
+		{name: "kernellint", what: "go vet and golangci-lint of the kernel", run: lintKernel, chain: "checks", strict: true},
+
+		{name: "unit", what: "unit, property, golden and example tests; without --strict only the fast ones (go test -short)", run: runUnitTests, chain: "tests"},
+		{name: "dp", what: "lockstep verify dp: 2 workers with ddp compute the same as one worker; with --strict, every strategy is a unit test", run: verifyDP, chain: "tests"},
+		{name: "race", what: "race detector, for tests whose goroutines share data", run: runRaceTests, chain: "tests", strict: true},
+		{name: "neon", what: "tests of the NEON assembly, in qemu if this machine is not arm64; with --all, all of them", run: runNEONTests, chain: "tests", strict: true},
 	}
 }
+
+// buildAll compiles all packages without cgo.
+func buildAll(ctx context.Context, r *runner) error {
+	return r.runCommand(ctx, nil, "go", "build", "./...")
+}
+
+// verifyDP runs lockstep verify dp with 2 workers and the strategy ddp.
+func verifyDP(ctx context.Context, r *runner) error {
+	return r.runCommand(ctx, nil, lockstepCommand, "verify", "dp", "--workers", "2")
+}
+
+// lockstepCommand is the path of the command that buildBinaries builds.
+const lockstepCommand = "kernels/.build/bin/lockstep"
 
 // checkFormat returns an error unless gofmt would leave all Go files unchanged.
 func checkFormat(ctx context.Context, r *runner) error {
@@ -165,6 +181,14 @@ func checkOtherPlatforms(ctx context.Context, r *runner) error {
 	)
 }
 
+// runVet runs go vet on all packages, or, if the linter runs too, on those with assembly.
+func runVet(ctx context.Context, r *runner) error {
+	if r.strict {
+		return r.vetAssembly(ctx, nil)
+	}
+	return r.runCommand(ctx, nil, "go", "vet", "./...")
+}
+
 // vetAssembly runs go vet on the packages that have assembly for any processor. The
 // linter runs the same analyzers on all packages, but does not compare assembly with its
 // declarations in Go.
@@ -230,7 +254,7 @@ func buildBinaries(ctx context.Context, r *runner) error {
 	if err := os.RemoveAll(kernelPrefix()); err != nil {
 		return err
 	}
-	return r.runCommand(ctx, nil, "kernels/.build/bin/lockstep", "kernel", "install", "--prefix", kernelPrefix())
+	return r.runCommand(ctx, nil, lockstepCommand, "kernel", "install", "--prefix", kernelPrefix())
 }
 
 // kernelPrefix returns the folder into which buildBinaries installs the kernel.
@@ -245,15 +269,14 @@ func jupyterEnv() []string {
 // hubPackage is the package with the tests of JupyterHub, which need the built kernel.
 const hubPackage = module + "/environment/jupyterhub"
 
-// runUnitTests runs all tests outside of kernels and environment/jupyterhub, and measures the
-// coverage.
+// runUnitTests runs all tests outside of kernels and environment/jupyterhub.
 func runUnitTests(ctx context.Context, r *runner) error {
 	out, err := captureOutput(ctx, "go", "list", "./...")
 	if err != nil {
 		return err
 	}
 	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") || p == hubPackage })
-	return r.runGoTest(ctx, nil, slices.Concat([]string{"-cover"}, overlapWaits(), packages)...)
+	return r.runGoTest(ctx, nil, append(overlapWaits(), packages...)...)
 }
 
 // overlapWaits returns flags for go test. With them, it tests one package more at a time than there
@@ -263,14 +286,18 @@ func overlapWaits() []string {
 	return []string{fmt.Sprint("-p=", runtime.NumCPU()+1), fmt.Sprint("-parallel=", 4*runtime.NumCPU())}
 }
 
-// runRaceTests runs the tests of racePackages, except raceSkips, with the race detector.
+// runRaceTests runs raceTests with the race detector.
 func runRaceTests(ctx context.Context, r *runner) error {
-	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, slices.Concat([]string{"-race", "-skip=" + skipPattern(raceSkips())}, overlapWaits(), racePackages())...)
+	var packages, names []string
+	for path, tests := range raceTests() {
+		packages = append(packages, "./pkg/"+path)
+		names = append(names, tests...)
+	}
+	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, slices.Concat([]string{"-race", "-run=" + testPattern(names)}, overlapWaits(), packages)...)
 }
 
-// skipPattern returns the argument of go test -skip for the given tests. A name is without the prefix
-// Test, and may be followed by a slash and a regular expression of subtests.
-func skipPattern(names []string) string {
+// testPattern returns the argument of go test -run for the given names of raceTests.
+func testPattern(names []string) string {
 	var patterns []string
 	for _, n := range names {
 		test, subtests, hasSubtests := strings.Cut(n, "/")
@@ -279,11 +306,12 @@ func skipPattern(names []string) string {
 		}
 		patterns = append(patterns, "^Test"+test+"$"+subtests)
 	}
-	return strings.Join(patterns, "|")
+	slices.Sort(patterns)
+	return strings.Join(slices.Compact(patterns), "|")
 }
 
-// runNEONTests runs tests of the CPU engine on arm64: all tests of its kernels, and
-// neonTests. If this machine has another processor, qemu emulates arm64, which is many
+// runNEONTests runs tests of the CPU engine on arm64: all tests of its kernels, neonTests and,
+// with --all, slowNEONTests. If this machine has another processor, qemu emulates arm64, which is many
 // times slower. If qemu is not installed, the phase is skipped.
 func runNEONTests(ctx context.Context, r *runner) error {
 	var env, emulator []string
@@ -298,18 +326,23 @@ func runNEONTests(ctx context.Context, r *runner) error {
 	if err := r.runGoTest(ctx, env, append(emulator, "./pkg/engine/cpu/internal/kernel", "./pkg/engine/cpu/internal/conv", "./pkg/engine/cpu/internal/workspace")...); err != nil {
 		return err
 	}
-	return r.runGoTest(ctx, env, append(emulator, "-run=^Test("+strings.Join(neonTests(), "|")+")$", "./pkg/engine/cpu", "./pkg/train")...)
+	names, packages := neonTests(), []string{"./pkg/engine/cpu"}
+	if r.all {
+		names, packages = slices.Concat(names, slowNEONTests()), append(packages, "./pkg/train")
+	}
+	return r.runGoTest(ctx, env, slices.Concat(emulator, []string{"-run=" + testPattern(names)}, packages)...)
 }
 
-// neonTests returns the names of tests that qemu runs in about a minute. They test single
-// layers, compare a whole U-Net with the reference engine, check that its results do not
-// depend on the number of threads, and check the instruction set in run.json.
+// neonTests returns the names of tests of the CPU engine that qemu runs in less than half a minute.
+// They test single layers, and compare a whole U-Net with the reference engine.
 func neonTests() []string {
-	return []string{
-		"New", "InstructionSets", "Pointwise", "Activations", "L1", "DiceBCE", "BatchNorm", "MaxPool",
-		"Convolution", "ConvTranspose", "ConvolutionProperty", "UNetGradients", "UNetIsReproducible", // pkg/engine/cpu
-		"ResumeInstructionSet", // pkg/train
-	}
+	return []string{"InstructionSets", "Pointwise", "BatchNorm", "MaxPool", "Convolution", "UNetGradients"}
+}
+
+// slowNEONTests returns the names of further tests of the CPU engine, and of a test of pkg/train that
+// checks the instruction set in run.json. With --all, qemu runs them too.
+func slowNEONTests() []string {
+	return []string{"New", "Activations", "L1", "DiceBCE", "ConvTranspose", "ConvolutionProperty", "UNetIsReproducible", "ResumeInstructionSet"}
 }
 
 // arm64Root is the folder in which Debian installs the arm64 C library on machines with
@@ -330,10 +363,16 @@ func findEmulator() (string, error) {
 	return "", errors.New("no qemu-aarch64 or no C library for arm64 on this machine: install qemu-user-static and libc6-arm64-cross")
 }
 
-// runKernelTests runs the kernel's tests, except TestBrowser. Their results are never
-// cached, because the tests run binaries that go test does not track.
+// runKernelTests runs the kernel's tests, except TestBrowser; without --strict, only a few. Their
+// results are never cached, because the tests run binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
-	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-skip=^TestBrowser$", fmt.Sprint("-parallel=", 2*runtime.NumCPU()), "./kernels/...")
+	packages := "./kernels/..."
+	selected := "-skip=^TestBrowser$"
+	if !r.strict {
+		packages = "./kernels"
+		selected = "-run=" + testPattern([]string{"Cells", "Interrupt", "ErrorEndsTheCell", "ExitEndsTheCell", "FigureShowsItself", "InstallPrintsWhereTheCommandIs"})
+	}
+	return r.runGoTest(ctx, jupyterEnv(), "-count=1", selected, fmt.Sprint("-parallel=", 2*runtime.NumCPU()), packages)
 }
 
 // runBrowserTest runs the kernel's test that drives Chromium. It is skipped if Chromium, its driver,

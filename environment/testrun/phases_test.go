@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,46 +8,41 @@ import (
 	"testing"
 )
 
-// A test that was renamed would run under the race detector again, and no longer in qemu,
-// without notice.
+// A test that was renamed would run neither under the race detector nor in qemu, without notice.
 func TestNamedTestsExist(t *testing.T) {
-	var source strings.Builder
-	for _, dir := range racePackages() {
-		dir, hasMore := strings.CutSuffix(dir, "/...")
-		dir = filepath.Join("..", "..", dir)
-		var files []string
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case err == nil && d.IsDir() && path != dir && !hasMore:
-				return filepath.SkipDir
-			case err == nil && strings.HasSuffix(path, "_test.go"):
-				files = append(files, path)
-			}
-			return err
-		})
+	source := func(path string) string {
+		files, err := filepath.Glob(filepath.Join("..", "..", "pkg", path, "*_test.go"))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("test files of %s: %d, %v", dir, len(files), err)
+			t.Fatalf("test files of pkg/%s: %d, %v", path, len(files), err)
 		}
+		var all strings.Builder
 		for _, f := range files {
 			text, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			source.Write(text)
+			all.Write(text)
+		}
+		return all.String()
+	}
+	check := func(path, source string, names []string) {
+		for _, name := range names {
+			name, _, _ = strings.Cut(name, "/")
+			if !strings.Contains(source, "\nfunc Test"+name+"(t *testing.T) {") {
+				t.Errorf("%s has no test Test%s", path, name)
+			}
 		}
 	}
-	for _, name := range slices.Concat(raceSkips(), neonTests()) {
-		name, _, _ = strings.Cut(name, "/")
-		if !strings.Contains(source.String(), "\nfunc Test"+name+"(t *testing.T) {") {
-			t.Errorf("no package of the phases race and neon has a test Test%s", name)
-		}
+	for path, names := range raceTests() {
+		check(path, source(path), names)
 	}
+	check("engine/cpu, train", source("engine/cpu")+source("train"), slices.Concat(neonTests(), slowNEONTests()))
 }
 
-// TestSkipPattern: of TestMPIRun, only the named subtests are skipped. TestSlurmArray runs, although
-// its name begins with that of the skipped TestSlurm.
-func TestSkipPattern(t *testing.T) {
-	if got, want := skipPattern([]string{"Slurm", "MPIRun/open|left"}), "^TestSlurm$|^TestMPIRun$/(open|left)"; got != want {
+// TestTestPattern: of TestMPIRun, only the named subtests run. TestSlurmArray does not, although its
+// name begins with that of TestSlurm.
+func TestTestPattern(t *testing.T) {
+	if got, want := testPattern([]string{"Slurm", "MPIRun/open|left", "Slurm"}), "^TestMPIRun$/(open|left)|^TestSlurm$"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

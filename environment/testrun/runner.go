@@ -21,9 +21,11 @@ type phase struct {
 	what string
 	run  func(ctx context.Context, r *runner) error
 
-	// waits is true if the phase mostly waits for other programs. Consecutive phases of this kind run
-	// one after the other, and at the same time as the phases after them.
-	waits bool
+	// chain is the name of a group of phases that run one after the other, at the same time as the
+	// phases of the other chains. The phases without a chain run first, one after the other.
+	chain string
+
+	strict bool // whether only --strict runs the phase
 }
 
 // runner runs phases and collects their results.
@@ -49,7 +51,6 @@ type result struct {
 	Passed   int           `json:"tests_passed"`
 	Failures []failure     `json:"failures,omitempty"`
 	Skips    []skippedTest `json:"skips,omitempty"`
-	Coverage []coverage    `json:"coverage,omitempty"` // per package, for the phase unit
 }
 
 // failure is a test that failed, or a package whose tests gave no result.
@@ -65,29 +66,27 @@ const (
 	failed = "failed"
 )
 
-// runPhases runs the phases and appends their results. If a phase fails, the phases after it run
-// nevertheless.
+// runPhases runs the phases and appends their results in the given order. If a phase fails, the other
+// phases run nevertheless.
 func (r *runner) runPhases(ctx context.Context, phases []phase) {
 	results := make([]result, len(phases))
-	runAll := func(from, to int) {
-		for i := from; i < to; i++ {
-			results[i] = r.runPhase(ctx, phases[i])
+	runChain := func(name string) {
+		for i, p := range phases {
+			if p.chain == name {
+				results[i] = r.runPhase(ctx, p)
+			}
 		}
 	}
-	var waiting sync.WaitGroup
-	for begin := 0; begin < len(phases); {
-		end := begin + 1
-		for end < len(phases) && phases[begin].waits && phases[end].waits {
-			end++
+	runChain("")
+	var running sync.WaitGroup
+	started := map[string]bool{"": true}
+	for _, p := range phases {
+		if !started[p.chain] {
+			started[p.chain] = true
+			running.Go(func() { runChain(p.chain) })
 		}
-		if from := begin; phases[from].waits {
-			waiting.Go(func() { runAll(from, end) })
-		} else {
-			runAll(from, end)
-		}
-		begin = end
 	}
-	waiting.Wait()
+	running.Wait()
 	r.results = append(r.results, results...)
 }
 
@@ -188,17 +187,18 @@ func captureOutput(ctx context.Context, name string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), nil
 }
 
-// runGoTest runs go test with the given arguments and adds its results to the running phase.
+// runGoTest runs go test with the given arguments and adds its results to the running phase. With
+// --strict it takes no result from the cache; otherwise it leaves out slow tests (-short).
 func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) error {
-	args = append([]string{"test", "-json", "-vet=off", "-timeout=20m"}, args...)
+	mode := "-short"
 	if r.strict {
-		args = append(args[:2:2], append([]string{"-count=1"}, args[2:]...)...)
+		mode = "-count=1"
 	}
+	args = append([]string{"test", "-json", "-vet=off", "-timeout=20m", mode}, args...)
 	events := newEventCollector(r.printLine)
 	err := r.streamOutput(ctx, env, events.addLine, "go", args...)
 	events.finishKilledPackages()
 	r.now.Passed += events.passed
-	r.now.Coverage = append(r.now.Coverage, events.coverage...)
 	r.now.Failures = append(r.now.Failures, events.failures...)
 	for _, s := range events.skips {
 		r.addSkip(s)

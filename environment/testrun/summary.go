@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -52,8 +49,9 @@ func (r *runner) summarize() summary {
 	return s
 }
 
-// print writes the summary as text. The last line is "N passed, N failed, N skipped".
-func (s summary) print(w io.Writer) {
+// print writes the summary as text. left contains the phases that only --strict runs. The last line is
+// "N passed, N failed, N skipped".
+func (s summary) print(w io.Writer, left []phase) {
 	fmt.Fprintf(w, "phase      result   seconds  CPU s  tests\n")
 	for _, p := range s.Phases {
 		tests := ""
@@ -63,12 +61,12 @@ func (s summary) print(w io.Writer) {
 		fmt.Fprintf(w, "%-10s %-7s %8.1f %6.0f  %s\n", p.Name, p.Result, p.Seconds, p.CPU, tests)
 	}
 	fmt.Fprintf(w, "%27.1f  total\n", s.Seconds)
-	for _, p := range s.Phases {
-		p.printCoverage(w)
-	}
+	slow := 0
 	for _, p := range s.Phases {
 		for _, k := range p.Skips {
 			switch {
+			case k.isSlow():
+				slow++
 			case k.Listed:
 				fmt.Fprintf(w, "skipped: %s: %s: %s\n", p.Name, k.Name, k.Reason)
 			case !s.Strict:
@@ -88,22 +86,13 @@ func (s summary) print(w io.Writer) {
 			fmt.Fprintf(w, "failed: %s: %s%s\n", p.Name, f.Name, reason)
 		}
 	}
+	for _, p := range left {
+		fmt.Fprintf(w, "only with --strict: %s: %s\n", p.name, p.what)
+	}
+	if slow > 0 {
+		fmt.Fprintf(w, "only with --strict: %d slow tests and subtests (those that testing.Short leaves out)\n", slow)
+	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
-}
-
-// printCoverage prints the coverage of each package, the lowest coverage first.
-func (p result) printCoverage(w io.Writer) {
-	if len(p.Coverage) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "coverage by each package's own tests, %% of statements:\n")
-	sorted := slices.Clone(p.Coverage)
-	slices.SortFunc(sorted, func(a, b coverage) int {
-		return cmp.Or(cmp.Compare(a.Percent, b.Percent), strings.Compare(a.Package, b.Package))
-	})
-	for _, c := range sorted {
-		fmt.Fprintf(w, "  %5.1f  %s\n", c.Percent, c.Package)
-	}
 }
 
 func (s summary) writeJSON(w io.Writer) error {

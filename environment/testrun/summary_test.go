@@ -65,7 +65,7 @@ func TestSummaryCounts(t *testing.T) {
 			{name: "vet", what: "go vet", run: func(context.Context, *runner) error { return nil }},
 		})
 		s := r.summarize()
-		s.print(&out)
+		s.print(&out, nil)
 		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
 		want := "7 passed, 1 failed, 1 skipped" // 5 tests and the phases unit and vet; lint
 		if strict {
@@ -88,49 +88,78 @@ func TestSummaryCounts(t *testing.T) {
 	}
 }
 
-// TestPhasesThatWait: phases that wait run one after the other, beside the phases that follow.
-func TestPhasesThatWait(t *testing.T) {
-	first, second := make(chan struct{}), make(chan struct{})
+// TestChains: the phases of a chain run one after the other, beside those of another chain, and after
+// the phases without a chain.
+func TestChains(t *testing.T) {
+	begun, beside := make(chan struct{}), make(chan struct{})
+	await := func(ctx context.Context, c chan struct{}) error {
+		select {
+		case <-c:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	r := &runner{out: io.Discard}
 	r.runPhases(t.Context(), []phase{
-		{name: "a", waits: true, run: func(ctx context.Context, _ *runner) error {
-			select { // c runs at the same time
-			case <-first:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		{name: "a", chain: "1", run: func(ctx context.Context, _ *runner) error {
+			return errors.Join(await(ctx, begun), await(ctx, beside)) // c runs at the same time
 		}},
-		{name: "b", waits: true, run: func(context.Context, *runner) error {
-			close(second)
-			return errors.New("no")
-		}},
-		{name: "c", run: func(ctx context.Context, _ *runner) error {
-			select {
-			case <-second:
-				return errors.New("b ran beside a")
-			default:
-			}
-			close(first)
-			return nil
-		}},
+		{name: "b", chain: "1", run: func(context.Context, *runner) error { return errors.New("no") }},
+		{name: "c", chain: "2", run: func(context.Context, *runner) error { close(beside); return nil }},
+		{name: "d", run: func(context.Context, *runner) error { close(begun); return nil }},
 	})
 	var got []string
 	for _, p := range r.results {
 		got = append(got, p.Name+" "+p.Result)
 	}
-	if want := []string{"a passed", "b failed", "c passed"}; !slices.Equal(got, want) {
+	if want := []string{"a passed", "b failed", "c passed", "d passed"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestChoose(t *testing.T) {
-	got, err := selectPhases(allPhases(), []string{"unit", "gofmt"})
-	if err != nil || len(got) != 2 || got[0].name != "gofmt" {
-		t.Errorf("got %v, %v; want gofmt, unit", got, err)
+func TestSelectPhases(t *testing.T) {
+	all := []phase{{name: "gofmt"}, {name: "race", strict: true}, {name: "unit"}}
+	for _, c := range []struct {
+		options      options
+		chosen, left string
+	}{
+		{options{}, "gofmt unit", "race"},
+		{options{strict: true}, "gofmt race unit", ""},
+		{options{only: []string{"unit", "gofmt"}}, "gofmt unit", ""},
+		{options{only: []string{"race"}}, "race", ""},
+	} {
+		chosen, left, err := c.options.selectPhases(all)
+		if got := joinNames(chosen); err != nil || got != c.chosen || joinNames(left) != c.left {
+			t.Errorf("%+v: got %q and %q, %v; want %q and %q", c.options, got, joinNames(left), err, c.chosen, c.left)
+		}
 	}
-	if _, err := selectPhases(allPhases(), []string{"units"}); err == nil || !strings.Contains(err.Error(), "gofmt, ") {
+	if _, _, err := (options{only: []string{"units"}}).selectPhases(all); err == nil || !strings.Contains(err.Error(), "gofmt, ") {
 		t.Errorf("got %v, want an error that lists the phases", err)
+	}
+}
+
+func joinNames(phases []phase) string {
+	var names []string
+	for _, p := range phases {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestOnlyWithStrict: without --strict, the summary names what only --strict checks. A test that
+// -short leaves out is not listed by name.
+func TestOnlyWithStrict(t *testing.T) {
+	var out strings.Builder
+	summary{Phases: []result{{Name: "unit", Result: passed, Skips: []skippedTest{{Name: "p.TestA", Reason: "slow"}, {Name: "p.TestB", Reason: "no GPU"}}}}}.
+		print(&out, []phase{{name: "race", what: "race detector"}})
+	for _, want := range []string{"only with --strict: race: race detector\n", "only with --strict: 1 slow ", "skipped: unit: p.TestB: no GPU"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the summary has no %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "TestA") {
+		t.Errorf("the summary lists a slow test:\n%s", out.String())
 	}
 }
 
