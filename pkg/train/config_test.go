@@ -169,6 +169,9 @@ func TestSetAfterEpoch(t *testing.T) {
 // TestLaptopTwins trains each laptop config for an epoch on few samples, and checks that its
 // scores are finite.
 func TestLaptopTwins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, name := range twinned() {
 		t.Run(name, func(t *testing.T) {
 			set := []string{"epochs=1", "batch=4"}

@@ -59,6 +59,9 @@ func (b *boxes) Get(i int, image, target []float32) error {
 // several crops; every augmentation; accumulated gradients; two workers; and a run resumed
 // within an epoch.
 func TestTrainingSetOnTheGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	every := data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3}
 	pictures := onGPU(tiny())
 	pictures.Data.Augment = every
@@ -137,6 +140,9 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 // TestTrainingSetTooLarge: a training set that is too large or not 8-bit is loaded batch by
 // batch, and the log contains the reason. With loader.kind device it is an error.
 func TestTrainingSetTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	fields := onGPU(tiny())
 	fields.Model = ModelConfig{Kind: "unet3d", Base: 4, Depth: 1}
 	fields.Data = DataConfig{Kind: data.KindFields, Count: 2, Edge: 8, TestImages: 1}

@@ -15,6 +15,9 @@ import (
 // TestLostDuringTheRun: a run whose folder or a file of it is deleted ends with an error, also
 // in its last epoch, and does not create the folder again.
 func TestLostDuringTheRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, lost := range []string{"", "epochs.csv", "out.log", "run.json", "steps-0.jsonl", "steps-1.jsonl", "events.out.tfevents.*", "checkpoints"} {
 		for _, epoch := range []int{1, 3} {
 			if lost == "checkpoints" && epoch == 1 {
@@ -72,6 +75,9 @@ func TestLostDuringTheRun(t *testing.T) {
 // TestLostSamplesOfTheGPU: if a rank's file of GPU samples is deleted, the run ends with an
 // error after the epoch, also after its last epoch.
 func TestLostSamplesOfTheGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, c := range []struct {
 		file           string
 		epoch, workers int

@@ -12,6 +12,9 @@ import (
 // on a shared GPU. Both have the same bits, including the running statistics, and equal the
 // CPU engine's up to rounding. The steps record the time of exchanges on the host.
 func TestSyncBatchNormOnGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	cfg := onGPU(tiny())
 	cfg.SyncBatchNorm, cfg.BucketMiB, cfg.Accumulate = true, 0.01, 2
 	cfg.Engine.TF32, cfg.Engine.Precision = false, "fp32"

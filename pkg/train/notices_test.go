@@ -14,6 +14,9 @@ import (
 // TestNoticesOfTheEngine: if cuDNN has no deterministic algorithm for a convolution, the run
 // continues, and its log contains a note.
 func TestNoticesOfTheEngine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var log []string
 	options := simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})
 	options.Open = func(o engine.Options, localRank int) (engine.Engine, error) {

@@ -56,6 +56,9 @@ func trainStages(t *testing.T, cfg Config, workers, steps int) []map[string][]fl
 // the same batch and micro-batches, for every kind of network, and with updates that need norms
 // over all stages.
 func TestPipelineEqualsOneWorker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const optimizerSteps = 5
 	unet := exactConfig()
 	normed := exactConfig()

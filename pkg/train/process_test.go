@@ -48,6 +48,9 @@ func trainProcesses(ctx context.Context, t *testing.T, cfg Config, processes, re
 // TestReplicasOfProcessesEqualWorkers: two replicas, of one process or of two, compute the same
 // bits as two workers of ddp. A resumed run computes the same bits as one without interruption.
 func TestReplicasOfProcessesEqualWorkers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	cfg := tiny()
 	cfg.Epochs = 2
 	ddp := filepath.Join(t.TempDir(), "ddp")

@@ -115,6 +115,9 @@ func namesIn(t *testing.T, dir string) []string {
 // TestInterruptedWithinAnEpoch: an interrupted run completes the current step, and the resumed
 // run continues with the next one. 17 samples are 5 steps per epoch on two workers.
 func TestInterruptedWithinAnEpoch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, tt := range []struct {
 		device  string
 		workers int

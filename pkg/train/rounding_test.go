@@ -16,6 +16,9 @@ import (
 // margin of half. run.json has the precision and the instruction set, out.log the notice, and a
 // run that is resumed has the same bits as one that is not.
 func TestTrainBF16(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if _, err := cpu.InstructionSets("bf16"); err != nil {
 		t.Setenv("LOCKSTEP_CPU", "go") // slow, and the same roundings
 	}

@@ -256,6 +256,9 @@ func TestWaitsForStragglers(t *testing.T) {
 // TestDisturbed: the run folder records the load of another process, but not the load of the
 // run's own processes.
 func TestDisturbed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if _, err := monitor.NewCPUMeter(os.Getpid()).Sample(); err != nil {
 		t.Skipf("this machine does not say what its processes use: %v", err)
 	}

@@ -52,6 +52,9 @@ func parseStrategy(t *testing.T, text string) strategy.Config {
 // TestStrategiesResumeBitForBit: a run that is interrupted within and after an epoch has the
 // outcome of an uninterrupted run, and further checkpoints change nothing.
 func TestStrategiesResumeBitForBit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, text := range synchronousStrategies() {
 		t.Run(text, func(t *testing.T) {
 			cfg := tiny()
