@@ -156,6 +156,9 @@ func TestAccumulate(t *testing.T) {
 // TestRulesOnBothEngines: after 20 steps of each optimizer rule, the CPU engine, whose layout
 // pads 5 channels to 8, has the weights of the reference engine up to rounding.
 func TestRulesOnBothEngines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, c := range []optim.Config{
 		{Name: "sgd", LearningRate: 0.05, Momentum: 0.9, Nesterov: true, WeightDecay: 1e-3},
 		{Name: "sgd", LearningRate: 0.05, Momentum: 0.9, ClipNorm: 0.3},

@@ -50,9 +50,12 @@ func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.En
 	return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 }
 
-// requireKernels compiles the kernels or skips the test, and disables the tuning cache.
+// requireKernels compiles the kernels, or skips the test if that is not possible or under -short, and disables the tuning cache.
 func requireKernels(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	_, err := hostsim.OpenShared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {

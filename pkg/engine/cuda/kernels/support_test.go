@@ -21,6 +21,9 @@ import (
 
 func openSimulator(t *testing.T) *hostsim.Simulator {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	sim, err := hostsim.OpenShared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no g++ on this machine: the kernels cannot be simulated")

@@ -10,9 +10,12 @@ import (
 )
 
 // NewMachine returns a machine with simulated GPUs that run the engine's kernels on this
-// processor. It skips the test if there is no C++ compiler.
+// processor. It skips the test if there is no C++ compiler, and under -short.
 func NewMachine(t testing.TB, o clibtest.Options) *clibtest.Machine {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	sim, err := hostsim.OpenShared()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no C++ compiler to run the kernels on this processor with:", err)

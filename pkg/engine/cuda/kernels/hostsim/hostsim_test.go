@@ -50,6 +50,9 @@ func faultyKernels() []kernels.Kernel {
 
 func openFaulty(t *testing.T, flags ...string) *Simulator {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	lib, err := buildLibrary(context.Background(), faulty, faultyKernels(), flags...)
 	if errors.Is(err, ErrNoCompiler) {
