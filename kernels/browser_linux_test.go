@@ -74,6 +74,9 @@ fmt.Println("all is drawn")`,
 //
 // The screenshots live.png, attached.png, lost.png and figures.png are in environment/.cache/browser.
 func TestBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	binaries := kernelDir(t)
 	b := startBrowser(t)
 	cluster := startCluster(t)

@@ -37,6 +37,9 @@ const (
 // The hub runs in namespaces of its own: it has private copies of /etc and empty folders for the
 // homes, the hub's state and the kernel of all users, so that the machine is not changed.
 func TestUsers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if base := os.Getenv(baseVariable); base != "" {
 		testUsers(t, base)
 		return

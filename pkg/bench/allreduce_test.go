@@ -326,6 +326,9 @@ func TestStream(t *testing.T) {
 // TestOpenMPI measures with the real mpirun, in ranks of this test binary: Lockstep's transport and
 // Open MPI itself.
 func TestOpenMPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if _, err := comparison.OpenMPICommand(t.Context(), 2); errors.Is(err, ErrPeerMissing) {
 		t.Skip("openmpi-bin: Open MPI is not installed: run environment/peers/install")
 	}

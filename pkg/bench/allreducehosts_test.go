@@ -16,6 +16,9 @@ import (
 // TestMeasureHosts checks the rows of all algorithms on two hosts with two ranks each. A host's
 // link of 100 Mbit/s is a lower bound of the times, however slow the machine is.
 func TestMeasureHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	benchtest.UseTestBinaryAsWorker(t)
 	o := HostOptions{Hosts: 2, PerHost: 2, Link: hosts.Link{Rate: "100mbit"}, Sizes: []int{4, 400_000}, Repeats: 1}
 	got, err := MeasureHosts(t.Context(), o)

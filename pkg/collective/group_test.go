@@ -217,6 +217,7 @@ func containsAny(err error, parts ...string) bool {
 }
 
 func TestTimeoutNamesTheMissingRankAndWhatItLastDid(t *testing.T) {
+	t.Parallel()
 	for name, make := range memoryGroups {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()

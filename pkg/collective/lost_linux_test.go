@@ -86,6 +86,9 @@ func useUpMemory() {
 // TestLostRankIsNamed loses rank 1 in each way. The error of rank 0 must name the rank, its process,
 // host and last collective, and its stack, or why there is none; and the records must explain it.
 func TestLostRankIsNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const timeout = 3 * time.Second
 	host, err := os.Hostname()
 	if err != nil {
@@ -108,9 +111,10 @@ func TestLostRankIsNamed(t *testing.T) {
 	} {
 		for _, transport := range tt.transports {
 			t.Run(tt.name+" "+transport, func(t *testing.T) {
+				t.Parallel() // most of it waits for the time-out
+				var err error
 				dir := t.TempDir()
-				t.Setenv(recordsVariable, dir)
-				c := newProcessGroup(t, transport, 2)
+				c := newProcessGroup(t, transport, 2, recordsVariable+"="+dir)
 				c.setTimeout(timeout)
 				r := NewRecorder(c.group, dir)
 				defer r.HandleRequests()()
@@ -130,7 +134,7 @@ func TestLostRankIsNamed(t *testing.T) {
 					t.Fatal(err)
 				}
 				pid := c.cmds[0].Process.Pid
-				err := addUp(c.group, 10, 1)
+				err = addUp(c.group, 10, 1)
 				wantError(t, err, "all-reduce 3: ", fmt.Sprintf("; rank 1 is process %d on %s, and its last collective was all-reduce 2 of 10 float32; ", pid, host), tt.want)
 				var records []flight.Record
 				for rank := range 2 {

@@ -189,6 +189,7 @@ func TestMessageOfAnotherSize(t *testing.T) {
 // TestMessageThatDoesNotArrive checks the time-out of Recv and of a Send that must wait, and the
 // end of their context. Each error names the missing rank.
 func TestMessageThatDoesNotArrive(t *testing.T) {
+	t.Parallel()
 	big := func() device.Buffer { return device.Buffer{F32: make32(8_000_000, 1)} }
 	const wait, endDuringCall, endBefore = 0, 1, 2
 	for name, create := range allGroups() {
@@ -263,6 +264,7 @@ func TestMessageAfterItsSenderLeft(t *testing.T) {
 // TestFailureEndsOtherCalls checks that an operation that fails also ends the other operations of
 // its rank, and those of other ranks that wait for this rank.
 func TestFailureEndsOtherCalls(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	b := func() device.Buffer { return device.Buffer{F32: make32(4, 0)} }
 	for name, create := range allGroups() {

@@ -196,6 +196,9 @@ func checkMPISent(ctx context.Context, g Group) error {
 
 // TestMPIRun starts ranks with the real launchers of Open MPI and MPICH.
 func TestMPIRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ type processGroup struct {
 	tasks []io.WriteCloser
 }
 
-func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
+func newProcessGroup(t testing.TB, transport string, n int, env ...string) *processGroup {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -64,7 +64,7 @@ func newProcessGroup(t testing.TB, transport string, n int) *processGroup {
 	must(err)
 	for rank := 1; rank < n; rank++ {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %s", groupVariable, rank, n, strings.ReplaceAll(transport, " ", "_"), path))
+		cmd.Env = append(append(os.Environ(), env...), fmt.Sprintf("%s=%d %d %s %s", groupVariable, rank, n, strings.ReplaceAll(transport, " ", "_"), path))
 		cmd.Stderr = os.Stderr
 		if all != nil {
 			for _, conn := range all[rank].all() {
@@ -184,6 +184,7 @@ func exchange(g Group, n, times int) error {
 
 // TestProcessesExchangeMessages exchanges messages between all pairs of processes.
 func TestProcessesExchangeMessages(t *testing.T) {
+	t.Parallel()
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
 			c := newProcessGroup(t, transport, 3)
@@ -202,6 +203,9 @@ func TestProcessesExchangeMessages(t *testing.T) {
 // TestKilledOrStoppedRankAndMessages checks that Recv, and a Send that must wait, notice the end of
 // the other rank's process at once, and have until the time-out if it is stopped.
 func TestKilledOrStoppedRankAndMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const timeout = 12 * time.Second // longer than noticeTime
 	for _, transport := range transports {
 		for _, call := range []string{"receive", "send"} {
@@ -395,6 +399,9 @@ func (c *processGroup) cpuTime(t *testing.T) time.Duration {
 // TestStoppedMemberHasUntilTheTimeout checks that only the time-out ends the wait for a process
 // that is stopped. If it counted as gone, the wait would end within 10 s.
 func TestStoppedMemberHasUntilTheTimeout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const timeout = 12 * time.Second
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {

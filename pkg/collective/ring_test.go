@@ -152,6 +152,7 @@ func make32(n int, v float32) []float32 {
 // TestRingNamesTheMissingRank checks that every rank's error names the missing rank, also the
 // errors of ranks that are not its neighbors.
 func TestRingNamesTheMissingRank(t *testing.T) {
+	t.Parallel()
 	for name, make := range ringGroups {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
@@ -203,6 +204,7 @@ func (n named) AllReduce(ctx context.Context, b device.Buffer) error {
 }
 
 func TestRingTimesOut(t *testing.T) {
+	t.Parallel()
 	for name, make := range ringGroups {
 		t.Run(name, func(t *testing.T) {
 			groups, err := make(3, Options{Timeout: 600 * time.Millisecond})
@@ -225,6 +227,7 @@ func TestRingTimesOut(t *testing.T) {
 // TestRingWhoseNextRankDoesNotReceive checks the error of a rank that is blocked in sending
 // rather than in receiving.
 func TestRingWhoseNextRankDoesNotReceive(t *testing.T) {
+	t.Parallel()
 	groups, err := ring("unix")(3, Options{Timeout: 600 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // TestFailureWhileSending checks the error of rank 0 of 4, which waits until it can send to rank
 // 1, when another rank fails. The test plays the neighbors: rank 1 never receives a piece.
 func TestFailureWhileSending(t *testing.T) {
+	t.Parallel()
 	reset := func(c net.Conn) error { return errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()) }
 	write := func(c net.Conn, fs ...wire.Frame) error {
 		for _, f := range fs {

@@ -35,6 +35,9 @@ func manySeries(t *testing.T, n int) *scaling.Study {
 // median and the range in place of each series, and its caption says so and how to
 // choose series. Its table has every series.
 func TestManySeriesAreAggregated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	study := manySeries(t, 100)
 	figures, err := All(study)
 	check(t, err)

@@ -259,6 +259,9 @@ func TestPaperSizesCanFail(t *testing.T) {
 // TestTooSmall: a size at which nobody can read a figure is an error that says
 // the smallest one, at which it can be drawn.
 func TestTooSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for n, name := range map[int]string{1: "speedup", 4: "train_test_time", 9: "loss_by_epoch"} {
 		study := synthetic(t, seriesNames(n), []int{1, 2, 4, 8, 16}, 3, 20)
 		for _, size := range [][2]float64{{1, 0.7}, {3.5, 0.6}, {0.9, 4}} {

@@ -21,6 +21,9 @@ var mpiPrograms = []string{"mpirun.openmpi", "mpirun.mpich"}
 // forEachMPI runs a test with each mpirun of this machine.
 func forEachMPI(t *testing.T, test func(t *testing.T, command string)) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, command := range mpiPrograms {
 		t.Run(command, func(t *testing.T) {
 			if _, err := exec.LookPath(command); err != nil {

@@ -14,6 +14,9 @@ import (
 // TestSlurmStartedByMPIRun: the site starts programs by mpirun, which has no option for one log per
 // rank that all kinds of mpirun know.
 func TestSlurmStartedByMPIRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const mpirun = "mpirun.openmpi"
 	if _, err := exec.LookPath(mpirun); err != nil {
 		t.Skipf("no %s on this machine: openmpi-bin is not installed", mpirun)

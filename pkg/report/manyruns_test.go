@@ -103,6 +103,9 @@ func benchmarkRuns(b *testing.B, series int) {
 // TestManyRunsPage: the tables of a page of 2,000 runs end with how many more rows
 // there are, and the page stays below 5 MB.
 func TestManyRunsPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	writeRuns(t, dir, 2000, 1)
 	study, err := scaling.Read(dir)
@@ -131,6 +134,9 @@ func TestManyRunsPage(t *testing.T) {
 // sections of the first 20 alone, says how many more there are and which command
 // lists them, and stays below 5 MB.
 func TestManySeriesPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	writeRuns(t, dir, 5000, 100)
 	study, err := scaling.Read(dir)

@@ -362,6 +362,9 @@ func TestBrowserFails(t *testing.T) {
 
 // TestSavePDF prints with the real browser.
 func TestSavePDF(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if _, err := FindBrowser(); err != nil {
 		t.Skip("no chromium on this machine")
 	}

@@ -22,6 +22,9 @@ import (
 // was made of. A sentence that no pattern knows fails too, so that a new one
 // cannot go unchecked.
 func TestSentencesAgreeWithTheirTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	kinds := map[string]int{}
 	for seed := range uint64(500) {
 		v := &smallStudy{t: t, rng: rand.New(rand.NewPCG(seed, 6)), seed: seed, kinds: kinds}

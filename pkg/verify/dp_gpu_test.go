@@ -13,6 +13,9 @@ import (
 // also checks the detection of a fault; the other faults change the gradients on the host, as they
 // do for the CPU.
 func TestVerifyDPOnGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	list := newGPUVariants("cuda")
 	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 3)})
 	if err != nil {

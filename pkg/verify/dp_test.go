@@ -10,6 +10,9 @@ import (
 
 // TestVerifyDP checks the invariant and the detection of faults for two and three workers.
 func TestVerifyDP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var checks []Check
 	if !underRace { // the three workers below start the same goroutines
 		var err error

@@ -10,6 +10,9 @@ import (
 // TestVerifyStrategies checks, for each exact strategy besides ddp, updates that need norms
 // over all workers (besides local_sgd), the CPU engine, and the detection of every fault.
 func TestVerifyStrategies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, text := range []string{"horovod", "mirrored", "multiworker:replicas=2", "zero1", "paramserver", "paramserver:servers=2", "pipeline", "local_sgd:steps=1"} {
 		workers := 3
 		if text == "multiworker:replicas=2" {

@@ -183,6 +183,9 @@ func TestFloodOfStrangers(t *testing.T) {
 // TestFloodWhileTraining floods the port from before the start until after several exchanges,
 // on each transport, and checks the sums.
 func TestFloodWhileTraining(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, transport := range []string{transportShared, transportUnix, transportTCP} {
 		t.Run(transport, func(t *testing.T) {
 			envs, options := run(t, 3, Options{Timeout: 4 * time.Minute})

@@ -71,6 +71,9 @@ func addUpBetweenHosts(ctx context.Context, e Env, algorithm string) error {
 // TestAlgorithmsBetweenHosts checks the sums of each algorithm between simulated hosts with a
 // limited bandwidth and, where the kernel has netem, with a delay and losses.
 func TestAlgorithmsBetweenHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, link := range map[string]hosts.Link{
 		"rate":  {Rate: "200mbit"},
 		"delay": {Rate: "200mbit", Delay: 2 * time.Millisecond},

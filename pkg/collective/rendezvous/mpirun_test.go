@@ -42,6 +42,9 @@ func beLaunched() error {
 // TestMPIRun starts ranks with the launchers of Open MPI and MPICH. They set no token: the
 // ranks use the user's, or none, since all of them are on this machine.
 func TestMPIRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

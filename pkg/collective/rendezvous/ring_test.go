@@ -496,6 +496,9 @@ func TestHostsInNamespaces(t *testing.T) {
 // TCP keep-alive must notice it before the time-out, also while data are in flight.
 // TestKeepAlive in package collective checks how soon the kernel does so.
 func TestHostIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, doing := range []string{lostWaiting, lostExchanging, lostSending} {
 		t.Run(doing, func(t *testing.T) {
 			d, text := loseHost(t, doing)

@@ -57,6 +57,9 @@ func TestTLS(t *testing.T) {
 
 // TestTLSOnSomeRanks checks the errors of ranks that do not agree.
 func TestTLSOnSomeRanks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, onServer := range []bool{false, true} {
 		envs, options := run(t, 2, Options{Timeout: 3 * time.Second})
 		envs[0].TLS, envs[1].TLS = onServer, !onServer

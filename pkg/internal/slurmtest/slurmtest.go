@@ -38,9 +38,12 @@ type Cluster struct {
 }
 
 // Use starts the cluster, unless it is running, and makes Slurm's commands in the test use it.
-// It skips the test if Slurm is not installed.
+// It skips the test if Slurm is not installed, and under -short.
 func (c *Cluster) Use(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, name := range []string{"sbatch", "munged", "slurmctld", "slurmd"} {
 		if !isInstalled(name) {
 			t.Skipf("no %s on this machine: slurm-wlm and munge are not installed", name)
