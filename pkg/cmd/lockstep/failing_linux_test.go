@@ -20,6 +20,9 @@ import (
 // counts before and after: processes, ports, shared memory, temporary files,
 // half-written files, open files and goroutines.
 func TestFailingRunsLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := newPlace(t)
 	binary, err := exec.LookPath("lockstep")
 	if err != nil {

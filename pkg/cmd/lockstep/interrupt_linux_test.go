@@ -307,6 +307,9 @@ func statField(pid, i int) string {
 // started, and what continues it continues them. The time in between, longer than
 // every time-out, counts for none.
 func TestSuspend(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const timeout = 8 * time.Second
 	p := newPlace(t)
 	end := filepath.Join(p.dir, "end")
@@ -377,6 +380,9 @@ func TestSuspend(t *testing.T) {
 // TestStoppedRank: a rank that is stopped is named after the time-out that the user
 // has set, and not before.
 func TestStoppedRank(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := newPlace(t)
 	c, out := p.begin("launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--set", "epochs=100000", "--timeout-collective", "3s")
 	out.await(t, "epoch 2/")

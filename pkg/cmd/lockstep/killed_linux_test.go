@@ -261,6 +261,9 @@ var (
 // ends with the bits of one that was left alone. The transport of two workers
 // changes from run to run.
 func TestKilledRunsResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const each = 3 // kills of a run: with 18 kills, each number of workers runs over each transport
 	kills := *killCount
 	p := newPlace(t)

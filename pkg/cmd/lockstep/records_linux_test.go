@@ -18,6 +18,9 @@ import (
 // its process, its host and why there is no stack, and that lockstep read names the operation that
 // the rank never entered.
 func TestRecordsOfCollectives(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

@@ -132,6 +132,9 @@ func holdUp(listener int, dir string) {
 // the run is the same, nothing of it is lost, and it says why it takes so long.
 // On a fast one it says nothing.
 func TestSlowLogs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := newPlace(t)
 	logs, err := filepath.EvalSymlinks(p.logs)
 	if err != nil {
