@@ -131,6 +131,11 @@ func TestLoaderAdvice(t *testing.T) {
 	if !strings.Contains(l.Sentence(), "no other setting is as fast within noise; whether training waits for the loader was not measured.") {
 		t.Error(l.Sentence())
 	}
+	l.Trials[0].OtherBatches = true
+	var table strings.Builder
+	if err := l.Write(&table); err != nil || strings.Count(table.String(), "other batches: not advised") != 1 {
+		t.Errorf("the table does not mark one setting as changing the batches: %v\n%s", err, table.String())
+	}
 }
 
 // TestTuneLoader checks on generated data that every kind and number of workers is measured,
