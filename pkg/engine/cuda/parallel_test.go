@@ -51,7 +51,8 @@ func together(t *testing.T, n int, f func(i int) error) {
 func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
 	var ranks []rank
 	for _, g := range collective.InProcess(n) {
-		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g), openOn(t, cudatest.NewMachine(t, clibtest.Options{}), o)})
+		e := openOn(t, cudatest.NewMachine(t, clibtest.Options{}), o) // first, because it may skip the test
+		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g), e})
 	}
 	return ranks
 }
