@@ -214,6 +214,9 @@ func TestNCCLRefusesASharedGPU(t *testing.T) {
 
 // TestMissingRank: a rank that does not come is named, and the others' step ends.
 func TestMissingRank(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	// Kernels that do nothing: a step takes no time, so that the time-out is long
 	// beside it on a busy machine too.
 	idle := func(_ testing.TB, o clibtest.Options) *clibtest.Machine { return clibtest.New(o) }

@@ -42,6 +42,9 @@ func (d *dying) SumStatistics(v device.Buffer, s device.Stream) error {
 // names the killed rank, for each kind of exchange, if a rank ends between two batch norms,
 // before a replayed step, or before the first of two accumulated batches.
 func TestSynchronisedRankKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	// Kernels that do nothing: a step takes no time, so that the time-out is long
 	// beside it on a busy machine too.
 	idle := func(_ testing.TB, o clibtest.Options) *clibtest.Machine { return clibtest.New(o) }
