@@ -29,6 +29,8 @@
 //	LOCKSTEP_RUN     the run folder
 //	LOCKSTEP_SEED    the run's seed
 //	LOCKSTEP_BINDING the CPUs of all workers, for the lockstep command
+//	LOCKSTEP_LAUNCHER the process that started the worker: the next launch of the run ends
+//	                 what it left behind if it was killed
 //	OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS, GOMAXPROCS   the threads per worker
 //
 // # Cores

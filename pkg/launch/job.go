@@ -79,7 +79,8 @@ func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*J
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	if job.note = l.waitsFor(); owner != nil { // another process started the runs after prepareJob
+	job.addNote(l.waitsFor())
+	if owner != nil { // another process started the runs after prepareJob
 		job.sweep, job.note = newRemoteSweep(owner), owner.AttachNote()
 	}
 	return job, nil
@@ -118,20 +119,30 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	job = &Job{dir: dir, name: s.Study, sweep: l}
-	owner, err := findOwner(folder, dir, l.all)
+	owner, note, err := findOwner(folder, dir, l.all)
 	if err != nil {
 		return nil, nil, err
 	}
+	job = &Job{dir: dir, name: s.Study, sweep: l, note: note}
 	if owner != nil {
-		job.sweep, job.note = newRemoteSweep(owner), owner.AttachNote()
+		job.sweep = newRemoteSweep(owner)
+		job.addNote(owner.AttachNote())
 		return job, l, nil
 	}
 	nothing, err := l.checkFolders()
 	if nothing {
-		job.sweep, job.note = finishedSweep{l}, english.Count(len(l.all), "run")+" done; nothing to do"
+		job.sweep = finishedSweep{l}
+		job.addNote(english.Count(len(l.all), "run") + " done; nothing to do")
 	}
 	return job, l, err
+}
+
+// addNote adds a line to the job's note, unless it is empty.
+func (j *Job) addNote(line string) {
+	if j.note != "" && line != "" {
+		j.note += "\n"
+	}
+	j.note += line
 }
 
 // finishedSweep is a sweep whose runs had all finished before it was launched.

@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/runs"
@@ -123,7 +125,7 @@ func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kerne
 	}
 	var first *queue.Record
 	err = queue.WithLock(ctx, folder, func() error {
-		if owner, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
+		if owner, _, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
 			return err
 		}
 		if err := queue.RemoveOld(folder); err != nil {
@@ -326,10 +328,13 @@ func (l *localSweep) markOrphaned() {
 // unfinished runs in all, which belong to the study's folder dir. It returns the record
 // of that process's sweep, or a new record if the process trains the run without a
 // launcher, or nil if there is no such process. folder is the locks folder.
-func findOwner(folder, dir string, all []*run) (*queue.Record, error) {
+//
+// A process whose launcher was killed is no owner: findOwner ends it. note says so, and is ""
+// if there was none.
+func findOwner(folder, dir string, all []*run) (owner *queue.Record, note string, err error) {
 	sweeps, err := queue.List(folder)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for _, e := range sweeps {
 		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.State == queue.EntryEnded || !e.IsAlive() {
@@ -343,17 +348,28 @@ func findOwner(folder, dir string, all []*run) (*queue.Record, error) {
 			return n.State != StateDone && slices.ContainsFunc(all, func(r *run) bool { return r.dir == n.Dir })
 		}
 		if slices.ContainsFunc(r.Runs, shared) {
-			return r, nil
+			return r, "", nil
 		}
+	}
+	var dirs []string
+	for _, r := range all {
+		dirs = append(dirs, r.dir)
+	}
+	ended, err := child.EndLeftBehind(dirs...)
+	if len(ended) > 0 {
+		note = fmt.Sprintf("ended the processes that a killed launcher had left behind: pid %s", strings.Trim(fmt.Sprint(ended), "[]"))
+	}
+	if err != nil {
+		return nil, note, err
 	}
 	for _, r := range all {
 		owner, alive, err := runs.OwnerOf(r.dir)
 		if err != nil {
-			return nil, err
+			return nil, note, err
 		}
 		if alive {
-			return newSingleRunRecord(r.dir, owner), nil
+			return newSingleRunRecord(r.dir, owner), note, nil
 		}
 	}
-	return nil, nil
+	return nil, note, nil
 }

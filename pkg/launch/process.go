@@ -104,7 +104,8 @@ func (j *Job) startSweepProcess(ctx context.Context, s Sweep) (again bool, err e
 		return a.Again, errors.Join(err, a.toError(), os.Remove(log.Name()))
 	}
 	m := newRemoteSweep(r)
-	j.sweep, j.note = m, a.Note
+	j.sweep = m
+	j.addNote(a.Note)
 	go func() {
 		if s.Output != nil {
 			m.copyLog(s.Output, log.Name())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strings"
 	"time"
 
@@ -69,7 +70,10 @@ func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 	stop := runfolder.RecordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 	defer stop()
 	var exit *exec.ExitError
+	cmd.SysProcAttr = child.TaskAttr()
+	runtime.LockOSThread() // the program is killed if the thread that starts it ends
 	err = cmd.Run()
+	runtime.UnlockOSThread()
 	if !errors.As(err, &exit) {
 		return 0, err
 	}

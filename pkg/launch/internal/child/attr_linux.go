@@ -14,6 +14,10 @@ func WorkerAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// TaskAttr returns the attributes of a program in the process group of this process. The operating
+// system kills it when the thread that started it ends, even by kill -9 of this process.
+func TaskAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // SessionAttr returns the attributes of a process in a separate session. The process gets no
 // signal when a notebook is interrupted or a terminal is closed.
 func SessionAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -22,7 +22,8 @@ import (
 // again as a guard, which starts the program and is the subreaper (prctl(2)) of all its
 // descendants. When the program has ended, the guard kills the remaining descendants, and
 // then ends with the same exit code or signal. The operating system signals the guard when
-// the launcher ends, even by kill -9.
+// the launcher ends, even by kill -9. If the guard itself is killed, its parent finds the
+// descendants by their environment; see EndLeftBehind.
 
 // guardName is the guard's argv[0]. The arguments after it are the launcher's pid, the
 // program's path and the program's argv.
@@ -80,6 +81,9 @@ func runGuard(launcher, path string, argv []string) {
 		os.Exit(1)
 	}
 	err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	if err == nil {
+		err = os.Setenv(launcherVariable, ownIdentity().String())
+	}
 	var program *os.Process
 	if err == nil {
 		program, err = os.StartProcess(path, argv, &os.ProcAttr{

@@ -15,3 +15,13 @@ func AddGuard(*exec.Cmd) {}
 
 // SignalGuard sends s to the process group of the program.
 func SignalGuard(p *os.Process, s unix.Signal) { SignalGroup(p, s) }
+
+// Environment returns no variable but that of the run folder dir, because only Linux shows the
+// environment of other processes.
+func Environment(dir string) []string { return []string{"LOCKSTEP_RUN=" + dir} }
+
+// EndLeftBehind does nothing, because it finds processes by their environment.
+func EndLeftBehind(...string) (ended []int, err error) { return nil, nil }
+
+// EndWithParent does nothing, because only Linux sends a signal when the parent ends.
+func EndWithParent() {}

@@ -110,7 +110,7 @@ func firstLine(text string) string {
 // the variables that describe the rank or the job of this process.
 func submissionEnvironment(all []string) []string {
 	describes := []string{
-		"LOCKSTEP_TOKEN", "LOCKSTEP_RUN", "LOCKSTEP_SEED", "LOCKSTEP_BINDING", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+		"LOCKSTEP_TOKEN", "LOCKSTEP_RUN", "LOCKSTEP_LAUNCHER", "LOCKSTEP_SEED", "LOCKSTEP_BINDING", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
 		"MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",
 	}
 	prefixes := []string{"SLURM_", "SLURMD_", "OMPI_", "PMI_", "PMIX_"}

@@ -43,7 +43,7 @@ func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 	}
 	w := &worker{rank: mpirunRank, out: m.out, guard: true, mpi: m}
 	w.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
-	w.cmd.Env = p.Env
+	w.cmd.Env = append(p.Env, child.Environment(c.run.Dir)...)
 	w.cmd.Stdout, w.cmd.Stderr = m, m
 	child.AddGuard(w.cmd) // also ends ranks that outlive mpirun
 	w.cmd.WaitDelay = pipeTimeout

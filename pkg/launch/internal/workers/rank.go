@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/binding"
+	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/runfolder"
@@ -98,6 +99,7 @@ func runRank(text string, argv []string) (code int) {
 	// The worker is killed if the thread that starts it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	child.EndWithParent() // mpirun, or its process on this machine
 	ctx, stop := signal.NotifyContext(context.Background(), append(process.ShutdownSignals(), mpirun.StopSignals()...)...)
 	defer stop()
 	var task RankTask
@@ -141,7 +143,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 		env = env.ResolveMaster(ctx)
 		variables = ProgramEnvironment(env, t.Threads)
 	}
-	variables = append(variables, "LOCKSTEP_RUN="+t.Dir, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
+	variables = append(variables, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
 	if !t.Foreign {
 		variables = append(variables, MPIBinding().EnvironmentEntry())
 	}

@@ -99,7 +99,7 @@ func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	w := &worker{rank: rank, ranks: c.run.Ranks, log: log, guard: c.run.Foreign}
 	w.out = output.NewWriter(c.run.linePrefix(w.name()), log, c.run.Output)
 	w.cmd = exec.Command(argv[0], argv[1:]...)
-	w.cmd.Env = env
+	w.cmd.Env = append(env, child.Environment(c.run.Dir)...)
 	// One writer for both keeps the lines in the order in which they were written.
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
 	w.cmd.SysProcAttr = child.WorkerAttr()
@@ -192,6 +192,10 @@ func (c *Group) Wait(ctx context.Context) (failed []Exit, err error) {
 				if settled == nil {
 					settled = after(settleTime)
 				}
+			}
+			if e.guard { // it may have been killed
+				_, err := child.EndLeftBehind(c.run.Dir)
+				errs = append(errs, err)
 			}
 			errs = append(errs, e.close())
 		}

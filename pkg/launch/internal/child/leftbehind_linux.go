@@ -1,0 +1,143 @@
+package child
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/internal/process"
+)
+
+// launcherVariable is the environment variable that identifies the launcher or the guard that has
+// started a process of a run. All descendants inherit it, so they can be found after the launcher
+// and the guard were killed.
+const launcherVariable = "LOCKSTEP_LAUNCHER"
+
+// identity identifies a process of this machine, as the value of launcherVariable.
+type identity struct {
+	pid       int
+	startTime uint64
+	namespace uint64 // PID namespace
+	boot      string
+}
+
+// ownIdentity returns the identity of this process.
+func ownIdentity() identity {
+	start, _ := process.Stat(os.Getpid())
+	return identity{os.Getpid(), start, process.PIDNamespace(), process.BootID()}
+}
+
+func (i identity) String() string {
+	return fmt.Sprintf("%d-%d-%d-%s", i.pid, i.startTime, i.namespace, i.boot)
+}
+
+// parseIdentity parses the result of String.
+func parseIdentity(text string) (i identity, ok bool) {
+	n, _ := fmt.Sscanf(text, "%d-%d-%d-%s", &i.pid, &i.startTime, &i.namespace, &i.boot)
+	return i, n == 4
+}
+
+// Environment returns the environment variables by which EndLeftBehind finds a process that this
+// process starts for the run in the folder dir, and the descendants of that process.
+func Environment(dir string) []string {
+	return []string{"LOCKSTEP_RUN=" + dir, launcherVariable + "=" + ownIdentity().String()}
+}
+
+// EndLeftBehind kills the processes of the runs in the folders dirs whose launcher or guard has
+// ended, waits for their ends, and returns their pids. There are such processes only if that launcher
+// or guard was killed.
+func EndLeftBehind(dirs ...string) (ended []int, err error) {
+	own := ownIdentity()
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		left := killLeftBehind(own, dirs)
+		if len(left) == 0 {
+			slices.Sort(ended)
+			return slices.Compact(ended), nil
+		}
+		if ended = append(ended, left...); time.Since(begin) > guardTimeout {
+			pids := strings.Trim(fmt.Sprint(left), "[]")
+			return ended, fmt.Errorf("end processes that an earlier launch has left behind: pid %s were killed, but have not ended; wait until they have ended, or restart the machine", pids)
+		}
+	}
+}
+
+// killLeftBehind implements one attempt of EndLeftBehind in the process own. It returns the pids of
+// the processes that have not ended.
+func killLeftBehind(own identity, dirs []string) (left []int) {
+	paths, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil || pid == own.pid {
+			continue
+		}
+		p, err := os.FindProcess(pid) // stays the same process, although the pid may pass to another
+		if err != nil {
+			continue
+		}
+		// The environment of a process that has ended, or that belongs to another user, cannot be read.
+		if text, err := os.ReadFile(path); err == nil && isLeftBehind(text, own, dirs) {
+			_ = p.Kill() // it may be gone
+			left = append(left, pid)
+		}
+		_ = p.Release()
+	}
+	return left
+}
+
+// isLeftBehind reports whether EndLeftBehind must kill a process with the given environment. own is the
+// identity of this process.
+func isLeftBehind(environment []byte, own identity, dirs []string) bool {
+	var dir, launcher string
+	for entry := range bytes.SplitSeq(environment, []byte{0}) {
+		if v, ok := bytes.CutPrefix(entry, []byte("LOCKSTEP_RUN=")); ok {
+			dir = string(v)
+		} else if v, ok := bytes.CutPrefix(entry, []byte(launcherVariable+"=")); ok {
+			launcher = string(v)
+		}
+	}
+	l, ok := parseIdentity(launcher)
+	if !ok || !slices.Contains(dirs, dir) || l.boot != own.boot || l.namespace != own.namespace {
+		return false
+	}
+	start, state := process.Stat(l.pid)
+	return start != l.startTime || !process.Exists(state)
+}
+
+// parentEnded is the signal that this process gets when its parent has ended; see EndWithParent.
+const parentEnded = unix.SIGUSR1
+
+// EndWithParent makes this process end by SIGKILL as soon as its parent process has ended, even if
+// the parent was killed. The caller's goroutine must stay locked to its thread.
+func EndWithParent() {
+	parent := os.Getppid()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, parentEnded)
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(parentEnded), 0, 0, 0); err != nil {
+		return // Linux has had it since 2.1.57
+	}
+	endIfOrphaned := func() {
+		// The system also sends the signal when only the parent's thread that started this process
+		// has ended: mpirun of Open MPI 4 starts many ranks from short-lived threads. A parent with
+		// the pid 1 has adopted this process.
+		if p := os.Getppid(); p != parent || p == 1 {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		}
+	}
+	endIfOrphaned()
+	go func() {
+		for range signals {
+			endIfOrphaned()
+		}
+	}()
+}
