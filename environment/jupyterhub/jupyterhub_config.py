@@ -8,6 +8,7 @@ import grp
 import os
 import pwd
 import resource
+import socket
 
 from jupyterhub.spawner import LocalProcessSpawner, set_user_setuid
 
@@ -101,6 +102,12 @@ c.SystemdSpawner.unit_extra_properties = {"TasksMax": str(THREADS), "MemorySwapM
 
 # Jupyter Notebook 6 as in Debian. Decide: for JupyterLab, remove these two lines.
 c.Spawner.environment = {"JUPYTERHUB_SINGLEUSER_APP": "notebook.notebookapp.NotebookApp"}
+# Sweeps of a student find each other here. Students cannot enter each other's home folders; in
+# /tmp, any of them could take the name. Decide: if home folders are on a network file system
+# without locks, name a folder on a local disk that belongs to the student.
+c.Spawner.environment["LOCKSTEP_LOCKS"] = lambda spawner: os.path.join(
+    pwd.getpwnam(spawner.user.name).pw_dir, ".local/state/lockstep/locks-" + socket.gethostname()
+)
 c.Spawner.default_url = "/tree"
 c.Spawner.cmd = ["jupyterhub-singleuser"]
 c.Spawner.notebook_dir = "~"

@@ -112,6 +112,9 @@ fmt.Printf("%v; %v; %q", more, mapped, shell)`)
 // testPrivacy: ben can read nothing of anna's, although he may enter her home folder, and his
 // token does not open her server.
 func testPrivacy(t *testing.T, anna, ben *session) {
+	if out, err := as(t, "ben", "mkdir", "/tmp/lockstep-61001").CombinedOutput(); err != nil { // a name that anna's processes could want
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for _, name := range []string{"anna", "ben"} { // writes the user's secret
 		if out, err := as(t, name, filepath.Join(kernelFolder, "lockstep"), "launch", "--workers", "1", "--", "true").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -124,7 +127,7 @@ func testPrivacy(t *testing.T, anna, ben *session) {
 	}
 	for _, path := range []string{
 		"/home/anna/.local/state/lockstep/token", dir, filepath.Join(dir, "ddp-n1-s1", "run.json"), filepath.Join(dir, "ddp-n1-s1", "out.log"),
-		"/home/anna/lockstep-examples", "/home/anna/.local/share/jupyter/runtime", "/tmp/lockstep-61001", "/proc/" + pid + "/environ", "/proc/" + pid + "/mem",
+		"/home/anna/lockstep-examples", "/home/anna/.local/share/jupyter/runtime", "/home/anna/.local/state/lockstep", "/proc/" + pid + "/environ", "/proc/" + pid + "/mem",
 		"/home/anna/logs/trained/ddp-n2-s1/worker-0.log", "/var/lib/jupyterhub/jupyterhub.sqlite",
 	} {
 		if _, err := os.Lstat(path); err != nil {

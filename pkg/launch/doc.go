@@ -52,8 +52,9 @@
 // The sweeps of a user on a machine run one after another, because other work on the
 // machine would distort the measured times. Local returns at once, and the sweep waits in a
 // queue; Jobs lists the sweeps. Their processes find each other by locks in
-// $LOCKSTEP_LOCKS, else $XDG_RUNTIME_DIR/lockstep, else a folder in the temporary
-// directory. The state of each sweep is written to .launch/ in the folder of its study.
+// $LOCKSTEP_LOCKS, else $XDG_RUNTIME_DIR/lockstep, else a folder for this machine in
+// ~/.local/state/lockstep, else a folder in the temporary directory; none is used unless it is
+// private to the user. The state of each sweep is written to .launch/ in the folder of its study.
 //
 // # MPI
 //

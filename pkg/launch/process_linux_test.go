@@ -492,42 +492,6 @@ func TestAttachToNothing(t *testing.T) {
 	}
 }
 
-func TestLocksFolder(t *testing.T) {
-	base := t.TempDir()
-	t.Setenv("LOCKSTEP_LOCKS", filepath.Join(base, "own"))
-	if got, err := queue.Folder(); err != nil || got != filepath.Join(base, "own") {
-		t.Errorf("got %s, %v", got, err)
-	}
-	t.Setenv("LOCKSTEP_LOCKS", "")
-	t.Setenv("XDG_RUNTIME_DIR", base)
-	if got, err := queue.Folder(); err != nil || got != filepath.Join(base, "lockstep") {
-		t.Errorf("got %s, %v", got, err)
-	}
-	t.Setenv("XDG_RUNTIME_DIR", "")
-	t.Setenv("TMPDIR", base)
-	dir := filepath.Join(base, fmt.Sprintf("lockstep-%d", os.Getuid()))
-	got, err := queue.Folder()
-	if err != nil || got != dir {
-		t.Fatalf("got %s, %v", got, err)
-	}
-	if s, err := os.Stat(dir); err != nil || s.Mode().Perm() != 0o700 {
-		t.Errorf("mode %v, %v", s.Mode(), err)
-	}
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	_, err = queue.Folder()
-	wantError(t, err, "want a folder that only you can write to", "LOCKSTEP_LOCKS")
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(base, dir); err != nil {
-		t.Fatal(err)
-	}
-	_, err = queue.Folder()
-	wantError(t, err, "want a folder that only you can write to")
-}
-
 // TestPrune: prune keeps the newest ended sweeps, and all whose process is alive.
 func TestPrune(t *testing.T) {
 	folder := ownQueue(t)

@@ -77,10 +77,11 @@ One sweep runs at a time: while another sweep of this user runs on this machine,
 one waits, because simultaneous sweeps disturb each other's times. --now starts it
 anyway, --no-wait ends with exit code 4. A sweep inside a run of another sweep or
 inside a scheduler's job does not wait. lockstep jobs lists the sweeps. Sweeps find
-each other in the folder LOCKSTEP_LOCKS (default: $XDG_RUNTIME_DIR/lockstep). Finished
-runs are not repeated. If another process is already training these runs, its progress
-is shown. --detach starts the sweep in a process of its own and returns: lockstep watch
-shows it, and lockstep stop ends it in order.
+each other in the folder LOCKSTEP_LOCKS (default: $XDG_RUNTIME_DIR/lockstep, else
+~/.local/state/lockstep/locks-HOST). Finished runs are not repeated. If another process
+is already training these runs, its progress is shown. --detach starts the sweep in a
+process of its own and returns: lockstep watch shows it, and lockstep stop ends it in
+order.
 
 --on mpi starts the workers of each run by mpirun of Open MPI or MPICH, on this machine,
 on the hosts of --hostfile, or on the nodes of a Slurm allocation. Lockstep's workers

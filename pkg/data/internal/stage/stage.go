@@ -25,6 +25,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 const (
@@ -161,28 +163,13 @@ func (o stager) tryOpen(ctx context.Context, s *StagedCopy, set *sourceFiles) (d
 }
 
 // createPrivateRoot returns the path of folder/lockstep-stage-UID and creates this folder
-// if it does not exist. It returns an error if other users have access to the folder.
+// if it does not exist. If another user has taken that name, it uses the next one that
+// safeopen.CreatePrivateFolder finds.
 func createPrivateRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
 	}
-	uid := os.Getuid()
-	root := filepath.Join(folder, "lockstep-stage-"+strconv.Itoa(uid))
-	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	info, err := os.Lstat(root)
-	if errors.Is(err, fs.ErrNotExist) { // another process has just removed it
-		return createPrivateRoot(folder)
-	}
-	if err != nil {
-		return "", err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != uid {
-		return "", fmt.Errorf("%s is not a private folder of this user (mode %s): remove it, or name another folder in data.stage", root, info.Mode())
-	}
-	return root, nil
+	return safeopen.CreatePrivateFolder(folder, "lockstep-stage-"+strconv.Itoa(os.Getuid()))
 }
 
 // openLock opens the lock file of the copy in dir and creates dir if it does not exist. It

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/safeopen"
 )
 
 // FolderVariable is the environment variable with the path of the locks folder.
@@ -35,39 +38,83 @@ const (
 	Kept = 50
 )
 
-// Folder returns the path of this user's locks folder, which it creates if necessary:
-// $LOCKSTEP_LOCKS, else lockstep in $XDG_RUNTIME_DIR, else a folder in the temporary
-// directory.
-func Folder() (string, error) {
-	dir := os.Getenv(FolderVariable)
-	if runtime := os.Getenv("XDG_RUNTIME_DIR"); dir == "" && runtime != "" {
-		if s, err := os.Stat(runtime); err == nil && s.IsDir() {
-			dir = filepath.Join(runtime, "lockstep")
+// Folder returns the path of this user's locks folder on this machine, which it creates if necessary:
+// $LOCKSTEP_LOCKS, else the first of these folders that is or can be private to this user, and whose
+// file system has locks:
+//   - lockstep in $XDG_RUNTIME_DIR, if that is private too
+//   - locks-HOST in the state folder, which several machines may share: lockstep in $XDG_STATE_HOME
+//     (default: ~/.local/state)
+//   - lockstep-UID in the temporary directory
+//
+// If another user has taken the name of the folder, the folder has the name that
+// safeopen.CreatePrivateFolder chooses.
+func Folder() (string, error) { return findFolder(os.Getenv, os.TempDir()) }
+
+// findFolder implements Folder for the environment getenv and the temporary directory temporary.
+func findFolder(getenv func(string) string, temporary string) (string, error) {
+	if dir := getenv(FolderVariable); dir != "" {
+		dir, err := filepath.Abs(dir)
+		if err == nil {
+			err = os.MkdirAll(dir, 0o700)
 		}
-	}
-	shared := dir == ""
-	if shared {
-		dir = filepath.Join(os.TempDir(), fmt.Sprintf("lockstep-%d", os.Getuid()))
-	}
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err != nil {
-		return "", fmt.Errorf("create locks folder: %w; set %s to a folder that belongs to you", err, FolderVariable)
-	}
-	if !shared {
+		if err != nil {
+			return "", fmt.Errorf("create locks folder: %w; set %s to a folder that belongs to you", err, FolderVariable)
+		}
 		return dir, nil
 	}
-	// In the temporary directory, any user can create a folder of that name.
-	var s unix.Stat_t
-	if err := unix.Lstat(dir, &s); err != nil {
-		return "", fmt.Errorf("create locks folder %s: %w", dir, err)
+	var errs []error
+	use := func(parent, name string) string {
+		dir, err := safeopen.CreatePrivateFolder(parent, name)
+		if err == nil {
+			err = checkLocks(dir)
+		}
+		errs = append(errs, err)
+		if err != nil {
+			return ""
+		}
+		return dir
 	}
-	if s.Mode&unix.S_IFMT != unix.S_IFDIR || int(s.Uid) != os.Getuid() || s.Mode&0o022 != 0 {
-		return "", fmt.Errorf("use locks folder %s: want a folder that only you can write to; set %s to a folder that belongs to you", dir, FolderVariable)
+	if runtime := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtime) && safeopen.IsPrivateFolder(runtime) {
+		if dir := use(runtime, "lockstep"); dir != "" {
+			return dir, nil
+		}
 	}
-	return dir, nil
+	if token, err := rendezvous.TokenPath(getenv); err == nil {
+		state := filepath.Dir(token)
+		if err := os.MkdirAll(state, 0o700); err != nil {
+			errs = append(errs, err)
+		} else if dir := use(state, "locks-"+hostName()); dir != "" {
+			return dir, nil
+		}
+	}
+	if dir := use(temporary, fmt.Sprintf("lockstep-%d", os.Getuid())); dir != "" {
+		return dir, nil
+	}
+	return "", fmt.Errorf("create locks folder: %w; set %s to a folder on a local disk that belongs to you", errors.Join(errs...), FolderVariable)
+}
+
+// hostName returns the name of this machine.
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return host
+}
+
+// checkLocks returns an error if files in dir cannot be locked, as on some network file systems.
+func checkLocks(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, queueFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		err = nil // another process has the lock
+	}
+	if err != nil {
+		err = &os.PathError{Op: "lock", Path: f.Name(), Err: err}
+	}
+	return errors.Join(err, f.Close())
 }
 
 // Entry is the file of one sweep in the locks folder.
