@@ -1,9 +1,10 @@
 // Package crash records in a file how a kernel ended, for the notebook's next kernel.
 //
 // The file begins with one line of fixed length, with the number of the running cell. If
-// the Go runtime ends the process, it appends its message. A kernel removes its file in
-// an orderly shutdown, so a file that a new kernel finds was left by a kernel that
-// crashed.
+// the Go runtime ends the process, it writes its message and the stacks of all goroutines to a
+// pipe. Another process, the recorder, appends them to the file; see recorder.go. A kernel
+// removes its file in an orderly shutdown, so a file that a new kernel finds was left by a
+// kernel that crashed.
 package crash
 
 import (
@@ -13,7 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 )
 
@@ -43,6 +43,7 @@ func crashPath(connection string) string {
 func Open(connection string) (file *File, previous string, err error) {
 	old, err := os.Open(crashPath(connection))
 	if err == nil {
+		awaitRecorder(old)
 		var text []byte
 		text, err = io.ReadAll(io.LimitReader(old, maxRead))
 		err = errors.Join(err, old.Close(), os.Remove(crashPath(connection)))
@@ -57,8 +58,8 @@ func Open(connection string) (file *File, previous string, err error) {
 		return nil, previous, fmt.Errorf("create crash file: %w", err)
 	}
 	file = &File{f}
-	if _, err = f.WriteString(formatState(idle, 0)); err == nil { // the runtime appends to this line
-		err = debug.SetCrashOutput(f, debug.CrashOptions{})
+	if _, err = f.WriteString(formatState(idle, 0)); err == nil { // the recorder appends to this line
+		err = startRecorder(f.Name())
 	}
 	if err != nil {
 		return nil, previous, errors.Join(fmt.Errorf("create crash file: %w", err), file.Remove())

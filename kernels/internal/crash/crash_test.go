@@ -28,12 +28,16 @@ var endings = map[string]func(*File){
 		}
 		select {}
 	},
-	"stack overflow": func(f *File) {
+	"stack overflow": func(f *File) { f.Begin(7); overflow() },
+	"stack overflow with 100,000 goroutines": func(f *File) {
 		f.Begin(7)
-		debug.SetMaxStack(1 << 20)
-		var g func(int) int
-		g = func(n int) int { return g(n+1) + 1 }
-		g(0)
+		var started sync.WaitGroup
+		for range 100_000 {
+			started.Add(1)
+			go func() { started.Done(); select {} }()
+		}
+		started.Wait()
+		overflow()
 	},
 	"out of memory": func(f *File) { f.Begin(7); huge = make([]byte, 1<<47-1<<20) },
 	"unlock":        func(f *File) { f.Begin(7); var mu sync.Mutex; mu.Unlock() },
@@ -47,6 +51,14 @@ var endings = map[string]func(*File){
 }
 
 var huge []byte
+
+// overflow ends this process by a stack overflow.
+func overflow() {
+	debug.SetMaxStack(1 << 20)
+	var g func(int) int
+	g = func(n int) int { return g(n+1) + 1 }
+	g(0)
+}
 
 // TestMain runs one of the endings where a test has started this program for it.
 func TestMain(m *testing.M) {
@@ -62,23 +74,33 @@ func TestMain(m *testing.M) {
 
 func TestNextKernelReadsHowTheFormerEnded(t *testing.T) {
 	for name, want := range map[string]string{
-		"panic in a goroutine": "the kernel ended while cell [7] ran: panic: no data; its variables are lost",
-		"concurrent map write": "the kernel ended while cell [7] ran: fatal error: several goroutines used a map at once, and one of them wrote to it; its variables are lost",
-		"out of memory":        "the kernel ended while cell [7] ran: fatal error: out of memory; its variables are lost",
-		"unlock":               "the kernel ended while cell [7] ran: fatal error: a mutex was unlocked that was not locked; its variables are lost",
-		"signal":               "the kernel ended while cell [7] ran: SIGABRT: abort; PC=",
-		"stack overflow":       "the kernel ended while cell [7] ran: fatal error: stack overflow: a function calls itself without end; its variables are lost",
-		"panic after a cell":   "the kernel ended after cell [7]: panic: late; its variables are lost",
-		"exit":                 "the kernel ended while cell [7] ran without a message: ",
-		"exit after a cell":    "",
-		"own message":          "the kernel ended while cell [12345678] ran: memory limit: too much; its variables are lost",
-		"in order":             "",
+		"panic in a goroutine":                   "the kernel ended while cell [7] ran: panic: no data; its variables are lost",
+		"concurrent map write":                   "the kernel ended while cell [7] ran: fatal error: several goroutines used a map at once, and one of them wrote to it; its variables are lost",
+		"out of memory":                          "the kernel ended while cell [7] ran: fatal error: out of memory; its variables are lost",
+		"unlock":                                 "the kernel ended while cell [7] ran: fatal error: a mutex was unlocked that was not locked; its variables are lost",
+		"signal":                                 "the kernel ended while cell [7] ran: SIGABRT: abort; PC=",
+		"stack overflow":                         "the kernel ended while cell [7] ran: fatal error: stack overflow: a function calls itself without end; its variables are lost",
+		"stack overflow with 100,000 goroutines": "the kernel ended while cell [7] ran: fatal error: stack overflow: a function calls itself without end; its variables are lost",
+		"panic after a cell":                     "the kernel ended after cell [7]: panic: late; its variables are lost",
+		"exit":                                   "the kernel ended while cell [7] ran without a message: ",
+		"exit after a cell":                      "",
+		"own message":                            "the kernel ended while cell [12345678] ran: memory limit: too much; its variables are lost",
+		"in order":                               "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			connection := filepath.Join(t.TempDir(), "kernel-1.json")
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), "CRASH_TEST_CONNECTION="+connection, "CRASH_TEST_ENDING="+name)
 			out, err := cmd.CombinedOutput()
+			if len(out) > maxDump+128<<10 { // and what the pipe to the recorder holds
+				t.Errorf("the process wrote %d bytes", len(out))
+			}
+			if strings.HasPrefix(name, "stack overflow") && !strings.Contains(string(out), "goroutine stack exceeds") {
+				t.Errorf("the output does not begin with the cause: %.1000s", out)
+			}
+			if info, err := os.Stat(crashPath(connection)); err == nil && info.Size() > maxDump+1<<10 {
+				t.Errorf("the crash file has %d bytes", info.Size())
+			}
 			if (err != nil) != (name != "in order") {
 				t.Fatalf("the process ended with %v:\n%s", err, out)
 			}
