@@ -38,13 +38,15 @@ func (o *LineWriter) WriteLine(text string) {
 }
 
 // Writer receives the output of one worker. It writes the output unchanged to the
-// worker's log and line by line to the shared output, and keeps the last lines.
+// worker's log and line by line to the shared output, and keeps the last lines. Only a dump of
+// goroutines is limited to maxDumpBytes.
 type Writer struct {
 	prefix string
 	log    io.Writer
 	out    *LineWriter
 
 	mu    sync.Mutex
+	dump  dumpLimiter
 	part  []byte // start of a line that has not ended
 	last  []string
 	count int
@@ -62,6 +64,12 @@ func NewWriter(prefix string, log io.Writer, out *LineWriter) *Writer {
 func (l *Writer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.write(l.dump.limit(p))
+	return len(p), nil
+}
+
+// write writes p to the log, and its complete lines to the shared output. The caller holds mu.
+func (l *Writer) write(p []byte) {
 	if _, err := l.log.Write(p); err != nil && l.err == nil {
 		l.err = err
 	}
@@ -73,7 +81,7 @@ func (l *Writer) Write(p []byte) (int, error) {
 			end, next = maxLineBytes, maxLineBytes
 		}
 		if end < 0 {
-			return len(p), nil
+			return
 		}
 		l.addLine(string(l.part[:end]))
 		l.part = slices.Delete(l.part, 0, next)
@@ -98,6 +106,7 @@ func (l *Writer) addLine(text string) {
 func (l *Writer) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.write(l.dump.flush())
 	if len(l.part) > 0 {
 		l.addLine(string(l.part))
 		l.part = nil

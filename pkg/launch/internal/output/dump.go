@@ -1,0 +1,75 @@
+package output
+
+import (
+	"bytes"
+	"regexp"
+)
+
+// maxDumpBytes limits the size of a dump of goroutines in a worker's output. A Go program that
+// crashes writes the stacks of all its goroutines, which can be hundreds of MB.
+const maxDumpBytes = 1 << 20
+
+// dumpCut is the line in place of the rest of a dump.
+const dumpCut = "[the stacks of the other goroutines are left out]\n"
+
+// stackLine matches a line of a dump: the header of a goroutine, a call, a place in a file, or a
+// note of the runtime. Other lines of a program hardly match, and a match means nothing outside of
+// a dump.
+var stackLine = regexp.MustCompile(`^(goroutine \d+ .*\]:|\t.*|[^\s(]+\(.*\)|panic\(.*\)|created by .*|\.\.\.\d* ?.*frames elided\.\.\.|runtime stack:|)\r?\n$`)
+
+// stackHeader begins each goroutine of a dump.
+var stackHeader = []byte("goroutine ")
+
+// dumpLimiter removes from a worker's output what exceeds maxDumpBytes in a dump of goroutines.
+type dumpLimiter struct {
+	dumped    int    // bytes of the dump so far; 0: no dump
+	part      []byte // start of a line of a dump
+	midOfLine bool   // whether the last byte was in the middle of a line, outside of a dump
+}
+
+// limit returns the part of the output p that is to be kept. It holds back an incomplete line of a
+// dump until the line is complete.
+func (d *dumpLimiter) limit(p []byte) []byte {
+	if d.dumped == 0 && !bytes.Contains(p, stackHeader) { // the usual case
+		d.midOfLine = len(p) > 0 && p[len(p)-1] != '\n' || len(p) == 0 && d.midOfLine
+		return p
+	}
+	var kept []byte
+	p = append(d.part, p...)
+	d.part = nil
+	for len(p) > 0 {
+		end := bytes.IndexByte(p, '\n') + 1
+		if end == 0 {
+			if d.dumped > 0 && len(p) <= maxLineBytes {
+				d.part = bytes.Clone(p)
+			} else {
+				kept, d.dumped, d.midOfLine = append(kept, p...), 0, true
+			}
+			break
+		}
+		line := p[:end]
+		p = p[end:]
+		inDump := d.dumped > 0 || !d.midOfLine && bytes.HasPrefix(line, stackHeader)
+		d.midOfLine = false
+		if !inDump || !stackLine.Match(line) {
+			kept, d.dumped = append(kept, line...), 0
+			continue
+		}
+		before := d.dumped
+		if d.dumped += len(line); d.dumped <= maxDumpBytes {
+			kept = append(kept, line...)
+		} else if before <= maxDumpBytes {
+			kept = append(kept, dumpCut...)
+		}
+	}
+	return kept
+}
+
+// flush returns the incomplete line that limit has held back.
+func (d *dumpLimiter) flush() []byte {
+	part := d.part
+	if d.part = nil; d.dumped > maxDumpBytes {
+		return nil
+	}
+	return part
+}
