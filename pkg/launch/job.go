@@ -130,6 +130,9 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 		return job, l, nil
 	}
 	nothing, err := l.checkFolders()
+	if err != nil && note != "" {
+		err = fmt.Errorf("%w (%s)", err, note)
+	}
 	if nothing {
 		job.sweep = finishedSweep{l}
 		job.addNote(english.Count(len(l.all), "run") + " done; nothing to do")
