@@ -41,7 +41,7 @@ func ancestors(t *testing.T, pid int) (all []int) {
 // the worker. All processes that s has started must end. It reports whether there is an n-th process.
 func testKilledHelper(t *testing.T, s Sweep, out *transcript, processes, n int) bool {
 	t.Helper()
-	s.Now = true // tests run in parallel
+	s.Now = true // as for parallel
 	start := Local
 	if s.MPI != (MPIOptions{}) {
 		start = MPI
@@ -77,8 +77,8 @@ func TestKilledGuard(t *testing.T) {
 	testKilledHelper(t, s, out, 3, 0)
 }
 
-// TestKilledHelpersOfMPI: after kill -9 of a guard, a rank, mpirun or its proxy, all ranks end.
-func TestKilledHelpersOfMPI(t *testing.T) {
+// TestMPIHelpersKilled: after kill -9 of a guard, a rank, mpirun or its proxy, all ranks end.
+func TestMPIHelpersKilled(t *testing.T) {
 	t.Parallel()
 	forEachMPI(t, func(t *testing.T, command string) {
 		t.Parallel()

@@ -25,10 +25,11 @@ echo pid $$ up
 // TestProcessTreeEnds: all descendants of a program end with it, however the program or the
 // launcher ends.
 func TestProcessTreeEnds(t *testing.T) {
-	ownQueue(t)
+	t.Parallel()
 	t.Run("it ends", func(t *testing.T) {
 		// The program waits until the deepest process is up.
 		s, out := shell(t, escaping+`while [ ! -e "$LOCKSTEP_RUN/end" ]; do sleep 0.02; done; exit 3`, 1)
+		parallel(t, &s)
 		j, err := Local(context.Background(), s)
 		if err != nil {
 			t.Fatal(err)
@@ -43,6 +44,7 @@ func TestProcessTreeEnds(t *testing.T) {
 	})
 	t.Run("it is canceled", func(t *testing.T) {
 		s, out := shell(t, escaping+`sleep 600`, 2)
+		parallel(t, &s)
 		s.gracePeriod = 200 * time.Millisecond
 		j, err := Local(context.Background(), s)
 		if err != nil {
@@ -86,6 +88,7 @@ func launcherOf(t *testing.T, script string) (*exec.Cmd, *transcript) {
 // TestWorkersEndWithTheLauncher: workers end with the launcher, even if it is killed, which
 // only Linux signals to them.
 func TestWorkersEndWithTheLauncher(t *testing.T) {
+	t.Parallel()
 	launcher, out := launcherOf(t, "echo pid $$ up; exec sleep 600")
 	out.await(t, "up\n", 2)
 	kill(t, launcher)
@@ -96,11 +99,14 @@ func TestWorkersEndWithTheLauncher(t *testing.T) {
 // guard is between the program and the launcher.
 func TestForeignSignalIsNamed(t *testing.T) {
 	for _, s := range []unix.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGTERM, unix.SIGPIPE} {
-		sweep, _ := shell(t, `echo last words; kill -`+strconv.Itoa(int(s))+` $$`, 1)
-		_, err := launch(t, sweep)
-		wantError(t, err, "rank 0 was ended by signal "+strconv.Itoa(int(s))+" ("+unix.SignalName(s)+"); its last lines:\n    last words")
-		if strings.Contains(err.Error(), "goroutine") {
-			t.Errorf("stacks in %v", err)
-		}
+		t.Run(unix.SignalName(s), func(t *testing.T) {
+			sweep, _ := shell(t, `echo last words; kill -`+strconv.Itoa(int(s))+` $$`, 1)
+			parallel(t, &sweep)
+			_, err := launch(t, sweep)
+			wantError(t, err, "rank 0 was ended by signal "+strconv.Itoa(int(s))+" ("+unix.SignalName(s)+"); its last lines:\n    last words")
+			if strings.Contains(err.Error(), "goroutine") {
+				t.Errorf("stacks in %v", err)
+			}
+		})
 	}
 }

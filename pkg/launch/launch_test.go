@@ -75,14 +75,9 @@ func gone(tb testing.TB, pids []int) {
 	}
 }
 
-// own returns a sweep that runs the test binary as the lockstep command.
+// own returns a sweep that runs the test binary as the lockstep command; see TestMain.
 func own(t *testing.T, config string, workers ...int) (Sweep, *transcript) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	return sweep(t, Sweep{Config: config, Workers: workers})
 }
 
@@ -96,6 +91,12 @@ func sweep(t *testing.T, s Sweep) (Sweep, *transcript) {
 	out := &transcript{}
 	s.Logs, s.Output, s.Oversubscribe = t.TempDir(), out, true
 	return s, out
+}
+
+// parallel lets a test run at the same time as others, and s at the same time as their sweeps.
+func parallel(t *testing.T, s *Sweep) {
+	t.Parallel()
+	s.Now = true
 }
 
 // launch runs s to its end.
@@ -223,6 +224,7 @@ func TestFailingRankEndsTheRunAndIsNamed(t *testing.T) {
 	} {
 		t.Run(tt.config, func(t *testing.T) {
 			s, out := own(t, tt.config, 3, 1)
+			parallel(t, &s)
 			j, err := launch(t, s)
 			wantError(t, err, tt.want...)
 			st := j.Status()
@@ -249,6 +251,7 @@ func TestFailingRankEndsTheRunAndIsNamed(t *testing.T) {
 
 func TestCancelEndsWorkersInOrder(t *testing.T) {
 	s, out := own(t, "waits", 2)
+	parallel(t, &s)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	j, err := Local(ctx, s)
@@ -284,6 +287,7 @@ func TestCancelEndsWorkersInOrder(t *testing.T) {
 // process that it started in the background.
 func TestNoProcessIsLeft(t *testing.T) {
 	s, out := shell(t, `trap '' TERM; (trap '' TERM; echo pid $$ up; sleep 600) & echo pid $! up; wait; sleep 600`, 2)
+	parallel(t, &s)
 	s.gracePeriod = 200 * time.Millisecond
 	j, err := Local(context.Background(), s)
 	if err != nil {
@@ -355,6 +359,7 @@ printf 'no end of line'`, 2)
 
 func TestForeignFailureIsInTheFolder(t *testing.T) {
 	s, _ := shell(t, `echo working; if [ $RANK = 1 ]; then echo no such file >&2; exit 3; fi; sleep 600`, 2)
+	parallel(t, &s)
 	j, err := launch(t, s)
 	wantError(t, err, "run script-n2-s1: rank 1 ended with exit code 3; its last lines:\n    working\n    no such file")
 	if strings.Contains(err.Error(), "rank 0") {
@@ -372,6 +377,7 @@ func TestForeignFailureIsInTheFolder(t *testing.T) {
 // TestStartThatFailsHalfway: rank 1 cannot start, so rank 0 must end.
 func TestStartThatFailsHalfway(t *testing.T) {
 	s, out := shell(t, `echo pid $$ up; exec sleep 600`, 2)
+	parallel(t, &s)
 	if err := os.MkdirAll(filepath.Join(s.Logs, "scripts", "script-n2-s1", "worker-1.log"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -385,6 +391,7 @@ func TestStartThatFailsHalfway(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	s, _ := shell(t, `sleep 600`, 1)
+	parallel(t, &s)
 	s.Timeout = 100 * time.Millisecond
 	j, err := launch(t, s)
 	wantError(t, err, "run script-n1-s1: time-out of 100ms exceeded")
@@ -406,6 +413,7 @@ func TestPortTaken(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	s, _ := shell(t, fmt.Sprintf(`[ $RANK = 1 ] && sleep 600; MASTER_PORT=%d exec %s train --config sums --run "$LOCKSTEP_RUN/own"`, port, self), 2)
+	parallel(t, &s)
 	_, err = launch(t, s)
 	wantError(t, err, "rank 0 ended with exit code 1", fmt.Sprintf("port %d on 127.0.0.1 is in use", port), "choose another MASTER_PORT")
 }

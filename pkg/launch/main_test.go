@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "launch" {
 		j, err := Local(context.Background(), Sweep{
 			Command: []string{"/bin/sh", "-c", os.Args[3]}, Workers: []int{2},
-			Logs: os.Args[2], Oversubscribe: true, Output: os.Stdout,
+			Logs: os.Args[2], Oversubscribe: true, Output: os.Stdout, Now: true,
 		})
 		if err == nil {
 			err = j.Wait(context.Background())
@@ -74,11 +74,19 @@ func TestMain(m *testing.M) {
 // cluster is started by the first test that uses it.
 var cluster slurmtest.Cluster
 
-// ownLocks runs the tests with a separate locks folder.
+// ownLocks runs the tests with a separate locks folder, and with this executable as the lockstep
+// command.
 func ownLocks(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "launch-locks-")
 	if err == nil {
 		err = os.Setenv("LOCKSTEP_LOCKS", dir)
+	}
+	var self string
+	if err == nil {
+		self, err = os.Executable()
+	}
+	if err == nil {
+		err = os.Setenv("LOCKSTEP_BIN", self)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

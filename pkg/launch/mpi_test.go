@@ -85,6 +85,7 @@ func TestMPI(t *testing.T) {
 func TestMPICommand(t *testing.T) {
 	forEachMPI(t, func(t *testing.T, command string) {
 		s, out := shell(t, `echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, at $MASTER_ADDR, seed $LOCKSTEP_SEED, $OMP_NUM_THREADS threads, batch $0"; echo "${#LOCKSTEP_TOKEN} $LOCKSTEP_RUN" >&2`, 2)
+		parallel(t, &s)
 		s.Command = append(s.Command, "{16*workers}")
 		s.MPI.Command = command
 		j, err := launchMPI(t, s)
@@ -131,6 +132,7 @@ func TestMPIFailures(t *testing.T) {
 	forEachMPI(t, func(t *testing.T, command string) {
 		t.Run("exit code", func(t *testing.T) {
 			s, out := shell(t, `echo "pid $$"; [ $RANK = 1 ] && { echo "no data"; exit 7; }; exec sleep 600`, 3)
+			parallel(t, &s)
 			s.MPI.Command = command
 			j, err := launchMPI(t, s)
 			wantError(t, err, "run script-n3-s1: rank 1 ended with exit code 7; its last lines:", "no data")
@@ -141,6 +143,7 @@ func TestMPIFailures(t *testing.T) {
 		})
 		t.Run("killed", func(t *testing.T) {
 			s, _ := own(t, "killed", 2)
+			parallel(t, &s)
 			s.MPI.Command = command
 			j, err := launchMPI(t, s)
 			wantError(t, err, "rank 1 was killed by signal 9")
@@ -150,6 +153,7 @@ func TestMPIFailures(t *testing.T) {
 		})
 		t.Run("canceled", func(t *testing.T) {
 			s, out := own(t, "waits", 2)
+			parallel(t, &s)
 			s.MPI.Command = command
 			j, err := MPI(t.Context(), s)
 			if err != nil {
@@ -245,11 +249,6 @@ func TestMPIHosts(t *testing.T) {
 // programs.
 func TestSlurmMPI(t *testing.T) {
 	useCluster(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	s, out := newStudy(t, "{16*workers}", 1, 4)
 	s.Command[2] = `echo "PMI: $PMI_RANK of $PMI_SIZE, rank $RANK"; ` + s.Command[2]
 	s.Slurm.MPI = true

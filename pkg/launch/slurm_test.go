@@ -146,11 +146,6 @@ func TestSlurm(t *testing.T) {
 func TestSlurmCommand(t *testing.T) {
 	useCluster(t)
 	s, out := shell(t, `echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, at $MASTER_ADDR, seed $LOCKSTEP_SEED"`, 4)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	j := submitSweep(t, s)
 	if err := waitForJob(t, j); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -175,11 +170,6 @@ func TestSlurmCommand(t *testing.T) {
 // TestSlurmFailures checks the reason in words.
 func TestSlurmFailures(t *testing.T) {
 	useCluster(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	t.Run("rank fails", func(t *testing.T) {
 		s, _ := shell(t, "", 4)
 		// Rank 1 fails once rank 0 has written the run folder.
@@ -337,11 +327,6 @@ func (c endsAfterFirstJob) Done() <-chan struct{} {
 // submitted are canceled, and the same sweep can be submitted again.
 func TestSlurmInterruptedSubmission(t *testing.T) {
 	useCluster(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	s, _ := shell(t, "sleep 600", 1, 2)
 	p, err := planSlurm(t.Context(), "local-test", &s)
 	if err != nil {

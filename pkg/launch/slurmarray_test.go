@@ -20,11 +20,6 @@ import (
 func useCommands(t *testing.T) {
 	t.Helper()
 	useCluster(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 }
 
 // plainSite returns the path of the profile local-test without srun for one worker, which halves

@@ -152,11 +152,6 @@ func TestSlurmTimeEstimate(t *testing.T) {
 // TestSlurmScriptsInNotebook: a notebook shows the scripts before it submits them. Here, sbatch fails.
 func TestSlurmScriptsInNotebook(t *testing.T) {
 	pretendCluster(t, "batch|up|2|8|gpu:4|1-00:00:00|batch*|4000")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	s, _ := shell(t, "echo '<b>'", 1, 4)
 	s.Seeds = []int64{1, 2}
 	var shown []string

@@ -32,11 +32,6 @@ func TestSlurmStartedByMPIRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, out := shell(t, `echo "rank $RANK of $WORLD_SIZE"; echo "rank $RANK warns" >&2`, 2)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LOCKSTEP_BIN", self)
 	j, err := Slurm(t.Context(), path, s)
 	if err != nil {
 		t.Fatal(err)
