@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Lock is the exclusive right to write a run folder. One process at a time has it. The
@@ -79,18 +81,50 @@ func (m machine) acquire(dir string, resume bool) (*Lock, error) {
 // lockFolder acquires the lock of dir without adding this process to the list of owners.
 func (m machine) lockFolder(dir string) (*Lock, error) {
 	path := filepath.Join(dir, OwnersFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // closed on exec: a child does not inherit the lock
-	if err != nil {
+	l := &Lock{dir: dir, machine: m, stop: make(chan struct{})}
+	f, _, err := openSeparate(path, os.O_RDWR|os.O_CREATE, func(f *os.File) (bool, error) {
+		l.file, l.notices = f, nil
+		return false, l.lock()
+	})
+	if f == nil {
 		return nil, wrapWriteError("open", path, err)
 	}
-	l := &Lock{dir: dir, machine: m, file: f, stop: make(chan struct{})}
-	if err = l.lock(); err == nil {
+	if err == nil {
 		l.stat, err = f.Stat()
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return l, nil
+}
+
+// openSeparate opens the file at path and locks it with the function lock, whose results it
+// returns. If the file has other names, as in a snapshot with hard links, they keep the file, and
+// openSeparate opens and locks a copy. The returned file is nil if path cannot be opened. It is
+// closed on exec, so that a child does not inherit the lock.
+func openSeparate(path string, flag int, lock func(*os.File) (held bool, err error)) (f *os.File, held bool, err error) {
+	for {
+		if f, err = os.OpenFile(path, flag, 0o644); err != nil {
+			return nil, false, err
+		}
+		held, err = lock(f)
+		if held || err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return f, held, err
+		}
+		if serr := wholefile.Separate(path); serr != nil {
+			return f, held, serr
+		}
+		// Separate, here or in another process since the file was opened, may have replaced the
+		// file. The lock of the old file keeps nobody out.
+		var lost *LostError
+		lerr := CheckNotLost(f)
+		if !errors.As(lerr, &lost) {
+			return f, held, errors.Join(err, lerr)
+		}
+		if err := f.Close(); err != nil {
+			return nil, false, err
+		}
+	}
 }
 
 // lock locks the file and appends messages for the user to l.notices. The error is an

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -288,5 +290,48 @@ func TestTornOwner(t *testing.T) {
 		}
 		check(t, w.Finish(StatusDone, nil))
 		wantDead(t, dir)
+	}
+}
+
+// TestLockOfSnapshot: the lock of a run whose files have other names, as in a snapshot with hard
+// links, is taken by one of several processes, and the file of the snapshot stays as it is.
+func TestLockOfSnapshot(t *testing.T) {
+	for range 20 {
+		dir := t.TempDir()
+		l, err := Acquire(dir, false)
+		if err == nil {
+			err = l.Release()
+		}
+		path, snapshot := filepath.Join(dir, OwnersFile), filepath.Join(t.TempDir(), OwnersFile)
+		if err = errors.Join(err, os.Link(path, snapshot)); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.ReadFile(snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks := make([]*Lock, 4)
+		var all sync.WaitGroup
+		for i := range locks {
+			all.Go(func() {
+				var owned *OwnedError
+				l, err := Acquire(dir, true)
+				if err != nil && !errors.As(err, &owned) {
+					t.Error(err)
+				}
+				locks[i] = l
+			})
+		}
+		all.Wait()
+		locks = slices.DeleteFunc(locks, func(l *Lock) bool { return l == nil })
+		if len(locks) != 1 {
+			t.Fatalf("%d processes have the lock, want one", len(locks))
+		}
+		if err := errors.Join(locks[0].Check(), locks[0].Release()); err != nil {
+			t.Error(err)
+		}
+		if after, err := os.ReadFile(snapshot); err != nil || string(after) != string(before) {
+			t.Errorf("the snapshot has changed (%v):\n%s", err, after)
+		}
 	}
 }

@@ -38,11 +38,10 @@ var ErrStepsInUse = errors.New("file is in use by another process")
 // of rank 0, the run is unlocked although the other ranks may still write for a moment.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	path := stepsPath(dir, rank)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
+	f, held, err := openSeparate(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, lockFile)
+	if f == nil {
 		return nil, wrapWriteError("open", path, err)
 	}
-	held, err := lockFile(f)
 	switch {
 	case held:
 		err = fmt.Errorf("open %s: %w; wait until that process has ended", path, ErrStepsInUse)

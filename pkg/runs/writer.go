@@ -225,6 +225,9 @@ func checkSafeToOpen(dir string) error {
 // openLog opens out.log and writes the notices of the lock to it. If it fails, it closes
 // the open files.
 func (w *Writer) openLog() (err error) {
+	if err := wholefile.Separate(w.path(logFile)); err != nil {
+		return errors.Join(wrapWriteError("open", w.path(logFile), err), w.epochs.Close())
+	}
 	w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return errors.Join(wrapWriteError("open", w.path(logFile), err), w.epochs.Close())
@@ -240,9 +243,10 @@ func (w *Writer) openLog() (err error) {
 // Notices returns messages for the user about the run's lock; see Lock.Notices.
 func (w *Writer) Notices() []string { return w.lock.Notices() }
 
-// temporaryNamePattern matches the temporary names under which renameio writes run.json,
-// epochs.csv and checkpoints. A kill may leave such files.
-var temporaryNamePattern = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
+// temporaryNamePattern matches the temporary names under which renameio writes the files of a run
+// and its checkpoints. A kill may leave such files.
+var temporaryNamePattern = regexp.MustCompile(
+	`^\.(run\.json|(epochs|load|usage-\d+)\.csv|(owners|steps-\d+)\.jsonl|out\.log|epoch-\d+(-step-\d+)?\.safetensors|run-folder\.txt)\d+$`)
 
 // RemoveTemporary deletes half-written files that a kill left in the run folder dir and its
 // checkpoints, even if the run was not created yet. Create and Resume also delete such
@@ -452,8 +456,12 @@ func wrapWriteError(action, path string, err error) error {
 }
 
 // repairFile removes a torn last line from the file at path, which it creates if necessary.
-// If no line remains, it writes the header, unless that is empty.
+// If no line remains, it writes the header, unless that is empty. If the file has other names, as
+// in a snapshot with hard links, they keep the file as it is.
 func repairFile(path, header string) (err error) {
+	if err := wholefile.Separate(path); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return err

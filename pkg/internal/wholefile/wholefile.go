@@ -9,6 +9,7 @@ package wholefile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,6 +49,32 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 		}
 		return os.Rename(f.Name(), target)
 	})
+}
+
+// Separate makes path the only name of its file. If the file has other names, as in a snapshot by
+// "cp -al" or "rsync --link-dest", path gets a copy of the file, and the other names keep the
+// file itself. Call it before the file is changed in place. It does nothing if there is no file at
+// path, or no regular one.
+func Separate(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || stat.Nlink < 2 {
+		return nil
+	}
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = Write(path, info.Mode().Perm(), func(f *os.File) error {
+		_, err := io.Copy(f, from)
+		return err
+	})
+	return errors.Join(err, from.Close())
 }
 
 // write replaces the file at path, or writes to it directly if it is not a regular file. fill

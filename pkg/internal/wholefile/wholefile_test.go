@@ -224,3 +224,32 @@ func TestOpenFile(t *testing.T) {
 	}
 	wantFile(t, path, "text", "stdout")
 }
+
+// TestSeparate: a file with several names is copied, and other files stay as they are.
+func TestSeparate(t *testing.T) {
+	dir := t.TempDir()
+	path, snapshot, link := filepath.Join(dir, "file"), filepath.Join(dir, "snapshot"), filepath.Join(dir, "link")
+	check(t, os.WriteFile(path, []byte("text"), 0o640))
+	check(t, os.Link(path, snapshot))
+	check(t, os.Symlink("file", link))
+	check(t, Separate(link)) // follows the link
+	wantFile(t, path, "text", "file", "link", "snapshot")
+	separate, err := os.Stat(path)
+	check(t, err)
+	kept, err := os.Stat(snapshot)
+	check(t, err)
+	if os.SameFile(separate, kept) || separate.Mode() != kept.Mode() {
+		t.Errorf("got %v and %v, want two files of the same mode", separate, kept)
+	}
+	if _, err := os.Readlink(link); err != nil {
+		t.Error(err)
+	}
+	check(t, Separate(path))
+	again, err := os.Stat(path)
+	check(t, err)
+	if !os.SameFile(again, separate) {
+		t.Error("a file with one name was replaced")
+	}
+	check(t, Separate(filepath.Join(dir, "none")))
+	check(t, Separate(dir))
+}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
 )
 
 // header returns the first line of the file.
@@ -108,6 +109,9 @@ func Create(dir string, rank int) (*Writer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("record usage: %w", err)
 		}
+	}
+	if err := wholefile.Separate(path); err != nil { // a snapshot with hard links stays as it is
+		return nil, fmt.Errorf("record usage: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {

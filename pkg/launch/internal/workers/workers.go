@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/launch/internal/child"
 	"lockstep/pkg/launch/internal/output"
 )
@@ -91,6 +92,9 @@ func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	mode := os.O_TRUNC
 	if c.run.Resume {
 		mode = os.O_APPEND
+	}
+	if err := wholefile.Separate(c.run.logPath(rank)); err != nil { // a snapshot with hard links stays as it is
+		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
 	log, err := os.OpenFile(c.run.logPath(rank), os.O_CREATE|os.O_WRONLY|mode, 0o644)
 	if err != nil {

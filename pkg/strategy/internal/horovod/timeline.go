@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Names of Horovod's activities on the timeline.
@@ -45,6 +47,9 @@ type tensorState struct {
 
 // CreateTimeline creates the timeline file path, or replaces it.
 func CreateTimeline(path string) (*Timeline, error) {
+	if err := wholefile.Separate(path); err != nil { // a snapshot with hard links stays as it is
+		return nil, fmt.Errorf("create timeline: %w", err)
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("create timeline: %w", err)
