@@ -60,6 +60,7 @@ func TestAsynchronousTraining(t *testing.T) {
 					t.Errorf("rank %d has %d steps, want 20", rank, len(steps))
 				}
 			}
+			wantTrainLossVerified(t, dir, cfg.Epochs)
 		})
 	}
 }

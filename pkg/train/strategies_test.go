@@ -80,7 +80,30 @@ func TestStrategiesResumeBitForBit(t *testing.T) {
 			if got := outcome(t, half); got != want {
 				t.Errorf("the resumed run differs:\n%.600s\nwant\n%.600s", got, want)
 			}
+			wantTrainLossVerified(t, half, cfg.Epochs)
 		})
+	}
+}
+
+// wantTrainLossVerified fails the test unless "verify run" recomputes the training loss of the
+// given number of epochs from the steps in the run folder dir.
+func wantTrainLossVerified(t *testing.T, dir string, epochs int) {
+	t.Helper()
+	checks, err := VerifyRun(t.Context(), dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		if !strings.HasSuffix(c.Name, ": training loss") {
+			continue
+		}
+		epochs--
+		if !c.OK || !strings.HasPrefix(c.Detail, "mean over the samples") {
+			t.Error(c)
+		}
+	}
+	if epochs != 0 {
+		t.Errorf("the training loss of %d more epochs is verified", -epochs)
 	}
 }
 

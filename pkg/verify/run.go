@@ -26,7 +26,7 @@ type RunOptions struct {
 //   - all ranks used the same config and the same data;
 //   - at most one process at a time owned the run;
 //   - steps are consecutive, and repeated only after resuming from a checkpoint;
-//   - the samples per epoch in epochs.csv equal the samples of all steps;
+//   - the samples and the training loss per epoch in epochs.csv are those of all steps;
 //   - the scores equal the scores recomputed from the checkpoint and the data.
 func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	run, err := runs.Read(dir)
@@ -94,10 +94,21 @@ func (v *verifier) checkProcesses() {
 	v.addClaimCheck("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
-// checkSamples counts the samples of each epoch in the steps of all ranks, and compares the
-// counts with epochs.csv.
+// lossTolerance is the largest difference between a training loss in epochs.csv and the mean loss
+// of the steps, relative to the mean of their absolute values. Both are sums of the same float64
+// values, in another order: for a million steps, they differ by less than 1e-10.
+const lossTolerance = 1e-9
+
+// epochSum is what the steps of all ranks in one epoch add up to.
+type epochSum struct {
+	samples        int
+	loss, absolute float64 // sums over the samples of the loss and of its absolute value
+}
+
+// checkSamples adds up the samples and losses of each epoch in the steps of all ranks, and
+// compares the sums with epochs.csv.
 func (v *verifier) checkSamples() error {
-	counted := map[int]int{}
+	sums := map[int]epochSum{}
 	for rank := range v.run.Info.Workers {
 		_, steps, _, err := runs.ReadSteps(v.run.Dir, rank)
 		if err != nil {
@@ -109,20 +120,39 @@ func (v *verifier) checkSamples() error {
 			done[s.Step] = s
 		}
 		for _, s := range done {
-			counted[s.Epoch] += s.Samples
+			if s.Samples == 0 { // left out by the strategy, or counted by the first stage of a pipeline
+				continue
+			}
+			sum, samples := sums[s.Epoch], float64(s.Samples)
+			sums[s.Epoch] = epochSum{sum.samples + s.Samples, sum.loss + s.Loss*samples, sum.absolute + math.Abs(s.Loss)*samples}
 		}
 	}
 	info := v.run.Info
 	for _, e := range v.run.Epochs {
 		name := fmt.Sprintf("epoch %d: ", e.Epoch)
-		v.addEqualityCheck(name+"samples", float64(counted[e.Epoch]), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
+		v.addEqualityCheck(name+"samples", float64(sums[e.Epoch].samples), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
 		v.addEqualityCheck(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
+		v.checkTrainLoss(e, sums[e.Epoch])
 		full := e.Samples - e.PaddingSamples
 		dropped := info.SamplesPerEpoch - full
 		v.addClaimCheck(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropsLastBatch()),
 			"%d distinct samples of %d", full, info.SamplesPerEpoch)
 	}
 	return nil
+}
+
+// checkTrainLoss compares the training loss of epoch e in epochs.csv with the mean loss over all
+// samples of its steps.
+func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSum) {
+	name := fmt.Sprintf("epoch %d: training loss", e.Epoch)
+	if steps.samples == 0 || steps.samples != e.Samples {
+		v.addClaimCheck(name, true, "not recomputed: the steps of %d of %d samples are recorded", steps.samples, e.Samples)
+		return
+	}
+	n := float64(steps.samples)
+	got := steps.loss / n
+	ok := math.Abs(got-e.TrainLoss) <= lossTolerance*steps.absolute/n || math.IsNaN(got) && math.IsNaN(e.TrainLoss)
+	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: got, Limit: e.TrainLoss, Detail: "mean over the samples of the steps of all ranks against epochs.csv"})
 }
 
 // dropsLastBatch reports whether the run's config sets data.drop_last.
@@ -143,7 +173,7 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	}
 	p, err := train.OpenPredictor(ctx, v.run.Dir, dataPath)
 	var damaged *weights.DamagedError
-	if errors.As(err, &damaged) {
+	if errors.As(err, &damaged) || errors.Is(err, train.ErrNoCheckpoint) {
 		v.addClaimCheck("the checkpoint loads", false, "%v", err)
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +24,29 @@ func TestVerifyRun(t *testing.T) {
 		{"one process", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Processes = 1 }) }, ""},
 		{"more processes", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Processes = 2 }) }, "each rank was a separate process"},
 		{"another IoU", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Test.IoU = 0.99 }) }, "IoU of run.json"},
+		{"another training loss", func(t *testing.T, dir string) {
+			path := filepath.Join(dir, "epochs.csv")
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(string(text), "\n")
+			cells := strings.Split(lines[2], ",")
+			loss, err := strconv.ParseFloat(cells[5], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cells[5] = strconv.FormatFloat(loss*(1+1e-8), 'g', -1, 64)
+			lines[2] = strings.Join(cells, ",")
+			if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "epoch 2: training loss"},
+		{"no checkpoint", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, "checkpoints")); err != nil {
+				t.Fatal(err)
+			}
+		}, "the checkpoint loads"},
 		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank wrote its steps file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
