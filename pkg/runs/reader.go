@@ -206,8 +206,8 @@ func readInfo(dir string) (Info, error) {
 	text, err := safeopen.ReadFile(dir, path, maxInfo)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, e := os.Stat(filepath.Join(dir, epochsFile)); e == nil {
-			return info, fmt.Errorf("read run %s: run.json is missing, although there is an epochs.csv; restore run.json from a copy, or delete the folder", dir)
+		if part := findRunPart(dir); part != "" {
+			return info, fmt.Errorf("read run %s: run.json is missing, although the folder contains %s; restore run.json from a copy, or delete the folder", dir, part)
 		}
 		return info, fmt.Errorf("read run %s: not a run folder: %w", dir, err)
 	case err != nil:

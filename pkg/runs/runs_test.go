@@ -196,7 +196,7 @@ func TestReadErrors(t *testing.T) {
 		file, text string
 		want       []string
 	}{
-		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"run.json is missing", "there is an epochs.csv"}},
+		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"run.json is missing", "the folder contains epochs.csv"}},
 		"newer schema":  {"run.json", `{"schema": 99}`, []string{"schema 99", "use a newer lockstep"}},
 		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version", "restore run.json from a copy"}},
 		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3", "restore it from a copy, or delete the folder and train again"}},

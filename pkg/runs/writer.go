@@ -103,14 +103,26 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 	return w, nil
 }
 
-// checkNoRun returns an error if dir contains a run.
+// checkNoRun returns an error if dir contains a run, or a part of one.
 func checkNoRun(dir string) error {
-	for _, name := range []string{infoFile, epochsFile} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return newRunExistsError(dir, name)
-		}
+	if name := findRunPart(dir); name != "" {
+		return newRunExistsError(dir, name)
 	}
 	return nil
+}
+
+// findRunPart returns the name of a file in dir that is the record of a run, or "" if there is
+// none: run.json, epochs.csv or the steps of a rank.
+func findRunPart(dir string) string {
+	for _, name := range []string{infoFile, epochsFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return name
+		}
+	}
+	if ranks, err := Ranks(dir); err == nil && len(ranks) > 0 {
+		return filepath.Base(stepsPath(dir, ranks[0]))
+	}
+	return ""
 }
 
 // createInfo creates run.json; it is an error if the file exists. It uses os.Link so that
@@ -364,11 +376,11 @@ func (w *Writer) Log(format string, a ...any) error {
 }
 
 // UpdateInfo changes run.json. It calls change with the current content, and then replaces
-// the file in one step.
+// the file in one step. It returns a *LostError if files of the run folder were lost.
 func (w *Writer) UpdateInfo(change func(*Info)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.lock.Check(); err != nil {
+	if err := w.checkFolder(); err != nil {
 		return err
 	}
 	change(&w.info)

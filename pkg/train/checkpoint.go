@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -23,15 +22,8 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// checkpointDir is the folder of checkpoints in a run folder.
-const checkpointDir = "checkpoints"
-
 // checkpointFormat is the value of the key "format" in a checkpoint's metadata.
 const checkpointFormat = "lockstep checkpoint 1"
-
-// damagedSuffix is appended to the name of a damaged checkpoint when a run is resumed.
-// Lockstep neither reads nor deletes files with this suffix.
-const damagedSuffix = ".damaged"
 
 // ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
 var ErrNoCheckpoint = errors.New("no checkpoint")
@@ -46,7 +38,7 @@ type snapshot struct {
 // takeSnapshot copies all persistent tensors on rank 0. On the other ranks, the result has
 // only the checkpoint's name.
 func (t *Trainer) takeSnapshot() (snapshot, error) {
-	s := snapshot{name: filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))}
+	s := snapshot{name: checkpointPlace{epochs: t.epoch}.path()}
 	if t.group.Rank() != 0 {
 		return s, nil
 	}
@@ -100,12 +92,13 @@ func (t *Trainer) saveLastEpoch(rec *recorder) error {
 		return nil
 	}
 	t.unsaved, rec.saved = nil, s.name
-	return t.writeCheckpoint(*s)
+	return t.writeCheckpoint(rec, *s)
 }
 
-// writeCheckpoint writes s to the run folder on rank 0, and deletes old checkpoints. It
-// returns a *runs.LostError if another program has deleted the previous checkpoint.
-func (t *Trainer) writeCheckpoint(s snapshot) error {
+// writeCheckpoint writes s to the run folder on rank 0, records it in run.json, and deletes
+// old checkpoints. It returns a *runs.LostError if another program has deleted the previous
+// checkpoint.
+func (t *Trainer) writeCheckpoint(rec *recorder, s snapshot) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
@@ -123,6 +116,11 @@ func (t *Trainer) writeCheckpoint(s snapshot) error {
 		return err
 	}
 	t.saved = s.name
+	// Record the new checkpoint before an older one is deleted: the recorded one, or a newer
+	// one, exists at any time.
+	if err := rec.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = s.name }); err != nil {
+		return err
+	}
 	return t.deleteOldCheckpoints()
 }
 
@@ -190,61 +188,22 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep
-// ones. If Checkpoint.Keep is 0, it deletes none of them. It keeps a checkpoint within an
-// epoch while it is the newest or second newest checkpoint, because the newest one may be
-// damaged. After the end of that epoch, it deletes the checkpoint if there is an
-// end-of-epoch checkpoint of an earlier epoch.
-func (t *Trainer) deleteOldCheckpoints() error {
-	all, err := listCheckpoints(t.options.Dir)
+// restoreCheckpoint restores the newest undamaged checkpoint of the run before, or initializes
+// the parameters if there is no checkpoint. before is nil if the run was never started. Every
+// rank reads the checkpoint. Nevertheless, New then broadcasts the tensors of rank 0.
+func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error {
+	var all []string
+	var err error
+	if before != nil {
+		all, err = listRunCheckpoints(*before)
+	}
+	if errors.Is(err, ErrNoCheckpoint) && before.Info.Status == runs.StatusDone && lastEpoch(before.Epochs) >= t.cfg.Epochs {
+		t.finished, all, err = before, nil, nil
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
-	within := func(name string) bool { return strings.Contains(filepath.Base(name), "-step-") }
-	var drop, whole []string
-	for i, name := range all {
-		switch after := all[i+1:]; {
-		case !within(name):
-			whole = append(whole, name)
-		case len(after) > 1, len(after) == 1 && !within(after[0]) && len(whole) > 0:
-			drop = append(drop, name)
-		}
-	}
-	if keep := t.cfg.Checkpoint.Keep; keep > 0 && len(whole) > keep {
-		drop = append(drop, whole[:len(whole)-keep]...)
-	}
-	for _, name := range drop {
-		if err := os.Remove(filepath.Join(t.options.Dir, name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// listCheckpoints returns the paths of the checkpoints in the run folder dir, relative to
-// dir, oldest first. This is the alphabetical order: epoch-0002-step-000007.safetensors,
-// within epoch 2, sorts before epoch-0002.safetensors, which is written at its end.
-func listCheckpoints(dir string) ([]string, error) {
-	found, err := filepath.Glob(filepath.Join(dir, checkpointDir, "epoch-*.safetensors"))
-	if err != nil {
-		return nil, err
-	}
-	sort.Strings(found)
-	for i, f := range found {
-		found[i] = filepath.Join(checkpointDir, filepath.Base(f))
-	}
-	return found, nil
-}
-
-// restoreCheckpoint restores the newest undamaged checkpoint, or initializes the parameters
-// if there is no checkpoint. Every rank reads the checkpoint. Nevertheless, New then
-// broadcasts the tensors of rank 0.
-func (t *Trainer) restoreCheckpoint(ctx context.Context) error {
-	all, err := listCheckpoints(t.options.Dir)
-	if err != nil {
-		return err
-	}
-	if len(all) == 0 { // the run ended before its first checkpoint, or never started
+	if len(all) == 0 { // the run ended before its first checkpoint, was never started, or is finished
 		if err := t.checkSameCheckpoint(ctx, checkpoint{}); err != nil {
 			return err
 		}
@@ -253,6 +212,9 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context) error {
 	file, damaged, err := readNewestUndamaged(ctx, t.options.Dir, all, t.net.Name())
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
+	}
+	if err := t.checkRecord(file); err != nil {
+		return err
 	}
 	t.saved = all[len(all)-1-len(damaged)]
 	// Wait until every rank has read the damaged files before they are renamed.
@@ -296,8 +258,7 @@ func readNewestUndamaged(ctx context.Context, dir string, all []string, modelNam
 		}
 		damaged = append(damaged, d)
 	}
-	return checkpoint{}, nil, fmt.Errorf("all checkpoints are damaged: %w; restore a copy of one, or delete %s to train from the beginning",
-		damaged[0], filepath.Join(dir, checkpointDir))
+	return checkpoint{}, nil, fmt.Errorf("all checkpoints are damaged: %w; restore a copy of one, or train again in another run folder", damaged[0])
 }
 
 // checkSameCheckpoint returns an error on all ranks unless all ranks resume from the same
@@ -318,22 +279,6 @@ func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
 			return fmt.Errorf("resume %s: rank 0 has a checkpoint of step %.0f, but rank %d has one of step %.0f: give all ranks the same run folder",
 				t.options.Dir, all[1], r, of[1])
 		}
-	}
-	return nil
-}
-
-// renameDamaged appends damagedSuffix to the names of the damaged checkpoints, on rank 0,
-// and adds a note for the logs for each.
-func (t *Trainer) renameDamaged(damaged []*weights.DamagedError) error {
-	if t.group.Rank() != 0 {
-		return nil
-	}
-	for _, d := range damaged {
-		if err := os.Rename(d.Path, d.Path+damagedSuffix); err != nil {
-			return fmt.Errorf("resume %s: rename damaged checkpoint: %w", t.options.Dir, err)
-		}
-		t.notes = append(t.notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run continues from %s",
-			filepath.Base(d.Path), d.Err, filepath.Base(d.Path)+damagedSuffix, filepath.Base(t.saved)))
 	}
 	return nil
 }
@@ -373,6 +318,9 @@ func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, er
 	}
 	if c.progress, err = readProgress(c.epoch, meta); err != nil {
 		return c, newMetadataError(path, "progress", err)
+	}
+	if want := (checkpointPlace{c.epoch, c.progress.steps}).path(); filepath.Base(want) != filepath.Base(path) {
+		return c, fmt.Errorf("checkpoint %s: the file contains the checkpoint %s: give it that name, or move it out of the folder", path, filepath.Base(want))
 	}
 	if u, ok := meta["averages"]; ok {
 		c.hasAverages = true

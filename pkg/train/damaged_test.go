@@ -158,7 +158,7 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	damages["zeroed tail"](t, path)
 	cfg.Epochs, options.Resume = 2, true
 	_, err := trainAll(t, cfg, 2, options)
-	wantError(t, err, "resume "+options.Dir+": all checkpoints are damaged", path, "checksum", "restore a copy of one, or delete "+filepath.Dir(path))
+	wantError(t, err, "resume "+options.Dir+": all checkpoints are damaged", path, "checksum", "restore a copy of one, or train again in another run folder")
 	if names := namesIn(t, options.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
 		t.Errorf("checkpoints %v are left", names)
 	}

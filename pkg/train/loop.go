@@ -31,7 +31,13 @@ type Result struct {
 // interruption. After any other end, such as a kill, a resumed run continues from the
 // newest checkpoint and repeats the steps after it; Checkpoint.Every and
 // Checkpoint.EverySteps limit how many steps it repeats.
+//
+// If a resumed run has no epochs left, and its checkpoints were deleted, Run does nothing and
+// returns the recorded result.
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
+	if t.finished != nil {
+		return t.finishedResult(), nil
+	}
 	rec, err := t.newRecorder(ctx)
 	if err != nil {
 		return Result{}, addDiskAdvice(err, t.options.Dir)
@@ -43,6 +49,19 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 		}
 	}
 	return res, addDiskAdvice(rec.close(ctx, err), t.options.Dir)
+}
+
+// finishedResult returns the recorded result of the run t.finished, and writes a note to the
+// terminal.
+func (t *Trainer) finishedResult() Result {
+	if t.options.Log != nil {
+		t.options.Log("note: the run is done already; its checkpoints are missing, so that it is not evaluated again")
+	}
+	res := Result{Epochs: t.finished.Epochs}
+	if test := t.finished.Info.Test; test != nil {
+		res.Test = *test
+	}
+	return res
 }
 
 // saveAfterEarlyEnd saves a checkpoint after err has ended the run. If the run was

@@ -41,9 +41,9 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	if dataPath != "" {
 		setDataPath(&cfg.Data, dataPath)
 	}
-	all, err := listCheckpoints(dir)
+	all, err := listRunCheckpoints(run)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)

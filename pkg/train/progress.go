@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -142,7 +141,7 @@ func (t *Trainer) saveMidEpoch(rec *recorder) error {
 		return err
 	}
 	p := t.progress
-	s.name = filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d-step-%06d.safetensors", p.epoch+1, p.steps))
+	s.name = checkpointPlace{epochs: p.epoch, steps: p.steps}.path()
 	if t.group.Rank() == 0 {
 		losses, err := json.Marshal(p.losses)
 		if err != nil {
@@ -156,7 +155,7 @@ func (t *Trainer) saveMidEpoch(rec *recorder) error {
 			s.metadata["epoch_right"] = strconv.FormatFloat(p.right, 'g', -1, 64)
 		}
 	}
-	return t.writeCheckpoint(s)
+	return t.writeCheckpoint(rec, s)
 }
 
 // readProgress reads the progress within an epoch from a checkpoint's metadata. The result is

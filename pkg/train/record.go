@@ -232,6 +232,7 @@ func (r *recorder) openRunFolder() (err error) {
 	}
 	if err := r.writer.UpdateInfo(func(i *runs.Info) {
 		i.Status, i.Error, i.Ended, i.Config, i.Engine, i.Binding, i.RankSource = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name(), t.options.binding, t.options.rankSource
+		i.Checkpoint = t.saved
 	}); err != nil {
 		return err
 	}

@@ -19,29 +19,29 @@ import (
 // affect neither the results of the training nor its speed.
 var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
-// checkResumable returns an error if the run in the run folder has another number of workers
-// or another config than this run. It returns nil if there is no such run. Every rank calls
-// it, so all ranks end with the same error.
-func (t *Trainer) checkResumable() error {
+// readResumable reads the run in the run folder. It returns an error if the run has another
+// number of workers or another config than this run, and nil if there is no run. Every rank
+// calls it, so all ranks end with the same error.
+func (t *Trainer) readResumable() (*runs.Run, error) {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the run was never started
+		return nil, nil // the run was never started
 	}
 	if err != nil {
-		return fmt.Errorf("resume: %w", err)
+		return nil, fmt.Errorf("resume: %w", err)
 	}
 	if n := before.Info.Workers; n != t.group.Size() {
-		return fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
+		return nil, fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
 	}
 	now, err := t.cfg.jsonDocument()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if d := Differences(before.Info.Config, now); len(d) > 0 {
-		return fmt.Errorf("resume %s: the run was started with %s %v, not %v: use the config of the run (only %s may change), or another run folder",
+		return nil, fmt.Errorf("resume %s: the run was started with %s %v, not %v: use the config of the run (only %s may change), or another run folder",
 			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(keysChangeableOnResume[:], ", "))
 	}
-	return nil
+	return &before, nil
 }
 
 // jsonDocument returns c in the form in which run.json stores it.

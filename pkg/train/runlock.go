@@ -8,14 +8,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// lockRunFolder locks the run folder on rank 0, so that no other process writes it. If that
-// fails, it returns an error on every rank.
-func (t *Trainer) lockRunFolder(ctx context.Context) (err error) {
+// lockRunFolder locks the run folder and its folder of checkpoints on rank 0, so that no other
+// process writes them. If isNew is true, it renames the checkpoints of other runs. If it fails, it
+// returns an error on every rank.
+func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 	if t.options.Dir == "" {
 		return nil
 	}
 	if t.group.Rank() == 0 {
-		t.lock, err = runs.Acquire(t.options.Dir, t.options.Resume)
+		if t.lock, err = runs.Acquire(t.options.Dir, t.options.Resume); err == nil {
+			err = t.claimCheckpoints(ctx)
+		}
+		if err == nil && isNew {
+			err = t.renameCheckpointsOfOthers()
+		}
 	}
 	return t.shareRank0Error(ctx, err)
 }

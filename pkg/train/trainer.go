@@ -101,6 +101,7 @@ type Trainer struct {
 	progress progress  // progress within the current epoch
 
 	untrained  *Scores            // scores of the untrained network; nil until they are known
+	finished   *runs.Run          // the resumed run, if all its epochs are done and its checkpoints are missing; else nil
 	resumed    *checkpoint        // the checkpoint from which this run was resumed; nil if none
 	notes      []string           // notes about resuming, for the logs
 	saved      string             // newest checkpoint, relative to the run folder
@@ -321,17 +322,19 @@ func (t *Trainer) openLoader() (err error) {
 // checkpoint if WorkerOptions.Resume is set, else from the seed or from model.weights.
 // Afterwards New broadcasts the parameters of rank 0 to the other ranks.
 func (t *Trainer) setInitialState(ctx context.Context) error {
+	var before *runs.Run
 	if t.options.Resume {
-		if err := t.checkResumable(); err != nil {
+		var err error
+		if before, err = t.readResumable(); err != nil {
 			return err
 		}
 	}
 	// Lock the folder before reading the checkpoint: another process may be writing one.
-	if err := t.lockRunFolder(ctx); err != nil {
+	if err := t.lockRunFolder(ctx, before == nil); err != nil {
 		return err
 	}
 	if t.options.Resume {
-		return t.restoreCheckpoint(ctx)
+		return t.restoreCheckpoint(ctx, before)
 	}
 	return t.initParameters(ctx)
 }
