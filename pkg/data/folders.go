@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/data/internal/pickle"
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/runs"
 )
 
 // OpenFolders opens a folder of pictures (PNG, JPEG or TIFF) with one subfolder per class:
@@ -45,7 +46,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	if len(names) < 2 {
 		return nil, fmt.Errorf("%s contains %d folders: want %s, and at least two classes", dir, len(names), classLayout)
 	}
-	slices.SortFunc(names, compareNatural)
+	slices.SortFunc(names, runs.NaturalCompare)
 	s := &pictureFiles{dir: dir}
 	var labels []int32
 	for class, name := range names {

@@ -7,7 +7,6 @@ import (
 	"image/png"
 	"io"
 	"os"
-	"strings"
 	"testing"
 
 	"golang.org/x/image/tiff"
@@ -42,33 +41,6 @@ func FuzzDecodeGrey(f *testing.F) {
 			t.Fatalf("%d pixels of %d×%d", len(pixels), h, w)
 		}
 	})
-}
-
-// FuzzCompareNatural: names have one order, and equal ones are the same.
-func FuzzCompareNatural(f *testing.F) {
-	f.Add("2", "10", "9a")
-	f.Add("a07", "a7", "a007")
-	f.Add("img_2_b", "img_10_a", "")
-	f.Fuzz(func(t *testing.T, a, b, c string) {
-		ab, ba := compareNatural(a, b), compareNatural(b, a)
-		if (ab == 0) != (a == b) || ab > 0 != (ba < 0) {
-			t.Fatalf("%q and %q compare as %d and %d", a, b, ab, ba)
-		}
-		if ab < 0 && compareNatural(b, c) < 0 && compareNatural(a, c) >= 0 {
-			t.Fatalf("%q < %q < %q, but not the first before the last", a, b, c)
-		}
-	})
-}
-
-func TestCompareNatural(t *testing.T) {
-	sorted := strings.Fields("0.png 1.png 02.png 2.png 10.png 100.png a.png a1b2.png a1b10.png a2b1.png b.png")
-	for i := range sorted {
-		for j := range sorted {
-			if got := compareNatural(sorted[i], sorted[j]); (got < 0) != (i < j) || (got > 0) != (i > j) {
-				t.Errorf("%s against %s is %d", sorted[i], sorted[j], got)
-			}
-		}
-	}
 }
 
 // FuzzBatches: any bytes give an error, or pictures of CIFAR-10 with classes of

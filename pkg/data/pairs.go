@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/data/internal/memory"
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/runs"
 )
 
 // PairsOptions configures how OpenPairs and OpenStacks interpret masks.
@@ -263,7 +264,7 @@ func listPictures(dir string) ([]string, error) {
 		}
 		return nil, fmt.Errorf("%s is empty: want %s files", dir, picture.FormatNames)
 	}
-	slices.SortFunc(names, compareNatural)
+	slices.SortFunc(names, runs.NaturalCompare)
 	return names, nil
 }
 
@@ -299,43 +300,6 @@ func trimLeadingZeros(digits string) string {
 		return t
 	}
 	return "0"
-}
-
-// compareNatural compares file names and orders the numbers in them by value: image2 comes
-// before image10. The result is negative, 0 or positive, as in strings.Compare.
-func compareNatural(a, b string) int {
-	x, y := a, b
-	for x != "" && y != "" {
-		n, m := countLeadingDigits(x), countLeadingDigits(y)
-		if n > 0 && m > 0 {
-			p, q := trimLeadingZeros(x[:n]), trimLeadingZeros(y[:m])
-			if len(p) != len(q) {
-				return len(p) - len(q)
-			}
-			if c := strings.Compare(p, q); c != 0 {
-				return c
-			}
-			x, y = x[n:], y[m:]
-			continue
-		}
-		if x[0] != y[0] {
-			return int(x[0]) - int(y[0])
-		}
-		x, y = x[1:], y[1:]
-	}
-	if len(x) != len(y) {
-		return len(x) - len(y)
-	}
-	return strings.Compare(a, b) // equal but for leading zeros, such as 07 and 7
-}
-
-// countLeadingDigits returns the number of decimal digits at the start of s.
-func countLeadingDigits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
 }
 
 // binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0, in place.
