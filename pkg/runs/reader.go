@@ -257,9 +257,10 @@ func findErrorLine(text []byte, err error) int {
 }
 
 // Find returns the run folders in and below root, which are the folders that contain a
-// run.json, in natural order: unet-n2-s1 before unet-n10-s1.
+// run.json, in natural order: unet-n2-s1 before unet-n10-s1. A link to a run folder is one too,
+// unless that run folder is found by its own name.
 func Find(root string) ([]string, error) {
-	var found []string
+	var found, links []string
 	var walk func(dir string) error
 	walk = func(dir string) error {
 		entries, err := os.ReadDir(dir)
@@ -271,8 +272,13 @@ func Find(root string) ([]string, error) {
 			return nil // there are no runs inside a run folder
 		}
 		for _, e := range entries {
-			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-				if err := walk(filepath.Join(dir, e.Name())); err != nil {
+			path := filepath.Join(dir, e.Name())
+			switch {
+			case strings.HasPrefix(e.Name(), "."):
+			case e.Type()&fs.ModeSymlink != 0:
+				links = append(links, path)
+			case e.IsDir():
+				if err := walk(path); err != nil {
 					return err
 				}
 			}
@@ -281,6 +287,22 @@ func Find(root string) ([]string, error) {
 	}
 	if err := walk(root); err != nil {
 		return nil, fmt.Errorf("find runs: %w", err)
+	}
+	for _, link := range links {
+		if _, err := os.Stat(filepath.Join(link, infoFile)); err != nil {
+			continue
+		}
+		target, err := os.Stat(link)
+		if err != nil {
+			continue
+		}
+		isTarget := func(dir string) bool {
+			info, err := os.Stat(dir)
+			return err == nil && os.SameFile(info, target)
+		}
+		if !slices.ContainsFunc(found, isTarget) {
+			found = append(found, link)
+		}
 	}
 	slices.SortFunc(found, NaturalCompare)
 	return found, nil

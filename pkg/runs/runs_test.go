@@ -310,13 +310,18 @@ func TestFindInNaturalOrder(t *testing.T) {
 		check(t, os.MkdirAll(filepath.Join(root, name), 0o755))
 		check(t, os.WriteFile(filepath.Join(root, name, "run.json"), nil, 0o644))
 	}
+	scratch := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(scratch, "run.json"), nil, 0o644))
+	for name, to := range map[string]string{"a/x-n4-s1": scratch, "a/x-n5-s1": "../b-n2-s1", "root": ".", "dangling": "none"} {
+		check(t, os.Symlink(to, filepath.Join(root, name)))
+	}
 	found, err := Find(root)
 	check(t, err)
 	for i := range found {
 		found[i], err = filepath.Rel(root, found[i])
 		check(t, err)
 	}
-	equal(t, found, []string{"a/x-n1-s1", "b-n1-s1", "b-n2-s1", "b-n10-s1"})
+	equal(t, found, []string{"a/x-n1-s1", "a/x-n4-s1", "b-n1-s1", "b-n2-s1", "b-n10-s1"})
 	_, err = Find(filepath.Join(root, "nowhere"))
 	wantError(t, err, "find runs", "nowhere")
 }
