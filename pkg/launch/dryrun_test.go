@@ -1,7 +1,9 @@
 package launch
 
 import (
+	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -124,4 +126,22 @@ func TestDryRunOfStudyLoop(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLinkedRunFolders: a run folder may be a link, but two runs of a sweep must not have the
+// same folder.
+func TestLinkedRunFolders(t *testing.T) {
+	root := t.TempDir()
+	scratch := filepath.Join(root, "scratch")
+	first, second := &run{name: "ddp-n1-s1", dir: filepath.Join(root, "ddp-n1-s1")}, &run{name: "ddp-n1-s2", dir: filepath.Join(root, "ddp-n1-s2")}
+	if err := errors.Join(os.Mkdir(scratch, 0o755), os.Symlink(scratch, first.dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkSeparateFolders([]*run{first, second}); err != nil { // the second one is new
+		t.Error(err)
+	}
+	if err := os.Symlink(first.dir, second.dir); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, checkSeparateFolders([]*run{first, second}), "runs "+first.dir+" and "+second.dir+" have the same folder, ")
 }

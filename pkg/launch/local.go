@@ -97,6 +97,9 @@ func (l *localSweep) checkSameConfigs() error {
 // checkFolders checks the run folder of each run; see run.checkFolder. allDone reports
 // whether nothing is left to do: all runs are done, and no study logs are to be written.
 func (l *localSweep) checkFolders() (allDone bool, err error) {
+	if err := checkSeparateFolders(l.all); err != nil {
+		return false, err
+	}
 	allDone = true
 	for _, r := range l.all {
 		if err := r.checkFolder(); err != nil {

@@ -73,6 +73,26 @@ func (s *Sweep) planRuns(dir string) []*run {
 	return all
 }
 
+// checkSeparateFolders returns an error if two of the runs have the same folder, because one is a
+// link to the other, or both are links to a third folder.
+func checkSeparateFolders(all []*run) error {
+	byTarget := map[string]*run{}
+	for _, r := range all {
+		target, err := filepath.EvalSymlinks(r.dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("run %s: %w", r.name, err)
+		}
+		if other := byTarget[target]; other != nil {
+			return fmt.Errorf("runs %s and %s have the same folder, %s: remove one of the links, so that each run has a folder of its own", other.dir, r.dir, target)
+		}
+		byTarget[target] = r
+	}
+	return nil
+}
+
 // checkFolder decides from the content of the run folder whether the run is new, done, or
 // to be resumed. It returns an error if the sweep cannot use the folder.
 func (r *run) checkFolder() error {

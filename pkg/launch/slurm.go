@@ -314,6 +314,13 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	folders := make([]*run, len(p.sweep.all))
+	for i, r := range p.sweep.all {
+		folders[i] = r.run
+	}
+	if err := checkSeparateFolders(folders); err != nil {
+		return err
+	}
 	for _, r := range p.sweep.all {
 		j := jobs[r.job.ID]
 		if r.job.ID != "" && j.IsKnown() && !j.HasEnded() {
