@@ -310,3 +310,32 @@ func copyFile(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// TestListRunCheckpoints: what is in the folder of checkpoints of a run that has recorded three
+// epochs and the checkpoint of the third one.
+func TestListRunCheckpoints(t *testing.T) {
+	const second, third, fourth = "epoch-0002.safetensors ", "epoch-0003.safetensors ", "epoch-0004.safetensors "
+	const thirdDamaged = "epoch-0003.safetensors.damaged "
+	for _, tt := range []struct{ names, want string }{
+		{second + third, ""},
+		{second + third + "epoch-0004-step-000002.safetensors", ""}, // killed before run.json was written
+		{second + thirdDamaged, ""},                                 // likewise, after it was resumed
+		{thirdDamaged, "is missing"},
+		{second, "is missing"},
+		{"", "is missing"},
+		{third + fourth, "is not of this run"},
+	} {
+		run := runs.Run{Dir: t.TempDir(), Info: runs.Info{Checkpoint: "checkpoints/epoch-0003.safetensors"}, Epochs: []runs.Epoch{{Epoch: 1}, {Epoch: 2}, {Epoch: 3}}}
+		if err := os.Mkdir(filepath.Join(run.Dir, checkpointDir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name := range strings.FieldsSeq(tt.names) {
+			writeText(t, filepath.Join(run.Dir, checkpointDir, name), "")
+		}
+		_, err := listRunCheckpoints(run)
+		if tt.want == "" && err == nil {
+			continue
+		}
+		wantError(t, err, tt.want)
+	}
+}
