@@ -81,7 +81,7 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 			return nil, fmt.Errorf("read batch %s: got %d pictures, but %s has %d: one of the two files is truncated; copy or download it again", path, len(pixels), files[0], s.each)
 		}
 		s.each = len(pixels)
-		s.files = append(s.files, filepath.Base(path))
+		s.paths = append(s.paths, path)
 		s.images = append(s.images, pixels...)
 		labels = append(labels, classes...)
 	}
@@ -108,12 +108,14 @@ func checkBatchesMemory(files []string) error {
 // cifarPictures contains the pictures of CIFAR-10's batch files as planes of bytes. Each
 // file has the same number of pictures.
 type cifarPictures struct {
-	files  []string
-	each   int // pictures per file
+	paths  []string // of the batch files
+	each   int      // pictures per file
 	images [][]uint8
 }
 
-func (s *cifarPictures) name(i int) string    { return fmt.Sprintf("%s[%d]", s.files[i/s.each], i%s.each) }
+func (s *cifarPictures) name(i int) string {
+	return fmt.Sprintf("%s[%d]", filepath.Base(s.paths[i/s.each]), i%s.each)
+}
 func (s *cifarPictures) planes(i int) []uint8 { return s.images[i] }
 func (s *cifarPictures) picture(i int) (image.Image, error) {
 	return interleavePlanes(s.images[i], cifarEdge, cifarEdge), nil

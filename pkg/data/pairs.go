@@ -25,9 +25,10 @@ type PairsOptions struct {
 type Pairs struct {
 	grayPairs
 	dir        string
-	grey       int   // number of mask pixels that are neither nearly black nor nearly white
-	foreground int   // number of foreground pixels in all masks
-	brightest  uint8 // largest value of an image pixel
+	files      []string // paths of the images and masks, in the order of the samples
+	grey       int      // number of mask pixels that are neither nearly black nor nearly white
+	foreground int      // number of foreground pixels in all masks
+	brightest  uint8    // largest value of an image pixel
 }
 
 // Dir returns the folder that the pairs were read from.
@@ -137,6 +138,7 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 		p.foreground += foreground
 		p.brightest = max(p.brightest, slices.Max(pixels))
 		p.names = append(p.names, pair.name)
+		p.files = append(p.files, pair.image, pair.mask)
 		p.images = append(p.images, pixels)
 		p.masks = append(p.masks, mask)
 	}

@@ -166,6 +166,11 @@ func (c Config) fieldsOptions() FieldsOptions {
 	return FieldsOptions{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
 }
 
+// volumeOptions returns the options for reading volumes.
+func (c Config) volumeOptions() VolumeOptions {
+	return VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}
+}
+
 // maskOptions returns the options for reading masks.
 func (c Config) maskOptions() PairsOptions {
 	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
@@ -182,6 +187,8 @@ type OpenedData struct {
 	ClassNames []string
 	// Notes contains a message for each sign that the data may have been misread.
 	Notes []string
+
+	trainFiles, testFiles []dataFile // the files of Config.Path and of separate test data; nil if generated
 }
 
 // Open opens the data that c describes. It splits the data into training and test images
@@ -194,12 +201,19 @@ func Open(ctx context.Context, c Config) (OpenedData, error) {
 	}
 	var o OpenedData
 	all, err := o.openSource(ctx, c, c.Path, false)
+	if err == nil {
+		o.trainFiles, err = listFiles(all, c.Path)
+	}
 	if err != nil {
 		return OpenedData{}, err
 	}
 	if c.hasTestData() {
 		test := OpenedData{}
-		if o.Test, err = test.openSource(ctx, c, c.testPath(), true); err != nil {
+		o.Test, err = test.openSource(ctx, c, c.testPath(), true)
+		if err == nil {
+			o.testFiles, err = listFiles(o.Test, c.testPath())
+		}
+		if err != nil {
 			return OpenedData{}, fmt.Errorf("open test data: %w", err)
 		}
 		if !slices.Equal(test.ClassNames, o.ClassNames) {
@@ -279,7 +293,7 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 	case KindFields:
 		return Fields(ctx, c.fieldsOptions())
 	case KindVolumes:
-		return asDataset(OpenVolumes(ctx, path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
+		return asDataset(OpenVolumes(ctx, path, c.volumeOptions()))
 	}
 	return Cells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }

@@ -71,6 +71,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset,
 			}
 		}
 		s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, image), append(s.targets, mask)
+		s.files = append(s.files, pair.image, pair.mask)
 	}
 	return s, nil
 }
@@ -129,6 +130,7 @@ func decodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, e
 // floatDataset is a data set that is kept in memory as float32 values.
 type floatDataset struct {
 	names           []string
+	files           []string // paths of the images and targets, in the order of the samples; nil if generated
 	image, target   []int
 	images, targets [][]float32
 }

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,12 +23,19 @@ type VolumeOptions struct {
 	TargetChannels int    // required number of channels; 0: any
 }
 
+// withDefaults replaces empty names by their defaults.
+func (o VolumeOptions) withDefaults() VolumeOptions {
+	o.Input, o.Target = cmp.Or(o.Input, "Nbody"), cmp.Or(o.Target, "Hydro")
+	return o
+}
+
 // Volumes is a data set of boxes in files, each with an input [C,D,H,W] and a target
 // [C',D,H,W]. If a loader crops the samples, only the crops are read from the files.
 type Volumes struct {
 	boxes         []volumePair
 	image, target []int
 	files         []interface{ Close() error }
+	paths         []string // of files
 }
 
 // volumePair contains the input and the target of one box.
@@ -59,12 +67,7 @@ func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (*Volumes, e
 }
 
 func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes, err error) {
-	if o.Input == "" {
-		o.Input = "Nbody"
-	}
-	if o.Target == "" {
-		o.Target = "Hydro"
-	}
+	o = o.withDefaults()
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
 		return nil, fmt.Errorf("%s does not exist: set data.path (or --data DIR) to %s", path, volumeLayout)
@@ -136,7 +139,7 @@ func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 		}
 		return err
 	}
-	v.files = append(v.files, f)
+	v.files, v.paths = append(v.files, f), append(v.paths, path)
 	var both [2]volumeReader
 	for i, name := range []string{o.Input, o.Target} {
 		d, err := f.Dataset(name)
@@ -170,7 +173,7 @@ func (v *Volumes) addNPY(dir string, open openFunc, prefix, inputName string, o 
 		if err != nil {
 			return err
 		}
-		v.files = append(v.files, f)
+		v.files, v.paths = append(v.files, f), append(v.paths, path)
 		if s := f.Shape(); len(s) != 4 {
 			return fmt.Errorf("%s has shape %v, want [D,H,W,C]", path, s)
 		}

@@ -1,0 +1,258 @@
+package data
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"lockstep/pkg/data/internal/filehash"
+)
+
+// Fingerprint identifies the content of training and test data. Two data sets have the same
+// fingerprint if their samples are made from files of the same names and contents by the same
+// settings, wherever the files are, or by a generator with the same settings.
+type Fingerprint struct {
+	// Hash is a version, a colon, and a SHA-256 in hexadecimal form, as in "v1:9f86…". The
+	// version is "v1-sampled" if the hash covers only a sample of the contents.
+	Hash  string
+	Names string // SHA-256 of the names of the files; empty if the data are not read from files
+	Files int    // number of files
+	Bytes int64  // total size of the files, or of the values if the data are not from files
+}
+
+// The versions of Fingerprint.Hash. Change both if the same data get another hash, for example
+// because a generator draws other samples from the same settings.
+const (
+	fingerprintVersion        = "v1:"
+	fingerprintVersionSampled = "v1-sampled:"
+)
+
+// newFingerprintHash returns Fingerprint.Hash with the digest of h.
+func newFingerprintHash(h hash.Hash, sampled bool) string {
+	version := fingerprintVersion
+	if sampled {
+		version = fingerprintVersionSampled
+	}
+	return version + hex.EncodeToString(h.Sum(nil))
+}
+
+// IsSampled reports whether the fingerprint covers only a sample of the contents, because they
+// are large: a change of some bytes may leave it equal.
+func (f Fingerprint) IsSampled() bool { return strings.HasPrefix(f.Hash, fingerprintVersionSampled) }
+
+// Fingerprint returns the fingerprint of o, which was opened with the config c, or with the
+// config of a staged copy of c's files. It does not consider later changes of o.Train and
+// o.Test, which FingerprintSamples does.
+//
+// It hashes all bytes of the files that the samples are made from; other files in the same
+// folders do not count. If the files have more than 2 GiB together, it hashes their names,
+// their sizes and 256 MiB of their contents. It keeps the result in the user's cache folder,
+// by the sizes and times of the files, so that unchanged files are not read again.
+//
+// If ctx is canceled, Fingerprint returns the cause.
+func (o OpenedData) Fingerprint(ctx context.Context, c Config) (Fingerprint, error) {
+	h := filehash.Hasher{}
+	if cache, err := os.UserCacheDir(); err == nil {
+		h.Cache = filepath.Join(cache, "lockstep", "data")
+	}
+	return o.fingerprint(ctx, c, h)
+}
+
+// fingerprint is Fingerprint with the given hasher of files.
+func (o OpenedData) fingerprint(ctx context.Context, c Config, hasher filehash.Hasher) (Fingerprint, error) {
+	settings, err := json.Marshal(o.sampleSettings(c)) // sorts the keys
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("fingerprint data: %w", err)
+	}
+	h := sha256.New()
+	_, _ = h.Write(settings) // never fails
+	files := append(locateFiles("train", c.Path, o.trainFiles), locateFiles("test", c.testPath(), o.testFiles)...)
+	if len(files) == 0 {
+		return Fingerprint{Hash: newFingerprintHash(h, false)}, nil
+	}
+	sum, err := hasher.Sum(ctx, files)
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("fingerprint data: %w", err)
+	}
+	fmt.Fprintln(h, sum.Hash)
+	return Fingerprint{Hash: newFingerprintHash(h, sum.Sampled), Names: sum.Names, Files: len(files), Bytes: sum.Bytes}, nil
+}
+
+// sampleSettings returns the settings of c, apart from paths, that determine the samples of o
+// before they are augmented, with their defaults, and the names of o's classes. Settings that do
+// not apply to c.Kind are left out.
+func (o OpenedData) sampleSettings(c Config) map[string]any {
+	s := map[string]any{"kind": c.Kind, "class_names": o.ClassNames}
+	switch c.Kind {
+	case KindCells:
+		s["count"], s["height"], s["width"], s["data_seed"] = c.Count, c.Height, c.Width, c.DataSeed
+	case KindShapes:
+		shapes := c.shapesOptions().withDefaults()
+		s["count"], s["classes"], s["edge"], s["data_seed"] = shapes.Count, shapes.Classes, shapes.Edge, shapes.Seed
+	case KindFields:
+		s["count"], s["edge"], s["data_seed"] = c.Count, c.Edge, c.DataSeed
+	case KindPairs, KindStacks:
+		s["foreground"] = cmp.Or(c.Foreground, "white")
+	case KindCIFAR10, KindFolders, KindImageNet:
+		s["resize"] = c.Resize
+	case KindVolumes:
+		volumes := c.volumeOptions().withDefaults()
+		s["input"], s["target"] = volumes.Input, volumes.Target
+	}
+	if !c.hasTestData() {
+		s["test_images"], s["data_seed"] = c.TestImages, c.DataSeed
+	}
+	if c.Tile > 0 {
+		s["tile"] = c.Tile
+	}
+	if c.hasVolumes() && c.Augment.Crop > 0 {
+		s["crop"], s["samples"], s["test_samples"], s["data_seed"] = c.Augment.Crop, c.Samples, c.TestSamples, c.DataSeed
+	}
+	return s
+}
+
+// dataFile is a file that samples are made from.
+type dataFile struct {
+	name string // identifies the file, and the class of its sample if that is not part of the file
+	path string // relative to the path of the data set, or absolute
+}
+
+// locateFiles returns the given files of the data set at root for hashing. part is the part of
+// the data that they belong to.
+func locateFiles(part, root string, files []dataFile) []filehash.File {
+	var all []filehash.File
+	for _, f := range files {
+		file := filehash.File{Name: part + "/" + f.name, Root: root, Path: f.path}
+		if filepath.IsAbs(f.path) {
+			file.Root = filepath.Dir(f.path)
+		} else {
+			file.Path = filepath.Join(root, f.path)
+		}
+		all = append(all, file)
+	}
+	return all
+}
+
+// listFiles returns the files that the samples of ds are made from, in the order of the
+// samples. ds was opened from root. listFiles returns nil for generated data.
+func listFiles(ds Dataset, root string) ([]dataFile, error) {
+	var paths []string
+	byBase := false // whether the name of a file is without its folder
+	switch d := ds.(type) {
+	case *Pairs:
+		paths = d.files
+	case *floatDataset:
+		paths = d.files
+	case *Volumes:
+		paths = d.paths
+	case *Classes:
+		switch s := d.source.(type) {
+		case *pictureFiles:
+			return s.listFiles(d.names, d.labels), nil
+		case *cifarPictures:
+			paths, byBase = s.paths, true // root may be the folder of the batches or its parent
+		}
+	}
+	var files []dataFile
+	for _, path := range paths {
+		path, err := filepath.Rel(root, path)
+		if err != nil {
+			return nil, fmt.Errorf("list data files: %w", err)
+		}
+		name := filepath.ToSlash(path)
+		if byBase {
+			name = filepath.Base(path)
+		}
+		files = append(files, dataFile{name, path})
+	}
+	return files, nil
+}
+
+// listFiles returns the files of the pictures, whose classes are labels, with the given class
+// names.
+func (s *pictureFiles) listFiles(names []string, labels []int32) []dataFile {
+	files := make([]dataFile, len(s.paths))
+	for i, path := range s.paths {
+		name := filepath.ToSlash(path)
+		if filepath.IsAbs(path) { // from a list that has the absolute paths
+			name = relativeOrBase(s.dir, path)
+		}
+		files[i] = dataFile{name + " " + names[labels[i]], path}
+	}
+	return files
+}
+
+// relativeOrBase returns the absolute path relative to the folder root, or its last element if
+// it is not below root.
+func relativeOrBase(root, path string) string {
+	if folder, err := filepath.Abs(root); err == nil {
+		if rel, err := filepath.Rel(folder, path); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel)
+		}
+	}
+	return filepath.Base(path)
+}
+
+// maxFingerprintBytes is the total size of the values that FingerprintSamples reads at most.
+// It is smaller than the limit for files, because the values are read again for each run.
+const maxFingerprintBytes = 256 << 20
+
+// FingerprintSamples returns the fingerprint of the samples of sets, such as training and test
+// data that a program has made itself. It reads all samples. If their values have more than
+// 256 MiB together, it reads only some of them, at equal distances. If ctx is canceled, it
+// returns the cause.
+func FingerprintSamples(ctx context.Context, sets ...Dataset) (Fingerprint, error) {
+	return fingerprintSamples(ctx, maxFingerprintBytes, sets)
+}
+
+func fingerprintSamples(ctx context.Context, limit int64, sets []Dataset) (Fingerprint, error) {
+	total := int64(0)
+	for _, set := range sets {
+		total += 4 * int64(elementCount(set.ImageShape())+elementCount(set.TargetShape())) * int64(set.Len())
+	}
+	h := sha256.New()
+	for _, set := range sets {
+		fmt.Fprintln(h, set.Len(), set.ImageShape(), set.TargetShape())
+		n := set.Len()
+		if total > limit {
+			n = min(n, max(2, int(float64(n)*float64(limit)/float64(total))))
+		}
+		image, target := NewBuffers(set)
+		for i := range n {
+			if ctx.Err() != nil {
+				return Fingerprint{}, context.Cause(ctx)
+			}
+			// Training reports the error if it uses the sample.
+			if err := set.Get(i*(set.Len()-1)/max(1, n-1), image, target); err != nil {
+				fmt.Fprintln(h, "not readable")
+				continue
+			}
+			writeValues(h, image)
+			writeValues(h, target)
+		}
+	}
+	return Fingerprint{Hash: newFingerprintHash(h, total > limit), Bytes: total}, nil
+}
+
+// writeValues writes the bits of the values to h.
+func writeValues(h hash.Hash, values []float32) {
+	const chunk = 1 << 12
+	var bytes [4 * chunk]byte
+	for len(values) > 0 {
+		n := min(chunk, len(values))
+		for i, v := range values[:n] {
+			binary.LittleEndian.PutUint32(bytes[4*i:], math.Float32bits(v))
+		}
+		_, _ = h.Write(bytes[:4*n]) // never fails
+		values = values[n:]
+	}
+}

@@ -1,0 +1,279 @@
+// Package filehash computes one hash of the content of many files, and keeps the result in a
+// cache, so that unchanged files are not read again.
+//
+// The hash covers the names, the order, the sizes and all bytes of the files, but neither
+// their folders nor their times. Of files that have more than a limit together, it covers
+// only a sample of the bytes.
+package filehash
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
+)
+
+const (
+	// CompleteBytes is the total size of files up to which Hasher reads all bytes.
+	CompleteBytes = 2 << 30
+
+	sampleBlocks = 1024      // number of blocks that a sample consists of, at equal distances
+	blockBytes   = 256 << 10 // size of such a block
+	chunkBytes   = 1 << 20   // number of bytes read between two checks whether the context is canceled
+	readers      = 8         // number of files read in parallel: small files mostly wait for the disk
+
+	// settleTime is how long a file must have been unchanged before its hash is kept: within
+	// the resolution of a file system's clock, a second change has the same time as the first.
+	settleTime = 2 * time.Second
+)
+
+// File is a file whose content is hashed.
+type File struct {
+	Name string // stands for the file in the hash, wherever the file is
+	Root string // folder that the file must be in, or Path itself if the user has named it
+	Path string
+}
+
+// Sum is the result of Hasher.Sum.
+type Sum struct {
+	Hash    string // SHA-256 in hexadecimal form of names, sizes and contents
+	Names   string // SHA-256 in hexadecimal form of the names
+	Bytes   int64  // total size of the files
+	Sampled bool   // whether Hash covers only a sample of the contents
+	Cached  bool   // whether Hash is from the cache
+}
+
+// Hasher computes hashes.
+type Hasher struct {
+	Cache string // folder of the cache, which is created if it does not exist; empty: no cache
+	Limit int64  // total size of files up to which all bytes are read; 0: CompleteBytes
+
+	now func() time.Time // nil: time.Now
+}
+
+// Sum returns the hash of files. It never fails because of the cache. If ctx is canceled, it
+// returns the cause.
+func (h Hasher) Sum(ctx context.Context, files []File) (Sum, error) {
+	if h.Limit == 0 {
+		h.Limit = CompleteBytes
+	}
+	if h.now == nil {
+		h.now = time.Now
+	}
+	settled := h.now().Add(-settleTime)
+	states := make([]fileState, len(files))
+	if err := forEach(ctx, len(files), func(i int) (err error) {
+		states[i], err = statFile(files[i].Path)
+		return err
+	}); err != nil {
+		return Sum{}, err
+	}
+	var s Sum
+	names, state := sha256.New(), sha256.New()
+	fmt.Fprintln(state, h.Limit)
+	cacheable := h.Cache != ""
+	for i, f := range files {
+		s.Bytes += states[i].size
+		fmt.Fprintf(names, "%q\n", f.Name)
+		fmt.Fprintf(state, "%q %q %+v\n", f.Name, f.Path, states[i])
+		cacheable = cacheable && max(states[i].modifyTime, states[i].changeTime) < settled.UnixNano()
+	}
+	s.Names, s.Sampled = hex.EncodeToString(names.Sum(nil)), s.Bytes > h.Limit
+	entry := cacheEntry{folder: h.Cache, state: hex.EncodeToString(state.Sum(nil))}
+	if h.Cache != "" {
+		if s.Hash, s.Cached = entry.read(); s.Cached {
+			return s, nil
+		}
+	}
+	var err error
+	if s.Sampled {
+		s.Hash, err = hashSample(ctx, files, states, s.Bytes)
+	} else {
+		s.Hash, err = hashAll(ctx, files, states)
+	}
+	if err == nil && cacheable {
+		entry.write(s.Hash)
+	}
+	return s, err
+}
+
+// fileState is what the system knows of a file. No program can choose the change time, which
+// is also the time at which a file was renamed or got back an old modification time.
+type fileState struct {
+	size                   int64
+	inode                  uint64
+	modifyTime, changeTime int64 // Unix nanoseconds
+}
+
+func statFile(path string) (fileState, error) {
+	var s unix.Stat_t
+	if err := unix.Stat(path, &s); err != nil {
+		return fileState{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return fileState{size: s.Size, inode: s.Ino, modifyTime: s.Mtim.Nano(), changeTime: s.Ctim.Nano()}, nil
+}
+
+// hashAll hashes all bytes of files, whose states are states.
+func hashAll(ctx context.Context, files []File, states []fileState) (string, error) {
+	sums := make([][]byte, len(files))
+	if err := forEach(ctx, len(files), func(i int) (err error) {
+		sums[i], err = files[i].hash(ctx, states[i].size, []int64{0}, states[i].size)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	return combine(files, states, sums), nil
+}
+
+// hashSample hashes blocks at equal distances in the concatenated contents of files, whose
+// states are states and whose total size is total.
+func hashSample(ctx context.Context, files []File, states []fileState, total int64) (string, error) {
+	offsets := make([][]int64, len(files)) // of the blocks in each file
+	file, begin := 0, int64(0)             // the file of the next block, and its offset in the contents
+	for k := range int64(sampleBlocks) {
+		at := k * ((total - 1) / (sampleBlocks - 1))
+		for at >= begin+states[file].size {
+			begin += states[file].size
+			file++
+		}
+		offsets[file] = append(offsets[file], at-begin)
+	}
+	sums := make([][]byte, len(files))
+	if err := forEach(ctx, len(files), func(i int) (err error) {
+		if offsets[i] != nil {
+			sums[i], err = files[i].hash(ctx, states[i].size, offsets[i], blockBytes)
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
+	return combine(files, states, sums), nil
+}
+
+// combine returns the hash of the names, the sizes and the hashes of files.
+func combine(files []File, states []fileState, sums [][]byte) string {
+	h := sha256.New()
+	for i, f := range files {
+		fmt.Fprintf(h, "%q %d %x\n", f.Name, states[i].size, sums[i])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// hash returns the SHA-256 of the given number of bytes from each offset on, or of fewer at
+// the end of the file. It returns an error if the file does not have the given size.
+func (f File) hash(ctx context.Context, size int64, offsets []int64, bytes int64) (sum []byte, err error) {
+	var in *os.File
+	if f.Path == f.Root {
+		in, err = safeopen.OpenUserFile(f.Path)
+	} else {
+		in, err = safeopen.Open(f.Root, f.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	h := sha256.New()
+	buffer := make([]byte, min(chunkBytes, size+1))
+	for _, offset := range offsets {
+		part := io.NewSectionReader(in, offset, bytes)
+		for {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			n, err := part.Read(buffer)
+			_, _ = h.Write(buffer[:n]) // never fails
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read %s: %w", f.Path, err)
+			}
+		}
+	}
+	info, err := in.Stat()
+	if err == nil && info.Size() != size {
+		err = fmt.Errorf("read %s: the size changed from %d to %d bytes: try again when no program writes to the file", f.Path, size, info.Size())
+	}
+	return h.Sum(nil), err
+}
+
+// forEach calls do for 0 to n−1, several at a time. It stops at the first error, or when ctx
+// is canceled, and returns the error.
+func forEach(ctx context.Context, n int, do func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(readers, n) {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := do(i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// cacheEntry is a file of the cache. Its name is a hash of the state of all files that were
+// hashed, and it contains their hash.
+type cacheEntry struct{ folder, state string }
+
+func (e cacheEntry) path() string { return filepath.Join(e.folder, e.state) }
+
+// read returns the hash of the files if the cache has one for their state. It sets the time of
+// the entry, so that it is kept.
+func (e cacheEntry) read() (hash string, ok bool) {
+	text, err := safeopen.ReadUserFile(context.Background(), e.path(), 1<<10)
+	if err != nil {
+		return "", false
+	}
+	hash, _, _ = strings.Cut(string(text), " ")
+	if string(text) != e.content(hash) {
+		return "", false
+	}
+	now := time.Now()
+	_ = os.Chtimes(e.path(), now, now) // without it, the entry is removed too early
+	return hash, true
+}
+
+// write stores the hash, and removes entries that were not used for keepTime. It ignores
+// errors: then the files are hashed again the next time.
+func (e cacheEntry) write(hash string) {
+	if os.MkdirAll(e.folder, 0o700) != nil || wholefile.WriteBytes(e.path(), []byte(e.content(hash)), 0o600) != nil {
+		return
+	}
+	entries, _ := os.ReadDir(e.folder) // those that can be read
+	for _, other := range entries {
+		if info, err := other.Info(); err == nil && time.Since(info.ModTime()) > keepTime {
+			_ = os.Remove(filepath.Join(e.folder, other.Name()))
+		}
+	}
+}
+
+// keepTime is how long an entry of the cache is kept after its last use.
+const keepTime = 90 * 24 * time.Hour
+
+// content returns the content of the entry: the hash, and a checksum by which a damaged entry
+// is recognized.
+func (e cacheEntry) content(hash string) string {
+	return fmt.Sprintf("%s %x\n", hash, sha256.Sum256([]byte(e.state+hash)))
+}
