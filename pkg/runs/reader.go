@@ -59,7 +59,7 @@ func Read(dir string) (Run, error) {
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	}
 	for _, rank := range found {
-		worker, problems, err := ReadWorker(dir, rank)
+		workers, problems, err := ReadWorkers(dir, rank)
 		if isRefused(err) {
 			run.Problems = append(run.Problems, newRefusedProblem(stepsPath(dir, rank), err))
 			continue
@@ -68,9 +68,10 @@ func Read(dir string) (Run, error) {
 			return run, fmt.Errorf("read run %s: %w", dir, err)
 		}
 		run.Problems = append(run.Problems, problems...)
-		if worker.WorldSize > 0 { // else killed before its first line was complete
-			run.Workers = append(run.Workers, worker)
+		if n := len(workers); n > 0 { // else killed before its first line was complete
+			run.Workers = append(run.Workers, workers[n-1])
 		}
+		run.Starts = append(run.Starts, workers...)
 	}
 	run.Problems = append(run.Problems, run.explainCollectives()...)
 	return run, nil

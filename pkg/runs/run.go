@@ -182,10 +182,14 @@ type Worker struct {
 	Started   time.Time `json:"started"`
 	BuildID   string    `json:"build_id,omitempty"`
 	// ConfigHash is the SHA-256 of the settings that all ranks must share, and DataHash
-	// the SHA-256 of some samples of their data. Both are "" in folders of older versions.
+	// the fingerprint of their data. Both are "" in folders of older versions.
 	ConfigHash string `json:"config_hash,omitempty"`
 	DataHash   string `json:"data_hash,omitempty"`
-	FromStep   int    `json:"from_step,omitempty"` // steps before the checkpoint that the worker resumed from; 0 if it started the run
+	Data       Data   `json:"data,omitzero"` // the data that DataHash identifies
+	// AcceptedChangedData reports whether the worker resumed the run with other data than
+	// before, which its user has accepted.
+	AcceptedChangedData bool `json:"accepted_changed_data,omitempty"`
+	FromStep            int  `json:"from_step,omitempty"` // steps before the checkpoint that the worker resumed from; 0 if it started the run
 }
 
 // Step contains the times of one training step on one rank, in seconds, and its loss.
@@ -215,7 +219,8 @@ type Run struct {
 	Dir      string // run folder, or the file of another program's log
 	Info     Info
 	Epochs   []Epoch
-	Workers  []Worker // by rank; empty for other programs' logs
+	Workers  []Worker // the last worker of each rank, by rank; empty for other programs' logs
+	Starts   []Worker // all workers, also those before a resumption: by rank, then in the order of their start
 	Loads    []Load   // by epoch; empty if unknown
 	Problems []Problem
 	// Origins states where the properties that identify the run were found. A property that is

@@ -407,18 +407,18 @@ func TestNaturalCompare(t *testing.T) {
 	}
 }
 
-// TestWorkerWithoutSteps: ReadWorker finds the last worker of a resumed run, and lines that
-// two writers tore, without parsing the steps.
-func TestWorkerWithoutSteps(t *testing.T) {
+// TestWorkersWithoutSteps: ReadWorkers finds the workers of a resumed run, and lines that two
+// writers tore, without parsing the steps.
+func TestWorkersWithoutSteps(t *testing.T) {
 	text := `{"rank":0,"world_size":2,"pid":1}` + "\n" + `{"epoch":1,"step":1,"loss":0.5}` + "\n" +
 		`{"epoch":1,"st{"epoch":1,"step":2,"loss":0.5}` + "\n" + `{"rank":0,"world_size":2,"pid":2}` + "\n\n" + `{"epoch":1,"step":3,"lo`
-	worker, problems, err := readWorker(strings.NewReader(text), "steps")
+	workers, problems, err := readWorkers(strings.NewReader(text), "steps")
 	check(t, err)
 	whole, steps, all, err := readSteps(strings.NewReader(text), "steps")
 	check(t, err)
-	equal(t, worker, whole)
+	equal(t, workers[len(workers)-1], whole)
 	equal(t, problems, all)
-	if worker.PID != 2 || len(steps) != 1 || len(problems) != 2 || problems[0].Line != 3 || problems[1].Line != 6 {
-		t.Errorf("worker %+v, %d steps, problems %v", worker, len(steps), problems)
+	if len(workers) != 2 || workers[0].PID != 1 || workers[1].PID != 2 || len(steps) != 1 || len(problems) != 2 || problems[0].Line != 3 || problems[1].Line != 6 {
+		t.Errorf("workers %+v, %d steps, problems %v", workers, len(steps), problems)
 	}
 }

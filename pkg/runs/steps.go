@@ -217,9 +217,10 @@ type stepReader struct {
 	lines       *lineReader
 	numbersOnly bool // read only the numbers of the steps, not their values: step stays zero
 
-	worker        Worker // of the last worker line so far
-	firstOfWorker bool   // whether the next step is the first of worker
-	last          int    // step of the previous line; unknownEpochOrStep if that line cannot be read
+	worker        Worker   // of the last worker line so far
+	workers       []Worker // of all worker lines so far that have a world size
+	firstOfWorker bool     // whether the next step is the first of worker
+	last          int      // step of the previous line; unknownEpochOrStep if that line cannot be read
 	step          Step
 }
 
@@ -260,6 +261,9 @@ func (r *stepReader) next() bool {
 			r.last = unknownEpochOrStep
 		case w != nil:
 			r.worker, r.firstOfWorker = *w, true
+			if w.WorldSize > 0 {
+				r.workers = append(r.workers, *w)
+			}
 		default:
 			r.step = *s
 			r.checkOrder(s.Step)
@@ -283,7 +287,11 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 	switch {
 	case kind.WorldSize != nil:
 		w := new(Worker)
-		return w, nil, json.Unmarshal(text, w)
+		err := json.Unmarshal(text, w)
+		if !isDataHash(w.DataHash) {
+			w.DataHash = ""
+		}
+		return w, nil, err
 	case kind.Step != nil:
 		s := new(Step)
 		return nil, s, json.Unmarshal(text, s)
@@ -291,17 +299,17 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 	return nil, nil, errors.New("got neither a worker nor a step: want a field world_size or a field step")
 }
 
-// ReadWorker returns the worker that wrote steps-<rank>.jsonl in the run folder dir, like
-// ReadSteps but without parsing the steps, which is much faster. A line that is not a
-// complete JSON object is a problem.
-func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
+// ReadWorkers returns the workers that wrote steps-<rank>.jsonl in the run folder dir: one, and
+// one more for each time that the run was resumed. It does not parse the steps, which is much
+// faster. A line that is not a complete JSON object is a problem.
+func ReadWorkers(dir string, rank int) ([]Worker, []Problem, error) {
 	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
 	if err != nil {
-		return Worker{}, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
+		return nil, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
 	}
-	worker, problems, err := readWorker(f, path)
-	return worker, problems, errors.Join(err, f.Close())
+	workers, problems, err := readWorkers(f, path)
+	return workers, problems, errors.Join(err, f.Close())
 }
 
 // LastStep returns the number of the last step in steps-<rank>.jsonl of the run folder
@@ -321,11 +329,11 @@ func LastStep(dir string, rank int) (int, error) {
 	return max(0, sr.last), errors.Join(sr.lines.err, f.Close())
 }
 
-func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
+func readWorkers(r io.Reader, name string) ([]Worker, []Problem, error) {
 	sr := &stepReader{lines: newLineReader(r, name), numbersOnly: true}
 	for sr.next() {
 	}
-	return sr.worker, sr.lines.problems, sr.lines.err
+	return sr.workers, sr.lines.problems, sr.lines.err
 }
 
 // scanStepNumber returns the number of the step in a line without parsing all of it. ok is

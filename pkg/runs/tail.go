@@ -157,7 +157,7 @@ func (t *Tail) readSteps() (changed bool, err error) {
 		}
 		if len(text) > 0 {
 			s.rows.lines.r = bufio.NewReader(bytes.NewReader(text))
-			for s.rows.next() { // Run needs only the worker and the problems
+			for s.rows.next() { // Run needs only the workers and the problems
 			}
 		}
 		changed = changed || refused || anew || len(text) > 0
@@ -191,8 +191,9 @@ func (t *Tail) Run() Run {
 			continue
 		}
 		run.Problems = append(run.Problems, s.rows.lines.problems...)
-		if s.rows.worker.WorldSize > 0 {
-			run.Workers = append(run.Workers, s.rows.worker)
+		if n := len(s.rows.workers); n > 0 {
+			run.Workers = append(run.Workers, s.rows.workers[n-1])
+			run.Starts = append(run.Starts, s.rows.workers...)
 		}
 	}
 	return run
