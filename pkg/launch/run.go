@@ -198,6 +198,9 @@ func (r *run) trainArguments() []string {
 	}
 	if r.resume {
 		args = append(args, "--resume")
+		if s.AcceptChangedData {
+			args = append(args, "--accept-changed-data")
+		}
 	}
 	return args
 }

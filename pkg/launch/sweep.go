@@ -108,6 +108,9 @@ type Sweep struct {
 	// Resume continues runs that were interrupted. Without it, an unfinished run in the
 	// run folder is an error. Finished runs are never run again.
 	Resume bool
+	// AcceptChangedData lets Resume continue runs with other data than they were trained on.
+	// Without it, such runs fail. The run folder records it.
+	AcceptChangedData bool
 	// Timeout limits the duration of each run; 0 means no limit. Time for which the launcher
 	// was stopped (Ctrl-Z) does not count.
 	Timeout time.Duration
@@ -178,6 +181,8 @@ func (s Sweep) validate(cores int) error {
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
 		return logread.Options{Lines: s.Lines}.Validate()
+	case s.AcceptChangedData && !s.Resume:
+		return errors.New("AcceptChangedData (--accept-changed-data) needs Resume (--resume): a new run may have any data")
 	case s.Epochs < 0:
 		return fmt.Errorf("got %d epochs: use at least 1", s.Epochs)
 	case s.Now && s.NoWait:
@@ -221,6 +226,7 @@ func (s Sweep) trainingOptions() []string {
 		{"Vary (--vary)", len(s.Vary) > 0},
 		{"Strategies (--strategies)", len(s.Strategies) > 0},
 		{"Profile (--profile)", s.Profile != ""},
+		{"AcceptChangedData (--accept-changed-data)", s.AcceptChangedData},
 	} {
 		if o.isSet {
 			names = append(names, o.name)

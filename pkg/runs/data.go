@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
 )
 
@@ -31,12 +32,12 @@ func (w Worker) DescribeData() string {
 	case d != Data{}:
 		text += ", generated"
 	default:
-		return ShortHash(w.DataHash)
+		return clean.Text(ShortHash(w.DataHash))
 	}
 	if d.TestPath != "" {
 		text += " and " + d.TestPath
 	}
-	return ShortHash(w.DataHash) + " (" + text + ")"
+	return clean.Text(ShortHash(w.DataHash) + " (" + text + ")")
 }
 
 // ShortHash returns the beginning of a fingerprint of data, with its version.
@@ -49,8 +50,9 @@ func ShortHash(fingerprint string) string {
 // isDataHash reports whether text is a fingerprint of all data. Older versions recorded the hash
 // of a few samples, without a version, which cannot be compared with it.
 func isDataHash(text string) bool {
+	const maxVersion = 32
 	version, hash, ok := strings.Cut(text, ":")
-	return ok && version != "" && hash != ""
+	return ok && version != "" && len(version) <= maxVersion && hash != ""
 }
 
 // DataChange is a place in a run at which its data changed.
@@ -61,9 +63,9 @@ type DataChange struct {
 	Accepted bool
 }
 
-// DataChanges returns the changes of the data between the processes of each rank, and then the
-// differences between rank 0 and the other ranks. Workers without a fingerprint are ignored.
-// Equal changes of several ranks are returned once.
+// DataChanges returns the differences between the data of rank 0 and of the other ranks, at the
+// start and at the end, and then the changes when the run was resumed. Workers without a
+// fingerprint are ignored. Equal changes of several ranks are returned once.
 func (r Run) DataChanges() []DataChange {
 	var changes []DataChange
 	type key struct {
@@ -84,18 +86,21 @@ func (r Run) DataChanges() []DataChange {
 		if w.DataHash == "" {
 			continue
 		}
-		known := byRank[w.Rank]
-		if len(known) == 0 {
+		if byRank[w.Rank] == nil {
 			ranks = append(ranks, w.Rank)
-		} else {
-			add(known[len(known)-1], w, w.AcceptedChangedData)
 		}
-		byRank[w.Rank] = append(known, w)
+		byRank[w.Rank] = append(byRank[w.Rank], w)
 	}
 	for _, rank := range ranks {
 		first, own := byRank[ranks[0]], byRank[rank]
 		add(first[0], own[0], false)
 		add(first[len(first)-1], own[len(own)-1], false)
+	}
+	for _, rank := range ranks {
+		own := byRank[rank]
+		for i := 1; i < len(own); i++ {
+			add(own[i-1], own[i], own[i].AcceptedChangedData)
+		}
 	}
 	return changes
 }

@@ -98,6 +98,7 @@ func (w *Worker) registerFlags(f *flag.FlagSet) {
 		return nil
 	})
 	f.BoolVar(&w.Resume, "resume", w.Resume, "continue from the newest checkpoint of the run folder")
+	f.BoolVar(&w.AcceptChangedData, "accept-changed-data", w.AcceptChangedData, "let --resume continue with other data than the run was trained on, and record it")
 }
 
 // reportError writes err to errs unless it is nil, and returns the exit code of the process.

@@ -162,7 +162,8 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	for begin := time.Now(); ; {
 		s, err := runs.OpenSteps(t.options.Dir, t.group.Rank(), runs.Worker{
 			Rank: t.group.Rank(), LocalRank: t.options.LocalRank, WorldSize: t.group.Size(),
-			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step, ConfigHash: config, DataHash: t.dataHash,
+			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step, ConfigHash: config,
+			DataHash: t.dataHash, Data: t.dataRecord, AcceptedChangedData: t.acceptedData,
 		})
 		if !errors.Is(err, runs.ErrStepsInUse) || time.Since(begin) > predecessorTimeout {
 			return s, err

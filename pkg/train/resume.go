@@ -20,8 +20,8 @@ import (
 var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
 // readResumable reads the run in the run folder. It returns an error if the run has another
-// number of workers or another config than this run, and nil if there is no run. Every rank
-// calls it, so all ranks end with the same error.
+// number of workers, another config or other data than this run, and nil if there is no run. Every
+// rank calls it, so all ranks end with the same error.
 func (t *Trainer) readResumable() (*runs.Run, error) {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,7 @@ func (t *Trainer) readResumable() (*runs.Run, error) {
 		return nil, fmt.Errorf("resume %s: the run was started with %s %v, not %v: use the config of the run (only %s may change), or another run folder",
 			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(keysChangeableOnResume[:], ", "))
 	}
-	return &before, nil
+	return &before, t.checkDataUnchanged(before)
 }
 
 // jsonDocument returns c in the form in which run.json stores it.

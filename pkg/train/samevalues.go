@@ -8,12 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
-
-	"lockstep/pkg/data"
 )
 
 // keysThatMayDiffer are the config keys that may differ between the ranks of a run: the paths
@@ -69,15 +66,6 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	}
 	return t.checkSameValues(ctx, "has another config than", sharedConfig(WithStrategySettings(doc)),
 		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:], ", ")+" and the folder of data.stage may differ)")
-}
-
-// checkSameData returns an error on every rank if any rank's data differ from rank 0's. The
-// paths of the data may differ. All ranks must call it.
-func (t *Trainer) checkSameData(ctx context.Context) error {
-	t.dataHash = fingerprint(t.samples.Train, t.samples.Test)
-	return t.checkSameValues(ctx, "has other data than", map[string]any{
-		"training samples": float64(t.samples.Train.Len()), "held-out samples": float64(t.samples.Test.Len()), "fingerprint": t.dataHash,
-	}, "give all workers the same data")
 }
 
 // checkSameValues returns an error on every rank if any rank's values differ from rank 0's.
@@ -149,36 +137,4 @@ func newDifferenceError(others []int, differs string, values map[string]any, tex
 		first = fmt.Sprintf(" (the first of %d such ranks)", len(others))
 	}
 	return fmt.Errorf("rank %d%s %s rank 0: %s; %s", others[0], first, differs, strings.Join(list, "; "), advice)
-}
-
-// fingerprint reads at most fingerprintSamples samples of each data set, with at most
-// fingerprintValues values in total.
-const (
-	fingerprintSamples = 8
-	fingerprintValues  = 1 << 22
-)
-
-// fingerprint returns a hash of the sizes of sets, the shapes of their samples, and some
-// samples of each set at equal distances.
-func fingerprint(sets ...data.Dataset) string {
-	h := sha256.New()
-	for _, set := range sets {
-		image, target := numElements(set.ImageShape()), numElements(set.TargetShape())
-		fmt.Fprintln(h, set.Len(), set.ImageShape(), set.TargetShape())
-		n := min(set.Len(), fingerprintSamples, max(1, fingerprintValues/max(1, image+target)))
-		values := make([]float32, image+target)
-		var bits [4]byte
-		for i := range n {
-			// Training reports the error if the sample is used.
-			if err := set.Get(i*(set.Len()-1)/max(1, n-1), values[:image], values[image:]); err != nil {
-				fmt.Fprintln(h, "not readable")
-				continue
-			}
-			for _, v := range values {
-				binary.LittleEndian.PutUint32(bits[:], math.Float32bits(v))
-				_, _ = h.Write(bits[:])
-			}
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

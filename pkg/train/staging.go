@@ -20,9 +20,9 @@ func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
 	return Samples{o}, err
 }
 
-// stagingReportInterval is the interval at which ranks report to each other that they are
-// still staging data.
-const stagingReportInterval = time.Second
+// rankReportInterval is the interval at which ranks report to each other that they are still
+// at work in runOnAllRanks.
+const rankReportInterval = time.Second
 
 // openSamples opens the config's data. If data.stage is set, it first copies the data to
 // that folder of this machine, and opens the copy.
@@ -41,36 +41,45 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 }
 
 // stageOnAllRanks stages the data on every rank and returns when all ranks have finished.
-// Staging may take longer than the time-out of an exchange, so each rank keeps reporting to
-// the others until it has finished.
-func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (*data.Staged, error) {
-	staging, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var staged *data.Staged
-	var stageErr error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		staged, stageErr = data.Stage(staging, c)
-	}()
-	err := waitForAllRanks(ctx, group, ended, &stageErr)
-	if err != nil {
-		cancel()
-	}
-	<-ended
-	if stageErr != nil && !errors.Is(stageErr, context.Canceled) {
-		err = stageErr
-	}
+func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (staged *data.Staged, err error) {
+	err = runOnAllRanks(ctx, group, "stage data", func(ctx context.Context) (err error) {
+		staged, err = data.Stage(ctx, c)
+		return err
+	})
 	if err != nil {
 		return nil, errors.Join(err, staged.Close())
 	}
 	return staged, nil
 }
 
+// runOnAllRanks runs work on every rank and returns when it has ended on all of them. It may
+// take longer than the time-out of an exchange, so each rank keeps reporting to the others
+// until it has ended. what names the work in errors. If work fails on a rank, runOnAllRanks
+// cancels it on the others and returns an error on every rank.
+func runOnAllRanks(ctx context.Context, group collective.Group, what string, work func(context.Context) error) error {
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	var workErr error
+	go func() {
+		defer close(ended)
+		workErr = work(working)
+	}()
+	err := waitForAllRanks(ctx, group, what, ended, &workErr)
+	if err != nil {
+		cancel()
+	}
+	<-ended
+	if workErr != nil && !errors.Is(workErr, context.Canceled) {
+		return workErr
+	}
+	return err
+}
+
 // waitForAllRanks waits until ended is closed on every rank. It returns an error on every
 // rank as soon as one rank has failed. When ended is closed, *failure is this rank's error,
-// or nil.
-func waitForAllRanks(ctx context.Context, group collective.Group, ended <-chan struct{}, failure *error) error {
+// or nil. what names the work in errors.
+func waitForAllRanks(ctx context.Context, group collective.Group, what string, ended <-chan struct{}, failure *error) error {
 	for {
 		var state [2]float64 // number of ranks that have ended, and of ranks that have failed
 		select {
@@ -79,14 +88,14 @@ func waitForAllRanks(ctx context.Context, group collective.Group, ended <-chan s
 			if *failure != nil {
 				state[1] = 1
 			}
-		case <-time.After(stagingReportInterval):
+		case <-time.After(rankReportInterval):
 		}
 		if err := strategy.AllReduceFloat64s(ctx, group, state[:]); err != nil {
 			return fmt.Errorf("wait for the data of all ranks: %w", err)
 		}
 		switch {
 		case state[1] > 0:
-			return fmt.Errorf("stage data: failed on %g of %d ranks, see their error messages", state[1], group.Size())
+			return fmt.Errorf("%s: failed on %g of %d ranks, see their error messages", what, state[1], group.Size())
 		case state[0] == float64(group.Size()):
 			return nil
 		}

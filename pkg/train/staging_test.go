@@ -58,9 +58,9 @@ func TestAgree(t *testing.T) {
 	for rank, g := range collective.InProcess(2) {
 		wg.Go(func() {
 			if rank == 0 {
-				errs[rank] = waitForAllRanks(t.Context(), g, still, &never)
+				errs[rank] = waitForAllRanks(t.Context(), g, "stage data", still, &never)
 			} else {
-				errs[rank] = waitForAllRanks(t.Context(), g, ended, &failure)
+				errs[rank] = waitForAllRanks(t.Context(), g, "stage data", ended, &failure)
 			}
 		})
 	}

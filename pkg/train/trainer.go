@@ -32,18 +32,20 @@ const EvalBatchSize = 4
 // WorkerOptions are the options of one worker: its run folder, its outputs, and functions
 // that replace parts of the training.
 type WorkerOptions struct {
-	Dir       string                       // run folder; empty: write no files
-	LocalRank int                          // rank among the workers on this machine
-	Resume    bool                         // resume from the newest checkpoint in Dir, if there is one
-	Build     model.Builder                // builds the network; nil: the config's model
-	Samples   *Samples                     // training and held-out samples; nil: the config's data
-	Profile   Profile                      // steps to profile
-	Log       func(line string)            // receives log lines on rank 0; nil: no log
-	Progress  func(epoch, step, steps int) // called after each step; nil: not called
-	EpochDone func(runs.Epoch) error       // called on every rank after each epoch and its checkpoint; nil: not called
-	Study     string                       // name of the study, for run.json
-	Series    string                       // name of the series, for run.json
-	binding   *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
+	Dir       string // run folder; empty: write no files
+	LocalRank int    // rank among the workers on this machine
+	Resume    bool   // resume from the newest checkpoint in Dir, if there is one
+	// AcceptChangedData lets a run be resumed with other data than before.
+	AcceptChangedData bool
+	Build             model.Builder                // builds the network; nil: the config's model
+	Samples           *Samples                     // training and held-out samples; nil: the config's data
+	Profile           Profile                      // steps to profile
+	Log               func(line string)            // receives log lines on rank 0; nil: no log
+	Progress          func(epoch, step, steps int) // called after each step; nil: not called
+	EpochDone         func(runs.Epoch) error       // called on every rank after each epoch and its checkpoint; nil: not called
+	Study             string                       // name of the study, for run.json
+	Series            string                       // name of the series, for run.json
+	binding           *runs.Binding                // for run.json; nil: no launcher has chosen the CPUs
 
 	processes int  // of the run, for run.json; 0: unknown
 	usage     bool // record what this process and its machine use, as the usage of this rank
@@ -82,7 +84,9 @@ type Trainer struct {
 	completeOptimizerBytes int64
 	average                *movingAverage
 	samples                Samples
-	dataHash               string       // the fingerprint of samples
+	dataHash               string       // the fingerprint of samples; empty if nothing compares it
+	dataRecord             runs.Data    // describes the data that dataHash identifies
+	acceptedData           bool         // whether the run is resumed with other data than before
 	staged                 *data.Staged // the copy that samples are read from; nil: the data are not staged
 	sampler                *data.Sampler
 	loader                 *data.Loader
@@ -136,6 +140,9 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if options.Samples != nil {
 		t.samples = *options.Samples
 	} else if err = t.openSamples(ctx); err != nil {
+		return t, err
+	}
+	if err = t.fingerprintData(ctx); err != nil {
 		return t, err
 	}
 	if err = t.checkSameData(ctx); err != nil {

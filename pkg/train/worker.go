@@ -35,8 +35,10 @@ type Worker struct {
 	Threads int    // computing threads; 0: the config's
 	Device  string // device of the engine; empty: the config's
 	Resume  bool   // resume from the newest checkpoint of the run folder
-	Profile string // steps to profile, see ParseProfile; empty: none
-	Trace   bool   // also record the time of every GPU kernel in the profile
+	// AcceptChangedData lets Resume continue with other data than the run was trained on.
+	AcceptChangedData bool
+	Profile           string // steps to profile, see ParseProfile; empty: none
+	Trace             bool   // also record the time of every GPU kernel in the profile
 	// Replicas is the number of replicas of the network in this process, with strategy
 	// mirrored; 0: as many as have threads on separate cores.
 	Replicas int
@@ -159,6 +161,9 @@ func (w Worker) Train(ctx context.Context) error {
 	if profile.Trace = w.Trace; w.Trace && profile.Steps == 0 {
 		return &UsageError{errors.New("--trace needs --profile FIRST:STEPS")}
 	}
+	if w.AcceptChangedData && !w.Resume {
+		return &UsageError{errors.New("--accept-changed-data needs --resume: a new run may have any data")}
+	}
 	env, err := w.readEnvironment()
 	if err != nil {
 		return &UsageError{err}
@@ -168,7 +173,7 @@ func (w Worker) Train(ctx context.Context) error {
 		return &UsageError{err}
 	}
 	p := trainingProcess{cfg: cfg, env: env, replicas: replicas, out: w.Out}
-	p.options = WorkerOptions{Resume: w.Resume, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.world())}
+	p.options = WorkerOptions{Resume: w.Resume, AcceptChangedData: w.AcceptChangedData, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.world())}
 	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
 		p.options.rankSource = env.Source
 	}

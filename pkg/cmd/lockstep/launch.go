@@ -108,7 +108,8 @@ have the same effect; under nohup, SIGHUP is ignored. Ctrl-Z stops the workers t
 fg continues them; the time in between does not count for any timeout. SIGUSR2 makes each
 worker write its last collective operations, which lockstep read explains. After a kill,
 --resume repeats the steps after the last checkpoint: see checkpoint.every and
-every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
+every_steps in the config. If the data have changed since then, it fails and names both,
+unless --accept-changed-data is given. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case watched:
@@ -171,6 +172,7 @@ every_steps in the config. Configs: ` + strings.Join(train.Names(), ", ") + `, o
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
 	f.BoolVar(&s.Detach, "detach", false, "return once the sweep is started: it continues after this command, its terminal or kernel has ended; see lockstep watch and lockstep stop")
 	f.BoolVar(&s.Resume, "resume", false, "continue from the newest checkpoints of these runs")
+	f.BoolVar(&s.AcceptChangedData, "accept-changed-data", false, "let --resume continue runs with other data than they were trained on, and record it")
 	f.DurationVar(&s.Timeout, "timeout", 0, "maximum duration of each run, without the time for which it was stopped (Ctrl-Z); 0: none")
 	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	f.BoolVar(&s.Now, "now", false, "start even if another sweep runs on this machine")

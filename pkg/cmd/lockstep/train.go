@@ -72,6 +72,7 @@ lockstep strategies explains them.`,
 	c.Flags().DurationVar(&w.TimeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	c.Flags().StringArrayVar(&w.Set, "set", nil, "key=value to change in the config; repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&w.Resume, "resume", false, "continue from the newest checkpoint of the run folder")
+	c.Flags().BoolVar(&w.AcceptChangedData, "accept-changed-data", false, "let --resume continue with other data than the run was trained on, and record it")
 	c.Flags().IntVar(&check, "check", 0, "check whether this number of workers could train with this config and these data, print the config, and do not train")
 	return c
 }

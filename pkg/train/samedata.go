@@ -1,0 +1,119 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/runs"
+)
+
+// fingerprintData sets t.dataHash and t.dataRecord, if another rank or a run folder needs them.
+// All ranks must call it.
+func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
+	var f data.Fingerprint
+	switch {
+	case t.group.Size() == 1 && t.options.Dir == "":
+		return nil // nothing compares it
+	case t.options.Samples != nil:
+		f, err = data.FingerprintSamples(ctx, t.samples.Train, t.samples.Test)
+	case t.cfg.Data.Path == "": // generated
+		f, err = t.samples.Fingerprint(ctx, t.cfg.Data)
+	default:
+		f, err = t.fingerprintFiles(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if f.IsSampled() && t.group.Rank() == 0 {
+		t.notes = append(t.notes, fmt.Sprintf("the data have %d bytes: their fingerprint %s covers all names and sizes, but only a sample of the contents", f.Bytes, runs.ShortHash(f.Hash)))
+	}
+	t.dataHash = f.Hash
+	t.dataRecord = runs.Data{
+		TrainingSamples: t.samples.Train.Len(), HeldOutSamples: t.samples.Test.Len(),
+		Files: f.Files, Bytes: f.Bytes, NamesHash: f.Names,
+	}
+	if f.Files > 0 {
+		t.dataRecord.Path, t.dataRecord.TestPath = absolutePath(t.cfg.Data.Path), absolutePath(t.cfg.Data.TestPath)
+	}
+	return nil
+}
+
+// fingerprintFiles returns the fingerprint of data that are read from files. The first rank of
+// each machine reads the files; the other ranks then find the result in the user's cache.
+// Without a cache, they read the files too.
+func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
+	for _, first := range []bool{true, false} {
+		err := runOnAllRanks(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
+			if (t.options.LocalRank == 0) == first {
+				f, err = t.samples.Fingerprint(ctx, t.cfg.Data)
+			}
+			return err
+		})
+		if err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// checkSameData returns an error on every rank if any rank's data differ from rank 0's. The
+// paths of the data may differ. All ranks must call it.
+func (t *Trainer) checkSameData(ctx context.Context) error {
+	return t.checkSameValues(ctx, "has other data than", map[string]any{
+		"training samples": float64(t.samples.Train.Len()), "held-out samples": float64(t.samples.Test.Len()),
+		"files": float64(t.dataRecord.Files), "bytes": float64(t.dataRecord.Bytes), "fingerprint": t.dataHash,
+	}, "give all workers the same data")
+}
+
+// absolutePath returns path as an absolute path, or unchanged if it is empty or the working
+// directory is unknown.
+func absolutePath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil && path != "" {
+		return abs
+	}
+	return path
+}
+
+// checkDataUnchanged returns an error if the run to be resumed, before, was last trained on
+// other data than this run's, unless WorkerOptions.AcceptChangedData allows it. All ranks read
+// the same run folder, so all end with the same error.
+func (t *Trainer) checkDataUnchanged(before runs.Run) error {
+	last, known := before.LastData()
+	now := runs.Worker{DataHash: t.dataHash, Data: t.dataRecord}
+	switch {
+	case !known:
+		t.notes = append(t.notes, fmt.Sprintf("the run has no fingerprint of the data that it was trained on, because an older version of Lockstep wrote it: check that the data are the same; from now on it is recorded: %s", now.DescribeData()))
+		return nil
+	case last.DataHash == now.DataHash:
+		return nil
+	case t.options.AcceptChangedData:
+		t.acceptedData = true
+		t.notes = append(t.notes, fmt.Sprintf("the run continues with other data, as --accept-changed-data allows: fingerprint was %s, is %s: %s", last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data)))
+		return nil
+	}
+	return fmt.Errorf("resume %s: the data have changed since the run was trained: fingerprint was %s, is %s: %s; restore the data (data.path, --data), train in another run folder, or continue with the changed data with --accept-changed-data (AcceptChangedData), which is recorded",
+		t.options.Dir, last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data))
+}
+
+// describeDataDifference describes what differs between data with different fingerprints.
+func describeDataDifference(before, after runs.Data) string {
+	switch {
+	case before == runs.Data{}:
+		return "it is not recorded what they consisted of"
+	case (before.Files == 0) != (after.Files == 0):
+		return "only one of them was read from files"
+	case before.Files == 0 && before.Bytes == 0:
+		return "the settings of the generator differ"
+	case before.Files != after.Files:
+		return fmt.Sprintf("%d files more or fewer", max(before.Files-after.Files, after.Files-before.Files))
+	case before.NamesHash != after.NamesHash:
+		return "as many files, but other names or classes"
+	case before.Bytes != after.Bytes:
+		return "the same names of files, but other sizes"
+	case before.Files > 0:
+		return "the same names and the same total size of files, but other contents or settings"
+	}
+	return "other samples"
+}
