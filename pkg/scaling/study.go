@@ -278,13 +278,14 @@ func isSameName(study, series string) bool {
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
 // ReadingNotes returns those of the study's notes that are about reading: which series were
-// separated and how to join them, which files are copies, what was assumed, and whose scores
-// are not real.
+// separated and how to join them, which files are copies, what was assumed, which runs had
+// different data, and whose scores are not real.
 func (s *Study) ReadingNotes() []string {
 	notes := slices.Clone(s.readNotes)
 	if assumed := s.Assumptions(); assumed != nil {
 		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
 	}
+	notes = append(notes, s.dataNotes()...)
 	return append(notes, s.unrealNotes()...)
 }
 

@@ -2,22 +2,23 @@ package verify
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
 
-// checkConfigs checks that all ranks recorded the hash of the config in run.json, and the
-// same hash of the data.
+// checkConfigs checks that all ranks recorded the hash of the config in run.json.
 func (v *verifier) checkConfigs() error {
-	const name = "all ranks trained with the config of run.json on the same data"
-	var recorded []runs.Worker
+	const name = "all ranks trained with the config of run.json"
+	recorded := 0
 	for _, w := range v.run.Workers {
 		if w.ConfigHash != "" {
-			recorded = append(recorded, w)
+			recorded++
 		}
 	}
-	if len(recorded) == 0 {
+	if recorded == 0 {
 		v.addClaimCheck(name, true, "not recorded")
 		return nil
 	}
@@ -25,21 +26,61 @@ func (v *verifier) checkConfigs() error {
 	if err != nil {
 		return err
 	}
-	detail := ""
 	for _, w := range v.run.Workers {
-		switch {
-		case w.ConfigHash == "":
-			detail = fmt.Sprintf("rank %d did not record its config", w.Rank)
-		case w.ConfigHash != want:
-			detail = fmt.Sprintf("rank %d trained with another config (SHA-256 %.12s…, want %.12s…)", w.Rank, w.ConfigHash, want)
-		case w.DataHash != recorded[0].DataHash:
-			detail = fmt.Sprintf("rank %d trained on other data than rank %d", w.Rank, recorded[0].Rank)
-		}
-		if detail != "" {
-			v.addClaimCheck(name, false, "%s", detail)
+		switch w.ConfigHash {
+		case want:
+		case "":
+			v.addClaimCheck(name, false, "rank %d did not record its config", w.Rank)
+			return nil
+		default:
+			v.addClaimCheck(name, false, "rank %d trained with another config (SHA-256 %.12s…, want %.12s…)", w.Rank, w.ConfigHash, want)
 			return nil
 		}
 	}
-	v.addClaimCheck(name, true, "%d ranks, SHA-256 %.12s…", len(recorded), want)
+	v.addClaimCheck(name, true, "%d ranks, SHA-256 %.12s…", recorded, want)
 	return nil
+}
+
+// checkData checks that all ranks trained on the same data, also after the run was resumed,
+// unless its user has accepted other data.
+func (v *verifier) checkData() {
+	const name = "all ranks trained on the same data, from the start to the end"
+	last, known := v.run.LastData()
+	if !known {
+		v.addClaimCheck(name, true, "not recorded")
+		return
+	}
+	hasHash := func(w runs.Worker) bool { return w.DataHash != "" }
+	if slices.ContainsFunc(v.run.Workers, hasHash) { // else an older version resumed the run
+		for _, w := range v.run.Workers {
+			if !hasHash(w) {
+				v.addClaimCheck(name, false, "rank %d did not record its data", w.Rank)
+				return
+			}
+		}
+	}
+	changes := v.run.DataChanges()
+	if len(changes) == 0 {
+		v.addClaimCheck(name, true, "%s", last.DescribeData())
+		return
+	}
+	ok := true
+	var details []string
+	for _, c := range changes {
+		ok = ok && c.Accepted
+		details = append(details, describeDataChange(c))
+	}
+	v.addClaimCheck(name, ok, "%s", strings.Join(details, "; "))
+}
+
+// describeDataChange describes a change of the data with both fingerprints.
+func describeDataChange(c runs.DataChange) string {
+	before, after := c.Before.DescribeData(), c.After.DescribeData()
+	switch {
+	case c.Before.Rank != c.After.Rank:
+		return fmt.Sprintf("rank %d trained on other data than rank %d: %s, not %s", c.After.Rank, c.Before.Rank, after, before)
+	case c.Accepted:
+		return fmt.Sprintf("the data changed when the run was resumed after step %d, which was accepted with --accept-changed-data: from %s to %s", c.After.FromStep, before, after)
+	}
+	return fmt.Sprintf("the data changed when the run was resumed after step %d, and nobody accepted it: from %s to %s", c.After.FromStep, before, after)
 }

@@ -23,7 +23,9 @@ type RunOptions struct {
 //   - the run ended without an error and all lines of its files can be read;
 //   - the step files come from as many different processes as run.json says, usually one per
 //     rank;
-//   - all ranks used the same config and the same data;
+//   - all ranks used the same config;
+//   - all ranks used the same data, also after the run was resumed, unless the user accepted
+//     other data;
 //   - at most one process at a time owned the run;
 //   - steps are consecutive, and repeated only after resuming from a checkpoint;
 //   - the samples and the training loss per epoch in epochs.csv are those of all steps;
@@ -40,6 +42,7 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	if err := v.checkConfigs(); err != nil {
 		return v.checks, err
 	}
+	v.checkData()
 	owners, err := v.checkOwners()
 	if err != nil {
 		return v.checks, err

@@ -1,8 +1,10 @@
 package verify
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,44 +89,84 @@ func edit(t *testing.T, dir string, change func(*runs.Info)) {
 }
 
 // TestVerifyRunChecksConfigs checks the comparison of the hashes of config and data that the
-// step files contain. Step files of older versions contain no hashes.
+// step files contain. Step files of older versions contain no hashes, or hashes of a few samples.
 func TestVerifyRunChecksConfigs(t *testing.T) {
-	const name = "all ranks trained with the config of run.json on the same data"
+	const name, sameData = "all ranks trained with the config of run.json", "all ranks trained on the same data, from the start to the end"
+	dir := filepath.Join(t.TempDir(), "run")
+	cfg := traintest.Config()
+	cfg.Epochs = 1
+	trainAll(t, cfg, 2, train.WorkerOptions{Dir: dir})
+	cfg.Epochs = 2
+	trainAll(t, cfg, 2, train.WorkerOptions{Dir: dir, Resume: true})
+	// setData replaces the fingerprint in the last start of a rank by v1:1234, or by hash, and
+	// adds the given fields.
+	setData := func(t *testing.T, dir string, rank int, hash, fields string) {
+		path := filepath.Join(dir, []string{"steps-0.jsonl", "steps-1.jsonl"}[rank])
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := strings.LastIndex(string(text), `"data_hash":"`)
+		rest := regexp.MustCompile(`^"data_hash":"[^"]*"`).ReplaceAllString(string(text[i:]), fmt.Sprintf(`"data_hash":%q%s`, hash, fields))
+		if err := os.WriteFile(path, []byte(string(text[:i])+rest), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, dir string)
+		check  string
 		ok     bool
-		detail string
+		detail string // a regular expression
 	}{
-		{"as it was", func(*testing.T, string) {}, true, "2 ranks, SHA-256 "},
-		{"run.json changed", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Config["seed"] = 8.0 }) }, false, "rank 0 trained with another config"},
-		{"other data", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"data_hash":"`, `"data_hash":"0`) }, false, "rank 1 trained on other data than rank 0"},
-		{"recorded by one rank", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"config_hash":`, `"x":`) }, false, "rank 1 did not record its config"},
-		{"an older version", func(t *testing.T, dir string) {
+		{"as it was", func(*testing.T, string) {}, name, true, "2 ranks, SHA-256 "},
+		{"run.json changed", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Config["seed"] = 8.0 }) }, name, false, "rank 0 trained with another config"},
+		{"config recorded by one rank", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"config_hash":`, `"x":`) }, name, false, "rank 1 did not record its config"},
+		{"config of an older version", func(t *testing.T, dir string) {
 			for rank := range 2 {
 				editSteps(t, dir, rank, `"config_hash":`, `"x":`)
 			}
-		}, true, "not recorded"},
+		}, name, true, "not recorded"},
+		{"the same data", func(*testing.T, string) {}, sameData, true, `^v1:[0-9a-f]{12} \(\d+ training samples and \d+ held-out, generated\)$`},
+		{"other data of a rank", func(t *testing.T, dir string) { setData(t, dir, 1, "v1:12", "") }, sameData, false,
+			`rank 1 trained on other data than rank 0: v1:12 \(.*\), not v1:[0-9a-f]{12} `},
+		{"data changed", func(t *testing.T, dir string) {
+			for rank := range 2 {
+				setData(t, dir, rank, "v1:12", "")
+			}
+		}, sameData, false, `^the data changed when the run was resumed after step \d+, and nobody accepted it: from v1:[0-9a-f]{12} \(.*\) to v1:12 \([^;]*$`},
+		{"data changed and accepted", func(t *testing.T, dir string) {
+			for rank := range 2 {
+				setData(t, dir, rank, "v1:12", `,"accepted_changed_data":true`)
+			}
+		}, sameData, true, `^the data changed .* which was accepted with --accept-changed-data: from v1:[0-9a-f]{12} \(.*\) to v1:12 \(`},
+		{"data recorded by one rank", func(t *testing.T, dir string) { setData(t, dir, 1, "", "") }, sameData, false, "rank 1 did not record its data"},
+		{"resumed by an older version", func(t *testing.T, dir string) {
+			for rank := range 2 {
+				setData(t, dir, rank, strings.Repeat("0", 64), "")
+			}
+		}, sameData, true, `^v1:`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "run")
-			cfg := traintest.Config()
-			cfg.Epochs = 1
-			trainAll(t, cfg, 2, train.WorkerOptions{Dir: dir})
+			copied := filepath.Join(t.TempDir(), "run")
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			dir := copied
 			tt.change(t, dir)
 			checks, err := Run(t.Context(), dir, RunOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
-			if i < 0 || checks[i].OK != tt.ok || !strings.Contains(checks[i].Detail, tt.detail) {
+			i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == tt.check })
+			if i < 0 || checks[i].OK != tt.ok || !regexp.MustCompile(tt.detail).MatchString(checks[i].Detail) {
 				t.Errorf("got %+v, want %v, %q", checks, tt.ok, tt.detail)
 			}
 		})
 	}
 }
 
-// editSteps replaces the first occurrence of before in the step file of a rank by after.
+// editSteps replaces before in the step file of a rank by after, in all places.
 func editSteps(t *testing.T, dir string, rank int, before, after string) {
 	t.Helper()
 	path := filepath.Join(dir, []string{"steps-0.jsonl", "steps-1.jsonl"}[rank])
@@ -135,7 +177,7 @@ func editSteps(t *testing.T, dir string, rank int, before, after string) {
 	if !strings.Contains(string(text), before) {
 		t.Fatalf("no %q in %s", before, path)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), before, after, 1)), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), before, after)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

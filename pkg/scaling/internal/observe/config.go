@@ -2,8 +2,10 @@ package observe
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"lockstep/pkg/runs"
 )
@@ -28,14 +30,23 @@ func ConfigSectionWithout(r runs.Run, key string, omit ...string) string {
 	if !ok {
 		return ConfigSection(r, key)
 	}
-	kept := map[string]any{}
-	for k, v := range part {
-		if !slices.Contains(omit, k) {
-			kept[k] = v
-		}
-	}
+	kept := maps.Clone(part)
+	maps.DeleteFunc(kept, func(k string, _ any) bool { return slices.Contains(omit, k) })
 	r.Info.Config = map[string]any{key: kept}
 	return ConfigSection(r, key)
+}
+
+// ConfigKeys returns the values of some keys of a section of a run's config that are texts,
+// separated by commas, or "" if the run has none of them.
+func ConfigKeys(r runs.Run, section string, keys ...string) string {
+	part, _ := r.Info.Config[section].(map[string]any)
+	var values []string
+	for _, k := range keys {
+		if v, _ := part[k].(string); v != "" {
+			values = append(values, v)
+		}
+	}
+	return strings.Join(values, ", ")
 }
 
 // LearningRate returns the initial learning rate of a run, scaled to its workers or its

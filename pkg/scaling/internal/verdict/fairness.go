@@ -23,7 +23,13 @@ func workTraits() []runTrait {
 		{"the number of training samples", func(r runs.Run) string { return formatNonZero(r.Info.SamplesPerEpoch) }},
 		{"the number of parameters", func(r runs.Run) string { return formatNonZero(r.Info.Parameters) }},
 		{"model", func(r runs.Run) string { return observe.ConfigSection(r, "model") }},
-		{"data", func(r runs.Run) string { return observe.ConfigSection(r, "data") }},
+		{"data", func(r runs.Run) string { return observe.ConfigSectionWithout(r, "data", dataPathKeys()...) }},
+		{"the path of the data", func(r runs.Run) string {
+			if _, known := r.LastData(); known { // the same data may be at several paths
+				return ""
+			}
+			return observe.ConfigKeys(r, "data", dataPathKeys()...)
+		}},
 		{"binding", func(r runs.Run) string {
 			if r.Info.Binding == nil {
 				return ""
@@ -33,6 +39,21 @@ func workTraits() []runTrait {
 		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
 		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
 	}
+}
+
+// dataPathKeys returns the keys of the config's section "data" that are paths of data.
+func dataPathKeys() []string { return []string{"path", "test_path"} }
+
+// dataContentTrait returns the trait "the content of the data". The study's notes name runs
+// that differ in it.
+func dataContentTrait() runTrait {
+	return runTrait{"the content of the data", func(r runs.Run) string {
+		w, known := r.LastData()
+		if !known {
+			return ""
+		}
+		return runs.ShortHash(w.DataHash)
+	}}
 }
 
 // batchPerWorkerTrait returns the trait "batch per worker", whose values must be equal at
@@ -151,7 +172,7 @@ func (n *noteList) noteTrait(g observe.Series, c runTrait) {
 // worker count but are not, with their values if these are short.
 func differingTraits(a, b observe.Cell) []string {
 	var out []string
-	for _, c := range append([]runTrait{batchPerWorkerTrait(), samplesPerEpochTrait()}, workTraits()...) {
+	for _, c := range append([]runTrait{batchPerWorkerTrait(), samplesPerEpochTrait(), dataContentTrait()}, workTraits()...) {
 		x, y := c.distinctValues(a.Runs), c.distinctValues(b.Runs)
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue

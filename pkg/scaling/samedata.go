@@ -1,0 +1,85 @@
+package scaling
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+)
+
+// dataUse is a data set, and the names of the runs that were trained on it.
+type dataUse struct {
+	worker runs.Worker // describes the data
+	names  []string
+}
+
+// listDataUses returns the data sets of all, in the order of their first use. Runs that have not
+// recorded their data are left out. A run that was resumed with other data is listed with each of
+// them.
+func listDataUses(all []runs.Run) []dataUse {
+	var uses []dataUse
+	for _, r := range all {
+		name := filepath.Base(r.Dir)
+		for _, w := range r.Starts {
+			if w.DataHash == "" {
+				continue
+			}
+			i := slices.IndexFunc(uses, func(u dataUse) bool { return u.worker.DataHash == w.DataHash })
+			if i < 0 {
+				uses = append(uses, dataUse{worker: w})
+				i = len(uses) - 1
+			}
+			if !slices.Contains(uses[i].names, name) {
+				uses[i].names = append(uses[i].names, name)
+			}
+		}
+	}
+	return uses
+}
+
+// dataNotes returns a note for each study whose runs were trained on different data.
+func (s *Study) dataNotes() []string {
+	var studies []string
+	byStudy := map[string][]runs.Run{}
+	for _, r := range s.Runs {
+		study := r.Info.Study
+		if study == "" { // Only has joined several studies
+			study = filepath.Dir(r.Dir)
+		}
+		if byStudy[study] == nil {
+			studies = append(studies, study)
+		}
+		byStudy[study] = append(byStudy[study], r)
+	}
+	var notes []string
+	for _, study := range studies {
+		if uses := listDataUses(byStudy[study]); len(uses) > 1 {
+			notes = append(notes, fmt.Sprintf("the runs of %s were trained on different data, so their losses, scores and perhaps times cannot be compared: %s", filepath.Base(study), describeDataUses(uses)))
+		}
+	}
+	return notes
+}
+
+// describeDataUses lists at most maxListedDataUses data sets with their runs.
+func describeDataUses(uses []dataUse) string {
+	var parts []string
+	for _, u := range uses[:min(maxListedDataUses, len(uses))] {
+		names := u.names
+		if n := len(names) - maxListedRuns; n > 0 {
+			names = append(slices.Clone(names[:maxListedRuns]), fmt.Sprintf("%d more", n))
+		}
+		parts = append(parts, fmt.Sprintf("%s on %s", english.List(names), u.worker.DescribeData()))
+	}
+	if n := len(uses) - maxListedDataUses; n > 0 {
+		parts = append(parts, fmt.Sprintf("the others on %d more data sets", n))
+	}
+	return strings.Join(parts, "; ")
+}
+
+const (
+	maxListedDataUses = 4
+	maxListedRuns     = 3
+)
