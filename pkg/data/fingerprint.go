@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"lockstep/pkg/data/internal/filehash"
 )
@@ -75,7 +76,7 @@ func (o OpenedData) fingerprint(ctx context.Context, c Config, hasher filehash.H
 	}
 	h := sha256.New()
 	_, _ = h.Write(settings) // never fails
-	files := append(locateFiles("train", c.Path, o.trainFiles), locateFiles("test", c.testPath(), o.testFiles)...)
+	files := o.locateFiles(c)
 	if len(files) == 0 {
 		return Fingerprint{Hash: newFingerprintHash(h, false)}, nil
 	}
@@ -85,6 +86,22 @@ func (o OpenedData) fingerprint(ctx context.Context, c Config, hasher filehash.H
 	}
 	fmt.Fprintln(h, sum.Hash)
 	return Fingerprint{Hash: newFingerprintHash(h, sum.Sampled), Names: sum.Names, Files: len(files), Bytes: sum.Bytes}, nil
+}
+
+// ChangedSince returns the paths of the files of o that were written or renamed after t. It returns nil if all
+// were, as after copying. See Fingerprint for o and c.
+func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
+	files := o.locateFiles(c)
+	changed := filehash.ChangedSince(files, t)
+	if len(changed) == len(files) {
+		return nil
+	}
+	return changed
+}
+
+// locateFiles returns the files of o for hashing. See Fingerprint for o and c.
+func (o OpenedData) locateFiles(c Config) []filehash.File {
+	return append(locateFiles("train", c.Path, o.trainFiles), locateFiles("test", c.testPath(), o.testFiles)...)
 }
 
 // sampleSettings returns the settings of c, apart from paths, that determine the samples of o

@@ -58,8 +58,13 @@ func TestLocalDryRun(t *testing.T) {
 	_, err := LocalDryRun(t.Context(), s)
 	wantError(t, err, "already contains an unfinished run")
 	s.Resume = true
-	check("# ddp-n2-s1: would continue 2 workers", " --resume")
-	s.Workers = nil
+	check("# ddp-n2-s1: would continue 2 workers", " --resume\n")
+	s.AcceptChangedData = true
+	check("# ddp-n2-s1: would continue 2 workers", " --resume --accept-changed-data\n")
+	s.Resume = false
+	_, err = LocalDryRun(t.Context(), s)
+	wantError(t, err, "AcceptChangedData (--accept-changed-data) needs Resume (--resume)")
+	s.Workers, s.AcceptChangedData = nil, false
 	_, err = LocalDryRun(t.Context(), s)
 	wantError(t, err, "no workers")
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"lockstep/pkg/data"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -27,7 +29,7 @@ func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 		return err
 	}
 	if f.IsSampled() && t.group.Rank() == 0 {
-		t.notes = append(t.notes, fmt.Sprintf("the data have %d bytes: their fingerprint %s covers all names and sizes, but only a sample of the contents", f.Bytes, runs.ShortHash(f.Hash)))
+		t.notes = append(t.notes, fmt.Sprintf("the data have %d bytes: their fingerprint %s covers only a sample of the contents", f.Bytes, runs.ShortHash(f.Hash)))
 	}
 	t.dataHash = f.Hash
 	t.dataRecord = runs.Data{
@@ -84,17 +86,33 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	now := runs.Worker{DataHash: t.dataHash, Data: t.dataRecord}
 	switch {
 	case !known:
-		t.notes = append(t.notes, fmt.Sprintf("the run has no fingerprint of the data that it was trained on, because an older version of Lockstep wrote it: check that the data are the same; from now on it is recorded: %s", now.DescribeData()))
+		t.notes = append(t.notes, fmt.Sprintf("the run has no fingerprint of the data that it was trained on, as older versions of Lockstep recorded none: check that the data are the same; from now on it is recorded: %s", now.DescribeData()))
 		return nil
 	case last.DataHash == now.DataHash:
 		return nil
-	case t.options.AcceptChangedData:
+	}
+	differs := fmt.Sprintf("fingerprint was %s, is %s: %s", last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data))
+	if now.Data.Files > 0 {
+		if changed := t.samples.ChangedSince(t.cfg.Data, last.Started); len(changed) > 0 {
+			differs += ", and since then these files were written or renamed: " + listSome(changed)
+		}
+	}
+	if t.options.AcceptChangedData {
 		t.acceptedData = true
-		t.notes = append(t.notes, fmt.Sprintf("the run continues with other data, as --accept-changed-data allows: fingerprint was %s, is %s: %s", last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data)))
+		t.notes = append(t.notes, "the run continues with other data, as --accept-changed-data allows: "+differs)
 		return nil
 	}
-	return fmt.Errorf("resume %s: the data have changed since the run was trained: fingerprint was %s, is %s: %s; restore the data (data.path, --data), train in another run folder, or continue with the changed data with --accept-changed-data (AcceptChangedData), which is recorded",
-		t.options.Dir, last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data))
+	return fmt.Errorf("resume %s: the data have changed since the run was trained: %s; restore the data (data.path, --data), train in another run folder, or continue with the changed data with --accept-changed-data (AcceptChangedData), which is recorded",
+		t.options.Dir, differs)
+}
+
+// listSome lists at most the first four names, and the number of the others.
+func listSome(names []string) string {
+	const most = 4
+	if n := len(names) - most; n > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
+	}
+	return english.List(names)
 }
 
 // describeDataDifference describes what differs between data with different fingerprints.
@@ -113,7 +131,7 @@ func describeDataDifference(before, after runs.Data) string {
 	case before.Bytes != after.Bytes:
 		return "the same names of files, but other sizes"
 	case before.Files > 0:
-		return "the same names and the same total size of files, but other contents or settings"
+		return "the same names and the same total size of files, but other contents"
 	}
 	return "other samples"
 }

@@ -64,7 +64,7 @@ func TestResumeWithOtherData(t *testing.T) {
 	swapFiles(t, filepath.Join(moved, "label", "3.png"), filepath.Join(moved, "label", "4.png"))
 	before := readFolder(t, dir)
 	_, err := resume(WorkerOptions{})
-	names := regexp.MustCompile(`the data have changed since the run was trained: fingerprint was (v1:[0-9a-f]{12}) \(6 training samples and 2 held-out in 16 files of \d+ bytes, /.*/moved\), is (v1:[0-9a-f]{12}) \(6 training samples .*/moved\): the same names and the same total size of files, but other contents`)
+	names := regexp.MustCompile(`the data have changed since the run was trained: fingerprint was (v1:[0-9a-f]{12}) \(6 training samples and 2 held-out in 16 files of \d+ bytes, /.*/moved\), is (v1:[0-9a-f]{12}) \(6 training samples .*/moved\): the same names and the same total size of files, but other contents, and since then these files were written or renamed: /.*/moved/label/3\.png and /.*/moved/label/4\.png;`)
 	if err == nil || !names.MatchString(err.Error()) {
 		t.Fatalf("swapped labels: got %v, want both fingerprints", err)
 	}
@@ -193,6 +193,15 @@ func TestResumeWithOtherSamples(t *testing.T) {
 	cfg.Epochs = 3
 	_, err = trainAll(t, cfg, 1, WorkerOptions{Dir: dir, Samples: &samples, Resume: true})
 	wantError(t, err, "the data have changed since the run was trained", "made by the program", "other samples")
+}
+
+func TestAcceptChangedDataNeedsResume(t *testing.T) {
+	err := Worker{Config: "unet2d-cells", Run: filepath.Join(t.TempDir(), "run"), AcceptChangedData: true}.Train(t.Context())
+	var wrong *UsageError
+	if !errors.As(err, &wrong) {
+		t.Errorf("got %v of type %T, want a UsageError", err, err)
+	}
+	wantError(t, err, "--accept-changed-data needs --resume")
 }
 
 // TestFingerprintEndsWithContext: an interrupt ends the reading of the files on all ranks.

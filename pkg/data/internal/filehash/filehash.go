@@ -125,6 +125,19 @@ func statFile(path string) (fileState, error) {
 	return fileState{size: s.Size, inode: s.Ino, modifyTime: s.Mtim.Nano(), changeTime: s.Ctim.Nano()}, nil
 }
 
+// ChangedSince returns the paths of the files whose content, name or times have changed after t,
+// and of those that are gone.
+func ChangedSince(files []File, t time.Time) []string {
+	var paths []string
+	for _, f := range files {
+		s, err := statFile(f.Path)
+		if err != nil || max(s.modifyTime, s.changeTime) > t.UnixNano() {
+			paths = append(paths, f.Path)
+		}
+	}
+	return paths
+}
+
 // hashAll hashes all bytes of files, whose states are states.
 func hashAll(ctx context.Context, files []File, states []fileState) (string, error) {
 	sums := make([][]byte, len(files))

@@ -115,6 +115,22 @@ func TestCache(t *testing.T) {
 	}
 }
 
+func TestChangedSince(t *testing.T) {
+	files := writeFiles(t, "1", "2", "3")
+	if got := ChangedSince(files, later()); got != nil {
+		t.Errorf("got %q, want none", got)
+	}
+	if err := os.Remove(files[1].Path); err != nil {
+		t.Fatal(err)
+	}
+	if got := ChangedSince(files, later()); len(got) != 1 || got[0] != files[1].Path {
+		t.Errorf("got %q, want only the file that is gone", got)
+	}
+	if got := ChangedSince(files, time.Now().Add(-time.Hour)); len(got) != 3 {
+		t.Errorf("got %q, want all", got)
+	}
+}
+
 // TestCacheNotUsed: files that have changed a moment ago are hashed each time, and a cache that
 // cannot be written is no error.
 func TestCacheNotUsed(t *testing.T) {
