@@ -308,6 +308,20 @@ func TestFingerprintCoversSettings(t *testing.T) {
 // ownSamples is a data set that no function of package data has made.
 type ownSamples struct{ data.Dataset }
 
+// largeSamples is a data set of 100 samples of 64 MiB that cannot be read.
+type largeSamples struct {
+	data.Dataset
+	read int
+}
+
+func (s *largeSamples) Len() int           { return 100 }
+func (s *largeSamples) ImageShape() []int  { return []int{1, 1 << 12, 1<<12 - 1} }
+func (s *largeSamples) TargetShape() []int { return []int{1} }
+func (s *largeSamples) Get(int, []float32, []float32) error {
+	s.read++
+	return errors.New("not readable")
+}
+
 // TestFingerprintSamples: the values of samples that a program has made count, not their names.
 func TestFingerprintSamples(t *testing.T) {
 	t.Parallel()
@@ -325,11 +339,20 @@ func TestFingerprintSamples(t *testing.T) {
 	if got := hash(of(1, 12), of(2, 3)); got != want || !strings.HasPrefix(got, "v1:") {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	swapped := []int{0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 10, 11}
-	for _, got := range []string{hash(of(1, 12)), hash(of(1, 11), of(2, 3)), hash(of(2, 12), of(2, 3)), hash(of(1, 12), of(3, 3)), hash(data.Subset(of(1, 12), swapped), of(2, 3))} {
+	others := []string{hash(of(1, 12)), hash(of(1, 11), of(2, 3)), hash(of(2, 12), of(2, 3)), hash(of(1, 12), of(3, 3))}
+	for i := range 12 {
+		order := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+		order[i] = (i + 1) % len(order)
+		others = append(others, hash(data.Subset(of(1, 12), order), of(2, 3)))
+	}
+	for _, got := range others {
 		if got == want {
 			t.Error("other samples have the same fingerprint")
 		}
+	}
+	large := &largeSamples{Dataset: of(1, 1)}
+	if f, err := data.FingerprintSamples(t.Context(), large); err != nil || !f.IsSampled() || !strings.HasPrefix(f.Hash, "v1-sampled:") || large.read != 4 {
+		t.Errorf("large samples: %v, got %+v after %d samples, want 4 of 64 MiB", err, f, large.read)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
