@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/internal/english"
@@ -42,10 +43,25 @@ func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 	return nil
 }
 
+// silentFingerprintTime is how long fingerprintFiles may take before it logs what it does.
+const silentFingerprintTime = 2 * time.Second
+
 // fingerprintFiles returns the fingerprint of data that are read from files. The first rank of
 // each machine reads the files; the other ranks then find the result in the user's cache.
 // Without a cache, they read the files too.
 func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
+	if log := t.options.Log; log != nil {
+		logged := make(chan struct{})
+		timer := time.AfterFunc(silentFingerprintTime, func() {
+			defer close(logged)
+			log("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")
+		})
+		defer func() {
+			if !timer.Stop() {
+				<-logged
+			}
+		}()
+	}
 	for _, first := range []bool{true, false} {
 		err := runOnAllRanks(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
 			if (t.options.LocalRank == 0) == first {
