@@ -3,6 +3,7 @@ package data_test
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -122,6 +123,41 @@ func TestCanceled(t *testing.T) {
 				}
 				if checks := ctx.checks.Load(); checks > samples/2 {
 					t.Errorf("canceled after %d checks, and checked %d times", allowed, checks)
+				}
+			}
+		})
+	}
+}
+
+// TestCanceledWithinASample: the generation of one large sample looks at its context many
+// times, so that a cancellation need not wait for its end.
+func TestCanceledWithinASample(t *testing.T) {
+	dir := t.TempDir()
+	for name, generate := range map[string]func(ctx context.Context) error{
+		"cells": func(ctx context.Context) error {
+			return data.WriteCells(ctx, dir, data.CellsOptions{Count: 1, Height: 256, Width: 256, Seed: 1})
+		},
+		"fields": func(ctx context.Context) error {
+			_, err := data.Fields(ctx, data.FieldsOptions{Count: 1, Edge: 32, Seed: 1})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := &countedContext{Context: t.Context(), allowed: math.MaxInt64}
+			if err := generate(ctx); err != nil {
+				t.Fatal(err)
+			}
+			checks := ctx.checks.Load()
+			if checks < 32 {
+				t.Errorf("the context was looked at %d times during one sample, want at least 32", checks)
+			}
+			for _, allowed := range []int64{1, checks / 4, checks / 2, checks - 1} {
+				ctx := &countedContext{Context: t.Context(), allowed: allowed}
+				if err := generate(ctx); !errors.Is(err, context.Canceled) {
+					t.Errorf("canceled after %d of %d checks: got error %v", allowed, checks, err)
+				}
+				if more := ctx.checks.Load() - allowed; more > 16 {
+					t.Errorf("canceled after %d of %d checks, it went on for %d", allowed, checks, more)
 				}
 			}
 		})

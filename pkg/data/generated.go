@@ -44,6 +44,11 @@ func (c CellsOptions) Validate() error {
 //
 // Image i depends only on the seed, i and the image size, not on the number of images.
 func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
+	return openCells(ctx, c, false)
+}
+
+// openCells implements Cells. If outline is set, it draws nothing; see Outline.
+func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -55,13 +60,18 @@ func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 		height: c.Height, width: c.Width,
 		names: make([]string, c.Count), images: make([][]uint8, c.Count), masks: make([][]uint8, c.Count),
 	}
+	for i := range s.names {
+		s.names[i] = fmt.Sprintf("cells-%d-%d", c.Seed, i)
+	}
+	if outline {
+		return s, ctx.Err()
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), c.Count) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < c.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				s.names[i] = fmt.Sprintf("cells-%d-%d", c.Seed, i)
-				s.images[i], s.masks[i] = generate.DrawCellImage(c.Seed, i, c.Height, c.Width)
+				s.images[i], s.masks[i], _ = generate.DrawCellImage(ctx, c.Seed, i, c.Height, c.Width) // ctx's error is returned below
 			}
 		})
 	}
@@ -79,7 +89,10 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 		return err
 	}
 	return writePairs(ctx, dir, c.Count, func(i int) (*image.Gray, *image.Gray, error) {
-		pixels, mask := generate.DrawCellImage(c.Seed, i, c.Height, c.Width)
+		pixels, mask, err := generate.DrawCellImage(ctx, c.Seed, i, c.Height, c.Width)
+		if err != nil {
+			return nil, nil, err
+		}
 		for k := range mask {
 			mask[k] *= 255
 		}
@@ -128,6 +141,11 @@ func (c ShapesOptions) withDefaults() ShapesOptions {
 //
 // Picture i is of class i mod Classes and depends only on the seed, i and the edge.
 func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
+	return openShapes(ctx, c, false)
+}
+
+// openShapes implements Shapes. If outline is set, it draws nothing; see Outline.
+func openShapes(ctx context.Context, c ShapesOptions, outline bool) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -140,6 +158,9 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	labels := make([]int32, c.Count)
 	var wg sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), c.Count)
+	if outline {
+		workers = 0
+	}
 	for worker := range workers {
 		wg.Go(func() {
 			for i := worker; i < c.Count && ctx.Err() == nil; i += workers {
@@ -196,6 +217,11 @@ func (c FieldsOptions) Validate() error {
 //
 // Box i depends only on the seed, i and the edge.
 func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
+	return openFields(ctx, c, false)
+}
+
+// openFields implements Fields. If outline is set, it generates nothing; see Outline.
+func openFields(ctx context.Context, c FieldsOptions, outline bool) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -206,12 +232,17 @@ func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 		image: []int{generate.FieldInputs, c.Edge, c.Edge, c.Edge}, target: []int{generate.FieldTargets, c.Edge, c.Edge, c.Edge},
 		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),
 	}
+	for i := range s.names {
+		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
+	}
+	if outline {
+		return s, ctx.Err()
+	}
 	for i := range c.Count {
-		if err := ctx.Err(); err != nil {
+		var err error
+		if s.images[i], s.targets[i], err = generate.ComputeFieldBox(ctx, c.Seed, i, c.Edge); err != nil {
 			return nil, fmt.Errorf("generate fields: %w", err)
 		}
-		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
-		s.images[i], s.targets[i] = generate.ComputeFieldBox(c.Seed, i, c.Edge)
 	}
 	return s, nil
 }

@@ -92,14 +92,16 @@ const pairLayout = "a folder with image/ and label/ (or images/ and masks/), whi
 // in between, such as a soft edge after resizing, is rounded to 0 or 1 and counted in
 // GreyMaskPixels.
 func OpenPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
-	p, err := openPairs(ctx, dir, o)
+	p, err := openPairs(ctx, dir, o, false)
 	if err != nil {
 		return nil, fmt.Errorf("open pairs: %w", err)
 	}
 	return p, nil
 }
 
-func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
+// openPairs implements OpenPairs. If outline is set, it reads only the size of the first pair;
+// see Outline.
+func openPairs(ctx context.Context, dir string, o PairsOptions, outline bool) (*Pairs, error) {
 	imageDir, maskDir, err := findPairFolders(dir)
 	if err != nil {
 		return nil, err
@@ -116,11 +118,19 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		pixels, h, w, err := picture.ReadGray(ctx, dir, pair.image)
+		if outline && i > 0 {
+			p.names, p.images, p.masks = append(p.names, pair.name), append(p.images, nil), append(p.masks, nil)
+			continue
+		}
+		read := picture.ReadGray
+		if outline {
+			read = picture.ReadOutline
+		}
+		pixels, h, w, err := read(ctx, dir, pair.image)
 		if err != nil {
 			return nil, fmt.Errorf("read image %s: %w", pair.image, err)
 		}
-		mask, mh, mw, err := picture.ReadGray(ctx, dir, pair.mask)
+		mask, mh, mw, err := read(ctx, dir, pair.mask)
 		if err != nil {
 			return nil, fmt.Errorf("read mask %s: %w", pair.mask, err)
 		}
@@ -136,7 +146,9 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 		grey, foreground := binarize(mask, o.ForegroundInverted)
 		p.grey += grey
 		p.foreground += foreground
-		p.brightest = max(p.brightest, slices.Max(pixels))
+		if len(pixels) > 0 {
+			p.brightest = max(p.brightest, slices.Max(pixels))
+		}
 		p.names = append(p.names, pair.name)
 		p.files = append(p.files, pair.image, pair.mask)
 		p.images = append(p.images, pixels)

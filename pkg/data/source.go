@@ -195,12 +195,20 @@ type OpenedData struct {
 // before it cuts tiles or crops, so that no part of a test image is used for training. If
 // ctx is canceled, Open returns ctx's error before it generates or reads the next sample or
 // file.
-func Open(ctx context.Context, c Config) (OpenedData, error) {
+func Open(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, false) }
+
+// Outline returns what Open returns, but takes little time: it generates nothing, and of data
+// in memory it reads only the size of the first sample, or one file. The data sets have the numbers, shapes and
+// names of Open's, but their samples must not be read. Files that are not read may be damaged,
+// or of another size than the first, which only Open notices.
+func Outline(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, true) }
+
+func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 	if err := c.Validate(); err != nil {
 		return OpenedData{}, err
 	}
 	var o OpenedData
-	all, err := o.openSource(ctx, c, c.Path, false)
+	all, err := o.openSource(ctx, c, c.Path, false, outline)
 	if err == nil {
 		o.trainFiles, err = listFiles(all, c.Path)
 	}
@@ -209,7 +217,7 @@ func Open(ctx context.Context, c Config) (OpenedData, error) {
 	}
 	if c.hasTestData() {
 		test := OpenedData{}
-		o.Test, err = test.openSource(ctx, c, c.testPath(), true)
+		o.Test, err = test.openSource(ctx, c, c.testPath(), true, outline)
 		if err == nil {
 			o.testFiles, err = listFiles(o.Test, c.testPath())
 		}
@@ -262,8 +270,8 @@ func (c Config) testPath() string {
 }
 
 // openSource opens the data set at path before splitting and cutting, and sets o.ClassNames
-// and o.Notes. test selects the test batch of CIFAR-10.
-func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
+// and o.Notes. test selects the test batch of CIFAR-10; outline is as in Outline.
+func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test, outline bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
 			return nil, err
@@ -274,28 +282,39 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 	size := ClassOptions{Resize: c.Resize}
 	switch c.Kind {
 	case KindPairs:
-		pairs, err := OpenPairs(ctx, path, c.maskOptions())
+		pairs, err := openPairs(ctx, path, c.maskOptions(), outline)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("open pairs: %w", err)
+		}
+		if outline { // all foreground may be in other masks
+			return pairs, nil
 		}
 		o.Notes = pairs.Notes()
 		return pairs, pairs.CheckMasks()
 	case KindStacks:
-		return OpenStacks(ctx, path, c.maskOptions())
+		stacks, err := openStacks(ctx, path, c.maskOptions(), outline)
+		if err != nil {
+			return nil, fmt.Errorf("open stacks: %w", err)
+		}
+		return stacks, nil
 	case KindShapes:
-		return classes(Shapes(ctx, c.shapesOptions()))
+		return classes(openShapes(ctx, c.shapesOptions(), outline))
 	case KindCIFAR10:
-		return classes(OpenCIFAR10(ctx, path, CIFAROptions{ClassOptions: size, Test: test}))
+		set, err := openCIFAR10(ctx, path, CIFAROptions{ClassOptions: size, Test: test}, outline)
+		if err != nil {
+			return nil, fmt.Errorf("open CIFAR-10: %w", err)
+		}
+		return classes(set, nil)
 	case KindFolders:
 		return classes(OpenFolders(ctx, path, size))
 	case KindImageNet:
 		return classes(OpenImageNet(ctx, path, size))
 	case KindFields:
-		return Fields(ctx, c.fieldsOptions())
+		return openFields(ctx, c.fieldsOptions(), outline)
 	case KindVolumes:
 		return asDataset(OpenVolumes(ctx, path, c.volumeOptions()))
 	}
-	return Cells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
+	return openCells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed}, outline)
 }
 
 // asDataset returns v as a Dataset. If err is not nil, the Dataset is nil, not an interface

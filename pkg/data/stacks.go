@@ -16,14 +16,16 @@ import (
 // Pages may contain floats, which are not scaled, or integers of 8, 16 or 32 bits, which
 // are divided by the largest value of their type. All stacks must have the same size.
 func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error) {
-	s, err := openStacks(ctx, dir, o)
+	s, err := openStacks(ctx, dir, o, false)
 	if err != nil {
 		return nil, fmt.Errorf("open stacks: %w", err)
 	}
 	return s, nil
 }
 
-func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset, error) {
+// openStacks implements OpenStacks. If outline is set, it reads only the size of the first
+// pair; see Outline.
+func openStacks(ctx context.Context, dir string, o PairsOptions, outline bool) (*floatDataset, error) {
 	imageDir, maskDir, err := findPairFolders(dir)
 	if err != nil {
 		return nil, err
@@ -38,6 +40,10 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset,
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if outline && i > 0 {
+			s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, nil), append(s.targets, nil)
+			continue
+		}
 		file, size, err := parseStack(ctx, dir, pair.image)
 		if err != nil {
 			return nil, err
@@ -48,11 +54,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset,
 				return nil, err
 			}
 		}
-		image, err := decodeStack(ctx, file, pair.image)
-		if err != nil {
-			return nil, err
-		}
-		mask, maskSize, err := readStack(ctx, dir, pair.mask)
+		maskFile, maskSize, err := parseStack(ctx, dir, pair.mask)
 		if err != nil {
 			return nil, err
 		}
@@ -64,6 +66,18 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset,
 		if maskSize != size || size != first {
 			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
 		}
+		if outline {
+			s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, nil), append(s.targets, nil)
+			continue
+		}
+		image, err := decodeStack(ctx, file, pair.image)
+		if err != nil {
+			return nil, err
+		}
+		mask, err := decodeStack(ctx, maskFile, pair.mask)
+		if err != nil {
+			return nil, err
+		}
 		for k, v := range mask {
 			mask[k] = 0
 			if (v >= 0.5) != o.ForegroundInverted {
@@ -74,17 +88,6 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*floatDataset,
 		s.files = append(s.files, pair.image, pair.mask)
 	}
 	return s, nil
-}
-
-// readStack reads all pages of a TIFF file in dir. It returns their values and the number
-// of pages, the height and the width.
-func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int, err error) {
-	f, size, err := parseStack(ctx, dir, path)
-	if err != nil {
-		return nil, size, err
-	}
-	v, err = decodeStack(ctx, f, path)
-	return v, size, err
 }
 
 // parseStack opens a TIFF file in dir without decoding its pages, and checks that they all

@@ -62,6 +62,20 @@ func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	return nil
 }
 
+// contextWriter is a file that returns an error once its context is canceled, so that the
+// encoding of a large picture or volume can be interrupted.
+type contextWriter struct {
+	*os.File
+	ctx context.Context
+}
+
+func (w contextWriter) Write(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.File.Write(b)
+}
+
 // writeCIFARBatch writes pictures lo to hi−1 of c to a CIFAR-10 batch file.
 func writeCIFARBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
 	text := make([]byte, 0, (hi-lo)*cifarRecord)
@@ -95,7 +109,7 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 		class := c.Class(i)
 		path := filepath.Join(dir, c.names[class], fmt.Sprintf("%06d.%s", counts[class], format))
 		counts[class]++
-		if err := writeClassPicture(path, c, i); err != nil {
+		if err := writeClassPicture(ctx, path, c, i); err != nil {
 			return fmt.Errorf("write folders: %w", err)
 		}
 	}
@@ -104,7 +118,7 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 
 // writeClassPicture saves picture i of c to path, in the size in which c provides it. The
 // extension of path selects PNG or JPEG.
-func writeClassPicture(path string, c *Classes, i int) error {
+func writeClassPicture(ctx context.Context, path string, c *Classes, i int) error {
 	m, err := c.source.picture(i)
 	if err != nil {
 		return err
@@ -117,9 +131,9 @@ func writeClassPicture(path string, c *Classes, i int) error {
 	}
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		if strings.HasSuffix(path, ".png") {
-			return png.Encode(f, m)
+			return png.Encode(contextWriter{f, ctx}, m)
 		}
-		return jpeg.Encode(f, m, &jpeg.Options{Quality: 90})
+		return jpeg.Encode(contextWriter{f, ctx}, m, &jpeg.Options{Quality: 90})
 	})
 }
 
@@ -155,9 +169,9 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		path := filepath.Join(dir, fmt.Sprintf("box-%d", i))
 		var err error
 		if f.NPY {
-			err = errors.Join(writeNPY(path+"_Nbody.npy", image, is), writeNPY(path+"_Hydro.npy", target, ts))
+			err = errors.Join(writeNPY(ctx, path+"_Nbody.npy", image, is), writeNPY(ctx, path+"_Hydro.npy", target, ts))
 		} else {
-			err = writeHDF5(path+".h5", f, hdf5.OutputDataset{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.OutputDataset{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
+			err = writeHDF5(ctx, path+".h5", f, hdf5.OutputDataset{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.OutputDataset{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
 		}
 		if err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -178,20 +192,20 @@ func newBoxCopier(v []float32, shape []int) func(dst []float32, start, size []in
 }
 
 // writeHDF5 writes data sets to an HDF5 file, chunked and compressed as format selects.
-func writeHDF5(path string, format VolumeFormat, sets ...hdf5.OutputDataset) error {
+func writeHDF5(ctx context.Context, path string, format VolumeFormat, sets ...hdf5.OutputDataset) error {
 	for i, s := range sets {
 		if format.Chunk > 0 {
 			sets[i].Chunk = []int{s.Shape[0], min(format.Chunk, s.Shape[1]), min(format.Chunk, s.Shape[2]), min(format.Chunk, s.Shape[3])}
 			sets[i].Gzip = format.Gzip
 		}
 	}
-	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(f, sets...) })
+	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(contextWriter{f, ctx}, sets...) })
 }
 
 // writeNPY writes v, whose shape is [C,D,H,W], to a .npy file of shape [D,H,W,C].
-func writeNPY(path string, v []float32, shape []int) error {
+func writeNPY(ctx context.Context, path string, v []float32, shape []int) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error {
-		w := bufio.NewWriterSize(f, 1<<20)
+		w := bufio.NewWriterSize(contextWriter{f, ctx}, 1<<20)
 		if err := npy.WriteHeader(w, []int{shape[1], shape[2], shape[3], shape[0]}); err != nil {
 			return err
 		}
@@ -227,7 +241,7 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 		}
 		name := strings.TrimSuffix(sampleFileName(i, ds.Len()), ".png") + ".tif"
 		for k, v := range [][]float32{img, mask} {
-			if err := writeTIFF(filepath.Join(dir, pairFolders[0][k], name), toGray(v, is[1], is[2])); err != nil {
+			if err := writeTIFF(ctx, filepath.Join(dir, pairFolders[0][k], name), toGray(v, is[1], is[2])); err != nil {
 				return fmt.Errorf("write TIFF pairs: %w", err)
 			}
 		}
@@ -235,12 +249,12 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	return nil
 }
 
-func writeTIFF(path string, m image.Image) error {
+func writeTIFF(ctx context.Context, path string, m image.Image) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
-		return tiff.Encode(f, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
+		return tiff.Encode(contextWriter{f, ctx}, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
 	})
 }
 
@@ -282,11 +296,11 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 		}
 		img, mask, err := get(i)
 		if err != nil {
-			return fmt.Errorf("write pairs: %w", err)
+			return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
 		}
 		for k, m := range [2]*image.Gray{img, mask} {
-			if err := writePNG(filepath.Join(folder[k], sampleFileName(i, n)), m); err != nil {
-				return fmt.Errorf("write pairs: %w", err)
+			if err := writePNG(ctx, filepath.Join(folder[k], sampleFileName(i, n)), m); err != nil {
+				return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
 			}
 		}
 	}
@@ -312,8 +326,8 @@ func checkNoOtherPictures(dir string, n int) error {
 	return nil
 }
 
-func writePNG(path string, m *image.Gray) error {
-	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(f, m) })
+func writePNG(ctx context.Context, path string, m *image.Gray) error {
+	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(contextWriter{f, ctx}, m) })
 }
 
 // toGray converts values in [0,1] to an 8-bit gray image.

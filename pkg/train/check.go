@@ -8,13 +8,14 @@ import (
 	"slices"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
 
 // Check returns an error if a run of w with the given number of workers could not start. It
-// reads the config, opens the data and checks the network's sizes, but does not train or
-// write files. It writes the config to out as JSON, in the form of run.json, but without the
+// reads the config, looks at the data and checks the network's sizes, but does not train or
+// write files. It neither generates nor reads all data, so that a launch starts soon. It writes the config to out as JSON, in the form of run.json, but without the
 // key model if w.Build is set. The error for invalid input is a *UsageError.
 func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	cfg, err := w.Resolve()
@@ -37,7 +38,7 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	return json.NewEncoder(out).Encode(doc)
 }
 
-// checkSizes opens the data and builds the network for training and evaluation, as rank 0 of
+// checkSizes opens an outline of the data and builds the network for training and evaluation, as rank 0 of
 // the given number of workers does. It returns the first error.
 func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err error) {
 	if workers < 1 {
@@ -47,7 +48,7 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 		return fmt.Errorf("check config: %w", err)
 	}
 	t := &Trainer{cfg: cfg, options: WorkerOptions{Build: w.Build}, group: rankZeroGroup{size: workers}}
-	if t.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
+	if t.samples.OpenedData, err = data.Outline(ctx, cfg.Data); err != nil {
 		return err
 	}
 	t.cfg.Loader.Kind = "" // the samples are not read

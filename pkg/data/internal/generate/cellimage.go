@@ -3,6 +3,7 @@
 package generate
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 
@@ -20,19 +21,22 @@ const (
 	noiseDeviation               = 0.045
 )
 
-// scene is an image that is being drawn.
+// scene is an image that is being drawn. Its functions return early if ctx is canceled: an
+// image of the largest size takes minutes.
 type scene struct {
+	ctx           context.Context
 	r             *rand.Rand
 	height, width int
 	value         []float64
 	mask          []uint8
 }
 
-// DrawCellImage draws a random image of cells, which depends only on the arguments. It
-// returns the 8-bit pixels, and the mask, which is 1 inside cells and 0 outside. Both are in
-// row-major order.
-func DrawCellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
+// DrawCellImage draws a random image of cells, which depends only on the seed, i and the
+// size. It returns the 8-bit pixels, and the mask, which is 1 inside cells and 0 outside.
+// Both are in row-major order. If ctx is canceled, it returns ctx's error.
+func DrawCellImage(ctx context.Context, seed int64, i, height, width int) (pixels, mask []uint8, err error) {
 	s := &scene{
+		ctx:    ctx,
 		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
 		height: height, width: width,
 		value: make([]float64, height*width), mask: make([]uint8, height*width),
@@ -40,13 +44,16 @@ func DrawCellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	s.drawBackground()
 	s.drawSpecks()
 	s.drawCells()
-	blur(s.value, height, width)
+	s.blur()
 	pixels = make([]uint8, len(s.value))
 	for k, v := range s.value {
+		if k%width == 0 && ctx.Err() != nil {
+			break
+		}
 		v += noiseDeviation * s.r.NormFloat64()
 		pixels[k] = uint8(min(max(v, 0), 1)*255 + 0.5)
 	}
-	return pixels, s.mask
+	return pixels, s.mask, ctx.Err()
 }
 
 // drawBackground draws the background: a brightness gradient, a vignette, and smooth
@@ -56,6 +63,9 @@ func (s *scene) drawBackground() {
 	slope := 0.10 + 0.15*s.r.Float64()
 	vignette := 0.15 * s.r.Float64()
 	for y := range s.height {
+		if s.ctx.Err() != nil {
+			return
+		}
 		for x := range s.width {
 			u, v := float64(x)/float64(s.width)-0.5, float64(y)/float64(s.height)-0.5
 			s.value[y*s.width+x] = 0.5 + slope*(u*math.Cos(angle)+v*math.Sin(angle)) - vignette*(u*u+v*v)
@@ -76,6 +86,9 @@ func (s *scene) addTexture(spacing, amplitude float64) {
 		grid[i] = amplitude * (2*s.r.Float64() - 1)
 	}
 	for y := range s.height {
+		if s.ctx.Err() != nil {
+			return
+		}
 		gy := float64(y) / spacing
 		j := int(gy)
 		fy := smoothstep(gy - float64(j))
@@ -98,6 +111,9 @@ func smoothstep(t float64) float64 { return t * t * (3 - 2*t) }
 // drawSpecks adds blurred bright or dark spots that are not part of the mask.
 func (s *scene) drawSpecks() {
 	for range s.randomCount(cellsPerPixel) {
+		if s.ctx.Err() != nil {
+			return
+		}
 		cy, cx := s.r.Float64()*float64(s.height), s.r.Float64()*float64(s.width)
 		sigma := 2 + 5*s.r.Float64()
 		amplitude := s.randomSign() * speckContrast * (0.5 + s.r.Float64()/2)
@@ -130,6 +146,9 @@ func (o *cellOutline) radius(theta float64) float64 {
 func (s *scene) drawCells() {
 	var drawn [][3]float64
 	for range s.randomCount(cellsPerPixel * 2.5) {
+		if s.ctx.Err() != nil {
+			return
+		}
 		o := cellOutline{cy: s.r.Float64() * float64(s.height), cx: s.r.Float64() * float64(s.width), angle: s.r.Float64() * math.Pi}
 		o.a = cellRadiusMin + (cellRadiusMax-cellRadiusMin)*s.r.Float64()
 		o.b = o.a * (0.65 + 0.35*s.r.Float64())
@@ -201,7 +220,8 @@ func (s *scene) randomSign() float64 {
 
 // blur imitates the point spread function of a microscope by a 1-2-1 binomial filter along
 // both axes.
-func blur(v []float64, height, width int) {
+func (s *scene) blur() {
+	v, height, width := s.value, s.height, s.width
 	line := make([]float64, max(height, width))
 	pass := func(start, stride, n int) {
 		for i := range n {
@@ -212,9 +232,15 @@ func blur(v []float64, height, width int) {
 		}
 	}
 	for y := range height {
+		if s.ctx.Err() != nil {
+			return
+		}
 		pass(y*width, 1, width)
 	}
 	for x := range width {
+		if s.ctx.Err() != nil {
+			return
+		}
 		pass(x, width, height)
 	}
 }

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"context"
 	"math"
 	"runtime"
 	"sync"
@@ -75,9 +76,10 @@ func randomWaves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// ComputeFieldBox generates a random box, which depends only on the arguments: the input
-// [4,edge,edge,edge] and the target [5,edge,edge,edge]. It computes slices in parallel.
-func ComputeFieldBox(seed int64, i, edge int) (image, target []float32) {
+// ComputeFieldBox generates a random box, which depends only on the seed, i and the edge: the
+// input [4,edge,edge,edge] and the target [5,edge,edge,edge]. It computes slices in parallel.
+// If ctx is canceled, it returns ctx's error.
+func ComputeFieldBox(ctx context.Context, seed int64, i, edge int) (image, target []float32, err error) {
 	all := randomWaves(seed, i, edge)
 	n := edge * edge * edge
 	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)
@@ -90,13 +92,13 @@ func ComputeFieldBox(seed int64, i, edge int) (image, target []float32) {
 	workers := min(runtime.GOMAXPROCS(0), edge)
 	for worker := range workers {
 		wg.Go(func() {
-			for z := worker; z < edge; z += workers {
+			for z := worker; z < edge && ctx.Err() == nil; z += workers {
 				drawSlice(image, target, all, circle, z)
 			}
 		})
 	}
 	wg.Wait()
-	return image, target
+	return image, target, ctx.Err()
 }
 
 // drawSlice adds up the waves in slice z of the box. circle[t] contains the cosine and the

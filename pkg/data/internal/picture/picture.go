@@ -103,6 +103,20 @@ func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, wi
 	return DecodeGray(ctx, text)
 }
 
+// ReadOutline is like ReadGray, but reads only the size of the picture: pixels is nil.
+func ReadOutline(ctx context.Context, dir, path string) (pixels []uint8, height, width int, err error) {
+	text, err := ReadFile(ctx, dir, path)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	f, err := DetectFormat(text)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	height, width, err = f.ReadSize(text)
+	return nil, height, width, err
+}
+
 // grayRowsPerCheck is the number of rows that are converted to gray between two checks
 // whether the context is canceled.
 const grayRowsPerCheck = 64
