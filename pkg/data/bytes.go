@@ -117,7 +117,7 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, tar
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := ds.Get(i, image, target); err != nil {
+	if err := readSample(ctx, ds, i, image, target); err != nil {
 		return err
 	}
 	pixels := scaleToBytes(image)

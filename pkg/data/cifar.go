@@ -124,7 +124,7 @@ func (s *cifarPictures) name(i int) string {
 	return fmt.Sprintf("%s[%d]", filepath.Base(s.paths[i/s.each]), i%s.each)
 }
 func (s *cifarPictures) planes(i int) []uint8 { return s.images[i] }
-func (s *cifarPictures) picture(i int) (image.Image, error) {
+func (s *cifarPictures) picture(_ context.Context, i int) (image.Image, error) {
 	return interleavePlanes(s.images[i], cifarEdge, cifarEdge), nil
 }
 

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"image"
 
@@ -37,7 +38,7 @@ type Classes struct {
 type pictureSource interface {
 	name(i int) string
 	// picture returns picture i before scaling.
-	picture(i int) (image.Image, error)
+	picture(ctx context.Context, i int) (image.Image, error)
 }
 
 // planarSource is implemented by sources that keep pictures in memory as bytes. planes
@@ -77,6 +78,10 @@ func (c *Classes) SampleName(i int) string { return c.source.name(i) }
 
 // Get copies picture i to image and its class index to target.
 func (c *Classes) Get(i int, image, target []float32) error {
+	return c.getSample(context.Background(), i, image, target)
+}
+
+func (c *Classes) getSample(ctx context.Context, i int, image, target []float32) error {
 	if i < 0 || i >= len(c.labels) {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, len(c.labels)-1)
 	}
@@ -88,7 +93,7 @@ func (c *Classes) Get(i int, image, target []float32) error {
 		convertBytes(image, p.planes(i), &byteToUnit)
 		return nil
 	}
-	m, err := c.source.picture(i)
+	m, err := c.source.picture(ctx, i)
 	if err != nil {
 		return err
 	}

@@ -164,6 +164,43 @@ func TestCanceledWithinASample(t *testing.T) {
 	}
 }
 
+// TestCanceledLoader: a loader looks at its context many times while one picture is decoded,
+// also through the data sets around it.
+func TestCanceledLoader(t *testing.T) {
+	dir := t.TempDir()
+	classes, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 4, Classes: 2, Edge: 256, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := data.WriteFolders(t.Context(), dir, classes, "png"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{Resize: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(ctx context.Context, kind string) error {
+		l := loader(t, data.Subset(all, []int{1, 2}), data.SamplerOptions{World: 1, BatchPerWorker: 1}, data.LoaderOptions{Kind: kind})
+		defer l.Close()
+		_, err := l.Bytes(ctx, 1<<30)
+		return err
+	}
+	for _, kind := range []string{data.LoaderLowMem, data.LoaderInMem} {
+		ctx := &countedContext{Context: t.Context(), allowed: math.MaxInt64}
+		if err := load(ctx, kind); err != nil {
+			t.Fatal(err)
+		}
+		checks := ctx.checks.Load()
+		if checks < 50 {
+			t.Errorf("%s: the context was looked at %d times while a picture was read, want at least 50", kind, checks)
+		}
+		ctx = &countedContext{Context: t.Context(), allowed: checks / 2}
+		if err := load(ctx, kind); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: canceled after %d of %d checks: got error %v", kind, checks/2, checks, err)
+		}
+	}
+}
+
 // TestCanceledWhileGenerating: a cancellation ends a generation of many samples in
 // its middle.
 func TestCanceledWhileGenerating(t *testing.T) {

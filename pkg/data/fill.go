@@ -56,7 +56,7 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, ep
 	ni, nt := len(s.image), len(s.target)
 	image, target := b.image[k*ni:][:ni], b.target[k*nt:][:nt]
 	load := func() error {
-		if err := l.loadSample(s, epoch, i, image, target); err != nil {
+		if err := l.loadSample(ctx, s, epoch, i, image, target); err != nil {
 			return fmt.Errorf("load sample %s: %w", l.ds.SampleName(i), err)
 		}
 		return nil
@@ -69,10 +69,10 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, ep
 
 // loadSample reads sample i into image and target, and augments it for the given epoch. It
 // uses s as temporary memory.
-func (l *Loader) loadSample(s *sampleScratch, epoch, i int, image, target []float32) error {
+func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	if _, ok := spatialSize(is); !ok {
-		return l.ds.Get(i, image, target)
+		return readSample(ctx, l.ds, i, image, target)
 	}
 	c := l.c.Augment.drawAugmentation(l.c.Seed, epoch, i, is)
 	toImage, toTarget, turnTarget := image, target, isAligned(is, ts)
@@ -82,7 +82,7 @@ func (l *Loader) loadSample(s *sampleScratch, epoch, i int, image, target []floa
 			toTarget = s.target
 		}
 	}
-	if err := readWindow(l.ds, i, c.window, toImage, toTarget); err != nil {
+	if err := readWindow(ctx, l.ds, i, c.window, toImage, toTarget); err != nil {
 		return err
 	}
 	if !c.isIdentity() {

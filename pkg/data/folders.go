@@ -62,7 +62,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 			labels = append(labels, int32(class))
 		}
 	}
-	return s.newDataset(names, labels, o)
+	return s.newDataset(ctx, names, labels, o)
 }
 
 // OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the
@@ -104,7 +104,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return (&pictureFiles{dir: dir, paths: paths}).newDataset(names, labels, o)
+	return (&pictureFiles{dir: dir, paths: paths}).newDataset(ctx, names, labels, o)
 }
 
 // readClassList returns the keys and values of a pickled dict from paths to classes.
@@ -184,21 +184,20 @@ func (s *pictureFiles) path(i int) string {
 }
 
 // readFile returns the content of the file of picture i. An ImageNet list may contain
-// absolute paths outside of its folder. readFile has no context because Dataset.Get, which
-// calls it for one picture at a time, has none.
-func (s *pictureFiles) readFile(i int) ([]byte, error) {
+// absolute paths outside of its folder.
+func (s *pictureFiles) readFile(ctx context.Context, i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
-		return picture.ReadFile(context.Background(), filepath.Dir(s.paths[i]), s.paths[i])
+		return picture.ReadFile(ctx, filepath.Dir(s.paths[i]), s.paths[i])
 	}
-	return picture.ReadFile(context.Background(), s.dir, s.path(i))
+	return picture.ReadFile(ctx, s.dir, s.path(i))
 }
 
-func (s *pictureFiles) picture(i int) (image.Image, error) {
-	text, err := s.readFile(i)
+func (s *pictureFiles) picture(ctx context.Context, i int) (image.Image, error) {
+	text, err := s.readFile(ctx, i)
 	if err != nil {
 		return nil, err
 	}
-	m, err := picture.Decode(context.Background(), text)
+	m, err := picture.Decode(ctx, text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(i), err)
 	}
@@ -207,11 +206,11 @@ func (s *pictureFiles) picture(i int) (image.Image, error) {
 
 // newDataset returns the data set of these files. It reads the first picture to determine
 // the size of all pictures.
-func (s *pictureFiles) newDataset(names []string, labels []int32, o ClassOptions) (*Classes, error) {
+func (s *pictureFiles) newDataset(ctx context.Context, names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	text, err := s.readFile(0)
+	text, err := s.readFile(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

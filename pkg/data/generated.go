@@ -185,7 +185,7 @@ type generatedShapes struct {
 
 func (s *generatedShapes) name(i int) string    { return fmt.Sprintf("shapes-%d-%d", s.seed, i) }
 func (s *generatedShapes) planes(i int) []uint8 { return s.images[i] }
-func (s *generatedShapes) picture(i int) (image.Image, error) {
+func (s *generatedShapes) picture(_ context.Context, i int) (image.Image, error) {
 	return interleavePlanes(s.images[i], s.edge, s.edge), nil
 }
 

@@ -1,5 +1,7 @@
 package data
 
+import "context"
+
 // grayPairs is a data set of gray images and masks of equal size, kept in memory (two bytes
 // per pixel). Get divides the bytes of an image by 255.
 type grayPairs struct {
@@ -14,10 +16,10 @@ func (s *grayPairs) TargetShape() []int      { return []int{1, s.height, s.width
 func (s *grayPairs) SampleName(i int) string { return s.names[i] }
 
 func (s *grayPairs) Get(i int, image, target []float32) error {
-	return s.getWindow(i, window{size: [3]int{1, s.height, s.width}}, image, target)
+	return s.getWindow(context.Background(), i, window{size: [3]int{1, s.height, s.width}}, image, target)
 }
 
-func (s *grayPairs) getWindow(i int, w window, image, target []float32) error {
+func (s *grayPairs) getWindow(_ context.Context, i int, w window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}

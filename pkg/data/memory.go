@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -87,8 +88,8 @@ type memorySample struct {
 	image, target []float32
 }
 
-// readSample returns sample i, which it reads if it is not in memory yet.
-func (s *memoryDataset) readSample(i int) (*memorySample, error) {
+// loadSample returns sample i, which it reads if it is not in memory yet.
+func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, error) {
 	of := &s.samples[i]
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *memoryDataset) readSample(i int) (*memorySample, error) {
 		return of, nil
 	}
 	image, target := NewBuffers(s.ds)
-	if err := s.ds.Get(i, image, target); err != nil {
+	if err := readSample(ctx, s.ds, i, image, target); err != nil {
 		return nil, err
 	}
 	of.target = target
@@ -134,13 +135,17 @@ func (s *memoryDataset) TargetShape() []int      { return s.target }
 func (s *memoryDataset) SampleName(i int) string { return s.ds.SampleName(i) }
 
 func (s *memoryDataset) Get(i int, image, target []float32) error {
+	return s.getSample(context.Background(), i, image, target)
+}
+
+func (s *memoryDataset) getSample(ctx context.Context, i int, image, target []float32) error {
 	if i < 0 || i >= len(s.samples) {
 		return s.ds.Get(i, image, target) // returns the error
 	}
 	if err := checkBuffers(s.SampleName(i), image, target, elementCount(s.image), elementCount(s.target)); err != nil {
 		return err
 	}
-	of, err := s.readSample(i)
+	of, err := s.loadSample(ctx, i)
 	if err != nil {
 		return err
 	}
@@ -153,11 +158,11 @@ func (s *memoryDataset) Get(i int, image, target []float32) error {
 	return nil
 }
 
-func (s *memoryDataset) getWindow(i int, w window, image, target []float32) error {
+func (s *memoryDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
-	of, err := s.readSample(i)
+	of, err := s.loadSample(ctx, i)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (s *floatDataset) Get(i int, image, target []float32) error {
 	return nil
 }
 
-func (s *floatDataset) getWindow(i int, w window, image, target []float32) error {
+func (s *floatDataset) getWindow(_ context.Context, i int, w window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}

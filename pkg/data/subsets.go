@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"sort"
 
@@ -38,17 +39,21 @@ func (s *subsetDataset) TargetShape() []int      { return s.ds.TargetShape() }
 func (s *subsetDataset) SampleName(i int) string { return s.ds.SampleName(s.indices[i]) }
 
 func (s *subsetDataset) Get(i int, image, target []float32) error {
-	if i < 0 || i >= len(s.indices) {
-		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
-	}
-	return s.ds.Get(s.indices[i], image, target)
+	return s.getSample(context.Background(), i, image, target)
 }
 
-func (s *subsetDataset) getWindow(i int, w window, image, target []float32) error {
+func (s *subsetDataset) getSample(ctx context.Context, i int, image, target []float32) error {
 	if i < 0 || i >= len(s.indices) {
 		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
 	}
-	return readWindow(s.ds, s.indices[i], w, image, target)
+	return readSample(ctx, s.ds, s.indices[i], image, target)
+}
+
+func (s *subsetDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
+	if i < 0 || i >= len(s.indices) {
+		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
+	}
+	return readWindow(ctx, s.ds, s.indices[i], w, image, target)
 }
 
 // Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row.
@@ -110,17 +115,17 @@ func (t *tileDataset) SampleName(i int) string {
 }
 
 func (t *tileDataset) Get(i int, image, target []float32) error {
-	return t.getWindow(i, window{size: [3]int{1, t.height, t.width}}, image, target)
+	return t.getWindow(context.Background(), i, window{size: [3]int{1, t.height, t.width}}, image, target)
 }
 
-func (t *tileDataset) getWindow(i int, w window, image, target []float32) error {
+func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
 	if err := checkGetArguments(t, i, w, image, target); err != nil {
 		return err
 	}
 	from, row, column := t.locateTile(i)
 	w.start[1] += row * t.height
 	w.start[2] += column * t.width
-	return readWindow(t.ds, from, w, image, target)
+	return readWindow(ctx, t.ds, from, w, image, target)
 }
 
 // Repeat returns a data set of n samples, in which sample i is sample i mod ds.Len() of ds.
@@ -178,10 +183,10 @@ func (c *cropDataset) SampleName(i int) string {
 
 func (c *cropDataset) Get(i int, image, target []float32) error {
 	w, _ := fullWindow(c.ImageShape())
-	return c.getWindow(i, w, image, target)
+	return c.getWindow(context.Background(), i, w, image, target)
 }
 
-func (c *cropDataset) getWindow(i int, w window, image, target []float32) error {
+func (c *cropDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
 	if err := checkGetArguments(c, i, w, image, target); err != nil {
 		return err
 	}
@@ -191,5 +196,5 @@ func (c *cropDataset) getWindow(i int, w window, image, target []float32) error 
 	for k := range w.start {
 		w.start[k] += r.IntN(from[k] - to[k] + 1)
 	}
-	return readWindow(c.ds, i%c.ds.Len(), w, image, target)
+	return readWindow(ctx, c.ds, i%c.ds.Len(), w, image, target)
 }

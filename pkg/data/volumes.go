@@ -237,15 +237,18 @@ func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
 // Get reads the input and the target of the complete box i.
 func (v *Volumes) Get(i int, image, target []float32) error {
 	w, _ := fullWindow(v.image)
-	return v.getWindow(i, w, image, target)
+	return v.getWindow(context.Background(), i, w, image, target)
 }
 
-func (v *Volumes) getWindow(i int, w window, image, target []float32) error {
+func (v *Volumes) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
 	if err := checkGetArguments(v, i, w, image, target); err != nil {
 		return err
 	}
 	if err := v.boxes[i].image.read(image, w); err != nil {
 		return fmt.Errorf("read %s: %w", v.boxes[i].name, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if err := v.boxes[i].target.read(target, w); err != nil {
 		return fmt.Errorf("read %s: %w", v.boxes[i].name, err)

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -51,27 +52,42 @@ func fullWindow(shape []int) (w window, ok bool) {
 // the complete sample. getWindow copies window w of sample i. A target that is not aligned
 // with the image (see isAligned) is copied completely.
 type windowReader interface {
-	getWindow(i int, w window, image, target []float32) error
+	getWindow(ctx context.Context, i int, w window, image, target []float32) error
+}
+
+// sampleReader is implemented by data sets whose samples may take long to read, such as large
+// pictures. getSample is like Get, but ends with ctx's error if ctx is canceled.
+type sampleReader interface {
+	getSample(ctx context.Context, i int, image, target []float32) error
+}
+
+// readSample copies sample i of ds to image and target. If ds is no sampleReader, it cannot be
+// canceled.
+func readSample(ctx context.Context, ds Dataset, i int, image, target []float32) error {
+	if d, ok := ds.(sampleReader); ok {
+		return d.getSample(ctx, i, image, target)
+	}
+	return ds.Get(i, image, target)
 }
 
 // readWindow copies window w of sample i to image and target. It reads the complete sample
 // if ds does not implement windowReader.
-func readWindow(ds Dataset, i int, w window, image, target []float32) error {
+func readWindow(ctx context.Context, ds Dataset, i int, w window, image, target []float32) error {
 	if d, ok := ds.(windowReader); ok {
-		return d.getWindow(i, w, image, target)
+		return d.getWindow(ctx, i, w, image, target)
 	}
 	if err := checkGetArguments(ds, i, w, image, target); err != nil {
 		return err
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if all, _ := fullWindow(is); w == all {
-		return ds.Get(i, image, target)
+		return readSample(ctx, ds, i, image, target)
 	}
 	fullImage, fullTarget := make([]float32, elementCount(is)), target
 	if isAligned(is, ts) {
 		fullTarget = make([]float32, elementCount(ts))
 	}
-	if err := ds.Get(i, fullImage, fullTarget); err != nil {
+	if err := readSample(ctx, ds, i, fullImage, fullTarget); err != nil {
 		return err
 	}
 	copyWindow(image, fullImage, is, w)

@@ -119,7 +119,7 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 // writeClassPicture saves picture i of c to path, in the size in which c provides it. The
 // extension of path selects PNG or JPEG.
 func writeClassPicture(ctx context.Context, path string, c *Classes, i int) error {
-	m, err := c.source.picture(i)
+	m, err := c.source.picture(ctx, i)
 	if err != nil {
 		return err
 	}
