@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -20,11 +21,16 @@ import (
 // interrupt.
 const killTimeout = 2 * time.Second
 
+// abandonTimeout is how long a command that abandonWhenInterrupted has marked may go on after
+// the first interrupt.
+const abandonTimeout = time.Second
+
 // secondInterruptAction stores the action that a command takes when the user interrupts it
 // for the second time.
 type secondInterruptAction struct {
-	mu sync.Mutex
-	do func()
+	mu      sync.Mutex
+	do      func()
+	abandon bool // see abandonWhenInterrupted
 }
 
 type secondInterruptKey struct{}
@@ -37,6 +43,18 @@ func onSecondInterrupt(ctx context.Context, action func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.do = action
+	}
+}
+
+// abandonWhenInterrupted states that the command of ctx starts no processes and that nothing
+// is lost if it ends at any moment, because it replaces its output files only when they are
+// complete. If the command has not ended abandonTimeout after the first interrupt, for example
+// because it sorts millions of rows, the program ends without it.
+func abandonWhenInterrupted(ctx context.Context) {
+	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterruptAction); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.abandon = true
 	}
 }
 
@@ -63,6 +81,12 @@ func runInterruptible(args []string) int {
 		}
 		cancel()
 	}
+	var abandoned <-chan time.Time // never, if nil
+	second.mu.Lock()
+	if second.abandon {
+		abandoned = time.After(abandonTimeout)
+	}
+	second.mu.Unlock()
 	for s := os.Signal(syscall.SIGHUP); s == syscall.SIGHUP; {
 		select {
 		case code := <-ended:
@@ -71,6 +95,9 @@ func runInterruptible(args []string) int {
 			}
 			return code
 		case s = <-signals:
+		case <-abandoned:
+			fmt.Fprintln(os.Stderr, "lockstep: interrupted")
+			return interrupted
 		}
 	}
 	second.mu.Lock()

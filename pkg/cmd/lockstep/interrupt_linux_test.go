@@ -183,6 +183,30 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 }
 
+// TestInterruptedAnalysis: a command that reads logs ends soon after one signal, although
+// its reader waits for a pipe that nobody writes to.
+func TestInterruptedAnalysis(t *testing.T) {
+	p := newPlace(t)
+	for i, command := range []string{"read", "scaling", "plot"} {
+		pipe := filepath.Join(p.dir, command+".log")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, out := p.begin(command, pipe)
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the command reads
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Process.Signal([]os.Signal{os.Interrupt, syscall.SIGTERM}[i%2]); err != nil {
+			t.Fatal(err)
+		}
+		endsWith130(t, c, out)
+		if err := writer.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestHangup: a closed terminal, which sends SIGHUP more than once, ends the run
 // in order, and nohup keeps it from doing so.
 func TestHangup(t *testing.T) {

@@ -101,9 +101,9 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 			ignoreBrokenOutput(trainCommand()), ignoreBrokenOutput(launchCommand()), jobsCommand(), watchCommand(), stopCommand(), ignoreBrokenOutput(trialsCommand()), ignoreBrokenOutput(batchsizeCommand()), ignoreBrokenOutput(tuneCommand()), strategiesCommand(), transfersCommand(),
 		}},
 		{"analyze", "Analyze", []*cobra.Command{
-			withReducedGC(scalingCommand()), withReducedGC(compareCommand()), withReducedGC(plotCommand()), withReducedGC(reportCommand()), withReducedGC(readCommand()),
+			analyzesLogs(scalingCommand()), analyzesLogs(compareCommand()), analyzesLogs(plotCommand()), analyzesLogs(reportCommand()), analyzesLogs(readCommand()),
 		}},
-		{"prove", "Prove", []*cobra.Command{verifyCommand(), withReducedGC(gateCommand()), benchCommand()}},
+		{"prove", "Prove", []*cobra.Command{verifyCommand(), analyzesLogs(gateCommand()), benchCommand()}},
 		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
 		{"system", "System", []*cobra.Command{doctorCommand(), sitesCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
 	} {
@@ -119,11 +119,14 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 	return root
 }
 
-// withReducedGC makes the garbage collector run less often while c runs, and returns c. A
-// command that reads logs usually ends before a collection would free much memory, and
-// its readers limit their memory.
-func withReducedGC(c *cobra.Command) *cobra.Command {
-	c.PreRun = func(*cobra.Command, []string) { reduceGC() }
+// analyzesLogs prepares c, a command that reads logs, and returns it. The garbage collector
+// runs less often, because such a command usually ends before a collection would free much
+// memory, and its readers limit their memory. After an interrupt the command ends soon.
+func analyzesLogs(c *cobra.Command) *cobra.Command {
+	c.PreRun = func(c *cobra.Command, _ []string) {
+		reduceGC()
+		abandonWhenInterrupted(c.Context())
+	}
 	return c
 }
 
