@@ -25,7 +25,7 @@ import (
 // running program.
 func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 
-// checkConfigs checks the config, the data and the sizes of each series with its largest
+// checkConfigs checks the config, an outline of the data, and the sizes of each series with its largest
 // worker count, so that mistakes are found before anything starts. It sets the config of
 // each run. The check is done by the lockstep command at the path binary, which the
 // workers will run, because that may be a user's program with its own networks.
