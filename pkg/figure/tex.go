@@ -2,7 +2,6 @@ package figure
 
 import (
 	"bytes"
-	"encoding/csv"
 	"fmt"
 	"math"
 	"slices"
@@ -11,21 +10,20 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
+
+	"lockstep/pkg/internal/clean"
 )
 
 // formatCSVLine returns a line of a CSV file, with quotes where needed.
 func formatCSVLine(cells []string) string {
 	var b bytes.Buffer
-	w := csv.NewWriter(&b)
+	w := clean.NewCSVWriter(&b)
 	if err := w.Write(cells); err != nil { // writing to a buffer does not fail
 		return strings.Join(cells, ",") + "\n"
 	}
 	w.Flush()
 	return b.String()
 }
-
-// formatExact formats v so that parsing the text returns v.
-func formatExact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // maxTeXRows is the largest number of rows of a table in a paper.
 const maxTeXRows = 40

@@ -280,3 +280,47 @@ func TestStepProblems(t *testing.T) {
 		t.Errorf("line 4 of the steps is a problem %d times with all values, %d with epochs", all, epochs)
 	}
 }
+
+// TestReadRows: what Write writes as CSV, Read reads back equal, also texts that a spreadsheet would
+// take for formulas, which are written with an apostrophe. In a folder, such a file is not read: its
+// runs would count twice.
+func TestReadRows(t *testing.T) {
+	dir := t.TempDir()
+	for i, series := range []string{"=cmd|' /C calc'!A0", "+1", "'=quoted", "it's", "with, \"quotes\"\nand lines", "@x", "--n 4", "-4"} {
+		w, err := runs.Create(filepath.Join(dir, "logs", strconv.Itoa(i)), runs.Info{Study: "study", Series: series, Workers: 2, Seed: 7, EnergyJoules: 10})
+		check(t, err)
+		check(t, w.AppendEpoch(runs.Epoch{Epoch: 1, Seconds: 0.25, Samples: 8, SamplesPerSecond: 32, TrainLoss: 0.1, ValLoss: math.Inf(1), IoU: 0.5, LearningRate: 1e-3}))
+		check(t, w.UpdateInfo(func(i *runs.Info) { i.Test = &runs.Test{IoU: 0.75, Accuracy: 0.5} }))
+		check(t, w.Finish(runs.StatusDone, nil))
+	}
+	write(t, dir, map[string]string{"logs/4GPU/metrics.csv": "epoch,step,train_loss,=1+1\n0,1,0.5,3\n0,2,0.25,NaN\n"})
+	write(t, dir, map[string]string{"logs/bench/out.json": `{"nranks": 4, "IO": {"trial_throughput": [10, 12]}, "FULL": {"trial_throughput": [9]}}`})
+	read := func(path string) (rows []Row) {
+		problems, err := Rows(All, []string{path}, func(r Row) error {
+			r.Run = ""
+			rows = append(rows, r)
+			return nil
+		})
+		check(t, err)
+		if len(problems) > 0 {
+			t.Errorf("%s: problems %v", path, problems)
+		}
+		return rows
+	}
+	want := read(filepath.Join(dir, "logs"))
+	var b strings.Builder
+	_, err := Write(&b, FormatCSV, All, filepath.Join(dir, "logs"))
+	check(t, err)
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, ",=") || strings.Contains(line, ",@") || strings.Contains(line, ",+") || strings.Contains(line, ",--") {
+			t.Errorf("a spreadsheet computes %q", line)
+		}
+	}
+	write(t, dir, map[string]string{"rows.csv": b.String(), "logs/rows.csv": b.String()})
+	if diff := cmp.Diff(want, read(filepath.Join(dir, "rows.csv")), cmp.Comparer(func(a, b float64) bool { return a == b || a != a && b != b })); diff != "" || len(want) < 100 {
+		t.Errorf("got %d rows, differences %s", len(want), diff)
+	}
+	if got := read(filepath.Join(dir, "logs")); len(got) != len(want) {
+		t.Errorf("with its own output in the folder, got %d rows, want %d", len(got), len(want))
+	}
+}

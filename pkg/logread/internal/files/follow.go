@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/logread/internal/content"
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/runs"
@@ -146,7 +147,7 @@ func (f *Followed) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedR
 	known := Formats(t.Columns)
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.Path, head) })
 	switch {
-	case i < 0, plaintext.DetectEncoding(head) != "", content.RefusalReason(head) != "", known[max(i, 0)].Document:
+	case i < 0, plaintext.DetectEncoding(head) != "", content.RefusalReason(head) != "", !t.named && programfile.IsRows(head), known[max(i, 0)].Document:
 		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewParser()

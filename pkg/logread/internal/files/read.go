@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/logread/internal/content"
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
@@ -143,6 +144,10 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 	}
 	if why := content.RefusalReason(head); why != "" {
 		t.Report.Skipped = why
+		return nil, nil
+	}
+	if !t.named && programfile.IsRows(head) {
+		t.Report.Skipped = "it has rows of lockstep read, whose runs are read from their own logs; name the file to read it"
 		return nil, nil
 	}
 	for _, k := range Formats(t.Columns) {

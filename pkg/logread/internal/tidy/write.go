@@ -2,12 +2,13 @@ package tidy
 
 import (
 	"bufio"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
+
+	"lockstep/pkg/internal/clean"
 )
 
 // ColumnNames returns the names of the columns, in the order of the fields of
@@ -30,7 +31,7 @@ func (r Row) FormatCounts(none string) (rank, epoch, step string) {
 
 // WriteCSV writes the rows as CSV with a header.
 func WriteCSV(w *bufio.Writer, rows Iterator) error {
-	cw := csv.NewWriter(w)
+	cw := clean.NewCSVWriter(w)
 	if err := cw.Write(ColumnNames()); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func WriteCSV(w *bufio.Writer, rows Iterator) error {
 		rank, epoch, step := r.FormatCounts("")
 		return cw.Write([]string{
 			r.Run, r.Series, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10),
-			rank, epoch, step, r.Name, strconv.FormatFloat(r.Value, 'g', -1, 64),
+			rank, epoch, step, r.Name, clean.Number(r.Value),
 		})
 	})
 	cw.Flush()

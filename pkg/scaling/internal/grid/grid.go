@@ -3,7 +3,6 @@
 package grid
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,7 +64,7 @@ func (c Column[T]) csvCell(row T) string {
 	case math.IsNaN(c.Value(row)):
 		return ""
 	}
-	return strconv.FormatFloat(c.Value(row), 'g', -1, 64)
+	return clean.Number(c.Value(row))
 }
 
 // hasValue reports whether the row has a value in the column: a text other than "", a
@@ -172,7 +171,7 @@ func (g Grid[T]) writeCSV(w io.Writer) error {
 	for i, c := range cols {
 		row[i] = c.Name
 	}
-	cw := csv.NewWriter(w)
+	cw := clean.NewCSVWriter(w)
 	err := cw.Write(row)
 	for _, r := range g.Rows {
 		for i, c := range cols {

@@ -1,0 +1,117 @@
+package wholefile
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// CheckOutput returns an error if writing a user's output to path would destroy data: if path is a
+// file of a run folder (a folder with run.json), or one of the inputs, which are the files and
+// folders that the same call reads. Links, including hard links, count as the file that they lead
+// to. Pictures, pages and rows of lockstep read in these folders may be replaced, because they are
+// earlier outputs, which nothing reads. Call CheckOutput before anything is written.
+func CheckOutput(path string, inputs ...string) error {
+	output, err := os.Stat(path)
+	if err != nil || !output.Mode().IsRegular() {
+		return nil // nothing can be replaced; if path cannot be written, Write returns the error
+	}
+	if isEarlierOutput(path) {
+		inputs = filesAmong(inputs)
+	} else if dir := findRunFolder(path); dir != "" {
+		return fmt.Errorf("write %s: it is a file of the run folder %s: choose another output", path, dir)
+	}
+	visited := map[string]bool{}
+	for _, input := range inputs {
+		if file := findSameFile(input, output, visited); file != "" {
+			return fmt.Errorf("write %s: this command also reads this file (as %s): choose another output, or remove the file if it is an old output", path, file)
+		}
+	}
+	return nil
+}
+
+// filesAmong returns the paths that are not folders.
+func filesAmong(paths []string) []string {
+	var files []string
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			files = append(files, path)
+		}
+	}
+	return files
+}
+
+// findRunFolder returns the innermost folder with a run.json that contains the file to which path
+// leads, or "" if there is none.
+func findRunFolder(path string) string {
+	target, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		target, err = filepath.Abs(target)
+	}
+	if err != nil {
+		return ""
+	}
+	for dir := filepath.Dir(target); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, "run.json")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
+}
+
+// findSameFile returns the path of the given file in or below root, or root itself if it is that
+// file. It returns "" if there is none. It follows links, and skips the folders in visited, whose
+// real paths it adds.
+func findSameFile(root string, file fs.FileInfo, visited map[string]bool) string {
+	info, err := os.Stat(root)
+	switch {
+	case err != nil:
+		return ""
+	case !info.IsDir():
+		if os.SameFile(info, file) {
+			return root
+		}
+		return ""
+	}
+	place, err := filepath.EvalSymlinks(root)
+	if err == nil {
+		place, err = filepath.Abs(place)
+	}
+	if err != nil || visited[place] {
+		return ""
+	}
+	visited[place] = true
+	entries, _ := os.ReadDir(root) // the command that reads root reports an error
+	for _, e := range entries {
+		if found := findSameFile(filepath.Join(root, e.Name()), file, visited); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// RowsHeader is the first line of the CSV that lockstep read writes.
+const RowsHeader = "run,series,workers,seed,rank,epoch,step,name,value\n"
+
+// isEarlierOutput reports whether the file at path begins like a picture, a page, or the rows of
+// lockstep read. Commands that read a folder of logs read no values from these.
+func isEarlierOutput(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	head := make([]byte, 256)
+	n, _ := io.ReadFull(f, head) // a short or unreadable file begins with none of the texts
+	_ = f.Close()
+	for _, start := range []string{"\x89PNG\r\n", "%PDF-", "<?xml version=\"1.0\"?>\n<svg", "<!doctype html>", "<!DOCTYPE html>", RowsHeader, "[\n{\"run\":\"", "PAR1", "ARROW1"} {
+		if bytes.HasPrefix(head[:n], []byte(start)) {
+			return true
+		}
+	}
+	return false
+}

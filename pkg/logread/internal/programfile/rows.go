@@ -1,0 +1,240 @@
+package programfile
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// rowsKind is the name of the format of the CSV that lockstep read writes.
+const rowsKind = "rows of lockstep read"
+
+// IsRows reports whether a file that begins with head is the CSV that lockstep read writes.
+func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.RowsHeader)) }
+
+// rowsReader reads the CSV that lockstep read writes. Each run of it becomes a run again, with its
+// epochs, curves, trials and spans. Values of steps become curves.
+type rowsReader struct {
+	in     *record.Input
+	names  []string            // the runs' names, in the order of the rows
+	runs   map[string]*rowsRun // by name
+	number int                 // of the line that is read
+}
+
+// rowsRun is a run that rows describe.
+type rowsRun struct {
+	part   *record.Part
+	curves []*record.Curve
+}
+
+// rowsCell is the value of a row and what it belongs to; see tidy.Row.
+type rowsCell struct {
+	rank, epoch, step int
+	name              string
+	value             float64
+}
+
+// readRows reads the rows. A row that cannot be read is a problem.
+func readRows(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+	r := &rowsReader{in: in, runs: map[string]*rowsRun{}}
+	lines := csv.NewReader(in.Reader)
+	lines.ReuseRecord, lines.FieldsPerRecord = true, strings.Count(wholefile.RowsHeader, ",")+1
+	for n := 0; ; n++ {
+		if n&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		cells, err := lines.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		in.Report.Lines++
+		var invalid *csv.ParseError
+		if err != nil && !errors.As(err, &invalid) {
+			return nil, err
+		}
+		switch {
+		case err != nil:
+			in.AddProblem(invalid.StartLine, "%v", invalid.Err)
+		case n > 0:
+			r.number, _ = lines.FieldPos(0)
+			r.addRow(cells)
+		default:
+			in.Report.LinesUsed++
+		}
+	}
+	var parts []*record.Part
+	for _, name := range r.names {
+		run := r.runs[name]
+		for _, c := range run.curves {
+			run.part.Run.Curves = append(run.part.Run.Curves, c.Finish(in.Report))
+		}
+		parts = append(parts, run.part)
+	}
+	return parts, nil
+}
+
+// addRow adds the value of a row to its run.
+func (r *rowsReader) addRow(cells []string) {
+	var failed bool
+	count := func(cell string, none int) int {
+		if cell == "" {
+			return none
+		}
+		n, err := strconv.Atoi(cell)
+		failed = failed || err != nil || n < 0
+		return n
+	}
+	workers, rank, epoch, step := count(cells[2], 0), count(cells[4], -1), count(cells[5], 0), count(cells[6], -1)
+	seed, seedErr := strconv.ParseInt(cells[3], 10, 64)
+	value, valueErr := strconv.ParseFloat(clean.ParseCell(cells[8]), 64)
+	if failed || seedErr != nil || valueErr != nil {
+		r.in.AddProblem(r.number, "expected numbers in the columns workers, seed, rank, epoch, step and value, got %.80q", cells)
+		return
+	}
+	name := strings.Clone(cells[0])
+	run := r.runs[name]
+	if run == nil {
+		run = &rowsRun{part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
+		run.part.Run.Info = runs.Info{Series: strings.Clone(clean.ParseCell(cells[1])), Workers: workers, Seed: seed}
+		r.names, r.runs[name] = append(r.names, name), run
+	}
+	run.add(rowsCell{rank, epoch, step, strings.Clone(clean.ParseCell(cells[7])), value}, r.number)
+	r.in.Report.Records++
+	r.in.Report.LinesUsed++
+}
+
+// add adds a value to the run. line is the number of its line.
+func (run *rowsRun) add(c rowsCell, line int) {
+	r := &run.part.Run
+	switch {
+	case c.epoch > 0 && c.rank < 0 && c.step < 0:
+		i := len(r.Epochs) - 1
+		if i < 0 || r.Epochs[i].Epoch != c.epoch {
+			r.Epochs = append(r.Epochs, record.NewUnmeasuredEpoch(c.epoch, line))
+			i++
+		}
+		if !setEpochValue(&r.Epochs[i], c.name, c.value) {
+			run.addPoint(c)
+		}
+	case c.epoch > 0, !setRunValue(r, c.name, c.value) && !addMeasurement(r, c, line):
+		run.addPoint(c)
+	}
+}
+
+// addPoint adds a point to the curve of the value's name and rank.
+func (run *rowsRun) addPoint(c rowsCell) {
+	i := slices.IndexFunc(run.curves, func(o *record.Curve) bool { return o.Name == c.name && o.Rank == c.rank })
+	if i < 0 {
+		i = len(run.curves)
+		run.curves = append(run.curves, record.NewCurve(c.name, c.rank, false))
+	}
+	step := c.step
+	if step < 0 && c.epoch > 0 {
+		step = c.epoch
+	}
+	run.curves[i].Add(int64(step), c.value, 0)
+}
+
+// setEpochValue sets the value of an epoch that a row calls name. It reports whether there is one.
+func setEpochValue(e *runs.Epoch, name string, v float64) bool {
+	values := map[string]*float64{
+		"seconds": &e.Seconds, "samples_per_second": &e.SamplesPerSecond, "train_loss": &e.TrainLoss, "val_loss": &e.ValLoss, "iou": &e.IoU, "dice": &e.Dice,
+		"val_seconds": &e.ValSeconds, "lr": &e.LearningRate, "accuracy": &e.Accuracy, "val_accuracy": &e.ValAccuracy,
+	}
+	counts := map[string]*int{"samples": &e.Samples, "padding_samples": &e.PaddingSamples}
+	if p := values[name]; p != nil {
+		*p = v
+		return true
+	}
+	p := counts[name]
+	if p == nil || !(math.Abs(v) < 1<<53) {
+		return false
+	}
+	*p = int(v)
+	return true
+}
+
+// setRunValue sets the value of the complete run that a row calls name. It reports whether there
+// is one.
+func setRunValue(run *runs.Run, name string, v float64) bool {
+	info := &run.Info
+	switch name {
+	case "wall_seconds":
+		run.WallSeconds = v
+	case "energy_joules":
+		info.EnergyJoules = v
+	case "sent_bytes_per_step_formula":
+		info.SentFormula = v
+	case record.TrainingSecondsKey:
+		info.Config = map[string]any{name: v}
+	default:
+		test := info.Test
+		if test == nil {
+			nan := math.NaN()
+			test = &runs.Test{Loss: nan, IoU: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan, Seconds: nan}
+		}
+		p := map[string]*float64{
+			"test_loss": &test.Loss, "test_iou": &test.IoU, "test_dice": &test.Dice, "test_iou_constant": &test.IoUConstant, "test_dice_constant": &test.DiceConstant,
+			"test_iou_untrained": &test.IoUUntrained, "test_dice_untrained": &test.DiceUntrained, "test_seconds": &test.Seconds, "test_accuracy": &test.Accuracy,
+		}[name]
+		if p == nil {
+			return false
+		}
+		*p, info.Test = v, test
+	}
+	return true
+}
+
+// addMeasurement adds a value of a trial, an all-reduce or a span. It reports whether the value is
+// one.
+func addMeasurement(run *runs.Run, c rowsCell, line int) bool {
+	if name, ok := strings.CutSuffix(c.name, "_trial_samples_per_second"); ok && c.step > 0 {
+		t := findOrAddTrial(run, name, line)
+		t.Rates = append(t.Rates, c.value)
+		return true
+	}
+	if name, ok := strings.CutSuffix(c.name, "_spread_samples_per_second"); ok && c.step < 0 {
+		findOrAddTrial(run, name, line).Spread = c.value
+		return true
+	}
+	if name, ok := strings.CutSuffix(c.name, "_samples_per_second"); ok && c.step < 0 && c.rank < 0 {
+		findOrAddTrial(run, name, line).Rate = c.value
+		return true
+	}
+	if c.name == "all_reduce_seconds" && c.rank < 0 && c.step >= 0 {
+		run.AllReduces = append(run.AllReduces, runs.AllReduce{Bytes: float64(c.step), Seconds: c.value, Line: line})
+		return true
+	}
+	for _, kind := range []string{runs.SpanData, runs.SpanCompute, runs.SpanCommunication, runs.SpanOther} {
+		if name, ok := strings.CutPrefix(c.name, kind+"_start_seconds/"); ok && c.rank >= 0 {
+			run.Spans = append(run.Spans, runs.Span{Rank: c.rank, Kind: kind, Name: name, Start: c.value})
+			return true
+		}
+		if _, ok := strings.CutPrefix(c.name, kind+"_seconds/"); ok && c.rank >= 0 && len(run.Spans) > 0 {
+			run.Spans[len(run.Spans)-1].Seconds = c.value
+			return true
+		}
+	}
+	return false
+}
+
+// findOrAddTrial returns the trial with the given name.
+func findOrAddTrial(run *runs.Run, name string, line int) *runs.Trial {
+	i := slices.IndexFunc(run.Trials, func(t runs.Trial) bool { return t.Name == name })
+	if i < 0 {
+		i = len(run.Trials)
+		run.Trials = append(run.Trials, runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN(), Line: line})
+	}
+	return &run.Trials[i]
+}
