@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-gota/gota/series"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/wholefile"
 )
 
@@ -53,6 +54,9 @@ func (f *Figure) Save(path string) error {
 		b, err := f.encode(extension(file))
 		if err != nil {
 			return fmt.Errorf("save figure %s: %w", file, err)
+		}
+		if err := wholefile.CheckOutput(file); err != nil {
+			return fmt.Errorf("save figure %s: %w", f.name, err)
 		}
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return fmt.Errorf("save figure %s: %w", f.name, err)
@@ -122,7 +126,7 @@ func (f *Figure) formatCSV() string {
 			switch {
 			case c.Type() == series.Float && math.IsNaN(e.Float()):
 			case c.Type() == series.Float:
-				cells[i] = formatExact(e.Float())
+				cells[i] = clean.Number(e.Float())
 			default:
 				cells[i] = e.String()
 			}

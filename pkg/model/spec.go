@@ -250,6 +250,9 @@ func (s *Spec) Write(path string) error {
 	if err := e.Encode(s); err != nil {
 		return fmt.Errorf("write spec %s: %w", path, err)
 	}
+	if err := wholefile.CheckOutput(path); err != nil {
+		return fmt.Errorf("write spec: %w", err)
+	}
 	if err := wholefile.WriteBytes(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write spec: %w", err)
 	}

@@ -64,6 +64,9 @@ func (r *Report) Save(ctx context.Context, path string) error {
 // saveAtomically creates a file with the content that fill writes, and missing folders. If
 // fill returns an error, an existing file is not changed.
 func saveAtomically(path string, fill func(f *os.File) error) error {
+	if err := wholefile.CheckOutput(path); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

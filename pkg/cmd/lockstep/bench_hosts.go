@@ -57,6 +57,9 @@ func (h *hostFlags) run(c *cobra.Command, o bench.AllReduceOptions, asJSON bool)
 	if err := h.options.Validate(); err != nil {
 		return asUsageError(err)
 	}
+	if err := checkOutput(h.out); err != nil {
+		return err
+	}
 	times, err := bench.MeasureHosts(c.Context(), h.options)
 	if errors.Is(err, hosts.ErrNotPermitted) || errors.Is(err, hosts.ErrNoNetem) {
 		return asMissingError(err)

@@ -237,6 +237,9 @@ of the kernels divided by ceilings of the GPU that are measured in the same call
 			if err := o.Validate(); err != nil {
 				return asUsageError(err)
 			}
+			if err := checkOutput(o.Trace); err != nil {
+				return err
+			}
 			if err := missingGPUError(); err != nil {
 				return err
 			}

@@ -42,6 +42,9 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 			if err := model.Naming(to).Validate(); err != nil {
 				return asUsageError(fmt.Errorf("--to: %w", err))
 			}
+			if err := checkOutput(args[1], args[0], name); err != nil {
+				return err
+			}
 			in, err := weights.ReadContext(c.Context(), args[0])
 			if err != nil {
 				return err

@@ -273,8 +273,16 @@ func (f *plotFlags) reportNotDrawn(c *cobra.Command, notDrawn []error) error {
 	return errors.Join(failed...)
 }
 
-// writeFigures writes the files of the figures and prints their paths.
-func (f *plotFlags) writeFigures(c *cobra.Command, figures []*figure.Figure) error {
+// writeFigures writes the files of the figures and prints their paths. logs lists the paths that
+// were read.
+func (f *plotFlags) writeFigures(c *cobra.Command, figures []*figure.Figure, logs []string) error {
+	for _, fig := range figures {
+		for _, path := range f.outputPaths(fig.Name()) {
+			if err := checkLogsOutput(path, logs); err != nil {
+				return err
+			}
+		}
+	}
 	for _, fig := range figures {
 		fig.DPI = f.dpi
 		for _, path := range f.outputPaths(fig.Name()) {
@@ -332,7 +340,7 @@ how many runs; tex is a table for LaTeX.`,
 				}
 				figures = []*figure.Figure{page}
 			}
-			if err := f.writeFigures(c, figures); err != nil {
+			if err := f.writeFigures(c, figures, args); err != nil {
 				return err
 			}
 			return f.reportNotDrawn(c, notDrawn)

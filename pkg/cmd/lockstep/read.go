@@ -41,7 +41,9 @@ row per measured value, with the columns
 The rows are printed while the logs are read, always in the same order. The rank is
 empty for a value of all ranks, the epoch for a value of the run, and the step for a
 value of the epoch. Problems are printed to stderr; --explain describes for each file
-what was read from it.
+what was read from it. A CSV of such rows can be read again if it is named; in a folder it is not
+read, because its runs would count twice. Texts that a spreadsheet would take for formulas
+have an apostrophe before them in CSV.
 
 Files are recognized by their content, also if they are compressed with gzip, zstd, xz or bzip2:
 TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, the output of
@@ -89,6 +91,9 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
 			options, err := f.validate(c)
 			if err != nil {
 				return asUsageError(err)
+			}
+			if err := checkLogsOutput(f.out, args); err != nil {
+				return err
 			}
 			if f.suggest {
 				return f.writeSuggestion(c, options, args)

@@ -78,6 +78,9 @@ install chromium); if it is missing, the exit code is 3.`,
 			if err := f.validate(); err != nil {
 				return err
 			}
+			if err := checkLogsOutput(f.out, args); err != nil {
+				return err
+			}
 			s, err := rule.readStudy(c, args)
 			if err != nil {
 				return err

@@ -115,6 +115,7 @@ To see the gain of overlap, compare with a series without it:
 			if err != nil {
 				return err
 			}
+			a.logs = args
 			s, err := f.readStudy(c, args)
 			if err != nil {
 				return err

@@ -36,6 +36,9 @@ which the steps play one after another (.html), which needs no network.
   lockstep transfers tree.json --out tree.png`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkOutput(out, args...); err != nil {
+				return err
+			}
 			var r *transfers.Recording
 			var err error
 			if len(args) == 1 {

@@ -52,6 +52,9 @@ If RANK, WORLD_SIZE and so on are in the environment, it is one of several worke
 			if err != nil {
 				return asUsageError(err)
 			}
+			if err := checkOutput(out, config, cfg.Data.Path, cfg.Data.TestPath); err != nil {
+				return err
+			}
 			if o.Warmup == 0 {
 				o.Warmup = -1 // -1: no warm-up, as the user requested
 			}

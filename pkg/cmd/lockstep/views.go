@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/scaling"
 )
 
@@ -257,6 +258,7 @@ type analysisFlags struct {
 	show   []string
 	out    string
 	old    oldViewFlags
+	logs   []string // the paths that are read
 }
 
 func (a *analysisFlags) addTo(c *cobra.Command) {
@@ -428,15 +430,23 @@ func joinViews(all []requestedView, parts [][]byte, format string) []byte {
 	return b.Bytes()
 }
 
-// writeFiles writes one file for each view and prints its path.
+// writeFiles writes one file for each view and prints its path. It checks all paths before it
+// writes a file.
 func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [][]byte, format string) error {
 	if err := os.MkdirAll(a.out, 0o755); err != nil {
 		return fmt.Errorf("write views: %w", err)
 	}
 	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json"}[format]
-	for i, key := range viewKeys(all) {
+	var paths []string
+	for _, key := range viewKeys(all) {
 		path := filepath.Join(a.out, strings.Map(replaceUnsafeRune, key)+ending)
-		if err := os.WriteFile(path, parts[i], 0o644); err != nil {
+		if err := checkLogsOutput(path, a.logs); err != nil {
+			return err
+		}
+		paths = append(paths, path)
+	}
+	for i, path := range paths {
+		if err := wholefile.WriteBytes(path, parts[i], 0o644); err != nil {
 			return fmt.Errorf("write views: %w", err)
 		}
 		fmt.Fprintln(names, path)
