@@ -122,9 +122,29 @@ func (r *epochReader) next() bool {
 			r.last = unknownEpochOrStep
 			continue
 		}
+		r.checkTimes()
 		return true
 	}
 	return false
+}
+
+// checkTimes removes the times and the rate of r.epoch that are negative or infinite, and reports
+// each of them as a problem. parseRow reports NaN.
+func (r *epochReader) checkTimes() {
+	for _, c := range r.columns {
+		if !c.isTime() {
+			continue
+		}
+		if v := c.value(&r.epoch); *v < 0 || math.IsInf(*v, 0) {
+			r.lines.addProblem("column %s: got %g, which is no possible value; it is not used", c.name, *v)
+			*v = math.NaN()
+		}
+	}
+}
+
+// isTime reports whether the column has durations or rates.
+func (c epochColumn) isTime() bool {
+	return c.value != nil && (strings.HasSuffix(c.name, "seconds") || c.name == "samples_per_second")
 }
 
 // readHeader reads the first line into r.columns. It reports false if the file is empty, or
@@ -172,6 +192,9 @@ func (r *epochReader) parseRow(text string) error {
 		}
 		if err != nil {
 			return fmt.Errorf("column %s: expected a number, got %.40q", c.name, cells[i])
+		}
+		if c.isTime() && cells[i] != "" && math.IsNaN(*c.value(&r.epoch)) {
+			r.lines.addProblem("column %s: got %.40q, which is no possible value; it is not used", c.name, cells[i])
 		}
 	}
 	if r.epoch.Epoch < 1 {

@@ -25,6 +25,7 @@ func TestRunRoundTrip(t *testing.T) {
 		dir, err := os.MkdirTemp(base, "run")
 		check(t, err)
 		num := value()
+		duration := rapid.OneOf(rapid.Just(math.NaN()), rapid.Float64Range(0, math.MaxFloat64))
 		text := rapid.String().Filter(func(s string) bool { return strings.ToValidUTF8(s, "") == s })
 		info := Info{
 			Study: text.Draw(rt, "study"), Series: text.Draw(rt, "series"),
@@ -44,17 +45,17 @@ func TestRunRoundTrip(t *testing.T) {
 		epochs := []Epoch{}
 		for n := range rapid.IntRange(0, 3).Draw(rt, "epochs") {
 			epochs = append(epochs, Epoch{
-				Epoch: n + 1, Seconds: num.Draw(rt, "seconds"), Samples: rapid.Int().Draw(rt, "samples"),
-				PaddingSamples: rapid.Int().Draw(rt, "padding"), SamplesPerSecond: num.Draw(rt, "rate"),
+				Epoch: n + 1, Seconds: duration.Draw(rt, "seconds"), Samples: rapid.Int().Draw(rt, "samples"),
+				PaddingSamples: rapid.Int().Draw(rt, "padding"), SamplesPerSecond: duration.Draw(rt, "rate"),
 				TrainLoss: num.Draw(rt, "train"), ValLoss: num.Draw(rt, "val"), IoU: num.Draw(rt, "eiou"),
-				Dice: num.Draw(rt, "edice"), ValSeconds: num.Draw(rt, "vs"), LearningRate: num.Draw(rt, "elr"),
+				Dice: num.Draw(rt, "edice"), ValSeconds: duration.Draw(rt, "vs"), LearningRate: num.Draw(rt, "elr"),
 				Accuracy: num.Draw(rt, "accuracy"), ValAccuracy: num.Draw(rt, "val_accuracy"), Line: n + 2,
 			})
 			check(t, w.AppendEpoch(epochs[n]))
 		}
 		steps, err := OpenSteps(dir, 0, Worker{WorldSize: 1, Host: text.Draw(rt, "host")})
 		check(t, err)
-		step := Step{Epoch: 1, Step: 1, Loss: num.Draw(rt, "steploss"), Data: rapid.Float64().Draw(rt, "data")}
+		step := Step{Epoch: 1, Step: 1, Loss: num.Draw(rt, "steploss"), Data: rapid.Float64Min(0).Draw(rt, "data")}
 		check(t, steps.AppendStep(step))
 		check(t, steps.Close())
 

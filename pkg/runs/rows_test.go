@@ -1,6 +1,8 @@
 package runs
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,4 +103,28 @@ func TestUnreadableLineIsOneProblem(t *testing.T) {
 	last, err = LastStep(dir, 1)
 	check(t, err)
 	equal(t, last, 0)
+}
+
+// TestImpossibleTimes: times and rates that are NaN, infinite or negative are problems with their
+// line, and are not used. The other values of the row are. A loss may be NaN.
+func TestImpossibleTimes(t *testing.T) {
+	t.Parallel()
+	nan := math.NaN()
+	rows := "epoch,seconds,samples,samples_per_second,train_loss,val_seconds\n1,2,8,4,NaN,0\n2,-3,8,-4,0.5,-1\n3,NaN,8,inf,0.5,+Inf\n4,,8,,0.5,\n"
+	epochs, problems, err := readEpochs(strings.NewReader(rows), "epochs.csv")
+	check(t, err)
+	for i, want := range [][3]float64{{2, 4, 0}, {nan, nan, nan}, {nan, nan, nan}, {nan, nan, nan}} {
+		equal(t, [3]float64{epochs[i].Seconds, epochs[i].SamplesPerSecond, epochs[i].ValSeconds}, want)
+	}
+	var at []string
+	for _, p := range problems {
+		at = append(at, fmt.Sprintf("%d %s", p.Line, strings.Fields(p.Reason)[1]))
+	}
+	equal(t, at, []string{"3 seconds:", "3 samples_per_second:", "3 val_seconds:", "4 seconds:", "4 samples_per_second:", "4 val_seconds:"})
+	steps := "{\"epoch\":1,\"step\":1,\"data_seconds\":0.5,\"loss\":null}\n{\"epoch\":1,\"step\":2,\"wait_seconds\":-0.5}\n{\"epoch\":1,\"step\":3,\"data_seconds\":NaN}\n{\"epoch\":1,\"step\":4,\"data_seconds\":1}\n"
+	_, read, problems, err := readSteps(strings.NewReader(steps), "steps-0.jsonl")
+	check(t, err)
+	if len(read) != 2 || read[0].Step != 1 || read[1].Step != 4 || len(problems) != 2 || problems[0].Line != 2 || problems[1].Line != 3 {
+		t.Errorf("got the steps %v and the problems %v", read, problems)
+	}
 }

@@ -294,9 +294,29 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 		return w, nil, err
 	case kind.Step != nil:
 		s := new(Step)
-		return nil, s, json.Unmarshal(text, s)
+		err := json.Unmarshal(text, s)
+		if err == nil {
+			err = s.checkTimes()
+		}
+		return nil, s, err
 	}
 	return nil, nil, errors.New("got neither a worker nor a step: want a field world_size or a field step")
+}
+
+// checkTimes returns an error if a time of the step is negative.
+func (s *Step) checkTimes() error {
+	for _, x := range []struct {
+		name string
+		v    float64
+	}{
+		{"data_seconds", s.Data}, {"forward_seconds", s.Forward}, {"backward_seconds", s.Backward}, {"wait_seconds", s.Wait},
+		{"all_reduce_seconds", s.AllReduce}, {"optimizer_seconds", s.Optimizer}, {"until_collective_seconds", s.UntilCollective},
+	} {
+		if x.v < 0 { // JSON has no NaN and no infinity
+			return fmt.Errorf("step %d: got %s %g, which is no possible value; the step is not used", s.Step, x.name, x.v)
+		}
+	}
+	return nil
 }
 
 // ReadWorkers returns the workers that wrote steps-<rank>.jsonl in the run folder dir: one, and

@@ -123,6 +123,9 @@ func (m *merger) merge(parts []*record.Part) []runs.Run {
 		identity.Set(p, path)
 		ranks.reportMissing(p)
 	}
+	for _, p := range slices.Concat(of(record.RunFolder), principals) {
+		p.RemoveImpossibleTimes()
+	}
 	alignStudies(principals)
 	addProblemsToRuns(principals)
 	isMain := map[*record.Part]bool{}

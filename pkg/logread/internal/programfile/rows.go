@@ -102,6 +102,10 @@ func (r *rowsReader) addRow(cells []string) {
 		r.in.AddProblem(r.number, "expected numbers in the columns workers, seed, rank, epoch, step and value, got %.80q", cells)
 		return
 	}
+	if text := cells[7]; math.IsNaN(value) && (strings.HasSuffix(text, "seconds") || strings.HasSuffix(text, "samples_per_second")) {
+		r.in.AddProblem(r.number, "got %s NaN, which is no possible value; it is not used", text)
+		return
+	}
 	name := strings.Clone(cells[0])
 	run := r.runs[name]
 	if run == nil {

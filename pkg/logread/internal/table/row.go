@@ -78,6 +78,7 @@ func (t *tableReader) parseCells() error {
 		case numberValue, countValue, secondsValue, fractionValue:
 			if v, n := scan.ParseDecimal(cell); n == len(cell) && n > 0 && c.form == (numberForm{decimal: '.'}) { // usually
 				t.values[i], c.empty = v*c.factor, false
+				t.checkTime(c, i)
 				continue
 			}
 			v, ok := c.form.parseMeasurement(c.kind, c.factor, cell)
@@ -90,9 +91,31 @@ func (t *tableReader) parseCells() error {
 				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell)
 			}
 			t.values[i] = v
+			t.checkTime(c, i)
 		}
 	}
 	return nil
+}
+
+// checkTime reports a problem if the value of the column c, the column i, cannot be a time or a
+// rate. The row then has no value in this column. finish checks the seconds of epochs that are
+// not positive, because they may be differences.
+func (t *tableReader) checkTime(c *column, i int) {
+	v := t.values[i]
+	if record.IsTime(v) {
+		return
+	}
+	switch c.field {
+	case fieldSeconds, fieldTime:
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			return
+		}
+	case fieldElapsed, fieldTrainingTime, fieldStepSeconds, fieldSamplesPerSecond, fieldValSeconds, fieldTrainingSeconds, fieldWallSeconds:
+	default:
+		return
+	}
+	t.in.AddProblem(t.l.Number, "column %q: got %g, which is no possible value; it is not used", c.name, v)
+	t.values[i], t.present[i] = math.NaN(), false
 }
 
 // number returns the number of a field in the current row, or NaN.

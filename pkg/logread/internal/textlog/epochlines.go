@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"encoding/binary"
+	"math"
 	"sync"
 
 	"lockstep/pkg/logread/internal/scan"
@@ -210,7 +211,7 @@ func (s *epochLineParser) parseNumbers(form epochLineForm, m []byte) int {
 		return 0
 	case form == epochTimeLine:
 		number, seconds, rate := int(v[0].Number), v[1].Number, v[2].Number
-		if !(seconds > 0) || i == cap(s.epochs) || i > 0 && number <= s.epochs[i-1].Epoch {
+		if !(seconds > 0) || math.IsInf(seconds, 0) || i == cap(s.epochs) || i > 0 && number <= s.epochs[i-1].Epoch {
 			return 0
 		}
 		s.epochs = s.epochs[:i+1]

@@ -39,6 +39,9 @@ type valueField struct {
 	bit   uint64 // identifies the field among all fields of epochs
 }
 
+// isTime reports whether the field is a duration or a rate.
+func (x *valueField) isTime() bool { return x.kind == template.Seconds || x.value == epochRate }
+
 // newTemplateRule returns the rule for a template.
 func newTemplateRule(t *template.Template, id int, format logline.FormatID) *templateRule {
 	r := &templateRule{

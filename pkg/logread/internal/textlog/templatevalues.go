@@ -283,7 +283,11 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 		switch {
 		case v.From < 0:
 		case x.value == notOfEpoch:
-			log.AddPoint([]byte(x.name), max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
+			if x.isTime() && !record.IsTime(v.Number) {
+			log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
+			continue
+		}
+		log.AddPoint([]byte(x.name), max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
 			if final&x.bit != 0 && x.value.isKnown(e) {
 				log.In.AddProblem(log.Lines.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
@@ -302,6 +306,9 @@ func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64)
 	switch {
 	case x.value == epochSeconds:
 		v = log.CheckSeconds(v)
+	case x.isTime() && !record.IsTime(v):
+		log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v)
+		return
 	case x.value == epochRate:
 		s := templatesOf(log.Current)
 		s.ratesOfRanks = s.ratesOfRanks || log.Rank >= 0

@@ -186,11 +186,15 @@ func (log *Log) LastEpoch() *runs.Epoch {
 	return &list.Epochs[len(list.Epochs)-1]
 }
 
-// CheckSeconds returns the time of an epoch unchanged if it is positive or NaN.
-// Otherwise the clock was set back during the epoch: it reports a problem and
-// returns NaN.
+// CheckSeconds returns the time of an epoch unchanged if it is positive and finite.
+// Otherwise it reports a problem and returns NaN: the clock was set back during
+// the epoch, or the program has written a number that is no time.
 func (log *Log) CheckSeconds(seconds float64) float64 {
-	if seconds > 0 || seconds != seconds {
+	switch {
+	case math.IsNaN(seconds) || math.IsInf(seconds, 0):
+		log.In.AddProblem(log.Lines.Number, "expected the seconds of an epoch, got %g; its time is not used", seconds)
+		return math.NaN()
+	case seconds > 0:
 		return seconds
 	}
 	log.In.AddProblem(log.Lines.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)

@@ -1,0 +1,93 @@
+package record
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"sync"
+
+	"lockstep/pkg/runs"
+)
+
+// IsTime reports whether v can be a duration or a rate: a finite number that is not negative.
+func IsTime(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
+
+// timeNamePattern matches the names of curves of durations and rates. They have such a unit at
+// their end, as in step_seconds, images/s or samples_per_sec.
+var timeNamePattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(^|[_/ ])(seconds|secs?|ms|milliseconds|step_time|epoch_time|iter_time|batch_time)$|(_per_|/)(s|secs?|second)$`)
+})
+
+// RemoveImpossibleTimes removes durations and rates that are negative or infinite from the run of p,
+// and adds a problem for each of them. NaN stands for a value that was not measured; in a curve, it
+// was logged and is removed too. A reader must report it if it reads NaN as the time of an epoch.
+func (p *Part) RemoveImpossibleTimes() {
+	run := &p.Run
+	check := func(line int, name string, v *float64, unknown float64) {
+		if !math.IsNaN(*v) && !IsTime(*v) {
+			p.Report.AddProblem(line, "got %s %g, which is no possible value; it is not used", name, *v)
+			*v = unknown
+		}
+	}
+	nan := math.NaN()
+	for i := range run.Epochs {
+		e := &run.Epochs[i]
+		check(e.Line, "seconds", &e.Seconds, nan)
+		check(e.Line, "val_seconds", &e.ValSeconds, nan)
+		if e.SamplesPerSecond < 0 && p.hasProblemAt(e.Line) { // it was computed from the time
+			e.SamplesPerSecond = nan
+		}
+		check(e.Line, "samples_per_second", &e.SamplesPerSecond, nan)
+	}
+	for i := range run.Trials {
+		t := &run.Trials[i]
+		check(t.Line, "a rate of "+t.Name, &t.Rate, nan)
+		check(t.Line, "a spread of "+t.Name, &t.Spread, nan)
+	}
+	run.AllReduces = slices.DeleteFunc(run.AllReduces, func(a runs.AllReduce) bool {
+		if !IsTime(a.Seconds) {
+			p.Report.AddProblem(a.Line, "got an all-reduce of %g s, which is no possible value; it is not used", a.Seconds)
+		}
+		return !IsTime(a.Seconds)
+	})
+	run.Spans = slices.DeleteFunc(run.Spans, func(s runs.Span) bool {
+		if !IsTime(s.Seconds) {
+			p.Report.AddProblem(0, "got the span %.80q of %g s, which is no possible value; it is not used", s.Name, s.Seconds)
+		}
+		return !IsTime(s.Seconds)
+	})
+	check(p.Line, "wall_seconds", &run.WallSeconds, 0)
+	if seconds, ok := run.Info.Config[TrainingSecondsKey].(float64); ok && !IsTime(seconds) {
+		p.Report.AddProblem(p.Line, "got %s %g, which is no possible value; it is not used", TrainingSecondsKey, seconds)
+		delete(run.Info.Config, TrainingSecondsKey)
+	}
+	for i := range run.Curves {
+		p.removeImpossiblePoints(&run.Curves[i])
+	}
+}
+
+// hasProblemAt reports whether the file has a problem in the given line.
+func (p *Part) hasProblemAt(line int) bool {
+	return slices.ContainsFunc(p.Report.Problems(), func(x runs.Problem) bool { return x.Line == line })
+}
+
+// removeImpossiblePoints removes the points of a curve of durations or rates that cannot be such,
+// and adds a problem that names the first of them.
+func (p *Part) removeImpossiblePoints(c *runs.Curve) {
+	if !timeNamePattern().MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsTime(v) }) {
+		return
+	}
+	var kept runs.Curve
+	for i, v := range c.Values {
+		if !IsTime(v) {
+			continue
+		}
+		kept.Steps, kept.Values = append(kept.Steps, c.Steps[i]), append(kept.Values, v)
+		if c.Times != nil {
+			kept.Times = append(kept.Times, c.Times[i])
+		}
+	}
+	first := slices.IndexFunc(c.Values, func(v float64) bool { return !IsTime(v) })
+	p.Report.AddProblem(p.Line, "%s: got %g at step %d, which is no possible value (%d of %d values); these are not used", c.Name, c.Values[first], c.Steps[first], len(c.Values)-len(kept.Values), len(c.Values))
+	c.Steps, c.Values, c.Times = kept.Steps, kept.Values, kept.Times
+}
