@@ -192,6 +192,11 @@ func (s Sweep) validate(cores int) error {
 	case s.Timeout < 0:
 		return fmt.Errorf("invalid time-out %v: use a positive one, or 0 for none", s.Timeout)
 	}
+	if !s.isForeign() {
+		if err := train.CheckEnvironment(os.Getenv); err != nil {
+			return err
+		}
+	}
 	for _, kv := range s.Set {
 		if err := series.ValidateKey("set", kv, "key=value"); err != nil {
 			return err
@@ -288,7 +293,10 @@ func (s Sweep) validateCounts(cores int) error {
 	}
 	seeds := map[int64]bool{}
 	for _, seed := range s.Seeds {
-		if seeds[seed] {
+		switch {
+		case seed < 0:
+			return fmt.Errorf("got the seed %d: use a whole number from 0", seed)
+		case seeds[seed]:
 			return fmt.Errorf("duplicate seed %d: give each seed once", seed)
 		}
 		seeds[seed] = true

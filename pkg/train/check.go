@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"lockstep/pkg/collective"
@@ -19,6 +20,9 @@ import (
 // key model if w.Build is set. The error for invalid input is a *UsageError.
 func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	cfg, err := w.Resolve()
+	if err == nil {
+		err = CheckEnvironment(os.Getenv)
+	}
 	if err != nil {
 		return &UsageError{err}
 	}

@@ -121,6 +121,8 @@ func (c Config) Validate() error {
 		return bad("batch is %d: use at least 1 image per worker", c.Batch)
 	case c.Accumulate < 0:
 		return bad("accumulate is %d: use the number of batches per optimizer step", c.Accumulate)
+	case c.Seed < 0:
+		return bad("seed is %d: use a whole number from 0", c.Seed)
 	case c.Epochs < 1:
 		return bad("epochs is %d: use at least 1", c.Epochs)
 	case !(c.BucketMiB > 0):

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 
 	"lockstep/pkg/internal/buildid"
@@ -50,10 +49,12 @@ func runMain(args []string, cfg Config, build model.Builder, out, errs io.Writer
 	if len(args) > 0 && args[0] == "train" { // the name of the lockstep command
 		args = args[1:]
 	}
-	w := Worker{Own: &cfg, Build: build, Out: out, Seed: cfg.Seed}
-	if seed, err := strconv.ParseInt(os.Getenv("LOCKSTEP_SEED"), 10, 64); err == nil {
-		w.Seed = seed
+	w := Worker{Own: &cfg, Build: build, Out: out}
+	seed, err := readSeed(os.Getenv, cfg.Seed)
+	if err != nil {
+		return reportError(context.Background(), &UsageError{err}, errs)
 	}
+	w.Seed = seed
 	flags := flag.NewFlagSet(cfg.Name, flag.ContinueOnError)
 	flags.SetOutput(errs)
 	w.registerFlags(flags)

@@ -151,6 +151,9 @@ var fileKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShape
 // returns a *UsageError.
 func (w Worker) Train(ctx context.Context) error {
 	cfg, err := w.Resolve()
+	if err == nil {
+		err = CheckEnvironment(os.Getenv)
+	}
 	if err != nil {
 		return &UsageError{err}
 	}

@@ -54,7 +54,9 @@ The arguments of the program may have placeholders for the values of each run:
 {workers}, {seed}, {run} (its folder), and products and quotients with the number of
 workers. If the program's argument is the batch of all workers, {16*workers} is weak
 scaling and 64 strong scaling; if it is the batch of one worker, 16 is weak scaling and
-{64/workers} strong scaling. {{seed}} stands for the text {seed}:
+{64/workers} strong scaling. Any other word or calculation in braces is an error; {{seed}}
+stands for the text {seed}. Braces after a dollar sign (${HOME}) and braces with other
+characters in them, such as JSON, stay as they are:
 
   lockstep launch --workers 1,2,4,6,8 --study-logs -- python train.py --batch '{16*workers}' --seed '{seed}'
   lockstep launch --workers 1,2,4 --series strong -- python train.py --batch '{64/workers}'

@@ -63,6 +63,7 @@ func main() { os.Exit(runInterruptible(os.Args[1:])) }
 func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
 	root.SetArgs(args)
+	noteMisspelledVariables(os.Environ(), root.ErrOrStderr())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -114,6 +115,7 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 		root.AddCommand(g.commands...)
 	}
 	root.AddCommand(columnsTopic())
+	requireDecimal(root)
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")
 	return root

@@ -96,6 +96,26 @@ func checkCollectiveName(v string) error {
 	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), %s (under mpirun), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP, transportMPI)
 }
 
+// CheckVariables returns an error if one of the variables that choose how workers exchange data has
+// an invalid value. getenv is os.Getenv except in tests.
+func CheckVariables(getenv func(string) string) error {
+	return new(Env).readTransport(getenv)
+}
+
+// readTransport reads the variables that choose how workers exchange data.
+func (e *Env) readTransport(getenv func(string) string) (err error) {
+	e.Collective = strings.TrimSpace(getenv(collectiveVariable))
+	if err := checkCollectiveName(e.Collective); err != nil {
+		return err
+	}
+	e.Algorithm = strings.TrimSpace(getenv(algorithmVariable))
+	if err := collective.CheckAlgorithm(e.Algorithm); err != nil {
+		return fmt.Errorf("%s: %w", algorithmVariable, err)
+	}
+	e.TLS, err = readTLS(getenv)
+	return err
+}
+
 // FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. The rank
 // and the world size come from the first of these sources that describes this process; without
 // one, the world size is 1:
@@ -111,17 +131,7 @@ func checkCollectiveName(v string) error {
 func FromEnv(getenv func(string) string) (Env, error) {
 	e, err := readRank(getenv)
 	if err == nil {
-		e.Collective = strings.TrimSpace(getenv(collectiveVariable))
-		err = checkCollectiveName(e.Collective)
-	}
-	if err == nil {
-		e.Algorithm = strings.TrimSpace(getenv(algorithmVariable))
-		if err = collective.CheckAlgorithm(e.Algorithm); err != nil {
-			err = fmt.Errorf("%s: %w", algorithmVariable, err)
-		}
-	}
-	if err == nil {
-		e.TLS, err = readTLS(getenv)
+		err = e.readTransport(getenv)
 	}
 	if err == nil && e.ConnectsToMaster() {
 		err = e.findMaster(getenv)

@@ -35,6 +35,15 @@ func InstructionSets(precision string) ([]string, error) {
 	return names, nil
 }
 
+// CheckVariable returns an error if LOCKSTEP_CPU is not the name of an instruction set. Another
+// machine may support one that this machine lacks. getenv is os.Getenv except in tests.
+func CheckVariable(getenv func(string) string) error {
+	if set := getenv(kernel.EnvVar); set != "" && !slices.Contains(kernel.InstructionSets, set) {
+		return fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", kernel.EnvVar, set, strings.Join(kernel.InstructionSets, ", "))
+	}
+	return nil
+}
+
 // bf16 is the precision in engine.Options with which operands of convolutions are rounded.
 const bf16 = "bf16"
 

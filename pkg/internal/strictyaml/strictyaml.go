@@ -13,9 +13,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -194,15 +196,11 @@ func checkMergeValue(n *yaml.Node, t reflect.Type, prefix string) error {
 func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	v := reflect.New(t)
 	err := n.Decode(v.Interface())
-	var f float64
-	if err == nil && v.Elem().CanInt() && n.Decode(&f) == nil && f != float64(v.Elem().Int()) {
-		err = errors.New("not whole") // the decoder would truncate 2.5 to 2
-	}
-	if err == nil {
+	if err == nil && (n.Kind != yaml.ScalarNode || hasPlainForm(n, t)) {
 		return nil
 	}
 	want := map[reflect.Kind]string{
-		reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
+		reflect.Int: "a whole number in decimal digits, such as 16", reflect.Int64: "a whole number in decimal digits, such as 16", reflect.Float64: "a decimal number, such as 0.001 or 1e-3",
 		reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list",
 	}[t.Kind()]
 	if want == "" {
@@ -216,6 +214,31 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 		got = "a list"
 	}
 	return fmt.Errorf("%s%s is %s: expected %s", linePrefix(n), key, got, want)
+}
+
+// The forms of numbers that [hasPlainForm] accepts.
+var (
+	wholeNumber   = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
+	decimalNumber = regexp.MustCompile(`^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$`)
+)
+
+// hasPlainForm reports whether the scalar n has a form that every reader understands as the same
+// value of the type t. YAML also has forms that surprise: 010 is 8, 1_0 is 10, yes is true, and the
+// decoder would truncate 2.5 to 2.
+func hasPlainForm(n *yaml.Node, t reflect.Type) bool {
+	switch {
+	case n.Tag == "!!null" || t == reflect.TypeFor[time.Duration]():
+		return true
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return wholeNumber.MatchString(n.Value)
+	case t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32:
+		return decimalNumber.MatchString(n.Value)
+	case t.Kind() == reflect.Bool:
+		return strings.EqualFold(n.Value, "true") || strings.EqualFold(n.Value, "false")
+	case t.Kind() == reflect.Pointer:
+		return hasPlainForm(n, t.Elem())
+	}
+	return true
 }
 
 // linePrefix returns the line of n as a prefix of an error message, such as "line 3: ". It

@@ -3,9 +3,12 @@ package placeholder
 
 import (
 	"fmt"
+	"math/bits"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/nearest"
 )
 
 // Values contains the values of one run that replace the placeholders.
@@ -15,13 +18,16 @@ type Values struct {
 	Run     string // path of the run folder
 }
 
-// pattern matches a placeholder with the braces around it, and a dollar sign before it.
-var pattern = regexp.MustCompile(`\$?\{+(workers|seed|run|([0-9]{1,9})\*workers|workers\*([0-9]{1,9})|([0-9]{1,9})/workers)\}+`)
+// pattern matches what may be a placeholder: braces around a word or a calculation with words and
+// numbers, and a dollar sign before it. JSON, regular expressions ({2}) and shells' brace expansions
+// do not match.
+var pattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
 
 // Expand returns args with the values of a run in place of the placeholders {workers}, {seed} and
-// {run}. {16*workers} is a product, and {64/workers} a quotient, which must be a whole number. Two
-// braces on each side ({{seed}}) become one, without a replacement. A placeholder after a dollar
-// sign (${seed}) stays unchanged.
+// {run}. {16*workers} is a product, and {64/workers} a quotient, which must be a whole number. Any
+// other word or calculation in braces is an error. Two braces on each side ({{seed}}, {{word}})
+// become one, without a replacement. Braces after a dollar sign (${seed}), or with other characters
+// in them, such as JSON, stay unchanged.
 func Expand(args []string, v Values) ([]string, error) {
 	var failed error
 	all := make([]string, len(args))
@@ -36,7 +42,7 @@ func Expand(args []string, v Values) ([]string, error) {
 				return text[1 : len(text)-1]
 			}
 			value, err := v.evaluate(inner)
-			if err != nil {
+			if err != nil && failed == nil {
 				failed = fmt.Errorf("argument %q: %w", arg, err)
 			}
 			return value
@@ -44,6 +50,9 @@ func Expand(args []string, v Values) ([]string, error) {
 	}
 	return all, failed
 }
+
+// names returns the words that are placeholders.
+func names() []string { return []string{"workers", "seed", "run"} }
 
 // evaluate returns the value of a placeholder, given without its braces.
 func (v Values) evaluate(text string) (string, error) {
@@ -55,17 +64,40 @@ func (v Values) evaluate(text string) (string, error) {
 	case "run":
 		return v.Run, nil
 	}
-	m := pattern.FindStringSubmatch("{" + text + "}")
-	if dividend := m[4]; dividend != "" {
-		n, err := strconv.Atoi(dividend)
+	left, right, isProduct := strings.Cut(text, "*")
+	dividend, divisor, isQuotient := strings.Cut(text, "/")
+	switch {
+	case isProduct && right == "workers":
+		return v.multiply(text, left)
+	case isProduct && left == "workers":
+		return v.multiply(text, right)
+	case isQuotient && divisor == "workers":
+		n, err := parseNumber(text, dividend)
 		if err == nil && n%v.Workers != 0 {
 			err = fmt.Errorf("%d cannot be divided among %d workers: use a multiple of each worker count", n, v.Workers)
 		}
-		if err != nil {
-			return "", err
-		}
-		return strconv.Itoa(n / v.Workers), nil
+		return strconv.Itoa(n / v.Workers), err
 	}
-	n, err := strconv.Atoi(m[2] + m[3]) // one of them is empty
-	return strconv.Itoa(n * v.Workers), err
+	return "", fmt.Errorf("unknown placeholder {%s}%s: use {workers}, {seed}, {run}, {16*workers} or {64/workers}; {{%s}} stands for the text {%s}", text, nearest.Hint(text, names()), text, text)
+}
+
+// multiply returns the number of workers times factor, a number in the placeholder text.
+func (v Values) multiply(text, factor string) (string, error) {
+	n, err := parseNumber(text, factor)
+	if err != nil {
+		return "", err
+	}
+	if high, low := bits.Mul64(uint64(n), uint64(v.Workers)); high != 0 || low > 1<<63-1 {
+		return "", fmt.Errorf("the value of {%s} with %d workers is too large", text, v.Workers)
+	}
+	return strconv.Itoa(n * v.Workers), nil
+}
+
+// parseNumber parses a number in the placeholder text: decimal digits without leading zeros.
+func parseNumber(text, digits string) (int, error) {
+	n, err := strconv.Atoi(digits)
+	if err != nil || strconv.Itoa(n) != digits || n < 0 {
+		return 0, fmt.Errorf("invalid placeholder {%s}: want a whole number from 0 in decimal digits, got %q", text, digits)
+	}
+	return n, nil
 }

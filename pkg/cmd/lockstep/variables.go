@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/nearest"
+)
+
+// variablePrefix is the beginning of the names of Lockstep's environment variables.
+const variablePrefix = "LOCKSTEP_"
+
+// variables returns the names of the environment variables that Lockstep reads.
+func variables() []string {
+	return []string{
+		"LOCKSTEP_ALGORITHM", "LOCKSTEP_BIN", "LOCKSTEP_BINDING", "LOCKSTEP_COLLECTIVE", "LOCKSTEP_CPU", "LOCKSTEP_CUDA_PATH", "LOCKSTEP_DATA_SITE", "LOCKSTEP_LOCKS", "LOCKSTEP_LOGS",
+		"LOCKSTEP_MEMORY", "LOCKSTEP_RUN", "LOCKSTEP_SCRATCH", "LOCKSTEP_SEED", "LOCKSTEP_TLS", "LOCKSTEP_TOKEN", "LOCKSTEP_TUNING_CACHE", "LOCKSTEP_USAGE",
+	}
+}
+
+// noteMisspelledVariables writes a note about each variable in environ whose name is not that of a
+// variable of Lockstep, but similar to one. Other programs may have variables that begin with
+// LOCKSTEP_ too.
+func noteMisspelledVariables(environ []string, notes io.Writer) {
+	var words []string // without the prefix, by which all names are similar
+	for _, name := range variables() {
+		words = append(words, strings.TrimPrefix(name, variablePrefix))
+	}
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		word, ours := strings.CutPrefix(name, variablePrefix)
+		if !ours || slices.Contains(variables(), name) {
+			continue
+		}
+		if hint := nearest.Hint(word, words); hint != "" {
+			fmt.Fprintf(notes, "note: Lockstep reads no environment variable %s%s%s\n", variablePrefix, word, hint)
+		}
+	}
+}
