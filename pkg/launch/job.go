@@ -29,6 +29,7 @@ type Job struct {
 	dir   string
 	name  string // of the study
 	note  string // see Note
+	found bool   // see Found
 	sweep sweepProcess
 }
 
@@ -81,7 +82,7 @@ func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*J
 	}
 	job.addNote(l.waitsFor())
 	if owner != nil { // another process started the runs after prepareJob
-		job.sweep, job.note = newRemoteSweep(owner), owner.AttachNote()
+		job.sweep, job.note, job.found = newRemoteSweep(owner), owner.AttachNote(), true
 	}
 	return job, nil
 }
@@ -125,7 +126,7 @@ func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error
 	}
 	job = &Job{dir: dir, name: s.Study, sweep: l, note: note}
 	if owner != nil {
-		job.sweep = newRemoteSweep(owner)
+		job.sweep, job.found = newRemoteSweep(owner), true
 		job.addNote(owner.AttachNote())
 		return job, l, nil
 	}
@@ -159,6 +160,9 @@ func (finishedSweep) end(bool) error               { return nil }
 // for another sweep, because its runs are already being trained, or because all of them have
 // finished. Otherwise it returns "".
 func (j *Job) Note() string { return j.note }
+
+// Found reports whether the sweep was launched before, and continues, so that nothing was started.
+func (j *Job) Found() bool { return j.found }
 
 // Attached reports whether another program or notebook, which has not ended, launched the sweep.
 func (j *Job) Attached() bool { return !j.sweep.isOwn() }

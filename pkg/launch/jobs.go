@@ -154,9 +154,9 @@ func (l JobList) String() string {
 // the name of the study's folder in the logs folder, or a path. If no sweep of the study is
 // running, the job shows the last sweep that ran.
 func Attach(study string) (*Job, error) {
-	dir, err := runs.ResolveLogs(study)
+	dir, err := runs.LocateLogs(study)
 	if err != nil {
-		return nil, fmt.Errorf("attach %s: %w", study, err)
+		return nil, fmt.Errorf("attach %s: %w; lockstep jobs (launch.Jobs) lists the sweeps", study, err)
 	}
 	job := &Job{dir: dir, name: filepath.Base(dir)}
 	all := queue.ReadRecords(dir)

@@ -218,7 +218,7 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	case err != nil:
 		return err
 	}
-	if s.Output == nil && job.Note() != "" {
+	if s.Output == nil && job.Note() != "" && !(s.Detach && job.Found()) {
 		if _, err := fmt.Fprintln(c.ErrOrStderr(), job.Note()); err != nil {
 			return err
 		}
@@ -266,13 +266,22 @@ func describeContinuing(study string) error {
 	return &exitError{exitInterrupted, fmt.Errorf("interrupted: %s continues; lockstep watch %[1]s shows it again, and lockstep stop %[1]s ends it", study)}
 }
 
-// printDetached says that a sweep was started and continues without this command.
+// printDetached says that a sweep was started, or that it was running already, and continues without
+// this command.
 func printDetached(c *cobra.Command, job *launch.Job) error {
 	if job.Ended() {
 		return job.Wait(c.Context()) // there was nothing to do, or it failed at once
 	}
 	name := filepath.Base(job.Dir())
-	_, err := fmt.Fprintf(c.OutOrStdout(), "started %s, which continues without this command\nlogs: %s\nnext: lockstep watch %[1]s shows it; lockstep stop %[1]s ends it\n", name, job.Dir())
+	what := "started " + name
+	if job.Found() { // the last note says since when
+		notes := strings.Split(job.Note(), "\n")
+		for _, note := range notes[:len(notes)-1] {
+			fmt.Fprintln(c.ErrOrStderr(), note)
+		}
+		what = fmt.Sprintf("%s is %s", name, strings.TrimSuffix(notes[len(notes)-1], "; showing it"))
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "%s, which continues without this command\nlogs: %s\nnext: lockstep watch %s shows it; lockstep stop %[3]s ends it\n", what, job.Dir(), name)
 	return err
 }
 

@@ -73,7 +73,7 @@ and loss, which are recomputed from the checkpoint and the data.`,
 		Args: exactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
 		RunE: func(c *cobra.Command, args []string) error {
 			printReadPaths(c, args[0])
-			dir, err := runs.ResolveLogs(args[0])
+			dir, err := runs.LocateLogs(args[0])
 			if err != nil {
 				return err
 			}

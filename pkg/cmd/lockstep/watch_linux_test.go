@@ -94,6 +94,9 @@ func TestWatchAndStop(t *testing.T) {
 	})
 	dir := filepath.Join(p.logs, "long", "ddp-n1-s1")
 	awaitEpoch(t, dir)
+	if out, err := p.runCommand(longSweep(p, "--detach")...); err != nil || !strings.Contains(out, "long is already running since ") || strings.Contains(out, "started") || strings.Count(out, "already running") != 1 {
+		t.Errorf("the second --detach: %v: %s", err, out)
+	}
 
 	master, terminal := openTerminal(t)
 	watch := p.command(nil, "watch")
