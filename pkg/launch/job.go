@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
@@ -104,11 +106,24 @@ func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err err
 	return job, l, nil
 }
 
+// threadsPerWorker is the number of threads that a worker of Lockstep has at least: Go's runtime and
+// the thread that trains.
+const threadsPerWorker = 8
+
 // planJob implements prepareJob for a sweep that has been validated and has its defaults.
 func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error) {
 	dir, err := s.findStudyFolder()
 	if err != nil {
 		return nil, nil, err
+	}
+	threads := threadsPerWorker
+	if s.isForeign() {
+		threads = 1
+	}
+	if !s.onMPI { // otherwise the workers may be on other machines
+		if err := process.CheckThreadLimit("/proc", slices.Max(s.Workers)*threads); err != nil {
+			return nil, nil, fmt.Errorf("start workers: %w", err)
+		}
 	}
 	if l, err = newLocalSweep(ctx, s, dir); err != nil {
 		return nil, nil, err

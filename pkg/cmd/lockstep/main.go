@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/process"
 )
 
 // The exit codes.
@@ -56,7 +57,16 @@ func asMissingError(err error) error {
 	return &exitError{exitMissing, err}
 }
 
-func main() { os.Exit(runInterruptible(os.Args[1:])) }
+func main() {
+	if err := process.CheckThreadLimit("/proc", commandThreads); err != nil {
+		fmt.Fprintln(os.Stderr, "lockstep: start threads:", err)
+		os.Exit(exitFailed)
+	}
+	os.Exit(runInterruptible(os.Args[1:]))
+}
+
+// commandThreads is the number of threads that a command starts at least, after main has begun.
+const commandThreads = 6
 
 // run runs the command and returns its exit code. Tests call it without starting a
 // process.
