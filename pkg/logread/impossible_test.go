@@ -51,3 +51,21 @@ func TestImpossibleTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownUnit: a column whose name states an unknown unit of time is a curve, not seconds.
+func TestUnknownUnit(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "unit_2gpus.csv")
+	for unit, want := range map[string]string{"parsecs": "epoch_time (parsecs)", "min": "seconds", "avg": "seconds"} {
+		write(t, filepath.Dir(path), map[string]string{filepath.Base(path): "epoch,epoch_time (" + unit + "),train_loss\n1,5,0.5\n2,5,0.4\n"})
+		names := map[string]bool{}
+		_, err := Rows(All, []string{path}, func(r Row) error {
+			names[r.Name] = true
+			return nil
+		})
+		check(t, err)
+		if !names[want] || names["seconds"] != (want == "seconds") {
+			t.Errorf("unit %s: got the values %v, want %s", unit, names, want)
+		}
+	}
+}

@@ -14,8 +14,8 @@ import (
 )
 
 // keysThatMayDiffer are the config keys that may differ between the ranks of a run: the paths
-// of the data and the device. The folder in data.stage may differ too, but it must be set
-// on all ranks or on none.
+// of the data and the device (see checkSameConfig for its kind). The folder in data.stage may
+// differ too, but it must be set on all ranks or on none.
 var keysThatMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
 
 // sharedConfig returns the values in the config doc that must be equal on all ranks of a
@@ -64,8 +64,13 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.checkSameValues(ctx, "has another config than", sharedConfig(WithStrategySettings(doc)),
-		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:], ", ")+" and the folder of data.stage may differ)")
+	shared := sharedConfig(WithStrategySettings(doc))
+	// Engines of different kinds exchange different values. The kind is no part of ConfigHash, which
+	// run folders have recorded without it.
+	kind, _, _ := strings.Cut(t.cfg.Engine.Device, ":")
+	shared["engine.device"] = kind
+	return t.checkSameValues(ctx, "has another config than", shared,
+		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
 }
 
 // checkSameValues returns an error on every rank if any rank's values differ from rank 0's.

@@ -42,6 +42,7 @@ func TestRanksNeedOneConfig(t *testing.T) {
 		want   []string // in the error of each rank; none: no error
 	}{
 		{"seed", func(cs []Config) { cs[2].Seed = 7 }, []string{"rank 2 has another config than rank 0: seed is 7 there and 1 on rank 0; give all workers the same config"}},
+		{"device", func(cs []Config) { cs[1].Engine.Device = "reference" }, []string{"rank 1 has another config than rank 0: engine.device is reference there and cpu on rank 0"}},
 		{"data", func(cs []Config) { cs[1].Data.DataSeed = 5 }, []string{"rank 1 has another config than rank 0: data.data_seed is 5 there and 1 on rank 0"}},
 		{"augmentation", func(cs []Config) { cs[1].Data.Augment.Flip = false }, []string{"data.augment.flip is ", " there and true on rank 0"}},
 		{"several keys of several ranks", func(cs []Config) {

@@ -78,7 +78,19 @@ func lookUp(name, kind string) (f *field, factor float64) {
 	if factor, ok := unitFactor(f.kind, unit); ok {
 		return f, factor
 	}
+	if f.kind == secondsValue && unit != "" && !isRemark(unit) {
+		return nil, 1 // an unknown unit of time: the values are a curve, not seconds
+	}
 	return f, 1
+}
+
+// isRemark reports whether the text in brackets after the name of a time is no unit.
+func isRemark(text string) bool {
+	switch normalizeName(text) {
+	case "avg", "average", "mean", "median", "max", "min", "total", "sum", "wall", "wallclock", "train", "training", "epoch", "perepoch", "step", "perstep":
+		return true
+	}
+	return false
 }
 
 // lookUpWithBrackets returns the field of a name such as "loss (val)", whose brackets contain
