@@ -303,14 +303,15 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 	return nil, nil, errors.New("got neither a worker nor a step: want a field world_size or a field step")
 }
 
-// checkTimes returns an error if a time of the step is negative.
+// checkTimes returns an error if a time of the step is negative. UntilCollective may be: asynchronous
+// strategies and pipelines begin an exchange before the step.
 func (s *Step) checkTimes() error {
 	for _, x := range []struct {
 		name string
 		v    float64
 	}{
 		{"data_seconds", s.Data}, {"forward_seconds", s.Forward}, {"backward_seconds", s.Backward}, {"wait_seconds", s.Wait},
-		{"all_reduce_seconds", s.AllReduce}, {"optimizer_seconds", s.Optimizer}, {"until_collective_seconds", s.UntilCollective},
+		{"all_reduce_seconds", s.AllReduce}, {"optimizer_seconds", s.Optimizer},
 	} {
 		if x.v < 0 { // JSON has no NaN and no infinity
 			return fmt.Errorf("step %d: got %s %g, which is no possible value; the step is not used", s.Step, x.name, x.v)

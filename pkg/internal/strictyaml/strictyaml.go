@@ -200,7 +200,7 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 		return nil
 	}
 	want := map[reflect.Kind]string{
-		reflect.Int: "a whole number in decimal digits, such as 16", reflect.Int64: "a whole number in decimal digits, such as 16", reflect.Float64: "a decimal number, such as 0.001 or 1e-3",
+		reflect.Int: "a whole number in decimal digits, such as 16", reflect.Int64: "a whole number in decimal digits, such as 16", reflect.Float64: "a number, such as 0.001 or 1e-3",
 		reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list",
 	}[t.Kind()]
 	if want == "" {
@@ -227,7 +227,7 @@ var (
 // decoder would truncate 2.5 to 2.
 func hasPlainForm(n *yaml.Node, t reflect.Type) bool {
 	switch {
-	case n.Tag == "!!null" || t == reflect.TypeFor[time.Duration]():
+	case n.Tag == "!!null" || t == reflect.TypeFor[time.Duration]() || n.Tag == "!!str" && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()):
 		return true
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
 		return wholeNumber.MatchString(n.Value)

@@ -284,10 +284,10 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 		case v.From < 0:
 		case x.value == notOfEpoch:
 			if x.isTime() && !record.IsTime(v.Number) {
-			log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
-			continue
-		}
-		log.AddPoint([]byte(x.name), max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
+				log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
+				continue
+			}
+			log.AddPoint([]byte(x.name), max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
 			if final&x.bit != 0 && x.value.isKnown(e) {
 				log.In.AddProblem(log.Lines.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
