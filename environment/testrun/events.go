@@ -46,7 +46,10 @@ type skippedTest struct {
 
 // isSlow reports whether the test is skipped because it is slow and go test runs with -short. By
 // convention, the reason is then "slow".
-func (s skippedTest) isSlow() bool { return s.Reason == "slow" }
+func (s skippedTest) isSlow() bool {
+	first, _, _ := strings.Cut(s.Reason, "; ") // a script's log follows
+	return first == "slow"
+}
 
 // maxOutputLines is the number of lines of output that are kept per test.
 const maxOutputLines = 200

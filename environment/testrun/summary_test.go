@@ -151,14 +151,14 @@ func joinNames(phases []phase) string {
 // -short leaves out is not listed by name.
 func TestOnlyWithStrict(t *testing.T) {
 	var out strings.Builder
-	summary{Phases: []result{{Name: "unit", Result: passed, Skips: []skippedTest{{Name: "p.TestA", Reason: "slow"}, {Name: "p.TestB", Reason: "no GPU"}}}}}.
+	summary{Phases: []result{{Name: "unit", Result: passed, Skips: []skippedTest{{Name: "p.TestA", Reason: "slow"}, {Name: "p.TestScripts/a", Reason: "slow; WORK=/tmp"}, {Name: "p.TestB", Reason: "no GPU"}}}}}.
 		print(&out, []phase{{name: "race", what: "race detector"}})
-	for _, want := range []string{"only with --strict: race: race detector\n", "only with --strict: 1 slow ", "skipped: unit: p.TestB: no GPU"} {
+	for _, want := range []string{"only with --strict: race: race detector\n", "only with --strict: 2 slow ", "skipped: unit: p.TestB: no GPU"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the summary has no %q:\n%s", want, out.String())
 		}
 	}
-	if strings.Contains(out.String(), "TestA") {
+	if strings.Contains(out.String(), "p.TestA") || strings.Contains(out.String(), "TestScripts") {
 		t.Errorf("the summary lists a slow test:\n%s", out.String())
 	}
 }
