@@ -255,45 +255,57 @@ var (
 	killSeed  = flag.Uint64("killseed", 5, "seed of the moments at which TestKilledRunsResume kills")
 )
 
-// TestKilledRunsResume kills runs at random moments: one of their workers, or
+// TestKilledRunsResume kills runs at random moments: one of their processes, or
 // the launcher, by kill -9. After each kill the folder reads, and no process,
-// port or shared memory is left. A run that was killed five times and resumed
-// ends with the bits of one that was left alone. The transport of two workers
-// changes from run to run.
+// port or shared memory is left. A run that was killed and resumed ends with the
+// bits of one that was left alone. The first run has one worker; the others have
+// two, and each another strategy and transport.
 func TestKilledRunsResume(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	const each = 3 // kills of a run: with 18 kills, each number of workers runs over each transport
+	const each = 2 // kills of a run: with 18 kills, there is a run of each kind
 	kills := *killCount
 	p := newPlace(t)
-	want, duration := map[int]string{}, map[int]time.Duration{}
-	for _, workers := range []int{1, 2} {
+	kinds := []struct {
+		workers, processes int
+		strategy           string
+	}{
+		{1, 1, "ddp"}, {2, 2, "ddp"}, {2, 2, "horovod"}, {2, 1, "mirrored"}, {2, 1, "{name: multiworker, replicas: 2}"}, {2, 2, "{name: local_sgd, steps: 2}"},
+		{2, 2, "zero1"}, {2, 2, "paramserver"}, {2, 2, "pipeline"},
+	}
+	want, duration := map[int]string{}, map[int]time.Duration{} // by index of kinds
+	for i, k := range kinds {
 		var out bytes.Buffer
 		begin := time.Now()
-		if err := p.launch(&out, workers, 1, "--study", "whole").Run(); err != nil {
-			t.Fatalf("%v\n%s", err, &out)
+		name := fmt.Sprint("kind", i)
+		if err := p.launch(&out, k.workers, 1, "--study", "whole", "--series", name, "--set", "strategy="+k.strategy).Run(); err != nil {
+			t.Fatalf("%s: %v\n%s", k.strategy, err, &out)
 		}
-		duration[workers] = time.Since(begin)
-		want[workers] = final(t, filepath.Join(p.logs, "whole", fmt.Sprintf("ddp-n%d-s1", workers)))
+		duration[i] = time.Since(begin)
+		want[i] = final(t, filepath.Join(p.logs, "whole", fmt.Sprintf("%s-n%d-s1", name, k.workers)))
 	}
 	rng := rand.New(rand.NewPCG(2, *killSeed))
 	done, launchers, early, middle := 0, 0, 0, 0
 	transports := []string{"shm", "unix", "tcp"}
 	for series := 0; done < kills; series++ {
-		workers := 1 + series%2
-		t.Setenv("LOCKSTEP_COLLECTIVE", transports[series/2%len(transports)])
+		kind := series % len(kinds)
+		k := kinds[kind]
+		t.Setenv("LOCKSTEP_COLLECTIVE", transports[series%len(transports)])
 		name := fmt.Sprintf("series%d", series)
-		steps := fmt.Sprintf("checkpoint.every_steps=%d", series/2%2*2) // none, or every 2 of 6 or 3 an epoch
-		dir := filepath.Join(p.logs, "tiny", fmt.Sprintf("%s-n%d-s1", name, workers))
+		steps := fmt.Sprintf("checkpoint.every_steps=%d", series%2*2) // none, or every 2 of 6 or 3 an epoch
+		dir := filepath.Join(p.logs, "tiny", fmt.Sprintf("%s-n%d-s1", name, k.workers))
+		launch := func(out *bytes.Buffer) *exec.Cmd {
+			return p.launch(out, k.workers, 1, "--study", "tiny", "--series", name, "--set", "strategy="+k.strategy, "--set", steps, "--resume")
+		}
 		for killed := 0; killed < each; {
 			var out bytes.Buffer
-			c := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--set", steps, "--resume")
+			c := launch(&out)
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Duration(rng.Float64() * float64(duration[workers])))
-			victim := rng.IntN(workers+1) - 1 // a rank, or the launcher
+			time.Sleep(time.Duration(rng.Float64() * float64(duration[kind])))
+			victim := rng.IntN(k.processes+1) - 1 // a process of the run, or the launcher
 			hit, ports := p.kill(c.Process.Pid, victim)
 			err := c.Wait()
 			if !hit || err == nil { // it was over, or not yet there
@@ -341,11 +353,11 @@ func TestKilledRunsResume(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		if err := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--set", steps, "--resume").Run(); err != nil {
-			t.Fatalf("resume after the kills: %v\n%s", err, &out)
+		if err := launch(&out).Run(); err != nil {
+			t.Fatalf("%s: resume after the kills: %v\n%s", k.strategy, err, &out)
 		}
-		if got := final(t, dir); got != want[workers] {
-			t.Errorf("%s ended otherwise than a run that was left alone: %s", dir, difference(got, want[workers]))
+		if got := final(t, dir); got != want[kind] {
+			t.Errorf("%s (%s) ended otherwise than a run that was left alone: %s", dir, k.strategy, difference(got, want[kind]))
 		}
 		if left := pendingIn(t, dir); len(left) > 0 {
 			t.Errorf("%v are left", left)
