@@ -169,7 +169,7 @@ func TestValuesAreReadable(t *testing.T) {
 		{"import (\"errors\"; \"lockstep/pkg/train\"; \"lockstep/pkg/launch\"; \"gonum.org/v1/gonum/mat\")\ntype P struct { A int; name string; Next *P2 }\n" +
 			"type P2 struct { B []float64 }", ""},
 		{"P{A: 3, name: \"x\", Next: &P2{[]float64{1.5}}}", `execute_result "P{A: 3, name: \"x\", Next: &{B: [1.5]}}"`},
-		{"launch.Sweep{Config: \"base\", Workers: []int{1, 2}}", `Workers:       [1 2]\n`},
+		{"launch.Sweep{Config: \"base\", Workers: []int{1, 2}}", `[1 2]\n  Seeds: `},
 		{"train.Named(\"unet2d-cells\")", `execute_result "name: unet2d-cells\nmodel:\n`},
 		{"mat.NewDense(2, 2, []float64{1, 2, 3, 4})", `execute_result "⎡1  2⎤\n⎣3  4⎦"`},
 		{"make([]int, 10000000)", `(9999900 more of 10000000)]"`},
