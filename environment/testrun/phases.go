@@ -69,9 +69,8 @@ func raceTests() map[string][]string {
 	}
 }
 
-// allPhases returns all phases. Those without a chain come first. The chains are balanced: the phases of
-// "jupyter" and "notebooks" wait for other programs most of their time, while those of "tests" and
-// "checks" compute.
+// allPhases returns all phases. Those without a chain come first. The phases of "jupyter" and "notebooks",
+// and many tests of "tests" and "race", wait for other programs, so that the others can compute meanwhile.
 func allPhases() []phase {
 	return []phase{
 		{name: "gofmt", what: "all Go files are formatted", run: checkFormat},
@@ -92,8 +91,8 @@ func allPhases() []phase {
 
 		{name: "unit", what: "unit, property, golden and example tests; without --strict only the fast ones (go test -short)", run: runUnitTests, chain: "tests"},
 		{name: "dp", what: "lockstep verify dp: 2 workers with ddp compute the same as one worker; with --strict, every strategy is a unit test", run: verifyDP, chain: "tests"},
-		{name: "race", what: "race detector, for tests whose goroutines share data", run: runRaceTests, chain: "tests", strict: true},
-		{name: "neon", what: "tests of the NEON assembly, in qemu if this machine is not arm64; with --all, all of them", run: runNEONTests, chain: "tests", strict: true},
+		{name: "race", what: "race detector, for tests whose goroutines share data", run: runRaceTests, chain: "race", strict: true},
+		{name: "neon", what: "tests of the NEON assembly, in qemu if this machine is not arm64; with --all, all of them", run: runNEONTests, chain: "race", strict: true},
 	}
 }
 
