@@ -64,8 +64,7 @@ func raceTests() map[string][]string {
 			"RecordsOfReplicas", "Profile", "CheckpointsEverySteps", "OwnedOnEveryRank", "WaitsForStragglers", "Agree", "LocalSGDEqualsDDP", "HorovodTimeline",
 			"StrategiesNameADeadRank", "TwoWorkers", "TrainTwice", "Accumulate", "CheckCanceled",
 		},
-		"tune":   {"TuneLoader", "RunTrials"},
-		"verify": {"VerifyDP"},
+		"tune": {"TuneLoader", "RunTrials"},
 	}
 }
 

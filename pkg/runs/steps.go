@@ -310,8 +310,12 @@ func (s *Step) checkTimes() error {
 		name string
 		v    float64
 	}{
-		{"data_seconds", s.Data}, {"forward_seconds", s.Forward}, {"backward_seconds", s.Backward}, {"wait_seconds", s.Wait},
-		{"all_reduce_seconds", s.AllReduce}, {"optimizer_seconds", s.Optimizer},
+		{"data_seconds", s.Data},
+		{"forward_seconds", s.Forward},
+		{"backward_seconds", s.Backward},
+		{"wait_seconds", s.Wait},
+		{"all_reduce_seconds", s.AllReduce},
+		{"optimizer_seconds", s.Optimizer},
 	} {
 		if x.v < 0 { // JSON has no NaN and no infinity
 			return fmt.Errorf("step %d: got %s %g, which is no possible value; the step is not used", s.Step, x.name, x.v)

@@ -33,11 +33,17 @@ func TestDifferentDataIsNoted(t *testing.T) {
 	}{
 		{"one", []runs.Run{run("s", "a", 1, "v1:1"), run("s", "b", 1, "v1:1"), run("s", "b", 2)}, ""},
 		{"two studies", []runs.Run{run("s", "a", 1, "v1:1"), run("t", "a", 1, "v1:2")}, ""},
-		{"two series", []runs.Run{run("s", "a", 1, "v1:1"), run("s", "a", 2, "v1:1"), run("s", "b", 1, "v1:2"), run("s", "b", 2)},
-			"the runs of s were trained on different data, so their losses, scores and perhaps times cannot be compared: a-n1-s1 and a-n1-s2 on v1:1 (20 training samples and 2 held-out in 44 files of 12 bytes, /data); b-n1-s1 on v1:2 ("},
+		{
+			"two series",
+			[]runs.Run{run("s", "a", 1, "v1:1"), run("s", "a", 2, "v1:1"), run("s", "b", 1, "v1:2"), run("s", "b", 2)},
+			"the runs of s were trained on different data, so their losses, scores and perhaps times cannot be compared: a-n1-s1 and a-n1-s2 on v1:1 (20 training samples and 2 held-out in 44 files of 12 bytes, /data); b-n1-s1 on v1:2 (",
+		},
 		{"resumed", []runs.Run{run("s", "a", 1, "v1:1", "v1:2")}, "a-n1-s1 on v1:1 (20 training samples and 2 held-out in 44 files of 12 bytes, /data); a-n1-s1 on v1:2 ("},
-		{"many", []runs.Run{run("s", "a", 1, "v1:1"), run("s", "a", 2, "v1:1"), run("s", "a", 3, "v1:1"), run("s", "a", 4, "v1:1"), run("s", "a", 5, "v1:1", "v1:2", "v1:3", "v1:4", "v1:5", "v1:6")},
-			"a-n1-s1, a-n1-s2, a-n1-s3 and 2 more on v1:1 ("},
+		{
+			"many",
+			[]runs.Run{run("s", "a", 1, "v1:1"), run("s", "a", 2, "v1:1"), run("s", "a", 3, "v1:1"), run("s", "a", 4, "v1:1"), run("s", "a", 5, "v1:1", "v1:2", "v1:3", "v1:4", "v1:5", "v1:6")},
+			"a-n1-s1, a-n1-s2, a-n1-s3 and 2 more on v1:1 (",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := FromRuns(tt.all)

@@ -128,8 +128,10 @@ func TestVerifyRunChecksConfigs(t *testing.T) {
 			}
 		}, name, true, "not recorded"},
 		{"the same data", func(*testing.T, string) {}, sameData, true, `^v1:[0-9a-f]{12} \(\d+ training samples and \d+ held-out, generated\)$`},
-		{"other data of a rank", func(t *testing.T, dir string) { setData(t, dir, 1, "v1:12", "") }, sameData, false,
-			`rank 1 trained on other data than rank 0: v1:12 \(.*\), not v1:[0-9a-f]{12} `},
+		{
+			"other data of a rank", func(t *testing.T, dir string) { setData(t, dir, 1, "v1:12", "") }, sameData, false,
+			`rank 1 trained on other data than rank 0: v1:12 \(.*\), not v1:[0-9a-f]{12} `,
+		},
 		{"data changed", func(t *testing.T, dir string) {
 			for rank := range 2 {
 				setData(t, dir, rank, "v1:12", "")

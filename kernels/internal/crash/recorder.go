@@ -82,7 +82,7 @@ func record(kernel string) {
 	if err == nil && n == maxDump {
 		fmt.Println("\n[the stacks of the other goroutines are left out]")
 	}
-	if n > 0 && err != io.EOF && strconv.Itoa(os.Getppid()) == kernel { // too much, or the disk is full
+	if n > 0 && !errors.Is(err, io.EOF) && strconv.Itoa(os.Getppid()) == kernel { // too much, or the disk is full
 		_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
 	}
 }

@@ -271,8 +271,15 @@ func TestKilledRunsResume(t *testing.T) {
 		workers, processes int
 		strategy           string
 	}{
-		{1, 1, "ddp"}, {2, 2, "ddp"}, {2, 2, "horovod"}, {2, 1, "mirrored"}, {2, 1, "{name: multiworker, replicas: 2}"}, {2, 2, "{name: local_sgd, steps: 2}"},
-		{2, 2, "zero1"}, {2, 2, "paramserver"}, {2, 2, "pipeline"},
+		{1, 1, "ddp"},
+		{2, 2, "ddp"},
+		{2, 2, "horovod"},
+		{2, 1, "mirrored"},
+		{2, 1, "{name: multiworker, replicas: 2}"},
+		{2, 2, "{name: local_sgd, steps: 2}"},
+		{2, 2, "zero1"},
+		{2, 2, "paramserver"},
+		{2, 2, "pipeline"},
 	}
 	want, duration := map[int]string{}, map[int]time.Duration{} // by index of kinds
 	for i, k := range kinds {
