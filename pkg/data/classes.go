@@ -100,7 +100,9 @@ func (c *Classes) getSample(ctx context.Context, i int, image, target []float32)
 	b := m.Bounds()
 	switch {
 	case c.resized != nil:
-		m = c.resized.resize(m)
+		if m, err = c.resized.resize(ctx, m); err != nil {
+			return err
+		}
 	case b.Dy() != c.size[0] || b.Dx() != c.size[1]:
 		return fmt.Errorf("picture %s has size %d×%d, but the first picture has %d×%d (height×width): set resize to scale all pictures to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
 	}
@@ -119,14 +121,33 @@ func newResizer(edge, height, width int) *resizer {
 	return &resizer{edge: edge, from: image.Pt(width, height), scaler: draw.BiLinear.NewScaler(edge, edge, width, height)}
 }
 
-func (r *resizer) resize(m image.Image) image.Image {
-	to := image.NewRGBA(image.Rect(0, 0, r.edge, r.edge))
-	var scaler draw.Scaler = draw.BiLinear
-	if m.Bounds().Size() == r.from {
-		scaler = r.scaler
+// largePicture is the number of pixels from which resize can be canceled. Scaling fewer takes less
+// than about a tenth of a second.
+const largePicture = 1 << 22
+
+// resize returns m scaled to the square. If ctx is canceled, it returns the cause. The scaling of a
+// large picture then goes on in a goroutine to its end, because it cannot be stopped.
+func (r *resizer) resize(ctx context.Context, m image.Image) (image.Image, error) {
+	scale := func() image.Image {
+		to := image.NewRGBA(image.Rect(0, 0, r.edge, r.edge))
+		var scaler draw.Scaler = draw.BiLinear
+		if m.Bounds().Size() == r.from {
+			scaler = r.scaler
+		}
+		scaler.Scale(to, to.Bounds(), m, m.Bounds(), draw.Src, nil)
+		return to
 	}
-	scaler.Scale(to, to.Bounds(), m, m.Bounds(), draw.Src, nil)
-	return to
+	if size := m.Bounds().Size(); size.X*size.Y < largePicture {
+		return scale(), nil
+	}
+	scaled := make(chan image.Image, 1)
+	go func() { scaled <- scale() }()
+	select {
+	case to := <-scaled:
+		return to, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // writePlanes writes the red, green and blue planes of picture m to dst. 8-bit values are

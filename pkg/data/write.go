@@ -124,7 +124,9 @@ func writeClassPicture(ctx context.Context, path string, c *Classes, i int) erro
 		return err
 	}
 	if c.resized != nil {
-		m = c.resized.resize(m)
+		if m, err = c.resized.resize(ctx, m); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
