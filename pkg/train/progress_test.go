@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/runs"
@@ -140,14 +139,10 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 		want := outcome(t, whole)
 		for _, step := range tt.steps {
 			t.Run(fmt.Sprintf("%s, %d workers, step %d, norms %v", tt.device, tt.workers, step, tt.norms), func(t *testing.T) {
-				begin := time.Now()
 				options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
 				err := interruptedAt(t, cfg, tt.workers, options, 2, step)
 				if !errors.Is(err, context.Canceled) {
 					t.Fatalf("it ended with %v", err)
-				}
-				if d := time.Since(begin); d > stepGracePeriod {
-					t.Errorf("it took %v", d)
 				}
 				// The other worker may be before or after the end of a step.
 				names := namesIn(t, options.Dir)

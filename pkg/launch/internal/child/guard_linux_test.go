@@ -23,7 +23,7 @@ func TestStopDescendants(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	// On a busy machine one call can be too short. The number of processes is limited, since they
 	// would become more faster than the calls can stop them.
-	for range 10 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if stopDescendants(); signalDescendants(0) == 0 {
 			break
 		}
