@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
@@ -135,6 +136,34 @@ func TestLoaderAdvice(t *testing.T) {
 	var table strings.Builder
 	if err := l.Write(&table); err != nil || strings.Count(table.String(), "other batches: not advised") != 1 {
 		t.Errorf("the table does not mark one setting as changing the batches: %v\n%s", err, table.String())
+	}
+}
+
+// TestOtherBatches checks that a setting is marked if its order of stages changes the batches.
+func TestOtherBatches(t *testing.T) {
+	cfg := traintest.Config()
+	samples, err := train.OpenSamples(t.Context(), cfg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuner := &tuner{cfg: cfg, samples: samples, group: collective.InProcess(1)[0]}
+	for order, want := range map[[5]string]bool{
+		{data.StageShuffle, data.StageShard, data.StageMap, data.StageBatch, data.StagePrefetch}: false,
+		{data.StageShuffle, data.StageShard, data.StageMap, data.StageCache, data.StageBatch}:    true,
+		{data.StageShard, data.StageShuffle, data.StageBatch, data.StageMap, data.StagePrefetch}: true,
+	} {
+		setting := cfg.Loader
+		setting.Order = order[:]
+		c, err := tuner.addCandidate(setting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.OtherBatches != want {
+			t.Errorf("%v: other batches is %v, want %v", order, c.OtherBatches, want)
+		}
+	}
+	if err := tuner.close(); err != nil {
+		t.Error(err)
 	}
 }
 
