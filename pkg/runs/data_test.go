@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestDataChanges: the workers of a run tell where its data changed. Hashes of older versions,
+// TestDataChanges: the start lines of the ranks show where the data of a run changed. Hashes of older versions,
 // which were of a few samples, say nothing.
 func TestDataChanges(t *testing.T) {
 	const old = "5bb1f0f0c2e2a9ff7c1c4b2f16c1e2a7b6f39b9f2c7a5d9e4c3b2a1908f7e6d5"

@@ -135,7 +135,7 @@ func listSome(names []string) string {
 func describeDataDifference(before, after runs.Data) string {
 	switch {
 	case before == runs.Data{}:
-		return "it is not recorded what they consisted of"
+		return "the run folder does not say which data it was"
 	case (before.Files == 0) != (after.Files == 0):
 		return "only one of them was read from files"
 	case before.Files == 0 && before.Bytes == 0:

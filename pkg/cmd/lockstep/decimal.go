@@ -16,7 +16,7 @@ type decimalValue struct{ pflag.Value }
 // wholeNumbers matches whole numbers, separated by commas, as IntSlice accepts them.
 var wholeNumbers = regexp.MustCompile(`^\[?\s*[-+]?(0|[1-9][0-9]*)\s*(,\s*[-+]?(0|[1-9][0-9]*)\s*)*\]?$`)
 
-// Set sets the value to that of text.
+// Set parses text, and sets the value of the flag.
 func (v decimalValue) Set(text string) error {
 	if !wholeNumbers.MatchString(text) {
 		return fmt.Errorf("%q: want whole numbers in decimal digits, such as 16", text)

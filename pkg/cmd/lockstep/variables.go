@@ -20,8 +20,8 @@ func variables() []string {
 	}
 }
 
-// noteMisspelledVariables writes a note about each variable in environ whose name is not that of a
-// variable of Lockstep, but similar to one. Other programs may have variables that begin with
+// noteMisspelledVariables writes a note about each variable in environ that Lockstep does not read, if
+// its name is similar to one that Lockstep reads. Other programs may have variables that begin with
 // LOCKSTEP_ too.
 func noteMisspelledVariables(environ []string, notes io.Writer) {
 	var words []string // without the prefix, by which all names are similar

@@ -16,8 +16,8 @@ func AddGuard(*exec.Cmd) {}
 // SignalGuard sends s to the process group of the program.
 func SignalGuard(p *os.Process, s unix.Signal) { SignalGroup(p, s) }
 
-// Environment returns no variable but that of the run folder dir, because only Linux shows the
-// environment of other processes.
+// Environment returns LOCKSTEP_RUN with the run folder dir. Other variables would have no use, because
+// only Linux shows the environment of other processes.
 func Environment(dir string) []string { return []string{"LOCKSTEP_RUN=" + dir} }
 
 // EndLeftBehind does nothing, because it finds processes by their environment.

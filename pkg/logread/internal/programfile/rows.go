@@ -38,7 +38,7 @@ type rowsRun struct {
 	curves []*record.Curve
 }
 
-// rowsCell is the value of a row and what it belongs to; see tidy.Row.
+// rowsCell is a value with its name, rank, epoch and step; see tidy.Row.
 type rowsCell struct {
 	rank, epoch, step int
 	name              string
