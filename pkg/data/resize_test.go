@@ -18,6 +18,6 @@ func TestCanceledWhileResizing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.resize(ctx, m); !errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v, want that of the context", err)
+		t.Errorf("got error %v, want context.Canceled", err)
 	}
 }

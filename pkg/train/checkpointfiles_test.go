@@ -311,8 +311,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestListRunCheckpoints: what is in the folder of checkpoints of a run that has recorded three
-// epochs and the checkpoint of the third one.
+// TestListRunCheckpoints: a run has recorded three epochs and the checkpoint of the third one. Each case
+// lists the files in its folder of checkpoints.
 func TestListRunCheckpoints(t *testing.T) {
 	const second, third, fourth = "epoch-0002.safetensors ", "epoch-0003.safetensors ", "epoch-0004.safetensors "
 	const thirdDamaged = "epoch-0003.safetensors.damaged "

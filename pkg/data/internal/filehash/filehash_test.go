@@ -49,7 +49,7 @@ func TestSum(t *testing.T) {
 	}
 	for _, contents := range [][]string{{"two", "one", ""}, {"one", "twp", ""}, {"onet", "wo", ""}, {"one", "", "two"}, {"one", "two"}, {"one", "two", "", ""}} {
 		if got := (Hasher{}).mustSum(t, writeFiles(t, contents...)); got.Hash == want.Hash {
-			t.Errorf("%q: the hash is that of one, two", contents)
+			t.Errorf("%q has the same hash as the files one and two", contents)
 		}
 	}
 	a[1].Name = "z"
