@@ -7,7 +7,8 @@ import (
 )
 
 // TestBackground checks that goroutines which wait for another one compute the allowed pieces:
-// the caller's part of a task ends only when others have computed them.
+// the caller's part of a task ends only when others have computed them. The pieces are allowed before
+// the task starts, because a goroutine that already sleeps computes none.
 func TestBackground(t *testing.T) {
 	for _, threads := range []int{2, 5, 10} {
 		g := New(threads)
@@ -33,9 +34,9 @@ func TestBackground(t *testing.T) {
 			}
 			done = make(chan struct{})
 			g.StartBackground(b)
+			b.Allow(allowed)
 			g.Run(Task{threads, func(_ *Worker, lo, _ int) {
 				if lo == 0 {
-					b.Allow(allowed)
 					<-done // else the test never ends
 				}
 			}}, workers)
@@ -69,9 +70,9 @@ func TestFinishBackgroundWaits(t *testing.T) {
 		done.Store(true)
 	}}
 	g.StartBackground(b)
+	b.Allow(1)
 	g.Run(Task{2, func(_ *Worker, lo, _ int) {
 		if lo == 0 {
-			b.Allow(1)
 			<-begun
 		}
 	}}, workers)
