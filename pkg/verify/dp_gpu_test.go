@@ -21,28 +21,21 @@ func TestVerifyDPOnGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var two []Check
-	want := 1 + 2 + 1
-	if underRace { // the faults change numbers alone
-		two, err = verifyVariants(t.Context(), 2, list[1:2], train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 1)})
-		want = 1 + 1
-	} else {
-		options := train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 1)}
-		if two, err = verifyVariants(t.Context(), 2, list[1:3], options); err != nil {
-			t.Fatal(err)
-		}
-		cfg := newVerifyConfig()
-		newGPUSetup("cuda")(&cfg)
-		faults := listFaults(cfg)
-		var broken []Check
-		broken, err = verifyFaults(t.Context(), 2, cfg, faults[len(faults)-1:], options) // own statistics
-		two = append(two, broken...)
-	}
+	options := train.WorkerOptions{Open: gputest.NewPerWorkerOpener(t, 1)}
+	two, err := verifyVariants(t.Context(), 2, list[1:3], options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if checks = append(checks, two...); len(checks) != want {
-		t.Errorf("%d checks, want %d", len(checks), want)
+	cfg := newVerifyConfig()
+	newGPUSetup("cuda")(&cfg)
+	faults := listFaults(cfg)
+	broken, err := verifyFaults(t.Context(), 2, cfg, faults[len(faults)-1:], options) // own statistics
+	if err != nil {
+		t.Fatal(err)
+	}
+	two = append(two, broken...)
+	if checks = append(checks, two...); len(checks) != 1+2+1 {
+		t.Errorf("%d checks, want 4", len(checks))
 	}
 	for _, c := range checks {
 		t.Log(c)

@@ -13,40 +13,32 @@ func TestVerifyDP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	var checks []Check
-	if !underRace { // the three workers below start the same goroutines
-		var err error
-		checks, err = DataParallelism(t.Context(), DPOptions{Workers: 2})
-		if err != nil {
-			t.Fatal(err)
+	checks, err := DataParallelism(t.Context(), DPOptions{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact := 0 // strategies besides the default one, each of which adds a check
+	for _, s := range strategy.Kinds()[1:] {
+		if s.Exact {
+			exact++
 		}
-		exact := 0 // strategies besides the default one, each of which adds a check
-		for _, s := range strategy.Kinds()[1:] {
-			if s.Exact {
-				exact++
-			}
-		}
-		if want := 12 + exact + 4; len(checks) != want {
-			t.Errorf("got %d checks, want %d: 12 of the invariant, %d of further strategies, 4 of its faults", len(checks), want, exact)
-		}
+	}
+	if want := 12 + exact + 4; len(checks) != want {
+		t.Errorf("got %d checks, want %d: 12 of the invariant, %d of further strategies, 4 of its faults", len(checks), want, exact)
 	}
 	all := newCPUVariants()
-	list := slices.Concat(all[2:3], all[11:]) // the CPU engine without and with synchronized batch norm, and further strategies
-	if !underRace {
-		list = append(list, all[3]) // the reference engine, with most options that change an update
-	}
+	// The CPU engine without and with synchronized batch norm, further strategies, and the reference
+	// engine with most options that change an update.
+	list := slices.Concat(all[2:4], all[11:])
 	three, err := verifyVariants(t.Context(), 3, list, train.WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var faults []Check
-	if !underRace { // faults only change numbers
-		cfg := newVerifyConfig()
-		setFaultConfig(&cfg)
-		faults, err = verifyFaults(t.Context(), 3, cfg, listFaults(cfg), train.WorkerOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+	cfg := newVerifyConfig()
+	setFaultConfig(&cfg)
+	faults, err := verifyFaults(t.Context(), 3, cfg, listFaults(cfg), train.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, c := range slices.Concat(checks, three, faults) {
 		t.Log(c)

@@ -26,14 +26,9 @@ func TestVerifyStrategies(t *testing.T) {
 		if want := map[bool]int{false: 12, true: 6}[c.NeedsSGD()]; len(all) != want {
 			t.Fatalf("%s: %d variants, want %d: the 12 of ddp, or those of SGD without clipping", text, len(all), want)
 		}
-		var list []variant
-		switch {
-		case c.NeedsSGD():
-			list = []variant{all[1], all[4]} // the CPU engine; synchronized batch norms
-		case underRace:
-			list = []variant{all[2], all[6]} // the CPU engine; LAMB
-		default:
-			list = []variant{all[2], all[6], all[3], all[10]} // also clipping; synchronized batch norms
+		list := []variant{all[1], all[4]} // the CPU engine; synchronized batch norms
+		if !c.NeedsSGD() {
+			list = []variant{all[2], all[6], all[3], all[10]} // the CPU engine; LAMB; clipping; synchronized batch norms
 		}
 		if text == "pipeline" { // the network with the fewest layers
 			list = append(list, all[7])
@@ -42,12 +37,7 @@ func TestVerifyStrategies(t *testing.T) {
 			setFaultConfig(cfg)
 			cfg.Strategy = c
 		}
-		var checks []Check
-		if underRace { // faults only change numbers
-			checks, err = verifyVariants(t.Context(), workers, list, train.WorkerOptions{})
-		} else {
-			checks, err = verifyVariantsAndFaults(t.Context(), workers, list, base, train.WorkerOptions{})
-		}
+		checks, err := verifyVariantsAndFaults(t.Context(), workers, list, base, train.WorkerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
