@@ -31,12 +31,16 @@ func TestEarlyUpdate(t *testing.T) {
 	for _, net := range networks(t) {
 		for _, recompute := range []bool{false, true} {
 			g, p := loweredNetwork(t, net, 2, nn.Train, plan.Options{Fuse: true, Recompute: recompute})
-			for _, u := range []optim.Update{
+			updates := []optim.Update{
 				{Rule: optim.RuleAdam, WeightDecay: 0.1},
 				{Rule: optim.RuleAdamW, WeightDecay: 0.1},
 				{Rule: optim.RuleSGD, Momentum: 0.9, Nesterov: true},
 				{Rule: optim.RuleSGD},
-			} {
+			}
+			if underRace { // the goroutines of all rules share the same data
+				updates = updates[:1]
+			}
+			for _, u := range updates {
 				u.LearningRate, u.Beta1, u.Beta2, u.Epsilon = 1e-2, 0.9, 0.99, 1e-3
 				t.Run(fmt.Sprintf("%s/recompute-%v/%s-%v", net.Name(), recompute, u.Rule, u.Momentum), func(t *testing.T) {
 					want := trainedBits(t, g, p, noExchange{}, u, false)

@@ -68,14 +68,15 @@ type tensor struct {
 	pitch, margin int
 }
 
-// eachDevice runs f for each type, with and without gaps, in both orders of
-// execution, which must leave the same bits in memory.
+// eachDevice runs f for fp32 with gaps and for bf16 without, in both orders of execution, which must
+// leave the same bits in memory. The self-test, which package selftest runs on the simulator, checks every
+// kernel in fp16, and most in fp32 without gaps.
 func eachDevice(t *testing.T, f func(d *device)) {
 	sim := openSimulator(t)
 	for _, c := range []struct {
 		typ kernels.ElementType
 		gap bool
-	}{{kernels.F32, false}, {kernels.F32, true}, {kernels.F16, true}, {kernels.BF16, false}} {
+	}{{kernels.F32, true}, {kernels.BF16, false}} {
 		typ, gap := c.typ, c.gap
 		t.Run(fmt.Sprintf("%s/gap-%v", typ, gap), func(t *testing.T) {
 			var first [][]byte
