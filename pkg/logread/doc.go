@@ -92,7 +92,7 @@
 // becomes a [runs.Problem] with file and line.
 //
 // [Tidy] returns everything as one table with one row per measured value, and
-// [Write] writes that table as CSV, JSON, Parquet or Arrow. [Follow] reads a folder
+// [Write] writes that table as CSV or JSON. [Follow] reads a folder
 // of logs while it grows.
 //
 //	found, problems, err := logread.Read("logs/published")

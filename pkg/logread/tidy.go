@@ -13,7 +13,6 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 
-	"lockstep/pkg/logread/internal/columnar"
 	"lockstep/pkg/logread/internal/tidy"
 	"lockstep/pkg/runs"
 )
@@ -35,14 +34,12 @@ func Kinds() []string { return []string{Epochs, Steps, Curves, Trials, Spans, Al
 
 // The formats that Write can write.
 const (
-	FormatCSV     = "csv"
-	FormatJSON    = "json"
-	FormatParquet = "parquet" // Apache Parquet, compressed with zstd
-	FormatArrow   = "arrow"   // the file format of Arrow IPC (Feather version 2)
+	FormatCSV  = "csv"
+	FormatJSON = "json"
 )
 
 // Formats returns the formats that Write can write.
-func Formats() []string { return []string{FormatCSV, FormatJSON, FormatParquet, FormatArrow} }
+func Formats() []string { return []string{FormatCSV, FormatJSON} }
 
 // Row is one measured value in tidy form, so that one table can hold the logs
 // of any program. Values that were not measured have no row.
@@ -230,9 +227,9 @@ func (o Options) Tidy(ctx context.Context, kind string, paths ...string) (datafr
 }
 
 // Write writes the values of Rows to w in one of Formats. If rank, epoch or
-// step does not apply, its cell is empty in CSV, and null in JSON, Parquet and
-// Arrow. CSV begins with a header; JSON is an array of objects. Floating-point
-// values are written without loss of precision.
+// step does not apply, its cell is empty in CSV, and null in JSON. CSV begins
+// with a header; JSON is an array of objects, one per line. Floating-point values
+// are written without loss of precision.
 func Write(w io.Writer, format, kind string, paths ...string) ([]runs.Problem, error) {
 	return Options{}.Write(context.Background(), w, format, kind, paths...)
 }
@@ -240,7 +237,7 @@ func Write(w io.Writer, format, kind string, paths ...string) ([]runs.Problem, e
 // Write is like the function Write, with options.
 func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, paths ...string) ([]runs.Problem, error) {
 	if !slices.Contains(Formats(), format) {
-		return nil, fmt.Errorf("write rows: unknown format %q; use one of %s", format, strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("write rows: unknown format %q; use one of %s, and convert the CSV to other formats, for example with pandas", format, strings.Join(Formats(), ", "))
 	}
 	read, problems, err := o.readNamedRuns(ctx, kind, paths)
 	if err != nil {
@@ -259,10 +256,6 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, kind string, pa
 		err = tidy.WriteCSV(b, rows)
 	case FormatJSON:
 		err = tidy.WriteJSON(b, rows)
-	case FormatParquet:
-		err = columnar.WriteParquet(b, rows)
-	case FormatArrow:
-		err = columnar.WriteArrow(b, rows)
 	}
 	if !written && len(read) > 0 && err == nil {
 		for _, path := range paths {

@@ -16,7 +16,9 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/runs"
 )
 
@@ -186,7 +188,7 @@ func TestTidyErrors(t *testing.T) {
 		{func() error { _, _, err := Tidy("batches", dir); return err }, `unknown kind of rows "batches"; use one of epochs, steps, curves, trials, spans, all`},
 		{func() error { _, _, err := Tidy(All); return err }, "no path given"},
 		{func() error { _, _, err := Tidy(All, "/nowhere/at/all"); return err }, "/nowhere/at/all does not exist"},
-		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `unknown format "xml"; use one of csv, json, parquet, arrow`},
+		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `unknown format "xml"; use one of csv, json`},
 		{func() error { _, err := Rows(All, []string{dir}, func(Row) error { return stop }); return err }, stop.Error()},
 	} {
 		if err := c.run(); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -322,5 +324,28 @@ func TestReadRows(t *testing.T) {
 	}
 	if got := read(filepath.Join(dir, "logs")); len(got) != len(want) {
 		t.Errorf("with its own output in the folder, got %d rows, want %d", len(got), len(want))
+	}
+}
+
+// TestCurveRows checks the rows of a curve in another program's log, including
+// NaN and step 0.
+func TestCurveRows(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"4GPU/events.out.tfevents.1": string(recordtest.EncodeEventFile(recordtest.EncodeEvent(1, 0, recordtest.EncodeScalar("Loss/train", 0.5)), recordtest.EncodeEvent(2, 7, recordtest.EncodeScalar("Loss/train", float32(math.NaN()))))),
+		"4GPU/rank2.json":            `[{"ph":"X","name":"ncclAllReduce","cat":"kernel","ts":5,"dur":2,"pid":1,"tid":1}]`,
+	})
+	run := filepath.ToSlash(filepath.Join(dir, "4GPU"))
+	var got []Row
+	_, err := Rows(All, []string{dir}, func(r Row) error { r.Series = ""; got = append(got, r); return nil })
+	check(t, err)
+	want := []Row{
+		{Run: run, Workers: 4, Rank: -1, Step: 0, Name: "Loss/train", Value: 0.5},
+		{Run: run, Workers: 4, Rank: -1, Step: 7, Name: "Loss/train", Value: math.NaN()},
+		{Run: run, Workers: 4, Rank: 2, Step: 1, Name: "communication_start_seconds/ncclAllReduce", Value: 0},
+		{Run: run, Workers: 4, Rank: 2, Step: 1, Name: "communication_seconds/ncclAllReduce", Value: 2e-6},
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateNaNs()); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
 	}
 }

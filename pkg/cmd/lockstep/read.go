@@ -79,7 +79,7 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
 
   lockstep read logs/unet2d-cells
   lockstep read logs/unet2d-cells --what steps --format json
-  lockstep read results --what all --format parquet --out results.parquet
+  lockstep read results --what all --out results.csv
   lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
   lockstep read results --line 'Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec'
   lockstep read results --columns 'workers=n_gpus,seconds=epoch_time'
@@ -88,7 +88,7 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
   lockstep read results --explain`,
 		Args: atLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
-			options, err := f.validate(c)
+			options, err := f.validate()
 			if err != nil {
 				return asUsageError(err)
 			}
@@ -121,18 +121,13 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
 }
 
 // validate checks the flags and converts them to options.
-func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
+func (f *readFlags) validate() (logread.Options, error) {
 	var options logread.Options
-	for _, x := range []struct {
-		flag, got string
-		known     []string
-	}{
-		{"format", f.format, logread.Formats()},
-		{"what", f.what, logread.Kinds()},
-	} {
-		if !slices.Contains(x.known, x.got) {
-			return options, fmt.Errorf("unknown --%s %q: use one of %q", x.flag, x.got, x.known)
-		}
+	if !slices.Contains(logread.Formats(), f.format) {
+		return options, fmt.Errorf("unknown --format %q: use one of %q; for another format, convert the CSV, for example with pandas.read_csv(\"rows.csv\").to_parquet(\"rows.parquet\")", f.format, logread.Formats())
+	}
+	if !slices.Contains(logread.Kinds(), f.what) {
+		return options, fmt.Errorf("unknown --what %q: use one of %q", f.what, logread.Kinds())
 	}
 	if f.save && !f.suggest {
 		return options, errors.New("--save needs --suggest")
@@ -140,15 +135,7 @@ func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
 	if f.suggest && (f.explain || f.out != "") {
 		return options, errors.New("--suggest cannot be combined with --explain or --out")
 	}
-	options, err := f.logs.options()
-	if err != nil {
-		return options, err
-	}
-	binary := f.format == logread.FormatParquet || f.format == logread.FormatArrow
-	if binary && !f.explain && f.out == "" && isTerminal(c.OutOrStdout()) {
-		return options, fmt.Errorf("--format %s cannot be printed to a terminal: use --out FILE, or pipe it to another program", f.format)
-	}
-	return options, nil
+	return f.logs.options()
 }
 
 // minProgressBarBytes is the total size of logs above which a progress bar is shown.

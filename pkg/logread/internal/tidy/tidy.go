@@ -1,5 +1,5 @@
 // Package tidy turns runs into rows with one measured value each, and writes rows as CSV and
-// JSON. Package columnar writes them as Parquet and Arrow.
+// JSON.
 package tidy
 
 // Row is one measured value. Its fields have the meaning of the fields of
@@ -16,6 +16,5 @@ type Row struct {
 	Value   float64
 }
 
-// Iterator calls use for each row to write. It may be called several times, with
-// the same rows each time.
+// Iterator calls use for each row to write.
 type Iterator func(use func(Row) error) error
