@@ -205,8 +205,12 @@ func runLinter(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.runCommand(ctx, env, file, "run", "--timeout=10m", "./...")
+	return r.runCommand(ctx, env, file, "run", "--timeout=10m", allowOthers, "./...")
 }
+
+// allowOthers is the option of the linter that lets it run while another one does, of another checkout
+// for example. Each checkout has its own cache.
+const allowOthers = "--allow-parallel-runners"
 
 // findLinter returns the path of the linter and the environment variables to run it with.
 // It builds the linter, in the version that environment/tools selects, if that has not

@@ -70,10 +70,11 @@ func TestFinishBackgroundWaits(t *testing.T) {
 		done.Store(true)
 	}}
 	g.StartBackground(b)
-	b.Allow(1)
 	g.Run(Task{2, func(_ *Worker, lo, _ int) {
 		if lo == 0 {
 			<-begun
+		} else {
+			b.Allow(1) // the helper begins the piece when it has ended this part
 		}
 	}}, workers)
 	go func() {
