@@ -17,7 +17,7 @@ func shapes() [][]int {
 // TestBatchNorm uses two shapes with more than one chunk. The tolerance allows a few roundings,
 // because the backward pass divides by σ and subtracts numbers that are nearly equal.
 func TestBatchNorm(t *testing.T) {
-	on := everyPrecision(t)
+	on := someEngines(t)
 	for _, s := range shapes() {
 		c := []int{s[1]}
 		if s[0]*s[2]*s[3] == 1 {
@@ -55,7 +55,7 @@ func TestBatchNorm(t *testing.T) {
 
 // TestPointwise covers what works on each element alone, and sums of them.
 func TestPointwise(t *testing.T) {
-	on := everyPrecision(t)
+	on := someEngines(t)
 	for _, s := range shapes() {
 		for _, n := range []node{
 			{op: plan.OpAdd, in: [][]int{s, s}, out: [][]int{s}},
@@ -78,7 +78,7 @@ func TestPointwise(t *testing.T) {
 
 // TestChannels moves channels between blocks: exact.
 func TestChannels(t *testing.T) {
-	on := everyPrecision(t)
+	on := someEngines(t)
 	for _, c := range [][2]int{{8, 16}, {3, 5}, {16, 3}, {5, 24}, {1, 1}, {7, 9}} {
 		a, b, y := []int{2, c[0], 3, 5}, []int{2, c[1], 3, 5}, []int{2, c[0] + c[1], 3, 5}
 		for _, n := range []node{
@@ -93,7 +93,7 @@ func TestChannels(t *testing.T) {
 
 // TestMaxPool has windows that touch, overlap and leave gaps, and equal maxima.
 func TestMaxPool(t *testing.T) {
-	on := everyPrecision(t)
+	on := someEngines(t)
 	for _, s := range [][]int{{2, 3, 8, 6}, {1, 17, 9, 11}, {3, 8, 5, 5}} {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}, {3, 1}, {1, 1}} {
 			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}

@@ -42,7 +42,7 @@ func ruleName(u optim.Update) string {
 // own gradients, unrecorded and recorded; gradients are read as clipping left them, and
 // their norm is the one asked for. In fp16 the scale is so high that the first steps are
 // left out: nothing changes then, and the bias correction does not count them. The
-// precisions take turns, since the kernels' own tests run each rule in each precision.
+// precisions take turns, since the kernels' own tests run each rule in fp32 and bf16.
 func TestRules(t *testing.T) {
 	g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	for i, u := range testedRules() {

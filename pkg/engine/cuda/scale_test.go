@@ -145,10 +145,10 @@ func mustGradient(t *testing.T, x engine.Executable, name string) []float64 {
 	return v
 }
 
-// TestNonFiniteEverywhere: in every precision, recorded or not, a loss that is
+// TestNonFiniteEverywhere: in fp32 and fp16, recorded or not, a loss that is
 // not finite leaves all as it was, and the next step goes on.
 func TestNonFiniteEverywhere(t *testing.T) {
-	for _, precision := range []string{"fp32", "bf16", "fp16"} {
+	for _, precision := range []string{"fp32", "fp16"} {
 		g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 		x := loaded(t, open(t, gpuOptions(precision)), p, g)
 		for step := 1; step <= 3; step++ { // as it is, recorded, launched
