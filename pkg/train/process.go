@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,18 +89,25 @@ func (p trainingProcess) run(ctx context.Context) error {
 }
 
 // firstError keeps the error of the rank that failed first. The errors of the other ranks are
-// usually its consequences.
+// usually its consequences. They may be noted earlier: a rank of several nodes leaves the group
+// inside its node before its own error is noted.
 type firstError struct {
-	mu  sync.Mutex
-	err error
+	mu          sync.Mutex
+	err         error
+	consequence bool // err only says that another rank has left
 }
 
-// note keeps err as the error of rank, if it is the first one and not nil.
+// note keeps err as the error of rank, if it is not nil, and the first one or the first that
+// says more than that another rank has left.
 func (f *firstError) note(rank int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err != nil && f.err == nil {
-		f.err = fmt.Errorf("rank %d: %w", rank, err)
+	if err == nil {
+		return
+	}
+	consequence := strings.Contains(err.Error(), "has left the group")
+	if f.err == nil || f.consequence && !consequence {
+		f.err, f.consequence = fmt.Errorf("rank %d: %w", rank, err), consequence
 	}
 }
 

@@ -293,6 +293,27 @@ func TestMultiWorkerByHand(t *testing.T) {
 	}
 }
 
+// TestFirstError: the reported error is the first one that says more than that another rank has
+// left, in whatever order the ranks of a process note theirs.
+func TestFirstError(t *testing.T) {
+	left := errors.New("all-gather 240: rank 1 has left the group (last seen in reduce-scatter 239 inside the node)")
+	gone, later := errors.New("all-reduce 241: rank 3 is gone"), errors.New("later")
+	for _, c := range []struct {
+		noted []error // by rank
+		want  string
+	}{
+		{[]error{left, gone, later}, "rank 1: all-reduce 241: rank 3 is gone"},
+		{[]error{nil, gone, left}, "rank 1: all-reduce 241: rank 3 is gone"},
+		{[]error{left, nil, left}, "rank 0: " + left.Error()},
+	} {
+		var first firstError
+		for rank, err := range c.noted {
+			first.note(rank, err)
+		}
+		wantError(t, first.err, c.want)
+	}
+}
+
 // TestReplicasOfWorkers: how many replicas a process has, and what is refused.
 func TestReplicasOfWorkers(t *testing.T) {
 	cores := runtime.NumCPU()
