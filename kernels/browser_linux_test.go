@@ -110,8 +110,7 @@ func TestBrowser(t *testing.T) {
 		b.do(t, command{Do: "open", URL: url})
 		begin(t)
 		b.run(t, cellLaunch)
-		sweep.freeze(t, 2, 5)
-		sweep.freeze(t, 4, 5)
+		sweep.freeze(t, 5, 2, 4)
 		b.outputWithFigures(t, cellLaunch, 1, `Slurm jobs 1, 2, 3 continue.*`+row(1, some)+row(2, trained)+row(4, trained))
 		b.screenshot(t, cellLaunch, "live.png")
 	})
@@ -146,8 +145,7 @@ func TestBrowser(t *testing.T) {
 		sweep.signal(t, 4, syscall.SIGCONT)
 		b.output(t, cellCancel, "job 2: canceled by you.*job 3: canceled by you")
 		b.run(t, cellLaunch)
-		sweep.freeze(t, 2, 1)
-		sweep.freeze(t, 4, 1)
+		sweep.freeze(t, 1, 2, 4)
 		b.output(t, cellLaunch, `Slurm jobs 4, 5 continue.*1 run done before.*`+watched)
 	})
 	local := filepath.Join(logs, "local")
@@ -227,16 +225,26 @@ func (s slurmStudy) epochs(workers int) int {
 	return max(bytes.Count(text, []byte("\n"))-1, 0)
 }
 
-// freeze waits until the run has trained the given number of epochs from now on, and stops its
-// workers. It fails the test if the run has ended before.
-func (s slurmStudy) freeze(t *testing.T, workers, epochs int) {
+// freeze stops the workers of each run with the given numbers of workers, as soon as it has trained
+// the given number of epochs from now on. It fails the test if a run has ended before.
+func (s slurmStudy) freeze(t *testing.T, epochs int, counts ...int) {
 	t.Helper()
-	before := s.epochs(workers)
-	wait(t, fmt.Sprintf("%d epochs of the run with %d workers", epochs, workers), func() bool { return s.epochs(workers) >= before+epochs },
-		func() string { return fmt.Sprintf("%d epochs in %s", s.epochs(workers), s.dir(workers)) })
-	if n := s.signal(t, workers, syscall.SIGSTOP); n != workers {
-		t.Fatalf("stopped %d workers of the run with %d: it has ended after %d epochs", n, workers, s.epochs(workers))
+	until := map[int]int{} // number of epochs at which to stop, by the number of workers
+	for _, workers := range counts {
+		until[workers] = s.epochs(workers) + epochs
 	}
+	wait(t, fmt.Sprintf("%d epochs of the runs with %v workers", epochs, counts), func() bool {
+		for workers, n := range until {
+			if s.epochs(workers) < n {
+				continue
+			}
+			if stopped := s.signal(t, workers, syscall.SIGSTOP); stopped != workers {
+				t.Fatalf("stopped %d workers of the run with %d: it has ended after %d epochs", stopped, workers, s.epochs(workers))
+			}
+			delete(until, workers)
+		}
+		return len(until) == 0
+	}, func() string { return fmt.Sprintf("epochs to reach, by workers: %v", until) })
 }
 
 // signal sends a signal to the workers of a run and returns their number.
