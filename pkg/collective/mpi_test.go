@@ -49,17 +49,15 @@ var mpiLaunchers = map[string][]string{
 }
 
 // runMPIMember joins the group of mpirun, and does what the scenario says. It prints its result in
-// one line that begins with its rank.
+// one line that begins with its rank. If a rank is to fail, each rank then waits until mpirun ends it,
+// because mpirun ends all ranks when one ends without MPI_Finalize.
 func runMPIMember(scenario string) error {
 	ctx := context.Background()
-	timeout := time.Minute
-	if scenario == "missing" || scenario == "missing message" {
-		timeout = 5 * time.Second
-	}
-	g, err := JoinMPI(ctx, Options{Timeout: timeout})
+	g, err := JoinMPI(ctx, Options{Timeout: time.Minute})
 	if err != nil {
 		return err
 	}
+	const ended = 4 * time.Minute // by then
 	print := func(err error) { _, _ = fmt.Fprintf(os.Stdout, "rank %d of %d: %v\n", g.Rank(), g.Size(), err) }
 	one := device.Buffer{F32: make32(1, 1)}
 	last := g.Rank() == g.Size()-1
@@ -68,23 +66,21 @@ func runMPIMember(scenario string) error {
 		print(errors.Join(checkMPI(ctx, g), g.Close()))
 		return nil
 	case "missing":
-		if last {
-			time.Sleep(timeout + 3*time.Second)
-			return nil
+		g.options.Timeout = 5 * time.Second
+		if !last {
+			print(errors.Join(g.Barrier(ctx), g.Close()))
 		}
-		print(errors.Join(g.Barrier(ctx), g.Close()))
-		time.Sleep(4 * time.Second) // mpirun ends all ranks when one ends without MPI_Finalize
+		time.Sleep(ended)
 	case "missing message":
+		g.options.Timeout = 5 * time.Second
 		switch {
 		case last:
-			time.Sleep(timeout + 3*time.Second)
 		case g.Rank() == 0:
 			print(errors.Join(g.Recv(ctx, one, g.Size()-1), g.Close()))
-			time.Sleep(4 * time.Second)
 		default: // learns it from rank 0
 			print(errors.Join(g.Barrier(ctx), g.Close()))
-			time.Sleep(4 * time.Second)
 		}
+		time.Sleep(ended)
 	case "another size":
 		switch g.Rank() {
 		case 0:
@@ -94,14 +90,14 @@ func runMPIMember(scenario string) error {
 		default:
 			print(g.Barrier(ctx))
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(ended)
 	case "left":
 		if last {
 			print(g.Close())
 			return nil
 		}
 		print(g.Barrier(ctx))
-		time.Sleep(2 * time.Second)
+		time.Sleep(ended)
 	}
 	return nil
 }
