@@ -23,8 +23,9 @@ const (
 	recorderName = "lockstep-kernel crash recorder"
 	// maxDump limits how much of the runtime's message and stacks is recorded, in bytes.
 	maxDump = 1 << 20
-	// recorderTimeout limits how long a new kernel waits for the recorder of the previous one.
-	recorderTimeout = 5 * time.Second
+	// recorderTimeout limits how long a new kernel waits for the recorder of the previous one, which
+	// ends when it has read what that kernel wrote.
+	recorderTimeout = 30 * time.Second
 )
 
 // init runs the recorder if this process was started as one, and then ends the process, so that
