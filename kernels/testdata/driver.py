@@ -14,6 +14,7 @@ sent, and ends with the execute_reply.
 """
 import json
 import os
+import queue
 import sys
 import time
 import uuid
@@ -42,6 +43,15 @@ def leave(manager):
         shell.close(linger=0)
 
 
+def reply_to(client, sent):
+    """Return the content of the reply to the message sent. wait_for_ready asks a slow kernel several
+    times, and leaves all replies but one in the queue."""
+    while True:
+        message = client.get_shell_msg(timeout=60)
+        if message["parent_header"].get("msg_id") == sent:
+            return message["content"]
+
+
 def execute(manager, client, step):
     start = time.monotonic()
     lines = list(step.get("input") or [])
@@ -62,10 +72,12 @@ def execute(manager, client, step):
         if interrupted_at is not None and again is not None and now - start >= interrupted_at + again:
             manager.interrupt_kernel()
             again = None
-        if lines and client.stdin_channel.msg_ready():
-            asked = client.get_stdin_msg(timeout=1)
-            if asked["msg_type"] == "input_request":
-                client.input(lines.pop(0))
+        if lines:
+            try:
+                if client.get_stdin_msg(timeout=0.05)["msg_type"] == "input_request":
+                    client.input(lines.pop(0))
+            except queue.Empty:
+                pass
         try:
             m = client.get_iopub_msg(timeout=0.05)
         except Exception:
@@ -81,14 +93,14 @@ def execute(manager, client, step):
         if interrupted_at is None and on is not None and on in text and kind in KEPT:
             manager.interrupt_kernel()
             interrupted_at = time.monotonic() - start
-    reply = client.get_shell_msg(timeout=60)
+    reply = reply_to(client, sent)
     process = getattr(manager, "provisioner", None) or manager.kernel
     with open("/proc/%d/status" % process.pid) as f:
         memory = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS"))
     return {
         "memory": memory,
         "messages": messages,
-        "reply": reply["content"],
+        "reply": reply,
         "seconds": time.monotonic() - start,
         "interrupted_at": interrupted_at,
         "alive": manager.is_alive(),
@@ -112,11 +124,9 @@ def main():
                     reply = execute(manager, client, step)
                 replies.append(reply)
             elif "complete" in step:
-                client.complete(step["complete"], cursor_pos=step["pos"])
-                replies.append({"reply": client.get_shell_msg(timeout=60)["content"]})
+                replies.append({"reply": reply_to(client, client.complete(step["complete"], cursor_pos=step["pos"]))})
             elif "kernel_info" in step:
-                client.kernel_info()
-                replies.append({"reply": client.get_shell_msg(timeout=60)["content"]})
+                replies.append({"reply": reply_to(client, client.kernel_info())})
             elif step.get("leave"):
                 leave(manager)
                 replies.append({"reply": {}})
@@ -125,8 +135,8 @@ def main():
                 client.wait_for_ready(timeout=300)
                 replies.append({"reply": {}})
             elif "inspect" in step:
-                client.inspect(step["inspect"], cursor_pos=step["pos"], detail_level=step.get("detail", 0))
-                replies.append({"reply": client.get_shell_msg(timeout=60)["content"]})
+                sent = client.inspect(step["inspect"], cursor_pos=step["pos"], detail_level=step.get("detail", 0))
+                replies.append({"reply": reply_to(client, sent)})
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
