@@ -120,7 +120,7 @@ func TestFullDisk(t *testing.T) {
 		free int64
 		says []string
 	}{
-		{"epoch", 0, []string{" ended with exit code 1"}}, // rank 0, or the other one, which misses it
+		{"epoch", 0, []string{" ended with exit code 1"}},                // rank 0, or the other one, which misses it
 		{"checkpoint", 128 << 10, []string{"save checkpoint of epoch "}}, // of the checkpoint, or of run.json, which names it
 	} {
 		t.Run(tt.name, func(t *testing.T) {
