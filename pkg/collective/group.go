@@ -16,8 +16,16 @@ package collective
 
 import (
 	"context"
+	"errors"
 
 	"lockstep/pkg/internal/device"
+)
+
+// An operation that another rank has ended returns an error for which errors.Is reports one of
+// these. It is a consequence: the error of that rank says why.
+var (
+	ErrRankLeft   = errors.New("has left the group")
+	ErrRankFailed = errors.New("failed")
 )
 
 // Group is this rank's membership in a set of ranks that call the same operations in the

@@ -40,13 +40,13 @@ func noteError(what string, f wire.Frame) error {
 	seen := formatLastCall(f.Number, f.What)
 	switch f.State {
 	case wire.NoteClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", what, f.Rank, seen)
+		return fmt.Errorf("%s: rank %d %w (%s)", what, f.Rank, ErrRankLeft, seen)
 	case wire.NoteMissing:
 		return fmt.Errorf("%s: rank %d is missing (%s)", what, f.Rank, seen)
 	case wire.NoteGone:
 		return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", what, f.Rank, seen)
 	}
-	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, f.Rank, seen)
+	return fmt.Errorf("%s: rank %d %w (%s); see the error message of that rank", what, f.Rank, ErrRankFailed, seen)
 }
 
 // Send sends the elements of b to rank to, as Group describes.

@@ -191,7 +191,7 @@ func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error 
 	case state == segment.StateFailed:
 		return rankFailedError(what, rank, c)
 	case state == segment.StateClosed:
-		return fmt.Errorf("%s: rank %d has left the group (%s)", what, rank, describeLastCall(c))
+		return fmt.Errorf("%s: rank %d %w (%s)", what, rank, ErrRankLeft, describeLastCall(c))
 	case checkProcess && g.isAlive != nil && !g.isAlive(rank):
 		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", what, rank, c.PID.Load(), describeLastCall(c))
 	}
@@ -200,7 +200,7 @@ func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error 
 
 // rankFailedError returns the error of an operation after the failure of rank, whose control block is c.
 func rankFailedError(what string, rank int, c *segment.ControlBlock) error {
-	return fmt.Errorf("%s: rank %d failed (%s); see the error message of that rank", what, rank, describeLastCall(c))
+	return fmt.Errorf("%s: rank %d %w (%s); see the error message of that rank", what, rank, ErrRankFailed, describeLastCall(c))
 }
 
 // describeMissing lists the ranks that have not arrived, each with its last operation.

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -313,8 +312,7 @@ func (r *Recorder) describeNamedRank(err error, ask bool) error {
 	}
 	r.mu.Unlock()
 	// A rank that has left because of an error of its own reports it.
-	left := strings.Contains(err.Error(), fmt.Sprintf("rank %d failed", rank)) || strings.Contains(err.Error(), fmt.Sprintf("rank %d has left", rank))
-	if ask && !left {
+	if ask && !errors.Is(err, ErrRankLeft) && !errors.Is(err, ErrRankFailed) {
 		text += "; " + r.stackOf.find(r, rank)
 	}
 	return fmt.Errorf("%w; %s", err, text)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/runs/flight"
@@ -210,6 +211,9 @@ func readInfo(dir string) (Info, error) {
 		if part := findRunPart(dir); part != "" {
 			return info, fmt.Errorf("read run %s: run.json is missing, although the folder contains %s; restore run.json from a copy, or delete the folder", dir, part)
 		}
+		if named := listRunsBelow(dir); named != "" {
+			return info, fmt.Errorf("read run %s: not a run folder; it contains %s: name one of them", dir, named)
+		}
 		return info, fmt.Errorf("read run %s: not a run folder: %w", dir, err)
 	case err != nil:
 		return info, fmt.Errorf("read run %s: %w", dir, err)
@@ -241,6 +245,24 @@ func readInfo(dir string) (Info, error) {
 		return info, fmt.Errorf("read %s: got %d workers, want 0 to %d", path, info.Workers, maxWorkers)
 	}
 	return info, nil
+}
+
+// listRunsBelow counts and names the run folders that dir contains, as a study does: all of them,
+// or the first five. It returns "" if there are none.
+func listRunsBelow(dir string) string {
+	paths, err := filepath.Glob(filepath.Join(dir, "*", infoFile))
+	if err != nil || len(paths) == 0 {
+		return ""
+	}
+	slices.SortFunc(paths, NaturalCompare)
+	var names []string
+	for _, path := range paths[:min(len(paths), 5)] {
+		names = append(names, filepath.Base(filepath.Dir(path)))
+	}
+	if len(names) < len(paths) {
+		names = append(names, "…")
+	}
+	return english.Count(len(paths), "run") + " (" + strings.Join(names, ", ") + ")"
 }
 
 // findErrorLine returns the line of text, from 1, at which encoding/json found the error

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -189,6 +190,26 @@ func TestResume(t *testing.T) {
 func TestResumeNeedsARun(t *testing.T) {
 	_, _, err := Resume(t.TempDir())
 	wantError(t, err, "not a run folder")
+}
+
+// TestStudyIsNoRun: where a run folder is wanted and a study is named, the error names its runs.
+func TestStudyIsNoRun(t *testing.T) {
+	for _, c := range []struct {
+		runs int
+		want string
+	}{
+		{1, "not a run folder; it contains 1 run (ddp-n1-s1): name one of them"},
+		{10, "10 runs (ddp-n1-s1, ddp-n2-s1, ddp-n3-s1, ddp-n4-s1, ddp-n5-s1, …)"},
+	} {
+		study := t.TempDir()
+		for n := range c.runs {
+			dir := filepath.Join(study, fmt.Sprintf("ddp-n%d-s1", n+1))
+			check(t, os.Mkdir(dir, 0o755))
+			check(t, os.WriteFile(filepath.Join(dir, infoFile), nil, 0o644))
+		}
+		_, err := Read(study)
+		wantError(t, err, c.want)
+	}
 }
 
 func TestReadErrors(t *testing.T) {

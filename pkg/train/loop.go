@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -77,8 +79,12 @@ func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, rec *recorder, err erro
 }
 
 // addDiskAdvice adds advice to an error about a full or read-only disk. It returns other
-// errors unchanged. dir is the run folder.
+// errors unchanged. dir is the run folder; its checkpoints may be on another disk.
 func addDiskAdvice(err error, dir string) error {
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		dir = filepath.Dir(file.Path)
+	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w; free space on the disk of %s, then continue with --resume: nothing before the last checkpoint is lost", err, dir)

@@ -2,11 +2,11 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,18 +94,18 @@ func (p trainingProcess) run(ctx context.Context) error {
 type firstError struct {
 	mu          sync.Mutex
 	err         error
-	consequence bool // err only says that another rank has left
+	consequence bool // err only says that another rank has left or failed
 }
 
 // note keeps err as the error of rank, if it is not nil, and the first one or the first that
-// says more than that another rank has left.
+// says more than that another rank has left or failed.
 func (f *firstError) note(rank int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
 		return
 	}
-	consequence := strings.Contains(err.Error(), "has left the group")
+	consequence := errors.Is(err, collective.ErrRankLeft) || errors.Is(err, collective.ErrRankFailed)
 	if f.err == nil || f.consequence && !consequence {
 		f.err, f.consequence = fmt.Errorf("rank %d: %w", rank, err), consequence
 	}

@@ -294,9 +294,10 @@ func TestMultiWorkerByHand(t *testing.T) {
 }
 
 // TestFirstError: the reported error is the first one that says more than that another rank has
-// left, in whatever order the ranks of a process note theirs.
+// left or failed, in whatever order the ranks of a process note theirs.
 func TestFirstError(t *testing.T) {
-	left := errors.New("all-gather 240: rank 1 has left the group (last seen in reduce-scatter 239 inside the node)")
+	left := fmt.Errorf("all-gather 240: rank 1 %w (last seen in reduce-scatter 239 inside the node)", collective.ErrRankLeft)
+	failed := fmt.Errorf("barrier 240: rank 1 %w (last seen in barrier 240)", collective.ErrRankFailed)
 	gone, later := errors.New("all-reduce 241: rank 3 is gone"), errors.New("later")
 	for _, c := range []struct {
 		noted []error // by rank
@@ -304,6 +305,7 @@ func TestFirstError(t *testing.T) {
 	}{
 		{[]error{left, gone, later}, "rank 1: all-reduce 241: rank 3 is gone"},
 		{[]error{nil, gone, left}, "rank 1: all-reduce 241: rank 3 is gone"},
+		{[]error{failed, left, gone}, "rank 2: all-reduce 241: rank 3 is gone"},
 		{[]error{left, nil, left}, "rank 0: " + left.Error()},
 	} {
 		var first firstError

@@ -59,18 +59,24 @@ func withMounts(t *testing.T) bool {
 // mountLogs puts the logs of p on a file system of that many bytes.
 func (p *place) mountLogs(size string) {
 	p.t.Helper()
-	if err := syscall.Mount("none", p.logs, "tmpfs", 0, "size="+size); err != nil {
-		p.t.Fatal(err)
+	mount(p.t, p.logs, size)
+}
+
+// mount mounts a file system of that many bytes at dir.
+func mount(t *testing.T, dir, size string) {
+	t.Helper()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatal(err)
 	}
-	p.t.Cleanup(func() {
-		if err := syscall.Unmount(p.logs, 0); err != nil {
-			p.t.Error(err)
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-// fill leaves free bytes on the file system of the logs.
-func (p *place) fill(free int64) (filler string) {
+// fill leaves no byte free on the file system of the logs.
+func (p *place) fill() (filler string) {
 	p.t.Helper()
 	filler = filepath.Join(p.logs, "filler")
 	f, err := os.Create(filler)
@@ -81,11 +87,7 @@ func (p *place) fill(free int64) (filler string) {
 	if !errors.Is(err, syscall.ENOSPC) {
 		p.t.Fatalf("the disk did not fill up: %v", err)
 	}
-	at, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		err = f.Truncate(max(at-free, 0))
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := f.Close(); err != nil {
 		p.t.Fatal(err)
 	}
 	return filler
@@ -95,87 +97,110 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestFullDisk fills the disk up while a run goes on: to the last byte, so that
-// the epoch's own lines have no room, and so that they have and a checkpoint
-// has not. The error says which file and what to do, the earlier checkpoint
-// reads, and with room again the run ends as if nothing had been.
+// TestFullDisk fills the disk of the logs while a run goes on, so that an epoch's own lines have
+// no room; and it links the checkpoints of a run to another disk, with room for two of them.
+// The error says which file and what to do, the earlier checkpoint reads, and with room again the
+// run ends as if nothing had been.
 func TestFullDisk(t *testing.T) {
 	if !withMounts(t) {
 		return
 	}
 	p := newPlace(t)
 	p.mountLogs("8m")
-	// A checkpoint of 0.3 MB.
-	long := []string{"--set", "epochs=100", "--set", "model.base=4", "--set", "model.depth=2"}
-	command := func(name string) []string {
-		return append([]string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--study", "full", "--series", name}, long...)
+	begin := func(name string, options ...string) (c *exec.Cmd, out *said, dir string) {
+		// A checkpoint of 108 kB.
+		args := []string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--study", "full", "--series", name,
+			"--set", "epochs=100", "--set", "model.base=4", "--set", "model.depth=2"}
+		c, out = p.begin(append(args, options...)...)
+		return c, out, filepath.Join(p.logs, "full", name+"-n2-s1")
 	}
-	c, out := p.begin(command("alone")...)
+	c, out, dir := begin("alone")
 	if err := c.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	want := final(t, filepath.Join(p.logs, "full", "alone-n2-s1"))
-	for _, tt := range []struct {
-		name string
-		free int64
-		says []string
-	}{
-		{"epoch", 0, []string{" ended with exit code 1"}},                // rank 0, or the other one, which misses it
-		{"checkpoint", 128 << 10, []string{"save checkpoint of epoch "}}, // of the checkpoint, or of run.json, which names it
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := filepath.Join(p.logs, "full", tt.name+"-n2-s1")
-			c, out := p.begin(command(tt.name)...)
-			out.await(t, "epoch 10/100")
-			filler := p.fill(tt.free)
-			err := c.Wait()
-			var e *exec.ExitError
-			if !errors.As(err, &e) || e.ExitCode() != exitFailed {
-				t.Fatalf("ended with %v, want exit code 1\n%s", err, out)
-			}
-			for _, want := range append(tt.says, dir, "no space left on device; free space on the disk of "+dir+", then continue with --resume") {
-				if !strings.Contains(out.String(), want) {
-					t.Errorf("no %q in\n%s", want, out)
-				}
-			}
-			p.leavesNothing(nil)
-			r, err := runs.Read(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := len(r.Epochs); n < 9 || n >= 100 {
-				t.Errorf("%d epochs, want those before the disk was full", n)
-			}
-			if _, err := scaling.Read(dir); err != nil {
-				t.Error(err)
-			}
-			if left := pendingIn(t, dir); len(left) > 0 {
-				t.Errorf("%v are left", left)
-			}
-			saved, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*"))
-			if err != nil || len(saved) == 0 {
-				t.Errorf("no checkpoint is left (%v)", err)
-			}
-			for _, path := range saved {
-				if _, err := weights.Read(path); err != nil {
-					t.Error(err)
-				}
-			}
+	want := final(t, dir)
+	resumes := func(t *testing.T, name string) {
+		t.Helper()
+		c, out, dir := begin(name, "--resume")
+		if err := c.Wait(); err != nil {
+			t.Fatalf("with room again: %v\n%s", err, out)
+		}
+		if strings.Contains(out.String(), "epoch 1/100") {
+			t.Errorf("it began anew:\n%.500s", out)
+		}
+		if got := final(t, dir); got != want {
+			t.Errorf("it ended otherwise: %s", difference(got, want))
+		}
+	}
 
-			if err := os.Remove(filler); err != nil {
-				t.Fatal(err)
-			}
-			c, again := p.begin(append(command(tt.name), "--resume")...)
-			if err := c.Wait(); err != nil {
-				t.Fatalf("with room again: %v\n%s", err, again)
-			}
-			if strings.Contains(again.String(), "epoch 8/100") {
-				t.Errorf("it began anew:\n%.500s", again)
-			}
-			if got := final(t, dir); got != want {
-				t.Errorf("it ended otherwise: %s", difference(got, want))
-			}
-		})
+	t.Run("epoch", func(t *testing.T) {
+		c, out, dir := begin("epoch")
+		out.await(t, "epoch 10/100")
+		filler := p.fill()
+		endsOnFullDisk(t, p, c, out, dir, 9,
+			" ended with exit code 1", // rank 0, or the other one, which misses it
+			"; free space on the disk of "+dir)
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		resumes(t, "epoch")
+	})
+
+	t.Run("checkpoint", func(t *testing.T) {
+		scratch := t.TempDir()
+		mount(t, scratch, "256k")
+		checkpoints := filepath.Join(p.logs, "full", "checkpoint-n2-s1", "checkpoints")
+		if err := errors.Join(os.Mkdir(filepath.Dir(checkpoints), 0o755), os.Symlink(scratch, checkpoints)); err != nil {
+			t.Fatal(err)
+		}
+		c, out, dir := begin("checkpoint")
+		endsOnFullDisk(t, p, c, out, dir, 3,
+			"save checkpoint of epoch 3: ",
+			filepath.Join(checkpoints, "epoch-0003"),
+			"; free space on the disk of "+checkpoints+", then continue with --resume")
+		if err := syscall.Mount("none", scratch, "tmpfs", syscall.MS_REMOUNT, "size=8m"); err != nil {
+			t.Fatal(err)
+		}
+		resumes(t, "checkpoint")
+	})
+}
+
+// endsOnFullDisk waits for the end of the run c, whose disk is full, and checks what it says and
+// leaves: epochs or more in its record, and checkpoints that read.
+func endsOnFullDisk(t *testing.T, p *place, c *exec.Cmd, out *said, dir string, epochs int, says ...string) {
+	t.Helper()
+	err := c.Wait()
+	var e *exec.ExitError
+	if !errors.As(err, &e) || e.ExitCode() != exitFailed {
+		t.Fatalf("ended with %v, want exit code 1\n%s", err, out)
+	}
+	for _, want := range append(says, "no space left on device; free space on the disk of ") {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	p.leavesNothing(nil)
+	r, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Epochs); n < epochs || n >= 100 {
+		t.Errorf("%d epochs, want at least the %d before the disk was full", n, epochs)
+	}
+	if _, err := scaling.Read(dir); err != nil {
+		t.Error(err)
+	}
+	if left := pendingIn(t, dir); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+	saved, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*.safetensors"))
+	if err != nil || len(saved) == 0 {
+		t.Errorf("no checkpoint is left (%v)", err)
+	}
+	for _, path := range saved {
+		if _, err := weights.Read(path); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
