@@ -43,25 +43,33 @@ func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 	return nil
 }
 
-// silentFingerprintTime is how long fingerprintFiles may take before it logs what it does.
-const silentFingerprintTime = 2 * time.Second
+// silentTime is how long work on the data may take before it is logged.
+const silentTime = 2 * time.Second
+
+// logIfSlow logs line if stop is not called within silentTime. Stop returns after line is logged
+// or when it cannot be logged any more.
+func (t *Trainer) logIfSlow(line string) (stop func()) {
+	log := t.options.Log
+	if log == nil {
+		return func() {}
+	}
+	logged := make(chan struct{})
+	timer := time.AfterFunc(silentTime, func() {
+		defer close(logged)
+		log(line)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-logged
+		}
+	}
+}
 
 // fingerprintFiles returns the fingerprint of data that are read from files. The first rank of
 // each machine reads the files; the other ranks then find the result in the user's cache.
 // Without a cache, they read the files too.
 func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
-	if log := t.options.Log; log != nil {
-		logged := make(chan struct{})
-		timer := time.AfterFunc(silentFingerprintTime, func() {
-			defer close(logged)
-			log("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")
-		})
-		defer func() {
-			if !timer.Stop() {
-				<-logged
-			}
-		}()
-	}
+	defer t.logIfSlow("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")()
 	for _, first := range []bool{true, false} {
 		err := runOnAllRanks(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
 			if (t.options.LocalRank == 0) == first {

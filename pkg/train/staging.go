@@ -34,6 +34,11 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 		}
 		c, note = t.staged.Config, t.staged.String()
 	}
+	work := "reading the data in " + c.Path
+	if c.Path == "" {
+		work = fmt.Sprintf("generating the data (kind %s, count %d)", c.Kind, c.Count)
+	}
+	defer t.logIfSlow(work)()
 	if t.samples, err = OpenSamples(ctx, c); err == nil && note != "" {
 		t.samples.Notes = append(t.samples.Notes, note)
 	}

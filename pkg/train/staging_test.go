@@ -71,3 +71,23 @@ func TestAgree(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowWorkIsLogged: work on the data is logged if it takes long, and only then.
+func TestSlowWorkIsLogged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	lines := make(chan string, 2)
+	trainer := &Trainer{options: WorkerOptions{Log: func(line string) { lines <- line }}}
+	trainer.logIfSlow("quick")()
+	stop := trainer.logIfSlow("slow")
+	if got := <-lines; got != "slow" {
+		t.Errorf("logged %q", got)
+	}
+	stop()
+	(&Trainer{}).logIfSlow("nobody listens")()
+	if len(lines) > 0 {
+		t.Errorf("logged %q too", <-lines)
+	}
+}
