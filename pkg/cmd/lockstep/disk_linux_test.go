@@ -109,8 +109,8 @@ func TestFullDisk(t *testing.T) {
 	p.mountLogs("8m")
 	begin := func(name string, options ...string) (c *exec.Cmd, out *said, dir string) {
 		// A checkpoint of 108 kB.
-		args := []string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--study", "full", "--series", name,
-			"--set", "epochs=100", "--set", "model.base=4", "--set", "model.depth=2"}
+		long := []string{"--set", "epochs=100", "--set", "model.base=4", "--set", "model.depth=2"}
+		args := append([]string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--study", "full", "--series", name}, long...)
 		c, out = p.begin(append(args, options...)...)
 		return c, out, filepath.Join(p.logs, "full", name+"-n2-s1")
 	}
