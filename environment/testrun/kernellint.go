@@ -45,7 +45,7 @@ func lintKernel(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.runCommand(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run --timeout=10m "$4" --disable=govet,staticcheck --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir, allowOthers)
+	return r.runCommand(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run "$4" --disable=govet,staticcheck --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir, allowOthers)
 }
 
 // writeKernelTree creates a copy of the module root in the folder tree. It copies the

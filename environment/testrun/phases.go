@@ -205,7 +205,7 @@ func runLinter(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.runCommand(ctx, env, file, "run", "--timeout=10m", allowOthers, "./...")
+	return r.runCommand(ctx, env, file, "run", allowOthers, "./...")
 }
 
 // allowOthers is the option of the linter that lets it run while another one does, of another checkout

@@ -226,7 +226,7 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 
 // runDeferred calls the function of a defer statement and reports its error.
 func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.Value) (results []reflect.Value) {
-	results = zeroResults(f.Type()) //nolint:wastedassign // the results if the call panics
+	results = zeroResults(f.Type()) // the results if the call panics
 	defer func() {
 		switch e := recover().(type) {
 		case nil:

@@ -55,7 +55,7 @@ func collectTypes(n int, typeAt func(int) xreflect.Type) []xreflect.Type {
 func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
 	cell := k.session.CellNumber()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
-		out = zeroResults(t) //nolint:wastedassign // the results if the call panics
+		out = zeroResults(t) // the results if the call panics
 		defer k.recoverPanic(cell)
 		out = callFunction(f, in)
 		k.reportResult(at, out, inGoroutineText)

@@ -141,7 +141,7 @@ func freeBytes(dir string) (int64, error) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, err
 	}
-	return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // uint32 on darwin
+	return int64(st.Bavail) * int64(st.Bsize), nil // Bsize is uint32 on darwin
 }
 
 // makeCopy makes a copy of set in dir. The caller must hold the exclusive lock of dir.
