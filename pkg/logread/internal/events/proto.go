@@ -108,18 +108,10 @@ func parseVarint(b []byte) (v uint64, n int) {
 	return v, n
 }
 
-// readEvent reads an Event message.
+// readEvent reads an Event message. Every known writer stores the summary after
+// the time and the step, but this order is not guaranteed, so the summary is
+// parsed last.
 func (r *Parser) readEvent(b []byte) error {
-	if r.readFastEvent(b) {
-		return nil
-	}
-	return r.readAnyEvent(b)
-}
-
-// readAnyEvent reads an Event message of any form. Every known writer stores
-// the summary after the time and the step, but this order is not guaranteed, so
-// the summary is parsed last.
-func (r *Parser) readAnyEvent(b []byte) error {
 	f := fieldIterator{b: b}
 	var step int64
 	var at float64
@@ -391,45 +383,4 @@ func float16ToFloat64(u uint16) float64 {
 		v = -v
 	}
 	return v
-}
-
-// readFastEvent is the fast path for an Event with one scalar in the form of
-// nearly every writer: the time, the step, and a Summary of one Value with a
-// tag and a float. It returns false for any other form, which readAnyEvent
-// reads. TestFastEvents compares the results of both functions.
-func (r *Parser) readFastEvent(b []byte) bool {
-	const (
-		timeKey    = eventWallTime<<3 | wireFixed64
-		stepKey    = eventStep<<3 | wireVarint
-		summaryKey = eventSummary<<3 | wireBytes
-		valueKey   = summaryValue<<3 | wireBytes
-		tagKey     = valueTag<<3 | wireBytes
-		simpleKey  = valueSimple<<3 | wireFixed32
-	)
-	const least = 1 + 8 + 2 + 2 + 2 + 2 + 1 + 4
-	if len(b) < least || b[0] != timeKey || b[9] != stepKey {
-		return false
-	}
-	step, k := uint64(b[10]), 11
-	for shift := 7; b[k-1] >= 0x80; shift += 7 {
-		if k == 14 { // at most 28 bits, so that the accesses below stay inside b
-			return false
-		}
-		step = step&(1<<shift-1) | uint64(b[k])<<shift
-		k++
-	}
-	m := b[k:]
-	// All nested messages end at the same byte. The tag ends five bytes before
-	// that byte.
-	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
-		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
-		return false
-	}
-	n := len(m)
-	at := math.Float64frombits(binary.LittleEndian.Uint64(b[1:]))
-	if math.IsNaN(r.began) {
-		r.began = at
-	}
-	r.addScalar(m[6:n-5], int64(step), at, float64(math.Float32frombits(binary.LittleEndian.Uint32(m[n-4:]))))
-	return true
 }

@@ -30,9 +30,6 @@ type Task struct {
 
 	named bool // the caller named it, so it may be a pipe
 	link  bool // a link; it is followed unless Report.Skipped is set
-	// goroutines is the number of goroutines that may read the file. It is not
-	// used for run folders.
-	goroutines int
 
 	realPath string  // absolute path without links
 	inside   []*Task // content of the folder to which a link leads

@@ -38,10 +38,6 @@ func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64
 	for _, t := range tasks {
 		total += t.Size
 	}
-	processors := runtime.GOMAXPROCS(0)
-	for _, t := range tasks {
-		t.goroutines = processors / len(tasks)
-	}
 	if len(tasks) == 1 { // no other goroutine is needed
 		parts, err := Read(ctx, tasks[0])
 		if progress != nil && err == nil {
@@ -49,7 +45,7 @@ func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64
 		}
 		return parts, err
 	}
-	for range min(processors, len(tasks)) {
+	for range min(runtime.GOMAXPROCS(0), len(tasks)) {
 		go func() {
 			for i := range next {
 				parts, err := Read(ctx, tasks[i])
@@ -138,7 +134,7 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 		return nil, err
 	}
 	defer closeIt()
-	in.Goroutines, in.Lines = t.goroutines, t.Lines
+	in.Lines = t.Lines
 	if t.ExcerptBytes > 0 {
 		in.Reader, in.ReaderAt, in.Size = io.LimitReader(in.Reader, t.ExcerptBytes), nil, min(in.Size, t.ExcerptBytes)
 	}

@@ -93,16 +93,13 @@ func hasValues(line []byte) (has, bad bool) {
 }
 
 // readLines reads a file with one object per line.
-func readLines(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+func readLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLineReader(in.Reader, in.Size)
 	r := newReader(in, l)
 	for {
 		line, ok := l.Next()
 		if !ok {
 			break
-		}
-		if l.Number&0xffff == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
 		}
 		in.Report.Lines++
 		line = bytes.TrimSpace(line)
@@ -135,6 +132,7 @@ type object struct {
 type member struct {
 	name  []byte
 	value float64
+	known *jsonName // set by add
 }
 
 // parseObject parses a line. ok is false if it is not a complete object.
@@ -148,7 +146,10 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 			return o, !doc.Bad
 		}
 		if string(key) == "mode" {
-			o.mode = string(scan.Unquote(value[:min(len(value), 10)]))
+			if mode := scan.Unquote(value[:min(len(value), 10)]); string(mode) != r.mode {
+				r.mode = string(mode)
+			}
+			o.mode = r.mode
 			continue
 		}
 		x, isNumber := scan.ParseJSONFloat(value)
@@ -170,19 +171,19 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 				o.iter = x
 			}
 		case isNumber && len(key) <= 100:
-			o.numbers = append(o.numbers, member{key, x})
+			o.numbers = append(o.numbers, member{name: key, value: x})
 		default:
-			r.addSetting(string(key[:min(len(key), 100)]), value)
+			r.addSetting(key[:min(len(key), 100)], value)
 		}
 	}
 }
 
 // addSetting keeps a member that is not a number and precedes the first values.
-func (r *reader) addSetting(key string, value []byte) {
+func (r *reader) addSetting(key, value []byte) {
 	if len(r.runs) > 0 || len(value) > 1000 || len(r.settings) >= record.MaxSettings || value[0] != '"' {
 		return
 	}
-	r.settings[key] = string(scan.Unquote(value))
+	r.settings[string(key)] = string(scan.Unquote(value))
 }
 
 // readObject reads one line. It returns false if the line is not used.

@@ -14,16 +14,15 @@ import (
 type reader struct {
 	in       *record.Input
 	l        *scan.LineReader
+	visData  bool           // see isVisData
 	settings map[string]any // before the first values
 	numbers  []member       // of the current object
-	// values contains the values of the training and of the validation, by the
-	// names that set them.
-	values [2]map[string]epochValue
-	runs   []*jsonRun
+	mode     string         // of the last object that has one
+	runs     []*jsonRun
 }
 
 func newReader(in *record.Input, l *scan.LineReader) *reader {
-	return &reader{in: in, l: l, settings: map[string]any{}}
+	return &reader{in: in, l: l, visData: isVisData(in.Path), settings: map[string]any{}}
 }
 
 // jsonRun is one run of the file.
@@ -31,15 +30,47 @@ type jsonRun struct {
 	line       int
 	kind       string
 	epochs     *record.RankEpochs
+	names      map[string]*jsonName
+	last       *jsonName // of the last member
 	curves     map[string]*record.Curve
 	order      []*record.Curve
 	firstEpoch int64 // -1 if unknown, as are the three below
 	epoch      int64 // of the last object of the training
 	firstStep  int64
-	step       int64           // of the last object
-	iter       int64           // within the epoch, of the last object
-	offset     int64           // number of steps in the epochs before
-	trained    map[string]bool // names of the values of the training
+	step       int64 // of the last object
+	iter       int64 // within the epoch, of the last object
+	offset     int64 // number of steps in the epochs before
+}
+
+// jsonName is a name of values in a run. Objects usually list their members in the order of
+// the object before, so each name remembers the one after it.
+type jsonName struct {
+	text    string
+	trained bool             // the training has values of the name
+	curves  [2]*record.Curve // with the name, and with val/ before it
+	values  [2]*epochValue   // that the name sets in an object of the training, and of the validation
+	next    *jsonName
+}
+
+// nameOf returns the name of a member.
+func (run *jsonRun) nameOf(text []byte) *jsonName {
+	n := (*jsonName)(nil)
+	if run.last != nil {
+		n = run.last.next
+	}
+	if n == nil || n.text != string(text) {
+		if n = run.names[string(text)]; n == nil {
+			n = &jsonName{text: string(text)}
+			if len(run.names) < record.MaxCurveNames {
+				run.names[n.text] = n
+			}
+		}
+		if run.last != nil {
+			run.last.next = n
+		}
+	}
+	run.last = n
+	return n
 }
 
 // add adds the values of an object to its run.
@@ -58,7 +89,7 @@ func (r *reader) add(o object) bool {
 		} else {
 			step = run.globalStep(epoch, int64(o.iter))
 		}
-	case o.step == o.step && (o.iter == o.iter || run.kind == mmengineKind || isVisData(r.in.Path)):
+	case o.step == o.step && (o.iter == o.iter || run.kind == mmengineKind || r.visData):
 		run.kind = mmengineKind
 		step = int64(o.step)
 		if o.iter != o.iter && o.epoch != o.epoch { // an evaluation, after an epoch or after a step
@@ -79,15 +110,11 @@ func (r *reader) add(o object) bool {
 	if at < 0 {
 		at = max(epoch, 0)
 	}
-	for _, m := range o.numbers {
-		name := string(m.name)
-		switch {
-		case !val:
-			run.trained[name] = true
-		case run.trained[name]:
-			name = "val/" + name
-		}
-		r.addPoint(run, name, at, m.value)
+	for i := range o.numbers {
+		m := &o.numbers[i]
+		m.known = run.nameOf(m.name)
+		m.known.trained = m.known.trained || !val
+		r.addPoint(run, m.known, val && m.known.trained, at, m.value)
 	}
 	if epoch >= 0 {
 		r.addToEpoch(run, o, epoch, step, val)
@@ -143,24 +170,31 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers start again in line %d: a new run", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, epochs: record.NewRankEpochs(), curves: map[string]*record.Curve{}, trained: map[string]bool{},
+		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{},
 		firstEpoch: -1, epoch: -1, firstStep: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
 	return run
 }
 
-// addPoint adds a point to the curve with the given name.
-func (r *reader) addPoint(run *jsonRun, name string, at int64, v float64) {
-	c := run.curves[name]
+// addPoint adds a point to the curve of a name, with val/ before the name if prefixed is true.
+func (r *reader) addPoint(run *jsonRun, n *jsonName, prefixed bool, at int64, v float64) {
+	to, name := &n.curves[0], n.text
+	if prefixed {
+		to, name = &n.curves[1], "val/"+n.text
+	}
+	c := *to
 	if c == nil {
-		if len(run.order) >= record.MaxCurveNames {
-			r.in.AddProblem(r.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
-			return
+		if c = run.curves[name]; c == nil {
+			if len(run.order) >= record.MaxCurveNames {
+				r.in.AddProblem(r.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+				return
+			}
+			c = record.NewCurve(name, -1, false)
+			run.curves[name] = c
+			run.order = append(run.order, c)
 		}
-		c = record.NewCurve(name, -1, false)
-		run.curves[name] = c
-		run.order = append(run.order, c)
+		*to = c
 	}
 	c.Add(at, v, 0)
 	r.in.Report.Records++
@@ -174,7 +208,7 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 	}
 	var e *runs.Epoch
 	for _, m := range o.numbers {
-		value := r.valueOf(m.name, val)
+		value := m.known.valueIn(val)
 		if value.of == nil || step >= 0 && value.perEpoch {
 			continue
 		}
@@ -215,7 +249,7 @@ func (r *reader) finish() []*record.Part {
 			r.in.Report.AddAssumptionOnce("steps count on over the epochs, each of which has as many as the last one that was logged")
 		}
 		r.applySettings(p)
-		if isVisData(r.in.Path) && len(r.runs) == 1 {
+		if r.visData && len(r.runs) == 1 {
 			p.StateOf, p.State = filepath.Dir(r.in.Path), r.in.Report.LinesUsed
 		}
 		if i == 0 {

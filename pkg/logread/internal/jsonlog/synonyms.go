@@ -1,7 +1,6 @@
 package jsonlog
 
 import (
-	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
@@ -35,36 +34,31 @@ type epochValue struct {
 	perEpoch   bool // in an object with a step, the value is not that of the epoch
 }
 
-// valueOf returns the value of an epoch that a name sets, by the synonyms of tables. val is
+// valueIn returns the value of an epoch that a name sets, by the synonyms of tables. val is
 // set for values of the validation, whose names may lack this prefix.
-func (r *reader) valueOf(name []byte, val bool) epochValue {
-	known := &r.values[0]
+func (n *jsonName) valueIn(val bool) epochValue {
+	to := &n.values[0]
 	if val {
-		known = &r.values[1]
+		to = &n.values[1]
 	}
-	if v, ok := (*known)[string(name)]; ok {
-		return v
+	if *to != nil {
+		return **to
 	}
-	var v epochValue
+	v := &epochValue{}
+	*to = v
 	if !val {
-		v.of, v.percentage = table.EpochValue(string(name))
-	} else if v.of, v.percentage = table.EpochValue("val_" + string(name)); v.of == nil {
-		if v.of, v.percentage = table.EpochValue(string(name)); isOfTraining(v.of) {
+		v.of, v.percentage = table.EpochValue(n.text)
+	} else if v.of, v.percentage = table.EpochValue("val_" + n.text); v.of == nil {
+		if v.of, v.percentage = table.EpochValue(n.text); isOfTraining(v.of) {
 			v.of = nil
 		}
 	}
 	if v.of != nil {
 		var e runs.Epoch
-		to := v.of(&e)
-		v.perEpoch = to == &e.Seconds || to == &e.SamplesPerSecond || to == &e.ValSeconds
+		field := v.of(&e)
+		v.perEpoch = field == &e.Seconds || field == &e.SamplesPerSecond || field == &e.ValSeconds
 	}
-	if *known == nil {
-		*known = map[string]epochValue{}
-	}
-	if len(*known) < record.MaxCurveNames {
-		(*known)[string(name)] = v
-	}
-	return v
+	return *v
 }
 
 // isOfTraining reports whether a value is one of the training, and not of the validation.

@@ -97,7 +97,7 @@ func parseMLflowLine(line []byte) (p mlflowPoint, ok bool) {
 }
 
 // readMLflowMetric reads the values of one metric.
-func readMLflowMetric(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	place, ok := parseMLflowPath(in.Path)
 	if !ok {
 		return nil, record.ErrUnknownFormat
@@ -108,9 +108,6 @@ func readMLflowMetric(ctx context.Context, in *record.Input) ([]*record.Part, er
 		line, more := l.Next()
 		if !more {
 			break
-		}
-		if l.Number&0xffff == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
 		}
 		in.Report.Lines++
 		point, good := parseMLflowLine(line)

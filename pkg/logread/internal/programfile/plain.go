@@ -65,7 +65,7 @@ func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 
 // readPlainLossLog reads lines with a step and a loss. It returns
 // record.ErrUnknownFormat if a line has another form.
-func readPlainLossLog(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+func readPlainLossLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLineReader(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)
 	last := -1
@@ -73,9 +73,6 @@ func readPlainLossLog(ctx context.Context, in *record.Input) ([]*record.Part, er
 		line, ok := l.Next()
 		if !ok {
 			break
-		}
-		if l.Number&0xffff == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
 		}
 		in.Report.Lines++
 		step, v, good := parsePlainLine(line)

@@ -27,13 +27,15 @@ func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.Ro
 // epochs, curves, trials and spans. Values of steps become curves.
 type rowsReader struct {
 	in     *record.Input
-	names  []string            // the runs' names, in the order of the rows
+	order  []*rowsRun          // in the order of the rows
 	runs   map[string]*rowsRun // by name
+	last   *rowsRun            // of the row before; nil in the first row
 	number int                 // of the line that is read
 }
 
 // rowsRun is a run that rows describe.
 type rowsRun struct {
+	name   string
 	part   *record.Part
 	curves []*record.Curve
 }
@@ -46,14 +48,11 @@ type rowsCell struct {
 }
 
 // readRows reads the rows. A row that cannot be read is a problem.
-func readRows(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := &rowsReader{in: in, runs: map[string]*rowsRun{}}
 	lines := csv.NewReader(in.Reader)
 	lines.ReuseRecord, lines.FieldsPerRecord = true, strings.Count(wholefile.RowsHeader, ",")+1
 	for n := 0; ; n++ {
-		if n&0xffff == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
 		cells, err := lines.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -74,8 +73,7 @@ func readRows(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 		}
 	}
 	var parts []*record.Part
-	for _, name := range r.names {
-		run := r.runs[name]
+	for _, run := range r.order {
 		for _, c := range run.curves {
 			run.part.Run.Curves = append(run.part.Run.Curves, c.Finish(in.Report))
 		}
@@ -106,14 +104,14 @@ func (r *rowsReader) addRow(cells []string) {
 		r.in.AddProblem(r.number, "got %s NaN, which is no possible value; it is not used", text)
 		return
 	}
-	name := strings.Clone(cells[0])
-	run := r.runs[name]
-	if run == nil {
-		run = &rowsRun{part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
-		run.part.Run.Info = runs.Info{Series: strings.Clone(clean.ParseCell(cells[1])), Workers: workers, Seed: seed}
-		r.names, r.runs[name] = append(r.names, name), run
+	if r.last == nil || r.last.name != cells[0] {
+		if r.last = r.runs[cells[0]]; r.last == nil { // the cells share the memory of the row
+			r.last = &rowsRun{name: strings.Clone(cells[0]), part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
+			r.last.part.Run.Info = runs.Info{Series: strings.Clone(clean.ParseCell(cells[1])), Workers: workers, Seed: seed}
+			r.order, r.runs[r.last.name] = append(r.order, r.last), r.last
+		}
 	}
-	run.add(rowsCell{rank, epoch, step, strings.Clone(clean.ParseCell(cells[7])), value}, r.number)
+	r.last.add(rowsCell{rank, epoch, step, clean.ParseCell(cells[7]), value}, r.number)
 	r.in.Report.Records++
 	r.in.Report.LinesUsed++
 }
@@ -141,7 +139,7 @@ func (run *rowsRun) addPoint(c rowsCell) {
 	i := slices.IndexFunc(run.curves, func(o *record.Curve) bool { return o.Name == c.name && o.Rank == c.rank })
 	if i < 0 {
 		i = len(run.curves)
-		run.curves = append(run.curves, record.NewCurve(c.name, c.rank, false))
+		run.curves = append(run.curves, record.NewCurve(strings.Clone(c.name), c.rank, false))
 	}
 	step := c.step
 	if step < 0 && c.epoch > 0 {
@@ -152,20 +150,40 @@ func (run *rowsRun) addPoint(c rowsCell) {
 
 // setEpochValue sets the value of an epoch that a row calls name. It reports whether there is one.
 func setEpochValue(e *runs.Epoch, name string, v float64) bool {
-	values := map[string]*float64{
-		"seconds": &e.Seconds, "samples_per_second": &e.SamplesPerSecond, "train_loss": &e.TrainLoss, "val_loss": &e.ValLoss, "iou": &e.IoU, "dice": &e.Dice,
-		"val_seconds": &e.ValSeconds, "lr": &e.LearningRate, "accuracy": &e.Accuracy, "val_accuracy": &e.ValAccuracy,
-	}
-	counts := map[string]*int{"samples": &e.Samples, "padding_samples": &e.PaddingSamples}
-	if p := values[name]; p != nil {
-		*p = v
-		return true
-	}
-	p := counts[name]
-	if p == nil || !(math.Abs(v) < 1<<53) {
+	switch name {
+	case "seconds":
+		e.Seconds = v
+	case "samples_per_second":
+		e.SamplesPerSecond = v
+	case "train_loss":
+		e.TrainLoss = v
+	case "val_loss":
+		e.ValLoss = v
+	case "iou":
+		e.IoU = v
+	case "dice":
+		e.Dice = v
+	case "val_seconds":
+		e.ValSeconds = v
+	case "lr":
+		e.LearningRate = v
+	case "accuracy":
+		e.Accuracy = v
+	case "val_accuracy":
+		e.ValAccuracy = v
+	case "samples":
+		if !(math.Abs(v) < 1<<53) {
+			return false
+		}
+		e.Samples = int(v)
+	case "padding_samples":
+		if !(math.Abs(v) < 1<<53) {
+			return false
+		}
+		e.PaddingSamples = int(v)
+	default:
 		return false
 	}
-	*p = int(v)
 	return true
 }
 
@@ -181,8 +199,11 @@ func setRunValue(run *runs.Run, name string, v float64) bool {
 	case "sent_bytes_per_step_formula":
 		info.SentFormula = v
 	case record.TrainingSecondsKey:
-		info.Config = map[string]any{name: v}
+		info.Config = map[string]any{record.TrainingSecondsKey: v}
 	default:
+		if !strings.HasPrefix(name, "test_") {
+			return false
+		}
 		test := info.Test
 		if test == nil {
 			nan := math.NaN()
@@ -222,7 +243,7 @@ func addMeasurement(run *runs.Run, c rowsCell, line int) bool {
 	}
 	for _, kind := range []string{runs.SpanData, runs.SpanCompute, runs.SpanCommunication, runs.SpanOther} {
 		if name, ok := strings.CutPrefix(c.name, kind+"_start_seconds/"); ok && c.rank >= 0 {
-			run.Spans = append(run.Spans, runs.Span{Rank: c.rank, Kind: kind, Name: name, Start: c.value})
+			run.Spans = append(run.Spans, runs.Span{Rank: c.rank, Kind: kind, Name: strings.Clone(name), Start: c.value})
 			return true
 		}
 		if _, ok := strings.CutPrefix(c.name, kind+"_seconds/"); ok && c.rank >= 0 && len(run.Spans) > 0 {
@@ -238,7 +259,7 @@ func findOrAddTrial(run *runs.Run, name string, line int) *runs.Trial {
 	i := slices.IndexFunc(run.Trials, func(t runs.Trial) bool { return t.Name == name })
 	if i < 0 {
 		i = len(run.Trials)
-		run.Trials = append(run.Trials, runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN(), Line: line})
+		run.Trials = append(run.Trials, runs.Trial{Name: strings.Clone(name), Rate: math.NaN(), Spread: math.NaN(), Line: line})
 	}
 	return &run.Trials[i]
 }

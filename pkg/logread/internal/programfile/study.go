@@ -101,19 +101,11 @@ func isStudyLog(path string, head []byte) bool {
 }
 
 // readStudyLog reads a log of the study into one run.
-func readStudyLog(ctx context.Context, in *record.Input) ([]*record.Part, error) {
-	sr := &studyReader{in: in}
-	if chunks := in.Split(); len(chunks) > 1 {
-		sr.readChunks(ctx, chunks)
-	} else {
-		sr.l = scan.NewLineReader(in.Reader, in.Size)
-		sr.read()
-		in.Report.Lines = int64(sr.l.Number)
-	}
-	run := runs.Run{Epochs: sr.epochs}
-	if sr.unsorted {
-		run.Epochs = removeRepeatedEpochs(in, run.Epochs)
-	}
+func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	sr := &studyReader{in: in, l: scan.NewLineReader(in.Reader, in.Size)}
+	sr.read()
+	in.Report.Lines = int64(sr.l.Number)
+	run := runs.Run{Epochs: sr.epochs.Epochs}
 	in.Report.Records = int64(len(run.Epochs))
 	if len(run.Epochs) == 0 {
 		if len(in.Report.Unused) == 0 {
@@ -142,127 +134,34 @@ func readStudyLog(ctx context.Context, in *record.Input) ([]*record.Part, error)
 	return []*record.Part{{Run: run, Role: record.Principal}}, sr.err
 }
 
-// removeRepeatedEpochs removes each row whose epoch occurs again in a later
-// row, and reports the removed row as a problem.
-func removeRepeatedEpochs(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
-	at := make(map[int]int, len(epochs))
-	for i, e := range epochs {
-		if first, again := at[e.Epoch]; again {
-			in.AddProblem(e.Line, "duplicate row %d; the later one counts", e.Epoch-1)
-			epochs[first].Epoch = 0
-		}
-		at[e.Epoch] = i
-	}
-	slices.SortStableFunc(in.Report.Unused, func(a, b runs.Problem) int { return a.Line - b.Line })
-	return slices.DeleteFunc(epochs, func(e runs.Epoch) bool { return e.Epoch == 0 })
-}
-
 // studyReader reads a log of the study row by row.
 type studyReader struct {
-	l             *scan.LineReader
-	in            *record.Input
-	columns       []string  // names from the header; nil before it was read
-	fields        [6]int    // indexes of the columns that setEpoch uses; at most 0 if missing
-	row           []float64 // values of the last good row, by column
-	next          []float64 // buffer for the row being read
-	firstTotal    int       // index of the first of the columns with totals, which are the same in each row
-	totals        []byte    // text of the totals in the last good row
-	rateAndTotals []byte    // text of the learning rate and the totals in the last good row; nil if not known
-	done          bool      // the header is unusable or the reader is at the end
+	l       *scan.LineReader
+	in      *record.Input
+	columns []string  // names from the header; nil before it was read
+	fields  [6]int    // indexes of the columns that setEpoch uses; at most 0 if missing
+	row     []float64 // values of the last good row, by column
+	next    []float64 // buffer for the row being read
+	done    bool      // the header is unusable or the reader is at the end
 
-	epochs   []runs.Epoch
-	unsorted bool  // an epoch follows a later one or the same one
-	err      error // error of reading the file, not of its content
+	epochs record.RankEpochs
+	err    error // error of reading the file, not of its content
 }
 
 // read reads all rows into s.epochs.
 func (s *studyReader) read() {
-	blank := record.NewUnmeasuredEpoch(0, 0)
 	for s.nextRow() {
-		n := len(s.epochs)
-		if n == cap(s.epochs) {
-			s.epochs = slices.Grow(s.epochs, s.l.EstimateRemaining(n))
+		n := int(s.row[0]) + 1 // the index counts from 0
+		e := s.epochs.Find(n)
+		if e == nil {
+			e = s.epochs.Add(n, s.l)
+		} else {
+			s.in.AddProblem(s.l.Number, "duplicate row %d; the later one counts", n-1)
+			*e = record.NewUnmeasuredEpoch(n, s.l.Number)
 		}
-		s.epochs = s.epochs[:n+1]
-		e := &s.epochs[n]
-		*e = blank
-		e.Epoch, e.Line = int(s.row[0])+1, s.l.Number // the index counts from 0
 		s.setEpoch(e)
-		if n > 0 && e.Epoch <= s.epochs[n-1].Epoch || e.Epoch < 1 {
-			s.unsorted = true
-		}
 	}
 	if s.l.Err != nil {
 		s.err = fmt.Errorf("read %s after line %d: %w", s.in.Path, s.l.Number, s.l.Err)
 	}
-}
-
-// readChunks reads each chunk of the file in a separate goroutine. The epochs
-// of all chunks are stored in one array. Each chunk writes to its own section,
-// whose length is estimated.
-func (s *studyReader) readChunks(ctx context.Context, chunks []record.Chunk) {
-	const margin = 1.03                 // 3 % more rows than estimated
-	start := make([]int, len(chunks)+1) // of each chunk's section in all
-	for i, p := range chunks {
-		start[i+1] = start[i] + int(margin*p.Lines) + 16
-	}
-	all := make([]runs.Epoch, start[len(chunks)])
-	readers := make([]*studyReader, len(chunks))
-	var wg sync.WaitGroup
-	for i, p := range chunks {
-		r := &studyReader{in: s.in.ChunkInput(ctx, p), epochs: all[start[i]:start[i]:start[i+1]]}
-		r.l = scan.NewLineReader(r.in.Reader, r.in.Size)
-		readers[i] = r
-		if i == 0 {
-			r.findHeader()
-			continue
-		}
-		if r.columns = readers[0].columns; r.columns == nil { // the file is not a table
-			wg.Go(r.ignoreRest)
-			continue
-		}
-		r.findColumns()
-		wg.Go(r.read)
-	}
-	readers[0].read()
-	wg.Wait()
-	for i, r := range readers {
-		if cap(r.epochs) != start[i+1]-start[i] { // the chunk had more rows than its section, so append has moved them
-			all = nil
-		}
-	}
-	s.joinChunks(all, readers)
-}
-
-// joinChunks concatenates the epochs of the chunks' readers. all is the array
-// that contains their sections; it is nil if a reader's epochs did not fit into
-// its section.
-func (s *studyReader) joinChunks(all []runs.Epoch, readers []*studyReader) {
-	total := 0
-	for _, r := range readers {
-		total += len(r.epochs)
-	}
-	if all == nil {
-		all = make([]runs.Epoch, total)
-	}
-	s.columns, s.fields, s.firstTotal = readers[0].columns, readers[0].fields, readers[0].firstTotal
-	n := 0
-	for _, r := range readers {
-		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= all[n-1].Epoch
-		before := int(s.in.Report.Lines)
-		for i := range r.epochs { // epochs only move towards the front, so none is overwritten before it is moved
-			all[n] = r.epochs[i]
-			all[n].Line += before
-			n++
-		}
-		if r.row != nil {
-			s.row = r.row
-		}
-		if s.err == nil && r.l.Err != nil {
-			s.err = fmt.Errorf("read %s after line %d: %w", s.in.Path, before+r.l.Number, r.l.Err)
-		}
-		r.in.Report.Lines = int64(r.l.Number)
-		s.in.Report.Append(r.in.Report)
-	}
-	s.epochs = all[:n]
 }

@@ -46,10 +46,6 @@ func (s *studyReader) nextRow() bool {
 		case len(text) == 0:
 			s.in.Report.AddIgnored(s.l.Number, record.ReasonBlank)
 		default:
-			if s.readFastRow(text) {
-				s.in.Report.LinesUsed++
-				return true
-			}
 			if err := s.readRow(text, s.l.Ended); err != nil {
 				s.in.AddProblem(s.l.Number, "%v", err)
 				continue
@@ -100,39 +96,7 @@ func (s *studyReader) ignoreRest() {
 	}
 }
 
-// readFastRow is the fast path for a row of plain numbers with the same totals
-// as the previous row, as nearly all rows have. It returns false for any other
-// row, which readRow reads.
-func (s *studyReader) readFastRow(text []byte) bool {
-	if s.firstTotal < 1 || s.row == nil || !s.l.Ended {
-		return false
-	}
-	next := append(s.next[:0], s.row...)
-	rest := text
-	for i := range next[:s.firstTotal] {
-		if i == s.firstTotal-1 {
-			if i > 0 && s.rateAndTotals != nil && string(rest) == string(s.rateAndTotals) { // usually the learning rate is also the same
-				rest = s.totals
-				break
-			}
-			s.rateAndTotals = append(s.rateAndTotals[:0], rest...)
-		}
-		v, n := scan.ParseDecimal(rest)
-		if n == 0 || n >= len(rest) || rest[n] != ',' {
-			s.rateAndTotals = nil
-			return false
-		}
-		next[i], rest = v, rest[n+1:]
-	}
-	if index := next[0]; !(index >= 0 && index <= 1<<30) || index != float64(int(index)) || !bytes.Equal(rest, s.totals) {
-		s.rateAndTotals = nil
-		return false
-	}
-	s.row, s.next = next, s.row
-	return true
-}
-
-// readRow reads a row of any form. An empty cell becomes NaN. ended states
+// readRow reads a row. An empty cell becomes NaN. ended states
 // whether the line ended with a newline.
 func (s *studyReader) readRow(text []byte, ended bool) error {
 	if !ended {
@@ -144,14 +108,8 @@ func (s *studyReader) readRow(text []byte, ended bool) error {
 		}
 	}
 	s.next = s.next[:0]
-	rest, totals := text, []byte(nil)
+	rest := text
 	for i := range s.columns {
-		if i == s.firstTotal {
-			if totals = rest; s.row != nil && bytes.Equal(totals, s.totals) {
-				s.next = append(s.next, s.row[i:]...)
-				break
-			}
-		}
 		v, n := scan.ParseDecimal(rest)
 		if n == 0 || n < len(rest) && rest[n] != ',' {
 			if n = bytes.IndexByte(rest, ','); n < 0 {
@@ -179,7 +137,6 @@ func (s *studyReader) readRow(text []byte, ended bool) error {
 		}
 	}
 	s.row, s.next = s.next, s.row
-	s.totals, s.rateAndTotals = append(s.totals[:0], totals...), nil
 	return nil
 }
 
@@ -196,9 +153,8 @@ func (s *studyReader) setEpoch(e *runs.Epoch) {
 	}
 }
 
-// findColumns finds the columns of an epoch's values and of the totals.
+// findColumns finds the columns of an epoch's values.
 func (s *studyReader) findColumns() {
-	s.firstTotal = slices.Index(s.columns, "training_time")
 	for i, name := range [...]string{"time_per_epoch", "loss", "val_loss", "lr", "accuracy", "val_accuracy"} {
 		s.fields[i] = slices.Index(s.columns, name)
 	}

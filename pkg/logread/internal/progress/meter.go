@@ -44,6 +44,9 @@ func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 // isWordInName reports whether the blank at the beginning of text is followed by
 // another word of a name, as in "max mem:".
 func isWordInName(text []byte) bool {
+	if len(text) < 2 || !scan.IsLetter(text[1]) {
+		return false
+	}
 	colon, number := bytes.IndexByte(text, ':'), bytes.IndexAny(text, "0123456789-\t(")
-	return len(text) > 1 && scan.IsLetter(text[1]) && colon >= 0 && (number < 0 || colon < number)
+	return colon >= 0 && (number < 0 || colon < number)
 }

@@ -12,8 +12,7 @@ import (
 // accuracies are means over the ranks. Rates and sample counts are summed if
 // sumRates is set, because each rank logged its own share; otherwise the values
 // of the first rank are kept. The sum over some of the ranks would be too small:
-// it is not used, and MergeEpochs adds a problem to report. The first rank's list
-// may be overwritten.
+// it is not used, and MergeEpochs adds a problem to report.
 func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	withRates := 0 // number of ranks to sum; 0 if the rates are not summed
@@ -30,18 +29,8 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epo
 		}
 		longest = max(longest, len(epochs))
 	}
+	joined := make([]runs.Epoch, 0, longest)
 	all := make([]*runs.Epoch, len(ranks)) // the ranks' values of one epoch
-	k := 0
-	for ; haveSameEpochAt(ranks, k, all); k++ { // usually every rank logs every epoch
-		mergeEpoch(all[0], all, sumRates, withRates, report)
-	}
-	if k == longest && k == len(ranks[0]) {
-		return ranks[0]
-	}
-	joined := append(make([]runs.Epoch, 0, longest), ranks[0][:k]...)
-	for i := range ranks {
-		ranks[i] = ranks[i][k:]
-	}
 	for {
 		n, some := 0, false
 		for _, epochs := range ranks {
@@ -65,28 +54,11 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epo
 	}
 }
 
-// haveSameEpochAt reports whether all ranks have the same epoch number at index
-// k and no rank repeats it at k+1. If so, it stores pointers to these epochs in
-// all, by rank.
-func haveSameEpochAt(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
-	for i, epochs := range ranks {
-		if k >= len(epochs) {
-			return false
-		}
-		e := &epochs[k]
-		if i > 0 && e.Epoch != all[0].Epoch || k+1 < len(epochs) && epochs[k+1].Epoch == e.Epoch {
-			return false
-		}
-		all[i] = e
-	}
-	return len(ranks) > 0
-}
-
 // CompareEpochs orders epochs by their numbers.
 func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 
 // mergeEpoch sets e to the merged values of one epoch. all contains the epoch
-// of each rank; e may be its first element. withRates is the number of ranks that
+// of each rank. withRates is the number of ranks that
 // log rates.
 func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool, withRates int, report *Report) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0

@@ -18,8 +18,7 @@ type Input struct {
 	// formats.
 	Lines []*template.Template
 
-	ReaderAt   io.ReaderAt // reads the content at any offset; nil if the file is compressed
-	Goroutines int         // number of goroutines that may read the file
+	ReaderAt io.ReaderAt // reads the content at any offset; nil if the file is compressed
 }
 
 // AddProblem adds a problem for a line that could not be used. Line 0 means
@@ -29,7 +28,8 @@ func (in *Input) AddProblem(line int, format string, a ...any) {
 }
 
 // NewCountingReader returns a reader of a file's content that adds the number
-// of bytes read to report.Bytes. Its Read fails once ctx is done.
+// of bytes read to report.Bytes. Its Read fails once ctx is done, so that formats
+// need not check ctx while they read.
 func NewCountingReader(ctx context.Context, r io.Reader, report *Report) io.Reader {
 	return &countingReader{ctx: ctx, r: r, report: report}
 }

@@ -10,12 +10,8 @@ import (
 // RankEpochs contains the epochs that one rank logged.
 type RankEpochs struct {
 	Epochs []runs.Epoch
-	Blank  runs.Epoch  // an epoch without values: copying it is faster than setting each value to NaN
 	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
 }
-
-// NewRankEpochs returns a RankEpochs that contains no epochs.
-func NewRankEpochs() *RankEpochs { return &RankEpochs{Blank: NewUnmeasuredEpoch(0, 0)} }
 
 // Find returns the epoch with number n, or nil if there is none. The
 // pointer is valid until the next Add.
@@ -62,11 +58,8 @@ func (r *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
 	if k == cap(r.Epochs) {
 		r.Epochs = slices.Grow(r.Epochs, l.EstimateRemaining(k))
 	}
-	r.Epochs = r.Epochs[:k+1]
-	e := &r.Epochs[k]
-	*e = r.Blank
-	e.Epoch, e.Line = n, l.Number
-	return e
+	r.Epochs = append(r.Epochs, NewUnmeasuredEpoch(n, l.Number))
+	return &r.Epochs[k]
 }
 
 // Remove removes the epochs with the numbers from first to last.

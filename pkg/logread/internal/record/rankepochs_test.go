@@ -10,7 +10,7 @@ import (
 // TestEpochsOutOfOrder: Find returns each epoch, whatever the order in which the
 // epochs were added.
 func TestEpochsOutOfOrder(t *testing.T) {
-	r, l := NewRankEpochs(), scan.NewLineReader(strings.NewReader(""), 0)
+	r, l := &RankEpochs{}, scan.NewLineReader(strings.NewReader(""), 0)
 	for i, n := range []int{2, 5, 6, 3, 9, 1} {
 		if r.Find(n) != nil {
 			t.Errorf("epoch %d is there already", n)

@@ -142,7 +142,7 @@ func (r *Report) Problems() []runs.Problem {
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 
-// Append adds the report of the next chunk of the file, whose line numbers
+// Append adds the report of the next part of the file, whose line numbers
 // begin at 1.
 func (r *Report) Append(next *Report) {
 	before := int(r.Lines)

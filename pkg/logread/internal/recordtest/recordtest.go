@@ -3,16 +3,9 @@ package recordtest
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"lockstep/pkg/logread/internal/record"
@@ -118,86 +111,4 @@ func AddSeeds(f *testing.F, fixtures ...string) {
 		f.Add(text[:len(text)/2])
 		f.Add(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))
 	}
-}
-
-// NewSmallReader returns a reader of r whose Read returns at most n bytes.
-func NewSmallReader(r io.Reader, n int) io.Reader { return &smallReader{r, n} }
-
-// smallReader implements NewSmallReader.
-type smallReader struct {
-	r io.Reader
-	n int
-}
-
-func (s *smallReader) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
-
-// FormatParts formats parts, their report and two counters of the caller as
-// text, so that the results of two readings can be compared.
-func FormatParts(parts []*record.Part, report *record.Report, counts [2]int64) string {
-	var b strings.Builder
-	var line []byte
-	for _, p := range parts {
-		for _, e := range p.Run.Epochs { // package fmt would take most of the time
-			line = line[:0]
-			for _, n := range []int{e.Epoch, e.Line, e.Samples, e.PaddingSamples} {
-				line = append(strconv.AppendInt(line, int64(n), 10), ' ')
-			}
-			for _, v := range []float64{e.Seconds, e.SamplesPerSecond, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.ValSeconds, e.LearningRate, e.Accuracy, e.ValAccuracy} {
-				if v == v {
-					line = strconv.AppendUint(line, math.Float64bits(v), 16)
-				}
-				line = append(line, ' ')
-			}
-			b.Write(append(line, '\n'))
-		}
-		run := p.Run
-		run.Epochs = nil
-		if run.Info.Test != nil {
-			fmt.Fprintln(&b, *run.Info.Test)
-			run.Info.Test = nil
-		}
-		fmt.Fprintln(&b, run)
-	}
-	r := *report
-	r.Bytes = 0 // differs if the file is read in chunks
-	fmt.Fprintln(&b, r, counts)
-	return b.String()
-}
-
-// DescribeDifference describes the first difference between two texts that
-// FormatParts returned.
-func DescribeDifference(got, want string) string {
-	a, b := strings.Fields(got), strings.Fields(want)
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return fmt.Sprintf("word %d of %d is %.80q, expected %.80q; %.300q", i, len(a), a[i], b[i], strings.Join(b[max(0, i-20):i], " "))
-		}
-	}
-	return fmt.Sprintf("%d words, expected %d", len(a), len(b))
-}
-
-// Mutate makes up to 19 random changes to text: it inserts one of the given
-// parts, deletes or replaces a byte, or duplicates a section. It may also
-// convert the line endings to those of Windows.
-func Mutate(rng *rand.Rand, text []byte, parts []string) []byte {
-	for range rng.IntN(20) * rng.IntN(2) {
-		at := rng.IntN(len(text))
-		switch rng.IntN(5) {
-		case 0:
-			text = slices.Insert(text, at, []byte(parts[rng.IntN(len(parts))])...)
-		case 1:
-			text = slices.Delete(text, at, at+1)
-		case 2:
-			text = slices.Insert(text, at+bytes.IndexByte(text[at:], '\n')+1, []byte(parts[rng.IntN(len(parts))]+"\n")...)
-		case 3:
-			to := min(len(text), at+rng.IntN(300))
-			text = slices.Insert(text, to, slices.Clone(text[at:to])...)
-		default:
-			text[at] = byte(rng.IntN(256))
-		}
-	}
-	if rng.IntN(10) == 0 {
-		text = bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
-	}
-	return text
 }

@@ -32,3 +32,58 @@ func WithDecimalPoints(text []byte) []byte {
 	}
 	return text
 }
+
+// TimeUnit returns the number of seconds of a unit of time, or 0 if word is no unit of
+// time. Units of one or two letters are in lower case, since M is a multiple.
+func TimeUnit(word []byte) float64 {
+	switch len(word) {
+	case 1:
+		switch word[0] {
+		case 's':
+			return 1
+		case 'm':
+			return 60
+		case 'h':
+			return 3600
+		case 'd':
+			return 86400
+		}
+		return 0
+	case 2:
+		switch string(word) {
+		case "ns":
+			return 1e-9
+		case "us":
+			return 1e-6
+		case "ms":
+			return 1e-3
+		}
+	}
+	if len(word) > len("milliseconds") {
+		return 0
+	}
+	var buf [len("milliseconds")]byte
+	for i, c := range word {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		buf[i] = c
+	}
+	switch string(buf[:len(word)]) {
+	case "sec", "secs", "second", "seconds":
+		return 1
+	case "min", "mins", "minute", "minutes":
+		return 60
+	case "h", "hr", "hrs", "hour", "hours":
+		return 3600
+	case "day", "days":
+		return 86400
+	case "msec", "msecs", "millisecond", "milliseconds":
+		return 1e-3
+	case "usec", "microseconds", "µs", "μs":
+		return 1e-6
+	case "nanoseconds":
+		return 1e-9
+	}
+	return 0
+}

@@ -19,7 +19,7 @@ func FuzzLines(f *testing.F) {
 			return
 		}
 		l := NewLineReader(&smallReads{bytes.NewReader(text), size}, int64(size))
-		l.Buf = l.Buf[:min(size, len(l.Buf))]
+		l.buf = l.buf[:min(size, len(l.buf))]
 		var got []string
 		for {
 			line, ok := l.Next()

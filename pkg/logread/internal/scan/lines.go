@@ -14,13 +14,12 @@ const (
 )
 
 // LineReader reads a text line by line, without copying the lines and in bounded
-// memory. Fast parsers may also take bytes directly from Buf[Start:End] and
-// advance Start.
+// memory.
 type LineReader struct {
-	Source  io.Reader
-	Buf     []byte
-	Start   int  // index in Buf of the next line
-	End     int  // index in Buf after the last byte read
+	source  io.Reader
+	buf     []byte
+	start   int  // index in buf of the next line
+	end     int  // index in buf after the last byte read
 	Number  int  // number of the line that Next returned, from 1
 	Ended   bool // the line ended with a newline
 	TooLong bool // the line was longer than MaxLine
@@ -32,11 +31,11 @@ type LineReader struct {
 	// nil. The text is valid until the next call of Next.
 	Overwritten func(text []byte)
 	eof         bool
-	Err         error // error of Source, except io.EOF
+	Err         error // error of the reader, except io.EOF
 	HasCR       bool  // the text searched so far contains a \r
-	searched    int   // index in Buf up to which the text was searched for \r
+	searched    int   // index in buf up to which the text was searched for \r
 	size        int64 // length of the complete text; 0 if unknown
-	BytesRead   int64 // number of bytes read from Source
+	bytesRead   int64 // number of bytes read from source
 }
 
 // NewLineReader returns a reader of the lines of r. size is the length of the
@@ -46,18 +45,18 @@ func NewLineReader(r io.Reader, size int64) *LineReader {
 	if size > 0 {
 		n = min(max(size+1, 1<<12), n)
 	}
-	return &LineReader{Source: r, Buf: make([]byte, n), size: size}
+	return &LineReader{source: r, buf: make([]byte, n), size: size}
 }
 
 // Next returns the next line without its line end (\n or \r\n), or false at the
 // end of the text. The line is valid until the next call.
 func (l *LineReader) Next() ([]byte, bool) {
-	if l.searched < l.End {
+	if l.searched < l.end {
 		l.searchCarriageReturn()
 	}
-	if i := bytes.IndexByte(l.Buf[l.Start:l.End], '\n'); i >= 0 { // usually
-		line := l.Buf[l.Start : l.Start+i]
-		l.Start += i + 1
+	if i := bytes.IndexByte(l.buf[l.start:l.end], '\n'); i >= 0 { // usually
+		line := l.buf[l.start : l.start+i]
+		l.start += i + 1
 		return l.finishLine(line, true, false), true
 	}
 	return l.nextAcrossReads()
@@ -66,43 +65,37 @@ func (l *LineReader) Next() ([]byte, bool) {
 // Ahead returns the text after the current line, up to n bytes of it, without consuming it.
 // It makes the current line invalid.
 func (l *LineReader) Ahead(n int) []byte {
-	for l.End-l.Start < n && !l.eof {
+	for l.end-l.start < n && !l.eof {
 		l.fill()
 	}
-	return l.Buf[l.Start:min(l.End, l.Start+n)]
+	return l.buf[l.start:min(l.end, l.start+n)]
 }
 
-// ContinueWith makes r the source of the following text, once the previous
-// source has ended.
-func (l *LineReader) ContinueWith(r io.Reader) { l.Source, l.eof = r, false }
-
-// searchCarriageReturn searches the text that was not searched yet for \r. Bytes
-// that a fast parser has taken from Buf are not searched: these parsers take no
-// line with \r.
+// searchCarriageReturn searches the text that was not searched yet for \r.
 func (l *LineReader) searchCarriageReturn() {
-	l.HasCR = l.HasCR || bytes.IndexByte(l.Buf[max(l.Start, l.searched):l.End], '\r') >= 0
-	l.searched = l.End
+	l.HasCR = l.HasCR || bytes.IndexByte(l.buf[max(l.start, l.searched):l.end], '\r') >= 0
+	l.searched = l.end
 }
 
-// nextAcrossReads returns the next line if its end is not in Buf yet: it reads
+// nextAcrossReads returns the next line if its end is not in buf yet: it reads
 // more text until the line is complete or too long.
 func (l *LineReader) nextAcrossReads() ([]byte, bool) {
-	searched := l.End
+	searched := l.end
 	for {
-		if i := bytes.IndexByte(l.Buf[searched:l.End], '\n'); i >= 0 {
-			line := l.Buf[l.Start : searched+i]
-			l.Start = searched + i + 1
+		if i := bytes.IndexByte(l.buf[searched:l.end], '\n'); i >= 0 {
+			line := l.buf[l.start : searched+i]
+			l.start = searched + i + 1
 			return l.finishLine(line, true, false), true
 		}
-		searched = l.End
-		if l.End-l.Start >= MaxLine && !l.dropOverwritten() {
-			line := l.Buf[l.Start:l.End]
-			l.Start = l.End
+		searched = l.end
+		if l.end-l.start >= MaxLine && !l.dropOverwritten() {
+			line := l.buf[l.start:l.end]
+			l.start = l.end
 			return l.finishLine(line, l.skipLongLine(), true), true
 		}
 		if l.eof {
-			line := l.Buf[l.Start:l.End]
-			l.Start = l.End
+			line := l.buf[l.start:l.end]
+			l.start = l.end
 			if len(line) == 0 {
 				return nil, false
 			}
@@ -131,7 +124,7 @@ func (l *LineReader) finishLine(text []byte, ended, cut bool) []byte {
 // 16.
 func (l *LineReader) EstimateRemaining(n int) int {
 	more := n
-	if taken := l.BytesRead - int64(l.End-l.Start); l.size > taken && taken > 0 {
+	if taken := l.bytesRead - int64(l.end-l.start); l.size > taken && taken > 0 {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)
 		most := 15 * float64(n)
 		if n >= 4096 {
@@ -142,33 +135,33 @@ func (l *LineReader) EstimateRemaining(n int) int {
 	return max(more, 16)
 }
 
-// fill reads more text into Buf. It returns the number of bytes by which it
-// moved the unread text towards the front of Buf.
+// fill reads more text into buf. It returns the number of bytes by which it
+// moved the unread text towards the front of buf.
 func (l *LineReader) fill() int {
 	moved := 0
-	if l.End == len(l.Buf) {
-		if l.Start > 0 {
-			moved = l.Start
-			copy(l.Buf, l.Buf[l.Start:l.End])
+	if l.end == len(l.buf) {
+		if l.start > 0 {
+			moved = l.start
+			copy(l.buf, l.buf[l.start:l.end])
 		} else {
-			grown := make([]byte, min(2*len(l.Buf), MaxLine+readBytes))
-			copy(grown, l.Buf[:l.End])
-			l.Buf = grown
+			grown := make([]byte, min(2*len(l.buf), MaxLine+readBytes))
+			copy(grown, l.buf[:l.end])
+			l.buf = grown
 		}
-		l.End -= moved
-		l.Start -= moved
+		l.end -= moved
+		l.start -= moved
 		l.searched = max(0, l.searched-moved)
 	}
-	l.readSource(l.End)
+	l.readSource(l.end)
 	return moved
 }
 
-// readSource calls Source.Read once, into Buf[offset:].
+// readSource calls source.Read once, into buf[offset:].
 func (l *LineReader) readSource(offset int) {
 	for range 100 { // a reader that keeps returning nothing is broken
-		n, err := l.Source.Read(l.Buf[offset:])
-		l.End = offset + n
-		l.BytesRead += int64(n)
+		n, err := l.source.Read(l.buf[offset:])
+		l.end = offset + n
+		l.bytesRead += int64(n)
 		l.searched = min(l.searched, offset)
 		if err != nil {
 			l.eof = true
@@ -191,7 +184,7 @@ func (l *LineReader) dropOverwritten() bool {
 	if !l.KeepLast {
 		return false
 	}
-	text := l.Buf[l.Start : l.End-1]
+	text := l.buf[l.start : l.end-1]
 	i := bytes.LastIndexByte(text, '\r')
 	if i < 0 {
 		i = bytes.LastIndexByte(text, '\b')
@@ -199,27 +192,27 @@ func (l *LineReader) dropOverwritten() bool {
 	if i >= 0 && l.Overwritten != nil {
 		l.Overwritten(text[:i])
 	}
-	l.Start += i + 1
+	l.start += i + 1
 	return i >= 0
 }
 
 // skipLongLine skips the rest of a line that is too long, and reports whether
 // the line ended with a newline. It does not change the bytes of the line in
-// Buf.
+// buf.
 func (l *LineReader) skipLongLine() bool {
-	at := l.End
-	if at == len(l.Buf) { // make space to read into after the line
+	at := l.end
+	if at == len(l.buf) { // make space to read into after the line
 		grown := make([]byte, at+readBytes)
-		copy(grown, l.Buf)
-		l.Buf = grown
+		copy(grown, l.buf)
+		l.buf = grown
 	}
 	for !l.eof {
 		l.readSource(at)
-		if i := bytes.IndexByte(l.Buf[at:l.End], '\n'); i >= 0 {
-			l.Start = at + i + 1
+		if i := bytes.IndexByte(l.buf[at:l.end], '\n'); i >= 0 {
+			l.start = at + i + 1
 			return true
 		}
 	}
-	l.Start = l.End
+	l.start = l.end
 	return false
 }

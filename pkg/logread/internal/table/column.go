@@ -27,6 +27,7 @@ type column struct {
 	curveOf *tableRun
 	changed bool // a setting that differs between the rows of a run
 	empty   bool // no row of the survey has a value in the column
+	moment  int  // index in momentLayouts of the form of the last date
 }
 
 // isText reports whether the values of the column are texts.
@@ -72,6 +73,7 @@ type schema struct {
 	// fields, which are -1 if the table does not have them.
 	keys                                              []int
 	epochAt, stepAt, rankAt, timeAt, splitAt, trialAt int
+	powerAt                                           int // power of a GPU
 	hasMetric, hasTotals                              bool
 	assumed                                           []string
 }
@@ -141,6 +143,10 @@ func (s *schema) findIndexes() {
 			}
 		}
 	}
+	s.powerAt = slices.IndexFunc(s.columns, func(c column) bool {
+		base, _ := splitUnit(c.name)
+		return base == "power.draw" || base == "power.draw.average" || base == "power.draw.instant"
+	})
 	s.hasMetric = s.has(fieldMetric)
 	s.hasTotals = s.layout == rowsAreRuns || s.kind == nvidiaKind || s.has(fieldTrainingSeconds, fieldWallSeconds, fieldEnergy, fieldSamples)
 }

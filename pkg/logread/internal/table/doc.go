@@ -6,8 +6,7 @@
 // name of a column. The fields show what a row is (layout.go): values at a step, an epoch, a
 // complete run, or values at a time. row.go, tablerun.go and tablestore.go assign the rows to
 // runs and store their values, and tablefinish.go decides what only the complete table shows,
-// such as whether times are those of epochs or since the start. fastrow.go is a fast path for
-// tables with one value per row.
+// such as whether times are those of epochs or since the start.
 //
 // Rows are read one at a time. A row that cannot be used is reported as a problem with its line
 // number; the other rows are read.

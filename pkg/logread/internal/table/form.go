@@ -44,7 +44,7 @@ func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
 		line = line[1 : len(line)-1]
 	}
 	for {
-		if f.quotes {
+		if f.quotes && len(line) > 0 && (line[0] == '"' || line[0] == ' ') {
 			if rest := bytes.TrimLeft(line, " "); len(rest) > 0 && rest[0] == '"' {
 				cell, rest, err := unquote(rest[1:])
 				if err != nil {
@@ -62,13 +62,28 @@ func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
 				continue
 			}
 		}
-		i := bytes.IndexByte(line, f.delimiter)
-		if i < 0 {
-			return append(cells, bytes.TrimSpace(line)), nil
+		if len(line) > 0 && line[0] == f.delimiter { // an empty cell, as in most of a sparse table
+			cells, line = append(cells, nil), line[1:]
+			continue
 		}
-		cells = append(cells, bytes.TrimSpace(line[:i]))
+		i := 0
+		for i < len(line) && line[i] != f.delimiter { // cells are short
+			i++
+		}
+		cells = append(cells, trim(line[:i]))
+		if i == len(line) {
+			return cells, nil
+		}
 		line = line[i+1:]
 	}
+}
+
+// trim returns a cell without blanks at its ends.
+func trim(cell []byte) []byte {
+	if n := len(cell); n > 0 && ' ' < cell[0] && cell[0] < 0x80 && ' ' < cell[n-1] && cell[n-1] < 0x80 { // usually
+		return cell
+	}
+	return bytes.TrimSpace(cell)
 }
 
 // unquote returns the cell that begins after a quote, and the text after its closing quote.
@@ -221,9 +236,6 @@ func isUnmeasured(cell []byte) bool {
 // parse parses a number without a unit. ok is false if the cell has another form.
 func (n numberForm) parse(cell []byte) (v float64, ok bool) {
 	if n.decimal == '.' && n.group == 0 {
-		if v, k := scan.ParseDecimal(cell); k > 0 && k == len(cell) {
-			return v, true
-		}
 		return scan.ParseFloat(cell)
 	}
 	if n.group != 0 && bytes.IndexByte(cell, n.group) >= 0 {
@@ -256,22 +268,8 @@ func hasGroups(cell []byte, n numberForm) bool {
 func unitFactor(kind valueKind, unit string) (factor float64, ok bool) {
 	switch kind {
 	case secondsValue:
-		switch strings.ToLower(unit) {
-		case "s", "sec", "secs", "second", "seconds":
-			return 1, true
-		case "ms", "msec", "millisecond", "milliseconds":
-			return 1e-3, true
-		case "us", "µs", "μs", "usec", "microseconds":
-			return 1e-6, true
-		case "ns", "nanoseconds":
-			return 1e-9, true
-		case "m", "min", "mins", "minute", "minutes":
-			return 60, true
-		case "h", "hr", "hrs", "hour", "hours":
-			return 3600, true
-		case "d", "day", "days":
-			return 86400, true
-		}
+		factor = scan.TimeUnit([]byte(strings.ToLower(unit)))
+		return factor, factor > 0
 	case fractionValue:
 		switch strings.ToLower(unit) {
 		case "%", "pct", "percent":

@@ -61,8 +61,8 @@ func afterLines(text []byte, n int) []byte {
 
 // readTable returns the function that reads a table.
 func readTable(mappings []Mapping) func(context.Context, *record.Input) ([]*record.Part, error) {
-	return func(ctx context.Context, in *record.Input) ([]*record.Part, error) {
-		return newTableReader(in, mappings).read(ctx)
+	return func(_ context.Context, in *record.Input) ([]*record.Part, error) {
+		return newTableReader(in, mappings).read()
 	}
 }
 
@@ -79,6 +79,8 @@ type tableReader struct {
 	order   []*tableRun
 	byKey   map[string]*tableRun
 	key     []byte
+	last    *tableRun // of the row before, which had lastKey
+	lastKey []byte
 	ranks   map[string]int // numbers of the GPUs whose rows have no number
 
 	rows        int
@@ -89,7 +91,6 @@ type tableReader struct {
 	// endsWithDelimiter is set if each row has a delimiter after its last cell, unlike the header.
 	endsWithDelimiter bool
 	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
-	fast              fastRows
 }
 
 // newTableReader returns a reader of the table in in.
@@ -143,7 +144,6 @@ func (t *tableReader) begin() error {
 		t.in.AddProblem(t.lines, "the table has %d columns; only the first %d are used", t.width, maxColumns)
 	}
 	t.values, t.present = make([]float64, len(t.columns)), make([]bool, len(t.columns))
-	t.fast.prepare(t)
 	return nil
 }
 
@@ -157,40 +157,22 @@ func completeLines(text []byte) []byte {
 }
 
 // read reads the table.
-func (t *tableReader) read(ctx context.Context) ([]*record.Part, error) {
+func (t *tableReader) read() ([]*record.Part, error) {
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
-	if err := t.readLines(ctx, true); err != nil {
-		return nil, err
-	}
-	return t.finish(), nil
-}
-
-// readLines reads all lines. Rows of the usual form are read by the fast path, if fast is
-// true.
-func (t *tableReader) readLines(ctx context.Context, fast bool) error {
-	l := t.l
 	for {
-		line, ok := l.Next()
+		line, ok := t.l.Next()
 		if !ok {
 			break
 		}
-		if l.Number&0xffff == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
 		t.in.Report.Lines++
-		if fast && l.Ended && t.otherHeader == 0 && t.fast.readRow(line, false) > 0 {
-			t.fast.addRows(1)
-			t.fast.readRows()
-		} else {
-			t.readLine(line)
-		}
+		t.readLine(line)
 	}
-	if l.Err != nil {
-		return fmt.Errorf("read %s after line %d: %w", t.in.Path, l.Number, l.Err)
+	if t.l.Err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", t.in.Path, t.l.Number, t.l.Err)
 	}
-	return nil
+	return t.finish(), nil
 }
 
 // readLine reads a line of any form.
@@ -232,7 +214,6 @@ func (t *tableReader) readLine(line []byte) {
 	}
 	if t.isHeader() {
 		t.headerAgain = number
-		t.fast.forget() // the next row may begin a run
 		in.Report.LinesUsed++
 		return
 	}
@@ -337,7 +318,7 @@ func (t *tableReader) isOtherHeader() bool {
 		if i >= len(t.columns) || t.columns[i].kind == textValue || t.columns[i].kind == momentValue {
 			continue
 		}
-		if looksNumeric(cell) || scan.IsDigit(cell[0]) {
+		if len(cell) == 0 || scan.IsDigit(cell[0]) || looksNumeric(cell) {
 			return false
 		}
 		names++

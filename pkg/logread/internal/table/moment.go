@@ -2,9 +2,10 @@ package table
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"time"
+
+	"lockstep/pkg/logread/internal/scan"
 )
 
 // momentLayouts returns the forms of dates and times that are read. Times without a zone are
@@ -24,10 +25,10 @@ const (
 )
 
 // parseMoment parses a date with a time, or a number of seconds, milliseconds, microseconds or
-// nanoseconds since 1970, and returns the seconds since 1970.
-func parseMoment(text string) (float64, bool) {
-	text = strings.TrimSpace(text)
-	if v, err := strconv.ParseFloat(text, 64); err == nil {
+// nanoseconds since 1970, and returns the seconds since 1970. The form of the column's last date
+// is tried first.
+func (c *column) parseMoment(cell []byte) (float64, bool) {
+	if v, ok := scan.ParseFloat(cell); ok {
 		switch {
 		case math.IsNaN(v) || math.IsInf(v, 0) || v < 0:
 			return 0, false
@@ -40,14 +41,18 @@ func parseMoment(text string) (float64, bool) {
 		}
 		return v, true
 	}
+	text := string(cell)
 	if len(text) > 40 {
 		return 0, false
 	}
 	if i := strings.LastIndexByte(text, ','); i > 0 && len(text)-i == 4 { // as Python's logging writes milliseconds
 		text = text[:i] + "." + text[i+1:]
 	}
-	for _, layout := range momentLayouts() {
-		if at, err := time.Parse(layout, text); err == nil {
+	layouts := momentLayouts()
+	for i := range layouts {
+		k := (c.moment + i) % len(layouts)
+		if at, err := time.Parse(layouts[k], text); err == nil {
+			c.moment = k
 			return float64(at.UnixNano()) / 1e9, true
 		}
 	}

@@ -27,8 +27,8 @@ func (t *tableReader) readRow(line int) error {
 	if err := t.parseCells(); err != nil {
 		return err
 	}
-	place, err := t.findPlace(line)
-	if err != nil {
+	place := rowPlace{line: line, epoch: noEpoch, step: -1, rank: -1, time: math.NaN()}
+	if err := t.findPlace(&place); err != nil {
 		return err
 	}
 	run, err := t.findRun(&place)
@@ -45,7 +45,6 @@ func (t *tableReader) readRow(line int) error {
 	} else {
 		t.in.Report.AddIgnored(line, "a row without a value")
 	}
-	t.fast.learn(t, good, &place)
 	if n := len(t.cells); n > 0 && len(t.cells[n-1]) > 0 && scan.IsDigit(t.cells[n-1][len(t.cells[n-1])-1]) {
 		if d := decimals(t.cells[n-1]); t.lastDecimals < 0 || d < t.lastDecimals {
 			t.lastDecimals = d
@@ -59,8 +58,11 @@ func (t *tableReader) parseCells() error {
 	for i := range t.columns {
 		c, cell := &t.columns[i], t.cells[i]
 		t.values[i], t.present[i] = math.NaN(), false
-		if isUnmeasured(cell) {
-			t.sparse = t.sparse || len(cell) == 0
+		if len(cell) == 0 {
+			t.sparse = true
+			continue
+		}
+		if !scan.IsDigit(cell[0]) && isUnmeasured(cell) {
 			continue
 		}
 		t.present[i] = true
@@ -70,18 +72,17 @@ func (t *tableReader) parseCells() error {
 		switch c.kind {
 		case textValue:
 		case momentValue:
-			v, ok := parseMoment(string(cell))
+			v, ok := c.parseMoment(cell)
 			if !ok {
 				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell)
 			}
 			t.values[i] = v
 		case numberValue, countValue, secondsValue, fractionValue:
-			if v, n := scan.ParseDecimal(cell); n == len(cell) && n > 0 && c.form == (numberForm{decimal: '.'}) { // usually
-				t.values[i], c.empty = v*c.factor, false
-				t.checkTime(c, i)
-				continue
+			v, n := scan.ParseDecimal(cell)
+			ok := n == len(cell) && c.form == (numberForm{decimal: '.'}) // usually
+			if v *= c.factor; !ok {
+				v, ok = c.form.parseMeasurement(c.kind, c.factor, cell)
 			}
-			v, ok := c.form.parseMeasurement(c.kind, c.factor, cell)
 			if !ok && c.empty && c.field == "" {
 				c.kind, c.empty, c.setting, c.toCurve = textValue, false, true, false
 				continue
@@ -90,21 +91,19 @@ func (t *tableReader) parseCells() error {
 			if !ok {
 				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell)
 			}
-			t.values[i] = v
-			t.checkTime(c, i)
+			if t.values[i] = v; !record.IsTime(v) {
+				t.checkTime(c, i)
+			}
 		}
 	}
 	return nil
 }
 
-// checkTime reports a problem if the value of the column c, the column i, cannot be a time or a
-// rate. The row then has no value in this column. finish checks the seconds of epochs that are
+// checkTime reports a problem if the value of the column c, the column i, which cannot be a time or
+// a rate, should be one. The row then has no value in this column. finish checks the seconds of epochs that are
 // not positive, because they may be differences.
 func (t *tableReader) checkTime(c *column, i int) {
 	v := t.values[i]
-	if record.IsTime(v) {
-		return
-	}
 	switch c.field {
 	case fieldSeconds, fieldTime:
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -155,9 +154,8 @@ func (t *tableReader) countAt(i int, least, most float64) (n int, ok bool, err e
 	return int(v), true, nil
 }
 
-// findPlace returns the epoch, step, rank and time of the current row.
-func (t *tableReader) findPlace(line int) (rowPlace, error) {
-	p := rowPlace{line: line, epoch: noEpoch, step: -1, rank: -1, time: math.NaN()}
+// findPlace sets the epoch, step, rank, time and split of the current row, as far as it has them.
+func (t *tableReader) findPlace(p *rowPlace) error {
 	if t.timeAt >= 0 {
 		p.time = t.values[t.timeAt]
 	}
@@ -169,18 +167,18 @@ func (t *tableReader) findPlace(line int) (rowPlace, error) {
 			}
 		}
 		if n, ok, err := t.countAt(t.epochAt, 0, 1<<31-2); err != nil {
-			return p, err
+			return err
 		} else if ok {
 			p.epoch = n + 1
 			t.zeroEpoch = t.zeroEpoch || n == 0
 		}
 		if n, ok, err := t.countAt(t.stepAt, 0, 1<<53); err != nil {
-			return p, err
+			return err
 		} else if ok {
 			p.step = int64(n)
 		}
 		if n, ok, err := t.countAt(t.rankAt, 0, record.MaxWorkers-1); err != nil {
-			return p, err
+			return err
 		} else if ok {
 			p.rank = n
 		}
@@ -196,7 +194,7 @@ func (t *tableReader) findPlace(line int) (rowPlace, error) {
 	if t.kind == nvidiaKind && p.rank < 0 {
 		p.rank = t.findGPU()
 	}
-	return p, nil
+	return nil
 }
 
 // findGPU returns the number of the GPU of a row of nvidia-smi that has no index: its bus or

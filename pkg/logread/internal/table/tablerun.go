@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -74,7 +75,10 @@ func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 	for _, i := range t.keys {
 		t.key = append(append(t.key, t.cells[i]...), 0)
 	}
-	run := t.byKey[string(t.key)]
+	run := t.last
+	if run == nil || !bytes.Equal(t.key, t.lastKey) {
+		run = t.byKey[string(t.key)]
+	}
 	if run != nil {
 		begins, err := t.beginsRun(run, p)
 		if err != nil {
@@ -92,6 +96,7 @@ func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 		t.byKey[string(t.key)] = run
 		t.order = append(t.order, run)
 	}
+	t.last, t.lastKey = run, append(t.lastKey[:0], t.key...)
 	if t.layout == rowsAreEpochs && p.epoch == noEpoch && t.epochAt < 0 { // the n-th row is epoch n
 		p.epoch = run.last + 1
 		if run.last == 0 {
@@ -175,8 +180,7 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 			i, _ := slices.BinarySearchFunc(list.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n })
 			list.Epochs = list.Epochs[:i]
 		} else {
-			*e = list.Blank
-			e.Epoch = n
+			*e = record.NewUnmeasuredEpoch(n, 0)
 		}
 	default:
 		return false, fmt.Errorf("duplicate epoch %d of this run; add the column \"seed\" to distinguish repeats", max(n-1, 0))
@@ -250,12 +254,11 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 func (t *tableReader) findOrAddEpoch(run *tableRun, rank, n int) *runs.Epoch {
 	list := run.epochs[rank]
 	if list == nil {
-		list = record.NewRankEpochs()
+		list = &record.RankEpochs{}
 		run.epochs[rank] = list
 	}
 	if e := list.Find(n); e != nil {
 		return e
 	}
-	t.fast.epoch = nil // adding may move the other epochs
 	return list.Add(n, t.l)
 }

@@ -294,24 +294,18 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 
 // addPower adds the power of the GPU in the current row to the run's energy.
 func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
-	for i := range t.columns {
-		if base, _ := splitUnit(t.columns[i].name); base != "power.draw" && base != "power.draw.average" && base != "power.draw.instant" {
-			continue
-		}
-		gpu := max(p.rank, 0)
-		if gpu >= maxGPUs {
-			return
-		}
-		for len(run.power) <= gpu {
-			run.power = append(run.power, samples{})
-		}
-		if !run.power[gpu].add(p.time, t.values[i]) {
-			if run.late.rows == 0 {
-				run.late.line, run.late.gpu = p.line, gpu
-			}
-			run.late.rows++
-		}
+	gpu := max(p.rank, 0)
+	if t.powerAt < 0 || gpu >= maxGPUs {
 		return
+	}
+	for len(run.power) <= gpu {
+		run.power = append(run.power, samples{})
+	}
+	if !run.power[gpu].add(p.time, t.values[t.powerAt]) {
+		if run.late.rows == 0 {
+			run.late.line, run.late.gpu = p.line, gpu
+		}
+		run.late.rows++
 	}
 }
 

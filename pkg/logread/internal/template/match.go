@@ -2,7 +2,6 @@ package template
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"strings"
 
@@ -52,93 +51,6 @@ func (t *Template) Match(line []byte, values []Value) bool {
 		}
 	}
 	return true
-}
-
-// MatchFirst matches the first line of text, which may contain further lines, without
-// finding the end of the line first. It returns the length of the line with its line end, or
-// 0 if the template does not match, the line is incomplete, or Match has to examine it: a
-// line with blanks or \r at its ends or with other blanks before its first number, and any line if the template contains text between
-// two * or is a regular expression.
-func (t *Template) MatchFirst(text []byte, values []Value) (length int) {
-	if p := t.plain; p != nil && cap(text) >= literalBytes && len(p.lead.text) <= min(literalBytes, len(text)) && !p.lead.differs(text[:literalBytes]) {
-		if n := p.matchPlain(text, len(p.lead.text), values); n > 0 {
-			return n
-		}
-	}
-	if len(t.segments) != 1 || t.segments[0].anywhere || !t.segments[0].lead.isAt(text, 0) {
-		return 0
-	}
-	s := &t.segments[0]
-	at := s.match(text, 0, values)
-	if at < 0 {
-		return 0
-	}
-	if t.open {
-		for at < len(text) && text[at] != '\n' { // usually a few bytes
-			if text[at] == '\r' {
-				return 0
-			}
-			at++
-		}
-	}
-	if at == len(text) || text[at] != '\n' {
-		return 0
-	}
-	return at + 1
-}
-
-// Lead returns the text before the first field, or "" if the template begins with a field or
-// with *, or is a regular expression.
-func (t *Template) Lead() string {
-	if len(t.segments) == 0 {
-		return ""
-	}
-	return t.segments[0].lead.text
-}
-
-// MatchAfterLead is MatchFirst for text that follows Lead, which the caller has compared. It
-// returns the length of the rest of the line with its line end. It returns 0 also if a number
-// or a blank has an unusual form.
-func (t *Template) MatchAfterLead(text []byte, values []Value) (length int) {
-	if t.plain == nil {
-		return 0
-	}
-	return t.plain.matchPlain(text, 0, values)
-}
-
-// matchPlain matches the rest of the segment at text[at:], after its lead. It returns the index
-// after the segment, and after the line end if the template ends with the segment. It returns 0
-// if the text does not match, a number has an unusual form, or the blanks are not exactly those
-// of the template. It is a faster match for long texts of similar lines: one function, which
-// calls others only to parse numbers.
-func (s *segment) matchPlain(text []byte, at int, values []Value) int {
-	for i := range s.numbers {
-		x := &s.numbers[i]
-		var v float64
-		var n int
-		if x.kind == Whole {
-			var k int
-			k, n = scan.ParseShortInteger(text[at:])
-			v = float64(k)
-		} else {
-			v, n = scan.ParseDecimal(text[at:])
-		}
-		if n == 0 {
-			return 0
-		}
-		value := &values[x.field]
-		value.Number, value.From, value.To = v, at, at+n
-		at += n
-		w, l := text[at:cap(text)], &x.lineEnd
-		if len(w) < literalBytes || l.differs(w) {
-			return 0
-		}
-		at += len(l.text)
-		if at > len(text) || len(l.text) > literalBytes && string(text[at-len(l.text)+literalBytes:at]) != l.text[literalBytes:] {
-			return 0
-		}
-	}
-	return at
 }
 
 // find finds the first place at or after *at where the segment matches, sets *at to the
@@ -247,31 +159,8 @@ func (s *segment) match(line []byte, at int, values []Value) int {
 	return at
 }
 
-// literalBytes is the number of bytes that literal.differs compares.
-const literalBytes = 24
-
-// differs reports whether the first bytes of w, which has at least literalBytes bytes, differ
-// from the beginning of the text.
-func (l *literal) differs(w []byte) bool {
-	d := (binary.LittleEndian.Uint64(w) ^ l.word[0]) & l.mask[0]
-	if len(l.text) > 8 {
-		d |= (binary.LittleEndian.Uint64(w[8:])^l.word[1])&l.mask[1] | (binary.LittleEndian.Uint64(w[16:])^l.word[2])&l.mask[2]
-	}
-	return d != 0
-}
-
-// isAt reports whether the text is at the given index of the line, with the same blanks. It
-// compares words of memory, as long as the line's buffer is long enough.
-func (l *literal) isAt(line []byte, at int) bool {
-	w := line[at:cap(line)]
-	if len(w) < literalBytes {
-		return scan.HasPrefix(line[at:], l.text)
-	}
-	if l.differs(w) || at+len(l.text) > len(line) {
-		return false
-	}
-	return len(l.text) <= literalBytes || string(line[at+literalBytes:at+len(l.text)]) == l.text[literalBytes:]
-}
+// isAt reports whether the text is at the given index of the line, with the same blanks.
+func (l *literal) isAt(line []byte, at int) bool { return scan.HasPrefix(line[at:], l.text) }
 
 // match matches the text at the given index of the line and returns the index after it, or
 // -1. If the text ends with a blank, the line may have further blanks there, which what
@@ -314,10 +203,10 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 			at++
 		}
 	}
-	if x.plain { // the usual case
+	if x.plain { // usually
 		v, n := scan.ParseDecimal(line[at:])
 		if end := at + n; n > 0 && x.after.isAt(line, end) && (x.kind != Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
-			if x.factor > 0 && x.factor != 1 {
+			if x.factor > 0 {
 				v = scale(v, x.factor)
 			}
 			value.Number, value.From, value.To = v, at, end
@@ -375,7 +264,7 @@ func (x *numeric) matchAfter(line []byte, at int) int {
 	if x.after.text != "" {
 		return x.after.match(line, at)
 	}
-	if at < len(line) && (x.next == nextEnd && line[at] != '\n' || scan.IsLetter(line[at]) || scan.IsDigit(line[at]) || line[at] == '_') {
+	if at < len(line) && (x.next == nextEnd || scan.IsLetter(line[at]) || scan.IsDigit(line[at]) || line[at] == '_') {
 		return -1
 	}
 	return at

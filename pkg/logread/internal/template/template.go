@@ -113,8 +113,7 @@ type Template struct {
 	text     string
 	fields   []Field
 	segments []segment
-	plain    *segment // the only segment, if matchPlain can match it; otherwise nil
-	open     bool     // the template ends with *
+	open     bool // the template ends with *
 	regexp   *regexp.Regexp
 	groups   []int     // the regular expression's group of each field
 	numbers  []numeric // how the number of each group is read
@@ -135,28 +134,19 @@ type numeric struct {
 	factor    float64 // of the unit that the template contains; 0 if it contains none
 	separated bool    // commas may separate thousands
 	comma     bool    // a comma is the decimal mark
-	after     literal
-	lineEnd   literal // after, with the line end if the line ends there
 	plain     bool    // a number directly before after is complete, without a unit from the line
+	after     literal
 	next      follower
 }
 
 // literal is a text without fields and *.
 type literal struct {
-	text       string
-	blanks     bool      // text contains blanks
-	word, mask [3]uint64 // the first 24 bytes of text, and the mask of these bytes
+	text   string
+	blanks bool // text contains blanks
 }
 
 // newLiteral returns the literal with the given text.
-func newLiteral(text string) literal {
-	l := literal{text: text, blanks: strings.Contains(text, " ")}
-	for i := range min(len(text), 24) {
-		l.word[i/8] |= uint64(text[i]) << (8 * (i % 8))
-		l.mask[i/8] |= 0xff << (8 * (i % 8))
-	}
-	return l
-}
+func newLiteral(text string) literal { return literal{text, strings.Contains(text, " ")} }
 
 // follower is what follows a number and the literal text after it.
 type follower uint8
@@ -325,9 +315,6 @@ func (p *parser) parse() error {
 	if !p.t.open {
 		p.t.segments = append(p.t.segments, p.current)
 	}
-	if s := &p.t.segments[0]; len(p.t.segments) == 1 && !p.t.open && !s.anywhere && s.hasPlainNumbers() {
-		p.t.plain = s
-	}
 	return nil
 }
 
@@ -395,11 +382,6 @@ func (p *parser) endLiteral(next follower) {
 	}
 	x := &p.current.numbers[len(p.current.numbers)-1]
 	x.after, x.next = newLiteral(text), next
-	if next == nextEnd {
-		x.lineEnd = newLiteral(text + "\n")
-	} else {
-		x.lineEnd = x.after
-	}
 	if x.factor == 0 {
 		x.factor = writtenUnit(x.kind, text, false)
 	}
@@ -407,16 +389,6 @@ func (p *parser) endLiteral(next follower) {
 	if len(text) > 0 && text[0] == ',' && (len(text) > 1 && text[1] != ' ' || len(text) == 1 && next == nextNumber) {
 		x.separated = false // such as {a},{b}
 	}
-}
-
-// hasPlainNumbers reports whether matchPlain can match the segment.
-func (s *segment) hasPlainNumbers() bool {
-	for i := range s.numbers {
-		if x := &s.numbers[i]; x.comma || !x.plain && x.lineEnd.text != "\n" || x.factor > 0 && x.factor != 1 {
-			return false
-		}
-	}
-	return len(s.numbers) > 0
 }
 
 // isFieldName reports whether name can be the name of a field.

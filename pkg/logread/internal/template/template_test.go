@@ -3,7 +3,6 @@ package template
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -287,41 +286,6 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestMatchFirst: the first line of several has the same values as the line alone.
-func TestMatchFirst(t *testing.T) {
-	for _, c := range []struct {
-		template, text string
-		want           int
-	}{
-		{"a {x} b {y}", "a 1 b 2\na 3 b 4\n", 8},
-		{"a {x} b {y}", "a 1 b 2", 0},
-		{"a {x} b {y}", "a 1 b\n2\n", 0},
-		{"a {x} b {y}", "a 1 b 2\r\n", 0},
-		{"a {x} b {y}", "a 1 b 2 \n", 0},
-		{"a {x} b {y}", "a  1 b   1.2k\n3", 14},
-		{"a {x} b {y}", "a 1\nb 2\n", 0},
-		{"a {x} b*", "a 1 b and more\nnext\n", 15},
-		{"a {x} b*", "a 1 b and\rmore\nnext\n", 0},
-		{"*a {x}", "a 1\n", 0},
-		{"{seconds}", "1:02\n03\n", 5},
-		{"{seconds}", "3m\n12s\n", 3},
-		{"{x}", "1,234\n,567\n", 6},
-	} {
-		tmpl, err := Parse(c.template)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, alone := make([]Value, len(tmpl.Fields())), make([]Value, len(tmpl.Fields()))
-		got := tmpl.MatchFirst([]byte(c.text), first)
-		if got != c.want {
-			t.Errorf("%q, text %q: got %d bytes, want %d", c.template, c.text, got, c.want)
-		}
-		if got > 0 && (!tmpl.Match([]byte(c.text[:got-1]), alone) || !slices.Equal(first, alone)) {
-			t.Errorf("%q, text %q: got %v, alone %v", c.template, c.text, first, alone)
-		}
-	}
-}
-
 // TestAdversarial: lines of a megabyte that almost match take well under a second each. A matcher whose
 // time grows with the square of the length would take hours.
 func TestAdversarial(t *testing.T) {
@@ -387,9 +351,6 @@ func FuzzMatch(f *testing.F) {
 			return
 		}
 		values := make([]Value, len(tmpl.Fields()))
-		if n := tmpl.MatchFirst([]byte(line+"\n"+line), values); n > 0 && (n > len(line)+1 || !tmpl.Match([]byte(line[:n-1]), slices.Clone(values))) {
-			t.Errorf("%q, line %q: the first %d bytes match only in a text of two lines", text, line, n)
-		}
 		if !tmpl.Match([]byte(line), values) {
 			if m := tmpl.Mismatch([]byte(line)); m.Offset < 0 || m.Offset > len(line) || m.Expected == "" {
 				t.Errorf("%q, line %q: got %+v", text, line, m)

@@ -25,59 +25,6 @@ func (k Kind) units() string {
 	return "none"
 }
 
-// timeFactor returns the number of seconds of a unit of time, or 0 if word is no unit of
-// time.
-func timeFactor(word []byte) float64 {
-	switch len(word) {
-	case 1:
-		switch word[0] {
-		case 's':
-			return 1
-		case 'm':
-			return 60
-		case 'h':
-			return 3600
-		case 'd':
-			return 86400
-		}
-		return 0
-	case 2:
-		switch string(word) {
-		case "ns":
-			return 1e-9
-		case "us":
-			return 1e-6
-		case "ms":
-			return 1e-3
-		}
-	}
-	if len(word) > len("milliseconds") {
-		return 0
-	}
-	var buf [len("milliseconds")]byte
-	for i, c := range word {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		buf[i] = c
-	}
-	switch string(buf[:len(word)]) {
-	case "sec", "secs", "second", "seconds":
-		return 1
-	case "min", "mins", "minute", "minutes":
-		return 60
-	case "h", "hr", "hrs", "hour", "hours":
-		return 3600
-	case "day", "days":
-		return 86400
-	case "msec", "msecs", "millisecond", "milliseconds":
-		return 1e-3
-	case "usec", "microseconds", "µs", "μs":
-		return 1e-6
-	}
-	return 0
-}
-
 // scale returns v multiplied by the factor of a unit. Multiples of ten are divided, so that
 // 13 ms is 0.013.
 func scale(v, factor float64) float64 {
@@ -141,7 +88,7 @@ func writtenUnit(kind Kind, text string, whole bool) float64 {
 	}
 	switch kind {
 	case Seconds:
-		return timeFactor(word)
+		return scan.TimeUnit(word)
 	case Fraction:
 		if len(b) > 0 && b[0] == '%' || string(word) == "percent" {
 			return 0.01
@@ -150,7 +97,7 @@ func writtenUnit(kind Kind, text string, whole bool) float64 {
 		if string(b) == "%" && whole {
 			return 1
 		}
-		if f := timeFactor(word); attached && f > 0 && (string(word) != "m" || whole) {
+		if f := scan.TimeUnit(word); attached && f > 0 && (string(word) != "m" || whole) {
 			return f
 		}
 		if attached {
@@ -227,7 +174,7 @@ func addTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 	for number, p := v, at; ; {
 		from := skipBlanks(p)
 		to := from + unitWord(line[from:])
-		f := timeFactor(line[from:to])
+		f := scan.TimeUnit(line[from:to])
 		if f == 0 || f >= last || to < len(line) && line[to] == '_' {
 			if end == at || !isBlank(line[end]) && line[end] != ',' {
 				return v, at // no unit, or something such as 3m12

@@ -15,13 +15,5 @@
 // logline. A format whose lines templates describe (package template) needs only an
 // entry in the table.
 //
-// Long logs repeat a few forms of lines, which must be read at several hundred
-// megabytes per second. No form has a second parser for that. A rule with a
-// template describes its line only there: logline.ReadSimilarLines matches the
-// following lines in the buffer with the same template, and epochLineParser does so for
-// the lines of epochs of the SC21 logger, in chunks that several goroutines parse
-// (ahead.go); its format is in this package for that reason. A rule with a function that
-// parses a line of Keras, MLLOG or DLLogger records the shape of the line (package
-// scan), by which similar lines are read. A line that differs is read by parseLine. Tests
-// compare the results of both.
+// Each form of lines has one parser, also in long logs that repeat a form a million times.
 package textlog

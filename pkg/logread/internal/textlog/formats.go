@@ -1,7 +1,6 @@
 package textlog
 
 import (
-	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
@@ -36,7 +35,7 @@ func formats() [logline.MaxFormats]logline.Format {
 		logline.DLLogger:    benchmark.DLLogger(),
 		logline.MLPerf:      benchmark.MLPerf(),
 		logline.Keras:       trainer.Keras(),
-		logline.SC21:        sc21Format(),
+		logline.SC21:        trainer.SC21(),
 		logline.Tqdm:        trainer.Tqdm(),
 		logline.Lightning:   trainer.Lightning(),
 		logline.ImageNet:    trainer.ImageNet(),
@@ -76,37 +75,20 @@ type formatIndex struct {
 	ends     []func(m []byte) bool                             // of formats
 }
 
-// indexedRule is a rule with the first bytes of its prefix as a word, for fast
-// comparison.
+// indexedRule is a rule of a format.
 type indexedRule struct {
 	logline.Rule
-	word, mask uint64
-	format     logline.FormatID
+	format logline.FormatID
 }
 
-// newIndexedRule returns rule r of a format with up to 8 bytes of its prefix in a machine word,
-// and the mask of these bytes.
+// newIndexedRule returns rule r of a format with parsed templates.
 func newIndexedRule(name logline.FormatID, r logline.Rule) indexedRule {
-	x := indexedRule{Rule: r, format: name}
-	x.Compile()
-	for i := range min(len(r.Prefix), 8) {
-		x.word |= uint64(r.Prefix[i]) << (8 * i)
-		x.mask |= 0xff << (8 * i)
-	}
-	return x
+	r.Compile()
+	return indexedRule{Rule: r, format: name}
 }
 
 // matches reports whether m begins with the prefix of the rule.
-func (r *indexedRule) matches(m []byte) bool {
-	w := m[:cap(m)]
-	if len(w) < 8 {
-		return scan.HasPrefix(m, r.Prefix)
-	}
-	if (binary.LittleEndian.Uint64(w)^r.word)&r.mask != 0 || len(m) < len(r.Prefix) {
-		return false
-	}
-	return len(r.Prefix) <= 8 || string(m[8:len(r.Prefix)]) == r.Prefix[8:]
-}
+func (r *indexedRule) matches(m []byte) bool { return scan.HasPrefix(m, r.Prefix) }
 
 // sharedFormatIndex returns the index of all formats, which is built only once.
 var sharedFormatIndex = sync.OnceValue(newFormatIndex)
@@ -171,20 +153,17 @@ func (x *formatIndex) addTemplates() {
 // applyRule applies the first rule with the beginning of line m that can read it,
 // or else the first format whose lines have any beginning. It returns unknown if
 // none can.
-func (x *formatIndex) applyRule(t *reader, m []byte) logline.Result {
+func (x *formatIndex) applyRule(log *logline.Log, m []byte) logline.Result {
 	rules := x.byFirst[m[0]]
 	for i := range rules {
 		if r := &rules[i]; r.matches(m) {
-			if v := r.ReadLine(t.Log, m); v != logline.Unknown {
-				if v == logline.Used {
-					t.last = r
-				}
+			if v := r.ReadLine(log, m); v != logline.Unknown {
 				return v
 			}
 		}
 	}
 	for _, read := range x.anywhere {
-		if v := read(t.Log, m); v != logline.Unknown {
+		if v := read(log, m); v != logline.Unknown {
 			return v
 		}
 	}

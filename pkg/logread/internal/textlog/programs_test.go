@@ -194,7 +194,7 @@ func TestProgramsAreToldApart(t *testing.T) {
 	check := func(name string, text []byte, want ...string) {
 		report := &record.Report{Path: name}
 		log := newReader(&record.Input{Path: name, Reader: bytes.NewReader(text), Report: report})
-		if err := log.read(t.Context()); err != nil {
+		if err := log.read(); err != nil {
 			t.Fatal(err)
 		}
 		log.finish()

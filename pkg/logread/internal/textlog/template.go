@@ -34,6 +34,7 @@ type templateRule struct {
 type valueField struct {
 	index int // in the template's fields
 	name  string
+	curve []byte // name, as that of a curve
 	kind  template.Kind
 	value epochValue
 	bit   uint64 // identifies the field among all fields of epochs
@@ -49,7 +50,7 @@ func newTemplateRule(t *template.Template, id int, format logline.FormatID) *tem
 		epoch: t.Index(template.Epoch), step: t.Index(template.Step), rank: t.Index(template.Rank), steps: t.Index(template.Steps),
 	}
 	for i, f := range t.Fields() {
-		x := valueField{index: i, name: f.Name, kind: f.Kind}
+		x := valueField{index: i, name: f.Name, curve: []byte(f.Name), kind: f.Kind}
 		switch f.Name {
 		case template.Epoch, template.Step, template.Rank:
 		case template.Workers, template.Nodes, template.Seed, template.Series, template.Model, template.Batch, template.Epochs, template.Steps:

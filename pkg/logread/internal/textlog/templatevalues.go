@@ -26,8 +26,6 @@ import (
 // templateState is the state of a run with lines of templates.
 type templateState struct {
 	ranks        map[int]*templateRank // by label or {rank}; -1 for lines without
-	label        int                   // rank of the line read last
-	cur          *templateRank         // state of that rank
 	ratesOfRanks bool                  // lines with ranks contain rates
 	// known contains the properties of the run that lines of templates contain. A new run in
 	// the same file has the same properties until a line changes them.
@@ -75,11 +73,8 @@ type templateRank struct {
 	anything   bool  // a value was read
 }
 
-// selectRank returns the state of the given rank.
-func (s *templateState) selectRank(rank int) *templateRank {
-	if s.cur != nil && s.label == rank {
-		return s.cur
-	}
+// findOrAddRank returns the state of the given rank.
+func (s *templateState) findOrAddRank(rank int) *templateRank {
 	r := s.ranks[rank]
 	if r == nil {
 		if s.ranks == nil {
@@ -88,7 +83,6 @@ func (s *templateState) selectRank(rank int) *templateRank {
 		r = &templateRank{}
 		s.ranks[rank] = r
 	}
-	s.label, s.cur = rank, r
 	return r
 }
 
@@ -113,7 +107,7 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 	if log.Current.Closed {
 		log.BeginRun()
 	}
-	s := templatesOf(log.Current).selectRank(log.Rank)
+	s := templatesOf(log.Current).findOrAddRank(log.Rank)
 	if r.numbered && epoch < 0 && step < 0 && !s.opened && log.LastEpoch() == nil && len(r.values) > 0 {
 		log.In.AddProblem(log.Lines.Number, "the line with the number of the epoch is missing, so the epoch of this line is unknown")
 		return logline.Unused
@@ -127,7 +121,7 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 		}
 	}
 	run := log.CountLine(r.format)
-	s = templatesOf(run).selectRank(log.Rank)
+	s = templatesOf(run).findOrAddRank(log.Rank)
 	switch {
 	case epoch >= 0 && (!s.opened || int(epoch) != s.epoch):
 		if late := s.opened && int(epoch) < s.epoch; late {
@@ -287,7 +281,7 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 				log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
 				continue
 			}
-			log.AddPoint([]byte(x.name), max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
+			log.AddPoint(x.curve, max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
 			if final&x.bit != 0 && x.value.isKnown(e) {
 				log.In.AddProblem(log.Lines.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
@@ -347,7 +341,7 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step 
 		if v.From < 0 {
 			continue
 		}
-		log.AddPoint([]byte(x.name), max(log.Rank, -1), s.offset+step, v.Number, now)
+		log.AddPoint(x.curve, max(log.Rank, -1), s.offset+step, v.Number, now)
 		if s.opened && x.value != notOfEpoch && s.final&x.bit == 0 {
 			if e == nil {
 				e = log.FindOrAddEpoch(s.epoch, 0)
@@ -372,7 +366,7 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 	}
 	n := int(v.Number)
 	set := func(differs bool, set func(info, known *runs.Info)) {
-		if s := templatesOf(log.Current).selectRank(log.Rank); differs && s.anything {
+		if s := templatesOf(log.Current).findOrAddRank(log.Rank); differs && s.anything {
 			beginSameRun(log)
 		}
 		set(&log.Current.Run.Info, &templatesOf(log.Current).known)

@@ -35,9 +35,9 @@ const (
 )
 
 // readFile reads a text log and returns its runs.
-func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newReader(in)
-	err := t.read(ctx)
+	err := t.read()
 	system.FinishSeff(t.Log) // counts the lines of its last job
 	report := in.Report
 	report.Lines = int64(t.Lines.Number)
@@ -62,7 +62,6 @@ type reader struct {
 	formats  *formatIndex
 	user     *userTemplates // nil if the user has given no templates
 	compared int            // number of lines that were compared with unused templates
-	last     *indexedRule   // the rule that has read the current line; nil if its values were not used
 }
 
 // newReader returns a reader of a text log.
@@ -81,26 +80,13 @@ func newReader(in *record.Input) *reader {
 }
 
 // read reads all lines.
-func (t *reader) read(ctx context.Context) error {
-	defer func() { epochReaderOf(t.Log).ahead.stop() }()
+func (t *reader) read() error {
 	for {
 		line, ok := t.Lines.Next()
-		if !ok && epochReaderOf(t.Log).adoptChunks() {
-			continue
-		} else if !ok {
+		if !ok {
 			break
 		}
-		if t.Lines.Number&0xffff == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
 		t.parseLine(line)
-		if t.user != nil { // the fast paths do not know the user's templates
-			continue
-		}
-		if r := t.last; r != nil && r.ReadMore != nil {
-			r.ReadMore(ctx, t.Log, &r.Rule)
-		}
-		t.last = nil
 	}
 	if t.Lines.Err != nil {
 		return fmt.Errorf("read %s after line %d: %w", t.In.Path, t.Lines.Number, t.Lines.Err)
@@ -145,7 +131,7 @@ func (t *reader) parseLine(line []byte) {
 		v = t.formats.readBlockLine(t.Log, message)
 	}
 	if v == logline.Unknown {
-		v = t.formats.applyRule(t, message)
+		v = t.formats.applyRule(t.Log, message)
 	}
 	if overwritten && (v == logline.Unknown || v == logline.Idle) {
 		v = logline.Pending // the bars are counted at the end of the run

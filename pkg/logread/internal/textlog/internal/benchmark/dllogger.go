@@ -107,9 +107,6 @@ func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
 
 // readDLLogger reads lines that begin with "DLLL".
 func readDLLogger(log *logline.Log, m []byte) logline.Result {
-	if s := log.ShapesOf(logline.DLLogger).Match(m); s != nil {
-		return readDLLoggerShape(log, s)
-	}
 	v, ok := parseDLLoggerLine(m[len("DLLL "):])
 	if !ok {
 		log.In.AddProblem(log.Lines.Number, "DLLL: expected a complete JSON object, got %.80q", m)
@@ -148,9 +145,6 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 				log.AddPoint(k, -1, at, f, v.stamp)
 			}
 		})
-		if ok {
-			learnDLLoggerShape(log, m)
-		}
 	}
 	if !ok {
 		log.In.AddProblem(log.Lines.Number, "DLLL: expected a JSON object as data, got %.40q", v.data)
@@ -192,73 +186,6 @@ func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	}
 	s.epoch, s.iteration = step[0], step[1]
 	return s.offset + step[1]
-}
-
-// Slot fields (see scan.LineShape.AddSlot), which identify the meaning of each
-// number in the line of an iteration.
-const (
-	dllStamp = 1 + iota
-	dllValue
-	dllOfStep // the first number of the step; the fields of the others follow
-)
-
-// learnDLLoggerShape learns the form of m, the line of an iteration, so that the
-// next lines of this form are parsed faster.
-func learnDLLoggerShape(log *logline.Log, m []byte) {
-	shape := log.ShapesOf(logline.DLLogger).Learn(m)
-	if shape == nil {
-		return
-	}
-	doc := scan.ObjectIterator{Text: m[len("DLLL "):]}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			break
-		}
-		switch string(key) {
-		case "timestamp":
-			shape.AddKey(0)
-			shape.AddMember(value, dllStamp, nil)
-		case "type":
-			shape.AddKey(1)
-		case "step":
-			shape.AddKey(2)
-			shape.AddIntegers(value, dllOfStep)
-		case "data":
-			shape.AddKey(3)
-			shape.AddMembers(value, func(name []byte) int {
-				if len(name) > 100 {
-					return 0
-				}
-				return dllValue
-			})
-		default:
-			shape.AddMember(value, 0, nil)
-		}
-	}
-	log.ShapesOf(logline.DLLogger).Keep(shape)
-}
-
-// readDLLoggerShape reads an iteration's line of a known shape.
-func readDLLoggerShape(log *logline.Log, s *scan.LineShape) logline.Result {
-	stamp, step := math.NaN(), [2]int64{}
-	for i := range s.Slots {
-		switch x := &s.Slots[i]; x.Field {
-		case dllStamp:
-			stamp = x.Value
-		case dllOfStep, dllOfStep + 1:
-			step[x.Field-dllOfStep] = int64(x.Value)
-		}
-	}
-	applyDLLoggerSettings(log, step, 2)
-	run := log.CountLine(logline.DLLogger)
-	at := dlloggerOf(run).globalIteration(step)
-	for i := range s.Slots {
-		if x := &s.Slots[i]; x.Field == dllValue {
-			log.AddPoint(x.Name, -1, at, x.Value, stamp)
-		}
-	}
-	return logline.Used
 }
 
 // parseDLLoggerStep parses a step and returns its first two numbers, and how many

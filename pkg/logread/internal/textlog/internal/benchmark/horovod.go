@@ -49,7 +49,7 @@ func Horovod() logline.Format {
 		{Prefix: "Batch size: ", Read: readHorovodSetting},
 		{Prefix: "Number of GPUs: ", Read: readHorovodSetting},
 		{
-			Prefix: "Iter #", Use: addHorovodIteration, ReadMore: logline.ReadSimilarLines, EndsWithValue: true,
+			Prefix: "Iter #", Use: addHorovodIteration, EndsWithValue: true,
 			Templates: []string{"Iter #{step}: {samples_per_second} img/sec per GPU", "Iter #{step}: {samples_per_second} img/sec per *"},
 		},
 		{

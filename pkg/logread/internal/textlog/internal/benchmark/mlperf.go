@@ -52,9 +52,6 @@ const maxBlockEpochs = 64
 
 // readMLPerf reads lines that begin with ":::MLLOG".
 func readMLPerf(log *logline.Log, m []byte) logline.Result {
-	if s := log.ShapesOf(logline.MLPerf).Match(m); s != nil {
-		return readMLPerfShape(log, s)
-	}
 	text := m[len(":::MLLOG "):]
 	v, ok := parseMLPerf(text)
 	if ok && !isUsedMLPerfKey(v.key) { // most keys describe the submission
@@ -90,7 +87,6 @@ func readMLPerf(log *logline.Log, m []byte) logline.Result {
 		addMLPerfQuality(log, v, epoch, hasEpoch)
 	case "tracked_stats":
 		addMLPerfStats(log, v, epoch)
-		learnMLPerfShape(log, m)
 	default:
 		return addMLPerfSetting(log, v)
 	}
@@ -143,87 +139,6 @@ func mlperfRunState(log *logline.Log) *mlperfState {
 		return nil
 	}
 	return s
-}
-
-// Slot fields (see scan.LineShape.AddSlot), which identify the meaning of each
-// number in a tracked_stats line.
-const (
-	mlperfTime = 1 + iota
-	mlperfValue
-	mlperfEpoch
-	mlperfStep
-)
-
-// learnMLPerfShape learns the shape of a tracked_stats line that was just read.
-func learnMLPerfShape(log *logline.Log, m []byte) {
-	shape := log.ShapesOf(logline.MLPerf).Learn(m)
-	if shape == nil {
-		return
-	}
-	doc := scan.ObjectIterator{Text: m[len(":::MLLOG "):]}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			break
-		}
-		switch string(key) {
-		case "time_ms":
-			shape.AddKey(0)
-			shape.AddSlot(scan.SlotNumber, scan.Unquote(value), mlperfTime, nil)
-			shape.RequireEnd(scan.Unquote(value))
-		case "key":
-			shape.AddKey(1)
-		case "value":
-			shape.AddKey(2)
-			shape.AddMembers(value, func(name []byte) int {
-				if len(name) > 100 {
-					return 0
-				}
-				return mlperfValue
-			})
-		case "metadata":
-			shape.AddMembers(value, func(name []byte) int {
-				switch string(name) {
-				case "epoch_num", "first_epoch_num":
-					shape.AddKey(3) // the first of both counts
-					return mlperfEpoch
-				case "step":
-					return mlperfStep
-				}
-				return 0
-			})
-		default:
-			shape.AddMember(value, 0, nil)
-		}
-	}
-	shape.RequireKey(2) // a line without a value is a problem
-	log.ShapesOf(logline.MLPerf).Keep(shape)
-}
-
-// readMLPerfShape reads a tracked_stats line of a known shape.
-func readMLPerfShape(log *logline.Log, s *scan.LineShape) logline.Result {
-	if mlperfRunState(log) == nil {
-		return logline.Idle
-	}
-	v := mlperfLine{epoch: math.NaN(), step: math.NaN()}
-	for i := range s.Slots {
-		switch x := &s.Slots[i]; x.Field {
-		case mlperfTime:
-			v.time = x.Value
-		case mlperfEpoch:
-			v.epoch = x.Value
-		case mlperfStep:
-			v.step = x.Value
-		}
-	}
-	epoch, _ := epochNumber(v)
-	step := v.stepOrEpoch(epoch)
-	for i := range s.Slots {
-		if x := &s.Slots[i]; x.Field == mlperfValue {
-			log.AddPoint(x.Name, -1, step, x.Value, v.time/1000)
-		}
-	}
-	return logline.Used
 }
 
 // findMLPerfEpoch returns epoch n of the run as MLLOG counts it, and adds it if

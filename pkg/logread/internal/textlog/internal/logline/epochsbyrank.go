@@ -7,11 +7,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A log of a thousand ranks has one line per rank and epoch. Finding the
-// destination of its values must not take longer than parsing them. There are
-// few ranks, and their epochs are in order, so both are usually found without a
-// map.
-
 // RankID identifies a rank of a run. If lines have labels, Rank is the rank in
 // the label and Ordinal is 0. Otherwise Rank is -1 and Ordinal distinguishes the
 // ranks. Loggers whose lines describe the run and not a rank have negative
@@ -25,47 +20,27 @@ const (
 	DLLoggerOrdinal = -2
 )
 
-// maxIndexedRanks is the number of ranks, starting with -1, whose epochs are in
-// a slice. The epochs of higher ranks are in a map.
-const maxIndexedRanks = 256
-
 // EpochsByRank contains the epochs of a run by rank.
 type EpochsByRank struct {
 	All   []*record.RankEpochs          // of ranks, in the order of their first lines
 	extra []*record.RankEpochs          // of loggers with negative ordinals, in the order of their first lines
-	few   []*record.RankEpochs          // ranks with ordinal 0, by rank + 1
-	index map[RankID]*record.RankEpochs // the other ranks
+	index map[RankID]*record.RankEpochs // of all ranks and loggers
 }
 
 // IsEmpty reports whether no epochs were added.
 func (e *EpochsByRank) IsEmpty() bool { return len(e.All)+len(e.extra) == 0 }
 
 // Find returns the epochs of a rank, or nil if the rank was not added.
-func (e *EpochsByRank) Find(id RankID) *record.RankEpochs {
-	if i := id.Rank + 1; id.Ordinal == 0 && i < maxIndexedRanks {
-		if i < len(e.few) {
-			return e.few[i]
-		}
-		return nil
-	}
-	return e.index[id]
-}
+func (e *EpochsByRank) Find(id RankID) *record.RankEpochs { return e.index[id] }
 
 // Add adds a rank, which must not exist yet, and returns its empty list of
 // epochs.
 func (e *EpochsByRank) Add(id RankID) *record.RankEpochs {
-	list := record.NewRankEpochs()
+	list := &record.RankEpochs{}
 	if id.Ordinal < 0 {
 		e.extra = append(e.extra, list)
 	} else {
 		e.All = append(e.All, list)
-	}
-	if i := id.Rank + 1; id.Ordinal == 0 && i < maxIndexedRanks {
-		if i >= len(e.few) {
-			e.few = append(e.few, make([]*record.RankEpochs, i+1-len(e.few))...)
-		}
-		e.few[i] = list
-		return list
 	}
 	if e.index == nil {
 		e.index = map[RankID]*record.RankEpochs{}

@@ -1,11 +1,11 @@
 package logline
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
 )
 
@@ -107,9 +107,6 @@ type Rule struct {
 	Templates  []string
 	Use        func(log *Log, v []template.Value) Result
 	MayBeOther bool // programs of other formats print lines that begin in the same way
-	// ReadMore reads the similar lines that follow a line of this rule, at a higher
-	// speed, or is nil.
-	ReadMore func(ctx context.Context, log *Log, r *Rule)
 	// EndsWithValue is set if the line ends with a number. If the last line of
 	// a file does so but has no line end, it is reported as torn.
 	EndsWithValue bool
@@ -154,4 +151,29 @@ func (r *Rule) expected() string {
 		quoted = append(quoted, fmt.Sprintf("%q", text))
 	}
 	return strings.Join(quoted, " or ")
+}
+
+// ValuesOf returns space for the values of a template's fields. It is used again for the
+// next line.
+func (log *Log) ValuesOf(tmpl *template.Template) []template.Value {
+	n := len(tmpl.Fields())
+	if len(log.values) < n {
+		log.values = make([]template.Value, n)
+	}
+	return log.values[:n]
+}
+
+// IsTorn reports whether the last line of a file, which has no line end, ends with a value
+// that may be incomplete.
+func IsTorn(m []byte, values []template.Value) bool {
+	end := m[len(m)-1]
+	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
+		return false
+	}
+	for _, v := range values {
+		if v.To == len(m) {
+			return true
+		}
+	}
+	return false
 }

@@ -30,20 +30,19 @@ type Log struct {
 	// Config contains settings outside of a run. They belong to the next run,
 	// or to the last run if no run follows.
 	Config        map[string]any
-	Counts        [2]int64 // numbers of unknown and of idle lines
-	Firsts        [2]int   // number of the first unknown and the first idle line
-	Block         FormatID // the format to whose block of lines the next line belongs; NoBlock outside of blocks
-	States        States   // what single formats have read of the log
-	Day           Day      // date of the last time stamp
-	Heading       []byte   // the last "- name - LEVEL - "
-	zoneReported  bool     // the report contains the assumed time zone
-	nodesReported bool     // the report contains how the ranks of several nodes are numbered
+	Counts        [2]int64  // numbers of unknown and of idle lines
+	Firsts        [2]int    // number of the first unknown and the first idle line
+	Block         FormatID  // the format to whose block of lines the next line belongs; NoBlock outside of blocks
+	States        States    // what single formats have read of the log
+	day           parsedDay // of the last time stamp
+	heading       []byte    // the last "- name - LEVEL - "
+	zoneReported  bool      // the report contains the assumed time zone
+	nodesReported bool      // the report contains how the ranks of several nodes are numbered
 	// Values of the current line, if a template matches it.
 	values      []template.Value
 	stampBuffer []byte
 	// The current line, and the line before it, have a time stamp with microseconds and a colon.
 	MicroStamp, AfterMicroStamp bool
-	shapes                      [MaxFormats]*scan.ShapeCache // see ShapesOf
 }
 
 // New returns the state before the first line of a text log.
@@ -88,12 +87,4 @@ func State[T any](s *States, f FormatID) *T {
 	state := new(T)
 	s[f] = state
 	return state
-}
-
-// ShapesOf returns the shapes of a format's frequent lines.
-func (log *Log) ShapesOf(f FormatID) *scan.ShapeCache {
-	if log.shapes[f] == nil {
-		log.shapes[f] = &scan.ShapeCache{}
-	}
-	return log.shapes[f]
 }

@@ -2,7 +2,6 @@ package logline
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"time"
 
@@ -229,13 +228,13 @@ func (log *Log) stripBrackets(m []byte) []byte {
 // stripNameAndLevel returns m without a logger's "- name - LEVEL - ", which is
 // usually the same as in the previous line.
 func (log *Log) stripNameAndLevel(m []byte) []byte {
-	if n := len(log.Heading); n > 0 && bytes.HasPrefix(m, log.Heading) {
+	if n := len(log.heading); n > 0 && bytes.HasPrefix(m, log.heading) {
 		return bytes.TrimLeft(m[n:], " ")
 	}
 	_, rest, _ := bytes.Cut(m[2:], []byte(" - "))
 	_, message, ok := bytes.Cut(rest, []byte(" - "))
 	if n := len(m) - len(message); ok && n <= 200 {
-		log.Heading = append(log.Heading[:0], m[:n]...)
+		log.heading = append(log.heading[:0], m[:n]...)
 	}
 	return bytes.TrimLeft(message, " ")
 }
@@ -276,10 +275,10 @@ func (log *Log) UpdateTimes() {
 // the date of the previous line.
 func (log *Log) StampMilliseconds() (ms int64, ok bool) {
 	year := len(log.Stamp) - stampLength
-	if day := log.Stamp[:year+6]; !bytes.Equal(day, log.Day.Text) {
+	if day := log.Stamp[:year+6]; !bytes.Equal(day, log.day.text) {
 		log.setDay(day, year)
 	}
-	if log.Day.Invalid {
+	if log.day.invalid {
 		return 0, false
 	}
 	s := log.Stamp[year:][:stampLength]
@@ -294,7 +293,7 @@ func (log *Log) StampMilliseconds() (ms int64, ok bool) {
 	if hour|minute|second|hundredths >= 1<<20 || thousandth > 9 {
 		return 0, false
 	}
-	return log.Day.Midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
+	return log.day.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
 }
 
 // StampSeconds returns the time stamp of the current line in seconds since 1970, or NaN.
@@ -314,40 +313,14 @@ func (log *Log) setDay(day []byte, year int) {
 	if missing := 4 - year; missing > 0 && log.Current.HasTimes {
 		text = time.UnixMilli(log.Current.Ended).UTC().Format("2006")[:missing] + text
 	}
-	log.Day.Set(day, text)
+	log.day.text = append(log.day.text[:0], day...)
+	midnight, err := time.Parse("2006-01-02", text)
+	log.day.midnight, log.day.invalid = midnight.UnixMilli(), err != nil
 }
 
-// Day contains the parsed date of the previous line.
-type Day struct {
-	Text     []byte // the date as written in the log
-	Midnight int64  // beginning of the day in milliseconds since 1970
-	Invalid  bool   // text is not a valid date
-}
-
-// Set stores a date in c. text is the date as written in the log; full is the date as
-// YYYY-MM-DD, from which Midnight and Invalid result.
-func (c *Day) Set(text []byte, full string) {
-	c.Text = append(c.Text[:0], text...)
-	midnight, err := time.Parse("2006-01-02", full)
-	c.Midnight, c.Invalid = midnight.UnixMilli(), err != nil
-}
-
-// StampBytes is the length in bytes of a complete time stamp.
-const StampBytes = len("2006-01-02 15:04:05,000")
-
-// isFullStamp reports whether s begins with a complete time stamp, except that
-// the values of its numbers are not checked.
-func isFullStamp(s []byte) bool {
-	// The constants are the words of "0000-00-", "00 00:00" and "0:00,000", and
-	// words whose addition sets the highest bit of each digit above 9 and of
-	// each wrong separator.
-	const (
-		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
-		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676
-		second, secondMost = 0x3030302c30303a30, 0x7676767f76767f76
-	)
-	x := binary.LittleEndian.Uint64(s) ^ year
-	y := binary.LittleEndian.Uint64(s[8:]) ^ day
-	z := binary.LittleEndian.Uint64(s[15:]) ^ second
-	return ((x+yearMost)|x|(y+dayMost)|y|(z+secondMost)|z)&0x8080808080808080 == 0
+// parsedDay is the parsed date of a time stamp.
+type parsedDay struct {
+	text     []byte // the date as written in the log
+	midnight int64  // beginning of the day in milliseconds since 1970
+	invalid  bool   // text is not a valid date
 }

@@ -1,10 +1,6 @@
 package logline
 
-import (
-	"testing"
-
-	"lockstep/pkg/logread/internal/scan"
-)
+import "testing"
 
 // TestLabels checks the text before messages, and text that only resembles a
 // label.
@@ -39,22 +35,6 @@ func TestLabels(t *testing.T) {
 		log := &Log{Rank: -1}
 		if got := log.StripPrefix([]byte(c.line)); string(got) != c.message || log.Rank != c.rank || string(log.Stamp) != c.stamp {
 			t.Errorf("%q: message %q, rank %d, stamp %q", c.line, got, log.Rank, log.Stamp)
-		}
-	}
-}
-
-// TestFullStamp checks that isFullStamp rejects a wrong character at each
-// position of a stamp.
-func TestFullStamp(t *testing.T) {
-	const good = "2021-11-12 00:32:26,118"
-	for i := range len(good) {
-		for c := range 256 {
-			b := []byte(good)
-			b[i] = byte(c)
-			want := b[i] == good[i] || scan.IsDigit(good[i]) && scan.IsDigit(b[i])
-			if got := isFullStamp(b); got != want {
-				t.Errorf("%q: %v, expected %v", b, got, want)
-			}
 		}
 	}
 }

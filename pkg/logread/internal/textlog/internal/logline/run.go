@@ -13,10 +13,9 @@ type Run struct {
 	Line          int // number of the line at which the run begins
 	Run           runs.Run
 	Epochs        EpochsByRank
-	LinesByFormat [MaxFormats]int              // number of used lines, by format
-	Lines         int                          // number of used lines
-	Ranks         map[int]bool                 // ranks in the labels of used lines
-	seen          [maxIndexedRanks / 64]uint64 // bit set of those ranks below maxIndexedRanks
+	LinesByFormat [MaxFormats]int // number of used lines, by format
+	Lines         int             // number of used lines
+	Ranks         map[int]bool    // ranks in the labels of used lines
 	Trials        map[string]*runs.Trial
 	Curves        map[string]*Curve // the first curve of each name; see Curve.OtherRank
 	curveCount    int
@@ -91,14 +90,7 @@ func belongTogether(program, f FormatID) bool {
 
 // AddRank adds the rank in the label of a used line to the run's ranks.
 func (r *Run) AddRank(rank int) {
-	if rank < maxIndexedRanks {
-		word, bit := &r.seen[rank/64], uint64(1)<<(rank%64)
-		if *word&bit != 0 {
-			return
-		}
-		*word |= bit
-	}
-	if len(r.Ranks) < record.MaxWorkers {
+	if !r.Ranks[rank] && len(r.Ranks) < record.MaxWorkers {
 		r.Ranks[rank] = true
 	}
 }

@@ -47,9 +47,10 @@ func barsOf(r *logline.Run) *barState { return logline.State[barState](&r.States
 
 // barRank is the last finished bar of one rank.
 type barRank struct {
-	epoch   int
-	seconds float64     // elapsed when the bar was finished first
-	before  *runs.Epoch // values of the epoch before it; nil if there is none
+	epoch     int
+	seconds   float64    // elapsed when the bar was finished first
+	before    runs.Epoch // values of the epoch before it, if hasBefore is true
+	hasBefore bool
 }
 
 // readBar reads a progress bar.
@@ -99,19 +100,20 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 		e.ValSeconds = bar.PreciseSeconds()
 		return logline.Pending
 	}
-	first := last == nil || last.epoch != epoch
-	if first {
-		next := &barRank{epoch: epoch, seconds: bar.Seconds}
-		if last != nil {
-			if b := list.Find(last.epoch); b != nil {
-				copied := *b
-				next.before = &copied
-			}
-		}
+	if last == nil {
 		if s.ranks == nil {
 			s.ranks = map[int]*barRank{}
 		}
-		s.ranks[log.Rank], last = next, next
+		last = &barRank{epoch: -1}
+		s.ranks[log.Rank] = last
+	}
+	first := last.epoch != epoch
+	if first {
+		b := list.Find(last.epoch)
+		if last.hasBefore = b != nil; last.hasBefore {
+			last.before = *b
+		}
+		last.epoch, last.seconds = epoch, bar.Seconds
 	}
 	if seconds := bar.PreciseSeconds(); bar.Seconds == last.seconds && seconds > 0 { // later bars include a validation
 		e.Seconds = seconds
@@ -119,7 +121,11 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 	if name == logline.Lightning && bytes.HasPrefix(bar.Values, []byte("loss=")) {
 		log.In.Report.AddAssumptionOnce("the bars of Lightning 1 count the batches of training and validation: so do the times of their epochs")
 	}
-	setBarValues(log, e, bar.Values, first, last.before)
+	var stale *runs.Epoch
+	if first && last.hasBefore {
+		stale = &last.before
+	}
+	setBarValues(e, bar.Values, stale)
 	return logline.Pending
 }
 
@@ -145,9 +151,9 @@ func FinishBars(r *logline.Run, report *record.Report) {
 }
 
 // setBarValues sets the values in a bar's list. Before the validation, Lightning's bar has the
-// values of the previous epoch's validation: if first is set, values equal to those of the
-// epoch before are not used.
-func setBarValues(log *logline.Log, e *runs.Epoch, list []byte, first bool, before *runs.Epoch) {
+// values of the previous epoch's validation: values equal to those of stale, unless it is nil,
+// are not used.
+func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	precise := false // train_loss_epoch was read
 	for {
 		name, v, rest, ok := progress.NextValue(list)
@@ -167,11 +173,11 @@ func setBarValues(log *logline.Log, e *runs.Epoch, list []byte, first bool, befo
 		case "acc", "accuracy", "train_acc", "train_accuracy":
 			e.Accuracy = fractionOrNaN(v)
 		case "val_loss", "val_loss_epoch":
-			if !first || before == nil || v != before.ValLoss {
+			if stale == nil || v != stale.ValLoss {
 				e.ValLoss = v
 			}
 		case "val_acc", "val_accuracy":
-			if f := fractionOrNaN(v); !first || before == nil || f != before.ValAccuracy {
+			if f := fractionOrNaN(v); stale == nil || f != stale.ValAccuracy {
 				e.ValAccuracy = f
 			}
 		}

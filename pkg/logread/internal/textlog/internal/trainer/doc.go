@@ -4,7 +4,6 @@
 //
 // The programs are Keras, PyTorch's ImageNet example, torchvision's references and
 // timm (meters.go), tqdm and Lightning (bars.go), Hugging Face's Trainer, nanoGPT,
-// DeepSpeed and Megatron-LM (llm.go), torchtitan, nnU-Net, and those of the U-Net
-// study. The logger of the SC21 tutorial is in package textlog, which reads its lines
-// ahead.
+// DeepSpeed and Megatron-LM (llm.go), torchtitan, nnU-Net, those of the U-Net study,
+// and the logger of the SC21 tutorial.
 package trainer

@@ -2,10 +2,7 @@ package trainer
 
 import (
 	"bytes"
-	"context"
-	"sync"
 
-	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
@@ -31,8 +28,6 @@ import (
 // kerasState is the state of a run with Keras lines.
 type kerasState struct {
 	ranks map[int]*kerasRank // by label
-	label int                // label of the line read last
-	cur   *kerasRank         // state of the rank with that label
 	// evaluations contains the evaluations after the last epoch.
 	evaluations []kerasEvaluation
 	zeros       int // number of epochs with a time of 0 s
@@ -42,11 +37,11 @@ type kerasState struct {
 func Keras() logline.Format {
 	return logline.Format{Name: "Keras log", Finish: finishKeras, EndsWithValue: containsKerasLoss, Rules: []logline.Rule{
 		{
-			Prefix: "Epoch ", Use: beginKerasEpoch, MayBeOther: true, ReadMore: readKerasLines, EndsWithValue: true,
-			Templates: []string{kerasEpochLine},
+			Prefix: "Epoch ", Use: beginKerasEpoch, MayBeOther: true, EndsWithValue: true,
+			Templates: []string{"Epoch {epoch}/{epochs}"},
 		},
-		{First: "-", Read: readKerasDashLine, ReadMore: readKerasLines},
-		{First: "0123456789", Read: readKerasSummary, ReadMore: readKerasLines},
+		{First: "-", Read: readKerasDashLine},
+		{First: "0123456789", Read: readKerasSummary},
 	}}
 }
 
@@ -64,16 +59,21 @@ type kerasRank struct {
 	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
 	// before the first line of values.
 	loops, atOnce int
-	open          []int      // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
-	first         int        // index in open of the first epoch without values
-	last          int        // number of the last epoch with values
-	total         int        // number of epochs in the last line "Epoch N/M"
-	count         intCounter // number of lines of values per epoch
-	repeated      intCounter // number of lines that repeat the values, per epoch
+	open          []int       // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
+	first         int         // index in open of the first epoch without values
+	last          int         // number of the last epoch with values
+	total         int         // number of epochs in the last line "Epoch N/M"
+	count         intCounter  // number of lines of values per epoch
+	repeated      map[int]int // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
 	// with 0 s left, and steps is the number of steps in the last of these
 	// bars.
 	unfinished, steps int
+}
+
+// newKerasRank returns the state of a rank before its first line in a run.
+func newKerasRank(opened bool) *kerasRank {
+	return &kerasRank{opened: opened, repeated: map[int]int{}}
 }
 
 // kerasLogState is what the lines of all runs of a log contain.
@@ -86,21 +86,16 @@ func kerasLogOf(log *logline.Log) *kerasLogState {
 	return logline.State[kerasLogState](&log.States, logline.Keras)
 }
 
-// selectRank returns the state of the current line's rank, and makes this rank the current one.
-func (k *kerasState) selectRank(log *logline.Log) *kerasRank {
-	label := log.Rank
-	if k.cur != nil && k.label == label {
-		return k.cur
-	}
-	r := k.ranks[label]
+// findOrAddRank returns the state of the current line's rank.
+func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
+	r := k.ranks[log.Rank]
 	if r == nil {
 		if k.ranks == nil {
 			k.ranks = map[int]*kerasRank{}
 		}
-		r = &kerasRank{opened: kerasLogOf(log).labels[label]}
-		k.ranks[label] = r
+		r = newKerasRank(kerasLogOf(log).labels[log.Rank])
+		k.ranks[log.Rank] = r
 	}
-	k.label, k.cur = label, r
 	return r
 }
 
@@ -125,12 +120,6 @@ func (r *kerasRank) closeEpoch() int {
 // been read.
 const maxOpenEpochs = 1 << 16
 
-// kerasEpochLine is the line that opens an epoch.
-const kerasEpochLine = "Epoch {epoch}/{epochs}"
-
-// parseKerasEpochLine returns the template kerasEpochLine.
-var parseKerasEpochLine = sync.OnceValue(func() *template.Template { return template.MustParse(kerasEpochLine) })
-
 // containsKerasLoss reports whether m contains the values of an epoch, which
 // follow the number of steps, a bar, or a dash.
 func containsKerasLoss(m []byte) bool { return bytes.Contains(m, []byte("s - loss: ")) }
@@ -144,7 +133,7 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 		return logline.Unknown
 	}
 	k := kerasOf(log.Current)
-	r := k.selectRank(log)
+	r := k.findOrAddRank(log)
 	if !r.opened {
 		removeCountedKerasEpochs(log, r)
 	}
@@ -158,7 +147,7 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	if len(k.evaluations) > 0 {
 		k.ignoreEvaluations(log.In.Report, kerasBetween)
 	}
-	r = k.selectRank(log)
+	r = k.findOrAddRank(log)
 	if len(r.open)-r.first >= maxOpenEpochs {
 		log.In.AddProblem(log.Lines.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return logline.Unused
@@ -223,38 +212,4 @@ func (r *kerasRank) openEpoch(n int) (lost int) {
 	}
 	r.open = append(r.open, n)
 	return lost
-}
-
-// readKerasLines reads the following lines in the buffer as long as they open
-// an epoch, or have the shape of the last line of values. TestFastLines compares
-// the results with those of parseLine.
-func readKerasLines(_ context.Context, log *logline.Log, _ *logline.Rule) {
-	if log.Block != logline.NoBlock {
-		return
-	}
-	l, epochLine := log.Lines, parseKerasEpochLine()
-	values := log.ValuesOf(epochLine)
-	for l.Start < l.End {
-		b := l.Buf[l.Start:l.End]
-		log.Rank, log.Stamp = -1, nil
-		v := logline.Unknown
-		var n int
-		l.Number++
-		if b[0] == 'E' {
-			if n = epochLine.MatchFirst(b, values); n > 0 {
-				v = beginKerasEpoch(log, values)
-			}
-		} else if k := kerasOf(log.Current); (b[0] == '-' || scan.IsDigit(b[0])) && k.cur != nil && k.label == log.Rank && !k.cur.hasNoOpenEpoch() {
-			var s *scan.LineShape
-			if s, n = log.ShapesOf(logline.Keras).MatchLast(b); n > 0 {
-				v = readKerasShape(log, s)
-			}
-		}
-		if v == logline.Unknown {
-			l.Number--
-			return
-		}
-		l.Start += n
-		log.CountResult(v)
-	}
 }

@@ -42,12 +42,9 @@ type kerasEvaluation struct {
 // kerasHasNoOpenEpoch reports whether the rank of the current line writes lines
 // "Epoch N/M" and has no open epoch. A line of values then belongs to no epoch.
 func kerasHasNoOpenEpoch(log *logline.Log) bool {
-	k := kerasOf(log.Current)
-	r := k.cur
-	if r == nil || k.label != log.Rank {
-		if r = k.ranks[log.Rank]; r == nil {
-			return kerasLogOf(log).labels[log.Rank]
-		}
+	r := kerasOf(log.Current).ranks[log.Rank]
+	if r == nil {
+		return kerasLogOf(log).labels[log.Rank]
 	}
 	return r.hasNoOpenEpoch()
 }
@@ -83,7 +80,7 @@ func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 		}
 	}
 	list.Epochs, list.Index = list.Epochs[:0], nil
-	*r = kerasRank{opened: true}
+	*r = *newKerasRank(true)
 	run.HasKerasValues = false
 	for _, other := range k.ranks {
 		run.HasKerasValues = run.HasKerasValues || other.last > 0
@@ -96,15 +93,15 @@ func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) logline.Result {
 	run := log.CountLine(logline.Keras)
 	k := kerasOf(run)
-	r := k.selectRank(log)
+	r := k.findOrAddRank(log)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	var was *runs.Epoch
-	if list := run.Epochs.Find(logline.RankID{Rank: log.Rank, Ordinal: r.repeated.count(r.last)}); list != nil {
+	if list := run.Epochs.Find(logline.RankID{Rank: log.Rank, Ordinal: r.repeated[r.last]}); list != nil {
 		was = list.Find(r.last)
 	}
 	switch {
 	case was != nil && (bar && r.unfinished > 0 && steps == r.steps || validated && was.ValLoss != was.ValLoss && was.ValAccuracy != was.ValAccuracy):
-		r.repeated.add(r.last)
+		r.repeated[r.last]++
 		replaceKerasEpoch(log, r, was, e)
 		return logline.Used
 	case validated && (was == nil || r.count.count(r.last) == 1): // the line "Epoch N/M" is torn

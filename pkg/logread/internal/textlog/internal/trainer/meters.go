@@ -3,6 +3,7 @@ package trainer
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 
 	"lockstep/pkg/logread/internal/progress"
@@ -158,26 +159,32 @@ func addMeters(log *logline.Log, m *meters) {
 	w.addLine(m)
 	run := log.CountLine(m.format)
 	e := log.FindOrAddEpoch(m.epoch, w.id.Ordinal)
+	now := log.StampSeconds()
 	for i := range m.values {
 		x := &m.values[i]
 		mean := x.Mean
 		if math.IsNaN(mean) {
 			mean = x.Value
 		}
-		switch strings.ToLower(string(x.Name)) {
-		case "loss":
+		switch {
+		case isOneOf(x.Name, "loss"):
 			e.TrainLoss = mean
-		case "acc@1", "prec@1", "acc1", "top1":
+		case isOneOf(x.Name, "acc@1", "prec@1", "acc1", "top1"):
 			e.Accuracy = mean / 100
-		case "lr":
+		case isOneOf(x.Name, "lr"):
 			e.LearningRate = mean
-		case "samples_per_second":
+		case isOneOf(x.Name, "samples_per_second"):
 			e.SamplesPerSecond = mean
 		}
 		if w == metersOf(run).primary {
-			log.AddPoint(x.Name, max(log.Rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, log.StampSeconds())
+			log.AddPoint(x.Name, max(log.Rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, now)
 		}
 	}
+}
+
+// isOneOf reports whether the name of a meter is one of the given words, in upper or lower case.
+func isOneOf(name []byte, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return len(w) == len(name) && strings.EqualFold(w, string(name)) })
 }
 
 // meterBuffer returns a buffer for the values of a line.
@@ -280,19 +287,19 @@ func readTimmTrain(log *logline.Log, m []byte) logline.Result {
 	if !timmTemplate.Match(m, read) {
 		return logline.Unknown
 	}
-	value := func(name string) float64 { return read[timmTemplate.Index(name)].Number }
-	epoch, step, steps := value("epoch"), value("step"), value("steps")
+	epoch, step, steps := read[0].Number, read[1].Number, read[2].Number // in the order of the fields
+	loss, meanLoss, stepSeconds, rate, meanStepSeconds, meanRate, lr := read[3].Number, read[4].Number, read[5].Number, read[6].Number, read[7].Number, read[8].Number, read[9].Number
 	if epoch < 0 || step < 0 || epoch > 1<<30 || steps > 1<<30 || step > steps {
 		return logline.Unknown
 	}
 	buffer := meterBuffer(log)
 	*buffer = append((*buffer)[:0],
-		progress.Meter{Name: []byte("loss"), Value: value("loss"), Mean: value("train_loss")},
-		progress.Meter{Name: []byte("step_seconds"), Value: value("step_seconds"), Mean: math.NaN()},
-		progress.Meter{Name: []byte("samples_per_second"), Value: value("current_rate"), Mean: value("samples_per_second")},
-		progress.Meter{Name: []byte("lr"), Value: value("lr"), Mean: math.NaN()},
+		progress.Meter{Name: []byte("loss"), Value: loss, Mean: meanLoss},
+		progress.Meter{Name: []byte("step_seconds"), Value: stepSeconds, Mean: math.NaN()},
+		progress.Meter{Name: []byte("samples_per_second"), Value: rate, Mean: meanRate},
+		progress.Meter{Name: []byte("lr"), Value: lr, Mean: math.NaN()},
 	)
-	addMeters(log, &meters{format: logline.Timm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: value("mean_step_seconds")})
+	addMeters(log, &meters{format: logline.Timm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: meanStepSeconds})
 	return logline.Used
 }
 
@@ -325,10 +332,10 @@ func readMeterTest(log *logline.Log, m []byte) logline.Result {
 			return logline.Unknown
 		}
 		for _, x := range values {
-			switch strings.ToLower(string(x.Name)) {
-			case "loss":
+			switch {
+			case isOneOf(x.Name, "loss"):
 				e.ValLoss = x.Mean
-			case "acc@1", "prec@1", "acc1":
+			case isOneOf(x.Name, "acc@1", "prec@1", "acc1"):
 				e.ValAccuracy = x.Mean / 100
 			}
 		}

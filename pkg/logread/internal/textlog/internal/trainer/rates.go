@@ -19,7 +19,7 @@ import (
 func Rates() logline.Format {
 	return logline.Format{Name: "rates by rank", Rules: []logline.Rule{
 		{
-			Prefix: "Train samples ", Use: addRate, ReadMore: logline.ReadSimilarLines, EndsWithValue: true,
+			Prefix: "Train samples ", Use: addRate, EndsWithValue: true,
 			Templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"},
 		},
 	}}

@@ -1,4 +1,4 @@
-package textlog
+package trainer
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
+	"lockstep/pkg/runs"
 )
 
 // The logger of the SC21 tutorial "Deep Learning at Scale" (its train.py).
@@ -23,33 +24,21 @@ import (
 //	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
 //	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
 
-// The lines that the logger writes for each epoch.
-const (
-	sc21EpochLine      = "Time taken for epoch {epoch} is {seconds} sec, avg {samples_per_second} samples/sec"
-	sc21TrainLossLine  = "Avg train loss={train_loss}"
-	sc21ValLossLine    = "Avg val loss={val_loss}"
-	sc21ValSecondsLine = "Total validation time: {val_seconds} sec"
-)
-
-// sc21Format returns the format of the logger of the SC21 tutorial.
-func sc21Format() logline.Format {
+// SC21 returns the format of the logger of the SC21 tutorial.
+func SC21() logline.Format {
+	value := func(prefix, rest string, of func(*runs.Epoch) *float64) logline.Rule {
+		return logline.Rule{Prefix: prefix, Templates: []string{prefix + rest}, EndsWithValue: strings.HasSuffix(rest, "}"), Use: func(log *logline.Log, v []template.Value) logline.Result {
+			return setSC21Value(log, of, v[0].Number)
+		}}
+	}
 	return logline.Format{Name: "SC21 log", ReadInBlock: readSC21Setting, NotInBlock: []logline.FormatID{logline.SC21, logline.Keras}, Rules: []logline.Rule{
 		{
-			Prefix: "Time taken for epoch ", Use: addSC21Epoch, ReadMore: readEpochLines, EndsWithValue: true,
-			Templates: []string{sc21EpochLine, "Time taken for epoch {epoch} is {seconds} sec"},
+			Prefix: "Time taken for epoch ", Use: addSC21Epoch, EndsWithValue: true,
+			Templates: []string{"Time taken for epoch {epoch} is {seconds} sec, avg {samples_per_second} samples/sec", "Time taken for epoch {epoch} is {seconds} sec"},
 		},
-		{
-			Prefix: "Avg train loss=", Use: setSC21TrainLoss, ReadMore: readEpochLines, EndsWithValue: true,
-			Templates: []string{sc21TrainLossLine},
-		},
-		{
-			Prefix: "Avg val loss=", Use: setSC21ValLoss, ReadMore: readEpochLines, EndsWithValue: true,
-			Templates: []string{sc21ValLossLine},
-		},
-		{
-			Prefix: "Total validation time: ", Use: setSC21ValSeconds, ReadMore: readEpochLines,
-			Templates: []string{sc21ValSecondsLine},
-		},
+		value("Avg train loss=", "{train_loss}", func(e *runs.Epoch) *float64 { return &e.TrainLoss }),
+		value("Avg val loss=", "{val_loss}", func(e *runs.Epoch) *float64 { return &e.ValLoss }),
+		value("Total validation time: ", "{val_seconds} sec", func(e *runs.Epoch) *float64 { return &e.ValSeconds }),
 		{Prefix: "Configuration name: ", Read: readSC21Name},
 		{Prefix: "DONE ---- rank ", Read: readSC21Done},
 	}}
@@ -146,33 +135,19 @@ func computeSamples(seconds, rate float64) int {
 	return 0
 }
 
-// setSC21TrainLoss sets the loss of the last epoch.
-func setSC21TrainLoss(log *logline.Log, v []template.Value) logline.Result {
-	return setLastEpoch(log, epochTrainLoss, v)
-}
-
-// setSC21ValLoss sets the validation loss of the last epoch.
-func setSC21ValLoss(log *logline.Log, v []template.Value) logline.Result {
-	return setLastEpoch(log, epochValLoss, v)
-}
-
-// setSC21ValSeconds sets the duration of the last epoch's validation.
-func setSC21ValSeconds(log *logline.Log, v []template.Value) logline.Result {
-	return setLastEpoch(log, epochValSeconds, v)
-}
-
-// setLastEpoch sets value x of the last epoch to the line's only value.
-func setLastEpoch(log *logline.Log, x epochValue, v []template.Value) logline.Result {
+// setSC21Value sets a value of the last epoch, of which the line has no number.
+func setSC21Value(log *logline.Log, of func(*runs.Epoch) *float64, v float64) logline.Result {
 	e := log.LastEpoch()
 	if e == nil {
 		log.In.AddProblem(log.Lines.Number, "value of an epoch without a line with the epoch's time before it")
 		return logline.Unused
 	}
-	if x.isKnown(e) {
+	to := of(e)
+	if *to == *to {
 		log.In.AddProblem(log.Lines.Number, "second value of epoch %d: a line with the time of the next epoch is missing before it", e.Epoch)
 		return logline.Unused
 	}
-	x.set(e, v[0].Number)
+	*to = v
 	log.CountLine(logline.SC21)
 	return logline.Used
 }
