@@ -54,7 +54,7 @@ func TestNotebook(t *testing.T) {
 			nil,
 		},
 		"torn":           {full[:strings.Index(full, "#cell")+len(full)-900], []string{"#cell3 Keras log 1@0 5s 2 0.25; 2@0 4s 1.5 0.5; "}, []string{"the notebook is damaged after 4 cells"}},
-		"a wrong cell":   {strings.Replace(full, `"execution_count": 7,`, `"execution_count": "7",`, 1), nil, []string{"not used: cell 2: json: cannot unmarshal"}},
+		"a wrong cell":   {`{"cells": [{"outputs": []}, {"outputs": [{"text": 5}]}]}`, nil, []string{`not used: cell 2: expected a text or a list of texts, got "5"`}},
 		"no output":      {notebook(t, "hello\n", "plain:<Figure size 640x480 with 1 Axes>"), nil, []string{"no cell of the notebook has an output that a format recognizes"}},
 		"more text":      {`{"cells": [], "nbformat": 4}` + "\nmore\n", nil, []string{"the text after the end of the notebook is not read"}},
 		"empty":          {`{"cells": [], "nbformat": 4}`, nil, []string{"no cell"}},

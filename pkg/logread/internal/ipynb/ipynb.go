@@ -16,10 +16,8 @@ package ipynb
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -27,6 +25,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 )
 
 // kind is the name of the format in reports. The kind of a run is that of its text.
@@ -62,75 +61,36 @@ func isNotebook(path string, head []byte) bool {
 	return bytes.Contains(head, []byte(`"cells"`)) && bytes.Contains(head, []byte(`"cell_type"`))
 }
 
-// cell is a cell of a notebook.
-type cell struct {
-	Outputs []struct {
-		Text lines                      `json:"text"` // of a stream; in nbformat 3 also of a result
-		Data map[string]json.RawMessage `json:"data"`
-	} `json:"outputs"`
-	Count *int `json:"execution_count"`
-}
-
-// lines is a text that a notebook stores as one string or as a list of lines.
-type lines string
-
-// UnmarshalJSON reads a string, or a list of strings.
-func (l *lines) UnmarshalJSON(text []byte) error {
-	var one string
-	if json.Unmarshal(text, &one) == nil {
-		*l = lines(one)
-		return nil
-	}
-	var several []string
-	if err := json.Unmarshal(text, &several); err != nil {
-		return fmt.Errorf("expected a text or a list of texts, got %.40q", text)
-	}
-	*l = lines(strings.Join(several, ""))
-	return nil
-}
-
-// output returns the text that the cell has written.
-func (c *cell) output() (text string, err error) {
-	var b strings.Builder
-	for _, o := range c.Outputs {
-		t := o.Text
-		if plain, ok := o.Data["text/plain"]; ok && t == "" {
-			if err := t.UnmarshalJSON(plain); err != nil {
-				return b.String(), err
-			}
-			t += "\n" // results have no line end
-		}
-		b.WriteString(string(t))
-	}
-	return b.String(), nil
-}
+// maxCellJSON is the maximum length in bytes of the JSON of a cell, with its pictures.
+const maxCellJSON = 256 << 20
 
 // reader reads the cells of a notebook.
 type reader struct {
 	in    *record.Input
+	json  *scan.JSONReader
 	text  []record.Format
 	parts []*record.Part
 	kinds map[string]bool
-	cells int // number of cells so far
+	cells int  // number of cells so far
+	found bool // the notebook has a list of cells
 }
 
 // readNotebook reads a notebook cell by cell, so that the cells before a damaged one are
 // read.
 func readNotebook(ctx context.Context, in *record.Input, text []record.Format) ([]*record.Part, error) {
-	r := &reader{in: in, text: text, kinds: map[string]bool{}}
-	d := json.NewDecoder(in.Reader)
-	found, err := r.readObject(ctx, d)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil && !isSyntaxError(err):
-		return nil, fmt.Errorf("read %s: %w", in.Path, err)
-	case err != nil:
-		in.AddProblem(0, "the notebook is damaged after %d cells: %v; the cells before are read", r.cells, err)
-	case !found:
+	r := &reader{in: in, json: scan.NewJSONReader(in.Reader), text: text, kinds: map[string]bool{}}
+	if r.json.Next() != '{' {
 		return nil, record.ErrUnknownFormat
 	}
-	if _, after := d.Token(); err == nil && !errors.Is(after, io.EOF) {
+	err := r.readObject(ctx, true)
+	switch {
+	case r.json.Err() != nil:
+		return nil, fmt.Errorf("read %s: %w", in.Path, r.json.Err())
+	case err != nil:
+		in.AddProblem(0, "the notebook is damaged after %d cells: %v; the cells before are read", r.cells, err)
+	case !r.found:
+		return nil, record.ErrUnknownFormat
+	case r.json.Next() != 0:
 		in.AddProblem(0, "the text after the end of the notebook is not read")
 	}
 	if len(r.parts) == 0 && len(in.Report.Unused) == 0 {
@@ -145,120 +105,127 @@ func readNotebook(ctx context.Context, in *record.Input, text []record.Format) (
 	return r.parts, nil
 }
 
-// isSyntaxError reports whether err shows that the content is not a complete notebook, as
-// opposed to a failed read.
-func isSyntaxError(err error) bool {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	return errors.As(err, &syntax) || errors.As(err, &kind) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errForm)
-}
-
-// errForm is the error of a JSON document that is not a notebook.
-var errForm = errors.New("unexpected JSON")
-
-// readObject reads the notebook, or a worksheet of nbformat 3. found reports whether it has
-// cells.
-func (r *reader) readObject(ctx context.Context, d *json.Decoder) (found bool, err error) {
-	if err := expect(d, '{'); err != nil {
-		return false, err
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return found, err
-		}
-		switch key {
-		case "cells":
-			found = true
-			err = r.readList(d, func() error { return r.readCell(ctx, d) })
-		case "worksheets":
-			err = r.readList(d, func() error {
-				has, err := r.readObject(ctx, d)
-				found = found || has
-				return err
+// readObject reads the rest of the notebook, or of a worksheet of nbformat 3.
+func (r *reader) readObject(ctx context.Context, isNotebook bool) error {
+	return r.json.ReadObject(func(key string, c byte) error {
+		switch {
+		case key == "cells" && c == '[':
+			r.found = true
+			return r.json.ReadList(func(c byte) error { return r.readCell(ctx, c) })
+		case key == "worksheets" && c == '[' && isNotebook:
+			return r.json.ReadList(func(c byte) error {
+				if c != '{' {
+					return r.json.SkipValue(c)
+				}
+				return r.readObject(ctx, false)
 			})
-		default:
-			var skipped json.RawMessage
-			err = d.Decode(&skipped)
 		}
-		if err != nil {
-			return found, err
-		}
-	}
-	_, err = d.Token()
-	return found, err
+		return r.json.SkipValue(c)
+	})
 }
 
-// readList reads a list and calls read for each element.
-func (r *reader) readList(d *json.Decoder, read func() error) error {
-	if err := expect(d, '['); err != nil {
+// readCell reads one cell, whose first byte is c.
+func (r *reader) readCell(ctx context.Context, c byte) error {
+	if c != '{' {
+		return fmt.Errorf("expected a cell, got %q", c)
+	}
+	r.json.Unread()
+	text, err := r.json.PeekValue(maxCellJSON)
+	if err != nil {
 		return err
 	}
-	for d.More() {
-		if err := read(); err != nil {
-			return err
-		}
-	}
-	_, err := d.Token()
-	return err
-}
-
-// expect reads a delimiter.
-func expect(d *json.Decoder, want json.Delim) error {
-	token, err := d.Token()
-	if err == nil && token != want {
-		return fmt.Errorf("%w: expected %v, got %.40v", errForm, want, token)
-	}
-	return err
-}
-
-// readCell reads one cell.
-func (r *reader) readCell(ctx context.Context, d *json.Decoder) error {
-	var c cell
-	if err := d.Decode(&c); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if !errors.As(err, &wrong) && isSyntaxError(err) || ctx.Err() != nil {
-			return err
-		}
-		r.cells++
-		r.in.AddProblem(0, "cell %d: %v", r.cells, err)
-		return nil
-	}
 	r.cells++
+	name, output := fmt.Sprintf("cell %d", r.cells), []byte(nil)
+	cell := scan.ObjectIterator{Text: text}
+	for {
+		key, value, more := cell.Next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "execution_count":
+			if n, ok := scan.ParseJSONFloat(value); ok {
+				name += fmt.Sprintf(" (In [%.0f])", n)
+			}
+		case "outputs":
+			for o := range scan.Elements(value) {
+				output = r.appendOutput(output, o)
+			}
+		}
+	}
+	if cell.Bad {
+		return errors.New("a cell is malformed")
+	}
+	r.json.Discard(len(text))
 	if r.cells == maxCells+1 {
 		r.in.AddProblem(0, "the notebook has more than %d cells; the others are not read", maxCells)
 	}
-	text, err := c.output()
-	if err != nil {
-		r.in.AddProblem(0, "cell %d: text/plain: %v", r.cells, err)
-	}
-	if r.cells > maxCells || strings.TrimSpace(text) == "" {
+	if r.cells > maxCells || len(bytes.TrimSpace(output)) == 0 {
 		return nil
 	}
-	if len(text) > maxCellBytes {
+	if len(output) > maxCellBytes {
 		r.in.AddProblem(0, "cell %d: the output is longer than %d bytes; the rest is not read", r.cells, maxCellBytes)
-		text = text[:maxCellBytes]
+		output = output[:maxCellBytes]
 	}
-	return r.readOutput(ctx, text, c.name(r.cells))
+	return r.readOutput(ctx, output, name)
 }
 
-// name returns the name of the n-th cell in messages.
-func (c *cell) name(n int) string {
-	if c.Count != nil {
-		return fmt.Sprintf("cell %d (In [%d])", n, *c.Count)
+// appendOutput appends the text of an output of a cell: that of a stream, or else that of a result.
+func (r *reader) appendOutput(b, output []byte) []byte {
+	var stream, result []byte
+	o := scan.ObjectIterator{Text: output}
+	for {
+		key, value, more := o.Next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "text": // in nbformat 3 also of a result
+			stream = r.appendText(stream, value)
+		case "data":
+			data := scan.ObjectIterator{Text: value}
+			for {
+				kind, value, more := data.Next()
+				if !more {
+					break
+				}
+				if string(kind) == "text/plain" {
+					result = append(r.appendText(result, value), '\n') // results have no line end
+				}
+			}
+		}
 	}
-	return fmt.Sprintf("cell %d", n)
+	if len(stream) > 0 {
+		result = stream
+	}
+	return append(b, result...)
+}
+
+// appendText appends a text, which a notebook stores as one string or as a list of lines.
+func (r *reader) appendText(b, value []byte) []byte {
+	lines := slices.Values([][]byte{value})
+	if value[0] == '[' {
+		lines = scan.Elements(value)
+	}
+	for line := range lines {
+		if line[0] != '"' {
+			r.in.AddProblem(0, "cell %d: expected a text or a list of texts, got %.40q", r.cells, line)
+			continue
+		}
+		b = scan.AppendString(b, line)
+	}
+	return b
 }
 
 // readOutput reads the output of a cell by the first format that recognizes it.
-func (r *reader) readOutput(ctx context.Context, text, name string) error {
-	head := []byte(text[:min(len(text), headBytes)])
+func (r *reader) readOutput(ctx context.Context, text []byte, name string) error {
+	head := text[:min(len(text), headBytes)]
 	for _, f := range r.text {
 		if !f.Recognizes(r.in.Path, head) {
 			continue
 		}
 		report := &record.Report{Path: r.in.Path, Kind: f.Name}
-		parts, err := f.Read(ctx, &record.Input{Path: r.in.Path, Reader: strings.NewReader(text), Size: int64(len(text)), Report: report, Lines: r.in.Lines})
+		parts, err := f.Read(ctx, &record.Input{Path: r.in.Path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report, Lines: r.in.Lines})
 		if err != nil && !errors.Is(err, record.ErrUnknownFormat) {
 			return err
 		}

@@ -56,14 +56,19 @@ func readMembers(in *record.Input) (v map[string]json.RawMessage, ok bool, err e
 		in.AddProblem(0, "the document is longer than %d bytes", maxDocumentBytes)
 		return nil, false, nil
 	}
-	for _, word := range []string{"NaN", "-Infinity", "Infinity"} { // Python writes them without quotes
-		text = bytes.ReplaceAll(text, []byte(": "+word), []byte(`: "`+word+`"`))
+	v = map[string]json.RawMessage{}
+	doc := scan.ObjectIterator{Text: text}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			break
+		}
+		v[string(key)] = value
 	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		in.AddProblem(0, "%v", err)
-		return nil, false, nil
+	if doc.Bad {
+		in.AddProblem(1+bytes.Count(text[:doc.Offset()], []byte("\n")), "the JSON object is malformed or torn here")
 	}
-	return v, true, nil
+	return v, !doc.Bad, nil
 }
 
 // readSummary reads the last values of a run. Each becomes a curve of one point.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -82,4 +83,17 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		return nil, nil
 	}
 	return []*record.Part{{Run: run, Role: record.Principal}}, nil
+}
+
+// findErrorLine returns the number of the line at which encoding/json found err.
+func findErrorLine(text []byte, err error) int {
+	offset := int64(len(text))
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &syntax) {
+		offset = syntax.Offset
+	} else if errors.As(err, &kind) {
+		offset = kind.Offset
+	}
+	return 1 + bytes.Count(text[:min(max(offset, 0), int64(len(text)))], []byte("\n"))
 }

@@ -3,8 +3,6 @@ package programfile
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -37,22 +35,37 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	if err != nil {
 		return nil, err
 	}
-	var v struct {
-		Step    float64                      `json:"global_step"`
-		Planned float64                      `json:"max_steps"`
-		Batch   float64                      `json:"train_batch_size"`
-		History []map[string]json.RawMessage `json:"log_history"`
+	var step, planned, batch float64
+	var history []byte
+	doc := scan.ObjectIterator{Text: text}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			break
+		}
+		number, _ := scan.ParseJSONFloat(value)
+		switch string(key) {
+		case "global_step":
+			step = number
+		case "max_steps":
+			planned = number
+		case "train_batch_size":
+			batch = number
+		case "log_history":
+			history = value
+		}
 	}
-	if err := json.Unmarshal(quoteNaN(text), &v); err != nil {
-		in.AddProblem(findErrorLine(text, err), "%v", err)
+	if doc.Bad {
+		in.AddProblem(1+bytes.Count(text[:doc.Offset()], []byte("\n")), "the JSON object is malformed or torn here")
 		return nil, nil
 	}
-	if v.History == nil {
+	if len(history) == 0 || history[0] != '[' {
 		return nil, record.ErrUnknownFormat
 	}
-	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}, planned: v.Planned}
-	for i, entry := range v.History {
-		h.readEntry(i, entry)
+	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}, planned: planned}
+	for entry := range scan.Elements(history) {
+		h.readEntry(entry)
+		h.read++
 	}
 	h.session.Apply(h.end, &h.run, in.Report)
 	p := &record.Part{Run: h.run, Role: record.Principal}
@@ -67,10 +80,10 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	if len(h.epochs) > 0 {
 		in.Report.AddAssumption(huggingface.LossAssumption)
 	}
-	if record.IsPlausibleCount(v.Batch) {
-		p.Run.Info.BatchPerWorker = int(v.Batch)
+	if record.IsPlausibleCount(batch) {
+		p.Run.Info.BatchPerWorker = int(batch)
 	}
-	p.State, p.StateOf = int64(v.Step), filepath.Dir(in.Path)
+	p.State, p.StateOf = int64(step), filepath.Dir(in.Path)
 	if name, ok := strings.CutPrefix(filepath.Base(p.StateOf), "checkpoint-"); ok && strings.Trim(name, "0123456789") == "" {
 		p.StateOf = filepath.Dir(p.StateOf)
 	} else {
@@ -86,6 +99,8 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 // huggingFaceReader collects the entries of log_history.
 type huggingFaceReader struct {
 	in     *record.Input
+	read   int           // number of entries that were read
+	entry  []stateMember // of the current entry
 	run    runs.Run
 	epochs []runs.Epoch
 	at     map[int]int // index in epochs by epoch number
@@ -97,38 +112,70 @@ type huggingFaceReader struct {
 	planned float64         // steps that the training was to have
 }
 
-// readEntry reads the i-th entry of log_history.
-func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
+// stateMember is a member of an entry that is a number.
+type stateMember struct {
+	name  []byte
+	value float64
+}
+
+// parseEntry sets h.entry to the numbers of an entry, sorted by their names. It returns false if
+// the entry is not an object.
+func (h *huggingFaceReader) parseEntry(text []byte) bool {
+	h.entry = h.entry[:0]
+	doc := scan.ObjectIterator{Text: text}
+	for {
+		name, value, more := doc.Next()
+		if !more {
+			break
+		}
+		f, ok := scan.ParseJSONFloat(value)
+		if !ok {
+			continue
+		}
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = scan.AppendString(nil, slices.Concat([]byte(`"`), name, []byte(`"`)))
+		}
+		h.entry = append(h.entry, stateMember{name, f})
+	}
+	slices.SortStableFunc(h.entry, func(a, b stateMember) int { return bytes.Compare(a.name, b.name) })
+	return !doc.Bad
+}
+
+// readEntry reads an entry of log_history.
+func (h *huggingFaceReader) readEntry(text []byte) {
 	value := func(key string) float64 {
-		if f, ok := scan.ParseJSONFloat(entry[key]); ok {
-			return f
+		for _, m := range h.entry {
+			if string(m.name) == key {
+				return m.value
+			}
 		}
 		return math.NaN()
 	}
-	epoch, step := value("epoch"), value("step")
-	if !(step >= 0 && step < 1<<53) {
-		h.in.AddProblem(0, "log_history[%d] has no step", i)
+	if !h.parseEntry(text) {
+		h.in.AddProblem(0, "log_history[%d]: expected a JSON object, got %.80q", h.read, text)
 		return
 	}
-	keys := make([]string, 0, len(entry))
-	for k := range entry {
-		keys = append(keys, k)
+	epoch, step := value("epoch"), value("step")
+	if !(step >= 0 && step < 1<<53) {
+		h.in.AddProblem(0, "log_history[%d] has no step", h.read)
+		return
 	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		f, ok := scan.ParseJSONFloat(entry[k])
-		if k == "epoch" || k == "step" || k == "total_flos" || !ok || len(k) > 100 {
+	for _, m := range h.entry {
+		switch string(m.name) {
+		case "epoch", "step", "total_flos":
 			continue
 		}
-		if h.curves[k] == nil {
-			if len(h.names) >= record.MaxCurveNames {
-				h.in.AddProblem(0, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, k)
+		curve := h.curves[string(m.name)]
+		if curve == nil {
+			if len(h.names) >= record.MaxCurveNames || len(m.name) > 100 {
+				h.in.AddProblem(0, "%.40q is not used: its name is too long, or the file has more than %d names of values", m.name, record.MaxCurveNames)
 				continue
 			}
-			h.curves[k] = record.NewCurve(k, -1, false)
-			h.names = append(h.names, k)
+			curve = record.NewCurve(string(m.name), -1, false)
+			h.curves[curve.Name] = curve
+			h.names = append(h.names, curve.Name)
 		}
-		h.curves[k].Add(int64(step), f, 0)
+		curve.Add(int64(step), m.value, 0)
 		h.in.Report.Records++
 	}
 	if v := value("train_runtime"); v > 0 {
@@ -145,10 +192,9 @@ func (h *huggingFaceReader) readEntry(i int, entry map[string]json.RawMessage) {
 		return
 	}
 	e := h.findOrAddEpoch(n)
-	for _, k := range keys {
-		field := huggingface.EpochField(e, k)
-		if f, ok := scan.ParseJSONFloat(entry[k]); ok && field != nil {
-			*field = f
+	for _, m := range h.entry {
+		if field := huggingface.EpochField(e, string(m.name)); field != nil {
+			*field = m.value
 		}
 	}
 }
@@ -162,30 +208,4 @@ func (h *huggingFaceReader) findOrAddEpoch(n int) *runs.Epoch {
 		h.epochs = append(h.epochs, record.NewUnmeasuredEpoch(n, 0))
 	}
 	return &h.epochs[i]
-}
-
-// quoteNaN puts quotes around NaN and Infinity, which Python's json module
-// writes although JSON does not allow them. It does not change the line
-// numbers.
-func quoteNaN(text []byte) []byte {
-	if !bytes.Contains(text, []byte(": NaN")) && !bytes.Contains(text, []byte("Infinity")) {
-		return text
-	}
-	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {
-		text = bytes.ReplaceAll(text, []byte(": "+word), []byte(`: "`+strings.Replace(word, "Infinity", "Inf", 1)+`"`))
-	}
-	return text
-}
-
-// findErrorLine returns the number of the line at which encoding/json found err.
-func findErrorLine(text []byte, err error) int {
-	offset := int64(len(text))
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &syntax) {
-		offset = syntax.Offset
-	} else if errors.As(err, &kind) {
-		offset = kind.Offset
-	}
-	return 1 + bytes.Count(text[:min(max(offset, 0), int64(len(text)))], []byte("\n"))
 }

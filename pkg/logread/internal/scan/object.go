@@ -1,6 +1,10 @@
 package scan
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+)
 
 // ObjectIterator iterates over the members of a JSON object without copying
 // them. It checks only the syntax that it needs to find the end of each member:
@@ -47,7 +51,7 @@ func (o *ObjectIterator) Next() (key, value []byte, ok bool) {
 	}
 	o.at++
 	o.peek()
-	if n = valueLength(o.Text[o.at:]); n == 0 {
+	if n = ValueLength(o.Text[o.at:]); n == 0 {
 		return o.fail()
 	}
 	value = o.Text[o.at : o.at+n]
@@ -62,10 +66,14 @@ func (o *ObjectIterator) fail() (key, value []byte, ok bool) {
 	return nil, nil, false
 }
 
-// peek skips spaces and tabs and returns the byte after them, or 0 at the end.
+// Offset returns the index in Text after the last member. If the object is malformed, it is that
+// of the first byte that does not fit.
+func (o *ObjectIterator) Offset() int { return o.at }
+
+// peek skips white space and returns the byte after it, or 0 at the end.
 func (o *ObjectIterator) peek() byte {
 	for ; o.at < len(o.Text); o.at++ {
-		if c := o.Text[o.at]; c != ' ' && c != '\t' {
+		if c := o.Text[o.at]; c != ' ' && c != '\t' && c != '\n' && c != '\r' {
 			return c
 		}
 	}
@@ -92,9 +100,9 @@ func stringLength(b []byte) int {
 	return 0
 }
 
-// valueLength returns the length of the value at the beginning of b, or 0 if b
+// ValueLength returns the length of the value at the beginning of b, or 0 if b
 // does not begin with a value or the value is incomplete.
-func valueLength(b []byte) int {
+func ValueLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
 	}
@@ -122,7 +130,7 @@ func valueLength(b []byte) int {
 		return 0
 	}
 	for i, c := range b {
-		if c == ',' || c == '}' || c == ']' || c == ' ' || c == '\t' {
+		if c == ',' || c == '}' || c == ']' || c == ' ' || c == '\t' || c == '\n' || c == '\r' {
 			return i
 		}
 	}
@@ -140,3 +148,33 @@ func Unquote(value []byte) []byte {
 
 // ParseJSONFloat parses a JSON number, or a JSON string that contains a number.
 func ParseJSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }
+
+// Elements iterates over the elements of a JSON list. It ends early if the list is malformed.
+func Elements(list []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if len(list) == 0 || list[0] != '[' {
+			return
+		}
+		for rest := list[1:]; ; {
+			rest = bytes.TrimLeft(rest, ", \t\r\n")
+			n := ValueLength(rest)
+			if n == 0 || !yield(rest[:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// AppendString appends the content of a JSON string to b, with decoded escape sequences.
+func AppendString(b, quoted []byte) []byte {
+	text := Unquote(quoted)
+	if bytes.IndexByte(text, '\\') < 0 {
+		return append(b, text...)
+	}
+	var decoded string
+	if json.Unmarshal(quoted, &decoded) != nil {
+		return append(b, text...)
+	}
+	return append(b, decoded...)
+}

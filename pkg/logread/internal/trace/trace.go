@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -26,10 +26,8 @@ import (
 const (
 	kind = "trace"
 
-	bufferBytes = 1 << 20
-	maxEvent    = 16 << 20 // bytes of one event
-	maxValue    = 1 << 20  // bytes of a value other than an event
-	maxDepth    = 512      // nesting depth of values
+	maxEvent = 16 << 20 // bytes of one event
+	maxValue = 1 << 20  // bytes of a value other than an event
 
 	// Limits of the memory that a trace may take. Spans and names beyond them
 	// are left out.
@@ -74,13 +72,13 @@ type traceFile struct {
 // folder into a run.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := &traceFile{rank: -1, set: newSpanSet()}
-	s := &jsonScanner{r: in.Reader, buf: make([]byte, 0, bufferBytes)}
+	s := scan.NewJSONReader(in.Reader)
 	err := t.read(s)
-	if s.err != nil && !errors.Is(s.err, io.EOF) {
-		return nil, s.err
+	if s.Err() != nil {
+		return nil, s.Err()
 	}
 	if err != nil {
-		in.AddProblem(0, "reading stops at byte %d: %v; the content before it is read", s.offset+int64(s.pos), err)
+		in.AddProblem(0, "reading stops at byte %d: %v; the content before it is read", s.Offset(), err)
 	}
 	in.Report.Records = t.events
 	if m := fileRankPattern().FindStringSubmatch(filepath.Base(in.Path)); t.rank < 0 && m != nil {
@@ -170,78 +168,36 @@ func joinRanks(files []*record.Part) {
 	})
 }
 
-// errTruncated is the error for a file that ends inside the trace.
-var errTruncated = errors.New("the file ends inside the trace")
-
 // read reads the complete file.
-func (t *traceFile) read(s *jsonScanner) error {
-	if bytes.HasPrefix(s.peek(3), []byte("\xef\xbb\xbf")) {
-		s.pos += 3
+func (t *traceFile) read(s *scan.JSONReader) error {
+	if bytes.HasPrefix(s.Peek(3), []byte("\xef\xbb\xbf")) {
+		s.Discard(3)
 	}
-	switch c := s.nextByte(); c {
+	switch c := s.Next(); c {
 	case '[':
 		return t.readEventArray(s, true)
 	case '{':
-		return t.readObject(s)
+		return s.ReadObject(func(key string, c byte) error {
+			switch {
+			case key == "traceEvents" && c == '[':
+				return t.readEventArray(s, false)
+			case key == "distributedInfo" && c == '{':
+				return t.readDistributedInfo(s)
+			}
+			return s.SkipValue(c)
+		})
 	case 0:
-		return errTruncated
+		return scan.ErrTruncated
 	default:
 		return fmt.Errorf("expected [ or {, got %q", c)
 	}
 }
 
-// readObject reads the outermost object, whose opening brace has been read.
-func (t *traceFile) readObject(s *jsonScanner) error {
-	for {
-		switch c := s.nextByte(); c {
-		case '}':
-			return nil
-		case ',':
-			continue
-		case '"':
-		case 0:
-			return errTruncated
-		default:
-			return fmt.Errorf("expected a key, got %q", c)
-		}
-		key, err := s.readString(maxNameBytes)
-		if err != nil {
-			return err
-		}
-		name := string(key)
-		if c := s.nextByte(); c != ':' {
-			return newByteError(c, "expected : after a key, got %q", c)
-		}
-		switch c := s.nextByte(); {
-		case name == "traceEvents" && c == '[':
-			err = t.readEventArray(s, false)
-		case name == "distributedInfo" && c == '{':
-			err = t.readDistributedInfo(s)
-		case c == 0:
-			return errTruncated
-		default:
-			err = s.skipValue(c)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// newByteError returns the formatted error for an unexpected byte c, or
-// errTruncated if c is 0, which means the end of the file.
-func newByteError(c byte, format string, a ...any) error {
-	if c == 0 {
-		return errTruncated
-	}
-	return fmt.Errorf(format, a...)
-}
-
 // readDistributedInfo reads the rank and world size from Kineto's object
 // distributedInfo, whose opening brace has been read.
-func (t *traceFile) readDistributedInfo(s *jsonScanner) error {
-	s.pos--
-	b, err := s.peekValue(maxValue, func(b []byte) int { return findJSONEnd(b) })
+func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
+	s.Unread()
+	b, err := s.PeekValue(maxValue)
 	if err != nil {
 		return err
 	}
@@ -257,17 +213,17 @@ func (t *traceFile) readDistributedInfo(s *jsonScanner) error {
 			t.world = *info.World
 		}
 	}
-	s.pos += len(b)
+	s.Discard(len(b))
 	return nil
 }
 
 // readEventArray reads the events of an array whose opening bracket has been
 // read. If bare is true, the array is the complete file. Its closing bracket may
 // then be missing, as in the file of a killed program.
-func (t *traceFile) readEventArray(s *jsonScanner, bare bool) error {
+func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 	var e traceEvent
 	for {
-		switch c := s.nextByte(); c {
+		switch c := s.Next(); c {
 		case ']':
 			return nil
 		case ',':
@@ -275,18 +231,21 @@ func (t *traceFile) readEventArray(s *jsonScanner, bare bool) error {
 			if bare {
 				return nil
 			}
-			return errTruncated
+			return scan.ErrTruncated
 		case '{':
-			s.pos--
-			b, err := s.peekValue(maxEvent, e.parse)
+			s.Unread()
+			b, err := s.PeekValue(maxEvent)
 			if err != nil {
 				return err
 			}
+			if !e.parse(b) {
+				return errors.New("malformed JSON value")
+			}
 			t.events++
 			t.set.addEvent(&e)
-			s.pos += len(b)
+			s.Discard(len(b))
 		default:
-			s.pos--
+			s.Unread()
 			return fmt.Errorf("expected an event, got %q", c)
 		}
 	}

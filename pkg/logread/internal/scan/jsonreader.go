@@ -1,0 +1,247 @@
+package scan
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// JSONReader reads a JSON document of any length with a bounded buffer.
+type JSONReader struct {
+	r      io.Reader
+	buf    []byte // content that was read
+	pos    int    // index in buf of the next byte to scan
+	offset int64  // offset of buf[0] in the file
+	err    error  // error of r; io.EOF at the end
+}
+
+// ErrTruncated is the error for a document that ends too early.
+var ErrTruncated = errors.New("the file ends inside the JSON document")
+
+// NewJSONReader returns a reader of the document in r.
+func NewJSONReader(r io.Reader) *JSONReader {
+	return &JSONReader{r: r, buf: make([]byte, 0, readBytes)}
+}
+
+// Offset returns the number of bytes that were consumed.
+func (s *JSONReader) Offset() int64 { return s.offset + int64(s.pos) }
+
+// Err returns the error of the underlying reader, except io.EOF.
+func (s *JSONReader) Err() error {
+	if errors.Is(s.err, io.EOF) {
+		return nil
+	}
+	return s.err
+}
+
+// fill discards the bytes before pos and reads more bytes. It returns false at
+// the end of the file.
+func (s *JSONReader) fill() bool {
+	if s.err != nil {
+		return false
+	}
+	if s.pos > 0 {
+		n := copy(s.buf, s.buf[s.pos:])
+		s.buf, s.offset, s.pos = s.buf[:n], s.offset+int64(s.pos), 0
+	}
+	if len(s.buf) == cap(s.buf) {
+		s.buf = append(s.buf, 0)[:len(s.buf)]
+	}
+	for range 100 { // a reader that returns nothing a hundred times is broken
+		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
+		s.buf, s.err = s.buf[:len(s.buf)+n], err
+		if n > 0 || err != nil {
+			return n > 0
+		}
+	}
+	s.err = io.ErrNoProgress
+	return false
+}
+
+// Peek returns the next n bytes without consuming them, or fewer at the end of
+// the file.
+func (s *JSONReader) Peek(n int) []byte {
+	for len(s.buf)-s.pos < n && s.fill() {
+	}
+	return s.buf[s.pos:min(len(s.buf), s.pos+n)]
+}
+
+// Next consumes the next byte that is not white space and returns it. It
+// returns 0 at the end.
+func (s *JSONReader) Next() byte {
+	for {
+		for s.pos < len(s.buf) {
+			c := s.buf[s.pos]
+			s.pos++
+			if c > ' ' {
+				return c
+			}
+			if c == 0 {
+				return 1 // not a byte of JSON, so that every caller reports an error
+			}
+		}
+		if !s.fill() {
+			return 0
+		}
+	}
+}
+
+// PeekValue returns the object, the list or the string that begins at pos, without
+// consuming it. It is an error if the value is longer than maxBytes.
+func (s *JSONReader) PeekValue(maxBytes int) ([]byte, error) {
+	for ended := false; ; {
+		// At most maxBytes+1 bytes are examined, so that the result does not
+		// depend on the sizes of the reads.
+		there := s.buf[s.pos:]
+		n := ValueLength(there[:min(len(there), maxBytes+1)])
+		switch {
+		case n > 0:
+			return there[:n], nil
+		case len(there) > maxBytes:
+			return nil, fmt.Errorf("a JSON value is longer than %d bytes", maxBytes)
+		case ended:
+			return nil, ErrTruncated
+		}
+		// The buffer doubles each time, so that searching again from the start
+		// costs at most twice the length.
+		have := len(s.buf) - s.pos
+		for len(s.buf)-s.pos < 2*have || len(s.buf)-s.pos == have {
+			if ended = !s.fill(); ended {
+				break
+			}
+		}
+	}
+}
+
+// Discard consumes n bytes that PeekValue or Peek has returned.
+func (s *JSONReader) Discard(n int) { s.pos += n }
+
+// Unread makes the byte that Next has returned the next one again.
+func (s *JSONReader) Unread() { s.pos-- }
+
+// maxKeyBytes is the maximum length of a key in bytes.
+const maxKeyBytes = 1 << 12
+
+// ReadObject reads the rest of an object whose opening brace has been read. It calls read with the
+// key of each member and the first byte of its value; read must consume the rest of the value.
+func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
+	for {
+		switch c := s.Next(); c {
+		case '}':
+			return nil
+		case ',':
+			continue
+		case '"':
+			s.Unread()
+		default:
+			return unexpected(c, "a key")
+		}
+		text, err := s.PeekValue(maxKeyBytes)
+		if err != nil {
+			return err
+		}
+		key := string(Unquote(text))
+		s.Discard(len(text))
+		if c := s.Next(); c != ':' {
+			return unexpected(c, ": after a key")
+		}
+		if err := read(key, s.Next()); err != nil {
+			return err
+		}
+	}
+}
+
+// ReadList reads the rest of a list whose opening bracket has been read. It calls read with the
+// first byte of each element; read must consume the rest of the element.
+func (s *JSONReader) ReadList(read func(c byte) error) error {
+	for {
+		switch c := s.Next(); c {
+		case ']':
+			return nil
+		case ',':
+		case 0:
+			return ErrTruncated
+		default:
+			if err := read(c); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// unexpected returns the error for a byte c where the text want is expected, or ErrTruncated if c
+// is 0, which means the end of the document.
+func unexpected(c byte, want string) error {
+	if c == 0 {
+		return ErrTruncated
+	}
+	return fmt.Errorf("expected %s, got %q", want, c)
+}
+
+// SkipValue skips a value whose first byte c has been read. The value may be
+// longer than the buffer.
+func (s *JSONReader) SkipValue(c byte) error {
+	depth := 0
+	for {
+		switch c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth < 0 {
+				return fmt.Errorf("unexpected %q", c)
+			}
+		case '"':
+			if err := s.skipString(); err != nil {
+				return err
+			}
+		case 0:
+			return ErrTruncated
+		default: // a number, a word, a comma, a colon
+			if depth == 0 {
+				return s.skipWord()
+			}
+		}
+		if depth == 0 {
+			return nil
+		}
+		c = s.Next()
+	}
+}
+
+// skipWord skips the rest of a number, true, false or null.
+func (s *JSONReader) skipWord() error {
+	for {
+		for s.pos < len(s.buf) {
+			switch s.buf[s.pos] {
+			case ',', '}', ']', ' ', '\n', '\r', '\t':
+				return nil
+			}
+			s.pos++
+		}
+		if !s.fill() {
+			return ErrTruncated
+		}
+	}
+}
+
+// skipString skips the rest of a string whose opening quote has been read.
+func (s *JSONReader) skipString() error {
+	for {
+		for s.pos < len(s.buf) {
+			c := s.buf[s.pos]
+			s.pos++
+			if c == '"' {
+				return nil
+			}
+			if c == '\\' {
+				if len(s.Peek(1)) == 0 {
+					return ErrTruncated
+				}
+				s.pos++
+			}
+		}
+		if !s.fill() {
+			return ErrTruncated
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package scan
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// TestAppendString: the content of a string is decoded, unless it is malformed.
+func TestAppendString(t *testing.T) {
+	for text, want := range map[string]string{`""`: "", `"a"`: "a", `"a\nb \u00e9"`: "a\nb é", `"\x"`: `\x`} {
+		if got := string(AppendString([]byte("<"), []byte(text))); got != "<"+want {
+			t.Errorf("%s: got %q, want %q", text, got[1:], want)
+		}
+	}
+}
+
+// TestElements: the elements of a list are found until it is malformed.
+func TestElements(t *testing.T) {
+	for list, want := range map[string][]string{
+		`[]`: nil, `null`: nil, `[1]`: {"1"}, "[\n 1, \"a,]\",\t{\"b\": [2]} , [3]\n]": {"1", `"a,]"`, `{"b": [2]}`, "[3]"}, `[1, "a`: {"1"},
+	} {
+		var got []string
+		for e := range Elements([]byte(list)) {
+			got = append(got, string(e))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", list, got, want)
+		}
+	}
+}
+
+// TestJSONReader: a document is read in any pieces, and the rest of a damaged one is an error.
+func TestJSONReader(t *testing.T) {
+	read := func(text string) (keys []string, err error) {
+		s := NewJSONReader(iotest.OneByteReader(strings.NewReader(text)))
+		if s.Next() != '{' {
+			t.Fatalf("%s is not an object", text)
+		}
+		err = s.ReadObject(func(key string, c byte) error {
+			keys = append(keys, key)
+			if c != '[' {
+				return s.SkipValue(c)
+			}
+			return s.ReadList(func(c byte) error {
+				s.Unread()
+				value, err := s.PeekValue(20)
+				keys = append(keys, string(value))
+				s.Discard(len(value))
+				return err
+			})
+		})
+		return keys, err
+	}
+	keys, err := read(` {"a": 1, "b": ["x", {"y": "]"}], "c": {"d": ["\"}"]}, "e": true}`)
+	if want := []string{"a", "b", `"x"`, `{"y": "]"}`, "c", "e"}; err != nil || !slices.Equal(keys, want) {
+		t.Errorf("got %q and the error %v, want %q", keys, err, want)
+	}
+	for _, torn := range []string{`{`, `{"a`, `{"a"`, `{"a":`, `{"a": 1`, `{"a": [`, `{"a": ["x"`, `{"a": ["x`, `{"a": {"b": "\`} {
+		if _, err := read(torn); !errors.Is(err, ErrTruncated) {
+			t.Errorf("%s: got the error %v, want %v", torn, err, ErrTruncated)
+		}
+	}
+	for text, want := range map[string]string{`{1: 2}`: "expected a key", `{"a" 1}`: "expected : after a key", `{"a": ["012345678901234567890"]}`: "longer than 20 bytes", `{"a": ]`: "unexpected"} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got the error %v, want %q", text, err, want)
+		}
+	}
+}
