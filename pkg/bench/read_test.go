@@ -1,14 +1,12 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"image/png"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,8 +73,8 @@ func TestMeasureReading(t *testing.T) {
 		if !strings.HasPrefix(r.Name, want[i]) || r.Peer != peer || !(r.Value > 0) || !(r.Ratio > 0) || r.Machine == "" || r.Commit == "" {
 			t.Errorf("record %d: %+v", i, r)
 		}
-		if (r.Target > 0) != (i >= beside) { // the targets against pandas are for 100,000 lines
-			t.Errorf("record %d: target %g", i, r.Target)
+		if (r.Target > 0) != (i >= beside) {
+			t.Errorf("record %d: target %g, want one unless pandas is the peer", i, r.Target)
 		}
 	}
 	left, err := os.ReadDir(temporary)
@@ -121,7 +119,8 @@ func (k fileKind) options() logread.Options {
 func TestReadFiles(t *testing.T) {
 	for _, k := range append(speedFileKinds(), memoryFileKinds()...) {
 		path := filepath.Join(t.TempDir(), k.file)
-		if _, err := writePiecesUntil(path, k.piece, 3_000_000); err != nil {
+		size := int64(1_000_000)
+		if _, err := k.write(path, size); err != nil {
 			t.Fatal(err)
 		}
 		logs, err := k.options().Read(context.Background(), path)
@@ -134,21 +133,50 @@ func TestReadFiles(t *testing.T) {
 			t.Errorf("%s: %d runs, problems %.500v", k.name, len(logs.Runs), fmt.Sprint(logs.Problems))
 			continue
 		}
-		if r := logs.Runs[0]; len(r.Epochs)+len(r.Curves)+len(r.Trials) == 0 || r.Info.Workers != 4 {
+		if r := logs.Runs[0]; len(r.Epochs)+len(r.Curves)+len(r.Trials)+len(r.Spans) == 0 || r.Info.Workers != 4 {
 			t.Errorf("%s: %d workers, no value", k.name, r.Info.Workers)
 		}
-		again := rand.New(rand.NewPCG(21, 0))
-		first := k.piece(nil, again, 0)
-		f, err := os.Open(path)
-		if err != nil {
+		again := filepath.Join(t.TempDir(), k.file)
+		if _, err := k.write(again, size); err != nil {
 			t.Fatal(err)
 		}
-		head := make([]byte, len(first))
-		if _, err := io.ReadFull(bufio.NewReader(f), head); err != nil || !bytes.Equal(head, first) {
-			t.Errorf("%s: another file for the same seed: %v", k.name, err)
+		want, err := os.ReadFile(path)
+		if got, errAgain := os.ReadFile(again); err != nil || errAgain != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: another file for the same seed: %v, %v", k.name, err, errAgain)
 		}
-		if err := f.Close(); err != nil {
+	}
+}
+
+// TestEveryFormatIsTimed: each format that logread lists has a kind of file whose reading is
+// timed, unless its files are short.
+func TestEveryFormatIsTimed(t *testing.T) {
+	timed := map[string]bool{}
+	for _, k := range speedFileKinds() {
+		path := filepath.Join(t.TempDir(), k.file)
+		if _, err := k.write(path, 20_000); err != nil {
 			t.Fatal(err)
+		}
+		reports, err := k.options().Explain(t.Context(), path)
+		if err != nil || len(reports) != 1 {
+			t.Fatalf("%s: %v, %d reports", k.name, err, len(reports))
+		}
+		timed[reports[0].Kind] = true
+	}
+	for _, short := range []string{
+		"job script", "W&B summary", "W&B metadata", "benchy JSON", "configuration", "MLflow settings", // documents of a run
+		"Jupyter notebook",                                                       // most of its bytes are pictures
+		"Slurm", "bash time", "GNU time", "zsh time", "seff", "torchrun failure", // a few lines per run
+		"sacct",                              // a line per job
+		"nccl-tests", "OSU micro-benchmarks", // tables of at most 16,384 rows
+	} {
+		if timed[short] {
+			t.Errorf("%s is timed, but listed as short", short)
+		}
+		timed[short] = true
+	}
+	for _, name := range logread.FormatNames() {
+		if !timed[name] {
+			t.Errorf("no kind of file times the format %q: add one to patternKinds", name)
 		}
 	}
 }
@@ -196,7 +224,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, k := range speedFileKinds() {
 		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), k.file)
-			size, err := writePiecesUntil(path, k.piece, 8_000_000)
+			size, err := k.write(path, 8_000_000)
 			if err != nil {
 				b.Fatal(err)
 			}

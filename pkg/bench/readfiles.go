@@ -2,14 +2,17 @@ package bench
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -24,9 +27,10 @@ type pieceAppender func(b []byte, rng *rand.Rand, n int) []byte
 
 // fileKind describes a kind of file that the benchmark writes and reads.
 type fileKind struct {
-	name, file string
+	name, file string  // a file whose name ends with .gz is compressed
 	required   float64 // MB/s
 	piece      pieceAppender
+	end        string // text after the last piece
 	template   string // of the lines, if no known program writes them
 }
 
@@ -42,46 +46,55 @@ func (k fileKind) parseRequest(path string) string {
 // speedFileKinds returns the kinds of files whose reading speed is measured, each with the
 // required speed.
 func speedFileKinds() []fileKind {
-	return []fileKind{
-		{"study CSV", "log_4.csv", textRate, appendStudyRow, ""},
-		{"SC21 log", "4GPU/out.log", textRate, newSC21Appender(8), ""},
-		{"Keras output", "4GPU/keras.out", textRate, appendKerasEpoch, ""},
-		{"Horovod synthetic", "4GPU/horovod.out", textRate, appendHorovodIteration, ""},
-		{"srun -l", "4GPU/srun.out", textRate, appendSrunLine, ""},
-		{"MLPerf log", "4GPU/mlperf.log", textRate, appendMLPerfLine, ""},
-		{"DLLogger", "4GPU/dllogger.log", textRate, appendDLLoggerLine, ""},
-		{"Lightning metrics", "4GPU/metrics.csv", textRate, appendLightningRow, ""},
-		{"lines of a template", "4GPU/out.log", templateRate, appendTemplateLine, templateOfLines},
-		{"events, scalars alone", "4GPU/events.out.tfevents.1", scalarsRate, newEventAppender(0), ""},
-		{"events, records of 4 kB", "4GPU/events.out.tfevents.2", eventsRate, newEventAppender(4096), ""},
+	kinds := []fileKind{
+		{name: "study CSV", file: "log_4.csv", piece: appendStudyRow},
+		{name: "SC21 log", file: "4GPU/out.log", piece: newSC21Appender(8)},
+		{name: "SC21 log, gzip", file: "4GPU/out.log.gz", piece: newSC21Appender(8)},
+		{name: "SC21 log, epochs alone", file: "4GPU/out.log", piece: appendSC21Line},
+		{name: "Keras output", file: "4GPU/keras.out", piece: appendKerasEpoch},
+		{name: "Horovod synthetic", file: "4GPU/horovod.out", piece: appendHorovodIteration},
+		{name: "srun -l", file: "4GPU/srun.out", piece: appendSrunLine},
+		{name: "MLPerf log", file: "4GPU/mlperf.log", piece: appendMLPerfLine},
+		{name: "DLLogger", file: "4GPU/dllogger.log", piece: appendDLLoggerLine},
+		{name: "Lightning metrics", file: "4GPU/metrics.csv", piece: appendLightningRow},
+		{name: "lines of a template", file: "4GPU/out.log", piece: appendTemplateLine, template: templateOfLines},
 	}
+	kinds = append(kinds, patternKinds()...)
+	for i := range kinds {
+		kinds[i].required = textRate
+	}
+	return append(kinds,
+		fileKind{name: "events, scalars alone", file: "4GPU/events.out.tfevents.1", required: scalarsRate, piece: newEventAppender(0)},
+		fileKind{name: "events, records of 4 kB", file: "4GPU/events.out.tfevents.2", required: eventsRate, piece: newEventAppender(4096)},
+	)
 }
 
 // memoryFileKinds returns the kinds of files for which peak memory is measured. The reader
 // skips most of their contents.
 func memoryFileKinds() []fileKind {
 	return []fileKind{
-		{"SC21 log", "4GPU/out.log", 0, newSC21Appender(1000), ""},
-		{"events", "4GPU/events.out.tfevents.1", 0, newEventAppender(1 << 16), ""},
+		{name: "SC21 log", file: "4GPU/out.log", piece: newSC21Appender(1000)},
+		{name: "events", file: "4GPU/events.out.tfevents.1", piece: newEventAppender(1 << 16)},
 	}
 }
 
 // writeStudyLog writes a log in the format of the U-Net study with the given number of
 // rows, and returns its size in bytes.
 func writeStudyLog(path string, rows int) (float64, error) {
-	size, err := writePieces(path, appendStudyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
+	size, err := writePieces(path, appendStudyRow, "", func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// writePiecesUntil appends pieces to a file until it has at least the given size. It
-// returns the size in bytes.
-func writePiecesUntil(path string, piece pieceAppender, size int64) (int64, error) {
-	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
+// write writes a file of the kind that has at least the given size, and returns the size of
+// its uncompressed content in bytes.
+func (k fileKind) write(path string, size int64) (int64, error) {
+	return writePieces(path, k.piece, k.end, func(_ int, written int64) bool { return written < size })
 }
 
-// writePieces writes pieces to a file while more returns true. The random numbers have the
-// same seed for every file.
-func writePieces(path string, piece pieceAppender, more func(n int, written int64) bool) (size int64, err error) {
+// writePieces writes pieces to a file while more returns true, and then end. The random
+// numbers have the same seed for every file. It returns the size of the uncompressed content
+// in bytes.
+func writePieces(path string, piece pieceAppender, end string, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err
 	}
@@ -89,24 +102,31 @@ func writePieces(path string, piece pieceAppender, more func(n int, written int6
 	if err != nil {
 		return 0, err
 	}
-	w := bufio.NewWriterSize(f, 1<<20)
+	var to io.Writer = f
+	finish := f.Close
+	if strings.HasSuffix(path, ".gz") {
+		z := gzip.NewWriter(f)
+		to, finish = z, func() error { return errors.Join(z.Close(), f.Close()) }
+	}
+	w := bufio.NewWriterSize(to, 1<<20)
 	rng := rand.New(rand.NewPCG(21, 0))
 	var b []byte
 	for n := 0; more(n, size); n++ {
 		b = piece(b[:0], rng, n)
 		size += int64(len(b))
 		if _, err := w.Write(b); err != nil {
-			return size, errors.Join(err, f.Close())
+			return size, errors.Join(err, finish())
 		}
 	}
-	return size, errors.Join(w.Flush(), f.Close())
+	_, err = w.WriteString(end)
+	return size + int64(len(end)), errors.Join(err, w.Flush(), finish())
 }
 
 // writeSC21Log writes a log in the format of the SC21 study with the given number of lines,
 // and returns its size in bytes. It contains only the lines that the program writes for
 // each epoch.
 func writeSC21Log(path string, lines int) (float64, error) {
-	size, err := writePieces(path, appendSC21Line, func(n int, _ int64) bool { return n < lines })
+	size, err := writePieces(path, appendSC21Line, "", func(n int, _ int64) bool { return n < lines })
 	return float64(size), err
 }
 

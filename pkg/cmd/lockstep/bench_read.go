@@ -14,7 +14,7 @@ func benchReadCommand() *cobra.Command {
 		Short: "Compare reading and drawing logs with pandas and matplotlib",
 		Long: `Reads a text log (SC21) and a table of numbers (the U-Net study) with Lockstep and
 with pandas, and draws four panels of each with Lockstep and with matplotlib,
-alternating. Then it reads files of each kind on one core, draws the first figure of a
+alternating. Then it reads files of each format on one core, draws the first figure of a
 folder of many runs, and measures the peak memory of reading long files. These
 measurements have no peer and are compared with required values. All files are
 generated from a seed in the folder for temporary files, which must have enough free
