@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
@@ -47,7 +48,7 @@ const minSuggestedLength = 4
 func findMisspelledFields(lines []*template.Template) (found []runs.Problem) {
 	for _, t := range lines {
 		for _, f := range t.Fields() {
-			if f.Kind != template.Metric || len(f.Name) < minSuggestedLength {
+			if f.Kind != fields.Metric || len(f.Name) < minSuggestedLength {
 				continue
 			}
 			if known := nearest.Name(f.Name, template.StandardFields(), 1); known != "" {

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
@@ -126,7 +127,7 @@ func (s *Suggestion) addColumns(texts []sampledText) []sampledText {
 			if !ok {
 				continue
 			}
-			measured = measured || f.Name != template.Epoch && f.Name != template.Step
+			measured = measured || f.Name != fields.Epoch && f.Name != fields.Step
 			if !s.hasMapping(m) {
 				mappings = append(mappings, m)
 			}

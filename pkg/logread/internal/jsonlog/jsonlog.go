@@ -2,8 +2,8 @@
 // Detectron2 and many scripts write them, and the summary of a W&B run.
 //
 // A member of an object that is a number becomes a point of the curve with the member's
-// name, at the object's step, or at its epoch if the object has no step. The synonyms of
-// package table are the names that also set a value of the epoch.
+// name, at the object's step, or at its epoch if the object has no step. Package
+// fields has the names that also set a value of the epoch.
 package jsonlog
 
 import (
@@ -83,7 +83,7 @@ func hasValues(line []byte) (has, bad bool) {
 			return false, true
 		}
 		if _, ok := scan.ParseJSONFloat(value); ok {
-			if _, is := placeOf(key); is {
+			if placeNamed(string(key)) != noPlace {
 				place = true
 			} else {
 				numbers++
@@ -153,7 +153,7 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 			continue
 		}
 		x, isNumber := scan.ParseJSONFloat(value)
-		place, isPlace := placeOf(key)
+		place, isPlace := r.placeOf(key)
 		switch {
 		case isPlace && value[0] == '"': // a name
 		case isPlace && isNumber:

@@ -18,6 +18,7 @@ type reader struct {
 	settings map[string]any // before the first values
 	numbers  []member       // of the current object
 	mode     string         // of the last object that has one
+	places   map[string]place
 	runs     []*jsonRun
 }
 

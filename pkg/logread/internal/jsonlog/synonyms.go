@@ -1,7 +1,8 @@
 package jsonlog
 
 import (
-	"lockstep/pkg/logread/internal/table"
+	"lockstep/pkg/logread/internal/fields"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -9,22 +10,40 @@ import (
 type place int
 
 const (
-	placeEpoch place = iota
-	placeStep        // over the whole run
-	placeIter        // MMCV: within the epoch; MMEngine: over the whole run, beside a step
+	noPlace place = iota
+	placeEpoch
+	placeStep // over the whole run
+	placeIter // MMCV: within the epoch; MMEngine: over the whole run, beside a step
 )
 
 // placeOf returns the place that a key names.
-func placeOf(key []byte) (p place, ok bool) {
-	switch string(key) {
-	case "epoch", "Epoch", "epoch_num", "current_epoch":
-		return placeEpoch, true
-	case "step", "global_step", "_step", "iteration", "num_updates", "update", "trainer/global_step", "train/global_step":
-		return placeStep, true
-	case "iter":
-		return placeIter, true
+func (r *reader) placeOf(key []byte) (p place, ok bool) {
+	if p, ok = r.places[string(key)]; ok {
+		return p, p != noPlace
 	}
-	return 0, false
+	p = placeNamed(string(key))
+	if r.places == nil {
+		r.places = map[string]place{}
+	}
+	if len(r.places) < record.MaxCurveNames {
+		r.places[string(key)] = p
+	}
+	return p, p != noPlace
+}
+
+// placeNamed returns the place that a key names, or noPlace.
+func placeNamed(key string) place {
+	f := fields.Lookup(key)
+	switch {
+	case f == nil:
+	case f.Name == fields.Epoch:
+		return placeEpoch
+	case key == "iter":
+		return placeIter
+	case f.Name == fields.Step:
+		return placeStep
+	}
+	return noPlace
 }
 
 // epochValue sets a value of an epoch. of is nil for a name that sets none.
@@ -34,7 +53,7 @@ type epochValue struct {
 	perEpoch   bool // in an object with a step, the value is not that of the epoch
 }
 
-// valueIn returns the value of an epoch that a name sets, by the synonyms of tables. val is
+// valueIn returns the value of an epoch that a name sets, by the table of fields. val is
 // set for values of the validation, whose names may lack this prefix.
 func (n *jsonName) valueIn(val bool) epochValue {
 	to := &n.values[0]
@@ -46,30 +65,13 @@ func (n *jsonName) valueIn(val bool) epochValue {
 	}
 	v := &epochValue{}
 	*to = v
-	if !val {
-		v.of, v.percentage = table.EpochValue(n.text)
-	} else if v.of, v.percentage = table.EpochValue("val_" + n.text); v.of == nil {
-		if v.of, v.percentage = table.EpochValue(n.text); isOfTraining(v.of) {
-			v.of = nil
-		}
+	f := fields.Lookup(n.text)
+	if val {
+		f = fields.OfValidation(n.text, fields.Lookup)
 	}
-	if v.of != nil {
-		var e runs.Epoch
-		field := v.of(&e)
-		v.perEpoch = field == &e.Seconds || field == &e.SamplesPerSecond || field == &e.ValSeconds
+	if f != nil && f.OfEpoch != nil {
+		*v = epochValue{of: f.OfEpoch, percentage: f.Kind == fields.Fraction}
+		v.perEpoch = f.Name == fields.EpochSeconds || f.Name == fields.SamplesPerSecond || f.Name == fields.ValSeconds
 	}
 	return *v
-}
-
-// isOfTraining reports whether a value is one of the training, and not of the validation.
-func isOfTraining(of func(*runs.Epoch) *float64) bool {
-	if of == nil {
-		return false
-	}
-	var e runs.Epoch
-	switch of(&e) {
-	case &e.TrainLoss, &e.Accuracy, &e.LearningRate, &e.Seconds, &e.SamplesPerSecond:
-		return true
-	}
-	return false
 }

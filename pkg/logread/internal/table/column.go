@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -12,7 +13,7 @@ import (
 type column struct {
 	name   string // as in the header
 	field  string // empty for a metric
-	kind   valueKind
+	kind   fields.Kind
 	factor float64 // converts a number to the unit of the field
 	form   numberForm
 	mapped bool   // the user has mapped the column
@@ -31,31 +32,16 @@ type column struct {
 }
 
 // isText reports whether the values of the column are texts.
-func (c *column) isText() bool { return c.kind == textValue }
+func (c *column) isText() bool { return c.kind == fields.Text }
 
-// epochField returns the field of an epoch that has the name, or nil.
+// epochField returns the field of an epoch that a column with the field name sets, or nil.
 func epochField(name string) func(*runs.Epoch) *float64 {
 	switch name {
-	case fieldSeconds, fieldTime, fieldTrainingTime, fieldElapsed:
-		return func(e *runs.Epoch) *float64 { return &e.Seconds }
-	case fieldSamplesPerSecond:
-		return func(e *runs.Epoch) *float64 { return &e.SamplesPerSecond }
-	case fieldTrainLoss:
-		return func(e *runs.Epoch) *float64 { return &e.TrainLoss }
-	case fieldValLoss:
-		return func(e *runs.Epoch) *float64 { return &e.ValLoss }
-	case fieldIoU:
-		return func(e *runs.Epoch) *float64 { return &e.IoU }
-	case fieldDice:
-		return func(e *runs.Epoch) *float64 { return &e.Dice }
-	case fieldAccuracy:
-		return func(e *runs.Epoch) *float64 { return &e.Accuracy }
-	case fieldValAccuracy:
-		return func(e *runs.Epoch) *float64 { return &e.ValAccuracy }
-	case fieldLearningRate:
-		return func(e *runs.Epoch) *float64 { return &e.LearningRate }
-	case fieldValSeconds:
-		return func(e *runs.Epoch) *float64 { return &e.ValSeconds }
+	case fields.Time, fields.TrainingTime, fields.Elapsed: // finish computes the seconds
+		name = fields.EpochSeconds
+	}
+	if f := fields.Named(name); f != nil {
+		return f.OfEpoch
 	}
 	return nil
 }
@@ -88,7 +74,7 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	}
 	s.columns = make([]column, len(header))
 	for i, name := range header {
-		s.columns[i] = column{name: name, kind: numberValue, factor: 1, form: numberForm{decimal: '.'}, toCurve: true}
+		s.columns[i] = column{name: name, kind: fields.Number, factor: 1, form: numberForm{decimal: '.'}, toCurve: true}
 		if i < len(surveys) {
 			s.columns[i].form = surveys[i].form
 		}
@@ -105,11 +91,11 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 		if i < len(surveys) && !c.mapped {
 			s.assign(i, surveys[i])
 		}
-		if i < len(surveys) && c.field == "" && c.kind != textValue && surveys[i].texts > surveys[i].numbers {
-			c.kind = textValue
+		if i < len(surveys) && c.field == "" && c.kind != fields.Text && surveys[i].texts > surveys[i].numbers {
+			c.kind = fields.Text
 		}
 		c.empty = i < len(surveys) && surveys[i].texts+surveys[i].numbers == 0
-		if i < len(surveys) && surveys[i].assumed != "" && c.kind != textValue && c.kind != momentValue {
+		if i < len(surveys) && surveys[i].assumed != "" && c.kind != fields.Text && c.kind != fields.Moment {
 			s.assumed = append(s.assumed, "column "+quoteName(c.name)+": "+surveys[i].assumed)
 		}
 	}
@@ -129,7 +115,7 @@ func (s *schema) findIndexes() {
 		name string
 		to   *int
 	}{
-		{fieldEpoch, &s.epochAt}, {fieldStep, &s.stepAt}, {fieldRank, &s.rankAt}, {fieldTimestamp, &s.timeAt}, {fieldSplit, &s.splitAt}, {fieldTrial, &s.trialAt},
+		{fields.Epoch, &s.epochAt}, {fields.Step, &s.stepAt}, {fields.Rank, &s.rankAt}, {fields.Timestamp, &s.timeAt}, {fields.Split, &s.splitAt}, {fields.Trial, &s.trialAt},
 	} {
 		*x.to = -1
 		if i, ok := s.at[x.name]; ok {
@@ -147,8 +133,8 @@ func (s *schema) findIndexes() {
 		base, _ := splitUnit(c.name)
 		return base == "power.draw" || base == "power.draw.average" || base == "power.draw.instant"
 	})
-	s.hasMetric = s.has(fieldMetric)
-	s.hasTotals = s.layout == rowsAreRuns || s.kind == nvidiaKind || s.has(fieldTrainingSeconds, fieldWallSeconds, fieldEnergy, fieldSamples)
+	s.hasMetric = s.has(fields.MetricName)
+	s.hasTotals = s.layout == rowsAreRuns || s.kind == nvidiaKind || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
 }
 
 // mapColumn assigns a column as the user has mapped it. factor is that of the unit in the
@@ -164,14 +150,14 @@ func (s *schema) mapColumn(i int, m Mapping, factor float64) {
 		if i := strings.LastIndexAny(c.name, "_ -."); unit == "" && i > 0 { // such as time_ms
 			unit = c.name[i+1:]
 		}
-		if factor, ok := unitFactor(f.kind, unit); ok {
+		if factor, ok := unitFactor(f.Kind, unit); ok {
 			c.factor = factor
 		}
 		if factor != 0 {
 			c.factor = factor
 		}
-		c.field, c.kind = f.name, f.kind
-		s.at[f.name] = i
+		c.field, c.kind = f.Name, f.Kind
+		s.at[f.Name] = i
 		return
 	}
 	c.name = m.Field // a metric
@@ -195,26 +181,26 @@ func (s *schema) assign(i int, survey columnSurvey) {
 	if f == nil {
 		return
 	}
-	numeric := f.kind != textValue && f.kind != momentValue
+	numeric := f.Kind != fields.Text && f.Kind != fields.Moment
 	switch {
 	case numeric && survey.texts > survey.numbers:
 		return // for example a column gpus with the names of the devices
-	case f.kind == countValue && survey.form == numberForm{decimal: '.'} && survey.numbers > 0 && 2*survey.whole < survey.numbers && f.name != fieldEpoch && !(f.name == fieldWorkers && survey.numbers < 4):
+	case f.Kind == fields.Whole && survey.form == numberForm{decimal: '.'} && survey.numbers > 0 && 2*survey.whole < survey.numbers && f.Name != fields.Epoch && !(f.Name == fields.Workers && survey.numbers < 4):
 		return
-	case f.name == fieldElapsed && 2*survey.large > survey.numbers:
-		f, factor = fieldNamed(fieldTimestamp), 1
-	case f.name == fieldRun && !s.has(fieldSeed) && survey.texts == 0 && survey.numbers > 0:
-		f = fieldNamed(fieldSeed) // repeats are numbered
+	case f.Name == fields.Elapsed && 2*survey.large > survey.numbers:
+		f, factor = fieldNamed(fields.Timestamp), 1
+	case f.Name == fields.Run && !s.has(fields.Seed) && survey.texts == 0 && survey.numbers > 0:
+		f = fieldNamed(fields.Seed) // repeats are numbered
 	}
-	if _, taken := s.at[f.name]; taken && f.name != fieldSetting {
+	if _, taken := s.at[f.Name]; taken && f.Name != fields.Setting {
 		return // the first column counts, and this one is a metric
 	}
-	c.field, c.kind, c.factor = f.name, f.kind, factor
-	s.at[f.name] = i
-	if f.name == fieldSetting && survey.texts == 0 {
-		c.kind = numberValue
-	} else if f.name == fieldSetting {
-		c.kind = textValue
+	c.field, c.kind, c.factor = f.Name, f.Kind, factor
+	s.at[f.Name] = i
+	if f.Name == fields.Setting && survey.texts == 0 {
+		c.kind = fields.Number
+	} else if f.Name == fields.Setting {
+		c.kind = fields.Text
 	}
 }
 
@@ -226,8 +212,8 @@ func (s *schema) has(names ...string) bool {
 // finishColumns decides where the values of each column go.
 func (s *schema) finishColumns() {
 	seconds := ""
-	for _, name := range []string{fieldSeconds, fieldTime, fieldTrainingTime, fieldElapsed} {
-		if s.has(name) && seconds == "" && !(s.layout == rowsAreSteps && (name == fieldTime || name == fieldElapsed)) && !(s.layout == rowsAreRuns && name != fieldSeconds) {
+	for _, name := range []string{fields.EpochSeconds, fields.Time, fields.TrainingTime, fields.Elapsed} {
+		if s.has(name) && seconds == "" && !(s.layout == rowsAreSteps && (name == fields.Time || name == fields.Elapsed)) && !(s.layout == rowsAreRuns && name != fields.EpochSeconds) {
 			seconds = name
 		}
 	}
@@ -245,9 +231,9 @@ func (s *schema) finishColumns() {
 			if c.name != "Signal" { // part of the status
 				c.unused = "the job's number, or bytes that GNU parallel transferred"
 			}
-		case c.field == fieldSetting, c.field == "" && c.isText():
+		case c.field == fields.Setting, c.field == "" && c.isText():
 			c.setting = true
-		case slices.Contains([]string{fieldSeconds, fieldTime, fieldTrainingTime, fieldElapsed}, c.field):
+		case slices.Contains([]string{fields.EpochSeconds, fields.Time, fields.TrainingTime, fields.Elapsed}, c.field):
 			if c.field == seconds {
 				c.epoch = epochField(c.field)
 			}
@@ -259,7 +245,7 @@ func (s *schema) finishColumns() {
 		}
 	}
 	if s.layout == rowsAreRuns || s.layout == rowsAreEpochs {
-		if s.kind == tableKind && s.has(fieldWorkers, fieldSeries, fieldStudy) {
+		if s.kind == tableKind && s.has(fields.Workers, fields.Series, fields.Study) {
 			s.kind = resultsTableKind
 		}
 	}
@@ -269,9 +255,9 @@ func (s *schema) finishColumns() {
 // tableReader uses them by their names.
 func propertyFields() []string {
 	return []string{
-		fieldEpoch, fieldStep, fieldRank, fieldWorkers, fieldNodes, fieldWorkersPerNode, fieldSeed, fieldBatch, fieldGlobalBatch, fieldSamples,
-		fieldSpread, fieldExitCode, fieldTrainingSeconds, fieldWallSeconds, fieldEnergy, fieldTimestamp, fieldStudy, fieldSeries, fieldModel,
-		fieldRun, fieldTrial, fieldSplit, fieldMetric, fieldStatus, fieldStarted, fieldEnded, fieldHost, fieldCommand,
+		fields.Epoch, fields.Step, fields.Rank, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch, fields.Samples,
+		fields.Spread, fields.ExitCode, fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Timestamp, fields.Study, fields.Series, fields.Model,
+		fields.Run, fields.Trial, fields.Split, fields.MetricName, fields.Status, fields.Started, fields.Ended, fields.Host, fields.Command,
 	}
 }
 

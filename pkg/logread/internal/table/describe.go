@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // GeneralKind is the kind of tables whose program is unknown.
@@ -25,7 +27,7 @@ func HasKnownHeader(head []byte) bool {
 	}
 	s := newSchema(p, completeLines(afterLines(head, p.lines)), nil)
 	return s.layout != unknownLayout && (s.kind != tableKind || slices.ContainsFunc(s.columns, func(c column) bool {
-		return c.name != "" && (c.field == fieldEpoch || c.field == fieldStep)
+		return c.name != "" && (c.field == fields.Epoch || c.field == fields.Step)
 	}))
 }
 
@@ -89,9 +91,9 @@ func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 	if c.First == "" {
 		c.First = strings.ToValidUTF8(string(cell), "\ufffd")
 	}
-	v, ok := column.form.parseMeasurement(secondsValue, 1, cell)
+	v, ok := column.form.parseMeasurement(fields.Seconds, 1, cell)
 	if !ok {
-		v, ok = column.form.parseMeasurement(numberValue, 1, cell)
+		v, ok = column.form.parseMeasurement(fields.Number, 1, cell)
 	}
 	if !ok {
 		v = math.NaN()

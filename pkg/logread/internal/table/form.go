@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 )
 
@@ -265,17 +266,17 @@ func hasGroups(cell []byte, n numberForm) bool {
 // unitFactor returns the factor that converts a value with a unit to the unit of a field of
 // the given kind: seconds, joules or a fraction. ok is false if the unit does not belong to
 // the kind.
-func unitFactor(kind valueKind, unit string) (factor float64, ok bool) {
+func unitFactor(kind fields.Kind, unit string) (factor float64, ok bool) {
 	switch kind {
-	case secondsValue:
+	case fields.Seconds:
 		factor = scan.TimeUnit([]byte(strings.ToLower(unit)))
 		return factor, factor > 0
-	case fractionValue:
+	case fields.Fraction:
 		switch strings.ToLower(unit) {
 		case "%", "pct", "percent":
 			return 0.01, true
 		}
-	case numberValue:
+	case fields.Number:
 		switch unit {
 		case "J":
 			return 1, true
@@ -286,18 +287,18 @@ func unitFactor(kind valueKind, unit string) (factor float64, ok bool) {
 		case "kWh":
 			return 3.6e6, true
 		}
-	case countValue, momentValue, textValue:
+	case fields.Whole, fields.Moment, fields.Text:
 	}
 	return 0, false
 }
 
 // parseMeasurement parses a number with an optional unit, and a duration such as 1:02:03 or
-// "1 day, 2:03:04" if kind is secondsValue. factor converts a number without a unit.
-func (n numberForm) parseMeasurement(kind valueKind, factor float64, cell []byte) (v float64, ok bool) {
+// "1 day, 2:03:04" if kind is fields.Seconds. factor converts a number without a unit.
+func (n numberForm) parseMeasurement(kind fields.Kind, factor float64, cell []byte) (v float64, ok bool) {
 	if v, ok = n.parse(cell); ok {
 		return v * factor, true
 	}
-	if kind == secondsValue && bytes.IndexByte(cell, ':') >= 0 {
+	if kind == fields.Seconds && bytes.IndexByte(cell, ':') >= 0 {
 		return n.parseClock(cell)
 	}
 	at := len(cell)
@@ -305,7 +306,7 @@ func (n numberForm) parseMeasurement(kind valueKind, factor float64, cell []byte
 		at--
 	}
 	number, unit := bytes.TrimSpace(cell[:at]), string(bytes.TrimSpace(cell[at:]))
-	if v, ok = n.parse(number); !ok && kind == secondsValue {
+	if v, ok = n.parse(number); !ok && kind == fields.Seconds {
 		return n.parseCompound(cell) // such as 3m12s
 	}
 	if !ok || unit == "" {
@@ -315,9 +316,9 @@ func (n numberForm) parseMeasurement(kind valueKind, factor float64, cell []byte
 		return v * f, true
 	}
 	switch kind {
-	case numberValue: // such as 154.32 W: the unit is part of the column's name
+	case fields.Number: // such as 154.32 W: the unit is part of the column's name
 		return v * factor, at < len(cell) && (cell[at] == ' ' || cell[at] == '%') && len(unit) <= 12
-	case secondsValue, fractionValue, countValue, momentValue, textValue:
+	case fields.Seconds, fields.Fraction, fields.Whole, fields.Moment, fields.Text:
 	}
 	return 0, false
 }
@@ -360,7 +361,7 @@ func (n numberForm) parseCompound(cell []byte) (total float64, ok bool) {
 			letters++
 		}
 		v, good := n.parse(cell[:digits])
-		f, known := unitFactor(secondsValue, string(cell[digits:letters]))
+		f, known := unitFactor(fields.Seconds, string(cell[digits:letters]))
 		if !good || !known {
 			return 0, false
 		}

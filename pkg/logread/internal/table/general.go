@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 )
@@ -315,7 +316,7 @@ func (t *tableReader) isOtherHeader() bool {
 	}
 	names := 0
 	for i, cell := range t.cells {
-		if i >= len(t.columns) || t.columns[i].kind == textValue || t.columns[i].kind == momentValue {
+		if i >= len(t.columns) || t.columns[i].kind == fields.Text || t.columns[i].kind == fields.Moment {
 			continue
 		}
 		if len(cell) == 0 || scan.IsDigit(cell[0]) || looksNumeric(cell) {

@@ -3,6 +3,8 @@ package table
 import (
 	"slices"
 	"strings"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // The kinds of tables that are recognized by their headers.
@@ -84,6 +86,6 @@ func (s *schema) splitRuns() {
 				c.unused = "the minimum or maximum of another column"
 			}
 		}
-		c.name, c.field, c.kind = metric, "", numberValue
+		c.name, c.field, c.kind = metric, "", fields.Number
 	}
 }

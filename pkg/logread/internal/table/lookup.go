@@ -3,6 +3,8 @@ package table
 import (
 	"slices"
 	"strings"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // namesField reports whether the header alone shows the kind of the table or the field of a
@@ -26,47 +28,47 @@ func (p preamble) namesField(mappings []Mapping) bool {
 
 // lookUp returns the field of a column's name in a table of the given kind, and the factor of
 // the unit in the name. The field is nil if the name is not known.
-func lookUp(name, kind string) (f *field, factor float64) {
+func lookUp(name, kind string) (f *fields.Field, factor float64) {
 	base, unit := splitUnit(name)
-	key := normalizeName(base)
-	if f, known := lookUpWithBrackets(key, normalizeName(unit)); known {
+	key := fields.Normalize(base)
+	if f, known := lookUpWithBrackets(key, fields.Normalize(unit)); known {
 		return f, 1
 	}
 	switch kind {
 	case nvidiaKind:
 		switch key {
 		case "index":
-			return fieldNamed(fieldRank), 1
+			return fieldNamed(fields.Rank), 1
 		case "name", "gpuname":
-			return fieldNamed(fieldModel), 1
+			return fieldNamed(fields.Model), 1
 		case "timestamp":
-			return fieldNamed(fieldTimestamp), 1
+			return fieldNamed(fields.Timestamp), 1
 		}
 		return nil, 1
 	case tensorBoardKind:
 		if key == "walltime" {
-			return fieldNamed(fieldTimestamp), 1
+			return fieldNamed(fields.Timestamp), 1
 		}
 	case wandbKind, mlflowTableKind:
 		if key == "name" {
-			return fieldNamed(fieldRun), 1
+			return fieldNamed(fields.Run), 1
 		}
 	}
-	f = synonyms()[key]
+	f = fields.LookupColumn(key)
 	if f == nil {
 		f = lookUpCount(key)
 	}
 	if f == nil && strings.HasSuffix(key, "epoch") { // as Lightning names the mean over an epoch
-		f = synonyms()[strings.TrimSuffix(key, "epoch")]
-		if f != nil && epochField(f.name) == nil {
+		f = fields.LookupColumn(strings.TrimSuffix(key, "epoch"))
+		if f != nil && epochField(f.Name) == nil {
 			f = nil
 		}
 	}
 	if f == nil && unit == "" { // such as epoch_time_ms
 		if i := strings.LastIndexAny(base, "_ -."); i > 0 {
-			f, unit = synonyms()[normalizeName(base[:i])], base[i+1:]
+			f, unit = fields.LookupColumn(base[:i]), base[i+1:]
 			if f != nil {
-				if _, ok := unitFactor(f.kind, unit); !ok {
+				if _, ok := unitFactor(f.Kind, unit); !ok {
 					f = nil
 				}
 			}
@@ -75,10 +77,10 @@ func lookUp(name, kind string) (f *field, factor float64) {
 	if f == nil {
 		return nil, 1
 	}
-	if factor, ok := unitFactor(f.kind, unit); ok {
+	if factor, ok := unitFactor(f.Kind, unit); ok {
 		return f, factor
 	}
-	if f.kind == secondsValue && unit != "" && !isRemark(unit) {
+	if f.Kind == fields.Seconds && unit != "" && !isRemark(unit) {
 		return nil, 1 // an unknown unit of time: the values are a curve, not seconds
 	}
 	return f, 1
@@ -86,7 +88,7 @@ func lookUp(name, kind string) (f *field, factor float64) {
 
 // isRemark reports whether the text in brackets after the name of a time is no unit.
 func isRemark(text string) bool {
-	switch normalizeName(text) {
+	switch fields.Normalize(text) {
 	case "avg", "average", "mean", "median", "max", "min", "total", "sum", "wall", "wallclock", "train", "training", "epoch", "perepoch", "step", "perstep":
 		return true
 	}
@@ -96,12 +98,12 @@ func isRemark(text string) bool {
 // lookUpWithBrackets returns the field of a name such as "loss (val)", whose brackets contain
 // a part of the data set or of the meaning, not a unit. known is false if they do not. The
 // field is nil if the name has none.
-func lookUpWithBrackets(key, inBrackets string) (f *field, known bool) {
-	if inBrackets == "" || synonyms()[key] == nil {
+func lookUpWithBrackets(key, inBrackets string) (f *fields.Field, known bool) {
+	if inBrackets == "" || fields.LookupColumn(key) == nil {
 		return nil, false
 	}
 	for _, name := range []string{key + inBrackets, inBrackets + key} {
-		if f := synonyms()[name]; f != nil {
+		if f := fields.LookupColumn(name); f != nil {
 			return f, true
 		}
 	}
@@ -114,17 +116,17 @@ func lookUpWithBrackets(key, inBrackets string) (f *field, known bool) {
 
 // lookUpCount returns the field of the normalized name of a counter, such as epochno, or of a
 // number of workers, such as noofgpus. It returns nil if the name is neither.
-func lookUpCount(key string) *field {
+func lookUpCount(key string) *fields.Field {
 	for _, end := range []string{"no", "nr", "num", "number", "index", "idx", "id"} {
 		if base, ok := strings.CutSuffix(key, end); ok {
-			if f := synonyms()[base]; f != nil && slices.Contains([]string{fieldEpoch, fieldStep, fieldRank, fieldSeed, fieldRun}, f.name) {
+			if f := fields.LookupColumn(base); f != nil && slices.Contains([]string{fields.Epoch, fields.Step, fields.Rank, fields.Seed, fields.Run}, f.Name) {
 				return f
 			}
 		}
 	}
 	for _, start := range []string{"noof", "nrof", "numof", "numberof", "countof"} {
 		if base, ok := strings.CutPrefix(key, start); ok {
-			if f := synonyms()[base]; f != nil && slices.Contains([]string{fieldWorkers, fieldNodes, fieldWorkersPerNode, fieldSamples}, f.name) {
+			if f := fields.LookupColumn(base); f != nil && slices.Contains([]string{fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Samples}, f.Name) {
 				return f
 			}
 		}

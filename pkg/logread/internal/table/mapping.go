@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // Mapping assigns a column of tables to a field. Mappings of the user take precedence over
@@ -82,7 +83,7 @@ func parseMapping(item string) (Mapping, error) {
 	}
 	number := m.Column
 	if f, i := fieldNamed(m.Field), strings.LastIndexByte(m.Column, ':'); f != nil && i > 0 {
-		if factor, ok := unitFactor(f.kind, m.Column[i+1:]); ok {
+		if factor, ok := unitFactor(f.Kind, m.Column[i+1:]); ok {
 			m.base, m.factor, number = m.Column[:i], factor, m.Column[:i]
 		}
 	}
@@ -108,7 +109,9 @@ func (m Mapping) find(header []string) (index int, factor float64) {
 		return m.position - 1, m.factor
 	}
 	same := func(text string) int {
-		return slices.IndexFunc(header, func(name string) bool { return normalizeName(name) == normalizeName(text) && name != "" && text != "" })
+		return slices.IndexFunc(header, func(name string) bool {
+			return fields.Normalize(name) == fields.Normalize(text) && name != "" && text != ""
+		})
 	}
 	if i := same(m.Column); i >= 0 && m.position == 0 {
 		return i, 0

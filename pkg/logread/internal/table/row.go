@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 )
@@ -70,21 +71,21 @@ func (t *tableReader) parseCells() error {
 			continue
 		}
 		switch c.kind {
-		case textValue:
-		case momentValue:
+		case fields.Text:
+		case fields.Moment:
 			v, ok := c.parseMoment(cell)
 			if !ok {
 				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell)
 			}
 			t.values[i] = v
-		case numberValue, countValue, secondsValue, fractionValue:
+		case fields.Number, fields.Whole, fields.Seconds, fields.Fraction:
 			v, n := scan.ParseDecimal(cell)
 			ok := n == len(cell) && c.form == (numberForm{decimal: '.'}) // usually
 			if v *= c.factor; !ok {
 				v, ok = c.form.parseMeasurement(c.kind, c.factor, cell)
 			}
 			if !ok && c.empty && c.field == "" {
-				c.kind, c.empty, c.setting, c.toCurve = textValue, false, true, false
+				c.kind, c.empty, c.setting, c.toCurve = fields.Text, false, true, false
 				continue
 			}
 			c.empty = false
@@ -105,11 +106,11 @@ func (t *tableReader) parseCells() error {
 func (t *tableReader) checkTime(c *column, i int) {
 	v := t.values[i]
 	switch c.field {
-	case fieldSeconds, fieldTime:
+	case fields.EpochSeconds, fields.Time:
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			return
 		}
-	case fieldElapsed, fieldTrainingTime, fieldStepSeconds, fieldSamplesPerSecond, fieldValSeconds, fieldTrainingSeconds, fieldWallSeconds:
+	case fields.Elapsed, fields.TrainingTime, fields.StepSeconds, fields.SamplesPerSecond, fields.ValSeconds, fields.TrainingSeconds, fields.WallSeconds:
 	default:
 		return
 	}

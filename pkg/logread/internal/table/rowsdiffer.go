@@ -3,6 +3,8 @@ package table
 import (
 	"bytes"
 	"slices"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // rowsDiffer reports whether a column shows that the rows are runs: one that differs between
@@ -10,7 +12,7 @@ import (
 // an unknown column numbers the rows of each run anew, or several rows have the same seed,
 // since the rows may be epochs. text is the text after the header.
 func (s *schema) rowsDiffer(text []byte) bool {
-	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fieldTrial) {
+	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fields.Trial) {
 		return true
 	}
 	counters := s.unknownCounters()
@@ -49,17 +51,17 @@ func (s *schema) rowsDiffer(text []byte) bool {
 			return false
 		}
 	}
-	if len(groups) > 1 && !s.has(fieldRun, fieldSeed) { // several rows of one seed are not repeats
+	if len(groups) > 1 && !s.has(fields.Run, fields.Seed) { // several rows of one seed are not repeats
 		return true
 	}
-	return s.has(fieldWallSeconds, fieldTrainingSeconds, fieldEnergy, fieldStatus, fieldStarted, fieldEnded, fieldCommand)
+	return s.has(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
 }
 
 // unknownCounters returns the indexes of the columns of numbers that have no field.
 func (s *schema) unknownCounters() []int {
 	var counters []int
 	for i := range s.columns {
-		if c := &s.columns[i]; c.field == "" && !c.mapped && c.kind != textValue && i < maxColumns {
+		if c := &s.columns[i]; c.field == "" && !c.mapped && c.kind != fields.Text && i < maxColumns {
 			counters = append(counters, i)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 )
 
@@ -101,7 +102,7 @@ func (p preamble) beginsWithRow(mappings []Mapping) bool {
 			return false
 		}
 		cell := p.header[m.position-1]
-		if f := fieldNamed(m.Field); f != nil && f.kind == textValue {
+		if f := fieldNamed(m.Field); f != nil && f.Kind == fields.Text {
 			continue
 		}
 		if cell == "" || !looksNumeric([]byte(cell)) {
@@ -259,8 +260,8 @@ func (s *columnSurvey) add(cell []byte) {
 	number = bytes.TrimSpace(number)
 	marked := s.marks.add(number)
 	v, plain := numberForm{decimal: '.'}.parse(cell)
-	_, duration := numberForm{decimal: '.'}.parseMeasurement(secondsValue, 1, cell)
-	_, measured := numberForm{decimal: '.'}.parseMeasurement(numberValue, 1, cell)
+	_, duration := numberForm{decimal: '.'}.parseMeasurement(fields.Seconds, 1, cell)
+	_, measured := numberForm{decimal: '.'}.parseMeasurement(fields.Number, 1, cell)
 	if !plain && !duration && !measured && !marked {
 		s.texts++
 		return

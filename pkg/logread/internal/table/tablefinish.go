@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -59,7 +60,7 @@ func (t *tableReader) finish() []*record.Part {
 // throughputUnit returns the unit that the name of the column with the throughput states, or
 // "" if it states samples or nothing.
 func (t *tableReader) throughputUnit() string {
-	if i, ok := t.at[fieldSamplesPerSecond]; ok && strings.HasPrefix(strings.ToLower(t.columns[i].name), "im") {
+	if i, ok := t.at[fields.SamplesPerSecond]; ok && strings.HasPrefix(strings.ToLower(t.columns[i].name), "im") {
 		return "images/s" // images_per_second, img/s, …
 	}
 	return ""
@@ -164,13 +165,13 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 		return
 	}
 	i := slices.IndexFunc(t.columns, func(c column) bool {
-		return c.epoch != nil && (c.field == fieldTime || c.field == fieldTrainingTime || c.field == fieldElapsed)
+		return c.epoch != nil && (c.field == fields.Time || c.field == fields.TrainingTime || c.field == fields.Elapsed)
 	})
 	if i < 0 {
 		return
 	}
 	c := &t.columns[i]
-	total, cumulative, several, elapsed := c.field == fieldTrainingTime, true, false, c.field == fieldElapsed
+	total, cumulative, several, elapsed := c.field == fields.TrainingTime, true, false, c.field == fields.Elapsed
 	for _, p := range parts {
 		if len(p.Run.Epochs) > 1 {
 			total, cumulative, several = total && isConstant(p.Run.Epochs), cumulative && isCumulative(p.Run.Epochs), true
@@ -178,8 +179,8 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 		}
 	}
 	switch {
-	case c.field == fieldElapsed && !elapsed:
-		t.in.Report.AddAssumption("column %q is taken as the time of each epoch: it does not rise as a time since the start would; if it is one, use --columns '%s=%s'", c.name, fieldElapsed, c.name)
+	case c.field == fields.Elapsed && !elapsed:
+		t.in.Report.AddAssumption("column %q is taken as the time of each epoch: it does not rise as a time since the start would; if it is one, use --columns '%s=%s'", c.name, fields.Elapsed, c.name)
 	case elapsed, t.kind == ultralyticsKind, several && cumulative && !total:
 		t.in.Report.AddAssumption("column %q is the time since the start; its differences are the times of the epochs, with everything between them", c.name)
 		for _, p := range parts {
@@ -236,7 +237,7 @@ func isCumulative(epochs []runs.Epoch) bool {
 // to times since the start, but also to times of epochs.
 func (c *column) isOftenPerEpoch() bool {
 	base, _ := splitUnit(c.name)
-	name := normalizeName(base)
+	name := fields.Normalize(base)
 	return !c.mapped && !strings.Contains(name, "total") && (strings.Contains(name, "elapsed") || strings.HasPrefix(name, "wall"))
 }
 
@@ -297,7 +298,7 @@ func (t *tableReader) takeDifferences(epochs []runs.Epoch) {
 func (t *tableReader) finishFractions(parts []*record.Part) {
 	for i := range t.columns {
 		c := &t.columns[i]
-		if c.kind != fractionValue || c.epoch == nil || c.factor != 1 {
+		if c.kind != fields.Fraction || c.epoch == nil || c.factor != 1 {
 			continue
 		}
 		largest := 0.0

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -64,7 +65,7 @@ type lateRows struct {
 // keyFields returns the fields by which rows are assigned to runs.
 func keyFields() []string {
 	return []string{
-		fieldStudy, fieldSeries, fieldModel, fieldRun, fieldWorkers, fieldNodes, fieldWorkersPerNode, fieldSeed, fieldBatch, fieldGlobalBatch,
+		fields.Study, fields.Series, fields.Model, fields.Run, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch,
 	}
 }
 
@@ -190,35 +191,35 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 
 // newRun returns a run with the properties in the current row.
 func (t *tableReader) newRun(line int) (*tableRun, error) {
-	info := runs.Info{Study: t.text(fieldStudy), Series: t.text(fieldSeries), Config: map[string]any{}}
+	info := runs.Info{Study: t.text(fields.Study), Series: t.text(fields.Series), Config: map[string]any{}}
 	for _, c := range []struct {
 		name        string
 		least, most float64
 		to          *int
 	}{
-		{fieldWorkers, 1, record.MaxWorkers, &info.Workers},
-		{fieldNodes, 1, record.MaxWorkers, &info.Nodes},
-		{fieldBatch, 1, 1 << 31, &info.BatchPerWorker},
-		{fieldGlobalBatch, 1, 1 << 31, &info.GlobalBatch},
+		{fields.Workers, 1, record.MaxWorkers, &info.Workers},
+		{fields.Nodes, 1, record.MaxWorkers, &info.Nodes},
+		{fields.Batch, 1, 1 << 31, &info.BatchPerWorker},
+		{fields.GlobalBatch, 1, 1 << 31, &info.GlobalBatch},
 	} {
 		n, ok, err := t.count(c.name, c.least, c.most)
 		if err != nil {
 			return nil, err
 		}
-		if !ok && c.name == fieldWorkers && t.has(fieldWorkers) && t.kind != wandbKind && t.kind != mlflowTableKind {
-			return nil, fmt.Errorf("column %q: expected a number, got an empty cell", t.columns[t.at[fieldWorkers]].name)
+		if !ok && c.name == fields.Workers && t.has(fields.Workers) && t.kind != wandbKind && t.kind != mlflowTableKind {
+			return nil, fmt.Errorf("column %q: expected a number, got an empty cell", t.columns[t.at[fields.Workers]].name)
 		}
 		*c.to = n
 	}
-	perNode, ok, err := t.count(fieldWorkersPerNode, 1, record.MaxWorkers)
+	perNode, ok, err := t.count(fields.WorkersPerNode, 1, record.MaxWorkers)
 	if err != nil {
 		return nil, err
 	}
 	if ok && info.Workers == 0 && info.Nodes > 0 && perNode <= record.MaxWorkers/info.Nodes {
 		info.Workers = perNode * info.Nodes
-		t.in.Report.AddAssumptionOnce("the number of workers is %s × %s", fieldNodes, fieldWorkersPerNode)
+		t.in.Report.AddAssumptionOnce("the number of workers is %s × %s", fields.Nodes, fields.WorkersPerNode)
 	}
-	seed, seeded, err := t.count(fieldSeed, 0, 1<<53)
+	seed, seeded, err := t.count(fields.Seed, 0, 1<<53)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 	if info.GlobalBatch == 0 {
 		info.GlobalBatch = info.BatchPerWorker * info.Workers
 	}
-	if model := t.text(fieldModel); model != "" {
+	if model := t.text(fields.Model); model != "" {
 		info.Config["model"] = model
 		if t.kind == nvidiaKind {
 			info.Accelerator, info.Config = model, map[string]any{}
@@ -234,10 +235,10 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 			info.Series = model
 		}
 	}
-	if id := t.text(fieldRun); id != "" {
+	if id := t.text(fields.Run); id != "" {
 		info.Config["run"] = id
 	}
-	if host := t.text(fieldHost); host != ":" { // as GNU parallel calls the local host
+	if host := t.text(fields.Host); host != ":" { // as GNU parallel calls the local host
 		info.Host.Name = host
 	}
 	role := record.Principal

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
@@ -15,7 +16,7 @@ import (
 func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 	if t.trialAt >= 0 && t.present[t.trialAt] {
 		run.part.Run.Trials = append(run.part.Run.Trials, runs.Trial{
-			Name: t.text(fieldTrial), Rate: t.number(fieldSamplesPerSecond), Spread: t.number(fieldSpread), Line: p.line,
+			Name: t.text(fields.Trial), Rate: t.number(fields.SamplesPerSecond), Spread: t.number(fields.Spread), Line: p.line,
 		})
 		return true
 	}
@@ -71,13 +72,13 @@ func splitField(c *column, split string) func(*runs.Epoch) *float64 {
 		return nil
 	}
 	switch c.field {
-	case fieldTrainLoss, fieldValLoss:
-		return epochField(fieldValLoss)
-	case fieldAccuracy, fieldValAccuracy:
-		return epochField(fieldValAccuracy)
-	case fieldSeconds, fieldTime, fieldValSeconds:
-		return epochField(fieldValSeconds)
-	case fieldIoU, fieldDice:
+	case fields.TrainLoss, fields.ValLoss:
+		return epochField(fields.ValLoss)
+	case fields.Accuracy, fields.ValAccuracy:
+		return epochField(fields.ValAccuracy)
+	case fields.EpochSeconds, fields.Time, fields.ValSeconds:
+		return epochField(fields.ValSeconds)
+	case fields.IoU, fields.Dice:
 		return c.epoch
 	}
 	return nil
@@ -85,14 +86,14 @@ func splitField(c *column, split string) func(*runs.Epoch) *float64 {
 
 // storeNamedValue stores the value of a row that has the name of the value in a column.
 func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
-	i, ok := t.at[fieldValue]
-	name := t.text(fieldMetric)
+	i, ok := t.at[fields.MetricValue]
+	name := t.text(fields.MetricName)
 	if !ok || name == "" || len(name) > 200 || !t.present[i] {
 		return false
 	}
 	f, factor := lookUp(name, "")
-	if f != nil && p.epoch > 0 && epochField(f.name) != nil && f.name != fieldTime && f.name != fieldElapsed && f.name != fieldTrainingTime {
-		*epochField(f.name)(t.findOrAddEpoch(run, p.rank, p.epoch)) = t.values[i] * factor
+	if f != nil && p.epoch > 0 && epochField(f.Name) != nil && f.Name != fields.Time && f.Name != fields.Elapsed && f.Name != fields.TrainingTime {
+		*epochField(f.Name)(t.findOrAddEpoch(run, p.rank, p.epoch)) = t.values[i] * factor
 		if t.layout == rowsAreSteps {
 			t.in.Report.Records++
 		}
@@ -137,9 +138,9 @@ func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (go
 		name string
 		to   func(float64)
 	}{
-		{fieldTrainingSeconds, func(v float64) { info.Config[record.TrainingSecondsKey] = v }},
-		{fieldWallSeconds, func(v float64) { run.part.Run.WallSeconds = v }},
-		{fieldEnergy, func(v float64) { info.EnergyJoules = v }},
+		{fields.TrainingSeconds, func(v float64) { info.Config[record.TrainingSecondsKey] = v }},
+		{fields.WallSeconds, func(v float64) { run.part.Run.WallSeconds = v }},
+		{fields.Energy, func(v float64) { info.EnergyJoules = v }},
 	} {
 		if v := t.number(c.name); v > 0 && !math.IsInf(v, 0) {
 			c.to(v)
@@ -149,7 +150,7 @@ func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (go
 	if t.layout == rowsAreRuns {
 		good = t.storeRunTimes(run) || good
 	}
-	if samples, ok, err := t.count(fieldSamples, 0, 1<<53); err == nil && ok && e != nil {
+	if samples, ok, err := t.count(fields.Samples, 0, 1<<53); err == nil && ok && e != nil {
 		e.Samples = samples
 		good = true
 	}
@@ -162,21 +163,21 @@ func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (go
 // storeRunTimes stores the duration, the start, the end and the status of a row that is a run.
 func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 	info := &run.part.Run.Info
-	for _, name := range []string{fieldElapsed, fieldTime} {
+	for _, name := range []string{fields.Elapsed, fields.Time} {
 		if v := t.number(name); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 {
 			run.part.Run.WallSeconds, good = v, true
 		}
 	}
-	if v := t.number(fieldTrainingTime); v > 0 && !math.IsInf(v, 0) {
+	if v := t.number(fields.TrainingTime); v > 0 && !math.IsInf(v, 0) {
 		info.Config[record.TrainingSecondsKey], good = v, true
 	}
-	if v := t.number(fieldStarted); v > 0 && v < 1e11 {
+	if v := t.number(fields.Started); v > 0 && v < 1e11 {
 		info.Started = time.UnixMilli(int64(v * 1e3)).UTC()
 		if w := run.part.Run.WallSeconds; w > 0 && w < 1e9 {
 			info.Ended = info.Started.Add(time.Duration(w * float64(time.Second)))
 		}
 	}
-	if v := t.number(fieldEnded); v > 0 && v < 1e11 {
+	if v := t.number(fields.Ended); v > 0 && v < 1e11 {
 		info.Ended = time.UnixMilli(int64(v * 1e3)).UTC()
 	}
 	if !info.Started.IsZero() && !info.Ended.IsZero() && run.part.Run.WallSeconds == 0 {
@@ -188,11 +189,11 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 			t.in.AddProblem(t.l.Number, "the run ends before it starts: its time is unknown")
 		}
 	}
-	if !t.has(fieldExitCode) && !t.has(fieldStatus) {
+	if !t.has(fields.ExitCode) && !t.has(fields.Status) {
 		info.Status = runs.StatusDone
 	}
 	t.storeStatus(info)
-	if text := t.text(fieldCommand); text != "" {
+	if text := t.text(fields.Command); text != "" {
 		t.storeCommand(run, text)
 	}
 	return good
@@ -200,7 +201,7 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 
 // storeStatus stores how a run ended.
 func (t *tableReader) storeStatus(info *runs.Info) {
-	switch text := t.text(fieldStatus); strings.ToLower(text) {
+	switch text := t.text(fields.Status); strings.ToLower(text) {
 	case "":
 	case "finished", "done", "completed", "complete", "success", "succeeded", "ok":
 		info.Status = runs.StatusDone
@@ -211,7 +212,7 @@ func (t *tableReader) storeStatus(info *runs.Info) {
 	default:
 		info.Status, info.Error = runs.StatusFailed, text
 	}
-	code, ok, err := t.count(fieldExitCode, 0, 1<<31)
+	code, ok, err := t.count(fields.ExitCode, 0, 1<<31)
 	if err != nil || !ok {
 		return
 	}

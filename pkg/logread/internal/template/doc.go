@@ -13,6 +13,7 @@
 //	{name:unit}  a number for which the line does not show the unit, such as
 //	             {seconds:ms} or {accuracy:%}
 //	*            any text, also none
+//	{?1}         the same; package suggest writes it in a place whose meaning is not known
 //	{{           a brace
 //	/regexp/     a regular expression (RE2) with named groups such as (?P<epoch>\d+); it is
 //	             searched in the line

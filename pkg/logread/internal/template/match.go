@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 )
 
@@ -205,7 +206,7 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 	}
 	if x.plain { // usually
 		v, n := scan.ParseDecimal(line[at:])
-		if end := at + n; n > 0 && x.after.isAt(line, end) && (x.kind != Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
+		if end := at + n; n > 0 && x.after.isAt(line, end) && (x.kind != fields.Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
 			if x.factor > 0 {
 				v = scale(v, x.factor)
 			}
@@ -243,7 +244,7 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 
 // set sets the value and returns next, or -1 if the number is not valid for the field.
 func (x *numeric) set(value *Value, v float64, end, next int) int {
-	if x.kind == Whole {
+	if x.kind == fields.Whole {
 		if rounded := math.Round(v); v != rounded {
 			if math.Abs(v-rounded) > 1e-9*math.Abs(v) || v != v { // 1.2k is not exactly 1200
 				return -1
@@ -279,7 +280,7 @@ func (t *Template) matchRegexp(line []byte, values []Value) bool {
 	for i, group := range t.groups {
 		from, to := found[2*group], found[2*group+1]
 		values[i] = Value{From: from, To: to}
-		if from < 0 || t.fields[i].Kind == Text {
+		if from < 0 || t.fields[i].Kind == fields.Text {
 			continue
 		}
 		if t.numbers[i].match(line[:to], from, &values[i]) != to {

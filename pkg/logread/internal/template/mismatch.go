@@ -3,6 +3,7 @@ package template
 import (
 	"fmt"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 )
 
@@ -111,7 +112,7 @@ func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next in
 		v, n := parseNumber(line[at:], x.separated)
 		f := t.fields[x.field]
 		m.Offset, m.Expected = at, fmt.Sprintf("a number for {%s}", f.Name)
-		if x.kind == Whole {
+		if x.kind == fields.Whole {
 			m.Expected = fmt.Sprintf("a whole number for {%s}", f.Name)
 		}
 		if n == 0 || x.set(&value, v, 0, 0) < 0 {

@@ -6,82 +6,17 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// Kind is the kind of value that a field matches.
-type Kind uint8
-
-// The kinds of fields.
-const (
-	Metric   Kind = iota // number with a meaning that only the user knows
-	Number               // number without a unit of time
-	Whole                // integer
-	Seconds              // time
-	Fraction             // number between 0 and 1, or a percentage
-	Text                 // text
-)
-
-// The names of the standard fields.
-const (
-	Epoch            = "epoch"
-	Step             = "step"
-	Rank             = "rank"
-	Workers          = "workers"
-	Nodes            = "nodes"
-	Seed             = "seed"
-	EpochSeconds     = "seconds" // of the epoch
-	StepSeconds      = "step_seconds"
-	SamplesPerSecond = "samples_per_second"
-	Samples          = "samples" // of the epoch
-	TrainLoss        = "train_loss"
-	ValLoss          = "val_loss"
-	IoU              = "iou"
-	Dice             = "dice"
-	Accuracy         = "accuracy"
-	ValAccuracy      = "val_accuracy"
-	LearningRate     = "lr"
-	ValSeconds       = "val_seconds"
-	Epochs           = "epochs" // total, as in 3/10
-	Steps            = "steps"  // total
-	Series           = "series"
-	Model            = "model"
-	Batch            = "batch" // samples per worker and step
-)
-
-// standardKinds contains the kind of each standard field, in the order in which messages
-// list them.
-var standardKinds = [...]Field{
-	{Epoch, Whole},
-	{Step, Whole},
-	{Rank, Whole},
-	{Workers, Whole},
-	{Nodes, Whole},
-	{Seed, Whole},
-	{EpochSeconds, Seconds},
-	{StepSeconds, Seconds},
-	{SamplesPerSecond, Number},
-	{Samples, Whole},
-	{TrainLoss, Number},
-	{ValLoss, Number},
-	{IoU, Fraction},
-	{Dice, Fraction},
-	{Accuracy, Fraction},
-	{ValAccuracy, Fraction},
-	{LearningRate, Number},
-	{ValSeconds, Seconds},
-	{Epochs, Whole},
-	{Steps, Whole},
-	{Series, Text},
-	{Model, Text},
-	{Batch, Whole},
-}
-
 // StandardFields returns the names of the standard fields.
 func StandardFields() []string {
-	names := make([]string, len(standardKinds))
-	for i, f := range standardKinds {
-		names[i] = f.Name
+	var names []string
+	for _, f := range fields.All() {
+		if f.InTemplates {
+			names = append(names, f.Name)
+		}
 	}
 	return names
 }
@@ -89,17 +24,15 @@ func StandardFields() []string {
 // Field is a field of a template.
 type Field struct {
 	Name string
-	Kind Kind
+	Kind fields.Kind
 }
 
 // newField returns the field with the given name.
 func newField(name string) Field {
-	for _, f := range standardKinds {
-		if f.Name == name {
-			return f
-		}
+	if f := fields.Named(name); f != nil && f.InTemplates {
+		return Field{name, f.Kind}
 	}
-	return Field{Name: name, Kind: Metric}
+	return Field{Name: name, Kind: fields.Metric}
 }
 
 // Value is the value of a field in a line.
@@ -130,7 +63,7 @@ type segment struct {
 // numeric is a field of a number and the literal text after it.
 type numeric struct {
 	field     int
-	kind      Kind
+	kind      fields.Kind
 	factor    float64 // of the unit that the template contains; 0 if it contains none
 	separated bool    // commas may separate thousands
 	comma     bool    // a comma is the decimal mark
@@ -285,17 +218,18 @@ func (p *parser) parse() error {
 		case c == '}' && strings.HasPrefix(p.text[p.at:], "}}"):
 			p.literal.WriteByte('}')
 			p.at += 2
+		case c == '*' || wildcard(p.text[p.at:]) > 0:
+			n := max(1, wildcard(p.text[p.at:]))
+			if p.last == atText && p.literal.Len() == 0 {
+				return p.failf(p.at, "got %s after a field of a text, want other text between them", p.text[p.at:p.at+n])
+			}
+			if p.last != atStar || p.literal.Len() > 0 {
+				p.beginSegment(-1, atStar)
+			}
+			p.at += n
 		case c == '{':
 			if err := p.parseField(); err != nil {
 				return err
-			}
-		case c == '*':
-			if p.last == atText && p.literal.Len() == 0 {
-				return p.failf(p.at, "got * after a field of a text, want other text between them")
-			}
-			p.beginSegment(-1, atStar)
-			for p.at < len(p.text) && p.text[p.at] == '*' {
-				p.at++
 			}
 		case c == ' ' || c == '\t':
 			p.literal.WriteByte(' ')
@@ -318,6 +252,19 @@ func (p *parser) parse() error {
 	return nil
 }
 
+// wildcard returns the length of {?}, {?1} and so on at the beginning of text, which match any text as
+// * does, or 0. Package suggest writes them in the places whose meaning it does not know.
+func wildcard(text string) int {
+	if !strings.HasPrefix(text, "{?") {
+		return 0
+	}
+	n := len(text) - len(strings.TrimLeft(text[2:], "0123456789"))
+	if n == len(text) || text[n] != '}' {
+		return 0
+	}
+	return n + 1
+}
+
 // parseField parses {name}, {name:unit}, or {name:,} and {name:,unit} for decimal commas.
 func (p *parser) parseField() error {
 	n := strings.IndexByte(p.text[p.at:], '}')
@@ -338,7 +285,7 @@ func (p *parser) parseField() error {
 	}
 	k := len(p.t.fields) - 1
 	kind := p.t.fields[k].Kind
-	if kind == Text {
+	if kind == fields.Text {
 		if p.last == atStar && p.literal.Len() == 0 {
 			return p.failf(begin, "got {%s} directly after *, want text between them: both match any text", name)
 		}
@@ -350,12 +297,12 @@ func (p *parser) parseField() error {
 	}
 	p.endLiteral(nextNumber)
 	x := numeric{field: k, kind: kind, separated: true}
-	if rest, ok := strings.CutPrefix(unit, ","); ok && kind != Whole {
+	if rest, ok := strings.CutPrefix(unit, ","); ok && kind != fields.Whole {
 		x.comma, unit, hasUnit = true, rest, rest != ""
 	}
 	if hasUnit {
 		if x.factor = writtenUnit(kind, unit, true); x.factor == 0 {
-			return p.failf(begin+1+len(name)+1, "got the unit %q for {%s}, want %s", unit, name, kind.units())
+			return p.failf(begin+1+len(name)+1, "got the unit %q for {%s}, want %s", unit, name, units(kind))
 		}
 	}
 	p.current.numbers = append(p.current.numbers, x)

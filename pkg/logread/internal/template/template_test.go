@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // match returns the values of the line as text, "no" if the template does not match it, or
@@ -24,7 +26,7 @@ func match(text, line string) string {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		if v := values[i]; f.Kind == Text {
+		if v := values[i]; f.Kind == fields.Text {
 			fmt.Fprintf(&b, "%s=%q", f.Name, line[v.From:v.To])
 		} else {
 			fmt.Fprintf(&b, "%s=%.9g", f.Name, v.Number)

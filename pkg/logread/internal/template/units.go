@@ -6,21 +6,22 @@ import (
 	"regexp"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 )
 
 // units describes the units of a kind of field, for messages.
-func (k Kind) units() string {
+func units(k fields.Kind) string {
 	switch k {
-	case Seconds:
+	case fields.Seconds:
 		return "a unit of time such as ms, s or min, or a comma if it is the decimal mark"
-	case Fraction:
+	case fields.Fraction:
 		return "%"
-	case Metric:
+	case fields.Metric:
 		return "a unit of time, k, M, G or %"
-	case Number, Whole:
+	case fields.Number, fields.Whole:
 		return "k, M or G"
-	case Text:
+	case fields.Moment, fields.Text:
 	}
 	return "none"
 }
@@ -61,15 +62,15 @@ func unitWord(b []byte) int {
 
 // endsNumber reports whether the literal text after a field shows that no unit follows the
 // number in the line.
-func endsNumber(kind Kind, text string) bool {
+func endsNumber(kind fields.Kind, text string) bool {
 	b := []byte(strings.TrimLeft(text, " "))
 	if len(b) > 0 && b[0] == '.' {
 		return false // may belong to the number
 	}
-	if len(b) < len(text) && kind != Seconds && kind != Fraction {
+	if len(b) < len(text) && kind != fields.Seconds && kind != fields.Fraction {
 		return true // only these units may follow a blank
 	}
-	if kind == Number || kind == Whole {
+	if kind == fields.Number || kind == fields.Whole {
 		return !scan.IsLetter(b[0])
 	}
 	return len(b) > 0 && b[0] != '%' && b[0] != ':' && !scan.IsLetter(b[0]) && b[0] < 0x80
@@ -78,7 +79,7 @@ func endsNumber(kind Kind, text string) bool {
 // writtenUnit returns the factor of the unit with which text begins, the literal text
 // after a field of the given kind, or 0 if it begins with no unit. If whole is set, the
 // text must be a unit and nothing else.
-func writtenUnit(kind Kind, text string, whole bool) float64 {
+func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 	b := []byte(strings.TrimLeft(text, " "))
 	attached := len(b) == len(text)
 	n := unitWord(b)
@@ -87,13 +88,13 @@ func writtenUnit(kind Kind, text string, whole bool) float64 {
 		return 0
 	}
 	switch kind {
-	case Seconds:
+	case fields.Seconds:
 		return scan.TimeUnit(word)
-	case Fraction:
+	case fields.Fraction:
 		if len(b) > 0 && b[0] == '%' || string(word) == "percent" {
 			return 0.01
 		}
-	case Metric:
+	case fields.Metric:
 		if string(b) == "%" && whole {
 			return 1
 		}
@@ -103,11 +104,11 @@ func writtenUnit(kind Kind, text string, whole bool) float64 {
 		if attached {
 			return multiple(word)
 		}
-	case Number, Whole:
+	case fields.Number, fields.Whole:
 		if attached {
 			return multiple(word)
 		}
-	case Text:
+	case fields.Moment, fields.Text:
 	}
 	return 0
 }
@@ -115,7 +116,7 @@ func writtenUnit(kind Kind, text string, whole bool) float64 {
 // addUnit reads the unit in the line after a number: v is the number, and at is the index
 // after it. It returns the value and the index after the unit; the index is at if no unit
 // follows.
-func addUnit(kind Kind, line []byte, at int, v float64) (float64, int) {
+func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	if at == len(line) {
 		return v, at
 	}
@@ -124,9 +125,9 @@ func addUnit(kind Kind, line []byte, at int, v float64) (float64, int) {
 		return v, at // the usual case
 	}
 	switch kind {
-	case Seconds:
+	case fields.Seconds:
 		return addTime(line, at, v, true)
-	case Metric:
+	case fields.Metric:
 		switch word := line[at : at+unitWord(line[at:])]; {
 		case c == '%':
 			return v, at + 1
@@ -141,7 +142,7 @@ func addUnit(kind Kind, line []byte, at int, v float64) (float64, int) {
 			}
 			return w, end
 		}
-	case Fraction:
+	case fields.Fraction:
 		end := at
 		for end < len(line) && line[end] == ' ' {
 			end++
@@ -149,11 +150,11 @@ func addUnit(kind Kind, line []byte, at int, v float64) (float64, int) {
 		if end < len(line) && line[end] == '%' {
 			return v / 100, end + 1
 		}
-	case Number, Whole:
+	case fields.Number, fields.Whole:
 		if n := unitWord(line[at:]); n == 1 && multiple(line[at:at+1]) > 0 {
 			return v * multiple(line[at:at+1]), at + 1
 		}
-	case Text:
+	case fields.Moment, fields.Text:
 	}
 	return v, at
 }

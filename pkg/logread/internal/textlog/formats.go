@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/benchmark"
@@ -128,7 +129,7 @@ func (x *formatIndex) addTemplates() {
 	for name, f := range x.formats {
 		for _, text := range f.Templates {
 			described := newTemplateRule(template.MustParse(text), id, logline.FormatID(name))
-			described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+template.Epoch+"}") })
+			described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+fields.Epoch+"}") })
 			r := described.lineRule()
 			id++
 			if read := r.Read; f.Applies != nil {

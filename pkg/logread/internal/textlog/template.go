@@ -2,7 +2,9 @@ package textlog
 
 import (
 	"math"
+	"slices"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
@@ -35,29 +37,42 @@ type valueField struct {
 	index int // in the template's fields
 	name  string
 	curve []byte // name, as that of a curve
-	kind  template.Kind
-	value epochValue
-	bit   uint64 // identifies the field among all fields of epochs
+	kind  fields.Kind
+	of    func(*runs.Epoch) *float64 // nil if the value belongs to no epoch, or is the number of samples
+	bit   uint64                     // identifies the field among all fields of epochs
 }
 
 // isTime reports whether the field is a duration or a rate.
-func (x *valueField) isTime() bool { return x.kind == template.Seconds || x.value == epochRate }
+func (x *valueField) isTime() bool {
+	return x.kind == fields.Seconds || x.name == fields.SamplesPerSecond
+}
+
+// isOfEpoch reports whether the value belongs to an epoch.
+func (x *valueField) isOfEpoch() bool { return x.of != nil || x.name == fields.Samples }
+
+// isKnown reports whether e has the value.
+func (x *valueField) isKnown(e *runs.Epoch) bool {
+	if x.of == nil {
+		return x.name == fields.Samples && e.Samples > 0
+	}
+	return *x.of(e) == *x.of(e)
+}
 
 // newTemplateRule returns the rule for a template.
 func newTemplateRule(t *template.Template, id int, format logline.FormatID) *templateRule {
 	r := &templateRule{
 		template: t, id: id, format: format, user: format == logline.UserTemplates,
-		epoch: t.Index(template.Epoch), step: t.Index(template.Step), rank: t.Index(template.Rank), steps: t.Index(template.Steps),
+		epoch: t.Index(fields.Epoch), step: t.Index(fields.Step), rank: t.Index(fields.Rank), steps: t.Index(fields.Steps),
 	}
 	for i, f := range t.Fields() {
 		x := valueField{index: i, name: f.Name, curve: []byte(f.Name), kind: f.Kind}
 		switch f.Name {
-		case template.Epoch, template.Step, template.Rank:
-		case template.Workers, template.Nodes, template.Seed, template.Series, template.Model, template.Batch, template.Epochs, template.Steps:
+		case fields.Epoch, fields.Step, fields.Rank:
+		case fields.Workers, fields.Nodes, fields.Seed, fields.Series, fields.Model, fields.Batch, fields.Epochs, fields.Steps:
 			r.properties = append(r.properties, x)
 		default:
-			if x.value = epochValueNamed(f.Name); x.value != notOfEpoch {
-				x.bit = 1 << x.value
+			if known := slices.IndexFunc(fields.All(), func(k fields.Field) bool { return k.Name == f.Name && k.InTemplates }); known >= 0 {
+				x.of, x.bit = fields.All()[known].OfEpoch, 1<<known
 			}
 			r.values = append(r.values, x)
 		}
@@ -187,98 +202,4 @@ func (t *reader) rememberNearest(m []byte) {
 // setNearest sets the line that is nearest to a template.
 func (t *reader) setNearest(use *record.TemplateUse, m []byte, d template.Mismatch) {
 	use.Nearest, use.NearestLine, use.NearestText = d, t.Lines.Number, string(m[:min(len(m), record.MaxNearestText)])
-}
-
-// epochValue identifies a measured value of runs.Epoch.
-type epochValue uint8
-
-const (
-	notOfEpoch epochValue = iota
-	epochSeconds
-	epochValSeconds
-	epochRate
-	epochSamples
-	epochTrainLoss
-	epochValLoss
-	epochIoU
-	epochDice
-	epochAccuracy
-	epochValAccuracy
-	epochLearningRate
-)
-
-// epochValueNamed returns the value of an epoch that a field with the given name contains,
-// or notOfEpoch.
-func epochValueNamed(name string) epochValue {
-	switch name {
-	case template.EpochSeconds:
-		return epochSeconds
-	case template.ValSeconds:
-		return epochValSeconds
-	case template.SamplesPerSecond:
-		return epochRate
-	case template.Samples:
-		return epochSamples
-	case template.TrainLoss:
-		return epochTrainLoss
-	case template.ValLoss:
-		return epochValLoss
-	case template.IoU:
-		return epochIoU
-	case template.Dice:
-		return epochDice
-	case template.Accuracy:
-		return epochAccuracy
-	case template.ValAccuracy:
-		return epochValAccuracy
-	case template.LearningRate:
-		return epochLearningRate
-	}
-	return notOfEpoch
-}
-
-// set stores v in the field of e that x identifies, if there is one.
-func (x epochValue) set(e *runs.Epoch, v float64) {
-	if x == epochSamples {
-		e.Samples = int(v)
-	} else if p := x.of(e); p != nil {
-		*p = v
-	}
-}
-
-// isKnown reports whether e has the value.
-func (x epochValue) isKnown(e *runs.Epoch) bool {
-	if x == epochSamples {
-		return e.Samples > 0
-	}
-	p := x.of(e)
-	return p != nil && *p == *p
-}
-
-// of returns the place of the value in e, or nil for epochSamples, which is an integer.
-func (x epochValue) of(e *runs.Epoch) *float64 {
-	switch x {
-	case epochSeconds:
-		return &e.Seconds
-	case epochValSeconds:
-		return &e.ValSeconds
-	case epochRate:
-		return &e.SamplesPerSecond
-	case epochTrainLoss:
-		return &e.TrainLoss
-	case epochValLoss:
-		return &e.ValLoss
-	case epochIoU:
-		return &e.IoU
-	case epochDice:
-		return &e.Dice
-	case epochAccuracy:
-		return &e.Accuracy
-	case epochValAccuracy:
-		return &e.ValAccuracy
-	case epochLearningRate:
-		return &e.LearningRate
-	case epochSamples, notOfEpoch:
-	}
-	return nil
 }

@@ -1,7 +1,10 @@
 package textlog
 
 import (
+	"math"
+
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
@@ -71,6 +74,9 @@ type templateRank struct {
 	lastIn     int   // epoch of the last step; 0 if unknown
 	offset     int64 // added to the steps, if they are counted in each epoch
 	anything   bool  // a value was read
+	// elapsed is the time since the start at the end of epoch elapsedAt.
+	elapsed   float64
+	elapsedAt int
 }
 
 // findOrAddRank returns the state of the given rank.
@@ -153,7 +159,7 @@ func integer(log *logline.Log, index int, values []template.Value, name string) 
 		return -1, true
 	}
 	v := values[index].Number
-	if v < 0 || v >= 1<<53 || name == template.Epoch && v >= 1<<31 {
+	if v < 0 || v >= 1<<53 || name == fields.Epoch && v >= 1<<31 {
 		log.In.AddProblem(log.Lines.Number, "got %s %g, want a count from 0", name, v)
 		return -1, false
 	}
@@ -177,7 +183,7 @@ func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, 
 	}
 	for i := range r.values {
 		x := &r.values[i]
-		if values[x.index].From >= 0 && x.value.isKnown(e) {
+		if values[x.index].From >= 0 && x.isKnown(e) {
 			return true
 		}
 	}
@@ -207,7 +213,7 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 	switch {
 	case len(r.values) == 0:
 		return logline.Used // only properties of the run
-	case len(r.values) == 1 && r.values[0].value == epochSamples:
+	case len(r.values) == 1 && r.values[0].name == fields.Samples:
 		n := values[r.values[0].index].Number
 		if !(n >= 1) {
 			log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 1", n)
@@ -271,19 +277,21 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 	for i := range r.values {
 		x := &r.values[i]
 		v := values[x.index]
-		if e == nil && x.value != notOfEpoch {
+		if e == nil && x.isOfEpoch() {
 			e = log.FindOrAddEpoch(n, 0)
 		}
 		switch {
 		case v.From < 0:
-		case x.value == notOfEpoch:
+		case x.name == fields.Elapsed:
+			s.addElapsed(log, n, v.Number)
+		case !x.isOfEpoch():
 			if x.isTime() && !record.IsTime(v.Number) {
 				log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
 				continue
 			}
 			log.AddPoint(x.curve, max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
-			if final&x.bit != 0 && x.value.isKnown(e) {
+			if final&x.bit != 0 && x.isKnown(e) {
 				log.In.AddProblem(log.Lines.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
 			}
 			setTemplateValue(log, x, e, v.Number)
@@ -294,26 +302,52 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 	}
 }
 
+// addElapsed sets the seconds of epoch n from the time since the start: the difference to the epoch
+// before, or the time itself for the first epoch. If epochs between the two are not in the log, each
+// of them took an equal part of the difference.
+func (s *templateRank) addElapsed(log *logline.Log, n int, v float64) {
+	if !record.IsTime(v) || s.elapsed > 0 && (n <= s.elapsedAt || v < s.elapsed) {
+		log.In.AddProblem(log.Lines.Number, "got elapsed_seconds %g in epoch %d after %g in epoch %d; it is not used", v, n, s.elapsed, s.elapsedAt)
+		return
+	}
+	seconds := v
+	switch {
+	case s.elapsed > 0:
+		seconds = (v - s.elapsed) / float64(n-s.elapsedAt)
+	case n > 1:
+		seconds = math.NaN() // the log does not begin with the first epoch
+	}
+	s.elapsed, s.elapsedAt = v, n
+	if e := log.FindOrAddEpoch(n, 0); e.Seconds != e.Seconds && seconds > 0 {
+		e.Seconds = seconds
+		log.In.Report.AddAssumptionOnce("{elapsed_seconds} is the time since the start: its difference from line to line, divided by the number of epochs between them, is the time of an epoch")
+	}
+}
+
 // setTemplateValue sets a value of an epoch, or reports a problem if the value cannot be
 // right.
 func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64) {
 	switch {
-	case x.value == epochSeconds:
+	case x.name == fields.EpochSeconds:
 		v = log.CheckSeconds(v)
 	case x.isTime() && !record.IsTime(v):
 		log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v)
 		return
-	case x.value == epochRate:
+	case x.name == fields.SamplesPerSecond:
 		s := templatesOf(log.Current)
 		s.ratesOfRanks = s.ratesOfRanks || log.Rank >= 0
-	case x.value == epochSamples && v < 0:
+	case x.name == fields.Samples && v < 0:
 		log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 0", v)
 		return
-	case x.kind == template.Fraction && v > 1:
+	case x.kind == fields.Fraction && v > 1:
 		log.In.AddProblem(log.Lines.Number, "got %s %g, want 0 to 1; of a percentage without %%, write {%s:%%} in the template", x.name, v, x.name)
 		return
 	}
-	x.value.set(e, v)
+	if x.of == nil {
+		e.Samples = int(v)
+		return
+	}
+	*x.of(e) = v
 }
 
 // addTemplatePoints adds the values of a line with a step to curves, and to the epoch if it
@@ -342,7 +376,7 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step 
 			continue
 		}
 		log.AddPoint(x.curve, max(log.Rank, -1), s.offset+step, v.Number, now)
-		if s.opened && x.value != notOfEpoch && s.final&x.bit == 0 {
+		if s.opened && x.isOfEpoch() && s.final&x.bit == 0 {
 			if e == nil {
 				e = log.FindOrAddEpoch(s.epoch, 0)
 			}
@@ -359,8 +393,8 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 		return true
 	}
 	text := string(m[v.From:v.To])
-	if x.kind != template.Text && (x.name != template.Seed && v.Number < 1 || x.kind == template.Whole && v.Number > 1<<53) || len(text) > 200 ||
-		(x.name == template.Workers || x.name == template.Nodes || x.name == template.Batch) && !record.IsPlausibleCount(v.Number) {
+	if x.kind != fields.Text && (x.name != fields.Seed && v.Number < 1 || x.kind == fields.Whole && v.Number > 1<<53) || len(text) > 200 ||
+		(x.name == fields.Workers || x.name == fields.Nodes || x.name == fields.Batch) && !record.IsPlausibleCount(v.Number) {
 		log.In.AddProblem(log.Lines.Number, "got %s %.40s, which is not plausible", x.name, text)
 		return false
 	}
@@ -373,22 +407,22 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 	}
 	info := &log.Current.Run.Info
 	switch x.name {
-	case template.Workers:
+	case fields.Workers:
 		set(info.Workers != n, func(info, known *runs.Info) { info.Workers, known.Workers = n, n })
-	case template.Nodes:
+	case fields.Nodes:
 		set(info.Nodes != n, func(info, known *runs.Info) { info.Nodes, known.Nodes = n, n })
-	case template.Batch:
+	case fields.Batch:
 		log.In.Report.AddAssumptionOnce("{batch} is the number of samples per worker and step")
 		set(info.BatchPerWorker != n, func(info, known *runs.Info) { info.BatchPerWorker, known.BatchPerWorker = n, n })
-	case template.Series:
+	case fields.Series:
 		set(info.Series != text, func(info, known *runs.Info) { info.Series, known.Series = text, text })
-	case template.Seed:
+	case fields.Seed:
 		if log.Rank > 0 && log.Current.SeedKnown { // each rank may have its own seed; that of the first rank counts
 			return true
 		}
 		set(!log.Current.SeedKnown || info.Seed != int64(n), func(info, known *runs.Info) { info.Seed, known.Seed = int64(n), int64(n) })
 		log.Current.SeedKnown, templatesOf(log.Current).knownSeed = true, true
-	case template.Model:
+	case fields.Model:
 		set(info.Config["model"] != text, func(_, _ *runs.Info) { addTemplateSetting(log, "model", text) })
 	default: // {epochs} and {steps}, which many lines repeat
 		if info.Config[x.name] != v.Number {
