@@ -41,8 +41,9 @@
 // more blanks; {{ is a brace. /…/ is a regular expression with groups such as
 // (?P<epoch>\d+). The names are epoch, step, rank, workers, nodes, seed, seconds (of the
 // epoch), step_seconds, samples_per_second, samples (of the epoch), train_loss, val_loss,
-// iou, dice, accuracy, val_accuracy, lr, val_seconds, epochs and steps (totals), series,
-// model and batch. Any other name is a metric.
+// iou, dice, accuracy, val_accuracy, lr, val_seconds, elapsed_seconds (since the start), epochs
+// and steps (totals), series, model and batch. Any other name is a metric. {?1} and the like
+// match any text, as * does.
 //
 // Units that follow a number in the log or in the template are understood: ms, s, min, h,
 // 1:02:03, 3m12s, 1.2k, 1.2M and %. Times become seconds, and percentages of accuracies, iou

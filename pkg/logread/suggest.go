@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/suggest"
@@ -16,61 +15,59 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LineSuggestion is a proposed template for Options.Lines.
-type LineSuggestion struct {
-	Template string
-	Kind     string // what the lines contain, such as "epoch" or "step"
-	Example  string // the first such line
-	Lines    int    // number of such lines in the part of the logs that was examined
-	Fields   []FieldSuggestion
+// RuleSuggestion is a proposed template for Options.Lines, or a proposed mapping for Options.Columns.
+type RuleSuggestion struct {
+	Rule    string
+	Kind    string // what the lines contain, such as "epoch" or "step", or "table"
+	Example string // the first such line, or the header of the table
+	Count   int    // number of such lines in the part of the logs that was examined, or of such tables
+	Fields  []FieldSuggestion
 }
 
-// FieldSuggestion is the proposed meaning of a number or of a column.
+// FieldSuggestion is the proposed meaning of a number of a line or of a column.
 type FieldSuggestion struct {
-	Name    string // of a field or metric; empty if the number is skipped
-	Example string // its first value
-	Why     string
-	Guessed bool // the name is made of the words beside the number, since its meaning is unknown
+	Name    string // of a field, or of a place such as ?1, whose meaning is not known
+	Example string // its first values
+	Why     string // empty for a place
 }
 
-// Suggestion is a proposal for reading logs of unknown form. Nothing is read with
-// it unless its rules are passed to Options or saved.
+// Suggestion is a proposal for reading logs of unknown form. Nothing is read with it unless its rules are
+// passed to Options or saved.
 type Suggestion struct {
-	Lines   []LineSuggestion
-	Columns []ColumnSuggestion
+	Lines   []RuleSuggestion
+	Columns []RuleSuggestion
 	Known   []string // files that need no rules, with their kind
 	Unknown []string // files for which there is no proposal, with the reason
 	Notes   []string
-	// Preview contains the runs that the rules give. Of files longer than 16 MiB
-	// it has only the values of the beginning.
+	// Preview contains the runs that the rules give. Of files longer than 16 MiB it has only the values of
+	// the beginning.
 	Preview []runs.Run
 
 	paths []string // as the caller named them
 	given Rules    // of the options
 }
 
-// Suggest proposes rules for reading the logs in and below the paths, which
-// [runs.LocateLogs] resolves, if no known format reads them: templates for lines
-// that repeat, and the meaning of the columns of tables. It examines the first
-// and last lines of at most 64 files.
+// Suggest proposes rules for reading the logs in and below the paths, which [runs.LocateLogs] resolves, if
+// no known format reads them: templates for lines that repeat, and the meaning of the columns of tables. It
+// examines the first and last lines of at most 64 files.
 //
-// Suggest proposes nothing for lines that differ only in the heading above them,
-// such as "loss: 0.5" below "train:" and below "val:", because a template sees one
-// line.
+// A number is named only if the words beside it are the name of a field and its values behave like those of
+// the field. Other numbers are places such as {?1}, which a template reads like *. If you know what a place
+// is, write the name of a field there.
 //
 //	s, err := logread.Suggest("results/run1.log")
 //	if err != nil {
 //		return err
 //	}
-//	fmt.Println(s)                                  // the proposal with its reasons, and a preview
+//	fmt.Println(s)                                  // the proposal with its evidence, and a preview
 //	o := logread.Options{Lines: s.Rules().Lines}    // to use it in this cell
 //	_, err = s.Rules().Save("results")              // to use it always
 func Suggest(paths ...string) (*Suggestion, error) {
 	return Options{}.Suggest(context.Background(), paths...)
 }
 
-// Suggest is like the function Suggest, with options. Lines that the templates of
-// the options match need no proposal.
+// Suggest is like the function Suggest, with options. Lines that the templates of the options match need
+// no proposal.
 func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("suggest rules: no path given; name a log or a folder of logs such as logs/demo")
@@ -99,49 +96,44 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, err
 	return s, nil
 }
 
-// addColumns adds proposals for the tables among the texts, and returns the other
-// texts.
+// addColumns adds proposals for the tables among the texts, and returns the other texts.
 func (s *Suggestion) addColumns(texts []sampledText) []sampledText {
 	var others []sampledText
-	byHeader := map[string]int{}
 	for _, t := range texts {
 		var columns []suggest.Column
-		var names []string
+		var names, mappings []string
 		for _, c := range t.columns {
-			columns = append(columns, suggest.Column(c))
-			names = append(names, c.Name)
+			columns, names = append(columns, suggest.Column(c)), append(names, c.Name)
 		}
-		header := strings.Join(names, ", ")
-		if i, ok := byHeader[header]; ok && header != "" {
-			s.Columns[i].Files++
+		x := RuleSuggestion{Kind: "table", Example: strings.Join(names, ", "), Count: 1}
+		if i := slices.IndexFunc(s.Columns, func(o RuleSuggestion) bool { return o.Example == x.Example }); i >= 0 && t.columns != nil {
+			s.Columns[i].Count++
 			continue
 		}
-		proposal := ColumnSuggestion{Example: header, Files: 1}
-		var mappings []string
 		measured := false
-		for i, f := range suggest.Columns(columns, table.FieldNames()) {
-			if f.Name == "" {
+		for i, f := range suggest.Columns(columns) {
+			column := names[i]
+			if strings.ContainsAny(column, ", ") {
+				column = `"` + column + `"`
+			}
+			mapping := f.Name + "=" + column
+			if _, err := table.ParseMappings([]string{mapping}); f.Name == "" || err != nil || t.known != "" && f.Name == fields.WallSeconds {
 				continue
 			}
-			m, ok := newMapping(f.Name, columns[i].Name)
-			if !ok {
-				continue
-			}
-			measured = measured || f.Name != fields.Epoch && f.Name != fields.Step
-			if !s.hasMapping(m) {
-				mappings = append(mappings, m)
-			}
-			proposal.Fields = append(proposal.Fields, FieldSuggestion(f))
-			proposal.Fields[len(proposal.Fields)-1].Why = fmt.Sprintf("column %q: %s", columns[i].Name, f.Why)
+			measured = measured || f.Name != fields.Epoch && f.Name != fields.Workers
+			mappings = append(mappings, mapping)
+			f.Why = fmt.Sprintf("column %q: %s", names[i], f.Why)
+			x.Fields = append(x.Fields, FieldSuggestion(f))
 		}
-		proposal.Mapping = strings.Join(mappings, ",")
-		parsed, err := table.ParseMappings([]string{proposal.Mapping})
+		x.Rule = strings.Join(mappings, ",")
+		parsed, err := table.ParseMappings([]string{x.Rule})
 		switch {
 		case measured && err == nil && table.IsReadable(t.head, slices.Concat(t.mapped, parsed)):
-			byHeader[header] = len(s.Columns)
-			s.Columns = append(s.Columns, proposal)
+			s.Columns = append(s.Columns, x)
 		case t.known != "":
 			s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.path, t.known))
+		case t.columns != nil:
+			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: nothing shows what the columns %s mean; name them with Options.Columns (--columns)", t.path, x.Example))
 		default:
 			others = append(others, t)
 		}
@@ -149,108 +141,65 @@ func (s *Suggestion) addColumns(texts []sampledText) []sampledText {
 	return others
 }
 
-// newMapping returns the mapping of a column for Options.Columns. ok is false if a
-// mapping cannot contain the name of the column.
-func newMapping(field, column string) (mapping string, ok bool) {
-	if strings.ContainsAny(column, ", ") {
-		column = `"` + column + `"`
-	}
-	mapping = field + "=" + column
-	parsed, err := table.ParseMappings([]string{mapping})
-	return mapping, err == nil && len(parsed) == 1
-}
-
-// hasMapping reports whether a mapping is proposed already.
-func (s *Suggestion) hasMapping(mapping string) bool {
-	return slices.ContainsFunc(s.Columns, func(c ColumnSuggestion) bool { return slices.Contains(strings.Split(c.Mapping, ","), mapping) })
-}
-
-// addLines adds proposals for the lines of the texts. A template that would not
-// match its own example is left out.
+// addLines adds proposals for the lines of the texts. A template that does not match exactly the lines of
+// its form is left out.
 func (s *Suggestion) addLines(texts []sampledText) {
 	var samples []suggest.File
 	for _, t := range texts {
-		samples = append(samples, suggest.File{Name: t.path, Lines: t.lines})
+		samples = append(samples, suggest.File{Lines: t.lines})
 	}
 	found := suggest.Lines(samples)
 	s.Notes = append(s.Notes, found.Notes...)
+	used := make([]bool, len(texts))
 	for _, t := range found.Templates {
+		x := RuleSuggestion{Rule: t.Text, Kind: t.Kind.String(), Example: t.Example, Count: t.Lines}
+		for _, f := range t.Fields {
+			x.Fields = append(x.Fields, FieldSuggestion(f))
+		}
 		parsed, err := template.Parse(t.Text)
-		if err != nil || !parsed.Match([]byte(t.Example), make([]template.Value, len(parsed.Fields()))) {
-			s.Notes = append(s.Notes, fmt.Sprintf("no template for %d lines such as %q: their form cannot be described", t.Lines, t.Example))
+		if t.Kind == suggest.Unknown {
+			s.Lines = append(s.Lines, x)
 			continue
 		}
-		l := LineSuggestion{Template: t.Text, Kind: t.Kind.String(), Example: t.Example, Lines: t.Lines}
-		for _, f := range t.Fields {
-			l.Fields = append(l.Fields, FieldSuggestion(f))
-		}
-		s.Lines = append(s.Lines, l)
-	}
-	s.compareLines(texts)
-}
-
-// compareLines compares the lines of the texts with the proposed templates. It
-// notes templates that match lines of other forms, because * matches any text, and
-// texts without a line that a template matches.
-func (s *Suggestion) compareLines(texts []sampledText) {
-	var templates []*template.Template
-	for _, l := range s.Lines {
-		if t, err := template.Parse(l.Template); err == nil {
-			templates = append(templates, t)
-		}
-	}
-	counts, others := make([]int, len(s.Lines)), make([]string, len(s.Lines))
-	for _, text := range texts {
-		found := false
-		for _, line := range text.lines {
-			i := slices.IndexFunc(templates, func(t *template.Template) bool {
-				return t.Match([]byte(line.Text), make([]template.Value, len(t.Fields())))
-			})
-			if i < 0 {
-				continue
-			}
-			found = true
-			if counts[i]++; counts[i] == s.Lines[i].Lines+1 {
-				others[i] = line.Text
+		lines := 0
+		var of []int // texts with such lines
+		for i, text := range texts {
+			for _, line := range text.lines {
+				if err == nil && !line.Used && parsed.Match([]byte(line.Text), make([]template.Value, len(parsed.Fields()))) {
+					lines++
+					of = append(of, i)
+				}
 			}
 		}
-		if !found {
-			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: no lines with numbers of known meaning repeat in it", text.path))
+		if lines != t.Lines {
+			s.addNote("no template for lines such as %q: %q would also match others", t.Example, t.Text)
+			continue
+		}
+		s.Lines = append(s.Lines, x)
+		for _, i := range of {
+			used[i] = true
 		}
 	}
-	for i, n := range counts {
-		if more := n - s.Lines[i].Lines; more > 0 {
-			s.addNote("%q also matches %s of other forms, such as %q", s.Lines[i].Template, english.Count(more, "line"), others[i])
+	for i, text := range texts {
+		if !used[i] {
+			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: nothing shows what the numbers of its lines mean", text.path))
 		}
 	}
 }
 
-// addPreview reads the beginning of the logs with the proposed rules. It removes
-// templates whose lines other templates match, since a template without lines is
-// an error.
+// addPreview reads the beginning of the logs with the rules of the options and the proposed ones. If that
+// fails, the proposal is withdrawn.
 func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string) error {
-	if len(s.Lines)+len(s.Columns) == 0 {
+	if !s.proposes() {
 		return nil
 	}
-	logs, err := s.read(ctx, o, places)
-	if err != nil {
-		return s.withdraw(ctx, err)
-	}
-	if slices.ContainsFunc(logs.Reports, func(r Report) bool { return r.Bytes >= excerptBytes }) {
-		s.addNote("the preview has only the first %d MiB of each file", excerptBytes>>20)
-	} else {
-		unused := map[string]bool{}
-		for i, l := range s.Lines {
-			k := len(o.Lines) + i
-			unused[l.Template] = k >= len(logs.templates) || logs.templates[k].Lines == 0
-		}
-		before := len(s.Lines)
-		s.Lines = slices.DeleteFunc(s.Lines, func(l LineSuggestion) bool { return unused[l.Template] })
-		if len(s.Lines) < before {
-			if logs, err = s.read(ctx, o, places); err != nil {
-				return s.withdraw(ctx, err)
-			}
-		}
+	proposed := s.Rules()
+	o.Lines, o.Columns = proposed.Lines, proposed.Columns
+	logs := &Logs{}
+	if err := o.readInto(ctx, logs, places...); err != nil {
+		s.Lines, s.Columns = nil, nil
+		s.addNote("no usable rules were found: %v", err)
+		return ctx.Err()
 	}
 	for _, r := range logs.Runs {
 		if !slices.ContainsFunc(s.Known, func(known string) bool { return strings.HasPrefix(known, r.File+": ") }) {
@@ -261,38 +210,17 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 	return nil
 }
 
-// withdraw removes the proposal, with which reading has failed, and notes why. It
-// returns the error of the context if it is done.
-func (s *Suggestion) withdraw(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	s.Lines, s.Columns = nil, nil
-	s.addNote("no usable rules were found: %v", err)
-	return nil
-}
-
-// read reads the beginning of the logs with the rules of the options and the
-// proposed ones.
-func (s *Suggestion) read(ctx context.Context, o Options, places []string) (*Logs, error) {
-	proposed := s.Rules()
-	o.Lines, o.Columns = proposed.Lines, proposed.Columns
-	logs := &Logs{}
-	return logs, o.readInto(ctx, logs, places...)
-}
-
-// maxPreviewProblems is the number of problems of the preview that the notes
-// list.
+// maxPreviewProblems is the number of problems of the preview that the notes list.
 const maxPreviewProblems = 5
 
 // addPreviewNotes adds the assumptions and problems of the preview to the notes.
 func (s *Suggestion) addPreviewNotes(logs *Logs) {
-	of := func(path string) bool {
-		return slices.ContainsFunc(s.Preview, func(r runs.Run) bool { return r.File == path })
-	}
 	problems := 0
 	for _, r := range logs.Reports {
-		if !of(r.Path) {
+		if r.Bytes >= excerptBytes {
+			s.addNote("the preview has only the first %d MiB of each file", excerptBytes>>20)
+		}
+		if !slices.ContainsFunc(s.Preview, func(run runs.Run) bool { return run.File == r.Path }) {
 			continue
 		}
 		for _, a := range r.Assumed {
@@ -320,40 +248,47 @@ func (s *Suggestion) addNote(format string, a ...any) {
 func (s *Suggestion) Rules() Rules {
 	r := Rules{Lines: slices.Clone(s.given.Lines), Columns: slices.Clone(s.given.Columns), As: slices.Clone(s.given.As)}
 	for _, l := range s.Lines {
-		r.Lines = append(r.Lines, l.Template)
+		if l.Kind != suggest.Unknown.String() {
+			r.Lines = append(r.Lines, l.Rule)
+		}
 	}
 	for _, c := range s.Columns {
-		r.Columns = append(r.Columns, c.Mapping)
+		r.Columns = append(r.Columns, c.Rule)
 	}
 	return r
 }
 
-// Save adds the rules to the file [RulesFile] in the folder dir, and returns its
-// path; see [Rules.Save].
+// proposes reports whether there are rules besides those of the options.
+func (s *Suggestion) proposes() bool {
+	r := s.Rules()
+	return len(r.Lines) > len(s.given.Lines) || len(r.Columns) > len(s.given.Columns)
+}
+
+// Save adds the rules to the file [RulesFile] in the folder dir, and returns its path; see [Rules.Save].
 func (s *Suggestion) Save(dir string) (path string, err error) { return s.Rules().Save(dir) }
 
-// Commands returns the command lines of a shell that read the logs with the
-// rules, or nil if no rules are proposed.
+// Commands returns the command lines of a shell that read the logs with the rules, or nil if no rules are
+// proposed.
 func (s *Suggestion) Commands() []string {
-	if len(s.Lines)+len(s.Columns) == 0 {
+	if !s.proposes() {
 		return nil
 	}
-	r := s.Rules()
-	var flags strings.Builder
-	for _, list := range []struct {
-		flag  string
-		items []string
-	}{{"as", r.As}, {"line", r.Lines}, {"columns", r.Columns}} {
-		for _, item := range list.items {
-			flags.WriteString(" --" + list.flag + " " + process.QuoteArgument(item))
-		}
-	}
-	var paths strings.Builder
+	var words []string
 	for _, p := range s.paths {
 		if strings.HasPrefix(p, "-") { // not a flag
 			p = "./" + p
 		}
-		paths.WriteString(" " + process.QuoteArgument(p))
+		words = append(words, process.QuoteArgument(p))
 	}
-	return []string{"lockstep read" + paths.String() + flags.String(), "lockstep scaling" + paths.String() + flags.String()}
+	r := s.Rules()
+	for _, list := range []struct {
+		flag  string
+		items []string
+	}{{"--as", r.As}, {"--line", r.Lines}, {"--columns", r.Columns}} {
+		for _, item := range list.items {
+			words = append(words, list.flag, process.QuoteArgument(item))
+		}
+	}
+	arguments := strings.Join(words, " ")
+	return []string{"lockstep read " + arguments, "lockstep scaling " + arguments}
 }

@@ -158,7 +158,7 @@ func sampleText(ctx context.Context, t *files.Task) (sample sampledText, err err
 	}
 	sample.lines = []suggest.Line{} // not nil: the file is a text
 	for _, m := range messages {
-		sample.lines = append(sample.lines, suggest.Line{Text: m.Text, Used: m.System})
+		sample.lines = append(sample.lines, suggest.Line{Text: m.Text, Used: m.System, Rank: m.Rank, Clock: m.Clock})
 	}
 	return sample, nil
 }

@@ -63,12 +63,14 @@ Lines that no known program prints are read by templates of complete lines (--li
 also in scaling, plot and report). {name} matches a number with its unit (ms, s, min,
 1:02:03, 1.2k, %), and * any text. The names are epoch, step, rank, workers, nodes,
 seed, seconds (of the epoch), step_seconds, samples_per_second, samples, train_loss,
-val_loss, iou, dice, accuracy, val_accuracy, lr, val_seconds, epochs and steps (totals),
-series, model and batch; any other name is a metric. {seconds:ms} and {accuracy:%} give
+val_loss, iou, dice, accuracy, val_accuracy, lr, val_seconds, elapsed_seconds (since the
+start), epochs and steps (totals), series, model and batch; any other name is a metric.
+{?1} matches any text, as * does. {seconds:ms} and {accuracy:%} give
 the unit of a line that does not contain it, {train_loss:,} reads a decimal comma (0,25),
 {{ is a brace, and /regular expression with (?P<epoch>\d+)/ is searched in the line. Labels
-of ranks and time stamps are removed before. --suggest proposes templates for a script's output, with reasons, a preview and
-the command to run; nothing is used before you run it. With --save, the rules are kept
+of ranks and time stamps are removed before. --suggest proposes templates for a script's
+output, with the evidence for each number that it names, a preview and the command to run;
+nothing is used before you run it. With --save, the rules are kept
 in lockstep-logs.yaml beside the logs, so that no options are needed any more.
 
 If an exchange between the workers of a run has failed, each worker has written its last

@@ -3,125 +3,126 @@ package suggest
 import (
 	"math"
 	"slices"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // Column is a column of a table.
 type Column struct {
-	Name   string
-	Field  string // of a column of known meaning; otherwise empty
+	Name   string // in the header
+	Field  string // if its meaning is known; otherwise empty
 	First  string // its first value
 	Text   bool   // most values are no numbers
 	Whole  bool   // all values are integers
 	Values []float64
 }
 
-// Columns proposes fields for the columns of unknown meaning. It returns one field
-// per column; the name is empty if nothing is proposed for the column. allowed
-// contains the names of the fields to which columns can be mapped.
-func Columns(columns []Column, allowed []string) []Field {
+// Columns proposes fields for the columns of unknown meaning. It returns one field per column; the name
+// is empty if nothing is proposed for the column.
+func Columns(columns []Column) []Field {
 	c := &candidate{shape: &shape{}}
-	taken := map[string]bool{}
-	for _, x := range columns {
-		n := number{before: headingWords(x.Name), text: x.First, series: describeValues(x.Values, x.Whole)}
-		n.readUnitInHeading(x.Name)
+	for i, x := range columns {
+		n := number{slot: &slot{values: x.Values, whole: x.Whole, texts: []string{x.First}, at: i}}
+		n.setHeading(x.Name)
+		if x.Text {
+			n.field = nil
+		}
+		n.as = x.Field
 		c.numbers = append(c.numbers, n)
-		m := meaning{field: x.Field}
-		if x.Text && x.Field == "" {
-			m = skip("a text")
-		}
-		c.meanings = append(c.meanings, m)
-		taken[x.Field] = x.Field != ""
 	}
-	propose := func(i int, m meaning) bool {
-		if columns[i].Text || c.meanings[i].field != "" || m.field == "" || taken[m.field] || m.guessed || !slices.Contains(allowed, m.field) {
-			return false
-		}
-		c.meanings[i], taken[m.field] = m, true
-		return true
+	if len(columns) == 0 || len(columns[0].Values) == 0 {
+		return make([]Field, len(columns))
 	}
-	for i := range columns {
-		propose(i, c.numbers[i].positionOf(meaning{}))
+	c.groups = [][]int{nil}
+	for i := range columns[0].Values {
+		c.groups[0] = append(c.groups[0], i)
+		c.lines = append(c.lines, place{line: i, clock: math.NaN()})
 	}
-	if !taken[epochField] && !taken[stepField] {
-		c.proposeCounter(columns, propose)
-	}
-	for i := range columns {
-		context := lineContext{step: taken[stepField] && !taken[epochField], taken: taken}
-		propose(i, c.numbers[i].measureOf(context))
-	}
-	c.proposeLosses(taken, propose)
-	var fields []Field
-	for i, m := range c.meanings {
-		f := Field{Example: columns[i].First, Why: m.why}
-		if columns[i].Field == "" {
-			f.Name = m.field
-		}
-		fields = append(fields, f)
-	}
-	return fields
-}
-
-// proposeCounter proposes the first column that counts epochs or, if there is none,
-// the first one with different numbers of workers.
-func (c *candidate) proposeCounter(columns []Column, propose func(int, meaning) bool) {
-	for i := range columns {
-		if s := c.numbers[i].series; s.byOne && s.min <= 1 && s.min >= 0 && propose(i, because(epochField, "a whole number that rises by one from row to row")) {
-			return
-		}
-	}
-	for i := range columns {
-		if isPowersOfTwo(columns[i]) && propose(i, because(workersField, "powers of two: the number of workers")) {
-			return
-		}
-	}
-}
-
-// isPowersOfTwo reports whether a column has at least two different powers of two
-// and nothing else.
-func isPowersOfTwo(c Column) bool {
-	different := map[float64]bool{}
-	for _, v := range c.Values {
-		if !(v >= 1) || v > 1<<20 || math.Exp2(math.Trunc(math.Log2(v))) != v {
-			return false
-		}
-		different[v] = true
-	}
-	return len(different) >= 2
-}
-
-// proposeLosses proposes as a loss each column whose name has a part of the data set, such as
-// val, and whose values fall, if no other column is the loss of this part.
-func (c *candidate) proposeLosses(taken map[string]bool, propose func(int, meaning) bool) {
+	workers := c.find(fields.Workers)
 	for i := range c.numbers {
-		if field := c.numbers[i].lossField(); field != "" && !taken[field] {
-			propose(i, because(field, "of the %s part of the data, and it falls with time: perhaps a loss", c.numbers[i].roleName()))
+		n := &c.numbers[i]
+		switch {
+		case n.as != "" || n.field == nil:
+		case !c.has(fields.Epoch) && !c.has(fields.Step) && c.countsEpochs(n):
+			n.is(fields.Epoch, "%s: a whole number that rises by one from row to row", n.quote())
+		case !c.has(fields.Epoch) && workers == nil && n.isNamed(fields.Workers) && n.arePowersOfTwo():
+			n.is(fields.Workers, "%s: powers of two", n.quote())
+		}
+	}
+	switch {
+	case c.has(fields.Epoch):
+		c.nameMeasures()
+	case workers == nil:
+		c.nameRunMeasures()
+	default:
+		c.nameRunMeasures()
+		c.nameRunTime(workers)
+	}
+	var found []Field
+	for i := range c.numbers {
+		f := Field{Example: columns[i].First, Why: c.numbers[i].why}
+		if c.numbers[i].as != columns[i].Field {
+			f.Name = c.numbers[i].as
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// nameRunMeasures names rates and shares in a table whose rows are runs. Their losses and times may be
+// those of anything.
+func (c *candidate) nameRunMeasures() {
+	for i := range c.numbers {
+		n := &c.numbers[i]
+		d := decision{}
+		if n.unit == rateUnit {
+			d = c.rate(n)
+		} else if n.field != nil && n.field.Kind == fields.Fraction {
+			d = n.fraction()
+		}
+		if n.as == "" && d.as != "" && !c.has(d.as) {
+			n.decision = d
 		}
 	}
 }
 
-// roleName returns the part of the data set that the words before the number name,
-// or that of the section of the line, or "".
-func (n *number) roleName() string {
-	role := n.role
-	for _, w := range n.before {
-		if r := roleOf(w); r != "" {
-			role = r
+// nameRunTime names the only time of a table whose rows are runs: the time of the complete run, if it is
+// shorter with more workers.
+func (c *candidate) nameRunTime(workers *number) {
+	var found *number
+	for i := range c.numbers {
+		n := &c.numbers[i]
+		if n.as == fields.Time || n.as == "" && (n.isNamed(fields.Time) || n.isNamed(fields.WallSeconds)) {
+			if found != nil {
+				return
+			}
+			found = n
 		}
 	}
-	return role
-}
-
-// lossField returns the field of the loss that the number may be, if it names a
-// part of the data set and falls, or "".
-func (n *number) lossField() string {
-	if !n.series.falls || n.unit.kind != noUnit || hasAny(n.before, accuracyWords, iouWords, diceWords, " lr rate error err ppl ") {
-		return ""
+	if found == nil || c.has(fields.Epoch) || c.has(fields.Step) || c.has(fields.Rank) || c.has(fields.WallSeconds) || len(workers.values) != len(found.values) {
+		return
 	}
-	return map[string]string{trainRole: trainLossField, valRole: valLossField, testRole: valLossField}[n.roleName()]
+	shorter, longer := 0, 0
+	for i := range found.values {
+		for j := range i {
+			switch d := (found.values[i] - found.values[j]) * (workers.values[i] - workers.values[j]); {
+			case d < 0:
+				shorter++
+			case d > 0:
+				longer++
+			}
+		}
+	}
+	if shorter > 0 && longer == 0 {
+		found.is(fields.WallSeconds, "%s, and it is shorter with more workers", found.quote())
+	}
 }
 
-// describeValues describes values that follow each other.
-func describeValues(values []float64, whole bool) series {
-	s := &shape{values: [][]float64{values}, whole: []bool{whole}, places: make([]place, len(values))}
-	return s.describeSeries(0)
+// arePowersOfTwo reports whether the number has at least two different values, all of which are powers of
+// two.
+func (n *number) arePowersOfTwo() bool {
+	values := n.distinct()
+	return len(values) >= 2 && !slices.ContainsFunc(values, func(v float64) bool {
+		return !(v >= 1) || v > 1<<20 || math.Exp2(math.Trunc(math.Log2(v))) != v
+	})
 }

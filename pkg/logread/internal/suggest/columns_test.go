@@ -1,47 +1,46 @@
 package suggest
 
 import (
-	"slices"
 	"testing"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
-// TestColumns checks proposals for single columns beside a column epoch or, if
-// alone is set, without one.
+// TestColumns checks proposals for single columns beside a column epoch, or beside other columns.
 func TestColumns(t *testing.T) {
-	allowed := []string{epochField, workersField, secondsField, rateField, trainLossField, valLossField, accuracyField, elapsedField}
-	epoch := Column{Name: "epoch", Field: epochField, Whole: true, Values: []float64{1, 2, 3, 4}}
+	epoch := Column{Name: "epoch", Field: fields.Epoch, Whole: true, Values: []float64{1, 2, 3, 4}}
+	workers := Column{Name: "workers", Field: fields.Workers, Whole: true, Values: []float64{1, 2, 2, 4}}
 	for _, test := range []struct {
 		column Column
-		alone  bool
+		beside []Column
 		want   string
 	}{
-		{Column{Name: "cost", Values: []float64{4, 3, 2, 1}}, false, trainLossField},
-		{Column{Name: "dev cost", Values: []float64{4, 3, 2, 1}}, false, valLossField},
-		{Column{Name: "fehler_train", Values: []float64{4, 3, 2, 1}}, false, trainLossField},
-		{Column{Name: "fehler_train", Values: []float64{1, 2, 3, 4}}, false, ""},
-		{Column{Name: "fehler", Values: []float64{4, 3, 2, 1}}, false, ""},
-		{Column{Name: "thr (img/s)", Values: []float64{100, 101, 99, 100}}, false, rateField},
-		{Column{Name: "dur_ms", Values: []float64{100, 101, 99, 100}}, false, secondsField},
-		{Column{Name: "time_s", Values: []float64{10, 20, 31, 40}}, false, elapsedField},
-		{Column{Name: "top1", Values: []float64{10, 20, 31, 40}}, false, accuracyField},
-		{Column{Name: "cards", Whole: true, Values: []float64{1, 2, 4, 8}}, true, workersField},
-		{Column{Name: "cards", Whole: true, Values: []float64{1, 2, 4, 8}}, false, ""},
-		{Column{Name: "runde", Whole: true, Values: []float64{1, 2, 3, 4}}, true, epochField},
-		{Column{Name: "loss", Text: true}, false, ""},
+		{Column{Name: "cost", Values: []float64{4, 3, 2, 1}}, []Column{epoch}, fields.TrainLoss},
+		{Column{Name: "dev cost", Values: []float64{4, 3, 2, 1}}, []Column{epoch}, fields.ValLoss},
+		{Column{Name: "cost", Values: []float64{52, 51, 52, 51}}, []Column{epoch}, ""},
+		{Column{Name: "fehler_train", Values: []float64{4, 3, 2, 1}}, []Column{epoch}, ""},
+		{Column{Name: "thr (img/s)", Values: []float64{100, 101, 99, 100}}, []Column{epoch}, fields.SamplesPerSecond},
+		{Column{Name: "img/s per gpu", Values: []float64{100, 101, 99, 100}}, []Column{epoch}, ""},
+		{Column{Name: "dur_ms", Values: []float64{100, 101, 99, 100}}, []Column{epoch}, fields.EpochSeconds},
+		{Column{Name: "took", Values: []float64{10, 20, 31, 40}}, []Column{epoch}, fields.Elapsed},
+		{Column{Name: "latency_us", Values: []float64{10, 20, 31, 40}}, []Column{epoch}, ""},
+		{Column{Name: "t_wait", Values: []float64{10, 11, 10, 10}}, []Column{epoch}, ""},
+		{Column{Name: "val top1", Values: []float64{10, 20, 31, 40}}, []Column{epoch}, fields.ValAccuracy},
+		{Column{Name: "runde", Whole: true, Values: []float64{1, 2, 3, 4}}, nil, fields.Epoch},
+		{Column{Name: "p", Whole: true, Values: []float64{1, 2, 3, 4}}, nil, ""},
+		{Column{Name: "cards", Whole: true, Values: []float64{1, 2, 4, 8}}, nil, fields.Workers},
+		{Column{Name: "cards", Whole: true, Values: []float64{1, 2, 4, 8}}, []Column{epoch}, ""},
+		{Column{Name: "time_s", Field: fields.Time, Values: []float64{40, 22.5, 26, 15.9}}, []Column{workers}, fields.WallSeconds},
+		{Column{Name: "time_s", Field: fields.Time, Values: []float64{40, 22.5, 26, 45.9}}, []Column{workers}, ""},
+		{Column{Name: "t", Whole: true, Values: []float64{4, 3, 2, 1}}, []Column{workers}, ""},
+		{Column{Name: "loss", Text: true, Values: []float64{1, 1, 1, 1}}, []Column{epoch}, ""},
 	} {
-		columns := []Column{epoch, test.column}
-		if test.alone {
-			columns = []Column{test.column}
-		}
-		fields := Columns(columns, allowed)
-		if got := fields[len(fields)-1]; got.Name != test.want || got.Name != "" && got.Why == "" {
+		found := Columns(append(test.beside[:len(test.beside):len(test.beside)], test.column))
+		if got := found[len(found)-1]; got.Name != test.want || got.Name != "" && got.Why == "" {
 			t.Errorf("%s: got %+v, want %q", test.column.Name, got, test.want)
 		}
-		if !test.alone && fields[0].Name != "" {
-			t.Errorf("%s: the known column is proposed as %q", test.column.Name, fields[0].Name)
+		if len(found) > 1 && found[0].Name != "" {
+			t.Errorf("%s: the known column is proposed as %q", test.column.Name, found[0].Name)
 		}
-	}
-	if fields := Columns([]Column{epoch, {Name: "cost", Values: []float64{2, 1}}}, nil); slices.ContainsFunc(fields, func(f Field) bool { return f.Name != "" }) {
-		t.Errorf("fields that are not allowed: %+v", fields)
 	}
 }

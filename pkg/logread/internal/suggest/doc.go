@@ -1,15 +1,15 @@
-// Package suggest proposes how to read text logs and tables of unknown form: it
-// finds the line shapes that repeat and gives each of their numbers a meaning.
+// Package suggest proposes how to read text logs and tables of unknown form. It finds the shapes of
+// lines that repeat, and names a number only with two kinds of evidence: the words beside it are the
+// name of a field (package fields), and its values behave like those of the field. Other numbers stay
+// numbered places, {?1}, {?2}, …, which a template reads like *.
 //
-// A line is split into words, numbers, times and punctuation ([token]). Lines
-// that have equal words and punctuation have the same shape. [Lines] decides for
-// each number of a shape what it probably means: from the words beside it, from
-// its unit, and from how its values change from line to line. [Columns] does the
-// same for the columns of a table. Both return the reason for each decision. The
-// package reads no files and knows no commands.
+// A line is split into words, numbers, times and punctuation ([token]). Lines that have equal words and
+// punctuation have the same shape. The words between two numbers form pieces, which punctuation
+// separates; the last piece is the name of the second number, and must be a name as a whole: "max
+// epoch" is not an epoch. The package reads no files and knows no commands.
 //
 //	found := suggest.Lines([]suggest.File{{Lines: lines}})
 //	for _, t := range found.Templates {
-//		fmt.Println(t.Text) // such as "Epoch {epoch}: loss {train_loss} time {seconds}s"
+//		fmt.Println(t.Text) // such as "Epoch {epoch}: loss {train_loss} ppl {?1} time {seconds}s"
 //	}
 package suggest

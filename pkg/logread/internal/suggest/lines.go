@@ -3,15 +3,19 @@ package suggest
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"sort"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // Result contains the proposed templates.
 type Result struct {
-	// Templates contains lines of settings first, then lines of epochs, of values
-	// without an epoch, and of steps.
+	// Templates contains lines of settings first, then lines of epochs, of values without an epoch,
+	// and of steps. If nothing is known, it contains the most frequent lines with numbered places only.
 	Templates []Template
-	Notes     []string // lines that might contain values but have no template, and why
+	Notes     []string // lines that contain values but have no template, and why
 }
 
 // Template is a proposed template of lines.
@@ -23,12 +27,11 @@ type Template struct {
 	Fields  []Field
 }
 
-// Field is a number of a template with the reason for its meaning.
+// Field is a number of a template with the evidence for its meaning.
 type Field struct {
-	Name    string // empty if the number is skipped
-	Example string // its text in the first line
-	Why     string
-	Guessed bool // the name is made of the words beside the number
+	Name    string // of a field, or of a numbered place such as ?1
+	Example string // its first two values
+	Why     string // empty for a numbered place
 }
 
 // Kind is the kind of the lines of a template.
@@ -41,319 +44,255 @@ const (
 	Epoch               // values with the number of the epoch
 	Value               // values without the number of an epoch or step
 	Step                // values with the number of a step
-	other               // no values
+	Unknown             // numbers of unknown meaning
 )
 
 // String returns the name of the kind for messages.
 func (k Kind) String() string {
-	return [...]string{"setting", "beginning of an epoch", "epoch", "values without an epoch", "step", "other"}[k]
+	return [...]string{"setting", "beginning of an epoch", "epoch", "values without an epoch", "step", "numbers of unknown meaning"}[k]
 }
 
-// maxTemplates limits the number of proposed templates.
-const maxTemplates = 16
-
-// candidate is a shape with the meanings of its numbers.
-type candidate struct {
-	*shape
-	numbers  []number
-	meanings []meaning
-	kind     Kind
-	ordered  bool // numberByOrder has removed the epoch
-}
+// maxTemplates limits the number of proposed templates, and maxUnknown that of templates with numbered
+// places only.
+const (
+	maxTemplates = 16
+	maxUnknown   = 3
+)
 
 // Lines proposes templates for lines that repeat and contain values.
 func Lines(files []File) Result {
-	shapes := findShapes(files)
-	setHeadings(files, shapes)
 	var all []*candidate
-	for _, s := range shapes {
-		c := &candidate{shape: s, numbers: s.numbers(), meanings: make([]meaning, len(s.values))}
-		c.findPositions()
+	for _, s := range findShapes(files) {
+		c := newCandidate(s, s.headings(files))
+		c.nameMeasures()
+		c.nameSettings()
+		c.setKind()
 		all = append(all, c)
 	}
-	findUnnamedPositions(all)
-	validated := slices.ContainsFunc(all, (*candidate).namesValidation)
-	for _, c := range all {
-		c.findMeasures(validated)
-	}
-	findUnnamedLosses(all)
-	for _, c := range all {
-		c.refuseCommas()
-		c.setKind()
-	}
 	var result Result
-	keepBestSettings(all, &result)
-	chosen := choose(all, &result)
-	result.Templates = templates(chosen, &result)
-	return result
-}
-
-// findPositions finds the numbers of epochs, steps, ranks and settings.
-func (c *candidate) findPositions() {
-	taken := map[string]bool{}
-	var previous meaning
-	for i := range c.numbers {
-		m := c.numbers[i].positionOf(previous)
-		if m.field != "" && taken[m.field] {
-			m = meaning{}
-		}
-		if s := c.numbers[i].series; m.field == stepField && taken[epochField] && s.n > 1 && s.distinct == 1 {
-			m = meaning{} // the number of steps of each epoch
-		}
-		if m.field == "" && c.isProgress(i) {
-			m = because(stepField, "a whole number with a total that rises within each epoch")
-		}
-		if m.field != "" {
-			taken[m.field] = true
-		}
-		c.meanings[i], previous = m, m
+	removeContradictions(all, &result)
+	for _, c := range choose(all, &result) {
+		result.Templates = append(result.Templates, c.template())
 	}
-}
-
-// isProgress reports whether number i, which has no name, counts the steps of an
-// epoch: it is followed by a total, and the line has the epoch.
-func (c *candidate) isProgress(i int) bool {
-	n := c.numbers[i]
-	return i > 0 && i+1 < len(c.numbers) && c.numbers[i+1].ofTotal && n.series.whole && !n.ofTotal && len(n.before) == 0 &&
-		slices.ContainsFunc(c.meanings[:i], func(m meaning) bool { return m.field == epochField })
-}
-
-// has reports whether one of the numbers has the field.
-func (c *candidate) has(field string) bool {
-	return slices.ContainsFunc(c.meanings, func(m meaning) bool { return m.field == field })
-}
-
-// findUnnamedPositions finds whole numbers that rise by one but have no known
-// name. They count epochs, or steps if other lines have the epoch.
-func findUnnamedPositions(all []*candidate) {
-	epochs := slices.ContainsFunc(all, func(c *candidate) bool { return c.has(epochField) })
-	for _, c := range all {
-		if c.has(epochField) || c.has(stepField) {
-			continue
-		}
-		for i := range c.numbers {
-			n := &c.numbers[i]
-			s := n.series
-			if c.meanings[i].field != "" || n.unit.kind != noUnit || n.ofTotal || n.inParentheses || !s.byOne || s.min < 0 {
-				continue
-			}
-			hasTotal := i+1 < len(c.numbers) && c.numbers[i+1].ofTotal
-			if s.min > 1 && !hasTotal {
-				continue
-			}
-			if hasAny(n.before, lossWords, accuracyWords, iouWords, diceWords, timeWords, " errors count warnings ") || hasAny(n.after, countWords) {
-				continue
-			}
-			switch {
-			case c.isSlowerThanNext(i):
-				c.meanings[i] = because(epochField, "a whole number with a total that rises more slowly than the next one")
-				c.meanings[i+2] = because(stepField, "a whole number with a total that rises within each epoch")
-				c.meanings[i+3] = c.numbers[i+3].positionOf(c.meanings[i+2])
-			case epochs:
-				c.meanings[i] = because(stepField, "a whole number that rises by one from line to line, and other lines have the epoch")
-			default:
-				c.meanings[i] = because(epochField, "a whole number that rises by one from line to line")
-			}
-			if hasTotal {
-				c.meanings[i+1] = c.numbers[i+1].positionOf(c.meanings[i])
-			}
-			break
-		}
+	if n := len(result.Templates); n > maxTemplates {
+		result.Notes = append(result.Notes, fmt.Sprintf("only the first %d of %d templates are shown", maxTemplates, n))
+		result.Templates = result.Templates[:maxTemplates]
 	}
-}
-
-// isSlowerThanNext reports whether number i and the next one both have totals and no
-// names, and the next one starts again when number i rises, as in "[1/3][ 50/200]".
-func (c *candidate) isSlowerThanNext(i int) bool {
-	if i+3 >= len(c.numbers) || !c.numbers[i+1].ofTotal || !c.numbers[i+3].ofTotal || c.meanings[i+2].field != "" || len(c.numbers[i+2].before) > 0 {
-		return false
-	}
-	slow, fast := c.numbers[i].series, c.numbers[i+2].series
-	return fast.whole && slow.distinct > 1 && fast.distinct > 1 && slow.rises && slow.distinct < slow.n && fast.restarts == slow.distinct-1
-}
-
-// findMeasures finds the meanings of the other numbers.
-func (c *candidate) findMeasures(validated bool) {
-	context := lineContext{step: c.has(stepField), validated: validated, taken: map[string]bool{}}
-	for _, m := range c.meanings {
-		context.taken[m.field] = m.field != ""
-	}
-	for i := range c.numbers {
-		if c.meanings[i].field != "" {
-			continue
-		}
-		n := &c.numbers[i]
-		if i+2 < len(c.numbers) && len(c.numbers[i+2].counted) > 0 && c.numbers[i+2].unit.kind == percentUnit && hasAny(n.before, accuracyWords) {
-			c.meanings[i] = skip("a count; the percentage in parentheses is used")
-			continue
-		}
-		if n.unit.kind == percentUnit && hasAny(n.counted, accuracyWords) {
-			n.before, n.inParentheses = n.counted, false
-		}
-		m := n.measureOf(context)
-		m.scale = n.scaleOf(m)
-		if m.field != "" && context.taken[m.field] {
-			m = n.free(m, context)
-		}
-		c.meanings[i] = m
-		context.taken[m.field] = m.field != ""
-	}
-}
-
-// namesValidation reports whether a number of the line belongs to the validation.
-func (c *candidate) namesValidation() bool {
-	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.roleName() == valRole })
-}
-
-// findUnnamedLosses makes metrics that name a part of the data set and fall the
-// losses of this part, if no other number of the log is its loss.
-func findUnnamedLosses(all []*candidate) {
-	for _, field := range []string{trainLossField, valLossField} {
-		if slices.ContainsFunc(all, func(c *candidate) bool { return c.has(field) }) {
-			continue
-		}
+	if len(result.Templates) == 0 {
+		slices.SortStableFunc(all, func(a, b *candidate) int { return cmp.Compare(len(b.lines), len(a.lines)) })
 		for _, c := range all {
+			words := false
 			for i := range c.numbers {
-				m, n := &c.meanings[i], &c.numbers[i]
-				switch {
-				case !m.guessed || c.has(field):
-				case field == trainLossField && slices.Equal(n.before, []string{"l"}) && n.roleName() == "" && n.series.falls && n.unit.kind == noUnit:
-					*m = because(field, "after \"L\", and it falls with time: perhaps a loss")
-				case n.lossField() == field:
-					*m = because(field, "of the %s part of the data, and it falls with time: perhaps a loss", n.roleName())
-				}
+				c.numbers[i].decision = decision{}
+				words = words || c.numbers[i].field != nil
+			}
+			c.kind = Unknown
+			if t := c.template(); words && len(c.lines) > 1 && len(t.Fields) > 0 && len(result.Templates) < maxUnknown {
+				result.Templates = append(result.Templates, t)
 			}
 		}
 	}
+	return result
 }
 
 // setKind sets the kind of the lines.
 func (c *candidate) setKind() {
-	measures, metrics, settings := 0, 0, 0
-	for i, m := range c.meanings {
-		switch {
-		case m.field == "" || isPosition(m.field):
-		case isSetting(m.field):
-			settings++
-		case isMeasure(m.field) || !m.guessed:
-			measures++
-		case !c.numbers[i].series.whole:
-			metrics++
+	measured, setting := false, false
+	for i := range c.numbers {
+		switch f := fields.Named(c.numbers[i].as); {
+		case f == nil, slices.Contains([]string{fields.Epoch, fields.Step, fields.Rank, fields.Epochs, fields.Steps}, f.Name):
+		case isCounter(f):
+			setting = true
+		default:
+			measured = true
 		}
 	}
 	switch {
-	case c.has(stepField):
+	case c.has(fields.Step) && measured:
 		c.kind = Step
-		if measures+metrics == 0 {
-			c.kind = other
-		}
-	case c.has(epochField):
+	case c.has(fields.Epoch) && !c.has(fields.Step) && measured:
 		c.kind = Epoch
-		if measures+metrics == 0 {
-			c.kind = Opener
-		}
-	case measures > 0:
+	case c.has(fields.Epoch) && !measured && !c.has(fields.Step):
+		c.kind = Opener
+	case measured && !c.has(fields.Step):
 		c.kind = Value
-	case settings > 0 || c.has(workersField):
+	case setting:
 		c.kind = Setting
 	default:
-		c.kind = other
+		c.kind = Unknown
 	}
 }
 
-// keepBestSettings keeps each setting in the line that names it best.
-func keepBestSettings(all []*candidate, result *Result) {
-	for _, field := range []string{workersField, nodesField, seedField, batchField, samplesField} {
-		var best *candidate
-		bestAt := 0
+// removeContradictions removes a setting whose lines give different values in a file, and keeps it in
+// one form of lines.
+func removeContradictions(all []*candidate, result *Result) {
+	for _, field := range []string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch} {
+		var first *candidate
+		differs := false
 		for _, c := range all {
-			at := slices.IndexFunc(c.meanings, func(m meaning) bool { return m.field == field })
-			if at < 0 {
-				continue
+			switch n := c.find(field); {
+			case n == nil:
+			case first == nil:
+				first = c
+			default:
+				differs = differs || n.values[0] != first.find(field).values[0]
+				n.decision = decision{}
+				c.setKind()
 			}
-			if best == nil {
-				best, bestAt = c, at
-				continue
-			}
-			loser, loserAt := c, at
-			if c.settingRank(at) > best.settingRank(bestAt) {
-				loser, loserAt = best, bestAt
-				best, bestAt = c, at
-			}
-			if loser.numbers[loserAt].series.max != best.numbers[bestAt].series.max {
-				result.Notes = append(result.Notes, fmt.Sprintf("%s is taken from %q, not from %q, whose value is another", field, best.variants[0].first, loser.variants[0].first))
-				loser.meanings[loserAt] = skip("another line gives the " + field)
-				loser.setKind()
-			}
+		}
+		if differs {
+			result.Notes = append(result.Notes, fmt.Sprintf("%s is not named: the lines give different numbers", field))
+			first.find(field).decision = decision{}
+			first.setKind()
 		}
 	}
 }
 
-// settingRank returns how clearly the words beside a number name a setting.
-func (c *candidate) settingRank(i int) int {
-	n := &c.numbers[i]
-	switch {
-	case c.meanings[i].field == samplesField && slices.ContainsFunc(n.before, func(w string) bool { return roleOf(w) == trainRole }):
-		return 3
-	case hasAny(n.before, " world worldsize "), n.ofTotal:
-		return 3
-	case hasAny(n.before, " ranks workers processes replicas nproc "), hasAny(n.after, " ranks workers processes replicas "):
-		return 2
-	case hasAny(n.before, " available found detected total global "), hasAny(n.after, " available found detected visible "):
-		return 0
+// choose returns the candidates that are proposed.
+func choose(all []*candidate, result *Result) []*candidate {
+	of := func(kinds ...Kind) []*candidate {
+		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return !slices.Contains(kinds, c.kind) })
 	}
-	return 1
+	rejected := map[string]bool{}
+	reject := func(c *candidate, why string) bool {
+		if why != "" && !rejected[why] {
+			result.Notes = append(result.Notes, fmt.Sprintf("no template for lines such as %q: %s", c.first, why))
+			rejected[why] = true
+		}
+		return why != ""
+	}
+	numberByOrder(all)
+	epochs := slices.DeleteFunc(of(Epoch), func(c *candidate) bool {
+		step := slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.Step) && n.max() <= 1 }) // the first step of each evaluation
+		return step && c.namesEvaluation() || 10*c.repeatsEpochs() > len(c.lines) && reject(c, "there are several of them in an epoch, and nothing numbers them")
+	})
+	steps := slices.DeleteFunc(of(Step), func(c *candidate) bool {
+		opened := slices.ContainsFunc(all, func(o *candidate) bool { return o != c && o.has(fields.Epoch) })
+		return c.namesEvaluation() || 10*c.restarts > len(c.lines) && !opened || !c.has(fields.Epoch) && slices.ContainsFunc(of(Step), func(o *candidate) bool { return o.has(fields.Epoch) })
+	})
+	openers := of(Opener)
+	numbered := slices.Concat(openers, epochs, steps)
+	values := slices.DeleteFunc(of(Value), func(c *candidate) bool { return reject(c, c.rejectValue(numbered, of(Setting))) })
+	unnumbered := len(values) > 0 || slices.ContainsFunc(steps, func(c *candidate) bool { return !c.has(fields.Epoch) })
+	openers = slices.DeleteFunc(openers, func(c *candidate) bool { // the first one of a file opens the epoch
+		return !unnumbered || slices.ContainsFunc(openers, func(o *candidate) bool {
+			return o.lines[0].file == c.lines[0].file && o.lines[0].isBefore(c.lines[0])
+		})
+	})
+	skipRepeatedValues(slices.Concat(epochs, values))
+	isEmpty := func(c *candidate) bool { return c.kind != Epoch && c.kind != Value }
+	return slices.Concat(of(Setting), openers, slices.DeleteFunc(epochs, isEmpty), slices.DeleteFunc(values, isEmpty), steps)
 }
 
-// templates returns the templates of the chosen shapes, one for each spelling.
-func templates(chosen []*candidate, result *Result) []Template {
-	var found []Template
-	seen := map[string]bool{}
-	for _, c := range chosen {
-		differences := c.compareSpellings()
-		for _, v := range c.variants {
-			t := Template{Text: c.templateText(v, differences, c.meanings), Kind: c.kind, Example: v.first, Lines: v.lines}
-			if c.kind == Setting {
-				t.Text = c.settingsText(v, differences, c.meanings)
+// namesEvaluation reports whether a number of known meaning belongs to an evaluation.
+func (c *candidate) namesEvaluation() bool {
+	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.as != "" && (n.part == valPart || n.part == testPart) })
+}
+
+// numberByOrder removes the epoch from lines that end an epoch, if other lines without an epoch come
+// before them and both are equally many: the n-th line of each form then belongs to epoch n.
+func numberByOrder(all []*candidate) {
+	var end *candidate
+	for _, c := range all {
+		if c.has(fields.Epoch) && len(c.lines) > 1 {
+			if end != nil || c.kind == Step {
+				return
 			}
-			if seen[t.Text] {
-				i := slices.IndexFunc(found, func(f Template) bool { return f.Text == t.Text })
-				found[i].Lines += v.lines
-				continue
+			end = c
+		}
+	}
+	if end == nil {
+		return
+	}
+	epoch := end.find(fields.Epoch)
+	byOne := epoch.values[0] <= 1
+	end.eachPair(func(i, j int) { byOne = byOne && epoch.values[j] == epoch.values[i]+1 })
+	if !byOne || !slices.ContainsFunc(all, func(c *candidate) bool {
+		return c.kind == Value && len(c.lines) == len(end.lines) && c.lines[0].isBefore(end.lines[0]) && c.lines[0].file == end.lines[0].file
+	}) {
+		return
+	}
+	for i := range end.numbers {
+		if n := &end.numbers[i]; n.as == fields.Epoch || n.as == fields.Epochs {
+			n.decision = decision{}
+		}
+	}
+	end.setKind()
+	for _, c := range all {
+		c.ordered = len(c.lines) == len(end.lines) && c.lines[0].file == end.lines[0].file
+	}
+}
+
+// rejectValue returns the reason why lines without an epoch are not used, or "". numbered contains the lines with
+// numbers of epochs, and settings those with settings.
+func (c *candidate) rejectValue(numbered, settings []*candidate) string {
+	type mark struct {
+		place
+		epoch float64
+	}
+	var marks []mark
+	for _, o := range numbered {
+		if epoch := o.find(fields.Epoch); epoch != nil {
+			for i, at := range o.lines {
+				marks = append(marks, mark{at, epoch.values[i]})
 			}
-			seen[t.Text] = true
-			slot := 0
-			for _, token := range v.tokens {
-				if token.isSlot() {
-					m := c.meanings[slot]
-					t.Fields = append(t.Fields, Field{Name: m.field, Example: token.text + attachedUnit(token), Why: m.why, Guessed: m.guessed})
-					slot++
+		}
+	}
+	if len(marks) == 0 {
+		one := len(c.lines) > 1 && c.lines[len(c.lines)-1].file == c.lines[0].file+len(c.lines)-1 // each file is the result of a run
+		if c.ordered || one && slices.ContainsFunc(settings, func(o *candidate) bool { n := o.find(fields.Workers); return n != nil && len(n.texts) > 1 }) {
+			return ""
+		}
+		return "no line has the number of an epoch, so nothing shows that each of them is an epoch"
+	}
+	slices.SortFunc(marks, func(a, b mark) int { return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line)) })
+	repeated, last := 0, mark{epoch: math.NaN()}
+	for _, at := range c.lines {
+		i := sort.Search(len(marks), func(i int) bool { return at.isBefore(marks[i].place) })
+		if i == 0 || marks[i-1].file != at.file {
+			return "the first of them is before the first line with an epoch"
+		}
+		if epoch := marks[i-1].epoch; last.file == at.file && last.epoch == epoch && last.rank == at.rank {
+			repeated++
+		}
+		last = mark{at, marks[i-1].epoch}
+	}
+	switch {
+	case 10*repeated > len(c.lines):
+		return "there are several of them in an epoch, and nothing numbers them"
+	case len(c.lines) == 1 && len(marks) > 2*len(numbered):
+		return "there is only one such line"
+	}
+	return ""
+}
+
+// skipRepeatedValues skips values that another line of the same epoch gives too. Of two lines, the one with the
+// number of the epoch counts, then the one with more values.
+func skipRepeatedValues(all []*candidate) {
+	named := func(c *candidate) int {
+		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n number) bool { return n.as == "" }))
+	}
+	better := slices.Clone(all)
+	slices.SortStableFunc(better, func(a, b *candidate) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(named(b), named(a)))
+	})
+	for i, c := range better {
+		for _, o := range better[i+1:] {
+			for k := range o.numbers {
+				if n := &o.numbers[k]; n.as != fields.Epoch && n.as != fields.Rank && n.as != "" && c.has(n.as) && alternate(c.lines, o.lines) {
+					n.decision = decision{}
 				}
 			}
-			found = append(found, t)
+			o.setKind()
 		}
 	}
-	if len(found) > maxTemplates {
-		byLines := slices.Clone(found)
-		slices.SortStableFunc(byLines, func(a, b Template) int { return cmp.Compare(b.score(), a.score()) })
-		least := byLines[maxTemplates-1].score()
-		result.Notes = append(result.Notes, fmt.Sprintf("only the %d most useful of %d templates are shown", maxTemplates, len(found)))
-		found = slices.DeleteFunc(found, func(t Template) bool { return t.score() < least })
-		found = found[:min(len(found), maxTemplates)]
-	}
-	return found
 }
 
-// score returns how useful a template is: the number of values that it gives.
-func (t Template) score() int {
-	n := 0
-	for _, f := range t.Fields {
-		if isMeasure(f.Name) || isSetting(f.Name) {
-			n += 3
-		}
+// alternate reports whether lines of two forms follow each other by turns, so that each epoch has both.
+func alternate(a, b []place) bool {
+	if b[0].isBefore(a[0]) {
+		a, b = b, a
 	}
-	if t.Kind <= Epoch {
-		n *= 100
-	}
-	return n * t.Lines
+	d := len(a) - len(b)
+	return d >= -1 && d <= 1 && a[0].file == b[0].file && (len(a) == 1 || b[0].isBefore(a[1]))
 }

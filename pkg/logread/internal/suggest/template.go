@@ -2,110 +2,119 @@ package suggest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// spellingDifferences contains what differs between the spellings of a shape, by
-// slot.
-type spellingDifferences struct {
-	units  []bool // the attached units differ
-	blanks []bool // only some lines have blanks before the number
-}
-
-// compareSpellings returns what differs between the spellings.
-func (s *shape) compareSpellings() spellingDifferences {
-	d := spellingDifferences{make([]bool, len(s.values)), make([]bool, len(s.values))}
-	units, blanks := make([]string, len(s.values)), make([]bool, len(s.values))
-	for i, v := range s.variants {
-		slot := 0
-		for k, t := range v.tokens {
-			if !t.isSlot() {
-				continue
-			}
-			blank := k > 0 && v.tokens[k-1].kind == blankToken
-			if i == 0 {
-				units[slot], blanks[slot] = t.unit, blank
-			}
-			d.units[slot] = d.units[slot] || t.unit != units[slot]
-			d.blanks[slot] = d.blanks[slot] || blank != blanks[slot]
+// template returns the template of the lines. Numbers of unknown meaning are numbered places if they
+// vary, and * otherwise.
+func (c *candidate) template() Template {
+	t := Template{Kind: c.kind, Example: c.first, Lines: len(c.lines)}
+	var parts []string
+	kept := c.keptTokens()
+	slot := 0
+	for i, x := range c.tokens {
+		n := (*number)(nil)
+		if x.kind == numberToken {
+			n = &c.numbers[slot]
 			slot++
 		}
-	}
-	return d
-}
-
-// templateText returns the template of the lines with one spelling. meanings
-// contains the meanings of the slots.
-func (s *shape) templateText(v spelling, d spellingDifferences, meanings []meaning) string {
-	var parts []string
-	slot, word := 0, 0
-	for i, t := range v.tokens {
-		switch {
-		case t.kind == blankToken:
-			if i+1 == len(v.tokens) || !v.tokens[i+1].isSlot() || !d.blanks[slot] { // a field also matches blanks before its number
-				parts = append(parts, " ")
-			}
+		if !kept[i] {
+			parts = append(parts, "*")
 			continue
-		case t.isSlot():
-			parts = append(parts, fieldText(t, meanings[slot], d.units[slot], s.commas[slot]))
-			slot++
-		case t.kind == stampToken || word < len(s.varying) && s.varying[word] || !isPrintable(t.text):
+		}
+		if x.space != 0 && i > 0 && !(n != nil && n.blanksDiffer) { // a field also matches blanks before its number
+			parts = append(parts, " ")
+		}
+		switch {
+		case n != nil && n.as == "" && len(n.texts) < 2:
+			parts = append(parts, "*")
+		case n != nil:
+			f := Field{Name: n.as, Example: strings.Join(n.texts, ", "), Why: n.why}
+			if f.Name == "" {
+				f.Name = fmt.Sprintf("?%d", 1+len(slices.DeleteFunc(slices.Clone(t.Fields), func(f Field) bool { return f.Name[0] != '?' })))
+			}
+			t.Fields = append(t.Fields, f)
+			parts = append(parts, n.text(f.Name))
+		case x.kind == stampToken || !isPrintable(x.text):
 			parts = append(parts, "*")
 		default:
-			parts = append(parts, escapeLiteral(t.text))
+			parts = append(parts, strings.NewReplacer("{", "{{", "}", "}}").Replace(x.text))
 		}
-		word++
 	}
-	if s.openEnd {
+	if c.openEnd {
 		parts = append(parts, "*")
 	}
-	return collapse(parts)
+	t.Text = collapse(parts)
+	return t
 }
 
-// fieldText returns the text of a number in a template. If the units differ
-// between the lines, the template has none, since the field reads them. commas states whether
-// numbers have decimal commas.
-func fieldText(t token, m meaning, unitsDiffer, commas bool) string {
+// text returns the text of the number in a template. If the units differ between the lines, the template
+// has none, since the field reads them.
+func (n *number) text(name string) string {
 	format := ""
-	if commas {
+	if n.commas && n.as != "" {
 		format = ":,"
 	}
-	switch {
-	case m.field == "":
-		return "*"
-	case m.scale != "":
-		return "{" + m.field + cmp.Or(format, ":") + m.scale + "}"
-	case t.unit == "compound" || unitsDiffer:
-		return "{" + m.field + format + "}"
+	if n.scale != "" {
+		format = cmp.Or(format, ":") + n.scale
 	}
-	return "{" + m.field + format + "}" + t.unit
+	text := "{" + name + format + "}"
+	if n.token.unit == durationUnit || n.unitsDiffer || n.as == "" {
+		return text
+	}
+	return text + n.token.unit
 }
 
-// escapeLiteral returns text as a literal of a template. A literal * becomes the
-// wildcard *, which also matches it.
-func escapeLiteral(text string) string {
-	return strings.NewReplacer("{", "{{", "}", "}}").Replace(text)
+// maxSettingsLine is the length in bytes up to which the template of a line of settings keeps all words
+// of the line.
+const maxSettingsLine = 72
+
+// keptTokens reports for each token whether the template contains it. Of a long line of settings, which differ
+// between runs, the template contains only the named numbers and the words beside them.
+func (c *candidate) keptTokens() []bool {
+	kept := make([]bool, len(c.tokens))
+	for i := range kept {
+		kept[i] = c.kind != Setting || len(c.first) <= maxSettingsLine
+	}
+	for i := range c.numbers {
+		at := c.numbers[i].at
+		if c.numbers[i].as == "" {
+			continue
+		}
+		from, until := at, at+1
+		for from > 0 && c.tokens[from].kind != wordToken {
+			from--
+		}
+		if from > 0 && c.tokens[from-1].kind == markToken { // world_size is not distributed_world_size
+			from--
+		}
+		for until < len(c.tokens) && c.tokens[until].kind == wordToken {
+			until++
+		}
+		for k := from; k < until; k++ {
+			kept[k] = true
+		}
+	}
+	return kept
 }
 
-// isPrintable reports whether text has no control characters, which a terminal
-// would execute.
+// isPrintable reports whether text has no control characters, which a terminal would execute.
 func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
-// collapse joins the parts of a template, and joins wildcards that follow each
-// other.
+// collapse joins the parts of a template, and joins wildcards that follow each other.
 func collapse(parts []string) string {
 	var b strings.Builder
 	last := ""
 	for _, p := range parts {
-		if p == "*" && last == "*" {
-			continue
+		if p != "*" || last != "*" {
+			b.WriteString(p)
 		}
-		b.WriteString(p)
 		last = p
 	}
 	text := strings.TrimSpace(b.String())
@@ -115,60 +124,107 @@ func collapse(parts []string) string {
 	return text
 }
 
-// maxSettingsLine is the length in bytes up to which the template of a line of
-// settings keeps all words of the line.
-const maxSettingsLine = 72
-
-// settingsText returns the template of a long line of settings: only one word on
-// each side of a field is kept, since the other settings differ between runs.
-func (s *shape) settingsText(v spelling, d spellingDifferences, meanings []meaning) string {
-	if len(v.first) <= maxSettingsLine {
-		return s.templateText(v, d, meanings)
+// headings returns the headings of the columns by slot, if the lines are rows of a table without words: the
+// nearest of the three lines above the first row that has as many columns. A row of units, such as
+// "[ms] [-]", is joined with the names above it.
+func (s *shape) headings(files []File) []string {
+	if len(s.slots) < 2 || slices.ContainsFunc(s.tokens, func(t token) bool { return t.kind == wordToken }) {
+		return nil
 	}
-	var parts []string
-	slot, from := 0, 0
-	for i, t := range v.tokens {
-		if !t.isSlot() {
-			continue
-		}
-		m := meanings[slot]
-		slot++
-		if m.field == "" {
-			continue
-		}
-		start, words := i, 0
-		for start > from && words == 0 && !v.tokens[start-1].isSlot() && v.tokens[start-1].kind != stampToken {
-			start--
-			words += wordsIn(v.tokens[start : start+1])
-		}
-		end := i + 1
-		for end < len(v.tokens) && end < i+3 && (v.tokens[end].kind == blankToken || v.tokens[end].kind == wordToken) {
-			end++
-		}
-		if start > from {
-			parts = append(parts, "*")
-		}
-		for k := start; k < end; k++ {
-			switch t := v.tokens[k]; {
-			case k == i:
-				parts = append(parts, fieldText(t, m, d.units[slot-1], s.commas[slot-1]))
-			case t.kind == blankToken:
-				parts = append(parts, " ")
-			case !isPrintable(t.text):
-				parts = append(parts, "*")
-			default:
-				parts = append(parts, escapeLiteral(t.text))
+	at := s.lines[0]
+	lines := files[at.file].Lines
+	row := cellsOf(s.first, 0)
+	for i := at.line - 1; i >= max(0, at.line-3); i-- {
+		names := cellsOf(lines[i].Text, len(row))
+		if units := strings.FieldsFunc(lines[i].Text, isCellBoundary); i > 0 && isUnitRow(units) {
+			names = cellsOf(lines[i-1].Text, len(row))
+			skipped := len(names) - len(units)
+			if skipped != 0 && skipped != 1 { // the first column, which counts, may have no unit
+				return nil
+			}
+			for k, u := range units {
+				names[skipped+k] += " " + u
 			}
 		}
-		from = end
+		if names == nil || !strings.ContainsFunc(strings.Join(names, ""), isLetter) {
+			continue
+		}
+		var headings []string
+		for k, cell := range row {
+			numbers := 0
+			for _, t := range tokenize(cell, false) {
+				if t.kind != numberToken {
+					continue
+				}
+				if numbers++; numbers > 1 { // 1/10: the total
+					headings = append(headings, "")
+				} else {
+					headings = append(headings, names[k])
+				}
+			}
+		}
+		if len(headings) == len(s.slots) {
+			return headings
+		}
+		return nil
 	}
-	if from < len(v.tokens) {
-		parts = append(parts, "*")
-	}
-	return collapse(parts)
+	return nil
 }
 
-// wordsIn returns the number of words of tokens.
-func wordsIn(tokens []token) int {
-	return len(slices.DeleteFunc(slices.Clone(tokens), func(t token) bool { return t.kind != wordToken }))
+// cellsOf returns the cells of a line, or nil if it has not n of them. If n is 0, any number is right.
+func cellsOf(line string, n int) []string {
+	line = strings.TrimSpace(line)
+	var splits [][]string
+	switch {
+	case strings.Contains(line, "|"):
+		splits = [][]string{strings.Split(strings.Trim(line, "|"), "|")}
+	case strings.Contains(line, "\t"):
+		splits = [][]string{strings.Split(line, "\t")}
+	default: // names of several words have at least two blanks between them
+		several := slices.DeleteFunc(strings.Split(line, "  "), func(cell string) bool { return strings.TrimSpace(cell) == "" })
+		splits = [][]string{strings.Fields(line), several}
+	}
+	for _, cells := range splits {
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if n == 0 || len(cells) == n {
+			return cells
+		}
+	}
+	return nil
+}
+
+// isUnitRow reports whether each cell is a unit in brackets, as in "[min]  [-]  [%]".
+func isUnitRow(cells []string) bool {
+	return len(cells) > 0 && !slices.ContainsFunc(cells, func(cell string) bool {
+		return len(cell) < 2 || !strings.Contains("[(", cell[:1]) || !strings.Contains("])", cell[len(cell)-1:])
+	})
+}
+
+// isCellBoundary reports whether c separates the cells of a row of units.
+func isCellBoundary(c rune) bool { return strings.ContainsRune(" \t|#", c) }
+
+// setHeading sets the name of a number by the heading of its column, such as "time (ms)".
+func (n *number) setHeading(heading string) {
+	base, unit, inBrackets := strings.Cut(strings.NewReplacer("[", "(", "]", ")").Replace(heading), "(")
+	unit = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(unit), ")"))
+	if heading == "" {
+		return
+	}
+	words := splitWords(base)
+	n.bare = false
+	n.setName(nameOf(words, ""), words)
+	if !inBrackets {
+		return
+	}
+	switch kind, length := unitAfter(unit); {
+	case length < len(unit): // an unknown remark
+	case kind == timeUnit && n.field != nil:
+		n.name.unit = unit
+	case kind == percentUnit:
+		n.unit, n.unitInHeading = percentUnit, true
+	case kind == rateUnit:
+		n.unit = rateUnit
+	}
 }

@@ -13,10 +13,8 @@ import (
 type tokenKind int
 
 const (
-	blankToken  tokenKind = iota // one or more blanks
-	wordToken                    // a word, also with digits inside, such as top5
-	numberToken                  // a number with its attached unit, or a duration such as 3m12s
-	clockToken                   // a time of day or a duration, such as 1:02:03
+	wordToken   tokenKind = iota // a word, also with digits inside, such as top5
+	numberToken                  // a number with its attached unit, or a duration such as 3m12s and 1:02:03
 	stampToken                   // a date, also with a time of day
 	markToken                    // one character of punctuation
 )
@@ -25,88 +23,112 @@ const (
 type token struct {
 	kind  tokenKind
 	text  string  // as in the line, without the unit of a number
-	unit  string  // unit of time attached to a number, "compound" for 3m12s, otherwise empty
-	value float64 // of a number or clock; a duration in seconds
+	space byte    // a blank or a tab before the token, or 0
+	unit  string  // unit of time attached to a number; durationUnit for 3m12s; otherwise empty
+	value float64 // of a number; seconds of a duration
+	clock bool    // the number is a time such as 1:02:03
 	whole bool    // the number is written without a fraction, an exponent and a unit
 	comma bool    // the number has a decimal comma
 }
 
-// isSlot reports whether the token is a value that a field can match.
-func (t token) isSlot() bool { return t.kind == numberToken || t.kind == clockToken }
+// durationUnit is the unit of a duration whose text contains its units.
+const durationUnit = "duration"
+
+// isWord reports whether the token is one of the words.
+func (t token) isWord(words ...string) bool {
+	for _, w := range words {
+		if t.kind == wordToken && strings.EqualFold(t.text, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// isMark reports whether the token is one of the characters of marks.
+func (t token) isMark(marks string) bool {
+	return t.kind == markToken && strings.Contains(marks, t.text)
+}
 
 // maxTokens limits the tokens of a line; the rest of a longer line is one word.
 const maxTokens = 400
 
 var (
 	stampPattern = regexp.MustCompile(`^(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d{1,2}|\d{1,2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)),?(?: \d{4})?)(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?Z|[+-]\d{2}:?\d{2}| UTC)?(?: \d{4})?)?(?:\b|$)`)
-	clockPattern = regexp.MustCompile(`^(?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d+)?`)
-	// compoundPattern matches durations of several parts, such as 1h02m03s and 3m 12.5s.
-	compoundPattern = regexp.MustCompile(`^(?:(\d+) ?d(?:ays?)?,? ?)?(?:(\d+) ?h(?:rs?|ours?)? ?)?(?:(\d+) ?m(?:ins?|inutes?)? ?)?(?:(\d+(?:\.\d+)?) ?s(?:ecs?|econds?)?)?`)
+	// clockPattern matches times such as 12:30, 1:02:03 and 4 days, 1:02:03.
+	clockPattern    = regexp.MustCompile(`^(?:(\d+) days?,? )?((?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d+)?)`)
+	durationPattern = regexp.MustCompile(`^(?:(\d+) ?d(?:ays?)?,? ?)?(?:(\d+) ?h(?:rs?|ours?)? ?)?(?:(\d+) ?m(?:ins?|inutes?)? ?)?(?:(\d+(?:\.\d+)?) ?s(?:ecs?|econds?)?)?`)
 	numberPattern   = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?`)
+	commaPattern    = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
 	notFinite       = regexp.MustCompile(`^([+-]?(?i:nan|infinity|inf))(?:[^A-Za-z0-9_]|$)`)
 	addressPattern  = regexp.MustCompile(`^\d+(?:\.\d+){2,}|^0x[0-9a-fA-F]+`)
-	unitPattern     = regexp.MustCompile(`^(?:S|SECS?|SECONDS?|MINS?|ms|msec|us|µs|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?:[^A-Za-z0-9_/]|/[a-zA-Z]|$)`)
+	unitPattern     = regexp.MustCompile(`^(?:S|SECS?|SECONDS?|MINS?|ms|msec|us|µs|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?:[^A-Za-z0-9_/]|$)`)
+	// otherUnitPattern matches an attached unit that is not one of time: 3.2it/s, 120x, 12GB.
+	otherUnitPattern = regexp.MustCompile(`^(?:[A-Za-z]+/[a-z]+|x|[KMGT]i?[Bb]|[GTW]|epochs?)(?:[^A-Za-z0-9_]|$)`)
+	// counterPattern matches a word that may be followed directly by a number, as in rank0.
+	counterPattern = regexp.MustCompile(`^(?i:epoch|ep|rank|gpu|worker|iter|step|cuda|proc|seed|node|round|device|e|r|w)_?$`)
 )
-
-// isIndexWord reports whether a word may be followed directly by a number, as in
-// rank0 and epoch12. The single letters count only at the beginning of a line or
-// after a bracket, since r2 and e5 have other meanings.
-func isIndexWord(word string, first bool) bool {
-	switch strings.ToLower(word) {
-	case "epoch", "ep", "rank", "gpu", "worker", "iter", "step", "cuda", "proc", "seed", "node", "round", "device":
-		return true
-	case "e", "r", "w":
-		return first
-	}
-	return false
-}
 
 // tokenize splits a line into tokens. commas states whether the line has decimal commas.
 func tokenize(line string, commas bool) []token {
 	var found []token
-	for rest := line; rest != ""; {
-		if len(found) >= maxTokens {
-			return append(found, token{kind: wordToken, text: rest})
+	for {
+		rest := strings.TrimLeft(line, " \t")
+		var space byte
+		if blanks := line[:len(line)-len(rest)]; strings.Contains(blanks, "\t") {
+			space = '\t'
+		} else if blanks != "" {
+			space = ' '
 		}
-		t, n := nextToken(rest, found, commas)
-		found, rest = append(found, t), rest[n:]
+		if rest == "" {
+			return found
+		}
+		if len(found) >= maxTokens {
+			return append(found, token{kind: wordToken, text: rest, space: space})
+		}
+		before := token{}
+		if len(found) > 0 {
+			before = found[len(found)-1]
+		}
+		t, n := nextToken(rest, before, len(found) == 0, space, commas)
+		t.space = space
+		found, line = append(found, t), rest[n:]
 	}
-	return found
 }
 
-// nextToken returns the first token of rest and its length in bytes. before
-// contains the previous tokens of the line.
-func nextToken(rest string, before []token, commas bool) (t token, n int) {
+// nextToken returns the first token of rest and its length in bytes. before is the previous token,
+// if the token is not the first one.
+func nextToken(rest string, before token, first bool, space byte, commas bool) (t token, n int) {
 	c, size := utf8.DecodeRuneInString(rest)
-	if c == ' ' || c == '\t' {
-		n = len(rest) - len(strings.TrimLeft(rest, " \t"))
-		return token{kind: blankToken, text: rest[:n]}, n
-	}
-	if isDigit(rest[0]) || isLetter(c) && strings.IndexByte("JFMASONDTW", rest[0]) >= 0 {
+	digit := isDigit(rest[0])
+	if digit || isLetter(c) && strings.IndexByte("JFMASONDTW", rest[0]) >= 0 {
 		if m := stampPattern.FindString(rest); m != "" {
 			return token{kind: stampToken, text: m}, len(m)
 		}
 	}
-	if isDigit(rest[0]) || strings.IndexByte("+-.nNiI", rest[0]) >= 0 {
-		if t, n := numberAt(rest, before, commas); n > 0 {
-			return t, n
+	if digit || strings.IndexByte("+-.nNiI", rest[0]) >= 0 {
+		signed := rest[0] == '+' || rest[0] == '-'
+		if !signed || first || space != 0 || before.isMark("=:([,|{<>\"'") { // otherwise - is a hyphen
+			if t, n := numberAt(rest, commas); n > 0 {
+				return t, n
+			}
 		}
 	}
-	if isLetter(c) || isDigit(rest[0]) {
-		return wordAt(rest, before)
+	if isLetter(c) || digit {
+		return wordAt(rest, first || before.isMark("[(<"))
 	}
 	return token{kind: markToken, text: rest[:size]}, size
 }
 
-// numberAt returns the number, time or duration at the beginning of rest and its
-// length, or 0 if there is none.
-func numberAt(rest string, before []token, commas bool) (t token, n int) {
+// numberAt returns the number or duration at the beginning of rest and its length, or 0 if there is
+// none.
+func numberAt(rest string, commas bool) (t token, n int) {
 	if isDigit(rest[0]) {
 		if m := addressPattern.FindString(rest); m != "" {
 			return token{kind: wordToken, text: m}, len(m)
 		}
-		if m := clockPattern.FindString(rest); m != "" && !continuesWord(rest[len(m):]) {
-			return token{kind: clockToken, text: m, value: clockSeconds(m)}, len(m)
+		if m := clockPattern.FindStringSubmatch(rest); m != nil && !continuesWord(rest[len(m[0]):]) {
+			days, _ := strconv.ParseFloat(m[1], 64) // 0 without days
+			return token{kind: numberToken, text: m[0], unit: durationUnit, clock: true, value: 86400*days + clockSeconds(m[2])}, len(m[0])
 		}
 		if t, n := durationAt(rest); n > 0 {
 			return t, n
@@ -115,26 +137,21 @@ func numberAt(rest string, before []token, commas bool) (t token, n int) {
 	if m := notFinite.FindStringSubmatch(rest); m != nil {
 		return token{kind: numberToken, text: m[1], value: math.NaN()}, len(m[1])
 	}
-	if (rest[0] == '-' || rest[0] == '+') && !signAllowed(before) {
-		return t, 0
-	}
 	m, plain := numberPattern.FindString(rest), strings.NewReplacer(",", "")
 	comma := commas && commaPattern.MatchString(rest)
 	if comma {
 		m, plain = commaPattern.FindString(rest), strings.NewReplacer(".", "", ",", ".")
 	}
-	if m == "" {
+	if m = strings.TrimSuffix(m, "."); m == "" || m == "+" || m == "-" { // the point ends a sentence
 		return t, 0
 	}
-	m = strings.TrimSuffix(m, ".") // the end of a sentence
-	n = len(m)
 	v, err := strconv.ParseFloat(plain.Replace(m), 64)
 	if err != nil {
 		v = math.Inf(1)
 	}
+	n = len(m)
 	t = token{kind: numberToken, text: m, value: v, whole: !comma && !strings.ContainsAny(m, ".eE"), comma: comma}
-	after := rest[n:]
-	switch {
+	switch after := rest[n:]; {
 	case unitPattern.MatchString(after):
 		t.unit = after[:len(after)-len(strings.TrimLeftFunc(after, unicode.IsLetter))]
 		t.whole = false
@@ -143,37 +160,28 @@ func numberAt(rest string, before []token, commas bool) (t token, n int) {
 		t.text, t.whole = rest[:n+1], false
 		t.value *= map[byte]float64{'k': 1e3, 'K': 1e3, 'M': 1e6}[after[0]]
 		return t, n + 1
-	case rateUnitPattern.MatchString(after):
-		return t, n
-	case continuesWord(after): // 3d, 16bit, 5th
+	case !otherUnitPattern.MatchString(after) && continuesWord(after): // 3d, 16bit, 5th
 		return token{}, 0
 	}
 	return t, n
 }
 
-// rateUnitPattern matches a unit that is attached to a number and is not a unit
-// of time: 3.2it/s, 120x, 12GB.
-var rateUnitPattern = regexp.MustCompile(`^(?:[A-Za-z]+/[a-z]+|x|[KMGT]i?B|[GT]|epochs?)(?:[^A-Za-z0-9_]|$)`)
-
-// durationAt returns the duration of at least two parts at the beginning of rest
-// and its length, or 0 if there is none.
+// durationAt returns the duration of at least two parts at the beginning of rest, such as 3m 12.5s, and
+// its length, or 0 if there is none.
 func durationAt(rest string) (t token, n int) {
-	m := compoundPattern.FindStringSubmatch(rest)
-	parts := 0
-	seconds := 0.0
+	m := durationPattern.FindStringSubmatch(rest)
+	parts, seconds := 0, 0.0
 	for i, factor := range []float64{86400, 3600, 60, 1} {
-		if m[i+1] == "" {
-			continue
+		if v, err := strconv.ParseFloat(m[i+1], 64); err == nil {
+			parts++
+			seconds += v * factor
 		}
-		parts++
-		v, _ := strconv.ParseFloat(m[i+1], 64) // the pattern matches only numbers
-		seconds += v * factor
 	}
 	text := strings.TrimRight(m[0], " ")
 	if parts < 2 || continuesWord(rest[len(text):]) {
 		return t, 0
 	}
-	return token{kind: numberToken, text: text, unit: "compound", value: seconds}, len(text)
+	return token{kind: numberToken, text: text, unit: durationUnit, value: seconds}, len(text)
 }
 
 // clockSeconds returns the seconds of a time such as 1:02:03 or 2:03.
@@ -186,43 +194,14 @@ func clockSeconds(text string) float64 {
 	return seconds
 }
 
-// signAllowed reports whether a + or - that follows the tokens in before is the
-// sign of a number. After a word or a number it is not.
-func signAllowed(before []token) bool {
-	if len(before) == 0 {
-		return true
-	}
-	switch last := before[len(before)-1]; last.kind {
-	case blankToken:
-		return true
-	case markToken:
-		return strings.Contains("=:([,|{<>\"'", last.text)
-	default:
-		return false
-	}
-}
-
-// wordAt returns the word at the beginning of rest and its length. Digits after
-// an index word (rank0) are not part of it.
-func wordAt(rest string, before []token) (t token, n int) {
-	letters := len(rest)
-	for i, c := range rest {
-		if !isLetter(c) {
-			letters = i
-			break
-		}
-	}
-	first := len(before) == 0 || strings.Contains("[(<", before[len(before)-1].text)
-	n = letters
-	for n < len(rest) {
-		c, size := utf8.DecodeRuneInString(rest[n:])
-		if !isLetter(c) && !isDigit(rest[n]) {
-			break
-		}
-		n += size
-	}
+// wordAt returns the word at the beginning of rest and its length. Digits after a counter, as in
+// rank0, are not part of it; a single letter counts only at the beginning of the line or after a
+// bracket, since r2 and e5 have other meanings.
+func wordAt(rest string, first bool) (t token, n int) {
+	letters := len(rest) - len(strings.TrimLeftFunc(rest, isLetter))
+	n = letters + len(rest[letters:]) - len(strings.TrimLeftFunc(rest[letters:], func(c rune) bool { return isLetter(c) || unicode.IsDigit(c) }))
 	digits := rest[letters:n]
-	if digits != "" && strings.Trim(digits, "0123456789") == "" && isIndexWord(strings.TrimRight(rest[:letters], "_"), first) {
+	if digits != "" && strings.Trim(digits, "0123456789") == "" && counterPattern.MatchString(rest[:letters]) && (first || letters > 1) {
 		return token{kind: wordToken, text: rest[:letters]}, letters
 	}
 	for _, sep := range []string{"@", "-"} { // acc@1, top-5
@@ -230,15 +209,11 @@ func wordAt(rest string, before []token) (t token, n int) {
 		if !ok || sep == "-" && !strings.EqualFold(rest[:n], "top") {
 			continue
 		}
-		k := len(after) - len(strings.TrimLeft(after, "0123456789"))
-		if k > 0 && !strings.HasPrefix(after[k:], ".") {
+		if k := len(after) - len(strings.TrimLeft(after, "0123456789")); k > 0 && !strings.HasPrefix(after[k:], ".") {
 			n += 1 + k
 		}
 	}
-	if n == 0 { // a digit that begins no number, as in 3d
-		n = len(rest) - len(strings.TrimLeftFunc(rest, func(c rune) bool { return isLetter(c) || unicode.IsDigit(c) }))
-		n = max(n, 1)
-	}
+	n = max(n, 1)
 	return token{kind: wordToken, text: rest[:n]}, n
 }
 
@@ -251,46 +226,41 @@ func continuesWord(rest string) bool {
 	return rest != "" && (isLetter(c) || isDigit(rest[0]))
 }
 
-// mixedCase replaces words of the vocabulary with capitals inside.
-var mixedCase = strings.NewReplacer("mIoU", "miou", "mIOU", "miou", "IoU", "iou", "mAP", "map", "mDice", "mdice", "mDSC", "mdsc",
-	"top-1", "top1", "Top-1", "top1", "TOP-1", "top1", "top-5", "top5", "Top-5", "top5", "TOP-5", "top5")
+// Programs in some languages print 12,4 instead of 12.4. A comma between digits is a decimal comma
+// only if the lines of the file show it: it may also separate thousands (1,234) or two numbers
+// (devices 0,1).
+var (
+	// aloneWithComma matches two numbers with a comma between them, and nothing but a unit attached.
+	aloneWithComma = regexp.MustCompile(`(?:^|[\s=(\[|]|[^\d\s]:)([+-]?\d+,\d+)(?:$|[^\d,.]|[,.](?:$|\D))`)
+	// thousands matches a number whose comma may separate thousands.
+	thousands = regexp.MustCompile(`^[+-]?[1-9]\d{0,2},\d{3}$`)
+	// pointOrList matches a decimal point, and a list of at least three numbers without blanks.
+	pointOrList = regexp.MustCompile(`(?:^|[^\d.,])\d+\.\d+(?:$|[^\d.,]|[,.](?:$|\D))|\d,\d+,\d`)
+)
 
-// splitWords returns the parts of identifiers in lower case: valLoss and
-// val_loss are val and loss.
-func splitWords(identifier string) []string {
-	identifier = mixedCase.Replace(identifier)
-	var words []string
-	var b strings.Builder
-	flush := func() {
-		if b.Len() > 0 {
-			words = append(words, splitCompound(strings.ToLower(b.String()))...)
-			b.Reset()
-		}
-	}
-	var last rune
-	for _, c := range identifier {
-		switch {
-		case !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '@':
-			flush()
-		case unicode.IsUpper(c) && unicode.IsLower(last):
-			flush()
-			b.WriteRune(c)
-		default:
-			b.WriteRune(c)
-		}
-		last = c
-	}
-	flush()
-	return words
+// mayHaveCommas reports whether all numbers of a line that have a fraction may have a decimal comma.
+func mayHaveCommas(text string) bool {
+	return strings.Contains(text, ",") && !pointOrList.MatchString(text)
 }
 
-// splitCompound returns the parts of a German compound whose last part names a value:
-// trainingsverlust is trainings and verlust. Other words are one part.
-func splitCompound(word string) []string {
-	for _, last := range []string{"verlust", "genauigkeit", "dauer", "zeit"} {
-		if first, ok := strings.CutSuffix(word, last); ok && (roleOf(first) != "" || epochWords.has(first)) {
-			return []string{first, last}
+// hasDecimalCommas reports whether the numbers of a file have decimal commas: at least two different
+// numbers must have a comma that cannot separate thousands, and none of their lines may have a
+// decimal point or a list.
+func hasDecimalCommas(file File) bool {
+	numbers := map[string]bool{}
+	for _, line := range file.Lines {
+		if line.Used || !strings.Contains(line.Text, ",") {
+			continue
+		}
+		for _, m := range aloneWithComma.FindAllStringSubmatch(line.Text, -1) {
+			if thousands.MatchString(m[1]) {
+				continue
+			}
+			if !mayHaveCommas(line.Text) {
+				return false
+			}
+			numbers[m[1]] = true
 		}
 	}
-	return []string{word}
+	return len(numbers) > 1
 }

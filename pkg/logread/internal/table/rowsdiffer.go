@@ -47,7 +47,7 @@ func (s *schema) rowsDiffer(text []byte) bool {
 		return true
 	}
 	for k := range counters {
-		if numbersEpochs(groups, k) {
+		if numbersEpochs(groups, k) && !s.mapsRunTime() {
 			return false
 		}
 	}
@@ -55,6 +55,13 @@ func (s *schema) rowsDiffer(text []byte) bool {
 		return true
 	}
 	return s.has(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
+}
+
+// mapsRunTime reports whether the user has mapped a column to the time of a complete run.
+func (s *schema) mapsRunTime() bool {
+	return slices.ContainsFunc(s.columns, func(c column) bool {
+		return c.mapped && (c.field == fields.WallSeconds || c.field == fields.TrainingSeconds)
+	})
 }
 
 // unknownCounters returns the indexes of the columns of numbers that have no field.

@@ -16,6 +16,8 @@ type Message struct {
 	// a format reads. It is not set if only the rank at the beginning of the line
 	// is read and numbers follow it.
 	System bool
+	Rank   int     // in the label; -1 if the line has none
+	Clock  float64 // time stamp in seconds since 1970, or NaN
 }
 
 // Messages returns the lines of a text. If the labels at the beginning of the
@@ -38,6 +40,7 @@ func Messages(text []byte) []Message {
 		}
 		t.Rank, t.Stamp = -1, nil
 		m := Message{Text: string(t.StripPrefix(whole))}
+		m.Rank, m.Clock = t.Rank, t.StampSeconds()
 		if t.Rank >= 0 {
 			labeled, lines = append(labeled, len(messages)), append(lines, string(whole))
 			seen[t.Rank] = true
@@ -49,7 +52,7 @@ func Messages(text []byte) []Message {
 	}
 	if len(labeled) > 1 && len(seen) == len(labeled) && len(labeled) < len(messages)+1 && isCounted(seen) {
 		for i, at := range labeled {
-			messages[at].Text = lines[i]
+			messages[at].Text, messages[at].Rank = lines[i], -1
 		}
 	}
 	return messages
