@@ -75,12 +75,17 @@ func (s *Suggestion) writeProposal(b *strings.Builder) {
 	}
 }
 
-// writePreview writes a table with one row per epoch of the first runs and epochs, and the names of their
-// curves. Values that no epoch has are no columns.
+// writePreview writes a table with one row per epoch of the first runs and epochs, and the names of their curves.
+// Values that no epoch has are no columns.
 func writePreview(b *strings.Builder, all []runs.Run) {
-	var names []string
-	shown := all[:min(len(all), previewRuns)]
-	for _, r := range shown {
+	var names, curves []string
+	hidden := 0
+	for i, r := range all {
+		if i >= previewRuns {
+			hidden += len(r.Epochs)
+			continue
+		}
+		hidden += max(0, len(r.Epochs)-previewEpochs)
 		for _, e := range r.Epochs {
 			for _, v := range tidy.EpochValues(e) {
 				if !math.IsNaN(v.V) && v.Name != "padding_samples" && !slices.Contains(names, v.Name) {
@@ -88,31 +93,26 @@ func writePreview(b *strings.Builder, all []runs.Run) {
 				}
 			}
 		}
+		for _, c := range r.Curves {
+			if name := fmt.Sprintf("%s (%s)", clean.Text(c.Name), english.Count(len(c.Values), "value")); !slices.Contains(curves, name) {
+				curves = append(curves, name)
+			}
+		}
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "    %s\n", strings.Join(append([]string{"run", "workers", "epoch"}, names...), "\t"))
-	hidden := 0
-	for i, r := range all {
-		n := len(r.Epochs)
-		if i >= previewRuns {
-			hidden += n
-			continue
-		}
-		hidden += max(0, n-previewEpochs)
+	for _, r := range all[:min(len(all), previewRuns)] {
 		workers := "unknown"
 		if r.Info.Workers > 0 {
 			workers = strconv.Itoa(r.Info.Workers)
 		}
-		for _, e := range r.Epochs[:min(n, previewEpochs)] {
+		for _, e := range r.Epochs[:min(len(r.Epochs), previewEpochs)] {
 			fmt.Fprintf(w, "    %s\t%s\t%d", clean.Text(filepath.Base(r.Dir)), workers, e.Epoch)
-			values := map[string]float64{}
-			for _, v := range tidy.EpochValues(e) {
-				values[v.Name] = v.V
-			}
+			values := tidy.EpochValues(e)
 			for _, name := range names {
 				cell := ""
-				if v, ok := values[name]; ok && !math.IsNaN(v) {
-					cell = strconv.FormatFloat(v, 'g', 6, 64)
+				if k := slices.IndexFunc(values, func(v tidy.Value) bool { return v.Name == name && !math.IsNaN(v.V) }); k >= 0 {
+					cell = strconv.FormatFloat(values[k].V, 'g', 6, 64)
 				}
 				fmt.Fprintf(w, "\t%s", cell)
 			}
@@ -123,18 +123,8 @@ func writePreview(b *strings.Builder, all []runs.Run) {
 	if hidden > 0 {
 		fmt.Fprintf(b, "    and %s\n", english.Count(hidden, "more epoch"))
 	}
-	for _, r := range shown {
-		var curves []string
-		for _, c := range r.Curves {
-			name := c.Name
-			if c.Rank >= 0 {
-				name += fmt.Sprintf(" of rank %d", c.Rank)
-			}
-			curves = append(curves, fmt.Sprintf("%s (%s)", clean.Text(name), english.Count(len(c.Values), "value")))
-		}
-		if len(curves) > 0 {
-			fmt.Fprintf(b, "    curves of %s: %s\n", clean.Text(filepath.Base(r.Dir)), strings.Join(curves, ", "))
-		}
+	if len(curves) > 0 {
+		fmt.Fprintf(b, "    curves: %s\n", strings.Join(curves, ", "))
 	}
 }
 

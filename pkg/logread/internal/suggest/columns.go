@@ -49,14 +49,10 @@ func Columns(columns []Column) []Field {
 			n.is(fields.Workers, "%s: powers of two", n.quote())
 		}
 	}
-	switch {
-	case c.has(fields.Epoch):
+	if c.has(fields.Epoch) {
 		c.nameMeasures()
-	case workers == nil:
-		c.nameRunMeasures()
-	default:
-		c.nameRunMeasures()
-		c.nameRunTime(workers)
+	} else {
+		c.nameRunMeasures(workers)
 	}
 	var found []Field
 	for i := range c.numbers {
@@ -69,39 +65,29 @@ func Columns(columns []Column) []Field {
 	return found
 }
 
-// nameRunMeasures names rates and shares in a table whose rows are runs. Their losses and times may be
-// those of anything.
-func (c *candidate) nameRunMeasures() {
+// nameRunMeasures names the rates and shares of a table whose rows are runs. The only time is that of the complete
+// run if it is shorter with more workers; losses and other times may be those of anything.
+func (c *candidate) nameRunMeasures(workers *number) {
+	var times []*number
 	for i := range c.numbers {
 		n := &c.numbers[i]
 		d := decision{}
-		if n.unit == rateUnit {
+		switch {
+		case n.as == fields.Time, n.as == "" && (n.isNamed(fields.Time) || n.isNamed(fields.WallSeconds)):
+			times = append(times, n)
+		case n.unit == rateUnit:
 			d = c.rate(n)
-		} else if n.field != nil && n.field.Kind == fields.Fraction {
+		case n.field != nil && n.field.Kind == fields.Fraction && !n.isNamed(fields.Accuracy): // an accuracy may be one of the training
 			d = n.fraction()
 		}
 		if n.as == "" && d.as != "" && !c.has(d.as) {
 			n.decision = d
 		}
 	}
-}
-
-// nameRunTime names the only time of a table whose rows are runs: the time of the complete run, if it is
-// shorter with more workers.
-func (c *candidate) nameRunTime(workers *number) {
-	var found *number
-	for i := range c.numbers {
-		n := &c.numbers[i]
-		if n.as == fields.Time || n.as == "" && (n.isNamed(fields.Time) || n.isNamed(fields.WallSeconds)) {
-			if found != nil {
-				return
-			}
-			found = n
-		}
-	}
-	if found == nil || c.has(fields.Epoch) || c.has(fields.Step) || c.has(fields.Rank) || c.has(fields.WallSeconds) || len(workers.values) != len(found.values) {
+	if workers == nil || len(times) != 1 || c.has(fields.Step) || c.has(fields.Rank) || c.has(fields.WallSeconds) {
 		return
 	}
+	found := times[0]
 	shorter, longer := 0, 0
 	for i := range found.values {
 		for j := range i {

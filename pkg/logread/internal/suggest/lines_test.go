@@ -77,6 +77,10 @@ node1: epoch 2 took 30.5 s at 101.0 samples/s
 epoch 1 loss 0.5, 100.0 images/sec per GPU
 epoch 2 loss 0.4, 101.0 images/sec per GPU
 `, []string{"epoch {epoch} loss {train_loss}, {?1} images/sec per GPU"}},
+		{"the rates of each GPU and of all", `
+epoch 1 loss 0.5 | gpu 0: 100.0 img/s | gpu 1: 101.0 img/s | total 201.0 img/s
+epoch 2 loss 0.4 | gpu 0: 100.5 img/s | gpu 1: 101.5 img/s | total 202.0 img/s
+`, []string{"epoch {epoch} loss {train_loss} | gpu *: {?1} img/s | gpu *: {?2} img/s | total {?3} img/s"}},
 		{"decimal commas", `
 epoch 1 Verlust 1,0000 Zeit 12,4 s
 epoch 2 Verlust 0,8000 Zeit 12,1 s

@@ -174,13 +174,24 @@ func (c *candidate) rate(n *number) decision {
 	if n.part == valPart || n.part == testPart || !(n.min() > 0) {
 		return decision{}
 	}
+	words, rates := strings.Fields(n.words), 0
 	for i := range c.numbers {
-		if o := &c.numbers[i]; o.as == "" && o.isNamed(fields.Time) && !c.has(fields.Step) && o.at < n.at {
+		o := &c.numbers[i]
+		switch {
+		case o.unit == rateUnit:
+			rates++
+		case o.as != "" || o.at > n.at:
+		case o.isNamed(fields.Time) && !c.has(fields.Step):
 			return decision{} // perhaps that of an evaluation, whose time the line has too
+		case o.isNamed(fields.Rank):
+			return decision{} // of one worker
 		}
 	}
-	for _, w := range strings.Fields(n.words) {
-		if !n.isNamed(fields.SamplesPerSecond) && !isNoise(w) && partOf(w) == "" && !slices.Contains([]string{"speed", "throughput", "rate", "thr", "thru", "total", "global", "performance"}, w) {
+	if rates > 1 && !slices.ContainsFunc(words, func(w string) bool { return slices.Contains([]string{"total", "global", "aggregate"}, w) }) {
+		return decision{}
+	}
+	for _, w := range words {
+		if !n.isNamed(fields.SamplesPerSecond) && !isNoise(w) && partOf(w) == "" && !slices.Contains([]string{"speed", "throughput", "rate", "thr", "thru", "total", "global", "aggregate"}, w) {
 			return decision{}
 		}
 	}
@@ -298,6 +309,8 @@ func (c *candidate) time(n *number) decision {
 	why := "a time without a name"
 	if named {
 		why = n.quote()
+	} else if n.unit != timeUnit {
+		why = fmt.Sprintf("followed by %q", n.unitText)
 	}
 	decide := func(field, text string) decision {
 		d := decision{as: field, why: why + text}

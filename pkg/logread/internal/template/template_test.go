@@ -50,6 +50,13 @@ func TestMatch(t *testing.T) {
 		{issue, "", "no"},
 		{"[{epoch}/{epochs}] {loss}", "[ 3/10] 1e-05", "epoch=3 epochs=10 loss=1e-05"},
 		{"{a},{b}", "1,234", "a=1 b=234"},
+		// Places whose meaning is not known.
+		{"{?1} epoch {epoch} gain {?2}, loss {loss}{?3}", "10:00 epoch 3 gain 4 days, 1:02:03, loss 0.5 (best)", "epoch=3 loss=0.5"},
+		{"{?1} {?2} epoch {epoch}", "a b epoch 3", "epoch=3"},
+		{"loss {?1}{loss}", "loss 0.5", "loss=0.5"},
+		{"{?}*{?12} loss {loss}", "x loss 0.5", "loss=0.5"},
+		{"{?x} loss {loss}", "", `invalid template "{?x} loss {loss}": character 2: got the field {?x}, want a name of letters, digits and the characters _-./`},
+		{"loss {?1}", "", `invalid template "loss {?1}": character 10: got no field, want at least one such as {epoch} or {train_loss}`},
 		// Decimal commas.
 		{"Verlust {train_loss:,} Zeit {seconds:,} s", "Verlust 1,0000 Zeit 12,4 s", "train_loss=1 seconds=12.4"},
 		{"Verlust {train_loss:,} Zeit {seconds:,}", "Verlust 0,125 Zeit 1,234 min", "train_loss=0.125 seconds=74.04"},
