@@ -134,6 +134,20 @@ Epoch 1 step 20/20 loss 0.8
 Epoch 2 step 10/20 loss 0.6
 Epoch 2 step 20/20 loss 0.5
 `, []string{"Epoch {epoch} step {step}/{steps} loss {train_loss}"}},
+		{"values below a line that announces an evaluation, and a time of which nothing shows the part", `
+Epoch 1/9
+loss 0.95
+time: 33.5 s
+Evaluating the model ...
+loss 0.90, acc 0.55
+Training ...
+Epoch 2/9
+loss 0.75
+time: 33.0 s
+Evaluating the model ...
+loss 0.80, acc 0.65
+Training ...
+`, []string{"Epoch {epoch}/{epochs}", "loss {train_loss}"}},
 		{"a table with headings", `
 | epoch | train loss | val loss | mIoU | time (s) |
 |-------|------------|----------|------|----------|

@@ -21,7 +21,7 @@ func (c *candidate) nameMeasures() {
 	}
 	for i := range c.numbers {
 		n := &c.numbers[i]
-		unlabeled := n.part == "" && (train || n.mentioned == valPart || n.mentioned == testPart)
+		unlabeled := n.part == "" && (train || n.mentioned == valPart || n.mentioned == testPart || c.isBelowEvaluation())
 		if n.as != "" || n.vetoed || n.ofTotal || n.inner && (n.unit != timeUnit && n.unit != rateUnit || i > 0 && c.numbers[i-1].unit == timeUnit) {
 			continue
 		}
@@ -63,6 +63,12 @@ func (c *candidate) isOfTraining(i int) bool {
 	}
 	return c.numbers[i].part == trainPart || k >= 0 && c.numbers[k].as == fields.TrainLoss || c.has(fields.Step) ||
 		slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.ValAccuracy) })
+}
+
+// isBelowEvaluation reports whether the lines have no number of an epoch or step and follow a line such as
+// "Evaluating ...".
+func (c *candidate) isBelowEvaluation() bool {
+	return !c.has(fields.Epoch) && !c.has(fields.Step) && slices.ContainsFunc(c.lines, func(p place) bool { return p.evaluation })
 }
 
 // evaluates reports whether the line names only values of an evaluation.
@@ -319,6 +325,7 @@ func (c *candidate) time(n *number) decision {
 		}
 		return d
 	}
+	trains := n.part == trainPart || slices.ContainsFunc(c.numbers, func(o number) bool { return o.isNamed(fields.TrainLoss) })
 	perStep := field == fields.StepSeconds || n.unit == stepUnit
 	perEpoch := field == fields.EpochSeconds && n.words != "seconds" || n.unit == epochUnit
 	agreesWithEpoch := p.median <= 1.05*p.epoch+clockResolution && p.median >= 0.3*p.epoch-clockResolution
@@ -354,7 +361,7 @@ func (c *candidate) time(n *number) decision {
 		if agreesWithEpoch {
 			return decide(fields.EpochSeconds, ", and it agrees with the time stamps: the time of the epoch")
 		}
-	case n.part == "" && c.evaluates():
+	case n.part == "" && (c.evaluates() || c.isBelowEvaluation() || !c.has(fields.Epoch) && !strings.Contains(n.words, "epoch") && !trains):
 	case perEpoch || len(n.values) > 1 && (named || c.unnamedTimes() == 1):
 		return decide(fields.EpochSeconds, fmt.Sprintf(": the only evidence is the %s", map[bool]string{true: "name", false: "unit"}[named]))
 	}

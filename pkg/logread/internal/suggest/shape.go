@@ -38,6 +38,7 @@ type place struct {
 	file, line int
 	rank       int
 	clock      float64 // in seconds, or NaN
+	evaluation bool    // the last line without numbers, such as "Evaluating ...", names a validation or a test
 }
 
 // isBefore reports whether the line p comes before o.
@@ -94,14 +95,23 @@ func findShapes(files []File) []*shape {
 func eachLine(files []File, use func(at place, text string, tokens []token)) {
 	for f, file := range files {
 		commas, clocks := hasDecimalCommas(file), readClocks(file)
+		evaluation := false
 		for i, line := range file.Lines {
 			text := strings.TrimSpace(line.Text)
-			if line.Used || !strings.ContainsAny(text, "0123456789") {
+			if !strings.ContainsAny(text, "0123456789") {
+				for _, w := range splitWords(text) {
+					if p := partOf(w); p != "" {
+						evaluation = p != trainPart
+					}
+				}
+				continue
+			}
+			if line.Used {
 				continue
 			}
 			tokens := tokenize(text, commas && mayHaveCommas(text))
 			if slices.ContainsFunc(tokens, func(t token) bool { return t.kind == numberToken }) {
-				use(place{f, i, line.Rank, clocks[i]}, text, tokens)
+				use(place{f, i, line.Rank, clocks[i], evaluation}, text, tokens)
 			}
 		}
 	}
