@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/files"
-	"lockstep/pkg/logread/internal/identity"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -82,22 +82,39 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 type job struct{ runs []runs.Run }
 
 // groupByJob groups the runs by job: files whose names differ only in the
-// extension belong to the same job.
+// extension belong to the same job. A script may start several runs.
 func groupByJob(all []runs.Run) []job {
 	var out []job
 	at := map[string]int{}
-	for _, r := range all {
+	isError := func(r runs.Run) bool { return len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 }
+	last := slices.Clone(all) // error files without epochs belong to the last run of their job
+	slices.SortStableFunc(last, func(a, b runs.Run) int {
+		switch {
+		case isError(a) == isError(b):
+			return 0
+		case isError(b):
+			return -1
+		}
+		return 1
+	})
+	for _, r := range last {
 		key := r.Dir
 		if r.Kind != files.RunFolderKind {
 			file, part, _ := strings.Cut(r.Dir, "#") // a file may have several runs
 			key = strings.TrimSuffix(file, filepath.Ext(file)) + "#" + part
-			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file without epochs belongs to the last run of its job
+			if isError(r) {
 				for n := 2; ; n++ {
 					next := strings.TrimSuffix(key, "#"+part) + "#" + strconv.Itoa(n)
 					if _, ok := at[next]; !ok {
 						break
 					}
 					key = next
+				}
+				if i, ok := at[key]; ok {
+					own, _ := findBatchSize(r)
+					if last, _ := findBatchSize(out[i].runs[0]); own > 0 && last > 0 && own != last { // a later command of the script
+						key += "#" + strconv.Itoa(own)
+					}
 				}
 			}
 		}
@@ -180,7 +197,7 @@ func findBatchSize(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
 	}
-	for _, key := range identity.BatchKeys() {
+	for _, key := range record.BatchKeys() {
 		if v, ok := r.Info.Config[key].(float64); ok && v >= 1 && v == float64(int(v)) {
 			return int(v), key + " of the command or configuration"
 		}

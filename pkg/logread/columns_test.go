@@ -189,13 +189,13 @@ func TestTables(t *testing.T) {
 			"the header again, resumed", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\nepoch,loss\n3,2\n", "CSV table n2 1.train_loss=4 2.train_loss=3 3.train_loss=2\n", "the header occurs again in line 4, and the numbers continue",
 		},
 		{
-			"the header again, resumed from a checkpoint", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\n3,9\nepoch,loss\n2,2.5\n", "CSV table n2 1.train_loss=4 2.train_loss=2.5\n", "the epochs go back to 2 in line 6",
+			"the header again, resumed from a checkpoint", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\n3,9\nepoch,loss\n2,2.5\n", "CSV table n2 1.train_loss=4 2.train_loss=2.5\n", "line 6: the run was resumed at epoch 2, and the later values count",
 		},
 		{
-			"the header again, a new run", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\nepoch,loss\n1,5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5\n", "the header occurs again in line 4, and the numbers start again",
+			"the header again, a new run", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\nepoch,loss\n1,5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5\n", "the header occurs again in line 4, and the numbers go back",
 		},
 		{
-			"the epochs start again", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\n1,5\n2,4.5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5 2.train_loss=4.5\n", "the epochs start again in line 4: a new run",
+			"the epochs start again", "run_2gpus.csv", "epoch,loss\n1,4\n2,3\n1,5\n2,4.5\n", "CSV table n2 1.train_loss=4 2.train_loss=3\nCSV table n2 1.train_loss=5 2.train_loss=4.5\n", "line 4: the numbers start again: another run",
 		},
 		{
 			"two columns of times", "run_2gpus.csv", "epoch,elapsed,epoch_time\n1,12,10\n2,30,11\n", "CSV table n2 1.seconds=10 2.seconds=11 elapsed@1=12 elapsed@2=30\n", "",

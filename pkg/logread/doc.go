@@ -83,7 +83,12 @@
 //	Megatron-LM                none (curves of all fields by iteration)   global batch / time   world size
 //	DeepSpeed                  none (curves lr, loss)                     CurrSamplesPerSec     world size
 //	nanoGPT                    none (curves of loss, step time, mfu)      tokens/s
-//	tf_cnn_benchmarks          none (curve total_loss)                    total images/sec      global / device batch
+//	tf_cnn_benchmarks          none (curve total_loss)                    total images/sec      devices, or global /
+//	                                                                                            device batch
+//
+// Tables in Markdown pages, and JSON objects with the result of a run, are read as
+// tables. A log whose numbers go back is one run that was resumed, unless they start
+// again; see the reports.
 //
 // Runs of one series with the same number of workers count as repeats. Those that
 // differ in what is known about them become separate series; see [SeparateSeries].

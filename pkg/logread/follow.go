@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/logread/internal/files"
-	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/logread/internal/table"
@@ -253,7 +253,8 @@ func (f *Follower) mergeParts(lists [][]*files.Task) *Logs {
 			fileParts, report := f.files[t.Path].CopyParts()
 			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
-		found := merge.Merge(parts, path, f.options.patternsFor(lists[i]))
+		decider := identity.Decider{Root: path, Patterns: f.options.patternsFor(lists[i])}
+		found := decider.Runs(parts)
 		for _, r := range reports {
 			logs.Reports = append(logs.Reports, newReport(r))
 			logs.Problems = append(logs.Problems, r.Problems()...)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/logread/internal/files"
-	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
@@ -70,6 +70,6 @@ func FuzzMerge(f *testing.F) {
 			}
 			all = append(all, parts...)
 		}
-		merge.Merge(all, ".", func(string) []pattern.Pattern { return nil })
+		(&identity.Decider{Root: ".", Patterns: func(string) []pattern.Pattern { return nil }}).Runs(all)
 	})
 }

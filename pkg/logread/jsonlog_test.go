@@ -74,10 +74,10 @@ func TestJSONLines(t *testing.T) {
 		"Detectron2": {"metrics.json", detectron2, []string{
 			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
 		}, ""},
-		"two runs": {"metrics.json", detectron2 + detectron2, []string{
+		"two runs": {"metrics.json", detectron2 + strings.ReplaceAll(detectron2, "0.02", "0.04"), []string{
 			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
-			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
-		}, "the numbers start again in line 4: a new run"},
+			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.04 39:0.04; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
+		}, "line 4: the numbers start again: another run"},
 		"epochs": {"log.jsonl", "{\"world_size\": 8}\n" + `{"epoch": 0, "loss": 2.5, "epoch_time": 10.5, "throughput": 100}
 {"epoch": 0, "val_loss": 2.0, "val_acc": 0.5}
 {"epoch": 1, "loss": 1.5, "epoch_time": 9.5, "throughput": 110, "note": "x"}

@@ -127,7 +127,7 @@ func TestLines(t *testing.T) {
 		{
 			"the numbering starts again", "workers 2 seed 7\ntrain 1 0.5\ntrain 2 0.4\ntrain 1 0.3\n",
 			[]string{"workers {workers} seed {seed}", "train {epoch} {train_loss}"},
-			"run lines: workers=2 seed=7\n  1: train=0.5\n  2: train=0.4\nrun lines: workers=2 seed=7\n  1: train=0.3\n",
+			"run lines: workers=2 seed=7\n  1: train=0.5\n  2: train=0.4\nrun lines: workers=2 seed=7\n  1: train=0.3\nassumed: line 4: the numbers start again: another run\n",
 		},
 		{
 			"other workers begin a run", "workers 2\nepoch 1 0.5\nworkers 4\nepoch 1 0.4\n",

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/files"
-	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/logread/internal/table"
@@ -172,7 +172,8 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
 	}
-	found := merge.Merge(parts, path, o.patternsFor(tasks))
+	decider := identity.Decider{Root: path, Patterns: o.patternsFor(tasks)}
+	found := decider.Runs(parts)
 	reported := map[string]bool{}
 	for _, r := range logs.Reports {
 		reported[r.Path] = true

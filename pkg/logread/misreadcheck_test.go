@@ -19,7 +19,7 @@ func countedKinds() []string {
 	return []string{
 		"Keras log", "DLLogger", "benchy", "study CSV", "Hugging Face Trainer", "MMCV log", "tf_cnn_benchmarks", "PyTorch ImageNet example",
 		"torchvision reference", "CSV table", "Lightning bars", "Lightning metrics", "nnU-Net", "nvidia-smi", "MMEngine scalars",
-		"tqdm bars", "rates by rank", "JSON lines",
+		"tqdm bars", "rates by rank", "JSON lines", "JSON results", "Markdown page",
 	}
 }
 

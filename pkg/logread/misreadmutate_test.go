@@ -67,6 +67,7 @@ type mutatedFile struct {
 	packed  string // extension of the compression
 	cut     bool   // the file ends within a record, a document or a compressed stream
 	shorter bool   // the compressed file was cut
+	again   bool   // lines follow again
 }
 
 // apply returns the mutants of a plan.
@@ -101,7 +102,7 @@ func (m *mutant) mutate(rng *rand.Rand, all []*sample) {
 	f := m.files[rng.IntN(len(m.files))]
 	lines := splitLines(f.content)
 	n := rng.IntN(len(lines))
-	what := rng.IntN(6)
+	what := rng.IntN(7)
 	other := all[rng.IntN(len(all))]
 	text := other.files[rng.IntN(len(other.files))].text
 	switch what {
@@ -125,14 +126,19 @@ func (m *mutant) mutate(rng *rand.Rand, all []*sample) {
 		f.content, f.cut = slices.Concat(f.content, text), false
 		m.samples = append(m.samples, other)
 		m.how += fmt.Sprintf(", %s followed by %s", f.path, other.path)
+	case 5: // resumed: the lines from another one on follow again
+		again := rng.IntN(n + 1)
+		f.content, f.cut, m.lost = slices.Concat(bytes.Join(lines[:n], nil), bytes.Join(lines[again:], nil)), false, true
+		m.samples, f.again = append(m.samples, m.samples[0]), true
+		m.how += fmt.Sprintf(", %s resumed after line %d from line %d on", f.path, n, again+1)
 	default:
 		m.rename(rng)
 	}
 }
 
-// meaningfulNames returns names that say, or seem to say, something about a run.
+// meaningfulNames returns names that show, or seem to show, something about a run.
 func meaningfulNames() []string {
-	return []string{"n8", "gpu3", "4gpus", "rank1", "log_6", "x_log_12", "job-4711", "g5.12xlarge", "r50", "s1024", "world_size_16", "seed7", "N2_G4", "2026-11-23", "out"}
+	return []string{"n8", "gpu3", "4gpus", "rank1", "log_6", "x_log_12", "job-4711", "g5.12xlarge", "r50", "s1024", "world_size_16", "seed7", "N2_G4", "2026-11-23", "out", "cards_NVLink_XLA", "fp16", "forward-only.logs"}
 }
 
 // rename puts the files into a folder with another name, or renames a file that is alone.

@@ -75,6 +75,9 @@ func sampleSources() []sampleSource {
 		{samples + "wandb", "the folder of a run of W&B (wandb/sdk)"},
 
 		{programLogs + "/", "the source of each program, which package textlog names"},
+
+		{samples + "results/page.md", "a page in Markdown with two tables of a script"},
+		{samples + "results/weak_2gpu.json", "a JSON object with the result of a script"},
 	}
 }
 

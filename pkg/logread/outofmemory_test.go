@@ -120,6 +120,26 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
+// TestBatchesOfScript: a script that tries several batch sizes in turn writes the commands to its output or
+// to its error file, where the message is that memory ran out. The n-th command is that of the n-th run.
+func TestBatchesOfScript(t *testing.T) {
+	command := func(batch int) string { return fmt.Sprintf("+ python train.py --batch-size %d\n", batch) }
+	for name, files := range map[string]map[string]string{
+		"one file":                     {"unet_7.out": command(128) + kerasOf(5, "2.0") + command(256) + kerasOf(4, "1.5") + command(512) + torchOld},
+		"the commands in the errors":   {"unet_7.output": kerasOf(5, "2.0") + kerasOf(4, "1.5"), "unet_7.err": command(128) + command(256) + command(512) + torchOld},
+		"the commands in the output":   {"unet_7.output": command(128) + kerasOf(5, "2.0") + command(256) + kerasOf(4, "1.5") + command(512), "unet_7.err": torchOld},
+		"the commands beside messages": {"unet_7.out": kerasOf(5, "2.0") + kerasOf(4, "1.5"), "unet_7.err": command(128) + "warning\n" + command(256) + command(512) + "Traceback (most recent call last):\n" + torchOld},
+	} {
+		dir := t.TempDir()
+		write(t, dir, files)
+		logs, _ := explained(t, dir)
+		limits := BatchLimits(logs.Runs)
+		if len(limits) != 1 || limits[0].Good != 256 || limits[0].Failing != 512 || len(limits[0].Tried) != 3 {
+			t.Errorf("%s: %+v\n%s", name, limits, logs.Reports)
+		}
+	}
+}
+
 // TestBatchOfRunFolders checks run folders whose runs failed for lack of
 // memory.
 func TestBatchOfRunFolders(t *testing.T) {

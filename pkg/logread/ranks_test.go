@@ -114,7 +114,7 @@ func TestFilesOfRanks(t *testing.T) {
 		"an incomplete set of a folder with a count": {
 			map[string]string{"12gpus/rank0.log": kerasOf(5, "2.0"), "12gpus/rank1.log": kerasOf(7, "1.0")},
 			[]string{"12gpus/rank0.log TEMP 12 the name of a folder; 1: 7s 1.5; 2: 7s 1.5"},
-			"ranks 2, 3, 4, 5, 6, 7, 8, 9 and 2 more of 12 have no file",
+			"ranks 2 to 11 of 12 have no file",
 		},
 		"only rank 0 logs": {
 			map[string]string{"rank0.log": worldOf(4, 5)}, []string{"rank0.log unet 4 the content; 1: 5s 0.5"}, "!no file",
@@ -196,7 +196,7 @@ func TestFilesOfRanks(t *testing.T) {
 		"two of four nodes": {
 			map[string]string{"n/node1.log": "World size: 8\n" + labeled(2, 3), "n/node0.log": "World size: 8\n" + labeled(0, 1)},
 			[]string{"n/node0.log n 8 the content; 1: 5s 2"},
-			"ranks 4, 5, 6 and 7 of 8 have no file",
+			"ranks 4 to 7 of 8 have no file",
 		},
 		"nodes of different worlds": {
 			map[string]string{"n/node0.log": "World size: 2\n" + labeled(0, 1), "n/node1.log": "World size: 4\n" + labeled(2, 3)},
@@ -271,8 +271,18 @@ func TestEventFilesOfRanks(t *testing.T) {
 		},
 		"resumed": {
 			map[string]string{"unet/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/" + name + "200.node1.30.0": eventsOf(200, 3, 3)},
-			[]string{"unet unet 0 ; loss of -1: [1 2 3 3 4 5]"},
+			[]string{"unet unet 0 ; loss of -1: [1 2 3 4 5]"},
 			"continues the curves of",
+		},
+		"another run": {
+			map[string]string{"unet/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/" + name + "200.node1.30.0": eventsOf(200, 1, 2)},
+			[]string{"unet unet 0 ; loss of -1: [1 2 3]", "unet#2 unet 0 ; loss of -1: [1 2]"},
+			"",
+		},
+		"a copy": {
+			map[string]string{"unet/" + name + "100.node1.7.0": eventsOf(100, 1, 3), "unet/" + name + "101.node1.7.0": eventsOf(100, 1, 3)},
+			[]string{"unet unet 0 ; loss of -1: [1 2 3]"},
+			"a copy of ",
 		},
 		"ranks that were resumed": {
 			map[string]string{

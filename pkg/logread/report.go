@@ -45,6 +45,9 @@ type Report struct {
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string
+	// Outweighed lists the evidence about properties that does not count, since stronger evidence
+	// contradicts it, each with its source and that of the stronger evidence.
+	Outweighed []string
 	// Columns is the number of columns if the file is a table. UnusedColumns lists
 	// those that were not used, each with the reason.
 	Columns       int
@@ -66,7 +69,7 @@ func newReport(r *record.Report) Report {
 		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,
 		Runs: r.Runs, Records: r.Records, Lines: r.Lines, LinesUsed: r.LinesUsed,
 		Ignored: ignored, Unused: r.Unused, UnusedMore: r.UnusedMore,
-		Known: r.Known, Assumed: r.Assumed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf, Columns: r.Columns, UnusedColumns: r.UnusedColumns,
+		Known: r.Known, Assumed: r.Assumed, Outweighed: r.Outweighed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf, Columns: r.Columns, UnusedColumns: r.UnusedColumns,
 	}
 }
 
@@ -202,6 +205,9 @@ func (r Report) String() string {
 	}
 	for _, a := range r.Assumed {
 		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
+	}
+	for _, e := range r.Outweighed {
+		fmt.Fprintf(&b, "    outweighed: %s\n", clean.Text(e))
 	}
 	for _, c := range r.UnusedColumns {
 		fmt.Fprintf(&b, "    ignored: column %s\n", clean.Text(c))

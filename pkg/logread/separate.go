@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/logread/internal/repeats"
+	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/runs"
 )
 
@@ -15,10 +15,13 @@ import (
 //
 // Runs of one series with the same number of workers are repeats only if they
 // agree in everything that is known about them. Those separate that differ in
-// the model, the batch per worker, the learning rate, the number of nodes, the
-// samples per epoch, the planned epochs, the unit of their throughput, or a number in the names of
-// their files or folders that is neither workers nor seed (unet_s1024.log,
-// unet_s2048.log).
+// the model, the mode, the batch per worker, the learning rate, the number of
+// nodes, the samples per epoch, the planned epochs, the unit of their
+// throughput, an option of their command, a setting that is no measurement, or
+// a word or a number in the names of their files or folders that is neither
+// workers nor seed (unet_s1024.log, unet_s2048.log). So do runs with the same
+// seed, and runs whose rates differ by more than 3 times, unless run.json
+// identifies them or their paths are equal but for the number of the repeat.
 // Across worker counts, runs may differ, for example in a global batch that
 // grows with the workers. A series that the user has named by a pattern, such
 // as --as 'unet_*.log=series:unet', is not separated.
@@ -26,7 +29,7 @@ import (
 // The result has one note for each series that was separated: what differs,
 // the new names, and how to join them.
 func SeparateSeries(all []runs.Run) (notes []string) {
-	for _, s := range repeats.Separate(all) {
+	for _, s := range identity.Separate(all) {
 		notes = append(notes, s.String())
 	}
 	return notes
@@ -35,7 +38,7 @@ func SeparateSeries(all []runs.Run) (notes []string) {
 // separateSeries separates the series of the runs that were read, and explains
 // it in Notes and in the reports of their files.
 func (l *Logs) separateSeries() {
-	separated := repeats.Separate(l.Runs)
+	separated := identity.Separate(l.Runs)
 	if len(separated) == 0 {
 		return
 	}

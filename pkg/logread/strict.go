@@ -53,8 +53,8 @@ func (l *Logs) checkAssumptions(o Options) error {
 }
 
 // assumedValue returns the value of a property of the run.
-func assumedValue(run runs.Run, property runs.Property) record.Claim {
-	c := record.Claim{Property: property}
+func assumedValue(run runs.Run, property runs.Property) record.Evidence {
+	c := record.Evidence{Property: property}
 	switch property {
 	case runs.PropertyWorkers:
 		c.Number = int64(run.Info.Workers)
@@ -69,11 +69,7 @@ func assumedValue(run runs.Run, property runs.Property) record.Claim {
 	case runs.PropertyModel:
 		c.Text, _ = run.Info.Config["model"].(string)
 	case runs.PropertyRank: // not in the run
-		p := &record.Part{}
-		identity.ClaimNames(p, run.File, false)
-		if named, ok := identity.Choose(p.Claims, property); ok {
-			return named
-		}
+		c.Number = int64(identity.RankOf(run.File))
 	}
 	return c
 }

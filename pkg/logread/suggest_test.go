@@ -130,7 +130,7 @@ func TestSuggestSettingsAndCumulativeTime(t *testing.T) {
 	for _, e := range s.Preview[0].Epochs {
 		got = append(got, fmt.Sprint(e.Epoch, e.Seconds))
 	}
-	if text := strings.Join(got, "; "); text != "5 NaN; 10 10; 20 10.5" {
+	if text := strings.Join(got, "; "); text != "5 10; 10 10; 20 10.5" {
 		t.Errorf("got %s", text)
 	}
 }

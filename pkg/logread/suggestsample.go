@@ -109,7 +109,7 @@ func knownKind(t *files.Task, parts []*record.Part) string {
 // that logs of unknown form have too, if they contain the command of a job.
 func hasValues(p *record.Part) bool {
 	if p.Role != record.Principal {
-		return true
+		return p.Role != record.Unfinished
 	}
 	return len(p.Run.Curves) > 0 || len(p.Run.Trials) > 0 || len(p.Run.Spans) > 0 || slices.ContainsFunc(p.Run.Epochs, func(e runs.Epoch) bool {
 		return slices.ContainsFunc(tidy.EpochValues(e), func(v tidy.Value) bool { return !math.IsNaN(v.V) && v.V != 0 })

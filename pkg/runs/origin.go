@@ -33,10 +33,11 @@ type Source string
 
 // The sources of properties.
 const (
-	SourceUser       Source = "the user"         // an option such as --as, or lockstep-logs.yaml
-	SourceContent    Source = "the content"      // run.json, or what the program itself has logged
-	SourceConfig     Source = "a configuration"  // a file of settings or a job script beside the log
-	SourceCommand    Source = "the command line" // of the launcher that started the program
+	SourceUser       Source = "the user"            // an option such as --as, or lockstep-logs.yaml
+	SourceContent    Source = "the content"         // run.json, or what the program itself has logged
+	SourceConfig     Source = "a configuration"     // a file of settings or a job script beside the log
+	SourceCommand    Source = "the command line"    // of the launcher that started the program
+	SourceRunName    Source = "the name of the run" // in a table or the head of its columns
 	SourceFolderName Source = "the name of a folder"
 	SourceFileName   Source = "the name of the file"
 )
@@ -44,7 +45,7 @@ const (
 // IsAssumed reports whether a property from this source is an assumption: a name may mean
 // something else.
 func (s Source) IsAssumed() bool {
-	return s == SourceFolderName || s == SourceFileName
+	return s == SourceRunName || s == SourceFolderName || s == SourceFileName
 }
 
 // Origin states where one property of a run was found.
@@ -60,7 +61,7 @@ func (o Origin) String() string {
 		return string(o.Source)
 	case o.Source == SourceFolderName:
 		return fmt.Sprintf("the name of the folder %q", o.Detail)
-	case o.Source == SourceFileName:
+	case o.Source == SourceFileName, o.Source == SourceRunName:
 		return fmt.Sprintf("%s %q", o.Source, o.Detail)
 	}
 	return fmt.Sprintf("%s (%s)", o.Source, o.Detail)
@@ -69,7 +70,7 @@ func (o Origin) String() string {
 // Precedence returns the position of the source in the order of the sources: if two sources
 // contradict each other, the one with the lower number counts.
 func (s Source) Precedence() int {
-	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceFolderName, SourceFileName}, s)
+	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceRunName, SourceFolderName, SourceFileName}, s)
 }
 
 // Assumptions returns one sentence, without a period, for each property and source of which
@@ -83,6 +84,7 @@ func Assumptions(all []Run) []string {
 			source Source
 			words  string
 		}{
+			{SourceRunName, "from run names"},
 			{SourceFolderName, "from folder names"},
 			{SourceFileName, "from file names"},
 		} {

@@ -12,29 +12,58 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitRanks returns the event files of each rank that wrote to a folder. files are the folder's
-// files in chronological order. Files that were written one after the other are those of one
-// rank, which was resumed.
-func splitRanks(files []*record.Part) [][]*record.Part {
+// splitRuns returns the event files of each run in a folder, by rank. files are the folder's files in
+// chronological order. Files that were written at the same time are those of ranks. Files that were
+// written one after the other are those of a run that was resumed, or of another run (record.Follow).
+func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	var sessions [][]*record.Part // the files that were written at the same time
 	for _, f := range files {
-		if k := len(sessions) - 1; k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return areConcurrent(parserOf(o), parserOf(f)) }) {
+		k := len(sessions) - 1
+		switch {
+		case k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return areEqual(parserOf(o), parserOf(f)) }):
+			f.Report.AddAssumption("a copy of %s", sessions[k][0].Run.File)
+		case k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return areConcurrent(parserOf(o), parserOf(f)) }):
 			sessions[k] = append(sessions[k], f)
+		default:
+			sessions = append(sessions, []*record.Part{f})
+		}
+	}
+	for i, session := range sessions {
+		slices.SortStableFunc(session, func(a, b *record.Part) int { return runs.NaturalCompare(writerOf(a), writerOf(b)) })
+		if i == 0 || startsAgain(sessions[i-1], session) {
+			all = append(all, nil)
+		}
+		run := &all[len(all)-1]
+		for rank, f := range session {
+			if rank == len(*run) {
+				*run = append(*run, nil)
+			}
+			(*run)[rank] = append((*run)[rank], f)
+		}
+	}
+	return all
+}
+
+// startsAgain reports whether the steps of a session show that it is another run than the session
+// before it.
+func startsAgain(before, session []*record.Part) bool {
+	a, b := parserOf(before[0]), parserOf(session[0])
+	for tag, i := range a.byTag {
+		k, ok := b.byTag[tag]
+		if !ok || len(a.curves[i].Steps) < 2 || len(b.curves[k].Steps) == 0 || b.restarted {
 			continue
 		}
-		sessions = append(sessions, []*record.Part{f})
+		steps := a.curves[i].Steps
+		return record.Follow(slices.Min(steps), slices.Max(steps), 1, slices.Min(b.curves[k].Steps), false) == record.AnotherRun
 	}
-	var ranks [][]*record.Part
-	for _, session := range sessions {
-		slices.SortStableFunc(session, func(a, b *record.Part) int { return runs.NaturalCompare(writerOf(a), writerOf(b)) })
-		for rank, f := range session {
-			if rank == len(ranks) {
-				ranks = append(ranks, nil)
-			}
-			ranks[rank] = append(ranks[rank], f)
-		}
-	}
-	return ranks
+	return false
+}
+
+// areEqual reports whether two files have the same values at the same times.
+func areEqual(a, b *Parser) bool {
+	return len(a.curves) > 0 && slices.EqualFunc(a.curves, b.curves, func(x, y *record.Curve) bool {
+		return x.Name == y.Name && slices.Equal(x.Steps, y.Steps) && slices.Equal(x.Values, y.Values) && slices.Equal(x.Times, y.Times)
+	})
 }
 
 // writerOf returns the host and the process in the name of an event file, which has the form
@@ -109,6 +138,5 @@ func joinRanks(into *record.Part, ranks [][]*record.Part, validation bool) {
 		into.Run.Epochs = nil
 	}
 	into.Report.AddAssumption("the event files of %s were written at the same time; the ranks are numbered in the order of host and process", english.Count(len(ranks), "rank"))
-	into.AddClaim(runs.PropertyWorkers, int64(len(ranks)), runs.SourceContent, "event files that were written at the same time")
-	into.Claims[len(into.Claims)-1].AtLeast = true
+	into.AddEvidence(runs.PropertyWorkers, int64(len(ranks)), record.AtLeast, runs.SourceContent, "event files that were written at the same time")
 }

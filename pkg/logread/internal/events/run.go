@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -11,11 +12,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Join merges the event files of each folder into one part. A run that was
-// resumed leaves several files in chronological order. If a later file starts
-// again at an earlier step, its points replace the points of earlier files from
-// that step on. Files with the same tags and steps that were written at the same
-// time are those of the ranks of a run, each of which has its own curves.
+// Join merges the event files of each run in a folder into one part. A run that was resumed leaves several
+// files in chronological order; the points of a later file replace those of earlier files from its first
+// step on. Files with the same tags and steps that were written at the same time are those of the ranks of
+// a run, each of which has its own curves. The Run.Dir of further runs in a folder ends with #2, #3 and so on.
 //
 // All tags become curves. Tags that by the convention of their writer describe
 // complete epochs also become epochs: epoch_loss, epoch_accuracy and epoch_lr
@@ -24,34 +24,35 @@ import (
 // which maps steps to epochs.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
-	var kept []*record.Part
+	gone := map[*record.Part]bool{}
 	for _, p := range parts {
-		folder := filepath.Dir(p.Run.File)
-		_, isEvents := p.Source.(*Parser)
-		if !isEvents || len(byFolder[folder]) == 0 {
-			kept = append(kept, p)
-		}
-		if isEvents {
+		if IsPart(p) {
+			folder := filepath.Dir(p.Run.File)
 			byFolder[folder] = append(byFolder[folder], p)
 		}
 	}
 	for folder, files := range byFolder {
-		into := files[0]
 		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(parserOf(a).began, parserOf(b).began) })
-		ranks := splitRanks(files)
-		if len(ranks) > 1 {
-			joinRanks(into, ranks, isValidationFolder(folder))
-			continue
-		}
-		into.Run.Curves = joinCurves(files)
-		into.Run.Epochs = epochsFromCurves(into.Run.Curves, isValidationFolder(folder))
 		for _, p := range files {
-			if p != into {
+			gone[p] = true
+		}
+		for n, ranks := range splitRuns(files) {
+			into := ranks[0][0]
+			if gone[into] = false; n > 0 {
+				into.Run.Dir = fmt.Sprintf("%s#%d", folder, n+1)
+			}
+			if len(ranks) > 1 {
+				joinRanks(into, ranks, isValidationFolder(folder))
+				continue
+			}
+			into.Run.Curves = joinCurves(ranks[0])
+			into.Run.Epochs = epochsFromCurves(into.Run.Curves, isValidationFolder(folder))
+			for _, p := range ranks[0][1:] {
 				p.Report.AddAssumption("continues the curves of %s", into.Run.File)
 			}
 		}
 	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(parts), func(p *record.Part) bool { return gone[p] })
 }
 
 // IsPart reports whether p is the part of an event file.
@@ -63,11 +64,15 @@ func IsPart(p *record.Part) bool {
 // parserOf returns the Parser that parsed the event file of p.
 func parserOf(p *record.Part) *Parser { return p.Source.(*Parser) }
 
-// joinCurves returns the curves of a folder. files are its event files in
-// chronological order.
+// joinCurves returns the curves of a rank. files are its event files in chronological order.
 func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	index := map[string]int{}
-	for n, f := range files {
+	for _, f := range files {
+		if r := parserOf(f); r.restarted {
+			for i := range curves {
+				removeFrom(&curves[i], r.restart)
+			}
+		}
 		for _, c := range parserOf(f).curves {
 			from := c.Finish(f.Report)
 			i, ok := index[from.Name]
@@ -77,32 +82,26 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 				curves = append(curves, runs.Curve{Name: from.Name, Rank: from.Rank})
 			}
 			to := &curves[i]
-			repeated := firstRepeatedStep(files[n+1:])
-			if repeated == math.MaxInt64 {
-				// Copied, since a file that is followed continues to grow.
-				to.Steps, to.Values, to.Times = append(to.Steps, from.Steps...), append(to.Values, from.Values...), append(to.Times, from.Times...)
-				continue
+			if len(from.Steps) > 0 {
+				removeFrom(to, slices.Min(from.Steps))
 			}
-			for k, step := range from.Steps {
-				if step < repeated {
-					to.Steps, to.Values, to.Times = append(to.Steps, step), append(to.Values, from.Values[k]), append(to.Times, from.Times[k])
-				}
-			}
+			// Copied, since a file that is followed continues to grow.
+			to.Steps, to.Values, to.Times = append(to.Steps, from.Steps...), append(to.Values, from.Values...), append(to.Times, from.Times...)
 		}
 	}
 	return curves
 }
 
-// firstRepeatedStep returns the smallest step at which one of the later files
-// starts again, or math.MaxInt64 if all of them continue the earlier files.
-func firstRepeatedStep(later []*record.Part) int64 {
-	step := int64(math.MaxInt64)
-	for _, f := range later {
-		if r := parserOf(f); r.restarted {
-			step = min(step, r.restart)
+// removeFrom removes the points of a curve at and after a step.
+func removeFrom(c *runs.Curve, step int64) {
+	n := 0
+	for k, s := range c.Steps {
+		if s < step {
+			c.Steps[n], c.Values[n], c.Times[n] = s, c.Values[k], c.Times[k]
+			n++
 		}
 	}
-	return step
+	c.Steps, c.Values, c.Times = c.Steps[:n], c.Values[:n], c.Times[:n]
 }
 
 // isValidationFolder reports whether the files of a folder describe the

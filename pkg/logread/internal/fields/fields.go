@@ -56,6 +56,7 @@ const (
 
 	// Fields of tables only.
 	WorkersPerNode  = "workers_per_node"
+	Cores           = "cores"
 	Time            = "time"
 	TrainingTime    = "training_time"
 	TrainingSeconds = "training_seconds"
@@ -111,7 +112,7 @@ var all = [...]Field{
 	},
 	{
 		Name: Step, Kind: Whole, InTemplates: true, InTables: true, About: "number of the step",
-		Names:     "step global_step trainer/global_step train/global_step _step iter iteration it iter_num n_iter num_updates train_step update",
+		Names:     "step global_step trainer/global_step train/global_step _step iter iteration it iter_num n_iter num_updates train_step update current_steps",
 		WeakNames: "steps iters iterations itr batch minibatch batches",
 	},
 	{
@@ -133,6 +134,10 @@ var all = [...]Field{
 	{
 		Name: WorkersPerNode, Kind: Whole, InTables: true, About: "number of workers per node",
 		Names: "workers_per_node gpus_per_node devices_per_node nproc_per_node ranks_per_node tasks_per_node processes_per_node",
+	},
+	{
+		Name: Cores, Kind: Whole, InTables: true, About: "cores or threads: the number of workers, if the table has no other",
+		ColumnNames: "cores n_cores num_cores number_of_cores core cpu_cores threads n_threads num_threads number_of_threads thread omp_threads omp_num_threads cpus n_cpus num_cpus",
 	},
 	{
 		Name: Seed, Kind: Whole, InTemplates: true, InTables: true, About: "seed, or number of the repeat",

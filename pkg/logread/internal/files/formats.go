@@ -17,7 +17,7 @@ import (
 // Formats returns the formats of other programs' logs in the order in which
 // they are tried.
 func Formats(columns []table.Mapping) []record.Format {
-	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), []record.Format{table.Format(columns), textlog.Format()})
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), table.DocumentFormats(columns), []record.Format{table.Format(columns), textlog.Format()})
 }
 
 // cellFormats returns the formats of the text that a cell of a notebook has written: tables

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"lockstep/pkg/internal/safeopen"
@@ -164,15 +165,23 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 			p.Run.Kind, p.Run.Dir, p.Run.File = cmp.Or(p.Run.Kind, k.Name), cmp.Or(p.Run.Dir, dir), cmp.Or(p.Run.File, t.Path)
 		}
 		for _, p := range parts {
-			if p.Role != record.Config {
+			if p.Role != record.Config && p.Role != record.Unfinished {
 				t.Report.Runs++
 			}
+		}
+		if isUnfinished(parts) { // for another file
+			t.Report.Kind, t.Report.Skipped = "", unknownFormatReason(head)
 		}
 		return parts, err
 	}
 	t.Report.Kind = ""
 	t.Report.Skipped, t.Report.Header = unknownFormatReason(head), table.Header(head)
 	return nil, nil
+}
+
+// isUnfinished reports whether a file has commands, but no values.
+func isUnfinished(parts []*record.Part) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p *record.Part) bool { return p.Role != record.Unfinished })
 }
 
 // unknownFormatReason returns the reason for not reading a file whose format is

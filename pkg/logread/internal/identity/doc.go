@@ -1,9 +1,10 @@
-// Package identity determines what identifies a run: its numbers of workers and nodes, rank,
-// seed, series, batch and model.
+// Package identity decides what identifies each run: its series, numbers of workers and nodes, rank,
+// seed, batch and model, the parts of which it consists, and which runs are repeats of each other.
 //
-// Each source states properties as claims (record.Claim): claims.go turns the content of a
-// file, a configuration and a job's accounting into claims, and pathnames.go the names in the
-// path of a file. identity.go chooses the claim that counts by the precedence of its source
-// (see runs.Source), reports the source and contradictions, and stores the values in the run.
-// series.go derives the series and the study from the path if no claim states them.
+// The packages names, pattern, launchline, merge and repeats, and content.go, return evidence
+// (record.Evidence) and decide nothing. The decisions are here, each by one table:
+//
+//   - strengths (fields.go) decides which evidence of a property counts;
+//   - parts (parts.go) decides which files and parts of files are one run;
+//   - separate.go decides which runs are repeats, by the differences of package repeats.
 package identity

@@ -1,230 +1,222 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/names"
+	"lockstep/pkg/logread/internal/pattern"
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
 
-// Set sets the properties of p's run that identify it, and Run.Origins. path is the path
-// whose names count. Of several sources, the one with the highest precedence counts (see
-// runs.Source). Contradictions are reported.
-func Set(p *record.Part, path string) {
-	info := &p.Run.Info
-	if info.Status == "" {
-		info.Status = runs.StatusDone
+// Decider decides what identifies the runs in and below a path.
+type Decider struct {
+	Root string // the path that is read; its parent folders are not searched
+	// Patterns returns the user's patterns that apply to a file, in order of precedence.
+	Patterns func(file string) []pattern.Pattern
+	// Ignores, if set, reports whether evidence is left out, for tests.
+	Ignores func(record.Evidence) bool
+
+	runFolders map[string]*record.Part        // parts of run folders by path
+	matches    map[*record.Part]pattern.Match // what the pattern that matches the file states
+	ranks      map[*record.Part]rankFiles     // parts whose files are those of ranks
+	titles     names.Titles                   // folders with numbered titles
+	folders    map[string][]*record.Part      // principal parts by folder
+	file       string                         // of which path contains the names
+	path       names.Path
+}
+
+// Runs decides which of the parts of all files are one run, and what identifies each run. It returns
+// the runs in the order of their first parts.
+func (d *Decider) Runs(parts []*record.Part) []runs.Run {
+	d.runFolders, d.matches, d.ranks, d.titles = map[string]*record.Part{}, map[*record.Part]pattern.Match{}, map[*record.Part]rankFiles{}, names.Titles{}
+	for _, p := range parts {
+		d.titles.Add(p.Run.File)
+		if p.Role == record.RunFolder {
+			d.runFolders[filepath.Clean(p.Report.Path)] = p
+		}
 	}
-	p.Run.Origins = map[runs.Property]runs.Origin{}
-	for _, property := range runs.Properties() {
-		c, ok := Choose(p.Claims, property)
+	parts = d.joinRunFolders(parts)
+	pairOutputs(parts)
+	byRole := map[record.Role][]*record.Part{}
+	for _, p := range parts {
+		if p.Role != record.RunFolder {
+			d.addPattern(p)
+		}
+		if p.Role == record.Principal {
+			addContent(p, runs.SourceContent, "")
+		}
+		byRole[p.Role] = append(byRole[p.Role], p)
+	}
+	main := d.joinParts(byRole[record.Principal])
+	companions := trace.Join(events.Join(byRole[record.Companion]))
+	for _, p := range companions {
+		addContent(p, runs.SourceContent, "")
+	}
+	main = append(main, d.joinCompanions(d.joinRanks(companions), main)...)
+	d.addBeside(byRole[record.Config], main)
+	jobs := byRole[record.Accounting]
+	known := map[string]bool{}
+	for _, p := range jobs {
+		known[p.Run.Info.JobIDs[record.SlurmJobKey]] = true
+	}
+	for _, p := range main {
+		setJobID(p, known)
+	}
+	main = append(main, joinAccounting(jobs, main)...)
+	interpretDevices(main)
+	isMain := map[*record.Part]bool{}
+	for _, p := range main {
+		isMain[p] = true
+		d.setFields(p)
+	}
+	for _, p := range slices.Concat(byRole[record.RunFolder], main) {
+		p.RemoveImpossibleTimes()
+	}
+	alignStudies(main)
+	addProblemsToRuns(main)
+	var found []runs.Run
+	for _, p := range parts {
+		if p.Role == record.RunFolder || isMain[p] {
+			found = append(found, p.Run)
+		}
+	}
+	return found
+}
+
+// addPattern adds what the first pattern that matches the file of p states about the run.
+func (d *Decider) addPattern(p *record.Part) {
+	for _, one := range d.Patterns(p.Report.Path) {
+		m, ok := one.Match(p.Run.File)
 		if !ok {
 			continue
 		}
-		reportContradictions(p, c)
-		p.Run.Origins[property] = c.Origin
-		switch property {
-		case runs.PropertyWorkers:
-			info.Workers = int(c.Number)
-		case runs.PropertyNodes:
-			info.Nodes = int(c.Number)
-		case runs.PropertySeed:
-			info.Seed = c.Number
-		case runs.PropertySeries:
-			info.Series = c.Text
-		case runs.PropertyBatch:
-			if c.Origin.Source == runs.SourceUser {
-				info.BatchPerWorker, info.GlobalBatch = int(c.Number), 0
+		d.matches[p] = m
+		p.Report.AddAssumptionOnce("the pattern %q matches", one)
+		for _, e := range m.Evidence {
+			if e.Property != runs.PropertyRank || !p.RankKnown {
+				p.Evidence = append(p.Evidence, e)
 			}
-		case runs.PropertyModel:
-			if c.Origin.Source == runs.SourceUser {
-				setSetting(info, "model", c.Text)
+		}
+		for _, why := range m.Problems {
+			p.Report.AddProblem(p.Line, "%s", why)
+		}
+		return
+	}
+}
+
+// setFields adds what the path shows about p's run, and sets what identifies the run.
+func (d *Decider) setFields(p *record.Part) {
+	ranks, numbersAreRanks := d.ranks[p]
+	if file := cmp.Or(ranks.path, p.Run.File); file != d.file || d.path == nil { // a table may have many runs
+		d.file, d.path = file, names.OfPath(file)
+	}
+	if run, ok := p.Run.Info.Config["run"].(string); ok {
+		n := names.Parse(run)
+		for property, v := range map[runs.Property]int{runs.PropertyWorkers: n.Workers, runs.PropertyNodes: n.Nodes} {
+			if v > 0 {
+				p.AddEvidence(property, int64(v), record.Stated, runs.SourceRunName, run)
 			}
-		case runs.PropertyRank: // of the file; no field of the run
 		}
-		reportOrigin(p.Report, c)
-	}
-	if info.Workers == 0 {
-		p.Report.AddProblem(0, "the number of workers is unknown: expected it in the path, such as 4GPU/ or log_4.csv; set it with --as '%s'", asExample(p))
-	}
-	setSeriesAndStudy(p, path)
-	if info.GlobalBatch == 0 && info.BatchPerWorker > 0 {
-		info.GlobalBatch = info.BatchPerWorker * info.Workers
-	}
-	if info.BatchPerWorker == 0 && info.Workers > 0 && info.GlobalBatch%info.Workers == 0 {
-		info.BatchPerWorker = info.GlobalBatch / info.Workers
-	}
-}
-
-// setSetting sets one setting of a run.
-func setSetting(info *runs.Info, key string, value any) {
-	if info.Config == nil {
-		info.Config = map[string]any{}
-	}
-	info.Config[key] = value
-}
-
-// reportOrigin adds the origin of a property to the report.
-func reportOrigin(r *record.Report, c record.Claim) {
-	text := fmt.Sprintf("%s: from %s", c, c.Origin)
-	if c.Origin.Source.IsAssumed() {
-		r.AddAssumptionOnce("%s (assumed)", text)
-	} else if !slices.Contains(r.Known, text) && len(r.Known) < maxKnown {
-		r.Known = append(r.Known, text)
-	}
-}
-
-// maxKnown is the largest number of properties that the report of a file lists. A table may have
-// thousands of runs.
-const maxKnown = 100
-
-// asExample returns a pattern with which a user can state the number of workers of p's run.
-func asExample(p *record.Part) string {
-	if p.Run.Info.Nodes > 0 {
-		return fmt.Sprintf("%s=workers:%d*GPUS_PER_NODE", filepath.Base(p.Run.File), p.Run.Info.Nodes)
-	}
-	return filepath.Base(p.Run.File) + "=workers:N"
-}
-
-// Choose returns the claim about a property that counts. ok is false if there is none. The ranks
-// that the file shows count more than a name, and more than a configuration or a command that
-// states fewer workers.
-func Choose(all []record.Claim, property runs.Property) (best record.Claim, ok bool) {
-	var claims []record.Claim
-	for _, c := range all {
-		if c.Property == property {
-			claims = append(claims, c)
+		if n.Seed >= 0 {
+			p.AddEvidence(runs.PropertySeed, int64(n.Seed), record.Stated, runs.SourceRunName, run)
 		}
 	}
-	if len(claims) == 0 {
-		return best, false
-	}
-	precedence := func(c record.Claim) float64 {
-		switch {
-		case !c.AtLeast:
-			return float64(c.Origin.Source.Precedence())
-		case c.Origin.Source.IsAssumed():
-			return float64(c.Origin.Source.Precedence()) + 0.5
+	p.Evidence = append(p.Evidence, d.nameEvidence(d.file, d.path)...)
+	if e, ok := d.path.Number(); ok && !numbersAreRanks {
+		if _, known := decide(p.Evidence, runs.PropertyWorkers); !known {
+			p.Evidence = append(p.Evidence, e)
 		}
-		return float64(runs.SourceCommand.Precedence()) + 0.5
 	}
-	slices.SortStableFunc(claims, func(a, b record.Claim) int {
-		switch x, y := precedence(a), precedence(b); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
+	if p.RanksProblem != "" {
+		p.Report.AddProblem(p.Line, "%s", p.RanksProblem)
+	}
+	series := d.path.Series()
+	if d.Ignores != nil {
+		p.Evidence, series = slices.DeleteFunc(p.Evidence, d.Ignores), slices.DeleteFunc(series, d.Ignores)
+	}
+	_, stated := decide(p.Evidence, runs.PropertySeries)
+	if p.SeriesFromPath = !stated; !stated && len(series) > 0 {
+		p.Evidence = append(p.Evidence, series[0])
+	}
+	setFields(p, d.path)
+	ranks.reportMissing(p)
+}
+
+// nameEvidence returns what the names in a path show, first those of the U-Net study's files.
+func (d *Decider) nameEvidence(file string, path names.Path) []record.Evidence {
+	var p record.Part
+	if study, ok := programfile.ParseStudyName(file); ok {
+		name := filepath.Base(file)
+		p.AddEvidence(runs.PropertyWorkers, int64(study.Workers), record.Stated, runs.SourceFileName, name)
+		p.AddTextEvidence(runs.PropertySeries, study.Series, runs.SourceFileName, name)
+		if study.Repeat > 0 {
+			p.AddEvidence(runs.PropertySeed, int64(study.Repeat), record.Stated, runs.SourceFileName, name)
 		}
-		return 0
+	}
+	return append(p.Evidence, path.Evidence(d.titles)...)
+}
+
+// interpretDevices decides whether a number such as that of --gpus 2 is a number of devices or the
+// number of one device: it is the latter if another run has a list of devices, such as --gpus 0,1.
+func interpretDevices(parts []*record.Part) {
+	lists := slices.ContainsFunc(parts, func(p *record.Part) bool {
+		return slices.ContainsFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.DeviceList })
 	})
-	best = claims[0]
-	for _, c := range claims {
-		if c.AtLeast && c.Number > best.Number && best.Origin.Source.Precedence() >= runs.SourceConfig.Precedence() {
-			best = c
+	for _, p := range parts {
+		for i := range p.Evidence {
+			if e := &p.Evidence[i]; e.Kind == record.Device && lists {
+				e.Origin.Detail += fmt.Sprintf("; %d is the number of a device, since other commands list devices", e.Number)
+				e.Number = 1
+			}
 		}
-	}
-	return best, true
-}
-
-// reportContradictions reports the claims about the number of workers or nodes that differ from
-// the one that counts.
-func reportContradictions(p *record.Part, best record.Claim) {
-	if best.Property != runs.PropertyWorkers && best.Property != runs.PropertyNodes {
-		return
-	}
-	var others []string
-	type statement struct {
-		source runs.Source
-		n      int64
-	}
-	equal := false                 // one of them has the same precedence as best
-	listed := map[statement]bool{} // a command and its flags state the same
-	for _, c := range p.Claims {
-		from := c.Origin.Source
-		switch {
-		case c.Property != best.Property, c.Number == best.Number, c.AtLeast && c.Number < best.Number:
-			continue
-		case c.PerNode && best.Number%c.Number == 0:
-			continue
-		case from.Precedence() < best.Origin.Source.Precedence():
-			continue
-		}
-		if by := (statement{from, c.Number}); !listed[by] {
-			listed[by] = true
-			equal = equal || from == best.Origin.Source
-			others = append(others, fmt.Sprintf("%s states %d", c.Origin, c.Number))
-		}
-	}
-	if len(others) == 0 {
-		return
-	}
-	noun := strings.TrimSuffix(string(best.Property), "s")
-	counts := string(best.Origin.Source)
-	if equal {
-		counts = "the first of them"
-	}
-	text := fmt.Sprintf("%s states %s, but %s; %s counts", best.Origin, english.Count(int(best.Number), noun), english.List(others), counts)
-	if best.Origin.Source == runs.SourceUser { // who knows better
-		p.Report.AddAssumptionOnce("%s", text)
-		return
-	}
-	p.Report.AddProblem(p.Line, "%s", text)
-}
-
-// setSeriesAndStudy sets the series, unless a claim has set it, and the study.
-func setSeriesAndStudy(p *record.Part, path string) {
-	info := &p.Run.Info
-	_, stated := p.Run.Origins[runs.PropertySeries]
-	if !stated {
-		name, origin := seriesFromPath(path)
-		info.Series, p.SeriesFromPath = name, true
-		p.Run.Origins[runs.PropertySeries] = origin
-		reportOrigin(p.Report, record.Claim{Property: runs.PropertySeries, Text: name, Origin: origin})
-	}
-	if info.Study == "" {
-		info.Study = studyFromPath(path, info.Series, stated)
+		p.Evidence = slices.DeleteFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.Device && e.Number == 0 })
 	}
 }
 
-// SetJobID sets the number of a run's Slurm job from the name of the file that
-// Slurm wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of
-// a job array. known contains the numbers of the jobs whose accounting was read.
-// If the name has two numbers, SetJobID uses the number that known contains.
-func SetJobID(p *record.Part, known map[string]bool) {
-	if p.Run.Info.JobIDs[record.SlurmJobKey] != "" {
-		return
-	}
-	base := record.UncompressedName(filepath.Base(p.Run.File))
-	stem := strings.TrimSuffix(base, filepath.Ext(base))
-	switch filepath.Ext(base) {
-	case ".out", ".err", ".log", ".txt":
-	default:
-		return
-	}
-	i := strings.LastIndexAny(stem, "-_.")
-	if i <= 0 {
-		return
-	}
-	id := stem[i+1:]
-	if strings.Trim(id, "0123456789") != "" || id == "" {
-		return
-	}
-	if k := strings.LastIndexAny(stem[:i], "-_."); stem[i] == '_' && !known[id] { // a task, after the job of its array
-		task := stem[k+1:]
-		job := stem[k+1 : i]
-		if len(job) >= 3 && strings.Trim(job, "0123456789") == "" && (known[task] || stem[:k+1] == "slurm-") {
-			id = task
+// alignStudies corrects studies that were guessed from paths. If the series of a run comes from its
+// path, and the log of another run in the same folder states the same series, the run gets the study
+// of that other run.
+func alignStudies(parts []*record.Part) {
+	type place struct{ folder, series string }
+	placeOf := func(p *record.Part) place { return place{filepath.Dir(p.Run.File), p.Run.Info.Series} }
+	studies := map[place]string{}
+	for _, p := range parts {
+		if !p.SeriesFromPath {
+			studies[placeOf(p)] = p.Run.Info.Study
 		}
 	}
-	if len(id) < 3 {
-		return
+	for _, p := range parts {
+		if study := studies[placeOf(p)]; p.SeriesFromPath && study != "" && study != p.Run.Info.Study {
+			p.Run.Info.Study = study
+			p.Report.AddAssumption("study %q: from the other runs of series %q in the same folder", study, p.Run.Info.Series)
+		}
 	}
-	if p.Run.Info.JobIDs == nil {
-		p.Run.Info.JobIDs = map[string]string{}
+}
+
+// addProblemsToRuns adds the problems of each file to its run. If a file has several runs, the line
+// of a problem determines its run.
+func addProblemsToRuns(parts []*record.Part) {
+	byFile := map[*record.Report][]*record.Part{}
+	for _, p := range parts {
+		byFile[p.Report] = append(byFile[p.Report], p)
 	}
-	p.Run.Info.JobIDs[record.SlurmJobKey] = id
+	for report, parts := range byFile {
+		for _, problem := range report.Problems() {
+			to := parts[0]
+			for _, p := range parts {
+				if problem.Line >= p.Line && strings.HasPrefix(p.Run.File, problem.File) {
+					to = p
+				}
+			}
+			to.Run.Problems = append(to.Run.Problems, problem)
+		}
+	}
 }

@@ -28,19 +28,17 @@ func newReader(in *record.Input, l *scan.LineReader) *reader {
 
 // jsonRun is one run of the file.
 type jsonRun struct {
-	line       int
-	kind       string
-	epochs     *record.RankEpochs
-	names      map[string]*jsonName
-	last       *jsonName // of the last member
-	curves     map[string]*record.Curve
-	order      []*record.Curve
-	firstEpoch int64 // -1 if unknown, as are the three below
-	epoch      int64 // of the last object of the training
-	firstStep  int64
-	step       int64 // of the last object
-	iter       int64 // within the epoch, of the last object
-	offset     int64 // number of steps in the epochs before
+	line   int
+	kind   string
+	epochs *record.RankEpochs
+	names  map[string]*jsonName
+	last   *jsonName // of the last member
+	curves map[string]*record.Curve
+	order  []*record.Curve
+	epoch  int64 // of the last object of the training; -1 if unknown
+	step   int64 // of the last object; -1 if unknown
+	iter   int64 // within the epoch, of the last object
+	offset int64 // number of steps in the epochs before
 }
 
 // jsonName is a name of values in a run. Objects usually list their members in the order of
@@ -140,19 +138,15 @@ func (run *jsonRun) remember(epoch, step int64, val bool) {
 		return
 	}
 	if epoch >= 0 {
-		if run.epoch = epoch; run.firstEpoch < 0 {
-			run.firstEpoch = epoch
-		}
+		run.epoch = epoch
 	}
 	if step >= 0 {
-		if run.step = step; run.firstStep < 0 {
-			run.firstStep = step
-		}
+		run.step = step
 	}
 }
 
-// runOf returns the run to which an object belongs. If the numbers start again, it is a new
-// one.
+// runOf returns the run to which an object belongs. If the numbers go back, it is a new one, unless
+// package identity finds that it was resumed.
 func (r *reader) runOf(o object) *jsonRun {
 	if n := len(r.runs); n > 0 {
 		run := r.runs[n-1]
@@ -161,18 +155,18 @@ func (r *reader) runOf(o object) *jsonRun {
 		case !isTraining:
 		case run.kind == mmengineKind && o.iter != o.iter && o.epoch != o.epoch: // an evaluation
 		case o.step == o.step:
-			again = run.firstStep >= 0 && int64(o.step) <= run.firstStep && run.step > int64(o.step)
+			again = run.step > int64(o.step) && !(o.epoch > float64(run.epoch)) // steps may count within an epoch
 		case o.epoch == o.epoch:
-			again = run.firstEpoch >= 0 && int64(o.epoch) <= run.firstEpoch && run.epoch > int64(o.epoch)
+			again = run.epoch > int64(math.Ceil(o.epoch-1e-6))
 		}
 		if !again {
 			return run
 		}
-		r.in.Report.AddAssumption("the numbers start again in line %d: a new run", r.l.Number)
+		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
 		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{},
-		firstEpoch: -1, epoch: -1, firstStep: -1, step: -1,
+		epoch: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
 	return run

@@ -144,7 +144,7 @@ func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		_ = json.Unmarshal(v["args"], &args)
 		info.Command = append([]string{"python", program}, args...)
 		if name := launchline.ScriptName(info.Command); name != "" {
-			p.AddTextClaim(runs.PropertySeries, name, runs.SourceConfig, "wandb-metadata.json: program "+program)
+			p.AddTextEvidence(runs.PropertySeries, name, runs.SourceConfig, "wandb-metadata.json: program "+program)
 		}
 	}
 	in.Report.Records, in.Report.LinesUsed = 1, in.Report.Lines

@@ -3,6 +3,7 @@
 package launchline
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +23,8 @@ type Launch struct {
 	Nodes    int    // number of nodes; 0 if the command does not state it
 	Script   string // base name of the program, such as train.py; empty if it is not known
 	Launcher string // name of the outermost launcher; empty if the command starts the program itself
+	// Kind is DeviceList or Device if an option of the program shows the number of workers.
+	Kind record.Kind
 }
 
 // launcherNames returns the names of the launchers.
@@ -32,7 +35,11 @@ func launcherNames() []string {
 // Parse returns what a command states. The command may begin with assignments to environment
 // variables.
 func Parse(words []string) Launch {
+	visible := "" // devices
 	for len(words) > 0 && (isAssignment(words[0]) || slices.Contains([]string{"exec", "nohup", "time", "env"}, words[0])) {
+		if text, ok := strings.CutPrefix(words[0], "CUDA_VISIBLE_DEVICES="); ok {
+			visible = text
+		}
 		words = words[1:]
 	}
 	var l Launch
@@ -54,11 +61,45 @@ func Parse(words []string) Launch {
 		l.Workers, l.Nodes = n, max(nodes, l.Nodes)
 		return l
 	}
+	if l.Workers > 1 {
+		return l
+	}
 	// A program that one task starts may use several devices.
-	if n := value(after, "--n_gpus", "--num_gpus", "--ngpus", "--num-gpus", "--gpus", "--world_size", "--world-size", "--num_processes"); n > 0 && l.Workers <= 1 {
+	if n := value(after, "--n_gpus", "--num_gpus", "--ngpus", "--num-gpus", "--world_size", "--world-size", "--num_processes"); n > 0 {
 		l.Workers = n
+		return l
+	}
+	if n, kind, ok := parseDevices(after); ok {
+		l.Workers, l.Kind = n, kind
+	} else if n := record.CountDevices(visible); n > 0 && l.Workers == 0 {
+		l.Workers, l.Kind = n, record.DeviceList
 	}
 	return l
+}
+
+// parseDevices returns the number of devices in an option such as --gpus 0,1 or --gpus 0 1, and a number
+// such as that of --gpus 2, which may be that of a device. ok is false if there is none.
+func parseDevices(words []string) (n int, kind record.Kind, ok bool) {
+	for i, w := range words {
+		name, text, joined := strings.Cut(w, "=")
+		if !slices.Contains([]string{"--gpus", "--gpu", "--devices", "--device", "--gpu_ids", "--gpu-ids", "--device_ids", "--device-ids"}, name) {
+			continue
+		}
+		if !joined {
+			rest := words[i+1:]
+			if end := slices.IndexFunc(rest, func(w string) bool { return strings.Trim(w, "0123456789,[]'\"") != "" }); end >= 0 {
+				rest = rest[:end]
+			}
+			text = strings.Join(rest, ",")
+		}
+		if n := record.CountDevices(text); n > 1 || n == 1 && strings.Contains(text, ",") || n == 1 && strings.Contains(name, "id") {
+			return n, record.DeviceList, true
+		}
+		if n, err := strconv.Atoi(text); err == nil && n >= 0 && n <= maxCount && strings.HasSuffix(name, "s") {
+			return n, record.Device, true
+		}
+	}
+	return 0, 0, false
 }
 
 // ScriptName returns the name of a command's script without .py, or "" if the
@@ -99,22 +140,49 @@ func Settings(words []string) map[string]any {
 	return flags
 }
 
-// Claims returns what a command states about the run of the program that it starts. detail
-// describes the command.
-func Claims(words []string, detail string) []record.Claim {
+// Evidence returns what a command states about the run of the program that it starts. detail describes
+// the command.
+func Evidence(words []string, detail string) (found []record.Evidence) {
 	l := Parse(words)
 	origin := runs.Origin{Source: runs.SourceCommand, Detail: detail}
-	var claims []record.Claim
-	if l.Workers > 0 {
-		claims = append(claims, record.Claim{Property: runs.PropertyWorkers, Number: int64(l.Workers), Origin: origin, PerNode: true})
+	if l.Workers > 0 || l.Kind != record.Stated {
+		found = append(found, record.Evidence{Property: runs.PropertyWorkers, Number: int64(l.Workers), Kind: max(l.Kind, record.PerNode), Origin: origin})
 	}
 	if l.Nodes > 0 {
-		claims = append(claims, record.Claim{Property: runs.PropertyNodes, Number: int64(l.Nodes), Origin: origin})
+		found = append(found, record.Evidence{Property: runs.PropertyNodes, Number: int64(l.Nodes), Origin: origin})
 	}
 	if name := ScriptName(words); name != "" {
-		claims = append(claims, record.Claim{Property: runs.PropertySeries, Text: name, Origin: origin})
+		found = append(found, record.Evidence{Property: runs.PropertySeries, Text: name, Origin: origin})
 	}
-	return claims
+	return found
+}
+
+// Options returns the options of the program that a command starts, and its other words by position.
+// An option without a value has the value "true".
+func Options(words []string) map[string]string {
+	found := map[string]string{}
+	at := slices.IndexFunc(words, isProgram)
+	if at < 0 {
+		return found
+	}
+	words = words[at+1:]
+	for i := 0; i < len(words); i++ {
+		name, value, joined := strings.Cut(strings.TrimLeft(words[i], "-"), "=")
+		switch {
+		case strings.ContainsAny(words[i][:1], "|>&;<") || strings.HasPrefix(words[i], "2>"): // the end of the command
+			return found
+		case words[i][0] != '-':
+			found[fmt.Sprintf("word %d", i+1)] = words[i]
+		case joined:
+			found[name] = value
+		case i+1 < len(words) && (words[i+1][0] != '-' || len(words[i+1]) > 1 && strings.ContainsRune("0123456789.", rune(words[i+1][1]))):
+			i++
+			found[name] = words[i]
+		default:
+			found[name] = "true"
+		}
+	}
+	return found
 }
 
 // isAssignment reports whether a word has the form NAME=value.

@@ -1,5 +1,3 @@
-// Package merge combines the parts that the formats' readers return into runs, since several
-// files may describe one run: a log and its TensorBoard events, the files of the ranks, a
-// configuration, a job script, the accounting of a job. merge.go lists the rules. Package
-// identity then determines what identifies each run.
+// Package merge finds evidence that several files are one run, in their paths, and merges the values of
+// parts that package identity has decided to be one run. It decides nothing.
 package merge

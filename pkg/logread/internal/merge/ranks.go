@@ -7,87 +7,118 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/events"
-	"lockstep/pkg/logread/internal/identity"
+	"lockstep/pkg/logread/internal/names"
+	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
-// Each rank of a run may write a file of its own: rank0.log to rank3.log, or stdout.log in the
-// folders attempt_0/0 to attempt_0/3 of torchrun. These files are one run. But gpu1.log,
-// gpu2.log and gpu4.log may be runs with 1, 2 and 4 workers. joinRanks tells them apart by what
-// the files contain, and if they contain nothing about it, by whether the numbers start at 0.
+// Each rank of a run may write a file of its own: rank0.log to rank3.log, or stdout.log in the folders
+// attempt_0/0 to attempt_0/3 of torchrun. Each node may write a file with the lines of its ranks: ranks
+// 0 and 1 in node0.log, ranks 2 and 3 in node1.log.
 
-// rankName is a path with a number that may be a rank.
-type rankName struct {
-	rank   int
+// RankFile is evidence that a file is that of a rank or a node: a number in its path.
+type RankFile struct {
+	Part   *record.Part
+	Rank   int         // the number
+	Path   string      // the path without the number and the word before it
+	Origin runs.Origin // the user, or the name with the number replaced by *
 	key    string      // the path with the number replaced by *
-	path   string      // the path without the word and the number
-	source runs.Source // user, or the kind of name
-	name   string      // the name with the number replaced by *
 }
 
-// rankSet describes the ranks whose files form a part.
-type rankSet struct {
-	ranks []int
-	path  string // the path whose names identify the run; empty for that of the file
-}
-
-// rankNameOf returns the rank in the path of p's file. ok is false if it has none.
-func (m *merger) rankNameOf(p *record.Part) (rankName, bool) {
-	if t := m.patternMatchOf(p); t.Rank >= 0 {
-		return rankName{rank: t.Rank, key: t.Rest, source: runs.SourceUser}, true
+// GroupRankFiles returns the parts whose paths differ only in one number, in groups that are ordered by
+// the number: of nodes, whose lines have several ranks, or of ranks. matches contains what the patterns
+// of the user state. The n-th runs of files with several runs are in one group.
+func GroupRankFiles(parts []*record.Part, matches map[*record.Part]pattern.Match, ofNodes bool) (groups [][]RankFile) {
+	index := map[string]int{}
+	nth := map[string]int{}
+	for _, p := range parts {
+		nth[p.Run.File]++
+		m, matched := matches[p]
+		matched = matched && m.Rank >= 0
+		var files []RankFile
+		switch {
+		case ofNodes && (matched || len(p.Ranks) < 2):
+		case ofNodes:
+			files = nodeFiles(filepath.ToSlash(p.Run.File))
+		case matched:
+			files = []RankFile{{Rank: m.Rank, key: m.Rest, Origin: runs.Origin{Source: runs.SourceUser}}}
+		default:
+			files = rankFiles(p)
+		}
+		for _, f := range files {
+			f.Part = p
+			key := fmt.Sprint(f.key, "\x00", nth[p.Run.File])
+			i, ok := index[key]
+			if !ok {
+				i = len(groups)
+				index[key], groups = i, append(groups, nil)
+			}
+			groups[i] = append(groups[i], f)
+		}
 	}
+	for _, g := range groups {
+		slices.SortStableFunc(g, func(a, b RankFile) int {
+			if ofNodes {
+				return cmp.Compare(a.Part.Ranks[0], b.Part.Ranks[0])
+			}
+			return cmp.Compare(a.Rank, b.Rank)
+		})
+	}
+	return groups
+}
+
+// rankFiles returns the innermost number in the path of p's file that may be a rank, or nil.
+func rankFiles(p *record.Part) []RankFile {
 	path := filepath.ToSlash(p.Run.File)
 	if p.Role == record.Companion { // the names of event files contain the time, the host and the process
 		if !events.IsPart(p) {
-			return rankName{}, false // a trace states its rank
+			return nil // a trace states its rank
 		}
 		path = filepath.ToSlash(filepath.Join(filepath.Dir(path), "events"))
 	}
-	if r, ok := torchrunRank(path); ok {
-		return r, true
+	if f, ok := torchrunFile(path); ok {
+		return []RankFile{f}
 	}
 	elements := strings.Split(path, "/")
-	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-identity.MaxPathFolders; i-- {
-		f := identity.NewPathName(elements[i], runs.SourceFolderName)
+	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-names.MaxFolders; i-- {
+		n := names.OfFolder(elements[i])
 		if i == len(elements)-1 {
-			f = identity.PathNames(path)[0]
+			n = names.OfPath(path)[0]
 		}
-		if f.Number < 0 {
-			continue
+		if n.Number >= 0 {
+			with := func(text string) string {
+				return strings.Join(slices.Concat(elements[:i], []string{text}, elements[i+1:]), "/")
+			}
+			return []RankFile{{
+				Rank: n.Number, Origin: runs.Origin{Source: n.Source, Detail: n.Text[:n.At] + "*" + n.Text[n.End:]},
+				key: with(elements[i][:n.At] + "*" + elements[i][n.End:]), Path: filepath.Clean(with(elements[i][:n.WordAt] + elements[i][n.End:])),
+			}}
 		}
-		with := func(text string) string {
-			return strings.Join(slices.Concat(elements[:i], []string{text}, elements[i+1:]), "/")
-		}
-		return rankName{
-			rank: f.Number, source: f.Source, name: f.Name[:f.At] + "*" + f.Name[f.End:],
-			key: with(elements[i][:f.At] + "*" + elements[i][f.End:]), path: filepath.Clean(with(elements[i][:f.WordAt] + elements[i][f.End:])),
-		}, true
 	}
-	return rankName{}, false
+	return nil
 }
 
-// torchrunRank returns the rank in a path such as logs/none_k3x9a_1q/attempt_0/3/stdout.log, in
-// which torchrun --log-dir logs writes the output of local rank 3. The name of the first folder
-// consists of the name of the run, which is none by default, and eight random characters.
-func torchrunRank(path string) (rankName, bool) {
+// torchrunFile returns the rank in a path such as logs/none_k3x9a_1q/attempt_0/3/stdout.log, in which
+// torchrun --log-dir logs writes the output of local rank 3. The name of the first folder consists of
+// the name of the run, which is none by default, and eight random characters.
+func torchrunFile(path string) (RankFile, bool) {
 	const randomLength = 8
 	elements := strings.Split(path, "/")
 	n := len(elements)
 	if n < 3 || !strings.HasPrefix(elements[n-3], "attempt_") {
-		return rankName{}, false
+		return RankFile{}, false
 	}
 	rank, err := strconv.Atoi(elements[n-2])
 	if err != nil || rank < 0 {
-		return rankName{}, false
+		return RankFile{}, false
 	}
-	r := rankName{rank: rank, source: runs.SourceFolderName, name: elements[n-3] + "/*"}
-	above := elements[:n-3]
-	r.key = strings.Join(slices.Concat(above, []string{elements[n-3], "*", elements[n-1]}), "/")
+	above := slices.Clone(elements[:n-3])
+	f := RankFile{Rank: rank, Origin: runs.Origin{Source: runs.SourceFolderName, Detail: elements[n-3] + "/*"}}
+	f.key = strings.Join(slices.Concat(above, []string{elements[n-3], "*", elements[n-1]}), "/")
 	if k := len(above) - 1; k >= 0 {
 		name := above[k]
 		if at := strings.LastIndexByte(name, '_'); at > 0 && len(name)-at-1 == randomLength {
@@ -95,183 +126,72 @@ func torchrunRank(path string) (rankName, bool) {
 		} else if at := len(name) - randomLength - 1; at > 0 && name[at] == '_' { // the random characters contain _
 			name = name[:at]
 		}
-		if name == "none" {
-			name = ""
+		if above[k] = name; name == "none" {
+			above[k] = ""
 		}
-		above = slices.Concat(above[:k], []string{name})
 	}
-	r.path = filepath.Clean(strings.Join(append(slices.Clip(above), elements[n-1]), "/"))
-	return r, true
+	f.Path = filepath.Clean(strings.Join(append(above, elements[n-1]), "/"))
+	return f, true
 }
 
-// joinRanks merges the parts of the files of the ranks of one run, and returns the merged parts
-// and the others.
-func (m *merger) joinRanks(parts []*record.Part) []*record.Part {
-	type key struct {
-		path string
-		nth  int // number of the run within its file, from 1
-	}
-	groups := map[key][]*record.Part{}
-	keyOf := map[*record.Part]key{}
-	nameOf := map[*record.Part]rankName{}
-	nth := map[string]int{}
-	for _, p := range parts {
-		if name, ok := m.rankNameOf(p); ok {
-			nth[p.Run.File]++
-			k := key{name.key, nth[p.Run.File]}
-			groups[k] = append(groups[k], p)
-			keyOf[p], nameOf[p] = k, name
+// nodeFiles returns each number in the names of a path that are searched. A word for nodes or ranks
+// before the number does not identify the run.
+func nodeFiles(path string) (found []RankFile) {
+	first := len(path) // offset of the names that are searched
+	for range names.MaxFolders + 1 {
+		if first = strings.LastIndexByte(path[:first], '/'); first < 0 {
+			break
 		}
 	}
-	var kept []*record.Part
-	joined := map[key]bool{}
-	for _, p := range parts {
-		k, ok := keyOf[p]
-		if !ok {
-			kept = append(kept, p)
+	for at := first + 1; at < len(path); at++ {
+		end := at
+		for end < len(path) && '0' <= path[end] && path[end] <= '9' {
+			end++
+		}
+		if end == at {
 			continue
 		}
-		if joined[k] {
-			continue
-		}
-		joined[k] = true
-		group := groups[k]
-		slices.SortStableFunc(group, func(a, b *record.Part) int { return cmp.Compare(nameOf[a].rank, nameOf[b].rank) })
-		kept = append(kept, m.joinGroup(group, nameOf)...)
-	}
-	return kept
-}
-
-// joinGroup merges parts whose paths differ only in a number, if the numbers are ranks of one
-// run. The parts are in the order of the numbers.
-func (m *merger) joinGroup(group []*record.Part, nameOf map[*record.Part]rankName) []*record.Part {
-	names := make([]rankName, len(group))
-	for i, p := range group {
-		names[i] = nameOf[p]
-	}
-	ranks, origin, ok := findRanks(group, names)
-	if !ok {
-		if len(group) > 1 && names[0].rank == 0 { // numbers that start at 0 are no numbers of workers
-			for _, p := range group {
-				m.ranks[p] = rankSet{}
+		name := path[first+1 : at]
+		from := at
+		for _, word := range []string{"node", "host", "task", "rank", "worker", "gpu"} {
+			if rest := strings.TrimRight(name, "-_"); len(rest) >= len(word) && strings.EqualFold(rest[len(rest)-len(word):], word) {
+				from = first + 1 + len(rest) - len(word)
 			}
 		}
-		return group
+		found = append(found, RankFile{key: path[:from] + "*" + path[end:], Path: filepath.Clean(path[:from] + path[end:])})
+		at = end
 	}
-	first := group[0]
-	m.ranks[first] = rankSet{ranks, names[0].path}
-	if len(group) == 1 {
-		if !first.RankKnown && origin.Source != runs.SourceUser {
-			first.AddClaim(runs.PropertyRank, int64(ranks[0]), origin.Source, origin.Detail)
-		}
-		return group
-	}
-	for i, p := range group[1:] {
-		p.Report.AddAssumption("rank %d of the run in %s", ranks[i+1], first.Run.File)
-	}
-	mergeRanks(group, ranks)
-	isRank := func(c record.Claim) bool { return c.Property == runs.PropertyRank }
-	first.Claims = slices.DeleteFunc(first.Claims, isRank)
-	first.AddClaim(runs.PropertyWorkers, int64(slices.Max(ranks))+1, origin.Source, origin.Detail)
-	first.Claims[len(first.Claims)-1].AtLeast = true
-	return group[:1]
+	return found
 }
 
-// findRanks returns the ranks of parts whose paths differ only in a number, and where they are
-// known from. ok is false if the numbers are not ranks of one run.
-func findRanks(group []*record.Part, names []rankName) (ranks []int, origin runs.Origin, ok bool) {
-	origin = runs.Origin{Source: names[0].source, Detail: names[0].name}
-	for i := range names {
-		if i > 0 && names[i].rank == names[i-1].rank { // rank0.log and rank00.log
-			return nil, origin, false
-		}
-		ranks = append(ranks, names[i].rank)
+// DescribeRanks returns ranks as a text such as "rank 1", "ranks 2 and 3", or "ranks 8 to 15" if they
+// follow each other. It lists at most eight of them.
+func DescribeRanks(ranks []int) string {
+	const most = 8
+	n := len(ranks)
+	if n > 2 && ranks[n-1]-ranks[0] == n-1 {
+		return fmt.Sprintf("ranks %d to %d", ranks[0], ranks[n-1])
 	}
-	if names[0].source == runs.SourceUser {
-		origin.Detail = "a file for each rank"
-		return ranks, origin, true
+	words := strings.Fields(strings.Trim(fmt.Sprint(ranks[:min(n, most)]), "[]"))
+	if n > most {
+		words = append(words, fmt.Sprintf("%d more", n-most))
 	}
-	if contradictEachOther(group) {
-		return nil, origin, false
-	}
-	if known := contentRanks(group); known != nil {
-		same := len(slices.Compact(slices.Sorted(slices.Values(known)))) < len(known)
-		if same || len(known) == 1 && known[0] != ranks[0] {
-			return nil, origin, false // each file is the log of a run, such as that of its rank 0
-		}
-		return known, runs.Origin{Source: runs.SourceContent, Detail: fmt.Sprintf("the ranks of %s", english.Count(len(known), "file"))}, true
-	}
-	if world := contentWorld(group); world > 0 {
-		ok = slices.Max(ranks) < world && len(group) <= world && world > 1
-		return ranks, origin, ok
-	}
-	return ranks, origin, ranks[0] == 0 && len(group) > 1
+	return strings.TrimSuffix("ranks", strings.Repeat("s", max(0, 2-n))) + " " + english.List(words)
 }
 
-// contentRanks returns the ranks that the contents of all parts state, or nil if one of them does
-// not.
-func contentRanks(group []*record.Part) []int {
-	var ranks []int
-	for _, p := range group {
-		if !p.RankKnown {
-			return nil
+// Ranks merges the parts of the files of the ranks of one run into the first part. ranks contains the
+// rank of each file, or its first one. Curves that belong to all ranks according to a file become those
+// of its rank.
+func Ranks(files []RankFile, ranks []int) {
+	first := files[0].Part
+	checkRates(files)
+	by := make([][]runs.Epoch, len(files))
+	measured := -1 // index of the first file with epochs
+	for i, f := range files {
+		p := f.Part
+		if by[i] = p.Run.Epochs; measured < 0 && len(by[i]) > 0 {
+			measured = i
 		}
-		ranks = append(ranks, p.Rank)
-	}
-	return ranks
-}
-
-// contentWorld returns the number of workers that the contents state, or 0 if none does.
-func contentWorld(group []*record.Part) int {
-	for _, p := range group {
-		if n := p.Run.Info.Workers; n > 0 {
-			return n
-		}
-	}
-	return 0
-}
-
-// contradictEachOther reports whether parts cannot be ranks of one run: their contents state
-// different numbers of workers, series, models, batches or learning rates, or one ended before
-// another started.
-func contradictEachOther(group []*record.Part) bool {
-	seen := map[string]string{}
-	var lastStart, firstEnd time.Time
-	for _, p := range group {
-		info := &p.Run.Info
-		values := map[string]string{"series": info.Series}
-		if info.Workers > 0 {
-			values["workers"] = strconv.Itoa(info.Workers)
-		}
-		for _, key := range append(identity.BatchKeys(), "lr", "learning_rate", "model", "arch", "epochs") {
-			if v, ok := info.Config[key]; ok {
-				values[key] = fmt.Sprint(v)
-			}
-		}
-		for key, value := range values {
-			if before := seen[key]; before != "" && value != "" && before != value {
-				return true
-			}
-			seen[key] = cmp.Or(seen[key], value)
-		}
-		if !info.Started.IsZero() && info.Started.After(lastStart) {
-			lastStart = info.Started
-		}
-		if !info.Ended.IsZero() && (firstEnd.IsZero() || info.Ended.Before(firstEnd)) {
-			firstEnd = info.Ended
-		}
-	}
-	return !firstEnd.IsZero() && firstEnd.Before(lastStart)
-}
-
-// mergeRanks merges the parts of the ranks of one run into the first part. ranks contains the rank
-// of each part. Curves that belong to all ranks according to a file become those of its rank.
-func mergeRanks(parts []*record.Part, ranks []int) {
-	first := parts[0]
-	checkRates(parts)
-	by := make([][]runs.Epoch, len(parts))
-	for i, p := range parts {
-		by[i] = p.Run.Epochs
 		for k := range p.Run.Curves {
 			if c := &p.Run.Curves[k]; c.Rank < 0 {
 				c.Rank = ranks[i]
@@ -291,61 +211,31 @@ func mergeRanks(parts []*record.Part, ranks []int) {
 		first.Run.OutOfMemory = append(slices.Clip(first.Run.OutOfMemory), p.Run.OutOfMemory...)
 		rest := *p
 		rest.Run.Epochs = nil // merged below
-		addMissingPart(first, &rest)
+		Missing(first, &rest)
 	}
-	if i := slices.IndexFunc(by, func(epochs []runs.Epoch) bool { return len(epochs) > 0 }); i > 0 {
-		first.Run.File, first.Run.Kind = parts[i].Run.File, parts[i].Run.Kind
+	if measured > 0 {
+		first.Run.File, first.Run.Kind = files[measured].Part.Run.File, files[measured].Part.Run.Kind
 	}
-	if slices.ContainsFunc(by, func(epochs []runs.Epoch) bool { return len(epochs) > 0 }) {
+	if measured >= 0 {
 		first.Run.Epochs = record.MergeEpochs(by, first.SumRates, first.Report)
 	}
 }
 
-// checkRates adds a problem to the first part if the ranks logged different
-// throughputs for an epoch, since each may be the rank's own or that of all
-// workers. record.MergeEpochs keeps those of the first rank.
-func checkRates(ranks []*record.Part) {
-	first := ranks[0]
+// checkRates adds a problem to the first part if the ranks logged different throughputs for an epoch,
+// since each may be the rank's own or that of all workers. record.MergeEpochs keeps those of the first
+// rank.
+func checkRates(files []RankFile) {
+	first := files[0].Part
 	for _, e := range first.Run.Epochs {
-		for _, p := range ranks[1:] {
-			i := slices.IndexFunc(p.Run.Epochs, func(o runs.Epoch) bool { return o.Epoch == e.Epoch })
-			if first.SumRates || i < 0 || !(e.SamplesPerSecond != p.Run.Epochs[i].SamplesPerSecond && e.SamplesPerSecond > 0 && p.Run.Epochs[i].SamplesPerSecond > 0) {
+		for _, f := range files[1:] {
+			i := slices.IndexFunc(f.Part.Run.Epochs, func(o runs.Epoch) bool { return o.Epoch == e.Epoch })
+			if first.SumRates || i < 0 {
 				continue
 			}
-			first.Report.AddProblem(0, "the ranks logged different throughputs (%g and %g samples/s in epoch %d); that of the first rank is taken as the throughput of all workers", e.SamplesPerSecond, p.Run.Epochs[i].SamplesPerSecond, e.Epoch)
-			return
+			if v := f.Part.Run.Epochs[i].SamplesPerSecond; e.SamplesPerSecond != v && e.SamplesPerSecond > 0 && v > 0 {
+				first.Report.AddProblem(0, "the ranks logged different throughputs (%g and %g samples/s in epoch %d); that of the first rank is taken as the throughput of all workers", e.SamplesPerSecond, v, e.Epoch)
+				return
+			}
 		}
 	}
-}
-
-// maxListedRanks is the number of missing ranks that a problem names.
-const maxListedRanks = 8
-
-// reportMissing adds a problem that names the ranks of p's run that have no file. Often only
-// rank 0 writes a file, which is no problem.
-func (s rankSet) reportMissing(p *record.Part) {
-	if len(s.ranks) == 0 || len(s.ranks) == 1 && s.ranks[0] == 0 {
-		return
-	}
-	var missing []string
-	n := 0
-	for rank := range p.Run.Info.Workers {
-		if slices.Contains(s.ranks, rank) {
-			continue
-		}
-		if n++; n <= maxListedRanks {
-			missing = append(missing, strconv.Itoa(rank))
-		}
-	}
-	if n == 0 {
-		return
-	}
-	if n > maxListedRanks {
-		missing = append(missing, fmt.Sprintf("%d more", n-maxListedRanks))
-	}
-	noun, verb := "rank", "has"
-	if n > 1 {
-		noun, verb = "ranks", "have"
-	}
-	p.Report.AddProblem(0, "%s %s of %d %s no file: only the values of the other ranks are used", noun, english.List(missing), p.Run.Info.Workers, verb)
 }

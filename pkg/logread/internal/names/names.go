@@ -22,6 +22,8 @@ type Fields struct {
 	Word            string
 	WordAt, At, End int
 	Rest            string // the name without the words and numbers of these fields
+	// Leading is set if Workers or Nodes is the number with which the name begins.
+	Leading bool
 }
 
 // token is a part of a name: a word, a number, or a separator. "n2-s7" has the tokens n, 2, -, s
@@ -202,9 +204,10 @@ func (p *parser) isCount(i, n int) bool {
 // the word after it, says so, as in 4gpus. It reports whether it used the number.
 func (p *parser) readCountBefore(i, w, n int) bool {
 	word := p.tokens[w].text
-	if !isCountNoun(word) || !p.isCount(i, n) || p.isPerNode(w) {
+	if !isCountNoun(word) || !p.isCount(i, n) || p.isPerNode(w) || p.isTitle(i, w) {
 		return false
 	}
+	p.fields.Leading = p.fields.Leading || i == 0
 	switch {
 	case word == "node" || word == "nodes":
 		p.set(&p.fields.Nodes, n, i, w)
@@ -214,6 +217,12 @@ func (p *parser) readCountBefore(i, w, n int) bool {
 		p.set(&p.fields.Workers, n, i, w)
 	}
 	return true
+}
+
+// isTitle reports whether number i and the unit w begin a numbered title, such as 10-gpu-basics: a
+// separator is between them, the unit is singular, and words follow.
+func (p *parser) isTitle(i, w int) bool {
+	return i == 0 && w == 2 && !strings.HasSuffix(p.tokens[w].text, "s") && p.isWord(w+2) && !p.isNumber(w+3) && !p.isNumber(w+4)
 }
 
 // isPerNode reports whether "per" follows word w, as in 4gpus_per_node: the number is not that of

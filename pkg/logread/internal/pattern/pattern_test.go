@@ -9,7 +9,7 @@ import (
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		pattern, path string
-		want          string // the claims, the path without the rank if there is one, and the problems
+		want          string // the evidence, the path without the rank if there is one, and the problems
 	}{
 		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", `workers 12, series "PyTorch Horovod"`},
 		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", `workers 12, series "PyTorch Horovod"`},
@@ -38,8 +38,8 @@ func TestParse(t *testing.T) {
 		}
 		m, ok := p.Match(c.path)
 		var got []string
-		for _, claim := range m.Claims {
-			got = append(got, claim.String())
+		for _, e := range m.Evidence {
+			got = append(got, e.String())
 		}
 		if m.Rank > 0 {
 			got = append(got, m.Rest)
@@ -54,9 +54,9 @@ func TestParse(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `unknown field "{n}"; use {workers}`,
-		"{workers}_{workers}.csv": "duplicate field {workers}", "a=x {series}": "needs {series} before the =", "a{": "unknown field",
+		"{workers}_{workers}.csv": "duplicate field {workers}", "a=x {series}": `unknown field "{series}" after the =`, "a{": "unknown field",
 		"*.out=workers:15000000": "workers 15000000 is not plausible: expected a number from 1 to 262144", "*.out=workers:0": "workers 0 is not plausible",
-		"*.out=workers:{nodes}*8": `unknown field "{nodes}" in the value of workers`, "{nodes}.out=workers:{nodes}*400000": "is not plausible",
+		"*.out=workers:{nodes}*8": `unknown field "{nodes}" after the =, in the value of workers`, "{nodes}.out=workers:{nodes}*400000": "is not plausible",
 		"*.out=workers:many": `expected a number, a field such as {nodes}, or a product such as {nodes}*8, got "many"`, "*.out=workers:": "property workers has no value",
 		"*.out=worker:4": `unknown property "worker" (did you mean workers?)`, "*.out=Series:a": `unknown property "Series" (did you mean series?)`,
 		"*.out=workers:1,x": `expected a property and its value, such as workers:4, got "x"`, "*.out=workers:1,workers:2": "duplicate property workers",

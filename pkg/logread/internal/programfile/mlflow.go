@@ -134,7 +134,7 @@ func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, erro
 		Dir: place.run, File: filepath.Join(place.run, "metrics"), Curves: []runs.Curve{curve.Finish(in.Report)},
 	}}
 	if place.experiment != "" { // the name of the run's folder is different for each run
-		part.AddTextClaim(runs.PropertySeries, "experiment "+place.experiment, runs.SourceFolderName, place.experiment)
+		part.AddTextEvidence(runs.PropertySeries, "experiment "+place.experiment, runs.SourceFolderName, place.experiment)
 	}
 	return []*record.Part{part}, nil
 }

@@ -24,11 +24,13 @@ func (b *Bar) IsFinished() bool { return b.Total > 0 && b.Done == b.Total }
 
 // PreciseSeconds returns the elapsed time in seconds. It is the number of
 // iterations divided by the rate, which has more digits than the elapsed time,
-// if the two agree; otherwise it is the elapsed time in whole seconds.
+// if the two agree; otherwise it is the elapsed time in whole seconds. The
+// rate is rounded, so the elapsed time, from which tqdm has removed the
+// fraction, bounds the result.
 func (b *Bar) PreciseSeconds() float64 {
 	s := b.Done / b.Rate
 	if s >= 0.99*b.Seconds && s <= 1.01*(b.Seconds+1) {
-		return s
+		return min(max(s, b.Seconds), b.Seconds+1)
 	}
 	return b.Seconds
 }

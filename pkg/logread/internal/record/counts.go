@@ -33,6 +33,24 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	return 0, false
 }
 
+// CountDevices returns the number of devices in a list such as "0,1,2" or "[0, 1]", or 0 if the text
+// is not a list of different numbers.
+func CountDevices(text string) int {
+	seen := map[int]bool{}
+	for word := range strings.SplitSeq(strings.Trim(text, "[]'\" "), ",") {
+		word = strings.TrimSpace(word)
+		if word == "" && len(seen) > 0 {
+			continue // "0," is a list of one device
+		}
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 0 || seen[n] {
+			return 0
+		}
+		seen[n] = true
+	}
+	return len(seen)
+}
+
 // SlurmJobKey is the key of the Slurm job number in runs.Info.JobIDs.
 const SlurmJobKey = "slurm"
 
@@ -63,4 +81,12 @@ const MaxSettings = 1000
 // ModelKeys returns the names of settings that name the model, in the order in which they count.
 func ModelKeys() []string {
 	return []string{"model", "arch", "architecture", "model_name", "model_name_or_path", "network", "backbone"}
+}
+
+// BatchKeys returns the names of settings with a batch size, first those that state it per worker.
+func BatchKeys() []string {
+	return []string{
+		"per_device_train_batch_size", "batch_size_per_gpu", "batch-size-per-gpu", "local_batch_size", "micro_batch_size",
+		"batch_size", "batch-size", "train_batch_size", "train-batch-size", "batch", "bs",
+	}
 }

@@ -44,7 +44,9 @@ type Report struct {
 	// Assumed lists the properties that are not in the file and were assumed,
 	// each with the source of the assumption, such as the path.
 	Assumed []string
-	Rules   string // path of the file with rules that apply to the file; empty if none do
+	// Outweighed lists the evidence about properties that stronger evidence contradicts.
+	Outweighed []string
+	Rules      string // path of the file with rules that apply to the file; empty if none do
 	// Templates describes how each template of Input.Lines was used. It is nil if
 	// the file was not matched with templates.
 	Templates []TemplateUse

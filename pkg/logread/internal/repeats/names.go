@@ -2,126 +2,180 @@ package repeats
 
 import (
 	"cmp"
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
-	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
 )
 
-// Numbers in names. A number belongs to the word before it (r50, bs_32, lr=0.1) or after it
-// (100epochs), and is compared with the number of the same word in the names of other runs.
-// Some numbers do not separate runs: those of workers, ranks, seeds, repeats and jobs, dates
-// and times, and numbers that count the runs from 0 or 1.
-
-// namePatterns contains the expressions that find numbers in names.
-type namePatterns struct {
-	date, number, hash *regexp.Regexp
+// Of returns the differences between runs, in the order in which they count.
+func Of(all []*runs.Run) []Difference {
+	return slices.Concat(ofProperties(all), ofSettings(all), ofNames(all))
 }
 
-// sharedNamePatterns compiles the expressions once.
-var sharedNamePatterns = sync.OnceValue(func() namePatterns {
-	return namePatterns{
-		// 2021-11-12, 20211112, 10-20-30, 10:20:30, Nov12, 123456 after a date
-		date: regexp.MustCompile(`(?i)(?:19|20)[0-9]{2}[-_.]?[01][0-9][-_.]?[0-3][0-9](?:[-_T. ]?[0-9]{6})?|[0-2][0-9][-_:.][0-5][0-9][-_:.][0-5][0-9]|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[0-9]{1,2}`),
-		// The letters before a number, at most one separator, the number, the letters after it.
-		number: regexp.MustCompile(`([A-Za-z]*)([-_=. ]?)([0-9]+(?:\.[0-9]+)?(?:e-[0-9]+)?)([A-Za-z]*)`),
-		hash:   regexp.MustCompile(`^(?:[0-9a-z]*[0-9][a-z]+[0-9]+[a-z]+[0-9a-z]*|[0-9a-f]{7,})$`),
+// IsRunFolder reports whether run.json states what identifies the run, so that its names and settings
+// do not.
+func IsRunFolder(r *runs.Run) bool { return r.Info.Schema > 0 || r.Kind == "run folder" }
+
+// ofSettings returns the differences in the options of the commands, and in other settings that are no
+// measurements.
+func ofSettings(all []*runs.Run) (found []Difference) {
+	values := map[string][]string{}
+	absent := map[string]bool{} // options: that one is absent is known too
+	put := func(i int, key, value string) {
+		if values[key] == nil {
+			values[key] = make([]string, len(all))
+		}
+		values[key][i] = value
 	}
-})
-
-// ignoredWords returns words whose numbers do not separate runs, in addition to those that
-// package names understands.
-func ignoredWords() []string {
-	return []string{
-		"gpu", "worker", "rank", "localrank", "task", "node", "host",
-		"run", "trial", "try", "attempt", "restart", "resume", "version", "take",
-		"job", "jobid", "slurm", "pid", "id", "part", "chunk", "checkpoint", "ckpt", "step", "iter",
+	for i, r := range all {
+		if IsRunFolder(r) {
+			continue
+		}
+		options := launchline.Options(r.Info.Command)
+		use := func(key, v string, isNumber bool) bool {
+			ok := isSetting(key, isNumber) && !isPlace(v)
+			if ok {
+				put(i, key, v)
+			}
+			return ok
+		}
+		for key, v := range options {
+			_, err := strconv.ParseFloat(v, 64)
+			absent[key] = use(key, v, err == nil) || absent[key]
+		}
+		for key, v := range r.Info.Config {
+			if _, option := options[key]; option {
+				continue
+			}
+			switch v := v.(type) {
+			case bool:
+				use(key, strconv.FormatBool(v), false)
+			case string:
+				use(key, v, false)
+			case float64:
+				if text := formatNumber(v); len(text) <= maxSettingDigits { // others may be measured
+					use(key, text, true)
+				}
+			}
+		}
 	}
-}
-
-// countingWords returns words directly after which small numbers count the runs, as in
-// out1.log, out2.log. The empty word is that of a number alone.
-func countingWords() []string {
-	return []string{"", "log", "out", "output", "train", "result", "s", "r"}
-}
-
-// settingWords returns words of settings. A number after such a word and a separator does not
-// count the runs, unlike the number in unet_1.log.
-func settingWords() []string {
-	return []string{
-		"b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
-		"ch", "channels", "n", "nodes", "accum", "fold", "img", "crop", "samples", "threads", "level", "bucket", "mb", "seq", "len",
+	keys := make([]string, 0, len(values))
+	for key := range values {
+		keys = append(keys, key)
 	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		for i, r := range all {
+			if absent[key] && values[key][i] == "" && len(launchline.Options(r.Info.Command)) > 0 {
+				values[key][i] = "false"
+			}
+		}
+		base := key[strings.LastIndexByte(key, '/')+1:]
+		found = append(found, Difference{Name: base, Values: values[key], Label: func(v string) string {
+			switch _, err := strconv.ParseFloat(v, 64); {
+			case v == "true":
+				return base
+			case v == "false":
+				return ""
+			case err == nil && !strings.HasPrefix(base, "word "):
+				return base + " " + v
+			}
+			return v
+		}})
+	}
+	return found
 }
 
-// nameNumber is a number in the name of a run.
-type nameNumber struct {
-	key   string // its word and its place, by which it is compared with other runs
-	digit string // the number
-	// mayCount reports whether the numbers of several runs may count the runs.
-	mayCount bool
-	label    string // as in the name, such as "r50"
+// maxSettingDigits is the length of the longest number that is taken as a setting.
+const maxSettingDigits = 5
+
+// isSetting reports whether a setting with the name may separate runs: it is no place, time or name, no
+// property that is compared in another way and, if its value is a number, no measurement.
+func isSetting(name string, isNumber bool) bool {
+	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
+	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		switch word {
+		case "lr", "learning", "epoch", "epochs", "batch", "bs", "model", "arch", "architecture", "backbone", "seed", "mode",
+			"rank", "ranks", "local", "dir", "path", "file", "folder", "root", "output", "out", "log", "logs", "logdir", "save", "checkpoint", "ckpt", "resume", "restart", "load", "data", "outdir", "savedir", "cache", "csv", "json", "tensorboard", "wandb",
+			"host", "hostname", "addr", "address", "master", "port", "url", "ip", "user", "pid", "id", "uuid", "job", "run", "name", "tag", "tags", "group", "project", "exp", "experiment", "version", "git", "commit", "sha", "notes", "description", "comment", "title", "submission",
+			"date", "time", "times", "timestamp", "start", "started", "end", "ended", "created", "stamp", "clock", "status", "state", "exit", "code":
+			return false
+		case "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "workers", "processes", "tasks", "proc", "nproc", "rate",
+			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "duration", "hours", "minutes", "latency", "loss", "acc", "accuracy", "iou", "dice", "score", "error", "auc", "bleu", "metric", "mean", "avg", "average", "median", "std", "min", "throughput", "speed", "speedup", "efficiency", "samples", "images", "img", "tokens", "flops", "flos", "mfu", "memory", "mem", "peak", "util", "utilization", "power", "watts", "energy", "joules", "temperature", "bandwidth", "gb", "mib", "gib", "best", "total", "last", "print", "freq", "interval", "verbose", "steps", "step", "iters", "iter", "iterations", "bw", "bytes", "cost", "ratio", "overhead", "value", "result", "results", "repeat", "rep", "trial", "fold":
+			if isNumber {
+				return false
+			}
+		}
+	}
+	return name != ""
 }
 
-// separateByNames separates the runs whose names differ in a number. Run folders are not
-// separated by their names, which contain only the series, the workers and the seed.
-func (g *group) separateByNames() {
-	paths := g.namePaths()
+// isPlace reports whether a text is a path, an address, a date or a long text, which does not separate
+// runs.
+func isPlace(text string) bool {
+	const longest = 64
+	return text == "" || len(text) > longest || strings.ContainsAny(text, `/\\:$`) || strings.Contains(text, "\n") || strings.Contains(text, ".") && strings.Trim(text, "0123456789.e-") != ""
+}
+
+// ofNames returns the differences in the numbers and words of the names of folders and files, and of
+// runs in tables.
+func ofNames(all []*runs.Run) (found []Difference) {
+	paths := namePaths(all)
 	common := commonElements(paths)
-	numbers := make([][]nameNumber, len(g.runs))
+	labels := make([][]names.Label, len(all))
 	var keys []string
 	for i, p := range paths {
 		if p == nil {
 			continue
 		}
-		numbers[i] = findNumbers(p[common:])
-		for _, n := range numbers[i] {
-			if !slices.Contains(keys, n.key) {
-				keys = append(keys, n.key)
+		labels[i] = names.Labels(p[common:])
+		for _, l := range labels[i] {
+			if !slices.Contains(keys, l.Key) {
+				keys = append(keys, l.Key)
 			}
 		}
 	}
-	var conflicts []string
 	for _, key := range keys {
-		values := make([]string, len(g.runs))
-		for i := range g.runs {
-			for _, n := range numbers[i] {
-				if n.key == key {
-					values[i] = n.label
+		d := Difference{Name: "a number in their names", Values: make([]string, len(all)), Label: func(v string) string { return v }}
+		if strings.HasSuffix(key, "/words") {
+			d.Name, d.Words, d.InFolder = "their names", true, !strings.HasPrefix(key, "1/")
+			d.Label = func(v string) string { return strings.TrimSuffix(v, noWords) }
+		}
+		for i := range all {
+			for _, l := range labels[i] {
+				if l.Key == key {
+					if d.Values[i] = l.Text; l.Number == "" {
+						d.Values[i] = cmp.Or(l.Text, noWords)
+					}
 				}
 			}
 		}
-		if g.countsRuns(key, numbers) {
-			continue
+		if !countsRuns(all, key, labels) {
+			found = append(found, d)
 		}
-		found := g.findConflicts(values)
-		if found == nil {
-			continue
-		}
-		conflicts = append(conflicts, found...)
-		g.addLabels(values, func(v string) string { return v })
 	}
-	if conflicts != nil {
-		g.differences = append(g.differences, "a number in their names ("+english.List(shorten(conflicts))+")")
-	}
+	return found
 }
 
-// namePaths returns the elements of the path of each run, without the extension of a file. It
-// returns nil for a run folder.
-func (g *group) namePaths() [][]string {
-	paths := make([][]string, len(g.runs))
-	for i, r := range g.runs {
-		if r.Info.Schema > 0 || r.Kind == "run folder" {
+// noWords is the value of a name without words.
+const noWords = "no words"
+
+// namePaths returns the elements of the path of each run, without the extension of a file, and the name
+// of a run in a table. It returns nil for a run folder and for a run in memory.
+func namePaths(all []*runs.Run) [][]string {
+	paths := make([][]string, len(all))
+	for i, r := range all {
+		if IsRunFolder(r) || r.File == "" {
 			continue
 		}
-		name := cmp.Or(r.File, r.Dir)
+		name := r.File
 		if r.Dir != "" && strings.HasPrefix(r.File, r.Dir+string(filepath.Separator)) {
 			name = r.Dir // a folder of event files
 		} else {
@@ -131,12 +185,15 @@ func (g *group) namePaths() [][]string {
 		if name != "" {
 			paths[i] = strings.Split(filepath.ToSlash(filepath.Clean(name)), "/")
 		}
+		if run, ok := r.Info.Config["run"].(string); ok {
+			paths[i] = append(paths[i], run)
+		}
 	}
 	return paths
 }
 
-// commonElements returns the number of elements with which all paths begin. At least one
-// element of each path remains.
+// commonElements returns the number of elements with which all paths begin. At least one element of each
+// path remains.
 func commonElements(paths [][]string) int {
 	n := -1
 	var first []string
@@ -158,71 +215,24 @@ func commonElements(paths [][]string) int {
 	return max(n, 0)
 }
 
-// findNumbers returns the numbers in the elements of a path that may separate runs.
-func findNumbers(elements []string) []nameNumber {
-	p := sharedNamePatterns()
-	var out []nameNumber
-	for depth, element := range slices.Backward(elements) {
-		element = names.Parse(p.date.ReplaceAllString(element, "-")).Rest // without workers, nodes and seeds
-		seen := map[string]int{}
-		for _, m := range p.number.FindAllStringSubmatchIndex(element, -1) {
-			word, number, after := strings.ToLower(element[m[2]:m[3]]), element[m[6]:m[7]], strings.ToLower(element[m[8]:m[9]])
-			if separatesNoRuns(p, element, m, word, number, after) {
-				continue
-			}
-			label := element[m[6]:m[9]] // a number alone, or with the word after it
-			if m[4] == m[5] {           // r50
-				label = element[m[2]:m[9]]
-			}
-			place := fmt.Sprintf("%d/%s/%s", len(elements)-depth, word, after)
-			seen[place]++
-			out = append(out, nameNumber{
-				key: fmt.Sprintf("%s/%d", place, seen[place]), digit: number, label: label,
-				mayCount: after == "" && (slices.Contains(countingWords(), word) || m[4] != m[5] && !slices.Contains(settingWords(), word)),
-			})
-		}
-	}
-	return out
-}
-
-// separatesNoRuns reports whether the number that m matches in a name cannot separate runs.
-// m contains the indices of the submatches of namePatterns.number.
-func separatesNoRuns(p namePatterns, name string, m []int, word, number, after string) bool {
-	const longest = 5 // digits of a number alone; longer ones are of jobs or times
-	start := strings.LastIndexAny(name[:m[6]], "-_=. ") + 1
-	end := len(name)
-	if i := strings.IndexAny(name[m[7]:], "-_=. "); i >= 0 {
-		end = m[7] + i
-	}
-	switch {
-	case slices.Contains(ignoredWords(), word) || slices.Contains(ignoredWords(), after):
-		return true
-	case len(number) > 1 && number[0] == '0' && !strings.Contains(number, "."): // 007 is an index
-		return true
-	case len(number) >= longest && (m[4] != m[5] || word == "") && after == "":
-		return true
-	}
-	return p.hash.MatchString(strings.ToLower(name[start:end])) && word+after != ""
-}
-
-// countsRuns reports whether the numbers with the key are the seeds of the runs, their jobs,
-// or count the runs from 0 or 1.
-func (g *group) countsRuns(key string, numbers [][]nameNumber) bool {
+// countsRuns reports whether the numbers with the key are the seeds of the runs, their jobs, or count the
+// runs from 0 or 1.
+func countsRuns(all []*runs.Run, key string, labels [][]names.Label) bool {
 	var found []int
 	isSeed, isJob, mayCount := true, true, true
-	for i, r := range g.runs {
-		for _, n := range numbers[i] {
-			if n.key != key {
+	for i, r := range all {
+		for _, l := range labels[i] {
+			if l.Key != key {
 				continue
 			}
-			v, err := strconv.Atoi(n.digit)
+			v, err := strconv.Atoi(l.Number)
 			if err != nil {
 				return false
 			}
 			found = append(found, v)
-			mayCount = mayCount && n.mayCount
+			mayCount = mayCount && l.MayCount
 			isSeed = isSeed && int64(v) == r.Info.Seed
-			isJob = isJob && r.Info.JobIDs[record.SlurmJobKey] == n.digit
+			isJob = isJob && r.Info.JobIDs[record.SlurmJobKey] == l.Number
 		}
 	}
 	slices.Sort(found)
@@ -233,19 +243,19 @@ func (g *group) countsRuns(key string, numbers [][]nameNumber) bool {
 	return mayCount && found[0] <= 1 && found[len(found)-1]-found[0] == len(found)-1
 }
 
-// commonPattern returns a pattern of file names (see logread.ParsePattern) that matches the
-// file of each run, with a * for what differs in the last elements of their paths. It returns
-// "" if there is none, as for run folders.
-func (g *group) commonPattern() string {
+// CommonPattern returns a pattern of file names (see logread.ParsePattern) that matches the file of each
+// run, with a * for what differs in the last elements of their paths. It returns "" if there is none, as
+// for run folders.
+func CommonPattern(all []*runs.Run) string {
 	var paths [][]string
-	for _, r := range g.runs {
-		if r.Info.Schema > 0 || r.Kind == "run folder" || r.File == "" {
+	for _, r := range all {
+		if IsRunFolder(r) || r.File == "" {
 			return ""
 		}
 		paths = append(paths, strings.Split(filepath.ToSlash(r.File), "/"))
 	}
 	var pattern []string
-	for depth := 1; ; depth++ {
+	for depth := 1; depth <= 3; depth++ {
 		var there []string
 		for _, p := range paths {
 			if depth > len(p) {
@@ -253,9 +263,8 @@ func (g *group) commonPattern() string {
 			}
 			there = append(there, p[len(p)-depth])
 		}
-		name := commonName(there)
-		pattern = append([]string{name}, pattern...)
-		if slices.ContainsFunc(paths, func(p []string) bool { return p[len(p)-depth] != paths[0][len(paths[0])-depth] }) || depth == 3 {
+		pattern = append([]string{commonName(there)}, pattern...)
+		if slices.ContainsFunc(there, func(name string) bool { return name != there[0] }) {
 			break
 		}
 	}
@@ -266,30 +275,50 @@ func (g *group) commonPattern() string {
 	return text
 }
 
-// commonName returns the names in all if they are equal, and otherwise their common beginning and
-// end with a * between them.
+// commonName returns the names in all if they are equal, and otherwise their common beginning and end
+// with a * between them.
 func commonName(all []string) string {
 	first := all[0]
 	if !slices.ContainsFunc(all, func(n string) bool { return n != first }) {
 		return first
 	}
-	begin, end := len(first), len(first)
+	begin, end, shortest := len(first), len(first), len(first)
 	for _, n := range all {
 		k := 0
 		for k < min(begin, len(n)) && n[k] == first[k] {
 			k++
 		}
-		begin = k
-		k = 0
+		begin, k = k, 0
 		for k < min(end, len(n)) && n[len(n)-1-k] == first[len(first)-1-k] {
 			k++
 		}
-		end = k
-	}
-	shortest := len(first)
-	for _, n := range all {
-		shortest = min(shortest, len(n))
+		end, shortest = k, min(shortest, len(n))
 	}
 	end = min(end, shortest-begin)
 	return first[:begin] + "*" + first[len(first)-end:]
+}
+
+// repeatNumber matches the seeds and the other numbers in a name.
+var repeatNumber = regexp.MustCompile(`(?i)(seed[-_=]?)?[0-9]+`)
+
+// RepeatPath returns the path of a run with its seeds and the numbers of repeats replaced: runs with
+// equal RepeatPaths are repeats by their names. It is empty for one of several runs of a file.
+func RepeatPath(r *runs.Run) string {
+	const longest = 3 // digits; longer numbers are those of jobs
+	if r.Dir != r.File {
+		return ""
+	}
+	elements := strings.Split(filepath.ToSlash(r.File), "/")
+	for i, element := range elements {
+		if names.HasDate(element) {
+			continue
+		}
+		elements[i] = repeatNumber.ReplaceAllStringFunc(element, func(n string) string {
+			if len(n) <= longest || strings.EqualFold(n[:1], "s") {
+				return "#"
+			}
+			return n
+		})
+	}
+	return strings.Join(elements, "/")
 }

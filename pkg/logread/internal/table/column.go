@@ -100,6 +100,7 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 		}
 	}
 	s.splitRuns()
+	s.useCores()
 	s.layout = s.detectLayout(surveys)
 	if s.layout == rowsAreRuns && !s.rowsDiffer(text) {
 		s.layout = unknownLayout
@@ -107,6 +108,23 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	s.finishColumns()
 	s.findIndexes()
 	return s
+}
+
+// useCores makes a column with numbers of cores or threads that of the workers if the table has no other,
+// as in measurements of a program on one to all cores. Otherwise the column is a setting like any other.
+func (s *schema) useCores() {
+	i, ok := s.at[fields.Cores]
+	if !ok {
+		return
+	}
+	delete(s.at, fields.Cores)
+	c := &s.columns[i]
+	if s.kind != tableKind || s.has(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Epoch, fields.Step, fields.Timestamp) {
+		c.field, c.kind = "", fields.Number
+		return
+	}
+	c.field, s.at[fields.Workers] = fields.Workers, i
+	s.assumed = append(s.assumed, "column "+quoteName(c.name)+" is the number of workers: the table has no other")
 }
 
 // findIndexes sets the indexes of the columns that each row needs.
@@ -133,7 +151,7 @@ func (s *schema) findIndexes() {
 		base, _ := splitUnit(c.name)
 		return base == "power.draw" || base == "power.draw.average" || base == "power.draw.instant"
 	})
-	s.hasMetric = s.has(fields.MetricName)
+	s.hasMetric = s.has(fields.MetricName) && s.has(fields.MetricValue)
 	s.hasTotals = s.layout == rowsAreRuns || s.kind == nvidiaKind || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
 }
 

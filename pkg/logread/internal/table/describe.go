@@ -123,6 +123,9 @@ func DescribeUnknown(head []byte) string {
 	if p.header == nil {
 		return fmt.Sprintf("%d columns without names", p.width)
 	}
+	if DescribeColumns(head, nil) == nil { // a text with commas, a program or a picture
+		return ""
+	}
 	var names []string
 	for _, name := range p.header {
 		if name == "" || len(name) > 60 || strings.ContainsAny(name, "{}<>\ufffd") {

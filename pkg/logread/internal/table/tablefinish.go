@@ -184,7 +184,7 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 	case elapsed, t.kind == ultralyticsKind, several && cumulative && !total:
 		t.in.Report.AddAssumption("column %q is the time since the start; its differences are the times of the epochs, with everything between them", c.name)
 		for _, p := range parts {
-			t.takeDifferences(p.Run.Epochs)
+			record.TakeDifferences(p.Run.Epochs, p != parts[0], t.in.Report)
 		}
 	case several && total:
 		t.in.Report.AddAssumption("column %q is the time of the complete training: it is the same in each row", c.name)
@@ -270,27 +270,6 @@ func isElapsed(epochs []runs.Epoch) bool {
 		return 3*falls < n
 	}
 	return n < fewEpochs || n >= minRisingEpochs || times[n-1] > minCumulativeGrowth*times[0]
-}
-
-// takeDifferences replaces times since the start by the times of the epochs. If a time is
-// smaller than the one before, the clock started again.
-func (t *tableReader) takeDifferences(epochs []runs.Epoch) {
-	last, lastEpoch := 0.0, 0
-	for i := range epochs {
-		e := &epochs[i]
-		v := e.Seconds
-		switch {
-		case math.IsNaN(v):
-			continue
-		case v < last:
-			t.in.Report.AddAssumption("the time starts again in line %d: the run was resumed", e.Line)
-		case lastEpoch > 0 && e.Epoch != lastEpoch+1, lastEpoch == 0 && e.Epoch > 1:
-			e.Seconds = math.NaN() // of several epochs
-		default:
-			e.Seconds = v - last
-		}
-		last, lastEpoch = v, e.Epoch
-	}
 }
 
 // finishFractions converts percentages to fractions. A column whose largest value is between 1

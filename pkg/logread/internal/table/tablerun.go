@@ -22,7 +22,7 @@ type tableRun struct {
 	power  []samples // of each GPU
 	late   lateRows  // whose power is not in the integral
 
-	firstStep int64
+	lastStep int64 // of the last row; -1 if unknown
 }
 
 // curveKey identifies a curve of a run.
@@ -105,10 +105,7 @@ func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 			t.in.Report.AddAssumptionOnce("the rows are epochs in their order: no column numbers them")
 		}
 	}
-	if run.line == 0 {
-		run.firstStep = p.step
-	}
-	run.line, run.last = p.line, max(p.epoch, 0)
+	run.line, run.last, run.lastStep = p.line, max(p.epoch, 0), p.step
 	return run, nil
 }
 
@@ -125,11 +122,11 @@ func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
 		}
 		return true, nil
 	case rowsAreSteps:
-		if t.headerAgain <= run.line {
-			return false, nil
+		begins := t.kind == tableKind && p.step >= 0 && p.step < run.lastStep && p.rank < 0 && t.splitAt < 0 && !t.hasMetric
+		if t.headerAgain > run.line {
+			begins = p.step >= 0 && slices.ContainsFunc(run.order, func(c *record.Curve) bool { return len(c.Steps) > 0 && p.step <= c.Steps[len(c.Steps)-1] })
+			t.reportHeaderAgain(begins)
 		}
-		begins := p.step >= 0 && p.step <= run.firstStep
-		t.reportHeaderAgain(begins)
 		return begins, nil
 	case rowsAreEpochs:
 		if p.split == "" && !t.hasMetric {
@@ -143,15 +140,14 @@ func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
 // reportHeaderAgain reports a header in the middle of the table.
 func (t *tableReader) reportHeaderAgain(begins bool) {
 	if begins {
-		t.in.Report.AddAssumption("the header occurs again in line %d, and the numbers start again: a new run", t.headerAgain)
+		t.in.Report.AddAssumption("the header occurs again in line %d, and the numbers go back", t.headerAgain)
 	} else {
 		t.in.Report.AddAssumption("the header occurs again in line %d, and the numbers continue: one run, resumed", t.headerAgain)
 	}
 }
 
-// orderEpoch checks the epoch of a row against the earlier rows of its run. begins is true if
-// the epochs start again, so that the row belongs to a new run. If they go back to a later
-// epoch, the run was resumed, and the later rows count.
+// orderEpoch checks the epoch of a row against the earlier rows of its run. begins is true if the epochs
+// go back: the row begins another run, or resumes this one, as package identity decides.
 func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err error) {
 	list := run.epochs[p.rank]
 	if list == nil || len(list.Epochs) == 0 {
@@ -163,26 +159,16 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 		return false, nil
 	}
 	e := list.Find(n)
-	first, last := list.Epochs[0].Epoch, list.Epochs[len(list.Epochs)-1].Epoch
+	last := list.Epochs[len(list.Epochs)-1].Epoch
 	switch {
 	case e == nil && again:
 		t.reportHeaderAgain(false)
 	case e == nil, t.splitAt >= 0 && math.IsNaN(e.TrainLoss) && math.IsNaN(e.Seconds) && math.IsNaN(e.Accuracy): // the row of the validation came first
-	case n > 0 && n == first && (again || last > first):
+	case n > 0 && (n < last || again):
 		if again {
 			t.reportHeaderAgain(true)
-		} else {
-			t.in.Report.AddAssumption("the epochs start again in line %d: a new run", p.line)
 		}
 		return true, nil
-	case n > 0 && (n < last || again):
-		t.in.Report.AddAssumption("the epochs go back to %d in line %d: the run was resumed, and the later rows count", n-1, p.line)
-		if list.Index == nil {
-			i, _ := slices.BinarySearchFunc(list.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n })
-			list.Epochs = list.Epochs[:i]
-		} else {
-			*e = record.NewUnmeasuredEpoch(n, 0)
-		}
 	default:
 		return false, fmt.Errorf("duplicate epoch %d of this run; add the column \"seed\" to distinguish repeats", max(n-1, 0))
 	}

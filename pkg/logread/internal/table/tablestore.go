@@ -250,7 +250,7 @@ func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 			}
 			t.order = append(t.order, run)
 		}
-		run.part.Run.Info.Config["run"] = c.run
+		run.part.Run.Info.Config["run"], run.part.Run.Info.Series = c.run, c.run
 		t.byKey["\x00"+c.run] = run
 	}
 	return run
@@ -317,5 +317,5 @@ const maxGPUs = 1024
 func (t *tableReader) storeCommand(run *tableRun, text string) {
 	words := strings.Fields(text)
 	run.part.Run.Info.Command = words
-	run.part.Claims = append(run.part.Claims, launchline.Claims(words, text)...)
+	run.part.Evidence = append(run.part.Evidence, launchline.Evidence(words, text)...)
 }

@@ -28,12 +28,17 @@ func (t *reader) finish() []*record.Part {
 	}
 	var parts []*record.Part
 	kinds := map[string]bool{}
+	n := 0                                  // number of runs
+	fromZero := map[logline.FormatID]bool{} // formats that count epochs from 0 in this file
 	for _, r := range t.Runs {
-		if p := toPart(r, t.In.Report); p != nil {
-			if len(parts) > 0 {
-				p.Run.Dir = fmt.Sprintf("%s#%d", t.In.Path, len(parts)+1)
+		if p := toPart(r, fromZero, t.In.Report); p != nil {
+			if parts = append(parts, p); p.Role == record.Principal {
+				if n++; n > 1 {
+					p.Run.Dir = fmt.Sprintf("%s#%d", t.In.Path, n)
+				} else {
+					p.Run.Dir = t.In.Path
+				}
 			}
-			parts = append(parts, p)
 			kinds[p.Run.Kind] = true
 		}
 	}
@@ -48,8 +53,9 @@ func (t *reader) finish() []*record.Part {
 }
 
 // toPart completes the run and returns it as a part. It returns nil if the run
-// has no values, for example if it consists only of a command.
-func toPart(r *logline.Run, report *record.Report) *record.Part {
+// has no values, for example if it consists only of a command. fromZero contains the formats whose
+// earlier runs count epochs from 0: a resumed run does too.
+func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.Report) *record.Part {
 	all := &sharedFormatIndex().formats
 	for i := range all {
 		if finish := all[i].Finish; finish != nil {
@@ -66,7 +72,9 @@ func toPart(r *logline.Run, report *record.Report) *record.Part {
 	trainer.FinishBars(r, report)
 	kind := &all[mainFormat(r)]
 	templatesOf(r).reportCounts(kind.CountsFromZero, &r.Epochs, report)
-	r.Run.Epochs = r.Epochs.Merge(r.SumRates, kind.CountsFromZero, report)
+	first := r.Epochs.First()
+	fromZero[mainFormat(r)] = fromZero[mainFormat(r)] || first == 0
+	r.Run.Epochs = r.Epochs.Merge(r.SumRates, kind.CountsFromZero || fromZero[mainFormat(r)] && first > 1, report)
 	for _, name := range slices.Sorted(maps.Keys(r.Curves)) {
 		first := len(r.Run.Curves)
 		for c := r.Curves[name]; c != nil; c = c.OtherRank {
@@ -76,18 +84,52 @@ func toPart(r *logline.Run, report *record.Report) *record.Part {
 		}
 		slices.SortStableFunc(r.Run.Curves[first:], func(a, b runs.Curve) int { return a.Rank - b.Rank })
 	}
+	useElapsed(&r.Run, first == 0, report)
 	for _, name := range slices.Sorted(maps.Keys(r.Trials)) {
 		r.Run.Trials = append(r.Run.Trials, *r.Trials[name])
 	}
 	finishTrials(r.Run.Trials, report)
 	system.FinishOutOfMemory(r, report)
 	if len(r.Run.Epochs) == 0 && len(r.Run.Curves) == 0 && len(r.Run.Trials) == 0 && len(r.Run.AllReduces) == 0 && r.Run.WallSeconds == 0 && r.Run.Info.Status == "" {
-		return nil
+		if _, ok := record.ConfigNumber(r.Run.Info.Config, record.BatchKeys()...); !ok || len(r.Run.Info.Command) == 0 {
+			return nil
+		}
+		r.Run.Kind = all[logline.Command].Name
+		return &record.Part{Run: r.Run, Role: record.Unfinished, Line: r.Line, Evidence: r.Evidence}
 	}
 	r.Run.Kind = kind.Name
-	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Claims: r.Claims}
-	claimRanks(r, p)
+	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Resumes: r.Resumes, WorkersDerived: r.WorkersDerived, Evidence: r.Evidence}
+	addRanks(r, p)
 	return p
+}
+
+// useElapsed sets the times of epochs without times from a curve of the time since the start, whose points
+// are numbered by the epochs, from 0 if fromZero is set.
+func useElapsed(run *runs.Run, fromZero bool, report *record.Report) {
+	i := slices.IndexFunc(run.Curves, func(c runs.Curve) bool { return c.Name == "elapsed_seconds" })
+	if i < 0 || slices.ContainsFunc(run.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 }) {
+		return
+	}
+	elapsed := map[int]float64{}
+	for k, step := range run.Curves[i].Steps {
+		if fromZero {
+			step++
+		}
+		elapsed[int(step)] = run.Curves[i].Values[k]
+	}
+	if len(elapsed) > len(run.Epochs) {
+		return // the points are steps
+	}
+	found := false
+	for k := range run.Epochs {
+		if v, ok := elapsed[run.Epochs[k].Epoch]; ok {
+			run.Epochs[k].Seconds, found = v, true
+		}
+	}
+	if found {
+		report.AddAssumptionOnce("the times of the epochs are the differences of elapsed_seconds, with everything between the epochs")
+		record.TakeDifferences(run.Epochs, false, report)
+	}
 }
 
 // mainFormat returns the format with the most lines, not counting commands.
@@ -101,9 +143,9 @@ func mainFormat(r *logline.Run) logline.FormatID {
 	return best
 }
 
-// claimRanks adds the number of workers that follows from the ranks in the
+// addRanks adds the number of workers that follows from the ranks in the
 // lines, and the rank of the file if all labels have the same.
-func claimRanks(r *logline.Run, p *record.Part) {
+func addRanks(r *logline.Run, p *record.Part) {
 	n, detail := 0, ""
 	if len(r.Ranks) > 1 {
 		p.Ranks = slices.Sorted(maps.Keys(r.Ranks))
@@ -122,8 +164,7 @@ func claimRanks(r *logline.Run, p *record.Part) {
 		n, detail = len(r.Epochs.All), "each epoch was logged that many times"
 	}
 	if n > 0 {
-		p.AddClaim(runs.PropertyWorkers, int64(n), runs.SourceContent, detail)
-		p.Claims[len(p.Claims)-1].AtLeast = true
+		p.AddEvidence(runs.PropertyWorkers, int64(n), record.AtLeast, runs.SourceContent, detail)
 	}
 	if len(r.Ranks) == 1 {
 		for p.Rank = range r.Ranks {

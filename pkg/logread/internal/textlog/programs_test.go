@@ -152,6 +152,7 @@ images/sec of one process: 1 1400.5, 10 1425.25, 20 1430
 total_loss: 1 8.168, 10 7.9, 20 7.75
 trial SYNTHETIC 1428.75
 throughput in images/s
+mode training
 model resnet50
 `},
 		"nnunet.log": {`nnU-Net: 2 workers, batch 0, 0; 0 samples per epoch
@@ -410,11 +411,11 @@ func TestProgramsOfSeveralRanks(t *testing.T) {
 		{"tqdm", bars.String(), "2 workers; epoch 1: seconds 10 train_loss 0.5; epoch 2: seconds 10 train_loss 0.5"},
 	} {
 		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
-		if len(parts) != 1 || len(parts[0].Claims) != 1 {
-			t.Errorf("%s: got %d runs, want 1 with a claim; problems %v", c.name, len(parts), report.Unused)
+		if len(parts) != 1 || len(parts[0].Evidence) != 1 {
+			t.Errorf("%s: got %d runs, want 1 with evidence; problems %v", c.name, len(parts), report.Unused)
 			continue
 		}
-		got := fmt.Sprintf("%d workers", parts[0].Claims[0].Number)
+		got := fmt.Sprintf("%d workers", parts[0].Evidence[0].Number)
 		for _, e := range parts[0].Run.Epochs {
 			got += fmt.Sprintf("; epoch %d:%s", e.Epoch, describeEpoch(e))
 		}
@@ -546,7 +547,7 @@ func readProgram(t testing.TB, name string) []byte {
 func describeRun(p *record.Part) string {
 	var b strings.Builder
 	info := p.Run.Info
-	for _, c := range p.Claims {
+	for _, c := range p.Evidence {
 		if c.Property == runs.PropertyWorkers && info.Workers == 0 {
 			info.Workers = int(c.Number)
 		}

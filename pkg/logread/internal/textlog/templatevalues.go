@@ -1,8 +1,6 @@
 package textlog
 
 import (
-	"math"
-
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
@@ -68,15 +66,14 @@ type templateRank struct {
 	lines  []int  // number of lines without an epoch, by number of the template
 	// unnumbered contains the templates of these lines.
 	unnumbered []*templateRule
-	stepped    bool  // a line with {step} was read
-	first      int64 // the first step
-	last       int64 // the last step, as logged
-	lastIn     int   // epoch of the last step; 0 if unknown
-	offset     int64 // added to the steps, if they are counted in each epoch
-	anything   bool  // a value was read
-	// elapsed is the time since the start at the end of epoch elapsedAt.
-	elapsed   float64
-	elapsedAt int
+	stepped    bool               // a line with {step} was read
+	first      int64              // the first step
+	last       int64              // the last step, as logged
+	lastIn     int                // epoch of the last step; 0 if unknown
+	offset     int64              // added to the steps, if they are counted in each epoch
+	anything   bool               // a value was read
+	rates      record.MeanOfKnown // of the steps of the epoch rateEpoch
+	rateEpoch  int
 }
 
 // findOrAddRank returns the state of the given rank.
@@ -282,8 +279,6 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 		}
 		switch {
 		case v.From < 0:
-		case x.name == fields.Elapsed:
-			s.addElapsed(log, n, v.Number)
 		case !x.isOfEpoch():
 			if x.isTime() && !record.IsTime(v.Number) {
 				log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
@@ -299,28 +294,6 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 				s.final |= x.bit
 			}
 		}
-	}
-}
-
-// addElapsed sets the seconds of epoch n from the time since the start: the difference to the epoch
-// before, or the time itself for the first epoch. If epochs between the two are not in the log, each
-// of them took an equal part of the difference.
-func (s *templateRank) addElapsed(log *logline.Log, n int, v float64) {
-	if !record.IsTime(v) || s.elapsed > 0 && (n <= s.elapsedAt || v < s.elapsed) {
-		log.In.AddProblem(log.Lines.Number, "got elapsed_seconds %g in epoch %d after %g in epoch %d; it is not used", v, n, s.elapsed, s.elapsedAt)
-		return
-	}
-	seconds := v
-	switch {
-	case s.elapsed > 0:
-		seconds = (v - s.elapsed) / float64(n-s.elapsedAt)
-	case n > 1:
-		seconds = math.NaN() // the log does not begin with the first epoch
-	}
-	s.elapsed, s.elapsedAt = v, n
-	if e := log.FindOrAddEpoch(n, 0); e.Seconds != e.Seconds && seconds > 0 {
-		e.Seconds = seconds
-		log.In.Report.AddAssumptionOnce("{elapsed_seconds} is the time since the start: its difference from line to line, divided by the number of epochs between them, is the time of an epoch")
 	}
 }
 
@@ -380,7 +353,16 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step 
 			if e == nil {
 				e = log.FindOrAddEpoch(s.epoch, 0)
 			}
-			setTemplateValue(log, x, e, v.Number)
+			rate := v.Number
+			if x.name == fields.SamplesPerSecond {
+				if s.rateEpoch != s.epoch {
+					s.rateEpoch, s.rates = s.epoch, record.MeanOfKnown{}
+				}
+				s.rates.Add(rate)
+				rate = s.rates.Value()
+				log.In.Report.AddAssumptionOnce("the samples per second of an epoch are the mean of those of its steps")
+			}
+			setTemplateValue(log, x, e, rate)
 		}
 	}
 }

@@ -143,6 +143,7 @@ func (t *reader) parseLine(line []byte) {
 			t.UpdateTimes()
 		}
 	case logline.Unknown:
+		t.NoteResume(message)
 		t.CountUnused(0)
 	case logline.Idle:
 		t.CountUnused(1)

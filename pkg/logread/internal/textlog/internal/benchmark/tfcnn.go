@@ -16,8 +16,10 @@ import (
 //	TensorFlow:  1.15
 //	Model:       resnet50
 //	Dataset:     imagenet (synthetic)
+//	Mode:        training
 //	Batch size:  256 global
 //	             64 per device
+//	Devices:     ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3']
 //	Step	Img/sec	total_loss
 //	10	images/sec: 1425.2 +/- 3.1 (jitter = 5.0)	7.9
 //	total images/sec: 1428.75
@@ -25,7 +27,7 @@ import (
 // tfCNNState is what a run's lines of the benchmark contain so far.
 type tfCNNState struct {
 	global, perDevice int
-	model             string
+	model, mode       string
 	synthetic         bool
 	headerLine        int // number of the last line of the header that was read
 }
@@ -36,6 +38,8 @@ func TFCNN() logline.Format {
 		{Prefix: "TensorFlow:  ", Read: readTFCNNHeader},
 		{Prefix: "Model: ", Read: readTFCNNModel},
 		{Prefix: "Dataset: ", Read: readTFCNNModel},
+		{Prefix: "Mode: ", Read: readTFCNNModel},
+		{Prefix: "Devices: ", Read: readTFCNNModel},
 		{Prefix: "Batch size: ", Read: readTFCNNBatch},
 		{Prefix: "total images/sec: ", Read: readTFCNNTotal, EndsWithValue: true},
 		{First: "123456789", Read: readTFCNNStep},
@@ -67,18 +71,23 @@ func followsTFCNNHeader(log *logline.Log) bool {
 	return follows
 }
 
-// readTFCNNModel reads the name of the model, or of the data set. The synthetic benchmark of
-// Horovod has a similar line with the model.
+// readTFCNNModel reads the name of the model or of the data set, the mode, or the list of devices. The
+// synthetic benchmark of Horovod has a similar line with the model.
 func readTFCNNModel(log *logline.Log, m []byte) logline.Result {
 	key, value, _ := strings.Cut(string(m[:min(len(m), 200)]), ":")
 	if !strings.HasPrefix(value, "   ") || !followsTFCNNHeader(log) {
 		return logline.Unknown
 	}
 	s := tfCNNOf(log.Current)
-	if value = strings.TrimSpace(value); key == "Model" {
+	switch value = strings.TrimSpace(value); key {
+	case "Model":
 		s.model = value
-	} else {
+	case "Dataset":
 		s.synthetic = strings.HasSuffix(value, "(synthetic)")
+	case "Mode":
+		s.mode = value
+	case "Devices":
+		log.Current.Run.Info.Workers = strings.Count(value, "pu:")
 	}
 	return logline.Used
 }
@@ -151,10 +160,14 @@ func finishTFCNN(r *logline.Run, _ *record.Report) {
 		return
 	}
 	if n := s.global / max(s.perDevice, 1); s.perDevice > 0 && n >= 1 && n <= record.MaxWorkers && n*s.perDevice == s.global {
-		r.Run.Info.Workers, r.Run.Info.BatchPerWorker, r.Run.Info.GlobalBatch = n, s.perDevice, s.global
+		r.DeriveWorkers(n)
+		r.Run.Info.BatchPerWorker, r.Run.Info.GlobalBatch = s.perDevice, s.global
 	}
 	if r.Run.Info.Config == nil {
 		r.Run.Info.Config = map[string]any{}
 	}
 	r.Run.Info.Config["model"] = s.model
+	if s.mode != "" {
+		r.Run.Info.Config["mode"] = s.mode
+	}
 }

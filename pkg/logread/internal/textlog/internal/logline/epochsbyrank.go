@@ -49,6 +49,19 @@ func (e *EpochsByRank) Add(id RankID) *record.RankEpochs {
 	return list
 }
 
+// First returns the lowest number of an epoch of the ranks, or -1 if they have none.
+func (e *EpochsByRank) First() int {
+	first := -1
+	for _, list := range e.All {
+		for i := range list.Epochs {
+			if n := list.Epochs[i].Epoch; first < 0 || n < first {
+				first = n
+			}
+		}
+	}
+	return first
+}
+
 // Merge merges the epochs of all ranks and loggers into one list, which counts
 // from 1. sumRates is set if the rates of the ranks must be summed, and fromZero
 // if the first epoch has the number 0, also if the log begins with a later one.

@@ -1,6 +1,9 @@
 package logline
 
 import (
+	"bytes"
+	"slices"
+
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
@@ -37,6 +40,7 @@ type Log struct {
 	day           parsedDay // of the last time stamp
 	heading       []byte    // the last "- name - LEVEL - "
 	zoneReported  bool      // the report contains the assumed time zone
+	resumeLine    int       // number of the last line that states that a program resumes an earlier run
 	nodesReported bool      // the report contains how the ranks of several nodes are numbered
 	// Values of the current line, if a template matches it.
 	values      []template.Value
@@ -66,6 +70,18 @@ func (log *Log) CountUnused(i int) {
 		log.Firsts[i] = log.Lines.Number
 	}
 	log.Counts[i]++
+}
+
+// NoteResume notes whether an unknown line states that the program resumes an earlier run, such as
+// "=> loaded checkpoint 'last.pt' (epoch 5)" or "Resuming from epoch 5".
+func (log *Log) NoteResume(m []byte) {
+	const longest = 1 << 10
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(m, []byte(word)) })
+	}
+	if len(m) < longest && (has("Resum", "resum") || has("heckpoint", "ckpt") && has("Load", "load", "Restor", "restor") && !has("best", "Best", "no ", "No ", "test", "Test", "eval")) {
+		log.resumeLine = log.Lines.Number
+	}
 }
 
 // CountUnknown counts lines, the first of which has the given number, as lines of unknown form.

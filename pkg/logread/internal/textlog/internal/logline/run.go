@@ -32,9 +32,11 @@ type Run struct {
 	HasTimes       bool         // lines have time stamps
 	// First and last time stamp, in milliseconds since 1970.
 	Started, Ended int64
-	Done           int            // highest rank that reported its end, plus one
-	SeedKnown      bool           // the lines contain the seed
-	Claims         []record.Claim // what the command states about the run
+	Done           int               // highest rank that reported its end, plus one
+	SeedKnown      bool              // the lines contain the seed
+	Evidence       []record.Evidence // what the command states about the run
+	WorkersDerived bool              // Run.Info.Workers is computed from other numbers
+	Resumes        bool              // a line before its values states that it resumes an earlier run
 }
 
 // newRun returns a run that begins at the given line.
@@ -113,7 +115,10 @@ func (log *Log) BeginRun() {
 		} else {
 			log.In.AddProblem(log.Lines.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
+		last := log.LastEpoch()
 		log.Current = newRun(log.Lines.Number)
+		log.Current.Resumes = log.resumeLine > 0 && (last == nil || log.resumeLine > last.Line)
+		log.resumeLine = 0
 	}
 	log.AddConfig(log.Config)
 	log.Config = nil
@@ -250,13 +255,23 @@ func (r *Run) HasAllRanks() bool {
 	return true
 }
 
+// DeriveWorkers sets the number of workers of the run to n, which is computed from other numbers, unless
+// the log states it.
+func (r *Run) DeriveWorkers(n int) {
+	if r.Run.Info.Workers == 0 {
+		r.Run.Info.Workers, r.WorkersDerived = n, true
+		return
+	}
+	r.Evidence = append(r.Evidence, record.Evidence{Property: runs.PropertyWorkers, Number: int64(n), Kind: record.Derived, Origin: runs.Origin{Source: runs.SourceContent}})
+}
+
 // StatedWorkers returns the number of workers that a line or else the command
 // states, or 0.
 func (r *Run) StatedWorkers() int {
 	if r.Run.Info.Workers > 0 {
 		return r.Run.Info.Workers
 	}
-	for _, c := range r.Claims {
+	for _, c := range r.Evidence {
 		if c.Property == runs.PropertyWorkers {
 			return int(c.Number)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
@@ -13,7 +14,7 @@ import (
 // Command returns the format of commands that start a training, and of lines with the number of its workers.
 func Command() logline.Format {
 	return logline.Format{Name: "command", Rules: append(worldRules(),
-		logline.Rule{First: "rusp+$mhtda", Read: readCommand},
+		logline.Rule{First: "rusp+$mhtdaC", Read: readCommand},
 	)}
 }
 
@@ -33,7 +34,11 @@ func Slurm() logline.Format {
 // It begins a new run if the current one already has values.
 func readCommand(log *logline.Log, m []byte) logline.Result {
 	m = bytes.TrimLeft(m, "+$ ")
-	first, _, _ := bytes.Cut(m, []byte(" "))
+	program := m
+	if bytes.HasPrefix(m, []byte("CUDA_VISIBLE_DEVICES=")) {
+		_, program, _ = bytes.Cut(m, []byte(" "))
+	}
+	first, _, _ := bytes.Cut(program, []byte(" "))
 	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
 		first = first[i+1:]
 	}
@@ -62,6 +67,12 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 		// The command of another rank, the one that srun starts, or that of another program: the
 		// launcher of the program whose output follows counts.
 		old, l := launchline.Parse(before), launchline.Parse(words)
+		if a, b := batchOf(before), batchOf(words); a != b && l.Script == old.Script { // of another run, whose values are in another file
+			log.BeginRun()
+			log.CountLine(logline.Command)
+			useCommand(log, words, m)
+			return logline.Used
+		}
 		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
 			return logline.Idle
 		}
@@ -73,12 +84,18 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
+// batchOf returns the batch size in the options of a command, or 0.
+func batchOf(words []string) float64 {
+	v, _ := record.ConfigNumber(launchline.Settings(words), record.BatchKeys()...)
+	return v
+}
+
 // useCommand stores the words of a command in the current run, and sets what they
 // reveal about it. text is the line for messages.
 func useCommand(log *logline.Log, words []string, text []byte) {
 	run := log.Current
 	run.Run.Info.Command = words
-	run.Claims = launchline.Claims(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
+	run.Evidence = launchline.Evidence(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
 	for name, v := range launchline.Settings(words) {
 		log.AddSetting(name, v)
 	}

@@ -108,9 +108,9 @@ func TestCommand(t *testing.T) {
 		var got []string
 		for _, p := range parts {
 			workers := int64(0)
-			for _, claim := range p.Claims {
-				if claim.Property == runs.PropertyWorkers {
-					workers = claim.Number
+			for _, e := range p.Evidence {
+				if e.Property == runs.PropertyWorkers {
+					workers = e.Number
 				}
 			}
 			got = append(got, fmt.Sprintf("%d lr %v batch_size %v", workers, p.Run.Info.Config["lr"], p.Run.Info.Config["batch_size"]))

@@ -186,7 +186,8 @@ func finishHuggingFace(r *logline.Run, report *record.Report) {
 	if n := total / device; device == 0 && h.header[hfPerDevice] > 0 && total > 0 {
 		report.AddProblem(r.Line, "the header has no line with the gradient accumulation steps, so it does not show the number of workers")
 	} else if record.IsPlausibleCount(n) {
-		r.Run.Info.Workers, r.Run.Info.GlobalBatch, r.Run.Info.BatchPerWorker = int(n), int(total), int(device)
+		r.DeriveWorkers(int(n))
+		r.Run.Info.GlobalBatch, r.Run.Info.BatchPerWorker = int(total), int(device)
 	}
 	if n := h.header[hfExamples]; n >= 1 && n < 1<<53 {
 		r.Run.Info.SamplesPerEpoch = int(n)

@@ -140,7 +140,7 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	if n == 1 && r.last == 0 && log.Current.Program != logline.Command && len(log.Current.Epochs.All) > 0 || n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(k.evaluations) > 0) {
 		log.BeginRun()
 	} else if r.beginsExcerpt(n, total) {
-		log.In.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it: it begins another run", n, total, log.Lines.Number)
+		log.In.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it", n, total, log.Lines.Number)
 		log.BeginRun()
 	}
 	k = kerasOf(log.CountLine(logline.Keras))

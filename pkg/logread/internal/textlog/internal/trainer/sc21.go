@@ -108,7 +108,7 @@ func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 		case n <= 1:
 			log.BeginRun()
 		case n < last.Epoch:
-			log.In.Report.AddAssumptionOnce("epoch %d in line %d does not continue the epochs before it: it begins another run", n, log.Lines.Number)
+			log.In.Report.AddAssumptionOnce("epoch %d in line %d does not continue the epochs before it", n, log.Lines.Number)
 			log.BeginRun()
 		default:
 			log.In.AddProblem(log.Lines.Number, "duplicate epoch %d; the later line counts", n)

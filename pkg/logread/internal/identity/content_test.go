@@ -31,18 +31,18 @@ func otherFields() []string {
 		"Info.Engine", "Info.Strategy", "Info.Collective", "Info.ThreadsPerWorker", "Info.Parameters", "Info.SamplesPerEpoch",
 		"Info.FLOPsPerStep", "Info.PeakFLOPS", "Info.Binding", "Info.Processes", "Info.RankSource", "Info.Host", "Info.Versions", "Info.Git", "Info.JobIDs",
 		"Info.Accelerator", "Info.Checkpoint", "Info.EnergyJoules", "Info.Test", "Info.Load", "Info.Unreal", "Info.OptimizerBytes", "Info.CompleteOptimizerBytes", "Info.SentFormula",
-		"Part.Run", "Part.Role", "Part.Claims", "Part.Line", "Part.SeedKnown", "Part.SeriesFromPath", "Part.RankKnown", "Part.Ranks", "Part.RanksProblem", "Part.SumRates",
+		"Part.Run", "Part.Role", "Part.Evidence", "Part.Line", "Part.SeedKnown", "Part.SeriesFromPath", "Part.RankKnown", "Part.Ranks", "Part.RanksProblem", "Part.SumRates", "Part.WorkersDerived", "Part.Resumes",
 		"Part.State", "Part.StateOf", "Part.Report", "Part.Source",
 	}
 }
 
-// TestContentClaimsEachField: ClaimContent claims each field that identifies a run, and each
+// TestContentEvidenceOfEachField: addContent adds evidence for each field that identifies a run, and each
 // field of a run is known to identify it or not. A field that is added must be added to
-// identityFields, and claimed, or to otherFields.
-func TestContentClaimsEachField(t *testing.T) {
+// identityFields, with evidence, or to otherFields.
+func TestContentEvidenceOfEachField(t *testing.T) {
 	var p record.Part
 	structs := map[string]reflect.Value{"Info.": reflect.ValueOf(&p.Run.Info).Elem(), "Part.": reflect.ValueOf(&p).Elem()}
-	claimed := map[runs.Property]bool{}
+	shown := map[runs.Property]bool{}
 	for prefix, s := range structs {
 		for field := range s.Type().Fields() {
 			name := prefix + field.Name
@@ -53,9 +53,9 @@ func TestContentClaimsEachField(t *testing.T) {
 			if !identifies {
 				continue
 			}
-			claimed[property] = true
+			shown[property] = true
 			p = record.Part{SeedKnown: property == runs.PropertySeed, RankKnown: property == runs.PropertyRank}
-			want := record.Claim{Property: property, Origin: runs.Origin{Source: runs.SourceContent, Detail: "line 7"}}
+			want := record.Evidence{Property: property, Origin: runs.Origin{Source: runs.SourceContent, Detail: "line 7"}}
 			switch f := s.FieldByIndex(field.Index); f.Kind() {
 			case reflect.Int, reflect.Int64:
 				f.SetInt(8)
@@ -67,26 +67,26 @@ func TestContentClaimsEachField(t *testing.T) {
 				f.Set(reflect.ValueOf(map[string]any{"model": "resnet50"}))
 				want.Text, want.Origin.Detail = "resnet50", "line 7: model"
 			}
-			ClaimContent(&p, runs.SourceContent, "line 7")
-			if !reflect.DeepEqual(p.Claims, []record.Claim{want}) {
-				t.Errorf("%s: got the claims %+v, want %+v", name, p.Claims, want)
+			addContent(&p, runs.SourceContent, "line 7")
+			if !reflect.DeepEqual(p.Evidence, []record.Evidence{want}) {
+				t.Errorf("%s: got the evidence %+v, want %+v", name, p.Evidence, want)
 			}
 		}
 	}
 	for _, property := range runs.Properties() {
-		if !claimed[property] {
-			t.Errorf("no field states the property %s", property)
+		if !shown[property] {
+			t.Errorf("no field shows the property %s", property)
 		}
 	}
 }
 
-// TestContentClaimsZeroSeedAndRank: 0 is a seed and a rank if the content states it, and no claim
+// TestContentEvidenceOfZeroSeedAndRank: 0 is a seed and a rank if the content states it, and no evidence
 // otherwise.
-func TestContentClaimsZeroSeedAndRank(t *testing.T) {
+func TestContentEvidenceOfZeroSeedAndRank(t *testing.T) {
 	p := record.Part{SeedKnown: true, RankKnown: true}
-	ClaimContent(&p, runs.SourceContent, "")
+	addContent(&p, runs.SourceContent, "")
 	var got []string
-	for _, c := range p.Claims {
+	for _, c := range p.Evidence {
 		got = append(got, c.String())
 	}
 	if want := []string{"seed 0", "rank 0"}; !slices.Equal(got, want) {
@@ -94,8 +94,8 @@ func TestContentClaimsZeroSeedAndRank(t *testing.T) {
 	}
 	p = record.Part{Rank: 3}
 	p.Run.Info.Seed = 5
-	ClaimContent(&p, runs.SourceContent, "")
-	if len(p.Claims) > 0 {
-		t.Errorf("got %v of a seed and a rank that are not known, want none", p.Claims)
+	addContent(&p, runs.SourceContent, "")
+	if len(p.Evidence) > 0 {
+		t.Errorf("got %v of a seed and a rank that are not known, want none", p.Evidence)
 	}
 }

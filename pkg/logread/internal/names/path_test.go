@@ -1,9 +1,8 @@
-package identity
+package names
 
 import (
 	"testing"
 
-	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -23,13 +22,13 @@ func TestIdentityFromPaths(t *testing.T) {
 		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
 	} {
 		got := pathFields{-1, -1}
-		p := &record.Part{}
-		ClaimNames(p, path, false)
-		if c, ok := Choose(p.Claims, runs.PropertyWorkers); ok {
-			got.workers = int(c.Number)
-		}
-		if c, ok := Choose(p.Claims, runs.PropertySeed); ok {
-			got.seed = int(c.Number)
+		for _, e := range OfPath(path).Evidence(nil) {
+			switch {
+			case e.Property == runs.PropertyWorkers && got.workers < 0:
+				got.workers = int(e.Number)
+			case e.Property == runs.PropertySeed && got.seed < 0:
+				got.seed = int(e.Number)
+			}
 		}
 		if got != want {
 			t.Errorf("%s: %+v, expected %+v", path, got, want)
@@ -40,10 +39,14 @@ func TestIdentityFromPaths(t *testing.T) {
 // TestNodesFromPaths checks the node counts in names of folders and files.
 func TestNodesFromPaths(t *testing.T) {
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
-		p := &record.Part{}
-		ClaimNames(p, path, false)
-		if got, _ := Choose(p.Claims, runs.PropertyNodes); got.Number != int64(want) {
-			t.Errorf("%s: %d nodes, expected %d", path, got.Number, want)
+		got := 0
+		for _, e := range OfPath(path).Evidence(nil) {
+			if e.Property == runs.PropertyNodes {
+				got = int(e.Number)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %d nodes, expected %d", path, got, want)
 		}
 	}
 }

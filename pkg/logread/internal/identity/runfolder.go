@@ -1,4 +1,4 @@
-package merge
+package identity
 
 import (
 	"cmp"
@@ -9,55 +9,47 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
 
-// joinRunFolders adds the parts of the files in each run folder of another
-// program to the run of the folder, and returns the other parts. The run keeps
-// what run.json contains: workers, seed, series, nodes, status and wall time.
-func (m *merger) joinRunFolders(parts []*record.Part) []*record.Part {
+// joinRunFolders adds the parts of the files in each run folder of another program to the run of the
+// folder, and returns the other parts. The run keeps what run.json contains: workers, seed, series, nodes,
+// status and wall time.
+func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
 	inside := map[*record.Part][]*record.Part{}
 	for _, p := range parts {
-		if folder := m.findRunFolder(p); folder != nil {
+		if folder := d.runFolderOf(p); folder != nil {
 			inside[folder] = append(inside[folder], p)
-		}
-	}
-	var kept []*record.Part
-	for _, p := range parts {
-		if m.findRunFolder(p) == nil {
+		} else {
 			kept = append(kept, p)
 		}
-		if len(inside[p]) > 0 {
-			kept = append(kept, joinRunFolder(p, inside[p])...)
+	}
+	for _, folder := range slices.Clone(kept) {
+		if len(inside[folder]) > 0 {
+			i := slices.Index(kept, folder)
+			kept = slices.Insert(kept, i+1, joinRunFolder(folder, inside[folder])...)
 		}
 	}
 	return kept
 }
 
-// findRunFolder returns the run folder of another program that contains the file
-// of p, or nil.
-func (m *merger) findRunFolder(p *record.Part) *record.Part {
-	if p.Role == record.RunFolder {
-		return nil
-	}
-	for dir := filepath.Dir(filepath.Clean(p.Report.Path)); ; dir = filepath.Dir(dir) {
-		if folder := m.runFolders[dir]; folder != nil {
-			if len(folder.Run.Info.Command) == 0 {
-				return nil
-			}
+// runFolderOf returns the run folder of another program that contains the file of p, or nil.
+func (d *Decider) runFolderOf(p *record.Part) *record.Part {
+	for dir := filepath.Dir(filepath.Clean(p.Report.Path)); p.Role != record.RunFolder; dir = filepath.Dir(dir) {
+		if folder := d.runFolders[dir]; folder != nil && len(folder.Run.Info.Command) > 0 {
 			return folder
-		}
-		if dir == filepath.Dir(dir) {
-			return nil
+		} else if folder != nil || dir == filepath.Dir(dir) {
+			break
 		}
 	}
+	return nil
 }
 
-// joinRunFolder adds the parts to the run of folder. If a file has several runs,
-// such as a training that starts again at epoch 1, joinRunFolder returns one part
-// for each further run.
+// joinRunFolder adds the parts to the run of folder. If a file has several runs, such as a training that
+// starts again at epoch 1, joinRunFolder returns one part for each further run.
 func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 	byRole := map[record.Role][]*record.Part{}
 	for _, p := range parts {
@@ -65,17 +57,14 @@ func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 	}
 	nth := map[*record.Report]int{} // number of runs of each file so far
 	into := []*record.Part{folder}  // the run of the folder and further runs
-	var byRun [][]*record.Part
-	for _, p := range removeEarlierStates(byRole[record.Principal]) {
+	byRun := [][]*record.Part{nil}
+	for _, p := range joinSequels(lastStates(byRole[record.Principal])) {
 		n := nth[p.Report]
 		nth[p.Report]++
 		if n == len(byRun) {
-			byRun = append(byRun, nil)
+			byRun, into = append(byRun, nil), append(into, newFurtherRun(folder, n+1))
 		}
 		byRun[n] = append(byRun[n], p)
-		if n == len(into) {
-			into = append(into, newFurtherRun(folder, n+1))
-		}
 	}
 	for n, principals := range byRun {
 		for _, p := range joinWorkerLogs(folder, principals) {
@@ -83,16 +72,14 @@ func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 		}
 	}
 	for _, p := range trace.Join(events.Join(byRole[record.Companion])) {
-		prefixSplit(p)
+		merge.PrefixSplit(p)
 		addToRunFolder(folder, p)
 	}
 	for _, p := range slices.Concat(byRole[record.Config], byRole[record.Accounting]) {
 		addToRunFolder(folder, p)
 	}
-	reported := map[*record.Report]bool{}
-	for _, p := range parts {
-		if !reported[p.Report] {
-			reported[p.Report] = true
+	for i, p := range parts {
+		if slices.IndexFunc(parts, func(o *record.Part) bool { return o.Report == p.Report }) == i {
 			folder.Run.Problems = append(folder.Run.Problems, p.Report.Problems()...)
 		}
 	}
@@ -120,41 +107,33 @@ func addToRunFolder(folder, p *record.Part) {
 	p.Report.AddAssumptionOnce("belongs to the run in %s", folder.Run.Dir)
 	info.Status, info.Error = "", "" // the launcher knows how the workers ended
 	folder.Run.OutOfMemory = append(folder.Run.OutOfMemory, p.Run.OutOfMemory...)
-	addMissingValues(&folder.Run, p.Run)
+	merge.MissingValues(&folder.Run, p.Run)
 }
 
-// joinWorkerLogs merges the logs of the workers in folder into one part, which
-// comes first in the result. It returns the other parts unchanged.
-func joinWorkerLogs(folder *record.Part, parts []*record.Part) []*record.Part {
-	rankOf := func(p *record.Part) int {
-		rank, ok := runs.WorkerLogRank(record.UncompressedName(filepath.Base(p.Report.Path)))
-		if !ok || rank >= folder.Run.Info.Workers || filepath.Dir(p.Report.Path) != filepath.Clean(folder.Report.Path) {
-			return -1
-		}
-		return rank
-	}
-	var workers, others []*record.Part
+// joinWorkerLogs merges the logs of the workers in folder into one part, which comes first in the result. It
+// returns the other parts unchanged.
+func joinWorkerLogs(folder *record.Part, parts []*record.Part) (all []*record.Part) {
+	var workers []merge.RankFile
 	for _, p := range parts {
-		if rankOf(p) < 0 {
-			others = append(others, p)
+		rank, ok := runs.WorkerLogRank(record.UncompressedName(filepath.Base(p.Report.Path)))
+		if ok && rank < folder.Run.Info.Workers && filepath.Dir(p.Report.Path) == filepath.Clean(folder.Report.Path) {
+			workers = append(workers, merge.RankFile{Part: p, Rank: rank})
 		} else {
-			workers = append(workers, p)
+			all = append(all, p)
 		}
 	}
 	if len(workers) == 0 {
-		return others
+		return all
 	}
-	slices.SortStableFunc(workers, func(a, b *record.Part) int { return cmp.Compare(rankOf(a), rankOf(b)) })
-	if len(workers) == 1 {
-		return append(workers, others...)
-	}
+	slices.SortStableFunc(workers, func(a, b merge.RankFile) int { return cmp.Compare(a.Rank, b.Rank) })
 	ranks := make([]int, len(workers))
-	for i, p := range workers {
-		ranks[i] = rankOf(p)
-		if i > 0 {
-			p.Report.AddAssumption("rank %d of the run in %s", ranks[i], folder.Run.Dir)
+	for i, f := range workers {
+		if ranks[i] = f.Rank; i > 0 {
+			f.Part.Report.AddAssumption("rank %d of the run in %s", f.Rank, folder.Run.Dir)
 		}
 	}
-	mergeRanks(workers, ranks)
-	return append(workers[:1:1], others...)
+	if len(workers) > 1 {
+		merge.Ranks(workers, ranks)
+	}
+	return append([]*record.Part{workers[0].Part}, all...)
 }

@@ -1,4 +1,4 @@
-package repeats
+package identity
 
 import (
 	"fmt"
@@ -27,6 +27,18 @@ func samples(n int) func(*runs.Run) {
 func config(key string, v any) func(*runs.Run) {
 	return func(r *runs.Run) { r.Info.Config = map[string]any{key: v} }
 }
+func command(text string) func(*runs.Run) {
+	return func(r *runs.Run) { r.Info.Command = strings.Fields(text) }
+}
+
+// knownSeed sets the seed, which is known, and the seconds of an epoch.
+func knownSeed(n int64, seconds float64) func(*runs.Run) {
+	return func(r *runs.Run) {
+		r.Info.Seed, r.Epochs = n, []runs.Epoch{{Epoch: 1, Seconds: seconds}}
+		r.Origins = map[runs.Property]runs.Origin{runs.PropertySeed: {Source: runs.SourceContent}}
+	}
+}
+
 func seed(n int64) func(*runs.Run) { return func(r *runs.Run) { r.Info.Seed = n } }
 
 // TestSeparate checks which runs are separated, and the names of the new series. A result is
@@ -36,51 +48,51 @@ func TestSeparate(t *testing.T) {
 		all  []runs.Run
 		want []string
 	}{
-		"repeats": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(4))}, nil},
-		"batch":   {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(8))}, []string{"unet batch 4", "unet batch 8"}},
+		"repeats": {[]runs.Run{newRun("1.log", 2, batch(4)), newRun("2.log", 2, batch(4))}, nil},
+		"batch":   {[]runs.Run{newRun("1.log", 2, batch(4)), newRun("2.log", 2, batch(8))}, []string{"unet batch 4", "unet batch 8"}},
 		"batch at several worker counts": {
-			[]runs.Run{newRun("a.log", 1, batch(4)), newRun("b.log", 2, batch(4)), newRun("c.log", 2, batch(8)), newRun("d.log", 4, batch(8))},
+			[]runs.Run{newRun("1.log", 1, batch(4)), newRun("2.log", 2, batch(4)), newRun("3.log", 2, batch(8)), newRun("4.log", 4, batch(8))},
 			[]string{"unet batch 4", "unet batch 4", "unet batch 8", "unet batch 8"},
 		},
-		"a global batch that grows with the workers": {[]runs.Run{newRun("a.log", 1, batch(4)), newRun("b.log", 2, batch(4)), newRun("c.log", 2, batch(4))}, nil},
-		"a batch per worker that shrinks":            {[]runs.Run{newRun("a.log", 1, batch(8)), newRun("b.log", 2, batch(4)), newRun("c.log", 4, batch(2))}, nil},
+		"a global batch that grows with the workers": {[]runs.Run{newRun("1.log", 1, batch(4)), newRun("2.log", 2, batch(4)), newRun("3.log", 2, batch(4))}, nil},
+		"a batch per worker that shrinks":            {[]runs.Run{newRun("1.log", 1, batch(8)), newRun("2.log", 2, batch(4)), newRun("3.log", 4, batch(2))}, nil},
 		"two strong series": { // global batches of 8 and 16
-			[]runs.Run{newRun("a.log", 1, batch(8)), newRun("b.log", 1, batch(16)), newRun("c.log", 2, batch(4)), newRun("d.log", 2, batch(8)), newRun("e.log", 4, batch(2)), newRun("f.log", 4, batch(4))},
+			[]runs.Run{newRun("1.log", 1, batch(8)), newRun("2.log", 1, batch(16)), newRun("3.log", 2, batch(4)), newRun("4.log", 2, batch(8)), newRun("5.log", 4, batch(2)), newRun("6.log", 4, batch(4))},
 			[]string{"unet global batch 8", "unet global batch 16", "unet global batch 8", "unet global batch 16", "unet global batch 8", "unet global batch 16"},
 		},
 		"nodes": {
-			[]runs.Run{newRun("a.log", 8, func(r *runs.Run) { r.Info.Nodes = 1 }), newRun("b.log", 8, func(r *runs.Run) { r.Info.Nodes = 2 }), newRun("c.log", 16, func(r *runs.Run) { r.Info.Nodes = 2 })},
+			[]runs.Run{newRun("1.log", 8, func(r *runs.Run) { r.Info.Nodes = 1 }), newRun("2.log", 8, func(r *runs.Run) { r.Info.Nodes = 2 }), newRun("3.log", 16, func(r *runs.Run) { r.Info.Nodes = 2 })},
 			[]string{"unet 1 node", "unet 2 nodes", "unet 2 nodes"},
 		},
-		"an unknown batch": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, nil)}, nil},
+		"an unknown batch": {[]runs.Run{newRun("1.log", 2, batch(4)), newRun("2.log", 2, nil)}, nil},
 		"unknown beside two batches": {
-			[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, batch(8)), newRun("c.log", 2, nil)},
+			[]runs.Run{newRun("1.log", 2, batch(4)), newRun("2.log", 2, batch(8)), newRun("3.log", 2, nil)},
 			[]string{"unet batch 4", "unet batch 8", "unet"},
 		},
-		"samples":         {[]runs.Run{newRun("a.log", 2, samples(1000)), newRun("b.log", 2, samples(2000))}, []string{"unet 1000 samples", "unet 2000 samples"}},
-		"rounded samples": {[]runs.Run{newRun("a.log", 2, samples(65536)), newRun("b.log", 2, samples(65535))}, nil},
+		"samples":         {[]runs.Run{newRun("1.log", 2, samples(1000)), newRun("2.log", 2, samples(2000))}, []string{"unet 1000 samples", "unet 2000 samples"}},
+		"rounded samples": {[]runs.Run{newRun("1.log", 2, samples(65536)), newRun("2.log", 2, samples(65535))}, nil},
 		"samples that grow with the workers": {
-			[]runs.Run{newRun("a.log", 1, samples(100)), newRun("b.log", 2, samples(200)), newRun("c.log", 4, samples(400)), newRun("d.log", 4, samples(800)), newRun("e.log", 2, samples(400))},
+			[]runs.Run{newRun("1.log", 1, samples(100)), newRun("2.log", 2, samples(200)), newRun("3.log", 4, samples(400)), newRun("4.log", 4, samples(800)), newRun("5.log", 2, samples(400))},
 			[]string{"unet 100 samples per worker", "unet 100 samples per worker", "unet 100 samples per worker", "unet 200 samples per worker", "unet 200 samples per worker"},
 		},
 		"an incomplete last epoch": {
-			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: 90}, {Samples: 90}, {Samples: 40}} }), newRun("b.log", 2, samples(90))}, nil,
+			[]runs.Run{newRun("1.log", 2, func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: 90}, {Samples: 90}, {Samples: 40}} }), newRun("2.log", 2, samples(90))}, nil,
 		},
-		"model":          {[]runs.Run{newRun("a.log", 2, config("model", "resnet50")), newRun("b.log", 2, config("model", "resnet152"))}, []string{"unet resnet50", "unet resnet152"}},
-		"model settings": {[]runs.Run{newRun("a.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 8, "depth": 3})), newRun("b.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 16, "depth": 4}))}, []string{"unet model 1", "unet model 2"}},
-		"planned epochs": {[]runs.Run{newRun("a.log", 2, config("epochs", 10.0)), newRun("b.log", 2, config("epochs", 200.0))}, []string{"unet 10 epochs", "unet 200 epochs"}},
-		"learning rate":  {[]runs.Run{newRun("a.log", 2, config("lr", 0.1)), newRun("b.log", 2, config("lr", 0.2))}, []string{"unet lr 0.1", "unet lr 0.2"}},
-		"a learning rate that grows with the workers": {[]runs.Run{newRun("a.log", 1, config("learning_rate", 0.1)), newRun("b.log", 2, config("learning_rate", 0.2)), newRun("c.log", 2, config("learning_rate", 0.2))}, nil},
+		"model":          {[]runs.Run{newRun("1.log", 2, config("model", "resnet50")), newRun("2.log", 2, config("model", "resnet152"))}, []string{"unet resnet50", "unet resnet152"}},
+		"model settings": {[]runs.Run{newRun("1.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 8, "depth": 3})), newRun("2.log", 2, config("model", map[string]any{"kind": "unet2d", "base_channels": 16, "depth": 4}))}, []string{"unet model 1", "unet model 2"}},
+		"planned epochs": {[]runs.Run{newRun("1.log", 2, config("epochs", 10.0)), newRun("2.log", 2, config("epochs", 200.0))}, []string{"unet 10 epochs", "unet 200 epochs"}},
+		"learning rate":  {[]runs.Run{newRun("1.log", 2, config("lr", 0.1)), newRun("2.log", 2, config("lr", 0.2))}, []string{"unet lr 0.1", "unet lr 0.2"}},
+		"a learning rate that grows with the workers": {[]runs.Run{newRun("1.log", 1, config("learning_rate", 0.1)), newRun("2.log", 2, config("learning_rate", 0.2)), newRun("3.log", 2, config("learning_rate", 0.2))}, nil},
 		"two learning rates that grow with the workers": {
-			[]runs.Run{newRun("a.log", 1, config("lr", 0.1)), newRun("b.log", 2, config("lr", 0.2)), newRun("c.log", 1, config("lr", 0.2)), newRun("d.log", 2, config("lr", 0.4)), newRun("e.log", 4, config("lr", 0.4)), newRun("f.log", 4, config("lr", 0.8))},
+			[]runs.Run{newRun("1.log", 1, config("lr", 0.1)), newRun("2.log", 2, config("lr", 0.2)), newRun("3.log", 1, config("lr", 0.2)), newRun("4.log", 2, config("lr", 0.4)), newRun("5.log", 4, config("lr", 0.4)), newRun("6.log", 4, config("lr", 0.8))},
 			[]string{"unet lr 0.1 per worker", "unet lr 0.1 per worker", "unet lr 0.2 per worker", "unet lr 0.2 per worker", "unet lr 0.1 per worker", "unet lr 0.2 per worker"},
 		},
 		"epochs reached": {
-			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 5) }), newRun("b.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 2) })}, nil,
+			[]runs.Run{newRun("1.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 5) }), newRun("2.log", 2, func(r *runs.Run) { r.Epochs = make([]runs.Epoch, 2) })}, nil,
 		},
-		"a failed run": {[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, func(r *runs.Run) { r.Info.BatchPerWorker, r.Info.Status = 8, runs.StatusFailed })}, nil},
+		"a failed run": {[]runs.Run{newRun("1.log", 2, batch(4)), newRun("2.log", 2, func(r *runs.Run) { r.Info.BatchPerWorker, r.Info.Status = 8, runs.StatusFailed })}, nil},
 		"the user's series": {
-			[]runs.Run{newRun("a.log", 2, batch(4)), newRun("b.log", 2, func(r *runs.Run) {
+			[]runs.Run{newRun("1.log", 2, batch(4)), newRun("2.log", 2, func(r *runs.Run) {
 				r.Info.BatchPerWorker = 8
 				r.Origins = map[runs.Property]runs.Origin{runs.PropertySeries: {Source: runs.SourceUser}}
 			})}, nil,
@@ -116,8 +128,37 @@ func TestSeparate(t *testing.T) {
 			[]runs.Run{newRun("a-batch=2-n2-s1/epochs.csv", 2, func(r *runs.Run) { r.Info.Series, r.Info.BatchPerWorker = "ddp batch=2", 2 }), newRun("b-n2-s1/epochs.csv", 2, func(r *runs.Run) { r.Info.Series, r.Info.BatchPerWorker = "ddp batch=4", 4 })},
 			[]string{"ddp batch=2", "ddp batch=4"},
 		},
+		"words in folder names": {
+			[]runs.Run{newRun("cards.logs/2gpu/1.log", 2, nil), newRun("cards_NVLink_XLA.logs/2gpu/1.log", 2, nil)},
+			[]string{"unet cards", "unet cards_NVLink_XLA"},
+		},
+		"a word that one name lacks": {[]runs.Run{newRun("unet_2gpu.log", 2, nil), newRun("unet_2gpu_amp.log", 2, nil)}, []string{"unet", "unet amp"}},
+		"words without meaning":      {[]runs.Run{newRun("logs/2gpu/out.log", 2, nil), newRun("results/2gpu/train.log", 2, nil)}, nil},
+		"mode":                       {[]runs.Run{newRun("1.log", 2, config("mode", "training")), newRun("2.log", 2, config("mode", "forward-only"))}, []string{"unet training", "unet forward-only"}},
+		"options of the command": {
+			[]runs.Run{newRun("1.log", 2, command("python train.py --amp --lr 0.1")), newRun("2.log", 2, command("python train.py --lr 0.1"))},
+			[]string{"unet amp", "unet"},
+		},
+		"a value of an option": {
+			[]runs.Run{newRun("1.log", 2, command("python train.py --precision bf16")), newRun("2.log", 2, command("python train.py --precision=fp32"))},
+			[]string{"unet bf16", "unet fp32"},
+		},
+		"options that say where":       {[]runs.Run{newRun("1.log", 2, command("python train.py --seed 1 --output a --run-id x1")), newRun("2.log", 2, command("python train.py --seed 2 --output b --run-id x2"))}, nil},
+		"settings":                     {[]runs.Run{newRun("1.log", 2, config("optimizer", "adam")), newRun("2.log", 2, config("optimizer", "sgd"))}, []string{"unet adam", "unet sgd"}},
+		"measurements beside settings": {[]runs.Run{newRun("1.log", 2, config("peak_memory_gb", 10.0)), newRun("2.log", 2, config("peak_memory_gb", 12.0))}, nil},
+		"names of runs in a table":     {[]runs.Run{newRun("x.csv", 2, config("run", "amp-2gpu")), newRun("x.csv", 2, config("run", "fp32-2gpu"))}, []string{"unet amp", "unet"}},
+		"the same seed": {
+			[]runs.Run{newRun("unet-471101.log", 2, knownSeed(1, 5)), newRun("unet-471102.log", 2, knownSeed(1, 5)), newRun("unet-471103.log", 2, knownSeed(2, 5))},
+			[]string{"unet", "unet (2)", "unet"},
+		},
+		"the same seed and a repeat number": {[]runs.Run{newRun("unet_rep1.log", 2, knownSeed(1, 5)), newRun("unet_rep2.log", 2, knownSeed(1, 50))}, nil},
+		"rates that differ by more than 3 times": {
+			[]runs.Run{newRun("unet-471101.log", 2, knownSeed(1, 5)), newRun("unet-471102.log", 2, knownSeed(2, 16)), newRun("unet-471103.log", 2, knownSeed(3, 6))},
+			[]string{"unet", "unet (2)", "unet"},
+		},
+		"rates within 3 times": {[]runs.Run{newRun("unet-471101.log", 2, knownSeed(1, 5)), newRun("unet-471102.log", 2, knownSeed(2, 14))}, nil},
 		"two studies": {
-			[]runs.Run{newRun("a.log", 2, func(r *runs.Run) { r.Info.Study, r.Info.BatchPerWorker = "x", 4 }), newRun("b.log", 2, batch(8))}, nil,
+			[]runs.Run{newRun("1.log", 2, func(r *runs.Run) { r.Info.Study, r.Info.BatchPerWorker = "x", 4 }), newRun("2.log", 2, batch(8))}, nil,
 		},
 	} {
 		before := make([]string, len(c.all))
@@ -164,16 +205,5 @@ func TestSeparationString(t *testing.T) {
 	}
 	if got := Separate(many)[0].String(); !strings.Contains(got, "became 20 series") || !strings.Contains(got, "and 14 more") || !strings.Contains(got, "--as 'x*/out.log=series:unet'") || len(got) > 600 {
 		t.Errorf("%d characters: %s", len(got), got)
-	}
-}
-
-// TestCommonName checks the patterns of file names.
-func TestCommonName(t *testing.T) {
-	for want, names := range map[string][]string{
-		"a.log": {"a.log", "a.log"}, "r*.log": {"r50.log", "r152.log"}, "*": {"a", "b"}, "aa*": {"aa", "aaa"}, "x1*.log": {"x1.log", "x11.log"},
-	} {
-		if got := commonName(names); got != want {
-			t.Errorf("%q: %q, want %q", names, got, want)
-		}
 	}
 }

@@ -1,0 +1,81 @@
+package logread
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestKindsOfEvidence: what identifies runs in folders as people keep them, one row per kind.
+func TestKindsOfEvidence(t *testing.T) {
+	keras := kerasOf(5, "2.0")
+	gpus := func(option string) string { return "+ python a.py " + option + "\n" + keras }
+	tf := func(mode, global, devices string, rate int) string {
+		return fmt.Sprintf("TensorFlow:  1.15\nModel:       r50\nDataset:     x (synthetic)\nMode:        %s\nBatch size:  %s global\n             8 per device\nDevices:     [%s]\ntotal images/sec: %d.00\n", mode, global, devices, rate)
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // series and workers of each run, and throughput if it has one
+	}{
+		// Lists of devices are counts, and single numbers beside lists are devices.
+		"lists of devices":      {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 1,2"), "3.log": gpus("--gpus=0,1,2,3")}, "a 1; a 2; a 4"},
+		"words of devices":      {map[string]string{"1.log": gpus("--gpus 0 1 2 --lr 0.1"), "2.log": gpus("--gpus 0 --lr 0.1")}, "a 3; a 1"},
+		"numbers of devices":    {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 4")}, "a 2; a 4"},
+		"visible devices":       {map[string]string{"1.log": "+ CUDA_VISIBLE_DEVICES=2,3 python a.py\n" + keras}, "a 2"},
+		"a launcher and a list": {map[string]string{"1.log": "+ torchrun --nproc_per_node 4 a.py --gpus 0,1\n" + keras}, "a 4"},
+		// Ordinals of titles.
+		"numbered titles":      {map[string]string{"09-gpu-basics/train.log": keras, "10-gpu-basics/train.log": keras, "11-gpu-ddp/train.log": keras}, "gpu-basics 0; gpu-basics 0; gpu-ddp 0"},
+		"zero-padded siblings": {map[string]string{"08-gpu/train.log": keras, "09-gpu/train.log": keras, "10-gpu/train.log": keras}, "gpu 0; gpu 0; DIR 0"},
+		"numbers of workers":   {map[string]string{"x/1GPU/00/out.log": keras, "x/4-gpus/00/out.log": keras, "x/8_workers/00/out.log": keras}, "x 1; x 4; x 8"},
+		// Direct evidence beats derived evidence.
+		"devices and batches": {map[string]string{"1.log": tf("training", "16", "'/gpu:0', '/gpu:1', '/gpu:2'", 90)}, "DIR 3 90"},
+		"batches alone":       {map[string]string{"1.log": strings.Replace(tf("training", "16", "", 90), "Devices", "Gadgets", 1)}, "DIR 2 90"},
+		// Modes, words and names of runs.
+		"modes":                     {map[string]string{"a/2gpu/1": tf("training", "16", "'/gpu:0', '/gpu:1'", 90), "a/2gpu/2": tf("forward-only", "16", "'/gpu:0', '/gpu:1'", 250)}, "a training 2 90; a forward-only 2 250"},
+		"words in names of folders": {map[string]string{"x.logs/2gpu/throughput/1": tf("training", "16", "'/gpu:0', '/gpu:1'", 90), "x_XLA.logs/2gpu/throughput/1": tf("training", "16", "'/gpu:0', '/gpu:1'", 99)}, "x 2 90; x_XLA 2 99"},
+		"runs of a chart": {
+			map[string]string{"chart.csv": "\"Step\",\"a-2gpu - train/loss\",\"a-4gpu - train/loss\"\n\"0\",\"1.5\",\"2.5\"\n\"10\",\"0.5\",\"1.5\"\n"},
+			"a-2gpu 2; a-4gpu 4",
+		},
+		// Results.
+		"a page": {
+			map[string]string{"r.md": "# A\n\nText, and more.\n\n## B\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n| 2 | 190 |\n\nMore text.\n"},
+			"r 1 100; r 2 190",
+		},
+		"a page with two tables": {
+			map[string]string{"r.md": "## A\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n\n## B\n\n| gpus | images/s |\n|---|---|\n| 1 | 150 |\n"},
+			"A 1 100; B 1 150",
+		},
+		"JSON results": {
+			map[string]string{"1.json": "{\n  \"world_size\": 1,\n  \"model\": \"r50\",\n  \"images_per_sec_global\": 460.5\n}\n", "2.json": "{\"world_size\": 2, \"model\": \"r50\", \"images_per_sec_per_gpu\": 315.25, \"m\": {\"n_samples\": 7}}\n"},
+			"r50 1 460.5; r50 2 630.5",
+		},
+		"JSON results in lines": {
+			map[string]string{"x.jsonl": "{\"gpus\": 1, \"throughput\": 10.5}\n{\"gpus\": 2, \"throughput\": 19.5}\n"},
+			"x 1 10.5; x 2 19.5",
+		},
+		"cores": {map[string]string{"x.csv": "cores,wall_seconds\n1,40.5\n2,21.5\n"}, "x 1; x 2"},
+	} {
+		dir := filepath.Join(t.TempDir(), "DIR")
+		write(t, dir, c.files)
+		logs, err := Options{}.Read(t.Context(), dir)
+		check(t, err)
+		var got []string
+		for _, r := range logs.Runs {
+			text := fmt.Sprintf("%s %d", r.Info.Series, r.Info.Workers)
+			for _, trial := range r.Trials {
+				text += fmt.Sprintf(" %g", trial.Rate)
+			}
+			for _, e := range r.Epochs {
+				if e.SamplesPerSecond > 0 {
+					text += fmt.Sprintf(" %g", e.SamplesPerSecond)
+				}
+			}
+			got = append(got, text)
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s: got %s, want %s\n%s", name, text, c.want, logs.Reports)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package logread
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/logread/internal/files"
+	"lockstep/pkg/logread/internal/identity"
+	"lockstep/pkg/logread/internal/pattern"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// TestEvidenceRemoved leaves out each kind of evidence about a run in turn, and checks that only the
+// properties change that it supports, and that the next strongest evidence counts then.
+func TestEvidenceRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "studies")
+	write(t, dir, map[string]string{
+		"7GPU/unet_6gpus_seed5.log": "+ srun -n 4 -N 2 python resnet.py --seed 3\n[rank0]: World size: 2\n[rank0]: Epoch 1/1\n[rank1]: Epoch 1/1\n[rank0]: 9/9 - 5s - loss: 2.0\n[rank1]: 9/9 - 5s - loss: 2.0\n",
+		"7GPU/hparams.yaml":         "world_size: 3\nnum_nodes: 3\nseed: 8\n",
+	})
+	as, err := pattern.Parse("*.log=workers:1,series:mine")
+	check(t, err)
+	read := func(ignores func(record.Evidence) bool) runs.Run {
+		lists, err := files.List(dir)
+		check(t, err)
+		parts, err := files.ReadAll(t.Context(), lists[0], nil)
+		check(t, err)
+		d := identity.Decider{Root: dir, Patterns: func(string) []pattern.Pattern { return []pattern.Pattern{as} }, Ignores: ignores}
+		found := d.Runs(parts)
+		if len(found) != 1 {
+			t.Fatalf("%d runs, want 1", len(found))
+		}
+		return found[0]
+	}
+	describe := func(r runs.Run) map[runs.Property]string {
+		return map[runs.Property]string{
+			runs.PropertyWorkers: fmt.Sprint(r.Info.Workers), runs.PropertyNodes: fmt.Sprint(r.Info.Nodes),
+			runs.PropertySeed: fmt.Sprint(r.Info.Seed), runs.PropertySeries: r.Info.Series,
+		}
+	}
+	all := describe(read(nil))
+	var without []string // sources, in the order of their strength
+	for _, c := range []struct {
+		source runs.Source
+		kind   record.Kind
+		want   string // what changes if this kind is left out
+		rest   string // workers, nodes, seed and series if this kind and all stronger ones are left out
+	}{
+		{runs.SourceUser, record.Stated, "workers=2 series=resnet", "2 3 8 resnet"},
+		{runs.SourceContent, record.Stated, "", "3 3 8 resnet"},
+		{runs.SourceConfig, record.Stated, "nodes=2 seed=3", "4 2 3 resnet"},
+		{runs.SourceCommand, record.Stated, "", "2 0 5 unet"},
+		{runs.SourceContent, record.AtLeast, "", "7 0 5 unet"},
+		{runs.SourceFolderName, record.Stated, "", "6 0 5 unet"},
+		{runs.SourceFileName, record.Stated, "", "0 0 0 "},
+	} {
+		isKind := func(e record.Evidence) bool {
+			return e.Origin.Source == c.source && (e.Kind == c.kind || e.Kind.IsStated() && c.kind == record.Stated)
+		}
+		got := describe(read(isKind))
+		var changed []string
+		for _, p := range runs.Properties() {
+			if got[p] != all[p] {
+				changed = append(changed, fmt.Sprintf("%s=%s", p, got[p]))
+			}
+		}
+		if text := strings.Join(changed, " "); text != c.want {
+			t.Errorf("without %s %d: %s changes, want %s", c.source, c.kind, text, c.want)
+		}
+		without = append(without, fmt.Sprint(c.source, c.kind))
+		rest := describe(read(func(e record.Evidence) bool {
+			kind := e.Kind
+			if kind.IsStated() {
+				kind = record.Stated
+			}
+			return slices.Contains(without, fmt.Sprint(e.Origin.Source, kind))
+		}))
+		if text := fmt.Sprint(rest[runs.PropertyWorkers], rest[runs.PropertyNodes], rest[runs.PropertySeed], rest[runs.PropertySeries]); strings.ReplaceAll(c.rest, " ", "") != text {
+			t.Errorf("without %s and stronger evidence: %s, want %s", c.source, text, c.rest)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package identity
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/names"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// addBeside adds what configurations and job scripts state about the runs in their folders. A number
+// of workers or nodes beside several runs that state different numbers can be that of only one of them,
+// so it is not used, unless a script names the run (see launchline.Script.Matches).
+func (d *Decider) addBeside(configs, parts []*record.Part) {
+	inFolder := func(file string) (found []*record.Part) {
+		folder := filepath.Dir(file)
+		for _, p := range parts {
+			if filepath.Dir(p.Run.File) == folder || p.Run.Dir == folder {
+				found = append(found, p)
+			}
+		}
+		return found
+	}
+	scripts := map[string][]*record.Part{} // by folder
+	for _, c := range configs {
+		if _, ok := c.Source.(*launchline.Script); ok {
+			folder := filepath.Dir(c.Run.File)
+			scripts[folder] = append(scripts[folder], c)
+		}
+	}
+	for _, all := range scripts {
+		d.addScripts(all, inFolder(all[0].Run.File))
+	}
+	for _, c := range configs {
+		if c.Source != nil {
+			continue
+		}
+		beside := inFolder(c.Run.File)
+		different := len(d.statedCounts(beside, true)) > 1
+		stated := settingsEvidence(c.Run.Info.Config, nil, runs.SourceConfig, filepath.Base(c.Run.File))
+		for _, p := range beside {
+			for _, e := range stated {
+				if different && (e.Property == runs.PropertyWorkers || e.Property == runs.PropertyNodes) {
+					c.Report.AddAssumptionOnce("%s is not used: the runs in its folder state different numbers", e)
+					continue
+				}
+				p.Evidence = append(p.Evidence, e)
+			}
+			p.Evidence = append(p.Evidence, c.Evidence...)
+			merge.MissingValues(&p.Run, runs.Run{Info: c.Run.Info})
+		}
+		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(len(beside), "run"))
+	}
+}
+
+// statedCounts returns the different numbers of workers that the contents and the commands of parts,
+// and their names if withNames is set, state.
+func (d *Decider) statedCounts(parts []*record.Part, withNames bool) map[int64]bool {
+	counts := map[int64]bool{}
+	for _, p := range parts {
+		all := slices.Clone(p.Evidence)
+		if withNames {
+			path := names.OfPath(p.Run.File)
+			all = append(all, d.nameEvidence(p.Run.File, path)...)
+			if e, ok := path.Number(); ok {
+				all = append(all, e)
+			}
+		}
+		if e, ok := decide(all, runs.PropertyWorkers); ok {
+			counts[e.Number] = true
+		}
+	}
+	return counts
+}
+
+// addScripts adds what the job scripts of one folder state about the runs in it. If several scripts
+// may belong to a run, they must agree.
+func (d *Decider) addScripts(scripts, parts []*record.Part) {
+	runsOf := map[*record.Part][]*record.Part{} // by script that names them
+	scriptsOf := map[*record.Part][]*record.Part{}
+	for _, p := range parts {
+		for _, s := range scripts {
+			if s.Source.(*launchline.Script).Matches(s.Run.File, p.Run.File) {
+				scriptsOf[p] = append(scriptsOf[p], s)
+				runsOf[s] = append(runsOf[s], p)
+			}
+		}
+	}
+	used := map[*record.Part]int{}
+	different := len(d.statedCounts(parts, true)) > 1
+	for _, p := range parts {
+		candidates := scriptsOf[p]
+		if len(candidates) == 0 && !different {
+			candidates = scripts
+		}
+		// A script was changed between jobs if the runs that it names state different numbers.
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(s *record.Part) bool { return len(d.statedCounts(runsOf[s], false)) > 1 })
+		if s := addScript(p, candidates); s != nil {
+			used[s]++
+		}
+	}
+	for _, s := range scripts {
+		if different && used[s] == 0 {
+			s.Report.AddAssumption("the numbers of workers and nodes are not used: the runs in the folder state different numbers")
+		}
+		s.Report.AddAssumption("a job script for %s in its folder", english.Count(used[s], "run"))
+	}
+}
+
+// addScript adds what scripts that may have started p's run state about it, and returns the script
+// whose command states it. It returns nil if no script states anything or the scripts differ.
+func addScript(p *record.Part, scripts []*record.Part) *record.Part {
+	program := ""
+	if i := slices.IndexFunc(p.Run.Info.Command, func(w string) bool { return strings.HasSuffix(w, ".py") }); i >= 0 {
+		program = filepath.Base(p.Run.Info.Command[i])
+	}
+	var from *record.Part
+	var launch launchline.Line
+	for _, s := range scripts {
+		l, ok := s.Source.(*launchline.Script).LaunchOf(p.Run.File, program)
+		switch {
+		case !ok:
+			s.Report.AddAssumptionOnce("several commands start programs, and it is unknown which of them wrote %s", p.Run.File)
+			return nil
+		case from != nil && l.Workers != launch.Workers:
+			s.Report.AddAssumptionOnce("several job scripts state different numbers of workers, and it is unknown which of them wrote %s", p.Run.File)
+			return nil
+		}
+		from, launch = s, l
+	}
+	if from == nil {
+		return nil
+	}
+	where := fmt.Sprintf("%s, line %d: %.100s", filepath.Base(from.Run.File), launch.Number, launch.Text)
+	if launch.Workers > 0 {
+		p.AddEvidence(runs.PropertyWorkers, int64(launch.Workers), launch.Kind, runs.SourceConfig, where)
+	}
+	if launch.Nodes > 0 {
+		p.AddEvidence(runs.PropertyNodes, int64(launch.Nodes), record.Stated, runs.SourceConfig, where)
+	}
+	for _, e := range settingsEvidence(launch.Settings, nil, runs.SourceConfig, where) {
+		if e.Property != runs.PropertyWorkers && e.Property != runs.PropertyNodes {
+			p.Evidence = append(p.Evidence, e)
+		}
+	}
+	merge.MissingValues(&p.Run, runs.Run{Info: runs.Info{Config: launch.Settings}})
+	return from
+}
+
+// pairOutputs adds the commands in the standard error of a job to the runs in its standard output, and
+// the reverse: set -x writes the commands of a script to the standard error, and programs write there that
+// memory ran out. The n-th command belongs to the n-th run.
+func pairOutputs(parts []*record.Part) {
+	type outputs struct{ out, err []*record.Part }
+	jobs := map[string]*outputs{}
+	for _, p := range parts {
+		if p.Role != record.Principal && p.Role != record.Unfinished {
+			continue
+		}
+		ext := filepath.Ext(p.Run.File)
+		stem := strings.TrimSuffix(p.Run.File, ext)
+		if jobs[stem] == nil {
+			jobs[stem] = &outputs{}
+		}
+		switch ext {
+		case ".err", ".error", ".stderr":
+			jobs[stem].err = append(jobs[stem].err, p)
+		case ".out", ".output", ".stdout", ".log", ".txt":
+			jobs[stem].out = append(jobs[stem].out, p)
+		}
+	}
+	add := func(to, from *record.Part) {
+		merge.MissingValues(&to.Run, runs.Run{Info: runs.Info{Command: from.Run.Info.Command, Config: from.Run.Info.Config}})
+		to.Evidence = append(to.Evidence, from.Evidence...)
+		to.Report.AddAssumptionOnce("the command in %s", from.Run.File)
+	}
+	hasCommand := func(p *record.Part) bool { return len(p.Run.Info.Command) > 0 }
+	for _, job := range jobs {
+		if len(job.out) == 0 || len(job.err) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(job.out, hasCommand) {
+			if last := job.out[len(job.out)-1]; !hasCommand(job.err[0]) && len(job.err) == 1 && last.Role == record.Unfinished {
+				add(job.err[0], last)
+			}
+			continue
+		}
+		for i, p := range job.out[:min(len(job.out), len(job.err))] {
+			if hasCommand(job.err[i]) && job.err[i].Role == record.Unfinished {
+				add(p, job.err[i])
+			}
+		}
+	}
+}
+
+// joinAccounting adds the accounting of each job to the job's run, and returns the jobs without a log,
+// each of which becomes a run. If a job has several runs, none of them gets its time and energy, and
+// only the last one gets its status.
+func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
+	for _, job := range jobs {
+		id := job.Run.Info.JobIDs[record.SlurmJobKey]
+		isOfJob := func(p *record.Part) bool { return id != "" && p.Run.Info.JobIDs[record.SlurmJobKey] == id }
+		var all, measured []*record.Part
+		for _, p := range parts {
+			if !isOfJob(p) {
+				continue
+			}
+			all = append(all, p)
+			if len(p.Run.Epochs)+len(p.Run.Curves)+len(p.Run.Trials)+len(p.Run.Spans)+len(p.Run.AllReduces) > 0 || p.Run.WallSeconds > 0 {
+				measured = append(measured, p)
+			}
+		}
+		if len(all) == 0 {
+			addContent(job, runs.SourceContent, "")
+			if i := slices.IndexFunc(own, isOfJob); i >= 0 {
+				job.Report.AddAssumption("the accounting of job %s is also in %s", id, own[i].Run.File)
+				merge.Missing(own[i], job)
+			} else {
+				own = append(own, job)
+			}
+			continue
+		}
+		if len(measured) == 0 { // none has measurements: they only show how the job ended
+			measured = all
+		}
+		for _, p := range all {
+			p.Report.AddAssumptionOnce("the accounting of job %s is in %s", id, job.Run.File)
+		}
+		if len(measured) == 1 {
+			addAccounting(measured[0], job)
+			continue
+		}
+		common := runs.Info{Series: job.Run.Info.Series} // values that are the same for each run of the job
+		if job.Run.Info.Nodes == 1 {
+			common.Nodes = 1
+		}
+		if job.Run.Info.Workers == 1 {
+			common.Workers = 1
+		}
+		last := measured[len(measured)-1]
+		merge.MissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
+		for _, p := range measured {
+			addAccounting(p, &record.Part{Run: runs.Run{File: job.Run.File, Info: common}})
+			p.Report.AddAssumptionOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
+			if job.Run.Info.Error != "" {
+				p.Report.AddAssumptionOnce("the status of job %s is assigned to the last of its %d runs, %s", id, len(measured), last.Run.Dir)
+			}
+		}
+	}
+	return own
+}
+
+// addAccounting adds the accounting of a job to p's run. The name of the job is part of the command that
+// submitted it.
+func addAccounting(p, job *record.Part) {
+	addContent(job, runs.SourceConfig, filepath.Base(job.Run.File))
+	for i, e := range job.Evidence {
+		if e.Property == runs.PropertySeries {
+			job.Evidence[i].Origin.Source = runs.SourceCommand
+		}
+	}
+	merge.Missing(p, job)
+}

@@ -1,0 +1,183 @@
+package identity
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/names"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// strength is a row of the table of strengths.
+type strength struct {
+	source runs.Source
+	kind   record.Kind
+}
+
+// strengths returns the table of strengths, from the strongest to the weakest evidence. Evidence
+// that is stated in some way is equally strong. Of equally strong evidence the first
+// counts. One rule goes beyond the table: more ranks than a weaker source than the content states
+// count, because they are there.
+func strengths() []strength {
+	return []strength{
+		{runs.SourceUser, record.Stated},        // --as, or lockstep-logs.yaml
+		{runs.SourceContent, record.Stated},     // run.json, or what the program has logged: world_size, a list of devices
+		{runs.SourceConfig, record.Stated},      // a file of settings, a job script, or a job's accounting
+		{runs.SourceCommand, record.Stated},     // of the launcher that started the program
+		{runs.SourceUser, record.AtLeast},       // the files of a pattern with {rank}
+		{runs.SourceContent, record.AtLeast},    // the ranks in the lines
+		{runs.SourceContent, record.Derived},    // the global batch over the batch of a device
+		{runs.SourceRunName, record.Stated},     // in a table, such as an export of W&B
+		{runs.SourceFolderName, record.Stated},  // an inner folder before an outer one
+		{runs.SourceFileName, record.Stated},    //
+		{runs.SourceFolderName, record.AtLeast}, // folders that are numbered as ranks
+		{runs.SourceFileName, record.AtLeast},   // files that are numbered as ranks
+	}
+}
+
+// strengthOf returns the row of the table for e.
+func strengthOf(e record.Evidence) int {
+	kind := e.Kind
+	if kind.IsStated() {
+		kind = record.Stated
+	}
+	return slices.Index(strengths(), strength{e.Origin.Source, kind})
+}
+
+// decide returns the evidence about a property that counts. ok is false if there is none.
+func decide(all []record.Evidence, property runs.Property) (best record.Evidence, ok bool) {
+	for _, e := range all {
+		if e.Property == property && (!ok || strengthOf(e) < strengthOf(best)) {
+			best, ok = e, true
+		}
+	}
+	config := strengthOf(record.Evidence{Origin: runs.Origin{Source: runs.SourceConfig}})
+	for _, e := range all {
+		if e.Property == property && e.Kind == record.AtLeast && e.Number > best.Number && strengthOf(best) >= config {
+			best = e
+		}
+	}
+	return best, ok
+}
+
+// setFields sets the properties of p's run that identify it, and Run.Origins. path is the path whose
+// names count. It reports which evidence counts, which is outweighed, and contradictions.
+func setFields(p *record.Part, path names.Path) {
+	info := &p.Run.Info
+	if info.Status == "" {
+		info.Status = runs.StatusDone
+	}
+	info.Workers, info.Nodes, info.Seed, info.Series = 0, 0, 0, ""
+	p.Run.Origins = map[runs.Property]runs.Origin{}
+	for _, property := range runs.Properties() {
+		e, ok := decide(p.Evidence, property)
+		if !ok {
+			continue
+		}
+		p.Run.Origins[property] = e.Origin
+		switch byUser := e.Origin.Source == runs.SourceUser; property {
+		case runs.PropertyWorkers:
+			info.Workers = int(e.Number)
+		case runs.PropertyNodes:
+			info.Nodes = int(e.Number)
+		case runs.PropertySeed:
+			info.Seed = e.Number
+		case runs.PropertySeries:
+			info.Series = e.Text
+		case runs.PropertyBatch:
+			if byUser {
+				info.BatchPerWorker, info.GlobalBatch = int(e.Number), 0
+			}
+		case runs.PropertyModel:
+			if byUser {
+				if info.Config == nil {
+					info.Config = map[string]any{}
+				}
+				info.Config["model"] = e.Text
+			}
+		case runs.PropertyRank: // of the file; no field of the run
+		}
+		explain(p, e)
+	}
+	if info.Workers == 0 {
+		p.Report.AddProblem(0, "the number of workers is unknown: expected it in the path, such as 4GPU/ or log_4.csv; set it with --as '%s'", examplePattern(p))
+	}
+	if info.Study == "" {
+		info.Study = path.Study(info.Series, !p.SeriesFromPath)
+	}
+	if info.GlobalBatch == 0 && info.BatchPerWorker > 0 {
+		info.GlobalBatch = info.BatchPerWorker * info.Workers
+	}
+	if info.BatchPerWorker == 0 && info.Workers > 0 && info.GlobalBatch%info.Workers == 0 {
+		info.BatchPerWorker = info.GlobalBatch / info.Workers
+	}
+}
+
+// maxListed is the largest number of properties that the report of a file lists. A table may have
+// thousands of runs.
+const maxListed = 100
+
+// explain adds to the report of p which evidence about a property counts, the evidence that it
+// outweighs, and a problem if numbers of workers or nodes contradict each other.
+func explain(p *record.Part, best record.Evidence) {
+	r := p.Report
+	if text := fmt.Sprintf("%s: from %s", best, best.Origin); best.Origin.Source.IsAssumed() {
+		r.AddAssumptionOnce("%s (assumed)", text)
+	} else if !slices.Contains(r.Known, text) && len(r.Known) < maxListed {
+		r.Known = append(r.Known, text)
+	}
+	type statement struct {
+		source runs.Source
+		n      int64
+	}
+	var contradictions []string
+	listed := map[statement]bool{} // a command and its flags state the same
+	counts := string(best.Origin.Source)
+	for _, e := range p.Evidence {
+		if e.Property != best.Property || e.Number == best.Number && e.Text == best.Text || e.Property == runs.PropertyBatch && e.Origin == best.Origin {
+			continue // or the batch of a worker and that of all workers
+		}
+		if text := fmt.Sprintf("%s from %s, by %s", e, e.Origin, best.Origin.Source); !slices.Contains(r.Outweighed, text) && len(r.Outweighed) < maxListed {
+			r.Outweighed = append(r.Outweighed, text)
+		}
+		by := statement{e.Origin.Source, e.Number}
+		isCount := e.Property == runs.PropertyWorkers || e.Property == runs.PropertyNodes
+		if !isCount || e.Kind == record.AtLeast && e.Number < best.Number || e.Kind != record.Stated && e.Kind.IsStated() && best.Number%e.Number == 0 ||
+			e.Kind == record.Derived || e.Origin.Source.Precedence() < best.Origin.Source.Precedence() || listed[by] {
+			continue
+		}
+		listed[by] = true
+		if e.Origin.Source == best.Origin.Source {
+			counts = "the first of them"
+		}
+		contradictions = append(contradictions, fmt.Sprintf("%s states %d", e.Origin, e.Number))
+	}
+	if len(contradictions) == 0 {
+		return
+	}
+	noun := strings.TrimSuffix(string(best.Property), "s")
+	text := fmt.Sprintf("%s states %s, but %s; %s counts", best.Origin, english.Count(int(best.Number), noun), english.List(contradictions), counts)
+	if best.Origin.Source == runs.SourceUser { // who knows better
+		r.AddAssumptionOnce("%s", text)
+		return
+	}
+	r.AddProblem(p.Line, "%s", text)
+}
+
+// examplePattern returns a pattern with which a user can state the number of workers of p's run.
+func examplePattern(p *record.Part) string {
+	if p.Run.Info.Nodes > 0 {
+		return fmt.Sprintf("%s=workers:%d*GPUS_PER_NODE", filepath.Base(p.Run.File), p.Run.Info.Nodes)
+	}
+	return filepath.Base(p.Run.File) + "=workers:N"
+}
+
+// RankOf returns the rank in the path of a log.
+func RankOf(path string) int {
+	e, _ := names.OfPath(path).Number()
+	return int(e.Number)
+}

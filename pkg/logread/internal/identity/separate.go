@@ -1,0 +1,308 @@
+package identity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/repeats"
+	"lockstep/pkg/runs"
+)
+
+// Separation describes a series whose runs became several series.
+type Separation struct {
+	Study, Series string   // as before
+	Runs          int      // number of runs of the series
+	Into          []string // names of the new series, in natural order
+	Differences   []string // what differs, with values, such as "batch per worker (32 and 64)"
+	// Pattern matches the files of all of the runs and of no more files than necessary. It is empty if no
+	// pattern can, as for run folders.
+	Pattern string
+	Files   []string // Run.File of each run
+}
+
+// Separate gives runs that are not repeats of each other different names of their series. It changes
+// Info.Series in all, and returns one Separation for each series that it separated.
+//
+// A series that the user has named is not separated. Runs of another series with the same number of
+// workers are repeats only if no difference of package repeats is known, and if nothing speaks against
+// it: equal seeds, or rates that differ by more than 3 times (see unlikelyRepeats). What differs names
+// the series of the runs at all worker counts. Failed runs do not separate others.
+func Separate(all []runs.Run) []Separation {
+	type key struct{ study, series string }
+	members := map[key][]*runs.Run{}
+	var order []key
+	for i := range all {
+		k := key{all[i].Info.Study, all[i].Info.Series}
+		if members[k] == nil {
+			order = append(order, k)
+		}
+		members[k] = append(members[k], &all[i])
+	}
+	var out []Separation
+	for _, k := range order {
+		g := &group{runs: members[k], labels: make([]string, len(members[k]))}
+		if !g.mayDiffer() {
+			continue
+		}
+		for _, d := range repeats.Of(g.runs) {
+			g.separateBy(d)
+		}
+		for _, d := range g.unlikelyRepeats() {
+			g.separateBy(d)
+		}
+		if len(g.differences) > 0 {
+			out = append(out, g.rename())
+		}
+	}
+	return out
+}
+
+// group contains the runs of one series.
+type group struct {
+	runs        []*runs.Run
+	labels      []string // of each run: what distinguishes its new series
+	differences []string
+	// renamed is set if the words in the names of folders replace the name of the series, which was that of
+	// another folder.
+	renamed bool
+}
+
+// mayDiffer reports whether two of the runs could be repeats, and the user has not named the series.
+func (g *group) mayDiffer() bool {
+	counts := map[int]int{}
+	repeated := false
+	for _, r := range g.runs {
+		if r.Origins[runs.PropertySeries].Source == runs.SourceUser {
+			return false
+		}
+		if canSeparate(r) {
+			counts[r.Info.Workers]++
+			repeated = repeated || counts[r.Info.Workers] > 1
+		}
+	}
+	return repeated
+}
+
+// canSeparate reports whether a run can separate runs into series: its number of workers is known, and
+// it did not fail.
+func canSeparate(r *runs.Run) bool {
+	return r.Info.Workers > 0 && r.Info.Status != runs.StatusFailed && r.Info.Status != runs.StatusCanceled
+}
+
+// cell identifies the runs that are repeats of each other unless something differs.
+type cell struct {
+	workers int
+	label   string
+}
+
+// findConflicts returns the distinct known values at each worker count at which runs of the same new
+// series differ, in natural order. values has one element per run; "" is unknown. It returns nil if no
+// runs differ.
+func (g *group) findConflicts(values []string) (conflicts []string) {
+	found := map[cell][]string{}
+	for i, r := range g.runs {
+		c := cell{r.Info.Workers, g.labels[i]}
+		if values[i] != "" && canSeparate(r) && !slices.Contains(found[c], values[i]) {
+			found[c] = append(found[c], values[i])
+		}
+	}
+	for _, v := range found {
+		if len(v) > 1 {
+			conflicts = append(conflicts, v...)
+		}
+	}
+	slices.SortFunc(conflicts, runs.NaturalCompare)
+	return slices.Compact(conflicts)
+}
+
+// separateBy separates the runs that differ in d.
+func (g *group) separateBy(d repeats.Difference) {
+	conflicts := g.findConflicts(d.Values)
+	if conflicts == nil {
+		return
+	}
+	g.differences = append(g.differences, d.Name+" ("+english.List(shorten(conflicts))+")")
+	values, label := d.Values, d.Label
+	// The form that is constant over worker counts gives fewer series.
+	if d.Scaled != nil && g.findConflicts(d.Scaled) != nil && countDistinct(d.Scaled) < countDistinct(values) {
+		values, label = d.Scaled, d.ScaledLabel
+	}
+	if d.InFolder && g.runs[0].Origins[runs.PropertySeries].Source == runs.SourceFolderName {
+		g.renamed = true
+	}
+	named := nameValues(values)
+	for i, v := range values {
+		if v == "" {
+			continue
+		}
+		text := label(named[v])
+		if rest, ok := strings.CutPrefix(text, g.runs[i].Info.Series); ok && d.Words && !g.renamed {
+			text = strings.Trim(rest, "-_. ")
+		}
+		g.labels[i] = strings.TrimSpace(g.labels[i] + " " + text)
+	}
+}
+
+// maxRateRatio is the largest ratio of the rates of two repeats.
+const maxRateRatio = 3
+
+// unlikelyRepeats returns differences between runs about which nothing else is known to differ, but
+// that are hardly repeats: those with the same seed, and those whose rates differ by more than
+// maxRateRatio. Run folders, and runs whose paths are equal but for the number of a repeat or the seed,
+// are repeats nevertheless, and so are runs in memory. The values number the runs in each cell.
+func (g *group) unlikelyRepeats() []repeats.Difference {
+	seeds := repeats.Difference{Name: "runs with the same seed", Values: make([]string, len(g.runs)), Label: numberLabel}
+	rates := repeats.Difference{Name: "rates that differ by more than 3 times", Values: make([]string, len(g.runs)), Label: numberLabel}
+	cells := map[cell][]int{}
+	for i, r := range g.runs {
+		c := cell{r.Info.Workers, g.labels[i] + "\x00" + r.Kind} // the results of two programs may be of one run
+		if canSeparate(r) && !repeats.IsRunFolder(r) && r.File != "" {
+			cells[c] = append(cells[c], i)
+		}
+	}
+	for _, members := range cells {
+		seen := map[int64]int{}   // runs with the seed
+		var clusters [][2]float64 // the least and the largest rate
+		for _, i := range members {
+			r := g.runs[i]
+			if path := repeats.RepeatPath(r); path != "" && slices.ContainsFunc(members, func(o int) bool { return o != i && repeats.RepeatPath(g.runs[o]) == path }) {
+				continue
+			}
+			if _, known := r.Origins[runs.PropertySeed]; known {
+				seen[r.Info.Seed]++
+				seeds.Values[i] = strconv.Itoa(seen[r.Info.Seed])
+			}
+			rate := rateOf(r)
+			if !(rate > 0) {
+				continue
+			}
+			at := slices.IndexFunc(clusters, func(c [2]float64) bool { return max(c[1], rate) <= maxRateRatio*min(c[0], rate) })
+			if at < 0 {
+				at = len(clusters)
+				clusters = append(clusters, [2]float64{rate, rate})
+			}
+			clusters[at] = [2]float64{min(clusters[at][0], rate), max(clusters[at][1], rate)}
+			rates.Values[i] = strconv.Itoa(at + 1)
+		}
+	}
+	return []repeats.Difference{seeds, rates}
+}
+
+// numberLabel returns the words for the n-th run or group of runs that nothing but its number
+// distinguishes.
+func numberLabel(n string) string {
+	if n == "1" {
+		return ""
+	}
+	return "(" + n + ")"
+}
+
+// rateOf returns a rate of a run: epochs per second or, if its epochs have no times, the samples per
+// second of its epochs or trials. It returns 0 if the run has none.
+func rateOf(r *runs.Run) float64 {
+	var seconds, rates []float64
+	for _, e := range r.Epochs {
+		if e.Seconds > 0 {
+			seconds = append(seconds, e.Seconds)
+		}
+		if e.SamplesPerSecond > 0 {
+			rates = append(rates, e.SamplesPerSecond)
+		}
+	}
+	for _, t := range r.Trials {
+		if t.Rate > 0 && len(seconds)+len(rates) == 0 && t.Name == r.Trials[0].Name {
+			rates = append(rates, t.Rate)
+		}
+	}
+	switch {
+	case len(seconds) > 0:
+		return 1 / median(seconds)
+	case len(rates) > 0:
+		return median(rates)
+	}
+	return 0
+}
+
+// median returns the median of values, which it sorts.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	if n := len(values); n > 0 {
+		return (values[n/2] + values[(n-1)/2]) / 2
+	}
+	return math.NaN()
+}
+
+// maxLabel is the maximum length of a value in the name of a series.
+const maxLabel = 32
+
+// nameValues returns a short name for each value: the value itself, or its number if any of them is
+// long, such as the settings of a model.
+func nameValues(values []string) map[string]string {
+	distinct := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+	slices.SortFunc(distinct, runs.NaturalCompare)
+	distinct = slices.Compact(distinct)
+	long := slices.ContainsFunc(distinct, func(v string) bool { return len(v) > maxLabel })
+	named := map[string]string{}
+	for i, v := range distinct {
+		if named[v] = v; long {
+			named[v] = strconv.Itoa(i + 1)
+		}
+	}
+	return named
+}
+
+// shorten returns at most five values, each with at most maxLabel characters.
+func shorten(values []string) (short []string) {
+	const most = 5
+	for _, v := range values[:min(len(values), most)] {
+		if r := []rune(v); len(r) > maxLabel {
+			v = string(r[:maxLabel]) + "…"
+		}
+		short = append(short, v)
+	}
+	if n := len(values) - most; n > 0 {
+		short = append(short, fmt.Sprintf("%d more", n))
+	}
+	return short
+}
+
+// countDistinct returns the number of distinct known values.
+func countDistinct(values []string) int { return len(nameValues(values)) }
+
+// rename adds the label of each run to the name of its series, and returns a description of the series
+// that the runs were separated into.
+func (g *group) rename() Separation {
+	info := g.runs[0].Info
+	s := Separation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: repeats.CommonPattern(g.runs)}
+	for i, r := range g.runs {
+		if r.Info.Series = strings.TrimSpace(info.Series + " " + g.labels[i]); g.renamed && g.labels[i] != "" {
+			r.Info.Series = g.labels[i]
+		}
+		if !slices.Contains(s.Into, r.Info.Series) {
+			s.Into = append(s.Into, r.Info.Series)
+		}
+		s.Files = append(s.Files, cmp.Or(r.File, r.Dir))
+	}
+	slices.SortFunc(s.Into, runs.NaturalCompare)
+	return s
+}
+
+// String returns a sentence without a period: which runs were separated, why, and how to join them.
+func (s Separation) String() string {
+	const most = 6
+	list := english.Quote(s.Into[:min(len(s.Into), most)])
+	if n := len(s.Into) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	text := fmt.Sprintf("series %q: its %s became %d series (%s), because runs with equally many workers are repeats only if they agree, and these differ in %s",
+		s.Series, english.Count(s.Runs, "run"), len(s.Into), list, english.List(s.Differences))
+	if s.Pattern != "" && !strings.ContainsAny(s.Series, ",{}'") {
+		text += fmt.Sprintf("; to join them: --as '%s=series:%s'", s.Pattern, s.Series)
+	}
+	return text
+}

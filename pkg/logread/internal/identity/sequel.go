@@ -1,0 +1,189 @@
+package identity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// joinSequels joins the parts of one file, and files with clocks, that are one run: a run that was
+// resumed from a checkpoint. Readers begin a part where the numbers of epochs or steps go back. Inside a
+// file the order of the parts counts, and across files their clocks; files without clocks are not joined.
+// A differing identity always separates, equal values are a copy, and record.Follow decides the rest.
+func joinSequels(parts []*record.Part) []*record.Part {
+	gone := map[*record.Part]bool{}
+	last := map[string]*record.Part{} // the part before: of a file, and of a run in a table
+	for _, p := range parts {
+		info := &p.Run.Info
+		key := fmt.Sprint(p.Run.File, "\x00", info.Series, info.Workers, info.Nodes, info.Seed, info.GlobalBatch, info.Config["run"])
+		before, same := last[p.Run.File], last[key]
+		gone[p] = before != nil && joinSequel(before, p) || same != nil && same != before && joinSequel(same, p)
+		if !gone[p] {
+			last[p.Run.File], last[key] = p, p
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(parts), func(p *record.Part) bool { return gone[p] })
+	byName := map[string][]*record.Part{}
+	for _, p := range kept {
+		if !p.Run.Info.Started.IsZero() && !p.Run.Info.Ended.IsZero() && p.Role == record.Principal {
+			name := sequelName(p.Run.File)
+			byName[name] = append(byName[name], p)
+		}
+	}
+	for _, files := range byName {
+		slices.SortStableFunc(files, func(a, b *record.Part) int { return a.Run.Info.Started.Compare(b.Run.Info.Started) })
+		for i, p := range files {
+			var before *record.Part // the latest part that ended before, of another file
+			for _, o := range files[:i] {
+				if !gone[o] && o.Run.File != p.Run.File && !o.Run.Info.Ended.After(p.Run.Info.Started) {
+					before = o
+				}
+			}
+			if before != nil && joinSequel(before, p) {
+				gone[p] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(kept, func(p *record.Part) bool { return gone[p] })
+}
+
+// numbersInName matches the numbers in a name.
+var numbersInName = regexp.MustCompile(`[0-9]+`)
+
+// sequelName returns what the paths of the files of a resumed run have in common: the folder, and the
+// name without numbers, which are those of jobs, parts and times.
+func sequelName(path string) string {
+	return filepath.Join(filepath.Dir(path), numbersInName.ReplaceAllString(filepath.Base(path), "#"))
+}
+
+// joinSequel joins next, the part after p, to p if both are one run, and reports whether it did.
+func joinSequel(p, next *record.Part) bool {
+	first, last, interval, start := spans(&p.Run, &next.Run)
+	if start < 0 || p.Run.Kind != next.Run.Kind || statedWorkers(p) != statedWorkers(next) && statedWorkers(p) > 0 && statedWorkers(next) > 0 || differ([]*record.Part{p, next}) || commandsDiffer(p.Run.Info.Command, next.Run.Info.Command) {
+		return false
+	}
+	if p.SeedKnown && next.SeedKnown && p.Run.Info.Seed != next.Run.Info.Seed || fmt.Sprint(p.Run.Info.Config["run"]) != fmt.Sprint(next.Run.Info.Config["run"]) {
+		return false
+	}
+	sameFile := p.Run.File == next.Run.File
+	if sameFile && next.Line == 0 { // the outputs of a notebook's cells
+		return false
+	}
+	if sameFile && isCopy(&p.Run, &next.Run) {
+		next.Report.AddAssumption("%s: a copy of the values before it", placeOf(next))
+		return true
+	}
+	resumes := next.Resumes || slices.ContainsFunc(next.Run.Info.Command, func(w string) bool { return strings.HasPrefix(strings.TrimLeft(w, "-"), "resume") })
+	what := "epoch"
+	if len(p.Run.Epochs) == 0 {
+		what = "step"
+	}
+	switch record.Follow(first, last, interval, start, resumes) {
+	case record.AnotherRun:
+		if sameFile && len(next.Report.Assumed) < maxListed {
+			next.Report.AddAssumption("%s: the numbers start again: another run", placeOf(next))
+		}
+		return false
+	case record.Resumed:
+		next.Report.AddAssumption("%s: the run was resumed at %s %d, and the later values count", placeOf(next), what, start)
+	case record.Continued:
+		next.Report.AddAssumption("%s: the run was resumed at %s %d", placeOf(next), what, start)
+	case record.AfterGap:
+		next.Report.AddAssumption("%s: the run was resumed at %s %d; the values after %s %d up to it are missing", placeOf(next), what, start, what, last)
+	}
+	if !sameFile {
+		next.Report.AddAssumption("it continues the run in %s", p.Run.File)
+	}
+	merge.Sequel(p, next)
+	return true
+}
+
+// statedWorkers returns the number of workers that the content or the command of p states, or 0.
+func statedWorkers(p *record.Part) int64 {
+	e, ok := decide(p.Evidence, runs.PropertyWorkers)
+	if !ok || !e.Kind.IsStated() {
+		return 0
+	}
+	return e.Number
+}
+
+// commandsDiffer reports whether two commands start different programs or give them different options,
+// except for those with which a run is resumed.
+func commandsDiffer(a, b []string) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := launchline.Parse(a), launchline.Parse(b)
+	if x.Script != y.Script || x.Workers != y.Workers || x.Nodes != y.Nodes {
+		return true
+	}
+	options, others := launchline.Options(a), launchline.Options(b)
+	for name, v := range options {
+		if other, ok := others[name]; ok && other != v {
+			return true
+		}
+	}
+	return false
+}
+
+// spans returns the numbers of the epochs or steps of a run, their usual interval, and the number at which
+// the next part starts, or -1 if they have no common numbers.
+func spans(run, next *runs.Run) (first, last, interval, start int64) {
+	if len(run.Epochs) > 0 && len(next.Epochs) > 0 {
+		order := func(a, b runs.Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) }
+		a, b := slices.MinFunc(run.Epochs, order), slices.MaxFunc(run.Epochs, order)
+		if len(run.Epochs)+len(next.Epochs) == 2 { // rows of a table, each of which is a run
+			return 0, 0, 0, -1
+		}
+		return int64(a.Epoch), int64(b.Epoch), 1, int64(slices.MinFunc(next.Epochs, order).Epoch)
+	}
+	for _, c := range run.Curves {
+		i := slices.IndexFunc(next.Curves, func(o runs.Curve) bool { return o.Name == c.Name && o.Rank == c.Rank && len(o.Steps) > 0 })
+		if i < 0 || len(c.Steps) == 0 || len(run.Epochs)+len(next.Epochs) > 0 {
+			continue
+		}
+		first, last = slices.Min(c.Steps), slices.Max(c.Steps)
+		return first, last, (last - first) / max(int64(len(c.Steps)-1), 1), slices.Min(next.Curves[i].Steps)
+	}
+	return 0, 0, 0, -1
+}
+
+// isCopy reports whether all values of next are those of run.
+func isCopy(run, next *runs.Run) bool {
+	equal := func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+	for _, e := range next.Epochs {
+		i := slices.IndexFunc(run.Epochs, func(o runs.Epoch) bool { return o.Epoch == e.Epoch })
+		if i < 0 {
+			return false
+		}
+		o := run.Epochs[i]
+		if !equal(e.Seconds, o.Seconds) || !equal(e.SamplesPerSecond, o.SamplesPerSecond) || !equal(e.TrainLoss, o.TrainLoss) || !equal(e.ValLoss, o.ValLoss) || !equal(e.Accuracy, o.Accuracy) || !equal(e.ValAccuracy, o.ValAccuracy) {
+			return false
+		}
+	}
+	for _, c := range next.Curves {
+		if !slices.ContainsFunc(run.Curves, func(o runs.Curve) bool {
+			return o.Name == c.Name && o.Rank == c.Rank && slices.Equal(o.Steps, c.Steps) && slices.EqualFunc(o.Values, c.Values, equal)
+		}) {
+			return false
+		}
+	}
+	return len(next.Trials) == 0
+}
+
+// placeOf returns the place of a part in its file.
+func placeOf(p *record.Part) string {
+	if p.Line == 0 {
+		return filepath.Base(p.Run.File)
+	}
+	return fmt.Sprintf("line %d", p.Line)
+}

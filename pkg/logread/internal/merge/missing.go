@@ -1,0 +1,125 @@
+package merge
+
+import (
+	"cmp"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// Missing copies to p the values that only other has, and other's evidence about the run.
+func Missing(p, other *record.Part) {
+	MissingValues(&p.Run, other.Run)
+	p.Evidence = append(slices.Clip(p.Evidence), other.Evidence...)
+}
+
+// MissingValues copies to run the values that only other has.
+func MissingValues(run *runs.Run, other runs.Run) {
+	if len(run.Epochs) > 0 {
+		fillEpochs(run.Epochs, other.Epochs)
+	} else if len(other.Epochs) > 0 {
+		run.Epochs, run.File, run.Kind = other.Epochs, other.File, other.Kind
+	}
+	for _, c := range other.Curves { // a CSV and an event file may have the same values
+		if !slices.ContainsFunc(run.Curves, func(o runs.Curve) bool { return o.Name == c.Name && o.Rank == c.Rank && slices.Equal(o.Steps, c.Steps) }) {
+			run.Curves = append(run.Curves, c)
+		}
+	}
+	run.Spans = append(run.Spans, other.Spans...)
+	for _, t := range other.Trials {
+		if !slices.ContainsFunc(run.Trials, func(o runs.Trial) bool { return o.Name == t.Name && o.Rate == t.Rate }) {
+			run.Trials = append(run.Trials, t)
+		}
+	}
+	run.ThroughputUnit = cmp.Or(run.ThroughputUnit, other.ThroughputUnit)
+	if len(run.AllReduces) == 0 {
+		run.AllReduces = other.AllReduces
+	}
+	run.WallSeconds = cmp.Or(run.WallSeconds, other.WallSeconds)
+	missingInfo(&run.Info, &other.Info)
+}
+
+// fillEpochs replaces the NaN values of epochs by the values of the same epochs in other.
+func fillEpochs(epochs, other []runs.Epoch) {
+	at := make(map[int]int, len(epochs))
+	for i, e := range epochs {
+		at[e.Epoch] = i
+	}
+	for _, o := range other {
+		i, ok := at[o.Epoch]
+		if !ok {
+			continue
+		}
+		e := &epochs[i]
+		for _, f := range [][2]*float64{
+			{&e.Seconds, &o.Seconds}, {&e.SamplesPerSecond, &o.SamplesPerSecond}, {&e.TrainLoss, &o.TrainLoss}, {&e.ValLoss, &o.ValLoss},
+			{&e.IoU, &o.IoU}, {&e.Dice, &o.Dice}, {&e.ValSeconds, &o.ValSeconds}, {&e.LearningRate, &o.LearningRate},
+			{&e.Accuracy, &o.Accuracy}, {&e.ValAccuracy, &o.ValAccuracy},
+		} {
+			if math.IsNaN(*f[0]) {
+				*f[0] = *f[1]
+			}
+		}
+		if e.Samples == 0 {
+			e.Samples, e.PaddingSamples = o.Samples, o.PaddingSamples
+		}
+	}
+}
+
+// missingInfo copies to info the values that only other has.
+func missingInfo(info, other *runs.Info) {
+	info.Series, info.Study = cmp.Or(info.Series, other.Series), cmp.Or(info.Study, other.Study)
+	info.Error, info.Host.Name = cmp.Or(info.Error, other.Error), cmp.Or(info.Host.Name, other.Host.Name)
+	info.Engine, info.Strategy, info.Accelerator = cmp.Or(info.Engine, other.Engine), cmp.Or(info.Strategy, other.Strategy), cmp.Or(info.Accelerator, other.Accelerator)
+	info.Workers, info.Nodes = cmp.Or(info.Workers, other.Workers), cmp.Or(info.Nodes, other.Nodes)
+	info.BatchPerWorker, info.GlobalBatch = cmp.Or(info.BatchPerWorker, other.BatchPerWorker), cmp.Or(info.GlobalBatch, other.GlobalBatch)
+	info.SamplesPerEpoch, info.Parameters = cmp.Or(info.SamplesPerEpoch, other.SamplesPerEpoch), cmp.Or(info.Parameters, other.Parameters)
+	info.EnergyJoules, info.Test = cmp.Or(info.EnergyJoules, other.EnergyJoules), cmp.Or(info.Test, other.Test)
+	// A log without an error may still belong to a job that failed.
+	if info.Status == "" || info.Status == runs.StatusRunning || info.Status == runs.StatusDone && (other.Status == runs.StatusFailed || other.Status == runs.StatusCanceled) {
+		info.Status = cmp.Or(other.Status, info.Status)
+	}
+	if info.Started.IsZero() {
+		info.Started = other.Started
+	}
+	if info.Ended.IsZero() {
+		info.Ended = other.Ended
+	}
+	if len(info.Command) == 0 {
+		info.Command = other.Command
+	}
+	info.Config, info.JobIDs = missingKeys(info.Config, other.Config), missingKeys(info.JobIDs, other.JobIDs)
+}
+
+// missingKeys returns m with the keys that only other has.
+func missingKeys[V any](m, other map[string]V) map[string]V {
+	for k, v := range other {
+		if _, has := m[k]; has {
+			continue
+		}
+		if m == nil {
+			m = map[string]V{}
+		}
+		m[k] = v
+	}
+	return m
+}
+
+// PrefixSplit returns the folder of the run to which the companion p belongs. If the file of p is in one
+// of the folders in which Keras keeps the event files of each split of the data set, PrefixSplit adds the
+// name of the split to the names of the curves and returns the parent folder.
+func PrefixSplit(p *record.Part) string {
+	folder := filepath.Dir(p.Run.File)
+	split := filepath.Base(folder)
+	switch split {
+	case "train", "validation", "valid", "val", "eval", "test":
+		for i := range p.Run.Curves {
+			p.Run.Curves[i].Name = split + "/" + p.Run.Curves[i].Name
+		}
+		return filepath.Dir(folder)
+	}
+	return folder
+}

@@ -1,0 +1,154 @@
+package names
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Words and numbers in names by which runs differ. A number belongs to the word before it (r50,
+// bs_32, lr=0.1) or after it (100epochs), and is compared with the number of the same word in the
+// names of other runs. The numbers of workers, ranks, seeds and jobs, dates and times are left out.
+
+// expressions find numbers in names.
+type expressions struct{ date, number, hash, stamp *regexp.Regexp }
+
+// sharedExpressions compiles the expressions once.
+var sharedExpressions = sync.OnceValue(func() expressions {
+	return expressions{
+		// 2021-11-12, 20211112, 10-20-30, 10:20:30, Nov12, 123456 after a date
+		date: regexp.MustCompile(`(?i)(?:19|20)[0-9]{2}[-_.]?[01][0-9][-_.]?[0-3][0-9](?:[-_T. ]?[0-9]{6})?|[0-2][0-9][-_:.][0-5][0-9][-_:.][0-5][0-9]|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[0-9]{1,2}`),
+		// The letters before a number, at most one separator, the number, the letters after it.
+		number: regexp.MustCompile(`([A-Za-z]*)([-_=. ]?)([0-9]+(?:\.[0-9]+)?(?:e-[0-9]+)?)([A-Za-z]*)`),
+		hash:   regexp.MustCompile(`^(?:[0-9a-z]*[0-9][a-z]+[0-9]+[a-z]+[0-9a-z]*|[0-9a-f]{7,})$`),
+		stamp:  regexp.MustCompile(`^[^0-9]{3}[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_.`), // Aug12_10-00-00_host
+	}
+})
+
+// isIgnored reports whether a word, and a number beside it, does not separate runs. Package names
+// understands more such words.
+func isIgnored(word string) bool {
+	switch word {
+	case "gpu", "worker", "rank", "localrank", "task", "node", "host",
+		"run", "trial", "try", "attempt", "restart", "resume", "version", "take",
+		"job", "jobid", "slurm", "pid", "id", "part", "chunk", "checkpoint", "ckpt", "step", "iter":
+		return true
+	}
+	return false
+}
+
+// countsRuns reports whether small numbers directly after a word count the runs, as in out1.log,
+// out2.log. The empty word is that of a number alone.
+func countsRuns(word string) bool {
+	return slices.Contains([]string{"", "log", "out", "output", "train", "result", "s", "r"}, word)
+}
+
+// isSetting reports whether a number after a word and a separator is a setting, and does not count
+// the runs, unlike the number in unet_1.log.
+func isSetting(word string) bool {
+	switch word {
+	case "b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
+		"ch", "channels", "n", "nodes", "accum", "fold", "img", "crop", "samples", "threads", "level", "bucket", "mb", "seq", "len":
+		return true
+	}
+	return false
+}
+
+// Label is a number, or the words, in the name of a file or folder by which a run differs from others.
+type Label struct {
+	Key  string // its word and its place, by which it is compared with other runs
+	Text string // as in the name, such as "r50"; empty if the name has no words
+	// Number is the number, or empty for words. MayCount reports whether the numbers of several
+	// runs may count the runs.
+	Number   string
+	MayCount bool
+}
+
+// Labels returns the labels in the elements of a path, innermost first.
+func Labels(elements []string) (found []Label) {
+	x := sharedExpressions()
+	for depth, element := range slices.Backward(elements) {
+		place := len(elements) - depth
+		if isEventsName(element) || isRunID(element) {
+			continue
+		}
+		isStamp := x.stamp.MatchString(element)
+		element = Parse(x.date.ReplaceAllString(element, "-")).Rest // without workers, nodes and seeds
+		seen := map[string]int{}
+		rest, end := "", 0 // the name without numbers
+		for _, m := range x.number.FindAllStringSubmatchIndex(element, -1) {
+			word, number, after := strings.ToLower(element[m[2]:m[3]]), element[m[6]:m[7]], strings.ToLower(element[m[8]:m[9]])
+			joined := m[4] == m[5] // to the word, as in r50
+			rest += element[end:m[2]]
+			if !joined {
+				rest += element[m[2]:m[5]]
+			}
+			end = m[9]
+			if x.isNoLabel(element, m, word, number, after, joined) {
+				continue
+			}
+			from := m[6] // a number alone, or with the word after it
+			if joined {
+				from = m[2]
+			}
+			key := fmt.Sprintf("%d/%s/%s", place, word, after)
+			seen[key]++
+			found = append(found, Label{
+				Key: fmt.Sprintf("%s/%d", key, seen[key]), Text: element[from:m[9]], Number: number,
+				MayCount: after == "" && (countsRuns(word) || !joined && !isSetting(word)),
+			})
+		}
+		if !isStamp { // whose words are the name of a host
+			found = append(found, Label{Key: fmt.Sprintf("%d/words", place), Text: x.words(rest + element[end:])})
+		}
+	}
+	return found
+}
+
+// HasDate reports whether a name contains a date or a time.
+func HasDate(name string) bool { return sharedExpressions().date.MatchString(name) }
+
+// words returns a name without meaningless words at its ends, and with one separator between words.
+func (x expressions) words(name string) string {
+	var b strings.Builder
+	between := ""
+	for name != "" {
+		end := cmp.Or(max(strings.IndexFunc(name, isSeparator), 0), len(name))
+		if isSeparator(rune(name[0])) {
+			between, name = cmp.Or(between, name[:1]), name[1:]
+			continue
+		}
+		if word := strings.ToLower(name[:end]); !isIgnored(word) && !isMeaningless(word) && !x.hash.MatchString(word) {
+			if b.Len() > 0 {
+				b.WriteString(between)
+			}
+			b.WriteString(name[:end])
+			between = ""
+		}
+		name = name[end:]
+	}
+	return b.String()
+}
+
+// isNoLabel reports whether the number that m matches in a name cannot separate runs. m contains the
+// indices of the submatches of expressions.number.
+func (x expressions) isNoLabel(name string, m []int, word, number, after string, joined bool) bool {
+	const longest = 5 // digits of a number alone; longer ones are of jobs or times
+	start := strings.LastIndexFunc(name[:m[6]], isSeparator) + 1
+	end := len(name)
+	if i := strings.IndexFunc(name[m[7]:], isSeparator); i >= 0 {
+		end = m[7] + i
+	}
+	switch {
+	case isIgnored(word) || isIgnored(after):
+		return true
+	case len(number) > 1 && number[0] == '0' && !strings.Contains(number, "."): // 007 is an index
+		return true
+	case len(number) >= longest && (!joined || word == "") && after == "":
+		return true
+	}
+	return x.hash.MatchString(strings.ToLower(name[start:end])) && word+after != ""
+}

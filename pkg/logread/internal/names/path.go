@@ -1,0 +1,222 @@
+package names
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// Name is the name of a file (without its extensions) or of a folder above it.
+type Name struct {
+	Fields
+	Text   string
+	Source runs.Source // SourceFileName or SourceFolderName
+	Folder string      // that contains the file or folder
+}
+
+// MaxFolders is the number of folders above a file whose names are searched.
+const MaxFolders = 4
+
+// Path contains the names of a path that are searched: the file name, followed by up to four folders,
+// innermost first.
+type Path []Name
+
+// OfPath returns the names of a path.
+func OfPath(path string) Path {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	base := record.UncompressedName(filepath.Base(path))
+	if ext := filepath.Ext(base); strings.Trim(ext, ".0123456789") != "" { // not the 0 in rank.0
+		base = strings.TrimSuffix(base, ext)
+	}
+	found := Path{newName(base, runs.SourceFileName, filepath.Dir(path))}
+	for range MaxFolders {
+		path = filepath.Dir(path)
+		name := filepath.Base(path)
+		if name == string(filepath.Separator) || name == "." {
+			break
+		}
+		found = append(found, newName(name, runs.SourceFolderName, filepath.Dir(path)))
+	}
+	return found
+}
+
+// OfFolder returns the name of a folder.
+func OfFolder(name string) Name { return newName(name, runs.SourceFolderName, "") }
+
+// newName parses a name. The host in the name of an event file, and in the name of the folder that
+// PyTorch's SummaryWriter creates (Aug12_10-00-00_host), says nothing about a run.
+func newName(name string, source runs.Source, folder string) Name {
+	fields := Parse(name)
+	if isEventsName(name) || sharedExpressions().stamp.MatchString(name) {
+		fields = Parse("")
+		fields.Rest = name
+	}
+	return Name{fields, name, source, folder}
+}
+
+// isEventsName reports whether a file has a name of TensorBoard's event files.
+func isEventsName(name string) bool { return strings.HasPrefix(name, "events.out.tfevents") }
+
+// IsOfRun reports whether the name contains a number of workers or nodes, a repeat number, or a
+// number that may be a rank.
+func (n Name) IsOfRun() bool { return n.Workers > 0 || n.Nodes > 0 || n.Seed >= 0 || n.Number >= 0 }
+
+// Titles are folders whose files or folders have numbered titles, such as 09-gpu and 10-gpu.
+type Titles map[string]bool
+
+// Add adds the folders with numbered titles in a path. They have a name that begins with a
+// zero-padded number before a word for workers or nodes.
+func (t Titles) Add(path string) {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	for range MaxFolders + 1 {
+		folder, name := filepath.Dir(path), filepath.Base(path)
+		if path = folder; name[0] != '0' {
+			continue
+		}
+		tokens := tokenize(name)
+		if len(tokens) > 2 && tokens[1].between {
+			tokens = slices.Delete(tokens, 1, 2)
+		}
+		if len(tokens) > 1 && isCountNoun(tokens[1].text) {
+			t[folder] = true
+		}
+	}
+}
+
+// Evidence returns what the names show about the numbers of a run. A bare number in a folder named for a
+// worker count, as 00 in base/4GPU/00/out.log, numbers the repeats.
+func (all Path) Evidence(titles Titles) (found []record.Evidence) {
+	add := func(property runs.Property, v int, n Name) {
+		found = append(found, record.Evidence{Property: property, Number: int64(v), Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
+	}
+	repeat := -1 // index of the bare number
+	counted := false
+	for i, n := range all {
+		if n.Leading && titles[n.Folder] {
+			continue
+		}
+		if n.Workers > 0 {
+			if !counted {
+				repeat = slices.IndexFunc(all[:i], func(n Name) bool { return len(n.Text) <= maxRepeatDigits && strings.Trim(n.Text, "0123456789") == "" })
+			}
+			counted = true
+			add(runs.PropertyWorkers, n.Workers, n)
+		}
+		if n.Nodes > 0 {
+			add(runs.PropertyNodes, n.Nodes, n)
+		}
+		if n.Seed >= 0 && i < 2 {
+			add(runs.PropertySeed, n.Seed, n)
+		}
+	}
+	if repeat >= 0 {
+		seed, _ := strconv.Atoi(all[repeat].Text) // digits
+		add(runs.PropertySeed, seed, all[repeat])
+	}
+	return found
+}
+
+// Number returns what a number after gpu, worker, rank or task shows if nothing else states a number of
+// workers: that number, or a rank. ok is false if there is none.
+func (all Path) Number() (e record.Evidence, ok bool) {
+	for _, n := range all {
+		if n.Number >= 0 {
+			e = record.Evidence{Property: runs.PropertyRank, Number: int64(n.Number), Origin: runs.Origin{Source: n.Source, Detail: n.Text}}
+			if (n.Word == "gpu" || n.Word == "worker") && n.Number > 0 && n.Text[n.At] != '0' {
+				e.Property = runs.PropertyWorkers
+			}
+			return e, true
+		}
+	}
+	return e, false
+}
+
+// Series returns the names that describe what ran, without their numbers, innermost first. The innermost
+// one counts. If no name does, it returns the file name.
+func (all Path) Series() (found []record.Evidence) {
+	add := func(text string, n Name) {
+		found = append(found, record.Evidence{Property: runs.PropertySeries, Text: text, Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
+	}
+	for _, n := range all {
+		if text := n.meaning(); text != "" {
+			add(text, n)
+		}
+	}
+	if len(found) == 0 {
+		add(all[0].Text, all[0])
+	}
+	return found
+}
+
+// Study returns the innermost folder whose name describes something other than the series, and is
+// not the name of a run of the series, such as unet-n2-s1 of unet. If no folder does, it returns the
+// folder of the file. A series whose name is not stated, but comes from the path, may have the name
+// of its study.
+func (all Path) Study(series string, stated bool) string {
+	folders := all[1:]
+	for _, n := range folders {
+		text := n.meaning()
+		isRun := text == series && text != n.Text && n.IsOfRun()
+		if text != "" && !isRun && !(stated && n.Text == series) {
+			return n.Text
+		}
+	}
+	if len(folders) == 0 {
+		return series
+	}
+	return folders[0].Text
+}
+
+// isRunID reports whether the name of a folder is one that W&B, such as
+// run-20240101_120000-abc12345, or MLflow, 32 hexadecimal digits, generates for a run.
+func isRunID(name string) bool {
+	if len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
+		return true
+	}
+	_, stamp, ok := strings.Cut(name, "run-")
+	date, id, found := strings.Cut(stamp, "-")
+	return ok && found && id != "" && len(date) == len("20240101_120000") && strings.Trim(date, "0123456789_") == ""
+}
+
+// isMeaningless reports whether a word in a name does not describe what ran.
+func isMeaningless(word string) bool {
+	switch strings.ToLower(word) {
+	case "out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
+		"results", "result", "slurm", "job", "run", "runs", "events", "checkpoint", "version", "lightning_logs", "tensorboard", "tb", "hparams", "benchy", "console", "sacct", "trace", "trainer", "state", "dllogger", "synthetic", "stats",
+		"wandb", "wandb-summary", "files", "mlruns", "vis_data", "scalars":
+		return true
+	}
+	return false
+}
+
+// isSeparator reports whether a letter separates the words of a name.
+func isSeparator(r rune) bool { return strings.ContainsRune("-_. =", r) }
+
+// meaning returns the name without the numbers of workers, nodes, ranks, repeats and jobs, or "" if
+// only meaningless words such as "logs" are left.
+func (n Name) meaning() string {
+	if isEventsName(n.Text) || n.Source == runs.SourceFolderName && isRunID(n.Text) {
+		return ""
+	}
+	var words []string
+	plain := true
+	for _, w := range strings.FieldsFunc(n.Rest, func(r rune) bool { return r != '=' && isSeparator(r) }) {
+		if strings.Trim(w, "0123456789") == "" {
+			continue
+		}
+		words = append(words, w)
+		plain = plain && isMeaningless(w)
+	}
+	if plain || isMeaningless(n.Text) {
+		return ""
+	}
+	return strings.Join(words, "-")
+}
