@@ -45,6 +45,28 @@ func (s *Study) addLackProblems() {
 	}
 }
 
+// groupProblems replaces equal problems of many files by one, with their number.
+func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
+	const few = 3
+	counts := map[string]int{}
+	for _, p := range all {
+		if p.Line == 0 {
+			counts[p.Reason]++
+		}
+	}
+	for _, p := range all {
+		switch n := counts[p.Reason]; {
+		case p.Line > 0 || n > 0 && n <= few:
+			grouped = append(grouped, p)
+		case n > few:
+			counts[p.Reason] = -1 // listed
+			p.Reason += "; likewise " + english.Count(n-1, "more file")
+			grouped = append(grouped, p)
+		}
+	}
+	return grouped
+}
+
 // describeUncounted returns the reason why no epoch of a run counts, and what to do. The run
 // has n epochs, and some of them have a time.
 func (r Rule) describeUncounted(n int) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lockstep/pkg/internal/english"
@@ -76,12 +77,64 @@ func (s *Study) addSeries(g observe.Series) {
 		s.Points, s.cells = append(s.Points, p), append(s.cells, c)
 	}
 	s.setSpeedups(g.Name, s.Points[first:], s.cells[first:])
+	s.explainDashes(g, s.Points[first:])
 	mode := Mode(verdict.DetermineMode(g))
 	s.modes = append(s.modes, mode)
 	for i := range s.Points[first:] {
 		s.Points[first+i].Scaling = mode.Scaling
 	}
 	s.Notes = append(s.Notes, verdict.UnfairnessNotes(g, verdict.Mode(mode))...)
+}
+
+// explainDashes adds a note if the points of a series have neither a time per epoch, a throughput nor a
+// speed-up: why, and what would help. It also adds one if the rule leaves out the first epochs, which the
+// logs do not contain.
+func (s *Study) explainDashes(g observe.Series, points []Point) {
+	late := 0
+	var curves []string
+	epochs, counted := 0, 0
+	for _, r := range g.Runs {
+		if observe.HasFailed(r) || len(r.AllReduces)+len(r.Spans) > 0 {
+			continue
+		}
+		counted++
+		epochs += len(r.Epochs)
+		if len(r.Epochs) > 1 && r.Epochs[0].Epoch > s.Rule.DropFirst {
+			late = r.Epochs[0].Epoch
+		}
+		for _, c := range r.Curves {
+			if !slices.Contains(curves, c.Name) {
+				curves = append(curves, c.Name)
+			}
+		}
+	}
+	if _, err := strconv.Atoi(s.Rule.Epochs); late > 0 && s.Rule.DropFirst > 0 && err != nil {
+		s.addSeriesNote(g.Name, fmt.Sprintf("the logs start after the first epoch, such as at epoch %d, so no epoch is left out as the first", late))
+	}
+	isKnown := func(p Point) bool { return p.EpochSeconds.Value > 0 || p.Throughput.Value > 0 || p.Speedup.Value > 0 }
+	if counted == 0 || slices.ContainsFunc(points, isKnown) {
+		return
+	}
+	const most = 4
+	what := fmt.Sprintf("%s without times", english.Count(epochs, "epoch"))
+	if n := len(curves); n > 0 {
+		what += " and the curves " + english.List(curves[:min(n, most)])
+		if n > most {
+			what += fmt.Sprintf(" and %d more", n-most)
+		}
+	}
+	s.addSeriesNote(g.Name, fmt.Sprintf("no time per epoch, throughput or speed-up can be given: the logs have %s; name the time with --line '… {seconds}s …' or --columns 'seconds=NAME', the throughput with {samples_per_second}, or see what lockstep read FILE --suggest proposes", what))
+}
+
+// addSeriesNote adds a note about a series. Series with equal notes share one.
+func (s *Study) addSeriesNote(series, text string) {
+	for i, note := range s.Notes {
+		if names, ok := strings.CutSuffix(note, ": "+text); ok {
+			s.Notes[i] = names + ", " + series + ": " + text
+			return
+		}
+	}
+	s.addNote("series %s: %s", series, text)
 }
 
 // newPoint aggregates the runs of a series at n workers. It also returns the counted runs

@@ -177,6 +177,7 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		s.addSeries(series)
 	}
 	s.addLackProblems()
+	s.Problems = groupProblems(s.Problems)
 	s.addMeasureNotes()
 	if text := s.DisturbanceNote(); text != "" {
 		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)

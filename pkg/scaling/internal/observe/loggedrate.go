@@ -30,6 +30,7 @@ type loggedRate struct {
 type rateCurve struct {
 	unit      string
 	perWorker bool // each value is the rate of one worker
+	seconds   bool // each value is the time of a step
 	rank      int  // precedence among the curves of a run; the lowest counts
 }
 
@@ -48,6 +49,9 @@ func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
 		return rateCurve{unit: "tokens/s", perWorker: true, rank: 3}, true
 	case r.Kind == "MLPerf log" && name == "throughput":
 		return rateCurve{unit: cmp.Or(r.ThroughputUnit, DefaultRateUnit), rank: 4}, true
+	}
+	if name == "step_seconds" {
+		return rateCurve{unit: "steps/s", seconds: true, rank: 5}, true
 	}
 	m := perSecondPattern().FindStringSubmatch(name)
 	if m == nil {
@@ -128,6 +132,12 @@ func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 	rate := stats.Mean(byRank)
 	source := fmt.Sprintf("the %s of the logged values of %s", statistic, name)
 	input := Input{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.Count(values, "logged value"))}
+	if best.seconds {
+		rate, source = 1/rate, fmt.Sprintf("the reciprocal of the %s of the logged times of a step", statistic)
+		if _, batch := BatchSizes(*r); batch > 0 {
+			rate, best.unit, source = rate*float64(batch), cmp.Or(r.ThroughputUnit, DefaultRateUnit), source+", times the global batch"
+		}
+	}
 	if best.perWorker {
 		rate *= float64(r.Info.Workers)
 		source += ", which are per worker, times the workers"
