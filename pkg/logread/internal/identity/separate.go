@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -67,9 +68,9 @@ type group struct {
 	runs        []*runs.Run
 	labels      []string // of each run: what distinguishes its new series
 	differences []string
-	// renamed is set if the words in the names of folders replace the name of the series, which was that of
-	// another folder.
-	renamed bool
+	// folders contains the words in the names of folders that replace the name of the series of each run,
+	// which was that of another folder. It is nil if the name stays.
+	folders []string
 }
 
 // mayDiffer reports whether two of the runs could be repeats, and the user has not named the series.
@@ -132,8 +133,11 @@ func (g *group) separateBy(d repeats.Difference) {
 	if d.Scaled != nil && g.findConflicts(d.Scaled) != nil && countDistinct(d.Scaled) < countDistinct(values) {
 		values, label = d.Scaled, d.ScaledLabel
 	}
-	if d.InFolder && g.runs[0].Origins[runs.PropertySeries].Source == runs.SourceFolderName {
-		g.renamed = true
+	if d.InFolder && g.folders == nil && g.runs[0].Origins[runs.PropertySeries].Source == runs.SourceFolderName {
+		g.folders = make([]string, len(g.runs))
+		for i, v := range values {
+			g.folders[i] = label(v)
+		}
 	}
 	named := nameValues(values)
 	for i, v := range values {
@@ -141,7 +145,7 @@ func (g *group) separateBy(d repeats.Difference) {
 			continue
 		}
 		text := label(named[v])
-		if rest, ok := strings.CutPrefix(text, g.runs[i].Info.Series); ok && d.Words && !g.renamed {
+		if rest, ok := strings.CutPrefix(text, g.runs[i].Info.Series); ok && d.Words && g.folders == nil {
 			text = strings.Trim(rest, "-_. ")
 		}
 		g.labels[i] = strings.TrimSpace(g.labels[i] + " " + text)
@@ -280,8 +284,9 @@ func (g *group) rename() Separation {
 	info := g.runs[0].Info
 	s := Separation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: repeats.CommonPattern(g.runs)}
 	for i, r := range g.runs {
-		if r.Info.Series = strings.TrimSpace(info.Series + " " + g.labels[i]); g.renamed && g.labels[i] != "" {
-			r.Info.Series = g.labels[i]
+		if r.Info.Series = strings.TrimSpace(info.Series + " " + g.labels[i]); g.folders != nil && g.folders[i] != "" && r.Origins != nil {
+			r.Info.Series, r.Origins = g.labels[i], maps.Clone(r.Origins)
+			r.Origins[runs.PropertySeries] = runs.Origin{Source: runs.SourceFolderName, Detail: g.folders[i]}
 		}
 		if !slices.Contains(s.Into, r.Info.Series) {
 			s.Into = append(s.Into, r.Info.Series)
