@@ -192,8 +192,11 @@ func (c misreadChecker) checkPlace(r Row, l numbers, same []Row) string {
 			if spanName.MatchString(r.Name) { // the spans are counted, and others show what kind they are of
 				isPlace = before.Name[strings.IndexByte(before.Name, '_')+1:] == r.Name[strings.IndexByte(r.Name, '_')+1:]
 			}
+			if len(s.files) > 1 && c.isLost(s) && r.Epoch == 0 && before.Step == r.Step && before.Name == r.Name { // run.json shows what the files beside it are
+				isPlace = true
+			}
 			isRank := before.Rank == r.Rank || len(s.files) > 1 && r.Rank < 0 && c.isLost(s) || // the files show the ranks
-				r.Rank > 0 && c.isRenamed(s)
+				r.Rank > 0 && c.isRenamed(s) || r.Rank == 0 && c.isLost(s) && spanName.MatchString(r.Name) // a trace without a rank is that of rank 0
 			if isRank && isPlace {
 				return ""
 			}

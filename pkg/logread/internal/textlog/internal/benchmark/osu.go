@@ -20,6 +20,7 @@ import (
 // osuState is the table of a log that is being read.
 type osuState struct {
 	isAllReduce bool // the table has the times of osu_allreduce
+	columns     int  // number of columns of the heading; 2 without one
 }
 
 // OSU returns the format of the OSU micro-benchmarks.
@@ -36,6 +37,7 @@ func osuOf(log *logline.Log) *osuState { return logline.State[osuState](&log.Sta
 func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 	words := bytes.Fields(m)
 	log.Block = logline.OSU
+	osuOf(log).columns = 2
 	osuOf(log).isAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
 	if !osuOf(log).isAllReduce {
 		log.In.AddProblem(log.Lines.Number, "%.100q: only the latency of osu_allreduce is used", m)
@@ -52,11 +54,14 @@ func readOSULine(log *logline.Log, m []byte) logline.Result {
 		if scan.HasPrefix(m, "# Size") && !bytes.Contains(m, []byte("Latency(us)")) && !bytes.Contains(m, []byte("Latency (us)")) {
 			osuOf(log).isAllReduce = false // another quantity
 		}
+		if scan.HasPrefix(m, "# Size") {
+			osuOf(log).columns = 1 + bytes.Count(m, []byte("(us)")) + bytes.Count(m, []byte("Iterations"))
+		}
 		return logline.Idle
 	}
 	fields := bytes.Fields(m)
 	size, okSize := scan.ParseFloat(fields[0])
-	if !scan.IsDigit(m[0]) || !okSize || size != float64(int64(size)) || len(fields) == 1 {
+	if !scan.IsDigit(m[0]) || !okSize || size != float64(int64(size)) || len(fields) != osuOf(log).columns { // such as a line of another program
 		if !okSize {
 			log.Block = logline.NoBlock
 		}
