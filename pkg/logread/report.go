@@ -123,30 +123,9 @@ func (r Reports) HTML() string {
 		if one.Compression != "" {
 			kind += " (" + one.Compression + ")"
 		}
-		var notes []string
+		notes := one.details()
 		if why := one.unreadReason(); why != "" {
-			notes = append(notes, "not read: "+why)
-			one.Unused = nil
-		}
-		if one.Rules != "" {
-			notes = append(notes, "rules: "+one.Rules)
-		}
-		notes = append(append(notes, one.Known...), one.Assumed...)
-		for _, c := range one.UnusedColumns {
-			notes = append(notes, "column not used: "+c)
-		}
-		for _, i := range one.Ignored {
-			notes = append(notes, fmt.Sprintf("%s ignored from line %d: %s", english.Count(int(i.Lines), "line"), i.First, i.Reason))
-		}
-		for _, p := range one.Unused {
-			if p.Line == 0 {
-				notes = append(notes, "not used: "+p.Reason)
-				continue
-			}
-			notes = append(notes, fmt.Sprintf("line %d not used: %s", p.Line, p.Reason))
-		}
-		if one.UnusedMore > 0 {
-			notes = append(notes, fmt.Sprintf("%s not used", english.Count(one.UnusedMore, "more line")))
+			notes = []string{"not read: " + why}
 		}
 		for i := range notes {
 			notes[i] = html.EscapeString(clean.Text(notes[i]))
@@ -197,33 +176,39 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", %d of %d columns used", r.Columns-n, r.Columns)
 	}
 	b.WriteByte('\n')
-	if r.Rules != "" {
-		fmt.Fprintf(&b, "    rules: %s\n", clean.Text(r.Rules))
-	}
-	for _, k := range r.Known {
-		fmt.Fprintf(&b, "    known: %s\n", clean.Text(k))
-	}
-	for _, a := range r.Assumed {
-		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
-	}
-	for _, e := range r.Outweighed {
-		fmt.Fprintf(&b, "    outweighed: %s\n", clean.Text(e))
-	}
-	for _, c := range r.UnusedColumns {
-		fmt.Fprintf(&b, "    ignored: column %s\n", clean.Text(c))
-	}
-	for _, i := range r.Ignored {
-		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, clean.Text(i.Reason))
-	}
-	for _, p := range r.Unused {
-		if p.Line == 0 {
-			fmt.Fprintf(&b, "    not used: %s\n", clean.Text(p.Reason))
-			continue
-		}
-		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, clean.Text(p.Reason))
-	}
-	if r.UnusedMore > 0 {
-		fmt.Fprintf(&b, "    not used: %s\n", english.Count(r.UnusedMore, "more line"))
+	for _, text := range r.details() {
+		fmt.Fprintf(&b, "    %s\n", clean.Text(text))
 	}
 	return b.String()
+}
+
+// details returns what was assumed, ignored and not used.
+func (r Report) details() (all []string) {
+	add := func(label string, texts ...string) {
+		for _, text := range texts {
+			all = append(all, label+": "+text)
+		}
+	}
+	if r.Rules != "" {
+		add("rules", r.Rules)
+	}
+	add("known", r.Known...)
+	add("taken", r.Assumed...)
+	add("outweighed", r.Outweighed...)
+	for _, c := range r.UnusedColumns {
+		add("ignored", "column "+c)
+	}
+	for _, i := range r.Ignored {
+		add("ignored", fmt.Sprintf("%s, the first is line %d: %s", english.Count(int(i.Lines), "line"), i.First, i.Reason))
+	}
+	for _, p := range r.Unused {
+		if p.Line > 0 {
+			p.Reason = fmt.Sprintf("line %d: %s", p.Line, p.Reason)
+		}
+		add("not used", p.Reason)
+	}
+	if r.UnusedMore > 0 {
+		add("not used", english.Count(r.UnusedMore, "more line"))
+	}
+	return all
 }
