@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -47,15 +45,11 @@ func isNamed(path, name string) bool { return filepath.Base(record.UncompressedN
 
 // readMembers reads a JSON object. ok is false if it is damaged, which is a problem.
 func readMembers(in *record.Input) (v map[string]json.RawMessage, ok bool, err error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocumentBytes+1))
+	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", in.Path, err)
+		return nil, false, err
 	}
 	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
-	if len(text) > maxDocumentBytes {
-		in.AddProblem(0, "the document is longer than %d bytes", maxDocumentBytes)
-		return nil, false, nil
-	}
 	v = map[string]json.RawMessage{}
 	doc := scan.ObjectIterator{Text: text}
 	for {

@@ -3,8 +3,6 @@ package launchline
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -55,12 +53,9 @@ type Line struct {
 
 // readFile reads a job script.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxScriptBytes+1))
+	text, err := in.ReadDocument(maxScriptBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", in.Path, err)
-	}
-	if len(text) > maxScriptBytes {
-		return nil, record.ErrUnknownFormat
+		return nil, err
 	}
 	p := &scriptParser{variables: map[string]string{}}
 	used := p.parse(string(text))

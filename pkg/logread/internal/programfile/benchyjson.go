@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
@@ -27,22 +25,10 @@ func isBenchyJSON(_ string, head []byte) bool {
 // read into memory.
 const maxDocumentBytes = 256 << 20
 
-// readDocument reads a JSON document into memory.
-func readDocument(in *record.Input) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocumentBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", in.Path, err)
-	}
-	if len(text) > maxDocumentBytes {
-		return nil, fmt.Errorf("the document is longer than %d bytes", maxDocumentBytes)
-	}
-	return text, nil
-}
-
 // readBenchyJSON reads a file of the form {"nranks": N, "IO":
 // {"trial_throughput": [...], …}, …}.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := readDocument(in)
+	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -48,13 +48,9 @@ func isHparams(path string, head []byte) bool {
 
 // readHparams reads a YAML configuration.
 func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxYAMLBytes+1))
+	text, err := in.ReadDocument(maxYAMLBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", in.Path, err)
-	}
-	if len(text) > maxYAMLBytes {
-		in.AddProblem(0, "the configuration is longer than %d bytes", maxYAMLBytes)
-		return nil, nil
+		return nil, err
 	}
 	var node yaml.Node
 	if err := decodeYAML(text, &node); err != nil {

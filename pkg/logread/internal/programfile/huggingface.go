@@ -31,7 +31,7 @@ func isHuggingFace(_ string, head []byte) bool {
 
 // readHuggingFace reads a trainer state.
 func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := readDocument(in)
+	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,7 +28,7 @@ const (
 )
 
 // maxMLflowSetting is the largest size of a file of a setting in bytes.
-const maxMLflowSetting = 1 << 16
+const maxMLflowSetting = 16 << 20
 
 // mlflowPlace is the place of a file in the file store.
 type mlflowPlace struct {
@@ -152,9 +151,9 @@ func readMLflowSetting(_ context.Context, in *record.Input) ([]*record.Part, err
 	if !ok {
 		return nil, record.ErrUnknownFormat
 	}
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxMLflowSetting+1))
+	text, err := in.ReadDocument(maxMLflowSetting)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", in.Path, err)
+		return nil, err
 	}
 	in.Report.Lines = int64(bytes.Count(text, []byte("\n")) + 1)
 	value := strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\ufffd")

@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"lockstep/pkg/logread/internal/template"
@@ -25,6 +26,19 @@ type Input struct {
 // the complete file.
 func (in *Input) AddProblem(line int, format string, a ...any) {
 	in.Report.AddProblem(line, format, a...)
+}
+
+// ReadDocument reads the complete content, which must not be longer than the given number of bytes,
+// into memory.
+func (in *Input) ReadDocument(longest int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(in.Reader, longest+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", in.Path, err)
+	}
+	if int64(len(text)) > longest {
+		return nil, fmt.Errorf("the document is longer than %d bytes", longest)
+	}
+	return text, nil
 }
 
 // NewCountingReader returns a reader of a file's content that adds the number

@@ -2,9 +2,8 @@ package table
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,47 +43,19 @@ func isPage(path string, head []byte) bool {
 	return (ext == ".md" || ext == ".markdown") && slices.ContainsFunc(bytes.Split(head, []byte("\n")), isRule)
 }
 
-// readDocument returns the complete content.
-func readDocument(in *record.Input) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocumentBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", in.Path, err)
-	}
-	if len(text) > maxDocumentBytes {
-		return nil, record.ErrUnknownFormat
-	}
-	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		in.Report.Lines++
-	}
-	return text, nil
-}
-
-// readPart reads a table that is a part of a document, from the given line on.
-func readPart(in *record.Input, text []byte, line int, mappings []Mapping) ([]*record.Part, error) {
-	report := &record.Report{Path: in.Path}
+// readPart reads a table that is a part of a document, after the lines that in.Report counts.
+func readPart(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part, error) {
+	report, before := &record.Report{Path: in.Path}, int(in.Report.Lines)
 	parts, err := newTableReader(&record.Input{Path: in.Path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}, mappings).read()
-	for i := range report.Unused {
-		report.Unused[i].Line += line
-	}
 	for _, p := range parts {
-		p.Line += line
+		p.Line += before
 		for i := range p.Run.Epochs {
-			p.Run.Epochs[i].Line += line
+			p.Run.Epochs[i].Line += before
 		}
 	}
 	r := in.Report
-	r.Records += report.Records
-	r.LinesUsed += report.LinesUsed
-	r.Unused, r.Header, r.Columns = append(r.Unused, report.Unused...), report.Header, report.Columns
-	r.Mapped = append(r.Mapped, report.Mapped...)
-	for _, a := range report.Assumed {
-		r.AddAssumptionOnce("%s", a)
-	}
-	for _, i := range report.Ignored {
-		i.First += line
-		r.AddIgnoredLines(i)
-	}
+	r.Append(report)
+	r.Header, r.Columns, r.Mapped = report.Header, report.Columns, append(r.Mapped, report.Mapped...)
 	r.UnusedColumns = append(r.UnusedColumns, report.UnusedColumns...)
 	return parts, err
 }
@@ -92,38 +63,37 @@ func readPart(in *record.Input, text []byte, line int, mappings []Mapping) ([]*r
 // readPage reads each table of a page. The runs of a table without a column for the series belong to
 // the series that the heading above the table names, if the page has several tables.
 func readPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
-	text, err := readDocument(in)
+	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
 		return nil, err
 	}
 	var all []*record.Part
-	heading, tables := "", 0
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	for i := 0; i < len(lines); i++ {
-		line := bytes.TrimSpace(lines[i])
-		if end := i + tableLength(lines[i:]); end > i {
-			parts, err := readPart(in, bytes.Join(lines[i:end], nil), i, mappings)
-			if err != nil {
-				in.Report.AddIgnoredLines(record.IgnoredLines{Reason: "of a table without a known column", Lines: int64(end - i), First: i + 1})
+	heading, tables, r := "", 0, in.Report
+	lines := slices.Collect(bytes.Lines(text))
+	for i := 0; i < len(lines); {
+		n := tableLength(lines[i:])
+		if n == 0 {
+			if line := string(bytes.TrimSpace(lines[i])); strings.HasPrefix(line, "#") {
+				heading = strings.Trim(line, "# ")
 			}
-			if len(parts) > 0 {
-				tables++
-			}
-			for _, p := range parts {
-				if p.Run.Info.Series == "" {
-					p.Run.Info.Series = heading
-				}
-			}
-			all = append(all, parts...)
-			i = end - 1
+			r.Lines++
+			r.AddIgnored(i+1, "text of a page")
+			i++
 			continue
 		}
-		if bytes.HasPrefix(line, []byte("#")) {
-			heading = strings.TrimSpace(strings.Trim(string(line), "#"))
+		parts, err := readPart(in, bytes.Join(lines[i:i+n], nil), mappings)
+		if err != nil {
+			r.AddIgnoredLines(record.IgnoredLines{Reason: "of a table without a known column", Lines: int64(n), First: i + 1})
 		}
-		if len(line) > 0 || i < len(lines)-1 {
-			in.Report.AddIgnored(i+1, "text of a page")
+		if len(parts) > 0 {
+			tables++
 		}
+		for _, p := range parts {
+			p.Run.Info.Series = cmp.Or(p.Run.Info.Series, heading)
+		}
+		all = append(all, parts...)
+		i += n
+		r.Lines = int64(i)
 	}
 	if len(all) == 0 {
 		return nil, record.ErrUnknownFormat
@@ -174,7 +144,7 @@ func isResult(head []byte, mappings []Mapping) bool {
 
 // readResults reads a file with one object, or one per line, as a table with one row per object.
 func readResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
-	text, err := readDocument(in)
+	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -182,11 +152,12 @@ func readResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	if objects == 0 {
 		return nil, record.ErrUnknownFormat
 	}
-	lines := in.Report.Lines
-	parts, err := readPart(in, rows, -1, mappings)
+	in.Report.Lines = -1 // the header is no line of the file
+	parts, err := readPart(in, rows, mappings)
 	if err != nil {
 		return nil, err
 	}
+	lines := int64(len(slices.Collect(bytes.Lines(text))))
 	in.Report.Lines, in.Report.LinesUsed, in.Report.Kind = lines, lines, resultKind
 	for _, p := range parts {
 		p.Run.Kind = resultKind
@@ -252,43 +223,25 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 	}
 }
 
-// addTotalRate gives the throughput of all workers its usual name, or computes it from that of one
-// worker, if no name of the header is that of the field.
+// addTotalRate adds the throughput of all workers, if the header has only that of one worker.
 func addTotalRate(header []string, rows []map[string]string) []string {
-	fieldOf := func(name string) string {
-		if f, _ := lookUp(name, tableKind); f != nil {
-			return f.Name
-		}
-		return ""
+	indexOf := func(field string, ends ...string) int {
+		return slices.IndexFunc(header, func(name string) bool {
+			for _, end := range ends {
+				if base, ok := strings.CutSuffix(name, end); ok {
+					f, _ := lookUp(base, tableKind)
+					return f != nil && f.Name == field
+				}
+			}
+			return false
+		})
 	}
-	without := func(name string, words ...string) string {
-		for _, w := range words {
-			name = strings.TrimPrefix(strings.TrimSuffix(name, "_"+w), w+"_")
-		}
-		return name
-	}
-	workers := slices.IndexFunc(header, func(n string) bool { return fieldOf(n) == fields.Workers })
-	if slices.ContainsFunc(header, func(n string) bool { return fieldOf(n) == fields.SamplesPerSecond }) {
-		return header
-	}
-	if i := slices.IndexFunc(header, func(n string) bool {
-		return fieldOf(without(n, "global", "total", "all", "aggregate", "overall", "mean", "avg")) == fields.SamplesPerSecond
-	}); i >= 0 {
-		for _, row := range rows {
-			row[fields.SamplesPerSecond] = row[header[i]]
-		}
-		header = slices.Clone(header)
-		header[i] = fields.SamplesPerSecond
-		return header
-	}
-	i := slices.IndexFunc(header, func(n string) bool {
-		return fieldOf(without(n, "per_gpu", "per_device", "per_worker", "mean", "avg")) == fields.SamplesPerSecond
-	})
-	if i < 0 || workers < 0 {
+	rates, workers := indexOf(fields.SamplesPerSecond, "_per_gpu", "_per_device", "_per_worker"), indexOf(fields.Workers, "")
+	if rates < 0 || workers < 0 || indexOf(fields.SamplesPerSecond, "") >= 0 {
 		return header
 	}
 	for _, row := range rows {
-		rate, err := strconv.ParseFloat(row[header[i]], 64)
+		rate, err := strconv.ParseFloat(row[header[rates]], 64)
 		n, errOfWorkers := strconv.ParseFloat(row[header[workers]], 64)
 		if err == nil && errOfWorkers == nil {
 			row[fields.SamplesPerSecond] = strconv.FormatFloat(rate*n, 'g', -1, 64)
