@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,8 +129,8 @@ func (g *group) separateBy(d repeats.Difference) {
 	g.differences = append(g.differences, d.Name+" ("+english.List(shorten(conflicts))+")")
 	values, label := d.Values, d.Label
 	// The form that is constant over worker counts gives fewer series.
-	if d.Scaled != nil && g.findConflicts(d.Scaled) != nil && countDistinct(d.Scaled) < countDistinct(values) {
-		values, label = d.Scaled, d.ScaledLabel
+	if s := d.Scaled; s != nil && g.findConflicts(s.Values) != nil && len(nameValues(s.Values)) < len(nameValues(values)) {
+		values, label = s.Values, s.Label
 	}
 	if d.InFolder && g.folders == nil && g.runs[0].Origins[runs.PropertySeries].Source == runs.SourceFolderName {
 		g.folders = make([]string, len(g.runs))
@@ -206,39 +205,29 @@ func numberLabel(n string) string {
 	return "(" + n + ")"
 }
 
-// rateOf returns a rate of a run: epochs per second or, if its epochs have no times, the samples per
-// second of its epochs or trials. It returns 0 if the run has none.
+// rateOf returns the median rate of a run: epochs per second or, if its epochs have no times, the samples
+// per second of its epochs or trials. It returns 0 if the run has none.
 func rateOf(r *runs.Run) float64 {
-	var seconds, rates []float64
+	var epochs, rates, trials []float64
 	for _, e := range r.Epochs {
 		if e.Seconds > 0 {
-			seconds = append(seconds, e.Seconds)
+			epochs = append(epochs, 1/e.Seconds)
 		}
 		if e.SamplesPerSecond > 0 {
 			rates = append(rates, e.SamplesPerSecond)
 		}
 	}
 	for _, t := range r.Trials {
-		if t.Rate > 0 && len(seconds)+len(rates) == 0 && t.Name == r.Trials[0].Name {
-			rates = append(rates, t.Rate)
+		if t.Rate > 0 && t.Name == r.Trials[0].Name {
+			trials = append(trials, t.Rate)
 		}
 	}
-	switch {
-	case len(seconds) > 0:
-		return 1 / median(seconds)
-	case len(rates) > 0:
-		return median(rates)
+	for _, all := range [][]float64{epochs, rates, trials} {
+		if slices.Sort(all); len(all) > 0 {
+			return all[len(all)/2]
+		}
 	}
 	return 0
-}
-
-// median returns the median of values, which it sorts.
-func median(values []float64) float64 {
-	slices.Sort(values)
-	if n := len(values); n > 0 {
-		return (values[n/2] + values[(n-1)/2]) / 2
-	}
-	return math.NaN()
 }
 
 // maxLabel is the maximum length of a value in the name of a series.
@@ -274,9 +263,6 @@ func shorten(values []string) (short []string) {
 	}
 	return short
 }
-
-// countDistinct returns the number of distinct known values.
-func countDistinct(values []string) int { return len(nameValues(values)) }
 
 // rename adds the label of each run to the name of its series, and returns a description of the series
 // that the runs were separated into.

@@ -8,121 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
-
-// Of returns the differences between runs, in the order in which they count.
-func Of(all []*runs.Run) []Difference {
-	return slices.Concat(ofProperties(all), ofSettings(all), ofNames(all))
-}
-
-// IsRunFolder reports whether run.json states what identifies the run, so that its names and settings
-// do not.
-func IsRunFolder(r *runs.Run) bool { return r.Info.Schema > 0 || r.Kind == "run folder" }
-
-// ofSettings returns the differences in the options of the commands, and in other settings that are no
-// measurements.
-func ofSettings(all []*runs.Run) (found []Difference) {
-	values := map[string][]string{}
-	absent := map[string]bool{} // options: that one is absent is known too
-	put := func(i int, key, value string) {
-		if values[key] == nil {
-			values[key] = make([]string, len(all))
-		}
-		values[key][i] = value
-	}
-	for i, r := range all {
-		if IsRunFolder(r) {
-			continue
-		}
-		options := launchline.Options(r.Info.Command)
-		use := func(key, v string, isNumber bool) bool {
-			ok := isSetting(key, isNumber) && !isPlace(v)
-			if ok {
-				put(i, key, v)
-			}
-			return ok
-		}
-		for key, v := range options {
-			_, err := strconv.ParseFloat(v, 64)
-			absent[key] = use(key, v, err == nil) || absent[key]
-		}
-		for key, v := range r.Info.Config {
-			if _, option := options[key]; option {
-				continue
-			}
-			switch v := v.(type) {
-			case bool:
-				use(key, strconv.FormatBool(v), false)
-			case string:
-				use(key, v, false)
-			case float64:
-				if text := formatNumber(v); len(text) <= maxSettingDigits { // others may be measured
-					use(key, text, true)
-				}
-			}
-		}
-	}
-	keys := make([]string, 0, len(values))
-	for key := range values {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		for i, r := range all {
-			if absent[key] && values[key][i] == "" && len(launchline.Options(r.Info.Command)) > 0 {
-				values[key][i] = "false"
-			}
-		}
-		base := key[strings.LastIndexByte(key, '/')+1:]
-		found = append(found, Difference{Name: base, Values: values[key], Label: func(v string) string {
-			switch _, err := strconv.ParseFloat(v, 64); {
-			case v == "true":
-				return base
-			case v == "false":
-				return ""
-			case err == nil && !strings.HasPrefix(base, "word "):
-				return base + " " + v
-			}
-			return v
-		}})
-	}
-	return found
-}
-
-// maxSettingDigits is the length of the longest number that is taken as a setting.
-const maxSettingDigits = 5
-
-// isSetting reports whether a setting with the name may separate runs: it is no place, time or name, no
-// property that is compared in another way and, if its value is a number, no measurement.
-func isSetting(name string, isNumber bool) bool {
-	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return r < 'a' || r > 'z' }) {
-		switch word {
-		case "lr", "learning", "epoch", "epochs", "batch", "bs", "model", "arch", "architecture", "backbone", "seed", "mode",
-			"rank", "ranks", "local", "dir", "path", "file", "folder", "root", "output", "out", "log", "logs", "logdir", "save", "checkpoint", "ckpt", "resume", "restart", "load", "data", "outdir", "savedir", "cache", "csv", "json", "tensorboard", "wandb",
-			"host", "hostname", "addr", "address", "master", "port", "url", "ip", "user", "pid", "id", "uuid", "job", "run", "name", "tag", "tags", "group", "project", "exp", "experiment", "version", "git", "commit", "sha", "notes", "description", "comment", "title", "submission",
-			"date", "time", "times", "timestamp", "start", "started", "end", "ended", "created", "stamp", "clock", "status", "state", "exit", "code":
-			return false
-		case "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "workers", "processes", "tasks", "proc", "nproc", "rate",
-			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "duration", "hours", "minutes", "latency", "loss", "acc", "accuracy", "iou", "dice", "score", "error", "auc", "bleu", "metric", "mean", "avg", "average", "median", "std", "min", "throughput", "speed", "speedup", "efficiency", "samples", "images", "img", "tokens", "flops", "flos", "mfu", "memory", "mem", "peak", "util", "utilization", "power", "watts", "energy", "joules", "temperature", "bandwidth", "gb", "mib", "gib", "best", "total", "last", "print", "freq", "interval", "verbose", "steps", "step", "iters", "iter", "iterations", "bw", "bytes", "cost", "ratio", "overhead", "value", "result", "results", "repeat", "rep", "trial", "fold":
-			if isNumber {
-				return false
-			}
-		}
-	}
-	return name != ""
-}
-
-// isPlace reports whether a text is a path, an address, a date or a long text, which does not separate
-// runs.
-func isPlace(text string) bool {
-	const longest = 64
-	return text == "" || len(text) > longest || strings.ContainsAny(text, `/\\:$`) || strings.Contains(text, "\n") || strings.Contains(text, ".") && strings.Trim(text, "0123456789.e-") != ""
-}
 
 // ofNames returns the differences in the numbers and words of the names of folders and files, and of
 // runs in tables.
@@ -143,7 +32,7 @@ func ofNames(all []*runs.Run) (found []Difference) {
 		}
 	}
 	for _, key := range keys {
-		d := Difference{Name: "a number in their names", Values: make([]string, len(all)), Label: func(v string) string { return v }}
+		d := Difference{Name: "a number in their names", Values: make([]string, len(all)), Label: strings.Clone}
 		if strings.HasSuffix(key, "/words") {
 			d.Name, d.Words, d.InFolder = "their names", true, !strings.HasPrefix(key, "1/")
 			d.Label = func(v string) string { return strings.TrimSuffix(v, noWords) }

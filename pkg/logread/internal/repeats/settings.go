@@ -6,11 +6,14 @@ package repeats
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -20,120 +23,111 @@ type Difference struct {
 	Name   string              // in sentences
 	Values []string            // one per run; empty if unknown
 	Label  func(string) string // returns the words for a value in the name of a series
-	// Scaled, if not nil, has the values of another form of the property, which may be constant over
-	// worker counts where Values are not. ScaledLabel returns its words.
-	Scaled      []string
-	ScaledLabel func(string) string
+	// Scaled is another form of the property, which may be constant over worker counts where Values are
+	// not, or nil.
+	Scaled *Difference
 	// Words is set if the values are words in names, and InFolder if these are names of folders.
 	Words, InFolder bool
+}
+
+// Of returns the differences between runs, in the order in which they count.
+func Of(all []*runs.Run) []Difference {
+	return slices.Concat(ofTexts(all), ofNumbers(all), ofSettings(all), ofNames(all))
+}
+
+// IsRunFolder reports whether run.json states what identifies the run, so that its names and settings
+// do not.
+func IsRunFolder(r *runs.Run) bool { return r.Info.Schema > 0 || r.Kind == "run folder" }
+
+// ofTexts returns the differences in the model, the mode, and the unit of the throughput.
+func ofTexts(all []*runs.Run) []Difference {
+	d := []Difference{{Name: "model", Label: labelModel}, {Name: "mode", Label: strings.Clone}, {Name: "unit of the throughput", Label: strings.Clone}}
+	for _, r := range all {
+		mode, _ := r.Info.Config["mode"].(string)
+		for i, v := range []string{modelOf(r), strings.ToLower(mode), r.ThroughputUnit} {
+			d[i].Values = append(d[i].Values, v)
+		}
+	}
+	return d
+}
+
+// number is a numeric property of runs.
+type number struct {
+	name, before, after string                           // in sentences, and around the value in the name of a series
+	of                  func(*runs.Run) float64          // returns 0 if the value is unknown
+	scaled              func(v, workers float64) float64 // returns the value in its other form; nil if it has none
+	scaledBefore        string
+	scaledAfter         string
+	tolerance           float64 // relative difference of numbers that count as equal
 }
 
 // sampleTolerance is the relative difference of equal sample counts: programs round them, or
 // a rank's last line may be missing.
 const sampleTolerance = 0.005
 
-// property is a property of a run as text.
-type property struct {
-	name, before, after       string // the words before and after the value in the name of a series
-	value, scaled             func(*runs.Run) string
-	scaledBefore, scaledAfter string
-	tolerance                 float64 // relative difference of numbers that count as equal
-}
-
-// properties returns the properties in which repeats must agree, except for settings and names.
-func properties() []property {
-	count := func(n func(*runs.Run) int) func(*runs.Run) string {
-		return func(r *runs.Run) string { return formatCount(n(r)) }
+// numbers returns the numeric properties in which repeats must agree.
+func numbers() []number {
+	setting := func(keys ...string) func(*runs.Run) float64 {
+		return func(r *runs.Run) float64 {
+			v, _ := record.ConfigNumber(r.Info.Config, keys...)
+			return v
+		}
 	}
-	perWorker := func(r *runs.Run) int { n, _ := batchSizes(r); return n }
-	return []property{
-		{name: "model", value: modelOf},
-		{name: "mode", value: func(r *runs.Run) string { text, _ := r.Info.Config["mode"].(string); return strings.ToLower(text) }},
-		{name: "parameters of the model", after: "parameters", value: count(func(r *runs.Run) int { return r.Info.Parameters })},
-		{
-			name: "batch per worker", before: "batch", value: count(perWorker),
-			scaledBefore: "global batch", scaled: count(func(r *runs.Run) int { _, n := batchSizes(r); return n }),
-		},
-		{name: "batch of the configuration", before: "batch", value: func(r *runs.Run) string {
-			if perWorker(r) > 0 {
-				return ""
+	perWorker := func(v, workers float64) float64 { return v / workers }
+	return []number{
+		{name: "parameters of the model", after: "parameters", of: func(r *runs.Run) float64 { return float64(r.Info.Parameters) }},
+		{name: "batch per worker", before: "batch", of: batchPerWorker, scaledBefore: "global batch", scaled: func(v, workers float64) float64 { return v * workers }},
+		{name: "batch of the configuration", before: "batch", of: func(r *runs.Run) float64 {
+			if batchPerWorker(r) > 0 {
+				return 0
 			}
-			return configNumber(r, "batch_size", "batch", "train_batch_size", "per_device_train_batch_size", "batch_size_per_gpu", "micro_batch_size")
+			return setting(record.BatchKeys()...)(r)
 		}},
 		{
-			name: "learning rate", before: "lr", value: learningRate, scaledBefore: "lr", scaledAfter: "per worker",
-			scaled: func(r *runs.Run) string {
-				v, err := strconv.ParseFloat(learningRate(r), 64)
-				if err != nil || r.Info.Workers == 0 {
-					return ""
-				}
-				return formatNumber(v / float64(r.Info.Workers))
-			},
+			name: "learning rate", before: "lr", of: setting("lr", "learning_rate", "base_lr", "initial_lr", "learning-rate", "base-lr"),
+			scaledBefore: "lr", scaledAfter: "per worker", scaled: perWorker,
 		},
-		{name: "nodes", after: "nodes", value: count(func(r *runs.Run) int { return r.Info.Nodes })},
-		{
-			name: "samples per epoch", after: "samples", tolerance: sampleTolerance, value: count(samplesPerEpoch), scaledAfter: "samples per worker",
-			scaled: count(func(r *runs.Run) int { return samplesPerEpoch(r) / max(r.Info.Workers, 1) }),
-		},
-		{name: "planned epochs", after: "epochs", value: func(r *runs.Run) string {
-			return configNumber(r, "epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs", "train_epochs", "nb_epochs", "trainer/max_epochs")
-		}},
-		{name: "unit of the throughput", value: func(r *runs.Run) string { return r.ThroughputUnit }},
+		{name: "nodes", after: "nodes", of: func(r *runs.Run) float64 { return float64(r.Info.Nodes) }},
+		{name: "samples per epoch", after: "samples", of: samplesPerEpoch, scaledAfter: "samples per worker", scaled: perWorker, tolerance: sampleTolerance},
+		{name: "planned epochs", after: "epochs", of: setting("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs", "train_epochs", "nb_epochs", "trainer/max_epochs")},
 	}
 }
 
-// ofProperties returns the differences in the properties.
-func ofProperties(all []*runs.Run) (found []Difference) {
-	words := func(before, after string) func(string) string {
-		return func(v string) string {
-			if _, err := strconv.Atoi(v); before+after == "" && err == nil {
-				return "model " + v // the number of a model without a short name
-			}
+// ofNumbers returns the differences in the numeric properties.
+func ofNumbers(all []*runs.Run) (found []Difference) {
+	form := func(p number, before, after string, of func(*runs.Run) float64) Difference {
+		d := Difference{Name: p.name, Label: func(v string) string {
 			end := after
 			if v == "1" {
 				end = strings.TrimSuffix(after, "s")
 			}
 			return strings.TrimSpace(before + " " + v + " " + end)
-		}
-	}
-	for _, p := range properties() {
-		d := Difference{Name: p.name, Label: words(p.before, p.after), ScaledLabel: words(p.scaledBefore, p.scaledAfter)}
+		}}
+		var known []float64
 		for _, r := range all {
-			d.Values = append(d.Values, p.value(r))
-			if p.scaled != nil {
-				d.Scaled = append(d.Scaled, p.scaled(r))
+			v := of(r)
+			if !(v > 0) || math.IsInf(v, 0) {
+				d.Values = append(d.Values, "")
+				continue
 			}
+			if i := slices.IndexFunc(known, func(k float64) bool { return math.Abs(v-k) <= p.tolerance*k }); i >= 0 {
+				v = known[i]
+			} else {
+				known = append(known, v)
+			}
+			d.Values = append(d.Values, formatNumber(v))
 		}
-		if p.tolerance > 0 {
-			mergeCloseValues(d.Values, p.tolerance)
+		return d
+	}
+	for _, p := range numbers() {
+		d := form(p, p.before, p.after, p.of)
+		if p.scaled != nil {
+			scaled := form(p, p.scaledBefore, p.scaledAfter, func(r *runs.Run) float64 { return p.scaled(p.of(r), float64(r.Info.Workers)) })
+			d.Scaled = &scaled
 		}
 		found = append(found, d)
 	}
 	return found
-}
-
-// mergeCloseValues replaces numbers that differ by at most the relative tolerance by the smallest of
-// them.
-func mergeCloseValues(values []string, tolerance float64) {
-	var known []float64
-	for _, v := range values {
-		if f, err := strconv.ParseFloat(v, 64); err == nil {
-			known = append(known, f)
-		}
-	}
-	slices.Sort(known)
-	smallest := map[float64]float64{}
-	for i, f := range known {
-		smallest[f] = f
-		if i > 0 && f <= smallest[known[i-1]]*(1+tolerance) {
-			smallest[f] = smallest[known[i-1]]
-		}
-	}
-	for i, v := range values {
-		if f, err := strconv.ParseFloat(v, 64); err == nil {
-			values[i] = formatNumber(smallest[f])
-		}
-	}
 }
 
 // modelOf returns the model of a run as its configuration names it: a name, or the settings
@@ -144,37 +138,32 @@ func modelOf(r *runs.Run) string {
 		case string:
 			return path.Base(v) // of a file or a repository
 		case map[string]any:
-			text, err := json.Marshal(v)
-			if err != nil {
-				return ""
-			}
+			text, _ := json.Marshal(v)
 			return string(text)
 		}
 	}
 	return ""
 }
 
-// learningRate returns the learning rate at the start according to the configuration, or "".
-func learningRate(r *runs.Run) string {
-	return configNumber(r, "lr", "learning_rate", "base_lr", "initial_lr", "learning-rate", "base-lr")
+// labelModel returns the words for a model, which has a number if its settings are too long for a name.
+func labelModel(v string) string {
+	if _, err := strconv.Atoi(v); err == nil {
+		return "model " + v
+	}
+	return v
 }
 
-// batchSizes returns the batch per worker and the global batch. Each is 0 if unknown.
-func batchSizes(r *runs.Run) (perWorker, global int) {
-	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
-	n := r.Info.Workers
-	if global == 0 {
-		global = perWorker * n
+// batchPerWorker returns the batch per worker, or 0.
+func batchPerWorker(r *runs.Run) float64 {
+	if n := r.Info.Workers; r.Info.BatchPerWorker == 0 && n > 0 && r.Info.GlobalBatch%n == 0 {
+		return float64(r.Info.GlobalBatch / n)
 	}
-	if perWorker == 0 && n > 0 && global%n == 0 {
-		perWorker = global / n
-	}
-	return perWorker, global
+	return float64(r.Info.BatchPerWorker)
 }
 
 // samplesPerEpoch returns the most frequent sample count of the epochs or, if they have none,
 // the number that the run has recorded; 0 if unknown. The last epoch may be incomplete.
-func samplesPerEpoch(r *runs.Run) int {
+func samplesPerEpoch(r *runs.Run) float64 {
 	times := map[int]int{}
 	best := 0
 	for i := range r.Epochs {
@@ -187,30 +176,98 @@ func samplesPerEpoch(r *runs.Run) int {
 		}
 	}
 	if best == 0 {
-		return r.Info.SamplesPerEpoch
+		best = r.Info.SamplesPerEpoch
 	}
-	return best
+	return float64(best)
 }
 
-// configNumber returns the first of the settings that a run's configuration has as a number,
-// or "".
-func configNumber(r *runs.Run, keys ...string) string {
-	v, ok := record.ConfigNumber(r.Info.Config, keys...)
-	if !ok || !(v > 0) {
-		return ""
+// ofSettings returns the differences in the options of the commands, of which one that is absent is known
+// too, and in other settings that are no measurements.
+func ofSettings(all []*runs.Run) (found []Difference) {
+	options, settings := make([]map[string]string, len(all)), make([]map[string]string, len(all))
+	keys := map[string]bool{} // whether the setting is an option
+	for i, r := range all {
+		if IsRunFolder(r) {
+			continue
+		}
+		options[i], settings[i] = launchline.Options(r.Info.Command), map[string]string{}
+		for key, v := range r.Info.Config {
+			switch v := v.(type) {
+			case bool:
+				settings[i][key] = strconv.FormatBool(v)
+			case string:
+				settings[i][key] = v
+			case float64:
+				if text := formatNumber(v); len(text) <= maxSettingDigits { // others may be measured
+					settings[i][key] = text
+				}
+			}
+		}
+		maps.Copy(settings[i], options[i])
+		for key, v := range settings[i] {
+			if !isSetting(key, v) {
+				delete(settings[i], key)
+				continue
+			}
+			_, isOption := options[i][key]
+			keys[key] = keys[key] || isOption
+		}
 	}
-	return formatNumber(v)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		base := key[strings.LastIndexByte(key, '/')+1:]
+		d := Difference{Name: base, Label: func(v string) string {
+			switch _, err := strconv.ParseFloat(v, 64); {
+			case v == "true":
+				return base
+			case v == "false":
+				return ""
+			case err == nil && !strings.HasPrefix(base, "word "):
+				return base + " " + v
+			}
+			return v
+		}}
+		for i := range all {
+			v := settings[i][key]
+			if v == "" && keys[key] && len(options[i]) > 0 {
+				v = "false"
+			}
+			d.Values = append(d.Values, v)
+		}
+		found = append(found, d)
+	}
+	return found
 }
 
-// formatCount formats n in decimal. It returns "" for 0, which means unknown.
-func formatCount(n int) string {
-	if n == 0 {
-		return ""
+// maxSettingDigits is the length of the longest number that is taken as a setting.
+const maxSettingDigits = 5
+
+// isSetting reports whether a setting may separate runs. Its name is no place, time or name, no property
+// that is compared in another way and, if its value is a number, no measurement, and its value is no path,
+// address, date or long text.
+func isSetting(name, value string) bool {
+	const longest = 64
+	_, err := strconv.ParseFloat(value, 64)
+	isNumber := err == nil
+	if name == "" || value == "" || len(value) > longest || strings.ContainsAny(value, "/\\:$\n") || !isNumber && strings.Contains(value, ".") && strings.Trim(value, "0123456789.e-") != "" {
+		return false
 	}
-	return strconv.Itoa(n)
+	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
+	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		switch word {
+		case "lr", "learning", "epoch", "epochs", "batch", "bs", "model", "arch", "architecture", "backbone", "seed", "mode",
+			"rank", "ranks", "local", "dir", "path", "file", "folder", "root", "output", "out", "log", "logs", "logdir", "save", "checkpoint", "ckpt", "resume", "restart", "load", "data", "outdir", "savedir", "cache", "csv", "json", "tensorboard", "wandb",
+			"host", "hostname", "addr", "address", "master", "port", "url", "ip", "user", "pid", "id", "uuid", "job", "run", "name", "tag", "tags", "group", "project", "exp", "experiment", "version", "git", "commit", "sha", "notes", "description", "comment", "title", "submission",
+			"date", "time", "times", "timestamp", "start", "started", "end", "ended", "created", "stamp", "clock", "status", "state", "exit", "code":
+			return false
+		case "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "workers", "processes", "tasks", "proc", "nproc", "rate",
+			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "duration", "hours", "minutes", "latency", "loss", "acc", "accuracy", "iou", "dice", "score", "error", "auc", "bleu", "metric", "mean", "avg", "average", "median", "std", "min", "throughput", "speed", "speedup", "efficiency", "samples", "images", "img", "tokens", "flops", "flos", "mfu", "memory", "mem", "peak", "util", "utilization", "power", "watts", "energy", "joules", "temperature", "bandwidth", "gb", "mib", "gib", "best", "total", "last", "print", "freq", "interval", "verbose", "steps", "step", "iters", "iter", "iterations", "bw", "bytes", "cost", "ratio", "overhead", "value", "result", "results", "repeat", "rep", "trial", "fold":
+			if isNumber {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // formatNumber formats v with as few digits as necessary.
-func formatNumber(v float64) string {
-	return strings.TrimSuffix(fmt.Sprintf("%.10g", v), ".0")
-}
+func formatNumber(v float64) string { return fmt.Sprintf("%.10g", v) }
