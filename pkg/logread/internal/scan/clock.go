@@ -1,6 +1,9 @@
 package scan
 
-import "bytes"
+import (
+	"bytes"
+	"math"
+)
 
 // ParseClock parses a time as [[hours:]minutes:]seconds, with a decimal point or
 // comma, and returns the number of seconds.
@@ -87,3 +90,108 @@ func TimeUnit(word []byte) float64 {
 	}
 	return 0
 }
+
+// Scale returns v multiplied by the factor of a unit. Multiples of ten are divided, so that
+// 13 ms is 0.013.
+func Scale(v, factor float64) float64 {
+	if factor < 1 {
+		return v / math.Round(1/factor)
+	}
+	return v * factor
+}
+
+// LengthOfUnit returns the length of the letters at the beginning of b.
+func LengthOfUnit(b []byte) int {
+	n := 0
+	for n < len(b) && (IsLetter(b[n]) || b[n] >= 0x80) {
+		n++
+	}
+	return n
+}
+
+// ParseDuration parses a duration such as 1:02:03, 3m12s, 4.5 min or "1 day, 2:03:04", and returns the number
+// of seconds. ok is false for another text, such as a number without a unit.
+func ParseDuration(text []byte) (seconds float64, ok bool) {
+	v, n := ParseDecimal(text)
+	if n == 0 || n == len(text) {
+		return 0, false
+	}
+	seconds, end := AddTime(text, n, v, true)
+	return seconds, end == len(text)
+}
+
+// AddTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or
+// 1 day, 2:03:04.
+func AddTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
+	if line[at] == ':' {
+		return addClock(line, at, v)
+	}
+	skipBlanks := func(p int) int {
+		for mayHaveBlank && p < len(line) && isBlank(line[p]) {
+			p++
+		}
+		return p
+	}
+	total, end, last := 0.0, at, math.Inf(1)
+	for number, p := v, at; ; {
+		from := skipBlanks(p)
+		to := from + LengthOfUnit(line[from:])
+		f := TimeUnit(line[from:to])
+		if f == 0 || f >= last || to < len(line) && line[to] == '_' {
+			if end == at || !isBlank(line[end]) && line[end] != ',' {
+				return v, at // no unit, or something such as 3m12
+			}
+			return total, end // another number follows the time
+		}
+		total, end, last = total+Scale(number, f), to, f
+		if p = end; f == 86400 && p < len(line) && line[p] == ',' {
+			p++
+		}
+		p = skipBlanks(p)
+		if f <= 1 || p == len(line) || !IsDigit(line[p]) {
+			return total, end
+		}
+		var n int
+		if number, n = ParseDecimal(line[p:]); n == 0 {
+			return total, end
+		}
+		if p += n; f == 86400 && p < len(line) && line[p] == ':' {
+			if clock, after := addClock(line, p, number); after > p {
+				return total + clock, after
+			}
+		}
+	}
+}
+
+// addClock reads the rest of a time such as 1:02:03.5 or 12:30, whose first number is v.
+func addClock(line []byte, at int, v float64) (float64, int) {
+	if v < 0 || v != math.Trunc(v) {
+		return v, at
+	}
+	two := func(p int) float64 { // the number :NN at p, or -1
+		if p+3 > len(line) || line[p] != ':' || line[p+1] < '0' || line[p+1] > '5' || !IsDigit(line[p+2]) {
+			return -1
+		}
+		return float64(10*(line[p+1]-'0') + line[p+2] - '0')
+	}
+	total, end := v, at
+	for range 2 {
+		n := two(end)
+		if n < 0 {
+			break
+		}
+		total, end = 60*total+n, end+3
+	}
+	if end == at || end < len(line) && (IsDigit(line[end]) || line[end] == ':') {
+		return v, at
+	}
+	if end+1 < len(line) && line[end] == '.' && IsDigit(line[end+1]) {
+		if fraction, n := ParseDecimal(line[end:]); n > 0 {
+			return total + fraction, end + n
+		}
+	}
+	return total, end
+}
+
+// isBlank reports whether c is a blank or a tab.
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }

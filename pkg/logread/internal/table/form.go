@@ -3,7 +3,6 @@ package table
 import (
 	"bytes"
 	"errors"
-	"math"
 	"slices"
 	"strings"
 
@@ -298,16 +297,16 @@ func (n numberForm) parseMeasurement(kind fields.Kind, factor float64, cell []by
 	if v, ok = n.parse(cell); ok {
 		return v * factor, true
 	}
-	if kind == fields.Seconds && bytes.IndexByte(cell, ':') >= 0 {
-		return n.parseClock(cell)
-	}
 	at := len(cell)
 	for at > 0 && !scan.IsDigit(cell[at-1]) && cell[at-1] != '.' {
 		at--
 	}
 	number, unit := bytes.TrimSpace(cell[:at]), string(bytes.TrimSpace(cell[at:]))
-	if v, ok = n.parse(number); !ok && kind == fields.Seconds {
-		return n.parseCompound(cell) // such as 3m12s
+	if v, ok = n.parse(number); !ok && kind == fields.Seconds { // such as 3m12s and 1:02:03
+		if n.decimal == ',' {
+			cell = scan.WithDecimalPoints(cell)
+		}
+		return scan.ParseDuration(cell)
 	}
 	if !ok || unit == "" {
 		return 0, false
@@ -321,52 +320,4 @@ func (n numberForm) parseMeasurement(kind fields.Kind, factor float64, cell []by
 	case fields.Seconds, fields.Fraction, fields.Whole, fields.Moment, fields.Text:
 	}
 	return 0, false
-}
-
-// parseClock parses [days day[s][,] ]hours:minutes:seconds or minutes:seconds.
-func (n numberForm) parseClock(cell []byte) (float64, bool) {
-	total := 0.0
-	if i := bytes.Index(cell, []byte("day")); i > 0 {
-		days, ok := n.parse(bytes.TrimSpace(cell[:i]))
-		if !ok || days < 0 {
-			return 0, false
-		}
-		total = days * 86400
-		cell = bytes.TrimLeft(cell[i+len("day"):], "s, +")
-	}
-	parts := bytes.Split(cell, []byte{':'})
-	if len(parts) < 2 || len(parts) > 3 {
-		return 0, false
-	}
-	clock := 0.0
-	for i, part := range parts {
-		v, ok := n.parse(part)
-		if !ok || !(v >= 0) || math.IsInf(v, 0) || i > 0 && v >= 60 {
-			return 0, false
-		}
-		clock = clock*60 + v
-	}
-	return total + clock, true
-}
-
-// parseCompound parses a duration such as 3m12s.
-func (n numberForm) parseCompound(cell []byte) (total float64, ok bool) {
-	for len(cell) > 0 {
-		digits := 0
-		for digits < len(cell) && (scan.IsDigit(cell[digits]) || cell[digits] == n.decimal) {
-			digits++
-		}
-		letters := digits
-		for letters < len(cell) && scan.IsLetter(cell[letters]) {
-			letters++
-		}
-		v, good := n.parse(cell[:digits])
-		f, known := unitFactor(fields.Seconds, string(cell[digits:letters]))
-		if !good || !known {
-			return 0, false
-		}
-		total += v * f
-		cell = bytes.TrimLeft(cell[letters:], " ")
-	}
-	return total, true
 }

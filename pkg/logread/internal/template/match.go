@@ -208,7 +208,7 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 		v, n := scan.ParseDecimal(line[at:])
 		if end := at + n; n > 0 && x.after.isAt(line, end) && (x.kind != fields.Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
 			if x.factor > 0 {
-				v = scale(v, x.factor)
+				v = scan.Scale(v, x.factor)
 			}
 			value.Number, value.From, value.To = v, at, end
 			return end + len(x.after.text)
@@ -228,7 +228,7 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 	value.From = at
 	if x.factor > 0 {
 		if next := x.matchAfter(line, end); next >= 0 {
-			return x.set(value, scale(v, x.factor), end, next)
+			return x.set(value, scan.Scale(v, x.factor), end, next)
 		}
 	}
 	if w, after := addUnit(x.kind, line, end, v); after > end {

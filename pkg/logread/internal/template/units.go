@@ -26,15 +26,6 @@ func units(k fields.Kind) string {
 	return "none"
 }
 
-// scale returns v multiplied by the factor of a unit. Multiples of ten are divided, so that
-// 13 ms is 0.013.
-func scale(v, factor float64) float64 {
-	if factor < 1 {
-		return v / math.Round(1/factor)
-	}
-	return v * factor
-}
-
 // multiple returns the factor of the letter of a multiple, or 0.
 func multiple(word []byte) float64 {
 	if len(word) != 1 {
@@ -49,15 +40,6 @@ func multiple(word []byte) float64 {
 		return 1e9
 	}
 	return 0
-}
-
-// unitWord returns the length of the letters at the beginning of b.
-func unitWord(b []byte) int {
-	n := 0
-	for n < len(b) && (scan.IsLetter(b[n]) || b[n] >= 0x80) {
-		n++
-	}
-	return n
 }
 
 // endsNumber reports whether the literal text after a field shows that no unit follows the
@@ -82,7 +64,7 @@ func endsNumber(kind fields.Kind, text string) bool {
 func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 	b := []byte(strings.TrimLeft(text, " "))
 	attached := len(b) == len(text)
-	n := unitWord(b)
+	n := scan.LengthOfUnit(b)
 	word := b[:n]
 	if whole && n < len(b) && string(b) != "%" || n < len(b) && (scan.IsDigit(b[n]) || b[n] == '_') {
 		return 0
@@ -126,9 +108,9 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	}
 	switch kind {
 	case fields.Seconds:
-		return addTime(line, at, v, true)
+		return scan.AddTime(line, at, v, true)
 	case fields.Metric:
-		switch word := line[at : at+unitWord(line[at:])]; {
+		switch word := line[at : at+scan.LengthOfUnit(line[at:])]; {
 		case c == '%':
 			return v, at + 1
 		case c == ' ' || c == '\t':
@@ -136,7 +118,7 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 		case len(word) == 1 && multiple(word) > 0:
 			return v * multiple(word), at + 1
 		default:
-			w, end := addTime(line, at, v, false)
+			w, end := scan.AddTime(line, at, v, false)
 			if string(line[at:end]) == "m" {
 				return v, at // minutes, meters or millions
 			}
@@ -151,85 +133,12 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 			return v / 100, end + 1
 		}
 	case fields.Number, fields.Whole:
-		if n := unitWord(line[at:]); n == 1 && multiple(line[at:at+1]) > 0 {
+		if n := scan.LengthOfUnit(line[at:]); n == 1 && multiple(line[at:at+1]) > 0 {
 			return v * multiple(line[at:at+1]), at + 1
 		}
 	case fields.Moment, fields.Text:
 	}
 	return v, at
-}
-
-// addTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or
-// 1 day, 2:03:04.
-func addTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
-	if line[at] == ':' {
-		return addClock(line, at, v)
-	}
-	skipBlanks := func(p int) int {
-		for mayHaveBlank && p < len(line) && isBlank(line[p]) {
-			p++
-		}
-		return p
-	}
-	total, end, last := 0.0, at, math.Inf(1)
-	for number, p := v, at; ; {
-		from := skipBlanks(p)
-		to := from + unitWord(line[from:])
-		f := scan.TimeUnit(line[from:to])
-		if f == 0 || f >= last || to < len(line) && line[to] == '_' {
-			if end == at || !isBlank(line[end]) && line[end] != ',' {
-				return v, at // no unit, or something such as 3m12
-			}
-			return total, end // another number follows the time
-		}
-		total, end, last = total+scale(number, f), to, f
-		if p = end; f == 86400 && p < len(line) && line[p] == ',' {
-			p++
-		}
-		p = skipBlanks(p)
-		if f <= 1 || p == len(line) || !scan.IsDigit(line[p]) {
-			return total, end
-		}
-		var n int
-		if number, n = parseNumber(line[p:], false); n == 0 {
-			return total, end
-		}
-		if p += n; f == 86400 && p < len(line) && line[p] == ':' {
-			if clock, after := addClock(line, p, number); after > p {
-				return total + clock, after
-			}
-		}
-	}
-}
-
-// addClock reads the rest of a time such as 1:02:03.5 or 12:30, whose first number is v.
-func addClock(line []byte, at int, v float64) (float64, int) {
-	if v < 0 || v != math.Trunc(v) {
-		return v, at
-	}
-	two := func(p int) float64 { // the number :NN at p, or -1
-		if p+3 > len(line) || line[p] != ':' || line[p+1] < '0' || line[p+1] > '5' || !scan.IsDigit(line[p+2]) {
-			return -1
-		}
-		return float64(10*(line[p+1]-'0') + line[p+2] - '0')
-	}
-	total, end := v, at
-	for range 2 {
-		n := two(end)
-		if n < 0 {
-			break
-		}
-		total, end = 60*total+n, end+3
-	}
-	if end == at || end < len(line) && (scan.IsDigit(line[end]) || line[end] == ':') {
-		return v, at
-	}
-	if end+1 < len(line) && line[end] == '.' && scan.IsDigit(line[end+1]) {
-		if fraction, n := scan.ParseDecimal(line[end:]); n > 0 {
-			return total + fraction, end + n
-		}
-	}
-	return total, end
 }
 
 // maxNumber is the largest length in bytes of a number.
@@ -336,7 +245,7 @@ func parseUnusualNumber(b []byte) (v float64, n int) {
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		n = 1
 	}
-	if w := unitWord(b[n:]); w >= 3 && w <= 8 {
+	if w := scan.LengthOfUnit(b[n:]); w >= 3 && w <= 8 {
 		var lower [8]byte
 		for i, c := range b[n : n+w] {
 			lower[i] = c | 0x20
