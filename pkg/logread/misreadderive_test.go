@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/logread/internal/fields"
 )
 
 // numbers is a sorted list of numbers.
@@ -181,6 +183,14 @@ func derivations() []derivation {
 		{name: regexp.MustCompile(`^(samples|tokens)_per_second$`), why: "samples or tokens of a step / its time in s or ms", ok: func(r Row, l numbers, _ []Row) bool {
 			return l.hasQuotient(r.Value) || l.hasQuotient(r.Value/1e3)
 		}},
+		{name: regexp.MustCompile(`^samples_per_second$`), why: "the steps of an epoch over the time that their rates give", ok: func(r Row, _ numbers, same []Row) bool {
+			isRate := func(o Row) bool {
+				f := fields.LookupColumn(o.Name)
+				return o.Step >= 0 && f != nil && f.Name == fields.SamplesPerSecond
+			}
+			return r.Epoch > 0 && slices.ContainsFunc(same, func(o Row) bool { return isRate(o) && o.Value <= r.Value*(1+1e-9) }) &&
+				slices.ContainsFunc(same, func(o Row) bool { return isRate(o) && o.Value >= r.Value*(1-1e-9) })
+		}, changesPlace: true},
 		{name: regexp.MustCompile(`^padding_samples$`), why: "0", ok: func(r Row, _ numbers, _ []Row) bool { return r.Value == 0 }},
 	}
 }

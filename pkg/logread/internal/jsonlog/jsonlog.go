@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 )
@@ -153,6 +154,11 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 			continue
 		}
 		x, isNumber := scan.ParseJSONFloat(value)
+		if !isNumber && bytes.IndexByte(value, ':') > 0 && value[0] == '"' { // such as "0:01:02"
+			if f := fields.Lookup(string(key)); f != nil && f.Kind == fields.Seconds {
+				x, isNumber = scan.ParseDuration(scan.Unquote(value))
+			}
+		}
 		place, isPlace := r.placeOf(key)
 		switch {
 		case isPlace && value[0] == '"': // a name

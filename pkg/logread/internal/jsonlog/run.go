@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
@@ -28,17 +29,19 @@ func newReader(in *record.Input, l *scan.LineReader) *reader {
 
 // jsonRun is one run of the file.
 type jsonRun struct {
-	line   int
-	kind   string
-	epochs *record.RankEpochs
-	names  map[string]*jsonName
-	last   *jsonName // of the last member
-	curves map[string]*record.Curve
-	order  []*record.Curve
-	epoch  int64 // of the last object of the training; -1 if unknown
-	step   int64 // of the last object; -1 if unknown
-	iter   int64 // within the epoch, of the last object
-	offset int64 // number of steps in the epochs before
+	line    int
+	kind    string
+	epochs  *record.RankEpochs
+	names   map[string]*jsonName
+	last    *jsonName // of the last member
+	curves  map[string]*record.Curve
+	order   []*record.Curve
+	epoch   int64                       // of the last object of the training; -1 if unknown
+	step    int64                       // of the last object; -1 if unknown
+	iter    int64                       // within the epoch, of the last object
+	offset  int64                       // number of steps in the epochs before
+	rates   map[int64]*record.StepRates // of the steps, by epoch
+	elapsed record.Elapsed
 }
 
 // jsonName is a name of values in a run. Objects usually list their members in the order of
@@ -47,7 +50,8 @@ type jsonName struct {
 	text    string
 	trained bool             // the training has values of the name
 	curves  [2]*record.Curve // with the name, and with val/ before it
-	values  [2]*epochValue   // that the name sets in an object of the training, and of the validation
+	fields  [2]*fields.Field // of the name in an object of the training, and of the validation
+	known   [2]bool          // whether they have been looked up
 	next    *jsonName
 }
 
@@ -165,7 +169,7 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{},
+		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{}, rates: map[int64]*record.StepRates{},
 		epoch: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
@@ -203,25 +207,34 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 	}
 	var e *runs.Epoch
 	for _, m := range o.numbers {
-		value := m.known.valueIn(val)
-		if value.of == nil || step >= 0 && value.perEpoch {
+		f, v := m.known.fieldIn(val), m.value
+		switch {
+		case f == nil || f.OfEpoch == nil && f.Name != fields.Elapsed, step >= 0 && (f.Name == fields.EpochSeconds || f.Name == fields.ValSeconds):
 			continue
+		case f.Name == fields.SamplesPerSecond && step >= 0 && record.IsTime(v):
+			if run.rates[epoch] == nil {
+				run.rates[epoch] = &record.StepRates{}
+			}
+			run.rates[epoch].Add(v)
+			v = run.rates[epoch].Value(r.in.Report)
+		case f.Kind == fields.Fraction && v > 1 && v <= 100:
+			v /= 100
 		}
 		if e == nil {
 			if e = run.epochs.Find(int(epoch)); e == nil {
 				e = run.epochs.Add(int(epoch), r.l)
 			}
 		}
-		to := value.of(e)
-		if step < 0 && *to == *to && *to != m.value {
+		if f.Name == fields.Elapsed {
+			run.elapsed.Add(int(epoch), o.epoch, v)
+			continue
+		}
+		to := f.OfEpoch(e)
+		if step < 0 && *to == *to && *to != v {
 			r.in.AddProblem(r.l.Number, "epoch %d has %s twice: the later value counts", epoch, m.name)
 		}
 		if step >= 0 && to == &e.TrainLoss {
 			r.in.Report.AddAssumptionOnce("the training loss of an epoch is the last one logged in that epoch")
-		}
-		v := m.value
-		if value.percentage && v > 1 && v <= 100 {
-			v /= 100
 		}
 		if *to = v; to == &e.Seconds && !(v > 0) {
 			*to = math.NaN()
@@ -261,12 +274,15 @@ func (r *reader) finish() []*record.Part {
 // sortedEpochs returns the epochs of a run, counted from 1.
 func (run *jsonRun) sortedEpochs(report *record.Report) []runs.Epoch {
 	epochs := record.MergeEpochs([][]runs.Epoch{run.epochs.Epochs}, false, report)
+	shift := 0
 	if len(epochs) > 0 && epochs[0].Epoch == 0 {
 		report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")
-		for i := range epochs {
-			epochs[i].Epoch++
-		}
+		shift = 1
 	}
+	for i := range epochs {
+		epochs[i].Epoch += shift
+	}
+	run.elapsed.Use(epochs, shift, report)
 	return epochs
 }
 

@@ -3,7 +3,6 @@ package jsonlog
 import (
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
-	"lockstep/pkg/runs"
 )
 
 // place is what a number says about where the other numbers of an object belong.
@@ -46,32 +45,18 @@ func placeNamed(key string) place {
 	return noPlace
 }
 
-// epochValue sets a value of an epoch. of is nil for a name that sets none.
-type epochValue struct {
-	of         func(*runs.Epoch) *float64
-	percentage bool // values above 1 are percentages
-	perEpoch   bool // in an object with a step, the value is not that of the epoch
-}
-
-// valueIn returns the value of an epoch that a name sets, by the table of fields. val is
-// set for values of the validation, whose names may lack this prefix.
-func (n *jsonName) valueIn(val bool) epochValue {
-	to := &n.values[0]
+// fieldIn returns the field of a name in an object of the training, or of the validation if val is set. The
+// names of the validation may lack this prefix.
+func (n *jsonName) fieldIn(val bool) *fields.Field {
+	k := 0
 	if val {
-		to = &n.values[1]
+		k = 1
 	}
-	if *to != nil {
-		return **to
+	if !n.known[k] {
+		n.known[k] = true
+		if n.fields[k] = fields.Lookup(n.text); val {
+			n.fields[k] = fields.OfValidation(n.text, fields.Lookup)
+		}
 	}
-	v := &epochValue{}
-	*to = v
-	f := fields.Lookup(n.text)
-	if val {
-		f = fields.OfValidation(n.text, fields.Lookup)
-	}
-	if f != nil && f.OfEpoch != nil {
-		*v = epochValue{of: f.OfEpoch, percentage: f.Kind == fields.Fraction}
-		v.perEpoch = f.Name == fields.EpochSeconds || f.Name == fields.SamplesPerSecond || f.Name == fields.ValSeconds
-	}
-	return *v
+	return n.fields[k]
 }

@@ -2,22 +2,54 @@ package record
 
 import (
 	"math"
+	"slices"
 
 	"lockstep/pkg/runs"
 )
 
-// TakeDifferences replaces the seconds of epochs, which are times since the start, by the times of the
-// epochs: the differences, divided by the number of epochs if some are not listed. A time that is smaller
-// than the one before shows that the clock started again. maybeResumed is set if the epochs may be those
-// of a resumed run, whose clock starts with them.
-func TakeDifferences(epochs []runs.Epoch, maybeResumed bool, report *Report) {
-	last, lastEpoch := 0.0, 0
-	if len(epochs) > 0 && maybeResumed {
-		lastEpoch = epochs[0].Epoch - 1
+// Elapsed contains the times since the start of a run at the ends of its epochs, by their numbers in the log.
+type Elapsed map[int]struct{ position, seconds float64 }
+
+// Add stores the time at a position in the training, in epochs. The last position of an epoch counts.
+func (l *Elapsed) Add(epoch int, position, seconds float64) {
+	if !IsTime(seconds) {
+		return
+	}
+	if *l == nil {
+		*l = Elapsed{}
+	}
+	(*l)[epoch] = struct{ position, seconds float64 }{position, seconds}
+}
+
+// Use sets the times of the epochs if none of them has one. shift is the number of an epoch minus that in
+// the log.
+func (l Elapsed) Use(epochs []runs.Epoch, shift int, report *Report) {
+	if len(l) == 0 || slices.ContainsFunc(epochs, func(e runs.Epoch) bool { return e.Seconds > 0 }) {
+		return
 	}
 	for i := range epochs {
+		if end, ok := l[epochs[i].Epoch-shift]; ok {
+			epochs[i].Seconds = end.seconds
+		}
+	}
+	report.AddAssumptionOnce("the times of the epochs are the differences of the time since the start, with everything between the epochs")
+	takeDifferences(epochs, func(e *runs.Epoch) float64 { return l[e.Epoch-shift].position + float64(shift) }, false, report)
+}
+
+// TakeDifferences replaces the seconds of epochs, which are times since the start, by the times of the
+// epochs. maybeResumed is set if the epochs may be those of a resumed run, whose clock starts with them.
+func TakeDifferences(epochs []runs.Epoch, maybeResumed bool, report *Report) {
+	takeDifferences(epochs, func(e *runs.Epoch) float64 { return float64(e.Epoch) }, maybeResumed, report)
+}
+
+// takeDifferences implements TakeDifferences. position returns where the epoch ends, in epochs. The time of
+// an epoch is the difference, divided by the number of epochs if some are not listed. A time that is smaller
+// than the one before shows that the clock started again.
+func takeDifferences(epochs []runs.Epoch, position func(*runs.Epoch) float64, maybeResumed bool, report *Report) {
+	last, lastAt := 0.0, 0.0
+	for i := range epochs {
 		e := &epochs[i]
-		v, n := e.Seconds, e.Epoch-lastEpoch
+		v, at := e.Seconds, position(e)
 		if math.IsNaN(v) {
 			continue
 		}
@@ -25,16 +57,36 @@ func TakeDifferences(epochs []runs.Epoch, maybeResumed bool, report *Report) {
 			report.AddAssumption("the time starts again in line %d: the run was resumed", e.Line)
 			last = 0
 		}
-		switch {
-		case lastEpoch == 0 && i+1 < len(epochs) && n > epochs[i+1].Epoch-e.Epoch: // more epochs than between other lines
-			report.AddAssumptionOnce("epoch %d has no time: the log does not show when the clock started", e.Epoch)
-			e.Seconds = math.NaN()
-		default:
-			if n > 1 {
-				report.AddAssumptionOnce("the time of an epoch is that of the epochs up to it, divided by their number: not each epoch is listed")
+		n := at - lastAt // epochs that the time is of
+		if lastAt == 0 && i+1 < len(epochs) {
+			if interval := position(&epochs[i+1]) - at; n >= interval+1 && maybeResumed {
+				n = interval
+			} else if n >= interval+1 {
+				report.AddAssumptionOnce("epoch %d has no time: the log does not show when the clock started", e.Epoch)
+				n = math.NaN()
 			}
-			e.Seconds = (v - last) / float64(max(n, 1))
 		}
-		last, lastEpoch = v, e.Epoch
+		if n > 1 {
+			report.AddAssumptionOnce("the time of an epoch is that of the epochs up to it, divided by their number: not each epoch is listed")
+		}
+		e.Seconds, last, lastAt = (v-last)/n, v, at
 	}
+}
+
+// StepRates combines the rates of the steps of an epoch.
+type StepRates struct{ n, sum, seconds float64 }
+
+// Add adds the rate of a step, or of several.
+func (r *StepRates) Add(rate float64) {
+	r.n, r.sum, r.seconds = r.n+1, r.sum+rate, r.seconds+1/rate
+}
+
+// Value returns the rate of the epoch: its steps over their time or, if a rate is 0, the mean.
+func (r *StepRates) Value(report *Report) float64 {
+	if math.IsInf(r.seconds, 0) {
+		report.AddAssumptionOnce("the samples per second of an epoch are the mean of those of its steps")
+		return r.sum / r.n
+	}
+	report.AddAssumptionOnce("the samples per second of an epoch are its steps over the time that their rates give")
+	return r.n / r.seconds
 }

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -15,12 +16,13 @@ const noEpoch = -1
 
 // rowPlace is the place of a row's values.
 type rowPlace struct {
-	line  int
-	epoch int   // number as in the table plus one, or noEpoch
-	step  int64 // -1 if the row has none
-	rank  int   // -1 if the row has none
-	time  float64
-	split string // "val", "test" or ""
+	line     int
+	epoch    int     // number as in the table plus one, or noEpoch
+	position float64 // in epochs, of the end of the row
+	step     int64   // -1 if the row has none
+	rank     int     // -1 if the row has none
+	time     float64
+	split    string // "val", "test" or ""
 }
 
 // readRow reads the row in t.cells.
@@ -161,9 +163,12 @@ func (t *tableReader) findPlace(p *rowPlace) error {
 		p.time = t.values[t.timeAt]
 	}
 	if t.layout != rowsAreRuns {
-		if t.layout == rowsAreSteps && t.epochAt >= 0 {
-			if v := t.values[t.epochAt]; v > 0 && v != math.Trunc(v) { // half of the first epoch is done at 0.5
-				t.values[t.epochAt] = math.Ceil(v-1e-6) - 1
+		if t.layout == rowsAreSteps && t.epochAt >= 0 && t.present[t.epochAt] {
+			v := t.values[t.epochAt]
+			if t.fractional = t.fractional || v > 0 && v != math.Trunc(v); t.fractional { // half of the first epoch is done at 0.5
+				p.position = v
+				t.values[t.epochAt] = max(math.Ceil(v-1e-6)-1, 0)
+				t.zeroEpoch = true
 				t.in.Report.AddAssumptionOnce("fractions of epochs belong to the epoch that they complete")
 			}
 		}
@@ -172,6 +177,7 @@ func (t *tableReader) findPlace(p *rowPlace) error {
 		} else if ok {
 			p.epoch = n + 1
 			t.zeroEpoch = t.zeroEpoch || n == 0
+			p.position = cmp.Or(p.position, float64(p.epoch))
 		}
 		if n, ok, err := t.countAt(t.stepAt, 0, 1<<53); err != nil {
 			return err

@@ -99,6 +99,7 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 			out.Info.Workers = len(lists)
 		}
 	}
+	run.elapsed.Use(out.Epochs, -shift, t.in.Report)
 	t.sortCurves(run.order)
 	for _, c := range run.order {
 		if t.kind == tensorBoardKind && c.Name == "Value" {

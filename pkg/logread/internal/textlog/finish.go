@@ -84,7 +84,9 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 		}
 		slices.SortStableFunc(r.Run.Curves[first:], func(a, b runs.Curve) int { return a.Rank - b.Rank })
 	}
-	useElapsed(&r.Run, first == 0, report)
+	if len(r.Run.Epochs) > 0 {
+		templatesOf(r).elapsed.Use(r.Run.Epochs, r.Run.Epochs[0].Epoch-first, report)
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Trials)) {
 		r.Run.Trials = append(r.Run.Trials, *r.Trials[name])
 	}
@@ -101,35 +103,6 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Resumes: r.Resumes, WorkersDerived: r.WorkersDerived, Evidence: r.Evidence}
 	addRanks(r, p)
 	return p
-}
-
-// useElapsed sets the times of epochs without times from a curve of the time since the start, whose points
-// are numbered by the epochs, from 0 if fromZero is set.
-func useElapsed(run *runs.Run, fromZero bool, report *record.Report) {
-	i := slices.IndexFunc(run.Curves, func(c runs.Curve) bool { return c.Name == "elapsed_seconds" })
-	if i < 0 || slices.ContainsFunc(run.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 }) {
-		return
-	}
-	elapsed := map[int]float64{}
-	for k, step := range run.Curves[i].Steps {
-		if fromZero {
-			step++
-		}
-		elapsed[int(step)] = run.Curves[i].Values[k]
-	}
-	if len(elapsed) > len(run.Epochs) {
-		return // the points are steps
-	}
-	found := false
-	for k := range run.Epochs {
-		if v, ok := elapsed[run.Epochs[k].Epoch]; ok {
-			run.Epochs[k].Seconds, found = v, true
-		}
-	}
-	if found {
-		report.AddAssumptionOnce("the times of the epochs are the differences of elapsed_seconds, with everything between the epochs")
-		record.TakeDifferences(run.Epochs, false, report)
-	}
 }
 
 // mainFormat returns the format with the most lines, not counting commands.

@@ -37,6 +37,7 @@ type templateState struct {
 	// is the lowest.
 	numbered    bool
 	firstNumber int
+	elapsed     record.Elapsed
 }
 
 // reportCounts adds a problem if other lines than those of the user's templates count epochs from
@@ -66,13 +67,13 @@ type templateRank struct {
 	lines  []int  // number of lines without an epoch, by number of the template
 	// unnumbered contains the templates of these lines.
 	unnumbered []*templateRule
-	stepped    bool               // a line with {step} was read
-	first      int64              // the first step
-	last       int64              // the last step, as logged
-	lastIn     int                // epoch of the last step; 0 if unknown
-	offset     int64              // added to the steps, if they are counted in each epoch
-	anything   bool               // a value was read
-	rates      record.MeanOfKnown // of the steps of the epoch rateEpoch
+	stepped    bool             // a line with {step} was read
+	first      int64            // the first step
+	last       int64            // the last step, as logged
+	lastIn     int              // epoch of the last step; 0 if unknown
+	offset     int64            // added to the steps, if they are counted in each epoch
+	anything   bool             // a value was read
+	rates      record.StepRates // of the steps of the epoch rateEpoch
 	rateEpoch  int
 }
 
@@ -284,6 +285,9 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 				log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
 				continue
 			}
+			if x.name == fields.Elapsed && log.Rank <= 0 {
+				templatesOf(log.Current).elapsed.Add(n, float64(n), v.Number)
+			}
 			log.AddPoint(x.curve, max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
 			if final&x.bit != 0 && x.isKnown(e) {
@@ -354,15 +358,17 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step 
 				e = log.FindOrAddEpoch(s.epoch, 0)
 			}
 			rate := v.Number
-			if x.name == fields.SamplesPerSecond {
+			if x.name == fields.SamplesPerSecond && record.IsTime(rate) {
 				if s.rateEpoch != s.epoch {
-					s.rateEpoch, s.rates = s.epoch, record.MeanOfKnown{}
+					s.rateEpoch, s.rates = s.epoch, record.StepRates{}
 				}
 				s.rates.Add(rate)
-				rate = s.rates.Value()
-				log.In.Report.AddAssumptionOnce("the samples per second of an epoch are the mean of those of its steps")
+				rate = s.rates.Value(log.In.Report)
 			}
 			setTemplateValue(log, x, e, rate)
+		}
+		if s.opened && x.name == fields.Elapsed && log.Rank <= 0 {
+			templatesOf(log.Current).elapsed.Add(s.epoch, float64(s.epoch), v.Number)
 		}
 	}
 }
