@@ -210,7 +210,7 @@ func parseTensorScalar(b []byte) (v float64, ok bool) {
 	case hasContent:
 		return parseRawScalar(kind, content)
 	case values == 0:
-		return 0, isNumericType(kind) // writers omit zero, which is the default
+		return 0, sizeOf(kind) > 0 // writers omit zero, which is the default
 	}
 	return v, values == 1
 }
@@ -239,14 +239,19 @@ func hasOneElement(shape []byte) bool {
 	return !f.bad
 }
 
-// isNumericType reports whether a DataType is a numeric type.
-func isNumericType(kind uint64) bool {
+// sizeOf returns the number of bytes of a number of a DataType, or 0 if the type is not numeric.
+func sizeOf(kind uint64) int {
 	switch kind {
-	case typeFloat, typeDouble, typeInt32, typeUint8, typeInt16, typeInt8, typeInt64, typeBool,
-		typeBfloat16, typeUint16, typeHalf, typeUint32, typeUint64:
-		return true
+	case typeDouble, typeInt64, typeUint64:
+		return 8
+	case typeFloat, typeInt32, typeUint32:
+		return 4
+	case typeHalf, typeBfloat16, typeInt16, typeUint16:
+		return 2
+	case typeInt8, typeUint8, typeBool:
+		return 1
 	}
-	return false
+	return 0
 }
 
 // decodeNumbers decodes the numbers in a field of a tensor, packed or not. kind
@@ -254,115 +259,64 @@ func isNumericType(kind uint64) bool {
 // elements (0 if the field has none). In a varint field it stops after two
 // elements, because the caller only needs to know whether there is exactly one.
 func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
-	b := f.data
-	if f.wire != wireBytes { // not packed
-		switch {
-		case f.num == tensorFloat && f.wire == wireFixed32:
-			return float64(math.Float32frombits(uint32(f.u))), 1
-		case f.num == tensorDouble && f.wire == wireFixed64:
-			return math.Float64frombits(f.u), 1
-		case f.wire == wireVarint:
-			return decodeVarintNumber(f.num, kind, f.u), 1
-		}
+	switch f.num {
+	case tensorFloat, tensorDouble, tensorInt, tensorInt64, tensorBool, tensorHalf, tensorUint32, tensorUint64:
+	default: // of texts, for example
 		return 0, 0
 	}
-	switch f.num {
-	case tensorFloat:
-		if len(b) == 4 {
-			v = float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	isFloat, isDouble := f.num == tensorFloat, f.num == tensorDouble
+	switch {
+	case isFloat && f.wire == wireFixed32, isDouble && f.wire == wireFixed64, !isFloat && !isDouble && f.wire == wireVarint:
+		return decodeNumber(kind, f.u), 1
+	case f.wire != wireBytes:
+		return 0, 0
+	case isFloat || isDouble:
+		v, _ = parseRawScalar(kind, f.data)
+		return v, len(f.data) / max(sizeOf(kind), 1)
+	}
+	for b := f.data; n < 2 && len(b) > 0; n++ { // with two or more the tensor is not a scalar
+		u, size := parseVarint(b)
+		if size == 0 {
+			return 0, 0
 		}
-		return v, len(b) / 4
-	case tensorDouble:
-		if len(b) == 8 {
-			v = math.Float64frombits(binary.LittleEndian.Uint64(b))
-		}
-		return v, len(b) / 8
-	case tensorInt, tensorInt64, tensorBool, tensorHalf, tensorUint32, tensorUint64:
-		for n < 2 && len(b) > 0 { // with two or more the tensor is not a scalar
-			u, size := parseVarint(b)
-			if size == 0 {
-				return 0, 0
-			}
-			v, n, b = decodeVarintNumber(f.num, kind, u), n+1, b[size:]
-		}
+		v, b = decodeNumber(kind, u), b[size:]
 	}
 	return v, n
-}
-
-// decodeVarintNumber returns the number that a varint in a tensor's field
-// encodes.
-func decodeVarintNumber(field, kind, u uint64) float64 {
-	switch field {
-	case tensorHalf:
-		if kind == typeBfloat16 {
-			return bfloat16ToFloat64(uint16(u))
-		}
-		return float16ToFloat64(uint16(u))
-	case tensorUint32, tensorUint64:
-		return float64(u)
-	case tensorInt:
-		return float64(int32(u))
-	}
-	return float64(int64(u))
 }
 
 // parseRawScalar returns the value of a tensor's raw bytes. ok is false unless
 // they contain exactly one number.
 func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
-	le := binary.LittleEndian
-	switch kind {
-	case typeFloat, typeInt32, typeUint32:
-		if len(b) != 4 {
-			return 0, false
-		}
-		switch u := le.Uint32(b); kind {
-		case typeFloat:
-			return float64(math.Float32frombits(u)), true
-		case typeInt32:
-			return float64(int32(u)), true
-		default:
-			return float64(u), true
-		}
-	case typeDouble, typeInt64, typeUint64:
-		if len(b) != 8 {
-			return 0, false
-		}
-		switch u := le.Uint64(b); kind {
-		case typeDouble:
-			return math.Float64frombits(u), true
-		case typeInt64:
-			return float64(int64(u)), true
-		default:
-			return float64(u), true
-		}
-	case typeHalf, typeBfloat16, typeInt16, typeUint16:
-		if len(b) != 2 {
-			return 0, false
-		}
-		switch u := le.Uint16(b); kind {
-		case typeHalf:
-			return float16ToFloat64(u), true
-		case typeBfloat16:
-			return bfloat16ToFloat64(u), true
-		case typeInt16:
-			return float64(int16(u)), true
-		default:
-			return float64(u), true
-		}
-	case typeInt8, typeUint8, typeBool:
-		if len(b) != 1 {
-			return 0, false
-		}
-		if kind == typeInt8 {
-			return float64(int8(b[0])), true
-		}
-		return float64(b[0]), true
+	if len(b) == 0 || len(b) != sizeOf(kind) {
+		return 0, false
 	}
-	return 0, false
+	var bits [8]byte
+	copy(bits[:], b)
+	return decodeNumber(kind, binary.LittleEndian.Uint64(bits[:])), true
 }
 
-// bfloat16ToFloat64 converts a bfloat16, the upper half of a float32.
-func bfloat16ToFloat64(u uint16) float64 { return float64(math.Float32frombits(uint32(u) << 16)) }
+// decodeNumber returns the number of a DataType whose lowest bits are those of u.
+func decodeNumber(kind, u uint64) float64 {
+	switch kind {
+	case typeFloat:
+		return float64(math.Float32frombits(uint32(u)))
+	case typeDouble:
+		return math.Float64frombits(u)
+	case typeHalf:
+		return float16ToFloat64(uint16(u))
+	case typeBfloat16:
+		return float64(math.Float32frombits(uint32(u) << 16)) // the upper half of a float32
+	case typeInt8:
+		return float64(int8(u))
+	case typeInt16:
+		return float64(int16(u))
+	case typeInt32:
+		return float64(int32(u))
+	case typeInt64:
+		return float64(int64(u))
+	}
+	return float64(u)
+}
 
 // float16ToFloat64 converts an IEEE 754 binary16: one sign bit, 5 exponent bits
 // (bias 15), 10 fraction bits.
