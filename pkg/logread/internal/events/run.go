@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -114,70 +115,45 @@ func isValidationFolder(folder string) bool {
 	return false
 }
 
-// epochField returns a pointer to one field of an epoch.
-type epochField func(*runs.Epoch) *float64
-
-func trainLossField(e *runs.Epoch) *float64    { return &e.TrainLoss }
-func valLossField(e *runs.Epoch) *float64      { return &e.ValLoss }
-func accuracyField(e *runs.Epoch) *float64     { return &e.Accuracy }
-func valAccuracyField(e *runs.Epoch) *float64  { return &e.ValAccuracy }
-func learningRateField(e *runs.Epoch) *float64 { return &e.LearningRate }
-func iouField(e *runs.Epoch) *float64          { return &e.IoU }
-func diceField(e *runs.Epoch) *float64         { return &e.Dice }
-
 // kerasEpochField returns the field of an epoch that a tag of Keras sets
 // (keras/callbacks: TensorBoard), or nil. validation is true for a file in the
 // folder validation. The name of an accuracy may have a prefix, as in
 // epoch_categorical_accuracy.
-func kerasEpochField(tag string, validation bool) epochField {
+func kerasEpochField(tag string, validation bool) *fields.Field {
 	name, ok := strings.CutPrefix(tag, "epoch_")
 	if !ok {
 		return nil
 	}
 	name, val := strings.CutPrefix(name, "val_") // TensorFlow 1
-	validation = validation || val
-	switch {
-	case name == "loss" && validation:
-		return valLossField
-	case name == "loss":
-		return trainLossField
-	case (name == "lr" || name == "learning_rate") && !validation:
-		return learningRateField
-	case name == "acc" || name == "accuracy" || strings.HasSuffix(name, "_accuracy"):
-		if validation {
-			return valAccuracyField
-		}
-		return accuracyField
+	if strings.HasSuffix(name, "_accuracy") {
+		name = fields.Accuracy
 	}
-	return nil
+	f := fields.Lookup(name)
+	if validation || val {
+		f = fields.OfValidation(name, fields.Lookup)
+	} else if f != nil && !f.IsOfTraining() {
+		return nil
+	}
+	if f == nil || f.OfEpoch == nil {
+		return nil
+	}
+	return f
 }
 
 // lightningEpochField returns the field of an epoch that a common tag of
 // Lightning sets, or nil. A tag of training values must have the suffix _epoch,
 // which marks the mean over an epoch: without it, each value belongs to a
 // single step.
-func lightningEpochField(tag string) epochField {
-	if name, ok := strings.CutSuffix(tag, "_epoch"); ok && strings.HasPrefix(name, "train_") {
-		switch name {
-		case "train_loss":
-			return trainLossField
-		case "train_acc", "train_accuracy":
-			return accuracyField
-		}
+func lightningEpochField(tag string) *fields.Field {
+	name, isMean := strings.CutSuffix(tag, "_epoch")
+	f := fields.Lookup(name)
+	switch {
+	case strings.HasPrefix(tag, "lr-"):
+		return fields.Named(fields.LearningRate)
+	case f == nil || f.OfEpoch == nil:
 		return nil
-	}
-	switch strings.TrimSuffix(tag, "_epoch") {
-	case "val_loss":
-		return valLossField
-	case "val_acc", "val_accuracy":
-		return valAccuracyField
-	case "val_iou":
-		return iouField
-	case "val_dice":
-		return diceField
-	}
-	if strings.HasPrefix(tag, "lr-") {
-		return learningRateField
+	case f.IsOfTraining() && isMean && strings.HasPrefix(name, "train_"), !f.IsOfTraining() && strings.HasPrefix(name, "val_"):
+		return f
 	}
 	return nil
 }
@@ -189,7 +165,7 @@ const maxEpochNumber = 1 << 24
 // nil. If an epoch was logged twice, the later value counts.
 func epochsFromCurves(curves []runs.Curve, validation bool) []runs.Epoch {
 	byEpoch := map[int]*runs.Epoch{}
-	put := func(epoch float64, field epochField, v float64) {
+	put := func(epoch float64, field *fields.Field, v float64) {
 		if !(epoch >= 0 && epoch < maxEpochNumber) || epoch != math.Trunc(epoch) {
 			return
 		}
@@ -199,7 +175,7 @@ func epochsFromCurves(curves []runs.Curve, validation bool) []runs.Epoch {
 			e = &blank
 			byEpoch[e.Epoch] = e
 		}
-		*field(e) = v
+		*field.OfEpoch(e) = v
 	}
 	var epochOf map[int64]float64 // by step, from Lightning's tag
 	for _, c := range curves {

@@ -169,7 +169,7 @@ var all = [...]Field{
 	},
 	{
 		Name: SamplesPerSecond, Kind: Number, InTemplates: true, InTables: true, About: "samples per second, of all workers together",
-		Names:     "samples_per_second samples_per_sec samples/s samples/sec throughput total_throughput aggregate_throughput train_throughput train_samples_per_second images_per_second images_per_sec images/s images/sec image_per_sec img_per_sec imgs_per_sec img/s img/sec imgs/s imgs/sec ips sps examples_per_second examples_per_sec examples/s examples/sec sequences_per_second seq/s images_per_sec_global images_per_second_global samples_per_sec_global samples_per_second_global total_samples_per_second total_samples_per_sec total_images_per_second total_images_per_sec overall_throughput global_throughput mean_throughput avg_throughput",
+		Names:     "samples_per_second samples_per_sec samples/s samples/sec throughput total_throughput aggregate_throughput train_throughput average_train_throughput train_samples_per_second images_per_second images_per_sec images/s images/sec image_per_sec img_per_sec imgs_per_sec img/s img/sec imgs/s imgs/sec ips train_ips sps examples_per_second examples_per_sec examples/s examples/sec sequences_per_second seq/s images_per_sec_global images_per_second_global samples_per_sec_global samples_per_second_global total_samples_per_second total_samples_per_sec total_images_per_second total_images_per_sec overall_throughput global_throughput mean_throughput avg_throughput",
 		WeakNames: "image/sec sample/sec example/sec images/second samples/second examples/second seq/sec seqs/s seqs/sec sequences/s sequences/sec samples_per_s images_per_s bilder/s volumes/s patches/s",
 		OfEpoch:   func(e *runs.Epoch) *float64 { return &e.SamplesPerSecond },
 	},
@@ -213,7 +213,7 @@ var all = [...]Field{
 	},
 	{
 		Name: LearningRate, Kind: Number, InTemplates: true, InTables: true, About: "learning rate",
-		Names:   "lr learning_rate lr/pg0 lr-adam lr-adamw lr-sgd lr_0 train/learning_rate base_lr",
+		Names:   "lr learning_rate train_lr lr/pg0 lr-adam lr-adamw lr-sgd lr_0 train/learning_rate base_lr",
 		OfEpoch: func(e *runs.Epoch) *float64 { return &e.LearningRate },
 	},
 	{

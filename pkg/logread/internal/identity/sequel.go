@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/record"
@@ -166,7 +167,7 @@ func isCopy(run, next *runs.Run) bool {
 			return false
 		}
 		o := run.Epochs[i]
-		if !equal(e.Seconds, o.Seconds) || !equal(e.SamplesPerSecond, o.SamplesPerSecond) || !equal(e.TrainLoss, o.TrainLoss) || !equal(e.ValLoss, o.ValLoss) || !equal(e.Accuracy, o.Accuracy) || !equal(e.ValAccuracy, o.ValAccuracy) {
+		if slices.ContainsFunc(fields.All(), func(f fields.Field) bool { return f.OfEpoch != nil && !equal(*f.OfEpoch(&e), *f.OfEpoch(&o)) }) {
 			return false
 		}
 	}

@@ -9,7 +9,6 @@ package jsonlog
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -95,28 +94,14 @@ func hasValues(line []byte) (has, bad bool) {
 
 // readLines reads a file with one object per line.
 func readLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLineReader(in.Reader, in.Size)
-	r := newReader(in, l)
-	for {
-		line, ok := l.Next()
-		if !ok {
-			break
+	r := newReader(in)
+	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
+		if r.l = l; r.readObject(bytes.TrimSpace(line)) {
+			in.Report.LinesUsed++
 		}
-		in.Report.Lines++
-		line = bytes.TrimSpace(line)
-		switch {
-		case l.TooLong:
-			in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
-		case len(line) == 0:
-			in.Report.AddIgnored(l.Number, record.ReasonBlank)
-		default:
-			if r.readObject(line) {
-				in.Report.LinesUsed++
-			}
-		}
-	}
-	if l.Err != nil {
-		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return r.finish(), nil
 }

@@ -23,8 +23,8 @@ type reader struct {
 	runs     []*jsonRun
 }
 
-func newReader(in *record.Input, l *scan.LineReader) *reader {
-	return &reader{in: in, l: l, visData: isVisData(in.Path), settings: map[string]any{}}
+func newReader(in *record.Input) *reader {
+	return &reader{in: in, visData: isVisData(in.Path), settings: map[string]any{}}
 }
 
 // jsonRun is one run of the file.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -54,13 +55,9 @@ func fillEpochs(epochs, other []runs.Epoch) {
 			continue
 		}
 		e := &epochs[i]
-		for _, f := range [][2]*float64{
-			{&e.Seconds, &o.Seconds}, {&e.SamplesPerSecond, &o.SamplesPerSecond}, {&e.TrainLoss, &o.TrainLoss}, {&e.ValLoss, &o.ValLoss},
-			{&e.IoU, &o.IoU}, {&e.Dice, &o.Dice}, {&e.ValSeconds, &o.ValSeconds}, {&e.LearningRate, &o.LearningRate},
-			{&e.Accuracy, &o.Accuracy}, {&e.ValAccuracy, &o.ValAccuracy},
-		} {
-			if math.IsNaN(*f[0]) {
-				*f[0] = *f[1]
+		for _, f := range fields.All() {
+			if f.OfEpoch != nil && math.IsNaN(*f.OfEpoch(e)) {
+				*f.OfEpoch(e) = *f.OfEpoch(&o)
 			}
 		}
 		if e.Samples == 0 {

@@ -3,7 +3,6 @@ package programfile
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -101,30 +100,22 @@ func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, erro
 	if !ok {
 		return nil, record.ErrUnknownFormat
 	}
-	l := scan.NewLineReader(in.Reader, in.Size)
 	curve := record.NewCurve(place.name, -1, true)
-	for {
-		line, more := l.Next()
-		if !more {
-			break
-		}
-		in.Report.Lines++
+	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
 		point, good := parseMLflowLine(line)
 		switch {
-		case len(bytes.TrimSpace(line)) == 0:
-			in.Report.AddIgnored(l.Number, record.ReasonBlank)
 		case !l.Ended:
 			in.AddProblem(l.Number, "last line is torn: %.80q", line)
-		case l.TooLong || !good:
+		case !good:
 			in.AddProblem(l.Number, "expected a time in milliseconds, a value and a step, got %.80q", line)
 		default:
 			curve.Add(point.step, point.value, float64(point.milliseconds)/1e3)
 			in.Report.LinesUsed++
 			in.Report.Records++
 		}
-	}
-	if l.Err != nil {
-		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	})
+	if err != nil {
+		return nil, err
 	}
 	if curve.Points == 0 {
 		return nil, nil

@@ -13,6 +13,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -150,36 +151,13 @@ func (run *rowsRun) addPoint(c rowsCell) {
 
 // setEpochValue sets the value of an epoch that a row calls name. It reports whether there is one.
 func setEpochValue(e *runs.Epoch, name string, v float64) bool {
-	switch name {
-	case "seconds":
-		e.Seconds = v
-	case "samples_per_second":
-		e.SamplesPerSecond = v
-	case "train_loss":
-		e.TrainLoss = v
-	case "val_loss":
-		e.ValLoss = v
-	case "iou":
-		e.IoU = v
-	case "dice":
-		e.Dice = v
-	case "val_seconds":
-		e.ValSeconds = v
-	case "lr":
-		e.LearningRate = v
-	case "accuracy":
-		e.Accuracy = v
-	case "val_accuracy":
-		e.ValAccuracy = v
-	case "samples":
-		if !(math.Abs(v) < 1<<53) {
-			return false
-		}
+	isCount := math.Abs(v) < 1<<53
+	switch f := fields.Named(name); {
+	case f != nil && f.OfEpoch != nil:
+		*f.OfEpoch(e) = v
+	case name == fields.Samples && isCount:
 		e.Samples = int(v)
-	case "padding_samples":
-		if !(math.Abs(v) < 1<<53) {
-			return false
-		}
+	case name == "padding_samples" && isCount:
 		e.PaddingSamples = int(v)
 	default:
 		return false

@@ -3,7 +3,6 @@ package programfile
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -31,42 +30,27 @@ func isSacct(_ string, head []byte) bool {
 
 // readSacct reads the rows and returns one part per job.
 func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLineReader(in.Reader, in.Size)
 	var columns []string
 	var parts []*record.Part
 	byID := map[string]*record.Part{}
-	for {
-		line, ok := l.Next()
-		if !ok {
-			break
-		}
-		in.Report.Lines++
-		switch {
-		case l.TooLong:
-			in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
-		case columns == nil:
-			columns = strings.Split(string(line), "|")
+	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
+		cells := strings.Split(string(line), "|")
+		switch n := len(columns); {
+		case n == 0:
+			columns = cells
 			in.Report.LinesUsed++
-		case len(bytes.TrimSpace(line)) == 0:
-			in.Report.AddIgnored(l.Number, record.ReasonBlank)
-		default:
-			cells := strings.Split(string(line), "|")
-			if len(cells) == len(columns)+1 && cells[len(columns)] == "" { // sacct -p ends each row with a bar
-				cells = cells[:len(columns)]
-			}
-			if len(cells) != len(columns) {
-				in.AddProblem(l.Number, "expected %d cells, got %d: %.80q", len(columns), len(cells), line)
-				continue
-			}
+		case len(cells) == n || len(cells) == n+1 && cells[n] == "": // sacct -p ends each row with a bar
 			row := map[string]string{}
 			for i, c := range columns {
 				row[c] = cells[i]
 			}
 			parts = addSacctRow(in, l.Number, row, parts, byID)
+		default:
+			in.AddProblem(l.Number, "expected %d cells, got %d: %.80q", n, len(cells), line)
 		}
-	}
-	if l.Err != nil {
-		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	})
+	if err != nil {
+		return nil, err
 	}
 	if len(parts) == 0 && len(in.Report.Unused) == 0 {
 		in.AddProblem(0, "the file contains no job that has begun")

@@ -1,10 +1,12 @@
 package record
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/template"
 )
 
@@ -39,6 +41,26 @@ func (in *Input) ReadDocument(longest int64) ([]byte, error) {
 		return nil, fmt.Errorf("the document is longer than %d bytes", longest)
 	}
 	return text, nil
+}
+
+// ReadLines calls use for each line. Blank lines are ignored, and lines that are too long are a problem.
+func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
+	l := scan.NewLineReader(in.Reader, in.Size)
+	for line, ok := l.Next(); ok; line, ok = l.Next() {
+		in.Report.Lines++
+		switch {
+		case l.TooLong:
+			in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
+		case len(bytes.TrimSpace(line)) == 0:
+			in.Report.AddIgnored(l.Number, ReasonBlank)
+		default:
+			use(l, line)
+		}
+	}
+	if l.Err != nil {
+		return fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	}
+	return nil
 }
 
 // NewCountingReader returns a reader of a file's content that adds the number

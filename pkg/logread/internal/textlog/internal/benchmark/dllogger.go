@@ -2,8 +2,8 @@ package benchmark
 
 import (
 	"math"
-	"strings"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
@@ -248,25 +248,19 @@ func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dllogger
 		if !ok {
 			return
 		}
-		switch strings.NewReplacer(".", "_", "/", "_", " ", "_", "-", "_").Replace(strings.ToLower(string(k))) {
-		case "loss", "train_loss", "average_loss", "training_loss":
-			e.TrainLoss = v
-		case "val_loss", "validation_loss", "eval_loss":
-			e.ValLoss = v
-		case "accuracy", "train_accuracy", "train_top1":
-			e.Accuracy = toFraction(v)
-		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
-			e.ValAccuracy = toFraction(v)
-		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
-			e.Seconds = log.CheckSeconds(v)
-		case "throughput", "train_throughput", "train_ips", "samples_per_second", "average_train_throughput":
-			e.SamplesPerSecond = v
-		case "train_total_ips":
+		f := fields.Lookup(string(k))
+		switch {
+		case string(k) == "train.total_ips" || string(k) == "train_total_ips":
 			total = v
-		case "train_compute_ips":
+		case string(k) == "train.compute_ips" || string(k) == "train_compute_ips":
 			compute = v
-		case "lr", "learning_rate", "train_lr":
-			e.LearningRate = v
+		case f == nil:
+		case f.Name == fields.EpochSeconds || f.Name == fields.TrainingTime:
+			e.Seconds = log.CheckSeconds(v)
+		case f.OfEpoch != nil && f.Kind == fields.Fraction:
+			*f.OfEpoch(e) = toFraction(v)
+		case f.OfEpoch != nil:
+			*f.OfEpoch(e) = v
 		}
 		log.AddPoint(k, -1, n, v, math.NaN())
 	})

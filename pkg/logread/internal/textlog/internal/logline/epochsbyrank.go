@@ -1,8 +1,10 @@
 package logline
 
 import (
+	"math"
 	"slices"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -127,18 +129,9 @@ func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
 			if o.Seconds == o.Seconds {
 				e.Line = o.Line
 			}
-			for _, f := range [][2]*float64{
-				{&e.Seconds, &o.Seconds},
-				{&e.SamplesPerSecond, &o.SamplesPerSecond},
-				{&e.TrainLoss, &o.TrainLoss},
-				{&e.ValLoss, &o.ValLoss},
-				{&e.ValSeconds, &o.ValSeconds},
-				{&e.LearningRate, &o.LearningRate},
-				{&e.Accuracy, &o.Accuracy},
-				{&e.ValAccuracy, &o.ValAccuracy},
-			} {
-				if *f[1] == *f[1] {
-					*f[0] = *f[1]
+			for _, f := range fields.All() {
+				if f.OfEpoch != nil && !math.IsNaN(*f.OfEpoch(o)) {
+					*f.OfEpoch(&e) = *f.OfEpoch(o)
 				}
 			}
 			all, epochs, other = append(all, e), epochs[1:], other[1:]
