@@ -55,7 +55,14 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"x.jsonl": "{\"gpus\": 1, \"throughput\": 10.5}\n{\"gpus\": 2, \"throughput\": 19.5}\n"},
 			"x 1 10.5; x 2 19.5",
 		},
-		"cores": {map[string]string{"x.csv": "cores,wall_seconds\n1,40.5\n2,21.5\n"}, "x 1; x 2"},
+		// Tables with nodes, and with times of all workers.
+		"GPUs per node":               {map[string]string{"x.csv": "nodes,gpus_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
+		"as many GPUs on each node":   {map[string]string{"x.csv": "nodes,gpus,images/s\n1,4,400\n2,4,780\n4,4,1500\n"}, "x 4 400; x 8 780; x 16 1500"},
+		"fewer GPUs than nodes":       {map[string]string{"x.csv": "nodes,gpus,images/s\n1,1,100\n2,1,190\n2,2,370\n"}, "x 1 100; x 2 190; x 4 370"},
+		"GPUs of all nodes":           {map[string]string{"x.csv": "nodes,gpus,images/s\n1,4,400\n2,8,780\n"}, "x 4 400; x 8 780"},
+		"a world size on all nodes":   {map[string]string{"x.csv": "nodes,world_size,images/s\n1,4,400\n2,4,380\n"}, "x 1 node 4 400; x 2 nodes 4 380"},
+		"times of all ranks together": {map[string]string{"x.csv": "ranks,sum_time\n1,40.5\n3,45\n"}, "x 1 40.5s; x 3 15s"},
+		"cores":                       {map[string]string{"x.csv": "cores,wall_seconds\n1,40.5\n2,21.5\n"}, "x 1 40.5s; x 2 21.5s"},
 	} {
 		dir := filepath.Join(t.TempDir(), "DIR")
 		write(t, dir, c.files)
@@ -64,6 +71,9 @@ func TestKindsOfEvidence(t *testing.T) {
 		var got []string
 		for _, r := range logs.Runs {
 			text := fmt.Sprintf("%s %d", r.Info.Series, r.Info.Workers)
+			if r.WallSeconds > 0 {
+				text += fmt.Sprintf(" %gs", r.WallSeconds)
+			}
 			for _, trial := range r.Trials {
 				text += fmt.Sprintf(" %g", trial.Rate)
 			}

@@ -18,11 +18,11 @@ var (
 	misreadRounds = flag.Int("misread.rounds", 300, "number of folders that TestNothingIsMisread reads")
 )
 
-// TestNothingIsMisread reads folders with samples that were cut, mixed, concatenated, renamed
-// and compressed. Each value that is read must be in a file of its run, or be derived by a rule
+// TestNothingIsMisread reads folders with samples that were cut, mixed, concatenated, resumed, renamed
+// and compressed, and with runs in several modes. Each value that is read must be in a file of its run, or be derived by a rule
 // of the table of derivations; it must have the name, epoch, step and rank that it has in the
 // sample; what identifies a run must be in the content or in the path, as its origin states;
-// and each line must be counted as used, ignored or unused.
+// runs in different modes are no repeats; and each line must be counted as used, ignored or unused.
 func TestNothingIsMisread(t *testing.T) {
 	seed := *misreadSeed
 	if seed == 0 {
@@ -64,5 +64,5 @@ func checkPlan(t *testing.T, all []*sample, p plan) (wrong []string, how string)
 	}
 	rows, logs, problems := readRows(t, c.dir)
 	c.rows, c.runs, c.reports, c.problems = rows, logs.Runs, logs.Reports, problems
-	return slices.Concat(c.checkLines(), c.checkRows(), c.checkIdentity()), strings.Join(texts, "\n  ")
+	return slices.Concat(c.checkLines(), c.checkRows(), c.checkIdentity(), c.checkModes()), strings.Join(texts, "\n  ")
 }

@@ -19,7 +19,7 @@ func countedKinds() []string {
 	return []string{
 		"Keras log", "DLLogger", "benchy", "study CSV", "Hugging Face Trainer", "MMCV log", "tf_cnn_benchmarks", "PyTorch ImageNet example",
 		"torchvision reference", "CSV table", "Lightning bars", "Lightning metrics", "nnU-Net", "nvidia-smi", "MMEngine scalars",
-		"tqdm bars", "rates by rank", "JSON lines", "JSON results", "Markdown page",
+		"tqdm bars", "rates by rank", "DeepSpeed", "JSON lines", "JSON results", "Markdown page",
 	}
 }
 
@@ -119,6 +119,9 @@ func (c misreadChecker) checkRow(r Row, l numbers, same []Row) string {
 	wrong := "the value is in no file of the run"
 	if l.has(r.Value) || c.isEnergy(r, same) || slices.ContainsFunc(derivations(), func(d derivation) bool { return d.name.MatchString(r.Name) && d.ok(r, l, same) }) {
 		wrong = ""
+	}
+	if f, m := c.fileAt(r.Run); m != nil && m.mode == f { // whose numbers are others than those of the sample
+		return wrong
 	}
 	if place := c.checkPlace(r, l, same); place != "" {
 		return place

@@ -24,6 +24,24 @@ func (c misreadChecker) checkIdentity() (wrong []string) {
 	return wrong
 }
 
+// checkModes checks that a run and one in another mode are not repeats of each other.
+func (c misreadChecker) checkModes() (wrong []string) {
+	repeated := func(a, b runs.Run) bool {
+		failed := a.Info.Status != runs.StatusDone || b.Info.Status != runs.StatusDone
+		return !failed && a.Info.Workers > 0 && a.Info.Workers == b.Info.Workers && a.Info.Series == b.Info.Series && a.Info.Study == b.Info.Study
+	}
+	for _, m := range c.mutants {
+		for _, a := range c.runs {
+			for _, b := range c.runs {
+				if m.mode != nil && a.File == filepath.Join(c.dir, m.files[0].path) && b.File == filepath.Join(c.dir, m.mode.path) && repeated(a, b) {
+					wrong = append(wrong, fmt.Sprintf("%s and %s are repeats of series %q with %d workers", a.Dir, b.Dir, a.Info.Series, a.Info.Workers))
+				}
+			}
+		}
+	}
+	return wrong
+}
+
 // valueOf returns a property of a run as a text, or "" if it is unknown. The rank is that of the
 // file, which the run does not contain.
 func valueOf(r runs.Run, property runs.Property) string {

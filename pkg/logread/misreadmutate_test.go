@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"unicode/utf16"
 
@@ -57,6 +59,7 @@ type mutant struct {
 	how     string
 	lost    bool // lines were removed or mixed, so that a reader that counts lines counts others
 	renamed bool
+	mode    *mutatedFile // of a run in another mode, or nil
 }
 
 // mutatedFile is a file of a mutant.
@@ -102,7 +105,7 @@ func (m *mutant) mutate(rng *rand.Rand, all []*sample) {
 	f := m.files[rng.IntN(len(m.files))]
 	lines := splitLines(f.content)
 	n := rng.IntN(len(lines))
-	what := rng.IntN(7)
+	what := rng.IntN(8)
 	other := all[rng.IntN(len(all))]
 	text := other.files[rng.IntN(len(other.files))].text
 	switch what {
@@ -127,13 +130,42 @@ func (m *mutant) mutate(rng *rand.Rand, all []*sample) {
 		m.samples = append(m.samples, other)
 		m.how += fmt.Sprintf(", %s followed by %s", f.path, other.path)
 	case 5: // resumed: the lines from another one on follow again
+		if f.again { // derivations try sums over few ranks only
+			return
+		}
 		again := rng.IntN(n + 1)
 		f.content, f.cut, m.lost = slices.Concat(bytes.Join(lines[:n], nil), bytes.Join(lines[again:], nil)), false, true
 		m.samples, f.again = append(m.samples, m.samples[0]), true
 		m.how += fmt.Sprintf(", %s resumed after line %d from line %d on", f.path, n, again+1)
+	case 6: // a run in another mode is beside it
+		word := modeWords()[rng.IntN(len(modeWords()))]
+		if len(m.files) > 1 || isEventFile(f.content) {
+			return
+		}
+		ext := filepath.Ext(f.path)
+		m.mode = &mutatedFile{path: strings.TrimSuffix(f.path, ext) + "_" + word + ext, content: changeDecimals(f.content)}
+		m.files = append(m.files, m.mode)
+		m.how += ", beside " + m.mode.path
 	default:
 		m.rename(rng)
 	}
+}
+
+// modeWords returns words in names that show the mode of a run.
+func modeWords() []string {
+	return []string{"fp16", "bf16", "XLA", "inference", "forward-only", "NVLink_XLA"}
+}
+
+// lastDecimal matches the decimals of a number.
+var lastDecimal = regexp.MustCompile(`\.[0-9]+`)
+
+// changeDecimals changes the last digit of each number with a fraction.
+func changeDecimals(content []byte) []byte {
+	return lastDecimal.ReplaceAllFunc(content, func(m []byte) []byte {
+		m = bytes.Clone(m)
+		m[len(m)-1] = '0' + (m[len(m)-1]-'0'+1)%10
+		return m
+	})
 }
 
 // meaningfulNames returns names that show, or seem to show, something about a run.

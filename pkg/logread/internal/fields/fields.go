@@ -61,6 +61,7 @@ const (
 	TrainingTime    = "training_time"
 	TrainingSeconds = "training_seconds"
 	WallSeconds     = "wall_seconds"
+	SummedSeconds   = "summed_seconds"
 	Energy          = "energy_joules"
 	Timestamp       = "timestamp"
 	Study           = "study"
@@ -228,6 +229,10 @@ var all = [...]Field{
 	{
 		Name: WallSeconds, Kind: Seconds, InTables: true, About: "seconds of the complete run",
 		Names: "wall_seconds total_seconds JobRuntime", WeakNames: "t_wall",
+	},
+	{
+		Name: SummedSeconds, Kind: Seconds, InTables: true, About: "seconds of all workers together; divided by their number, those of the run",
+		ColumnNames: "summed_seconds sum_seconds seconds_sum summed_time sum_time time_sum sum_of_times total_rank_seconds rank_seconds gpu_seconds core_seconds worker_seconds device_seconds gpu_time core_time cpu_time total_cpu_time",
 	},
 	{Name: Energy, Kind: Number, InTables: true, About: "energy of the run in joules", Names: "energy_joules energy_j energy"},
 	{Name: Timestamp, Kind: Moment, InTables: true, About: "date and time of the row", Names: "timestamp _timestamp time_stamp datetime date_time"},

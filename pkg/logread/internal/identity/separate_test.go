@@ -146,7 +146,7 @@ func TestSeparate(t *testing.T) {
 		"options that say where":       {[]runs.Run{newRun("1.log", 2, command("python train.py --seed 1 --output a --run-id x1")), newRun("2.log", 2, command("python train.py --seed 2 --output b --run-id x2"))}, nil},
 		"settings":                     {[]runs.Run{newRun("1.log", 2, config("optimizer", "adam")), newRun("2.log", 2, config("optimizer", "sgd"))}, []string{"unet adam", "unet sgd"}},
 		"measurements beside settings": {[]runs.Run{newRun("1.log", 2, config("peak_memory_gb", 10.0)), newRun("2.log", 2, config("peak_memory_gb", 12.0))}, nil},
-		"names of runs in a table":     {[]runs.Run{newRun("x.csv", 2, config("run", "amp-2gpu")), newRun("x.csv", 2, config("run", "fp32-2gpu"))}, []string{"unet amp", "unet"}},
+		"names of runs in a table":     {[]runs.Run{newRun("x.csv", 2, config("run", "amp-2gpu")), newRun("x.csv", 2, config("run", "fp32-2gpu"))}, []string{"unet amp", "unet fp32"}},
 		"the same seed": {
 			[]runs.Run{newRun("unet-471101.log", 2, knownSeed(1, 5)), newRun("unet-471102.log", 2, knownSeed(1, 5)), newRun("unet-471103.log", 2, knownSeed(2, 5))},
 			[]string{"unet", "unet (2)", "unet"},

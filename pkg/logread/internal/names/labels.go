@@ -57,6 +57,11 @@ func isSetting(word string) bool {
 	return false
 }
 
+// isPrecision reports whether a word with its number is the name of a type of numbers.
+func isPrecision(word string) bool {
+	return slices.Contains([]string{"fp8", "fp16", "fp32", "fp64", "bf16", "tf32", "int8", "int4", "float16", "float32", "bfloat16"}, word)
+}
+
 // Label is a number, or the words, in the name of a file or folder by which a run differs from others.
 type Label struct {
 	Key  string // its word and its place, by which it is compared with other runs
@@ -81,6 +86,11 @@ func Labels(elements []string) (found []Label) {
 		rest, end := "", 0 // the name without numbers
 		for _, m := range x.number.FindAllStringSubmatchIndex(element, -1) {
 			word, number, after := strings.ToLower(element[m[2]:m[3]]), element[m[6]:m[7]], strings.ToLower(element[m[8]:m[9]])
+			if precision := word + number; m[4] == m[5] && after == "" && isPrecision(precision) { // a word
+				rest += element[end:m[9]]
+				end = m[9]
+				continue
+			}
 			joined := m[4] == m[5] // to the word, as in r50
 			rest += element[end:m[2]]
 			if !joined {

@@ -274,7 +274,7 @@ func (s *schema) finishColumns() {
 func propertyFields() []string {
 	return []string{
 		fields.Epoch, fields.Step, fields.Rank, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch, fields.Samples,
-		fields.Spread, fields.ExitCode, fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Timestamp, fields.Study, fields.Series, fields.Model,
+		fields.Spread, fields.ExitCode, fields.TrainingSeconds, fields.WallSeconds, fields.SummedSeconds, fields.Energy, fields.Timestamp, fields.Study, fields.Series, fields.Model,
 		fields.Run, fields.Trial, fields.Split, fields.MetricName, fields.Status, fields.Started, fields.Ended, fields.Host, fields.Command,
 	}
 }

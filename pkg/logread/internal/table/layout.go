@@ -23,7 +23,7 @@ const (
 func measuredFields() []string {
 	return []string{
 		fields.EpochSeconds, fields.Elapsed, fields.Time, fields.TrainingTime, fields.SamplesPerSecond, fields.TrainLoss, fields.ValLoss, fields.IoU, fields.Dice,
-		fields.Accuracy, fields.ValAccuracy, fields.TrainingSeconds, fields.WallSeconds, fields.StepSeconds, fields.Energy,
+		fields.Accuracy, fields.ValAccuracy, fields.TrainingSeconds, fields.WallSeconds, fields.SummedSeconds, fields.StepSeconds, fields.Energy,
 	}
 }
 

@@ -36,6 +36,7 @@ func (t *tableReader) finish() []*record.Part {
 			parts = append(parts, run.part)
 		}
 	}
+	t.multiplyNodes(parts)
 	t.finishTimes(parts)
 	t.finishFractions(parts)
 	for _, p := range parts {
@@ -55,6 +56,35 @@ func (t *tableReader) finish() []*record.Part {
 		}
 	}
 	return parts
+}
+
+// multiplyNodes multiplies the workers of each run by its nodes if the column of the workers counts those of
+// a node: it has fewer workers than nodes, or as many on each number of nodes.
+func (t *tableReader) multiplyNodes(parts []*record.Part) {
+	i, ok := t.at[fields.Workers]
+	if !ok || !t.has(fields.Nodes) || t.columns[i].mapped || t.has(fields.GlobalBatch, fields.WorkersPerNode) {
+		return
+	}
+	if name := fields.Normalize(t.columns[i].name); strings.Contains(name, "total") || strings.Contains(name, "world") {
+		return
+	}
+	fewer, equal, nodes := false, true, map[int]bool{}
+	for _, p := range parts {
+		info := &p.Run.Info
+		if info.Nodes == 0 || info.Workers == 0 {
+			return
+		}
+		nodes[info.Nodes] = true
+		fewer, equal = fewer || info.Workers < info.Nodes, equal && info.Workers == parts[0].Run.Info.Workers
+	}
+	if !fewer && !(equal && len(nodes) > 1) {
+		return
+	}
+	for _, p := range parts {
+		p.Run.Info.Workers *= p.Run.Info.Nodes
+		p.Run.Info.GlobalBatch *= p.Run.Info.Nodes
+	}
+	t.in.Report.AddAssumption("column %q is the number of workers of each node", t.columns[i].name)
 }
 
 // throughputUnit returns the unit that the name of the column with the throughput states, or

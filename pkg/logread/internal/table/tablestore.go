@@ -187,6 +187,10 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 			run.part.Run.WallSeconds, good = v, true
 		}
 	}
+	if v := t.number(fields.SummedSeconds); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 && info.Workers > 0 {
+		run.part.Run.WallSeconds, good = v/float64(info.Workers), true
+		t.in.Report.AddAssumptionOnce("column %q is the sum over the workers: divided by their number, it is the time of the run", t.columns[t.at[fields.SummedSeconds]].name)
+	}
 	if v := t.number(fields.TrainingTime); v > 0 && !math.IsInf(v, 0) {
 		info.Config[record.TrainingSecondsKey], good = v, true
 	}
