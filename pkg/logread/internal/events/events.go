@@ -312,7 +312,7 @@ func (r *Parser) findCurve(tag []byte) *record.Curve {
 // run's earlier files.
 func (r *Parser) removePointsFrom(step int64) {
 	for _, c := range r.curves {
-		c.RemoveFrom(step)
+		record.RemoveFrom(&c.Curve, step)
 	}
 	if !r.restarted || step < r.restart {
 		r.restarted, r.restart = true, step

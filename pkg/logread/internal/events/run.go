@@ -71,7 +71,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	for _, f := range files {
 		if r := parserOf(f); r.restarted {
 			for i := range curves {
-				removeFrom(&curves[i], r.restart)
+				record.RemoveFrom(&curves[i], r.restart)
 			}
 		}
 		for _, c := range parserOf(f).curves {
@@ -82,27 +82,10 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 				index[from.Name] = i
 				curves = append(curves, runs.Curve{Name: from.Name, Rank: from.Rank})
 			}
-			to := &curves[i]
-			if len(from.Steps) > 0 {
-				removeFrom(to, slices.Min(from.Steps))
-			}
-			// Copied, since a file that is followed continues to grow.
-			to.Steps, to.Values, to.Times = append(to.Steps, from.Steps...), append(to.Values, from.Values...), append(to.Times, from.Times...)
+			record.Continue(&curves[i], from) // a copy, since a file that is followed continues to grow
 		}
 	}
 	return curves
-}
-
-// removeFrom removes the points of a curve at and after a step.
-func removeFrom(c *runs.Curve, step int64) {
-	n := 0
-	for k, s := range c.Steps {
-		if s < step {
-			c.Steps[n], c.Values[n], c.Times[n] = s, c.Values[k], c.Times[k]
-			n++
-		}
-	}
-	c.Steps, c.Values, c.Times = c.Steps[:n], c.Values[:n], c.Times[:n]
 }
 
 // isValidationFolder reports whether the files of a folder describe the

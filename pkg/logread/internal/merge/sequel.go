@@ -22,19 +22,8 @@ func Sequel(p, next *record.Part) {
 			continue // added below
 		}
 		to := &run.Curves[i]
-		start := slices.Min(c.Steps)
-		kept := runs.Curve{Name: c.Name, Rank: c.Rank}
-		for k, step := range to.Steps {
-			if step >= start {
-				continue
-			}
-			kept.Steps, kept.Values = append(kept.Steps, step), append(kept.Values, to.Values[k])
-			if k < len(to.Times) {
-				kept.Times = append(kept.Times, to.Times[k])
-			}
-		}
-		kept.Steps, kept.Values, kept.Times = append(kept.Steps, c.Steps...), append(kept.Values, c.Values...), append(kept.Times, c.Times...)
-		*to = kept
+		to.Steps, to.Values, to.Times = slices.Clone(to.Steps), slices.Clone(to.Values), slices.Clone(to.Times)
+		record.Continue(to, c)
 	}
 	if !next.Run.Info.Ended.IsZero() {
 		info.Ended = next.Run.Info.Ended

@@ -76,18 +76,29 @@ func (c *Curve) Finish(r *Report) runs.Curve {
 	return c.Curve
 }
 
-// RemoveFrom removes the points at and after a step. A session that restarts at
+// RemoveFrom removes the points of a curve at and after a step. A session that restarts at
 // a step logs them again (as tensorboard/backend/event_processing does on
 // SessionLog.START).
-func (c *Curve) RemoveFrom(step int64) {
+func RemoveFrom(c *runs.Curve, step int64) {
 	n := 0
 	for i, s := range c.Steps {
 		if s < step {
-			c.Steps[n], c.Times[n], c.Values[n] = s, c.Times[i], c.Values[i]
+			c.Steps[n], c.Values[n] = s, c.Values[i]
+			if len(c.Times) > 0 {
+				c.Times[n] = c.Times[i]
+			}
 			n++
 		}
 	}
-	c.Steps, c.Times, c.Values = c.Steps[:n], c.Times[:n], c.Values[:n]
+	c.Steps, c.Values, c.Times = c.Steps[:n], c.Values[:n], c.Times[:min(n, len(c.Times))]
+}
+
+// Continue appends the points of next to a curve, and removes those that next has again.
+func Continue(c *runs.Curve, next runs.Curve) {
+	if len(next.Steps) > 0 {
+		RemoveFrom(c, slices.Min(next.Steps))
+	}
+	c.Steps, c.Values, c.Times = append(c.Steps, next.Steps...), append(c.Values, next.Values...), append(c.Times, next.Times...)
 }
 
 // Clear removes all points.
