@@ -7,7 +7,6 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/identity"
-	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -28,13 +27,9 @@ func (l *Logs) checkAssumptions(o Options) error {
 			if !ok || !origin.Source.IsAssumed() {
 				continue
 			}
-			c := assumedValue(run, property)
-			what = append(what, fmt.Sprintf("%s, from %s", c, origin))
-			value := fmt.Sprint(c.Number)
-			if c.Text != "" {
-				value = c.Text
-			}
-			values = append(values, string(property)+":"+value)
+			value := assumedValue(run, property)
+			what = append(what, fmt.Sprintf("%s %s, from %s", property, value, origin))
+			values = append(values, string(property)+":"+strings.Trim(value, `"`))
 		}
 		if len(what) == 0 {
 			continue
@@ -52,26 +47,19 @@ func (l *Logs) checkAssumptions(o Options) error {
 	return fmt.Errorf("read logs: %s refused (strict):\n%s", english.Count(n, "assumption"), strings.Join(lines, "\n"))
 }
 
-// assumedValue returns the value of a property of the run.
-func assumedValue(run runs.Run, property runs.Property) record.Evidence {
-	c := record.Evidence{Property: property}
+// assumedValue returns the value of a property of the run, a text in quotes.
+func assumedValue(run runs.Run, property runs.Property) string {
 	switch property {
-	case runs.PropertyWorkers:
-		c.Number = int64(run.Info.Workers)
-	case runs.PropertyNodes:
-		c.Number = int64(run.Info.Nodes)
-	case runs.PropertySeed:
-		c.Number = run.Info.Seed
 	case runs.PropertySeries:
-		c.Text = run.Info.Series
-	case runs.PropertyBatch:
-		c.Number = int64(run.Info.BatchPerWorker)
+		return `"` + run.Info.Series + `"`
 	case runs.PropertyModel:
-		c.Text, _ = run.Info.Config["model"].(string)
+		return fmt.Sprintf(`"%v"`, run.Info.Config["model"])
 	case runs.PropertyRank: // not in the run
-		c.Number = int64(identity.RankOf(run.File))
+		return fmt.Sprint(identity.RankOf(run.File))
 	}
-	return c
+	return fmt.Sprint(map[runs.Property]int64{
+		runs.PropertyWorkers: int64(run.Info.Workers), runs.PropertyNodes: int64(run.Info.Nodes), runs.PropertySeed: run.Info.Seed, runs.PropertyBatch: int64(run.Info.BatchPerWorker),
+	}[property])
 }
 
 // patternOf returns the part before the = of a pattern that matches only the file

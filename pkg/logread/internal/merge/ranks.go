@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,13 +121,10 @@ func torchrunFile(path string) (RankFile, bool) {
 	f := RankFile{Rank: rank, Origin: runs.Origin{Source: runs.SourceFolderName, Detail: elements[n-3] + "/*"}}
 	f.key = strings.Join(slices.Concat(above, []string{elements[n-3], "*", elements[n-1]}), "/")
 	if k := len(above) - 1; k >= 0 {
-		name := above[k]
-		if at := strings.LastIndexByte(name, '_'); at > 0 && len(name)-at-1 == randomLength {
-			name = name[:at]
-		} else if at := len(name) - randomLength - 1; at > 0 && name[at] == '_' { // the random characters contain _
-			name = name[:at]
+		if at := len(above[k]) - randomLength - 1; at > 0 && above[k][at] == '_' {
+			above[k] = above[k][:at]
 		}
-		if above[k] = name; name == "none" {
+		if above[k] == "none" {
 			above[k] = ""
 		}
 	}
@@ -134,32 +132,19 @@ func torchrunFile(path string) (RankFile, bool) {
 	return f, true
 }
 
-// nodeFiles returns each number in the names of a path that are searched. A word for nodes or ranks
-// before the number does not identify the run.
+// nodeNumber matches a number in a path, and a word for nodes or ranks before it, which does not identify the
+// run.
+var nodeNumber = regexp.MustCompile(`(?i)((node|host|task|rank|worker|gpu)[-_]*)?[0-9]+`)
+
+// nodeFiles returns each number in the names of a path that are searched.
 func nodeFiles(path string) (found []RankFile) {
 	first := len(path) // offset of the names that are searched
 	for range names.MaxFolders + 1 {
-		if first = strings.LastIndexByte(path[:first], '/'); first < 0 {
-			break
-		}
+		first = max(strings.LastIndexByte(path[:first], '/'), 0)
 	}
-	for at := first + 1; at < len(path); at++ {
-		end := at
-		for end < len(path) && '0' <= path[end] && path[end] <= '9' {
-			end++
-		}
-		if end == at {
-			continue
-		}
-		name := path[first+1 : at]
-		from := at
-		for _, word := range []string{"node", "host", "task", "rank", "worker", "gpu"} {
-			if rest := strings.TrimRight(name, "-_"); len(rest) >= len(word) && strings.EqualFold(rest[len(rest)-len(word):], word) {
-				from = first + 1 + len(rest) - len(word)
-			}
-		}
-		found = append(found, RankFile{key: path[:from] + "*" + path[end:], Path: filepath.Clean(path[:from] + path[end:])})
-		at = end
+	for _, m := range nodeNumber.FindAllStringIndex(path[first:], -1) {
+		before, after := path[:first+m[0]], path[first+m[1]:]
+		found = append(found, RankFile{key: before + "*" + after, Path: filepath.Clean(before + after)})
 	}
 	return found
 }
