@@ -15,7 +15,6 @@ import (
 // "epoch_time (ms)" or epoch_time_ms.
 func ColumnFields() string { return table.DescribeFields() }
 
-// addColumnUses adds the columns of one file.
 func (l *Logs) addColumnUses(r *record.Report) {
 	if len(r.Header) > 0 {
 		l.headers = append(l.headers, r.Path+": "+strings.Join(r.Header, ", "))

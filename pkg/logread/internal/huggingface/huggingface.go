@@ -110,7 +110,6 @@ func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
 	s.applyRate(end, share, run, report)
 }
 
-// applyRate sets the throughput of run.
 func (s *Session) applyRate(end End, share float64, run *runs.Run, report *record.Report) {
 	switch {
 	case !(end.SamplesPerSecond > 0):

@@ -103,7 +103,6 @@ func settingsEvidence(config map[string]any, command []string, source runs.Sourc
 	return found
 }
 
-// isFlagOf reports whether --key is a flag of the command.
 func isFlagOf(command []string, key string) bool {
 	return slices.ContainsFunc(command, func(w string) bool {
 		name, _, _ := strings.Cut(w, "=")

@@ -181,7 +181,6 @@ func isCopy(run, next *runs.Run) bool {
 	return len(next.Trials) == 0
 }
 
-// placeOf returns the place of a part in its file.
 func placeOf(p *record.Part) string {
 	if p.Line == 0 {
 		return filepath.Base(p.Run.File)

@@ -55,7 +55,6 @@ type jsonName struct {
 	next    *jsonName
 }
 
-// nameOf returns the name of a member.
 func (run *jsonRun) nameOf(text []byte) *jsonName {
 	n := (*jsonName)(nil)
 	if run.last != nil {
@@ -243,7 +242,6 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 	}
 }
 
-// finish returns the parts of the file.
 func (r *reader) finish() []*record.Part {
 	var parts []*record.Part
 	for i, run := range r.runs {

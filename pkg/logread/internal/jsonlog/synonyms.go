@@ -15,7 +15,6 @@ const (
 	placeIter // MMCV: within the epoch; MMEngine: over the whole run, beside a step
 )
 
-// placeOf returns the place that a key names.
 func (r *reader) placeOf(key []byte) (p place, ok bool) {
 	if p, ok = r.places[string(key)]; ok {
 		return p, p != noPlace

@@ -27,7 +27,6 @@ type Launch struct {
 	Kind record.Kind
 }
 
-// launcherNames returns the names of the launchers.
 func launcherNames() []string {
 	return []string{"srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed"}
 }

@@ -180,7 +180,6 @@ func (p *parser) phraseBefore(i int) (word string, first int) {
 	return word, i
 }
 
-// readNumber sets the field of number i.
 func (p *parser) readNumber(i int) {
 	n, err := strconv.Atoi(p.tokens[i].text)
 	if err != nil {
@@ -293,7 +292,6 @@ func (p *parser) set(field *int, n, first, last int) {
 	p.consume(first, last)
 }
 
-// setSeed sets the seed, as set does.
 func (p *parser) setSeed(n, first, last int) {
 	if p.fields.Seed < 0 {
 		p.fields.Seed = n

@@ -31,7 +31,6 @@ type assignment struct {
 	value    string
 }
 
-// isTextProperty reports whether the value of a property is a text.
 func isTextProperty(p runs.Property) bool {
 	return p == runs.PropertySeries || p == runs.PropertyModel
 }

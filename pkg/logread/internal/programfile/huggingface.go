@@ -141,7 +141,6 @@ func (h *huggingFaceReader) parseEntry(text []byte) bool {
 	return !doc.Bad
 }
 
-// readEntry reads an entry of log_history.
 func (h *huggingFaceReader) readEntry(text []byte) {
 	value := func(key string) float64 {
 		for _, m := range h.entry {

@@ -75,7 +75,6 @@ type mlflowPoint struct {
 	value              float64
 }
 
-// parseMLflowLine parses a line of a metric.
 func parseMLflowLine(line []byte) (p mlflowPoint, ok bool) {
 	words := bytes.Fields(line)
 	if len(words) < 2 || len(words) > 6 {
@@ -94,7 +93,6 @@ func parseMLflowLine(line []byte) (p mlflowPoint, ok bool) {
 	return p, ok
 }
 
-// readMLflowMetric reads the values of one metric.
 func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	place, ok := parseMLflowPath(in.Path)
 	if !ok {

@@ -232,7 +232,6 @@ func addMeasurement(run *runs.Run, c rowsCell, line int) bool {
 	return false
 }
 
-// findOrAddTrial returns the trial with the given name.
 func findOrAddTrial(run *runs.Run, name string, line int) *runs.Trial {
 	i := slices.IndexFunc(run.Trials, func(t runs.Trial) bool { return t.Name == name })
 	if i < 0 {

@@ -31,7 +31,6 @@ type column struct {
 	moment  int  // index in momentLayouts of the form of the last date
 }
 
-// isText reports whether the values of the column are texts.
 func (c *column) isText() bool { return c.kind == fields.Text }
 
 // epochField returns the field of an epoch that a column with the field name sets, or nil.
@@ -181,7 +180,6 @@ func (s *schema) mapColumn(i int, m Mapping, factor float64) {
 	c.name = m.Field // a metric
 }
 
-// assign assigns a column by its name.
 func (s *schema) assign(i int, survey columnSurvey) {
 	c := &s.columns[i]
 	name := c.name

@@ -86,7 +86,6 @@ func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	return columns
 }
 
-// add adds the value of a cell.
 func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 	if c.First == "" {
 		c.First = strings.ToValidUTF8(string(cell), "\ufffd")

@@ -60,7 +60,6 @@ func afterLines(text []byte, n int) []byte {
 	return text
 }
 
-// readTable returns the function that reads a table.
 func readTable(mappings []Mapping) func(context.Context, *record.Input) ([]*record.Part, error) {
 	return func(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		return newTableReader(in, mappings).read()
@@ -95,7 +94,6 @@ type tableReader struct {
 	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
 }
 
-// newTableReader returns a reader of the table in in.
 func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
 	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, lastDecimals: -1}
 }
@@ -158,7 +156,6 @@ func completeLines(text []byte) []byte {
 	return text
 }
 
-// read reads the table.
 func (t *tableReader) read() ([]*record.Part, error) {
 	if err := t.begin(); err != nil {
 		return nil, err

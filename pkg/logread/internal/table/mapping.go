@@ -66,7 +66,6 @@ func cutItem(text string) (item, rest string) {
 	return text, ""
 }
 
-// parseMapping parses FIELD=COLUMN.
 func parseMapping(item string) (Mapping, error) {
 	name, column, ok := strings.Cut(item, "=")
 	m := Mapping{Field: strings.TrimSpace(name), Column: strings.Trim(strings.TrimSpace(column), `"`)}

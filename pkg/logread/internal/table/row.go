@@ -25,7 +25,6 @@ type rowPlace struct {
 	split    string // "val", "test" or ""
 }
 
-// readRow reads the row in t.cells.
 func (t *tableReader) readRow(line int) error {
 	if err := t.parseCells(); err != nil {
 		return err

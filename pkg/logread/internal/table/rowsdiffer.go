@@ -83,7 +83,6 @@ type rowGroup struct {
 	rising []bool    // each number is that of the row before plus one
 }
 
-// add adds a row.
 func (g *rowGroup) add(s *schema, counters []int, cells [][]byte) {
 	for k, i := range counters {
 		v, ok := s.columns[i].form.parse(cells[i])

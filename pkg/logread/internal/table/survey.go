@@ -241,7 +241,6 @@ func surveyRows(f form, width int, text []byte) []columnSurvey {
 	return s
 }
 
-// add surveys one cell.
 func (s *columnSurvey) add(cell []byte) {
 	if v, n := scan.ParseDecimal(cell); n > 0 && n == len(cell) { // usually
 		if bytes.IndexByte(cell, '.') >= 0 {
@@ -272,7 +271,6 @@ func (s *columnSurvey) add(cell []byte) {
 	s.addNumber(v)
 }
 
-// addNumber counts a number.
 func (s *columnSurvey) addNumber(v float64) {
 	s.numbers++
 	if v >= 1e8 {

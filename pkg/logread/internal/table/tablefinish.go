@@ -13,7 +13,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// finish returns the runs of the table.
 func (t *tableReader) finish() []*record.Part {
 	report := t.in.Report
 	t.reportColumns()

@@ -139,7 +139,6 @@ func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
 	return false, nil
 }
 
-// reportHeaderAgain reports a header in the middle of the table.
 func (t *tableReader) reportHeaderAgain(begins bool) {
 	if begins {
 		t.in.Report.AddAssumption("the header occurs again in line %d, and the numbers go back", t.headerAgain)
@@ -239,7 +238,6 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 	}, nil
 }
 
-// findOrAddEpoch returns epoch n of a rank, and adds it if it is new.
 func (t *tableReader) findOrAddEpoch(run *tableRun, rank, n int) *runs.Epoch {
 	list := run.epochs[rank]
 	if list == nil {

@@ -193,7 +193,6 @@ func (l *literal) match(line []byte, at int) int {
 	return at
 }
 
-// isBlank reports whether c is a blank.
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
 // match matches the number and the literal text after it, sets the value and returns the

@@ -27,7 +27,6 @@ type Field struct {
 	Kind fields.Kind
 }
 
-// newField returns the field with the given name.
 func newField(name string) Field {
 	if f := fields.Named(name); f != nil && f.InTemplates {
 		return Field{name, f.Kind}
@@ -78,7 +77,6 @@ type literal struct {
 	blanks bool // text contains blanks
 }
 
-// newLiteral returns the literal with the given text.
 func newLiteral(text string) literal { return literal{text, strings.Contains(text, " ")} }
 
 // follower is what follows a number and the literal text after it.
@@ -148,7 +146,6 @@ func MustParse(text string) *Template {
 	return t
 }
 
-// parseRegexp parses a template that is a regular expression.
 func (t *Template) parseRegexp(expression string) (err error) {
 	if t.regexp, err = regexp.Compile(expression); err != nil {
 		return err
@@ -170,7 +167,6 @@ func (t *Template) parseRegexp(expression string) (err error) {
 	return nil
 }
 
-// addField adds a field.
 func (t *Template) addField(name string) error {
 	if t.Index(name) >= 0 {
 		return fmt.Errorf("duplicate field {%s}", name)
@@ -338,7 +334,6 @@ func (p *parser) endLiteral(next follower) {
 	}
 }
 
-// isFieldName reports whether name can be the name of a field.
 func isFieldName(name string) bool {
 	return scan.IsName([]byte(strings.ReplaceAll(name, "/", "_")))
 }

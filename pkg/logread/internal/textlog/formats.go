@@ -65,7 +65,6 @@ func FormatNames() []string {
 	return names
 }
 
-// formatName returns the name of a format.
 func formatName(f logline.FormatID) string { return sharedFormatIndex().formats[f].Name }
 
 // formatIndex contains what is known about the lines of all formats.
@@ -88,7 +87,6 @@ func newIndexedRule(name logline.FormatID, r logline.Rule) indexedRule {
 	return indexedRule{Rule: r, format: name}
 }
 
-// matches reports whether m begins with the prefix of the rule.
 func (r *indexedRule) matches(m []byte) bool { return scan.HasPrefix(m, r.Prefix) }
 
 // sharedFormatIndex returns the index of all formats, which is built only once.
@@ -123,7 +121,6 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// addTemplates adds the templates of all formats.
 func (x *formatIndex) addTemplates() {
 	id := 0
 	for name, f := range x.formats {
@@ -171,7 +168,6 @@ func (x *formatIndex) applyRule(log *logline.Log, m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// readBlockLine reads line m inside a block.
 func (x *formatIndex) readBlockLine(log *logline.Log, m []byte) logline.Result {
 	f := &x.formats[log.Block]
 	for _, other := range f.NotInBlock {

@@ -47,10 +47,8 @@ func (x *valueField) isTime() bool {
 	return x.kind == fields.Seconds || x.name == fields.SamplesPerSecond
 }
 
-// isOfEpoch reports whether the value belongs to an epoch.
 func (x *valueField) isOfEpoch() bool { return x.of != nil || x.name == fields.Samples }
 
-// isKnown reports whether e has the value.
 func (x *valueField) isKnown(e *runs.Epoch) bool {
 	if x.of == nil {
 		return x.name == fields.Samples && e.Samples > 0
@@ -58,7 +56,6 @@ func (x *valueField) isKnown(e *runs.Epoch) bool {
 	return *x.of(e) == *x.of(e)
 }
 
-// newTemplateRule returns the rule for a template.
 func newTemplateRule(t *template.Template, id int, format logline.FormatID) *templateRule {
 	r := &templateRule{
 		template: t, id: id, format: format, user: format == logline.UserTemplates,
@@ -199,7 +196,6 @@ func (t *reader) rememberNearest(m []byte) {
 	}
 }
 
-// setNearest sets the line that is nearest to a template.
 func (t *reader) setNearest(use *record.TemplateUse, m []byte, d template.Mismatch) {
 	use.Nearest, use.NearestLine, use.NearestText = d, t.Lines.Number, string(m[:min(len(m), record.MaxNearestText)])
 }

@@ -77,7 +77,6 @@ type templateRank struct {
 	rateEpoch  int
 }
 
-// findOrAddRank returns the state of the given rank.
 func (s *templateState) findOrAddRank(rank int) *templateRank {
 	r := s.ranks[rank]
 	if r == nil {

@@ -70,7 +70,6 @@ type traceLane struct {
 // omittedName is the name of a span whose name exceeds the limits.
 const omittedName = "(name left out)"
 
-// newSpanSet returns an empty set.
 func newSpanSet() *spanSet {
 	return &spanSet{
 		names: []string{omittedName}, named: map[string]internedName{}, byLane: map[string]int32{},
@@ -136,7 +135,6 @@ func (s *spanSet) endSpan(e *traceEvent) {
 	}
 }
 
-// addSpan adds a complete span.
 func (s *spanSet) addSpan(span compactSpan) {
 	switch span.class {
 	case classCompute:

@@ -168,7 +168,6 @@ func joinRanks(files []*record.Part) {
 	})
 }
 
-// read reads the complete file.
 func (t *traceFile) read(s *scan.JSONReader) error {
 	if bytes.HasPrefix(s.Peek(3), []byte("\xef\xbb\xbf")) {
 		s.Discard(3)

@@ -201,7 +201,6 @@ func addMLPerfStats(log *logline.Log, v mlperfLine, epoch int) {
 	}
 }
 
-// addMLPerfSetting adds the setting in a line to the run.
 func addMLPerfSetting(log *logline.Log, v mlperfLine) logline.Result {
 	info := &log.Current.Run.Info
 	key := string(v.key)

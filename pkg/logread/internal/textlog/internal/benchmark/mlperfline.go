@@ -42,7 +42,6 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	return v, !doc.Bad && len(v.key) > 0 && v.time == v.time
 }
 
-// parseMetadata parses the object metadata of a line.
 func (v *mlperfLine) parseMetadata(text []byte) {
 	meta := scan.ObjectIterator{Text: text}
 	for {
@@ -67,7 +66,6 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 	}
 }
 
-// isUsedMLPerfKey reports whether lines with this key are used.
 func isUsedMLPerfKey(key []byte) bool {
 	switch string(key) {
 	case "run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop",

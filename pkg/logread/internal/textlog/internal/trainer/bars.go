@@ -53,7 +53,6 @@ type barRank struct {
 	hasBefore bool
 }
 
-// readBar reads a progress bar.
 func readBar(log *logline.Log, m []byte) logline.Result {
 	if !bytes.Contains(m, []byte("%|")) {
 		return logline.Unknown

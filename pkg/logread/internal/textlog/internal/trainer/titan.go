@@ -113,7 +113,6 @@ func readColoredLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// appendWithoutCommas appends word to dst without its commas.
 func appendWithoutCommas(dst, word []byte) []byte {
 	for _, c := range word {
 		if c != ',' {
