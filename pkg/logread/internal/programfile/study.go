@@ -3,7 +3,6 @@ package programfile
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -14,7 +13,6 @@ import (
 
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
-	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
@@ -102,16 +100,20 @@ func isStudyLog(path string, head []byte) bool {
 
 // readStudyLog reads a log of the study into one run.
 func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	sr := &studyReader{in: in, l: scan.NewLineReader(in.Reader, in.Size)}
-	sr.read()
-	in.Report.Lines = int64(sr.l.Number)
+	sr := &studyReader{in: in}
+	if err := in.ReadLines(sr.readLine); err != nil {
+		return nil, err
+	}
 	run := runs.Run{Epochs: sr.epochs.Epochs}
 	in.Report.Records = int64(len(run.Epochs))
 	if len(run.Epochs) == 0 {
-		if len(in.Report.Unused) == 0 {
+		switch {
+		case sr.columns == nil && !sr.done && in.Report.Lines < 2:
+			in.AddProblem(1, "the file contains no table: the run wrote nothing")
+		case len(in.Report.Unused) == 0:
 			in.AddProblem(0, "the file has a header but no epochs")
 		}
-		return nil, sr.err
+		return nil, nil
 	}
 	if ranks := sr.lastValue("ranks"); record.IsPlausibleCount(ranks) {
 		run.Info.Workers = int(ranks)
@@ -131,37 +133,25 @@ func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 		}
 	}
-	return []*record.Part{{Run: run, Role: record.Principal}}, sr.err
+	return []*record.Part{{Run: run, Role: record.Principal}}, nil
 }
 
 // studyReader reads a log of the study row by row.
 type studyReader struct {
-	l       *scan.LineReader
 	in      *record.Input
 	columns []string  // names from the header; nil before it was read
 	fields  [6]int    // indexes of the columns that setEpoch uses; at most 0 if missing
 	row     []float64 // values of the last good row, by column
 	next    []float64 // buffer for the row being read
-	done    bool      // the header is unusable or the reader is at the end
-
-	epochs record.RankEpochs
-	err    error // error of reading the file, not of its content
+	done    bool      // the header is unusable
+	epochs  record.RankEpochs
 }
 
-// read reads all rows into s.epochs.
-func (s *studyReader) read() {
-	for s.nextRow() {
-		n := int(s.row[0]) + 1 // the index counts from 0
-		e := s.epochs.Find(n)
-		if e == nil {
-			e = s.epochs.Add(n, s.l)
-		} else {
-			s.in.AddProblem(s.l.Number, "duplicate row %d; the later one counts", n-1)
-			*e = record.NewUnmeasuredEpoch(n, s.l.Number)
-		}
-		s.setEpoch(e)
+// lastValue returns a column's value in the last good row, or NaN.
+func (s *studyReader) lastValue(column string) float64 {
+	i := slices.Index(s.columns, column)
+	if i < 1 || s.row == nil {
+		return math.NaN()
 	}
-	if s.l.Err != nil {
-		s.err = fmt.Errorf("read %s after line %d: %w", s.in.Path, s.l.Number, s.l.Err)
-	}
+	return s.row[i]
 }
