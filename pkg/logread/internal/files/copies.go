@@ -16,7 +16,7 @@ func SkipCopies(lists [][]*Task) error {
 		if t.Folder || t.Report.Skipped != "" {
 			continue
 		}
-		if !programfile.IsStudyName(t.Path) {
+		if programfile.StudyEvidence(t.Path) == nil {
 			continue
 		}
 		dir, ok := runs.StudyLogSource(t.Path)

@@ -152,16 +152,7 @@ func (d *Decider) setFields(p *record.Part) {
 
 // nameEvidence returns what the names in a path show, first those of the U-Net study's files.
 func (d *Decider) nameEvidence(file string, path names.Path) []record.Evidence {
-	var p record.Part
-	if study, ok := programfile.ParseStudyName(file); ok {
-		name := filepath.Base(file)
-		p.AddEvidence(runs.PropertyWorkers, int64(study.Workers), record.Stated, runs.SourceFileName, name)
-		p.AddTextEvidence(runs.PropertySeries, study.Series, runs.SourceFileName, name)
-		if study.Repeat > 0 {
-			p.AddEvidence(runs.PropertySeed, int64(study.Repeat), record.Stated, runs.SourceFileName, name)
-		}
-	}
-	return append(p.Evidence, path.Evidence(d.titles)...)
+	return append(programfile.StudyEvidence(file), path.Evidence(d.titles)...)
 }
 
 // interpretDevices decides whether a number such as that of --gpus 2 is a number of devices or the

@@ -40,45 +40,34 @@ func studyHeaders() []string {
 // header follows in line 2.
 const emptyStudyHeader = `""`
 
-// StudyName contains the fields of a file name such as log_4.csv, log_hvd_4.csv or
-// log_g4_r2.csv. The name may have a prefix, as in unet_log_4.csv.
-type StudyName struct {
-	Series  string // native or horovod, after the prefix if there is one
-	Workers int
-	Repeat  int // 0 if the name has none
-}
-
 // studyNamePattern matches the names of the study's files.
 var studyNamePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:(.+)[-_.])?log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
 })
 
-// ParseStudyName parses the base name of path. ok is false if it has another form.
-func ParseStudyName(path string) (name StudyName, ok bool) {
+// StudyEvidence returns what a file name of the study's logs shows, such as log_4.csv, log_hvd_4.csv or
+// log_g4_r2.csv. The name may have a prefix, as in unet_log_4.csv. It returns nil for another name.
+func StudyEvidence(path string) []record.Evidence {
 	m := studyNamePattern().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
 	if m == nil {
-		return StudyName{}, false
+		return nil
 	}
-	n := StudyName{Series: "native"}
+	workers, err := strconv.Atoi(m[3] + m[5])
+	if err != nil || workers < 1 || workers > names.MaxCount {
+		return nil
+	}
+	series := "native"
 	if m[2] != "" {
-		n.Series = "horovod"
+		series = "horovod"
 	}
-	if m[1] != "" {
-		n.Series = m[1] + " " + n.Series
+	var p record.Part
+	name := filepath.Base(path)
+	p.AddEvidence(runs.PropertyWorkers, int64(workers), record.Stated, runs.SourceFileName, name)
+	p.AddTextEvidence(runs.PropertySeries, strings.TrimSpace(m[1]+" "+series), runs.SourceFileName, name)
+	if repeat, err := strconv.Atoi(m[4]); err == nil && repeat > 0 {
+		p.AddEvidence(runs.PropertySeed, int64(repeat), record.Stated, runs.SourceFileName, name)
 	}
-	var err, repeatErr error
-	n.Workers, err = strconv.Atoi(m[3] + m[5])
-	if m[4] != "" {
-		n.Repeat, repeatErr = strconv.Atoi(m[4])
-	}
-	return n, err == nil && repeatErr == nil && n.Workers > 0 && n.Workers <= names.MaxCount
-}
-
-// IsStudyName reports whether path has a file name of the study's logs:
-// log_4.csv, log_hvd_4.csv or log_g4_r2.csv.
-func IsStudyName(path string) bool {
-	_, ok := ParseStudyName(path)
-	return ok
+	return p.Evidence
 }
 
 // studyKind is the name of the format of the study's logs.
@@ -92,10 +81,7 @@ func isStudyLog(path string, head []byte) bool {
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
 		return true
 	}
-	if _, named := ParseStudyName(path); !named {
-		return false
-	}
-	return !table.HasKnownHeader(head) // another program's log with such a name
+	return StudyEvidence(path) != nil && !table.HasKnownHeader(head) // or it is another program's log with such a name
 }
 
 // readStudyLog reads a log of the study into one run.
