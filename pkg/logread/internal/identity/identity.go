@@ -119,15 +119,7 @@ func (d *Decider) setFields(p *record.Part) {
 		d.file, d.path = file, names.OfPath(file)
 	}
 	if run, ok := p.Run.Info.Config["run"].(string); ok {
-		n := names.Parse(run)
-		for property, v := range map[runs.Property]int{runs.PropertyWorkers: n.Workers, runs.PropertyNodes: n.Nodes} {
-			if v > 0 {
-				p.AddEvidence(property, int64(v), record.Stated, runs.SourceRunName, run)
-			}
-		}
-		if n.Seed >= 0 {
-			p.AddEvidence(runs.PropertySeed, int64(n.Seed), record.Stated, runs.SourceRunName, run)
-		}
+		p.Evidence = append(p.Evidence, names.OfRun(run).Evidence(nil)...)
 	}
 	p.Evidence = append(p.Evidence, d.nameEvidence(d.file, d.path)...)
 	if e, ok := d.path.Number(); ok && !numbersAreRanks {

@@ -14,7 +14,7 @@ import (
 type Name struct {
 	Fields
 	Text   string
-	Source runs.Source // SourceFileName or SourceFolderName
+	Source runs.Source // SourceFileName, SourceFolderName or SourceRunName
 	Folder string      // that contains the file or folder
 }
 
@@ -48,6 +48,9 @@ func OfPath(path string) Path {
 
 // OfFolder returns the name of a folder.
 func OfFolder(name string) Name { return newName(name, runs.SourceFolderName, "") }
+
+// OfRun returns the name of a run in a table.
+func OfRun(name string) Path { return Path{newName(name, runs.SourceRunName, "")} }
 
 // newName parses a name. The host in the name of an event file, and in the name of the folder that
 // PyTorch's SummaryWriter creates (Aug12_10-00-00_host), says nothing about a run.
