@@ -87,6 +87,8 @@ func (r *StepRates) Value(report *Report) float64 {
 		report.AddAssumptionOnce("the samples per second of an epoch are the mean of those of its steps")
 		return r.sum / r.n
 	}
-	report.AddAssumptionOnce("the samples per second of an epoch are its steps over the time that their rates give")
+	if r.n == 2 {
+		report.AddAssumptionOnce("the samples per second of an epoch are its steps over the time that their rates give")
+	}
 	return r.n / r.seconds
 }

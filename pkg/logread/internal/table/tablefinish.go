@@ -25,7 +25,7 @@ func (t *tableReader) finish() []*record.Part {
 	shift := 1 // the table counts from 1, and epochs are stored with their number plus one
 	if t.zeroEpoch || t.kind == lightningKind && t.sparse {
 		shift = 0
-		if t.kind != lightningKind {
+		if t.kind != lightningKind && !t.fractional {
 			report.AddAssumption("the table counts epochs from 0; here they count from 1")
 		}
 	}

@@ -274,7 +274,7 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 	for i := range r.values {
 		x := &r.values[i]
 		v := values[x.index]
-		if e == nil && x.isOfEpoch() {
+		if e == nil && (x.isOfEpoch() || x.name == fields.Elapsed) {
 			e = log.FindOrAddEpoch(n, 0)
 		}
 		switch {

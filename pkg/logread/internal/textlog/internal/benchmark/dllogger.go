@@ -248,11 +248,11 @@ func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dllogger
 		if !ok {
 			return
 		}
-		f := fields.Lookup(string(k))
+		f, name := fields.Lookup(string(k)), fields.Normalize(string(k))
 		switch {
-		case string(k) == "train.total_ips" || string(k) == "train_total_ips":
+		case name == "traintotalips":
 			total = v
-		case string(k) == "train.compute_ips" || string(k) == "train_compute_ips":
+		case name == "traincomputeips":
 			compute = v
 		case f == nil:
 		case f.Name == fields.EpochSeconds || f.Name == fields.TrainingTime:
