@@ -53,7 +53,9 @@
 //
 // A line with {epoch} sets values of that epoch; if the numbering starts again, a new run
 // begins. A line with {step} adds points to curves that are named like the fields, and the
-// last one of an epoch also sets the epoch's values. A line with neither belongs to the
+// last one of an epoch also sets the epoch's values, except that the rate of an epoch is its
+// steps over the time that their rates give. If no line has {seconds}, the differences of
+// {elapsed_seconds} are the times of the epochs. A line with neither belongs to the
 // epoch that another line has opened; if there is none, the n-th such line is epoch n,
 // which is reported as an assumption. A metric becomes a curve by step or by epoch. The
 // other fields set properties of the run. runs.Run.Kind of such a run is "lines".
