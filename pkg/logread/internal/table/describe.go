@@ -57,14 +57,8 @@ func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	}
 	texts := make([]int, len(columns))
 	rows, others := 0, 0
-	var cells [][]byte
-	for line := range bytes.Lines(text) {
-		line = bytes.TrimRight(line, "\r\n")
-		if len(bytes.TrimSpace(line)) == 0 || p.form.isRule(line) {
-			continue
-		}
-		var err error
-		if cells, err = p.form.split(cells[:0], line); err != nil || len(cells) != len(columns) {
+	for cells, ok := range p.form.rows(text, len(columns)) {
+		if !ok {
 			others++
 			continue
 		}

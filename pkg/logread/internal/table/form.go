@@ -3,6 +3,7 @@ package table
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 
@@ -75,6 +76,25 @@ func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
 			return cells, nil
 		}
 		line = line[i+1:]
+	}
+}
+
+// rows iterates over the cells of the rows in a text, and whether they are as many as the table is wide. The
+// cells are valid until the next row.
+func (f form) rows(text []byte, width int) iter.Seq2[[][]byte, bool] {
+	return func(yield func([][]byte, bool) bool) {
+		var cells [][]byte
+		for line := range bytes.Lines(text) {
+			line = bytes.TrimRight(line, "\r\n")
+			if trimmed := bytes.TrimSpace(line); len(trimmed) == 0 || trimmed[0] == '#' || f.isRule(line) {
+				continue
+			}
+			var err error
+			cells, err = f.split(cells[:0], line)
+			if !yield(cells, err == nil && len(cells) == width) {
+				return
+			}
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"bytes"
 	"slices"
 
 	"lockstep/pkg/logread/internal/fields"
@@ -17,16 +16,9 @@ func (s *schema) rowsDiffer(text []byte) bool {
 	}
 	counters := s.unknownCounters()
 	groups := map[string]*rowGroup{}
-	var cells [][]byte
 	rows := 0
-	for line := range bytes.Lines(text) {
-		line = bytes.TrimRight(line, "\r\n")
-		trimmed := bytes.TrimSpace(line)
-		if len(trimmed) == 0 || trimmed[0] == '#' || s.form.isRule(line) {
-			continue
-		}
-		var err error
-		if cells, err = s.form.split(cells[:0], line); err != nil || len(cells) != s.width {
+	for cells, ok := range s.form.rows(text, s.width) {
+		if !ok {
 			continue
 		}
 		rows++

@@ -221,20 +221,9 @@ type columnSurvey struct {
 // surveyRows surveys the columns of the rows in text, the complete lines after the header.
 func surveyRows(f form, width int, text []byte) []columnSurvey {
 	s := make([]columnSurvey, width)
-	var cells [][]byte
-	for len(text) > 0 {
-		var line []byte
-		line, text, _ = bytes.Cut(text, []byte("\n"))
-		if f.isRule(line) {
-			continue
-		}
-		var err error
-		cells, err = f.split(cells[:0], bytes.TrimRight(line, "\r"))
-		if err != nil || len(cells) != width {
-			continue
-		}
-		for i, cell := range cells {
-			s[i].add(cell)
+	for cells, ok := range f.rows(text, width) {
+		for i := 0; ok && i < width; i++ {
+			s[i].add(cells[i])
 		}
 	}
 	decideMarks(f, s)
