@@ -221,24 +221,17 @@ func (s *Script) Matches(script, log string) bool {
 	return ok && rest != "" && strings.ContainsAny(rest[:1], "._-")
 }
 
+// outputPattern matches a pattern of sbatch's option --output, such as %j.
+var outputPattern = regexp.MustCompile(`%[a-zA-Z0-9]`)
+
 // matchOutput reports whether a file name has the form of sbatch's option --output, in which %x is
 // the name of the job and other letters after % are numbers or names.
 func matchOutput(output, base, jobName string) bool {
-	var b strings.Builder
-	b.WriteByte('^')
-	for i := 0; i < len(output); i++ {
-		switch {
-		case output[i] != '%' || i+1 == len(output):
-			b.WriteString(regexp.QuoteMeta(output[i : i+1]))
-		case output[i+1] == 'x' && jobName != "":
-			b.WriteString(regexp.QuoteMeta(jobName))
-			i++
-		default:
-			b.WriteString("[A-Za-z0-9_.]+")
-			i++
-		}
+	form := regexp.QuoteMeta(output)
+	if jobName != "" {
+		form = strings.ReplaceAll(form, "%x", regexp.QuoteMeta(jobName))
 	}
-	ok, err := regexp.MatchString(b.String()+"$", base)
+	ok, err := regexp.MatchString("^"+outputPattern.ReplaceAllString(form, "[A-Za-z0-9_.]+")+"$", base)
 	return err == nil && ok
 }
 
