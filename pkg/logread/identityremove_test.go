@@ -84,3 +84,51 @@ func TestEvidenceRemoved(t *testing.T) {
 		}
 	}
 }
+
+// TestEvidenceAloneRemoved does the same for the rows of the table of strengths that TestEvidenceRemoved lacks:
+// without its only evidence, the number of workers of a run is unknown, and nothing else changes.
+func TestEvidenceAloneRemoved(t *testing.T) {
+	keras := kerasOf(5, "2.0")
+	for name, c := range map[string]struct {
+		files   map[string]string
+		pattern string
+		source  runs.Source
+		kind    record.Kind
+		workers int
+	}{
+		"files of a pattern with ranks": {map[string]string{"x/r0.log": keras, "x/r1.log": keras, "x/r2.log": keras}, "r{rank}.log", runs.SourceUser, record.AtLeast, 3},
+		"batches":                       {map[string]string{"x/a.log": "TensorFlow:  1.15\nModel:       r50\nDataset:     x (synthetic)\nBatch size:  16 global\n             8 per device\ntotal images/sec: 90.00\n"}, "", runs.SourceContent, record.Derived, 2},
+		"names of runs":                 {map[string]string{"x/a.csv": "\"Step\",\"a-2gpu - train/loss\"\n\"0\",\"1.5\"\n\"10\",\"0.5\"\n"}, "", runs.SourceRunName, record.Stated, 2},
+		"folders of ranks":              {map[string]string{"x/rank0/a.log": keras, "x/rank1/a.log": keras}, "", runs.SourceFolderName, record.AtLeast, 2},
+		"files of ranks":                {map[string]string{"x/rank0.log": keras, "x/rank1.log": keras}, "", runs.SourceFileName, record.AtLeast, 2},
+	} {
+		dir := filepath.Join(t.TempDir(), "studies")
+		write(t, dir, c.files)
+		read := func(ignores func(record.Evidence) bool) runs.Run {
+			lists, err := files.List(dir)
+			check(t, err)
+			parts, err := files.ReadAll(t.Context(), lists[0], nil)
+			check(t, err)
+			d := identity.Decider{Root: dir, Ignores: ignores, Patterns: func(string) (all []pattern.Pattern) {
+				if c.pattern != "" {
+					as, err := pattern.Parse(c.pattern)
+					check(t, err)
+					all = append(all, as)
+				}
+				return all
+			}}
+			found := d.Runs(parts)
+			if len(found) != 1 {
+				t.Fatalf("%s: %d runs, want 1", name, len(found))
+			}
+			return found[0]
+		}
+		all, without := read(nil), read(func(e record.Evidence) bool { return e.Origin.Source == c.source && e.Kind == c.kind })
+		if all.Info.Workers != c.workers || without.Info.Workers != 0 {
+			t.Errorf("%s: %d workers, and %d without the evidence; want %d and 0", name, all.Info.Workers, without.Info.Workers, c.workers)
+		}
+		if all.Info.Series != without.Info.Series || all.Info.Seed != without.Info.Seed || all.Info.Nodes != without.Info.Nodes {
+			t.Errorf("%s: got %+v, and %+v without the evidence", name, all.Info, without.Info)
+		}
+	}
+}
