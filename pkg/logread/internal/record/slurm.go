@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -36,20 +37,9 @@ func ParseSlurmDuration(text string) (float64, bool) {
 		days, rest = "0", text
 	}
 	d, err := strconv.Atoi(days)
-	if err != nil || d < 0 || d > 1<<20 {
+	if n := strings.Count(rest, ":"); err != nil || d < 0 || d > 1<<20 || n < 1 || n > 2 {
 		return 0, false
 	}
-	total := 0.0
-	fields := strings.Split(rest, ":")
-	if len(fields) < 2 || len(fields) > 3 {
-		return 0, false
-	}
-	for _, f := range fields {
-		v, err := strconv.ParseFloat(f, 64)
-		if err != nil || !(v >= 0 && v < 1e9) {
-			return 0, false
-		}
-		total = total*60 + v
-	}
-	return total + float64(d)*86400, true
+	seconds, ok := scan.ParseClock([]byte(rest))
+	return seconds + float64(d)*86400, ok || strings.Trim(rest, "0:.") == ""
 }
