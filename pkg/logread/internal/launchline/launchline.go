@@ -164,7 +164,7 @@ func Options(words []string) map[string]string {
 	if at < 0 {
 		return found
 	}
-	words = words[at+1:]
+	words = slices.DeleteFunc(slices.Clone(words[at+1:]), func(w string) bool { return w == "" }) // as W&B may record
 	for i := 0; i < len(words); i++ {
 		name, value, joined := strings.Cut(strings.TrimLeft(words[i], "-"), "=")
 		switch {

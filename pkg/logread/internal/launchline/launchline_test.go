@@ -3,6 +3,7 @@ package launchline
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -44,6 +45,15 @@ func TestParse(t *testing.T) {
 		if got := Parse(strings.Fields(command)); got != want {
 			t.Errorf("%q: got %+v, want %+v", command, got, want)
 		}
+	}
+}
+
+// TestOptions checks the options of programs, also of those with empty words.
+func TestOptions(t *testing.T) {
+	got := Options([]string{"python", "train.py", "", "--lr", "-0.1", "--amp", "--out=a", "data", "", "|", "tee", "x"})
+	want := map[string]string{"lr": "-0.1", "amp": "true", "out": "a", "word 5": "data"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
