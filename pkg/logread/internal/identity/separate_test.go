@@ -20,6 +20,7 @@ func newRun(file string, workers int, change func(*runs.Run)) runs.Run {
 }
 
 func batch(n int) func(*runs.Run) { return func(r *runs.Run) { r.Info.BatchPerWorker = n } }
+
 func samples(n int) func(*runs.Run) {
 	return func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: n}} }
 }
@@ -27,6 +28,7 @@ func samples(n int) func(*runs.Run) {
 func config(key string, v any) func(*runs.Run) {
 	return func(r *runs.Run) { r.Info.Config = map[string]any{key: v} }
 }
+
 func command(text string) func(*runs.Run) {
 	return func(r *runs.Run) { r.Info.Command = strings.Fields(text) }
 }

@@ -329,7 +329,7 @@ func (t *tableReader) isOtherHeader() bool {
 // cut: it is empty, or has fewer decimals than that cell had in all other rows.
 func (t *tableReader) isTorn() bool {
 	last := t.cells[len(t.cells)-1]
-	if t.kind == lightningKind || len(last) == 0 && t.lastDecimals >= 0 {
+	if t.kind == lightningKind || len(last) == 0 && (t.lastDecimals >= 0 || t.rows == 0) {
 		return true
 	}
 	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && decimals(last) < t.lastDecimals

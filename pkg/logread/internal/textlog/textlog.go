@@ -115,7 +115,7 @@ func (t *reader) parseLine(line []byte) {
 	if t.user != nil {
 		v = t.readUserLine(line, message)
 	}
-	if v == logline.Unknown && !t.Lines.Ended && scan.IsDigit(message[len(message)-1]) {
+	if n := len(message); v == logline.Unknown && !t.Lines.Ended && (scan.IsDigit(message[n-1]) || n > 1 && message[n-1] == '.' && scan.IsDigit(message[n-2])) {
 		// The last number may be incomplete.
 		if overwritten { // the bars are counted at the end of the run
 			return
