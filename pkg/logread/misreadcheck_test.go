@@ -19,7 +19,7 @@ func countedKinds() []string {
 	return []string{
 		"Keras log", "DLLogger", "benchy", "study CSV", "Hugging Face Trainer", "MMCV log", "tf_cnn_benchmarks", "PyTorch ImageNet example",
 		"torchvision reference", "CSV table", "Lightning bars", "Lightning metrics", "nnU-Net", "nvidia-smi", "MMEngine scalars",
-		"tqdm bars", "rates by rank", "DeepSpeed", "JSON lines", "JSON results", "Markdown page",
+		"tqdm bars", "rates by rank", "DeepSpeed", "U-Net study stdout", "JSON lines", "JSON results", "Markdown page",
 	}
 }
 
@@ -120,7 +120,8 @@ func (c misreadChecker) checkRow(r Row, l numbers, same []Row) string {
 	if l.has(r.Value) || c.isEnergy(r, same) || slices.ContainsFunc(derivations(), func(d derivation) bool { return d.name.MatchString(r.Name) && d.ok(r, l, same) }) {
 		wrong = ""
 	}
-	if f, m := c.fileAt(r.Run); m != nil && m.mode == f { // whose numbers are others than those of the sample
+	file, _, _ := strings.Cut(r.Run, "#")
+	if f, m := c.fileAt(file); m != nil && m.mode == f { // whose numbers are others than those of the sample
 		return wrong
 	}
 	if place := c.checkPlace(r, l, same); place != "" {

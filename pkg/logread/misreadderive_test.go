@@ -148,9 +148,12 @@ func derivations() []derivation {
 		{name: regexp.MustCompile(`_seconds/`), why: "a duration in µs, or the difference of two times, to the nanosecond", ok: func(r Row, l numbers, _ []Row) bool {
 			return r.Value == 0 || l.hasNear(r.Value*1e6, 1e-3) || l.hasDifference(r.Value, 1e-6)
 		}},
-		{name: regexp.MustCompile(`^wall_seconds$`), why: "days, hours, minutes and seconds", ok: func(r Row, l numbers, _ []Row) bool {
-			v := r.Value
-			return l.has(math.Mod(v, 60)) && l.has(math.Mod(math.Floor(v/60), 60)) || l.has(math.Mod(v, 60)) && l.has(math.Floor(v/60))
+		{name: regexp.MustCompile(`^wall_seconds$`), why: "hours, minutes and seconds, or the sum of the times of a resumed run", ok: func(r Row, l numbers, _ []Row) bool {
+			isClock := func(v float64) bool {
+				seconds := math.Round(math.Mod(v, 60)*1e9) / 1e9
+				return l.has(seconds) && l.has(math.Mod(math.Floor(v/60), 60)) || l.has(seconds) && l.has(math.Floor(v/60))
+			}
+			return isClock(r.Value) || l.hasSum(r.Value, 2) || slices.ContainsFunc(l, func(x float64) bool { return isClock(r.Value - x) })
 		}},
 		{name: regexp.MustCompile(`_trial_samples_per_second$`), why: "the rate of a worker × the workers", ok: func(r Row, l numbers, _ []Row) bool {
 			return slices.ContainsFunc(l, func(workers float64) bool { return workers >= 1 && l.has(r.Value/workers) })

@@ -110,7 +110,7 @@ func (c misreadChecker) checkName(r runs.Run, property runs.Property, value stri
 	var name string
 	for _, f := range c.filesOf(r.Dir) {
 		for _, element := range append(strings.Split(f.path, "/"), filepath.Join(filepath.Base(filepath.Dir(f.path)), filepath.Base(f.path))) {
-			if strings.HasPrefix(element, parts[0]) && strings.Contains(element, parts[len(parts)-1]) && (name == "" || len(element) < len(name)) {
+			if strings.Contains(element, parts[0]) && strings.Contains(element, parts[len(parts)-1]) && (name == "" || len(element) < len(name)) {
 				name = element
 			}
 		}

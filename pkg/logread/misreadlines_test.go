@@ -87,7 +87,7 @@ func (c misreadChecker) checkRunFolder(dir string) (wrong []string) {
 			if isSteps {
 				first = []byte(`{"rank":`)
 			}
-			if filepath.Dir(path) != dir || !isSteps && name != "epochs.csv" || f.packed != "" || f.again || bytes.Count(f.content, first) != 1 || len(f.bytes) != len(f.content) {
+			if filepath.Dir(path) != dir || !isSteps && name != "epochs.csv" || f.packed != "" || f.again || bytes.Count(f.content, first) != 1 || isSteps && bytes.Count(f.content, []byte(`"world_size":`)) != 1 || len(f.bytes) != len(f.content) {
 				continue
 			}
 			found := map[string]bool{}

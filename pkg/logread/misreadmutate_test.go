@@ -139,7 +139,7 @@ func (m *mutant) mutate(rng *rand.Rand, all []*sample) {
 		m.how += fmt.Sprintf(", %s resumed after line %d from line %d on", f.path, n, again+1)
 	case 6: // a run in another mode is beside it
 		word := modeWords()[rng.IntN(len(modeWords()))]
-		if len(m.files) > 1 || isEventFile(f.content) {
+		if len(m.files) > 1 || isEventFile(f.content) || m.samples[0].isOfKind([]string{"nvidia-smi", "trace"}) { // which belong to another run
 			return
 		}
 		ext := filepath.Ext(f.path)
