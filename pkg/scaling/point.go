@@ -116,11 +116,14 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 		return
 	}
 	const most = 4
-	what := fmt.Sprintf("%s without times", english.Count(epochs, "epoch"))
+	what := english.Count(epochs, "epoch") + " without times"
 	if n := len(curves); n > 0 {
-		what += " and the curves " + english.List(curves[:min(n, most)])
+		list := "the curves " + english.List(curves[:min(n, most)])
 		if n > most {
-			what += fmt.Sprintf(" and %d more", n-most)
+			list += fmt.Sprintf(" and %d more", n-most)
+		}
+		if what += " and " + list; epochs == 0 {
+			what = "no epochs, but " + list
 		}
 	}
 	s.addSeriesNote(g.Name, fmt.Sprintf("no time per epoch, throughput or speed-up can be given: the logs have %s; name the time with --line '… {seconds}s …' or --columns 'seconds=NAME', the throughput with {samples_per_second}, or see what lockstep read FILE --suggest proposes", what))
