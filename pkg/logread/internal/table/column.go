@@ -99,7 +99,7 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 		}
 	}
 	s.splitRuns()
-	s.useCores()
+	s.useCores(text)
 	s.layout = s.detectLayout(surveys)
 	if s.layout == rowsAreRuns && !s.rowsDiffer(text) {
 		s.layout = unknownLayout
@@ -110,15 +110,22 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 }
 
 // useCores makes a column with numbers of cores or threads that of the workers if the table has no other,
-// as in measurements of a program on one to all cores. Otherwise the column is a setting like any other.
-func (s *schema) useCores() {
+// as in measurements of a program on one to all cores. In a table of epochs, they must differ. Otherwise the
+// column is a setting like any other.
+func (s *schema) useCores(text []byte) {
 	i, ok := s.at[fields.Cores]
 	if !ok {
 		return
 	}
 	delete(s.at, fields.Cores)
 	c := &s.columns[i]
-	if s.kind != tableKind || s.has(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Epoch, fields.Step, fields.Timestamp) {
+	counts := map[string]bool{}
+	for cells, ok := range s.form.rows(text, s.width) {
+		if ok {
+			counts[string(cells[i])] = true
+		}
+	}
+	if s.kind != tableKind || s.has(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Step, fields.Timestamp) || s.has(fields.Epoch) && len(counts) < 2 {
 		c.field, c.kind = "", fields.Number
 		return
 	}

@@ -167,7 +167,7 @@ func readResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 
 // resultTable returns a table with tabs whose rows are the JSON objects of a text, one for each line or
 // one for the text, and the number of objects. The members of an object in an object have the name of
-// both, as in gpu/memory.
+// both, as in gpu/memory, unless it is a section such as results.
 func resultTable(text []byte) (table []byte, objects int) {
 	var header []string
 	var rows []map[string]string
@@ -210,7 +210,11 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 		name := prefix + string(key)
 		switch cell := string(scan.Unquote(value)); {
 		case len(value) > 0 && value[0] == '{':
-			addMembers(row, header, name+"/", value)
+			if isSection(string(key)) {
+				addMembers(row, header, prefix, value)
+			} else {
+				addMembers(row, header, name+"/", value)
+			}
 			continue
 		case len(value) == 0 || value[0] == '[' || len(cell) > 1000 || strings.ContainsAny(name+cell, "\t\r\n\""):
 			continue
@@ -221,6 +225,12 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 			*header = append(*header, name)
 		}
 	}
+}
+
+// isSection reports whether an object in an object is a part of the description of the run, unlike those of
+// a monitor, for example.
+func isSection(key string) bool {
+	return slices.Contains([]string{"config", "args", "arguments", "params", "parameters", "settings", "hparams", "result", "results", "metrics", "summary", "timing", "performance"}, strings.ToLower(key))
 }
 
 // addTotalRate adds the throughput of all workers, if the header has only that of one worker.
