@@ -142,6 +142,9 @@ func derivations() []derivation {
 		{name: regexp.MustCompile(`seconds$`), why: "the difference of two times in s or ms", ok: func(r Row, l numbers, _ []Row) bool {
 			return l.hasDifference(r.Value, 1) || l.hasDifference(r.Value, 1e-3)
 		}},
+		{name: regexp.MustCompile(`^step_seconds$`), why: "the difference of two times, of several steps", ok: func(_ Row, _ numbers, same []Row) bool {
+			return slices.ContainsFunc(same, func(o Row) bool { f := fields.LookupColumn(o.Name); return f != nil && f.Name == fields.Elapsed })
+		}, changesPlace: true},
 		{name: regexp.MustCompile(`^seconds$`), why: "the difference of two times, of several epochs", ok: func(r Row, l numbers, _ []Row) bool {
 			return slices.ContainsFunc([]float64{2, 3, 4, 5}, func(n float64) bool { return l.hasDifference(n*r.Value, 1) || l.has(n*r.Value) })
 		}},

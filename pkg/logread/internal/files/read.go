@@ -158,6 +158,7 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 		}
 		for i, p := range parts {
 			p.Report = &t.Report
+			record.AddStepTimes(&p.Run, &t.Report)
 			dir := t.Path
 			if i > 0 { // a file may have several runs
 				dir += "#" + strconv.Itoa(i+1)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/runs"
 )
 
@@ -70,6 +71,34 @@ func takeDifferences(epochs []runs.Epoch, position func(*runs.Epoch) float64, ma
 			report.AddAssumptionOnce("the time of an epoch is that of the epochs up to it, divided by their number: not each epoch is listed")
 		}
 		e.Seconds, last, lastAt = (v-last)/n, v, at
+	}
+}
+
+// AddStepTimes adds the curve of the times of steps to a run without epochs, from a curve of the time since the
+// start.
+func AddStepTimes(run *runs.Run, report *Report) {
+	elapsed := -1
+	for i, c := range run.Curves {
+		switch f := fields.LookupColumn(c.Name); {
+		case f != nil && f.Name == fields.StepSeconds || len(run.Epochs) > 0:
+			return
+		case f != nil && f.Name == fields.Elapsed && elapsed < 0:
+			elapsed = i
+		}
+	}
+	if elapsed < 0 {
+		return
+	}
+	from, to := run.Curves[elapsed], runs.Curve{Name: fields.StepSeconds, Rank: run.Curves[elapsed].Rank}
+	for i := 1; i < len(from.Steps); i++ {
+		steps, seconds := from.Steps[i]-from.Steps[i-1], from.Values[i]-from.Values[i-1]
+		if steps > 0 && seconds > 0 {
+			to.Steps, to.Values = append(to.Steps, from.Steps[i]), append(to.Values, seconds/float64(steps))
+		}
+	}
+	if len(to.Steps) > 0 {
+		run.Curves = append(run.Curves, to)
+		report.AddAssumptionOnce("the times of the steps are the differences of %s, divided by the number of steps", from.Name)
 	}
 }
 

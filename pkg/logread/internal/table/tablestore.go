@@ -37,6 +37,9 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 		}
 		v := t.values[i]
 		toEpoch, name := c.epoch, c.name
+		if c.field == fields.StepSeconds { // whatever the unit in the column's name is
+			name = c.field
+		}
 		if p.split != "" {
 			toEpoch, name = splitField(c, p.split), p.split+"/"+name
 		}
