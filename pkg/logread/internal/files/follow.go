@@ -2,7 +2,6 @@ package files
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -217,17 +216,8 @@ func (f *Followed) parseText(ctx context.Context, t *Task) error {
 		f.report = record.Report{Path: t.Path, Skipped: unknownFormatReason(f.text)}
 		return nil
 	}
-	for _, p := range parts {
-		p.Run.Kind = cmp.Or(p.Run.Kind, f.kind.Name)
-		p.Run.Dir = cmp.Or(p.Run.Dir, t.Path)
-		p.Run.File = cmp.Or(p.Run.File, t.Path)
-		if p.Role != record.Unfinished {
-			f.report.Runs++
-		}
-	}
-	if f.parts = parts; isUnfinished(parts) {
-		f.report = record.Report{Path: t.Path, Skipped: unknownFormatReason(f.text)}
-	}
+	f.parts = parts
+	finishParts(parts, t.Path, f.kind.Name, &f.report, f.text)
 	return err
 }
 
@@ -242,7 +232,7 @@ func (f *Followed) CopyParts() ([]*record.Part, *record.Report) {
 	var parts []*record.Part
 	for _, p := range f.parts {
 		c := *p
-		c.Report, c.Evidence = &report, slices.Clip(c.Evidence)
+		c.Report, c.Evidence = &report, slices.Clone(c.Evidence)
 		c.Run.Epochs, c.Run.Curves = slices.Clone(c.Run.Epochs), slices.Clone(c.Run.Curves)
 		c.Run.Trials, c.Run.Spans, c.Run.AllReduces = slices.Clip(c.Run.Trials), slices.Clip(c.Run.Spans), slices.Clip(c.Run.AllReduces)
 		c.Run.Problems, c.Run.Workers = slices.Clip(c.Run.Problems), slices.Clip(c.Run.Workers)

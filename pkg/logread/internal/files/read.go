@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 
 	"lockstep/pkg/internal/safeopen"
@@ -156,23 +155,7 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 		if errors.Is(err, record.ErrUnknownFormat) {
 			break
 		}
-		for i, p := range parts {
-			p.Report = &t.Report
-			record.AddStepTimes(&p.Run, &t.Report)
-			dir := t.Path
-			if i > 0 { // a file may have several runs
-				dir += "#" + strconv.Itoa(i+1)
-			}
-			p.Run.Kind, p.Run.Dir, p.Run.File = cmp.Or(p.Run.Kind, k.Name), cmp.Or(p.Run.Dir, dir), cmp.Or(p.Run.File, t.Path)
-		}
-		for _, p := range parts {
-			if p.Role != record.Config && p.Role != record.Unfinished {
-				t.Report.Runs++
-			}
-		}
-		if isUnfinished(parts) { // for another file
-			t.Report.Kind, t.Report.Skipped = "", unknownFormatReason(head)
-		}
+		finishParts(parts, t.Path, k.Name, &t.Report, head)
 		return parts, err
 	}
 	t.Report.Kind = ""
@@ -180,9 +163,25 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 	return nil, nil
 }
 
-// isUnfinished reports whether a file has commands, but no values.
-func isUnfinished(parts []*record.Part) bool {
-	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p *record.Part) bool { return p.Role != record.Unfinished })
+// finishParts completes the parts that the format named kind has read from a file, and the report. A file
+// with commands but no values is for another file. head is the beginning of the file.
+func finishParts(parts []*record.Part, path, kind string, report *record.Report, head []byte) {
+	unfinished := len(parts) > 0
+	for i, p := range parts {
+		p.Report = report
+		record.AddStepTimes(&p.Run, report)
+		dir := path
+		if i > 0 { // a file may have several runs
+			dir += "#" + strconv.Itoa(i+1)
+		}
+		p.Run.Kind, p.Run.Dir, p.Run.File = cmp.Or(p.Run.Kind, kind), cmp.Or(p.Run.Dir, dir), cmp.Or(p.Run.File, path)
+		if unfinished = unfinished && p.Role == record.Unfinished; p.Role != record.Config && p.Role != record.Unfinished {
+			report.Runs++
+		}
+	}
+	if unfinished {
+		report.Kind, report.Skipped = "", unknownFormatReason(head)
+	}
 }
 
 // unknownFormatReason returns the reason for not reading a file whose format is
