@@ -86,6 +86,7 @@ type tableReader struct {
 	rows        int
 	zeroEpoch   bool // a row has epoch 0
 	fractional  bool // epochs have fractions
+	duplicates  bool // epochs have several rows, of which only the first is used
 	sparse      bool // a row has an empty cell
 	headerAgain int  // line of a header in the middle of the table; 0 before it
 	otherHeader int  // line at which a table with other columns begins; 0 before it

@@ -170,7 +170,10 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 			t.reportHeaderAgain(true)
 		}
 		return true, nil
+	case n == last && n > list.Epochs[0].Epoch && !t.duplicates: // resumed from before the last epoch
+		return true, nil
 	default:
+		t.duplicates = true
 		return false, fmt.Errorf("duplicate epoch %d of this run; add the column \"seed\" to distinguish repeats", max(n-1, 0))
 	}
 	return false, nil
