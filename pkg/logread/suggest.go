@@ -151,6 +151,7 @@ func (s *Suggestion) addLines(texts []sampledText) {
 	found := suggest.Lines(samples)
 	s.Notes = append(s.Notes, found.Notes...)
 	used := make([]bool, len(texts))
+	numbered := true
 	for _, t := range found.Templates {
 		x := RuleSuggestion{Rule: t.Text, Kind: t.Kind.String(), Example: t.Example, Count: t.Lines}
 		for _, f := range t.Fields {
@@ -171,7 +172,11 @@ func (s *Suggestion) addLines(texts []sampledText) {
 				}
 			}
 		}
+		if t.Kind == suggest.Value && !numbered { // the lines that number the epochs are not read
+			continue
+		}
 		if lines != t.Lines {
+			numbered = numbered && t.Kind != suggest.Opener && t.Kind != suggest.Epoch
 			s.addNote("no template for lines such as %q: %q would also match others", t.Example, t.Text)
 			continue
 		}

@@ -151,6 +151,25 @@ func TestSuggestPlaces(t *testing.T) {
 	}
 }
 
+// TestSuggestUnnumberedValues checks that values are not proposed if the template of the lines that number their epochs
+// would match other lines too.
+func TestSuggestUnnumberedValues(t *testing.T) {
+	dir := t.TempDir()
+	var b strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&b, "** EPOCH %d **\n", i)
+		if i%10 == 9 {
+			fmt.Fprintf(&b, "** TEST EPOCH %d **\nval loss: 0.%d\n", i, 60-i)
+		}
+	}
+	write(t, dir, map[string]string{"2gpu.log": b.String()})
+	s, err := Suggest(dir)
+	check(t, err)
+	if len(s.Rules().Lines) > 0 {
+		t.Errorf("got %s", s)
+	}
+}
+
 // TestSuggestColumns checks that waiting times, latencies and thread counts are neither times nor epochs, and
 // that the time of a run is.
 func TestSuggestColumns(t *testing.T) {

@@ -158,7 +158,7 @@ var all = [...]Field{
 	{
 		Name: Time, Kind: Seconds, InTables: true, About: "seconds per epoch or since the start, whichever the complete column shows; of the run, if a row is a run",
 		Names:     "time duration runtime time_taken",
-		WeakNames: "took time_cost cost_time dur dauer zeit durée dt secs epoch_took epoch_finished epoch_done this_epoch",
+		WeakNames: "took time_cost cost_time dur dauer zeit durée secs epoch_took epoch_finished epoch_done this_epoch",
 	},
 	{
 		Name: TrainingTime, Kind: Seconds, InTables: true, About: "the same, of training",

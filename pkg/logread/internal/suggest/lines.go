@@ -179,9 +179,9 @@ func choose(all []*candidate, result *Result) []*candidate {
 			return o.lines[0].file == c.lines[0].file && o.lines[0].isBefore(c.lines[0])
 		})
 	})
-	skipRepeatedValues(slices.Concat(epochs, values))
-	isEmpty := func(c *candidate) bool { return c.kind != Epoch && c.kind != Value }
-	return slices.Concat(of(Setting), openers, slices.DeleteFunc(epochs, isEmpty), slices.DeleteFunc(values, isEmpty), steps)
+	skipRepeatedValues(slices.Concat(epochs, values, steps))
+	isEmpty := func(c *candidate) bool { return c.kind != Epoch && c.kind != Value && c.kind != Step }
+	return slices.Concat(of(Setting), openers, slices.DeleteFunc(epochs, isEmpty), slices.DeleteFunc(values, isEmpty), slices.DeleteFunc(steps, isEmpty))
 }
 
 // namesEvaluation reports whether a number of known meaning belongs to an evaluation.
@@ -266,8 +266,9 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 	return ""
 }
 
-// skipRepeatedValues skips values that another line of the same epoch gives too. Of two lines, the one with the
-// number of the epoch counts, then the one with more values.
+// skipRepeatedValues skips values that another line of the same epoch or step gives too. Of two lines, the one with
+// the number of the epoch counts, then the one with more values. A loss or an accuracy without a label may be one of
+// an evaluation if the lines of steps have that of the training.
 func skipRepeatedValues(all []*candidate) {
 	named := func(c *candidate) int {
 		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n number) bool { return n.as == "" }))
@@ -276,14 +277,18 @@ func skipRepeatedValues(all []*candidate) {
 	slices.SortStableFunc(better, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(named(b), named(a)))
 	})
+	keys := []string{fields.Epoch, fields.Epochs, fields.Step, fields.Steps, fields.Rank}
 	for i, c := range better {
-		for _, o := range better[i+1:] {
+		for j, o := range better {
 			for k := range o.numbers {
-				if n := &o.numbers[k]; n.as != fields.Epoch && n.as != fields.Rank && n.as != "" && c.has(n.as) && alternate(c.lines, o.lines) {
+				n := &o.numbers[k]
+				repeated := i < j && (c.kind == Step) == (o.kind == Step) && alternate(c.lines, o.lines)
+				evaluated := c.kind == Step && o.kind == Value && n.part == "" && (n.as == fields.TrainLoss || n.as == fields.Accuracy)
+				if (repeated || evaluated) && n.as != "" && c.has(n.as) && !slices.Contains(keys, n.as) {
 					n.decision = decision{}
+					o.setKind()
 				}
 			}
-			o.setKind()
 		}
 	}
 }

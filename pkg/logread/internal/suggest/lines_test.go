@@ -148,6 +148,26 @@ Evaluating the model ...
 loss 0.80, acc 0.65
 Training ...
 `, []string{"Epoch {epoch}/{epochs}", "loss {train_loss}"}},
+		{"a loss without a label below steps that have the loss of the training", `
+Epoch: [0] Iter: [0/20] loss: 0.9, speed: 10.5 img/s
+Epoch: [0] Iter: [0/20] top2: 0.3, speed: 10.5 img/s
+Epoch: [0] Iter: [10/20] loss: 0.8, speed: 11.5 img/s
+Epoch: [0] Iter: [10/20] top2: 0.4, speed: 11.5 img/s
+Loss: 0.95, MeanIU: 0.4
+Epoch: [1] Iter: [0/20] loss: 0.7, speed: 10.0 img/s
+Epoch: [1] Iter: [0/20] top2: 0.5, speed: 10.0 img/s
+Epoch: [1] Iter: [10/20] loss: 0.6, speed: 11.0 img/s
+Epoch: [1] Iter: [10/20] top2: 0.6, speed: 11.0 img/s
+Loss: 0.85, MeanIU: 0.5
+`, []string{"Epoch: [{epoch}] Iter: [{step}/{steps}] loss: {train_loss}, speed: {samples_per_second} img/s"}},
+		{"progress bars and colors before messages", `
+Validation:  50%|##  | 1/2 [00:10<00:10, 10.00s/it]` + "\x1b[34mINFO\x1b[0m" + ` Epoch 1: loss 0.5
+Validation: 100%|####| 2/2 [00:20<00:00, 10.00s/it]` + "\x1b[34mINFO\x1b[0m" + ` Epoch 2: loss 0.4
+`, []string{"*INFO* Epoch {epoch}: loss {train_loss}"}},
+		{"a time between two steps", `
+epoch 1 loss 0.5 dt 0.82
+epoch 2 loss 0.4 dt 0.81
+`, []string{"epoch {epoch} loss {train_loss} dt {?1}"}},
 		{"a table with headings", `
 | epoch | train loss | val loss | mIoU | time (s) |
 |-------|------------|----------|------|----------|

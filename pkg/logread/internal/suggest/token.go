@@ -15,7 +15,7 @@ type tokenKind int
 const (
 	wordToken   tokenKind = iota // a word, also with digits inside, such as top5
 	numberToken                  // a number with its attached unit, or a duration such as 3m12s and 1:02:03
-	stampToken                   // a date, also with a time of day
+	stampToken                   // a date, a progress bar before a message, or the color of a terminal
 	markToken                    // one character of punctuation
 )
 
@@ -57,11 +57,16 @@ var (
 	// clockPattern matches times such as 12:30, 1:02:03 and 4 days, 1:02:03.
 	clockPattern    = regexp.MustCompile(`^(?:(\d+) days?,? )?((?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d+)?)`)
 	durationPattern = regexp.MustCompile(`^(?:(\d+) ?d(?:ays?)?,? ?)?(?:(\d+) ?h(?:rs?|ours?)? ?)?(?:(\d+) ?m(?:ins?|inutes?)? ?)?(?:(\d+(?:\.\d+)?) ?s(?:ecs?|econds?)?)?`)
-	numberPattern   = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?`)
-	commaPattern    = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
-	notFinite       = regexp.MustCompile(`^([+-]?(?i:nan|infinity|inf))(?:[^A-Za-z0-9_]|$)`)
-	addressPattern  = regexp.MustCompile(`^\d+(?:\.\d+){2,}|^0x[0-9a-fA-F]+`)
-	unitPattern     = regexp.MustCompile(`^(?:S|SECS?|SECONDS?|MINS?|ms|msec|us|µs|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?:[^A-Za-z0-9_/]|$)`)
+	// barPattern matches a progress bar that a message follows on the same line. Its label and its rate are not those of
+	// the message.
+	barPattern = regexp.MustCompile(`^(?:[^|]*\|[^|]*\| *[\d.]+[kMG]?/\S+|.*?\b\d+it) \[[^\]]*\]`)
+	// colorPattern matches a command to a terminal, such as a color.
+	colorPattern   = regexp.MustCompile(`^\x1b\[[0-9;?]*[A-Za-z]`)
+	numberPattern  = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?`)
+	commaPattern   = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
+	notFinite      = regexp.MustCompile(`^([+-]?(?i:nan|infinity|inf))(?:[^A-Za-z0-9_]|$)`)
+	addressPattern = regexp.MustCompile(`^\d+(?:\.\d+){2,}|^0x[0-9a-fA-F]+`)
+	unitPattern    = regexp.MustCompile(`^(?:S|SECS?|SECONDS?|MINS?|ms|msec|us|µs|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?:[^A-Za-z0-9_/]|$)`)
 	// otherUnitPattern matches an attached unit that is not one of time: 3.2it/s, 120x, 12GB.
 	otherUnitPattern = regexp.MustCompile(`^(?:[A-Za-z]+/[a-z]+|x|[KMGT]i?[Bb]|[GTW]|epochs?)(?:[^A-Za-z0-9_]|$)`)
 	// counterPattern matches a word that may be followed directly by a number, as in rank0.
@@ -71,6 +76,9 @@ var (
 // tokenize splits a line into tokens. commas states whether the line has decimal commas.
 func tokenize(line string, commas bool) []token {
 	var found []token
+	if m := barPattern.FindString(line); len(m) < len(line) && m != "" {
+		found, line = append(found, token{kind: stampToken, text: m}), line[len(m):]
+	}
 	for {
 		rest := strings.TrimLeft(line, " \t")
 		var space byte
@@ -100,6 +108,9 @@ func tokenize(line string, commas bool) []token {
 func nextToken(rest string, before token, first bool, space byte, commas bool) (t token, n int) {
 	c, size := utf8.DecodeRuneInString(rest)
 	digit := isDigit(rest[0])
+	if m := colorPattern.FindString(rest); m != "" {
+		return token{kind: stampToken, text: m}, len(m)
+	}
 	if digit || isLetter(c) && strings.IndexByte("JFMASONDTW", rest[0]) >= 0 {
 		if m := stampPattern.FindString(rest); m != "" {
 			return token{kind: stampToken, text: m}, len(m)
