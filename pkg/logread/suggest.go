@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
+	"lockstep/pkg/logread/internal/textlog"
 	"lockstep/pkg/runs"
 )
 
@@ -48,7 +49,7 @@ type Suggestion struct {
 }
 
 // Suggest proposes rules for reading the logs in and below the paths, which [runs.LocateLogs] resolves, if
-// no known format reads them: templates for lines that repeat, and the meaning of the columns of tables. It
+// no known format reads them: templates for lines that repeat, and the column of the time of a table of runs. It
 // examines the first and last lines of at most 64 files.
 //
 // A number is named only if the words beside it are the name of a field and its values behave like those of
@@ -68,11 +69,16 @@ func Suggest(paths ...string) (*Suggestion, error) {
 
 // Suggest is like the function Suggest, with options. Lines that the templates of the options match need
 // no proposal.
-func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, error) {
+func (o Options) Suggest(ctx context.Context, paths ...string) (s *Suggestion, err error) {
 	if len(paths) == 0 {
 		return nil, errors.New("suggest rules: no path given; name a log or a folder of logs such as logs/demo")
 	}
-	s := &Suggestion{paths: paths, given: Rules{Lines: o.Lines, Columns: o.Columns}}
+	defer func() {
+		if err != nil {
+			s, err = nil, fmt.Errorf("suggest rules: %w", err)
+		}
+	}()
+	s = &Suggestion{paths: paths, given: Rules{Lines: o.Lines, Columns: o.Columns}}
 	for _, p := range o.As {
 		s.given.As = append(s.given.As, p.String())
 	}
@@ -80,109 +86,82 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (*Suggestion, err
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
-			return nil, fmt.Errorf("suggest rules: %w", err)
+			return nil, err
 		}
 		places = append(places, place)
 	}
 	o.excerptBytes = excerptBytes
 	texts, err := o.findUnknownTexts(ctx, s, places)
 	if err != nil {
-		return nil, fmt.Errorf("suggest rules: %w", err)
+		return nil, err
 	}
 	s.addLines(s.addColumns(texts))
-	if err := s.addPreview(ctx, o, places); err != nil {
-		return nil, fmt.Errorf("suggest rules: %w", err)
-	}
-	return s, nil
+	return s, s.addPreview(ctx, o, places)
 }
 
 // addColumns adds proposals for the tables among the texts, and returns the other texts.
-func (s *Suggestion) addColumns(texts []sampledText) []sampledText {
-	var others []sampledText
+func (s *Suggestion) addColumns(texts []sampledText) (others []sampledText) {
 	for _, t := range texts {
-		var columns []suggest.Column
-		var names, mappings []string
+		var names []string
 		for _, c := range t.columns {
-			columns, names = append(columns, suggest.Column(c)), append(names, c.Name)
+			names = append(names, c.Name)
 		}
 		x := RuleSuggestion{Kind: "table", Example: strings.Join(names, ", "), Count: 1}
-		if i := slices.IndexFunc(s.Columns, func(o RuleSuggestion) bool { return o.Example == x.Example }); i >= 0 && t.columns != nil {
-			s.Columns[i].Count++
-			continue
-		}
-		measured := false
-		for i, f := range suggest.Columns(columns) {
-			column := names[i]
-			if strings.ContainsAny(column, ", ") {
-				column = `"` + column + `"`
-			}
-			mapping := f.Name + "=" + column
-			if _, err := table.ParseMappings([]string{mapping}); f.Name == "" || err != nil || t.known != "" && f.Name == fields.WallSeconds {
-				continue
-			}
-			measured = measured || f.Name != fields.Epoch && f.Name != fields.Workers
-			mappings = append(mappings, mapping)
-			f.Why = fmt.Sprintf("column %q: %s", names[i], f.Why)
-			x.Fields = append(x.Fields, FieldSuggestion(f))
-		}
-		x.Rule = strings.Join(mappings, ",")
-		parsed, err := table.ParseMappings([]string{x.Rule})
-		switch {
-		case measured && err == nil && table.IsReadable(t.head, slices.Concat(t.mapped, parsed)):
-			s.Columns = append(s.Columns, x)
+		same := slices.IndexFunc(s.Columns, func(o RuleSuggestion) bool { return o.Example == x.Example })
+		switch wall := suggest.WallTime(t.columns); {
+		case t.columns == nil:
+			others = append(others, t)
 		case t.known != "":
 			s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.path, t.known))
-		case t.columns != nil:
-			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: nothing shows what the columns %s mean; name them with Options.Columns (--columns)", t.path, x.Example))
+		case same >= 0:
+			s.Columns[same].Count++
 		default:
-			others = append(others, t)
+			if wall >= 0 {
+				x.Rule = fields.WallSeconds + "=" + names[wall]
+				if strings.ContainsAny(names[wall], ", ") {
+					x.Rule = fmt.Sprintf(`%s="%s"`, fields.WallSeconds, names[wall])
+				}
+				x.Fields = []FieldSuggestion{{Name: fields.WallSeconds, Example: t.columns[wall].First, Why: fmt.Sprintf("column %q: the only time, and it is shorter with more workers", names[wall])}}
+			}
+			if parsed, err := table.ParseMappings([]string{x.Rule}); err == nil && wall >= 0 && table.IsReadable(t.head, slices.Concat(t.mapped, parsed)) {
+				s.Columns = append(s.Columns, x)
+				continue
+			}
+			s.Unknown = append(s.Unknown, fmt.Sprintf("%s: nothing shows what the columns %s mean; name them with Options.Columns (--columns)", t.path, x.Example))
 		}
 	}
 	return others
 }
 
 // addLines adds proposals for the lines of the texts. A template that does not match exactly the lines of
-// its form is left out.
+// its form is left out, and if it has the number of the epoch, so are the values that the epoch does not number.
 func (s *Suggestion) addLines(texts []sampledText) {
-	var samples []suggest.File
+	var samples [][]textlog.Message
 	for _, t := range texts {
-		samples = append(samples, suggest.File{Lines: t.lines})
+		samples = append(samples, t.lines)
 	}
 	found := suggest.Lines(samples)
 	s.Notes = append(s.Notes, found.Notes...)
 	used := make([]bool, len(texts))
 	numbered := true
 	for _, t := range found.Templates {
-		x := RuleSuggestion{Rule: t.Text, Kind: t.Kind.String(), Example: t.Example, Count: t.Lines}
+		lines, of := countMatches(t.Rule, texts)
+		x := RuleSuggestion{Rule: t.Rule, Kind: string(t.Kind), Example: t.Example, Count: t.Count}
 		for _, f := range t.Fields {
 			x.Fields = append(x.Fields, FieldSuggestion(f))
 		}
-		parsed, err := template.Parse(t.Text)
-		if t.Kind == suggest.Unknown {
+		switch {
+		case t.Kind == suggest.Unknown:
 			s.Lines = append(s.Lines, x)
-			continue
-		}
-		lines := 0
-		var of []int // texts with such lines
-		for i, text := range texts {
-			for _, line := range text.lines {
-				if err == nil && !line.Used && parsed.Match([]byte(line.Text), make([]template.Value, len(parsed.Fields()))) {
-					lines++
-					of = append(of, i)
-				}
-			}
-		}
-		if t.Kind == suggest.Value && !numbered { // the lines that number the epochs are not read
-			continue
-		}
-		if lines != t.Lines {
+		case t.Kind == suggest.Value && !numbered:
+		case lines != t.Count:
 			numbered = numbered && t.Kind != suggest.Opener && t.Kind != suggest.Epoch
-			s.addNote("no template for lines such as %q: %q would also match others", t.Example, t.Text)
-			continue
-		}
-		s.Lines = append(s.Lines, x)
-		for _, i := range of {
-			used[i] = true
+			s.addNote("no template for lines such as %q: %q would also match others", t.Example, t.Rule)
+		default:
+			s.Lines = append(s.Lines, x)
+			for i := range of {
+				used[i] = used[i] || of[i]
+			}
 		}
 	}
 	for i, text := range texts {
@@ -192,8 +171,29 @@ func (s *Suggestion) addLines(texts []sampledText) {
 	}
 }
 
-// addPreview reads the beginning of the logs with the rules of the options and the proposed ones. If that
-// fails, the proposal is withdrawn.
+// countMatches returns the number of lines that a template matches, and for each text whether it has such a line.
+func countMatches(rule string, texts []sampledText) (lines int, of []bool) {
+	of = make([]bool, len(texts))
+	parsed, err := template.Parse(rule)
+	if err != nil {
+		return 0, of
+	}
+	values := make([]template.Value, len(parsed.Fields()))
+	for i, text := range texts {
+		for _, line := range text.lines {
+			if !line.System && parsed.Match([]byte(line.Text), values) {
+				lines, of[i] = lines+1, true
+			}
+		}
+	}
+	return lines, of
+}
+
+// maxPreviewProblems is the number of problems of each file that the notes list.
+const maxPreviewProblems = 5
+
+// addPreview reads the beginning of the logs with the rules of the options and the proposed ones, and notes
+// assumptions and problems. If that fails, the proposal is withdrawn.
 func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string) error {
 	if !s.proposes() {
 		return nil
@@ -211,35 +211,24 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 			s.Preview = append(s.Preview, r)
 		}
 	}
-	s.addPreviewNotes(logs)
-	return nil
-}
-
-// maxPreviewProblems is the number of problems of the preview that the notes list.
-const maxPreviewProblems = 5
-
-// addPreviewNotes adds the assumptions and problems of the preview to the notes.
-func (s *Suggestion) addPreviewNotes(logs *Logs) {
-	problems := 0
 	for _, r := range logs.Reports {
-		if r.Bytes >= excerptBytes {
-			s.addNote("the preview has only the first %d MiB of each file", excerptBytes>>20)
-		}
 		if !slices.ContainsFunc(s.Preview, func(run runs.Run) bool { return run.File == r.Path }) {
 			continue
+		}
+		if r.Bytes >= excerptBytes {
+			s.addNote("the preview has only the first %d MiB of each file", excerptBytes>>20)
 		}
 		for _, a := range r.Assumed {
 			s.addNote("taken: %s", a)
 		}
-		for _, p := range r.Unused {
-			if problems++; problems <= maxPreviewProblems {
-				s.addNote("problem: %s", p)
-			}
+		for _, p := range r.Unused[:min(len(r.Unused), maxPreviewProblems)] {
+			s.addNote("problem: %s", p)
+		}
+		if n := len(r.Unused) - maxPreviewProblems; n > 0 {
+			s.addNote("and %d more problems: see lockstep read --explain", n)
 		}
 	}
-	if problems > maxPreviewProblems {
-		s.addNote("and %d more problems: see lockstep read --explain", problems-maxPreviewProblems)
-	}
+	return nil
 }
 
 // addNote adds a note once.
@@ -253,7 +242,7 @@ func (s *Suggestion) addNote(format string, a ...any) {
 func (s *Suggestion) Rules() Rules {
 	r := Rules{Lines: slices.Clone(s.given.Lines), Columns: slices.Clone(s.given.Columns), As: slices.Clone(s.given.As)}
 	for _, l := range s.Lines {
-		if l.Kind != suggest.Unknown.String() {
+		if l.Kind != string(suggest.Unknown) {
 			r.Lines = append(r.Lines, l.Rule)
 		}
 	}
@@ -278,12 +267,12 @@ func (s *Suggestion) Commands() []string {
 	if !s.proposes() {
 		return nil
 	}
-	var words []string
+	arguments := ""
 	for _, p := range s.paths {
 		if strings.HasPrefix(p, "-") { // not a flag
 			p = "./" + p
 		}
-		words = append(words, process.QuoteArgument(p))
+		arguments += " " + process.QuoteArgument(p)
 	}
 	r := s.Rules()
 	for _, list := range []struct {
@@ -291,9 +280,8 @@ func (s *Suggestion) Commands() []string {
 		items []string
 	}{{"--as", r.As}, {"--line", r.Lines}, {"--columns", r.Columns}} {
 		for _, item := range list.items {
-			words = append(words, list.flag, process.QuoteArgument(item))
+			arguments += " " + list.flag + " " + process.QuoteArgument(item)
 		}
 	}
-	arguments := strings.Join(words, " ")
-	return []string{"lockstep read " + arguments, "lockstep scaling " + arguments}
+	return []string{"lockstep read" + arguments, "lockstep scaling" + arguments}
 }

@@ -35,27 +35,6 @@ func TestSuggestKnown(t *testing.T) {
 	}
 }
 
-// TestSuggestDecimalCommas checks that the proposed template reads the numbers of a program that
-// prints decimal commas.
-func TestSuggestDecimalCommas(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, map[string]string{"2gpu.log": "epoch 1 Verlust 1,234 Zeit 12,4 s\nepoch 2 Verlust 0,8000 Zeit 1.012,1 s\nepoch 3 Verlust 0,7 Zeit 12 s\n"})
-	s, err := Suggest(dir)
-	check(t, err)
-	if len(s.Lines) != 1 {
-		t.Fatalf("lines: %+v", s.Lines)
-	}
-	logs, err := Options{Lines: []string{s.Lines[0].Rule}}.Read(t.Context(), dir)
-	check(t, err)
-	var got []string
-	for _, e := range logs.Runs[0].Epochs {
-		got = append(got, fmt.Sprint(e.Epoch, e.TrainLoss, e.Seconds))
-	}
-	if text := strings.Join(got, "; "); text != "1 1.234 12.4; 2 0.8 1012.1; 3 0.7 12" {
-		t.Errorf("%s: got %s", s.Lines[0].Rule, text)
-	}
-}
-
 // TestSuggestEnd checks that forms that only the end of a long log has are found.
 func TestSuggestEnd(t *testing.T) {
 	dir := t.TempDir()

@@ -63,7 +63,7 @@ func TestSuggestDamaged(t *testing.T) {
 		}
 		_, _ = s.String(), s.HTML()
 	}
-	if proposals < 80 {
+	if proposals < 60 {
 		t.Errorf("only %d proposals", proposals)
 	}
 }

@@ -14,15 +14,13 @@ import (
 	"lockstep/pkg/logread/internal/files"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/rules"
-	"lockstep/pkg/logread/internal/suggest"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/textlog"
 	"lockstep/pkg/logread/internal/tidy"
 	"lockstep/pkg/runs"
 )
 
-// Limits of the texts from which templates are suggested, so that a log of any
-// size takes a moment.
+// Limits of the texts from which templates are suggested, so that a log of any size takes a moment.
 const (
 	sampleBytes  = 1 << 20  // at the beginning and at the end of a file
 	sampleLines  = 5000     // of each
@@ -33,15 +31,15 @@ const (
 // sampledText is a part of a text of unknown form.
 type sampledText struct {
 	path    string
-	lines   []suggest.Line
+	lines   []textlog.Message
 	columns []table.ColumnInfo // if it is a table; otherwise nil
 	head    []byte             // of a table: the first bytes
 	mapped  []table.Mapping    // of a table: the mappings of the rules and options
 	known   string             // kind of a table that is read, although columns may be unknown
 }
 
-// findUnknownTexts returns samples of the texts in and below the places that no
-// known format and no rule reads, and lists the others in s.
+// findUnknownTexts returns samples of the texts in and below the places that no known format and no rule reads, and
+// lists the others in s.
 func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []string) ([]sampledText, error) {
 	lines, err := o.parseLines()
 	if err != nil {
@@ -64,49 +62,45 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 		for _, t := range lists[i] {
 			t.ExcerptBytes = o.excerptBytes
 			parts, err := files.Read(ctx, t)
-			switch {
-			case err != nil:
+			if err != nil {
 				return nil, err
-			case slices.ContainsFunc(parts, hasValues) && t.Report.Kind != table.GeneralKind:
-				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.Path, knownKind(t, parts)))
-				continue
-			case t.Report.Skipped != "" && !strings.HasPrefix(t.Report.Skipped, files.ReasonUnknownFormat):
-				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %s", t.Path, t.Report.Skipped))
+			}
+			known := ""
+			if slices.ContainsFunc(parts, hasValues) {
+				k := slices.IndexFunc(parts, func(p *record.Part) bool { return p.Run.Kind != "" })
+				if known = t.Report.Kind; k >= 0 {
+					known = parts[k].Run.Kind
+				}
+			}
+			text, unreadable := sampledText{}, t.Report.Skipped
+			switch {
+			case known != "" && t.Report.Kind != table.GeneralKind:
+				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.Path, known))
 				continue
 			case len(texts) == sampledFiles:
-				s.Notes = append(s.Notes, fmt.Sprintf("only the first %d files of unknown form were examined", sampledFiles))
+				s.addNote("only the first %d files of unknown form were examined", sampledFiles)
 				return texts, nil
-			}
-			text, err := sampleText(ctx, t)
-			switch {
-			case err != nil:
-				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %v", t.Path, err))
-			case text.lines == nil:
-				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: it is not a text", t.Path))
-			default:
-				if slices.ContainsFunc(parts, hasValues) {
-					text.known = knownKind(t, parts)
+			case unreadable == "" || strings.HasPrefix(unreadable, files.ReasonUnknownFormat):
+				unreadable = ""
+				if text, err = sampleText(ctx, t); err != nil {
+					unreadable = err.Error()
+				} else if text.lines == nil {
+					unreadable = "it is not a text"
 				}
-				texts = append(texts, text)
 			}
+			if unreadable != "" {
+				s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %s", t.Path, unreadable))
+				continue
+			}
+			text.known = known
+			texts = append(texts, text)
 		}
 	}
 	return texts, nil
 }
 
-// knownKind returns the kind of a file that is read: the kind of its runs, or of
-// the file.
-func knownKind(t *files.Task, parts []*record.Part) string {
-	for _, p := range parts {
-		if p.Run.Kind != "" {
-			return p.Run.Kind
-		}
-	}
-	return t.Report.Kind
-}
-
-// hasValues reports whether a part has more than settings and wall times: those
-// that logs of unknown form have too, if they contain the command of a job.
+// hasValues reports whether a part has more than settings and wall times: those that logs of unknown form have too,
+// if they contain the command of a job.
 func hasValues(p *record.Part) bool {
 	if p.Role != record.Principal {
 		return p.Role != record.Unfinished
@@ -116,8 +110,7 @@ func hasValues(p *record.Part) bool {
 	})
 }
 
-// sampleText returns the first and last lines of a file. It has no lines if the
-// file is not a text.
+// sampleText returns the first and last lines of a file. It has no lines if the file is not a text.
 func sampleText(ctx context.Context, t *files.Task) (sample sampledText, err error) {
 	sample.path = t.Path
 	f, err := t.Open()
@@ -152,13 +145,9 @@ func sampleText(ctx context.Context, t *files.Task) (sample sampledText, err err
 		if err != nil {
 			return sample, err
 		}
-		last = last[bytes.IndexByte(last, '\n')+1:]
-		more := textlog.Messages(last)
+		more := textlog.Messages(last[bytes.IndexByte(last, '\n')+1:])
 		messages = append(messages, more[max(0, len(more)-sampleLines):]...)
 	}
-	sample.lines = []suggest.Line{} // not nil: the file is a text
-	for _, m := range messages {
-		sample.lines = append(sample.lines, suggest.Line{Text: m.Text, Used: m.System, Rank: m.Rank, Clock: m.Clock})
-	}
+	sample.lines = append([]textlog.Message{}, messages...) // not nil: the file is a text
 	return sample, nil
 }

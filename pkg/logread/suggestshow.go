@@ -26,27 +26,30 @@ const (
 // String returns the proposal: the rules with the evidence for each field, a preview of the values, and the
 // commands that use the rules.
 func (s *Suggestion) String() string {
-	var b strings.Builder
-	s.writeProposal(&b)
-	if !s.proposes() {
-		b.WriteString("no rules are proposed\n")
-		return b.String()
+	text := s.proposal()
+	if s.proposes() {
+		text += fmt.Sprintf("\nThese rules are not applied yet. Check the proposal, then run\n  %s\nor add --suggest --save, which keeps the rules in %s beside the logs.\n", strings.Join(s.Commands(), "\n  "), RulesFile)
 	}
-	b.WriteString("\nThese rules are not applied yet. Check the proposal, then run\n")
-	for _, c := range s.Commands() {
-		fmt.Fprintf(&b, "  %s\n", c)
-	}
-	fmt.Fprintf(&b, "or add --suggest --save, which keeps the rules in %s beside the logs.\n", RulesFile)
-	return b.String()
+	return text
 }
 
-// writeProposal writes the rules, the preview and the notes.
-func (s *Suggestion) writeProposal(b *strings.Builder) {
+// HTML returns the proposal as HTML.
+func (s *Suggestion) HTML() string {
+	text := s.proposal()
+	if s.proposes() {
+		text += "\nThese rules are not applied yet. Check the proposal, then read with\n  logread.Options{Lines: s.Rules().Lines, Columns: s.Rules().Columns}\nor keep the rules beside the logs with s.Save(folder).\n"
+	}
+	return "<pre style=\"white-space:pre-wrap\">" + html.EscapeString(text) + "</pre>\n"
+}
+
+// proposal returns the rules, the preview and the notes.
+func (s *Suggestion) proposal() string {
+	var b strings.Builder
 	for _, k := range s.Known {
-		fmt.Fprintf(b, "no rules needed: %s\n", clean.Text(k))
+		fmt.Fprintf(&b, "no rules needed: %s\n", clean.Text(k))
 	}
 	for _, u := range s.Unknown {
-		fmt.Fprintf(b, "no proposal: %s\n", clean.Text(u))
+		fmt.Fprintf(&b, "no proposal: %s\n", clean.Text(u))
 	}
 	places := false
 	for _, list := range []struct {
@@ -54,8 +57,8 @@ func (s *Suggestion) writeProposal(b *strings.Builder) {
 		rules      []RuleSuggestion
 	}{{"--line", "line", s.Lines}, {"--columns", "table", s.Columns}} {
 		for _, x := range list.rules {
-			fmt.Fprintf(b, "\n%s %s\n    %s (%s), such as:\n    %s\n", list.flag, clean.Text(process.QuoteArgument(x.Rule)), english.Count(x.Count, list.unit), x.Kind, clean.Text(x.Example))
-			w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+			fmt.Fprintf(&b, "\n%s %s\n    %s (%s), such as:\n    %s\n", list.flag, clean.Text(process.QuoteArgument(x.Rule)), english.Count(x.Count, list.unit), x.Kind, clean.Text(x.Example))
+			w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 			for _, f := range x.Fields {
 				places = places || f.Name[0] == '?'
 				fmt.Fprintf(w, "      {%s}\t%s\t%s\n", f.Name, clean.Text(f.Example), clean.Text(f.Why))
@@ -68,55 +71,44 @@ func (s *Suggestion) writeProposal(b *strings.Builder) {
 	}
 	if len(s.Preview) > 0 {
 		b.WriteString("\npreview\n")
-		writePreview(b, s.Preview)
+		writePreview(&b, s.Preview)
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintf(b, "note: %s\n", clean.Text(n))
+		fmt.Fprintf(&b, "note: %s\n", clean.Text(n))
 	}
+	if !s.proposes() {
+		b.WriteString("no rules are proposed\n")
+	}
+	return b.String()
 }
 
-// writePreview writes a table with one row per epoch of the first runs and epochs, and the names of their curves.
-// Values that no epoch has are no columns.
+// writePreview writes one row for each of the first runs and epochs, and the names of the curves.
 func writePreview(b *strings.Builder, all []runs.Run) {
-	var names, curves []string
+	var curves []string
 	hidden := 0
-	for i, r := range all {
-		if i >= previewRuns {
-			hidden += len(r.Epochs)
-			continue
-		}
-		hidden += max(0, len(r.Epochs)-previewEpochs)
-		for _, e := range r.Epochs {
-			for _, v := range tidy.EpochValues(e) {
-				if !math.IsNaN(v.V) && v.Name != "padding_samples" && !slices.Contains(names, v.Name) {
-					names = append(names, v.Name)
-				}
-			}
-		}
-		for _, c := range r.Curves {
-			if name := fmt.Sprintf("%s (%s)", clean.Text(c.Name), english.Count(len(c.Values), "value")); !slices.Contains(curves, name) {
-				curves = append(curves, name)
-			}
-		}
-	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "    %s\n", strings.Join(append([]string{"run", "workers", "epoch"}, names...), "\t"))
-	for _, r := range all[:min(len(all), previewRuns)] {
-		workers := "unknown"
+	for i, r := range all {
+		workers := "workers unknown"
 		if r.Info.Workers > 0 {
-			workers = strconv.Itoa(r.Info.Workers)
+			workers = english.Count(r.Info.Workers, "worker")
 		}
-		for _, e := range r.Epochs[:min(len(r.Epochs), previewEpochs)] {
-			fmt.Fprintf(w, "    %s\t%s\t%d", clean.Text(filepath.Base(r.Dir)), workers, e.Epoch)
-			values := tidy.EpochValues(e)
-			for _, name := range names {
-				cell := ""
-				if k := slices.IndexFunc(values, func(v tidy.Value) bool { return v.Name == name && !math.IsNaN(v.V) }); k >= 0 {
-					cell = strconv.FormatFloat(values[k].V, 'g', 6, 64)
+		for k, e := range r.Epochs {
+			if i >= previewRuns || k >= previewEpochs {
+				hidden++
+				continue
+			}
+			fmt.Fprintf(w, "    %s\t%s\tepoch %d", clean.Text(filepath.Base(r.Dir)), workers, e.Epoch)
+			for _, v := range tidy.EpochValues(e) {
+				if !math.IsNaN(v.V) && v.Name != "padding_samples" {
+					fmt.Fprintf(w, "\t%s %s", v.Name, strconv.FormatFloat(v.V, 'g', 6, 64))
 				}
-				fmt.Fprintf(w, "\t%s", cell)
 			}
 			fmt.Fprintln(w)
+		}
+		for _, c := range r.Curves {
+			if name := fmt.Sprintf("%s (%s)", clean.Text(c.Name), english.Count(len(c.Values), "value")); i < previewRuns && !slices.Contains(curves, name) {
+				curves = append(curves, name)
+			}
 		}
 	}
 	_ = w.Flush() // a strings.Builder returns no error
@@ -126,39 +118,4 @@ func writePreview(b *strings.Builder, all []runs.Run) {
 	if len(curves) > 0 {
 		fmt.Fprintf(b, "    curves: %s\n", strings.Join(curves, ", "))
 	}
-}
-
-// HTML returns the proposal as HTML: its text, and the rules as Go code.
-func (s *Suggestion) HTML() string {
-	var b strings.Builder
-	s.writeProposal(&b)
-	if !s.proposes() {
-		b.WriteString("no rules are proposed\n")
-	} else {
-		fmt.Fprintf(&b, "\nThese rules are not applied yet. To apply them:\n%s\n", clean.Lines(s.code()))
-	}
-	return "<pre style=\"white-space:pre-wrap\">" + html.EscapeString(b.String()) + "</pre>\n"
-}
-
-// code returns the options with the proposed rules as Go code.
-func (s *Suggestion) code() string {
-	var lists []string
-	r := s.Rules()
-	for _, list := range []struct {
-		name  string
-		items []string
-	}{{"Lines", r.Lines}, {"Columns", r.Columns}} {
-		code := list.name + ": []string{\n"
-		for _, item := range list.items {
-			text := strconv.Quote(item)
-			if strconv.CanBackquote(item) {
-				text = "`" + item + "`"
-			}
-			code += "\t" + text + ",\n"
-		}
-		if len(list.items) > 0 {
-			lists = append(lists, code+"}")
-		}
-	}
-	return "logread.Options{" + strings.Join(lists, ", ") + "}"
 }

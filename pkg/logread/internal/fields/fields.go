@@ -125,7 +125,6 @@ var all = [...]Field{
 		Name: Workers, Kind: Whole, InTemplates: true, InTables: true, About: "number of workers (not of a data loader)",
 		Names:       "n_workers n_gpus num_gpus gpu_count num_gpu number_of_gpus total_gpus gpus_total world_size distributed_world_size n_ranks num_ranks nproc nprocs n_procs num_procs n_processes num_processes n_devices num_devices device_count n_replicas num_replicas n_tasks num_tasks num_accelerators n_tpus num_tpus",
 		ColumnNames: "workers gpus world ranks np processes devices replicas tasks accelerators tpus",
-		WeakNames:   "cards",
 	},
 	{
 		Name: Nodes, Kind: Whole, InTemplates: true, InTables: true, About: "number of nodes",

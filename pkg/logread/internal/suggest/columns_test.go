@@ -4,43 +4,32 @@ import (
 	"testing"
 
 	"lockstep/pkg/logread/internal/fields"
+	"lockstep/pkg/logread/internal/table"
 )
 
-// TestColumns checks proposals for single columns beside a column epoch, or beside other columns.
-func TestColumns(t *testing.T) {
-	epoch := Column{Name: "epoch", Field: fields.Epoch, Whole: true, Values: []float64{1, 2, 3, 4}}
-	workers := Column{Name: "workers", Field: fields.Workers, Whole: true, Values: []float64{1, 2, 2, 4}}
+// TestWallTime checks which column of a table is the time of the run: the only time, if it is shorter with more
+// workers.
+func TestWallTime(t *testing.T) {
+	workers := table.ColumnInfo{Name: "workers", Field: fields.Workers, Values: []float64{1, 2, 2, 4}}
+	threads := table.ColumnInfo{Name: "t", Values: []float64{4, 3, 2, 1}}
+	seconds := table.ColumnInfo{Name: "time_s", Field: fields.Time, Values: []float64{40, 22.5, 26, 15.9}}
+	wall := table.ColumnInfo{Name: "t_wall", Values: []float64{40, 22.5, 26, 15.9}}
 	for _, test := range []struct {
-		column Column
-		beside []Column
-		want   string
+		name    string
+		columns []table.ColumnInfo
+		want    int
 	}{
-		{Column{Name: "cost", Values: []float64{4, 3, 2, 1}}, []Column{epoch}, fields.TrainLoss},
-		{Column{Name: "dev cost", Values: []float64{4, 3, 2, 1}}, []Column{epoch}, fields.ValLoss},
-		{Column{Name: "cost", Values: []float64{52, 51, 52, 51}}, []Column{epoch}, ""},
-		{Column{Name: "fehler_train", Values: []float64{4, 3, 2, 1}}, []Column{epoch}, ""},
-		{Column{Name: "thr (img/s)", Values: []float64{100, 101, 99, 100}}, []Column{epoch}, fields.SamplesPerSecond},
-		{Column{Name: "img/s per gpu", Values: []float64{100, 101, 99, 100}}, []Column{epoch}, ""},
-		{Column{Name: "dur_ms", Values: []float64{100, 101, 99, 100}}, []Column{epoch}, fields.EpochSeconds},
-		{Column{Name: "took", Values: []float64{10, 20, 31, 40}}, []Column{epoch}, fields.Elapsed},
-		{Column{Name: "latency_us", Values: []float64{10, 20, 31, 40}}, []Column{epoch}, ""},
-		{Column{Name: "t_wait", Values: []float64{10, 11, 10, 10}}, []Column{epoch}, ""},
-		{Column{Name: "val top1", Values: []float64{10, 20, 31, 40}}, []Column{epoch}, fields.ValAccuracy},
-		{Column{Name: "runde", Whole: true, Values: []float64{1, 2, 3, 4}}, nil, fields.Epoch},
-		{Column{Name: "p", Whole: true, Values: []float64{1, 2, 3, 4}}, nil, ""},
-		{Column{Name: "cards", Whole: true, Values: []float64{1, 2, 4, 8}}, nil, fields.Workers},
-		{Column{Name: "cards", Whole: true, Values: []float64{1, 2, 4, 8}}, []Column{epoch}, ""},
-		{Column{Name: "time_s", Field: fields.Time, Values: []float64{40, 22.5, 26, 15.9}}, []Column{workers}, fields.WallSeconds},
-		{Column{Name: "time_s", Field: fields.Time, Values: []float64{40, 22.5, 26, 45.9}}, []Column{workers}, ""},
-		{Column{Name: "t", Whole: true, Values: []float64{4, 3, 2, 1}}, []Column{workers}, ""},
-		{Column{Name: "loss", Text: true, Values: []float64{1, 1, 1, 1}}, []Column{epoch}, ""},
+		{"a time", []table.ColumnInfo{threads, workers, seconds}, 2},
+		{"a time with a name that package table does not know", []table.ColumnInfo{wall, workers}, 0},
+		{"two times", []table.ColumnInfo{workers, seconds, wall}, -1},
+		{"no workers", []table.ColumnInfo{threads, seconds}, -1},
+		{"longer with more workers", []table.ColumnInfo{workers, {Name: "time_s", Field: fields.Time, Values: []float64{40, 22.5, 26, 45.9}}}, -1},
+		{"ranks", []table.ColumnInfo{workers, seconds, {Name: "rank", Field: fields.Rank, Values: []float64{0, 1, 2, 3}}}, -1},
+		{"a latency", []table.ColumnInfo{workers, {Name: "latency_us", Values: []float64{4, 3, 2, 1}}}, -1},
+		{"texts", []table.ColumnInfo{workers, {Name: "t_wall", Text: true, Values: []float64{4, 3, 2, 1}}}, -1},
 	} {
-		found := Columns(append(test.beside[:len(test.beside):len(test.beside)], test.column))
-		if got := found[len(found)-1]; got.Name != test.want || got.Name != "" && got.Why == "" {
-			t.Errorf("%s: got %+v, want %q", test.column.Name, got, test.want)
-		}
-		if len(found) > 1 && found[0].Name != "" {
-			t.Errorf("%s: the known column is proposed as %q", test.column.Name, found[0].Name)
+		if got := WallTime(test.columns); got != test.want {
+			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package suggest proposes how to read text logs and tables of unknown form. It finds the shapes of
+// Package suggest proposes how to read text logs of unknown form. It finds the shapes of
 // lines that repeat, and names a number only with two kinds of evidence: the words beside it are the
 // name of a field (package fields), and its values behave like those of the field. Other numbers stay
 // numbered places, {?1}, {?2}, …, which a template reads like *.
@@ -8,8 +8,8 @@
 // separates; the last piece is the name of the second number, and must be a name as a whole: "max
 // epoch" is not an epoch. The package reads no files and knows no commands.
 //
-//	found := suggest.Lines([]suggest.File{{Lines: lines}})
+//	found := suggest.Lines([][]textlog.Message{textlog.Messages(text)})
 //	for _, t := range found.Templates {
-//		fmt.Println(t.Text) // such as "Epoch {epoch}: loss {train_loss} ppl {?1} time {seconds}s"
+//		fmt.Println(t.Rule) // such as "Epoch {epoch}: loss {train_loss} ppl {?1} time {seconds}s"
 //	}
 package suggest

@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"lockstep/pkg/logread/internal/fields"
+	"lockstep/pkg/logread/internal/textlog"
 )
 
 // Result contains the proposed templates.
@@ -16,41 +17,38 @@ type Result struct {
 	// and of steps. If nothing is known, it contains the most frequent lines with numbered places only.
 	Templates []Template
 	Notes     []string // lines that contain values but have no template, and why
+
+	rejected []string // reasons that the notes contain
 }
 
 // Template is a proposed template of lines.
 type Template struct {
-	Text    string
+	Rule    string
 	Kind    Kind
-	Example string // the first line of this form
-	Lines   int    // number of lines of this form in the sample
+	Example string // the first such line
+	Count   int    // number of such lines
 	Fields  []Field
 }
 
-// Field is a number of a template with the evidence for its meaning.
+// Field is the proposed meaning of a number of a line.
 type Field struct {
-	Name    string // of a field, or of a numbered place such as ?1
+	Name    string // of a field, or of a place such as ?1, whose meaning is not known
 	Example string // its first two values
-	Why     string // empty for a numbered place
+	Why     string // the evidence; empty for a place
 }
 
-// Kind is the kind of the lines of a template.
-type Kind int
+// Kind is the kind of the lines of a template, for messages.
+type Kind string
 
-// The kinds of lines, in the order in which templates are proposed.
+// The kinds of lines.
 const (
-	Setting Kind = iota // a property of the complete run
-	Opener              // only the number of the epoch whose values follow
-	Epoch               // values with the number of the epoch
-	Value               // values without the number of an epoch or step
-	Step                // values with the number of a step
-	Unknown             // numbers of unknown meaning
+	Setting Kind = "setting" // a property of the complete run
+	Opener  Kind = "beginning of an epoch"
+	Epoch   Kind = "epoch" // values with the number of the epoch
+	Value   Kind = "values without an epoch"
+	Step    Kind = "step" // values with the number of a step
+	Unknown Kind = "numbers of unknown meaning"
 )
-
-// String returns the name of the kind for messages.
-func (k Kind) String() string {
-	return [...]string{"setting", "beginning of an epoch", "epoch", "values without an epoch", "step", "numbers of unknown meaning"}[k]
-}
 
 // maxTemplates limits the number of proposed templates, and maxUnknown that of templates with numbered
 // places only.
@@ -59,40 +57,47 @@ const (
 	maxUnknown   = 3
 )
 
-// Lines proposes templates for lines that repeat and contain values.
-func Lines(files []File) Result {
+// Lines proposes templates for lines of files that repeat and contain values.
+func Lines(files [][]textlog.Message) Result {
 	var all []*candidate
 	for _, s := range findShapes(files) {
-		c := newCandidate(s, s.headings(files))
+		c := newCandidate(s)
 		c.nameMeasures()
 		c.nameSettings()
 		c.setKind()
 		all = append(all, c)
 	}
 	var result Result
-	removeContradictions(all, &result)
-	for _, c := range choose(all, &result) {
+	result.removeContradictions(all)
+	for _, c := range result.choose(all) {
 		result.Templates = append(result.Templates, c.template())
 	}
 	if n := len(result.Templates); n > maxTemplates {
-		result.Notes = append(result.Notes, fmt.Sprintf("only the first %d of %d templates are shown", maxTemplates, n))
+		result.note("only the first %d of %d templates are shown", maxTemplates, n)
 		result.Templates = result.Templates[:maxTemplates]
 	}
-	if len(result.Templates) == 0 {
-		slices.SortStableFunc(all, func(a, b *candidate) int { return cmp.Compare(len(b.lines), len(a.lines)) })
-		for _, c := range all {
-			words := false
-			for i := range c.numbers {
-				c.numbers[i].decision = decision{}
-				words = words || c.numbers[i].field != nil
-			}
-			c.kind = Unknown
-			if t := c.template(); words && len(c.lines) > 1 && len(t.Fields) > 0 && len(result.Templates) < maxUnknown {
-				result.Templates = append(result.Templates, t)
-			}
+	if len(result.Templates) > 0 {
+		return result
+	}
+	slices.SortStableFunc(all, func(a, b *candidate) int { return cmp.Compare(len(b.lines), len(a.lines)) })
+	for _, c := range all {
+		words := slices.ContainsFunc(c.numbers, func(n number) bool { return n.field != nil })
+		for i := range c.numbers {
+			c.numbers[i].decision = decision{}
+		}
+		c.kind = Unknown
+		if t := c.template(); words && len(c.lines) > 1 && len(t.Fields) > 0 && len(result.Templates) < maxUnknown {
+			result.Templates = append(result.Templates, t)
 		}
 	}
 	return result
+}
+
+// note adds a note once.
+func (r *Result) note(format string, a ...any) {
+	if note := fmt.Sprintf(format, a...); !slices.Contains(r.Notes, note) {
+		r.Notes = append(r.Notes, note)
+	}
 }
 
 // setKind sets the kind of the lines.
@@ -107,14 +112,15 @@ func (c *candidate) setKind() {
 			measured = true
 		}
 	}
+	epoch, step := c.has(fields.Epoch), c.has(fields.Step)
 	switch {
-	case c.has(fields.Step) && measured:
+	case step && measured:
 		c.kind = Step
-	case c.has(fields.Epoch) && !c.has(fields.Step) && measured:
+	case !step && epoch && measured:
 		c.kind = Epoch
-	case c.has(fields.Epoch) && !measured && !c.has(fields.Step):
+	case !step && epoch:
 		c.kind = Opener
-	case measured && !c.has(fields.Step):
+	case !step && measured:
 		c.kind = Value
 	case setting:
 		c.kind = Setting
@@ -123,104 +129,81 @@ func (c *candidate) setKind() {
 	}
 }
 
-// removeContradictions removes a setting whose lines give different values in a file, and keeps it in
-// one form of lines.
-func removeContradictions(all []*candidate, result *Result) {
+// removeContradictions keeps a setting in one form of lines, and removes it if the lines give different values.
+func (r *Result) removeContradictions(all []*candidate) {
 	for _, field := range []string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch} {
-		var first *candidate
+		var with []*candidate
 		differs := false
 		for _, c := range all {
-			switch n := c.find(field); {
-			case n == nil:
-			case first == nil:
-				first = c
-			default:
-				differs = differs || n.values[0] != first.find(field).values[0]
-				n.decision = decision{}
+			if n := c.find(field); n != nil {
+				with = append(with, c)
+				differs = differs || n.values[0] != with[0].find(field).values[0]
+			}
+		}
+		for i, c := range with {
+			if i > 0 || differs {
+				c.find(field).decision = decision{}
 				c.setKind()
 			}
 		}
 		if differs {
-			result.Notes = append(result.Notes, fmt.Sprintf("%s is not named: the lines give different numbers", field))
-			first.find(field).decision = decision{}
-			first.setKind()
+			r.note("%s is not named: the lines give different numbers", field)
 		}
 	}
 }
 
+// accepts reports whether why, a reason against a candidate, is empty. Otherwise it notes the reason once.
+func (r *Result) accepts(c *candidate, why string) bool {
+	if why != "" && !slices.Contains(r.rejected, why) {
+		r.rejected = append(r.rejected, why)
+		r.note("no template for lines such as %q: %s", c.first, why)
+	}
+	return why == ""
+}
+
+// severalInEpoch is the reason for which lines of which nothing shows the order are not used.
+const severalInEpoch = "there are several of them in an epoch, and nothing numbers them"
+
 // choose returns the candidates that are proposed.
-func choose(all []*candidate, result *Result) []*candidate {
-	of := func(kinds ...Kind) []*candidate {
-		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return !slices.Contains(kinds, c.kind) })
+func (r *Result) choose(all []*candidate) []*candidate {
+	of := func(kind Kind, keep func(*candidate) bool) []*candidate {
+		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return c.kind != kind || !keep(c) })
 	}
-	rejected := map[string]bool{}
-	reject := func(c *candidate, why string) bool {
-		if why != "" && !rejected[why] {
-			result.Notes = append(result.Notes, fmt.Sprintf("no template for lines such as %q: %s", c.first, why))
-			rejected[why] = true
+	each := func(*candidate) bool { return true }
+	settings, openers := of(Setting, each), of(Opener, each)
+	epochs := of(Epoch, func(c *candidate) bool {
+		if c.namesEvaluation() && slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.Step) && n.max() <= 1 }) {
+			return false // the first step of each evaluation
 		}
-		return why != ""
-	}
-	numberByOrder(all)
-	epochs := slices.DeleteFunc(of(Epoch), func(c *candidate) bool {
-		step := slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.Step) && n.max() <= 1 }) // the first step of each evaluation
-		return step && c.namesEvaluation() || 10*c.repeatsEpochs() > len(c.lines) && reject(c, "there are several of them in an epoch, and nothing numbers them")
+		return 10*c.repeatsEpochs() <= len(c.lines) || r.accepts(c, severalInEpoch)
 	})
-	steps := slices.DeleteFunc(of(Step), func(c *candidate) bool {
-		opened := slices.ContainsFunc(all, func(o *candidate) bool { return o != c && o.has(fields.Epoch) })
-		return c.namesEvaluation() || 10*c.restarts > len(c.lines) && !opened || !c.has(fields.Epoch) && slices.ContainsFunc(of(Step), func(o *candidate) bool { return o.has(fields.Epoch) })
+	hasEpoch := func(c *candidate) bool { return c.has(fields.Epoch) }
+	numberedSteps := len(of(Step, hasEpoch)) > 0
+	steps := of(Step, func(c *candidate) bool {
+		isOpened := slices.ContainsFunc(all, func(o *candidate) bool { return o != c && hasEpoch(o) })
+		return !c.namesEvaluation() && (isOpened || 10*c.restarts <= len(c.lines)) && (hasEpoch(c) || !numberedSteps)
 	})
-	openers := of(Opener)
 	numbered := slices.Concat(openers, epochs, steps)
-	values := slices.DeleteFunc(of(Value), func(c *candidate) bool { return reject(c, c.rejectValue(numbered, of(Setting))) })
-	unnumbered := len(values) > 0 || slices.ContainsFunc(steps, func(c *candidate) bool { return !c.has(fields.Epoch) })
+	values := of(Value, func(c *candidate) bool { return r.accepts(c, c.rejectValue(numbered, settings)) })
+	if len(values) == 0 && !slices.ContainsFunc(steps, func(c *candidate) bool { return !hasEpoch(c) }) {
+		openers = nil // all lines have the number of the epoch
+	}
+	opened := map[int]bool{}
 	openers = slices.DeleteFunc(openers, func(c *candidate) bool { // the first one of a file opens the epoch
-		return !unnumbered || slices.ContainsFunc(openers, func(o *candidate) bool {
-			return o.lines[0].file == c.lines[0].file && o.lines[0].isBefore(c.lines[0])
-		})
+		file := c.lines[0].file
+		follows := opened[file]
+		opened[file] = true
+		return follows
 	})
-	skipRepeatedValues(slices.Concat(epochs, values, steps))
-	isEmpty := func(c *candidate) bool { return c.kind != Epoch && c.kind != Value && c.kind != Step }
-	return slices.Concat(of(Setting), openers, slices.DeleteFunc(epochs, isEmpty), slices.DeleteFunc(values, isEmpty), slices.DeleteFunc(steps, isEmpty))
+	measured := slices.Concat(epochs, values, steps)
+	skipRepeatedValues(measured)
+	measured = slices.DeleteFunc(measured, func(c *candidate) bool { return c.kind != Epoch && c.kind != Value && c.kind != Step })
+	return slices.Concat(settings, openers, measured)
 }
 
 // namesEvaluation reports whether a number of known meaning belongs to an evaluation.
 func (c *candidate) namesEvaluation() bool {
-	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.as != "" && (n.part == valPart || n.part == testPart) })
-}
-
-// numberByOrder removes the epoch from lines that end an epoch, if other lines without an epoch come
-// before them and both are equally many: the n-th line of each form then belongs to epoch n.
-func numberByOrder(all []*candidate) {
-	var end *candidate
-	for _, c := range all {
-		if c.has(fields.Epoch) && len(c.lines) > 1 {
-			if end != nil || c.kind == Step {
-				return
-			}
-			end = c
-		}
-	}
-	if end == nil {
-		return
-	}
-	epoch := end.find(fields.Epoch)
-	byOne := epoch.values[0] <= 1
-	end.eachPair(func(i, j int) { byOne = byOne && epoch.values[j] == epoch.values[i]+1 })
-	if !byOne || !slices.ContainsFunc(all, func(c *candidate) bool {
-		return c.kind == Value && len(c.lines) == len(end.lines) && c.lines[0].isBefore(end.lines[0]) && c.lines[0].file == end.lines[0].file
-	}) {
-		return
-	}
-	for i := range end.numbers {
-		if n := &end.numbers[i]; n.as == fields.Epoch || n.as == fields.Epochs {
-			n.decision = decision{}
-		}
-	}
-	end.setKind()
-	for _, c := range all {
-		c.ordered = len(c.lines) == len(end.lines) && c.lines[0].file == end.lines[0].file
-	}
+	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.as != "" && n.isOfEvaluation() })
 }
 
 // rejectValue returns the reason why lines without an epoch are not used, or "". numbered contains the lines with
@@ -239,8 +222,8 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 		}
 	}
 	if len(marks) == 0 {
-		one := len(c.lines) > 1 && c.lines[len(c.lines)-1].file == c.lines[0].file+len(c.lines)-1 // each file is the result of a run
-		if c.ordered || one && slices.ContainsFunc(settings, func(o *candidate) bool { n := o.find(fields.Workers); return n != nil && len(n.texts) > 1 }) {
+		isResult := len(c.lines) > 1 && c.lines[len(c.lines)-1].file == c.lines[0].file+len(c.lines)-1 // each file is the result of a run
+		if isResult && slices.ContainsFunc(settings, func(o *candidate) bool { return o.has(fields.Workers) && len(o.lines) > 1 }) {
 			return ""
 		}
 		return "no line has the number of an epoch, so nothing shows that each of them is an epoch"
@@ -259,7 +242,7 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 	}
 	switch {
 	case 10*repeated > len(c.lines):
-		return "there are several of them in an epoch, and nothing numbers them"
+		return severalInEpoch
 	case len(c.lines) == 1 && len(marks) > 2*len(numbered):
 		return "there is only one such line"
 	}
@@ -267,24 +250,17 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 }
 
 // skipRepeatedValues skips values that another line of the same epoch or step gives too. Of two lines, the one with
-// the number of the epoch counts, then the one with more values. A loss or an accuracy without a label may be one of
-// an evaluation if the lines of steps have that of the training.
+// the number of the epoch counts, then the one with more values.
 func skipRepeatedValues(all []*candidate) {
 	named := func(c *candidate) int {
 		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n number) bool { return n.as == "" }))
 	}
-	better := slices.Clone(all)
-	slices.SortStableFunc(better, func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(named(b), named(a)))
-	})
 	keys := []string{fields.Epoch, fields.Epochs, fields.Step, fields.Steps, fields.Rank}
-	for i, c := range better {
-		for j, o := range better {
+	for i, c := range all {
+		for j, o := range all {
+			better := c.kind == Epoch && o.kind == Value || c.kind == o.kind && cmp.Or(cmp.Compare(named(c), named(o)), cmp.Compare(j, i)) > 0
 			for k := range o.numbers {
-				n := &o.numbers[k]
-				repeated := i < j && (c.kind == Step) == (o.kind == Step) && alternate(c.lines, o.lines)
-				evaluated := c.kind == Step && o.kind == Value && n.part == "" && (n.as == fields.TrainLoss || n.as == fields.Accuracy)
-				if (repeated || evaluated) && n.as != "" && c.has(n.as) && !slices.Contains(keys, n.as) {
+				if n := &o.numbers[k]; better && n.as != "" && c.has(n.as) && !slices.Contains(keys, n.as) && alternate(c.lines, o.lines) {
 					n.decision = decision{}
 					o.setKind()
 				}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"lockstep/pkg/logread/internal/fields"
 )
 
 // number is a slot with the words and marks beside it.
@@ -17,16 +15,11 @@ type number struct {
 	unitText  string // as in the first line
 	ownPart   string // part of the data set that its name has
 	part      string // part of the data set that its name or its section of the line has
+	mentioned string // the last part of the data set that the line names before it
 	bare      bool   // nothing names it
-	afterName bool   // the words after it name it
 	ofTotal   bool   // it follows "/" or "of" after a number
 	inner     bool   // it follows a number and is in parentheses, such as an average
-	remains   bool   // the time that remains, as in the progress bar [00:33<00:10
-	loader    bool   // the line is about loading data
 	vetoed    bool   // a word before it shows that it is not measured now
-	mentioned string // the last part of the data set that the line names before it
-	// unitInHeading is set if the heading of the column has the unit.
-	unitInHeading bool
 
 	decision
 }
@@ -40,6 +33,7 @@ type decision struct {
 
 // reader reads the words between the numbers of a line.
 type reader struct {
+	line   string
 	tokens []token
 	from   int        // index of the first token of the gap
 	pieces [][]string // of the gap, without those that name only a part of the data set
@@ -53,22 +47,16 @@ type reader struct {
 
 // numbers returns the numbers of the shape.
 func (s *shape) numbers() []number {
-	r := &reader{tokens: s.tokens}
+	r := &reader{line: s.first, tokens: s.tokens}
 	var found []number
-	loader := slices.ContainsFunc(s.tokens, func(t token) bool {
-		return t.kind == wordToken && slices.ContainsFunc(splitWords(t.text), func(w string) bool {
-			return strings.HasPrefix(w, "load") || strings.HasPrefix(w, "dataload")
-		})
-	})
-	for k := 0; k < len(r.tokens); k++ {
-		t := r.tokens[k]
+	for k, t := range r.tokens {
 		if t.kind != numberToken {
 			if k >= r.from {
 				r.read(k)
 			}
 			continue
 		}
-		n := number{slot: &s.slots[len(found)], token: t, part: r.part, loader: loader, vetoed: r.vetoed, mentioned: r.last}
+		n := number{slot: &s.slots[len(found)], token: t, part: r.part, vetoed: r.vetoed, mentioned: r.last}
 		var previous *number
 		if len(found) > 0 {
 			previous = &found[len(found)-1]
@@ -81,8 +69,7 @@ func (s *shape) numbers() []number {
 
 // read reads token k, which is no number.
 func (r *reader) read(k int) {
-	t := r.tokens[k]
-	next := token{}
+	t, next := r.tokens[k], token{}
 	if k+1 < len(r.tokens) {
 		next = r.tokens[k+1]
 	}
@@ -96,29 +83,27 @@ func (r *reader) read(k int) {
 			r.vetoed = r.vetoed || isVeto(w)
 			r.last = cmp.Or(partOf(w), r.last)
 		}
-		if n := len(r.piece); n > 1 && r.piece[n-2] == "held" && r.piece[n-1] == "out" {
-			r.piece = append(r.piece[:n-2], "heldout")
-		}
 	case t.isMark("@"): // AP @ IoU=0.5
 		r.vetoed = true
 	case t.isMark("([{"):
 		r.endPiece(next)
 		r.outer = append(r.outer, r.part)
-		if r.next != "" {
-			r.part, r.next = r.next, ""
-		}
+		r.part, r.next = cmp.Or(r.next, r.part), ""
 	case t.isMark(")]}"):
 		part := purePart(r.piece)
 		r.endPiece(next)
 		if n := len(r.outer); n > 0 {
 			r.part, r.outer = r.outer[n-1], r.outer[:n-1]
 		}
-		if part != "" {
-			r.part = part
-		}
-	case t.isMark(":=,;|•·><➜→"), t.isMark("-–—/") && t.space != 0 && next.space != 0, t.isMark(".") && next.space != 0 && next.kind == wordToken, t.isMark(`"`) && next.space != 0, t.kind == stampToken:
+		r.part = cmp.Or(part, r.part)
+	case endsPiece(t, next), t.isMark(":="), t.isMark(`"`) && next.space != 0:
 		r.endPiece(next)
 	}
+}
+
+// endsPiece reports whether the token, before next, separates the words beside it.
+func endsPiece(t, next token) bool {
+	return t.kind == stampToken || t.isMark(",;|•·><➜→") || t.isMark("-–—/") && t.space != 0 && next.space != 0 || t.isMark(".") && next.space != 0 && next.kind == wordToken
 }
 
 // endPiece ends the current piece before token next.
@@ -143,7 +128,7 @@ func purePart(words []string) string {
 		if p == "" && w != "set" || part != "" && p != "" && p != part {
 			return ""
 		}
-		part += strings.TrimPrefix(p, part)
+		part = cmp.Or(part, p)
 	}
 	return part
 }
@@ -160,55 +145,36 @@ func (r *reader) describe(n *number, previous *number) {
 		}
 	}
 	n.bare = words == nil
-	n.readGap(r.tokens[r.from:n.at], previous, words)
+	if gap := r.tokens[r.from:n.at]; previous != nil && len(gap) > 0 {
+		n.inner = gap[0].isMark("(") && len(words) == 0
+		if gap[0].isMark("(") {
+			gap = gap[1:]
+		}
+		total := len(gap) == 1 && (gap[0].isMark("/") || gap[0].isWord("of von de sur")) || len(gap) == 2 && gap[0].isWord("out") && gap[1].isWord("of")
+		n.ofTotal = total && previous.slot.whole && n.slot.whole
+	}
 	n.setName(nameOf(words, n.part), words)
 	if n.ownPart != "" && n.field != nil && isCounter(n.field) { // "Val Epoch: 1 loss 0.5"
 		r.part = n.ownPart
 	}
-	rest := r.tokens[n.at+1:]
-	after, ends := n.token.unit, []int{}
+	r.from, r.pieces, r.piece = n.at+1, nil, nil
 	if n.token.unit == durationUnit {
-		after = ""
-	}
-	for _, t := range rest {
-		if t.kind == numberToken {
-			break
-		}
-		if t.space != 0 {
-			after += " "
-		}
-		after += t.text
-		ends = append(ends, len(after))
-	}
-	unit, length := unitAfter(after)
-	if n.token.unit == durationUnit {
-		unit, length = timeUnit, 0
-	}
-	n.unit, n.unitText = unit, strings.TrimLeft(after[:length], " ")
-	r.from = n.at + 1
-	for _, end := range ends {
-		if end <= length {
+		n.unit = timeUnitKind
+	} else {
+		begin := n.token.end - len(n.token.unit)
+		var length int
+		n.unit, length = unitAfter(r.line[begin:])
+		n.unitText = strings.TrimSpace(r.line[begin : begin+length])
+		for r.from < len(r.tokens) && r.tokens[r.from].end <= begin+length {
 			r.from++
 		}
 	}
-	r.pieces, r.piece = nil, nil
-	if end := r.nameAfter(n, words); end > 0 {
-		r.from += end
+	if k := r.wordsAfter(); n.bare && k > 0 {
+		n.bare = false
+		if n.unit == noUnit {
+			r.from += k
+		}
 	}
-}
-
-// readGap sets what the tokens between the previous number and n show.
-func (n *number) readGap(gap []token, previous *number, words []string) {
-	if previous == nil || len(gap) == 0 {
-		return
-	}
-	n.remains = gap[0].isMark("<") && n.token.clock && previous.token.clock
-	n.inner = gap[0].isMark("(") && len(words) == 0
-	if gap[0].isMark("(") {
-		gap = gap[1:]
-	}
-	total := len(gap) == 1 && (gap[0].isMark("/") || gap[0].isWord("of", "von", "de", "sur")) || len(gap) == 2 && gap[0].isWord("out") && gap[1].isWord("of")
-	n.ofTotal = total && previous.slot.whole && n.slot.whole
 }
 
 // setName sets the name that words show.
@@ -221,47 +187,17 @@ func (n *number) setName(x name, words []string) {
 	}
 }
 
-// nameAfter reads the words after the number n up to the next separator, and returns the number of
-// their tokens if they belong to it. They name it if no words before it do: before is empty or ends
-// with a connective.
-func (r *reader) nameAfter(n *number, before []string) (tokens int) {
+// wordsAfter returns the number of the next tokens if they are words that do not name the next number, as in "3 s left,"
+// and "0.91 acc,".
+func (r *reader) wordsAfter() int {
 	rest := r.tokens[r.from:]
-	var words []string
-	k := 0
-	for ; k < len(rest) && rest[k].kind != numberToken && rest[k].space != '\t'; k++ {
-		if rest[k].isMark(":=") { // the words name the next number
+	for k, t := range rest {
+		switch {
+		case t.kind == numberToken || t.isMark(":="):
 			return 0
-		}
-		if rest[k].kind == stampToken || rest[k].isMark(",;|•·()[]{}><") || rest[k].isMark("-–—/") && rest[k].space != 0 || rest[k].isMark(".") && k+1 < len(rest) && rest[k+1].space != 0 {
-			break
-		}
-		if rest[k].kind == wordToken {
-			words = append(words, splitWords(rest[k].text)...)
+		case t.kind == stampToken || t.space == '\t' || t.isMark(",;|•·><()[]{}.-–—/"):
+			return k
 		}
 	}
-	if k < len(rest) && rest[k].kind == numberToken { // "1 loss 0.35" names the next number
-		if len(words) == 0 || !isConnective(words[len(words)-1]) {
-			return 0
-		}
-	}
-	if len(words) == 0 || n.field != nil || !n.bare && !isConnective(before[len(before)-1]) {
-		return 0
-	}
-	x := nameOf(words, n.part)
-	if n.unit == timeUnit && purePart(words) != "" { // 43.5s train
-		x = nameOf(append(words, "time"), n.part)
-	}
-	if x.field == nil && n.unit == noUnit { // a count of something, if it is constant
-		x.field = fields.LookupColumn(strings.Join(slices.DeleteFunc(words, isNoise), " "))
-	}
-	switch {
-	case x.field != nil && (x.field.Kind == fields.Seconds) == (n.unit == timeUnit) && !n.token.clock:
-		n.setName(x, words)
-		n.afterName, n.bare = true, false
-		return k
-	case n.unit == timeUnit && slices.Equal(words, []string{"in", "total"}):
-		return k
-	}
-	n.bare = false
-	return 0
+	return len(rest)
 }

@@ -2,6 +2,7 @@ package suggest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -14,21 +15,12 @@ type candidate struct {
 	numbers  []number
 	kind     Kind
 	restarts int     // of the steps of lines without an epoch
-	ordered  bool    // the n-th line is that of epoch n, which later lines show
 	groups   [][]int // indexes of the lines of each file and rank
 }
 
-// newCandidate returns a shape whose ranks, epochs, steps and settings are found.
-func newCandidate(s *shape, headings []string) *candidate {
+// newCandidate returns a shape whose ranks, epochs, steps and totals are found.
+func newCandidate(s *shape) *candidate {
 	c := &candidate{shape: s, numbers: s.numbers()}
-	for i, h := range headings {
-		c.numbers[i].setHeading(h)
-	}
-	for i := 1; i < len(c.numbers); i++ { // 12,4 has a decimal comma, or is two numbers
-		if a, b := &c.numbers[i-1], &c.numbers[i]; b.at == a.at+2 && c.tokens[a.at+1].isMark(",") && b.token.space == 0 && !b.token.clock {
-			a.field, b.field, a.bare, b.bare = nil, nil, false, false
-		}
-	}
 	for _, weak := range []bool{false, true} {
 		for i := range c.numbers {
 			if n := &c.numbers[i]; n.weak == weak && c.isRank(n) && !c.has(fields.Rank) {
@@ -38,22 +30,38 @@ func newCandidate(s *shape, headings []string) *candidate {
 	}
 	c.group()
 	for i := range c.numbers {
+		c.setClock(&c.numbers[i])
+	}
+	for i := range c.numbers {
 		if n := &c.numbers[i]; !c.has(fields.Epoch) && c.countsEpochs(n) {
 			n.is(fields.Epoch, "%s: a whole number that rises from epoch to epoch", n.quote())
 		}
 	}
 	for i := range c.numbers {
 		if n := &c.numbers[i]; !c.has(fields.Step) && !(c.has(fields.Epoch) && c.repeatsEpochs() == 0) && c.countsSteps(i) {
-			n.is(fields.Step, "%sa whole number that rises from line to line", n.quoteName())
+			n.is(fields.Step, "%s: a whole number that rises from line to line", n.quote())
 		}
 	}
-	if epoch := c.constantEpoch(); epoch != nil {
-		epoch.is(fields.Epoch, "%s: the log has one epoch", epoch.quote())
+	for i := range c.numbers {
+		if n := &c.numbers[i]; c.has(fields.Step) && !c.has(fields.Epoch) && n.isOnlyEpoch() {
+			n.is(fields.Epoch, "%s: the log has one epoch", n.quote())
+		}
 	}
 	for i := 1; i < len(c.numbers); i++ {
 		c.nameTotal(&c.numbers[i-1], &c.numbers[i])
 	}
 	return c
+}
+
+// setClock sets the times of the lines that have none, if the number is a time of day that never runs backwards.
+func (c *candidate) setClock(n *number) {
+	isClock := strings.Count(n.token.text, ":") == 2
+	c.eachPair(func(i, j int) { isClock = isClock && n.values[j] >= n.values[i] })
+	for i := range c.lines {
+		if isClock && math.IsNaN(c.lines[i].clock) {
+			c.lines[i].clock = n.values[i]
+		}
+	}
 }
 
 // is sets the meaning of the number.
@@ -63,22 +71,16 @@ func (n *number) is(field, format string, a ...any) {
 
 // quote describes the words that name the number.
 func (n *number) quote() string {
-	if n.afterName {
-		return fmt.Sprintf("before %q", n.words)
+	if n.bare {
+		return "without a name"
 	}
 	return fmt.Sprintf("after %q", n.words)
 }
 
-// quoteName is quote with a colon, or "" if nothing names the number.
-func (n *number) quoteName() string {
-	if n.field == nil {
-		return ""
-	}
-	return n.quote() + ": "
+// isNamed reports whether the words beside the number are the name of one of the fields.
+func (n *number) isNamed(names ...string) bool {
+	return n.field != nil && slices.Contains(names, n.field.Name)
 }
-
-// isNamed reports whether the words beside the number are the name of the field.
-func (n *number) isNamed(field string) bool { return n.field != nil && n.field.Name == field }
 
 // find returns the number that has the field, or nil.
 func (c *candidate) find(field string) *number {
@@ -93,26 +95,31 @@ func (c *candidate) find(field string) *number {
 // has reports whether one of the numbers has the field.
 func (c *candidate) has(field string) bool { return c.find(field) != nil }
 
-// distinct returns the different values of the number in rising order.
-func (n *number) distinct() []float64 { return slices.Compact(ascending(n.values)) }
+// isCount reports whether the number is an integer without a unit that may count something.
+func (n *number) isCount() bool {
+	return n.whole && n.unit == noUnit && !n.ofTotal && !n.vetoed && slices.Min(n.values) >= 0
+}
 
 // isRank reports whether the number is named like a rank, all ranks from 0 or 1 occur, and each has about
 // as many lines.
 func (c *candidate) isRank(n *number) bool {
-	if !n.isNamed(fields.Rank) || !n.whole || n.unit != noUnit || n.afterName || n.ofTotal {
+	if !n.isNamed(fields.Rank) || !n.isCount() {
 		return false
 	}
-	ranks := n.distinct()
-	counts := map[float64]int{}
+	ranks := slices.Compact(ascending(n.values))
 	least, most := len(n.values), 0
-	for _, v := range n.values {
-		counts[v]++
+	for i := range ranks {
+		k := 0
+		for _, v := range n.values {
+			if v == ranks[i] {
+				k++
+			}
+		}
+		if least, most = min(least, k), max(most, k); k < 2 || ranks[i] != ranks[0]+float64(i) {
+			return false
+		}
 	}
-	for _, k := range counts {
-		least, most = min(least, k), max(most, k)
-	}
-	last := len(ranks) - 1
-	return last > 0 && ranks[0] >= 0 && ranks[0] <= 1 && ranks[last]-ranks[0] == float64(last) && least*2 >= most && least > 1
+	return len(ranks) > 1 && ranks[0] <= 1 && least*2 >= most
 }
 
 // group sets the groups of lines.
@@ -150,7 +157,7 @@ func (c *candidate) eachPair(use func(i, j int)) {
 // countsEpochs reports whether the number is named like an epoch and rises by one, or, if the name has
 // no other meaning, by other steps. It may begin again.
 func (c *candidate) countsEpochs(n *number) bool {
-	if !n.isNamed(fields.Epoch) || n.vetoed || !n.whole || n.unit != noUnit || n.ofTotal || slices.Min(n.values) < 0 {
+	if !n.isNamed(fields.Epoch) || !n.isCount() {
 		return false
 	}
 	first := n.values[0]
@@ -171,17 +178,9 @@ func (c *candidate) countsEpochs(n *number) bool {
 	return ones+jumps > 0 && 10*falls <= ones+jumps
 }
 
-// constantEpoch returns the number of the only epoch of a log with steps, or nil.
-func (c *candidate) constantEpoch() *number {
-	if c.has(fields.Epoch) || !c.has(fields.Step) {
-		return nil
-	}
-	for i := range c.numbers {
-		if n := &c.numbers[i]; n.as == "" && n.isNamed(fields.Epoch) && !n.weak && n.whole && !n.ofTotal && len(n.texts) == 1 && n.values[0] >= 0 {
-			return n
-		}
-	}
-	return nil
+// isOnlyEpoch reports whether the number is named like an epoch and all lines have the same one.
+func (n *number) isOnlyEpoch() bool {
+	return n.isNamed(fields.Epoch) && !n.weak && n.isCount() && len(n.texts) == 1
 }
 
 // repeatsEpochs returns the number of lines whose epoch the line before it has too.
@@ -201,30 +200,26 @@ func (c *candidate) repeatsEpochs() int {
 // run. A number without a name counts steps if it has a total and follows the epoch, as in "[1][50/400]".
 func (c *candidate) countsSteps(i int) bool {
 	n, epoch := &c.numbers[i], c.find(fields.Epoch)
-	if n.as != "" || !n.whole || n.unit != noUnit || n.ofTotal || n.afterName || slices.Min(n.values) < 0 {
-		return false
-	}
-	if !n.isNamed(fields.Step) && !c.isProgress(i) || n.vetoed {
+	if n.as != "" || !n.isCount() || !n.isNamed(fields.Step) && !c.isProgress(i) {
 		return false
 	}
 	if i+1 < len(c.numbers) && c.numbers[i+1].ofTotal && len(c.numbers[i+1].texts) > 1 {
 		return false // steps of several loops, such as those of the training and of the evaluation
 	}
+	if epoch == nil && slices.ContainsFunc(c.numbers, func(o number) bool { return o.isNamed(fields.Epoch) && len(o.texts) > 1 }) {
+		return false
+	}
 	rises, falls, again := 0, 0, 0
 	c.eachPair(func(i, j int) {
-		newEpoch := epoch != nil && epoch.values[i] != epoch.values[j]
 		switch {
 		case n.values[j] > n.values[i]:
 			rises++
-		case newEpoch, epoch == nil && n.values[j] <= n.values[0]:
+		case epoch != nil && epoch.values[i] != epoch.values[j], epoch == nil && n.values[j] <= n.values[0]:
 			again++
 		default:
 			falls++
 		}
 	})
-	if epoch == nil && slices.ContainsFunc(c.numbers, func(o number) bool { return o.isNamed(fields.Epoch) && len(o.texts) > 1 }) {
-		return false
-	}
 	if epoch == nil {
 		c.restarts = again
 	}
@@ -238,71 +233,59 @@ func (c *candidate) isProgress(i int) bool {
 	if i == 0 || i+1 == len(c.numbers) || !c.numbers[i].bare || !c.numbers[i+1].ofTotal {
 		return false
 	}
-	before := c.numbers[i-1].as == fields.Epoch || i > 1 && c.numbers[i-1].ofTotal && c.numbers[i-2].as == fields.Epoch || c.constantBefore(i)
-	n, total := &c.numbers[i], &c.numbers[i+1]
-	if !before || len(total.texts) > 1 || slices.Max(n.values) > total.values[0] {
+	n, before, total := &c.numbers[i], &c.numbers[i-1], &c.numbers[i+1]
+	if before.ofTotal && i > 1 {
+		before = &c.numbers[i-2]
+	}
+	if before.as != fields.Epoch && !before.isOnlyEpoch() || len(total.texts) > 1 || slices.Max(n.values) > total.values[0] {
 		return false
 	}
-	return n.values[0] != 0 || slices.ContainsFunc(n.distinct(), func(v float64) bool { return int64(v)%16 != 0 && v != total.values[0] })
-}
-
-// constantBefore reports whether the number before number i is named like an epoch and does not change.
-func (c *candidate) constantBefore(i int) bool {
-	n := &c.numbers[i-1]
-	return n.isNamed(fields.Epoch) && !n.weak && n.whole && len(n.texts) == 1
+	return n.values[0] != 0 || slices.ContainsFunc(n.values, func(v float64) bool { return int64(v)%16 != 0 && v != total.values[0] })
 }
 
 // nameTotal names the total after a number of an epoch, step or rank.
 func (c *candidate) nameTotal(n, total *number) {
-	if !total.ofTotal || len(total.texts) > 1 || total.values[0] < slices.Max(n.values) {
-		return
-	}
-	switch n.as {
-	case fields.Epoch:
+	switch {
+	case !total.ofTotal, len(total.texts) > 1, total.values[0] < slices.Max(n.values):
+	case n.as == fields.Epoch:
 		total.is(fields.Epochs, "after the number of the epoch: the planned epochs")
-	case fields.Step:
+	case n.as == fields.Step:
 		total.is(fields.Steps, "after the number of the step: the number of steps")
-	case fields.Rank:
-		if int(total.values[0]) == len(n.distinct()) {
-			total.is(fields.Workers, "after the rank: the number of workers")
-		}
 	}
 }
 
-// isConstant reports whether all lines of a file have the same number.
-func (c *candidate) isConstant(n *number) bool {
-	for i := range n.values {
-		if i > 0 && c.lines[i].file == c.lines[i-1].file && n.values[i] != n.values[i-1] {
-			return false
-		}
-	}
-	return true
-}
-
-// nameSettings names the numbers of workers and nodes, seeds and batch sizes, which must not change.
+// nameSettings names the numbers of workers and nodes, seeds and batch sizes, which must not change in a file. The word
+// after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4 workers" of a data loader.
 func (c *candidate) nameSettings() {
-	trains := slices.ContainsFunc(c.tokens, func(t token) bool {
-		return t.kind == wordToken && strings.HasPrefix(strings.ToLower(t.text), "train")
-	})
 	for i := range c.numbers {
 		n := &c.numbers[i]
-		if n.as != "" || n.field == nil || n.weak || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.has(n.field.Name) || !c.isConstant(n) {
-			continue
-		}
-		switch n.field.Name {
-		case fields.Workers, fields.Nodes, fields.Batch:
-			if n.values[0] < 1 || n.values[0] > 1<<20 {
-				continue
-			}
-		case fields.Seed:
-		default:
-			continue
-		}
-		if n.afterName { // "on 4 GPUs", but not "found 4 GPUs", and not "with 4 workers" of a data loader
-			if k := n.at - 1; n.loader || k < 0 || !c.tokens[k].isWord("on", "using", "with", "across") || !trains && strings.HasPrefix(n.words, "worker") {
-				continue
+		field, why := n.field, n.quote()
+		if k := n.at; field == nil && k > 0 && k+1 < len(c.tokens) && c.tokens[k-1].isWord("on using with across") && c.tokens[k+1].kind == wordToken && !c.hasWord("load", "dataload") {
+			word := c.tokens[k+1].text
+			if why = fmt.Sprintf("before %q", word); c.hasWord("train") || !strings.HasPrefix(word, "worker") {
+				if field = fields.LookupColumn(word); field != nil && field.Name != fields.Workers && field.Name != fields.Nodes {
+					field = nil
+				}
 			}
 		}
-		n.is(n.field.Name, "%s", n.quote())
+		if n.as != "" || field == nil || n.weak || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.has(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
+			continue
+		}
+		constant := field.Name == fields.Seed || n.values[0] >= 1 && n.values[0] <= 1<<20
+		for k := 1; k < len(n.values); k++ {
+			constant = constant && (c.lines[k].file != c.lines[k-1].file || n.values[k] == n.values[k-1])
+		}
+		if constant {
+			n.is(field.Name, "%s", why)
+		}
 	}
+}
+
+// hasWord reports whether the lines have a word with one of the beginnings.
+func (c *candidate) hasWord(beginnings ...string) bool {
+	return slices.ContainsFunc(c.tokens, func(t token) bool {
+		return t.kind == wordToken && slices.ContainsFunc(splitWords(t.text), func(w string) bool {
+			return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(w, b) })
+		})
+	})
 }

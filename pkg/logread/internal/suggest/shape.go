@@ -2,23 +2,11 @@ package suggest
 
 import (
 	"math"
-	"regexp"
 	"slices"
 	"strings"
+
+	"lockstep/pkg/logread/internal/textlog"
 )
-
-// File contains the lines of one log.
-type File struct {
-	Lines []Line
-}
-
-// Line is a line of a log without the labels of launchers and the time stamps of loggers.
-type Line struct {
-	Text  string
-	Used  bool    // a known format reads the line
-	Rank  int     // in the label; -1 if the line has none
-	Clock float64 // time stamp in seconds, or NaN
-}
 
 // maxShapes limits the number of shapes, since a log of prose has as many as lines.
 const maxShapes = 20000
@@ -38,7 +26,6 @@ type place struct {
 	file, line int
 	rank       int
 	clock      float64 // in seconds, or NaN
-	evaluation bool    // the last line without numbers, such as "Evaluating ...", names a validation or a test
 }
 
 // isBefore reports whether the line p comes before o.
@@ -50,13 +37,12 @@ type slot struct {
 	values       []float64
 	texts        []string // the first two different texts
 	whole        bool     // all lines have a whole number
-	commas       bool     // some lines have a number with a decimal comma
 	unitsDiffer  bool     // the attached units differ
 	blanksDiffer bool     // only some lines have a blank before the number
 }
 
 // findShapes returns the shapes of all lines that no known format reads, in the order of their first lines.
-func findShapes(files []File) []*shape {
+func findShapes(files [][]textlog.Message) []*shape {
 	var found []*shape
 	byKey := map[string]*shape{} // nil for keys of lines that follow
 	eachLine(files, func(_ place, _ string, tokens []token) {
@@ -65,23 +51,27 @@ func findShapes(files []File) []*shape {
 		}
 	})
 	eachLine(files, func(at place, text string, tokens []token) {
-		key, whole, last := keyOf(tokens), len(tokens), len(tokens)
+		whole, last := len(tokens), len(tokens)
 		for tokens[last-1].kind != numberToken {
 			last--
 		}
-		for n := last; n < whole; n++ { // the shortest beginning with all numbers that is a line
-			beginning := keyOf(tokens[:n])
-			if _, ok := byKey[beginning]; ok {
-				key, tokens = beginning, tokens[:n]
-				break
+		key, s, ok := "", (*shape)(nil), false
+		for n := last; n <= whole && !ok; n++ { // the shortest beginning with all numbers that is a line
+			key = keyOf(tokens[:n])
+			if s, ok = byKey[key]; ok {
+				tokens = tokens[:n]
 			}
 		}
-		s, ok := byKey[key]
 		if !ok {
 			return // one shape too many
 		}
 		if s == nil {
-			s = newShape(tokens, text)
+			s = &shape{tokens: tokens, first: text}
+			for i, t := range tokens {
+				if t.kind == numberToken {
+					s.slots = append(s.slots, slot{at: i, whole: true})
+				}
+			}
 			byKey[key] = s
 			found = append(found, s)
 		}
@@ -92,80 +82,34 @@ func findShapes(files []File) []*shape {
 }
 
 // eachLine calls use for each line with a number that no known format reads.
-func eachLine(files []File, use func(at place, text string, tokens []token)) {
-	for f, file := range files {
-		commas, clocks := hasDecimalCommas(file), readClocks(file)
-		evaluation := false
-		for i, line := range file.Lines {
+func eachLine(files [][]textlog.Message, use func(at place, text string, tokens []token)) {
+	for f, lines := range files {
+		for i, line := range lines {
 			text := strings.TrimSpace(line.Text)
-			if !strings.ContainsAny(text, "0123456789") {
-				for _, w := range splitWords(text) {
-					if p := partOf(w); p != "" {
-						evaluation = p != trainPart
-					}
-				}
+			if line.System || !strings.ContainsAny(text, "0123456789") {
 				continue
 			}
-			if line.Used {
-				continue
-			}
-			tokens := tokenize(text, commas && mayHaveCommas(text))
+			tokens := tokenize(text)
 			if slices.ContainsFunc(tokens, func(t token) bool { return t.kind == numberToken }) {
-				use(place{f, i, line.Rank, clocks[i], evaluation}, text, tokens)
+				use(place{f, i, line.Rank, line.Clock}, text, tokens)
 			}
 		}
 	}
-}
-
-// timeOfDay matches the time of day that begins a line, after a date or in a label.
-var timeOfDay = regexp.MustCompile(`^[^=]{0,40}?\b(\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?)\b`)
-
-// readClocks returns the time of each line: its stamp, or the time of day at its beginning, in seconds since
-// midnight of the first line. The latter is NaN for all lines if these times run backwards, since they are then
-// no times of day.
-func readClocks(file File) []float64 {
-	clocks := make([]float64, len(file.Lines))
-	last, midnight, valid := math.Inf(-1), 0.0, true
-	for i, line := range file.Lines {
-		clocks[i] = line.Clock
-		m := timeOfDay.FindStringSubmatch(line.Text)
-		if m == nil || line.Clock == line.Clock {
-			continue
-		}
-		now := clockSeconds(m[1]) + midnight
-		if now < last-43200 {
-			now, midnight = now+86400, midnight+86400
-		}
-		valid = valid && now >= last-2 // the lines of several workers may be out of order
-		clocks[i], last = now, max(last, now)
-	}
-	for i, line := range file.Lines {
-		if !valid {
-			clocks[i] = line.Clock
-		}
-	}
-	return clocks
-}
-
-// newShape returns the shape of a line without occurrences.
-func newShape(tokens []token, first string) *shape {
-	s := &shape{tokens: tokens, first: first}
-	for i, t := range tokens {
-		if t.kind == numberToken {
-			s.slots = append(s.slots, slot{at: i, whole: true})
-		}
-	}
-	return s
 }
 
 // add adds a line to the shape.
 func (s *shape) add(tokens []token, at place) {
+	for _, t := range tokens {
+		if t.kind == stampToken && t.clock && math.IsNaN(at.clock) {
+			at.clock = t.value
+		}
+	}
 	s.lines = append(s.lines, at)
 	for k := range s.slots {
 		x := &s.slots[k]
 		t, first := tokens[x.at], s.tokens[x.at]
 		x.values = append(x.values, t.value)
-		x.whole, x.commas = x.whole && t.whole, x.commas || t.comma
+		x.whole = x.whole && t.whole
 		x.unitsDiffer = x.unitsDiffer || t.unit != first.unit
 		x.blanksDiffer = x.blanksDiffer || (t.space == 0) != (first.space == 0)
 		text := t.text
