@@ -66,19 +66,6 @@ func (c *candidate) hasEvaluation() bool {
 	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.isOfEvaluation() })
 }
 
-// evaluates reports whether the line names only values of an evaluation.
-func (c *candidate) evaluates() bool {
-	evaluation := false
-	for i := range c.numbers {
-		n := &c.numbers[i]
-		if n.isNamed(fields.TrainLoss) || n.part == trainPart {
-			return false
-		}
-		evaluation = evaluation || n.mentioned == valPart || n.mentioned == testPart
-	}
-	return evaluation
-}
-
 // ascending returns the values that are numbers in rising order, or NaN alone.
 func ascending(values []float64) []float64 {
 	kept := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
@@ -258,6 +245,7 @@ func (c *candidate) time(n *number) decision {
 		}
 		return d
 	}
+	trains := slices.ContainsFunc(c.numbers, func(o number) bool { return o.isNamed(fields.TrainLoss) || o.part == trainPart })
 	perStep := n.isNamed(fields.StepSeconds) || n.unit == stepUnit
 	perEpoch := n.isNamed(fields.EpochSeconds) && n.words != "seconds" || n.unit == epochUnit
 	tooLong := p.median > 1.05*p.epoch+clockResolution
@@ -290,7 +278,7 @@ func (c *candidate) time(n *number) decision {
 		if !tooLong && p.median >= 0.3*p.epoch-clockResolution {
 			return decide(fields.EpochSeconds, ", and it agrees with the time stamps: the time of the epoch")
 		}
-	case n.part == "" && (c.evaluates() || !c.has(fields.Epoch) && !strings.Contains(n.words, "epoch") && !c.hasEvaluation()):
+	case n.part == "" && c.hasEvaluation() && !trains, n.part == "" && !c.hasEvaluation() && !c.has(fields.Epoch) && !strings.Contains(n.words, "epoch"):
 	case perEpoch || len(n.values) > 1 && (named || c.unnamedTimes() == 1):
 		return decide(fields.EpochSeconds, fmt.Sprintf(": the only evidence is the %s", map[bool]string{true: "name", false: "unit"}[named]))
 	}
