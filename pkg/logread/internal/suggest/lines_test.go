@@ -167,6 +167,17 @@ Loss: 0.85, MeanIU: 0.5
 Validation:  50%|##  | 1/2 [00:10<00:10, 10.00s/it]` + "\x1b[34mINFO\x1b[0m" + ` Epoch 1: loss 0.5
 Validation: 100%|####| 2/2 [00:20<00:00, 10.00s/it]` + "\x1b[34mINFO\x1b[0m" + ` Epoch 2: loss 0.4
 `, []string{"*INFO* Epoch {epoch}: loss {train_loss}"}},
+		{"progress bars of which nothing shows the part of the training", `
+Epoch 1
+100%|####| 6/6 [00:17<00:00,  2.99s/it]
+Epoch 2
+100%|####| 6/6 [00:16<00:00,  2.82s/it]
+`, nil},
+		{"steps without an epoch whose loss does not fall", `
+Batch 1/4 | loss: 0.1 | acc: 0.9
+Batch 2/4 | loss: 0.2 | acc: 0.8
+Batch 3/4 | loss: 0.3 | acc: 0.7
+`, nil},
 		{"a time between two steps", `
 epoch 1 loss 0.5 dt 0.82
 epoch 2 loss 0.4 dt 0.81

@@ -33,7 +33,7 @@ func (c *candidate) nameMeasures() {
 		case n.field.Kind == fields.Fraction && (!n.isNamed(fields.Accuracy) || labeled && c.isOfTraining(i)):
 			d = n.fraction()
 		case n.isNamed(fields.TrainLoss) && labeled, n.isNamed(fields.ValLoss):
-			if n.part != "" || c.has(fields.Step) || declines(n.values) < 1 || c.falls(n) > 0.5 { // otherwise perhaps that of an evaluation
+			if n.part != "" || c.has(fields.Step) && c.has(fields.Epoch) || declines(n.values) < 1 || c.falls(n) > 0.5 { // otherwise perhaps that of an evaluation
 				d = c.loss(n)
 			}
 		case n.isNamed(fields.LearningRate) && n.unit == noUnit && n.min() >= 0 && n.max() <= 10 && (!n.whole || n.max() == 0),
@@ -50,13 +50,13 @@ func (c *candidate) nameMeasures() {
 func (n *number) isOfEvaluation() bool { return n.part == valPart || n.part == testPart }
 
 // isOfTraining reports whether the accuracy of number i is one of the training: it has this label, follows the
-// loss of the training, is in a line of a step, or the line has a value of the validation too.
+// loss of the training, is in a line of a step of an epoch, or the line has a value of the validation too.
 func (c *candidate) isOfTraining(i int) bool {
 	k := i - 1
 	for k > 0 && c.numbers[k].as == "" && len(c.numbers[k].texts) < 2 { // such as that of a device
 		k--
 	}
-	return c.numbers[i].part == trainPart || k >= 0 && c.numbers[k].as == fields.TrainLoss || c.has(fields.Step) ||
+	return c.numbers[i].part == trainPart || k >= 0 && c.numbers[k].as == fields.TrainLoss || c.has(fields.Step) && c.has(fields.Epoch) ||
 		slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.ValAccuracy) })
 }
 
@@ -268,7 +268,7 @@ func (c *candidate) time(n *number) decision {
 			return decide(fields.StepSeconds, ", and it agrees with the time stamps: the time of a step")
 		}
 	case perStep:
-		if !(p.median > p.epoch+clockResolution) {
+		if c.has(fields.Epoch) && !(p.median > p.epoch+clockResolution) {
 			return decide(fields.StepSeconds, "")
 		}
 	case cumulative && len(n.values) > 2 && named:
