@@ -1,6 +1,8 @@
 package logread
 
 import (
+	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -142,8 +144,12 @@ func derivations() []derivation {
 		{name: regexp.MustCompile(`seconds$`), why: "the difference of two times in s or ms", ok: func(r Row, l numbers, _ []Row) bool {
 			return l.hasDifference(r.Value, 1) || l.hasDifference(r.Value, 1e-3)
 		}},
-		{name: regexp.MustCompile(`^step_seconds$`), why: "the difference of two times, of several steps", ok: func(_ Row, _ numbers, same []Row) bool {
-			return slices.ContainsFunc(same, func(o Row) bool { f := fields.LookupColumn(o.Name); return f != nil && f.Name == fields.Elapsed })
+		{name: regexp.MustCompile(`^step_seconds$`), why: "the difference of two times since the start, divided by the number of steps", ok: func(r Row, _ numbers, same []Row) bool {
+			times := curvesOf(same, fields.Elapsed)
+			return slices.ContainsFunc(times, func(rows []Row) bool {
+				i := slices.IndexFunc(rows, func(o Row) bool { return o.Step == r.Step })
+				return i > 0 && isNear(r.Value*float64(rows[i].Step-rows[i-1].Step), rows[i].Value-rows[i-1].Value)
+			})
 		}, changesPlace: true},
 		{name: regexp.MustCompile(`^seconds$`), why: "the difference of two times, of several epochs", ok: func(r Row, l numbers, _ []Row) bool {
 			return slices.ContainsFunc([]float64{2, 3, 4, 5}, func(n float64) bool { return l.hasDifference(n*r.Value, 1) || l.has(n*r.Value) })
@@ -192,13 +198,19 @@ func derivations() []derivation {
 		{name: regexp.MustCompile(`^(samples|tokens)_per_second$`), why: "samples or tokens of a step / its time in s or ms", ok: func(r Row, l numbers, _ []Row) bool {
 			return l.hasQuotient(r.Value) || l.hasQuotient(r.Value/1e3)
 		}},
-		{name: regexp.MustCompile(`^samples_per_second$`), why: "the steps of an epoch over the time that their rates give", ok: func(r Row, _ numbers, same []Row) bool {
-			isRate := func(o Row) bool {
-				f := fields.LookupColumn(o.Name)
-				return o.Step >= 0 && f != nil && f.Name == fields.SamplesPerSecond
-			}
-			return r.Epoch > 0 && slices.ContainsFunc(same, func(o Row) bool { return isRate(o) && o.Value <= r.Value*(1+1e-9) }) &&
-				slices.ContainsFunc(same, func(o Row) bool { return isRate(o) && o.Value >= r.Value*(1-1e-9) })
+		{name: regexp.MustCompile(`^samples_per_second$`), why: "the steps of an epoch over the time that their rates give, or the mean of these", ok: func(r Row, _ numbers, same []Row) bool {
+			return r.Epoch > 0 && slices.ContainsFunc(curvesOf(same, fields.SamplesPerSecond), func(rows []Row) bool {
+				for first := range rows {
+					var n, sum, seconds float64
+					for _, o := range rows[first:] {
+						n, sum, seconds = n+1, sum+o.Value, seconds+1/o.Value
+						if isNear(r.Value, n/seconds) || isNear(r.Value, sum/n) {
+							return true
+						}
+					}
+				}
+				return false
+			})
 		}, changesPlace: true},
 		{name: regexp.MustCompile(`^padding_samples$`), why: "0", ok: func(r Row, _ numbers, _ []Row) bool { return r.Value == 0 }},
 	}
@@ -216,3 +228,18 @@ func deviation(list []float64) (mean, squares, n float64) {
 	}
 	return mean, squares, n
 }
+
+// curvesOf returns the rows of the curves of a field, one list for each name and rank, in the order of the steps.
+func curvesOf(rows []Row, field string) [][]Row {
+	curves := map[string][]Row{}
+	for _, r := range rows {
+		if f := fields.LookupColumn(r.Name); r.Step >= 0 && f != nil && f.Name == field {
+			key := fmt.Sprint(r.Name, r.Rank)
+			curves[key] = append(curves[key], r)
+		}
+	}
+	return slices.Collect(maps.Values(curves))
+}
+
+// isNear reports whether two numbers are equal but for rounding.
+func isNear(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }
