@@ -6,12 +6,12 @@ import (
 )
 
 // Parsing numbers takes most of the time of reading a log. Numbers in the usual
-// form of a program's output, with at most 19 digits, are parsed here, and strconv
+// form of a program's output, with at most 19 digits after leading zeros, are parsed here, and strconv
 // parses all others. FuzzDecimal and TestDecimal compare the results with
 // strconv's bit by bit.
 
-// maxDigits is the largest number of digits for which each mantissa fits into 64 bits.
-const maxDigits = 19
+// fullMantissa is the smallest mantissa of 19 digits. With one more digit, it may not fit into 64 bits.
+const fullMantissa = 1e18
 
 // ParseDecimal parses the number at the beginning of b, with optional sign, point
 // and exponent, and returns its length n. n is 0 if b does not begin with a number,
@@ -22,7 +22,7 @@ func ParseDecimal(b []byte) (v float64, n int) {
 		n = 1
 	}
 	mantissa, digits, point := uint64(0), 0, -1
-	for ; n < len(b) && digits <= maxDigits; n++ {
+	for ; n < len(b) && mantissa < fullMantissa; n++ {
 		if c := b[n] - '0'; c <= 9 {
 			mantissa = 10*mantissa + uint64(c)
 			digits++
@@ -32,7 +32,7 @@ func ParseDecimal(b []byte) (v float64, n int) {
 			break
 		}
 	}
-	if digits == 0 || digits > maxDigits {
+	if digits == 0 || mantissa >= fullMantissa && n < len(b) && (IsDigit(b[n]) || b[n] == '.') {
 		return 0, 0
 	}
 	power := 0 // the number is mantissa / 10^power

@@ -239,11 +239,9 @@ func isUnmeasured(cell []byte) bool {
 	switch n := len(cell); {
 	case n == 0:
 		return true
-	case scan.IsDigit(cell[0]): // usually
-		return false
 	case n == 1:
 		return cell[0] == '-' || cell[0] == '?'
-	case n > 30:
+	case n > 30 || bytes.IndexByte([]byte("-<#[nN"), cell[0]) < 0: // usually
 		return false
 	}
 	switch strings.ToLower(string(cell)) {

@@ -82,6 +82,7 @@ type tableReader struct {
 	last    *tableRun // of the row before, which had lastKey
 	lastKey []byte
 	ranks   map[string]int // numbers of the GPUs whose rows have no number
+	metrics map[string]metric
 
 	rows        int
 	zeroEpoch   bool // a row has epoch 0
@@ -95,8 +96,14 @@ type tableReader struct {
 	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
 }
 
+// metric is the field, or nil, that a name in the cells of a column means, and the factor of its unit.
+type metric struct {
+	field  *fields.Field
+	factor float64
+}
+
 func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
-	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, lastDecimals: -1}
+	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, metrics: map[string]metric{}, lastDecimals: -1}
 }
 
 // begin surveys the table and reads its header. It returns record.ErrUnknownFormat if the

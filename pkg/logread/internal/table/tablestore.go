@@ -113,7 +113,12 @@ func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
 	if !ok || name == "" || len(name) > 200 || !t.present[i] {
 		return false
 	}
-	f, factor := lookUp(name, "")
+	m, known := t.metrics[name]
+	if !known {
+		m.field, m.factor = lookUp(name, "")
+		t.metrics[name] = m
+	}
+	f, factor := m.field, m.factor
 	if f != nil && p.epoch > 0 && epochField(f.Name) != nil && f.Name != fields.Time && f.Name != fields.Elapsed && f.Name != fields.TrainingTime {
 		*epochField(f.Name)(t.findOrAddEpoch(run, p.rank, p.epoch)) = t.values[i] * factor
 		if t.layout == rowsAreSteps {
