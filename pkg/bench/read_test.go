@@ -164,6 +164,7 @@ func TestEveryFormatIsTimed(t *testing.T) {
 	}
 	for _, short := range []string{
 		"job script", "W&B summary", "W&B metadata", "benchy JSON", "configuration", "MLflow settings", // documents of a run
+		"Markdown page", "JSON results", // tables and results that people write by hand or once per run
 		"Jupyter notebook",                                                       // most of its bytes are pictures
 		"Slurm", "bash time", "GNU time", "zsh time", "seff", "torchrun failure", // a few lines per run
 		"sacct",                              // a line per job
