@@ -243,7 +243,9 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 	if err != nil {
 		return "", nil, err
 	}
-	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache}, nil
+	// Most of the linter's memory lives until its end, so that collecting garbage more rarely saves a
+	// seventh of its CPU time: until it has 3 GiB.
+	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache, "GOGC=400", "GOMEMLIMIT=3GiB"}, nil
 }
 
 // buildBinaries builds the command and the kernel. It installs the kernel in a separate
