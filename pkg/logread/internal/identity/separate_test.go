@@ -154,6 +154,9 @@ func TestSeparate(t *testing.T) {
 			[]string{"unet", "unet (2)", "unet"},
 		},
 		"the same seed and a repeat number": {[]runs.Run{newRun("unet_rep1.log", 2, knownSeed(1, 5)), newRun("unet_rep2.log", 2, knownSeed(1, 50))}, nil},
+		"the first repeat beside the folders of others": {
+			[]runs.Run{newRun("logs/log_2.csv", 2, knownSeed(1, 5)), newRun("logs/seed2/log_2.csv", 2, knownSeed(2, 50)), newRun("logs/rep_3/log_2.csv", 2, knownSeed(1, 1))}, nil,
+		},
 		"rates that differ by more than 3 times": {
 			[]runs.Run{newRun("unet-471101.log", 2, knownSeed(1, 5)), newRun("unet-471102.log", 2, knownSeed(2, 16)), newRun("unet-471103.log", 2, knownSeed(3, 6))},
 			[]string{"unet", "unet (2)", "unet"},

@@ -190,14 +190,18 @@ func commonName(all []string) string {
 // repeatNumber matches the seeds and the other numbers in a name.
 var repeatNumber = regexp.MustCompile(`(?i)(seed[-_=]?)?[0-9]+`)
 
+// repeatFolder matches the name of a folder that shows only the seed or the number of a repeat.
+var repeatFolder = regexp.MustCompile(`(?i)^(seed|rep|repeat|repetition|trial)[-_=]?[0-9]+$`)
+
 // RepeatPath returns the path of a run with its seeds and the numbers of repeats replaced: runs with
-// equal RepeatPaths are repeats by their names. It is empty for one of several runs of a file.
+// equal RepeatPaths are repeats by their names. Folders of repeats are left out, because the first repeat
+// may lie beside them. It is empty for one of several runs of a file.
 func RepeatPath(r *runs.Run) string {
 	const longest = 3 // digits; longer numbers are those of jobs
 	if r.Dir != r.File {
 		return ""
 	}
-	elements := strings.Split(filepath.ToSlash(r.File), "/")
+	elements := slices.DeleteFunc(strings.Split(filepath.ToSlash(r.File), "/"), repeatFolder.MatchString)
 	for i, element := range elements {
 		if names.HasDate(element) {
 			continue
