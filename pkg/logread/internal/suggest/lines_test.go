@@ -46,6 +46,32 @@ epoch 1 step 20/80 loss 0.8 eta: 2 days, 1:01:03, latency_ms 4.1, wait_time 3.6,
 epoch 2 step 10/80 loss 0.7 eta: 1 day, 23:02:03, latency_ms 4.2, wait_time 3.5, gpu_time 2.5
 best epoch 2 best loss 0.7
 `, []string{"*, world_size={workers}*", "epoch {epoch} step {step}/{steps} loss {train_loss} eta: {?1}, latency_ms {?2}, wait_time {?3}, gpu_time {?4}"}},
+		{"positions in the samples are no steps", `
+Epoch 1[16/5011]: loss: 3.0
+Epoch 1[1616/5011]: loss: 2.9
+Epoch 1[3216/5011]: loss: 2.8
+Epoch 2[16/5011]: loss: 2.7
+Epoch 2[1616/5011]: loss: 2.6
+`, nil},
+		{"positions in steps of fifty", `
+Epoch 1[50/400]: loss: 3.0
+Epoch 1[100/400]: loss: 2.9
+Epoch 1[150/400]: loss: 2.8
+Epoch 2[50/400]: loss: 2.7
+`, []string{"Epoch {epoch}[{step}/{steps}]: loss: {train_loss}"}},
+		{"processes at a barrier are no nodes", `
+Rank 0: Completed barrier for key:1 with 16 nodes.
+Epoch 1: loss 0.5
+Epoch 2: loss 0.4
+`, []string{"Epoch {epoch}: loss {train_loss}"}},
+		{"a time that never falls may be that since the start", `
+Epoch 1, Loss 0.9, Time 0.18s
+Epoch 2, Loss 0.8, Time 0.18s
+Epoch 3, Loss 0.7, Time 0.40s
+Epoch 4, Loss 0.6, Time 0.40s
+Epoch 5, Loss 0.5, Time 0.92s
+Epoch 6, Loss 0.4, Time 0.95s
+`, []string{"Epoch {epoch}, Loss {train_loss}, Time {?1}"}},
 		{"the time of a step agrees with the clock", `
 10:00:00 Epoch [1][10/40] time: 0.500, data_time: 0.050, loss: 3.0
 10:00:05 Epoch [1][20/40] time: 0.510, data_time: 0.051, loss: 2.9

@@ -181,6 +181,7 @@ type pace struct {
 	epoch   float64 // median seconds per epoch by the clock; NaN if unknown
 	step    float64 // mean seconds per step by the clock; NaN if unknown
 	rising  bool    // the values rise in each group
+	falling bool    // a value is smaller than the one before
 	growth  float64 // median growth of the values per epoch
 	median  float64 // of the values, in seconds
 	clocked bool    // the growth is not larger than the clock allows
@@ -211,7 +212,7 @@ func (c *candidate) paceOf(n *number) pace {
 		if epochs < 0 {
 			return
 		}
-		p.rising = p.rising && v > 0
+		p.rising, p.falling = p.rising && v > 0, p.falling || v < 0
 		p.clocked = p.clocked && !(v > 1.2*dt+clockResolution)
 		if epochs > 0 {
 			growths = append(growths, v/epochs)
@@ -256,6 +257,7 @@ func (c *candidate) time(n *number) decision {
 	}
 	words := strings.NewReplacer("cum", "total", "since", "total").Replace(n.words)
 	whole := n.isNamed(fields.Elapsed) && strings.Contains(words, "total")
+	values := slices.DeleteFunc(slices.Clone(n.values), func(v float64) bool { return v == 0 })
 	cumulative := p.rising && p.clocked && len(n.values) > 1 && n.seconds(0) <= 2*first*p.growth
 	switch {
 	case c.has(fields.Step):
@@ -279,6 +281,7 @@ func (c *candidate) time(n *number) decision {
 			return decide(fields.EpochSeconds, ", and it agrees with the time stamps: the time of the epoch")
 		}
 	case n.part == "" && c.hasEvaluation() && !trains, n.part == "" && !c.hasEvaluation() && !c.has(fields.Epoch) && !strings.Contains(n.words, "epoch"):
+	case !p.falling && len(values) >= 5 && slices.Max(values) >= 2*slices.Min(values): // perhaps the time since the start
 	case perEpoch || len(n.values) > 1 && (named || c.unnamedTimes() == 1):
 		return decide(fields.EpochSeconds, fmt.Sprintf(": the only evidence is the %s", map[bool]string{true: "name", false: "unit"}[named]))
 	}

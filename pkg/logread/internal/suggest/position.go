@@ -227,8 +227,8 @@ func (c *candidate) countsSteps(i int) bool {
 }
 
 // isProgress reports whether number i, which has no name, counts the steps of an epoch: the number before
-// it is part of the epoch, and a constant total follows. Positions such as [0/60000], [640/60000] count
-// samples.
+// it is part of the epoch, and a constant total follows. Positions such as [0/60000], [640/60000], or
+// [16/5011], [1616/5011], count samples.
 func (c *candidate) isProgress(i int) bool {
 	if i == 0 || i+1 == len(c.numbers) || !c.numbers[i].bare || !c.numbers[i+1].ofTotal {
 		return false
@@ -240,7 +240,18 @@ func (c *candidate) isProgress(i int) bool {
 	if before.as != fields.Epoch && !before.isOnlyEpoch() || len(total.texts) > 1 || slices.Max(n.values) > total.values[0] {
 		return false
 	}
-	return n.values[0] != 0 || slices.ContainsFunc(n.values, func(v float64) bool { return int64(v)%16 != 0 && v != total.values[0] })
+	batch, interval := n.values[0], math.Inf(1)
+	if batch == 0 {
+		batch = 16 // or a multiple
+	} else {
+		c.eachPair(func(i, j int) {
+			if d := n.values[j] - n.values[i]; d > 0 && n.values[j] != total.values[0] {
+				interval = min(interval, d)
+			}
+		})
+	}
+	isSteps := func(v float64) bool { return int64(v)%int64(batch) != 0 && v != total.values[0] }
+	return batch == 1 || interval == batch || slices.ContainsFunc(n.values, isSteps)
 }
 
 // nameTotal names the total after a number of an epoch, step or rank.
@@ -263,8 +274,8 @@ func (c *candidate) nameSettings() {
 		if k := n.at; field == nil && k > 0 && k+1 < len(c.tokens) && c.tokens[k-1].isWord("on using with across") && c.tokens[k+1].kind == wordToken && !c.hasWord("load", "dataload") {
 			word := c.tokens[k+1].text
 			if why = fmt.Sprintf("before %q", word); c.hasWord("train") || !strings.HasPrefix(word, "worker") {
-				if field = fields.LookupColumn(word); field != nil && field.Name != fields.Workers && field.Name != fields.Nodes {
-					field = nil
+				if field = fields.LookupColumn(word); field != nil && field.Name != fields.Workers && (field.Name != fields.Nodes || c.hasWord("rank", "barrier")) {
+					field = nil // PyTorch's processes wait at a barrier "with 8 nodes", which are processes
 				}
 			}
 		}

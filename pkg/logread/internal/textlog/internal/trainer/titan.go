@@ -27,8 +27,9 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 	}
 	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
 	step := c.Expect("step:").SkipBlanks().ReadInteger()
+	isTitan := c.Accept(" ") // and not as in "step:10/2000"
 	c.SkipBlanks()
-	if c.Failed || !bytes.Contains(c.Rest, []byte("loss:")) {
+	if c.Failed || !isTitan || !bytes.Contains(c.Rest, []byte("loss:")) {
 		return logline.Unknown
 	}
 	now := log.StampSeconds()
