@@ -137,7 +137,8 @@ func stopDescendants() {
 }
 
 // signalDescendants sends s to all descendants of this process. It returns the number of
-// those that were running, that is, neither stopped nor ended.
+// those that were running, that is, neither stopped nor ended. A process in an uninterruptible sleep is not running:
+// it stops before it goes on. One whose child by vfork is stopped before its exec sleeps so until the child goes on.
 func signalDescendants(s unix.Signal) (running int) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -157,7 +158,7 @@ func signalDescendants(s unix.Signal) (running int) {
 		}
 		if parent, err := strconv.Atoi(fields[1]); err == nil {
 			children[parent] = append(children[parent], pid)
-			still[pid] = strings.Contains("TtZX", fields[0])
+			still[pid] = strings.Contains("TtZXD", fields[0])
 		}
 	}
 	for next := children[os.Getpid()]; len(next) > 0; next = next[1:] {
