@@ -60,7 +60,7 @@ type RuleRow struct {
 // Its table has one row per global batch, with the columns global_batch, rates, runs,
 // diverged and bound; best_rate, the measure and change, each with _low and _high; none,
 // sqrt and linear, the learning rates by these rules; and, only in the last row, rule,
-// exponent, sentence and next.
+// exponent and sentence.
 type LRScaling struct {
 	analysis
 	Measure string // quality measure: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
@@ -82,13 +82,7 @@ type LRScaling struct {
 	Sentence    string
 	Problems    []string
 
-	// Launch is the beginning of the command that NextCommand returns, such as "lockstep
-	// launch --config X". If it is empty, the command names the config of the runs, without
-	// their overrides.
-	Launch string
-
 	rule Rule
-	fit  *lrscaling.Result
 }
 
 // ScalingRule determines how the best learning rate depends on the global batch. It needs
@@ -114,7 +108,7 @@ func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	}
 	o := &LRScaling{
 		Measure: fit.Measure, Exponent: Estimate(fit.Exponent), Rule: fit.Rule, How: fit.How, Good: fit.Good, Falls: fit.Falls,
-		Sentence: fit.Sentence, Problems: fit.Problems, rule: s.Rule, fit: fit,
+		Sentence: fit.Sentence, Problems: fit.Problems, rule: s.Rule,
 	}
 	o.analysis = analysis{o}
 	for _, r := range fit.Rows {
@@ -136,10 +130,6 @@ func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	}
 	return o, nil
 }
-
-// NextCommand returns the command that starts the runs still needed to decide between the
-// rules, or "" if the existing runs decide. The command skips existing runs (--resume).
-func (o *LRScaling) NextCommand() string { return o.fit.NextCommand(o.Launch) }
 
 func (o *LRScaling) table(maxRows int) table {
 	rate := func(name string, value func(RateRow) float64) grid.Column[RateRow] {
@@ -183,11 +173,8 @@ func (o *LRScaling) table(maxRows int) table {
 	}
 	g.Columns = append(g.Columns,
 		words("rule", o.Rule), ofAll("exponent", o.Exponent.Value), ofAll("exponent_low", o.Exponent.Low), ofAll("exponent_high", o.Exponent.High),
-		words("sentence", o.Sentence), words("next", o.NextCommand()))
+		words("sentence", o.Sentence))
 	g.Remarks = append(g.Remarks, o.Sentence)
-	if next := o.NextCommand(); next != "" {
-		g.Remarks = append(g.Remarks, "to decide: "+next)
-	}
 	g.Remarks = append(g.Remarks,
 		fmt.Sprintf("best lr: the rate with the best %s, interpolated between the rates tried; none, sqrt, linear: the rates that these rules derive from batch %d; change: of the %s at the best rate tried, relative to batch %d",
 			o.Measure, o.Rows[0].GlobalBatch, o.Measure, o.Rows[0].GlobalBatch),

@@ -98,7 +98,7 @@ type Difference struct {
 // a run is resumed, and keys that only one of the two configs has. It returns nil if there
 // are no differences.
 func Differences(recorded, current map[string]any) []Difference {
-	all := compareConfigs(WithStrategySettings(recorded), WithStrategySettings(current), "")
+	all := compareConfigs(withStrategySettings(recorded), withStrategySettings(current), "")
 	slices.SortFunc(all, func(a, b Difference) int {
 		if a.Key < b.Key {
 			return -1

@@ -57,10 +57,10 @@ func (c Config) jsonDocument() (map[string]any, error) {
 	return doc, nil
 }
 
-// WithStrategySettings returns doc, the config in run.json, with the name of the strategy and
+// withStrategySettings returns doc, the config in run.json, with the name of the strategy and
 // the values of all its options as separate keys, "strategy" and for example
 // "strategy.steps". In run.json, the default strategy is omitted.
-func WithStrategySettings(doc map[string]any) map[string]any {
+func withStrategySettings(doc map[string]any) map[string]any {
 	if len(doc) == 0 {
 		return doc
 	}

@@ -64,7 +64,7 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shared := sharedConfig(WithStrategySettings(doc))
+	shared := sharedConfig(withStrategySettings(doc))
 	// Engines of different kinds exchange different values. The kind is no part of ConfigHash, which
 	// run folders have recorded without it.
 	kind, _, _ := strings.Cut(t.cfg.Engine.Device, ":")

@@ -66,17 +66,3 @@ func TestLearningRatesAgree(t *testing.T) {
 		}
 	}
 }
-
-// TestLaunchAgain: the command has what was set in the config, as the shell
-// takes it, and not what a sweep varies.
-func TestLaunchAgain(t *testing.T) {
-	r := runs.Run{Info: runs.Info{ThreadsPerWorker: 2}}
-	r.Info.Config = document(t, "batch=2", "optimizer.learning_rate=0.5", "epochs=3", "schedule.decay=[]", "model.norm=none")
-	r.Info.Config["data"].(map[string]any)["path"] = "it's here"
-	r.Info.Config["strategy"] = "other"
-	want := `lockstep launch --config unet2d-cells --threads 2 --set 'data.path=it'\''s here' --set epochs=3 --set model.norm=none --set 'schedule.decay=[]' --set strategy=other`
-	got := buildRepeatCommand(r)
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}

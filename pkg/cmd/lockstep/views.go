@@ -117,8 +117,7 @@ func views() []view {
 			name: "scaling-rule", value: "MEASURE", example: "val_loss", optional: true,
 			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which batch, by a measure of quality",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
-				r, err := computeScalingRule(s, value)
-				return one(r, err)
+				return one(s.ScalingRule(value))
 			},
 		},
 		{

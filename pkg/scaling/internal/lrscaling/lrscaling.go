@@ -67,7 +67,6 @@ type TriedRate struct {
 	Quality        stats.Estimate
 
 	values []float64 // the quality of each run that did not diverge
-	places []runs.Run
 }
 
 // RuleRow compares one rule with the measurements; see scaling.RuleRow.
@@ -98,7 +97,6 @@ type Result struct {
 	higher    bool    // a higher quality is better
 	fitted    []int   // batches to which the exponent is fitted
 	edgeShare float64 // share of the resamples in which the best rate of a fitted batch is the lowest or the highest tried
-	next      rateSweep
 	by        stats.Estimator
 }
 
@@ -131,7 +129,6 @@ func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Resul
 	out.fitExponent(draws)
 	out.compareRules()
 	out.decideRule()
-	out.planSweep()
 	out.Sentence = out.summarize()
 	return out, nil
 }
@@ -199,7 +196,6 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 		}
 		t := &o.Tried[i]
 		t.Runs++
-		t.places = append(t.places, r)
 		if diverged {
 			t.Diverged++
 		} else {

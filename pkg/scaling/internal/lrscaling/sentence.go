@@ -67,7 +67,7 @@ func (o *Result) divideRules() (left, rejected []RuleRow) {
 func (o *Result) summarize() string {
 	text := []string{o.describeRule(), o.describeGoodBatches()}
 	if o.Rule == "" {
-		text = append(text, "the runs do not decide: "+strings.Join(o.next.why, "; "))
+		text = append(text, "the runs do not decide: "+strings.Join(o.whyUndecided(), "; "))
 	}
 	return strings.Join(text, "; ") + "."
 }
@@ -165,52 +165,8 @@ func (o *Result) describeGoodBatches() string {
 	return text + fmt.Sprintf(", a change of %s %s)", english.Number(last.Change.Value), last.Change.FormatInterval())
 }
 
-// rateSweep contains the settings of the runs to start next.
-type rateSweep struct {
-	study   string
-	config  string
-	workers int
-	each    int      // global batch divided by the config's batch: workers × accumulation
-	fixed   []string // overrides that all runs share, as arguments of --set
-	batches []int
-	rates   []float64
-	seeds   []int64
-	why     []string // the reasons why these runs are needed
-}
-
-// Smallest and largest number of seeds that planSweep recommends.
-const (
-	minSeeds = 3
-	maxSeeds = 12
-)
-
-// planSweep plans the runs that would decide between the rules, and stores their settings
-// in the field next.
-func (o *Result) planSweep() {
-	if o.Rule != "" {
-		return
-	}
-	n := &o.next
-	o.copySettings(n)
-	low, high := math.Inf(1), 0.0
-	for _, r := range o.Rows {
-		n.batches = append(n.batches, r.GlobalBatch)
-	}
-	for _, t := range o.Tried {
-		low, high = min(low, t.LearningRate), max(high, t.LearningRate)
-		if !slices.ContainsFunc(n.rates, func(v float64) bool { return math.Abs(v-t.LearningRate) < 1e-6*v }) {
-			n.rates = append(n.rates, t.LearningRate)
-		}
-	}
-	o.addRates(n, low, high)
-	o.addSeeds(n)
-	slices.Sort(n.rates)
-	slices.Sort(n.batches)
-}
-
-// addRates adds learning rates to the sweep n, so that the best rate becomes neither the
-// lowest nor the highest tried. low and high are the lowest and the highest rate tried.
-func (o *Result) addRates(n *rateSweep, low, high float64) {
+// whyUndecided returns the reasons why the runs do not decide between the rules.
+func (o *Result) whyUndecided() (why []string) {
 	var few, above, below []string
 	for _, r := range o.Rows {
 		name := strconv.Itoa(r.GlobalBatch)
@@ -223,30 +179,33 @@ func (o *Result) addRates(n *rateSweep, low, high float64) {
 			below = append(below, name)
 		}
 	}
-	if len(few) > 0 {
-		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, too few to determine the best one", formatBatches(few), hasOrHave(few)))
-		first := o.Rows[0]
-		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
-		_, at, _ := o.findBestRate(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
-		best := o.Tried[at].LearningRate
-		n.rates = n.rates[:0] // replace all rates, so that every batch has the same ones
-		for rate := best / 2; rate < 2.1*reach*best; rate *= 2 {
-			n.rates = append(n.rates, rate)
+	switch {
+	case len(few) > 0:
+		why = append(why, fmt.Sprintf("%s %s fewer than three learning rates, too few to determine the best one", formatBatches(few), hasOrHave(few)))
+	case len(above)+len(below) > 0:
+		if len(above) > 0 {
+			why = append(why, fmt.Sprintf("the best rate of %s is the highest tried, so a higher one may be better", formatBatches(above)))
 		}
-		return
+		if len(below) > 0 {
+			why = append(why, fmt.Sprintf("the best rate of %s is the lowest tried, so a lower one may be better", formatBatches(below)))
+		}
+	case o.edgeShare > maxEdgeShare:
+		why = append(why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.Percent(math.Round(100*o.edgeShare)/100)))
 	}
-	if len(above) > 0 {
-		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the highest tried, so a higher one may be better", formatBatches(above)))
-		n.rates = append(n.rates, 2*high, 4*high)
+	runs := o.Tried[0].Runs // of the batch and rate with the fewest
+	for _, t := range o.Tried {
+		runs = min(runs, t.Runs)
 	}
-	if len(below) > 0 {
-		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so a lower one may be better", formatBatches(below)))
-		n.rates = append(n.rates, low/2, low/4)
+	switch {
+	case runs < 2:
+		why = append(why, "single runs do not show the noise")
+	case len(why) > 0: // other rates are needed first
+	case o.Exponent.High > o.Exponent.Low:
+		why = append(why, fmt.Sprintf("%s for each batch and rate are too few to determine the exponent", english.Count(runs, "seed")))
+	default:
+		why = append(why, fmt.Sprintf("%s for each batch and rate show no difference", english.Count(runs, "seed")))
 	}
-	if len(above)+len(below) == 0 && o.edgeShare > maxEdgeShare {
-		n.why = append(n.why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.Percent(math.Round(100*o.edgeShare)/100)))
-		n.rates = append(n.rates, low/2, 2*high)
-	}
+	return why
 }
 
 // formatBatches formats a list of batches: "batch 4" or "batches 4 and 8".
@@ -265,130 +224,7 @@ func hasOrHave(names []string) string {
 	return "have"
 }
 
-// addSeeds adds seeds to the sweep n. Their number is chosen so that the interval of the
-// exponent becomes narrow enough to exclude all rules but one, provided that the spread
-// stays the same.
-func (o *Result) addSeeds(n *rateSweep) {
-	now := 0
-	for _, t := range o.Tried {
-		if now == 0 || t.Runs < now {
-			now = t.Runs
-		}
-	}
-	want := now
-	switch half := (o.Exponent.High - o.Exponent.Low) / 2; {
-	case now < 2:
-		n.why = append(n.why, "single runs do not show the noise")
-		want = minSeeds
-	case len(n.why) > 0: // other rates are needed first
-	case half > 0:
-		const enough = 0.2 // half-width of an interval that contains only one of exponents 1/2 apart
-		want = min(maxSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
-		n.why = append(n.why, fmt.Sprintf("%s for each batch and rate are too few to determine the exponent", english.Count(now, "seed")))
-		if want == maxSeeds {
-			n.why = append(n.why, "a wider range of batches determines it better than many more seeds")
-			n.batches = append(n.batches, o.chooseWiderBatch(n.each))
-		}
-	default:
-		n.why = append(n.why, fmt.Sprintf("%s for each batch and rate show no difference", english.Count(now, "seed")))
-		want = min(maxSeeds, 2*now)
-	}
-	for seed := int64(1); len(n.seeds) < want; seed++ {
-		if !slices.Contains(n.seeds, seed) {
-			n.seeds = append(n.seeds, seed)
-		}
-	}
-	slices.Sort(n.seeds)
-}
-
-// chooseWiderBatch returns a batch outside the range of the measured batches. It is half
-// the smallest batch if the quality decreases at large batches and half the smallest
-// batch is divisible by divisor; otherwise it is twice the largest batch.
-func (o *Result) chooseWiderBatch(divisor int) int {
-	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= divisor && half%divisor == 0 {
-		return half
-	}
-	return 2 * o.Rows[len(o.Rows)-1].GlobalBatch
-}
-
-// copySettings copies the study, config, workers and seeds of the existing runs to n.
-func (o *Result) copySettings(n *rateSweep) {
-	scaled := false
-	for _, t := range o.Tried {
-		for _, r := range t.places {
-			if r.Info.Seed > 0 && !slices.Contains(n.seeds, r.Info.Seed) {
-				n.seeds = append(n.seeds, r.Info.Seed)
-			}
-			if n.study == "" {
-				n.study, n.config = r.Info.Study, r.Info.Study
-				if name, ok := r.Info.Config["name"].(string); ok {
-					n.config = name
-				}
-			}
-			if n.workers == 0 || r.Info.Workers < n.workers {
-				n.workers = r.Info.Workers
-			}
-			optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
-			if given, ok := optimizer["learning_rate"].(float64); ok && math.Abs(given-t.LearningRate) > 1e-6*given {
-				scaled = true
-			}
-			accumulate, _ := r.Info.Config["accumulate"].(float64)
-			n.each = max(n.each, int(accumulate))
-		}
-	}
-	n.workers, n.each = max(1, n.workers), max(1, n.each)
-	n.each *= n.workers
-	for _, r := range o.Rows {
-		if r.GlobalBatch%n.each != 0 {
-			n.workers, n.each = 1, 1
-			n.fixed = append(n.fixed, "accumulate=1")
-			break
-		}
-	}
-	if scaled { // the command gives the rates after scaling, so scaling is switched off
-		n.fixed = append(n.fixed, "schedule.scaling=none")
-		n.study += "-rates"
-	}
-}
-
-// NextCommand returns the command that starts the runs still needed to decide between the
-// rules, or "" if the existing runs decide. launch is the beginning of the command, such as
-// "lockstep launch --config X"; if it is empty, the command names the config of the runs.
-// The command skips existing runs (--resume).
-func (o *Result) NextCommand(launch string) string {
-	n := o.next
-	if o.Rule != "" || len(n.batches) == 0 {
-		return ""
-	}
-	command := launch
-	if command == "" {
-		command = "lockstep launch"
-		if n.config != "" {
-			command += " --config " + n.config
-		}
-	}
-	for _, kv := range n.fixed {
-		command += " --set " + kv
-	}
-	if n.study != "" {
-		command += " --study " + n.study
-	}
-	batches := make([]int, len(n.batches))
-	for i, b := range n.batches {
-		batches[i] = b / n.each
-	}
-	var seeds, rates []string
-	for _, s := range n.seeds {
-		seeds = append(seeds, strconv.FormatInt(s, 10))
-	}
-	for _, r := range n.rates {
-		rates = append(rates, FormatRate(r))
-	}
-	return fmt.Sprintf("%s --workers %d --seeds %s --vary batch=%s --vary optimizer.learning_rate=%s --resume",
-		command, n.workers, strings.Join(seeds, ","), strings.Join(formatInts(batches), ","), strings.Join(rates, ","))
-}
-
-// FormatRate formats a learning rate for sentences and for commands.
+// FormatRate formats a learning rate for sentences.
 func FormatRate(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 4, 64)
 	exact, err := strconv.ParseFloat(text, 64)
