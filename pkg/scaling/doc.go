@@ -12,8 +12,9 @@
 //     worker, or the count that the rule gives. The definition is valid for weak and for
 //     strong scaling; [Mode] distinguishes the two. If the logs have no sample counts, as in
 //     the U-Net study, every epoch is assumed to have the same samples: S(N) = t(B)/t(N).
+//     Samples that repeat others to fill a batch or a shard (padding) do not count.
 //     If the logs have only the time of the whole job (bash's time in a Slurm job), S(N) is
-//     the ratio of these times. Study.Notes names the series to which this applies.
+//     the ratio of these times, unless the jobs trained different numbers of epochs. Study.Notes names the series to which this applies.
 //   - efficiency E(N) = S(N)·B/N. With Rule.Per "node", N and B are nodes.
 //   - a confidence interval is bootstrapped over repeated runs (seeds). For a ratio, the
 //     numerator and the denominator are resampled independently ([Study.IntervalNote]).

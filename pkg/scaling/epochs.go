@@ -64,7 +64,8 @@ func (s *Study) epochRows() []epochRow {
 //	seconds, val_seconds         time of training and of validation
 //	elapsed_seconds              training time until the end of the epoch
 //	clock_seconds                likewise, with validation; NaN from the first epoch on whose validation time is unknown
-//	samples, samples_per_second  of all workers together, padding included
+//	samples                      of all workers together, padding included
+//	samples_per_second           of all workers together, without padding
 //	train_loss, val_loss, iou, dice, lr
 func (s *Study) Epochs() dataframe.DataFrame {
 	rows := s.epochRows()

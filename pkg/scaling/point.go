@@ -3,6 +3,7 @@ package scaling
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -78,6 +79,7 @@ func (s *Study) addSeries(g observe.Series) {
 	}
 	s.setSpeedups(g.Name, s.Points[first:], s.cells[first:])
 	s.explainDashes(g, s.Points[first:])
+	s.notePadding(g.Name, s.Points[first:], s.cells[first:])
 	mode := Mode(verdict.DetermineMode(g))
 	s.modes = append(s.modes, mode)
 	for i := range s.Points[first:] {
@@ -127,6 +129,23 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 		}
 	}
 	s.addSeriesNote(g.Name, fmt.Sprintf("no time per epoch, throughput or speed-up can be given: the logs have %s; name the time with --line '… {seconds}s …' or --columns 'seconds=NAME', the throughput with {samples_per_second}, or see what lockstep read FILE --suggest proposes", what))
+}
+
+// notePadding adds a note if more than 1 % of the samples of a point are padding.
+func (s *Study) notePadding(series string, points []Point, cells []observe.Cell) {
+	var shares []string
+	for i, c := range cells {
+		most := 0.0
+		for _, r := range c.Runs {
+			most = max(most, observe.PaddingShare(r))
+		}
+		if most > 0.01 {
+			shares = append(shares, fmt.Sprintf("%s at %s", english.Percent(math.Round(1000*most)/1000), english.Count(points[i].Workers, "worker")))
+		}
+	}
+	if len(shares) > 0 {
+		s.addNote("series %s: samples that repeat others to fill a batch or a shard are no work and do not count in the throughput: %s", series, english.List(shares))
+	}
 }
 
 // addSeriesNote adds a note about a series. Series with equal notes share one.

@@ -16,6 +16,13 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 		points[i].Speedup, points[i].Efficiency = unknownEstimate(), unknownEstimate()
 	}
 	m, ok := observe.ChooseSpeedMeasure(cells)
+	if epochs := observe.JobEpochs(cells); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
+		var numbers []string
+		for _, n := range epochs {
+			numbers = append(numbers, strconv.FormatFloat(n, 'g', 4, 64))
+		}
+		s.addNote("series %s: of some runs, the logs contain only the time of the whole job, and these trained %s epochs, so their times are not compared", series, english.List(numbers))
+	}
 	if !ok {
 		return
 	}

@@ -103,6 +103,9 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by --samples-per-epoch"
 			default:
 				in.Name, in.Value, in.Unit = "samples", n, "samples"
+				if e.PaddingSamples > 0 && in.Why == "" {
+					in.Why = fmt.Sprintf("without %d that repeat others", e.PaddingSamples)
+				}
 			}
 			add(in)
 		}

@@ -29,7 +29,10 @@ type Measurements struct {
 	// Seconds is the training time per epoch, Rate the throughput in RateUnit, and Wall the
 	// time of the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
-	RateUnit            string // such as "samples/s"; "" if Rate is unknown
+	// Job is Wall if the log shows nothing else of the run's speed; otherwise NaN. JobEpochs is the number of
+	// epochs that the job trained, or 0 if it is unknown.
+	Job, JobEpochs float64
+	RateUnit       string // such as "samples/s"; "" if Rate is unknown
 	// RateSource describes from what the rate was taken if it was not computed from the
 	// samples of the epochs, such as "the mean of the logged values of tps"; otherwise "".
 	RateSource string
@@ -46,6 +49,9 @@ func (rule Rule) Measure(r runs.Run) Measurements {
 		m.RateUnit = cmp.Or(r.ThroughputUnit, DefaultRateUnit)
 	} else if logged := rule.findLoggedRate(&r); logged.rate > 0 {
 		m.Rate, m.RateUnit, m.RateSource = logged.rate, logged.unit, logged.source
+	}
+	if m.Job = math.NaN(); math.IsNaN(m.Rate) && math.IsNaN(m.Seconds) && !HasEpochTimes(r) {
+		m.Job, m.JobEpochs = m.Wall, trainedEpochs(r)
 	}
 	return m
 }
@@ -96,10 +102,10 @@ func (rule Rule) measureEpochs(r runs.Run) Measurements {
 	return m
 }
 
-// SamplesInEpoch returns the number of samples of an epoch, or 0 if it is unknown.
+// SamplesInEpoch returns the number of samples of an epoch without padding, or 0 if it is unknown.
 func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
-	if e.Samples > 0 {
-		return float64(e.Samples)
+	if n := e.Samples - e.PaddingSamples; n > 0 {
+		return float64(n)
 	}
 	if e.SamplesPerSecond > 0 && e.Seconds > 0 && IsFinite(e.SamplesPerSecond) {
 		return e.SamplesPerSecond * e.Seconds // seconds × samples/s is the epoch's samples

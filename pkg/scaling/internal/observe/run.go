@@ -84,11 +84,11 @@ func BatchSizes(r runs.Run) (perWorker, global int) {
 	return perWorker, global
 }
 
-// SamplesPerEpoch returns the sample count of the last epoch that has one, or else the
+// SamplesPerEpoch returns the sample count, without padding, of the last epoch that has one, or else the
 // number that the run recorded; 0 if unknown.
 func SamplesPerEpoch(r runs.Run) int {
 	for i := len(r.Epochs) - 1; i >= 0; i-- {
-		if n := r.Epochs[i].Samples; n > 0 {
+		if n := r.Epochs[i].Samples - r.Epochs[i].PaddingSamples; n > 0 {
 			return n
 		}
 	}
@@ -106,11 +106,20 @@ func RunName(r runs.Run) string { return filepath.Base(r.Dir) }
 // IsFinite reports whether v is neither NaN nor infinite.
 func IsFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// SamplesPerSecond returns the logged throughput of an epoch or, if it was not logged, the
-// samples divided by the seconds. It returns NaN if neither is known.
+// SamplesPerSecond returns the throughput of an epoch: the logged one or, if it was not logged or counts padding, the
+// samples without padding divided by the seconds. It returns NaN if neither is known.
 func SamplesPerSecond(e runs.Epoch) float64 {
-	if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 {
-		return float64(e.Samples) / e.Seconds
+	if e.Samples > 0 && (math.IsNaN(e.SamplesPerSecond) || e.PaddingSamples > 0) {
+		return float64(e.Samples-e.PaddingSamples) / e.Seconds
 	}
 	return e.SamplesPerSecond
+}
+
+// PaddingShare returns the share of a run's samples that repeat others to fill a batch or a shard: 0 to 1.
+func PaddingShare(r runs.Run) float64 {
+	samples, padding := 0, 0
+	for i := range r.Epochs {
+		samples, padding = samples+r.Epochs[i].Samples, padding+r.Epochs[i].PaddingSamples
+	}
+	return float64(padding) / float64(max(samples, 1))
 }

@@ -63,12 +63,13 @@ type SpeedMeasure struct {
 
 // SpeedMeasures returns the measures of speed, the best first. Throughput needs no
 // assumption. The time per epoch assumes the same samples in each epoch. The time of the
-// complete job assumes that all jobs train equally long, and includes start-up.
+// complete job, which serves only if the logs show nothing else, includes start-up, and assumes that all
+// jobs train equally many epochs.
 func SpeedMeasures() []SpeedMeasure {
 	return []SpeedMeasure{
 		{"throughput", "throughput", "", func(m Measurements) float64 { return m.Rate }, true},
 		{"epoch_seconds", "seconds per epoch", "s", func(m Measurements) float64 { return m.Seconds }, false},
-		{"wall_seconds", "seconds of the whole job", "s", func(m Measurements) float64 { return m.Wall }, false},
+		{"wall_seconds", "seconds of the whole job", "s", func(m Measurements) float64 { return m.Job }, false},
 	}
 }
 
@@ -113,8 +114,8 @@ func (m SpeedMeasure) Ratio(by stats.Estimator, a, b Cell) stats.Estimate {
 }
 
 // ChooseSpeedMeasure returns the measure that most cells have a value of. If several
-// measures have equally many, it returns the best of them. ok is false if no cell has any
-// measure.
+// measures have equally many, it returns the best of them. The times of jobs that trained different
+// numbers of epochs are not compared. ok is false if no cell has any measure.
 func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 	most := 0
 	for _, m := range SpeedMeasures() {
@@ -124,11 +125,25 @@ func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 				n++
 			}
 		}
-		if n > most {
+		if n > most && (m.Name != "wall_seconds" || len(JobEpochs(cells)) <= 1) {
 			best, most = m, n
 		}
 	}
 	return best, most > 0
+}
+
+// JobEpochs returns the different numbers of epochs, in ascending order, of the runs of whose speed the logs show only the
+// time of the whole job. Unknown numbers are left out.
+func JobEpochs(cells []Cell) (numbers []float64) {
+	for _, c := range cells {
+		for _, m := range c.Measured {
+			if m.Job > 0 && m.JobEpochs > 0 && !slices.Contains(numbers, m.JobEpochs) {
+				numbers = append(numbers, m.JobEpochs)
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
 }
 
 // Series contains the runs of one series, including failed ones.

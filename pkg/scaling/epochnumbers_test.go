@@ -1,0 +1,66 @@
+package scaling
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// TestUnequalEpochs checks that runs with different numbers of epochs are not compared by the times of their jobs.
+func TestUnequalEpochs(t *testing.T) {
+	one, two := weak(1, 1, 20), weak(2, 1, 21, 22)
+	one.WallSeconds, two.WallSeconds = 25, 50
+	job := func(workers, epochs int, wall float64) runs.Run {
+		r := weak(workers, 1)
+		for i := range epochs {
+			r.Epochs = append(r.Epochs, runs.Epoch{Epoch: i + 1, Seconds: math.NaN(), SamplesPerSecond: math.NaN(), TrainLoss: 1, ValLoss: math.NaN(), IoU: math.NaN(), Dice: math.NaN()})
+		}
+		r.WallSeconds = wall
+		return r
+	}
+	for name, c := range map[string]struct {
+		runs []runs.Run
+		said string // in the notes and problems
+	}{
+		"epochs with times":    {[]runs.Run{one, two}, "no run counts at 1 worker"},
+		"epochs without times": {[]runs.Run{job(1, 1, 25), job(2, 2, 50)}, "these trained 1 and 2 epochs, so their times are not compared"},
+	} {
+		s := study(t, c.runs)
+		for _, p := range s.Points {
+			if p.Speedup.Value > 0 && p.Speedup.Value != 1 {
+				t.Errorf("%s: speed-up %v at %d workers", name, p.Speedup, p.Workers)
+			}
+		}
+		said := strings.Join(s.Notes, "\n")
+		for _, p := range s.Problems {
+			said += "\n" + p.Reason
+		}
+		if !strings.Contains(said, c.said) || strings.Contains(said, "only the time of the whole job, so the speed-up") || strings.Contains(said, "assumes that every job") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+	equal := study(t, []runs.Run{job(1, 2, 50), job(2, 2, 25)})
+	near(t, "speed-up of jobs with equally many epochs", equal.Points[1].Speedup.Value, 2)
+}
+
+// TestPaddingIsNoWork checks that samples that fill a batch or a shard do not count in the throughput: 9 images in
+// batches of 4.
+func TestPaddingIsNoWork(t *testing.T) {
+	padded := func(workers, samples int, seconds float64) runs.Run {
+		r := weak(workers, 1, 1, seconds)
+		for i := range r.Epochs {
+			r.Epochs[i].Samples, r.Epochs[i].PaddingSamples = samples, samples-9
+			r.Epochs[i].SamplesPerSecond = float64(samples) / r.Epochs[i].Seconds
+		}
+		return r
+	}
+	s := study(t, []runs.Run{padded(1, 12, 0.63), padded(2, 16, 0.59)})
+	near(t, "throughput of 1", s.Points[0].Throughput.Value, 9/0.63)
+	near(t, "throughput of 2", s.Points[1].Throughput.Value, 9/0.59)
+	near(t, "speed-up", s.Points[1].Speedup.Value, 0.63/0.59)
+	wantLine(t, s.Notes, "series ddp", "do not count in the throughput: 25 % at 1 worker and 43.8 % at 2 workers")
+	rates := s.Epochs().Col("samples_per_second").Float()
+	near(t, "throughput of an epoch", rates[len(rates)-1], 9/0.59)
+}
