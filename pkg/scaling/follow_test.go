@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,5 +55,38 @@ func TestFollow(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "follow study") {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+// TestFollowOnly checks that the series that Only chose are the ones that Follow shows.
+func TestFollowOnly(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"ddp", "horovod"} {
+		r := weak(1, 1, 20, 10)
+		r.Info.Series = name
+		w, err := runs.Create(filepath.Join(dir, name+"-n1-s1"), r.Info)
+		check(t, err)
+		for _, e := range r.Epochs {
+			check(t, w.AppendEpoch(e))
+		}
+		check(t, w.Finish(runs.StatusDone, nil))
+	}
+	s, err := Read(dir)
+	check(t, err)
+	s, err = s.Only("horovod")
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	shown := 0
+	check(t, s.Follow(ctx, func(now *Study) error {
+		shown++
+		if names := now.Series(); !slices.Equal(names, []string{"horovod"}) {
+			t.Errorf("shown: %q", names)
+		}
+		cancel()
+		return nil
+	}))
+	if shown != 1 {
+		t.Errorf("shown %d times", shown)
 	}
 }

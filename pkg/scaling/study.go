@@ -32,6 +32,7 @@ type Study struct {
 
 	paths           []string // the paths that were read, for Follow
 	options         logread.Options
+	chosen          []string                        // the series that Only kept, for Follow; nil: all
 	fileProblems    []runs.Problem                  // problems of files that contain no run
 	readNotes       []string                        // remarks about how the runs were read
 	measures        map[string]observe.SpeedMeasure // the measure that each series' speed-up is computed from, by name of the series
@@ -126,7 +127,12 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	if len(kept) == 0 {
 		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.Quote(s.Series()))
 	}
-	return s.withRuns(kept, s.Rule, series)
+	out, err := s.withRuns(kept, s.Rule, series)
+	if err != nil {
+		return nil, err
+	}
+	out.chosen = slices.Clone(series)
+	return out, nil
 }
 
 // withRuns returns a study of all, a subset of the runs of s, with the series in the given
@@ -136,7 +142,7 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 	if err != nil {
 		return nil, err
 	}
-	out.Reports, out.paths, out.options = s.Reports, s.paths, s.options
+	out.Reports, out.paths, out.options, out.chosen = s.Reports, s.paths, s.options, s.chosen
 	return out, nil
 }
 
@@ -327,14 +333,28 @@ func (s *Study) Series() []string {
 }
 
 // Follow calls show at once, and again with an updated study each time the logs that
-// the study was read from have grown. The rule stays the same. Follow returns when ctx
+// the study was read from have grown. The rule and the series that Only chose stay the same. Follow returns when ctx
 // ends (without an error) or show fails. It reads only appended data and polls the
 // files, so it works on network file systems.
 func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	if len(s.paths) == 0 {
 		return errors.New("follow study: the study was not read from files: read it with scaling.Read")
 	}
-	return follow(ctx, s.options, s.paths, s.Rule, show)
+	return follow(ctx, s.options, s.paths, s.Rule, func(now *Study) error {
+		if s.chosen == nil {
+			return show(now)
+		}
+		there := slices.DeleteFunc(slices.Clone(s.chosen), func(name string) bool { return !slices.Contains(now.Series(), name) })
+		if len(there) == 0 {
+			return nil
+		}
+		only, err := now.Only(there...)
+		if err != nil {
+			return err
+		}
+		only.chosen = s.chosen
+		return show(only)
+	})
 }
 
 // Follow reads and follows folders that may still be empty. It calls show when the first
