@@ -352,6 +352,14 @@ func (v *smallStudy) lawSentence(text string) {
 	}
 	if m := said(`^(.+): no law describes the measurements: (?:the linear law|Amdahl's law|Gustafson's law|the universal scalability law) fits best, but .+\.$`, text); m != nil {
 		v.kinds["no law"]++
+		if len(v.counts(m[1])) < 5 {
+			v.failf("%q, but not every law was tried", text)
+		}
+		return
+	}
+	if m := said(`^(.+): .+, the (?:only law that was|best of the \d laws that were) tried, does not describe the measurements: .+; (not tried with .+)\.$`, text); m != nil {
+		v.kinds["no law of those tried"]++
+		v.untriedClaim(m[2], m[1])
 		return
 	}
 	m := said(`^(.+) follows (the linear law|Amdahl's law|Gustafson's law|the universal scalability law)(?:, .*?)?(?:, which these runs can hardly distinguish from .*?)?; (.+)\.$`, text)
@@ -403,7 +411,31 @@ func rankCorrelation(values []float64) float64 {
 	return 1 - 6*sum/(n*(n*n-1))
 }
 
+// untriedClaim checks which laws were not tried, and how many runs they need: one with p parameters needs p+3
+// runs at p+2 counts.
+func (v *smallStudy) untriedClaim(claim, series string) {
+	v.kinds["laws not tried"]++
+	counts, runs := v.counts(series), 0
+	for _, n := range counts {
+		runs += len(v.rates(series, n))
+	}
+	var needs []string
+	if len(counts) < 4 || runs < 5 {
+		needs = append(needs, "Amdahl's law and Gustafson's law, which need 5 runs at 4 different worker counts")
+	}
+	if len(counts) < 5 || runs < 6 {
+		needs = append(needs, "the universal scalability law, which needs 6 runs at 5 different worker counts")
+	}
+	if want := fmt.Sprintf("not tried with %d runs at %d: %s", runs, len(counts), strings.Join(needs, ", and ")); claim != want {
+		v.failf("%q, want %q", claim, want)
+	}
+}
+
 func (v *smallStudy) lawClaim(text, claim, series, law string, fit *scaling.Fit) {
+	if strings.HasPrefix(claim, "not tried with") {
+		v.untriedClaim(claim, series)
+		return
+	}
 	counts := v.counts(series)
 	best := slices.MaxFunc(counts, func(a, b int) int {
 		if v.speed(series, a) < v.speed(series, b) {

@@ -59,6 +59,8 @@ func (s Series) formatSize(n int) string { return english.Count(n, s.Unit) }
 type Refusal struct {
 	Law    string
 	TooFew bool // there are too few runs or sizes; otherwise the search found no parameters
+	Runs   int  // that the law needs, at Sizes different sizes
+	Sizes  int
 	Reason string
 }
 
@@ -99,7 +101,7 @@ func FitLaws(s Series) (*Fits, error) {
 	for _, l := range scalingLaws() {
 		p := len(l.parameters) + 1 // including λ
 		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
-			f.Refused = append(f.Refused, Refusal{Law: l.name, TooFew: true, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
+			f.Refused = append(f.Refused, Refusal{Law: l.name, TooFew: true, Runs: p + 3, Sizes: p + 2, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
 				l.name, english.Count(p, "parameter"), p+3, p+2, s.Unit, english.Count(len(s.Runs), "run"), len(f.measured))})
 			continue
 		}

@@ -19,8 +19,15 @@ const minRunsForChoice = 8
 func (f *Fits) summarize() string {
 	law := f.SupportedLaw()
 	if law == nil {
-		best := f.Best()
-		return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.findObjection(best))
+		best, untried := f.Best(), f.describeUntried()
+		if untried == "" {
+			return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.findObjection(best))
+		}
+		tried := "the only law that was tried"
+		if len(f.Rows) > 1 {
+			tried = fmt.Sprintf("the best of the %d laws that were tried", len(f.Rows))
+		}
+		return fmt.Sprintf("%s: %s, %s, does not describe the measurements: %s; %s.", f.series.Name, SentenceName(best.Law), tried, f.findObjection(best), untried)
 	}
 	unit := f.series.Unit
 	text := []string{fmt.Sprintf("%s follows %s", f.series.Name, law.describe())}
@@ -51,7 +58,36 @@ func (f *Fits) summarize() string {
 	if len(f.series.Runs) < minRunsForChoice {
 		text = append(text, fmt.Sprintf("%s are too few for a reliable choice of a law: compare the other laws, or add runs", english.Count(len(f.series.Runs), "run")))
 	}
+	if untried := f.describeUntried(); untried != "" {
+		text = append(text, untried)
+	}
 	return strings.Join(text, "; ") + "."
+}
+
+// describeUntried describes which laws were not fitted to the runs because they are too few, and how many these
+// laws need. It returns "" if there are none.
+func (f *Fits) describeUntried() string {
+	var needs []string
+	for i, r := range f.Refused {
+		if !r.TooFew || i > 0 && f.Refused[i-1].TooFew && f.Refused[i-1].Runs == r.Runs {
+			continue
+		}
+		var names []string
+		for _, other := range f.Refused[i:] {
+			if other.TooFew && other.Runs == r.Runs {
+				names = append(names, SentenceName(other.Law))
+			}
+		}
+		verb := "needs"
+		if len(names) > 1 {
+			verb = "need"
+		}
+		needs = append(needs, fmt.Sprintf("%s, which %s %d runs at %d different %s counts", english.List(names), verb, r.Runs, r.Sizes, f.series.Unit))
+	}
+	if len(needs) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("not tried with %s at %d: %s", english.Count(len(f.series.Runs), "run"), len(f.measured), strings.Join(needs, ", and "))
 }
 
 // describePeak describes where the supported law has its highest throughput, and where the
