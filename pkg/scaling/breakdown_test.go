@@ -115,7 +115,7 @@ func TestBreakdownFormats(t *testing.T) {
 		t.Error(b.HTML())
 	}
 	err = b.Write(&doc, "xml")
-	if err == nil || !strings.Contains(err.Error(), `unknown format "xml": use table, csv or json`) {
+	if err == nil || !strings.Contains(err.Error(), `unknown format "xml": use table, csv, json, markdown or latex`) {
 		t.Error(err)
 	}
 }

@@ -90,8 +90,9 @@ func estimateColumns[T any](name string, estimate func(T) Estimate) []grid.Colum
 	}
 	first := value("", func(e Estimate) float64 { return e.Value })
 	first.Brief, first.Optional = true, true
+	first.Half = func(r T) float64 { return estimate(r).halfWidth() }
 	shown := grid.Column[T]{
-		Name: name + "_interval", Title: "interval", Brief: true, Optional: true, People: true,
+		Name: name + "_interval", Title: "interval", Brief: true, Optional: true, People: true, Interval: true,
 		Value: func(r T) float64 { return estimate(r).Low },
 		Show:  func(r T) string { return estimate(r).formatInterval() },
 	}
@@ -100,3 +101,6 @@ func estimateColumns[T any](name string, estimate func(T) Estimate) []grid.Colum
 		value("_low", func(e Estimate) float64 { return e.Low }), value("_high", func(e Estimate) float64 { return e.High }),
 	}
 }
+
+// halfWidth returns half the width of the interval, or NaN if there is none.
+func (e Estimate) halfWidth() float64 { return (e.High - e.Low) / 2 }

@@ -10,9 +10,11 @@ import (
 
 // Formats of Study.Write and of the other results' Write.
 const (
-	FormatTable = grid.FormatTable
-	FormatCSV   = grid.FormatCSV
-	FormatJSON  = grid.FormatJSON
+	FormatTable    = grid.FormatTable
+	FormatCSV      = grid.FormatCSV
+	FormatJSON     = grid.FormatJSON
+	FormatMarkdown = grid.FormatMarkdown
+	FormatLaTeX    = grid.FormatLaTeX
 )
 
 // table is the common interface of tables with any type of rows.
@@ -60,8 +62,9 @@ func (a analysis) HTML() string { return a.buildTable(unlimitedRows).HTML() }
 func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).HTML() }
 
 // Write writes the result as "table" (human-readable), "csv" (every column, exact
-// numbers, an empty cell if nothing was measured) or "json" (an array of objects
-// with the same names, null if nothing was measured).
+// numbers, an empty cell if nothing was measured), "json" (an array of objects
+// with the same names, null if nothing was measured), or for a paper as "markdown" or
+// "latex" (the main columns with units, intervals as ±, with the package booktabs).
 func (a analysis) Write(w io.Writer, format string) error {
 	return a.buildTable(unlimitedRows).Write(w, format)
 }

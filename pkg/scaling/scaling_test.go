@@ -314,7 +314,7 @@ func TestWriteFormats(t *testing.T) {
 			t.Errorf("the table does not say %q:\n%s", part, b.String())
 		}
 	}
-	if err := s.Write(&b, "xml"); err == nil || !strings.Contains(err.Error(), "table, csv or json") {
+	if err := s.Write(&b, "xml"); err == nil || !strings.Contains(err.Error(), "table, csv, json, markdown or latex") {
 		t.Errorf("error %v", err)
 	}
 	if html := s.HTML(); !strings.Contains(html, "<th>speedup</th>") || !strings.Contains(html, "<td>10.31</td>") {
@@ -443,5 +443,59 @@ func TestFailedRepeatIsNoUnfairness(t *testing.T) {
 		if noted != (status == runs.StatusDone) {
 			t.Errorf("%s: noted %t: %q", status, noted, s.Notes)
 		}
+	}
+}
+
+// TestPaperTables checks the tables for papers: units in the head, intervals as ±, no column without a value, and names
+// that mean something in Markdown and LaTeX.
+func TestPaperTables(t *testing.T) {
+	var all []runs.Run
+	for i, seconds := range []float64{10, 10.4, 9.6} {
+		r := weak(1, int64(i+1), 20, seconds)
+		r.Info.Series = "a_b|50 %"
+		all = append(all, r)
+	}
+	s := study(t, all)
+	for format, wants := range map[string][]string{
+		FormatMarkdown: {
+			"| series | workers | runs | epoch time (s) | throughput (samples/s) | speed-up |",
+			"\n| --- | ---: | ---: | ---: | ---: | ---: |",
+			"\n| a_b\\|50 % | 1 | 3 | 10.0 ± 1.2 | 10.0 ± 1.2 | 1.000 |",
+			"\n\n- ±: half the width of the interval\n- rule: ",
+		},
+		FormatLaTeX: {
+			"% needs \\usepackage{booktabs}\n% ±: half the width of the interval\n% rule: ",
+			"\n\\begin{tabular}{lrrrr", "}\n\\toprule\nseries & workers & runs & epoch time (s) & throughput (samples/s) & speed-up & ",
+			"\\\\\n\\midrule\na\\_b|50 \\% & 1 & 3 & 10.0 $\\pm$ 1.2 & 10.0 $\\pm$ 1.2 & 1.000 & ", "\\\\\n\\bottomrule\n\\end{tabular}\n",
+		},
+	} {
+		var b strings.Builder
+		check(t, s.Write(&b, format))
+		for _, want := range wants {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s lacks %q:\n%s", format, want, b.String())
+			}
+		}
+		if strings.Contains(b.String(), "failed") {
+			t.Errorf("%s has a column without a value:\n%s", format, b.String())
+		}
+	}
+}
+
+// TestWriteCSV checks that a study is written to a file, and never over a log that it was read from.
+func TestWriteCSV(t *testing.T) {
+	dir := t.TempDir()
+	log, out := filepath.Join(dir, "log_2.csv"), filepath.Join(t.TempDir(), "study.csv")
+	check(t, os.WriteFile(log, []byte("epoch,epoch_time,loss\n1,10,0.5\n2,9,0.4\n"), 0o644))
+	s, err := Read(log)
+	check(t, err)
+	check(t, s.WriteCSV(out))
+	var want strings.Builder
+	check(t, s.Write(&want, FormatCSV))
+	if got, err := os.ReadFile(out); err != nil || string(got) != want.String() {
+		t.Errorf("%v: %q, want %q", err, got, want.String())
+	}
+	if err := s.WriteCSV(log); err == nil || !strings.Contains(err.Error(), "write study: ") {
+		t.Errorf("over a log: %v", err)
 	}
 }

@@ -1,13 +1,16 @@
 package scaling
 
 import (
+	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 
 	"github.com/go-gota/gota/dataframe"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/verdict"
@@ -83,6 +86,8 @@ func (s *Study) grid() grid.Grid[*Point] {
 		}
 		if s.Rule.Repeats == Mean && f.hasDeviation() {
 			c.Show = func(p *Point) string { return f.of(p).formatWithDeviation() }
+		} else {
+			c.Half = func(p *Point) float64 { return f.of(p).halfWidth() }
 		}
 		if f.name == "throughput" {
 			s.showThroughputUnit(&c)
@@ -90,7 +95,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 		g.Columns = append(g.Columns, c)
 		if f.name == "speedup" {
 			g.Columns = append(g.Columns, grid.Column[*Point]{
-				Name: "speedup_interval", Title: "interval", Brief: true, Optional: true, People: true,
+				Name: "speedup_interval", Title: "interval", Brief: true, Optional: true, People: true, Interval: true,
 				Value: func(p *Point) float64 {
 					if p.Size == p.Baseline { // the interval of 1 over itself is meaningless
 						return unknownEstimate().Low
@@ -150,8 +155,11 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 			show = func(p *Point) string { return english.Number(p.Throughput.Value) }
 		}
 		c.Show = func(p *Point) string { return show(p) + " " + p.ThroughputUnit }
-	case len(units) == 1 && units[0] != observe.DefaultRateUnit:
-		c.Title = "throughput (" + units[0] + ")"
+		c.Half = nil
+	case len(units) == 1:
+		if c.Unit = units[0]; c.Unit != observe.DefaultRateUnit {
+			c.Title = "throughput (" + c.Unit + ")"
+		}
 	}
 }
 
@@ -192,9 +200,23 @@ func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 
 // Write writes the table as "table" (human-readable: the main columns, rounded, then the
 // rule, notes and problems), "csv" (every column, exact numbers, an empty cell if
-// nothing was measured) or "json" (an array of objects with the same names, null if
-// nothing was measured).
+// nothing was measured), "json" (an array of objects with the same names, null if
+// nothing was measured), or for a paper as "markdown" or "latex" (the main columns with
+// units, intervals as ±, with the package booktabs; LaTeX has the notes as comments).
 func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
+
+// WriteCSV writes the table to a CSV file: every column, exact numbers, an empty cell if nothing was
+// measured. It returns an error if the file is one of the logs that the study was read from.
+func (s *Study) WriteCSV(path string) error {
+	if err := wholefile.CheckOutput(path, s.paths...); err != nil {
+		return fmt.Errorf("write study: %w", err)
+	}
+	err := wholefile.Write(path, 0o644, func(f *os.File) error { return s.Write(f, FormatCSV) })
+	if err != nil {
+		return fmt.Errorf("write study: %w", err)
+	}
+	return nil
+}
 
 // String returns the human-readable table, with the rule, the notes and the problems.
 func (s *Study) String() string { return s.grid().String() }

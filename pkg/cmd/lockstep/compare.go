@@ -57,7 +57,7 @@ without repeated runs.`,
 			return result.Write(c.OutOrStdout(), format)
 		},
 	}
-	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
+	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv, json, markdown or latex")
 	f.addMeasureFlags(c)
 	return c
 }

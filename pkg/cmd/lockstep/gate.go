@@ -58,7 +58,7 @@ cannot be read, or wrong usage. 130 interrupted.`,
 	c.Flags().StringVar(&baseline, "baseline", "", "folder of the runs to compare with")
 	c.Flags().StringVar(&candidate, "candidate", "", "folder of the runs to check")
 	c.Flags().StringVar(&limit, "max-regression", "5%", "allowed loss of speed")
-	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
+	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv, json, markdown or latex")
 	f.addMeasureFlags(c)
 	return c
 }

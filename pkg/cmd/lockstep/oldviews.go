@@ -102,14 +102,14 @@ func (o *oldViewFlags) write(c *cobra.Command, x *oldView, s *scaling.Study, for
 		return err
 	}
 	for i, r := range results {
-		if i > 0 && format == scaling.FormatTable {
+		if i > 0 && hasNotes(format) {
 			fmt.Fprintln(c.OutOrStdout())
 		}
 		if err := r.Write(c.OutOrStdout(), format); err != nil {
 			return err
 		}
 	}
-	if _, breakdown := results[0].(*scaling.Breakdown); breakdown && format != scaling.FormatTable {
+	if _, breakdown := results[0].(*scaling.Breakdown); breakdown && !hasNotes(format) {
 		writeProblems(c.ErrOrStderr(), results[0])
 	}
 	return nil

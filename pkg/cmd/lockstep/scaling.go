@@ -136,14 +136,14 @@ To see the gain of overlap, compare with a series without it:
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
 			}
-			if format == scaling.FormatTable { // the table itself ends with notes and problems
+			if hasNotes(format) { // the table itself ends with notes and problems
 				return powerCutError(s.Problems)
 			}
 			writeProblems(c.ErrOrStderr(), s)
 			return powerCutError(s.Problems)
 		},
 	}
-	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
+	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv, json, markdown or latex")
 	f.addTo(c)
 	a.addTo(c)
 	return c

@@ -333,6 +333,9 @@ func (a *analysisFlags) parse(format string) ([]requestedView, error) {
 	return all, nil
 }
 
+// hasNotes reports whether a result in a format ends with its notes and problems.
+func hasNotes(format string) bool { return format != scaling.FormatCSV && format != scaling.FormatJSON }
+
 // write computes and writes the requested views.
 func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requestedView, format string) error {
 	parts := make([][]byte, len(all))
@@ -344,7 +347,7 @@ func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requeste
 		if parts[i], err = joinResults(results, format); err != nil {
 			return err
 		}
-		if format != scaling.FormatTable {
+		if !hasNotes(format) {
 			writeProblems(c.ErrOrStderr(), results[0])
 		}
 	}
@@ -421,6 +424,9 @@ func joinViews(all []requestedView, parts [][]byte, format string) []byte {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
+		if format == scaling.FormatLaTeX {
+			key = "% " + key
+		}
 		fmt.Fprintf(&b, "%s:\n%s", key, parts[i])
 	}
 	if format == scaling.FormatJSON {
@@ -435,7 +441,7 @@ func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [
 	if err := os.MkdirAll(a.out, 0o755); err != nil {
 		return fmt.Errorf("write views: %w", err)
 	}
-	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json"}[format]
+	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json", scaling.FormatMarkdown: ".md", scaling.FormatLaTeX: ".tex"}[format]
 	var paths []string
 	for _, key := range viewKeys(all) {
 		path := filepath.Join(a.out, strings.Map(replaceUnsafeRune, key)+ending)

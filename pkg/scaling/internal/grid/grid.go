@@ -22,9 +22,11 @@ import (
 
 // Formats of Study.Write and of the other results' Write.
 const (
-	FormatTable = "table"
-	FormatCSV   = "csv"
-	FormatJSON  = "json"
+	FormatTable    = "table"
+	FormatCSV      = "csv"
+	FormatJSON     = "json"
+	FormatMarkdown = "markdown"
+	FormatLaTeX    = "latex"
 )
 
 // Grid is a table of results with explanatory notes. Every result of package scaling is
@@ -49,6 +51,10 @@ type Column[T any] struct {
 	Title    string         // header in the human-readable table, if it differs from Name
 	Show     func(T) string // cell in the human-readable table, if it is not the rounded value
 	People   bool           // only in the human-readable table, not in files or a DataFrame
+	Interval bool           // the interval of the column before, which a table for a paper shows as ±
+
+	Unit string          // in a table for a paper; "" also if the name ends with the unit, as in epoch_seconds
+	Half func(T) float64 // half the width of the interval of Value, or nil
 }
 
 // csvCell returns the row's cell in CSV: a number with the fewest digits that give
@@ -145,8 +151,9 @@ func (g Grid[T]) Table() dataframe.DataFrame {
 }
 
 // Write writes the grid as "table" (human-readable: the main columns, rounded, then the
-// remarks), "csv" (every column, exact numbers, an empty cell if nothing was measured)
-// or "json" (an array of objects with the same names, null if nothing was measured).
+// remarks), "csv" (every column, exact numbers, an empty cell if nothing was measured),
+// "json" (an array of objects with the same names, null if nothing was measured), or for a
+// paper as "markdown" or "latex" (the main columns with units, intervals as ±, and the remarks).
 func (g Grid[T]) Write(w io.Writer, format string) error {
 	var err error
 	switch format {
@@ -156,8 +163,12 @@ func (g Grid[T]) Write(w io.Writer, format string) error {
 		err = g.writeCSV(w)
 	case FormatJSON:
 		err = g.writeJSON(w)
+	case FormatMarkdown:
+		_, err = io.WriteString(w, g.markdown())
+	case FormatLaTeX:
+		_, err = io.WriteString(w, g.latex())
 	default:
-		return fmt.Errorf("write %s: unknown format %q: use %s, %s or %s", g.What, format, FormatTable, FormatCSV, FormatJSON)
+		return fmt.Errorf("write %s: unknown format %q: use %s", g.What, format, english.Either([]string{FormatTable, FormatCSV, FormatJSON, FormatMarkdown, FormatLaTeX}))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", g.What, err)

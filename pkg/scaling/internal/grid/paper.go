@@ -1,0 +1,130 @@
+package grid
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"lockstep/pkg/internal/clean"
+)
+
+// paperRows returns the header and the rows of the table for a paper: the columns of the human-readable table that have
+// a value, with the units in the header, and intervals as the value ± half their width. numeric reports for each column whether it
+// contains numbers.
+func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, intervals bool) {
+	lines = make([][]string, 1+len(g.Rows))
+	for _, c := range g.Columns {
+		if !c.Brief || c.Interval || !g.hasAnyValue(c) {
+			continue
+		}
+		lines[0], numeric = append(lines[0], c.paperTitle()), append(numeric, c.Text == nil)
+		for i, r := range g.Rows {
+			cell := c.displayCell(r)
+			if c.Half != nil && c.Half(r) > 0 && !math.IsInf(c.Half(r), 0) {
+				cell, intervals = formatWithHalf(c.Value(r), c.Half(r)), true
+			}
+			lines[i+1] = append(lines[i+1], clean.Text(cell))
+		}
+	}
+	return lines, numeric, intervals
+}
+
+// paperNames are words in names of columns that a paper spells otherwise.
+var paperNames = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
+
+// paperTitle returns the header of a column with its unit, such as "epoch time (s)".
+func (c Column[T]) paperTitle() string {
+	title, unit := c.Name, c.Unit
+	for _, quantity := range []struct{ end, instead, unit string }{{"_seconds", "_time", "s"}, {"_joules", "", "J"}} {
+		if name, ok := strings.CutSuffix(c.Name, quantity.end); ok && unit == "" {
+			title, unit = name+quantity.instead, quantity.unit
+		}
+	}
+	words := strings.Split(title, "_")
+	for i, word := range words {
+		words[i] = cmp.Or(paperNames[word], word)
+	}
+	if title = strings.Join(words, " "); unit != "" {
+		title += " (" + unit + ")"
+	}
+	return title
+}
+
+// formatWithHalf formats a value and half the width of its interval, both to the second digit of the latter.
+func formatWithHalf(v, half float64) string {
+	decimals := max(0, 1-int(math.Floor(math.Log10(half))))
+	return fmt.Sprintf("%.*f ± %.*f", decimals, v, decimals, half)
+}
+
+// paperRemarks returns the lines below a table for a paper.
+func (g Grid[T]) paperRemarks(intervals bool) []string {
+	if intervals {
+		return append([]string{"±: half the width of the interval"}, g.Remarks...)
+	}
+	return g.Remarks
+}
+
+// markdown returns the table in Markdown, with the remarks as a list below it.
+func (g Grid[T]) markdown() string {
+	lines, numeric, intervals := g.paperRows()
+	var b strings.Builder
+	row := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	rule := make([]string, len(numeric))
+	for i := range rule {
+		if rule[i] = "---"; numeric[i] {
+			rule[i] = "---:"
+		}
+	}
+	for i, cells := range lines {
+		for k := range cells {
+			cells[k] = strings.ReplaceAll(cells[k], "|", `\|`)
+		}
+		if row(cells); i == 0 {
+			row(rule)
+		}
+	}
+	for i, line := range g.paperRemarks(intervals) {
+		if i == 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "- %s\n", clean.Text(line))
+	}
+	return b.String()
+}
+
+// latexEscapes replaces the characters that have a meaning in LaTeX, and those that its fonts may lack.
+var latexEscapes = strings.NewReplacer(
+	`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`, "}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`,
+	"±", `$\pm$`, "×", `$\times$`, "∞", `$\infty$`, "√", `$\surd$`, "µ", `$\mu$`, "α", `$\alpha$`, "β", `$\beta$`, "σ", `$\sigma$`, "κ", `$\kappa$`, "λ", `$\lambda$`,
+)
+
+// latex returns the table in LaTeX, with the rules of the package booktabs, after the remarks as comments.
+func (g Grid[T]) latex() string {
+	lines, numeric, intervals := g.paperRows()
+	var b strings.Builder
+	b.WriteString("% needs \\usepackage{booktabs}\n")
+	for _, line := range g.paperRemarks(intervals) {
+		fmt.Fprintf(&b, "%% %s\n", clean.Text(line))
+	}
+	b.WriteString(`\begin{tabular}{`)
+	for _, n := range numeric {
+		if n {
+			b.WriteByte('r')
+		} else {
+			b.WriteByte('l')
+		}
+	}
+	b.WriteString("}\n\\toprule\n")
+	for i, cells := range lines {
+		for k := range cells {
+			cells[k] = latexEscapes.Replace(cells[k])
+		}
+		fmt.Fprintf(&b, "%s \\\\\n", strings.Join(cells, " & "))
+		if i == 0 {
+			b.WriteString("\\midrule\n")
+		}
+	}
+	b.WriteString("\\bottomrule\n\\end{tabular}\n")
+	return b.String()
+}
