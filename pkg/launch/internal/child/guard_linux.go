@@ -137,8 +137,7 @@ func stopDescendants() {
 }
 
 // signalDescendants sends s to all descendants of this process. It returns the number of
-// those that were running, that is, neither stopped nor ended. A process in an uninterruptible sleep is not running:
-// it stops before it goes on. One whose child by vfork is stopped before its exec sleeps so until the child goes on.
+// those that were running; see parseStat.
 func signalDescendants(s unix.Signal) (running int) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -150,15 +149,13 @@ func signalDescendants(s unix.Signal) (running int) {
 		if err != nil {
 			continue // it has ended
 		}
-		// pid (name) state ppid …: the name may contain spaces and parentheses.
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil || len(fields) < 2 {
+		if err != nil {
 			continue
 		}
-		if parent, err := strconv.Atoi(fields[1]); err == nil {
+		if parent, isStill, ok := parseStat(string(text)); ok {
 			children[parent] = append(children[parent], pid)
-			still[pid] = strings.Contains("TtZXD", fields[0])
+			still[pid] = isStill
 		}
 	}
 	for next := children[os.Getpid()]; len(next) > 0; next = next[1:] {
@@ -169,4 +166,17 @@ func signalDescendants(s unix.Signal) (running int) {
 		_ = unix.Kill(next[0], s) // it may be gone
 	}
 	return running
+}
+
+// parseStat parses /proc/PID/stat of a process: its parent, and whether it is still, that is, stopped, ended or in an
+// uninterruptible sleep. A process that has been sent SIGSTOP stops when it wakes from such a sleep. One whose child
+// by vfork was stopped before its exec sleeps so until the child goes on.
+func parseStat(text string) (parent int, still, ok bool) {
+	// pid (name) state ppid …: the name may contain spaces and parentheses.
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 2 {
+		return 0, false, false
+	}
+	parent, err := strconv.Atoi(fields[1])
+	return parent, strings.Contains("TtZXD", fields[0]), err == nil
 }

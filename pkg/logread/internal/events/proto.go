@@ -295,7 +295,7 @@ func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
 	return decodeNumber(kind, binary.LittleEndian.Uint64(bits[:])), true
 }
 
-// decodeNumber returns the number of a DataType whose lowest bits are those of u.
+// decodeNumber returns the number of a DataType that u contains in its lowest bits.
 func decodeNumber(kind, u uint64) float64 {
 	switch kind {
 	case typeFloat:

@@ -13,8 +13,8 @@ import (
 )
 
 // splitRuns returns the event files of each run in a folder, by rank. files are the folder's files in
-// chronological order. Files that were written at the same time are those of ranks. Files that were
-// written one after the other are those of a run that was resumed, or of another run (record.Follow).
+// chronological order. Each rank writes a file at the same time as the others. A file that was written
+// after another one continues its run or begins another run (record.Follow).
 func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	var sessions [][]*record.Part // the files that were written at the same time
 	for _, f := range files {

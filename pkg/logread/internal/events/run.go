@@ -15,8 +15,8 @@ import (
 
 // Join merges the event files of each run in a folder into one part. A run that was resumed leaves several
 // files in chronological order; the points of a later file replace those of earlier files from its first
-// step on. Files with the same tags and steps that were written at the same time are those of the ranks of
-// a run, each of which has its own curves. The Run.Dir of further runs in a folder ends with #2, #3 and so on.
+// step on. Files with the same tags and steps that were written at the same time belong to the ranks of
+// a run, and each rank has its own curves. The Run.Dir of further runs in a folder ends with #2, #3 and so on.
 //
 // All tags become curves. Tags that by the convention of their writer describe
 // complete epochs also become epochs: epoch_loss, epoch_accuracy and epoch_lr

@@ -93,11 +93,11 @@ type Field struct {
 	// Names contains the names that show the field wherever they are, separated by blanks. Case and
 	// punctuation do not count.
 	Names string
-	// ColumnNames are names that show the field only above a column. In a line of text, "workers" are
-	// often those of a data loader, "gpus" the numbers of devices, and "batch" counts steps.
+	// ColumnNames are names that show the field only above a column. In a line of text, "workers" often
+	// means the workers of a data loader, "gpus" lists devices, and "batch" counts steps.
 	ColumnNames string
-	// WeakNames are names that also have other meanings. Package suggest accepts them if the values
-	// behave like those of the field.
+	// WeakNames are names that also have other meanings. Package suggest accepts such a name only if its
+	// values fit the field, as epochs that rise by one do.
 	WeakNames string
 	// OfEpoch returns the place of the value in an epoch. It is nil if the value belongs to none, or if
 	// other rows decide whether it does. The number of samples, an integer, has no such place.
@@ -230,7 +230,7 @@ var all = [...]Field{
 		Names: "wall_seconds total_seconds JobRuntime", WeakNames: "t_wall",
 	},
 	{
-		Name: SummedSeconds, Kind: Seconds, InTables: true, About: "seconds of all workers together; divided by their number, those of the run",
+		Name: SummedSeconds, Kind: Seconds, InTables: true, About: "seconds of all workers together; their mean is the time of the run",
 		ColumnNames: "summed_seconds sum_seconds seconds_sum summed_time sum_time time_sum sum_of_times total_rank_seconds rank_seconds gpu_seconds core_seconds worker_seconds device_seconds gpu_time core_time cpu_time total_cpu_time",
 	},
 	{Name: Energy, Kind: Number, InTables: true, About: "energy of the run in joules", Names: "energy_joules energy_j energy"},
@@ -284,7 +284,7 @@ func Named(name string) *Field {
 	return nil
 }
 
-// names maps the normalized names to fields: those of columns and, separately, the weak ones.
+// names maps normalized names to fields. Columns and weak names have maps of their own.
 var names = sync.OnceValue(func() (n struct{ strong, column, weak map[string]*Field }) {
 	n.strong, n.column, n.weak = map[string]*Field{}, map[string]*Field{}, map[string]*Field{}
 	for i := range all {
@@ -313,8 +313,7 @@ func LookupColumn(name string) *Field {
 	return names().column[key]
 }
 
-// LookupWeak returns the field of a name that shows it only if the values behave like those of
-// the field, or nil.
+// LookupWeak returns the field that has name among its WeakNames, or nil.
 func LookupWeak(name string) *Field { return names().weak[Normalize(name)] }
 
 // Normalize returns name in lower case, with its letters and digits only.
