@@ -130,6 +130,18 @@ func TestSuggestPlaces(t *testing.T) {
 	}
 }
 
+// TestStepsOfAnotherProgram checks that lines that begin like torchtitan's, but with a total, are no lines of it with
+// problems.
+func TestStepsOfAnotherProgram(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"2gpu.log": "step:10/2000 train_loss:6.5 loss: 1\nstep:20/2000 train_loss:6.25 loss: 1\n"})
+	reports, err := Options{}.Explain(t.Context(), dir)
+	check(t, err)
+	if text := reports.String(); strings.Contains(text, "expected") {
+		t.Errorf("got %s", text)
+	}
+}
+
 // TestSuggestUnnumberedValues checks that values are not proposed if the template of the lines that number their epochs
 // would match other lines too.
 func TestSuggestUnnumberedValues(t *testing.T) {

@@ -114,8 +114,8 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 		s.addSeriesNote(g.Name, fmt.Sprintf("the logs start after the first epoch, such as at epoch %d, so no epoch is left out as the first", late))
 	}
 	isKnown := func(p Point) bool { return p.EpochSeconds.Value > 0 || p.Throughput.Value > 0 || p.Speedup.Value > 0 }
-	if counted == 0 || slices.ContainsFunc(points, isKnown) {
-		return
+	if counted == 0 || slices.ContainsFunc(points, isKnown) || slices.ContainsFunc(g.Runs, observe.HasEpochTimes) {
+		return // or the rule counts no epoch, as addRunProblems says
 	}
 	const most = 4
 	what := english.Count(epochs, "epoch") + " without times"

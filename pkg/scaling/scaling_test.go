@@ -451,9 +451,11 @@ func TestFailedRepeatIsNoUnfairness(t *testing.T) {
 func TestPaperTables(t *testing.T) {
 	var all []runs.Run
 	for i, seconds := range []float64{10, 10.4, 9.6} {
-		r := weak(1, int64(i+1), 20, seconds)
-		r.Info.Series = "a_b|50 %"
-		all = append(all, r)
+		for _, workers := range []int{1, 2} {
+			r := weak(workers, int64(i+1), 20, seconds)
+			r.Info.Series = "a_b|50 %"
+			all = append(all, r)
+		}
 	}
 	s := study(t, all)
 	for format, wants := range map[string][]string{
@@ -476,8 +478,8 @@ func TestPaperTables(t *testing.T) {
 				t.Errorf("%s lacks %q:\n%s", format, want, b.String())
 			}
 		}
-		if strings.Contains(b.String(), "failed") {
-			t.Errorf("%s has a column without a value:\n%s", format, b.String())
+		if strings.Contains(b.String(), "failed") || strings.Contains(b.String(), "interval |") || strings.Contains(b.String(), "interval &") {
+			t.Errorf("%s has a column without a value, or of intervals:\n%s", format, b.String())
 		}
 	}
 }
