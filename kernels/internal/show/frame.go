@@ -26,6 +26,9 @@ func renderTable(df dataframe.DataFrame) (Bundle, error) {
 		return nil, df.Err
 	}
 	df, more := selectMainColumns(df)
+	if more == nil {
+		df, more = selectDifferingColumns(df)
+	}
 	rows, cols := df.Dims()
 	names, types := df.Names(), df.Types()
 	var b strings.Builder
@@ -89,6 +92,31 @@ func selectMainColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more 
 		return df, nil
 	}
 	return df.Select(read), more
+}
+
+// selectDifferingColumns removes columns with equal cells from a DataFrame with more than maxCols columns,
+// and returns their names in more. Otherwise it returns df unchanged.
+func selectDifferingColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string) {
+	rows, cols := df.Dims()
+	if cols <= maxCols || rows < 2 {
+		return df, nil
+	}
+	var kept []int
+	for c, name := range df.Names() {
+		first, differs := df.Elem(0, c).String(), false
+		for r := 1; r < rows && !differs; r++ {
+			differs = df.Elem(r, c).String() != first
+		}
+		if differs {
+			kept = append(kept, c)
+		} else {
+			more = append(more, name)
+		}
+	}
+	if len(kept) == 0 {
+		return df, nil
+	}
+	return df.Select(kept), more
 }
 
 // isInformative reports whether a column is worth showing. It returns false for

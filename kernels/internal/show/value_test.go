@@ -256,3 +256,30 @@ func TestTableForPeople(t *testing.T) {
 		t.Errorf("a frame of another kind is shown as %s", page)
 	}
 }
+
+// TestWideTable shows the columns of a wide DataFrame whose cells differ, and names the others.
+func TestWideTable(t *testing.T) {
+	var columns []series.Series
+	for i := range 100 {
+		cells := []int{i, i}
+		if i%10 == 3 {
+			cells[1]++
+		}
+		columns = append(columns, series.New(cells, series.Int, fmt.Sprintf("key%d", i)))
+	}
+	f := forms(t, dataframe.New(columns...))
+	page, text := f[HTML].(string), f[Text].(string)
+	if n := strings.Count(page, "<th "); n != 10 || !strings.Contains(page, ">key93<") || !strings.Contains(page, "90 more columns") {
+		t.Errorf("%d columns in %s", n, page)
+	}
+	if !strings.Contains(text, "90 more columns: key0, key1, key2, key4") {
+		t.Error(text)
+	}
+	// Few columns are shown, and so is a table whose cells are all equal.
+	if page := forms(t, dataframe.New(columns[:30]...))[HTML].(string); strings.Count(page, "<th ") != 30 {
+		t.Error(page)
+	}
+	if page := forms(t, dataframe.New(columns[4:13]...).CBind(dataframe.New(columns[14:23]...)).CBind(dataframe.New(columns[24:33]...)).CBind(dataframe.New(columns[34:43]...)))[HTML].(string); !strings.Contains(page, "30 of 36 columns") {
+		t.Error(page)
+	}
+}
