@@ -82,7 +82,7 @@ func ExampleOpenPairs() {
 	fmt.Println("the last is", tiles.SampleName(tiles.Len()-1))
 	// Output:
 	// 12 images of [1 32 48] are 72 tiles of [1 16 16]
-	// the last is 11[1,2]
+	// the last is 11, tile row 1, column 2
 }
 
 // A config names the data; what it opens is trained on and held out. Here an

@@ -106,7 +106,7 @@ func TestTiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := tiles.SampleName(7); got != "number-1[1,1]" {
+	if got := tiles.SampleName(7); got != "number-1, tile row 1, column 1" {
 		t.Errorf("tile 7 is named %s", got)
 	}
 	for _, c := range []struct {

@@ -111,7 +111,7 @@ func (t *tileDataset) locateTile(i int) (image, row, column int) {
 
 func (t *tileDataset) SampleName(i int) string {
 	image, row, column := t.locateTile(i)
-	return fmt.Sprintf("%s[%d,%d]", t.ds.SampleName(image), row, column)
+	return fmt.Sprintf("%s, tile row %d, column %d", t.ds.SampleName(image), row, column)
 }
 
 func (t *tileDataset) Get(i int, image, target []float32) error {

@@ -105,7 +105,8 @@ func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
 // Picture draws the image, the mask and the predicted probability of held-out sample i side
-// by side. It returns an error unless the task is segmentation.
+// by side, with the name of the image and the place of the tile. It returns an error unless the task is
+// segmentation.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if p.task != model.Segmentation {
 		return nil, fmt.Errorf("draw prediction %d: the task is %s, want segmentation", i, p.task)
@@ -123,7 +124,8 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 		probability[k] = float32(1 / (1 + math.Exp(-float64(z))))
 	}
 	shape := ds.ImageShape()
-	return drawSideBySide(shape[1], shape[2], img, mask, probability), nil
+	return drawSideBySide(ds.SampleName(i), shape[1], shape[2],
+		labeledPlane{"image", img}, labeledPlane{"mask", mask}, labeledPlane{"predicted probability", probability})
 }
 
 // Close closes the engine.
