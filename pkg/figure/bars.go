@@ -260,8 +260,9 @@ func (d *timeBars) axisLabel() string {
 
 // addSeries draws the bars of a series, which is the j-th of n series.
 func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, n int) {
-	bars := element.Boxes{Fill: element.Palette()[j%len(element.Palette())], Edge: barEdge()}
-	if j >= len(element.Palette()) { // the palette repeats with paler colors
+	style := styleIndex(study, series)
+	bars := element.Boxes{Fill: element.Palette()[style%len(element.Palette())], Edge: barEdge()}
+	if style >= len(element.Palette()) { // the palette repeats with paler colors
 		bars.Fill = element.WithAlpha(bars.Fill, 120)
 	}
 	testBeside := d.log && d.hasTestTime() // else each test bar is on top of its training bar
@@ -316,7 +317,7 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 		c += " " + runsPerPointNote(d.runCounts)
 	}
 	if d.intervals {
-		c += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
+		c += " Bars on top: " + intervalsNote(study)
 	}
 	if !d.hasTestTime() {
 		c += " The logs contain no test time."

@@ -194,7 +194,7 @@ func accuracyQuantity(study *scaling.Study) quantity {
 func (b *figureBuilder) addReferenceIoUs() error {
 	var constants []float64
 	untrained := false
-	for i, series := range b.study.Series() {
+	for _, series := range b.study.Series() {
 		for _, p := range b.points(series, func(p scaling.Point) float64 { return p.IoUConstant.Value }) {
 			constants = append(constants, p.Y)
 		}
@@ -202,7 +202,7 @@ func (b *figureBuilder) addReferenceIoUs() error {
 		if len(xy) == 0 {
 			continue
 		}
-		rings, err := element.LineWithGlyphs(xy, element.SeriesStyle{Glyph: untrainedGlyph(element.NewSeriesStyle(i).Line.Color)})
+		rings, err := element.LineWithGlyphs(xy, element.SeriesStyle{Glyph: untrainedGlyph(seriesStyle(b.study, series).Line.Color)})
 		if err != nil {
 			return fmt.Errorf("draw IoU of the untrained network: %w", err)
 		}

@@ -54,11 +54,11 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
-	for i, s := range study.Series() {
+	for _, s := range study.Series() {
 		if combined > 0 {
 			break
 		}
-		l := element.NewSeriesStyle(i)
+		l := seriesStyle(study, s)
 		l.Line.Width = 0
 		var xy plotter.XYs
 		for _, r := range cost.Rows {
@@ -218,7 +218,7 @@ func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []sca
 	for _, r := range rows {
 		text := strconv.Itoa(r.Workers)
 		style := style
-		style.Color = element.NewSeriesStyle(slices.Index(series, r.Series)).Line.Color
+		style.Color = seriesStyle(study, r.Series).Line.Color
 		if len(series) > maxSeries {
 			style.Color = element.NewSeriesStyle(0).Line.Color
 		}
@@ -290,9 +290,10 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	var all []seriesMarks
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	intervals, unbatched := false, 0
-	for i, s := range series {
+	for _, s := range series {
+		l := seriesStyle(study, s)
 		var xy plotter.XYs
-		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: l.Line.Color, Width: 1}}
 		for _, r := range rows {
 			v := span(r)
 			if r.Series != s || !element.IsFinite(v.Value) {
@@ -314,12 +315,12 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		if len(xy) == 0 {
 			continue
 		}
-		drawn, err := element.LineWithGlyphs(xy, element.NewSeriesStyle(i))
+		drawn, err := element.LineWithGlyphs(xy, l)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all = append(all, seriesMarks{bounds, drawn})
-		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}})
+		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}, End: xy[len(xy)-1].Y, HasEnd: true})
 	}
 	if len(batches) == 0 {
 		if unbatched > 0 {
@@ -343,7 +344,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		f.caption = "Quality of the trained model (" + label + ") against the global batch." + medianNote(combined, "bars", label)
 	}
 	if intervals {
-		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
+		f.caption += " Bars: " + intervalsNote(study)
 	}
 	f.caption += note + clippedNote(f.plot, reach) + notDrawnNote(study)
 	return f.finishLayout(study)

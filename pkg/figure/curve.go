@@ -89,8 +89,9 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 
 // addLines draws the groups and adds them to the legend.
 func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) error {
+	styles := curveStyles(study, len(groups), func(i int) string { return groups[i].series })
 	for i, g := range groups {
-		l := element.NewSeriesStyle(i)
+		l := styles[i]
 		name := curveLabel(study, g.series, g.workers)
 		if g.isMedian {
 			name = english.Count(g.workers, "worker")

@@ -45,7 +45,7 @@ func TestDisturbedPointsHaveARing(t *testing.T) {
 		if got := strings.Contains(f.SVG(), explained); got != c.rings {
 			t.Errorf("%s: a ring is explained: %v, want %v", c.name, got, c.rings)
 		}
-		if !strings.Contains(f.Caption(), "3 runs disturbed") {
+		if !strings.Contains(f.Caption(), "3 of 9 runs disturbed") {
 			t.Errorf("%s: the caption lacks the runs: %s", c.name, f.Caption())
 		}
 		rings := 0

@@ -39,12 +39,12 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	}
 	right := &element.RightAxis{Plot: element.NewPlot("", "", quality.axis)}
 	shares := element.EmptyExtent()
-	for i, series := range b.study.Series() {
+	for _, series := range b.study.Series() {
 		xy := b.points(series, func(p scaling.Point) float64 { return quality.span(p).Value })
 		for _, v := range xy {
 			shares.Add(v.Y)
 		}
-		drawn, err := element.LineWithGlyphs(xy, qualityStyle(i))
+		drawn, err := element.LineWithGlyphs(xy, qualityStyle(styleIndex(b.study, series)))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}

@@ -2,6 +2,7 @@ package figure
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"html"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	_ "gonum.org/v1/plot/vg/vgpdf" // registers PDF
@@ -24,7 +26,7 @@ import (
 )
 
 // Figure is a drawing of a study: a plot with its legend, the numbers that are drawn, and
-// a caption. A notebook shows it by its SVG method.
+// a caption. A notebook shows it by its HTML method.
 type Figure struct {
 	// Width and Height are the size of the complete image. A constructor sets a size that
 	// is legible in a notebook.
@@ -42,6 +44,7 @@ type Figure struct {
 	computeTable func()               // computes table and brief at their first use; nil once they are computed
 	caption      string
 	assumed      string    // sentence about what was assumed about the runs, for the caption; empty if nothing
+	method       string    // see Method
 	heading      string    // the title, even if the image shows none
 	natural      vg.Length // height at which text has its default size
 	options      Options   // the options that it was made with
@@ -55,12 +58,32 @@ type Figure struct {
 // Name returns a name for files: one of Names, or the metric and axis of a Curve.
 func (f *Figure) Name() string { return f.name }
 
-// String returns the caption, for output that cannot show images.
-func (f *Figure) String() string { return f.Caption() }
+// String returns the caption and the method, for output that cannot show images.
+func (f *Figure) String() string { return strings.TrimSpace(f.Caption() + " " + f.method) }
 
-// Caption describes what is drawn and how it was computed. It ends with what was assumed about
-// the runs, such as numbers of workers from file names.
+// Caption describes what is drawn: the values, what bars and bands mean, the number of runs, what was cut,
+// and which runs were disturbed. It ends with what was assumed about the runs, such as numbers of workers
+// from file names.
 func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.assumed) }
+
+// Method describes how the values were computed: the study's rule and its intervals. It is the same for all
+// figures of a study.
+func (f *Figure) Method() string { return f.method }
+
+// HTML returns the drawing and its caption for a cell or an exported page. The method is behind a fold.
+func (f *Figure) HTML() string {
+	text := html.EscapeString
+	// The image is data, not elements, so that its styles do not affect other images.
+	out := fmt.Sprintf("<figure style=\"margin:0\"><img alt=\"%s\" src=\"data:image/svg+xml;base64,%s\"/>\n<figcaption style=\"max-width:%dpx\"><small>%s</small>",
+		text(clean.Text(f.heading)), base64.StdEncoding.EncodeToString([]byte(f.SVG())), int(f.Width.Dots(cssDPI)), text(clean.Text(f.Caption())))
+	if f.method != "" {
+		out += fmt.Sprintf("\n<details><summary><small>How the values were computed</small></summary><small>%s</small></details>", text(clean.Text(f.method)))
+	}
+	return out + "</figcaption></figure>\n"
+}
+
+// cssDPI is the number of a web page's pixels per inch.
+const cssDPI = 96
 
 // Table returns the numbers that are drawn. The columns are those of Study.Table, of
 // Study.Epochs for losses, or of the drawn result, such as scaling.Cost.
@@ -166,17 +189,22 @@ func (f *Figure) newCanvas(format string) (vg.CanvasWriterTo, error) {
 	}
 	c, err := draw.NewFormattedCanvas(f.Width, f.Height, format)
 	if format == "pdf" {
-		return straightAlphaCanvas{c}, err
+		return pdfCanvas{c}, err
 	}
 	return c, err
 }
 
-// straightAlphaCanvas works around a defect of gonum's PDF canvas, which multiplies colors by
-// their alpha although RGBA returns premultiplied colors, so that pale colors become dark.
-type straightAlphaCanvas struct{ vg.CanvasWriterTo }
+// pdfCanvas works around two defects of gonum's PDF canvas: it embeds complete fonts, and it multiplies
+// colors by their alpha although RGBA returns premultiplied colors, so that pale colors become dark.
+type pdfCanvas struct{ vg.CanvasWriterTo }
+
+// FillString implements vg.Canvas.
+func (s pdfCanvas) FillString(f font.Face, at vg.Point, text string) {
+	s.CanvasWriterTo.FillString(smallerFont(f), at, text)
+}
 
 // SetColor implements vg.Canvas.
-func (s straightAlphaCanvas) SetColor(c color.Color) {
+func (s pdfCanvas) SetColor(c color.Color) {
 	if c == nil {
 		c = color.Black
 	}

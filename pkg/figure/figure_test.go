@@ -339,7 +339,7 @@ func TestCaptionNamesWhatIsNotDrawn(t *testing.T) {
 	check(t, err)
 	f, err := EpochTime(study)
 	check(t, err)
-	for _, part := range []string{"No value: ddp at 4", "1 failed or cancelled run is not drawn", "the first left out", "n = 1 to 2 runs per point", "Bars reach from the lowest to the highest", "Two seeds: no interval drawn"} {
+	for _, part := range []string{"No value: ddp at 4", "1 failed or cancelled run is not drawn", "n = 1 to 2 runs per point", "Bars reach from the lowest to the highest", "Two seeds: no interval drawn"} {
 		if !strings.Contains(f.Caption(), part) {
 			t.Errorf("caption %q does not say %q", f.Caption(), part)
 		}

@@ -57,7 +57,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	var descriptions []string
 	var rows modelRows
 	speedups := map[int][]float64{} // speed-ups of all models, by size
-	for i, s := range b.fullStudy.Series() {
+	for _, s := range b.fullStudy.Series() {
 		f, ok := fits[s]
 		if !ok {
 			continue
@@ -71,7 +71,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			}
 			continue
 		}
-		if err := b.addModel(f, s, element.NewSeriesStyle(i), points, len(fits) <= maxBands); err != nil {
+		if err := b.addModel(f, s, seriesStyle(b.fullStudy, s), points, len(fits) <= maxBands); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}

@@ -35,6 +35,7 @@ type figureLayout struct {
 	data   vg.Rectangle
 	legend element.Legend
 	corner vg.Point // upper left corner of the legend
+	atEnds bool     // see Figure.namesLineEnds
 	texts  []placedText
 
 	// problem is the reason why the image cannot be read; empty if it can.
@@ -63,7 +64,7 @@ func (f *Figure) zoomFactor(w, h vg.Length) vg.Length {
 // layOut lays the figure out in a rectangle of the image.
 func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	size := image.Size()
-	a := &figureLayout{zoom: f.zoomFactor(size.X, size.Y), plot: *f.plot}
+	a := &figureLayout{zoom: f.zoomFactor(size.X, size.Y), plot: *f.plot, atEnds: f.namesLineEnds()}
 	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the background is drawn already
 	if f.right != nil {
 		axis, its := *f.right.Plot, *f.right
@@ -226,7 +227,11 @@ func (a *figureLayout) draw(c draw.Canvas) {
 	for _, t := range a.texts {
 		c.FillText(t.style, t.at, t.text)
 	}
-	if len(a.legend.Entries) > 0 {
+	switch {
+	case len(a.legend.Entries) == 0:
+	case a.atEnds && a.legend.Position == LegendRight:
+		a.legend.DrawAtEnds(c, &a.plot, a.data, a.corner.X)
+	default:
 		a.legend.Draw(c, a.corner)
 	}
 	plotted := draw.Canvas{Canvas: c.Canvas, Rectangle: a.area}
@@ -344,10 +349,10 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 }
 
 // finishLayout applies the texts of the options, adds the height that the legend needs, and adds
-// the assumptions about the runs of study to the caption. It returns a SizeError if the figure
+// the assumptions about the runs of study to the caption, and its method. It returns a SizeError if the figure
 // would be illegible.
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
-	f.assumed = assumptionsNote(study)
+	f.assumed, f.method = assumptionsNote(study), methodNote(study)
 	o, p := f.options, f.plot
 	p.X.Label.Text, p.Y.Label.Text = textOrDefault(o.XLabel, p.X.Label.Text), textOrDefault(o.YLabel, p.Y.Label.Text)
 	if f.right != nil {
@@ -357,7 +362,7 @@ func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
 	if o.NoTitle {
 		p.Title.Text = ""
 	}
-	f.addLegendHeight()
+	f.addLegendSpace()
 	if err := f.checkSize(); err != nil {
 		return nil, err
 	}

@@ -19,30 +19,61 @@ func legendPositions() []string {
 	return []string{LegendTop, LegendBottom, LegendRight, LegendNone}
 }
 
-// chooseLegend lays out the legend so that the data keep as much space as possible. It
-// tries legends of full size first, then smaller ones, each above, below and beside the
-// plot, and last shortened names. It returns the first legend that leaves enough space
-// for the data, else the one that leaves most. share returns the data area as a share of
-// the image, for a legend.
+// maxLegendLines is the largest number of lines that a reader can tell apart by a legend. In a figure with
+// more lines, each name is beside the end of its line.
+const maxLegendLines = 8
+
+// namesLineEnds reports whether each name of the legend is beside the end of its line, if the legend is to
+// the right. A right axis would be in between.
+func (f *Figure) namesLineEnds() bool {
+	n := 0
+	for _, e := range f.legend {
+		if e.HasEnd {
+			n++
+		}
+	}
+	return n > maxLegendLines && f.right == nil
+}
+
+// chooseLegend lays out the legend so that the data keep as much space as possible. If there are many lines,
+// it is to the right of the plot if the space is acceptable there. share returns the data area as a share
+// of the image, for a legend.
 func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
-	none := element.Legend{Position: LegendNone}
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
-		return none
+		return element.Legend{Position: LegendNone}
 	}
 	enough := float64(enoughDataShare)
 	if height >= f.natural && f.options.HeightInches == 0 { // makeRoom has added the legend's height
 		enough = minDataShare
 	}
-	best, most := none, -1.0
+	find := func(positions ...string) (element.Legend, float64) {
+		return f.findLegend(a, enough, positions, top, imageWidth, share)
+	}
+	if f.options.Legend != "" {
+		l, _ := find(f.options.Legend)
+		return l
+	}
+	const most = 0.8 // of the image's height
+	if f.namesLineEnds() {
+		if l, s := find(LegendRight); s >= acceptableDataShare && l.Size.Y*a.zoom <= most*height {
+			return l
+		}
+	}
+	l, _ := find(LegendTop, LegendBottom, LegendRight)
+	return l
+}
+
+// findLegend tries legends of full size first, then smaller ones, each at the given positions, and last
+// shortened names. It returns the first legend that leaves enough space for the data, else the one that
+// leaves most, and the share of the data area.
+func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string, top, imageWidth vg.Length, share func(element.Legend) float64) (element.Legend, float64) {
+	best, most := element.Legend{Position: LegendNone}, -1.0
 	for _, widest := range []vg.Length{1, 0.45, 0.3} { // names' limit, as a fraction of the image's width
 		for _, shrunk := range []vg.Length{1, 0.9, 0.8, 0.7} {
 			if shrunk < 1 && (element.FontSize-1)*shrunk*a.zoom < minTextSize {
 				continue
 			}
-			for _, position := range []string{LegendTop, LegendBottom, LegendRight} {
-				if f.options.Legend != "" && f.options.Legend != position {
-					continue
-				}
+			for _, position := range positions {
 				room := top
 				if position != LegendTop {
 					room = imageWidth
@@ -53,7 +84,7 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 				}
 				s := share(l)
 				if s >= enough {
-					return l
+					return l, s
 				}
 				if s > most {
 					best, most = l, s
@@ -61,15 +92,22 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 			}
 		}
 		if most >= acceptableDataShare {
-			return best
+			break
 		}
 	}
-	return best
+	return best, most
 }
 
-// addLegendHeight increases the figure's height by the legend's rows after the first, so
-// that the data area keeps its size.
-func (f *Figure) addLegendHeight() {
+// addLegendSpace increases the figure's height by the legend's rows after the first, so that the data area
+// keeps its size. If names are at the ends of their lines, it increases the width instead.
+func (f *Figure) addLegendSpace() {
+	if f.namesLineEnds() && f.options.WidthInches == 0 && f.options.Legend == "" {
+		l := element.NewLegend(f.legend, LegendRight, f.Width, f.Width, 1)
+		f.Width += l.Size.X
+		f.Height = max(f.Height, l.Size.Y+1.5*vg.Inch)
+		f.natural = f.Height
+		return
+	}
 	if f.options.HeightInches > 0 || f.options.Legend == LegendRight || f.options.Legend == LegendNone {
 		f.natural = f.Height
 		return

@@ -91,14 +91,15 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	}
 	drawnTrain, drawnVal := false, false
 	values := element.EmptyExtent()
+	styles := curveStyles(study, len(shown), func(i int) string { return shown[i].Series })
 	for i := range shown {
 		c := &shown[i]
-		train, val, err := f.addCurve(o, c, element.NewSeriesStyle(i), axis.x(c), unit, &values)
+		train, val, err := f.addCurve(o, c, styles[i], axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		if train || val {
-			l := element.NewSeriesStyle(i)
+			l := styles[i]
 			l.Line.Dashes = nil
 			f.legend = append(f.legend, element.LegendEntry{Name: label(c), Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 		}

@@ -96,6 +96,7 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 		for i := range at {
 			p := &at[i]
 			q.Runs, q.Failed, q.Diverged, q.Disturbed = q.Runs+p.Runs, q.Failed+p.Failed, q.Diverged+p.Diverged, q.Disturbed+p.Disturbed
+			q.SharedCores = max(q.SharedCores, p.SharedCores)
 			if p.Baseline != q.Baseline {
 				q.Baseline = 0 // the series have different ideal lines
 			}

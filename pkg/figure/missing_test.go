@@ -118,7 +118,7 @@ func TestSpreadOfEpochs(t *testing.T) {
 		if f.SVG() == plain.SVG() {
 			t.Errorf("%s: the picture is the same with the spread and without", f.Name())
 		}
-		if want := "spread: the middle 95 % of the counted epochs"; !strings.Contains(f.Caption(), want) || strings.Contains(plain.Caption(), want) {
+		if want := "Bars: the middle 95 % of the epochs"; !strings.Contains(f.Caption(), want) || strings.Contains(plain.Caption(), want) {
 			t.Errorf("%s: captions %q and %q", f.Name(), f.Caption(), plain.Caption())
 		}
 		columns := strings.Join(f.Table().Names(), " ")

@@ -1,8 +1,10 @@
 package figure
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -25,7 +27,7 @@ type quantity struct {
 	columns           []string
 	span              func(scaling.Point) scaling.Estimate
 	spread            func(scaling.EpochSpread) scaling.Spread // spread over the epochs; nil if there is none
-	ofTime            bool                                     // a time: the caption contains the study's rule
+	ofTime            bool                                     // a time, which other load and shared cores change
 	proportional      bool                                     // ideally proportional to the workers, so with log2 this axis is logarithmic too
 	band              bool                                     // intervals are bands, for at most maxBands series
 	solid             bool                                     // lines are not dashed, because dashes have another meaning in this figure
@@ -47,6 +49,8 @@ type figureBuilder struct {
 	log           bool  // the axis of the workers is logarithmic
 	values, reach element.Extent
 	missing       []string                         // points without a value, for the caption
+	otherIdeals   []string                         // series whose ideal line is not drawn, for the caption
+	idealOf       string                           // the only series whose ideal line is drawn; empty if it is that of all
 	intervals     bool                             // a confidence interval is drawn
 	ranges        bool                             // lowest to highest is drawn
 	notDrawn      []string                         // reasons why intervals are not drawn
@@ -54,6 +58,7 @@ type figureBuilder struct {
 	spreads       bool                             // spreads over epochs are drawn
 	sideShifts    map[string]element.SidewaysShift // sideways shift of each series
 	disturbed     bool                             // a point has a ring because other load disturbed its runs
+	sharedCores   bool                             // a point has a square because its workers shared cores
 }
 
 // drawOverWorkers draws a quantity over the worker count: its points, and one line per
@@ -95,11 +100,11 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuild
 	if !b.banded && b.sideShifts == nil {
 		b.placeBarsSideBySide(b.seriesRanges)
 	}
-	for i, series := range study.Series() {
-		b.drawRanges(series, element.NewSeriesStyle(i))
+	for _, series := range study.Series() {
+		b.drawRanges(series, seriesStyle(study, series))
 	}
-	for i, series := range study.Series() {
-		if err := b.drawLine(series, element.NewSeriesStyle(i)); err != nil {
+	for _, series := range study.Series() {
+		if err := b.drawLine(series, seriesStyle(study, series)); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
 		}
 	}
@@ -145,8 +150,8 @@ func (b *figureBuilder) drawEpochBars() {
 		b.spreads = true
 	}
 	b.placeBarsSideBySide(func(name string) []element.Interval { return at[name] })
-	for i, name := range b.study.Series() {
-		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}, Placement: b.sideShifts[name]})
+	for _, name := range b.study.Series() {
+		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: seriesStyle(b.study, name).Line.Color, Width: 1}, Placement: b.sideShifts[name]})
 	}
 	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
 	for i, p := range b.study.Points { // the rows of the table
@@ -234,7 +239,7 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
 		}
 	}
-	xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
+	xy := b.valuesOf(series)
 	if len(xy) == 0 {
 		return nil
 	}
@@ -252,9 +257,9 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
 		return err
 	}
 	b.plot.Add(b.sideShifts[series].ShiftAll(drawn)...)
-	b.markDisturbedRuns(series)
+	b.markConditions(series)
 	if !b.q.points { // the caller adds a legend entry for the points
-		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
+		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}, End: xy[len(xy)-1].Y, HasEnd: true})
 	}
 	return nil
 }
@@ -264,23 +269,31 @@ func disturbedRunGlyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: element.Ring{}, Radius: 7, Color: element.Gray()}
 }
 
-// markDisturbedRuns draws a ring around each time of a series if other load on the machine
-// disturbed at least one of its runs.
-func (b *figureBuilder) markDisturbedRuns(series string) {
+// sharedCoresGlyph returns the glyph around a point whose workers shared cores.
+func sharedCoresGlyph() draw.GlyphStyle {
+	return draw.GlyphStyle{Shape: draw.SquareGlyph{}, Radius: 8, Color: element.Gray()}
+}
+
+// markConditions draws a ring around each time of a series if other load on the machine disturbed at least
+// one of its runs, and a square if the workers shared cores.
+func (b *figureBuilder) markConditions(series string) {
 	if !b.q.ofTime {
 		return
 	}
-	var xy plotter.XYs
-	for _, p := range b.study.Points {
-		if v := b.q.span(p).Value; p.Series == series && p.Disturbed > 0 && p.Size > 0 && element.IsFinite(v) {
-			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
+	mark := func(style draw.GlyphStyle, applies func(scaling.Point) bool) bool {
+		var xy plotter.XYs
+		for _, p := range b.study.Points {
+			if v := b.q.span(p).Value; p.Series == series && applies(p) && p.Size > 0 && element.IsFinite(v) {
+				xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
+			}
 		}
+		if len(xy) > 0 {
+			b.plot.Add(b.sideShifts[series].ShiftAll([]plot.Plotter{element.Dots{XY: xy, Style: style}})...)
+		}
+		return len(xy) > 0
 	}
-	if len(xy) == 0 {
-		return
-	}
-	b.plot.Add(b.sideShifts[series].ShiftAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRunGlyph()}})...)
-	b.disturbed = true
+	b.disturbed = mark(disturbedRunGlyph(), func(p scaling.Point) bool { return p.Disturbed > 0 }) || b.disturbed
+	b.sharedCores = mark(sharedCoresGlyph(), func(p scaling.Point) bool { return p.SharedCores > 0 }) || b.sharedCores
 }
 
 // drawIdealLine draws the line of values proportional to the size, from the given point up
@@ -316,53 +329,72 @@ func idealCurve(from plotter.XY, to int) plotter.XYs {
 	return xy
 }
 
-// drawIdealSpeedups draws the line N/B for each baseline B, up to the largest worker count.
+// drawIdealSpeedups draws the line N/B up to the largest worker count. If the series have different
+// baselines, B is the one of most series, and the caption says so.
 func (b *figureBuilder) drawIdealSpeedups() error {
-	var bases []int
+	series := map[int][]string{} // by baseline
 	for _, p := range b.study.Points {
-		if element.IsFinite(p.Speedup.Value) && p.Baseline > 0 {
-			bases = append(bases, p.Baseline)
+		if element.IsFinite(p.Speedup.Value) && p.Baseline > 0 && !slices.Contains(series[p.Baseline], p.Series) {
+			series[p.Baseline] = append(series[p.Baseline], p.Series)
 		}
 	}
-	slices.Sort(bases)
+	if len(series) == 0 {
+		return nil
+	}
+	bases := slices.Sorted(maps.Keys(series))
+	base := slices.MaxFunc(bases, func(x, y int) int { return len(series[x]) - len(series[y]) })
 	style := element.DottedLine(element.Gray())
-	for _, base := range slices.Compact(bases) {
-		from := plotter.XY{X: float64(base), Y: 1}
-		if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
-			from = plotter.XY{X: first, Y: first / from.X}
-		}
-		if err := b.drawIdealLine(from, b.sizes[len(b.sizes)-1], style); err != nil {
-			return err
+	from := plotter.XY{X: float64(base), Y: 1}
+	if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
+		from = plotter.XY{X: first, Y: first / from.X}
+	}
+	if err := b.drawIdealLine(from, b.sizes[len(b.sizes)-1], style); err != nil {
+		return err
+	}
+	name := "ideal"
+	if len(bases) > 1 {
+		name += fmt.Sprintf(" over %d", base)
+		for _, other := range bases {
+			if other != base {
+				b.otherIdeals = append(b.otherIdeals, fmt.Sprintf("%s over %d", english.List(series[other]), other))
+			}
 		}
 	}
-	if len(bases) > 0 && len(b.sizes) > 1 {
-		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
+	if len(b.sizes) > 1 {
+		b.legend = append(b.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 	return nil
 }
 
-// drawIdealLines draws the ideal line of each series: from its value at the smallest worker
-// count, in proportion to the worker count.
+// drawIdealLines draws the ideal line of each series: from its value at the smallest worker count, in
+// proportion to the worker count. If these lines would hide each other, it draws only the highest.
 func (b *figureBuilder) drawIdealLines() error {
-	named := false
-	for i, series := range b.study.Series() {
-		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
-		if len(xy) < 2 {
-			continue
-		}
-		if err := b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.NewSeriesStyle(i).Line.Color)); err != nil {
+	names := slices.DeleteFunc(b.study.Series(), func(name string) bool { return len(b.valuesOf(name)) < 2 })
+	if len(names) == 0 {
+		return nil
+	}
+	color := element.Gray()
+	if len(names) > maxBands {
+		rate := func(name string) float64 { xy := b.valuesOf(name)[0]; return xy.Y / xy.X }
+		highest := slices.MaxFunc(names, func(x, y string) int { return cmp.Compare(rate(x), rate(y)) })
+		names, b.idealOf = []string{highest}, highest
+	}
+	if len(names) == 1 {
+		color = seriesStyle(b.study, names[0]).Line.Color
+	}
+	for _, series := range names {
+		xy := b.valuesOf(series)
+		if err := b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(seriesStyle(b.study, series).Line.Color)); err != nil {
 			return err
 		}
-		named = true
 	}
-	if named {
-		c := element.Gray()
-		if len(b.study.Series()) == 1 {
-			c = element.NewSeriesStyle(0).Line.Color
-		}
-		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(c)}}})
-	}
+	b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(color)}}})
 	return nil
+}
+
+// valuesOf returns the values of a series that are drawn.
+func (b *figureBuilder) valuesOf(series string) plotter.XYs {
+	return b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 }
 
 // finish sets the axes and the caption. If high is finite and all values are between 0
@@ -377,6 +409,9 @@ func (b *figureBuilder) finish(high float64) *Figure {
 	}
 	if b.disturbed {
 		b.legend = append(b.legend, element.LegendEntry{Name: "disturbed by other load", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: disturbedRunGlyph()}}})
+	}
+	if b.sharedCores {
+		b.legend = append(b.legend, element.LegendEntry{Name: "workers shared cores", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: sharedCoresGlyph()}}})
 	}
 	b.caption = b.captionText() + clippedNote(b.plot, b.reach)
 	return b.Figure
@@ -397,14 +432,18 @@ func clippedNote(p *plot.Plot, reach element.Extent) string {
 // repeated runs are drawn, and the number of runs per point.
 func (b *figureBuilder) captionText() string {
 	c := b.q.what
-	if b.q.ofTime {
-		c += "; " + b.study.Rule.String()
-	} else if hasRepeats(b.fullStudy) {
+	if hasRepeats(b.fullStudy) {
 		c += "; " + statisticName(b.fullStudy) + " over repeated runs"
 	}
 	c += ". " + b.repeatsNote()
 	if len(b.missing) > 0 {
 		c += " No value: " + joinFirstNames(b.missing) + "."
+	}
+	if b.idealOf != "" {
+		c += " Ideal line: of " + b.idealOf + "."
+	}
+	if len(b.otherIdeals) > 0 {
+		c += " The ideal line is not that of " + strings.Join(b.otherIdeals, "; ") + "."
 	}
 	return c
 }
@@ -427,7 +466,7 @@ func (b *figureBuilder) repeatsNote() string {
 	}
 	c := runsPerPointNote(n)
 	if b.intervals {
-		c += " " + what + ": " + strings.TrimPrefix(b.study.IntervalNote(), "intervals: ") + "."
+		c += " " + what + ": " + intervalsNote(b.study)
 	}
 	if b.ranges {
 		c += " " + what + " reach from the lowest to the highest of repeated runs"
@@ -443,7 +482,7 @@ func (b *figureBuilder) repeatsNote() string {
 		c += sideBySideNote
 	}
 	if b.spreads {
-		c += " Bars are a " + b.study.SpreadNote() + "."
+		c += fmt.Sprintf(" Bars: the middle %s of the epochs of a point's runs; no confidence interval.", english.Percent(confidenceLevel(b.study)))
 	}
 	return c + notDrawnNote(b.study)
 }
@@ -475,23 +514,23 @@ func runsPerPointNote(n []int) string {
 }
 
 // notDrawnNote returns sentences about the failed and canceled runs, which are not drawn, and
-// about the runs that other load disturbed.
+// about the conditions under which the times were measured.
 func notDrawnNote(study *scaling.Study) string {
 	failed := 0
 	for _, p := range study.Points {
 		failed += p.Failed
 	}
-	disturbed := ""
-	if text := study.DisturbanceNote(); text != "" {
-		disturbed = " " + text + "."
+	conditions := ""
+	if text := study.ConditionsNote(); text != "" {
+		conditions = " " + text + "."
 	}
 	switch failed {
 	case 0:
-		return disturbed
+		return conditions
 	case 1:
-		return " 1 failed or cancelled run is not drawn." + disturbed
+		return " 1 failed or cancelled run is not drawn." + conditions
 	}
-	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + disturbed
+	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + conditions
 }
 
 // assumptionsNote returns a sentence about what was assumed about the study's runs, such as
@@ -502,6 +541,21 @@ func assumptionsNote(study *scaling.Study) string {
 		return ""
 	}
 	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// intervalsNote returns what bars or bands mean that are confidence intervals, as the end of a sentence.
+func intervalsNote(study *scaling.Study) string {
+	return english.Percent(confidenceLevel(study)) + " confidence intervals over repeated runs."
+}
+
+// methodNote describes how all values of a study were computed.
+func methodNote(study *scaling.Study) string {
+	text := "Rule: " + study.Rule.String() + "."
+	if hasRepeats(study) {
+		note := study.IntervalNote()
+		text += " " + strings.ToUpper(note[:1]) + note[1:] + "."
+	}
+	return text
 }
 
 // hasRepeats reports whether any point represents several runs.

@@ -36,7 +36,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	if len(figures) == 0 {
 		return nil, errors.New("draw panels: no figures; make some with figure.All(study)")
 	}
-	page := &Figure{name: "panels", columns: min(2, len(figures)), title: title}
+	page := &Figure{name: "panels", columns: min(2, len(figures)), title: title, heading: title}
 	var letters, names, captions []string
 	for i, f := range figures {
 		if f == nil || f.plot == nil {
@@ -57,8 +57,10 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	}
 	page.caption = strings.TrimSpace(caption.String())
 	for _, f := range figures {
-		if !strings.Contains(page.assumed, f.assumed) {
-			page.assumed = strings.TrimSpace(page.assumed + " " + f.assumed)
+		for _, text := range []struct{ all, own *string }{{&page.assumed, &f.assumed}, {&page.method, &f.method}} {
+			if !strings.Contains(*text.all, *text.own) {
+				*text.all = strings.TrimSpace(*text.all + " " + *text.own)
+			}
 		}
 	}
 	page.table = dataframe.New(series.New(letters, series.String, "panel"), series.New(names, series.String, "figure"), series.New(captions, series.String, "caption"))

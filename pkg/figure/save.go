@@ -91,7 +91,7 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		}
 		return []byte(f.formatCSV()), nil
 	case "txt":
-		return []byte(f.Caption() + "\n"), nil
+		return []byte(f.String() + "\n"), nil
 	case "tex":
 		return []byte(f.TeX()), nil
 	}

@@ -31,6 +31,7 @@ type page struct {
 	Open            bool // unfold all sections, for paper
 
 	Verdicts  []conclusion
+	Lead      *pageFigure // the speed-up, beside the verdict; nil if the study has none
 	Headlines table
 	Results   table
 	Rule      []string
@@ -57,7 +58,7 @@ type conclusion struct{ About, Text, Link string }
 type table struct {
 	Head []string
 	Rows [][]cell
-	More string // note about omitted rows and the command that lists them; empty if none are omitted
+	More string // note about omitted columns and rows, and the command that lists these; empty if none are omitted
 }
 
 // cell is a cell of a table.
@@ -152,16 +153,23 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 		p.Tables = append(p.Tables, analysisSection{ID: r.id, Title: r.title, HTML: b.shortenHTML(r.html)})
 	}
 	for _, f := range figures {
-		p.Figures = append(p.Figures, pageFigure{
+		drawn := pageFigure{
 			Name: f.Name(), Caption: b.shortenPaths(f.Caption()), SVG: template.HTML(f.SVG()), //nolint:gosec // package figure escapes it
 			Wide: f.Width > 7*72,
-		})
+		}
+		if f.Name() == "speedup" {
+			p.Lead = &drawn
+			continue
+		}
+		p.Figures = append(p.Figures, drawn)
 	}
 	if len(s.Reports) > 0 {
 		p.Files = b.shortenHTML(s.Reports[:min(len(s.Reports), maxRows)].HTML())
 	}
 	for _, n := range s.Notes {
-		p.Notes = append(p.Notes, b.shortenPaths(n))
+		if !slices.Contains(s.Cautions(), n) { // the verdict begins with them
+			p.Notes = append(p.Notes, b.shortenPaths(n))
+		}
 	}
 	for _, n := range s.Problems {
 		if len(p.Problems) == maxProblems {
@@ -238,7 +246,8 @@ func (b *pageBuilder) describeRule() []string {
 	s := b.study
 	lines := []string{"Rule: " + s.Rule.String() + "."}
 	if slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Runs > 1 }) {
-		lines = append(lines, s.IntervalNote())
+		note := s.IntervalNote()
+		lines = append(lines, strings.ToUpper(note[:1])+note[1:]+".")
 	}
 	return lines
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -29,11 +30,14 @@ func number64(text string) float64 {
 // pooledSentence checks a comparison over all worker counts against the ratios
 // of the medians; p is counted over all ways to sign the ranks.
 func (v *smallStudy) pooledSentence(text string) bool {
-	m := said(`^(.+) is (faster than|slower than|as fast as) (.+?) at (?:(\d+) of|each of) (\d+) worker counts(?:, (\S+) times as fast in the median \((\S+) to (\S+)\); paired test over the counts \(Wilcoxon's signed-rank\), p (= \S+|< 0\.0001))?\. (.+)$`, text)
+	m := said(`^(.+) runs (\S+) times as fast as (.+?) in the median of (\d+) worker counts \((\S+) to (\S+)\); paired test over the counts \(Wilcoxon's signed-rank\), p (= \S+|< 0\.0001)\. (.+)$`, text)
+	if same := said(`^(.+) is as fast as (.+) at each of (\d+) worker counts\. (.+)$`, text); same != nil {
+		m = []string{"", same[1], "1", same[2], same[3], "1", "1", "", same[4]}
+	}
 	if m == nil {
 		return false
 	}
-	a, b, verdict := m[1], m[3], m[10]
+	a, b, verdict := m[1], m[3], m[8]
 	var ratios []float64
 	up, down := 0, 0
 	for _, n := range v.counts(a) {
@@ -51,37 +55,30 @@ func (v *smallStudy) pooledSentence(text string) bool {
 			down++
 		}
 	}
-	n := up
-	if m[2] == "slower than" {
-		n = down
-	}
-	if len(ratios) != atoi(m[5]) || m[4] != "" && n != atoi(m[4]) || m[4] == "" && up+down > 0 || m[2] == "faster than" && down > up || m[2] == "slower than" && up > down {
+	if len(ratios) != atoi(m[4]) || m[7] == "" && up+down > 0 || !near(m[2], median(ratios)) || !near(m[5], slices.Min(ratios)) || !near(m[6], slices.Max(ratios)) {
 		v.failf("%q, but the ratios are %v", text, ratios)
 		return true
 	}
 	p := math.NaN()
-	if m[6] != "" {
+	if m[7] != "" {
 		p = signedRankP(ratios)
-		if !near(m[6], median(ratios)) || !near(m[7], slices.Min(ratios)) || !near(m[8], slices.Max(ratios)) {
-			v.failf("%q, but the ratios are %v", text, ratios)
-		}
-		if printed := number64(strings.TrimPrefix(m[9], "= ")); m[9] != "< 0.0001" && math.Abs(printed-p) > 0.06*p {
+		if printed := number64(strings.TrimPrefix(m[7], "= ")); m[7] != "< 0.0001" && math.Abs(printed-p) > 0.06*p {
 			v.failf("%q, but p of %v is %g", text, ratios, p)
 		}
 	}
 	shown := v.shownAt(a, b)
 	switch {
-	case verdict == "Yes: "+a+" is faster.":
+	case verdict == fmt.Sprintf("Yes: %s is faster, at %d of %d counts.", a, up, len(ratios)):
 		v.kinds["pooled faster"]++
 		if !(median(ratios) > 1) || up <= down || !(p < 0.05) && shown[scaling.VerdictFaster] < len(ratios) || shown[scaling.VerdictSlower] > 0 {
 			v.failf("%q, but the ratios are %v, p %g, and each alone says %v", text, ratios, p, shown)
 		}
-	case verdict == "No: "+a+" is slower.":
+	case verdict == fmt.Sprintf("No: %s is slower, at %d of %d counts.", a, down, len(ratios)):
 		v.kinds["pooled slower"]++
 		if !(median(ratios) < 1) || down <= up || !(p < 0.05) && shown[scaling.VerdictSlower] < len(ratios) || shown[scaling.VerdictFaster] > 0 {
 			v.failf("%q, but the ratios are %v, p %g, and each alone says %v", text, ratios, p, shown)
 		}
-	case verdict == "The worker counts together show no difference.":
+	case verdict == "The worker counts together show no difference beyond chance.":
 		v.kinds["pooled none"]++
 		if shown[scaling.VerdictFaster]+shown[scaling.VerdictSlower] > 0 {
 			v.failf("%q, but each alone says %v", text, shown)
@@ -182,19 +179,27 @@ func (v *smallStudy) pairSentence(text string) bool {
 	if !(low <= ratio || near(d[1], ratio)) || !(ratio <= high || near(d[2], ratio)) {
 		v.failf("%q: outside of its interval", text)
 	}
-	switch {
-	case d[5] == "Yes: "+m[1]+" is faster.":
+	switch d[5] {
+	case "Yes: " + m[1] + " is faster.":
 		v.kinds["faster"]++
 		if !(ratio > 1 && low >= 1) {
 			v.failf("%q, but the ratio is %g", text, ratio)
 		}
-	case d[5] == "No: "+m[1]+" is slower.":
+	case "No: " + m[1] + " is slower.":
 		v.kinds["slower"]++
 		if !(ratio < 1 && high <= 1) {
 			v.failf("%q, but the ratio is %g", text, ratio)
 		}
-	case strings.HasPrefix(d[5], "The runs show no difference: the ratio is within ["):
+	case "The runs show no difference: the interval contains 1.":
 		v.kinds["no difference"]++
+		if low > 1 || high < 1 {
+			v.failf("%q, but the interval excludes 1", text)
+		}
+	case "The runs show no difference: the interval excludes 1, but by the test the difference may be due to chance.":
+		v.kinds["no difference by the test"]++
+		if low < 1 && high > 1 {
+			v.failf("%q, but the interval contains 1", text)
+		}
 	default:
 		v.failf("no pattern knows %q", text)
 	}
@@ -318,7 +323,8 @@ func (v *smallStudy) qualitySentence(text string) {
 	}
 	if m[8] != "" {
 		low, high := number64(m[9]), number64(m[10])
-		if !near(m[8], to-from) || (low <= 0 && high >= 0) != (m[11] != "") {
+		onEdge := low == 0 || high == 0 // an end that was rounded to 0 may be on either side
+		if !near(m[8], to-from) || !onEdge && (low < 0 && high > 0) != (m[11] != "") {
 			v.failf("%q, but the change is %g", text, to-from)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // TestSentencesAgreeWithTheirTables makes 500 small studies as people have them
 // (few worker counts, few seeds, noise, flat and superlinear speed-ups, missing
-// values) and reads every sentence that the program says of them as a person
+// values, unequal numbers of epochs, padding, shared cores, disturbed runs) and reads every sentence that the program says of them as a person
 // would: who is faster, by how much, which law, how much of the ideal. Each
 // claim is compared with the median over the seeds of the runs that the study
 // was made of. A sentence that no pattern knows fails too, so that a new one
@@ -26,20 +26,21 @@ func TestSentencesAgreeWithTheirTables(t *testing.T) {
 		t.Skip("slow")
 	}
 	kinds := map[string]int{}
-	for seed := range uint64(150) {
+	const studies = 500
+	for seed := range uint64(studies) {
 		v := &smallStudy{t: t, rng: rand.New(rand.NewPCG(seed, 6)), seed: seed, kinds: kinds}
 		v.make()
 		v.check()
 	}
 	// Each kind of claim must have been met, or the test proves nothing.
 	for _, kind := range []string{
-		"speed-up", "speed", "linear", "amdahl", "gustafson", "usl", "no law", "too few counts", "half", "peak",
+		"speed-up", "not distinguishable", "speed", "shared cores", "disturbed", "linear", "amdahl", "gustafson", "usl", "no law", "too few counts", "half", "peak",
 		"pooled faster", "pooled slower", "pooled none", "pooled unknown", "pooled mixed", "faster", "slower", "no difference", "single runs",
 		"quality", "quality at one count", "worse", "input", "computation", "unclear", "impossible", "communication", "no cost",
 		"pass", "regression", "cannot tell", "cost", "budget", "predicted", "time to", "problems", "weak", "strong",
 	} {
 		if kinds[kind] == 0 {
-			t.Errorf("no study of 150 led to a sentence of the kind %q", kind)
+			t.Errorf("no study of %d led to a sentence of the kind %q", studies, kind)
 		}
 	}
 	t.Logf("sentences by kind: %v", kinds)
@@ -54,6 +55,10 @@ type smallStudy struct {
 
 	all   []runs.Run
 	study *scaling.Study
+
+	epochs  int // most epochs of a run; at least 3
+	padding int // samples of padding per epoch
+	cores   int // of the machine; 0: unknown
 }
 
 func (v *smallStudy) failf(format string, a ...any) {
@@ -71,6 +76,9 @@ func (v *smallStudy) make() {
 	seeds := 1 + v.rng.IntN(5)
 	noise := []float64{0, 0.005, 0.03, 0.2}[v.rng.IntN(4)]
 	strong, measured, trials := v.rng.IntN(2) == 0, v.rng.IntN(4), v.rng.IntN(3) == 0
+	v.epochs = []int{3, 3, 5}[v.rng.IntN(3)]
+	v.padding = []int{0, 0, 2, 40}[v.rng.IntN(4)]
+	v.cores = []int{0, 2, 4, 16}[v.rng.IntN(4)]
 	for k, name := range names {
 		law := v.law()
 		factor := []float64{1, 1, 1.02, 1.5, 0.7}[v.rng.IntN(5)]
@@ -128,16 +136,24 @@ func (v *smallStudy) run(series string, workers, seed, samples int, rate float64
 	if v.rng.IntN(25) == 0 {
 		r.Info.Status, r.Info.Error = runs.StatusFailed, "rank 1 was killed"
 	}
-	for e := 1; e <= 3; e++ {
+	r.Info.Nodes, r.Info.ThreadsPerWorker, r.Info.Host.Cores = 1, 1, v.cores
+	disturbed := 0.0
+	if v.rng.IntN(8) == 0 {
+		disturbed = 0.5
+	}
+	for e := 1; e <= 3+v.rng.IntN(v.epochs-2); e++ {
+		if disturbed > 0 || v.rng.IntN(4) == 0 { // many runs have not recorded the load
+			r.Loads = append(r.Loads, runs.Load{Epoch: e, Seconds: 10, Cores: 16, OtherSeconds: 10 * disturbed})
+		}
 		epoch := runs.Epoch{
-			Epoch: e, Seconds: float64(samples) / rate, Samples: samples, TrainLoss: 1 / float64(e) * (1 + 0.1*v.rng.Float64()), ValLoss: nan, IoU: nan, Dice: nan,
+			Epoch: e, Seconds: float64(samples) / rate, Samples: samples + v.padding, PaddingSamples: v.padding, TrainLoss: 1 / float64(e) * (1 + 0.1*v.rng.Float64()), ValLoss: nan, IoU: nan, Dice: nan,
 			SamplesPerSecond: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
 		}
 		if e == 1 {
 			epoch.Seconds *= 2 // the first pays for the start
 		}
 		if measured == 0 { // the logs contain no numbers of samples
-			epoch.Samples = 0
+			epoch.Samples, epoch.PaddingSamples = 0, 0
 		}
 		if v.rng.IntN(30) == 0 {
 			epoch.Seconds = nan
@@ -174,7 +190,7 @@ func (v *smallStudy) rates(series string, workers int) []float64 {
 		for _, e := range r.Epochs[1:] {
 			if e.Seconds > 0 {
 				seconds += e.Seconds
-				samples += max(1, float64(e.Samples))
+				samples += max(1, float64(e.Samples-e.PaddingSamples))
 			}
 		}
 		if seconds > 0 {
@@ -256,9 +272,18 @@ func near(printed string, value float64) bool {
 func (v *smallStudy) check() {
 	b := &pageBuilder{study: v.study, options: Options{Costs: true, Budget: 0.005}, anchors: map[string]string{}}
 	b.buildPage(nil)
-	for _, said := range b.conclusions {
+	var cautions []string
+	for i, said := range b.conclusions {
+		if said.About == "Caution" {
+			cautions = append(cautions, said.Text)
+			if len(cautions) != i+1 {
+				v.failf("%q is not at the beginning", said.Text)
+			}
+			continue
+		}
 		v.sentence(said.About, said.Text)
 	}
+	v.checkCautions(cautions)
 	if odd := said(`(?:^|[^0-9.])1 (?:workers|runs|epochs|threads|seeds|counts|lines|things|samples)\b.*`, v.study.String()); odd != nil {
 		v.failf("a number does not agree with its noun: %q", odd[0])
 	}
@@ -298,12 +323,21 @@ func (v *smallStudy) sentence(about, text string) {
 }
 
 func (v *smallStudy) speedSentence(text string) {
-	if m := said(`^(.+) is (\S+) times as fast at (\d+) workers? as at (\d+)(?: \((\S+) to (\S+)\))?: (\S+ %) of the ideal\.$`, text); m != nil {
+	if m := said(`^(.+) is (\S+) times as fast at (\d+) workers? as at (\d+)(?: \((\S+) to (\S+)\))?: (?:(\S+ %) of the ideal|not distinguishable from the ideal (\S+))\.$`, text); m != nil {
 		v.kinds["speed-up"]++
 		n, base := atoi(m[3]), atoi(m[4])
-		speedup := v.speed(m[1], n) / v.speed(m[1], base)
-		if !near(m[2], speedup) || !near(m[7], speedup*float64(base)/float64(n)) {
+		speedup, ideal := v.speed(m[1], n)/v.speed(m[1], base), float64(n)/float64(base)
+		inside := m[5] != "" && number64(m[5]) <= ideal && ideal <= number64(m[6])
+		switch {
+		case !near(m[2], speedup):
 			v.failf("%q, but the speed-up is %g", text, speedup)
+		case m[7] != "" && (!near(m[7], speedup/ideal) || inside && !near(m[5], ideal) && !near(m[6], ideal)):
+			v.failf("%q, but the ideal is %g", text, ideal)
+		case m[8] != "":
+			v.kinds["not distinguishable"]++
+			if !near(m[8], ideal) || !inside && !near(m[5], ideal) && !near(m[6], ideal) {
+				v.failf("%q, but the ideal is %g", text, ideal)
+			}
 		}
 		if counts := v.counts(m[1]); n != counts[len(counts)-1] || base != counts[0] {
 			v.failf("%q, but the counts are %v", text, counts)
@@ -323,6 +357,62 @@ func (v *smallStudy) speedSentence(text string) {
 	m := said(`^(.+) takes (\S+) s for an epoch at (\d+) workers?\.$`, text)
 	if m == nil || !near(m[2], 1/v.speed(m[1], atoi(m[3]))) {
 		v.failf("%q is not what was measured", text)
+	}
+}
+
+// checkCautions compares the cautions with the runs: which workers had too few cores, and how many counted
+// runs were disturbed.
+func (v *smallStudy) checkCautions(got []string) {
+	var shared, names []string
+	for _, series := range v.study.Series() {
+		var counts []string
+		for _, n := range []int{1, 2, 3, 4, 6, 8, 12, 16} {
+			if v.cores > 0 && n > v.cores && slices.ContainsFunc(v.all, func(r runs.Run) bool {
+				return r.Info.Series == series && r.Info.Workers == n && r.Info.Status == runs.StatusDone
+			}) {
+				counts = append(counts, strconv.Itoa(n))
+			}
+		}
+		if len(counts) > 0 {
+			shared, names = append(shared, strings.Join(counts, ",")), append(names, series)
+		}
+	}
+	disturbed, counted := 0, 0
+	for _, r := range v.all {
+		if r.Info.Status != runs.StatusDone {
+			continue
+		}
+		counted++
+		if len(r.Loads) > 0 && r.Loads[len(r.Loads)-1].OtherSeconds > 0 {
+			disturbed++
+		}
+	}
+	for _, text := range got {
+		switch {
+		case strings.Contains(text, "shared"):
+			v.kinds["shared cores"]++
+			for i, name := range names {
+				numbers := strings.ReplaceAll(strings.ReplaceAll(text, " and ", ","), ", ", ",")
+				if !strings.Contains(numbers, shared[i]+" workers shared "+strconv.Itoa(v.cores)+" cores") || len(names) < len(v.study.Series()) && !strings.Contains(text, name) {
+					v.failf("%q does not say that %s workers of %s had %d cores", text, shared[i], name, v.cores)
+				}
+			}
+			if len(names) == 0 {
+				v.failf("%q, but no workers had too few cores", text)
+			}
+			names = nil
+		case strings.Contains(text, "disturbed"):
+			v.kinds["disturbed"]++
+			if m := said(`^(\d+) of (\d+) runs? disturbed by other load: `, text); m == nil || atoi(m[1]) != disturbed || atoi(m[2]) != counted {
+				v.failf("%q, but %d of %d runs were disturbed", text, disturbed, counted)
+			}
+			disturbed = 0
+		default:
+			v.failf("no pattern knows %q", text)
+		}
+	}
+	if len(names) > 0 || disturbed > 0 {
+		v.failf("no caution about %d disturbed runs and shared cores of %q in %q", disturbed, names, got)
 	}
 }
 

@@ -119,29 +119,52 @@ func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) 
 	return c
 }
 
+// countColumn is a column of the table of results with counts.
+type countColumn struct {
+	title string
+	of    func(scaling.Point) int
+}
+
+// countColumns returns the columns of counts that differ between the points, and a note with the counts
+// that are the same in all of them.
+func countColumns(points []scaling.Point) (columns []countColumn, same string) {
+	var equal []string
+	for _, c := range []countColumn{
+		{"workers", func(p scaling.Point) int { return p.Workers }},
+		{"nodes", func(p scaling.Point) int { return p.Nodes }},
+		{"runs", func(p scaling.Point) int { return p.Runs }},
+		{"failed", func(p scaling.Point) int { return p.Failed }},
+		{"diverged", func(p scaling.Point) int { return p.Diverged }},
+		{"disturbed", func(p scaling.Point) int { return p.Disturbed }},
+		{"shared cores", func(p scaling.Point) int { return p.SharedCores }},
+		{"batch per worker", func(p scaling.Point) int { return p.BatchPerWorker }},
+	} {
+		first := c.of(points[0])
+		switch {
+		case c.title == "workers", slices.ContainsFunc(points, func(p scaling.Point) bool { return c.of(p) != first }):
+			columns = append(columns, c)
+		case first > 0:
+			equal = append(equal, fmt.Sprintf("%s %d", c.title, first))
+		}
+	}
+	if len(equal) > 0 {
+		same = "In all rows: " + strings.Join(equal, ", ") + "."
+	}
+	return columns, same
+}
+
 // resultTable returns a table with one row per series and worker count.
 func (b *pageBuilder) resultTable() table {
 	points := b.study.Points
+	if len(points) == 0 {
+		return table{}
+	}
 	columns := b.columnsWithValues(points, false)
-	column := func(title string, of func(scaling.Point) int) func(scaling.Point) (string, int) {
-		return func(p scaling.Point) (string, int) { return title, of(p) }
-	}
-	counts := []func(scaling.Point) (string, int){
-		column("workers", func(p scaling.Point) int { return p.Workers }),
-		column("nodes", func(p scaling.Point) int { return p.Nodes }),
-		column("runs", func(p scaling.Point) int { return p.Runs }),
-		column("failed", func(p scaling.Point) int { return p.Failed }),
-		column("diverged", func(p scaling.Point) int { return p.Diverged }),
-		column("batch per worker", func(p scaling.Point) int { return p.BatchPerWorker }),
-	}
-	counts = slices.DeleteFunc(counts, func(of func(scaling.Point) (string, int)) bool {
-		return !slices.ContainsFunc(points, func(p scaling.Point) bool { _, n := of(p); return n > 0 })
-	})
+	counts, same := countColumns(points)
 	interval := slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(p.Speedup.Low) && p.Size != p.Baseline })
 	t := table{Head: []string{"series"}}
-	for _, of := range counts {
-		title, _ := of(scaling.Point{})
-		t.Head = append(t.Head, title)
+	for _, c := range counts {
+		t.Head = append(t.Head, c.title)
 	}
 	for _, m := range columns {
 		t.Head = append(t.Head, m.title)
@@ -149,15 +172,11 @@ func (b *pageBuilder) resultTable() table {
 			t.Head = append(t.Head, "interval")
 		}
 	}
-	t.More = describeOmitted(len(points), maxPoints, "rows", "lockstep scaling")
+	t.More = strings.TrimSpace(same + " " + describeOmitted(len(points), maxPoints, "rows", "lockstep scaling"))
 	for _, p := range points[:min(len(points), maxPoints)] {
 		row := []cell{{Text: p.Series}}
-		for _, of := range counts {
-			text := "–"
-			if _, n := of(p); n > 0 {
-				text = strconv.Itoa(n)
-			}
-			row = append(row, cell{Text: text, Number: true})
+		for _, c := range counts {
+			row = append(row, newCountCell(c.of(p)))
 		}
 		for _, m := range columns {
 			row = append(row, b.newMetricCell(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplanations))

@@ -32,10 +32,14 @@ func (b *pageBuilder) analyze() []analysis {
 	return out
 }
 
-// allConclusions returns all conclusions, in this order: about speed, about strong or weak
-// scaling, from the analyses, and about problems.
+// allConclusions returns all conclusions, in this order: what limits the meaning of the times, about
+// speed, about strong or weak scaling, from the analyses, and about problems.
 func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
-	out := b.speedConclusions()
+	var out []conclusion
+	for _, text := range b.study.Cautions() {
+		out = append(out, conclusion{About: "Caution", Text: text})
+	}
+	out = append(out, b.speedConclusions()...)
 	out = append(out, b.scalingModeConclusions()...)
 	for _, r := range results {
 		for _, v := range r.verdicts {
@@ -109,7 +113,7 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 			if isMeasured(p.Speedup.Low) {
 				v.Text += fmt.Sprintf(" (%s)", speedupInterval(p))
 			}
-			v.Text += fmt.Sprintf(": %s of the ideal.", formatPercent(p.Efficiency.Value))
+			v.Text += ": " + describeIdeal(p) + "."
 			if i < maxSeries { // the page shows no sentence about the others
 				v.Link = "#" + b.addExplanation(p.Series, "speedup", p.Workers)
 			}
@@ -125,6 +129,15 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 		out = append(out, v)
 	}
 	return out
+}
+
+// describeIdeal compares the speed-up of a point with the ideal. If the interval of the speed-up contains
+// the ideal, the measured ratio does not show whether it is above or below.
+func describeIdeal(p scaling.Point) string {
+	if e := p.Efficiency; isMeasured(e.Low) && e.Low <= 1 && e.High >= 1 {
+		return "not distinguishable from the ideal " + formatNumber(float64(p.Size)/float64(p.Baseline))
+	}
+	return formatPercent(p.Efficiency.Value) + " of the ideal"
 }
 
 // scalingModeConclusions returns conclusions about whether the series show strong or weak
@@ -359,7 +372,7 @@ func (b *pageBuilder) analyzeStragglers() (analysis, bool) {
 	return analysis{
 		id: "stragglers", title: "Who comes last to the collective",
 		html:     x.FirstHTML(maxPoints) + formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
-		verdicts: []conclusion{{About: "Stragglers", Text: x.Sentence}},
+		verdicts: []conclusion{{About: "Stragglers", Text: strings.ToUpper(x.Sentence[:1]) + x.Sentence[1:]}},
 	}, true
 }
 

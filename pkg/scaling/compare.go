@@ -76,6 +76,7 @@ type Comparisons struct {
 	Pooled   []PooledComparison // one for each pair of series with several worker counts
 	Problems []string           // what could not be compared, with reasons
 	rule     Rule
+	cautions []string // about the compared series; see Study.Cautions
 }
 
 // Compare compares the speeds of series a and b at one worker count: by the interval of
@@ -106,8 +107,8 @@ func newComparison(c verdict.Comparison) Comparison {
 	}
 }
 
-func newComparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
-	out := &Comparisons{Problems: c.Problems, rule: rule}
+func newComparisons(c *verdict.Comparisons, rule Rule, cautions []string) *Comparisons {
+	out := &Comparisons{Problems: c.Problems, rule: rule, cautions: cautions}
 	out.analysis = analysis{out}
 	for _, r := range c.Rows {
 		out.Rows = append(out.Rows, newComparison(r))
@@ -140,7 +141,7 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newComparisons(c, s.Rule), nil
+	return newComparisons(c, s.Rule, s.cautionsAbout([]string{a, b})), nil
 }
 
 // CompareStudies compares the series that have the same name in both studies. If no names
@@ -154,7 +155,21 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newComparisons(c, a.Rule), nil
+	return newComparisons(c, a.Rule, bothCautions(a, b)), nil
+}
+
+// bothCautions returns the cautions about two studies. If they differ, each begins with the study's name.
+func bothCautions(a, b *Study) []string {
+	if slices.Equal(a.Cautions(), b.Cautions()) {
+		return a.Cautions()
+	}
+	var out []string
+	for _, s := range []*Study{a, b} {
+		for _, text := range s.Cautions() {
+			out = append(out, s.displayName()+": "+text)
+		}
+	}
+	return out
 }
 
 var errMissingStudy = errors.New("a study is nil: read both studies with scaling.Read")
@@ -186,6 +201,7 @@ func (c *Comparisons) table(maxRows int) table {
 		grid.Column[Comparison]{Name: "permutation_p", Value: func(c Comparison) float64 { return c.PermutationP }},
 		grid.Column[Comparison]{Name: "verdict", Brief: true, Text: func(c Comparison) string { return c.Verdict }},
 		grid.Column[Comparison]{Name: "sentence", Text: func(c Comparison) string { return c.Sentence }})
+	g.Remarks = cautionLines(c.cautions)
 	for _, p := range c.Pooled {
 		g.Remarks = append(g.Remarks, p.Sentence)
 	}

@@ -36,11 +36,11 @@ func TestDisturbed(t *testing.T) {
 			t.Errorf("%d workers: %d runs disturbed, want %d", s.Points[i].Workers, got, want)
 		}
 	}
-	want := "2 runs disturbed by other load: ddp-n2-s1 (other processes used 0.45 cores), ddp-n2-s2 (other processes used 0.12 cores)"
-	if got := s.DisturbanceNote(); got != want {
+	want := "2 of 4 runs disturbed by other load: ddp-n2-s1 (other processes used 0.45 cores) and ddp-n2-s2 (other processes used 0.12 cores)"
+	if got := s.ConditionsNote(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if table := s.String(); !strings.Contains(table, "disturbed") || !strings.Contains(table, "note: "+want+"; ") {
+	if table := s.String(); !strings.Contains(table, "disturbed") || !strings.Contains(table, "caution: "+want+"; ") {
 		t.Errorf("the table does not say so:\n%s", table)
 	}
 	rule := DefaultRule()
@@ -60,7 +60,7 @@ func TestDisturbed(t *testing.T) {
 	if err := calm.Write(&csv, FormatCSV); err != nil {
 		t.Fatal(err)
 	}
-	if text := calm.String() + csv.String(); strings.Contains(text, "disturbed") || calm.DisturbanceNote() != "" {
+	if text := calm.String() + csv.String(); strings.Contains(text, "disturbed") || calm.ConditionsNote() != "" {
 		t.Errorf("disturbed:\n%s", text)
 	}
 }

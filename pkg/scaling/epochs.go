@@ -190,9 +190,6 @@ func newSpread(values []float64, share float64) Spread {
 	}
 }
 
-// SpreadNote returns a sentence that explains the spread of EpochSpreads.
-func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
-
 func (r Rule) spreadNote() string {
 	return fmt.Sprintf("spread: the middle %s of the counted epochs of all runs of a point; it is not a confidence interval, because it does not show how much another run would differ", english.Percent(r.confidenceLevel()))
 }

@@ -38,6 +38,7 @@ type GateResult struct {
 	Problems []string
 	Sentence string
 	rule     Rule
+	cautions []string // about both studies; see Study.Cautions
 }
 
 // Gate compares the speed of a candidate with the speed of a baseline for every series and
@@ -58,7 +59,7 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 	if err != nil {
 		return nil, fmt.Errorf("gate: %w", err)
 	}
-	g := &GateResult{Limit: maxRegression, Outcome: found.Outcome, Problems: found.Problems, Sentence: found.Sentence, rule: candidate.Rule}
+	g := &GateResult{Limit: maxRegression, Outcome: found.Outcome, Problems: found.Problems, Sentence: found.Sentence, rule: candidate.Rule, cautions: bothCautions(baseline, candidate)}
 	g.analysis = analysis{g}
 	for _, r := range found.Rows {
 		g.Rows = append(g.Rows, GateRow{
@@ -81,6 +82,7 @@ func (g *GateResult) table(maxRows int) table {
 		grid.Column[GateRow]{Name: "outcome", Brief: true, Text: func(r GateRow) string { return r.Outcome }},
 		grid.Column[GateRow]{Name: "runs_needed", Brief: true, Optional: true, Count: func(r GateRow) int { return r.RunsNeeded }},
 		grid.Column[GateRow]{Name: "sentence", Text: func(r GateRow) string { return r.Sentence }})
+	out.Remarks = cautionLines(g.cautions)
 	for _, r := range out.Rows {
 		out.Remarks = append(out.Remarks, r.Sentence)
 	}

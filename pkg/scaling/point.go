@@ -33,6 +33,9 @@ type Point struct {
 	// Disturbed is the number of counted runs that were disturbed by other load on
 	// their machine; see runs.LoadSummary.
 	Disturbed int
+	// SharedCores is the number of cores that the workers on a machine shared, if they had more
+	// threads than cores; 0 if they had enough, if it is unknown, and with accelerators.
+	SharedCores int
 
 	EpochSeconds Estimate // training time per epoch, without validation
 	Throughput   Estimate // in ThroughputUnit, all workers together
@@ -182,7 +185,10 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 		}
 		if why := s.describeDisturbance(r); why != "" {
 			p.Disturbed++
-			s.disturbed = append(s.disturbed, filepath.Base(r.Dir)+" ("+why+")")
+			s.disturbed = append(s.disturbed, disturbedRun{series, filepath.Base(r.Dir), why})
+		}
+		if cores, _ := observe.SharedCores(r); cores > 0 && (p.SharedCores == 0 || cores < p.SharedCores) {
+			p.SharedCores = cores
 		}
 	}
 	p.Runs = len(c.Runs)
@@ -310,20 +316,4 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 		return ""
 	}
 	return load.String()
-}
-
-// DisturbanceNote describes which counted runs were disturbed by other load on their
-// machine, and by how much: "2 runs disturbed by other load: …". It returns "" if no run
-// was disturbed.
-func (s *Study) DisturbanceNote() string {
-	const most = 4 // runs that are named
-	n := len(s.disturbed)
-	if n == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%s disturbed by other load: %s", english.Count(n, "run"), strings.Join(s.disturbed[:min(n, most)], ", "))
-	if n > most {
-		text += fmt.Sprintf(" and %d more", n-most)
-	}
-	return text
 }

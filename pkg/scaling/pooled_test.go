@@ -31,10 +31,10 @@ func TestPooledPublished(t *testing.T) {
 		t.Errorf("median %g, expected %g; least %g", p.Median, want, p.Min)
 	}
 	text := c.String()
-	if strings.Count(text, "may be due to chance") != 1 || !strings.Contains(text, "PyTorch native is faster than PyTorch Horovod at 8 of 8 worker counts, 1.98") || !strings.Contains(text, "p = 0.0078. Yes: PyTorch native is faster.") {
+	if strings.Count(text, "may be due to chance") != 1 || !strings.Contains(text, "PyTorch native runs 1.980 times as fast as PyTorch Horovod in the median of 8 worker counts") || !strings.Contains(text, "p = 0.0078. Yes: PyTorch native is faster, at 8 of 8 counts.") {
 		t.Error(text)
 	}
-	if c, err = s.CompareSeries("PyTorch Horovod", "PyTorch native"); err != nil || c.Pooled[0].Verdict != VerdictSlower || !strings.Contains(c.Pooled[0].Sentence, "slower than PyTorch native at 8 of 8") {
+	if c, err = s.CompareSeries("PyTorch Horovod", "PyTorch native"); err != nil || c.Pooled[0].Verdict != VerdictSlower || !strings.Contains(c.Pooled[0].Sentence, "PyTorch Horovod is slower, at 8 of 8 counts.") {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

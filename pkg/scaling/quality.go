@@ -3,6 +3,7 @@ package scaling
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"lockstep/pkg/internal/english"
@@ -193,7 +194,11 @@ func (q *Quality) table(maxRows int) table {
 		{"val_loss", func(r QualityRow) Estimate { return r.ValLoss }},
 		{"train_loss", func(r QualityRow) Estimate { return r.TrainLoss }},
 	} {
-		g.Columns = append(g.Columns, estimateColumns(c.name, c.span)...)
+		columns := estimateColumns(c.name, c.span)
+		if c.name != q.Measure { // a table with all intervals would be too wide to read
+			columns = slices.DeleteFunc(columns, func(c grid.Column[QualityRow]) bool { return c.Interval })
+		}
+		g.Columns = append(g.Columns, columns...)
 	}
 	g.Columns = append(g.Columns, estimateColumns("change", func(r QualityRow) Estimate { return r.Change })...)
 	for _, r := range g.Rows {

@@ -40,12 +40,11 @@ type Study struct {
 	modes           []Mode                          // one per series
 	multipleStudies bool                            // the runs are from more than one study
 	order           []string                        // order of the series; nil for the natural order of their names
+	indices         map[string]int                  // see SeriesIndex
 	lacks           []lack                          // what some runs lack, in the order in which it was found
-	// disturbed describes the counted runs that were disturbed by other load: their
-	// names and the load.
-	disturbed []string
-	draws     *stats.DrawCache
-	losses    *lossCurveCache
+	disturbed       []disturbedRun
+	draws           *stats.DrawCache
+	losses          *lossCurveCache
 }
 
 // Read reads the runs in each path and its subfolders into a study with DefaultRule:
@@ -143,6 +142,7 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 		return nil, err
 	}
 	out.Reports, out.paths, out.options, out.chosen = s.Reports, s.paths, s.options, s.chosen
+	out.indices = s.indices
 	return out, nil
 }
 
@@ -159,7 +159,6 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 	all = cleanNames(all)
 	removeUnrealScores(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
-	s.Notes = s.ReadingNotes()
 	lacking := map[string]bool{} // files with a run whose number of workers is unknown, which addLack reports
 	for _, r := range all {
 		lacking[r.File] = lacking[r.File] || r.Info.Workers < 1
@@ -185,8 +184,10 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 	s.addLackProblems()
 	s.Problems = groupProblems(s.Problems)
 	s.addMeasureNotes()
-	if text := s.DisturbanceNote(); text != "" {
-		s.addNote("%s; their times say little about scaling: repeat them on an idle machine", text)
+	s.Notes = append(s.ReadingNotes(), s.Notes...)
+	s.indices = map[string]int{}
+	for i, name := range s.Series() {
+		s.indices[name] = i
 	}
 	return s, nil
 }
@@ -284,29 +285,14 @@ func isSameName(study, series string) bool {
 // study's notes, the captions of its figures and its report contain them.
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
-// ReadingNotes returns those of the study's notes that are about reading: which series were
-// separated and how to join them, which files are copies, what was assumed, which runs had
-// different data, and whose scores are not real.
+// ReadingNotes returns the first of the study's notes: its Cautions, which series were separated and how
+// to join them, which files are copies, what was assumed, and which runs had different data.
 func (s *Study) ReadingNotes() []string {
-	notes := slices.Clone(s.readNotes)
+	notes := append(s.Cautions(), s.readNotes...)
 	if assumed := s.Assumptions(); assumed != nil {
 		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
 	}
-	notes = append(notes, s.dataNotes()...)
-	return append(notes, s.unrealNotes()...)
-}
-
-// unrealNotes returns one note per series whose losses and scores are not those of a training
-// with its workers.
-func (s *Study) unrealNotes() []string {
-	var notes, series []string
-	for _, r := range s.Runs {
-		if r.Info.Unreal != "" && !slices.Contains(series, r.Info.Series) {
-			series = append(series, r.Info.Series)
-			notes = append(notes, fmt.Sprintf("losses and scores of %s with more than 1 worker are not real and are left out; only its times are: %s", r.Info.Series, r.Info.Unreal))
-		}
-	}
-	return notes
+	return append(notes, s.dataNotes()...)
 }
 
 // Name returns the name of the study. Several names are joined by commas.
@@ -331,6 +317,11 @@ func (s *Study) Series() []string {
 	}
 	return names
 }
+
+// SeriesIndex returns the index of a series among all series that were read, from 0. The study that Only
+// returns has the same indices, so that figures can keep the color of each series. It returns 0 for an
+// unknown name.
+func (s *Study) SeriesIndex(series string) int { return s.indices[series] }
 
 // Follow calls show at once, and again with an updated study each time the logs that
 // the study was read from have grown. The rule and the series that Only chose stay the same. Follow returns when ctx

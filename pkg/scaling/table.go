@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/go-gota/gota/dataframe"
 
@@ -126,6 +127,10 @@ func (s *Study) grid() grid.Grid[*Point] {
 		grid.Column[*Point]{Name: "failed", Count: func(p *Point) int { return p.Failed }, Brief: true},
 		grid.Column[*Point]{Name: "diverged", Count: func(p *Point) int { return p.Diverged }, Brief: true, Optional: true},
 		grid.Column[*Point]{Name: "disturbed", Count: func(p *Point) int { return p.Disturbed }, Brief: true, Optional: true, People: true},
+		grid.Column[*Point]{
+			Name: "shared_cores", Title: "shared cores", Brief: true, Optional: true, People: true,
+			Count: func(p *Point) int { return p.SharedCores }, Show: func(p *Point) string { return strconv.Itoa(p.SharedCores) },
+		},
 		grid.Column[*Point]{Name: "epochs", Count: func(p *Point) int { return p.Epochs }},
 		grid.Column[*Point]{Name: "nodes", Count: func(p *Point) int { return p.Nodes }, Brief: s.Rule.Per == PerNode},
 		grid.Column[*Point]{Name: "size", Count: func(p *Point) int { return p.Size }},
@@ -194,8 +199,8 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 //	…_std                  standard deviation over repeated runs, for columns measured in each run
 //	throughput_unit        unit of throughput and per_worker: samples/s, images/s, tokens/s
 //
-// The human-readable table also has a column disturbed, the number of counted runs that were
-// disturbed by other load, if there are any.
+// If there are any, the human-readable table also has the columns disturbed, the number of counted runs
+// that were disturbed by other load, and shared cores, the number of cores on which more threads ran.
 func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 
 // Write writes the table as "table" (human-readable: the main columns, rounded, then the
@@ -224,10 +229,12 @@ func (s *Study) String() string { return s.grid().String() }
 // HTML returns the human-readable table as HTML for a notebook.
 func (s *Study) HTML() string { return s.grid().HTML() }
 
-// remarks returns the lines below the table: the rule, how intervals are computed, the
-// scaling mode of each series, the notes and the problems.
+// remarks returns the lines below the table: the cautions, the rule, how intervals are computed, the
+// scaling mode of each series, the other notes and the problems.
 func (s *Study) remarks() []string {
-	lines := []string{"rule: " + s.Rule.String()}
+	cautions := s.Cautions()
+	lines := cautionLines(cautions)
+	lines = append(lines, "rule: "+s.Rule.String())
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
 		lines = append(lines, s.IntervalNote())
 		if s.Rule.Repeats == Mean {
@@ -242,7 +249,9 @@ func (s *Study) remarks() []string {
 		}
 	}
 	for _, n := range s.Notes {
-		lines = append(lines, "note: "+n)
+		if !slices.Contains(cautions, n) {
+			lines = append(lines, "note: "+n)
+		}
 	}
 	for _, p := range s.Problems {
 		lines = append(lines, "problem: "+p.String())

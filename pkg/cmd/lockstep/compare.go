@@ -35,7 +35,7 @@ without repeated runs.`,
 				if err != nil {
 					return err
 				}
-				printReadingNotes(c, s)
+				printReadingNotes(c, s, hasNotes(format))
 				if result, err = s.CompareSeries(args[0], args[1]); err != nil {
 					return err
 				}
@@ -49,8 +49,8 @@ without repeated runs.`,
 			if err != nil {
 				return err
 			}
-			printReadingNotes(c, a)
-			printReadingNotes(c, b)
+			printReadingNotes(c, a, hasNotes(format))
+			printReadingNotes(c, b, hasNotes(format))
 			if result, err = scaling.CompareStudies(a, b); err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ enough), no runs of the candidate for a worker count of the baseline, logs that
 cannot be read, or wrong usage. 130 interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			g, err := f.compareSpeed(c, baseline, candidate, limit)
+			g, err := f.compareSpeed(c, baseline, candidate, limit, format)
 			if err == nil {
 				err = g.Write(c.OutOrStdout(), format)
 			}
@@ -63,8 +63,9 @@ cannot be read, or wrong usage. 130 interrupted.`,
 	return c
 }
 
-// compareSpeed reads the baseline and the candidate and compares their speed.
-func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit string) (*scaling.GateResult, error) {
+// compareSpeed reads the baseline and the candidate and compares their speed. format is the format of the
+// result.
+func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit, format string) (*scaling.GateResult, error) {
 	if baseline == "" || candidate == "" {
 		return nil, errors.New("--baseline or --candidate is missing: use lockstep gate --baseline A --candidate B")
 	}
@@ -80,8 +81,8 @@ func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit s
 	if err != nil {
 		return nil, fmt.Errorf("candidate: %w", err)
 	}
-	printReadingNotes(c, a)
-	printReadingNotes(c, b)
+	printReadingNotes(c, a, hasNotes(format))
+	printReadingNotes(c, b, hasNotes(format))
 	return scaling.Gate(a, b, share)
 }
 

@@ -328,7 +328,7 @@ how many runs; tex is a table for LaTeX.`,
 			if err != nil {
 				return err
 			}
-			printReadingNotes(c, s)
+			printReadingNotes(c, s, false)
 			figures, notDrawn, err := f.drawRequested(s)
 			if err != nil {
 				return err

@@ -56,9 +56,13 @@ func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study
 }
 
 // printReadingNotes prints the notes about how the logs were read to stderr, for output that
-// does not contain the study's notes.
-func printReadingNotes(c *cobra.Command, s *scaling.Study) {
-	for _, n := range s.ReadingNotes() {
+// does not contain the study's notes. If the output contains the cautions, it leaves them out.
+func printReadingNotes(c *cobra.Command, s *scaling.Study, hasCautions bool) {
+	notes := s.ReadingNotes()
+	if hasCautions {
+		notes = notes[len(s.Cautions()):]
+	}
+	for _, n := range notes {
 		fmt.Fprintln(c.ErrOrStderr(), "note:", clean.Text(n))
 	}
 }
@@ -126,11 +130,11 @@ To see the gain of overlap, compare with a series without it:
 				}
 			}
 			if len(shown) > 0 {
-				printReadingNotes(c, s)
+				printReadingNotes(c, s, false)
 				return a.write(c, s, shown, format)
 			}
 			if old, _ := a.old.findRequested(); old != nil { // parse has already checked for errors
-				printReadingNotes(c, s)
+				printReadingNotes(c, s, false)
 				return a.old.write(c, old, s, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {

@@ -1,6 +1,9 @@
 package element
 
 import (
+	"cmp"
+	"slices"
+
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
@@ -11,6 +14,10 @@ import (
 type LegendEntry struct {
 	Name  string
 	Icons []plot.Thumbnailer
+	// End is the value at the right end of the line that the entry names. HasEnd is false if it names
+	// no single line.
+	End    float64
+	HasEnd bool
 }
 
 // LegendKey draws a line and a glyph as a legend's icon. Either may be absent.
@@ -106,19 +113,75 @@ func (l Legend) HasDistinctNames() bool {
 // Draw draws the legend with its upper left corner at corner.
 func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 	height := l.RowHeight()
-	for i, e := range l.Entries {
-		x := corner.X + l.Columns[i%len(l.Columns)]
-		y := corner.Y - height/2 - vg.Length(i/len(l.Columns))*height
-		box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
-			Min: vg.Point{X: x, Y: y - height/2}, Max: vg.Point{X: x + iconWidth*l.scale, Y: y + height/2},
-		}}
-		for _, t := range e.Icons {
-			t.Thumbnail(&box)
-		}
-		// +1: text looks centered if its lower-case letters are, without their descenders.
-		c.FillText(l.Style, vg.Point{X: x + l.IconWidth(), Y: y + 1}, l.Names[i])
+	for i := range l.Entries {
+		l.drawEntry(c, i, corner.X+l.Columns[i%len(l.Columns)], corner.Y-height/2-vg.Length(i/len(l.Columns))*height)
 	}
 }
+
+// drawEntry draws the icons and the name of the i-th entry. x is the left edge, and y the middle.
+func (l Legend) drawEntry(c draw.Canvas, i int, x, y vg.Length) {
+	height := l.RowHeight()
+	box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+		Min: vg.Point{X: x, Y: y - height/2}, Max: vg.Point{X: x + iconWidth*l.scale, Y: y + height/2},
+	}}
+	for _, t := range l.Entries[i].Icons {
+		t.Thumbnail(&box)
+	}
+	// +1: text looks centered if its lower-case letters are, without their descenders.
+	c.FillText(l.Style, vg.Point{X: x + l.IconWidth(), Y: y + 1}, l.Names[i])
+}
+
+// DrawAtEnds draws the legend to the right of the plot with each name beside the end of its line, as close
+// as the other names allow. data is the data area of p, and left the left edge of the legend. Names without
+// a line are at the bottom.
+func (l Legend) DrawAtEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, left vg.Length) {
+	height := l.RowHeight()
+	var order []int
+	ends := make([]vg.Length, len(l.Entries))
+	for i, e := range l.Entries {
+		order = append(order, i)
+		ends[i] = data.Min.Y
+		if e.HasEnd {
+			ends[i] += min(1, max(0, vg.Length(p.Y.Norm(e.End)))) * data.Size().Y
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		if a, b := l.Entries[i].HasEnd, l.Entries[j].HasEnd; a != b {
+			if a {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(ends[j], ends[i])
+	})
+	// From the top down, each name is at the end of its line or below the name before; then, from the bottom
+	// up, names that are below the plot move up.
+	at := make([]vg.Length, len(order))
+	next := data.Max.Y
+	for k, i := range order {
+		at[k] = min(ends[i], next)
+		next = at[k] - height
+	}
+	lowest := data.Min.Y + height/2
+	for k := len(at) - 1; k >= 0 && at[k] < lowest; k-- {
+		at[k] = lowest
+		lowest += height
+	}
+	for k, i := range order {
+		if e := l.Entries[i]; e.HasEnd {
+			if key, ok := e.Icons[0].(LegendKey); ok {
+				c.StrokeLine2(draw.LineStyle{Color: WithAlpha(key.Glyph.Color, leaderAlpha), Width: leaderWidth}, data.Max.X, ends[i], left, at[k])
+			}
+		}
+		l.drawEntry(c, i, left, at[k])
+	}
+}
+
+// Style of the lines from the ends of the plotted lines to their names.
+const (
+	leaderAlpha = 140
+	leaderWidth = vg.Length(0.7)
+)
 
 // RemainingArea returns the part of area that remains for the plot.
 func (l Legend) RemainingArea(area vg.Rectangle) vg.Rectangle {

@@ -20,7 +20,7 @@ func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
 type Interval struct{ X, Lo, Hi float64 }
 
 // ErrorBars are vertical bars from Lo to Hi, clipped at the edge of the plot. A clipped
-// end has no cap; gonum's error bars would extend beyond the plot.
+// end is an arrow instead of a cap; gonum's error bars would extend beyond the plot.
 type ErrorBars struct {
 	At    []Interval
 	Style draw.LineStyle
@@ -51,11 +51,30 @@ func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		c.StrokeLine2(w.Style, x, max(lo, c.Min.Y), x, min(hi, c.Max.Y))
 		for _, y := range []vg.Length{lo, hi} {
-			if widenCanvas(c).ContainsY(y) {
+			switch {
+			case widenCanvas(c).ContainsY(y):
 				c.StrokeLine2(w.Style, x-halfCap, y, x+halfCap, y)
+			case y > c.Max.Y:
+				w.drawArrow(c, vg.Point{X: x, Y: c.Max.Y}, halfCap, -1)
+			default:
+				w.drawArrow(c, vg.Point{X: x, Y: c.Min.Y}, halfCap, 1)
 			}
 		}
 	}
+}
+
+// drawArrow draws an arrowhead with its tip at the edge of the plot. back is the direction from the tip to
+// the shaft: 1 up, −1 down.
+func (w ErrorBars) drawArrow(c draw.Canvas, tip vg.Point, halfWidth, back vg.Length) {
+	const length = 1.6 // of the width
+	var head vg.Path
+	head.Move(tip)
+	for _, side := range []vg.Length{-1, 1} {
+		head.Line(vg.Point{X: tip.X + side*halfWidth, Y: tip.Y + back*length*halfWidth})
+	}
+	head.Close()
+	c.SetColor(w.Style.Color)
+	c.Fill(head)
 }
 
 // Band is the area between Lo and Hi, clipped at the edges of the plot.

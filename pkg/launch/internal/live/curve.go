@@ -1,7 +1,6 @@
 package live
 
 import (
-	"encoding/base64"
 	"fmt"
 	"html"
 	"math"
@@ -60,9 +59,7 @@ func (c *Curve) HTML() string {
 	if c.figure == nil {
 		return "<pre>" + html.EscapeString(c.String()) + "</pre>"
 	}
-	// The image is data, not elements, so that its styles do not affect other images.
-	return fmt.Sprintf("<img class=\"lockstep-curve\" alt=\"%s\" src=\"data:image/svg+xml;base64,%s\"/>\n<div><small>%s</small></div>\n",
-		c.title(), base64.StdEncoding.EncodeToString([]byte(c.figure.SVG())), html.EscapeString(c.figure.Caption()))
+	return c.figure.HTML()
 }
 
 // String returns the numbers of the curve as text.

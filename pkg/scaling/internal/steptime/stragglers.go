@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"gonum.org/v1/gonum/stat/distuv"
 
@@ -182,7 +183,41 @@ func WorstStraggler(rows []RankArrivals) string {
 		}
 		return 1
 	})
-	return fmt.Sprintf("rank %d of %s arrives last at the collective in %s of %s (expected by chance: %s), and costs the other ranks %s ms per step (%s of a step)",
+	return fmt.Sprintf("rank %d of %s arrives last at the collective in %s of %s (expected by chance: %s), and costs the other ranks %s ms per step (%s of a step)%s",
 		worst.Rank, worst.Run, english.Percent(math.Round(1000*worst.LastShare)/1000), english.Count(worst.Steps, "step"),
-		english.Percent(math.Round(1000*worst.Expected)/1000), english.Number(1000*worst.CostSeconds), english.Percent(math.Round(1000*worst.CostShare)/1000))
+		english.Percent(math.Round(1000*worst.Expected)/1000), english.Number(1000*worst.CostSeconds), english.Percent(math.Round(1000*worst.CostShare)/1000),
+		describeRepeats(rows, worst))
+}
+
+// describeRepeats states in which of the repeated runs of a straggler the same rank is a straggler too,
+// as the end of a sentence. It returns "" if the run has no repeats.
+func describeRepeats(rows []RankArrivals, worst RankArrivals) string {
+	repeats, same, other := 0, 0, map[string]bool{}
+	for _, r := range rows {
+		if r.Series != worst.Series || r.Workers != worst.Workers || r.Source != worst.Source || r.Run == worst.Run {
+			continue
+		}
+		switch {
+		case r.Rank == worst.Rank:
+			repeats++
+			if r.Straggler {
+				same++
+			}
+		case r.Straggler:
+			other[r.Run] = true
+		}
+	}
+	if repeats == 0 {
+		return ""
+	}
+	all := fmt.Sprintf(" of the %d repeated runs of %s at %s", repeats+1, worst.Series, english.Count(worst.Workers, "worker"))
+	switch {
+	case same == repeats:
+		return "; it is a straggler in each" + all
+	case same == 0 && len(other) == 0:
+		return "; it is a straggler in this one only" + all + ", and the others show none"
+	case same == 0:
+		return "; it is a straggler in this one only" + all + ", and another rank is in " + strconv.Itoa(len(other))
+	}
+	return fmt.Sprintf("; it is a straggler in %d%s", same+1, all)
 }

@@ -256,9 +256,12 @@ func (c *Comparison) setVerdict(m observe.SpeedMeasure, level float64) {
 	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.FormatInterval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1
 	switch {
-	case !excludes || !(c.P < 1-level):
+	case excludes && !(c.P < 1-level):
 		c.Verdict = VerdictNone
-		c.Sentence = said + ". The runs show no difference: the ratio is within " + c.Ratio.FormatInterval() + "."
+		c.Sentence = said + ". The runs show no difference: the interval excludes 1, but by the test the difference may be due to chance."
+	case !excludes:
+		c.Verdict = VerdictNone
+		c.Sentence = said + ". The runs show no difference: the interval contains 1."
 	case c.Ratio.Value > 1:
 		c.Verdict = VerdictFaster
 		c.Sentence = said + fmt.Sprintf(". Yes: %s is faster.", c.A)

@@ -67,29 +67,25 @@ func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64)
 		text += fmt.Sprintf(". It depends on the worker count: beyond chance, %s is faster at %d and slower at %d of the counts.", p.A, up, down)
 	case significant && side > 0, up == p.Counts:
 		p.Verdict = VerdictFaster
-		text += fmt.Sprintf(". Yes: %s is faster.", p.A)
+		text += fmt.Sprintf(". Yes: %s is faster, at %d of %d counts.", p.A, p.Faster, p.Counts)
 	case significant, down == p.Counts:
 		p.Verdict = VerdictSlower
-		text += fmt.Sprintf(". No: %s is slower.", p.A)
+		text += fmt.Sprintf(". No: %s is slower, at %d of %d counts.", p.A, p.Slower, p.Counts)
 	case shown[VerdictUnknown] == p.Counts && !(stats.MinSignedRankP(p.Faster+p.Slower) < alpha):
 		p.Verdict = VerdictUnknown
 		text += fmt.Sprintf(". So few worker counts cannot show a difference (p is at least %s): run at least 6 worker counts, or at least 3 seeds of each.", english.PValue(stats.MinSignedRankP(p.Counts)))
 	default:
 		p.Verdict = VerdictNone
-		text += ". The worker counts together show no difference."
+		text += ". The worker counts together show no difference beyond chance."
 	}
 	p.Sentence = text
 }
 
 // describeEffect describes the measured ratios and the p-value of the paired test.
 func (p *PooledComparison) describeEffect() string {
-	what, n := "faster than", p.Faster
-	if p.Slower > p.Faster {
-		what, n = "slower than", p.Slower
-	}
-	if n == 0 {
+	if p.Faster+p.Slower == 0 {
 		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)
 	}
-	return fmt.Sprintf("%s is %s %s at %d of %d worker counts, %s times as fast in the median (%s to %s); paired test over the counts (Wilcoxon's signed-rank), p %s",
-		p.A, what, p.B, n, p.Counts, english.Number(p.Median), english.Number(p.Min), english.Number(p.Max), english.PValueWithOperator(p.P))
+	return fmt.Sprintf("%s runs %s times as fast as %s in the median of %d worker counts (%s to %s); paired test over the counts (Wilcoxon's signed-rank), p %s",
+		p.A, english.Number(p.Median), p.B, p.Counts, english.Number(p.Min), english.Number(p.Max), english.PValueWithOperator(p.P))
 }

@@ -29,12 +29,12 @@ func TestPooledVerdicts(t *testing.T) {
 		verdict string
 		says    string
 	}{
-		"six of eight, twice as fast":      {at(VerdictUnknown, 0.99, 0.98, 2, 2.1, 1.9, 2.2, 2, 2), VerdictFaster, "faster than b at 6 of 8 worker counts, 2.000 times as fast in the median (0.980 to 2.200)"},
+		"six of eight, twice as fast":      {at(VerdictUnknown, 0.99, 0.98, 2, 2.1, 1.9, 2.2, 2, 2), VerdictFaster, "a runs 2.000 times as fast as b in the median of 8 worker counts (0.980 to 2.200)"},
 		"three counts of one run":          {at(VerdictUnknown, 2, 2.1, 1.9), VerdictUnknown, "So few worker counts cannot show a difference (p is at least 0.25)"},
 		"equal counts":                     {at(VerdictUnknown, 1, 1, 1), VerdictUnknown, "a is as fast as b at each of 3 worker counts"},
 		"noise at many":                    {at(VerdictUnknown, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97, 1.001), VerdictNone, "show no difference"},
-		"seeds at each of two":             {at(VerdictFaster, 1.5, 1.4), VerdictFaster, "Yes: a is faster."},
-		"slower at each of two":            {at(VerdictSlower, 0.5, 0.4), VerdictSlower, "slower than b at 2 of 2 worker counts, 0.450 times as fast"},
+		"seeds at each of two":             {at(VerdictFaster, 1.5, 1.4), VerdictFaster, "Yes: a is faster, at 2 of 2 counts."},
+		"slower at each of two":            {at(VerdictSlower, 0.5, 0.4), VerdictSlower, "0.450 times as fast as b in the median of 2 worker counts (0.400 to 0.500)"},
 		"faster at few, slower at many":    {join(at(VerdictFaster, 1.5), at(VerdictSlower, 0.5)), VerdictMixed, "faster at 1 and slower at 1 of the counts"},
 		"shown at one of two":              {join(at(VerdictFaster, 1.5), at(VerdictNone, 1.01)), VerdictMixed, "faster at 1 and slower at 0 of the counts"},
 		"mostly faster, shown once slower": {join(at(VerdictSlower, 0.99), at(VerdictUnknown, 2, 2, 2, 2, 2, 2, 2, 2)), VerdictMixed, "faster at 0 and slower at 1 of the counts"},

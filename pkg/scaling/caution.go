@@ -1,0 +1,135 @@
+package scaling
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+)
+
+// Cautions returns sentences about what limits the meaning of the measured times: which series trained
+// without communication, which workers shared cores, and which runs other load disturbed. A reader must
+// know them before any number, so they come first in the table's notes, in reports and in comparisons.
+func (s *Study) Cautions() []string { return s.cautionsAbout(s.Series()) }
+
+// cautionsAbout returns the cautions about some series.
+func (s *Study) cautionsAbout(series []string) []string {
+	out := s.unrealNotes(series)
+	if text := s.describeSharedCores(series); text != "" {
+		out = append(out, text+"; their times say little about scaling: run at most one thread per core")
+	}
+	if text := s.describeDisturbances(series); text != "" {
+		out = append(out, text+"; their times say little about scaling: repeat them on an idle machine")
+	}
+	return out
+}
+
+// cautionLines returns cautions as the first lines of a table's notes.
+func cautionLines(cautions []string) []string {
+	var lines []string
+	for _, text := range cautions {
+		lines = append(lines, "caution: "+text)
+	}
+	return lines
+}
+
+// unrealNotes returns one note for each of the given series whose workers did not communicate, so that
+// losses and scores are not real.
+func (s *Study) unrealNotes(series []string) []string {
+	reasons := map[string]string{}
+	for _, r := range s.Runs {
+		if r.Info.Unreal != "" {
+			reasons[s.seriesName(r)] = r.Info.Unreal
+		}
+	}
+	var notes []string
+	for _, name := range series {
+		if why := reasons[name]; why != "" {
+			notes = append(notes, fmt.Sprintf("losses and scores of %s with more than 1 worker are not real and are left out; only its times are: %s", name, why))
+		}
+	}
+	return notes
+}
+
+// ConditionsNote describes the conditions under which times were measured, for captions: which workers
+// shared cores, and which runs other load disturbed. It returns "" if there is nothing to say.
+func (s *Study) ConditionsNote() string {
+	var texts []string
+	for _, text := range []string{s.describeSharedCores(s.Series()), s.describeDisturbances(s.Series())} {
+		if text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// describeSharedCores describes which workers of some series had fewer cores than threads, such as
+// "4 and 8 workers shared 2 cores". It returns "" if there are none, or if the logs do not contain the
+// numbers of cores.
+func (s *Study) describeSharedCores(series []string) string {
+	var texts []string
+	names := map[string][]string{} // by text, the series to which it applies
+	for _, name := range series {
+		var cores []int
+		workers := map[int][]string{} // by number of cores
+		for _, p := range s.Points {
+			if p.Series != name || p.SharedCores == 0 {
+				continue
+			}
+			if !slices.Contains(cores, p.SharedCores) {
+				cores = append(cores, p.SharedCores)
+			}
+			text := strconv.Itoa(p.Workers)
+			if p.ThreadsPerWorker > 1 {
+				text += fmt.Sprintf(" × %d threads", p.ThreadsPerWorker)
+			}
+			workers[p.SharedCores] = append(workers[p.SharedCores], text)
+		}
+		var parts []string
+		for _, n := range cores {
+			parts = append(parts, fmt.Sprintf("%s workers shared %s", english.List(workers[n]), english.Count(n, "core")))
+		}
+		if text := strings.Join(parts, ", "); text != "" {
+			if names[text] == nil {
+				texts = append(texts, text)
+			}
+			names[text] = append(names[text], name)
+		}
+	}
+	for i, text := range texts {
+		if len(names[text]) < len(s.Series()) {
+			texts[i] = strings.Join(names[text], ", ") + ": " + text
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// disturbedRun is a counted run that other load disturbed, with the load.
+type disturbedRun struct{ series, name, load string }
+
+// describeDisturbances describes which counted runs of some series were disturbed by other load on their
+// machine, and by how much: "2 of 6 runs disturbed by other load: …". It returns "" if there are none.
+func (s *Study) describeDisturbances(series []string) string {
+	const most = 4 // runs that are named
+	var texts []string
+	for _, r := range s.disturbed {
+		if slices.Contains(series, r.series) {
+			texts = append(texts, fmt.Sprintf("%s (%s)", r.name, r.load))
+		}
+	}
+	n, counted := len(texts), 0
+	if n == 0 {
+		return ""
+	}
+	for _, p := range s.Points {
+		if slices.Contains(series, p.Series) {
+			counted += p.Runs
+		}
+	}
+	if n > most {
+		texts = append(texts[:most], fmt.Sprintf("%d more", n-most))
+	}
+	return fmt.Sprintf("%d of %s disturbed by other load: %s", n, english.Count(counted, "run"), english.List(texts))
+}

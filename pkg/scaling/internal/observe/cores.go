@@ -1,0 +1,56 @@
+package observe
+
+import (
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/runs"
+)
+
+// SharedCores returns the number of CPU cores that the workers on a run's first machine shared, and the
+// number of these workers, if they had more threads than cores. It returns 0 if they had enough cores,
+// if the log does not contain these numbers, and if the run used an accelerator.
+func SharedCores(r runs.Run) (cores, workers int) {
+	nodes := NodeCount(r)
+	if r.Info.Accelerator != "" || r.Info.Workers < 2 || nodes < 1 {
+		return 0, 0
+	}
+	workers = (r.Info.Workers + nodes - 1) / nodes
+	if len(r.Workers) > 0 {
+		workers = 0
+		for _, w := range r.Workers {
+			if w.Host == r.Workers[0].Host {
+				workers++
+			}
+		}
+	}
+	cores = r.Info.Host.Cores
+	if n := boundCores(r.Info.Binding); n > 0 && nodes == 1 { // the CPUs of several machines have equal numbers
+		cores = n
+	}
+	if cores > 0 && workers*max(1, r.Info.ThreadsPerWorker) > cores {
+		return cores, workers
+	}
+	return 0, 0
+}
+
+// boundCores returns the number of CPUs on which the workers of a run on one machine may run, or 0 if
+// it is unknown.
+func boundCores(b *runs.Binding) int {
+	if b == nil {
+		return 0
+	}
+	lists := b.CPUs
+	if len(lists) == 0 {
+		lists = []string{b.Allowed}
+	}
+	there := map[int]bool{}
+	for _, text := range lists {
+		cpus, err := topology.ParseList(text)
+		if err != nil {
+			return 0
+		}
+		for _, cpu := range cpus {
+			there[cpu] = true
+		}
+	}
+	return len(there)
+}
