@@ -111,7 +111,7 @@ func TestBreakdownFormats(t *testing.T) {
 			t.Errorf("the JSON has no %s (column %d)", name, i)
 		}
 	}
-	if !strings.Contains(b.HTML(), "<th>wait_ms</th>") {
+	if !strings.Contains(b.HTML(), "<th>wait_<wbr>ms</th>") {
 		t.Error(b.HTML())
 	}
 	err = b.Write(&doc, "xml")

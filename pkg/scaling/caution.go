@@ -20,7 +20,7 @@ func (s *Study) cautionsAbout(series []string) []string {
 	if text := s.describeSharedCores(series); text != "" {
 		out = append(out, text+"; their times say little about scaling: run at most one thread per core")
 	}
-	if text := s.describeDisturbances(series); text != "" {
+	if text := s.describeDisturbances(series, false); text != "" {
 		out = append(out, text+"; their times say little about scaling: repeat them on an idle machine")
 	}
 	return out
@@ -57,7 +57,7 @@ func (s *Study) unrealNotes(series []string) []string {
 // shared cores, and which runs other load disturbed. It returns "" if there is nothing to say.
 func (s *Study) ConditionsNote() string {
 	var texts []string
-	for _, text := range []string{s.describeSharedCores(s.Series()), s.describeDisturbances(s.Series())} {
+	for _, text := range []string{s.describeSharedCores(s.Series()), s.describeDisturbances(s.Series(), true)} {
 		if text != "" {
 			texts = append(texts, text)
 		}
@@ -110,12 +110,17 @@ func (s *Study) describeSharedCores(series []string) string {
 type disturbedRun struct{ series, name, load string }
 
 // describeDisturbances describes which counted runs of some series were disturbed by other load on their
-// machine, and by how much: "2 of 6 runs disturbed by other load: …". It returns "" if there are none.
-func (s *Study) describeDisturbances(series []string) string {
+// machine: "2 of 6 runs disturbed by other load: …". Unless brief is true, it says by how much. It returns
+// "" if there are none.
+func (s *Study) describeDisturbances(series []string, brief bool) string {
 	const most = 4 // runs that are named
 	var texts []string
 	for _, r := range s.disturbed {
-		if slices.Contains(series, r.series) {
+		switch {
+		case !slices.Contains(series, r.series):
+		case brief:
+			texts = append(texts, r.name)
+		default:
 			texts = append(texts, fmt.Sprintf("%s (%s)", r.name, r.load))
 		}
 	}
@@ -127,6 +132,9 @@ func (s *Study) describeDisturbances(series []string) string {
 		if slices.Contains(series, p.Series) {
 			counted += p.Runs
 		}
+	}
+	if brief && n == counted {
+		return fmt.Sprintf("%d of %s disturbed by other load", n, english.Count(counted, "run"))
 	}
 	if n > most {
 		texts = append(texts[:most], fmt.Sprintf("%d more", n-most))

@@ -37,8 +37,8 @@ func TestDisturbed(t *testing.T) {
 		}
 	}
 	want := "2 of 4 runs disturbed by other load: ddp-n2-s1 (other processes used 0.45 cores) and ddp-n2-s2 (other processes used 0.12 cores)"
-	if got := s.ConditionsNote(); got != want {
-		t.Errorf("%q, want %q", got, want)
+	if got, brief := s.ConditionsNote(), "2 of 4 runs disturbed by other load: ddp-n2-s1 and ddp-n2-s2"; got != brief {
+		t.Errorf("%q, want %q", got, brief)
 	}
 	if table := s.String(); !strings.Contains(table, "disturbed") || !strings.Contains(table, "caution: "+want+"; ") {
 		t.Errorf("the table does not say so:\n%s", table)

@@ -201,7 +201,7 @@ func TestTimeUseSteps(t *testing.T) {
 	near(t, "exposed", r.Exposed.Value, 0.1)
 	near(t, "hidden", r.Hidden.Value, (0.2+0.1)/2)
 	near(t, "idle", r.Idle.Value, 0.25)
-	if table := u.Table(); table.Err != nil || table.Nrow() != 3 || !strings.Contains(u.HTML(), "exposed_ms") {
+	if table := u.Table(); table.Err != nil || table.Nrow() != 3 || !strings.Contains(u.HTML(), "exposed_<wbr>ms") {
 		t.Error(u)
 	}
 }
@@ -291,7 +291,7 @@ func TestStragglers(t *testing.T) {
 		}
 	}
 	wantLine(t, []string{g.Sentence}, "rank 1 of", "arrives last at the collective in 6", "of 20 steps (expected by chance: 25 %)")
-	if g.Table().Err != nil || !strings.Contains(g.HTML(), "cost_ms") {
+	if g.Table().Err != nil || !strings.Contains(g.HTML(), "cost_<wbr>ms") {
 		t.Error(g)
 	}
 	if none := study(t, seeds("ddp", 2, 10)).Stragglers(); !strings.Contains(none.Sentence, "no run with several workers") {

@@ -32,9 +32,9 @@ func renderTable(df dataframe.DataFrame) (Bundle, error) {
 	rows, cols := df.Dims()
 	names, types := df.Names(), df.Types()
 	var b strings.Builder
-	b.WriteString("<table border=\"1\" class=\"dataframe\">\n<thead><tr>")
+	b.WriteString("<div style=\"overflow-x: auto\"><table border=\"1\" class=\"dataframe\">\n<thead><tr>")
 	for c := range min(cols, maxCols) {
-		fmt.Fprintf(&b, "<th title=\"%s\">%s</th>", html.EscapeString(string(types[c])), html.EscapeString(names[c]))
+		fmt.Fprintf(&b, "<th title=\"%s\">%s</th>", html.EscapeString(string(types[c])), strings.ReplaceAll(html.EscapeString(names[c]), "_", "_<wbr/>")) // a long name may take two lines
 	}
 	b.WriteString("</tr></thead>\n<tbody>\n")
 	for r := range min(rows, maxRows) {
@@ -44,7 +44,7 @@ func renderTable(df dataframe.DataFrame) (Bundle, error) {
 		}
 		b.WriteString("</tr>\n")
 	}
-	b.WriteString("</tbody>\n</table>\n")
+	b.WriteString("</tbody>\n</table></div>\n")
 	if rows > maxRows || cols > maxCols {
 		fmt.Fprintf(&b, "<p>%d of %d rows, %d of %d columns</p>\n", min(rows, maxRows), rows, min(cols, maxCols), cols)
 	}

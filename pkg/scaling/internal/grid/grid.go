@@ -277,18 +277,22 @@ func (g Grid[T]) HTML() string {
 	line := func(cells []string, tag string) {
 		b.WriteString("<tr>")
 		for _, c := range cells {
-			fmt.Fprintf(&b, "<%s>%s</%s>", tag, html.EscapeString(c), tag)
+			text := html.EscapeString(c)
+			if tag == "th" {
+				text = strings.ReplaceAll(text, "_", "_<wbr>") // a long name may take two lines
+			}
+			fmt.Fprintf(&b, "<%s>%s</%s>", tag, text, tag)
 		}
 		b.WriteString("</tr>\n")
 	}
 	rows := g.displayRows()
-	b.WriteString("<table>\n<thead>")
+	b.WriteString("<div style=\"overflow-x: auto\"><table>\n<thead>") // a wide table would widen the notes too
 	line(rows[0], "th")
 	b.WriteString("</thead>\n<tbody>\n")
 	for _, row := range rows[1:] {
 		line(row, "td")
 	}
-	b.WriteString("</tbody>\n</table>\n")
+	b.WriteString("</tbody>\n</table></div>\n")
 	for _, r := range g.Remarks {
 		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(clean.Text(r)))
 	}
