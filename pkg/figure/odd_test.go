@@ -58,7 +58,7 @@ func TestAccuracyInPerCent(t *testing.T) {
 // TestCutBarsAreTold: two runs that differ widely have an interval that goes far
 // beyond the axis, which the caption says.
 func TestCutBarsAreTold(t *testing.T) {
-	const told = "that reach beyond the axis are cut"
+	const told = "continues beyond the axis"
 	study := synthetic(t, []string{"ddp"}, []int{1, 2}, 2, 4)
 	f, err := EpochTime(study)
 	check(t, err)

@@ -423,7 +423,7 @@ func clippedNote(p *plot.Plot, reach element.Extent) string {
 	const rounding = 1e-9
 	room := rounding * (p.Y.Max - p.Y.Min)
 	if reach.Hi > p.Y.Max+room || reach.Lo < p.Y.Min-room {
-		return " Bars and bands that reach beyond the axis are cut."
+		return " A bar with an arrow, or a band at the edge, continues beyond the axis."
 	}
 	return ""
 }

@@ -66,7 +66,8 @@ func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
 // drawArrow draws an arrowhead with its tip at the edge of the plot. back is the direction from the tip to
 // the shaft: 1 up, −1 down.
 func (w ErrorBars) drawArrow(c draw.Canvas, tip vg.Point, halfWidth, back vg.Length) {
-	const length = 1.6 // of the width
+	const length = 1.6 // of half the width
+	halfWidth *= 1.3   // wider than a cap
 	var head vg.Path
 	head.Move(tip)
 	for _, side := range []vg.Length{-1, 1} {
