@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"image/color"
+	"slices"
 	"strings"
 	"sync"
 
@@ -51,11 +52,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	}
 	page.Height += page.titleHeight()
 	page.natural = page.Height
-	var caption strings.Builder
-	for i, c := range captions {
-		fmt.Fprintf(&caption, "(%s) %s ", letters[i], c)
-	}
-	page.caption = strings.TrimSpace(caption.String())
+	page.caption = joinCaptions(letters, captions)
 	for _, f := range figures {
 		for _, text := range []struct{ all, own *string }{{&page.assumed, &f.assumed}, {&page.method, &f.method}} {
 			if !strings.Contains(*text.all, *text.own) {
@@ -65,6 +62,26 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	}
 	page.table = dataframe.New(series.New(letters, series.String, "panel"), series.New(names, series.String, "figure"), series.New(captions, series.String, "caption"))
 	return page, nil
+}
+
+// joinCaptions joins the captions of panels. Sentences that all of them have are at the end, once.
+func joinCaptions(letters, captions []string) string {
+	split := func(text string) []string { return strings.SplitAfter(text+" ", ". ") }
+	shared := slices.DeleteFunc(split(captions[0]), func(sentence string) bool {
+		return slices.ContainsFunc(captions, func(c string) bool { return !slices.Contains(split(c), sentence) })
+	})
+	if len(captions) == 1 {
+		shared = nil
+	}
+	var out strings.Builder
+	for i, c := range captions {
+		own := slices.DeleteFunc(split(c), func(sentence string) bool { return slices.Contains(shared, sentence) })
+		fmt.Fprintf(&out, "(%s) %s", letters[i], strings.Join(own, ""))
+	}
+	if text := strings.Join(shared, ""); strings.TrimSpace(text) != "" {
+		out.WriteString("All panels: " + text)
+	}
+	return strings.TrimSpace(out.String())
 }
 
 // panelLetters returns the letters of the i-th panel: a to z, then aa, ab and so on.

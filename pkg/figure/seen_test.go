@@ -47,6 +47,26 @@ func TestCaptionIsSeen(t *testing.T) {
 	}
 }
 
+// TestPanelsShareSentences checks that a page of panels says once what all its panels have in common.
+func TestPanelsShareSentences(t *testing.T) {
+	study := synthetic(t, []string{"ddp"}, []int{1, 2, 4}, 3, 4)
+	a, err := EpochTime(study)
+	check(t, err)
+	b, err := Speedup(study)
+	check(t, err)
+	page, err := Panels("Both", a, b)
+	check(t, err)
+	want := "(a) Training time per epoch against the number of workers; median over repeated runs. Bars: 95 % confidence intervals over repeated runs. " +
+		"(b) Speed-up over the baseline of the series; median over repeated runs. Bands: 95 % confidence intervals over repeated runs. " +
+		"All panels: n = 3 runs per point."
+	if page.Caption() != want {
+		t.Errorf("%q, want %q", page.Caption(), want)
+	}
+	if one, err := Panels("One", a); err != nil || one.Caption() != "(a) "+a.Caption() {
+		t.Errorf("%q, %v", one.Caption(), err)
+	}
+}
+
 // TestClippedBarsHaveArrows checks that a bar that leaves the plot ends in an arrow at the edge, and that
 // other ends have caps.
 func TestClippedBarsHaveArrows(t *testing.T) {

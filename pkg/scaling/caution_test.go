@@ -106,6 +106,11 @@ func TestCautionsComeFirst(t *testing.T) {
 	if note := s.ConditionsNote(); !strings.Contains(note, "shared 2 cores") || !strings.Contains(note, "disturbed") {
 		t.Errorf("conditions %q", note)
 	}
+	wide, err := study(t, []runs.Run{all[6], all[6]}).WithRule(s.Rule) // only the disturbed run, twice
+	check(t, err)
+	if note := wide.ConditionsNote(); note != "2 of 2 runs disturbed by other load" {
+		t.Errorf("conditions %q", note)
+	}
 	c, err := s.CompareSeries("ddp", "wide")
 	check(t, err)
 	text = c.String()

@@ -160,6 +160,10 @@ func TestQualityWithSeeds(t *testing.T) {
 		t.Errorf("a diverged run's loss counts: %+v", last.TrainLoss)
 	}
 	wantLine(t, []string{last.Sentence}, "at 4 workers (global batch 16), a change of -0.195 [-0.2")
+	// Only the measure of the change has its interval in the table for people; all are in files.
+	if head, _, _ := strings.Cut(q.String(), "\n"); strings.Count(head, "interval") != 2 || !slices.Contains(q.Table().Names(), "train_loss_low") {
+		t.Errorf("%s, %v", head, q.Table().Names())
+	}
 	wantLine(t, s.remarks(), "problem: 5: the training loss of epoch 2 is not a finite number: the run diverged; its time counts, its loss does not")
 }
 
