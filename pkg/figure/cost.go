@@ -320,7 +320,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all = append(all, seriesMarks{bounds, drawn})
-		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}, End: xy[len(xy)-1].Y, HasEnd: true})
+		f.legend = append(f.legend, lineEntry(s, l, yValues(xy)))
 	}
 	if len(batches) == 0 {
 		if unbatched > 0 {

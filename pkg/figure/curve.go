@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot"
-
 	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
@@ -103,6 +101,7 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 			}
 			f.plot.Add(element.Band{At: reach, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
 		}
+		var last []float64
 		for _, c := range g.lines {
 			t := element.NewTrace(c.X, c.Y, origin, unit)
 			if t.Len() == 0 {
@@ -115,8 +114,9 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 			if err := f.addThinnedLine(t, l); err != nil {
 				return err
 			}
+			last = append(last, t.Y[t.Len()-1])
 		}
-		f.legend = append(f.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
+		f.legend = append(f.legend, lineEntry(name, l, last))
 	}
 	return nil
 }

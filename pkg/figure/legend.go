@@ -1,6 +1,8 @@
 package figure
 
 import (
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
 	"lockstep/pkg/figure/internal/element"
@@ -33,6 +35,26 @@ func (f *Figure) namesLineEnds() bool {
 		}
 	}
 	return n > maxLegendLines && f.right == nil
+}
+
+// lineEntry returns the legend's entry of a line through the given values.
+func lineEntry(name string, l element.SeriesStyle, values []float64) element.LegendEntry {
+	e := element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(l)}}
+	for _, v := range values {
+		if element.IsFinite(v) {
+			e.End, e.HasEnd = v, true
+		}
+	}
+	return e
+}
+
+// yValues returns the y of each point.
+func yValues(xy plotter.XYs) []float64 {
+	var y []float64
+	for _, p := range xy {
+		y = append(y, p.Y)
+	}
+	return y
 }
 
 // chooseLegend lays out the legend so that the data keep as much space as possible. If there are many lines,

@@ -101,7 +101,11 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 		if train || val {
 			l := styles[i]
 			l.Line.Dashes = nil
-			f.legend = append(f.legend, element.LegendEntry{Name: label(c), Icons: []plot.Thumbnailer{element.LegendKey(l)}})
+			drawn := c.Train
+			if val {
+				drawn = c.Val
+			}
+			f.legend = append(f.legend, lineEntry(label(c), l, drawn))
 		}
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}

@@ -259,7 +259,7 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
 	b.plot.Add(b.sideShifts[series].ShiftAll(drawn)...)
 	b.markConditions(series)
 	if !b.q.points { // the caller adds a legend entry for the points
-		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}, End: xy[len(xy)-1].Y, HasEnd: true})
+		b.legend = append(b.legend, lineEntry(series, l, yValues(xy)))
 	}
 	return nil
 }
