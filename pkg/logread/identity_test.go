@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep/pkg/logread/internal/recordtest"
+	"lockstep/pkg/runs"
 )
 
 // TestPatternsCountMost checks that patterns take precedence over the content
@@ -56,6 +57,30 @@ func TestStudyOfSeries(t *testing.T) {
 	}
 	if len(logs.Runs) != 2 {
 		t.Errorf("%d runs, expected 2", len(logs.Runs))
+	}
+}
+
+// TestNodesOfBenchyFiles checks that the number of nodes in the name of benchy's file is an assumption, and
+// not used if the ranks are no multiple of it.
+func TestNodesOfBenchyFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sc21")
+	const text = `{"nranks":8,"FULL":{"rates":[[5.0]],"avg_iter_throughput":[5.0],"trial_throughput":[5.0],"trial_time":[1.0]}}`
+	write(t, dir, map[string]string{"weak_scale_2.json": text, "weak_scale_3.json": strings.Replace(text, "8", "4", 1), "weak_scale_noddp_2.json": text})
+	logs, reports := explained(t, dir)
+	var got []string
+	for _, r := range logs.Runs {
+		got = append(got, fmt.Sprintf("%s: %s, %d workers, %d nodes %s", filepath.Base(r.File), r.Info.Series, r.Info.Workers, r.Info.Nodes, r.Origins[runs.PropertyNodes]))
+	}
+	want := []string{
+		`weak_scale_2.json: weak-scale, 8 workers, 2 nodes the name of the file "weak_scale_2"`,
+		`weak_scale_3.json: weak-scale, 4 workers, 0 nodes `,
+		`weak_scale_noddp_2.json: weak-scale-noddp, 8 workers, 2 nodes the name of the file "weak_scale_noddp_2"`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if text := reports["weak_scale_2.json"].String(); !strings.Contains(text, `taken: nodes 2: from the name of the file "weak_scale_2" (assumed)`) {
+		t.Error(text)
 	}
 }
 

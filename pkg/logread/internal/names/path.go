@@ -2,6 +2,7 @@ package names
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,6 +141,25 @@ func (all Path) Number() (e record.Evidence, ok bool) {
 		}
 	}
 	return e, false
+}
+
+// scaledName matches the name of a file of a scaling study, such as weak_scale_8, and the number at its end.
+var scaledName = regexp.MustCompile(`(?i)(?:^|[-_.]|weak|strong)scal(?:e|ing)(?:[-_.].*)?[-_.]([1-9][0-9]*)[-_.]*$`)
+
+// ScaledNodes returns what the name of a file of a scaling study, such as weak_scale_8 or weak_scale_noddp_8,
+// shows about the number of nodes of a run whose number of workers is known. ok is false if the name has
+// another form.
+func (all Path) ScaledNodes() (e record.Evidence, ok bool) {
+	file := all[0]
+	m := scaledName.FindStringSubmatch(file.Rest)
+	if m == nil {
+		return e, false
+	}
+	nodes, err := strconv.Atoi(m[1])
+	if err != nil || nodes > MaxCount {
+		return e, false
+	}
+	return record.Evidence{Property: runs.PropertyNodes, Number: int64(nodes), Origin: runs.Origin{Source: file.Source, Detail: file.Text}}, true
 }
 
 // Series returns the names that describe what ran, without their numbers, innermost first. The innermost

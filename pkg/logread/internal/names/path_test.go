@@ -50,3 +50,16 @@ func TestNodesFromPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestScaledNodes checks the numbers of nodes in the names of files of a scaling study.
+func TestScaledNodes(t *testing.T) {
+	for path, want := range map[string]int64{
+		"/x/weak_scale_8.json": 8, "/x/weak_scale_noddp_32.json": 32, "/x/WeakScaling-16.json.gz": 16, "/x/scaling_2/out.json": 0,
+		"/x/weak_scale_4_rep2.json": 4, "/x/weak_scale.json": 0, "/x/weak_scale_08.json": 0, "/x/upscale_8.json": 0, "/x/benchy_8.json": 0,
+		"/x/weak_scale_8gpus.json": 0, "/x/weak_scale_99999999.json": 0,
+	} {
+		if e, ok := OfPath(path).ScaledNodes(); e.Number != want || ok != (want > 0) || ok && e.Property != runs.PropertyNodes {
+			t.Errorf("%s: %d nodes, expected %d", path, e.Number, want)
+		}
+	}
+}

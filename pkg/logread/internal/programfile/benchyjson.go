@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -26,7 +27,8 @@ func isBenchyJSON(_ string, head []byte) bool {
 const maxDocumentBytes = 256 << 20
 
 // readBenchyJSON reads a file of the form {"nranks": N, "IO":
-// {"trial_throughput": [...], …}, …}.
+// {"trial_throughput": [...], …}, …}. The file does not contain the number of nodes, which its name
+// may have.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
@@ -68,7 +70,11 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		in.AddProblem(0, "no throughput of IO, SYNTHETIC or FULL")
 		return nil, nil
 	}
-	return []*record.Part{{Run: run, Role: record.Principal}}, nil
+	part := &record.Part{Run: run, Role: record.Principal}
+	if nodes, ok := names.OfPath(in.Path).ScaledNodes(); ok && int64(v.Ranks)%nodes.Number == 0 {
+		part.Evidence = append(part.Evidence, nodes)
+	}
+	return []*record.Part{part}, nil
 }
 
 // findErrorLine returns the number of the line at which encoding/json found err.
