@@ -185,7 +185,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
-		rate := m.samplesPerSecond(seconds[0])
+		rate := m.samplesPerSecond(m.o.Batches, seconds[0])
 		t.logf("%s with %s: %.1f samples/s", name, formatSetting(c.Setting), rate)
 		return rate, nil
 	}

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/runs"
@@ -32,8 +34,9 @@ type TrialOptions struct {
 // Rates are samples per second of all ranks together.
 type Trials struct {
 	Ranks   int
-	Seconds map[string][]float64 // time of each trial, by "IO", "SYNTHETIC" and "FULL"
-	Results []runs.Trial         // IO, SYNTHETIC and FULL
+	Seconds map[string][]float64   // time of each trial, by "IO", "SYNTHETIC" and "FULL"
+	Rates   map[string][][]float64 // rate of each batch of each trial, likewise
+	Results []runs.Trial           // IO, SYNTHETIC and FULL
 
 	// Original contains IO and FULL with the original files if the config stages its data
 	// (data.stage); otherwise it is nil. Results are then measured with the staged copy,
@@ -42,13 +45,18 @@ type Trials struct {
 	Staged   string
 }
 
-// JSON returns the results in the format of benchy's JSON file.
+// JSON returns the results in the format of benchy's JSON file. Rates are in samples per second
+// and times in seconds.
 func (t *Trials) JSON() map[string]any {
 	doc := map[string]any{"nranks": t.Ranks}
 	for _, r := range t.Results {
+		var means []float64
+		for _, rates := range t.Rates[r.Name] {
+			means = append(means, stat.Mean(rates, nil))
+		}
 		doc[r.Name] = map[string]any{
+			"rates": t.Rates[r.Name], "avg_iter_throughput": means,
 			"trial_throughput": r.Rates, "trial_time": t.Seconds[r.Name],
-			"avg_iter_throughput": r.Rates, // the same: iterations are not timed one by one
 		}
 	}
 	return doc
@@ -59,7 +67,8 @@ func (t *Trials) JSON() map[string]any {
 // but writes no files.
 //
 // The rate of one trial is batch size × ranks × batches / Δt. At both ends of Δt all ranks
-// are synchronized and their devices are idle. The rate of a result is the mean over the
+// are synchronized and their devices are idle. The rate of a batch is batch size × ranks / the
+// time of the batch on this rank, without synchronizing. The rate of a result is the mean over the
 // trials, and its spread their population standard deviation.
 func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o TrialOptions) (res *Trials, err error) {
 	o.Batches, o.Trials = cmp.Or(o.Batches, 50), cmp.Or(o.Trials, 3)
@@ -75,7 +84,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	defer func() { err = errors.Join(err, t.Close()) }()
 	m := &measurer{t: t, cfg: cfg, group: group, loader: t.Loader(), o: o}
 	defer m.close()
-	res = &Trials{Ranks: group.Size(), Seconds: map[string][]float64{}}
+	res = &Trials{Ranks: group.Size(), Seconds: map[string][]float64{}, Rates: map[string][][]float64{}}
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
@@ -84,7 +93,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 		if err != nil {
 			return nil, fmt.Errorf("run trials: %s: %w", trial.name, err)
 		}
-		res.Seconds[trial.name] = seconds
+		res.Seconds[trial.name], res.Rates[trial.name] = seconds, m.rates
 		res.Results = append(res.Results, m.summarizeTrials(trial.name, seconds))
 	}
 	if staged := t.Staged(); staged != nil {
@@ -167,6 +176,7 @@ type measurer struct {
 	batches *data.Iterator // over the current epoch; nil between epochs
 	epoch   int            // the next epoch
 	cached  data.Batch     // the batch that trainOnCachedBatch uses
+	rates   [][]float64    // samples per second of each batch, per trial, which measure measured last
 }
 
 // close closes the iterator of the current epoch. It does not close the loader.
@@ -228,18 +238,24 @@ func (m *measurer) trainStep(ctx context.Context, b data.Batch) error {
 
 // measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls the
 // function batch o.Batches times. measure returns the seconds of each trial, without the
-// warm-up.
+// warm-up, and stores the rates of its batches in m.rates.
 func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
+	m.rates = nil
 	for i := range m.o.Warmup + m.o.Trials {
 		begin, err := m.synchronize(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for range m.o.Batches {
+		ofBatches := make([]float64, m.o.Batches)
+		last := begin
+		for k := range ofBatches {
 			if err := batch(ctx); err != nil {
 				return nil, err
 			}
+			now := time.Now()
+			ofBatches[k] = m.samplesPerSecond(1, max(now.Sub(last), time.Nanosecond).Seconds())
+			last = now
 		}
 		end, err := m.synchronize(ctx)
 		if err != nil {
@@ -247,11 +263,11 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 		}
 		s := end.Sub(begin).Seconds()
 		if i < m.o.Warmup {
-			m.logLine("BENCHY::%s_WARMUP_%d::Trial Throughput: %.3f", name, i, m.samplesPerSecond(s))
+			m.logLine("BENCHY::%s_WARMUP_%d::Trial Throughput: %.3f", name, i, m.samplesPerSecond(m.o.Batches, s))
 			continue
 		}
-		m.logLine("BENCHY::%s_%d::Trial Throughput: %.3f", name, i-m.o.Warmup, m.samplesPerSecond(s))
-		seconds = append(seconds, s)
+		m.logLine("BENCHY::%s_%d::Trial Throughput: %.3f", name, i-m.o.Warmup, m.samplesPerSecond(m.o.Batches, s))
+		seconds, m.rates = append(seconds, s), append(m.rates, ofBatches)
 	}
 	return seconds, nil
 }
@@ -267,10 +283,10 @@ func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 	return time.Now(), err
 }
 
-// samplesPerSecond returns the samples per second of all ranks together, for a trial that
-// took the given number of seconds.
-func (m *measurer) samplesPerSecond(seconds float64) float64 {
-	return float64(m.cfg.Batch*m.group.Size()*m.o.Batches) / seconds
+// samplesPerSecond returns the samples per second of all ranks together, if each took the given
+// number of seconds for a number of batches.
+func (m *measurer) samplesPerSecond(batches int, seconds float64) float64 {
+	return float64(m.cfg.Batch*m.group.Size()*batches) / seconds
 }
 
 // logLine passes a line of benchy's log to o.Line on rank 0.
@@ -285,8 +301,8 @@ func (m *measurer) logLine(format string, a ...any) {
 func (m *measurer) summarizeTrials(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {
-		r.Rates = append(r.Rates, m.samplesPerSecond(s))
-		r.Rate += m.samplesPerSecond(s) / float64(len(seconds))
+		r.Rates = append(r.Rates, m.samplesPerSecond(m.o.Batches, s))
+		r.Rate += m.samplesPerSecond(m.o.Batches, s) / float64(len(seconds))
 	}
 	for _, v := range r.Rates {
 		r.Spread += (v - r.Rate) * (v - r.Rate) / float64(len(seconds))

@@ -3,10 +3,14 @@ package tune
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"gonum.org/v1/gonum/stat"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/train/traintest"
@@ -55,14 +59,37 @@ func TestRunTrials(t *testing.T) {
 				t.Errorf("%s: rate %g in %g s, want %g", name, tr.Rates[k], s[k], want)
 			}
 		}
+		// The batches take the time of the trial but for the synchronization at its end.
+		for k, rates := range r.Rates[name] {
+			sum := 0.0
+			for _, rate := range rates {
+				sum += 2 * 2 / rate // batch · ranks / rate
+			}
+			if len(rates) != 7 || !(sum > 0) || sum > s[k] {
+				t.Errorf("%s: rates of the batches %v, which take %g of %g s", name, rates, sum, s[k])
+			}
+		}
 		// The population standard deviation of two values is half their distance.
 		if want := math.Abs(tr.Rates[0]-tr.Rates[1]) / 2; math.Abs(tr.Spread-want) > 1e-9*tr.Rate {
 			t.Errorf("%s: spread %g, want %g", name, tr.Spread, want)
 		}
 	}
 	b, err := json.Marshal(r.JSON())
-	if err != nil || !strings.Contains(string(b), `"nranks":2`) || !strings.Contains(string(b), `"FULL":{"avg_iter_throughput":[`) {
-		t.Errorf("JSON %s, %v", b, err)
+	var doc struct {
+		Ranks int `json:"nranks"`
+		Full  struct {
+			Rates      [][]float64 `json:"rates"`
+			MeanRates  []float64   `json:"avg_iter_throughput"`
+			Throughput []float64   `json:"trial_throughput"`
+			Time       []float64   `json:"trial_time"`
+		} `json:"FULL"`
+	}
+	if err = errors.Join(err, json.Unmarshal(b, &doc)); err != nil {
+		t.Fatal(err)
+	}
+	if f := doc.Full; doc.Ranks != 2 || len(f.Rates) != 2 || len(f.Rates[1]) != 7 || math.Abs(f.MeanRates[1]-stat.Mean(f.Rates[1], nil)) > 1e-9*f.MeanRates[1] ||
+		!slices.Equal(f.Throughput, r.Results[2].Rates) || !slices.Equal(f.Time, r.Seconds["FULL"]) {
+		t.Errorf("JSON %s", b)
 	}
 	if _, err := RunTrials(t.Context(), cfg, collective.InProcess(1)[0], TrialOptions{Batches: -1}); err == nil || !strings.Contains(err.Error(), "want at least 1 of each") {
 		t.Errorf("no batches: %v", err)
