@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -37,7 +38,10 @@ func barBox(i, j, n int, lo, hi float64) element.Box {
 // lines as they need. It increases the figure's height for these lines, unless the
 // options set the height.
 func (f *Figure) setCategories(names []string) {
-	const axes = 70 // points, for the vertical axis and the margins
+	axes := vg.Length(70) // for the vertical axis and the margins
+	if f.right != nil {
+		axes += f.right.Width()
+	}
 	beside := 0.3 * float64(max(0, 4-len(names)))
 	f.plot.X.Min, f.plot.X.Max = -0.5-beside, float64(len(names))-0.5+beside
 	zoom := f.zoomFactor(f.Width, f.natural)
@@ -162,7 +166,9 @@ func joinConclusions(rows []scaling.BottleneckRow) string {
 // TrainTestTime draws the time of the complete training and of the test as bars: one
 // group per worker count, and in it one bar per series with the test on top. If the test
 // is much shorter than the training, the axis is logarithmic, and the bar of the test is
-// beside the bar of the training so that both can be seen.
+// beside the bar of the training so that both can be seen. Marks over the bars are the IoU
+// on the test set, on the right axis, as in the U-Net scaling studies
+// (github.com/oekosheri), if the logs contain it.
 func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	const name = "train_test_time"
 	study, err := o.selectSeries(study, name)
@@ -170,7 +176,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		return nil, err
 	}
 	d := timeBars{
-		o: o, unit: 1, values: element.EmptyExtent(), reach: element.EmptyExtent(), shortestTest: math.Inf(1), longest: element.EmptyExtent(),
+		o: o, unit: 1, values: element.EmptyExtent(), reach: element.EmptyExtent(), shortestTest: math.Inf(1), longest: element.EmptyExtent(), iou: element.EmptyExtent(),
 		train: func(p scaling.Point) scaling.Estimate { return p.TrainSeconds },
 		test:  func(p scaling.Point) scaling.Estimate { return p.TestSeconds },
 	}
@@ -188,7 +194,12 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		title = "Training and test time"
 	}
 	f := o.newFigure(name, title, "workers", d.axisLabel())
-	f.table = fullStudy.Table().Select(append([]string{"series", "workers", "runs"}, columnsWithBounds("train_seconds", "test_seconds")...))
+	columns := append([]string{"series", "workers", "runs"}, columnsWithBounds("train_seconds", "test_seconds")...)
+	if d.hasIoU() {
+		columns = append(columns, columnsWithBounds("iou")...)
+		f.setRightAxis(&element.RightAxis{Plot: element.NewPlot("", "", "IoU")}, d.iou)
+	}
+	f.table = fullStudy.Table().Select(columns)
 	names := make([]string, len(d.sizes))
 	for i, size := range d.sizes {
 		names[i] = strconv.Itoa(size)
@@ -199,6 +210,10 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	}
 	if d.hasTestTime() {
 		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.Boxes{Fill: color.White, Edge: barEdge()}}})
+	}
+	if d.hasIoU() {
+		f.legend = append(f.legend, element.LegendEntry{Name: "IoU (right)", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: iouGlyph(color.White)}}})
+		f.alignRightAxis()
 	}
 	element.SetValueAxis(&f.plot.Y, d.values, d.reach, d.log, false)
 	if d.log { // so that the lowest bar is visible
@@ -219,6 +234,15 @@ type timeBars struct {
 	sizes, runCounts []int          // worker counts; runs per training bar
 	longest          element.Extent // of training and test together, seconds
 	shortestTest     float64        // shortest test, seconds; +Inf if there is none
+	iou              element.Extent // of the points with bars; empty if none has an IoU
+}
+
+// hasIoU reports whether any run with a training time has an IoU.
+func (d *timeBars) hasIoU() bool { return d.iou.Lo <= d.iou.Hi }
+
+// iouGlyph returns the glyph at the IoU of a series with the given color.
+func iouGlyph(c color.Color) draw.GlyphStyle {
+	return draw.GlyphStyle{Color: c, Radius: 2.8, Shape: element.Bead{}}
 }
 
 // hasTestTime reports whether any run has a test time.
@@ -240,6 +264,9 @@ func (d *timeBars) collectRanges(study *scaling.Study) {
 			d.shortestTest = min(d.shortestTest, test)
 		}
 		d.longest.Add(total)
+		if iou := p.IoU.Value; element.IsFinite(iou) {
+			d.iou.Add(iou)
+		}
 		d.sizes, d.runCounts = append(d.sizes, p.Workers), append(d.runCounts, d.train(p).N)
 	}
 	slices.Sort(d.sizes)
@@ -271,6 +298,7 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	}
 	tests := element.Boxes{Fill: color.White, Edge: barEdge()}
 	bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / float64(n)}
+	iou := element.Dots{Style: iouGlyph(bars.Fill)}
 	for _, p := range study.Points {
 		v := d.train(p)
 		if p.Series != series || !element.IsFinite(v.Value) {
@@ -280,6 +308,9 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 		at := barBox(i, j, n, 0, v.Value/d.unit)
 		bars.At = append(bars.At, at)
 		d.values.Add(at.Y1)
+		if element.IsFinite(p.IoU.Value) {
+			iou.XY = append(iou.XY, plotter.XY{X: at.MiddleX(), Y: p.IoU.Value})
+		}
 		if t := d.test(p); element.IsFinite(t.Value) {
 			on := barBox(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
 			if testBeside {
@@ -295,6 +326,9 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 		}
 	}
 	f.plot.Add(bars, tests, bounds)
+	if f.right != nil {
+		f.right.Plotters = append(f.right.Plotters, iou)
+	}
 	f.legend = append(f.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{bars}})
 }
 
@@ -321,6 +355,9 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 	}
 	if !d.hasTestTime() {
 		c += " The logs contain no test time."
+	}
+	if d.hasIoU() {
+		c += " Circles (right axis): IoU on the test set after training."
 	}
 	return c
 }

@@ -56,15 +56,28 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: "speed-up (left)", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
 		element.LegendEntry{Name: wanted + " (right)", Icons: []plot.Thumbnailer{element.LegendKey(dashed)}})
-	b.plot.Add(rightAxisSpace{right})
 	f := b.finish(math.NaN())
+	f.setRightAxis(right, shares)
+	f.alignRightAxis()
+	return f.finishLayout(study)
+}
+
+// setRightAxis adds an axis for values of quality to the right of the plot. It ends at 0 and 1 unless the
+// values have another unit. The caller calls alignRightAxis once the horizontal axis is known.
+func (f *Figure) setRightAxis(right *element.RightAxis, values element.Extent) {
 	f.right = right
-	right.Plot.X.Min, right.Plot.X.Max, right.Plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
-	element.SetValueAxis(&right.Plot.Y, shares, element.EmptyExtent(), false, false)
-	if isFraction(shares) {
+	element.SetValueAxis(&right.Plot.Y, values, element.EmptyExtent(), false, false)
+	if isFraction(values) {
 		right.Plot.Y.Min, right.Plot.Y.Max = 0, 1
 	}
-	return f.finishLayout(study)
+}
+
+// alignRightAxis gives the plotters of the right axis the figure's horizontal axis, and reserves space for
+// their marks.
+func (f *Figure) alignRightAxis() {
+	x := &f.right.Plot.X
+	x.Min, x.Max, x.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
+	f.plot.Add(rightAxisSpace{f.right})
 }
 
 // rightAxisSpace reserves space for the marks of the right axis, so that the plot's edge

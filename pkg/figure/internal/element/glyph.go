@@ -1,6 +1,7 @@
 package element
 
 import (
+	"image/color"
 	"math"
 
 	"gonum.org/v1/plot/vg"
@@ -58,4 +59,20 @@ func (Ring) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	path.Arc(at, style.Radius, 0, 2*math.Pi)
 	path.Close()
 	c.Stroke(path)
+}
+
+// Bead is a filled circle with a black edge on a white one, so that it is visible on a bar of any color.
+type Bead struct{}
+
+// DrawGlyph implements draw.GlyphDrawer.
+func (Bead) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	const edge = 1.5
+	inner := style
+	style.Color, style.Radius = color.White, style.Radius+edge
+	for _, s := range []draw.GlyphStyle{style, inner} {
+		c.SetColor(s.Color) // CircleGlyph leaves this to its caller
+		draw.CircleGlyph{}.DrawGlyph(c, s, at)
+	}
+	inner.Color = color.Black
+	Ring{}.DrawGlyph(c, inner, at)
 }
