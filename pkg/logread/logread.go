@@ -37,6 +37,10 @@ const TrainingSecondsKey = record.TrainingSecondsKey
 // middle of an epoch.
 const TrainingEpochsKey = record.TrainingEpochsKey
 
+// PlannedEpochs returns the number of epochs that the settings of a run state, as the option --epochs or
+// a column "epochs" does. ok is false if they state none.
+func PlannedEpochs(r runs.Run) (n float64, ok bool) { return record.PlannedEpochs(r.Info.Config) }
+
 // Options configures how logs are read. With the zero value, Options.Read works
 // like [Read].
 type Options struct {

@@ -16,7 +16,7 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 		points[i].Speedup, points[i].Efficiency = unknownEstimate(), unknownEstimate()
 	}
 	m, ok := observe.ChooseSpeedMeasure(cells)
-	if epochs := observe.JobEpochs(cells); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
+	if epochs := observe.JobEpochs(cells, false); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
 		var numbers []string
 		for _, n := range epochs {
 			numbers = append(numbers, strconv.FormatFloat(n, 'g', 4, 64))
@@ -134,7 +134,7 @@ func (s *Study) addRateNotes() {
 		}
 	}
 	for _, source := range sources {
-		s.addNote("series %s: the epochs have no sample counts, so the throughput is %s", strings.Join(series[source], ", "), source)
+		s.addNote("series %s: the throughput is %s", strings.Join(series[source], ", "), source)
 	}
 }
 

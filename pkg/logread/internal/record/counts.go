@@ -1,6 +1,7 @@
 package record
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
@@ -74,6 +75,12 @@ const TrainingSecondsKey = "training_seconds"
 // float64, if a log contains it. The number may have a fraction, and it may
 // differ from the number of epochs with values in the log.
 const TrainingEpochsKey = "training_epochs"
+
+// PlannedEpochs returns the number of epochs that the settings of a run state. ok is false if they state none.
+func PlannedEpochs(config map[string]any) (n float64, ok bool) {
+	n, ok = ConfigNumber(config, "epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs", "train_epochs", "nb_epochs", "trainer/max_epochs")
+	return n, ok && n > 0 && !math.IsInf(n, 0)
+}
 
 // MaxSettings is the largest number of settings that are kept per run.
 const MaxSettings = 1000

@@ -89,7 +89,10 @@ func numbers() []number {
 		},
 		{name: "nodes", after: "nodes", of: func(r *runs.Run) float64 { return float64(r.Info.Nodes) }},
 		{name: "samples per epoch", after: "samples", of: samplesPerEpoch, scaledAfter: "samples per worker", scaled: perWorker, tolerance: sampleTolerance},
-		{name: "planned epochs", after: "epochs", of: setting("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs", "train_epochs", "nb_epochs", "trainer/max_epochs")},
+		{name: "planned epochs", after: "epochs", of: func(r *runs.Run) float64 {
+			n, _ := record.PlannedEpochs(r.Info.Config)
+			return n
+		}},
 	}
 }
 

@@ -157,7 +157,7 @@ func (t *tableReader) cleanCell(i int) string {
 }
 
 // storeTotals stores the values of the current row that describe the complete run, and the
-// samples of the epoch. e is the epoch of the row, or nil if the row has none. good reports
+// samples of the epoch, or of each epoch of a row that is a run. e is the epoch of the row, or nil if the row has none. good reports
 // whether a value was stored.
 func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (good bool) {
 	info := &run.part.Run.Info
@@ -177,9 +177,13 @@ func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (go
 	if t.layout == rowsAreRuns {
 		good = t.storeRunTimes(run) || good
 	}
-	if samples, ok, err := t.count(fields.Samples, 0, 1<<53); err == nil && ok && e != nil {
-		e.Samples = samples
-		good = true
+	if samples, ok, err := t.count(fields.Samples, 0, 1<<53); err == nil && ok {
+		if e != nil {
+			e.Samples = samples
+			good = true
+		} else if t.layout == rowsAreRuns {
+			info.SamplesPerEpoch = samples
+		}
 	}
 	if t.kind == nvidiaKind {
 		t.addPower(run, p)

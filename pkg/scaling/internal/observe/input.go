@@ -75,6 +75,12 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			add(Input{File: infoPath(r), Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
+		if measureName == "throughput" && c.Measured[k].RateSource == jobRateSource {
+			for _, in := range rule.jobInputs(r, c.Measured[k]) {
+				add(in)
+			}
+			continue
+		}
 		if measureName == "throughput" && c.Measured[k].RateSource != "" {
 			add(rule.findLoggedRate(&r).input)
 			continue
@@ -91,7 +97,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			if hasTimes {
 				add(in)
 			}
-			if measureName != "throughput" || hasTimes && n == 0 {
+			if measureName != "throughput" || n == 0 && (hasTimes || !(e.SamplesPerSecond > 0)) {
 				continue
 			}
 			switch {
@@ -111,9 +117,26 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 		}
 		if whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && !HasEpochTimes(r) {
 			add(Input{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: "over " + describeTrainedEpochs(r)})
+			if n := r.Info.SamplesPerEpoch; measureName == "throughput" && n > 0 && !slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Samples > 0 }) {
+				add(Input{Name: "samples", Value: float64(n), Unit: "samples", Counted: true, Why: "per epoch"})
+			}
 		}
 	}
 	return out
+}
+
+// jobInputs returns the numbers from which the throughput of a run of whose speed the log contains only the
+// time of the complete job is computed.
+func (rule Rule) jobInputs(r runs.Run, m Measurements) []Input {
+	samples := Input{Name: "samples", Value: rule.samplesPerEpoch(r), Unit: "samples", Counted: true, Why: "per epoch"}
+	if SamplesPerEpoch(r) == 0 {
+		samples.Why += ", given by --samples-per-epoch"
+	}
+	return []Input{
+		{File: infoPath(r), Name: "wall_seconds", Value: m.Job, Unit: "s", Counted: true, Why: "of the whole job, start-up and validation included"},
+		samples,
+		{Name: "epochs", Value: m.JobEpochs, Counted: true, Why: "that the job trained"},
+	}
 }
 
 // exclusionReason returns the reason why the i-th epoch of a run does not count, or "" if

@@ -30,7 +30,8 @@ type Measurements struct {
 	// time of the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
 	// Job is Wall if the log shows nothing else of the run's speed; otherwise NaN. JobEpochs is the number of
-	// epochs that the job trained, or 0 if it is unknown.
+	// epochs that the job trained, or 0 if it is unknown. If the samples of an epoch are known too, Rate is
+	// computed from them.
 	Job, JobEpochs float64
 	RateUnit       string // such as "samples/s"; "" if Rate is unknown
 	// RateSource describes from what the rate was taken if it was not computed from the
@@ -42,18 +43,34 @@ type Measurements struct {
 }
 
 // Measure returns the measurements of a run according to the rule. If the epochs have no
-// sample counts, the rate is the throughput that the log contains, if any.
+// sample counts, the rate is the throughput that the log contains, if any. If their times are unknown
+// too, it is computed from the time of the training or of the job, if the samples and epochs are known.
 func (rule Rule) Measure(r runs.Run) Measurements {
-	m := rule.measureEpochs(r)
+	m, unit := rule.measureEpochs(r), cmp.Or(r.ThroughputUnit, DefaultRateUnit)
 	if !math.IsNaN(m.Rate) {
-		m.RateUnit = cmp.Or(r.ThroughputUnit, DefaultRateUnit)
+		m.RateUnit = unit
 	} else if logged := rule.findLoggedRate(&r); logged.rate > 0 {
 		m.Rate, m.RateUnit, m.RateSource = logged.rate, logged.unit, logged.source
 	}
 	if m.Job = math.NaN(); math.IsNaN(m.Rate) && math.IsNaN(m.Seconds) && !HasEpochTimes(r) {
-		m.Job, m.JobEpochs = m.Wall, trainedEpochs(r)
+		m.Job, m.JobEpochs = m.Wall, TrainedEpochs(r)
+	}
+	switch samples, epochs := rule.samplesPerEpoch(r), TrainedEpochs(r); {
+	case !math.IsNaN(m.Rate) || HasEpochTimes(r) || samples == 0 || epochs == 0:
+	case m.Seconds > 0: // the time of the training, divided by its epochs
+		m.Rate, m.RateUnit = samples/m.Seconds, unit
+	case m.Job > 0:
+		m.Rate, m.RateUnit, m.RateSource = samples*epochs/m.Job, unit, jobRateSource
 	}
 	return m
+}
+
+// jobRateSource describes a rate that was computed from the time of the complete job.
+const jobRateSource = "the samples of all epochs divided by the time of the whole job, which includes start-up and validation"
+
+// samplesPerEpoch returns the number of samples that a run trains on in each epoch, or 0 if it is unknown.
+func (rule Rule) samplesPerEpoch(r runs.Run) float64 {
+	return float64(cmp.Or(SamplesPerEpoch(r), rule.SamplesPerEpoch))
 }
 
 // measureEpochs returns the measurements of a run whose rate, if known, is computed from its
@@ -134,24 +151,41 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 		}
 	}
 	whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64)
-	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
+	if !ok || !(whole > 0) || trainedEpochs(r) == 0 {
 		return m
 	}
 	m.Note = fmt.Sprintf("%s contains only the total training time; its seconds per epoch are this time divided by its %s, including the first", r.Dir, describeTrainedEpochs(r))
-	m.Epochs, m.Seconds = len(r.Epochs), whole/trainedEpochs(r)
+	m.Epochs, m.Seconds = max(len(r.Epochs), int(trainedEpochs(r))), whole/trainedEpochs(r)
 	if rule.SamplesPerEpoch > 0 {
 		m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds
 	}
 	return m
 }
 
-// trainedEpochs returns the number of epochs that a run trained in its total training time.
-// It is the number of the log, or otherwise the number of epochs with values.
+// trainedEpochs returns the number of epochs that a run trained in its total training time:
+// TrainedEpochs or, if that is unknown, the number of rows with values of epochs.
 func trainedEpochs(r runs.Run) float64 {
-	if n, ok := r.Info.Config[logread.TrainingEpochsKey].(float64); ok && n > 0 && IsFinite(n) {
+	if n := TrainedEpochs(r); n > 0 {
 		return n
 	}
 	return float64(len(r.Epochs))
+}
+
+// TrainedEpochs returns the number of epochs that a run trained: the number that the log states, the
+// number of its epochs if it has all from the first on or, if it has at most one and the run is done, the
+// planned number. It returns 0 if the number is unknown, as for a table with one epoch of each run.
+func TrainedEpochs(r runs.Run) float64 {
+	if n, ok := r.Info.Config[logread.TrainingEpochsKey].(float64); ok && n > 0 && IsFinite(n) {
+		return n
+	}
+	n := len(r.Epochs)
+	if n > 0 && r.Epochs[0].Epoch == 1 && r.Epochs[n-1].Epoch == n {
+		return float64(n)
+	}
+	if planned, ok := logread.PlannedEpochs(r); ok && n < 2 && r.Info.Status == runs.StatusDone {
+		return planned
+	}
+	return 0
 }
 
 // describeTrainedEpochs returns trainedEpochs as text, such as "1 epoch" or "2.5 epochs".

@@ -125,7 +125,7 @@ func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 				n++
 			}
 		}
-		if n > most && (m.Name != "wall_seconds" || len(JobEpochs(cells)) <= 1) {
+		if n > most && (m.Name != "wall_seconds" || len(JobEpochs(cells, true)) <= 1) {
 			best, most = m, n
 		}
 	}
@@ -133,11 +133,11 @@ func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 }
 
 // JobEpochs returns the different numbers of epochs, in ascending order, of the runs of whose speed the logs show only the
-// time of the whole job. Unknown numbers are left out.
-func JobEpochs(cells []Cell) (numbers []float64) {
+// time of the whole job. Unknown numbers are left out, and runs with a throughput too unless withRates is set.
+func JobEpochs(cells []Cell, withRates bool) (numbers []float64) {
 	for _, c := range cells {
 		for _, m := range c.Measured {
-			if m.Job > 0 && m.JobEpochs > 0 && !slices.Contains(numbers, m.JobEpochs) {
+			if m.Job > 0 && m.JobEpochs > 0 && (withRates || !(m.Rate > 0)) && !slices.Contains(numbers, m.JobEpochs) {
 				numbers = append(numbers, m.JobEpochs)
 			}
 		}
