@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,28 +19,19 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// seriesPairs returns the pairs of series with and without communication, in this order:
-// Options.Pairs, or by default the series whose names differ by "no communication" or a
-// similar phrase.
-func (o Options) seriesPairs(study *scaling.Study) [][2]string {
+// CommunicationPairs returns the pairs of series with and without communication, in this order:
+// Options.Pairs, or by default those that the study finds.
+func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 	if len(o.Pairs) > 0 {
 		return o.Pairs
 	}
-	without := regexp.MustCompile(`(?i)[\s,;:()_-]*\b(no|without)[\s_-]+(communication|comm|all-?reduce|sync)\b[)]?`)
-	var out [][2]string
-	for _, name := range study.Series() {
-		with := without.ReplaceAllString(name, "")
-		if with != name && slices.Contains(study.Series(), with) {
-			out = append(out, [2]string{with, name})
-		}
-	}
-	return out
+	return study.CommunicationPairs()
 }
 
 // pairStyles returns the style of each series. A series without communication has dashes, a
 // ring, and the color of the series with communication.
 func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle {
-	pairs := o.seriesPairs(study)
+	pairs := o.CommunicationPairs(study)
 	looks := map[string]element.SeriesStyle{}
 	i := 0
 	for _, series := range study.Series() {
@@ -67,14 +57,33 @@ func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle
 // smallest worker count. A series without communication is dashed, in the color of the
 // series with communication. Series whose logs do not contain the batch size are drawn too,
 // and the caption names them.
+//
+// Of up to 12 trials of all series together, it draws each: FULL, SYNTHETIC and IO, over the nodes if the logs
+// contain them and the rule does not state a unit, as the SC21 tutorial does
+// (github.com/NERSC/sc21-dl-tutorial).
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
-	unit, phrase, err := o.rateUnit(study, "weak_scaling")
+	const name = "weak_scaling"
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
-	return o.drawScaling(study, scalingKind{
-		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
-		what: "Weak scaling (the batch per worker is fixed): " + strings.ToLower(phrase[:1]) + phrase[1:] + " of all workers together; dotted: ideal scaling from the smallest worker count",
+	o.Series = nil
+	drawn, what := study, ""
+	if trials := study.SplitTrials(); trials != study && !hasManySeries(trials) { // else the median of different trials would be drawn
+		drawn = trials
+		what = "; FULL: training with the loader, SYNTHETIC: training on data in memory, IO: the loader alone"
+		o.Pairs = pairsOfTrials(o.CommunicationPairs(study), drawn)
+		if drawn, err = preferNodes(drawn); err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
+	}
+	unit, phrase, err := o.rateUnit(drawn, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := o.drawScaling(drawn, scalingKind{
+		name: name, title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
+		what: "Weak scaling (the batch per worker is fixed): " + strings.ToLower(phrase[:1]) + phrase[1:] + " of all workers together" + what + "; dotted: ideal scaling from the smallest worker count",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			return p.Throughput, "throughput (" + unit + ")"
 		},
@@ -83,6 +92,37 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 		mode:       func(m scaling.Mode) string { return m.Scaling },
 		idealPower: 1,
 	})
+	if err != nil {
+		return nil, err
+	}
+	f.assumed = assumptionsNote(study) // of the runs, not of their trials
+	return f, nil
+}
+
+// pairsOfTrials returns, for each pair of series, the pairs of their trials in a study whose series
+// are trials.
+func pairsOfTrials(pairs [][2]string, trials *scaling.Study) [][2]string {
+	names := trials.Series()
+	var out [][2]string
+	for _, p := range pairs {
+		for _, trial := range []string{"", ", " + scaling.TrialFull, ", " + scaling.TrialSynthetic, ", " + scaling.TrialIO} {
+			if of := [2]string{p[0] + trial, p[1] + trial}; slices.Contains(names, of[0]) && slices.Contains(names, of[1]) {
+				out = append(out, of)
+			}
+		}
+	}
+	return out
+}
+
+// preferNodes returns a study whose sizes are nodes if the logs contain the nodes of all runs and
+// the rule does not state the unit of sizes. Otherwise it returns the study itself.
+func preferNodes(study *scaling.Study) (*scaling.Study, error) {
+	if study.Rule.Per != "" || slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Nodes == 0 }) {
+		return study, nil
+	}
+	rule := study.Rule
+	rule.Per = scaling.PerNode
+	return study.WithRule(rule)
 }
 
 // StrongScaling draws the time for a fixed amount of work on logarithmic axes: one epoch
@@ -234,16 +274,17 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) e
 }
 
 // Overhead draws the share of the speed that communication costs, (without −
-// with)/without in percent, for each pair of series with and without communication.
+// with)/without in percent, for each pair of series with and without communication. It is that of
+// the trials SYNTHETIC if both series have them; see scaling.Study.Overhead.
 func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	const name = "overhead"
 	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
-	pairs := o.seriesPairs(study)
-	if len(pairs) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; name two with lockstep scaling --show overhead=WITH:WITHOUT, in a notebook with Options.Pairs (the series are %s)", name, joinFirstNames(study.Series()))
+	overheads, err := study.Overheads(o.Pairs...)
+	if err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
@@ -254,13 +295,9 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	var conclusions []string
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	var all []seriesMarks
-	overheads := map[int][]float64{} // by size, over all pairs
-	for i, p := range pairs {
-		over, err := study.Overhead(p[0], p[1])
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
-		f.addOverheadRows(p, over)
+	shares := map[int][]float64{} // by size, over all pairs
+	for i, over := range overheads {
+		f.addOverheadRows(over)
 		var xy plotter.XYs
 		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}}
 		for _, r := range over.Rows {
@@ -270,7 +307,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 			}
 			xy = append(xy, plotter.XY{X: float64(r.Size), Y: 100 * v.Value})
 			sizes = append(sizes, r.Size)
-			overheads[r.Size] = append(overheads[r.Size], 100*v.Value)
+			shares[r.Size] = append(shares[r.Size], 100*v.Value)
 			values.Add(100 * v.Value)
 			if lo, hi, _, ok := o.barRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: float64(r.Size), Lo: 100 * lo, Hi: 100 * hi})
@@ -282,7 +319,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all = append(all, seriesMarks{bounds, drawn})
-		f.legend = append(f.legend, element.LegendEntry{Name: p[0], Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}})
+		f.legend = append(f.legend, element.LegendEntry{Name: over.With, Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}})
 		if over.Sentence != "" {
 			conclusions = append(conclusions, strings.TrimSuffix(over.Sentence, ".")+".")
 		}
@@ -290,13 +327,13 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if len(sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no pair of series has throughputs at the same worker count"))
 	}
-	if len(pairs) > maxSeries {
-		m, err := medianMarks(overheads)
+	if len(overheads) > maxSeries {
+		m, err := medianMarks(shares)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all, conclusions = []seriesMarks{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --series, in a notebook with Options.Pairs.", len(pairs), maxSeries)}
-		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(pairs)), Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(0))}}}
+		all, conclusions = []seriesMarks{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --pair, in a notebook with Options.Pairs.", len(overheads), maxSeries)}
+		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(overheads)), Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(0))}}}
 	}
 	note := f.addSeriesSideBySide(all)
 	slices.Sort(sizes)
@@ -312,9 +349,9 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 }
 
 // addOverheadRows appends the rows of a pair to the figure's table.
-func (f *Figure) addOverheadRows(pair [2]string, over *scaling.Overhead) {
+func (f *Figure) addOverheadRows(over *scaling.Overhead) {
 	t := over.Table()
-	t = prependTextColumn(prependTextColumn(t, "without_series", pair[1]), "series", pair[0])
+	t = prependTextColumn(prependTextColumn(t, "without_series", over.Without), "series", over.With)
 	if f.table.Ncol() == 0 {
 		f.table = t
 		return

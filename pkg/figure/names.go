@@ -39,7 +39,8 @@ func figureKinds() []figureKind {
 		{name: "train_test_time", draw: Options.TrainTestTime},
 		{name: "trials", draw: Options.Trials},
 		{name: "weak_scaling", draw: Options.WeakScaling, inAll: func(s *scaling.Study) bool {
-			return len(Options{}.seriesPairs(s)) > 0 || hasScalingMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
+			return len(s.CommunicationPairs()) > 0 || hasScalingMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak }) ||
+				hasSeveralWorkerCounts(s) && s.SplitTrials() != s
 		}},
 		{name: "strong_scaling", draw: Options.StrongScaling, inAll: func(s *scaling.Study) bool {
 			return hasScalingMode(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||

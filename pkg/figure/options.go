@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -63,7 +64,7 @@ type Options struct {
 	Rate     float64
 	Currency string
 	// Pairs are pairs of series with and without communication, in this order. Empty
-	// means the series whose names differ by "no communication".
+	// means those that the study finds; see scaling.Study.CommunicationPairs.
 	Pairs [][2]string
 	// Run is the folder or file whose spans Timeline draws, or whose samples Usage draws, or a
 	// part of its name. Empty means the run with the most ranks. Timeline draws Steps steps (0 means 3) from
@@ -128,7 +129,7 @@ func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Stud
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	o.study = study.Name()
+	o.study = cmp.Or(o.study, study.Name())
 	if len(o.Series) == 0 {
 		return study, nil
 	}

@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -99,7 +100,7 @@ func TestAllOfThePublishedTables(t *testing.T) {
 }
 
 // TestFitCaption: a caption has room for what few series say. The table of weak
-// scaling has six, which all fit; that of single GPUs has none that can.
+// scaling has seven, of which six fit; that of single GPUs has none that can.
 func TestFitCaption(t *testing.T) {
 	var one Options
 	f, err := one.Fit(published(t, "sc21-weak-scaling.csv"))
@@ -223,5 +224,80 @@ func TestWorkerAxis(t *testing.T) {
 	check(t, err)
 	if f, err = Speedup(study); err != nil || f.plot.X.Label.Text != "nodes" {
 		t.Errorf("the axis is called %q, expected nodes (%v)", f.plot.X.Label.Text, err)
+	}
+}
+
+// TestWeakScalingOfBenchy: from benchy's files of the SC21 tutorial, weak_scale_<nodes>.json, come the three
+// curves of its figure over nodes, with one kind of ideal line. The rates are those of the published plot.
+func TestWeakScalingOfBenchy(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, ranks int, rates map[string]float64) {
+		doc := map[string]any{"nranks": ranks}
+		for trial, v := range rates {
+			doc[trial] = map[string]any{"trial_throughput": []float64{0.99 * v, 1.01 * v}}
+		}
+		text, err := json.Marshal(doc)
+		check(t, err)
+		check(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	}
+	write("weak_scale_1.json", 4, map[string]float64{"IO": 2653, "SYNTHETIC": 2701, "FULL": 2061})
+	write("weak_scale_8.json", 32, map[string]float64{"IO": 21049, "SYNTHETIC": 17770, "FULL": 13190})
+	write("weak_scale_32.json", 128, map[string]float64{"IO": 82200, "SYNTHETIC": 67800, "FULL": 51620})
+	study, err := scaling.Read(dir)
+	check(t, err)
+	f, err := WeakScaling(study)
+	check(t, err)
+	for series, want := range map[string][2]string{"IO": {"82200.000", "0.968"}, "SYNTHETIC": {"67800.000", "0.784"}, "FULL": {"51620.000", "0.783"}} {
+		if got := [2]string{cell(t, f, "throughput", series, 128), cell(t, f, "efficiency", series, 128)}; got != want {
+			t.Errorf("%s: throughput and efficiency %v, want %v", series, got, want)
+		}
+	}
+	var legend []string
+	for _, e := range f.legend {
+		legend = append(legend, e.Name)
+	}
+	if want := []string{"FULL", "SYNTHETIC", "IO", "ideal"}; !slices.Equal(legend, want) {
+		t.Errorf("legend %v, want %v", legend, want)
+	}
+	x, y := f.plot.X, f.plot.Y
+	if x.Label.Text != "nodes" || math.Abs(x.Norm(8)-0.6*x.Norm(32)-0.4*x.Norm(1)) > 1e-9 || math.Abs(y.Norm(10000)-(y.Norm(5000)+y.Norm(20000))/2) > 1e-9 {
+		t.Errorf("axis %q; the axes are not logarithmic", x.Label.Text)
+	}
+	for _, want := range []string{"SYNTHETIC: training on data in memory", "Nodes of 3 runs assumed from file names"} {
+		if !strings.Contains(f.Caption(), want) {
+			t.Errorf("no %q in the caption %q", want, f.Caption())
+		}
+	}
+	figures, err := All(study)
+	check(t, err)
+	if !slices.Contains(namesOf(figures), "weak_scaling") {
+		t.Errorf("figures %v", namesOf(figures))
+	}
+
+	// A stated unit counts, and runs without communication are dashed in the color of those with it.
+	write("weak_scale_noddp_1.json", 4, map[string]float64{"SYNTHETIC": 2860, "FULL": 2100})
+	write("weak_scale_noddp_32.json", 128, map[string]float64{"SYNTHETIC": 90760, "FULL": 60000})
+	study, err = scaling.Read(dir)
+	check(t, err)
+	study, err = study.WithRule(scaling.Rule{Per: scaling.PerWorker})
+	check(t, err)
+	if f, err = WeakScaling(study); err != nil || f.plot.X.Label.Text != "workers" {
+		t.Fatalf("axis %q, error %v", f.plot.X.Label.Text, err)
+	}
+	keys := map[string]element.LegendKey{}
+	for _, e := range f.legend {
+		keys[e.Name] = e.Icons[0].(element.LegendKey)
+	}
+	with, without := keys["weak-scale, SYNTHETIC"], keys["weak-scale-noddp, SYNTHETIC"]
+	if with.Line.Color == nil || with.Line.Color != without.Line.Color || with.Line.Dashes != nil || without.Line.Dashes == nil {
+		t.Errorf("%v and %v", with.Line, without.Line)
+	}
+	over, err := Overhead(study)
+	check(t, err)
+	if got := cell(t, over, "overhead", "weak-scale", 128); got != "0.253" { // published: 25 %
+		t.Errorf("overhead %s", got)
+	}
+	if !strings.Contains(over.Caption(), "Compared: the trials SYNTHETIC") {
+		t.Error(over.Caption())
 	}
 }

@@ -60,6 +60,27 @@ func invented(t *testing.T, series ...string) *scaling.Study {
 	return study
 }
 
+// TestCommunicationOfRuns: a series that run.json states to be without communication shows what
+// communication costs, and is not compared as another series is.
+func TestCommunicationOfRuns(t *testing.T) {
+	all := invented(t, "blue", "green", "red").Runs
+	for i := range all {
+		r := &all[i]
+		r.Info.Strategy = map[string]string{"blue": "ddp", "green": "zero1", "red": "ddp"}[r.Info.Series]
+		if r.Info.Series == "red" {
+			r.Info.Config = map[string]any{"strategy": map[string]any{"name": "ddp", "no_communication": true}}
+		}
+	}
+	study, err := scaling.FromRuns(all)
+	check(t, err)
+	r, err := New(study, Options{Only: []string{"speedup"}})
+	check(t, err)
+	said := strings.Join(r.Sentences, "\n")
+	if !strings.Contains(said, "blue: communication costs") || strings.Contains(said, "than red") || strings.Contains(said, "red is faster") || !strings.Contains(said, "Yes: blue is faster") {
+		t.Error(said)
+	}
+}
+
 // TestPage looks for what every report has, and follows every link in it.
 func TestPage(t *testing.T) {
 	r, err := New(invented(t, "ddp", "horovod"), Options{Title: "Cells", Price: 2.5, Currency: "EUR", Budget: 1})

@@ -273,13 +273,24 @@ func (v *smallStudy) bottleneckSentence(text string) {
 }
 
 func (v *smallStudy) communicationSentence(text string) {
-	m := said(`^(.+?): communication costs (?:no speed at (\d+) workers?: with it the series is (\S+ %) faster than without|(\S+ %) of the speed at (\d+) workers?)(?: \((\S+ %) to (\S+ %)(: the runs do not show that it costs anything)?\))?(?:, and (\S+ %) at (\d+) workers?)?\.$`, text)
+	m := said(`^(.+?): communication costs (?:no speed at (\d+) workers?: with it the series is (\S+ %) faster than without|(\S+ %) of the speed at (\d+) workers?)(?: \((\S+ %) to (\S+ %)(: the runs do not show that it costs anything)?\))?(?:, and (\S+ %) at (\d+) workers?)?\. Compared: (throughput|seconds per epoch|the trials SYNTHETIC, which train on data in memory)\.$`, text)
 	if m == nil {
 		v.failf("no pattern knows %q", text)
 		return
 	}
+	speed, compared := v.speed, "seconds per epoch"
+	switch {
+	case len(v.all[0].Trials) > 0:
+		speed, compared = v.synthetic, "the trials SYNTHETIC, which train on data in memory"
+		v.kinds["communication of trials"]++
+	case v.all[0].Epochs[0].Samples > 0:
+		compared = "throughput"
+	}
+	if m[11] != compared {
+		v.failf("%q, but %s was compared", text, compared)
+	}
 	cost := func(n int) float64 {
-		return 1 - v.speed(m[1], n)/v.speed(m[1]+" without communication", n)
+		return 1 - speed(m[1], n)/speed(m[1]+" without communication", n)
 	}
 	switch {
 	case m[2] != "":

@@ -36,7 +36,7 @@ func TestSentencesAgreeWithTheirTables(t *testing.T) {
 	for _, kind := range []string{
 		"speed-up", "not distinguishable", "speed", "shared cores", "disturbed", "linear", "amdahl", "gustafson", "usl", "no law", "too few counts", "half", "peak",
 		"pooled faster", "pooled slower", "pooled none", "pooled unknown", "pooled mixed", "faster", "slower", "no difference", "single runs",
-		"quality", "quality at one count", "worse", "input", "computation", "unclear", "impossible", "communication", "no cost",
+		"quality", "quality at one count", "worse", "input", "computation", "unclear", "impossible", "communication", "communication of trials", "no cost",
 		"pass", "regression", "cannot tell", "cost", "budget", "predicted", "time to", "problems", "weak", "strong",
 	} {
 		if kinds[kind] == 0 {
@@ -211,6 +211,17 @@ func (v *smallStudy) speed(series string, workers int) float64 {
 		rates[i] = 1 / rates[i]
 	}
 	return 1 / median(rates)
+}
+
+// synthetic is the median rate of the trials SYNTHETIC of a series at a worker count.
+func (v *smallStudy) synthetic(series string, workers int) float64 {
+	var rates []float64
+	for _, r := range v.all {
+		if r.Info.Series == series && r.Info.Workers == workers && r.Info.Status != runs.StatusFailed {
+			rates = append(rates, r.Trials[1].Rate)
+		}
+	}
+	return median(rates)
 }
 
 // counts are the worker counts at which a series has a speed.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -245,13 +244,14 @@ func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 }
 
 // comparedPairs returns the pairs of series to compare. It ignores series that were
-// measured without communication (see communicationPairs). If more than four series remain,
+// measured without communication (see figure.Options.CommunicationPairs). If more than four series remain,
 // it returns nil. Otherwise it returns the pairs whose names start with the same word, such
 // as PyTorch native and PyTorch Horovod. If there are no such pairs, it returns all pairs
 // if there are at most three series, else nil.
 func (b *pageBuilder) comparedPairs() [][2]string {
+	pairs := b.options.Figures.CommunicationPairs(b.study)
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
-		return slices.ContainsFunc(b.communicationPairs(), func(p [2]string) bool { return p[1] == name })
+		return slices.ContainsFunc(pairs, func(p [2]string) bool { return p[1] == name })
 	})
 	if len(names) > 4 {
 		return nil
@@ -288,30 +288,12 @@ func (b *pageBuilder) analyzeBottleneck() (analysis, bool) {
 	return r, true
 }
 
-// communicationPairs returns pairs of series that differ only in communication: the first
-// series of a pair is with communication, the second one without. By default the pairs are
-// found by their names, such as "A" and "A, no communication".
-func (b *pageBuilder) communicationPairs() [][2]string {
-	if len(b.options.Figures.Pairs) > 0 {
-		return b.options.Figures.Pairs
-	}
-	without := regexp.MustCompile(`(?i)[\s,;:()_-]*\b(no|without)[\s_-]+(communication|comm|all-?reduce|sync)\b[)]?`)
-	var out [][2]string
-	for _, name := range b.study.Series() {
-		with := without.ReplaceAllString(name, "")
-		if with != name && slices.Contains(b.study.Series(), with) {
-			out = append(out, [2]string{with, name})
-		}
-	}
-	return out
-}
-
 // analyzeOverhead shows how much slower communication makes each pair of series that
-// communicationPairs returns.
+// figure.Options.CommunicationPairs returns.
 func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 	r := analysis{id: "overhead", title: "What communication costs"}
 	var parts []string
-	for _, p := range b.communicationPairs() {
+	for _, p := range b.options.Figures.CommunicationPairs(b.study) {
 		o, err := b.study.Overhead(p[0], p[1])
 		if err != nil || len(o.Rows) == 0 {
 			continue

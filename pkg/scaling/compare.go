@@ -3,14 +3,12 @@ package scaling
 import (
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling/internal/grid"
-	"lockstep/pkg/scaling/internal/stats"
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
@@ -221,102 +219,6 @@ func (c *Comparisons) table(maxRows int) table {
 	g.Remarks = append(g.Remarks, "rule: "+c.rule.describeCounting())
 	for _, p := range c.Problems {
 		g.Remarks = append(g.Remarks, "problem: "+p)
-	}
-	return g
-}
-
-// OverheadRow is the cost of communication at one worker count.
-type OverheadRow struct {
-	Workers, Size int
-	With, Without Estimate // speed: throughput, or 1/seconds
-	Overhead      Estimate // (without − with)/without, 0 to 1
-}
-
-// Overhead is the cost of communication in a series: its speed compared with a series that
-// does the same work without communication.
-//
-// Its table has one row per worker count: workers, size, and the estimates with, without
-// and overhead, each with _low and _high.
-type Overhead struct {
-	analysis
-	With, Without string
-	Measure       string
-	Rows          []OverheadRow
-	Sentence      string
-	rule          Rule
-}
-
-// Overhead compares a series with one that does the same work without communication.
-// For each worker count that both have, it returns the share of the speed that
-// communication costs: (without − with)/without.
-func (s *Study) Overhead(with, without string) (*Overhead, error) {
-	c, err := s.CompareSeries(with, without)
-	if err != nil {
-		return nil, fmt.Errorf("compute overhead: %w", err)
-	}
-	o := &Overhead{With: with, Without: without, rule: s.Rule}
-	for _, r := range c.Rows {
-		i, err := s.findPoint(with, r.Workers)
-		if err != nil {
-			return nil, fmt.Errorf("compute overhead: %w", err)
-		}
-		j, err := s.findPoint(without, r.Workers)
-		if err != nil {
-			return nil, fmt.Errorf("compute overhead: %w", err)
-		}
-		a, b := s.Points[i], s.Points[j]
-		row := OverheadRow{Workers: r.Workers, Size: a.Size, With: a.Throughput, Without: b.Throughput}
-		switch r.Measure {
-		case "epoch_seconds":
-			row.With, row.Without = invert(a.EpochSeconds), invert(b.EpochSeconds)
-		case "wall_seconds":
-			row.With, row.Without = invert(a.WallSeconds), invert(b.WallSeconds)
-		}
-		o.Measure = r.Measure
-		row.Overhead = Estimate(stats.Estimate(r.Ratio).LostShare())
-		o.Rows = append(o.Rows, row)
-	}
-	o.analysis = analysis{o}
-	o.Sentence = o.summarize()
-	return o, nil
-}
-
-// summarize describes the cost of communication at the largest and at the smallest worker
-// count.
-func (o *Overhead) summarize() string {
-	last := o.Rows[len(o.Rows)-1]
-	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.formatSize(last.Size))
-	if last.Overhead.Value < 0 {
-		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.formatSize(last.Size), english.Percent(-last.Overhead.Value))
-	}
-	switch {
-	case math.IsNaN(last.Overhead.Low):
-	case last.Overhead.Low <= 0 && last.Overhead.High >= 0:
-		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
-	default:
-		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
-	}
-	if first := o.Rows[0]; len(o.Rows) > 1 {
-		text += fmt.Sprintf(", and %s at %s", english.Percent(first.Overhead.Value), o.rule.formatSize(first.Size))
-	}
-	return text + "."
-}
-
-// invert returns the estimate of 1/x for an estimate of a positive x.
-func invert(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
-
-func (o *Overhead) table(maxRows int) table {
-	g := grid.Grid[OverheadRow]{What: "overhead", Rows: limitRows(o.Rows, maxRows), Columns: []grid.Column[OverheadRow]{
-		{Name: "workers", Brief: true, Count: func(r OverheadRow) int { return r.Workers }},
-		{Name: "size", Count: func(r OverheadRow) int { return r.Size }},
-	}}
-	g.Columns = append(g.Columns, estimateColumns("with", func(r OverheadRow) Estimate { return r.With })...)
-	g.Columns = append(g.Columns, estimateColumns("without", func(r OverheadRow) Estimate { return r.Without })...)
-	g.Columns = append(g.Columns, estimateColumns("overhead", func(r OverheadRow) Estimate { return r.Overhead })...)
-	g.Remarks = []string{
-		o.Sentence,
-		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateDescriptions[o.Measure]),
-		"rule: " + o.rule.describeCounting(),
 	}
 	return g
 }

@@ -114,13 +114,8 @@ func (s *Study) Only(series ...string) (*Study, error) {
 		}
 	}
 	for _, g := range s.groupBySeries() {
-		if !slices.Contains(series, g.Name) {
-			continue
-		}
-		for _, r := range g.Runs { // the name of the series may already contain the study's name
-			r.Info.Series = g.Name
-			r.Info.Study = ""
-			kept = append(kept, r)
+		if slices.Contains(series, g.Name) {
+			kept = append(kept, renameSeries(g.Runs, g.Name)...)
 		}
 	}
 	if len(kept) == 0 {

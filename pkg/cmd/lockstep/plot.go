@@ -26,6 +26,7 @@ type plotFlags struct {
 	linear  bool
 	dpi     int
 	options figure.Options
+	pairs   []string
 	// Flags of the page that --panels draws.
 	title                 string
 	pageWidth, pageHeight float64 // inches; 0: the size that the panels need
@@ -45,6 +46,7 @@ func (f *plotFlags) addTo(c *cobra.Command) {
 	flags.Float64Var(&f.options.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
 	flags.StringVar(&f.options.Intervals, "intervals", "", "meaning of the bars: confidence interval (default), range, epochs (spread of the epochs, also of single runs), or none")
 	flags.StringArrayVar(&f.options.Series, "series", nil, "draw only this series; repeatable, in drawing order")
+	addPairFlag(c, &f.pairs)
 	flags.IntSliceVar(&f.options.Workers, "curves", nil, "draw loss curves only of these worker counts")
 	flags.StringVar(&f.options.Law, "law", "", "scaling law that --fit draws: linear, amdahl, gustafson or usl (default: the best)")
 	flags.IntVar(&f.options.Beyond, "beyond", 0, "largest worker count to which a law is drawn (default: twice the largest measured)")
@@ -90,7 +92,7 @@ func (f *plotFlags) validate() error {
 	case f.linear:
 		f.options.Scale = figure.Linear
 	}
-	if err := f.options.Validate(); err != nil {
+	if err := errors.Join(checkPairs(f.pairs), f.options.Validate()); err != nil {
 		return err
 	}
 	if f.panels { // the page's size replaces these flags
@@ -329,6 +331,9 @@ how many runs; tex is a table for LaTeX.`,
 				return err
 			}
 			printReadingNotes(c, s, false)
+			if f.options.Pairs, err = namedPairs(s, f.pairs); err != nil {
+				return err
+			}
 			figures, notDrawn, err := f.drawRequested(s)
 			if err != nil {
 				return err
@@ -364,4 +369,30 @@ func registerOnlyCompletion(c *cobra.Command) {
 	if err := c.RegisterFlagCompletionFunc("only", complete); err != nil {
 		panic(err) // cannot fail: the caller has defined the flag
 	}
+}
+
+// addPairFlag adds the flag that names pairs of series with and without communication.
+func addPairFlag(c *cobra.Command, pairs *[]string) {
+	c.Flags().StringArrayVar(pairs, "pair", nil, "two series, `WITH:WITHOUT` communication, for the overhead of communication (default: those that run.json or the names of the series show); repeatable")
+}
+
+// checkPairs returns an error if a value of --pair does not have the form WITH:WITHOUT.
+func checkPairs(pairs []string) error {
+	for _, p := range pairs {
+		if !isSeriesPair(p) {
+			return fmt.Errorf("invalid --pair %q: use WITH:WITHOUT, the names of two series, such as ddp:ddp-local", p)
+		}
+	}
+	return nil
+}
+
+// namedPairs returns the pairs of series that --pair names. It returns an error if the overhead of
+// one cannot be computed.
+func namedPairs(s *scaling.Study, values []string) ([][2]string, error) {
+	pairs := splitSeriesPairs(s, values...)
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	_, err := s.Overheads(pairs...)
+	return pairs, err
 }

@@ -16,6 +16,7 @@ import (
 // reportFlags contains the flags of lockstep report, except those of studyFlags.
 type reportFlags struct {
 	out     string
+	pairs   []string
 	options report.Options
 }
 
@@ -24,6 +25,7 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 	flags.StringVarP(&f.out, "out", "o", "report.html", "file to write: .html, or .pdf (printed by chromium)")
 	flags.StringVar(&f.options.Title, "title", "", "title of the page (default: the study's name)")
 	flags.StringArrayVar(&f.options.Figures.Series, "series", nil, "only this series; repeatable")
+	addPairFlag(c, &f.pairs)
 	flags.StringSliceVar(&f.options.Only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", "))
 	registerOnlyCompletion(c)
 	flags.BoolVar(&f.options.Costs, "cost", false, "also show time against device-hours")
@@ -45,7 +47,7 @@ func (f *reportFlags) validate() error {
 			return asUsageError(fmt.Errorf("unknown figure %q: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", ")))
 		}
 	}
-	if err := f.options.Validate(); err != nil {
+	if err := errors.Join(checkPairs(f.pairs), f.options.Validate()); err != nil {
 		return asUsageError(err)
 	}
 	if ext == "pdf" {
@@ -83,6 +85,9 @@ install chromium); if it is missing, the exit code is 3.`,
 			}
 			s, err := rule.readStudy(c, args)
 			if err != nil {
+				return err
+			}
+			if f.options.Figures.Pairs, err = namedPairs(s, f.pairs); err != nil {
 				return err
 			}
 			r, err := report.New(s, f.options)

@@ -22,7 +22,7 @@ type studyFlags struct {
 func (f *studyFlags) addTo(c *cobra.Command) {
 	f.addMeasureFlags(c)
 	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "baseline of the speed-up: smallest (the smallest worker count of a series), one, or a number")
-	c.Flags().StringVar(&f.rule.Per, "per", scaling.PerWorker, "unit of the worker count: worker or node")
+	c.Flags().StringVar(&f.rule.Per, "per", "", "unit of the worker count: worker (default) or node")
 }
 
 // addMeasureFlags adds the flags that choose how runs are measured: which epochs count, and

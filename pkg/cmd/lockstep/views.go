@@ -97,16 +97,19 @@ func views() []view {
 			},
 		},
 		{
-			name: "overhead", value: "WITH:WITHOUT", example: "ddp:ddp-local",
-			about: "cost of communication in the series WITH, compared with the series WITHOUT it",
-			valid: func(value string) bool {
-				with, without, ok := strings.Cut(value, ":")
-				return ok && with != "" && without != ""
-			},
+			name: "overhead", value: "WITH:WITHOUT", example: "ddp:ddp-local", optional: true,
+			about: "cost of communication in the series WITH, compared with the series WITHOUT it; without a value, of every pair that run.json or the names of the series show",
+			valid: isSeriesPair,
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
-				with, without := splitSeriesPair(s, value)
-				r, err := s.Overhead(with, without)
-				return one(r, err)
+				all, err := s.Overheads(splitSeriesPairs(s, value)...)
+				if err != nil {
+					return nil, err
+				}
+				results := make([]viewResult, len(all))
+				for i, o := range all {
+					results[i] = o
+				}
+				return results, nil
 			},
 		},
 		{
@@ -190,17 +193,31 @@ func parseOptionalNumber(value string) float64 {
 	return v
 }
 
-// splitSeriesPair splits WITH:WITHOUT at the first colon. If series names contain colons,
-// it splits at a colon for which both parts are series of the study.
-func splitSeriesPair(s *scaling.Study, value string) (with, without string) {
+// isSeriesPair reports whether value has the form WITH:WITHOUT.
+func isSeriesPair(value string) bool {
+	with, without, ok := strings.Cut(value, ":")
+	return ok && with != "" && without != ""
+}
+
+// splitSeriesPairs splits values of the form WITH:WITHOUT at their first colons. If series names
+// contain colons, it splits at a colon for which both parts are series of the study. It skips
+// empty values.
+func splitSeriesPairs(s *scaling.Study, values ...string) [][2]string {
 	names := s.Series()
-	for i, c := range value {
-		if c == ':' && slices.Contains(names, value[:i]) && slices.Contains(names, value[i+1:]) {
-			return value[:i], value[i+1:]
+	var pairs [][2]string
+	for _, value := range values {
+		with, without, ok := strings.Cut(value, ":")
+		for i, c := range value {
+			if c == ':' && slices.Contains(names, value[:i]) && slices.Contains(names, value[i+1:]) {
+				with, without = value[:i], value[i+1:]
+				break
+			}
+		}
+		if ok {
+			pairs = append(pairs, [2]string{with, without})
 		}
 	}
-	with, without, _ = strings.Cut(value, ":")
-	return with, without
+	return pairs
 }
 
 // syntax returns the form of the value of --show that requests the view, such as fit,
@@ -235,6 +252,9 @@ func parseShow(text string) (requestedView, error) {
 		return requestedView{}, fmt.Errorf("--show %s: unknown view %q%s; use %s; --show help explains each", text, name, nearest.Hint(name, names), strings.Join(names, ", "))
 	}
 	v := all[i]
+	if has {
+		v.optional = false // so that the form in an error has no brackets
+	}
 	form := "--show " + v.syntax()
 	if v.example != "" {
 		form += fmt.Sprintf(", such as --show %s=%s", v.name, v.example)

@@ -1,0 +1,265 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
+	"lockstep/pkg/scaling/internal/verdict"
+)
+
+// OverheadRow is the cost of communication at one worker count.
+type OverheadRow struct {
+	Workers, Size int
+	With, Without Estimate // speed: throughput, or 1/seconds
+	Overhead      Estimate // (without − with)/without, 0 to 1
+}
+
+// Overhead is the cost of communication in a series: its speed compared with a series that
+// does the same work without communication.
+//
+// Its table has one row per worker count: workers, size, and the estimates with, without
+// and overhead, each with _low and _high.
+type Overhead struct {
+	analysis
+	With, Without string
+	Measure       string
+	Compared      string // what was compared, such as "throughput", or the trials SYNTHETIC
+	Rows          []OverheadRow
+	Sentence      string
+	rule          Rule
+}
+
+// Overhead compares a series with one that does the same work without communication.
+// For each worker count that both have, it returns the share of the speed that
+// communication costs: (without − with)/without. If both series have trials SYNTHETIC, it
+// compares these, because loading data hides communication.
+func (s *Study) Overhead(with, without string) (*Overhead, error) {
+	compared := ""
+	if only := s.onlyTrial(TrialSynthetic, with, without); only != nil {
+		compared = "the trials SYNTHETIC, which train on data in memory"
+		if left := s.countsWithout(only, with, without); len(left) > 0 {
+			compared += "; not compared at " + verdict.FormatWorkers(left) + ", where a series lacks them"
+		}
+		s = only
+	}
+	c, err := s.CompareSeries(with, without)
+	if err != nil {
+		return nil, fmt.Errorf("compute overhead: %w", err)
+	}
+	o := &Overhead{With: with, Without: without, Compared: compared, rule: s.Rule}
+	var cells []observe.Cell
+	for _, r := range c.Rows {
+		i, err := s.findPoint(with, r.Workers)
+		if err != nil {
+			return nil, fmt.Errorf("compute overhead: %w", err)
+		}
+		j, err := s.findPoint(without, r.Workers)
+		if err != nil {
+			return nil, fmt.Errorf("compute overhead: %w", err)
+		}
+		a, b := s.Points[i], s.Points[j]
+		row := OverheadRow{Workers: r.Workers, Size: a.Size, With: a.Throughput, Without: b.Throughput}
+		switch r.Measure {
+		case "epoch_seconds":
+			row.With, row.Without = invert(a.EpochSeconds), invert(b.EpochSeconds)
+		case "wall_seconds":
+			row.With, row.Without = invert(a.WallSeconds), invert(b.WallSeconds)
+		}
+		o.Measure = r.Measure
+		row.Overhead = Estimate(stats.Estimate(r.Ratio).LostShare())
+		o.Rows = append(o.Rows, row)
+		cells = append(cells, s.cells[i], s.cells[j])
+	}
+	if o.Compared == "" {
+		o.Compared = describeMeasure(o.Measure, cells)
+	}
+	o.analysis = analysis{o}
+	o.Sentence = o.summarize()
+	return o, nil
+}
+
+// countsWithout returns the worker counts at which both series have points, but not both in the other study.
+func (s *Study) countsWithout(other *Study, a, b string) (counts []string) {
+	has := func(s *Study, series string, workers int) bool {
+		_, err := s.findPoint(series, workers)
+		return err == nil
+	}
+	for _, p := range s.Points {
+		if n := p.Workers; p.Series == a && has(s, b, n) && !(has(other, a, n) && has(other, b, n)) {
+			counts = append(counts, strconv.Itoa(n))
+		}
+	}
+	return counts
+}
+
+// Overheads returns the overhead of each of the given pairs of series with and without
+// communication, or of CommunicationPairs if no pair is given.
+func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
+	if len(pairs) == 0 {
+		pairs = s.CommunicationPairs()
+	}
+	if len(pairs) == 0 {
+		return nil, fmt.Errorf("compute overhead: no series is known to be without communication, neither by run.json (strategy.no_communication) nor by its name, such as \"A, no communication\"; name two with lockstep scaling --show overhead=WITH:WITHOUT or lockstep plot --pair WITH:WITHOUT, in a notebook with figure.Options.Pairs; the series are %s", english.Quote(s.Series()))
+	}
+	var all []*Overhead
+	for _, p := range pairs {
+		o, err := s.Overhead(p[0], p[1])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// describeMeasure describes the measure of speed that was compared in cells or, of a throughput that the
+// logs contain, where it comes from.
+func describeMeasure(measure string, cells []observe.Cell) string {
+	all := observe.SpeedMeasures()
+	words := all[slices.IndexFunc(all, func(m observe.SpeedMeasure) bool { return m.Name == measure })].Words
+	var found []string
+	for _, c := range cells {
+		text := words
+		if source := c.RateSource(); measure == "throughput" && source != "" {
+			text = source
+		}
+		if !slices.Contains(found, text) {
+			found = append(found, text)
+		}
+	}
+	return english.Either(found)
+}
+
+// summarize describes the cost of communication at the largest and at the smallest worker
+// count, and what was compared.
+func (o *Overhead) summarize() string {
+	last := o.Rows[len(o.Rows)-1]
+	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.formatSize(last.Size))
+	if last.Overhead.Value < 0 {
+		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.formatSize(last.Size), english.Percent(-last.Overhead.Value))
+	}
+	switch {
+	case math.IsNaN(last.Overhead.Low):
+	case last.Overhead.Low <= 0 && last.Overhead.High >= 0:
+		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
+	default:
+		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
+	}
+	if first := o.Rows[0]; len(o.Rows) > 1 {
+		text += fmt.Sprintf(", and %s at %s", english.Percent(first.Overhead.Value), o.rule.formatSize(first.Size))
+	}
+	return text + ". Compared: " + o.Compared + "."
+}
+
+// invert returns the estimate of 1/x for an estimate of a positive x.
+func invert(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
+
+func (o *Overhead) table(maxRows int) table {
+	g := grid.Grid[OverheadRow]{What: "overhead", Rows: limitRows(o.Rows, maxRows), Columns: []grid.Column[OverheadRow]{
+		{Name: "workers", Brief: true, Count: func(r OverheadRow) int { return r.Workers }},
+		{Name: "size", Count: func(r OverheadRow) int { return r.Size }},
+	}}
+	g.Columns = append(g.Columns, estimateColumns("with", func(r OverheadRow) Estimate { return r.With })...)
+	g.Columns = append(g.Columns, estimateColumns("without", func(r OverheadRow) Estimate { return r.Without })...)
+	g.Columns = append(g.Columns, estimateColumns("overhead", func(r OverheadRow) Estimate { return r.Overhead })...)
+	g.Remarks = []string{
+		o.Sentence,
+		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateDescriptions[o.Measure]),
+		"rule: " + o.rule.describeCounting(),
+	}
+	return g
+}
+
+// withoutCommunication matches the part of a series name that says that the workers do not
+// communicate, such as ", no communication" or "_noddp".
+var withoutCommunication = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)[\s,;:()_-]*(?:\b|_)(?:(?:no|without)[\s_-]+(?:communication|comm|all-?reduce|sync)|no[\s_-]?ddp)\b[)]?`)
+})
+
+// CommunicationPairs returns the pairs of series that differ only in communication: the first
+// series of a pair communicates, the second one does not. What run.json states about a series
+// counts, whatever its name is; its partner is the series with the fewest other settings. Other
+// pairs are found by their names, such as "A" and "A, no communication".
+func (s *Study) CommunicationPairs() [][2]string {
+	groups := s.groupBySeries()
+	var pairs [][2]string
+	for _, g := range groups {
+		communicates, stated := statesCommunication(g)
+		if stated && communicates {
+			continue
+		}
+		partner := ""
+		if stated {
+			partner = findPartner(g, groups)
+		}
+		if with := withoutCommunication().ReplaceAllString(g.Name, ""); partner == "" && with != g.Name && slices.ContainsFunc(groups, func(o observe.Series) bool { return o.Name == with }) {
+			partner = with
+		}
+		if partner != "" {
+			pairs = append(pairs, [2]string{partner, g.Name})
+		}
+	}
+	return pairs
+}
+
+// statesCommunication reports whether the workers of a series communicate. stated is false if not
+// all of its runs name their strategy in run.json, or if they differ.
+func statesCommunication(g observe.Series) (communicates, stated bool) {
+	for i, r := range g.Runs {
+		options, _ := r.Info.Config["strategy"].(map[string]any) // only the name, or nothing, if all are the defaults
+		without, _ := options["no_communication"].(bool)
+		if r.Info.Strategy == "" || i > 0 && communicates == without {
+			return false, false
+		}
+		communicates = !without
+	}
+	return communicates, len(g.Runs) > 0
+}
+
+// findPartner returns the name of the series that communicates and otherwise has the same work and
+// the fewest other settings than g. It returns "" if there is none, or several.
+func findPartner(g observe.Series, groups []observe.Series) string {
+	fewest, partner := math.MaxInt, ""
+	for _, o := range groups {
+		if communicates, stated := statesCommunication(o); !stated || !communicates || !haveCommonCount(g, o) {
+			continue
+		}
+		differences := slices.DeleteFunc(verdict.Settings([]observe.Series{g, o}), func(d verdict.Setting) bool { return d.Setting == "strategy.no_communication" })
+		if slices.ContainsFunc(differences, isOtherWork) {
+			continue
+		}
+		switch n := len(differences); {
+		case n < fewest:
+			fewest, partner = n, o.Name
+		case n == fewest:
+			partner = ""
+		}
+	}
+	return partner
+}
+
+// isOtherWork reports whether series that differ in a setting do different work in a step.
+func isOtherWork(d verdict.Setting) bool {
+	return slices.Contains([]string{"strategy", "batch per worker", "the number of parameters", "the number of threads per worker"}, d.Setting) || strings.HasPrefix(d.Setting, "model.")
+}
+
+// haveCommonCount reports whether two series have runs at the same worker count.
+func haveCommonCount(a, b observe.Series) bool {
+	for _, r := range a.Runs {
+		for _, o := range b.Runs {
+			if r.Info.Workers == o.Info.Workers {
+				return true
+			}
+		}
+	}
+	return false
+}
