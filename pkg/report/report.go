@@ -31,8 +31,9 @@ type Options struct {
 	Price    float64
 	Currency string
 	// Budget is a number of device-hours. If it is not 0, the report states how many
-	// workers it pays for.
-	Budget float64
+	// workers it pays for in the Project.
+	Budget  float64
+	Project scaling.Project
 }
 
 // Validate returns an error for the first invalid field.

@@ -407,13 +407,28 @@ func (v *smallStudy) costSentence(text string) {
 	}
 }
 
+// projectBudget is the budget of the project, in device-hours.
+const projectBudget = 0.03
+
+// budgetSentence checks a budget for a project of as many epochs as a run has, and as many seeds as one worker
+// count has.
 func (v *smallStudy) budgetSentence(text string) {
 	c, err := v.study.Cost(0)
 	if err != nil {
 		return
 	}
 	v.kinds["budget"]++
-	m := said(`^(.+): with 0\.005\S* device-hours, use (\d+) workers? \(measured: (\S+) h, (\S+) device-hours\)\.(?: According to (.+?), (\d+) workers? would take (\S+) h and (\S+) device-hours\.)?$`, text)
+	seeds := 0.0
+	for _, p := range v.study.Points {
+		seeds = max(seeds, float64(p.Runs))
+	}
+	epochs := 0.0
+	for _, run := range v.all {
+		if run.Info.Status != runs.StatusFailed {
+			epochs = max(epochs, float64(len(run.Epochs)))
+		}
+	}
+	m := said(`^(.+): with 0\.030\S* device-hours, use (\d+) workers? \(measured: (\S+) h, (\S+) device-hours\) for ([345]) epochs with (1 seed|each of \d+ seeds), both assumed from the logs\.(?: According to (.+?), (\d+) workers? would take (\S+) h and (\S+) device-hours\.)?$`, text)
 	if m == nil {
 		if !strings.Contains(text, "device-hours are not enough") {
 			v.failf("no pattern knows %q", text)
@@ -421,14 +436,24 @@ func (v *smallStudy) budgetSentence(text string) {
 		return
 	}
 	for _, r := range c.Rows {
-		if r.Series == m[1] && r.DeviceHours.Value <= 0.005 && r.Hours.Value < number64(m[3])*0.99 {
-			v.failf("%q, but %d workers take %g h", text, r.Workers, r.Hours.Value)
+		project := epochs * seeds
+		if c.Rows[0].Basis != "an epoch" {
+			project = seeds
+		}
+		if r.Series == m[1] && r.DeviceHours.Value*project <= projectBudget && r.Hours.Value*project < number64(m[3])*0.99 {
+			v.failf("%q, but %d workers take %g h", text, r.Workers, r.Hours.Value*project)
+		}
+		if r.Series == m[1] && r.Workers == atoi(m[2]) && math.Abs(number64(m[3])-r.Hours.Value*project) > 0.01*number64(m[3]) {
+			v.failf("%q, but they take %g h", text, r.Hours.Value*project)
 		}
 	}
-	if m[5] != "" {
+	if want := fmt.Sprintf("each of %g seeds", seeds); m[6] != want && !(seeds == 1 && m[6] == "1 seed") || number64(m[5]) != epochs {
+		v.failf("%q, but the logs have %g epochs and %g seeds", text, epochs, seeds)
+	}
+	if m[7] != "" {
 		v.kinds["predicted"]++
 		fits, err := v.study.Fit(m[1])
-		if err != nil || fits.SupportedLaw() == nil || !strings.Contains(fits.Sentence, m[5]) || number64(m[8]) > 0.00501 {
+		if err != nil || fits.SupportedLaw() == nil || !strings.Contains(fits.Sentence, m[7]) || number64(m[10]) > 1.01*projectBudget {
 			v.failf("%q by a law that is not named: %v", text, err)
 		}
 	}

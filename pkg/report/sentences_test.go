@@ -281,7 +281,7 @@ func near(printed string, value float64) bool {
 }
 
 func (v *smallStudy) check() {
-	b := &pageBuilder{study: v.study, options: Options{Costs: true, Budget: 0.005}, anchors: map[string]string{}}
+	b := &pageBuilder{study: v.study, options: Options{Costs: true, Budget: projectBudget}, anchors: map[string]string{}}
 	b.buildPage(nil)
 	var cautions []string
 	for i, said := range b.conclusions {

@@ -396,12 +396,19 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	if b.options.Budget == 0 {
 		return analysis{}, false
 	}
-	x, err := b.study.Budget(b.options.Budget)
+	x, err := b.study.Budget(b.options.Budget, b.options.Project)
 	title := fmt.Sprintf("With %g device-hours", b.options.Budget)
 	if err != nil {
 		return analysis{id: "budget", title: title, html: "<p>" + escapeHTML(err.Error()) + "</p>", verdicts: []conclusion{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	left := formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
+	command := fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)
+	if n := b.options.Project.Epochs; n > 0 {
+		command += fmt.Sprintf(",epochs=%d", n)
+	}
+	if n := b.options.Project.Seeds; n > 0 {
+		command += fmt.Sprintf(",seeds=%d", n)
+	}
+	left := formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", command))
 	r := analysis{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // a prediction of the series' model, after its measurements

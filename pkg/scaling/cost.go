@@ -11,6 +11,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/law"
+	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
@@ -59,6 +60,17 @@ func unequalWorkNotes(series []string) []string {
 	return out
 }
 
+// growingWork returns the series whose samples per epoch grow with the workers.
+func (s *Study) growingWork() []string {
+	var names []string
+	for _, name := range s.Series() {
+		if s.Mode(name).Samples == verdict.FixedPerWorker {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Cost compares the elapsed hours with the device-hours of each point, and computes the
 // price at a rate per device-hour (0 if only hours matter). All rows use the same
 // basis, so that they can be compared: the time of the complete job if every run has it,
@@ -92,11 +104,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 			return a <= b && x <= y && (a < b || x < y)
 		})
 	}
-	for _, name := range s.Series() {
-		if s.Mode(name).Samples == verdict.FixedPerWorker {
-			c.growingWork = append(c.growingWork, name)
-		}
-	}
+	c.growingWork = s.growingWork()
 	c.analysis = analysis{c}
 	c.Sentence = c.summarize()
 	return c, nil
@@ -106,7 +114,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 // name of this time, and a function that returns the time of the i-th point. The function
 // is nil if no point has a time.
 func (s *Study) costBasis() (string, func(int) Estimate) {
-	epochs := map[int]bool{}
+	epochs := map[float64]bool{}
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
 	}
@@ -115,7 +123,7 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	}
 	for _, c := range s.cells {
 		for _, r := range c.Runs {
-			epochs[len(r.Epochs)] = true
+			epochs[observe.TrainedEpochs(r)] = true
 		}
 	}
 	wall := func(p Point) Estimate { return p.WallSeconds }
@@ -188,24 +196,31 @@ func (c *Cost) table(maxRows int) table {
 	return g
 }
 
+// Project is the work that a budget pays for: trainings of Epochs epochs each, one per seed. A
+// field that is 0 means the number of the logs: the most epochs of a run, and the most seeds at one
+// worker count.
+type Project struct{ Epochs, Seeds int }
+
 // BudgetRow is the worker count that a budget allows for a series.
 type BudgetRow struct {
 	Series      string
 	Workers     int     // 0 if the budget is too small for any worker count
-	Hours       float64 // elapsed time
+	Hours       float64 // elapsed time of the project, one run after the other
 	DeviceHours float64
+	Epochs      int  // of each run of the project; 0 if unknown: as many as the runs of the logs
+	Seeds       int  // runs of the project
 	Predicted   bool // predicted by the fitted law, instead of measured
 	Sentence    string
 }
 
 // Budget answers "how many workers for this number of device-hours?".
 //
-// Its table has one or two rows per series: series, workers, hours, device_hours,
-// predicted, sentence.
+// Its table has one or two rows per series: series, workers, hours, device_hours, epochs,
+// seeds, predicted, sentence.
 type Budget struct {
 	analysis
 	DeviceHours float64
-	Basis       string // time span that the hours measure: "whole job", "training" or "an epoch"
+	Basis       string // time span from which the hours are computed: "whole job", "training" or "an epoch"
 	Rows        []BudgetRow
 	Sentence    string
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
@@ -215,21 +230,58 @@ type Budget struct {
 // beyond that, a fitted law is unreliable.
 const maxPredictionFactor = 2
 
-// Budget returns for each series the fastest worker count whose run costs at most
-// deviceHours. Candidates are the measured worker counts and, if a law was fitted, all
-// counts up to twice the largest measured one.
-func (s *Study) Budget(deviceHours float64) (*Budget, error) {
+// Budget returns for each series the fastest worker count at which a project costs at most
+// deviceHours. Without a project, the numbers of epochs and seeds are those of the logs. Candidates
+// are the measured worker counts and, if a law was fitted, all counts up to twice the largest
+// measured one.
+func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error) {
 	if !(deviceHours > 0) || math.IsInf(deviceHours, 0) {
 		return nil, fmt.Errorf("budget: invalid number of device-hours %g: use a number above 0", deviceHours)
 	}
-	cost, err := s.Cost(0)
-	if err != nil {
-		return nil, fmt.Errorf("budget: %w", err)
+	if len(project) == 0 {
+		project = []Project{{}}
 	}
-	b := &Budget{DeviceHours: deviceHours, Basis: cost.Rows[0].Basis, growingWork: cost.growingWork}
+	plan := budgetPlan{budget: deviceHours, planned: project[0]}
+	if len(project) > 1 || plan.planned.Epochs < 0 || plan.planned.Seeds < 0 {
+		return nil, fmt.Errorf("budget: invalid project %v: use one project with 0 (as in the logs) or more epochs and seeds", project)
+	}
+	basis, seconds := s.costBasis()
+	if seconds == nil {
+		return nil, errors.New("budget: no counted run has a time")
+	}
+	known := s.knowsEpochs()
+	if plan.planned.Epochs > 0 && basis != basisEpoch && !known {
+		if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(p.EpochSeconds.Value) }) {
+			return nil, fmt.Errorf("budget: the logs contain only the time of %s, and not how many epochs it trained: leave out the number of epochs, or add it to the logs", map[string]string{basisWall: "the whole job", basisTrain: "the training"}[basis])
+		}
+		basis, seconds = basisEpoch, func(i int) Estimate { return s.Points[i].EpochSeconds }
+	}
+	plan.epochs, plan.seeds = float64(plan.planned.Epochs), plan.planned.Seeds
+	for _, c := range s.cells {
+		plan.addDefaults(c)
+	}
+	if basis == basisEpoch {
+		plan.epochs = max(plan.epochs, 1)
+	} else if !known {
+		plan.epochs = 0
+	}
+	var costs []CostRow
+	for i, p := range s.Points {
+		hours := seconds(i).scale(float64(plan.seeds) / 3600)
+		switch {
+		case basis == basisEpoch:
+			hours = hours.scale(plan.epochs)
+		case plan.epochs > 0:
+			hours = hours.scale(plan.epochs / s.trainedEpochs(i))
+		}
+		if !math.IsNaN(hours.Value) {
+			costs = append(costs, CostRow{Series: p.Series, Workers: p.Workers, Hours: hours, DeviceHours: hours.scale(float64(p.Workers))})
+		}
+	}
+	b := &Budget{DeviceHours: deviceHours, Basis: basis, growingWork: s.growingWork()}
 	var sentences []string
 	for _, series := range s.Series() {
-		rows := s.budgetRows(series, cost.Rows, deviceHours)
+		rows := s.budgetRows(series, costs, plan)
 		b.Rows = append(b.Rows, rows...)
 		for _, r := range rows {
 			sentences = append(sentences, r.Sentence)
@@ -240,12 +292,81 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	return b, nil
 }
 
+// trainedEpochs returns the number of epochs of the runs of the i-th point, or 0 if it is unknown or
+// differs between them.
+func (s *Study) trainedEpochs(i int) float64 {
+	n := 0.0
+	for k, r := range s.cells[i].Runs {
+		one := observe.TrainedEpochs(r)
+		if k > 0 && one != n {
+			return 0
+		}
+		n = one
+	}
+	return n
+}
+
+// knowsEpochs reports whether the number of epochs of every point with runs is known.
+func (s *Study) knowsEpochs() bool {
+	for i := range s.cells {
+		if len(s.cells[i].Runs) > 0 && s.trainedEpochs(i) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// budgetPlan is a project and the budget for it.
+type budgetPlan struct {
+	budget  float64 // device-hours
+	planned Project // as the user stated it
+	epochs  float64 // of each run; 0 if unknown
+	seeds   int
+}
+
+// addDefaults sets the numbers that the user did not state to the largest of the logs, of which cell
+// is a part.
+func (p *budgetPlan) addDefaults(cell observe.Cell) {
+	seeds := map[int64]bool{}
+	for _, r := range cell.Runs {
+		seeds[r.Info.Seed] = true
+		if p.planned.Epochs == 0 {
+			p.epochs = max(p.epochs, observe.TrainedEpochs(r))
+		}
+	}
+	if p.planned.Seeds == 0 {
+		p.seeds = max(p.seeds, len(seeds), 1)
+	}
+}
+
+// String describes the project, as in "200 epochs with each of 3 seeds, both assumed from the logs".
+func (p budgetPlan) String() string {
+	epochs, seeds := english.Count(int(math.Round(p.epochs)), "epoch"), english.Count(p.seeds, "seed")
+	if p.seeds > 1 {
+		seeds = "each of " + seeds
+	}
+	const assumed = " (assumed from the logs)"
+	switch ofLogs := p.planned.Epochs == 0; {
+	case p.epochs == 0 && p.seeds == 1:
+		return "1 run as in the logs"
+	case p.epochs == 0:
+		return english.Count(p.seeds, "run") + " as in the logs, one per seed"
+	case ofLogs && p.planned.Seeds == 0:
+		return epochs + " with " + seeds + ", both assumed from the logs"
+	case ofLogs:
+		return epochs + assumed + " with " + seeds
+	case p.planned.Seeds == 0:
+		return epochs + " with " + seeds + assumed
+	}
+	return epochs + " with " + seeds
+}
+
 // budgetRows returns a row with the fastest measured worker count of a series within the
 // budget (0 workers if the budget is too small) and, if a law predicts a faster one
-// within the budget, a second row with the prediction. It returns nil if all contains no
-// row of the series.
-func (s *Study) budgetRows(series string, all []CostRow, budget float64) []BudgetRow {
-	best := BudgetRow{Series: series, Hours: math.Inf(1)}
+// within the budget, a second row with the prediction. It returns nil if all, the costs of the
+// project, contains no row of the series.
+func (s *Study) budgetRows(series string, all []CostRow, plan budgetPlan) []BudgetRow {
+	best := BudgetRow{Series: series, Hours: math.Inf(1), Epochs: int(math.Round(plan.epochs)), Seeds: plan.seeds}
 	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}
 	for _, r := range all {
 		if r.Series != series {
@@ -254,7 +375,7 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 		if r.DeviceHours.Value < cheapest.DeviceHours.Value {
 			cheapest = r
 		}
-		if r.DeviceHours.Value <= budget && r.Hours.Value < best.Hours {
+		if r.DeviceHours.Value <= plan.budget && r.Hours.Value < best.Hours {
 			best.Workers, best.Hours, best.DeviceHours = r.Workers, r.Hours.Value, r.DeviceHours.Value
 		}
 	}
@@ -263,14 +384,14 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	}
 	if best.Workers == 0 {
 		best.Hours, best.DeviceHours = math.NaN(), math.NaN()
-		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough: the cheapest measured worker count, %s, needs %s.",
-			series, english.Number(budget), english.Count(cheapest.Workers, "worker"), english.Number(cheapest.DeviceHours.Value))
+		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough: the cheapest measured worker count, %s, needs %s for %s.",
+			series, english.Number(plan.budget), english.Count(cheapest.Workers, "worker"), english.Number(cheapest.DeviceHours.Value), plan)
 		return []BudgetRow{best}
 	}
-	best.Sentence = fmt.Sprintf("%s: with %s device-hours, use %s (measured: %s h, %s device-hours).",
-		series, english.Number(budget), english.Count(best.Workers, "worker"), english.Number(best.Hours), english.Number(best.DeviceHours))
+	best.Sentence = fmt.Sprintf("%s: with %s device-hours, use %s (measured: %s h, %s device-hours) for %s.",
+		series, english.Number(plan.budget), english.Count(best.Workers, "worker"), english.Number(best.Hours), english.Number(best.DeviceHours), plan)
 	rows := []BudgetRow{best}
-	if p, ok := s.predictBudgetRow(series, cheapest, best, budget); ok {
+	if p, ok := s.predictBudgetRow(series, cheapest, best, plan.budget); ok {
 		rows = append(rows, p)
 	}
 	return rows
@@ -292,7 +413,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 	if fit == nil { // no law is supported by the data
 		return BudgetRow{}, false
 	}
-	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours}
+	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours, Epochs: measured.Epochs, Seeds: measured.Seeds}
 	for n := 1; n <= maxPredictionFactor*fit.fit.LargestSize(); n++ {
 		hours := from.Hours.Value * fit.Rate(float64(from.Workers)) / fit.Rate(float64(n))
 		if devices := hours * float64(n); devices <= budget && hours < p.Hours {
@@ -313,12 +434,14 @@ func (b *Budget) table(maxRows int) table {
 		{Name: "workers", Brief: true, Count: func(r BudgetRow) int { return r.Workers }},
 		{Name: "hours", Brief: true, Value: func(r BudgetRow) float64 { return r.Hours }},
 		{Name: "device_hours", Brief: true, Value: func(r BudgetRow) float64 { return r.DeviceHours }},
+		{Name: "epochs", Brief: true, Count: func(r BudgetRow) int { return r.Epochs }},
+		{Name: "seeds", Brief: true, Count: func(r BudgetRow) int { return r.Seeds }},
 		{Name: "predicted", Brief: true, Flag: func(r BudgetRow) bool { return r.Predicted }},
 		{Name: "sentence", Text: func(r BudgetRow) string { return r.Sentence }},
 	}}
 	for _, r := range g.Rows {
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
-	g.Remarks = append(append(g.Remarks, "basis of the hours: "+b.Basis), unequalWorkNotes(b.growingWork)...)
+	g.Remarks = append(append(g.Remarks, "basis of the hours: "+b.Basis+", times the epochs and seeds of the project"), unequalWorkNotes(b.growingWork)...)
 	return g
 }

@@ -69,9 +69,86 @@ func TestCostPublished(t *testing.T) {
 	}
 	b, err := s.Budget(10)
 	check(t, err)
-	wantLine(t, []string{b.Sentence}, "native: 10.00 device-hours are not enough: the cheapest measured worker count, 1 worker, needs 10.77.")
+	wantLine(t, []string{b.Sentence}, "native: 10.00 device-hours are not enough: the cheapest measured worker count, 1 worker, needs 10.77 for ")
 	if _, err := s.Budget(0); err == nil {
 		t.Error("no budget")
+	}
+}
+
+// TestBudgetOfProject checks the hours of a project of several epochs and seeds. A run of 2 epochs takes
+// 100 s at 1 worker and 60 s at 2 workers; 10 epochs with each of 3 seeds take 1500 s = 0.41667 h at 1
+// worker and 900 s = 0.25 h at 2 workers, which are 0.5 device-hours.
+func TestBudgetOfProject(t *testing.T) {
+	job := func(workers int, seed int64, wall float64, seconds ...float64) runs.Run {
+		r := weak(workers, seed, seconds...)
+		r.WallSeconds = wall
+		for i := range r.Epochs {
+			r.Epochs[i].Samples = 100
+		}
+		return r
+	}
+	row := func(s *Study, budget float64, project ...Project) BudgetRow {
+		t.Helper()
+		b, err := s.Budget(budget, project...)
+		check(t, err)
+		if b.Table().Err != nil || len(b.Rows) > 2 || b.Rows[0].Predicted {
+			t.Fatalf("%s", b)
+		}
+		return b.Rows[0]
+	}
+	s := study(t, []runs.Run{job(1, 1, 100, 40, 40), job(2, 1, 60, 22, 22)})
+	r := row(s, 0.5, Project{Epochs: 10, Seeds: 3})
+	if r.Workers != 2 || r.Epochs != 10 || r.Seeds != 3 {
+		t.Errorf("%+v", r)
+	}
+	near(t, "hours", r.Hours, 0.25)
+	near(t, "device-hours", r.DeviceHours, 0.5)
+	wantLine(t, []string{r.Sentence}, "ddp: with 0.500 device-hours, use 2 workers (measured: 0.250 h, 0.500 device-hours) for 10 epochs with each of 3 seeds.")
+	if r = row(s, 0.45, Project{Epochs: 10, Seeds: 3}); r.Workers != 1 {
+		t.Errorf("%+v", r)
+	}
+	r = row(s, 0.4, Project{Epochs: 10, Seeds: 3})
+	wantLine(t, []string{r.Sentence}, "0.400 device-hours are not enough: the cheapest measured worker count, 1 worker, needs 0.417 for 10 epochs with each of 3 seeds.")
+
+	// What is not stated is as in the logs, and the sentence says so.
+	r = row(s, 1)
+	near(t, "hours of a run of the logs", r.Hours, 60.0/3600)
+	wantLine(t, []string{r.Sentence}, "for 2 epochs with 1 seed, both assumed from the logs.")
+	r = row(study(t, []runs.Run{job(1, 1, 100, 40, 40), job(1, 2, 100, 40, 40), job(2, 1, 60, 22, 22)}), 1, Project{Epochs: 4})
+	near(t, "hours with two seeds", r.Hours, 2*2*60.0/3600)
+	wantLine(t, []string{r.Sentence}, "for 4 epochs with each of 2 seeds (assumed from the logs).")
+	wantLine(t, []string{row(s, 1, Project{Seeds: 5}).Sentence}, "for 2 epochs (assumed from the logs) with each of 5 seeds.")
+
+	// Runs of different numbers of epochs are compared by the time of an epoch.
+	r = row(study(t, []runs.Run{job(1, 1, 70, 40, 40), job(2, 1, 100, 22, 22, 22, 22)}), 10, Project{Epochs: 100, Seeds: 2})
+	near(t, "hours by the time of an epoch", r.Hours, 2*100*22.0/3600)
+	r = row(study(t, []runs.Run{job(1, 1, 70, 40, 40), job(2, 1, 100, 22, 22, 22, 22)}), 10)
+	near(t, "hours of the most epochs", r.Hours, 4*22.0/3600)
+
+	// The logs show only whole jobs.
+	r = row(study(t, booster()), 20)
+	wantLine(t, []string{r.Sentence}, "device-hours) for 1 run as in the logs.")
+	near(t, "seeds alone", row(study(t, booster()), 100, Project{Seeds: 3}).DeviceHours, 3*128*288.313/3600)
+	if _, err := study(t, booster()).Budget(100, Project{Epochs: 90}); err == nil || !strings.Contains(err.Error(), "not how many epochs it trained") {
+		t.Errorf("error %v", err)
+	}
+
+	// A table has the time of one epoch and of the whole training, whose number of epochs is unknown.
+	unet, err := Read("../../logs/published/unet2d-v100.csv")
+	check(t, err)
+	unet, err = unet.Only("PyTorch native")
+	check(t, err)
+	b, err := unet.Budget(20)
+	check(t, err)
+	near(t, "hours of the training", b.Rows[0].Hours, 3241.0/3600)
+	b, err = unet.Budget(1000, Project{Epochs: 100, Seeds: 3})
+	check(t, err)
+	near(t, "hours by the epoch", b.Rows[0].Hours, 3*100*16.223/3600)
+	if b.Basis != basisEpoch {
+		t.Errorf("basis %q", b.Basis)
+	}
+	if _, err := s.Budget(1, Project{Epochs: -1}); err == nil {
+		t.Error("-1 epochs")
 	}
 }
 

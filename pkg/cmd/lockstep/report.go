@@ -17,6 +17,7 @@ import (
 type reportFlags struct {
 	out     string
 	pairs   []string
+	budget  string
 	options report.Options
 }
 
@@ -31,7 +32,7 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 	flags.BoolVar(&f.options.Costs, "cost", false, "also show time against device-hours")
 	flags.Float64Var(&f.options.Price, "price", 0, "price of a device-hour; shows what each run costs")
 	flags.StringVar(&f.options.Currency, "currency", "", "currency of the price")
-	flags.Float64Var(&f.options.Budget, "budget", 0, "device-hours for which to compute how many workers they pay for")
+	flags.StringVar(&f.budget, "budget", "", "device-hours for which to compute how many workers they pay for, as `"+budgetForm+"`: in a project of so many epochs and seeds (default: those of the logs)")
 	flags.Float64Var(&f.options.Figures.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
 	flags.BoolVar(&f.options.Figures.LogY, "log-y", false, "logarithmic axis of the values")
 }
@@ -46,6 +47,11 @@ func (f *reportFlags) validate() error {
 		if !slices.Contains(figure.Names(), name) && !strings.Contains(name, " by ") {
 			return asUsageError(fmt.Errorf("unknown figure %q: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", ")))
 		}
+	}
+	if hours, project, ok := parseBudget(f.budget); ok {
+		f.options.Budget, f.options.Project = hours, project
+	} else if f.budget != "" {
+		return asUsageError(fmt.Errorf("invalid --budget %q: use %s, such as 100,epochs=200,seeds=3", f.budget, budgetForm))
 	}
 	if err := errors.Join(checkPairs(f.pairs), f.options.Validate()); err != nil {
 		return asUsageError(err)

@@ -145,10 +145,15 @@ func views() []view {
 			},
 		},
 		{
-			name: "budget", value: "DEVICE-HOURS", example: "100", valid: isNumber,
-			about: "how many workers the given device-hours pay for",
+			name: "budget", value: budgetForm, example: "100,epochs=200,seeds=3",
+			about: "how many workers the given device-hours pay for, in a project of so many epochs and seeds (default: those of the logs)",
+			valid: func(value string) bool {
+				_, _, ok := parseBudget(value)
+				return ok
+			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
-				r, err := s.Budget(parseOptionalNumber(value))
+				hours, project, _ := parseBudget(value)
+				r, err := s.Budget(hours, project)
 				return one(r, err)
 			},
 		},
@@ -175,6 +180,29 @@ func parseMetricTarget(value string) (metric string, target float64, ok bool) {
 	metric, text, ok := strings.Cut(value, "=")
 	target, err := strconv.ParseFloat(text, 64)
 	return metric, target, ok && err == nil && metric != ""
+}
+
+// budgetForm is the form of the value of a budget.
+const budgetForm = "DEVICE-HOURS[,epochs=N][,seeds=N]"
+
+// parseBudget parses a budget of the form budgetForm.
+func parseBudget(value string) (deviceHours float64, project scaling.Project, ok bool) {
+	text, options, more := strings.Cut(value, ",")
+	if !isNumber(text) {
+		return 0, project, false
+	}
+	for more {
+		var option string
+		option, options, more = strings.Cut(options, ",")
+		name, count, _ := strings.Cut(option, "=")
+		n, err := strconv.Atoi(count)
+		field := map[string]*int{"epochs": &project.Epochs, "seeds": &project.Seeds}[name]
+		if err != nil || n < 1 || field == nil || *field > 0 {
+			return 0, project, false
+		}
+		*field = n
+	}
+	return parseOptionalNumber(text), project, true
 }
 
 // isNumber reports whether value is a number other than NaN.
