@@ -57,7 +57,7 @@ func eachPaperFigure(t *testing.T, check func(t *testing.T, label string, f *Fig
 			draw(name, n, study)
 		}
 	}
-	draw("weak_scaling", 6, published(t, "sc21-weak-scaling.csv"))
+	draw("weak_scaling", 7, published(t, "sc21-weak-scaling.csv"))
 	draw("overhead", 2, published(t, "sc21-weak-scaling.csv"))
 	draw("trials", 1, published(t, "sc21-trials.csv"))
 	draw("time_use", 1, traced(t))
