@@ -33,15 +33,10 @@ func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle {
 	pairs := o.CommunicationPairs(study)
 	looks := map[string]element.SeriesStyle{}
-	i := 0
 	for _, series := range study.Series() {
-		if slices.ContainsFunc(pairs, func(p [2]string) bool { return p[1] == series }) {
-			continue
-		}
-		l := element.NewSeriesStyle(i)
+		l := seriesStyle(study, series)
 		l.Line.Dashes = nil
 		looks[series] = l
-		i++
 	}
 	for _, p := range pairs {
 		l := looks[p[0]]
@@ -296,10 +291,10 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	var all []seriesMarks
 	shares := map[int][]float64{} // by size, over all pairs
-	for i, over := range overheads {
+	for _, over := range overheads {
 		f.addOverheadRows(over)
 		var xy plotter.XYs
-		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.NewSeriesStyle(i).Line.Color, Width: 1}}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: seriesStyle(study, over.With).Line.Color, Width: 1}}
 		for _, r := range over.Rows {
 			v := r.Overhead
 			if !element.IsFinite(v.Value) || r.Size <= 0 {
@@ -314,12 +309,12 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 				reach.Add(100*lo, 100*hi)
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, element.NewSeriesStyle(i))
+		drawn, err := element.LineWithGlyphs(xy, seriesStyle(study, over.With))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all = append(all, seriesMarks{bounds, drawn})
-		f.legend = append(f.legend, element.LegendEntry{Name: over.With, Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(i))}})
+		f.legend = append(f.legend, element.LegendEntry{Name: over.With, Icons: []plot.Thumbnailer{element.LegendKey(seriesStyle(study, over.With))}})
 		if over.Sentence != "" {
 			conclusions = append(conclusions, strings.TrimSuffix(over.Sentence, ".")+".")
 		}
@@ -344,7 +339,10 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if drawn, err := element.LineWithGlyphs(zero, lineOnlyStyle(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
 		f.plot.Add(drawn...)
 	}
-	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + " " + study.IntervalNote() + "." + note + notDrawnNote(study)
+	if reach.Hi >= reach.Lo && len(overheads) <= maxSeries {
+		note = " Bars: " + intervalsNote(study) + note
+	}
+	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + note + notDrawnNote(study)
 	return f.finishLayout(study)
 }
 

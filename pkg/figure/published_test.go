@@ -259,6 +259,9 @@ func TestWeakScalingOfBenchy(t *testing.T) {
 	if want := []string{"FULL", "SYNTHETIC", "IO", "ideal"}; !slices.Equal(legend, want) {
 		t.Errorf("legend %v, want %v", legend, want)
 	}
+	if c := colors(f); c["FULL"] == c["SYNTHETIC"] || c["FULL"] == c["IO"] || c["SYNTHETIC"] == c["IO"] {
+		t.Errorf("colors %v", c)
+	}
 	x, y := f.plot.X, f.plot.Y
 	if x.Label.Text != "nodes" || math.Abs(x.Norm(8)-0.6*x.Norm(32)-0.4*x.Norm(1)) > 1e-9 || math.Abs(y.Norm(10000)-(y.Norm(5000)+y.Norm(20000))/2) > 1e-9 {
 		t.Errorf("axis %q; the axes are not logarithmic", x.Label.Text)

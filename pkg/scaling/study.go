@@ -137,7 +137,9 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 		return nil, err
 	}
 	out.Reports, out.paths, out.options, out.chosen = s.Reports, s.paths, s.options, s.chosen
-	out.indices = s.indices
+	if !slices.ContainsFunc(out.Series(), func(name string) bool { _, known := s.indices[name]; return !known }) {
+		out.indices = s.indices
+	}
 	return out, nil
 }
 
