@@ -76,7 +76,7 @@ func TestCommunicationOfRuns(t *testing.T) {
 	r, err := New(study, Options{Only: []string{"speedup"}})
 	check(t, err)
 	said := strings.Join(r.Sentences, "\n")
-	if !strings.Contains(said, "blue: communication costs") || strings.Contains(said, "than red") || strings.Contains(said, "red is faster") || !strings.Contains(said, "blue is faster than green") {
+	if !strings.Contains(said, "blue: communication costs") || strings.Contains(said, "than red") || strings.Contains(said, "red is faster") || !strings.Contains(said, "Yes: blue is faster") {
 		t.Error(said)
 	}
 }

@@ -273,7 +273,7 @@ func (v *smallStudy) bottleneckSentence(text string) {
 }
 
 func (v *smallStudy) communicationSentence(text string) {
-	m := said(`^(.+?): communication costs (?:no speed at (\d+) workers?: with it the series is (\S+ %) faster than without|(\S+ %) of the speed at (\d+) workers?)(?: \((\S+ %) to (\S+ %)(: the runs do not show that it costs anything)?\))?(?:, and (\S+ %) at (\d+) workers?)?\. Compared: (throughput|seconds per epoch|the trials SYNTHETIC, which train on data in memory)\.$`, text)
+	m := said(`^(.+?): communication costs (?:no speed at (\d+) workers?: with it the series is (\S+ %) faster than without|(\S+ %) of the speed at (\d+) workers?)(?: \((\S+ %) to (\S+ %)(: the runs do not show that it costs anything)?\))?(?:, and (none|\S+ %) at (\d+) workers)?\. Compared: (throughput|seconds per epoch|the trials SYNTHETIC, which train on data in memory)\.$`, text)
 	if m == nil {
 		v.failf("no pattern knows %q", text)
 		return
@@ -306,7 +306,7 @@ func (v *smallStudy) communicationSentence(text string) {
 	if low, high := number64(strings.TrimSuffix(m[6], " %")), number64(strings.TrimSuffix(m[7], " %")); m[6] != "" && (low <= 0 && high >= 0) != (m[8] != "") {
 		v.failf("%q: the interval does not fit", text)
 	}
-	if m[10] != "" && !near(m[9], cost(atoi(m[10]))) {
+	if c := cost(atoi(m[10])); m[10] != "" && (m[9] == "none") != (c < 0) || m[9] != "" && c >= 0 && !near(m[9], c) {
 		v.failf("%q, but it costs %g", text, cost(atoi(m[10])))
 	}
 }

@@ -139,8 +139,8 @@ func describeMeasure(measure string, cells []observe.Cell) string {
 	return english.Either(found)
 }
 
-// summarize describes the cost of communication at the largest and at the smallest worker
-// count, and what was compared.
+// summarize describes the cost of communication at the largest worker count and at the smallest one above 1,
+// and what was compared.
 func (o *Overhead) summarize() string {
 	last := o.Rows[len(o.Rows)-1]
 	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.formatSize(last.Size))
@@ -154,8 +154,13 @@ func (o *Overhead) summarize() string {
 	default:
 		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
 	}
-	if first := o.Rows[0]; len(o.Rows) > 1 {
-		text += fmt.Sprintf(", and %s at %s", english.Percent(first.Overhead.Value), o.rule.formatSize(first.Size))
+	// A single worker has nobody to communicate with.
+	if i := slices.IndexFunc(o.Rows, func(r OverheadRow) bool { return r.Workers > 1 }); i >= 0 && i < len(o.Rows)-1 {
+		share := "none"
+		if v := o.Rows[i].Overhead.Value; v >= 0 {
+			share = english.Percent(v)
+		}
+		text += fmt.Sprintf(", and %s at %s", share, o.rule.formatSize(o.Rows[i].Size))
 	}
 	return text + ". Compared: " + o.Compared + "."
 }
