@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
@@ -63,6 +65,11 @@ type slurmPlan struct {
 	sweep  *slurmSweep
 	s      *Sweep
 
+	dry       bool          // nothing will be submitted; see SlurmDryRun
+	profile   *site.Profile // the profile of the site; with dry, the one in batch has no unknown values
+	unknown   []string      // only with dry: the keys of unknown values that the jobs depend on
+	unchecked []string      // only with dry: what could not be checked on this machine
+
 	submissions batch.Submissions // one for each call of sbatch
 	foundLost   bool              // whether jobs were found that are in no record; see batch.FindLostJobs
 	warnings    []string          // jobs that would run, but probably not as intended
@@ -83,7 +90,7 @@ type slurmPlan struct {
 // No job script contains the secret of the workers. The workers read it from the user's token file,
 // so the home folder must be the same on all nodes.
 func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
-	p, err := planSlurm(ctx, name, &s)
+	p, err := planSlurm(ctx, name, &s, false)
 	if err != nil {
 		return nil, err
 	}
@@ -106,13 +113,20 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 }
 
 // SlurmDryRun returns what Slurm would do: each job script and the command that submits it. It
-// submits nothing.
+// submits nothing, and works away from the cluster too: it lists what could not be checked there, and
+// values that nobody has looked up are comments in the scripts.
 func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
-	p, err := planSlurm(ctx, name, &s)
+	p, err := planSlurm(ctx, name, &s, true)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
+	for _, what := range p.unchecked {
+		fmt.Fprintf(&b, "# not checked here: %s\n", what)
+	}
+	if len(p.unknown) > 0 {
+		fmt.Fprintf(&b, "# not known: %s of site %s: ask its support; a submission needs them in a copy of the profile (lockstep sites show)\n", english.List(p.unknown), p.profile.Name)
+	}
 	for _, warning := range p.warnings {
 		fmt.Fprintf(&b, "# %s\n", warning)
 	}
@@ -137,12 +151,17 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 	return b.String(), nil
 }
 
-// planSlurm checks s, fills in its defaults, and plans its jobs. It submits nothing.
-func planSlurm(ctx context.Context, name string, s *Sweep) (*slurmPlan, error) {
-	p := &slurmPlan{s: s, batch: batch.Batch{ID: queue.NewID(time.Now()), Site: name}}
+// planSlurm checks s, fills in its defaults, and plans its jobs. It submits nothing. If dry is true, nothing
+// will be submitted either, so that neither Slurm nor the program has to be on this machine.
+func planSlurm(ctx context.Context, name string, s *Sweep, dry bool) (*slurmPlan, error) {
+	p := &slurmPlan{s: s, dry: dry, batch: batch.Batch{ID: queue.NewID(time.Now()), Site: name}}
 	var err error
-	if p.batch.Profile, err = site.Load(name); err != nil {
+	if p.profile, err = site.Load(name); err != nil {
 		return nil, &train.UsageError{Err: err}
+	}
+	p.batch.Profile = p.profile
+	if dry {
+		p.batch.Profile = p.profile.WithoutUnknown()
 	}
 	if err := s.validate(math.MaxInt); err != nil { // the nodes have other cores than this machine
 		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: %w", err)}
@@ -179,7 +198,9 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 	l := &localSweep{all: p.s.planRuns(p.batch.Dir)}
 	if p.s.isForeign() {
 		if _, err := exec.LookPath(p.s.Command[0]); err != nil {
-			return err
+			if !p.note(ctx, "the program", err) {
+				return err
+			}
 		}
 	} else if err := p.s.checkConfigs(ctx, p.binary, l.all); err != nil {
 		return err
@@ -201,7 +222,8 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 // checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever. Otherwise
 // it plans the submissions of the jobs.
 func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
-	var cluster *site.Cluster
+	var cluster *site.Cluster // nil also if Slurm is not on this machine
+	asked := false
 	var found, warnings batch.Problems
 	var added []*batch.Run
 	var finished []estimate.Finished
@@ -219,11 +241,15 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 		j.Command = p.command(r)
 		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.Series, Workers: r.workers, Ranks: r.replicasPerProcess(), Seed: r.seed, Command: r.command}
 		j = p.batch.CompleteJob(j, planned)
+		if p.dry {
+			j = p.addUnknown(j)
+		}
 		if !r.resume {
 			j.Estimate, j.Source = r.toEstimate().Time(finished)
 		}
-		if cluster == nil {
-			if cluster, err = p.readCluster(ctx); err != nil {
+		if !asked {
+			asked = true
+			if cluster, err = p.readCluster(ctx); err != nil && !p.note(ctx, "partitions, accounts and their limits", err) {
 				return err
 			}
 		}
@@ -273,6 +299,33 @@ func (p *slurmPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	return cluster, nil
 }
 
+// note records that something could not be checked because of err, if nothing will be submitted. It returns
+// false if err must be returned instead.
+func (p *slurmPlan) note(ctx context.Context, what string, err error) bool {
+	if !p.dry || ctx.Err() != nil {
+		return false
+	}
+	p.unchecked = append(p.unchecked, fmt.Sprintf("%s (%v)", what, err))
+	return true
+}
+
+// addUnknown records the keys of the profile whose values are unknown and that j depends on. It returns j
+// with a comment for each of them at the beginning of its script.
+func (p *slurmPlan) addUnknown(j site.Job) site.Job {
+	var lines []string
+	for _, key := range p.profile.Unknown(j) {
+		if !slices.Contains(p.unknown, key) {
+			p.unknown = append(p.unknown, key)
+		}
+		lines = append(lines, fmt.Sprintf("# %s: %s", key, site.Unknown))
+	}
+	if j.Begin != "" {
+		lines = append(lines, j.Begin)
+	}
+	j.Begin = strings.Join(lines, "\n")
+	return j
+}
+
 // toEstimate returns the description of the run by which its time is estimated.
 func (r *run) toEstimate() estimate.Run {
 	return estimate.Run{
@@ -301,7 +354,7 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 		dirs = append(dirs, r.dir)
 	}
 	lost, err := batch.FindLostJobs(ctx, p.sweep.client, dirs)
-	if err != nil {
+	if err != nil && !p.note(ctx, "jobs that an earlier launch has submitted", err) {
 		return err
 	}
 	p.foundLost = len(lost) > 0
@@ -311,7 +364,7 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 		}
 	}
 	jobs, err := p.sweep.client.Jobs(ctx, ids)
-	if err != nil {
+	if err != nil && !p.note(ctx, "the state of submitted jobs", err) {
 		return err
 	}
 	folders := make([]*run, len(p.sweep.all))

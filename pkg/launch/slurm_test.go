@@ -328,7 +328,7 @@ func (c endsAfterFirstJob) Done() <-chan struct{} {
 func TestSlurmInterruptedSubmission(t *testing.T) {
 	useCluster(t)
 	s, _ := shell(t, "sleep 600", 1, 2)
-	p, err := planSlurm(t.Context(), "local-test", &s)
+	p, err := planSlurm(t.Context(), "local-test", &s, false)
 	if err != nil {
 		t.Fatal(err)
 	}

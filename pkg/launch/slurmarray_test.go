@@ -148,7 +148,7 @@ func TestSlurmArraySizes(t *testing.T) {
 	s.Seeds = []int64{1, 2, 3}
 	arrays := func(size int) (sizes []string) {
 		s.Slurm.ArraySize = size
-		p, err := planSlurm(t.Context(), "local-test", &s)
+		p, err := planSlurm(t.Context(), "local-test", &s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestSlurmNoAnswerAtSubmission(t *testing.T) {
 	s.Command[2] = "echo $LOCKSTEP_SEED >>" + trace
 	for _, seeds := range [][]int64{{1}, {1, 2}} {
 		s.Seeds = seeds
-		p, err := planSlurm(t.Context(), "local-test", &s)
+		p, err := planSlurm(t.Context(), "local-test", &s, false)
 		if err != nil {
 			t.Fatal(err)
 		}

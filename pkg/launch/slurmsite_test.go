@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/launch/site"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
@@ -39,7 +40,7 @@ func TestSlurmCPUsPerGPU(t *testing.T) {
 	}
 	profile := string(text)
 	for old, answer := range map[string]string{
-		"partitions: ask-your-site": "partitions: [main]", "account: ask-your-site": "account: optional", "modules: ask-your-site": "modules: []",
+		"partitions: ask-your-site": "partitions: [main]", "account: ask-your-site": "account: optional",
 		"network_interface: ask-your-site": `network_interface: ""`, "scratch: ask-your-site": `scratch: ""`, "mpi_command: ask-your-site": `mpi_command: ""`,
 		"start: plain": "start: srun", "tasks_per_node: 1": "tasks_per_node: 0\nworkers_per_node: 4",
 	} {
@@ -183,5 +184,43 @@ func TestSlurmScriptsInNotebook(t *testing.T) {
 	}
 	if strings.Contains(shown[0], "<b>") {
 		t.Error("the script is not escaped")
+	}
+}
+
+// TestDryRunAwayFromTheCluster shows the scripts for each shipped site on a machine with neither Slurm nor the
+// program. What could not be checked is listed, and unknown values are comments, which a submission refuses.
+func TestDryRunAwayFromTheCluster(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, name := range site.Names() {
+		profile, err := site.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Sweep{Study: "away", Workers: []int{1}, Command: []string{"no-such-program", "train.py"}, Logs: t.TempDir()}
+		s.Slurm.Account = "class"
+		text, err := SlurmDryRun(t.Context(), name, s)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range []string{
+			"# not checked here: the program (exec: \"no-such-program\"", "# not checked here: partitions, accounts and their limits (run sinfo: no Slurm on this machine",
+			"#SBATCH --account=class\n", " -- no-such-program train.py\n",
+		} {
+			if strings.Count(text, want) != 1 {
+				t.Errorf("%s: got\n%s\nwant once %q", name, text, want)
+			}
+		}
+		for _, key := range profile.Unknown(site.Job{Tasks: 1, Account: "class", Output: "x"}) {
+			if !strings.Contains(text, "\n# "+key+": ask-your-site\n") {
+				t.Errorf("%s: no comment for %s in\n%s", name, key, text)
+			}
+		}
+		if left, err := os.ReadDir(s.Logs); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v in the logs folder", name, left, err)
+		}
+		if _, err := Slurm(t.Context(), name, s); err == nil {
+			t.Errorf("%s: submitted away from the cluster", name)
+		}
 	}
 }

@@ -98,8 +98,9 @@ or a file of your own. Runs of equal size are one job array (--array-size). The 
 them, the same command shows them again, and scancel ends them. Before Slurm preempts a
 job or its time ends, the workers save the run, and the job is requeued and continues.
 The script (job.sh), its output and the lines of each worker are in the run folder.
---dry-run shows the scripts and submits nothing; without --on, it shows the folder, the
-environment and the command of each run, and what is done already:
+--dry-run shows the scripts and submits nothing, also where neither Slurm nor the program
+is: it lists what it could not check. Without --on, it shows the folder, the environment
+and the command of each run, and what is done already:
 
   lockstep launch --workers 1,2,4 --dry-run
   lockstep launch --on slurm:local-test --workers 1,2,4 --time 30m --dry-run

@@ -42,8 +42,8 @@ func answered(t *testing.T, name string) *Profile {
 // keys a job cannot do without.
 func TestShipped(t *testing.T) {
 	want := map[string]string{ // what the published job scripts do not state
-		"bsc-cte-power": "partitions account modules network_interface scratch", "generic": "", "local-test": "",
-		"jsc-booster": "modules network_interface scratch", "nersc-perlmutter": "modules image network_interface scratch",
+		"bsc-cte-power": "partitions account network_interface scratch", "generic": "", "local-test": "",
+		"jsc-booster": "modules network_interface scratch", "nersc-perlmutter": "modules network_interface scratch",
 		"rwth-claix-2018": "cores_per_node modules network_interface scratch",
 	}
 	if len(Names()) != len(want) {
@@ -141,7 +141,7 @@ func TestUnknownRefused(t *testing.T) {
 		}
 	}
 	p, _ := Load("bsc-cte-power")
-	if got := strings.Join(p.Unknown(Job{Partition: "p", Account: "a", MPI: true}), " "); got != "modules mpi_command network_interface scratch" {
+	if got := strings.Join(p.Unknown(Job{Partition: "p", Account: "a", MPI: true}), " "); got != "mpi_command network_interface scratch" {
 		t.Errorf("a partition and an account of the job replace the profile's: unknown %q", got)
 	}
 }

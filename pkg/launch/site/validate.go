@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"lockstep/pkg/internal/english"
@@ -144,6 +145,25 @@ func (p *Profile) Unknown(j Job) []string {
 		}
 	}
 	return keys
+}
+
+// WithoutUnknown returns a copy of p for scripts that are only shown: unknown values are empty, and srun
+// stands for an unknown command that starts tasks.
+func (p *Profile) WithoutUnknown() *Profile {
+	known := *p
+	fields := reflect.ValueOf(&known).Elem()
+	for i := range fields.NumField() {
+		if slices.ContainsFunc(textsOf(fields.Field(i)), func(text string) bool { return strings.Contains(text, Unknown) }) {
+			fields.Field(i).SetZero()
+		}
+	}
+	for _, command := range []*string{&known.Start, &known.MPICommand} {
+		if *command == "" {
+			*command = "srun"
+		}
+	}
+	known.Name = p.Name
+	return &known
 }
 
 // unknownProblem returns the problem that j depends on unknown values of p, or nil if it does

@@ -8,7 +8,7 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --time=01:30:00
 #SBATCH --propagate=CORE
-#SBATCH --image=registry/image:1
+#SBATCH --image=romerojosh/containers:sc21_tutorial
 #SBATCH --output=/home/ada/logs/unet/%x-%j.out
 
 module load CUDA/12 || exit 1
