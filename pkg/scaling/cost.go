@@ -75,8 +75,8 @@ func (s *Study) growingWork() []string {
 // price at a rate per device-hour (0 if only hours matter). All rows use the same
 // basis, so that they can be compared: the time of the complete job if every run has it,
 // else the training time, else the time per epoch. If the runs have different numbers of
-// epochs, the basis is the time per epoch. Cost ignores the quality of the model: see
-// Quality.
+// epochs, the basis is the time per epoch, if necessary the time of the whole job divided by its epochs.
+// Cost ignores the quality of the model: see Quality.
 func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("cost: invalid rate %g: use the price of a device-hour, 0 or more", rate)
@@ -86,8 +86,18 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 		return nil, errors.New("cost: no counted run has a time")
 	}
 	c := &Cost{Rate: rate, rule: s.Rule}
+	perEpoch := basis != basisEpoch && !s.haveEqualEpochs()
+	if perEpoch {
+		if !s.knowsEpochs() {
+			return nil, fmt.Errorf("cost: the runs trained different numbers of epochs, and not all logs contain a time per epoch or these numbers, so the times of %s cannot be compared: compare runs of equal length", map[string]string{basisWall: "the whole jobs", basisTrain: "the trainings"}[basis])
+		}
+		basis += ", per epoch"
+	}
 	for i, p := range s.Points {
 		hours := seconds(i).scale(1.0 / 3600)
+		if perEpoch {
+			hours = hours.scale(1 / s.trainedEpochs(i))
+		}
 		if math.IsNaN(hours.Value) {
 			continue
 		}
@@ -114,17 +124,11 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 // name of this time, and a function that returns the time of the i-th point. The function
 // is nil if no point has a time.
 func (s *Study) costBasis() (string, func(int) Estimate) {
-	epochs := map[float64]bool{}
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
 	}
 	any := func(span func(Point) Estimate) bool {
 		return slices.ContainsFunc(s.Points, func(p Point) bool { return !math.IsNaN(span(p).Value) })
-	}
-	for _, c := range s.cells {
-		for _, r := range c.Runs {
-			epochs[observe.TrainedEpochs(r)] = true
-		}
 	}
 	wall := func(p Point) Estimate { return p.WallSeconds }
 	train := func(p Point) Estimate { return p.TrainSeconds }
@@ -132,7 +136,7 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	of := func(span func(Point) Estimate) func(int) Estimate {
 		return func(i int) Estimate { return span(s.Points[i]) }
 	}
-	same := len(epochs) < 2
+	same := s.haveEqualEpochs()
 	switch {
 	case same && any(wall) && all(wall):
 		return basisWall, of(wall)
@@ -290,6 +294,18 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	b.analysis = analysis{b}
 	b.Sentence = strings.Join(sentences, " ")
 	return b, nil
+}
+
+// haveEqualEpochs reports whether all counted runs trained the same number of epochs, or none of these numbers
+// is known.
+func (s *Study) haveEqualEpochs() bool {
+	epochs := map[float64]bool{}
+	for _, c := range s.cells {
+		for _, r := range c.Runs {
+			epochs[observe.TrainedEpochs(r)] = true
+		}
+	}
+	return len(epochs) < 2
 }
 
 // trainedEpochs returns the number of epochs of the runs of the i-th point, or 0 if it is unknown or

@@ -42,6 +42,17 @@ func TestUnequalEpochs(t *testing.T) {
 			t.Errorf("%s: %s", name, said)
 		}
 	}
+	// The cost of such jobs is that of an epoch, or an error if their epochs are unknown.
+	longer := study(t, []runs.Run{job(1, 1, 25), job(2, 2, 40)})
+	c, err := longer.Cost(0)
+	check(t, err)
+	near(t, "hours of an epoch of 2 workers", c.Rows[1].Hours.Value, 20.0/3600)
+	if !strings.Contains(c.Sentence, "basis: whole job, per epoch") || strings.Contains(strings.Join(longer.Notes, "\n"), "without times") {
+		t.Errorf("%s %q", c.Sentence, longer.Notes)
+	}
+	if _, err := study(t, []runs.Run{job(1, 0, 25), job(2, 2, 40)}).Cost(0); err == nil || !strings.Contains(err.Error(), "different numbers of epochs") {
+		t.Errorf("the cost of a job with unknown epochs: %v", err)
+	}
 	equal := study(t, []runs.Run{job(1, 2, 50), job(2, 2, 25)})
 	near(t, "speed-up of jobs with equally many epochs", equal.Points[1].Speedup.Value, 2)
 }

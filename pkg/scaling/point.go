@@ -116,7 +116,10 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 	if _, err := strconv.Atoi(s.Rule.Epochs); late > 0 && s.Rule.DropFirst > 0 && err != nil {
 		s.addSeriesNote(g.Name, fmt.Sprintf("the logs start after the first epoch, such as at epoch %d, so no epoch is left out as the first", late))
 	}
-	isKnown := func(p Point) bool { return p.EpochSeconds.Value > 0 || p.Throughput.Value > 0 || p.Speedup.Value > 0 }
+	// Another note says why the times of whole jobs, if there are any, are not compared.
+	isKnown := func(p Point) bool {
+		return p.EpochSeconds.Value > 0 || p.Throughput.Value > 0 || p.Speedup.Value > 0 || p.WallSeconds.Value > 0
+	}
 	if counted == 0 || slices.ContainsFunc(points, isKnown) || slices.ContainsFunc(g.Runs, observe.HasEpochTimes) {
 		return // or the rule counts no epoch, as addRunProblems says
 	}
