@@ -53,8 +53,22 @@ func TestUnequalEpochs(t *testing.T) {
 	if _, err := study(t, []runs.Run{job(1, 0, 25), job(2, 2, 40)}).Cost(0); err == nil || !strings.Contains(err.Error(), "different numbers of epochs") {
 		t.Errorf("the cost of a job with unknown epochs: %v", err)
 	}
+	// Series and studies whose jobs trained different numbers of epochs are not compared either.
+	short, long := study(t, []runs.Run{job(1, 1, 25)}), study(t, []runs.Run{job(1, 2, 40)})
+	_, compared := CompareStudies(short, long)
+	_, gated := Gate(short, long, 0.05)
+	for _, err := range []error{compared, gated} {
+		if err == nil || !strings.Contains(err.Error(), "and the jobs trained 1 and 2 epochs") {
+			t.Errorf("compared: %v", err)
+		}
+	}
 	equal := study(t, []runs.Run{job(1, 2, 50), job(2, 2, 25)})
 	near(t, "speed-up of jobs with equally many epochs", equal.Points[1].Speedup.Value, 2)
+	if strings.Contains(strings.Join(equal.Notes, "\n"), "assumes that every job") {
+		t.Errorf("the epochs are known: %q", equal.Notes)
+	}
+	unknown := study(t, []runs.Run{job(1, 0, 50), job(2, 0, 25)})
+	wantLine(t, unknown.Notes, "this assumes that every job trains the same number of epochs")
 }
 
 // TestPaddingIsNoWork checks that samples that fill a batch or a shard do not count in the throughput: 9 images in

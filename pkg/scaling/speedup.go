@@ -155,6 +155,18 @@ func (s *Study) addMeasureNotes() {
 		s.addNote("series %s: the logs contain no sample counts, so the speed-up is t(baseline)/t(N) with the seconds per epoch; this assumes that every epoch has the same number of samples", found)
 	}
 	if found := byTime("wall_seconds"); found != "" {
-		s.addNote("series %s: the logs contain only the time of the whole job, so the speed-up is t(baseline)/t(N) with this time, including start-up and validation; this assumes that every job trains the same number of epochs", found)
+		text := "the logs contain only the time of the whole job, so the speed-up is t(baseline)/t(N) with this time, including start-up and validation"
+		if s.lacksJobEpochs() {
+			text += "; this assumes that every job trains the same number of epochs"
+		}
+		s.addNote("series %s: %s", found, text)
 	}
+}
+
+// lacksJobEpochs reports whether the number of epochs is unknown of any run of whose speed the logs show only
+// the time of the whole job.
+func (s *Study) lacksJobEpochs() bool {
+	return slices.ContainsFunc(s.cells, func(c observe.Cell) bool {
+		return slices.ContainsFunc(c.Measured, func(m observe.Measurements) bool { return m.Job > 0 && m.JobEpochs == 0 })
+	})
 }

@@ -191,14 +191,24 @@ func FormatWorkers(sizes []string) string {
 func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) (*Comparison, error) {
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
 	var m observe.SpeedMeasure
+	why := "they have no common measure of speed"
 	for _, try := range observe.SpeedMeasures() {
-		if try.HasValue(ca) && try.HasValue(cb) && try.Unit(ca) == try.Unit(cb) {
-			m = try
-			break
+		if !try.HasValue(ca) || !try.HasValue(cb) || try.Unit(ca) != try.Unit(cb) {
+			continue
 		}
+		if epochs := observe.JobEpochs([]observe.Cell{ca, cb}, true); try.Name == "wall_seconds" && len(epochs) > 1 {
+			var numbers []string
+			for _, n := range epochs {
+				numbers = append(numbers, strconv.FormatFloat(n, 'g', 4, 64))
+			}
+			why = fmt.Sprintf("the logs contain only the time of the whole job, and the jobs trained %s epochs", english.List(numbers))
+			continue
+		}
+		m = try
+		break
 	}
 	if m.Value == nil {
-		return nil, fmt.Errorf("%s and %s cannot be compared at %s: they have no common measure of speed", a, b, english.Count(workers, "worker"))
+		return nil, fmt.Errorf("%s and %s cannot be compared at %s: %s", a, b, english.Count(workers, "worker"), why)
 	}
 	c.Measure = m.Name
 	x, y := m.PositiveValues(ca), m.PositiveValues(cb)
