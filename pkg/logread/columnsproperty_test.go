@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"lockstep/pkg/logread/internal/recordtest"
 )
 
 // randomTable is a table of metrics by epoch in a random form.
@@ -112,15 +110,15 @@ func (r randomTable) text(rng *rand.Rand) string {
 // thousands, quoting, line end, encoding and compression, and checks that reading gives back
 // each value.
 func TestRandomTables(t *testing.T) {
-	compressors := recordtest.Compressors()
-	compressors[""] = func(_ testing.TB, text []byte) []byte { return text }
+	packers := compressors()
+	packers[""] = func(_ testing.TB, text []byte) []byte { return text }
 	dir := t.TempDir()
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		table := newRandomTable(rng)
 		text := table.text(rng)
 		for encoding, encoded := range encodings(t, text) {
-			for ending, pack := range compressors {
+			for ending, pack := range packers {
 				if rng.IntN(4) != 0 {
 					continue
 				}

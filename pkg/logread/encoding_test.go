@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/text/encoding/unicode"
 
-	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/runs"
 )
 
@@ -32,7 +31,7 @@ func encodings(t *testing.T, text string) map[string][]byte {
 // Follower.
 func TestEncodings(t *testing.T) {
 	for name, text := range encodings(t, twoRows) {
-		for file, content := range map[string][]byte{"log_2.csv": text, "log_2.csv.gz": recordtest.Gzip(t, text), "log_2.csv.xz": recordtest.XZ(t, text), "log_2.csv.bz2": recordtest.Bzip2(t, text)} {
+		for file, content := range map[string][]byte{"log_2.csv": text, "log_2.csv.gz": gzipped(t, text), "log_2.csv.xz": xzPacked(t, text), "log_2.csv.bz2": bzip2Packed(t, text)} {
 			dir := t.TempDir()
 			check(t, os.WriteFile(filepath.Join(dir, file), content, 0o644))
 			all, problems, err := Read(dir)

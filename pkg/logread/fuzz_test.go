@@ -12,13 +12,12 @@ import (
 	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/record"
-	"lockstep/pkg/logread/internal/recordtest"
 )
 
 // FuzzContent checks that files of any content, compressed or not, are read
 // within the limits.
 func FuzzContent(f *testing.F) {
-	for _, pack := range recordtest.Compressors() {
+	for _, pack := range compressors() {
 		packed := pack(f, []byte(twoRows))
 		f.Add(packed)
 		f.Add(packed[:len(packed)/2])

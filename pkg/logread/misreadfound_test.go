@@ -5,8 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"lockstep/pkg/logread/internal/recordtest"
 )
 
 // TestFoundByMutations has the misreadings that TestNothingIsMisread has found.
@@ -176,7 +174,7 @@ func TestTruncatedTable(t *testing.T) {
 		losses[i+1] = float64(7907*i*i%100_003) / 100
 		text += fmt.Sprintf("%d\t%d.5\t%g\n", i+1, 7919*i%991, losses[i+1])
 	}
-	packed := recordtest.Gzip(t, []byte(text)) // a decoder returns its content up to the cut
+	packed := gzipped(t, []byte(text)) // a decoder returns its content up to the cut
 	for n := range packed {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{"a_2gpus.tsv.gz": string(packed[:n])})

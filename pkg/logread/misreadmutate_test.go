@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
-
-	"lockstep/pkg/logread/internal/recordtest"
 )
 
 // plan states how the files of a round are made: each element becomes a folder. The numbers are
@@ -199,7 +197,7 @@ func (m *mutant) pack(t *testing.T, rng *rand.Rand) {
 	switch k := rng.IntN(16); {
 	case k < len(extensions):
 		f.packed = extensions[k]
-		f.bytes = recordtest.Compressors()[f.packed](t, f.content)
+		f.bytes = compressors()[f.packed](t, f.content)
 		f.path += f.packed
 		m.how += ", compressed to " + f.path
 		if rng.IntN(2) == 0 {

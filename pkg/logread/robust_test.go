@@ -15,8 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
-
-	"lockstep/pkg/logread/internal/recordtest"
 )
 
 // explained reads a folder and returns the report of each file by its name.
@@ -38,7 +36,7 @@ func explained(t *testing.T, dir string) (*Logs, map[string]Report) {
 func TestCompressed(t *testing.T) {
 	plain, err := Options{}.Read(t.Context(), "testdata/tree")
 	check(t, err)
-	for ending, pack := range recordtest.Compressors() {
+	for ending, pack := range compressors() {
 		dir := filepath.Join(t.TempDir(), "tree")
 		check(t, filepath.WalkDir("testdata/tree", func(path string, e os.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
@@ -79,7 +77,7 @@ func TestPackedFileCut(t *testing.T) {
 	for i := range 20000 {
 		fmt.Fprintf(&b, "%d,%d.%06d,0.5,0.001,1.0,1.0,0.9\n", i, i%977, i*7919%1000000)
 	}
-	for ending, pack := range recordtest.Compressors() {
+	for ending, pack := range compressors() {
 		name := "log_2.csv" + ending
 		packed := pack(t, []byte(b.String()))
 		dir := t.TempDir()
@@ -98,7 +96,7 @@ func TestPackedFileCut(t *testing.T) {
 // reported as truncated.
 func TestCutAnywhere(t *testing.T) {
 	text := []byte(twoRows + "2,1.500000,0.300000,0.001000,1.000000,1.000000,0.900000\n")
-	for ending, pack := range recordtest.Compressors() {
+	for ending, pack := range compressors() {
 		packed := slices.Concat(pack(t, text[:len(twoRows)]), pack(t, text[len(twoRows):])) // two streams
 		first := len(pack(t, text[:len(twoRows)]))
 		for n := 32; n < len(packed); n++ {
@@ -133,8 +131,8 @@ func TestZipBomb(t *testing.T) {
 	check(t, z.Close())
 	for name, packed := range map[string][]byte{
 		"zstd":  packed.Bytes(),
-		"xz":    bytes.Repeat(recordtest.XZ(t, bytes.Repeat(lines, 4)), 1<<6),
-		"bzip2": bytes.Repeat(recordtest.Bzip2(t, append(bytes.Repeat([]byte("a"), 1<<15-1), '\n')), 1<<13),
+		"xz":    bytes.Repeat(xzPacked(t, bytes.Repeat(lines, 4)), 1<<6),
+		"bzip2": bytes.Repeat(bzip2Packed(t, append(bytes.Repeat([]byte("a"), 1<<15-1), '\n')), 1<<13),
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{"job.out": string(packed)})
@@ -155,7 +153,7 @@ func TestZipBomb(t *testing.T) {
 // TestXZDictionary checks that an xz file that needs too large a dictionary is
 // refused.
 func TestXZDictionary(t *testing.T) {
-	packed := recordtest.XZ(t, []byte(twoRows))
+	packed := xzPacked(t, []byte(twoRows))
 	const property = 12 + 4 // after the header of the stream, and the size, flags and filter of the block
 	packed[property] = 36   // 1 GiB
 	dir := t.TempDir()
@@ -200,7 +198,7 @@ func TestLinksAndOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
 		"a/log_2.csv": twoRows, "log_4.csv/log_8.csv": twoRows, "logs.tar": strings.Repeat("\x00", 257) + "ustar\x00" + strings.Repeat("\x00", 300),
-		"empty.log": "", "log_16.csv.gz.gz": string(recordtest.Gzip(t, recordtest.Gzip(t, []byte(twoRows)))), "photo.png": "\x89PNG\r\n\x1a\n\x00\x00", "notes.md": "# notes\n",
+		"empty.log": "", "log_16.csv.gz.gz": string(gzipped(t, gzipped(t, []byte(twoRows)))), "photo.png": "\x89PNG\r\n\x1a\n\x00\x00", "notes.md": "# notes\n",
 	})
 	check(t, os.Symlink(dir, filepath.Join(dir, "a", "loop")))
 	check(t, os.Symlink("log_2.csv", filepath.Join(dir, "a", "latest.csv")))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/runs"
 )
 
@@ -42,7 +41,9 @@ func TestTraceInRunFolder(t *testing.T) {
 	check(t, err)
 	check(t, w.AppendEpoch(runs.Epoch{Epoch: 1, Seconds: 1, Samples: 4, SamplesPerSecond: 4}))
 	check(t, w.Finish(runs.StatusDone, nil))
-	check(t, os.WriteFile(filepath.Join(dir, "trace-1.json"), []byte(recordtest.EngineTrace), 0o600))
+	trace, err := os.ReadFile(filepath.Join("testdata", "engine-trace.json"))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, "trace-1.json"), trace, 0o600))
 	follower, err := Follow(t.Context(), filepath.Dir(dir))
 	check(t, err)
 	if !follower.Next() {

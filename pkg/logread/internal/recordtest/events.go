@@ -86,23 +86,3 @@ func EncodeEventFile(records ...[]byte) []byte {
 	}
 	return out
 }
-
-// EngineTrace is a trace as the CPU engine writes it, with rows for steps,
-// threads, data, communication, and reductions that overlap with the
-// computation. One step lasts 100 µs: 10 µs of data loading, 60 µs of kernels
-// on two threads (during the last 20 µs of which a bucket is reduced), 20 µs of
-// waiting for gradients, and 10 µs of the optimizer.
-const EngineTrace = `{"displayTimeUnit":"ms","distributedInfo":{"rank":1,"world_size":2},"traceEvents":[
-{"name":"process_name","ph":"M","ts":0,"pid":1,"tid":0,"args":{"name":"rank 1 (cpu (avx2))"}},
-{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"steps"}},
-{"name":"load batch","cat":"input","ph":"X","ts":0,"dur":8,"pid":1,"tid":4},
-{"name":"ProfilerStep#4","cat":"step","ph":"X","ts":0,"dur":100,"pid":1,"tid":1},
-{"name":"image","cat":"input","ph":"X","ts":8,"dur":2,"pid":1,"tid":4},
-{"name":"conv","cat":"forward","ph":"X","ts":10,"dur":30,"pid":1,"tid":2,"args":{"layer":"a"}},
-{"name":"conv","cat":"forward","ph":"X","ts":10,"dur":28,"pid":1,"tid":3,"args":{"layer":"a"}},
-{"name":"conv_backward_data","cat":"backward","ph":"X","ts":40,"dur":30,"pid":1,"tid":2,"args":{"layer":"a"}},
-{"name":"hand over bucket 0","cat":"exchange","ph":"X","ts":49,"dur":1,"pid":1,"tid":5},
-{"name":"all-reduce of bucket 0","cat":"exchange","ph":"X","ts":50,"dur":40,"pid":1,"tid":6},
-{"name":"wait for gradients","cat":"exchange","ph":"X","ts":70,"dur":20,"pid":1,"tid":5},
-{"name":"adam","cat":"optimizer","ph":"X","ts":90,"dur":10,"pid":1,"tid":2}
-]}`

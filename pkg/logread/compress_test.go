@@ -1,8 +1,11 @@
-package recordtest
+package logread
 
 import (
 	"bytes"
+	"compress/bzip2"
+	"io"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -11,14 +14,14 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// Compressors returns functions that compress text, by the extension of the
+// compressors returns functions that compress text, by the extension of the
 // files that they make.
-func Compressors() map[string]func(testing.TB, []byte) []byte {
-	return map[string]func(testing.TB, []byte) []byte{".gz": Gzip, ".zst": Zstd, ".xz": XZ, ".bz2": Bzip2}
+func compressors() map[string]func(testing.TB, []byte) []byte {
+	return map[string]func(testing.TB, []byte) []byte{".gz": gzipped, ".zst": zstdPacked, ".xz": xzPacked, ".bz2": bzip2Packed}
 }
 
-// Gzip compresses text with gzip.
-func Gzip(t testing.TB, text []byte) []byte {
+// gzipped compresses text with gzip.
+func gzipped(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -31,8 +34,8 @@ func Gzip(t testing.TB, text []byte) []byte {
 	return b.Bytes()
 }
 
-// Zstd compresses text with zstd.
-func Zstd(t testing.TB, text []byte) []byte {
+// zstdPacked compresses text with zstd.
+func zstdPacked(t testing.TB, text []byte) []byte {
 	t.Helper()
 	z, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -41,8 +44,8 @@ func Zstd(t testing.TB, text []byte) []byte {
 	return z.EncodeAll(text, nil)
 }
 
-// XZ compresses text with xz.
-func XZ(t testing.TB, text []byte) []byte {
+// xzPacked compresses text with xz.
+func xzPacked(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z, err := xz.NewWriter(&b)
@@ -58,13 +61,13 @@ func XZ(t testing.TB, text []byte) []byte {
 	return b.Bytes()
 }
 
-// bzip2BlockBytes is the number of bytes of text per block that Bzip2 writes.
+// bzip2BlockBytes is the number of bytes of text per block that bzip2Packed writes.
 const bzip2BlockBytes = 1 << 15
 
-// Bzip2 compresses text with bzip2, which the standard library can only read. It
+// bzip2Packed compresses text with bzip2, which the standard library can only read. It
 // writes short blocks and Huffman codes of nearly equal lengths, so the result is
 // longer than that of other programs.
-func Bzip2(_ testing.TB, text []byte) []byte {
+func bzip2Packed(_ testing.TB, text []byte) []byte {
 	w := &bitWriter{}
 	for _, c := range []byte("BZh1") {
 		w.write(uint64(c), 8)
@@ -223,6 +226,25 @@ func (w *bitWriter) writeBzip2Symbols(symbols []int, alphabet int) {
 			w.write(uint64(s), long-1)
 		} else {
 			w.write(uint64(s+short), long)
+		}
+	}
+}
+
+// TestBzip2 checks that the standard library reads what bzip2Packed writes.
+func TestBzip2(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 60 {
+		text := make([]byte, rng.IntN(1<<10))
+		if round%20 == 0 {
+			text = make([]byte, bzip2BlockBytes+100)
+		}
+		values := 1 + rng.IntN(256)
+		for i := range text {
+			text[i] = byte(rng.IntN(values) * rng.IntN(2))
+		}
+		got, err := io.ReadAll(bzip2.NewReader(bytes.NewReader(bzip2Packed(t, text))))
+		if err != nil || !bytes.Equal(got, text) {
+			t.Fatalf("round %d: %d bytes of %d, %v", round, len(got), len(text), err)
 		}
 	}
 }
