@@ -84,9 +84,6 @@ func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
 	if !(end.Seconds > 0) {
 		return
 	}
-	if run.Info.Config == nil {
-		run.Info.Config = map[string]any{}
-	}
 	share := 1.0 // of the planned positions that this session trained
 	if end.Start > 0 && end.Start < end.Position {
 		share = (end.Position - end.Start) / end.Position
@@ -95,16 +92,16 @@ func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
 	case share < 1:
 		report.AddAssumption("the training was continued from a checkpoint: train_runtime and train_samples_per_second count only the steps after it")
 	case s.position > 0 && math.Abs(end.TrainLoss*end.Position) < resumedShare*math.Abs(s.sum):
-		run.Info.Config["train_runtime"] = end.Seconds
+		record.Set(&run.Info, "train_runtime", end.Seconds)
 		report.AddProblem(0, "train_loss %g is too small for the logged losses, whose mean is %.4g: the training was probably resumed, so train_runtime (%g s) and train_samples_per_second count only a part of its epochs; they are not used",
 			end.TrainLoss, s.sum/s.position, end.Seconds)
 		return
 	case s.position == 0 || math.IsNaN(end.TrainLoss):
 		report.AddAssumption("train_runtime counts all epochs: the training was not resumed, which the log cannot show without train_loss and the logged losses")
 	}
-	run.Info.Config[record.TrainingSecondsKey] = end.Seconds
+	record.Set(&run.Info, record.TrainingSecondsKey, end.Seconds)
 	if end.Epochs > 0 && !math.IsInf(end.Epochs, 0) {
-		run.Info.Config[record.TrainingEpochsKey] = end.Epochs * share
+		record.Set(&run.Info, record.TrainingEpochsKey, end.Epochs*share)
 		report.AddAssumption("train_runtime, %g s, covers %s epochs, including the evaluations between them", end.Seconds, strconv.FormatFloat(end.Epochs*share, 'g', 4, 64))
 	}
 	s.applyRate(end, share, run, report)

@@ -151,8 +151,5 @@ func setJobID(p *record.Part, known map[string]bool) {
 	if len(id) < 3 {
 		return
 	}
-	if p.Run.Info.JobIDs == nil {
-		p.Run.Info.JobIDs = map[string]string{}
-	}
-	p.Run.Info.JobIDs[record.SlurmJobKey] = id
+	record.SetJob(&p.Run.Info, id)
 }

@@ -94,10 +94,7 @@ func setFields(p *record.Part, path names.Path) {
 			}
 		case runs.PropertyModel:
 			if byUser {
-				if info.Config == nil {
-					info.Config = map[string]any{}
-				}
-				info.Config["model"] = e.Text
+				record.Set(info, "model", e.Text)
 			}
 		case runs.PropertyRank: // of the file; no field of the run
 		}

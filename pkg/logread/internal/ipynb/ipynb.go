@@ -137,11 +137,7 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 	r.cells++
 	name, output := fmt.Sprintf("cell %d", r.cells), []byte(nil)
 	cell := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := cell.Next()
-		if !more {
-			break
-		}
+	for key, value := range cell.Members() {
 		switch string(key) {
 		case "execution_count":
 			if n, ok := scan.ParseJSONFloat(value); ok {
@@ -174,21 +170,13 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 func (r *reader) appendOutput(b, output []byte) []byte {
 	var stream, result []byte
 	o := scan.ObjectIterator{Text: output}
-	for {
-		key, value, more := o.Next()
-		if !more {
-			break
-		}
+	for key, value := range o.Members() {
 		switch string(key) {
 		case "text": // in nbformat 3 also of a result
 			stream = r.appendText(stream, value)
 		case "data":
 			data := scan.ObjectIterator{Text: value}
-			for {
-				kind, value, more := data.Next()
-				if !more {
-					break
-				}
+			for kind, value := range data.Members() {
 				if string(kind) == "text/plain" {
 					result = append(r.appendText(result, value), '\n') // results have no line end
 				}
@@ -212,7 +200,7 @@ func (r *reader) appendText(b, value []byte) []byte {
 			r.in.AddProblem(0, "cell %d: expected a text or a list of texts, got %.40q", r.cells, line)
 			continue
 		}
-		b = scan.AppendString(b, line)
+		b = append(b, scan.DecodeString(scan.Unquote(line))...)
 	}
 	return b
 }

@@ -74,11 +74,7 @@ func isLines(_ string, head []byte) bool {
 func hasValues(line []byte) (has, bad bool) {
 	place, numbers := false, 0
 	doc := scan.ObjectIterator{Text: line}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			return place && numbers > 0, doc.Bad && len(line) > 0
-		}
+	for key, value := range doc.Members() {
 		if string(key) == "log_history" { // the state of Hugging Face's trainer
 			return false, true
 		}
@@ -90,6 +86,7 @@ func hasValues(line []byte) (has, bad bool) {
 			}
 		}
 	}
+	return place && numbers > 0, doc.Bad && len(line) > 0
 }
 
 // readLines reads a file with one object per line.
@@ -125,12 +122,7 @@ type member struct {
 func (r *reader) parseObject(line []byte) (o object, ok bool) {
 	o = object{epoch: math.NaN(), step: math.NaN(), iter: math.NaN(), numbers: r.numbers[:0]}
 	doc := scan.ObjectIterator{Text: line}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			r.numbers = o.numbers
-			return o, !doc.Bad
-		}
+	for key, value := range doc.Members() {
 		if string(key) == "mode" {
 			if mode := scan.Unquote(value[:min(len(value), 10)]); string(mode) != r.mode {
 				r.mode = string(mode)
@@ -167,6 +159,8 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 			r.addSetting(key[:min(len(key), 100)], value)
 		}
 	}
+	r.numbers = o.numbers
+	return o, !doc.Bad
 }
 
 // addSetting keeps a member that is not a number and precedes the first values.

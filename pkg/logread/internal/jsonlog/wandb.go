@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -52,11 +53,7 @@ func readMembers(in *record.Input) (v map[string]json.RawMessage, ok bool, err e
 	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
 	v = map[string]json.RawMessage{}
 	doc := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			break
-		}
+	for key, value := range doc.Members() {
 		v[string(key)] = value
 	}
 	if doc.Bad {
@@ -93,12 +90,7 @@ func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	if s := number(v["_timestamp"]); s > 0 && s < 1<<40 {
 		p.Run.Info.Ended = time.UnixMilli(int64(1000 * s)).UTC()
 	}
-	names := make([]string, 0, len(v))
-	for name := range v {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(v)) {
 		x, ok := scan.ParseJSONFloat(v[name])
 		if !ok || strings.HasPrefix(name, "_") || len(name) > 100 || len(p.Run.Curves) >= record.MaxCurveNames {
 			continue

@@ -38,11 +38,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	var step, planned, batch float64
 	var history []byte
 	doc := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			break
-		}
+	for key, value := range doc.Members() {
 		number, _ := scan.ParseJSONFloat(value)
 		switch string(key) {
 		case "global_step":
@@ -123,17 +119,13 @@ type stateMember struct {
 func (h *huggingFaceReader) parseEntry(text []byte) bool {
 	h.entry = h.entry[:0]
 	doc := scan.ObjectIterator{Text: text}
-	for {
-		name, value, more := doc.Next()
-		if !more {
-			break
-		}
+	for name, value := range doc.Members() {
 		f, ok := scan.ParseJSONFloat(value)
 		if !ok {
 			continue
 		}
 		if bytes.IndexByte(name, '\\') >= 0 {
-			name = scan.AppendString(nil, slices.Concat([]byte(`"`), name, []byte(`"`)))
+			name = []byte(scan.DecodeString(name))
 		}
 		h.entry = append(h.entry, stateMember{name, f})
 	}

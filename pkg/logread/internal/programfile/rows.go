@@ -184,8 +184,7 @@ func setRunValue(run *runs.Run, name string, v float64) bool {
 		}
 		test := info.Test
 		if test == nil {
-			nan := math.NaN()
-			test = &runs.Test{Loss: nan, IoU: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan, Seconds: nan}
+			test = record.NewUnmeasuredTest()
 		}
 		p := map[string]*float64{
 			"test_loss": &test.Loss, "test_iou": &test.IoU, "test_dice": &test.Dice, "test_iou_constant": &test.IoUConstant, "test_dice_constant": &test.DiceConstant,

@@ -113,11 +113,8 @@ func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		}
 	}
 	if slices.Contains(sr.columns, "iou") {
-		nan := math.NaN()
-		run.Info.Test = &runs.Test{
-			IoU: sr.lastValue("iou"), Seconds: sr.lastValue("test_time"),
-			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
-		}
+		run.Info.Test = record.NewUnmeasuredTest()
+		run.Info.Test.IoU, run.Info.Test.Seconds = sr.lastValue("iou"), sr.lastValue("test_time")
 	}
 	return []*record.Part{{Run: run, Role: record.Principal}}, nil
 }

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"bytes"
+	"iter"
 	"math"
 
 	"lockstep/pkg/logread/internal/scan"
@@ -110,23 +111,23 @@ func readClock(c *scan.Cursor) float64 {
 	return total
 }
 
-// NextValue parses the next value of a list such as "loss=0.31, acc: 0.9" and
-// returns the rest of the list. Values that are not numbers are skipped. ok is
-// false at the end of the list.
-func NextValue(list []byte) (name []byte, v float64, rest []byte, ok bool) {
-	for len(list) > 0 {
-		item, after, _ := bytes.Cut(list, []byte(", "))
-		list = after
-		i := bytes.IndexAny(item, "=:")
-		if i <= 0 {
-			continue
-		}
-		name = bytes.TrimSpace(item[:i])
-		if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxName {
-			return name, v, list, true
+// Values iterates over the names and values of a list such as "loss=0.31, acc: 0.9", whose items the text
+// between separates. Values that are not numbers are skipped.
+func Values(list []byte, between string) iter.Seq2[[]byte, float64] {
+	return func(yield func([]byte, float64) bool) {
+		for len(list) > 0 {
+			item, rest, _ := bytes.Cut(list, []byte(between))
+			list = rest
+			i := bytes.IndexAny(item, "=:")
+			if i <= 0 {
+				continue
+			}
+			name := bytes.TrimSpace(item[:i])
+			if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxName && !yield(name, v) {
+				return
+			}
 		}
 	}
-	return nil, 0, nil, false
 }
 
 // maxName is the largest length in bytes of the name of a value.

@@ -42,16 +42,11 @@ func TestParseBar(t *testing.T) {
 	}
 }
 
-// TestNextValue: values that are not numbers are skipped.
-func TestNextValue(t *testing.T) {
-	list, got := []byte("v_num=3, loss: 0.5, state=ok, , acc=nan, x"), ""
-	for {
-		name, v, rest, ok := NextValue(list)
-		if !ok {
-			break
-		}
+// TestValues: values that are not numbers are skipped.
+func TestValues(t *testing.T) {
+	got := ""
+	for name, v := range Values([]byte("v_num=3, loss: 0.5, state=ok, , acc=nan, x"), ", ") {
 		got += fmt.Sprintf("%s %g,", name, v)
-		list = rest
 	}
 	if want := "v_num 3,loss 0.5,acc NaN,"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -125,15 +120,10 @@ func FuzzParse(f *testing.F) {
 		if b, ok := ParseBar(line); ok && (b.Seconds < 0 || len(b.Description) > len(line)) {
 			t.Errorf("%q: got %+v", line, b)
 		}
-		for rest, n := line, 0; ; n++ {
-			_, _, after, ok := NextValue(rest)
-			if !ok {
-				break
+		for name := range Values(line, ", ") {
+			if len(name) == 0 {
+				t.Fatalf("%q: a value has no name", line)
 			}
-			if len(after) >= len(rest) {
-				t.Fatalf("%q: NextValue does not advance", line)
-			}
-			rest = after
 		}
 		for rest := line; ; {
 			m, after, ok := NextMeter(rest)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/runs"
 )
 
 // MaxWorkers is larger than the number of workers of any machine. A larger
@@ -34,6 +36,14 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	return 0, false
 }
 
+// Set sets a setting of a run.
+func Set(info *runs.Info, key string, v any) {
+	if info.Config == nil {
+		info.Config = map[string]any{}
+	}
+	info.Config[key] = v
+}
+
 // CountDevices returns the number of devices in a list such as "0,1,2" or "[0, 1]", or 0 if the text
 // is not a list of different numbers.
 func CountDevices(text string) int {
@@ -50,6 +60,14 @@ func CountDevices(text string) int {
 		seen[n] = true
 	}
 	return len(seen)
+}
+
+// SetJob sets the number of the Slurm job of a run.
+func SetJob(info *runs.Info, id string) {
+	if info.JobIDs == nil {
+		info.JobIDs = map[string]string{}
+	}
+	info.JobIDs[SlurmJobKey] = id
 }
 
 // SlurmJobKey is the key of the Slurm job number in runs.Info.JobIDs.

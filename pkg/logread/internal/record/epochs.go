@@ -119,3 +119,9 @@ func NewUnmeasuredEpoch(n, line int) runs.Epoch {
 		ValSeconds: x, LearningRate: x, Accuracy: x, ValAccuracy: x,
 	}
 }
+
+// NewUnmeasuredTest returns a test without results.
+func NewUnmeasuredTest() *runs.Test {
+	x := math.NaN()
+	return &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
+}

@@ -59,6 +59,14 @@ func (o *ObjectIterator) Next() (key, value []byte, ok bool) {
 	return key, value, true
 }
 
+// Members iterates over the members of the object, as Next returns them.
+func (o *ObjectIterator) Members() iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		for key, value, ok := o.Next(); ok && yield(key, value); key, value, ok = o.Next() {
+		}
+	}
+}
+
 // fail marks the object as malformed and returns the results with which Next
 // reports this.
 func (o *ObjectIterator) fail() (key, value []byte, ok bool) {
@@ -166,15 +174,12 @@ func Elements(list []byte) iter.Seq[[]byte] {
 	}
 }
 
-// AppendString appends the content of a JSON string to b, with decoded escape sequences.
-func AppendString(b, quoted []byte) []byte {
-	text := Unquote(quoted)
-	if bytes.IndexByte(text, '\\') < 0 {
-		return append(b, text...)
+// DecodeString decodes the escape sequences in the content of a JSON string, as Unquote returns it. It returns
+// malformed text unchanged.
+func DecodeString(content []byte) string {
+	var text string
+	if bytes.IndexByte(content, '\\') < 0 || json.Unmarshal(append(append([]byte{'"'}, content...), '"'), &text) != nil {
+		return string(content)
 	}
-	var decoded string
-	if json.Unmarshal(quoted, &decoded) != nil {
-		return append(b, text...)
-	}
-	return append(b, decoded...)
+	return text
 }

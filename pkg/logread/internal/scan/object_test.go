@@ -8,11 +8,11 @@ import (
 	"testing/iotest"
 )
 
-// TestAppendString: the content of a string is decoded, unless it is malformed.
-func TestAppendString(t *testing.T) {
+// TestDecodeString: the content of a string is decoded, unless it is malformed.
+func TestDecodeString(t *testing.T) {
 	for text, want := range map[string]string{`""`: "", `"a"`: "a", `"a\nb \u00e9"`: "a\nb é", `"\x"`: `\x`} {
-		if got := string(AppendString([]byte("<"), []byte(text))); got != "<"+want {
-			t.Errorf("%s: got %q, want %q", text, got[1:], want)
+		if got := DecodeString(Unquote([]byte(text))); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
 }

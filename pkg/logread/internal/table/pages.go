@@ -202,11 +202,7 @@ func resultTable(text []byte) (table []byte, objects int) {
 // whether the text is a complete object.
 func addMembers(row map[string]string, header *[]string, prefix string, text []byte) bool {
 	doc := scan.ObjectIterator{Text: bytes.TrimSpace(text)}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			return !doc.Bad && len(text) > 0
-		}
+	for key, value := range doc.Members() {
 		name := prefix + string(key)
 		switch cell := string(scan.Unquote(value)); {
 		case len(value) > 0 && value[0] == '{':
@@ -225,6 +221,7 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 			*header = append(*header, name)
 		}
 	}
+	return !doc.Bad && len(text) > 0
 }
 
 // isSection reports whether an object in an object is a part of the description of the run, unlike those of

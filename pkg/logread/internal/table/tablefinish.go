@@ -3,6 +3,7 @@ package table
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -97,13 +98,8 @@ func (t *tableReader) throughputUnit() string {
 
 // finishRun completes a run and reports whether it has any value.
 func (t *tableReader) finishRun(run *tableRun, shift int) bool {
-	ranks := make([]int, 0, len(run.epochs))
-	for rank := range run.epochs {
-		ranks = append(ranks, rank)
-	}
-	slices.Sort(ranks)
 	var lists [][]runs.Epoch
-	for _, rank := range ranks {
+	for _, rank := range slices.Sorted(maps.Keys(run.epochs)) {
 		list := run.epochs[rank].Epochs
 		sorted := true
 		for i := range list {

@@ -22,13 +22,10 @@ type traceEvent struct {
 func (e *traceEvent) parse(text []byte) bool {
 	*e = traceEvent{}
 	members := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := members.Next()
-		if !more {
-			return !members.Bad
-		}
+	for key, value := range members.Members() {
 		e.setField(key, scan.Unquote(value))
 	}
+	return !members.Bad
 }
 
 // setField sets the field that belongs to a JSON key.

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -185,7 +185,7 @@ func (s *spanSet) internName(e *traceEvent) internedName {
 	if n, ok := s.named[string(s.key)]; ok {
 		return n
 	}
-	name := unescape(e.name)
+	name := scan.DecodeString(e.name)
 	n := internedName{class: classifySpan(string(e.cat), name)}
 	if len(s.names) >= maxNames || len(e.name)+len(e.cat) > maxNameBytes {
 		if n.class != classIgnored {
@@ -201,19 +201,6 @@ func (s *spanSet) internName(e *traceEvent) internedName {
 		s.named[string(s.key)] = n
 	}
 	return n
-}
-
-// unescape returns the string with the JSON content b: it decodes the escape
-// sequences.
-func unescape(b []byte) string {
-	if bytes.IndexByte(b, '\\') < 0 {
-		return string(b)
-	}
-	var text string
-	if json.Unmarshal(append(append([]byte{'"'}, b...), '"'), &text) != nil {
-		return string(b)
-	}
-	return text
 }
 
 // findLane returns the index of the event's lane, which is added if it is new.

@@ -61,11 +61,7 @@ type dlloggerLine struct {
 func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 	v = dlloggerLine{stamp: math.NaN(), elapsed: math.NaN()}
 	doc := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			return v, !doc.Bad
-		}
+	for key, value := range doc.Members() {
 		switch string(key) {
 		case "timestamp":
 			v.stamp = floatOrNaN(value)
@@ -79,6 +75,7 @@ func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 			v.data = value
 		}
 	}
+	return v, !doc.Bad
 }
 
 // floatOrNaN parses a JSON number, or a JSON string that contains a number. It
@@ -94,15 +91,12 @@ func floatOrNaN(value []byte) float64 {
 // whose name is too long. It returns false if the data is malformed.
 func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
 	data := scan.ObjectIterator{Text: v.data}
-	for {
-		key, value, more := data.Next()
-		if !more {
-			return !data.Bad
-		}
+	for key, value := range data.Members() {
 		if len(key) <= 100 {
 			use(key, value)
 		}
 	}
+	return !data.Bad
 }
 
 // readDLLogger reads lines that begin with "DLLL".
@@ -218,19 +212,10 @@ func parseDLLoggerStep(text []byte) (step [2]int64, n int) {
 // addDLLoggerSetting adds a setting to the run's configuration. If the key is a
 // known one, such as the batch size, it also sets the run's property.
 func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
-	v, ok := scan.ParseJSONFloat(x)
-	if !ok {
+	if v, ok := scan.ParseJSONFloat(x); ok {
+		log.AddProperty(key, v)
+	} else {
 		log.AddSetting(key, string(scan.Unquote(x[:min(len(x), 1000)])))
-		return
-	}
-	log.AddSetting(key, v)
-	info := &log.Current.Run.Info
-	switch {
-	case !record.IsPlausibleCount(v):
-	case key == "world_size" || key == "num_gpus" || key == "n_gpus":
-		info.Workers = int(v)
-	case key == "global_batch_size":
-		info.GlobalBatch = int(v)
 	}
 }
 
@@ -238,10 +223,7 @@ func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
 // duration of the epoch, the time since the line of the previous epoch is used,
 // and the report states this. It returns false if the line's data is malformed.
 func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dlloggerLine) bool {
-	rank := log.Rank
-	log.Rank = -1 // all ranks print the same
-	defer func() { log.Rank = rank }()
-	e := log.FindOrAddEpoch(int(n), logline.DLLoggerOrdinal)
+	e := log.FindOrAddEpochOfRun(int(n), logline.DLLoggerOrdinal)
 	total, compute := math.NaN(), math.NaN() // throughput with and without the time for loading data
 	good := line.forEachValue(func(k, x []byte) {
 		v, ok := scan.ParseJSONFloat(x)

@@ -22,10 +22,9 @@ import (
 //	Iter #0: 1785.8 img/sec per GPU
 //	Img/sec per GPU: 1785.2 +-3.1
 //	Total img/sec on 8 GPU(s): 14281.2 +-25.0
-const (
-	// horovodInterval is the number of standard deviations after +-.
-	horovodInterval = 1.96
-)
+//
+// horovodInterval is the number of standard deviations after +-.
+const horovodInterval = 1.96
 
 // horovodState contains the values in the Horovod lines of a run so far, except the
 // rates of the iterations (Run.IterationRates). Rates are in images per second and GPU.
@@ -168,10 +167,7 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 		r.Run.Info.BatchPerWorker = h.batch
 	}
 	if h.model != "" {
-		if r.Run.Info.Config == nil {
-			r.Run.Info.Config = map[string]any{}
-		}
-		r.Run.Info.Config["model"] = h.model
+		record.Set(&r.Run.Info, "model", h.model)
 	}
 	tr := r.Trials["SYNTHETIC"]
 	n := float64(r.StatedWorkers())
@@ -187,8 +183,8 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 			rate, spread = record.MeanAndSpread(r.IterationRates)
 		}
 		report.AddAssumption("the total is %g times the rate of one GPU, since the log ends before the line with the total", n)
-		setSyntheticTrial(r, n*rate, n*spread)
-		tr = r.Trials["SYNTHETIC"]
+		tr = &runs.Trial{Name: "SYNTHETIC", Rate: n * rate, Spread: n * spread}
+		r.Trials[tr.Name] = tr
 	}
 	tr.Rates = slices.Grow(tr.Rates, len(r.IterationRates))
 	for _, v := range r.IterationRates {
@@ -196,9 +192,4 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 			tr.Rates = append(tr.Rates, rate)
 		}
 	}
-}
-
-// setSyntheticTrial sets the run's trial named SYNTHETIC.
-func setSyntheticTrial(r *logline.Run, rate, spread float64) {
-	r.Trials["SYNTHETIC"] = &runs.Trial{Name: "SYNTHETIC", Rate: rate, Spread: spread}
 }

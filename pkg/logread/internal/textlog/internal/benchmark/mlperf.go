@@ -144,10 +144,7 @@ func mlperfRunState(log *logline.Log) *mlperfState {
 // findMLPerfEpoch returns epoch n of the run as MLLOG counts it, and adds it if
 // it is new. The lines of all ranks share this epoch.
 func findMLPerfEpoch(log *logline.Log, n int) *runs.Epoch {
-	rank := log.Rank
-	log.Rank = -1
-	defer func() { log.Rank = rank }()
-	return log.FindOrAddEpoch(n, logline.MLPerfOrdinal)
+	return log.FindOrAddEpochOfRun(n, logline.MLPerfOrdinal)
 }
 
 // addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
@@ -187,11 +184,7 @@ func setMLPerfQuality(r *logline.Run, key string, epoch int, x float64) {
 func addMLPerfStats(log *logline.Log, v mlperfLine, epoch int) {
 	step := v.stepOrEpoch(epoch)
 	stats := scan.ObjectIterator{Text: v.value}
-	for {
-		key, value, more := stats.Next()
-		if !more {
-			break
-		}
+	for key, value := range stats.Members() {
 		if x, ok := scan.ParseJSONFloat(value); ok && len(key) <= 100 {
 			log.AddPoint(key, -1, step, x, v.time/1000)
 		}
@@ -214,17 +207,8 @@ func addMLPerfSetting(log *logline.Log, v mlperfLine) logline.Result {
 		}
 		return logline.Used
 	}
-	log.AddSetting(key, x)
-	switch {
-	case key == "seed" && x >= 0 && x < 1<<53:
+	if log.AddProperty(key, x); key == "seed" && x >= 0 && x < 1<<53 {
 		info.Seed, log.Current.SeedKnown = int64(x), true
-	case !record.IsPlausibleCount(x):
-	case key == "global_batch_size":
-		info.GlobalBatch = int(x)
-	case key == "train_samples":
-		info.SamplesPerEpoch = int(x)
-	case key == "number_of_ranks":
-		info.Workers = int(x)
 	}
 	return logline.Used
 }
@@ -246,10 +230,7 @@ func finishMLPerf(r *logline.Run, report *record.Report) {
 	case s.stop <= s.start:
 		report.AddProblem(r.Line, "MLLOG: run_stop is %g s before run_start: the clock was set; the time to train is not used", (s.start-s.stop)/1000)
 	default:
-		if info.Config == nil {
-			info.Config = map[string]any{}
-		}
-		info.Config[record.TrainingSecondsKey] = (s.stop - s.start) / 1000
+		record.Set(info, record.TrainingSecondsKey, (s.stop-s.start)/1000)
 	}
 	if s.result != "" && !strings.EqualFold(s.result, "success") {
 		info.Status, info.Error = runs.StatusFailed, fmt.Sprintf("MLLOG: run_stop says %.100q", s.result)

@@ -21,11 +21,7 @@ type mlperfLine struct {
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN(), epochs: math.NaN()}
 	doc := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := doc.Next()
-		if !more {
-			break
-		}
+	for key, value := range doc.Members() {
 		switch string(key) {
 		case "time_ms":
 			v.time, _ = scan.ParseJSONFloat(value)
@@ -44,11 +40,7 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 
 func (v *mlperfLine) parseMetadata(text []byte) {
 	meta := scan.ObjectIterator{Text: text}
-	for {
-		key, value, more := meta.Next()
-		if !more {
-			return
-		}
+	for key, value := range meta.Members() {
 		x, ok := scan.ParseJSONFloat(value)
 		switch name := string(key); {
 		case name == "status":

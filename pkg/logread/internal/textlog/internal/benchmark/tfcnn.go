@@ -163,11 +163,8 @@ func finishTFCNN(r *logline.Run, _ *record.Report) {
 		r.DeriveWorkers(n)
 		r.Run.Info.BatchPerWorker, r.Run.Info.GlobalBatch = s.perDevice, s.global
 	}
-	if r.Run.Info.Config == nil {
-		r.Run.Info.Config = map[string]any{}
-	}
-	r.Run.Info.Config["model"] = s.model
+	record.Set(&r.Run.Info, "model", s.model)
 	if s.mode != "" {
-		r.Run.Info.Config["mode"] = s.mode
+		record.Set(&r.Run.Info, "mode", s.mode)
 	}
 }

@@ -121,6 +121,22 @@ func (r *Rule) Compile() {
 	}
 }
 
+// WorkersRule returns the rule of a line that a program prints before its values and that states the number of
+// workers, as the templates describe it. also, unless it is nil, is called with the run.
+func WorkersRule(prefix string, also func(*Run), templates ...string) Rule {
+	return Rule{Prefix: prefix, Templates: templates, MayBeOther: true, EndsWithValue: strings.HasSuffix(templates[0], "}"), Use: func(log *Log, v []template.Value) Result {
+		if !record.IsPlausibleCount(v[0].Number) {
+			return Unknown
+		}
+		run := log.BeginHeader()
+		run.Run.Info.Workers = int(v[0].Number)
+		if also != nil {
+			also(run)
+		}
+		return Used
+	}}
+}
+
 // ReadLine reads line m, which begins with the prefix of the rule.
 func (r *Rule) ReadLine(log *Log, m []byte) Result {
 	if r.Read != nil {

@@ -1,8 +1,9 @@
 package logline
 
 import (
-	"maps"
 	"math"
+	"strconv"
+	"strings"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
@@ -141,20 +142,44 @@ func (r *Run) HasValues() bool {
 
 // AddConfig adds settings to the run's configuration.
 func (log *Log) AddConfig(c map[string]any) {
-	if len(c) > 0 && log.Current.Run.Info.Config == nil {
-		log.Current.Run.Info.Config = map[string]any{}
+	for key, v := range c {
+		record.Set(&log.Current.Run.Info, key, v)
 	}
-	maps.Copy(log.Current.Run.Info.Config, c)
 }
 
 // AddSetting adds one setting to the run's configuration.
 func (log *Log) AddSetting(key string, v any) {
-	if log.Current.Run.Info.Config == nil {
-		log.Current.Run.Info.Config = map[string]any{}
+	if info := &log.Current.Run.Info; len(info.Config) < record.MaxSettings {
+		record.Set(info, key, v)
 	}
-	if len(log.Current.Run.Info.Config) < record.MaxSettings {
-		log.Current.Run.Info.Config[key] = v
+}
+
+// AddProperty adds a setting to the run's configuration. If its key is a known one, such as the batch
+// size, it also sets the run's property.
+func (log *Log) AddProperty(key string, v any) {
+	log.AddSetting(key, v)
+	n, _ := v.(float64)
+	info := &log.Current.Run.Info
+	switch {
+	case !record.IsPlausibleCount(n):
+	case key == "world_size" || key == "num_gpus" || key == "n_gpus" || key == "number_of_ranks":
+		info.Workers = int(n)
+	case key == "global_batch_size":
+		info.GlobalBatch = int(n)
+	case key == "local_batch_size":
+		info.BatchPerWorker = int(n)
+	case key == "train_samples":
+		info.SamplesPerEpoch = int(n)
 	}
+}
+
+// NumberOrText returns the number that a text contains, or the text without blanks at its ends.
+func NumberOrText(text []byte) any {
+	word := strings.TrimSpace(string(text))
+	if v, err := strconv.ParseFloat(word, 64); err == nil {
+		return v
+	}
+	return word
 }
 
 // FindOrAddEpoch returns epoch n of the current line's rank, and adds it if it
@@ -171,6 +196,14 @@ func (log *Log) FindOrAddEpoch(n, ordinal int) *runs.Epoch {
 		log.In.Report.Records++
 	}
 	return e
+}
+
+// FindOrAddEpochOfRun is like FindOrAddEpoch for a logger whose lines are the same for all ranks.
+func (log *Log) FindOrAddEpochOfRun(n, ordinal int) *runs.Epoch {
+	rank := log.Rank
+	log.Rank = -1
+	defer func() { log.Rank = rank }()
+	return log.FindOrAddEpoch(n, ordinal)
 }
 
 // LastEpoch returns the last epoch of the current line's rank, or nil if it has

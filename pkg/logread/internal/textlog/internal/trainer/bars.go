@@ -154,12 +154,7 @@ func FinishBars(r *logline.Run, report *record.Report) {
 // are not used.
 func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	precise := false // train_loss_epoch was read
-	for {
-		name, v, rest, ok := progress.NextValue(list)
-		if !ok {
-			return
-		}
-		list = rest
+	for name, v := range progress.Values(list, ", ") {
 		switch string(name) {
 		case "train_loss_epoch":
 			precise, e.TrainLoss = true, v
@@ -248,11 +243,12 @@ func ReadOverwritten(log *logline.Log, text []byte) bool {
 // lightningRules returns the rules of the lines that Lightning prints before the bars.
 func lightningRules() []logline.Rule {
 	rules := []logline.Rule{{Prefix: "GPU available: ", Read: readLightningDevices}}
+	isLightning := func(r *logline.Run) { barsOf(r).lightning = true }
 	for _, start := range []string{"Initializing distributed: ", "initializing distributed: ", "initializing ddp: "} {
-		rules = append(rules, logline.Rule{Prefix: start + "GLOBAL_RANK: ", EndsWithValue: true, Read: readLightningMember})
+		rules = append(rules, logline.WorkersRule(start+"GLOBAL_RANK: ", isLightning, start+"GLOBAL_RANK: */{workers}"))
 	}
 	for _, start := range []string{"All distributed processes registered. Starting with ", "All DDP processes registered. Starting ddp with "} {
-		rules = append(rules, logline.Rule{Prefix: start, Read: readLightningMember})
+		rules = append(rules, logline.WorkersRule(start, isLightning, start+"{workers} processes"))
 	}
 	return rules
 }
@@ -264,24 +260,5 @@ func readLightningDevices(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	barsOf(log.BeginHeader()).lightning = true
-	return logline.Used
-}
-
-// readLightningMember reads the number of processes from the end of a header's line.
-func readLightningMember(log *logline.Log, m []byte) logline.Result {
-	text := m
-	if i := bytes.LastIndexByte(m, '/'); i >= 0 { // MEMBER: 1/4
-		text = m[i+1:]
-	} else if i := bytes.LastIndex(m, []byte(" with ")); i >= 0 { // with 4 processes
-		text = bytes.TrimSuffix(m[i+len(" with "):], []byte(" processes"))
-	}
-	c := scan.Cursor{Rest: text}
-	n := c.ReadInteger()
-	if !c.IsComplete() || n < 1 || n > record.MaxWorkers {
-		return logline.Unknown
-	}
-	run := log.BeginHeader()
-	barsOf(run).lightning = true
-	run.Run.Info.Workers = n
 	return logline.Used
 }

@@ -174,11 +174,8 @@ func setPlannedEpochs(r *logline.Run) {
 	if planned < 2 || r.Epochs.IsEmpty() || r.LinesByFormat[logline.UserTemplates] > 0 {
 		return
 	}
-	if r.Run.Info.Config == nil {
-		r.Run.Info.Config = map[string]any{}
-	}
 	if _, has := r.Run.Info.Config["epochs"]; !has {
-		r.Run.Info.Config["epochs"] = float64(planned)
+		record.Set(&r.Run.Info, "epochs", float64(planned))
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"math"
 
+	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
@@ -37,22 +39,25 @@ import (
 // NanoGPT returns the format of nanoGPT.
 func NanoGPT() logline.Format {
 	return logline.Format{Name: "nanoGPT", Templates: nanoGPTTemplates(), Finish: finishNanoGPT, Rules: []logline.Rule{
-		{Prefix: "tokens per iteration will be: ", Read: readNanoGPTTokens, EndsWithValue: true},
+		{
+			Prefix: "tokens per iteration will be: ", Use: setNanoGPTTokens, MayBeOther: true, EndsWithValue: true,
+			Templates: []string{"tokens per iteration will be: {tokens}"},
+		},
 	}}
 }
 
 // DeepSpeed returns the format of DeepSpeed.
 func DeepSpeed() logline.Format {
 	return logline.Format{Name: "DeepSpeed", Templates: deepSpeedTemplates(), Rules: []logline.Rule{
-		{Prefix: "dist_world_size=", Read: readDeepSpeedWorldSize, EndsWithValue: true},
-		{Prefix: "Discovered MPI settings of world_rank=", Read: readDeepSpeedWorldSize},
+		logline.WorkersRule("dist_world_size=", nil, "dist_world_size={workers}", "dist_world_size={workers},*"),
+		logline.WorkersRule("Discovered MPI settings of world_rank=", nil, "Discovered MPI settings of world_rank=*world_size={workers}*"),
 	}}
 }
 
 // Megatron returns the format of Megatron-LM.
 func Megatron() logline.Format {
 	return logline.Format{Name: "Megatron-LM", Rules: []logline.Rule{
-		{Prefix: "using world size: ", Read: readMegatronWorldSize},
+		logline.WorkersRule("using world size: ", nil, "using world size: {workers}, data-parallel*"),
 		{Prefix: "iteration ", Read: readMegatronIteration},
 		{Prefix: "validation loss at ", Read: readMegatronValidation},
 	}}
@@ -76,18 +81,6 @@ func deepSpeedTemplates() []string {
 	}
 }
 
-// readDeepSpeedWorldSize reads the number of processes at the start of a training.
-func readDeepSpeedWorldSize(log *logline.Log, m []byte) logline.Result {
-	_, rest, found := bytes.Cut(m, []byte("world_size="))
-	c := scan.Cursor{Rest: rest}
-	n := c.ReadInteger()
-	if !found || c.Failed || len(c.Rest) > 0 && c.Rest[0] != ',' || n < 1 || n > record.MaxWorkers {
-		return logline.Unknown
-	}
-	log.BeginHeader().Run.Info.Workers = n
-	return logline.Used
-}
-
 // nanoGPTState is what a run's lines of nanoGPT contain beside curves.
 type nanoGPTState struct {
 	tokensPerStep float64 // of all workers
@@ -98,14 +91,12 @@ func nanoGPTOf(r *logline.Run) *nanoGPTState {
 	return logline.State[nanoGPTState](&r.States, logline.NanoGPT)
 }
 
-// readNanoGPTTokens reads the number of tokens of a step.
-func readNanoGPTTokens(log *logline.Log, m []byte) logline.Result {
-	var buf [64]byte
-	v, ok := scan.ParseFloat(appendWithoutCommas(buf[:0], bytes.TrimSpace(m[len("tokens per iteration will be: "):])))
-	if !ok || !(v >= 1) {
+// setNanoGPTTokens sets the number of tokens of a step.
+func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
+	if !(v[0].Number >= 1) {
 		return logline.Unknown
 	}
-	nanoGPTOf(log.BeginHeader()).tokensPerStep = v
+	nanoGPTOf(log.BeginHeader()).tokensPerStep = v[0].Number
 	return logline.Used
 }
 
@@ -134,18 +125,6 @@ func finishNanoGPT(r *logline.Run, report *record.Report) {
 	}
 }
 
-// readMegatronWorldSize reads the line "using world size:".
-func readMegatronWorldSize(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	n := c.Expect("using world size: ").ReadInteger()
-	if c.Expect(", data-parallel"); c.Failed || n < 1 || n > record.MaxWorkers {
-		return logline.Unknown
-	}
-	run := log.BeginHeader()
-	run.Run.Info.Workers = n
-	return logline.Used
-}
-
 // readMegatronIteration reads a line of an iteration, whose fields are separated by |.
 func readMegatronIteration(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
@@ -164,18 +143,7 @@ func readMegatronIteration(log *logline.Log, m []byte) logline.Result {
 	}
 	log.CountLine(logline.Megatron)
 	batch, seconds := math.NaN(), math.NaN()
-	for len(c.Rest) > 0 {
-		field, rest, _ := bytes.Cut(c.Rest, []byte("|"))
-		c.Rest = rest
-		i := bytes.LastIndex(field, []byte(": "))
-		if i < 0 {
-			continue
-		}
-		name := bytes.TrimSpace(field[:i])
-		v, ok := scan.ParseFloat(bytes.TrimSpace(field[i+2:]))
-		if !ok || len(name) == 0 || len(name) > 100 {
-			continue
-		}
+	for name, v := range progress.Values(c.Rest, "|") {
 		switch string(name) {
 		case "elapsed time per iteration (ms)":
 			seconds, v = v/1000, v/1000
@@ -202,12 +170,10 @@ func readMegatronValidation(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	log.CountLine(logline.Megatron)
-	for len(rest) > 0 {
-		field, after, complete := bytes.Cut(rest, []byte("|"))
-		rest = after
-		name, text, found := bytes.Cut(field, []byte(" value: "))
-		if v, ok := scan.ParseFloat(bytes.TrimSpace(text)); complete && found && ok && len(name) <= 90 {
-			log.AddPoint(append([]byte("validation "), bytes.TrimSpace(name)...), max(log.Rank, -1), int64(step), v, log.StampSeconds())
+	rest = rest[:bytes.LastIndexByte(rest, '|')+1] // a last field without it is torn
+	for name, v := range progress.Values(rest, "|") {
+		if name, found := bytes.CutSuffix(name, []byte(" value")); found && len(name) <= 90 {
+			log.AddPoint(append([]byte("validation "), name...), max(log.Rank, -1), int64(step), v, log.StampSeconds())
 		}
 	}
 	return logline.Used

@@ -6,27 +6,12 @@ import (
 
 	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
-	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
 // What programs with meters print before the first epoch, and what follows from all of their
 // lines; see meters.go.
-
-// readTimmMode reads timm's line with the number of processes.
-func readTimmMode(log *logline.Log, m []byte) logline.Result {
-	n := 1
-	if _, rest, found := bytes.Cut(m, []byte(", total ")); found && bytes.HasPrefix(m, []byte("Training in distributed mode with multiple processes, 1 ")) {
-		c := scan.Cursor{Rest: rest}
-		if n = c.ReadInteger(); c.Failed || n < 1 || n > record.MaxWorkers {
-			return logline.Unknown
-		}
-	} else if !bytes.HasPrefix(m, []byte("Training with a single process on 1 ")) {
-		return logline.Unknown
-	}
-	log.BeginHeader().Run.Info.Workers = n
-	return logline.Used
-}
 
 // readImageNetModel reads the line with the model, which each process of the ImageNet example
 // prints before its first epoch.
@@ -40,11 +25,10 @@ func readImageNetModel(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readDistributedInit reads the line that each process of torchvision's references prints.
-func readDistributedInit(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	rank := c.Expect("| distributed init (rank ").ReadInteger()
-	if c.Expect("):"); c.Failed || rank > record.MaxWorkers {
+// addInitRank adds the rank in a line that each process of torchvision's references prints.
+func addInitRank(log *logline.Log, v []template.Value) logline.Result {
+	rank := int(v[0].Number)
+	if rank < 0 || rank > record.MaxWorkers {
 		return logline.Unknown
 	}
 	s := metersOf(log.BeginHeader())
@@ -61,12 +45,7 @@ func readNamespace(log *logline.Log, m []byte) logline.Result {
 	if m[len(m)-1] != ')' || len(metersOf(log.Current).initRanks) == 0 || metersOf(log.Current).primary != nil {
 		return logline.Unknown
 	}
-	for list := m[len("Namespace(") : len(m)-1]; ; {
-		name, v, rest, ok := progress.NextValue(list)
-		if !ok {
-			return logline.Used
-		}
-		list = rest
+	for name, v := range progress.Values(m[len("Namespace("):len(m)-1], ", ") {
 		switch {
 		case string(name) == "world_size" && record.IsPlausibleCount(v):
 			log.Current.Run.Info.Workers = int(v)
@@ -76,6 +55,7 @@ func readNamespace(log *logline.Log, m []byte) logline.Result {
 			log.Current.Run.Info.Seed, log.Current.SeedKnown = int64(v), true
 		}
 	}
+	return logline.Used
 }
 
 // finishMeters sets the times of the epochs of programs that print only the mean time of a

@@ -25,7 +25,7 @@ func NNUNet() logline.Format {
 	return logline.Format{Name: "nnU-Net", CountsFromZero: true, Templates: nnUNetTemplates(), Applies: isNNUNetLine, Rules: []logline.Rule{
 		{Prefix: "Pseudo dice ", Read: readNNUNetDice},
 		{Prefix: "Average global foreground Dice: ", Read: readNNUNetDice},
-		{Prefix: "I am local rank ", Read: readNNUNetRank},
+		logline.WorkersRule("I am local rank ", nil, "I am local rank *The world size is {workers}.*"),
 	}}
 }
 
@@ -73,17 +73,5 @@ func readNNUNetDice(log *logline.Log, m []byte) logline.Result {
 	log.CountLine(logline.NNUNet)
 	e.Dice = mean.Value()
 	log.In.Report.AddAssumptionOnce("the dice score of an epoch is the mean over the classes, and its time includes the validation, as in nnU-Net")
-	return logline.Used
-}
-
-// readNNUNetRank reads the number of processes.
-func readNNUNetRank(log *logline.Log, m []byte) logline.Result {
-	_, rest, found := bytes.Cut(m, []byte("The world size is "))
-	c := scan.Cursor{Rest: rest}
-	n := c.ReadInteger()
-	if c.Expect("."); !found || c.Failed || n < 1 || n > record.MaxWorkers {
-		return logline.Unknown
-	}
-	log.BeginHeader().Run.Info.Workers = n
 	return logline.Used
 }

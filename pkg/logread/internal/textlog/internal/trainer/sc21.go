@@ -3,7 +3,6 @@ package trainer
 import (
 	"bytes"
 	"math"
-	"strconv"
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
@@ -40,7 +39,7 @@ func SC21() logline.Format {
 		value("Avg val loss=", "{val_loss}", func(e *runs.Epoch) *float64 { return &e.ValLoss }),
 		value("Total validation time: ", "{val_seconds} sec", func(e *runs.Epoch) *float64 { return &e.ValSeconds }),
 		{Prefix: "Configuration name: ", Read: readSC21Name},
-		{Prefix: "DONE ---- rank ", Read: readSC21Done},
+		{Prefix: "DONE ---- rank ", Use: addSC21Done, MayBeOther: true, Templates: []string{"DONE ---- rank {rank}"}},
 	}}
 }
 
@@ -71,23 +70,7 @@ func readSC21Setting(log *logline.Log, m []byte) logline.Result {
 	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Stamp) == 0 {
 		return logline.Unknown
 	}
-	text := strings.TrimSpace(string(value))
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		log.AddSetting(string(key), text)
-		return logline.Used
-	}
-	log.AddSetting(string(key), v)
-	info := &log.Current.Run.Info
-	switch n := int(v); {
-	case !record.IsPlausibleCount(v):
-	case string(key) == "global_batch_size":
-		info.GlobalBatch = n
-	case string(key) == "local_batch_size":
-		info.BatchPerWorker = n
-	case string(key) == "world_size":
-		info.Workers = n
-	}
+	log.AddProperty(string(key), logline.NumberOrText(value))
 	return logline.Used
 }
 
@@ -152,13 +135,11 @@ func setSC21Value(log *logline.Log, of func(*runs.Epoch) *float64, v float64) lo
 	return logline.Used
 }
 
-// readSC21Done reads the line "DONE ---- rank N", with ranks from 0. If only
-// rank 0, which also writes the log file, reports its end, the number of ranks
-// stays unknown.
-func readSC21Done(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	rank := c.Expect("DONE ---- rank ").ReadInteger()
-	if !c.IsComplete() || rank >= record.MaxWorkers {
+// addSC21Done adds a rank, counted from 0, that reported its end. If only rank 0, which also writes the
+// log file, does, the number of ranks stays unknown.
+func addSC21Done(log *logline.Log, v []template.Value) logline.Result {
+	rank := int(v[0].Number)
+	if rank < 0 || rank >= record.MaxWorkers {
 		return logline.Unknown
 	}
 	log.CountLine(logline.SC21).Done = max(log.Current.Done, rank+1)

@@ -2,12 +2,11 @@ package trainer
 
 import (
 	"bytes"
-	"math"
-	"strconv"
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
@@ -24,23 +23,36 @@ import (
 
 // Study returns the format of the programs of the U-Net study.
 func Study() logline.Format {
+	// Many programs print a loss.
+	rule := func(prefix, rest string, use func(log *logline.Log, v []template.Value) logline.Result) logline.Rule {
+		return logline.Rule{Prefix: prefix, Templates: []string{prefix + rest}, Use: use, MayBeOther: true, EndsWithValue: strings.HasSuffix(rest, "}")}
+	}
 	return logline.Format{Name: "U-Net study stdout", ReadInBlock: readStudySetting, Rules: []logline.Rule{
-		{Prefix: "[INFO] EPOCH: ", Read: readStudyEpoch},
-		{Prefix: "Train loss: ", Read: readStudyLoss, EndsWithValue: true},
-		{Prefix: "Test loss: ", Read: readStudyLoss, EndsWithValue: true},
-		{Prefix: "IOU on test: ", Read: readStudyIoU, EndsWithValue: true},
-		{Prefix: "Elapsed execution time: ", Read: readStudyElapsed},
+		rule("[INFO] EPOCH: ", "{epoch}/{epochs}", beginStudyEpoch),
+		rule("Train loss: ", "{train_loss}, elapsed time: {seconds}", setStudyLoss),
+		rule("Test loss: ", "{test_loss}, elapsed time: {seconds}", func(log *logline.Log, v []template.Value) logline.Result {
+			test := findOrAddTest(log.CountLine(logline.Study))
+			test.Loss, test.Seconds = v[0].Number, v[1].Number
+			return logline.Used
+		}),
+		rule("IOU on test: ", "{iou}", func(log *logline.Log, v []template.Value) logline.Result {
+			findOrAddTest(log.CountLine(logline.Study)).IoU = v[0].Number
+			return logline.Used
+		}),
+		rule("Elapsed execution time: ", "{seconds} sec", func(log *logline.Log, v []template.Value) logline.Result {
+			log.CountLine(logline.Study)
+			log.AddSetting(record.TrainingSecondsKey, v[0].Number)
+			return logline.Used
+		}),
 		{Prefix: "PyTorch Settings:", Read: readStudySettings},
 		{Prefix: "TensorFlow Settings:", Read: readStudySettings},
 	}}
 }
 
-// readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
-func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	n := c.Expect("[INFO] EPOCH: ").ReadInteger()
-	c.Expect("/").ReadInteger()
-	if !c.IsComplete() || n < 1 {
+// beginStudyEpoch begins an epoch: its number and the number of all epochs.
+func beginStudyEpoch(log *logline.Log, v []template.Value) logline.Result {
+	n := int(v[0].Number)
+	if n < 1 || n >= 1<<31 {
 		return logline.Unknown
 	}
 	log.Block = logline.NoBlock
@@ -60,26 +72,8 @@ func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readStudyLoss reads the lines "Train loss:", which belongs to the current
-// epoch, and "Test loss:", which belongs to the run.
-func readStudyLoss(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	train := c.Accept("Train ")
-	if !train {
-		c.Expect("Test ")
-	}
-	loss := c.Expect("loss: ").ReadFloat()
-	seconds := c.Expect(", elapsed time: ").ReadFloat()
-	c.SkipBlanks()
-	if c.Accept("sec"); !c.IsComplete() {
-		return logline.Unknown // many programs print a loss
-	}
-	if !train {
-		log.CountLine(logline.Study)
-		test := findOrAddTest(log.Current)
-		test.Loss, test.Seconds = loss, seconds
-		return logline.Used
-	}
+// setStudyLoss sets the loss and the time of the current epoch.
+func setStudyLoss(log *logline.Log, v []template.Value) logline.Result {
 	e := log.LastEpoch()
 	if e == nil {
 		log.In.AddProblem(log.Lines.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
@@ -90,32 +84,7 @@ func readStudyLoss(log *logline.Log, m []byte) logline.Result {
 		return logline.Unused
 	}
 	log.CountLine(logline.Study)
-	e.TrainLoss, e.Seconds, e.Line = loss, log.CheckSeconds(seconds), log.Lines.Number
-	return logline.Used
-}
-
-// readStudyElapsed reads the line "Elapsed execution time:" with the time of
-// the complete training.
-func readStudyElapsed(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	v := c.Expect("Elapsed execution time: ").ReadFloat()
-	if c.Expect(" sec"); !c.IsComplete() {
-		return logline.Unknown
-	}
-	log.CountLine(logline.Study)
-	log.AddSetting(record.TrainingSecondsKey, v)
-	return logline.Used
-}
-
-// readStudyIoU reads the line "IOU on test:".
-func readStudyIoU(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	v := c.Expect("IOU on test: ").ReadFloat()
-	if !c.IsComplete() {
-		return logline.Unknown
-	}
-	log.CountLine(logline.Study)
-	findOrAddTest(log.Current).IoU = v
+	e.TrainLoss, e.Seconds, e.Line = v[0].Number, log.CheckSeconds(v[1].Number), log.Lines.Number
 	return logline.Used
 }
 
@@ -124,8 +93,7 @@ func readStudyIoU(log *logline.Log, m []byte) logline.Result {
 func findOrAddTest(r *logline.Run) *runs.Test {
 	info := &r.Run.Info
 	if info.Test == nil {
-		x := math.NaN()
-		info.Test = &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
+		info.Test = record.NewUnmeasuredTest()
 	}
 	return info.Test
 }
@@ -151,11 +119,6 @@ func readStudySetting(log *logline.Log, m []byte) logline.Result {
 	if log.Config == nil {
 		log.Config = map[string]any{}
 	}
-	text := strings.TrimSpace(string(value))
-	if v, err := strconv.ParseFloat(text, 64); err == nil {
-		log.Config[string(key)] = v
-	} else {
-		log.Config[string(key)] = text
-	}
+	log.Config[string(key)] = logline.NumberOrText(value)
 	return logline.Idle
 }
