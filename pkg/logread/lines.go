@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// parseLines parses the templates of Options.Lines.
 func (o Options) parseLines() ([]*template.Template, error) {
 	var list []*template.Template
 	for _, text := range o.Lines {
@@ -73,12 +72,9 @@ func (l *Logs) addTemplateUses(o Options, r *record.Report) {
 		if len(l.templates) <= i {
 			l.templates = append(l.templates, templateUse{})
 		}
-		use, more := &l.templates[i], r.Templates[i]
-		lines := use.Lines + more.Lines
-		if more.NearestLine > 0 && (use.NearestLine == 0 || more.Nearest.Matched > use.Nearest.Matched) {
-			use.TemplateUse, use.path = more, r.Path
+		if l.templates[i].Add(r.Templates[i], 0) {
+			l.templates[i].path = r.Path
 		}
-		use.Lines = lines
 	}
 }
 

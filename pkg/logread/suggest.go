@@ -231,7 +231,6 @@ func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string)
 	return nil
 }
 
-// addNote adds a note once.
 func (s *Suggestion) addNote(format string, a ...any) {
 	if note := fmt.Sprintf(format, a...); !slices.Contains(s.Notes, note) {
 		s.Notes = append(s.Notes, note)

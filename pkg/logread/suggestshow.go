@@ -42,7 +42,6 @@ func (s *Suggestion) HTML() string {
 	return "<pre style=\"white-space:pre-wrap\">" + html.EscapeString(text) + "</pre>\n"
 }
 
-// proposal returns the rules, the preview and the notes.
 func (s *Suggestion) proposal() string {
 	var b strings.Builder
 	for _, k := range s.Known {

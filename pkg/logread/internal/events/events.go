@@ -37,7 +37,7 @@ const (
 	maxCurves   = 1 << 14
 	maxTagBytes = 1 << 12
 
-	ChunkBytes = 1 << 18 // bytes read at once, which fit into the processor's cache
+	chunkBytes = 1 << 18 // bytes read at once, which fit into the processor's cache
 
 	crcMaskDelta = 0xa282ead8
 )
@@ -66,16 +66,8 @@ func isEventFile(_ string, head []byte) bool {
 // folder into a run.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := NewParser()
-	buf := make([]byte, ChunkBytes)
-	for {
-		n, err := in.Reader.Read(buf)
-		r.Write(buf[:n])
-		if r.stopped || errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := r.Read(in.Reader); err != nil {
+		return nil, err
 	}
 	r.AddToReport(in.Report, true)
 	if r.records == 0 {
@@ -120,6 +112,21 @@ type largeRecord struct {
 // NewParser returns a parser for one event file.
 func NewParser() *Parser {
 	return &Parser{table: castagnoliTable(), byTag: map[string]int{}, began: math.NaN()}
+}
+
+// Read parses the next content of the file, up to the end of source.
+func (r *Parser) Read(source io.Reader) error {
+	buf := make([]byte, chunkBytes)
+	for {
+		n, err := source.Read(buf)
+		r.Write(buf[:n])
+		if r.stopped || errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // Write parses the next chunk of the file. It does not retain b, but copies the

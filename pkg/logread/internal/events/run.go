@@ -62,7 +62,6 @@ func IsPart(p *record.Part) bool {
 	return ok
 }
 
-// parserOf returns the Parser that parsed the event file of p.
 func parserOf(p *record.Part) *Parser { return p.Source.(*Parser) }
 
 // joinCurves returns the curves of a rank. files are its event files in chronological order.

@@ -173,16 +173,8 @@ func (f *Followed) readNewContent(ctx context.Context, t *Task, a *runs.Appended
 	f.report = record.Report{Path: t.Path}
 	if f.events != nil {
 		f.report.Kind = events.Kind
-		buf := make([]byte, events.ChunkBytes)
-		for {
-			n, err := a.Read(buf)
-			f.events.Write(buf[:n])
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return err
-			}
+		if err := f.events.Read(a); err != nil {
+			return err
 		}
 		f.events.AddToReport(&f.report, false)
 		f.report.Bytes, f.report.Runs = f.growing.BytesRead(), 1

@@ -166,7 +166,6 @@ func (l *Lister) isOtherProgram(dir string) bool {
 	return l.otherProgram[dir]
 }
 
-// newTask returns a task for path, whose real path is place.
 func newTask(path, place string) *Task {
 	return &Task{Path: path, realPath: place, Report: record.Report{Path: path}}
 }

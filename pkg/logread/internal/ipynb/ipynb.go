@@ -259,13 +259,7 @@ func (r *reader) addTemplateUses(uses []record.TemplateUse) {
 		if i == len(*all) {
 			*all = append(*all, record.TemplateUse{})
 		}
-		to := &(*all)[i]
-		lines := to.Lines + use.Lines
-		if use.NearestLine > 0 && (to.NearestLine == 0 || use.Nearest.Matched > to.Nearest.Matched) {
-			*to = use
-			to.NearestLine += int(r.in.Report.Lines)
-		}
-		to.Lines = lines
+		(*all)[i].Add(use, int(r.in.Report.Lines))
 	}
 }
 

@@ -36,11 +36,11 @@ type jsonRun struct {
 	last    *jsonName // of the last member
 	curves  map[string]*record.Curve
 	order   []*record.Curve
-	epoch   int64                       // of the last object of the training; -1 if unknown
-	step    int64                       // of the last object; -1 if unknown
-	iter    int64                       // within the epoch, of the last object
-	offset  int64                       // number of steps in the epochs before
-	rates   map[int64]*record.StepRates // of the steps, by epoch
+	epoch   int64             // of the last object of the training; -1 if unknown
+	step    int64             // of the last object; -1 if unknown
+	iter    int64             // within the epoch, of the last object
+	offset  int64             // number of steps in the epochs before
+	rates   record.EpochRates // of the steps, by epoch
 	elapsed record.Elapsed
 }
 
@@ -168,7 +168,7 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{}, rates: map[int64]*record.StepRates{},
+		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{},
 		epoch: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
@@ -211,11 +211,7 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 		case f == nil || f.OfEpoch == nil && f.Name != fields.Elapsed, step >= 0 && (f.Name == fields.EpochSeconds || f.Name == fields.ValSeconds):
 			continue
 		case f.Name == fields.SamplesPerSecond && step >= 0 && record.IsTime(v):
-			if run.rates[epoch] == nil {
-				run.rates[epoch] = &record.StepRates{}
-			}
-			run.rates[epoch].Add(v)
-			v = run.rates[epoch].Value(r.in.Report)
+			v = run.rates.Add(-1, int(epoch), v, r.in.Report)
 		case f.Kind == fields.Fraction && v > 1 && v <= 100:
 			v /= 100
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,50 +43,26 @@ func isMetadata(path string, head []byte) bool {
 // isNamed reports whether the file, without the extension of a compressed file, has a name.
 func isNamed(path, name string) bool { return filepath.Base(record.UncompressedName(path)) == name }
 
-// readMembers reads a JSON object. ok is false if it is damaged, which is a problem.
-func readMembers(in *record.Input) (v map[string]json.RawMessage, ok bool, err error) {
-	text, err := in.ReadDocument(maxDocumentBytes)
-	if err != nil {
-		return nil, false, err
-	}
-	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
-	v = map[string]json.RawMessage{}
-	doc := scan.ObjectIterator{Text: text}
-	for key, value := range doc.Members() {
-		v[string(key)] = value
-	}
-	if doc.Bad {
-		in.AddProblem(1+bytes.Count(text[:doc.Offset()], []byte("\n")), "the JSON object is malformed or torn here")
-	}
-	return v, !doc.Bad, nil
-}
-
 // readSummary reads the last values of a run. Each becomes a curve of one point.
 func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	v, ok, err := readMembers(in)
+	v, ok, err := in.ReadObject(maxDocumentBytes)
 	if !ok {
 		return nil, err
 	}
-	number := func(text json.RawMessage) float64 {
-		if x, ok := scan.ParseJSONFloat(text); ok {
-			return x
-		}
-		return math.NaN()
-	}
 	p := &record.Part{Role: record.Companion}
 	step := int64(0)
-	if s := number(v["_step"]); s >= 0 && s < 1<<53 {
+	if s := scan.JSONFloat(v["_step"]); s >= 0 && s < 1<<53 {
 		step = int64(s)
 	}
 	var own struct {
 		Runtime float64 `json:"runtime"`
 	}
-	if seconds := number(v["_runtime"]); seconds > 0 {
+	if seconds := scan.JSONFloat(v["_runtime"]); seconds > 0 {
 		p.Run.WallSeconds = seconds
 	} else if json.Unmarshal(v["_wandb"], &own) == nil && own.Runtime > 0 {
 		p.Run.WallSeconds = own.Runtime
 	}
-	if s := number(v["_timestamp"]); s > 0 && s < 1<<40 {
+	if s := scan.JSONFloat(v["_timestamp"]); s > 0 && s < 1<<40 {
 		p.Run.Info.Ended = time.UnixMilli(int64(1000 * s)).UTC()
 	}
 	for _, name := range slices.Sorted(maps.Keys(v)) {
@@ -108,7 +83,7 @@ func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
 // readMetadata reads the command and the start of a run. The number of GPUs is that of the
 // machine, not that of the workers, so it is not used.
 func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	v, ok, err := readMembers(in)
+	v, ok, err := in.ReadObject(maxDocumentBytes)
 	if !ok {
 		return nil, err
 	}

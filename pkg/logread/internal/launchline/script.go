@@ -51,7 +51,6 @@ type Line struct {
 	log      string // file to which the output is redirected; empty if it is not
 }
 
-// readFile reads a job script.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxScriptBytes)
 	if err != nil {
@@ -80,7 +79,6 @@ type scriptParser struct {
 	tasks, nodes, onNode int // of the directives; 0 if not stated
 }
 
-// parse parses the script and returns the number of lines that it used.
 func (p *scriptParser) parse(text string) (used int) {
 	number, first, command := 0, 0, ""
 	for line := range strings.Lines(text) {

@@ -59,7 +59,6 @@ func Parse(name string) Fields {
 	return p.fields
 }
 
-// tokenize splits a name into its tokens.
 func tokenize(name string) []token {
 	kind := func(c byte) int {
 		switch {

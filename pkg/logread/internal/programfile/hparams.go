@@ -46,7 +46,6 @@ func isHparams(path string, head []byte) bool {
 	return false
 }
 
-// readHparams reads a YAML configuration.
 func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxYAMLBytes)
 	if err != nil {

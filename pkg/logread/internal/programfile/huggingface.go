@@ -29,36 +29,17 @@ func isHuggingFace(_ string, head []byte) bool {
 		(bytes.Contains(head, []byte(`"log_history"`)) || bytes.Contains(head, []byte(`"global_step"`)) && bytes.Contains(head, []byte(`"epoch"`)))
 }
 
-// readHuggingFace reads a trainer state.
 func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := in.ReadDocument(maxDocumentBytes)
-	if err != nil {
+	members, ok, err := in.ReadObject(maxDocumentBytes)
+	if !ok {
 		return nil, err
 	}
-	var step, planned, batch float64
-	var history []byte
-	doc := scan.ObjectIterator{Text: text}
-	for key, value := range doc.Members() {
-		number, _ := scan.ParseJSONFloat(value)
-		switch string(key) {
-		case "global_step":
-			step = number
-		case "max_steps":
-			planned = number
-		case "train_batch_size":
-			batch = number
-		case "log_history":
-			history = value
-		}
-	}
-	if doc.Bad {
-		in.AddProblem(1+bytes.Count(text[:doc.Offset()], []byte("\n")), "the JSON object is malformed or torn here")
-		return nil, nil
-	}
+	in.Report.Lines = 0 // which nothing counts as used
+	history := members["log_history"]
 	if len(history) == 0 || history[0] != '[' {
 		return nil, record.ErrUnknownFormat
 	}
-	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}, planned: planned}
+	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}, planned: scan.JSONFloat(members["max_steps"])}
 	for entry := range scan.Elements(history) {
 		h.readEntry(entry)
 		h.read++
@@ -76,9 +57,10 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	if len(h.epochs) > 0 {
 		in.Report.AddAssumption(huggingface.LossAssumption)
 	}
-	if record.IsPlausibleCount(batch) {
+	if batch := scan.JSONFloat(members["train_batch_size"]); record.IsPlausibleCount(batch) {
 		p.Run.Info.BatchPerWorker = int(batch)
 	}
+	step, _ := scan.ParseJSONFloat(members["global_step"])
 	p.State, p.StateOf = int64(step), filepath.Dir(in.Path)
 	if name, ok := strings.CutPrefix(filepath.Base(p.StateOf), "checkpoint-"); ok && strings.Trim(name, "0123456789") == "" {
 		p.StateOf = filepath.Dir(p.StateOf)

@@ -127,7 +127,6 @@ func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, erro
 	return []*record.Part{part}, nil
 }
 
-// isMLflowSetting reports whether path is that of a param or a tag.
 func isMLflowSetting(path string, head []byte) bool {
 	p, ok := parseMLflowPath(path)
 	return ok && p.part != "metrics" && bytes.IndexByte(head, 0) < 0

@@ -3,7 +3,6 @@ package programfile
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,21 +65,15 @@ func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 // readPlainLossLog reads lines with a step and a loss. It returns
 // record.ErrUnknownFormat if a line has another form.
 func readPlainLossLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	l := scan.NewLineReader(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)
-	last := -1
-	for {
-		line, ok := l.Next()
-		if !ok {
-			break
-		}
-		in.Report.Lines++
+	last, other := -1, false
+	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
 		step, v, good := parsePlainLine(line)
 		switch {
 		case !l.Ended:
 			in.AddProblem(l.Number, "last line is torn: %.80q", line)
-		case !good || l.TooLong:
-			return nil, record.ErrUnknownFormat
+		case !good:
+			other = true
 		case step <= last:
 			in.AddProblem(l.Number, "got step %d after step %d", step, last)
 		default:
@@ -89,9 +82,12 @@ func readPlainLossLog(_ context.Context, in *record.Input) ([]*record.Part, erro
 			in.Report.LinesUsed++
 			in.Report.Records++
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	if l.Err != nil {
-		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	if other {
+		return nil, record.ErrUnknownFormat
 	}
 	if last < 0 {
 		return nil, nil

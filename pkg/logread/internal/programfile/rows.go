@@ -83,7 +83,6 @@ func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// addRow adds the value of a row to its run.
 func (r *rowsReader) addRow(cells []string) {
 	var failed bool
 	count := func(cell string, none int) int {

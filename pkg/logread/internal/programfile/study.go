@@ -84,7 +84,6 @@ func isStudyLog(path string, head []byte) bool {
 	return StudyEvidence(path) != nil && !table.HasKnownHeader(head) // or it is another program's log with such a name
 }
 
-// readStudyLog reads a log of the study into one run.
 func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	sr := &studyReader{in: in}
 	if err := in.ReadLines(sr.readLine); err != nil {

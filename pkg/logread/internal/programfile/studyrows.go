@@ -12,7 +12,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// readLine reads the header or a row.
 func (s *studyReader) readLine(l *scan.LineReader, line []byte) {
 	switch {
 	case s.done:

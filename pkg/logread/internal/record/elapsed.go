@@ -102,6 +102,22 @@ func AddStepTimes(run *runs.Run, report *Report) {
 	}
 }
 
+// EpochRates contains the rates of steps by rank and epoch.
+type EpochRates map[[2]int]*StepRates
+
+// Add adds the rate of a step, and returns that of the steps of its epoch so far.
+func (r *EpochRates) Add(rank, epoch int, rate float64, report *Report) float64 {
+	if *r == nil {
+		*r = EpochRates{}
+	}
+	key := [2]int{rank, epoch}
+	if (*r)[key] == nil {
+		(*r)[key] = &StepRates{}
+	}
+	(*r)[key].Add(rate)
+	return (*r)[key].Value(report)
+}
+
 // StepRates combines the rates of the steps of an epoch.
 type StepRates struct{ n, sum, seconds float64 }
 

@@ -43,6 +43,25 @@ func (in *Input) ReadDocument(longest int64) ([]byte, error) {
 	return text, nil
 }
 
+// ReadObject reads the complete content, a JSON object of at most the given number of bytes, and returns its
+// members. ok is false if the object is damaged, which is a problem.
+func (in *Input) ReadObject(longest int64) (members map[string][]byte, ok bool, err error) {
+	text, err := in.ReadDocument(longest)
+	if err != nil {
+		return nil, false, err
+	}
+	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
+	members = map[string][]byte{}
+	doc := scan.ObjectIterator{Text: text}
+	for key, value := range doc.Members() {
+		members[string(key)] = value
+	}
+	if doc.Bad {
+		in.AddProblem(1+bytes.Count(text[:doc.Offset()], []byte("\n")), "the JSON object is malformed or torn here")
+	}
+	return members, !doc.Bad, nil
+}
+
 // ReadLines calls use for each line. Blank lines are ignored, and lines that are too long are a problem.
 func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
 	l := scan.NewLineReader(in.Reader, in.Size)

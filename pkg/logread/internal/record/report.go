@@ -75,6 +75,18 @@ type TemplateUse struct {
 	Shadowed    bool // the template matches that line, but an earlier template matches it too
 }
 
+// Add adds the use of the same template in more lines, before which the file has the given number of lines. It
+// reports whether the nearest line is one of them.
+func (u *TemplateUse) Add(more TemplateUse, before int) (nearer bool) {
+	lines := u.Lines + more.Lines
+	if nearer = more.NearestLine > 0 && (u.NearestLine == 0 || more.Nearest.Matched > u.Nearest.Matched); nearer {
+		*u = more
+		u.NearestLine += before
+	}
+	u.Lines = lines
+	return nearer
+}
+
 // MaxNearestText is the maximum length in bytes of TemplateUse.NearestText.
 const MaxNearestText = 160
 

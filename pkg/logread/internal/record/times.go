@@ -66,7 +66,6 @@ func (p *Part) RemoveImpossibleTimes() {
 	}
 }
 
-// hasProblemAt reports whether the file has a problem in the given line.
 func (p *Part) hasProblemAt(line int) bool {
 	return slices.ContainsFunc(p.Report.Problems(), func(x runs.Problem) bool { return x.Line == line })
 }

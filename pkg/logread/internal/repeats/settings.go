@@ -156,7 +156,6 @@ func labelModel(v string) string {
 	return v
 }
 
-// batchPerWorker returns the batch per worker, or 0.
 func batchPerWorker(r *runs.Run) float64 {
 	if n := r.Info.Workers; r.Info.BatchPerWorker == 0 && n > 0 && r.Info.GlobalBatch%n == 0 {
 		return float64(r.Info.GlobalBatch / n)

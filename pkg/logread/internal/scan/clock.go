@@ -193,5 +193,4 @@ func addClock(line []byte, at int, v float64) (float64, int) {
 	return total, end
 }
 
-// isBlank reports whether c is a blank or a tab.
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }

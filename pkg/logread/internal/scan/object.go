@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"iter"
+	"math"
 )
 
 // ObjectIterator iterates over the members of a JSON object without copying
@@ -156,6 +157,14 @@ func Unquote(value []byte) []byte {
 
 // ParseJSONFloat parses a JSON number, or a JSON string that contains a number.
 func ParseJSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }
+
+// JSONFloat is like ParseJSONFloat, and returns NaN for any other value.
+func JSONFloat(value []byte) float64 {
+	if v, ok := ParseJSONFloat(value); ok {
+		return v
+	}
+	return math.NaN()
+}
 
 // Elements iterates over the elements of a JSON list. It ends early if the list is malformed.
 func Elements(list []byte) iter.Seq[[]byte] {

@@ -93,14 +93,12 @@ func Lines(files [][]textlog.Message) Result {
 	return result
 }
 
-// note adds a note once.
 func (r *Result) note(format string, a ...any) {
 	if note := fmt.Sprintf(format, a...); !slices.Contains(r.Notes, note) {
 		r.Notes = append(r.Notes, note)
 	}
 }
 
-// setKind sets the kind of the lines.
 func (c *candidate) setKind() {
 	measured, setting := false, false
 	for i := range c.numbers {
@@ -164,7 +162,6 @@ func (r *Result) accepts(c *candidate, why string) bool {
 // severalInEpoch is the reason for which lines of which nothing shows the order are not used.
 const severalInEpoch = "there are several of them in an epoch, and nothing numbers them"
 
-// choose returns the candidates that are proposed.
 func (r *Result) choose(all []*candidate) []*candidate {
 	of := func(kind Kind, keep func(*candidate) bool) []*candidate {
 		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return c.kind != kind || !keep(c) })

@@ -76,7 +76,6 @@ func ascending(values []float64) []float64 {
 	return kept
 }
 
-// median returns the median of values that are numbers, or NaN.
 func median(values []float64) float64 {
 	kept := ascending(values)
 	return kept[len(kept)/2]

@@ -161,7 +161,6 @@ func lookUp(words []string, part string, weak bool) *fields.Field {
 // isCounter reports whether a field counts epochs, steps, ranks or workers, or is a setting.
 func isCounter(f *fields.Field) bool { return f.Kind == fields.Whole && f.Name != fields.Samples }
 
-// isRate reports whether words end with a unit of a rate.
 func isRate(words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return isOneOf(w, "s sec second per throughput ips sps") })
 }

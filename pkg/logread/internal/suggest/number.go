@@ -45,7 +45,6 @@ type reader struct {
 	outer  []string // parts outside of the brackets that are open
 }
 
-// numbers returns the numbers of the shape.
 func (s *shape) numbers() []number {
 	r := &reader{line: s.first, tokens: s.tokens}
 	var found []number
@@ -177,7 +176,6 @@ func (r *reader) describe(n *number, previous *number) {
 	}
 }
 
-// setName sets the name that words show.
 func (n *number) setName(x name, words []string) {
 	n.name = x
 	for _, w := range words {

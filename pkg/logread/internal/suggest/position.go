@@ -64,7 +64,6 @@ func (c *candidate) setClock(n *number) {
 	}
 }
 
-// is sets the meaning of the number.
 func (n *number) is(field, format string, a ...any) {
 	n.as, n.why = field, fmt.Sprintf(format, a...)
 }
@@ -82,7 +81,6 @@ func (n *number) isNamed(names ...string) bool {
 	return n.field != nil && slices.Contains(names, n.field.Name)
 }
 
-// find returns the number that has the field, or nil.
 func (c *candidate) find(field string) *number {
 	for i := range c.numbers {
 		if c.numbers[i].as == field {
@@ -92,7 +90,6 @@ func (c *candidate) find(field string) *number {
 	return nil
 }
 
-// has reports whether one of the numbers has the field.
 func (c *candidate) has(field string) bool { return c.find(field) != nil }
 
 // isCount reports whether the number is an integer without a unit that may count something.
@@ -122,7 +119,6 @@ func (c *candidate) isRank(n *number) bool {
 	return len(ranks) > 1 && ranks[0] <= 1 && least*2 >= most
 }
 
-// group sets the groups of lines.
 func (c *candidate) group() {
 	type key struct {
 		file int

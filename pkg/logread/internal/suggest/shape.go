@@ -28,7 +28,6 @@ type place struct {
 	clock      float64 // in seconds, or NaN
 }
 
-// isBefore reports whether the line p comes before o.
 func (p place) isBefore(o place) bool { return p.file < o.file || p.file == o.file && p.line < o.line }
 
 // slot is a number of the shape.
@@ -97,7 +96,6 @@ func eachLine(files [][]textlog.Message, use func(at place, text string, tokens 
 	}
 }
 
-// add adds a line to the shape.
 func (s *shape) add(tokens []token, at place) {
 	for _, t := range tokens {
 		if t.kind == stampToken && t.clock && math.IsNaN(at.clock) {

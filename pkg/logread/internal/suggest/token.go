@@ -36,12 +36,10 @@ type token struct {
 // durationUnit is the unit of a duration whose text contains its units.
 const durationUnit = "duration"
 
-// isWord reports whether the token is one of the words of a list.
 func (t token) isWord(list string) bool {
 	return t.kind == wordToken && isOneOf(strings.ToLower(t.text), list)
 }
 
-// isMark reports whether the token is one of the characters of marks.
 func (t token) isMark(marks string) bool {
 	return t.kind == markToken && strings.Contains(marks, t.text)
 }
@@ -71,7 +69,6 @@ var (
 	wordPattern    = regexp.MustCompile(`^(?:(?i:top)-\d+|[\pL_][\pL\p{Nd}_]*(?:@\d+)?|[\pL\p{Nd}_]+)`)
 )
 
-// tokenize splits a line into tokens.
 func tokenize(line string) []token {
 	var found []token
 	length := len(line)

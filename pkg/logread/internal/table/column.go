@@ -227,7 +227,6 @@ func (s *schema) assign(i int, survey columnSurvey) {
 	}
 }
 
-// has reports whether one of the fields has a column.
 func (s *schema) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := s.at[name]; return ok })
 }

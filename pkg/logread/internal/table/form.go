@@ -129,7 +129,6 @@ func unquote(text []byte) (cell, rest []byte, err error) {
 	}
 }
 
-// hasBars reports whether a line begins and ends with a bar.
 func hasBars(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	return len(line) > 1 && line[0] == '|' && line[len(line)-1] == '|'

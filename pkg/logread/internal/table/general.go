@@ -52,7 +52,6 @@ func hasMappedColumn(mappings []Mapping) func(string, []byte) bool {
 	}
 }
 
-// afterLines returns text without its first n lines.
 func afterLines(text []byte, n int) []byte {
 	for range n {
 		_, text, _ = bytes.Cut(text, []byte("\n"))
@@ -182,7 +181,6 @@ func (t *tableReader) read() ([]*record.Part, error) {
 	return t.finish(), nil
 }
 
-// readLine reads a line of any form.
 func (t *tableReader) readLine(line []byte) {
 	in, l := t.in, t.l
 	number := l.Number

@@ -20,7 +20,6 @@ const (
 	tensorBoardKind  = "TensorBoard export"
 )
 
-// detectKind returns the kind of a table with the given header.
 func detectKind(header []string) string {
 	has := func(names ...string) bool {
 		for _, name := range names {

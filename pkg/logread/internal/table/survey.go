@@ -116,7 +116,6 @@ func (p preamble) beginsWithRow(mappings []Mapping) bool {
 	})
 }
 
-// columnNames converts the cells of a header to names.
 func columnNames(cells [][]byte) []string {
 	names := make([]string, len(cells))
 	for i, c := range cells {

@@ -326,7 +326,6 @@ func (t *tableReader) finishFractions(parts []*record.Part) {
 	}
 }
 
-// reportColumns reports which columns were not used.
 func (t *tableReader) reportColumns() {
 	report := t.in.Report
 	report.Columns = len(t.columns)

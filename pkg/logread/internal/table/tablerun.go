@@ -22,8 +22,8 @@ type tableRun struct {
 	power  []samples // of each GPU
 	late   lateRows  // whose power is not in the integral
 
-	lastStep int64                        // of the last row; -1 if unknown
-	rates    map[[2]int]*record.StepRates // of the steps, by rank and epoch
+	lastStep int64             // of the last row; -1 if unknown
+	rates    record.EpochRates // of the steps, by rank and epoch
 	elapsed  record.Elapsed
 }
 

@@ -59,7 +59,7 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 				continue
 			}
 			if stepRow && c.field == fields.SamplesPerSecond && p.split == "" {
-				v = run.addRate(p, v, t.in.Report)
+				v = run.rates.Add(p.rank, p.epoch, v, t.in.Report)
 			}
 			if e == nil {
 				e = t.findOrAddEpoch(run, p.rank, max(p.epoch, 0))
@@ -72,19 +72,6 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 		}
 	}
 	return t.hasTotals && t.storeTotals(run, p, e) || good
-}
-
-// addRate adds the rate of a step, and returns that of the steps of its epoch so far.
-func (run *tableRun) addRate(p *rowPlace, v float64, report *record.Report) float64 {
-	key := [2]int{p.rank, p.epoch}
-	if run.rates[key] == nil {
-		if run.rates == nil {
-			run.rates = map[[2]int]*record.StepRates{}
-		}
-		run.rates[key] = &record.StepRates{}
-	}
-	run.rates[key].Add(v)
-	return run.rates[key].Value(report)
 }
 
 // splitField returns the field of an epoch that a column sets in a row about a part of the

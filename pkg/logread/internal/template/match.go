@@ -132,7 +132,6 @@ func continuesToken(before, c byte) bool {
 		(before == '-' || before == '+')
 }
 
-// indexString returns the index of text in b, or -1.
 func indexString(b []byte, text string) int {
 	for i := 0; ; {
 		k := bytes.IndexByte(b[i:], text[0])

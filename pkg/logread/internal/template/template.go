@@ -201,7 +201,6 @@ func (p *parser) failf(at int, format string, a ...any) error {
 	return fmt.Errorf("character %d: %s", position, fmt.Sprintf(format, a...))
 }
 
-// parse parses the complete text.
 func (p *parser) parse() error {
 	for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\t') {
 		p.at++

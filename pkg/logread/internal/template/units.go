@@ -2,7 +2,6 @@ package template
 
 import (
 	"bytes"
-	"math"
 	"regexp"
 	"strings"
 
@@ -234,7 +233,6 @@ func parseDecimalComma(b []byte) (v float64, n int) {
 	return v, n
 }
 
-// hasThreeDigits reports whether b begins with exactly three digits.
 func hasThreeDigits(b []byte) bool {
 	return len(b) >= 3 && scan.IsDigit(b[0]) && scan.IsDigit(b[1]) && scan.IsDigit(b[2]) && (len(b) == 3 || !scan.IsDigit(b[3]))
 }
@@ -242,53 +240,11 @@ func hasThreeDigits(b []byte) bool {
 // parseUnusualNumber parses a number with an exponent or many digits, nan or inf.
 func parseUnusualNumber(b []byte) (v float64, n int) {
 	b = b[:min(len(b), maxNumber)]
-	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
-		n = 1
-	}
-	if w := scan.LengthOfUnit(b[n:]); w >= 3 && w <= 8 {
-		var lower [8]byte
-		for i, c := range b[n : n+w] {
-			lower[i] = c | 0x20
-		}
-		switch string(lower[:w]) {
-		case "nan":
-			return math.NaN(), n + w
-		case "inf", "infinity":
-			if b[0] == '-' {
-				return math.Inf(-1), n + w
-			}
-			return math.Inf(1), n + w
-		}
-		return 0, 0
-	}
-	digits := 0
-	for n < len(b) && (scan.IsDigit(b[n]) || b[n] == '.') {
-		if b[n] != '.' {
-			digits++
-		}
-		n++
-	}
-	if digits == 0 {
-		return 0, 0
-	}
-	if n < len(b) && (b[n] == 'x' || b[n] == 'X') {
-		return 0, 0
-	}
-	if n+1 < len(b) && (b[n] == 'e' || b[n] == 'E') {
-		e := n + 1
-		if b[e] == '-' || b[e] == '+' {
-			e++
-		}
-		if e < len(b) && scan.IsDigit(b[e]) {
-			for n = e; n < len(b) && scan.IsDigit(b[n]); n++ {
-			}
-		}
-	}
-	if n == maxNumber {
-		return 0, 0
-	}
-	v, ok := scan.ParseFloat(b[:n])
-	if !ok {
+	c := scan.Cursor{Rest: b}
+	v = c.ReadFloat()
+	n = len(b) - len(c.Rest)
+	isWord := n > 0 && !scan.IsDigit(b[n-1]) && b[n-1] != '.' // nan or inf
+	if c.Failed || n == maxNumber || n < len(b) && (b[n]|0x20 == 'x' || isWord && scan.LengthOfUnit(b[n:]) > 0) {
 		return 0, 0
 	}
 	return v, n

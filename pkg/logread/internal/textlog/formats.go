@@ -92,7 +92,6 @@ func (r *indexedRule) matches(m []byte) bool { return scan.HasPrefix(m, r.Prefix
 // sharedFormatIndex returns the index of all formats, which is built only once.
 var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 
-// newFormatIndex builds the index of all formats.
 func newFormatIndex() *formatIndex {
 	x := formatIndex{formats: formats()}
 	for name, f := range x.formats {
@@ -178,7 +177,6 @@ func (x *formatIndex) readBlockLine(log *logline.Log, m []byte) logline.Result {
 	return f.ReadInBlock(log, m)
 }
 
-// hasPrefixOf reports whether line m begins with a prefix of the given format.
 func (x *formatIndex) hasPrefixOf(m []byte, name logline.FormatID) bool {
 	rules := x.byFirst[m[0]]
 	for i := range rules {

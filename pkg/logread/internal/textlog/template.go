@@ -42,7 +42,6 @@ type valueField struct {
 	bit   uint64                     // identifies the field among all fields of epochs
 }
 
-// isTime reports whether the field is a duration or a rate.
 func (x *valueField) isTime() bool {
 	return x.kind == fields.Seconds || x.name == fields.SamplesPerSecond
 }

@@ -54,7 +54,6 @@ func (s *templateState) reportCounts(countsFromZero bool, epochs *logline.Epochs
 	}
 }
 
-// templatesOf returns what the lines of templates of a run contain so far.
 func templatesOf(r *logline.Run) *templateState {
 	return logline.State[templateState](&r.States, logline.UserTemplates)
 }

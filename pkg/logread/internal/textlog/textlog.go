@@ -64,7 +64,6 @@ type reader struct {
 	compared int            // number of lines that were compared with unused templates
 }
 
-// newReader returns a reader of a text log.
 func newReader(in *record.Input) *reader {
 	t := &reader{Log: logline.New(in), formats: sharedFormatIndex()}
 	t.Lines.Overwritten = func(text []byte) {
@@ -79,7 +78,6 @@ func newReader(in *record.Input) *reader {
 	return t
 }
 
-// read reads all lines.
 func (t *reader) read() error {
 	for {
 		line, ok := t.Lines.Next()

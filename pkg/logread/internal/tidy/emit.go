@@ -33,7 +33,6 @@ func (g Emitter) emitMeasured(values []Value) error {
 	return nil
 }
 
-// emit emits a row with the given name and value.
 func (g Emitter) emit(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)

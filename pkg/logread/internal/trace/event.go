@@ -28,7 +28,6 @@ func (e *traceEvent) parse(text []byte) bool {
 	return !members.Bad
 }
 
-// setField sets the field that belongs to a JSON key.
 func (e *traceEvent) setField(key, value []byte) {
 	switch string(key) {
 	case "ph":

@@ -43,7 +43,6 @@ func Format() record.Format {
 	return record.Format{Name: kind, Recognizes: isTrace, Read: readFile, Document: true}
 }
 
-// isTrace reports whether a file that begins with head is a trace.
 func isTrace(_ string, head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	if len(head) == 0 {
@@ -126,7 +125,6 @@ func Join(parts []*record.Part) []*record.Part {
 	return kept
 }
 
-// traceOf returns the trace from which p was read.
 func traceOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 
 // joinRanks moves the spans of all files into the first part. The times of the

@@ -25,7 +25,6 @@ func Benchy() logline.Format {
 	}}
 }
 
-// readBenchy reads lines that begin with "BENCHY::".
 func readBenchy(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	c.Expect("BENCHY::")

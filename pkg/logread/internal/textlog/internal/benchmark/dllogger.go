@@ -35,7 +35,6 @@ func DLLogger() logline.Format {
 	}}
 }
 
-// dlloggerOf returns the position of a run in its DLLogger lines.
 func dlloggerOf(r *logline.Run) *dlloggerState {
 	return logline.State[dlloggerState](&r.States, logline.DLLogger)
 }
@@ -64,9 +63,9 @@ func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 	for key, value := range doc.Members() {
 		switch string(key) {
 		case "timestamp":
-			v.stamp = floatOrNaN(value)
+			v.stamp = scan.JSONFloat(value)
 		case "elapsedtime":
-			v.elapsed = floatOrNaN(value)
+			v.elapsed = scan.JSONFloat(value)
 		case "type":
 			v.kind = scan.Unquote(value)
 		case "step":
@@ -76,15 +75,6 @@ func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 		}
 	}
 	return v, !doc.Bad
-}
-
-// floatOrNaN parses a JSON number, or a JSON string that contains a number. It
-// returns NaN for any other value.
-func floatOrNaN(value []byte) float64 {
-	if v, ok := scan.ParseJSONFloat(value); ok {
-		return v
-	}
-	return math.NaN()
 }
 
 // forEachValue calls use with each member of the line's data, except members
@@ -146,7 +136,6 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// hasValues reports whether the run has an iteration or an epoch.
 func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
 
 // applyDLLoggerSettings applies the settings after the values of the current run: the program

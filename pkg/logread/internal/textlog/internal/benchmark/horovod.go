@@ -62,7 +62,6 @@ func Horovod() logline.Format {
 	}}
 }
 
-// horovodOf returns what the Horovod lines of a run contain so far.
 func horovodOf(r *logline.Run) *horovodState {
 	return logline.State[horovodState](&r.States, logline.Horovod)
 }

@@ -35,7 +35,6 @@ func MLPerf() logline.Format {
 	}}
 }
 
-// mlperfStateOf returns what the MLPerf lines of a run contain so far.
 func mlperfStateOf(r *logline.Run) *mlperfState {
 	return logline.State[mlperfState](&r.States, logline.MLPerf)
 }

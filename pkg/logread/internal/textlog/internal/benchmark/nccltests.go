@@ -58,7 +58,6 @@ func NCCLTests() logline.Format {
 	}}
 }
 
-// ncclOf returns what the lines of nccl-tests of a run contain so far.
 func ncclOf(r *logline.Run) *ncclState { return logline.State[ncclState](&r.States, logline.NCCLTests) }
 
 // ncclRow is one row of the table.
@@ -96,7 +95,6 @@ func readNCCLSettings(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readNCCLLine reads a line of the table, or of the comments above it.
 func readNCCLLine(log *logline.Log, m []byte) logline.Result {
 	s := ncclOf(log.Current)
 	switch {
@@ -172,7 +170,6 @@ func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// reversed returns a copy of names in reverse order.
 func reversed(names []string) []string {
 	names = slices.Clone(names)
 	slices.Reverse(names)

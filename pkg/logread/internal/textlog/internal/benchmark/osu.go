@@ -30,7 +30,6 @@ func OSU() logline.Format {
 	}}
 }
 
-// osuOf returns the table of an OSU micro-benchmark that is being read.
 func osuOf(log *logline.Log) *osuState { return logline.State[osuState](&log.States, logline.OSU) }
 
 // readOSUTitle reads the line with the name of the test.

@@ -46,7 +46,6 @@ func TFCNN() logline.Format {
 	}}
 }
 
-// tfCNNOf returns what the lines of tf_cnn_benchmarks of a run contain so far.
 func tfCNNOf(r *logline.Run) *tfCNNState { return logline.State[tfCNNState](&r.States, logline.TFCNN) }
 
 // readTFCNNHeader reads the first line of the header, which has the version of TensorFlow.
@@ -135,7 +134,6 @@ func readTFCNNStep(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readTFCNNTotal reads the throughput of the run.
 func readTFCNNTotal(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	rate := c.Expect("total images/sec: ").ReadFloat()

@@ -40,7 +40,6 @@ type Run struct {
 	Resumes        bool              // a line before its values states that it resumes an earlier run
 }
 
-// newRun returns a run that begins at the given line.
 func newRun(line int) *Run {
 	return &Run{
 		Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}, Curves: map[string]*Curve{},

@@ -53,7 +53,6 @@ func Seff() logline.Format {
 	}}
 }
 
-// seffOf returns what the lines of seff in a log contain so far.
 func seffOf(log *logline.Log) *seffState { return logline.State[seffState](&log.States, logline.Seff) }
 
 // readSeffJob reads the line "Job ID:", which may begin the description of a

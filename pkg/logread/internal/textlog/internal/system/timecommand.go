@@ -159,7 +159,6 @@ func cutZshTime(m []byte) (command, rest []byte, ok bool) {
 	return bytes.TrimSpace(m[:n]), rest, n < i && n > 1 && m[n-1] == ' ' && m[n-2] == ' ' && !c.Failed && scan.HasPrefix(rest, "s")
 }
 
-// isZshTime reports whether m is a line of zsh's time.
 func isZshTime(m []byte) bool {
 	_, _, ok := cutZshTime(m)
 	return ok

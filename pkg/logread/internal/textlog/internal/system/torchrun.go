@@ -35,7 +35,6 @@ func Torchrun() logline.Format {
 	}}
 }
 
-// failureOf returns what was read of torchrun's block of lines in a log.
 func failureOf(log *logline.Log) *rankFailure {
 	return logline.State[rankFailure](&log.States, logline.Torchrun)
 }

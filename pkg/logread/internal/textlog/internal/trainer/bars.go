@@ -42,7 +42,6 @@ func Lightning() logline.Format {
 	return logline.Format{Name: "Lightning bars", CountsFromZero: true, Rules: lightningRules()}
 }
 
-// barsOf returns what the bars of a run contain so far.
 func barsOf(r *logline.Run) *barState { return logline.State[barState](&r.States, logline.Tqdm) }
 
 // barRank is the last finished bar of one rank.

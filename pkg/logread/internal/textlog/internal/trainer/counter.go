@@ -29,7 +29,6 @@ func (t *intCounter) add(n int) int {
 	return t.sparse[n] - 1
 }
 
-// count returns the number of occurrences of n.
 func (t *intCounter) count(n int) int {
 	if n >= 0 && n < len(t.dense) {
 		return int(t.dense[n])

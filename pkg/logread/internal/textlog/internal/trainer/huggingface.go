@@ -55,7 +55,6 @@ func HuggingFace() logline.Format {
 	return logline.Format{Name: "Hugging Face Trainer", Finish: finishHuggingFace, Rules: huggingFaceRules()}
 }
 
-// huggingFaceOf returns what the Trainer's lines of a run contain so far.
 func huggingFaceOf(r *logline.Run) *huggingFaceState {
 	return logline.State[huggingFaceState](&r.States, logline.HuggingFace)
 }
@@ -90,7 +89,6 @@ func readHuggingFaceHeading(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readHuggingFaceSetting reads a line of the header.
 func readHuggingFaceSetting(log *logline.Log, key string, m []byte) logline.Result {
 	var buf [64]byte
 	v, ok := scan.ParseFloat(appendWithoutCommas(buf[:0], bytes.TrimSpace(m[len(key):])))
@@ -152,7 +150,6 @@ func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// addHuggingFaceValues adds the values of a dictionary to the epoch and to curves.
 func addHuggingFaceValues(log *logline.Log, all []progress.Entry, epoch float64) {
 	h := huggingFaceOf(log.Current)
 	var e *runs.Epoch
@@ -175,7 +172,6 @@ func addHuggingFaceValues(log *logline.Log, all []progress.Entry, epoch float64)
 	}
 }
 
-// isKnown reports whether v is not NaN.
 func isKnown(v float64) bool { return !math.IsNaN(v) }
 
 // finishHuggingFace sets the properties of the run that follow from the header and from the

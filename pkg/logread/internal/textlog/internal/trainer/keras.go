@@ -45,7 +45,6 @@ func Keras() logline.Format {
 	}}
 }
 
-// kerasOf returns what the Keras lines of a run contain so far.
 func kerasOf(r *logline.Run) *kerasState { return logline.State[kerasState](&r.States, logline.Keras) }
 
 // kerasRank is the state of one rank, whose lines have the same label or no

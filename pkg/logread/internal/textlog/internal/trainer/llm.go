@@ -86,12 +86,10 @@ type nanoGPTState struct {
 	tokensPerStep float64 // of all workers
 }
 
-// nanoGPTOf returns what the header of nanoGPT in a run contains.
 func nanoGPTOf(r *logline.Run) *nanoGPTState {
 	return logline.State[nanoGPTState](&r.States, logline.NanoGPT)
 }
 
-// setNanoGPTTokens sets the number of tokens of a step.
 func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
 	if !(v[0].Number >= 1) {
 		return logline.Unknown

@@ -187,7 +187,6 @@ func isOneOf(name []byte, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return len(w) == len(name) && strings.EqualFold(w, string(name)) })
 }
 
-// meterBuffer returns a buffer for the values of a line.
 func meterBuffer(log *logline.Log) *[]progress.Meter {
 	return logline.State[[]progress.Meter](&log.States, logline.ImageNet)
 }
@@ -281,7 +280,6 @@ func meterEpochOf(log *logline.Log, n int) *runs.Epoch {
 // timmTemplate matches timm's line of training.
 var timmTemplate = template.MustParse("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
 
-// readTimmTrain reads timm's line of training.
 func readTimmTrain(log *logline.Log, m []byte) logline.Result {
 	read := log.ValuesOf(timmTemplate)
 	if !timmTemplate.Match(m, read) {
