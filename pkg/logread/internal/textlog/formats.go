@@ -65,8 +65,6 @@ func FormatNames() []string {
 	return names
 }
 
-func formatName(f logline.FormatID) string { return sharedFormatIndex().formats[f].Name }
-
 // formatIndex contains what is known about the lines of all formats.
 type formatIndex struct {
 	formats  [logline.MaxFormats]logline.Format
@@ -81,12 +79,6 @@ type indexedRule struct {
 	format logline.FormatID
 }
 
-// newIndexedRule returns rule r of a format with parsed templates.
-func newIndexedRule(name logline.FormatID, r logline.Rule) indexedRule {
-	r.Compile()
-	return indexedRule{Rule: r, format: name}
-}
-
 func (r *indexedRule) matches(m []byte) bool { return scan.HasPrefix(m, r.Prefix) }
 
 // sharedFormatIndex returns the index of all formats, which is built only once.
@@ -94,19 +86,30 @@ var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 
 func newFormatIndex() *formatIndex {
 	x := formatIndex{formats: formats()}
+	add := func(name int, r logline.Rule, first ...byte) {
+		r.Compile()
+		for _, c := range first {
+			x.byFirst[c] = append(x.byFirst[c], indexedRule{r, logline.FormatID(name)})
+		}
+	}
 	for name, f := range x.formats {
 		for _, r := range f.Rules {
 			if r.Prefix != "" {
-				x.byFirst[r.Prefix[0]] = append(x.byFirst[r.Prefix[0]], newIndexedRule(logline.FormatID(name), r))
+				add(name, r, r.Prefix[0])
 			}
 		}
 	}
-	x.addTemplates()
+	id := 0
+	for name, f := range x.formats {
+		for _, text := range f.Templates {
+			r := newFormatTemplate(f, text, id, logline.FormatID(name))
+			add(name, r, r.Prefix[0])
+			id++
+		}
+	}
 	for name, f := range x.formats {
 		for _, r := range f.Rules {
-			for _, c := range []byte(r.First) {
-				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(logline.FormatID(name), r))
-			}
+			add(name, r, []byte(r.First)...)
 		}
 	}
 	for _, f := range x.formats {
@@ -120,31 +123,20 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-func (x *formatIndex) addTemplates() {
-	id := 0
-	for name, f := range x.formats {
-		for _, text := range f.Templates {
-			described := newTemplateRule(template.MustParse(text), id, logline.FormatID(name))
-			described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+fields.Epoch+"}") })
-			r := described.lineRule()
-			id++
-			if read := r.Read; f.Applies != nil {
-				r.Read = func(log *logline.Log, m []byte) logline.Result {
-					if !f.Applies(log) {
-						return logline.Unknown
-					}
-					return read(log, m)
-				}
+// newFormatTemplate returns the rule of a template of a format, whose lines begin with a fixed text.
+func newFormatTemplate(f logline.Format, text string, id int, name logline.FormatID) logline.Rule {
+	described := newTemplateRule(template.MustParse(text), id, name)
+	described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+fields.Epoch+"}") })
+	r := described.lineRule()
+	if read := r.Read; f.Applies != nil {
+		r.Read = func(log *logline.Log, m []byte) logline.Result {
+			if !f.Applies(log) {
+				return logline.Unknown
 			}
-			if r.Prefix != "" {
-				x.byFirst[r.Prefix[0]] = append(x.byFirst[r.Prefix[0]], newIndexedRule(logline.FormatID(name), r))
-				continue
-			}
-			for c := range x.byFirst {
-				x.byFirst[c] = append(x.byFirst[c], newIndexedRule(logline.FormatID(name), r))
-			}
+			return read(log, m)
 		}
 	}
+	return r
 }
 
 // applyRule applies the first rule with the beginning of line m that can read it,

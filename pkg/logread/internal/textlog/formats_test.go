@@ -13,7 +13,7 @@ import (
 func TestRuleMatches(t *testing.T) {
 	const text = "Total validation time: 5 sec"
 	for n := range len(text) {
-		r := newIndexedRule(logline.SC21, logline.Rule{Prefix: text[:n]})
+		r := indexedRule{Rule: logline.Rule{Prefix: text[:n]}}
 		for k := range len(text) {
 			for _, m := range [][]byte{[]byte(text)[:k], slices.Clip([]byte(text[:k]))} {
 				if got := r.matches(m); got != (k >= n) {

@@ -598,3 +598,5 @@ func describeEpoch(e runs.Epoch) string {
 	}
 	return b.String()
 }
+
+func formatName(f logline.FormatID) string { return sharedFormatIndex().formats[f].Name }

@@ -97,40 +97,12 @@ func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 	return readTemplateValues(log, r, m, values)
 }
 
-// userTemplates contains the rules of the user's templates by the first byte of the line,
-// in the user's order.
-type userTemplates struct {
-	rules   []*templateRule
-	byFirst [256][]*templateRule
-}
-
-// newUserTemplates returns the rules of the templates, or nil if there are none.
-func newUserTemplates(list []*template.Template) *userTemplates {
-	if len(list) == 0 {
-		return nil
-	}
-	u := &userTemplates{}
-	for i, tmpl := range list {
-		r := newTemplateRule(tmpl, i, logline.UserTemplates)
-		u.rules = append(u.rules, r)
-		if prefix := tmpl.Prefix(); prefix != "" {
-			u.byFirst[prefix[0]] = append(u.byFirst[prefix[0]], r)
-			continue
-		}
-		for c := range u.byFirst {
-			u.byFirst[c] = append(u.byFirst[c], r)
-		}
-	}
-	return u
-}
-
 // readUserTemplates reads line m with the first template of the user that matches. It
 // returns unknown if none does.
 func (t *reader) readUserTemplates(m []byte) logline.Result {
-	rules := t.user.byFirst[m[0]]
-	for i, r := range rules {
+	for i, r := range t.user {
 		if v := r.read(t.Log, m); v != logline.Unknown {
-			t.rememberShadowed(rules[i+1:], m)
+			t.rememberShadowed(t.user[i+1:], m)
 			return v
 		}
 	}
@@ -184,7 +156,7 @@ func (t *reader) rememberNearest(m []byte) {
 	if t.compared++; t.compared > maxComparedLines {
 		return
 	}
-	for _, r := range t.user.rules {
+	for _, r := range t.user {
 		use := &t.In.Report.Templates[r.id]
 		if use.Lines > 0 {
 			continue

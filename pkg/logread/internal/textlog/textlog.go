@@ -60,8 +60,8 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 type reader struct {
 	*logline.Log
 	formats  *formatIndex
-	user     *userTemplates // nil if the user has given no templates
-	compared int            // number of lines that were compared with unused templates
+	user     []*templateRule // of the user's templates, in their order
+	compared int             // number of lines that were compared with unused templates
 }
 
 func newReader(in *record.Input) *reader {
@@ -72,8 +72,9 @@ func newReader(in *record.Input) *reader {
 		trainer.ReadOverwritten(t.Log, text)
 		t.Lines.Number--
 	}
-	if t.user = newUserTemplates(in.Lines); t.user != nil {
-		in.Report.Templates = make([]record.TemplateUse, len(in.Lines))
+	for i, tmpl := range in.Lines {
+		t.user = append(t.user, newTemplateRule(tmpl, i, logline.UserTemplates))
+		in.Report.Templates = append(in.Report.Templates, record.TemplateUse{})
 	}
 	return t
 }

@@ -39,14 +39,9 @@ func dlloggerOf(r *logline.Run) *dlloggerState {
 	return logline.State[dlloggerState](&r.States, logline.DLLogger)
 }
 
-// dlloggerLogState is what the lines of all runs of a log contain.
-type dlloggerLogState struct {
-	settings [][2]string // names and values of settings after the values of a run, for the next values
-}
-
-// dlloggerLogOf returns the settings in a log that belong to the next values.
-func dlloggerLogOf(log *logline.Log) *dlloggerLogState {
-	return logline.State[dlloggerLogState](&log.States, logline.DLLogger)
+// laterSettings returns the names and values of settings after the values of a run, which belong to the next values.
+func laterSettings(log *logline.Log) *[][2]string {
+	return logline.State[[][2]string](&log.States, logline.DLLogger)
 }
 
 // dlloggerLine contains the members of a line's JSON document.
@@ -110,10 +105,10 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	run := log.CountLine(logline.DLLogger)
 	switch {
 	case string(v.step) == `"PARAMETER"` && dlloggerOf(run).hasValues():
-		later := dlloggerLogOf(log)
+		later := laterSettings(log)
 		ok = v.forEachValue(func(k, x []byte) {
-			if len(later.settings) < record.MaxSettings {
-				later.settings = append(later.settings, [2]string{string(k), string(x)})
+			if len(*later) < record.MaxSettings {
+				*later = append(*later, [2]string{string(k), string(x)})
 			}
 		})
 	case string(v.step) == `"PARAMETER"`:
@@ -143,18 +138,18 @@ func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
 // If it is the step with which the run began, it begins another run; otherwise the run was
 // resumed.
 func applyDLLoggerSettings(log *logline.Log, step [2]int64, n int) {
-	later := dlloggerLogOf(log)
-	if len(later.settings) == 0 {
+	later := laterSettings(log)
+	if len(*later) == 0 {
 		return
 	}
 	s := dlloggerOf(log.Current)
 	if n == 1 && s.epochs > 0 && step[0] == s.firstEpoch || n > 1 && s.started && step == s.first {
 		log.BeginRun()
 	}
-	for _, setting := range later.settings {
+	for _, setting := range *later {
 		addDLLoggerSetting(log, setting[0], []byte(setting[1]))
 	}
-	later.settings = nil
+	*later = nil
 }
 
 // globalIteration returns the number, across all epochs, of an iteration with

@@ -6,6 +6,7 @@ import (
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
@@ -41,7 +42,10 @@ func TFCNN() logline.Format {
 		{Prefix: "Mode: ", Read: readTFCNNModel},
 		{Prefix: "Devices: ", Read: readTFCNNModel},
 		{Prefix: "Batch size: ", Read: readTFCNNBatch},
-		{Prefix: "total images/sec: ", Read: readTFCNNTotal, EndsWithValue: true},
+		{
+			Prefix: "total images/sec: ", Use: addTFCNNTotal, MayBeOther: true, EndsWithValue: true,
+			Templates: []string{"total images/sec: {samples_per_second}"},
+		},
 		{First: "123456789", Read: readTFCNNStep},
 	}}
 }
@@ -134,10 +138,9 @@ func readTFCNNStep(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-func readTFCNNTotal(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: m}
-	rate := c.Expect("total images/sec: ").ReadFloat()
-	if !c.IsComplete() || !(rate > 0) || math.IsInf(rate, 0) || log.IsCutAfterPoint(m) {
+func addTFCNNTotal(log *logline.Log, v []template.Value) logline.Result {
+	rate := v[0].Number
+	if !(rate > 0) || math.IsInf(rate, 0) {
 		return logline.Unknown
 	}
 	run := log.CountLine(logline.TFCNN)

@@ -75,14 +75,13 @@ func newKerasRank(opened bool) *kerasRank {
 	return &kerasRank{opened: opened, repeated: map[int]int{}}
 }
 
-// kerasLogState is what the lines of all runs of a log contain.
-type kerasLogState struct {
-	labels map[int]bool // labels of lines "Epoch N/M"
-}
-
-// kerasLogOf returns what the Keras lines of all runs of a log contain so far.
-func kerasLogOf(log *logline.Log) *kerasLogState {
-	return logline.State[kerasLogState](&log.States, logline.Keras)
+// kerasLabels returns the labels of lines "Epoch N/M" in all runs of a log.
+func kerasLabels(log *logline.Log) map[int]bool {
+	labels := logline.State[map[int]bool](&log.States, logline.Keras)
+	if *labels == nil {
+		*labels = map[int]bool{}
+	}
+	return *labels
 }
 
 // findOrAddRank returns the state of the current line's rank.
@@ -92,7 +91,7 @@ func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 		if k.ranks == nil {
 			k.ranks = map[int]*kerasRank{}
 		}
-		r = newKerasRank(kerasLogOf(log).labels[log.Rank])
+		r = newKerasRank(kerasLabels(log)[log.Rank])
 		k.ranks[log.Rank] = r
 	}
 	return r

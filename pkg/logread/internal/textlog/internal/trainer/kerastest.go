@@ -44,7 +44,7 @@ type kerasEvaluation struct {
 func kerasHasNoOpenEpoch(log *logline.Log) bool {
 	r := kerasOf(log.Current).ranks[log.Rank]
 	if r == nil {
-		return kerasLogOf(log).labels[log.Rank]
+		return kerasLabels(log)[log.Rank]
 	}
 	return r.hasNoOpenEpoch()
 }
@@ -58,11 +58,7 @@ func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.
 // epochs unless other programs have logged epochs in the same run.
 func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 	run := log.Current
-	known := kerasLogOf(log)
-	if known.labels == nil {
-		known.labels = map[int]bool{}
-	}
-	known.labels[log.Rank] = true
+	kerasLabels(log)[log.Rank] = true
 	list := run.Epochs.Find(logline.RankID{Rank: log.Rank})
 	if r.opened = true; r.last == 0 || list == nil || run.LinesByFormat[logline.SC21]+run.LinesByFormat[logline.Study]+run.LinesByFormat[logline.Rates] > 0 {
 		return
