@@ -28,8 +28,8 @@ func Study() logline.Format {
 		return logline.Rule{Prefix: prefix, Templates: []string{prefix + rest}, Use: use, MayBeOther: true, EndsWithValue: strings.HasSuffix(rest, "}")}
 	}
 	return logline.Format{Name: "U-Net study stdout", ReadInBlock: readStudySetting, Rules: []logline.Rule{
-		rule("[INFO] EPOCH: ", "{epoch}/{epochs}", beginStudyEpoch),
-		rule("Train loss: ", "{train_loss}, elapsed time: {seconds}", setStudyLoss),
+		{Prefix: "[INFO] EPOCH: ", Read: readStudyEpoch},
+		{Prefix: "Train loss: ", Read: readStudyLoss, EndsWithValue: true},
 		rule("Test loss: ", "{test_loss}, elapsed time: {seconds}", func(log *logline.Log, v []template.Value) logline.Result {
 			test := findOrAddTest(log.CountLine(logline.Study))
 			test.Loss, test.Seconds = v[0].Number, v[1].Number
@@ -49,10 +49,12 @@ func Study() logline.Format {
 	}}
 }
 
-// beginStudyEpoch begins an epoch: its number and the number of all epochs.
-func beginStudyEpoch(log *logline.Log, v []template.Value) logline.Result {
-	n := int(v[0].Number)
-	if n < 1 || n >= 1<<31 {
+// readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
+func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	n := c.Expect("[INFO] EPOCH: ").ReadInteger()
+	c.Expect("/").ReadInteger()
+	if !c.IsComplete() || n < 1 {
 		return logline.Unknown
 	}
 	log.Block = logline.NoBlock
@@ -72,8 +74,15 @@ func beginStudyEpoch(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// setStudyLoss sets the loss and the time of the current epoch.
-func setStudyLoss(log *logline.Log, v []template.Value) logline.Result {
+// readStudyLoss reads the line "Train loss:", which belongs to the current epoch.
+func readStudyLoss(log *logline.Log, m []byte) logline.Result {
+	c := scan.Cursor{Rest: m}
+	loss := c.Expect("Train loss: ").ReadFloat()
+	seconds := c.Expect(", elapsed time: ").ReadFloat()
+	c.SkipBlanks()
+	if c.Accept("sec"); !c.IsComplete() {
+		return logline.Unknown // many programs print a loss
+	}
 	e := log.LastEpoch()
 	if e == nil {
 		log.In.AddProblem(log.Lines.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
@@ -84,7 +93,7 @@ func setStudyLoss(log *logline.Log, v []template.Value) logline.Result {
 		return logline.Unused
 	}
 	log.CountLine(logline.Study)
-	e.TrainLoss, e.Seconds, e.Line = v[0].Number, log.CheckSeconds(v[1].Number), log.Lines.Number
+	e.TrainLoss, e.Seconds, e.Line = loss, log.CheckSeconds(seconds), log.Lines.Number
 	return logline.Used
 }
 
