@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -215,28 +215,16 @@ func (f *Follower) findRules(lists [][]*files.Task) (changed bool, err error) {
 	return changed, nil
 }
 
-// refreshFiles reads what was appended to the files, using one goroutine per
-// processor. If keepText is false, files that need a copy of their text in
-// memory are read from the beginning instead.
+// refreshFiles reads what was appended to the files. If keepText is false, files
+// that need a copy of their text in memory are read from the beginning instead.
 func (f *Follower) refreshFiles(tasks map[string]*files.Task, keepText bool) (changed bool, err error) {
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	next := make(chan *files.Task)
-	for range min(runtime.GOMAXPROCS(0), len(tasks)) {
-		wg.Go(func() {
-			for t := range next {
-				grown, failed := f.files[t.Path].Refresh(f.ctx, t, keepText)
-				mu.Lock()
-				changed, err = changed || grown, errors.Join(err, failed)
-				mu.Unlock()
-			}
-		})
-	}
-	for _, t := range tasks {
-		next <- t
-	}
-	close(next)
-	wg.Wait()
+	files.Each(slices.Collect(maps.Values(tasks)), func(_ int, t *files.Task) {
+		grown, failed := f.files[t.Path].Refresh(f.ctx, t, keepText)
+		mu.Lock()
+		defer mu.Unlock()
+		changed, err = changed || grown, errors.Join(err, failed)
+	})
 	return changed, err
 }
 

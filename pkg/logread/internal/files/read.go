@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"sync"
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/logread/internal/content"
@@ -18,65 +20,39 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// taskResult is the result of reading one task.
-type taskResult struct {
-	parts []*record.Part
-	err   error
-}
-
 // ReadAll reads the tasks concurrently and returns their parts in the order of
 // the tasks.
 func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64)) ([]*record.Part, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make([]chan taskResult, len(tasks))
-	for i := range results {
-		results[i] = make(chan taskResult, 1)
-	}
-	next := make(chan int)
 	var total, read int64
 	for _, t := range tasks {
 		total += t.Size
 	}
-	if len(tasks) == 1 { // no other goroutine is needed
-		parts, err := Read(ctx, tasks[0])
-		if progress != nil && err == nil {
-			progress(total, total)
-		}
-		return parts, err
-	}
-	for range min(runtime.GOMAXPROCS(0), len(tasks)) {
-		go func() {
-			for i := range next {
-				parts, err := Read(ctx, tasks[i])
-				results[i] <- taskResult{parts, err}
-			}
-		}()
-	}
-	go func() {
-		defer close(next)
-		for i := range tasks {
-			select {
-			case next <- i:
-			case <-ctx.Done():
-				results[i] <- taskResult{err: ctx.Err()}
-			}
-		}
-	}()
-	var all []*record.Part
-	var first error
-	for i, t := range tasks { // wait for every task, so that no goroutine outlives this call
-		d := <-results[i]
-		if d.err != nil && first == nil {
-			first = d.err
-			cancel()
-		}
-		all = append(all, d.parts...)
-		if read += t.Size; progress != nil && first == nil {
+	parts := make([][]*record.Part, len(tasks))
+	var mu sync.Mutex // of read and progress
+	Each(tasks, func(i int, t *Task) {
+		var err error
+		parts[i], err = Read(ctx, t)
+		mu.Lock()
+		defer mu.Unlock()
+		if read += t.Size; progress != nil && err == nil {
 			progress(read, total)
 		}
+	})
+	return slices.Concat(parts...), ctx.Err()
+}
+
+// Each calls use for the tasks and their indexes, on all processors, and waits until all calls have returned.
+func Each(tasks []*Task, use func(i int, t *Task)) {
+	var all sync.WaitGroup
+	processors := make(chan bool, runtime.GOMAXPROCS(0))
+	for i, t := range tasks {
+		processors <- true
+		all.Go(func() {
+			use(i, t)
+			<-processors
+		})
 	}
-	return all, first
+	all.Wait()
 }
 
 // Read reads a run folder or a file. It returns only errors of the context;
