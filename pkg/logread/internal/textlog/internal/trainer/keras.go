@@ -58,11 +58,10 @@ type kerasRank struct {
 	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
 	// before the first line of values.
 	loops, atOnce int
-	open          []int       // epochs in the order of their lines "Epoch N/M"; those from index first on have no values yet
-	first         int         // index in open of the first epoch without values
+	open          []int       // epochs without values, in the order of their lines "Epoch N/M"
 	last          int         // number of the last epoch with values
 	total         int         // number of epochs in the last line "Epoch N/M"
-	count         intCounter  // number of lines of values per epoch
+	count         map[int]int // number of lines of values per epoch
 	repeated      map[int]int // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
 	// with 0 s left, and steps is the number of steps in the last of these
@@ -72,7 +71,7 @@ type kerasRank struct {
 
 // newKerasRank returns the state of a rank before its first line in a run.
 func newKerasRank(opened bool) *kerasRank {
-	return &kerasRank{opened: opened, repeated: map[int]int{}}
+	return &kerasRank{opened: opened, count: map[int]int{}, repeated: map[int]int{}}
 }
 
 // kerasLabels returns the labels of lines "Epoch N/M" in all runs of a log.
@@ -102,11 +101,8 @@ func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 // are counted.
 func (r *kerasRank) closeEpoch() int {
 	n := r.last + 1
-	if r.first < len(r.open) {
-		n = r.open[r.first]
-		if r.first++; r.first == len(r.open) {
-			r.open, r.first = r.open[:0], 0
-		}
+	if len(r.open) > 0 {
+		n, r.open = r.open[0], r.open[1:]
 	}
 	r.last = max(r.last, n)
 	return n
@@ -146,7 +142,7 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 		k.ignoreEvaluations(log.In.Report, kerasBetween)
 	}
 	r = k.findOrAddRank(log)
-	if len(r.open)-r.first >= maxOpenEpochs {
+	if len(r.open) >= maxOpenEpochs {
 		log.In.AddProblem(log.Lines.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
 		return logline.Unused
 	}
@@ -200,13 +196,8 @@ func (r *kerasRank) openEpoch(n int) (lost int) {
 		r.times = max(r.times, 2)
 	}
 	r.writers = max(r.writers, r.times)
-	if len(r.open)-r.first >= r.writers {
-		lost = r.open[r.first]
-		r.first++
-	}
-	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the space of finished epochs
-		r.open = r.open[:copy(r.open, r.open[r.first:])]
-		r.first = 0
+	if len(r.open) >= r.writers {
+		lost, r.open = r.open[0], r.open[1:]
 	}
 	r.open = append(r.open, n)
 	return lost

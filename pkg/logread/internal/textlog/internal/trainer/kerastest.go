@@ -51,7 +51,7 @@ func kerasHasNoOpenEpoch(log *logline.Log) bool {
 
 // hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no
 // open epoch.
-func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && r.first == len(r.open) }
+func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && len(r.open) == 0 }
 
 // removeCountedKerasEpochs is called at the first line "Epoch N/M" of rank r.
 // Until then, each line of values was counted as an epoch. It removes these
@@ -100,7 +100,7 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 		r.repeated[r.last]++
 		replaceKerasEpoch(log, r, was, e)
 		return logline.Used
-	case validated && (was == nil || r.count.count(r.last) == 1): // the line "Epoch N/M" is torn
+	case validated && (was == nil || r.count[r.last] == 1): // the line "Epoch N/M" is torn
 		to := closeKerasEpoch(log, e.Seconds)
 		if to == nil {
 			return logline.Unused
@@ -222,7 +222,7 @@ func (k *kerasState) hasOneEvaluationPerRank() bool {
 		}
 	}
 	for label, r := range k.ranks {
-		if r.last > 0 && of[label] != r.count.count(r.last) || r.last == 0 && of[label] > 0 {
+		if r.last > 0 && of[label] != r.count[r.last] || r.last == 0 && of[label] > 0 {
 			return false
 		}
 	}

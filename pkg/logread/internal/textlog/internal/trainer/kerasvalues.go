@@ -78,8 +78,8 @@ func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
 	r := kerasOf(log.CountLine(logline.Keras)).findOrAddRank(log)
 	n := r.closeEpoch()
 	log.Current.HasKerasValues = true
-	ordinal := r.count.add(n)
-	if ordinal >= maxOpenEpochs {
+	ordinal := r.count[n]
+	if r.count[n]++; ordinal >= maxOpenEpochs {
 		log.In.AddProblem(log.Lines.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
 		return nil
 	}
