@@ -87,15 +87,15 @@ var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 func newFormatIndex() *formatIndex {
 	x := formatIndex{formats: formats()}
 	add := func(name int, r logline.Rule, first ...byte) {
-		r.Compile()
 		for _, c := range first {
 			x.byFirst[c] = append(x.byFirst[c], indexedRule{r, logline.FormatID(name)})
 		}
 	}
 	for name, f := range x.formats {
-		for _, r := range f.Rules {
-			if r.Prefix != "" {
-				add(name, r, r.Prefix[0])
+		for i := range f.Rules {
+			r := &f.Rules[i]
+			if r.Compile(); r.Prefix != "" {
+				add(name, *r, r.Prefix[0])
 			}
 		}
 	}

@@ -48,17 +48,11 @@ func Horovod() logline.Format {
 		{Prefix: "Batch size: ", Read: readHorovodSetting},
 		{Prefix: "Number of GPUs: ", Read: readHorovodSetting},
 		{
-			Prefix: "Iter #", Use: addHorovodIteration, EndsWithValue: true,
+			Use: addHorovodIteration, EndsWithValue: true,
 			Templates: []string{"Iter #{step}: {samples_per_second} img/sec per GPU", "Iter #{step}: {samples_per_second} img/sec per *"},
 		},
-		{
-			Prefix: "Img/sec per ", Use: setHorovodMean, EndsWithValue: true,
-			Templates: []string{"Img/sec per *: {samples_per_second} +-{interval}"},
-		},
-		{
-			Prefix: "Total img/sec on ", Use: setHorovodTotal, EndsWithValue: true,
-			Templates: []string{"Total img/sec on {workers} *: {samples_per_second} +-{interval}"},
-		},
+		{Templates: []string{"Img/sec per *: {samples_per_second} +-{interval}"}, Use: setHorovodMean},
+		{Templates: []string{"Total img/sec on {workers} *: {samples_per_second} +-{interval}"}, Use: setHorovodTotal},
 	}}
 }
 

@@ -42,10 +42,7 @@ func TFCNN() logline.Format {
 		{Prefix: "Mode: ", Read: readTFCNNModel},
 		{Prefix: "Devices: ", Read: readTFCNNModel},
 		{Prefix: "Batch size: ", Read: readTFCNNBatch},
-		{
-			Prefix: "total images/sec: ", Use: addTFCNNTotal, MayBeOther: true, EndsWithValue: true,
-			Templates: []string{"total images/sec: {samples_per_second}"},
-		},
+		{Templates: []string{"total images/sec: {samples_per_second}"}, Use: addTFCNNTotal, MayBeOther: true},
 		{First: "123456789", Read: readTFCNNStep},
 	}}
 }

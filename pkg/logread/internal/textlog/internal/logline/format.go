@@ -93,9 +93,8 @@ type Format struct {
 // Rule recognizes lines by their beginning, after labels were removed, and
 // reads them.
 type Rule struct {
-	// Prefix is the text with which the line begins. If it is empty, First
-	// lists the possible first bytes of the line; such rules are tried after
-	// those with a prefix.
+	// Prefix is the text with which the line begins. It need not be set if Templates are. If it is empty,
+	// First lists the possible first bytes of the line; such rules are tried after those with a prefix.
 	Prefix, First string
 	// Read reads the line m. It may return Unknown, since programs of other
 	// formats may print lines that begin in the same way.
@@ -108,7 +107,8 @@ type Rule struct {
 	Use        func(log *Log, v []template.Value) Result
 	MayBeOther bool // programs of other formats print lines that begin in the same way
 	// EndsWithValue is set if the line ends with a number. If the last line of
-	// a file does so but has no line end, it is reported as torn.
+	// a file does so but has no line end, it is reported as torn. It need not be
+	// set if one of the Templates ends with a number.
 	EndsWithValue bool
 
 	compiled []*template.Template // of Templates
@@ -116,15 +116,22 @@ type Rule struct {
 
 // Compile parses the templates of the rule, which must be done before the rule reads a line.
 func (r *Rule) Compile() {
-	for _, text := range r.Templates {
-		r.compiled = append(r.compiled, template.MustParse(text))
+	for i, text := range r.Templates {
+		t := template.MustParse(text)
+		r.compiled, r.EndsWithValue = append(r.compiled, t), r.EndsWithValue || t.EndsWithNumber()
+		if i == 0 {
+			r.Prefix = text
+		}
+		for !strings.HasPrefix(text, r.Prefix) || strings.ContainsAny(r.Prefix, "{*") {
+			r.Prefix = r.Prefix[:len(r.Prefix)-1]
+		}
 	}
 }
 
 // WorkersRule returns the rule of a line that a program prints before its values and that states the number of
 // workers, as the templates describe it. also, unless it is nil, is called with the run.
-func WorkersRule(prefix string, also func(*Run), templates ...string) Rule {
-	return Rule{Prefix: prefix, Templates: templates, MayBeOther: true, EndsWithValue: strings.HasSuffix(templates[0], "}"), Use: func(log *Log, v []template.Value) Result {
+func WorkersRule(also func(*Run), templates ...string) Rule {
+	return Rule{Templates: templates, MayBeOther: true, Use: func(log *Log, v []template.Value) Result {
 		if !record.IsPlausibleCount(v[0].Number) {
 			return Unknown
 		}

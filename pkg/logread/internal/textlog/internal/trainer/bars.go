@@ -244,10 +244,10 @@ func lightningRules() []logline.Rule {
 	rules := []logline.Rule{{Prefix: "GPU available: ", Read: readLightningDevices}}
 	isLightning := func(r *logline.Run) { barsOf(r).lightning = true }
 	for _, start := range []string{"Initializing distributed: ", "initializing distributed: ", "initializing ddp: "} {
-		rules = append(rules, logline.WorkersRule(start+"GLOBAL_RANK: ", isLightning, start+"GLOBAL_RANK: */{workers}"))
+		rules = append(rules, logline.WorkersRule(isLightning, start+"GLOBAL_RANK: */{workers}"))
 	}
 	for _, start := range []string{"All distributed processes registered. Starting with ", "All DDP processes registered. Starting ddp with "} {
-		rules = append(rules, logline.WorkersRule(start, isLightning, start+"{workers} processes"))
+		rules = append(rules, logline.WorkersRule(isLightning, start+"{workers} processes"))
 	}
 	return rules
 }

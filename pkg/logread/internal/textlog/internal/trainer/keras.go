@@ -36,10 +36,7 @@ type kerasState struct {
 // Keras returns the format of Keras.
 func Keras() logline.Format {
 	return logline.Format{Name: "Keras log", Finish: finishKeras, EndsWithValue: containsKerasLoss, Rules: []logline.Rule{
-		{
-			Prefix: "Epoch ", Use: beginKerasEpoch, MayBeOther: true, EndsWithValue: true,
-			Templates: []string{"Epoch {epoch}/{epochs}"},
-		},
+		{Templates: []string{"Epoch {epoch}/{epochs}"}, Use: beginKerasEpoch, MayBeOther: true},
 		{First: "-", Read: readKerasDashLine},
 		{First: "0123456789", Read: readKerasSummary},
 	}}

@@ -39,25 +39,22 @@ import (
 // NanoGPT returns the format of nanoGPT.
 func NanoGPT() logline.Format {
 	return logline.Format{Name: "nanoGPT", Templates: nanoGPTTemplates(), Finish: finishNanoGPT, Rules: []logline.Rule{
-		{
-			Prefix: "tokens per iteration will be: ", Use: setNanoGPTTokens, MayBeOther: true, EndsWithValue: true,
-			Templates: []string{"tokens per iteration will be: {tokens}"},
-		},
+		{Templates: []string{"tokens per iteration will be: {tokens}"}, Use: setNanoGPTTokens, MayBeOther: true},
 	}}
 }
 
 // DeepSpeed returns the format of DeepSpeed.
 func DeepSpeed() logline.Format {
 	return logline.Format{Name: "DeepSpeed", Templates: deepSpeedTemplates(), Rules: []logline.Rule{
-		logline.WorkersRule("dist_world_size=", nil, "dist_world_size={workers}", "dist_world_size={workers},*"),
-		logline.WorkersRule("Discovered MPI settings of world_rank=", nil, "Discovered MPI settings of world_rank=*world_size={workers}*"),
+		logline.WorkersRule(nil, "dist_world_size={workers}", "dist_world_size={workers},*"),
+		logline.WorkersRule(nil, "Discovered MPI settings of world_rank=*world_size={workers}*"),
 	}}
 }
 
 // Megatron returns the format of Megatron-LM.
 func Megatron() logline.Format {
 	return logline.Format{Name: "Megatron-LM", Rules: []logline.Rule{
-		logline.WorkersRule("using world size: ", nil, "using world size: {workers}, data-parallel*"),
+		logline.WorkersRule(nil, "using world size: {workers}, data-parallel*"),
 		{Prefix: "iteration ", Read: readMegatronIteration},
 		{Prefix: "validation loss at ", Read: readMegatronValidation},
 	}}

@@ -64,7 +64,7 @@ func ImageNet() logline.Format {
 // Torchvision returns the format of torchvision's references, whose lines with meters begin like those of the ImageNet example.
 func Torchvision() logline.Format {
 	return logline.Format{Name: "torchvision reference", CountsFromZero: true, Rules: []logline.Rule{
-		{Prefix: "| distributed init (rank ", Use: addInitRank, MayBeOther: true, Templates: []string{"| distributed init (rank {rank}):*"}},
+		{Templates: []string{"| distributed init (rank {rank}):*"}, Use: addInitRank, MayBeOther: true},
 		{Prefix: "Namespace(", Read: readNamespace},
 	}}
 }
@@ -73,7 +73,7 @@ func Torchvision() logline.Format {
 func Timm() logline.Format {
 	return logline.Format{Name: "timm", CountsFromZero: true, Rules: []logline.Rule{
 		{Prefix: "Train: ", Read: readTimmTrain, EndsWithValue: true},
-		logline.WorkersRule("Training ", nil, "Training in distributed mode with multiple processes, 1 *, total {workers}*", "Training with a single process on {workers} *"),
+		logline.WorkersRule(nil, "Training in distributed mode with multiple processes, 1 *, total {workers}*", "Training with a single process on {workers} *"),
 	}}
 }
 

@@ -25,7 +25,7 @@ func NNUNet() logline.Format {
 	return logline.Format{Name: "nnU-Net", CountsFromZero: true, Templates: nnUNetTemplates(), Applies: isNNUNetLine, Rules: []logline.Rule{
 		{Prefix: "Pseudo dice ", Read: readNNUNetDice},
 		{Prefix: "Average global foreground Dice: ", Read: readNNUNetDice},
-		logline.WorkersRule("I am local rank ", nil, "I am local rank *The world size is {workers}.*"),
+		logline.WorkersRule(nil, "I am local rank *The world size is {workers}.*"),
 	}}
 }
 

@@ -18,10 +18,7 @@ import (
 // Rates returns the format of lines with the rate of each rank.
 func Rates() logline.Format {
 	return logline.Format{Name: "rates by rank", Rules: []logline.Rule{
-		{
-			Prefix: "Train samples ", Use: addRate, EndsWithValue: true,
-			Templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"},
-		},
+		{Templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"}, Use: addRate, EndsWithValue: true},
 	}}
 }
 

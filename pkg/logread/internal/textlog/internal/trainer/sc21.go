@@ -25,21 +25,21 @@ import (
 
 // SC21 returns the format of the logger of the SC21 tutorial.
 func SC21() logline.Format {
-	value := func(prefix, rest string, of func(*runs.Epoch) *float64) logline.Rule {
-		return logline.Rule{Prefix: prefix, Templates: []string{prefix + rest}, EndsWithValue: strings.HasSuffix(rest, "}"), Use: func(log *logline.Log, v []template.Value) logline.Result {
+	value := func(line string, of func(*runs.Epoch) *float64) logline.Rule {
+		return logline.Rule{Templates: []string{line}, Use: func(log *logline.Log, v []template.Value) logline.Result {
 			return setSC21Value(log, of, v[0].Number)
 		}}
 	}
 	return logline.Format{Name: "SC21 log", ReadInBlock: readSC21Setting, NotInBlock: []logline.FormatID{logline.SC21, logline.Keras}, Rules: []logline.Rule{
 		{
-			Prefix: "Time taken for epoch ", Use: addSC21Epoch, EndsWithValue: true,
+			Use: addSC21Epoch, EndsWithValue: true,
 			Templates: []string{"Time taken for epoch {epoch} is {seconds} sec, avg {samples_per_second} samples/sec", "Time taken for epoch {epoch} is {seconds} sec"},
 		},
-		value("Avg train loss=", "{train_loss}", func(e *runs.Epoch) *float64 { return &e.TrainLoss }),
-		value("Avg val loss=", "{val_loss}", func(e *runs.Epoch) *float64 { return &e.ValLoss }),
-		value("Total validation time: ", "{val_seconds} sec", func(e *runs.Epoch) *float64 { return &e.ValSeconds }),
+		value("Avg train loss={train_loss}", func(e *runs.Epoch) *float64 { return &e.TrainLoss }),
+		value("Avg val loss={val_loss}", func(e *runs.Epoch) *float64 { return &e.ValLoss }),
+		value("Total validation time: {val_seconds} sec", func(e *runs.Epoch) *float64 { return &e.ValSeconds }),
 		{Prefix: "Configuration name: ", Read: readSC21Name},
-		{Prefix: "DONE ---- rank ", Use: addSC21Done, MayBeOther: true, Templates: []string{"DONE ---- rank {rank}"}},
+		{Templates: []string{"DONE ---- rank {rank}"}, Use: addSC21Done, MayBeOther: true},
 	}}
 }
 

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"bytes"
-	"strings"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
@@ -24,22 +23,22 @@ import (
 // Study returns the format of the programs of the U-Net study.
 func Study() logline.Format {
 	// Many programs print a loss.
-	rule := func(prefix, rest string, use func(log *logline.Log, v []template.Value) logline.Result) logline.Rule {
-		return logline.Rule{Prefix: prefix, Templates: []string{prefix + rest}, Use: use, MayBeOther: true, EndsWithValue: strings.HasSuffix(rest, "}")}
+	rule := func(line string, use func(log *logline.Log, v []template.Value) logline.Result) logline.Rule {
+		return logline.Rule{Templates: []string{line}, Use: use, MayBeOther: true}
 	}
 	return logline.Format{Name: "U-Net study stdout", ReadInBlock: readStudySetting, Rules: []logline.Rule{
 		{Prefix: "[INFO] EPOCH: ", Read: readStudyEpoch},
 		{Prefix: "Train loss: ", Read: readStudyLoss, EndsWithValue: true},
-		rule("Test loss: ", "{test_loss}, elapsed time: {seconds}", func(log *logline.Log, v []template.Value) logline.Result {
+		rule("Test loss: {test_loss}, elapsed time: {seconds}", func(log *logline.Log, v []template.Value) logline.Result {
 			test := findOrAddTest(log.CountLine(logline.Study))
 			test.Loss, test.Seconds = v[0].Number, v[1].Number
 			return logline.Used
 		}),
-		rule("IOU on test: ", "{iou}", func(log *logline.Log, v []template.Value) logline.Result {
+		rule("IOU on test: {iou}", func(log *logline.Log, v []template.Value) logline.Result {
 			findOrAddTest(log.CountLine(logline.Study)).IoU = v[0].Number
 			return logline.Used
 		}),
-		rule("Elapsed execution time: ", "{seconds} sec", func(log *logline.Log, v []template.Value) logline.Result {
+		rule("Elapsed execution time: {seconds} sec", func(log *logline.Log, v []template.Value) logline.Result {
 			log.CountLine(logline.Study)
 			log.AddSetting(record.TrainingSecondsKey, v[0].Number)
 			return logline.Used
