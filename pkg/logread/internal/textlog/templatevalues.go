@@ -28,11 +28,9 @@ import (
 type templateState struct {
 	ranks        map[int]*templateRank // by label or {rank}; -1 for lines without
 	ratesOfRanks bool                  // lines with ranks contain rates
-	// known contains the properties of the run that lines of templates contain. A new run in
-	// the same file has the same properties until a line changes them.
-	known         runs.Info
-	knownSeed     bool
-	knownSettings map[string]any
+	// properties contains the functions that set the properties of the run that lines of templates contain, by
+	// field. A new run in the same file has the same properties until a line changes them.
+	properties map[string]func(*logline.Log)
 	// numbered is set if lines of the user's templates have numbers of epochs, of which firstNumber
 	// is the lowest.
 	numbered    bool
@@ -189,19 +187,22 @@ func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, 
 // beginSameRun begins a run with the properties of the current one.
 func beginSameRun(log *logline.Log) {
 	before := log.Current
-	log.BeginRun()
-	if log.Current == before {
+	if log.BeginRun(); log.Current == before {
 		return
 	}
-	k := templatesOf(before)
-	templatesOf(log.Current).known, templatesOf(log.Current).knownSeed, templatesOf(log.Current).knownSettings = k.known, k.knownSeed, k.knownSettings
-	info := &log.Current.Run.Info
-	info.Workers, info.Nodes, info.Series = k.known.Workers, k.known.Nodes, k.known.Series
-	info.BatchPerWorker, info.SamplesPerEpoch = k.known.BatchPerWorker, k.known.SamplesPerEpoch
-	if k.knownSeed {
-		info.Seed, log.Current.SeedKnown = k.known.Seed, true
+	for field, set := range templatesOf(before).properties {
+		setProperty(log, field, set)
 	}
-	log.AddConfig(k.knownSettings)
+}
+
+// setProperty calls set, which sets a property of the current run, and keeps it for later runs in the file.
+func setProperty(log *logline.Log, field string, set func(*logline.Log)) {
+	set(log)
+	s := templatesOf(log.Current)
+	if s.properties == nil {
+		s.properties = map[string]func(*logline.Log){}
+	}
+	s.properties[field] = set
 }
 
 // readUnnumberedLine reads a line without epoch and step if no line has opened an epoch.
@@ -215,7 +216,7 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 			log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 1", n)
 			return logline.Unused
 		}
-		log.Current.Run.Info.SamplesPerEpoch, templatesOf(log.Current).known.SamplesPerEpoch = int(n), int(n)
+		setProperty(log, fields.Samples, func(log *logline.Log) { log.Current.Run.Info.SamplesPerEpoch = int(n) })
 		return logline.Used
 	}
 	if last := log.LastEpoch(); len(s.lines) == 0 && last != nil { // a line of another format has opened it
@@ -385,49 +386,38 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 		return false
 	}
 	n := int(v.Number)
-	set := func(differs bool, set func(info, known *runs.Info)) {
-		if s := templatesOf(log.Current).findOrAddRank(log.Rank); differs && s.anything {
-			beginSameRun(log)
-		}
-		set(&log.Current.Run.Info, &templatesOf(log.Current).known)
-	}
+	var has bool // the run has the value already
+	var set func(log *logline.Log)
 	info := &log.Current.Run.Info
 	switch x.name {
 	case fields.Workers:
-		set(info.Workers != n, func(info, known *runs.Info) { info.Workers, known.Workers = n, n })
+		has, set = info.Workers == n, func(log *logline.Log) { log.Current.Run.Info.Workers = n }
 	case fields.Nodes:
-		set(info.Nodes != n, func(info, known *runs.Info) { info.Nodes, known.Nodes = n, n })
+		has, set = info.Nodes == n, func(log *logline.Log) { log.Current.Run.Info.Nodes = n }
 	case fields.Batch:
 		log.In.Report.AddAssumptionOnce("{batch} is the number of samples per worker and step")
-		set(info.BatchPerWorker != n, func(info, known *runs.Info) { info.BatchPerWorker, known.BatchPerWorker = n, n })
+		has, set = info.BatchPerWorker == n, func(log *logline.Log) { log.Current.Run.Info.BatchPerWorker = n }
 	case fields.Series:
-		set(info.Series != text, func(info, known *runs.Info) { info.Series, known.Series = text, text })
+		has, set = info.Series == text, func(log *logline.Log) { log.Current.Run.Info.Series = text }
 	case fields.Seed:
 		if log.Rank > 0 && log.Current.SeedKnown { // each rank may have its own seed; that of the first rank counts
 			return true
 		}
-		set(!log.Current.SeedKnown || info.Seed != int64(n), func(info, known *runs.Info) { info.Seed, known.Seed = int64(n), int64(n) })
-		log.Current.SeedKnown, templatesOf(log.Current).knownSeed = true, true
+		has, set = log.Current.SeedKnown && info.Seed == int64(n), func(log *logline.Log) { log.Current.Run.Info.Seed, log.Current.SeedKnown = int64(n), true }
 	case fields.Model:
-		set(info.Config["model"] != text, func(_, _ *runs.Info) { addTemplateSetting(log, "model", text) })
+		has, set = info.Config["model"] == text, func(log *logline.Log) { log.AddSetting("model", text) }
 	default: // {epochs} and {steps}, which many lines repeat
 		if info.Config[x.name] != v.Number {
-			addTemplateSetting(log, x.name, v.Number)
+			setProperty(log, x.name, func(log *logline.Log) { log.AddSetting(x.name, v.Number) })
 		}
+		return true
+	}
+	s := templatesOf(log.Current)
+	if !has && s.findOrAddRank(log.Rank).anything {
+		beginSameRun(log)
+	}
+	if !has || s.properties[x.name] == nil {
+		setProperty(log, x.name, set)
 	}
 	return true
-}
-
-// addTemplateSetting adds a setting to the run's configuration, and to that of later runs in
-// the file.
-func addTemplateSetting(log *logline.Log, key string, v any) {
-	log.AddSetting(key, v)
-	s := templatesOf(log.Current)
-	more := map[string]any{key: v}
-	for k, old := range s.knownSettings {
-		if k != key {
-			more[k] = old
-		}
-	}
-	s.knownSettings = more
 }
