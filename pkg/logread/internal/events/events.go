@@ -87,10 +87,8 @@ type Parser struct {
 
 	stopped bool // reading ended at a wrong CRC
 
-	curves    []*record.Curve
-	byTag     map[string]int
-	next      int     // index of the curve of the next value, probably: tags repeat in the same order
-	began     float64 // time of the first event, in seconds since 1970; NaN before it
+	curves    record.Curves // one per tag
+	began     float64       // time of the first event, in seconds since 1970; NaN before it
 	restarted bool
 	restart   int64 // lowest step at which a session started; later steps of earlier files are superseded
 
@@ -111,7 +109,7 @@ type largeRecord struct {
 
 // NewParser returns a parser for one event file.
 func NewParser() *Parser {
-	return &Parser{table: castagnoliTable(), byTag: map[string]int{}, began: math.NaN()}
+	return &Parser{table: castagnoliTable(), curves: record.Curves{Most: maxCurves}, began: math.NaN()}
 }
 
 // Read parses the next content of the file, up to the end of source.
@@ -282,43 +280,20 @@ func (r *Parser) AddToReport(rep *record.Report, ended bool) {
 // 1970.
 func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.scalars++
-	c := r.findCurve(tag)
-	if c == nil {
-		r.dropped++
-		return
-	}
-	c.Add(step, value, seconds)
-}
-
-// findCurve returns the curve of a tag. It returns nil if the tag is new and
-// the file has too many tags or the tag is too long.
-func (r *Parser) findCurve(tag []byte) *record.Curve {
-	if r.next >= len(r.curves) {
-		r.next = 0
-	}
-	if r.next < len(r.curves) && r.curves[r.next].Name == string(tag) {
-		r.next++
-		return r.curves[r.next-1]
-	}
-	i, ok := r.byTag[string(tag)]
-	if !ok {
-		if len(r.curves) >= maxCurves || len(tag) > maxTagBytes {
-			return nil
+	if len(tag) <= maxTagBytes {
+		if c := r.curves.FindOrAdd(tag, -1, true); c != nil {
+			c.Add(step, value, seconds)
+			return
 		}
-		i = len(r.curves)
-		name := string(tag)
-		r.byTag[name] = i
-		r.curves = append(r.curves, record.NewCurve(name, -1, true))
 	}
-	r.next = i + 1
-	return r.curves[i]
+	r.dropped++
 }
 
 // removePointsFrom removes the points of the file at and after step, because a
 // new session starts again at this step. Join removes such points from the
 // run's earlier files.
 func (r *Parser) removePointsFrom(step int64) {
-	for _, c := range r.curves {
+	for _, c := range r.curves.All {
 		record.RemoveFrom(&c.Curve, step)
 	}
 	if !r.restarted || step < r.restart {

@@ -115,17 +115,17 @@ func TestEventScalars(t *testing.T) {
 			t.Errorf("%d: %v", i, r.problems)
 		}
 		if c.not {
-			if len(r.curves) > 0 {
-				t.Errorf("%d: read as %v", i, r.curves[0].Values)
+			if len(r.curves.All) > 0 {
+				t.Errorf("%d: read as %v", i, r.curves.All[0].Values)
 			}
 			continue
 		}
-		if len(r.curves) != 1 {
-			t.Errorf("%d: %d curves", i, len(r.curves))
+		if len(r.curves.All) != 1 {
+			t.Errorf("%d: %d curves", i, len(r.curves.All))
 			continue
 		}
 		want := runs.Curve{Name: "a", Rank: -1, Steps: []int64{3}, Values: []float64{c.want}, Times: []float64{12}}
-		if d := cmp.Diff(want, r.curves[0].Curve, cmpopts.EquateNaNs()); d != "" {
+		if d := cmp.Diff(want, r.curves.All[0].Curve, cmpopts.EquateNaNs()); d != "" {
 			t.Errorf("%d (-want +got)\n%s", i, d)
 		}
 	}
@@ -277,8 +277,8 @@ func TestEventBounds(t *testing.T) {
 	}
 	r.addScalar(make([]byte, maxTagBytes+1), 1, 0, 0)
 	want := []string{"f: 10 values are not read: the file has more than 16384 tags"}
-	if d := cmp.Diff(want, problemsOf(r, true)); d != "" || len(r.curves) != maxCurves {
-		t.Errorf("%d curves (-want +got)\n%s", len(r.curves), d)
+	if d := cmp.Diff(want, problemsOf(r, true)); d != "" || len(r.curves.All) != maxCurves {
+		t.Errorf("%d curves (-want +got)\n%s", len(r.curves.All), d)
 	}
 }
 

@@ -48,20 +48,19 @@ func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 // before it.
 func startsAgain(before, session []*record.Part) bool {
 	a, b := parserOf(before[0]), parserOf(session[0])
-	for tag, i := range a.byTag {
-		k, ok := b.byTag[tag]
-		if !ok || len(a.curves[i].Steps) < 2 || len(b.curves[k].Steps) == 0 || b.restarted {
+	for _, c := range a.curves.All {
+		next := b.curves.Find(c.Name, -1)
+		if next == nil || len(c.Steps) < 2 || len(next.Steps) == 0 || b.restarted {
 			continue
 		}
-		steps := a.curves[i].Steps
-		return record.Follow(slices.Min(steps), slices.Max(steps), 1, slices.Min(b.curves[k].Steps), false) == record.AnotherRun
+		return record.Follow(slices.Min(c.Steps), slices.Max(c.Steps), 1, slices.Min(next.Steps), false) == record.AnotherRun
 	}
 	return false
 }
 
 // areEqual reports whether two files have the same values at the same times.
 func areEqual(a, b *Parser) bool {
-	return len(a.curves) > 0 && slices.EqualFunc(a.curves, b.curves, func(x, y *record.Curve) bool {
+	return len(a.curves.All) > 0 && slices.EqualFunc(a.curves.All, b.curves.All, func(x, y *record.Curve) bool {
 		return x.Name == y.Name && slices.Equal(x.Steps, y.Steps) && slices.Equal(x.Values, y.Values) && slices.Equal(x.Times, y.Times)
 	})
 }
@@ -83,16 +82,16 @@ func areConcurrent(a, b *Parser) bool {
 	if !(shared > 0 && shared >= math.Min(toA-fromA, toB-fromB)/2) {
 		return false
 	}
-	for tag, i := range a.byTag {
-		k, ok := b.byTag[tag]
-		if !ok {
+	for _, c := range a.curves.All {
+		other := b.curves.Find(c.Name, -1)
+		if other == nil {
 			continue
 		}
 		steps := map[int64]bool{}
-		for _, step := range a.curves[i].Steps {
+		for _, step := range c.Steps {
 			steps[step] = true
 		}
-		if slices.ContainsFunc(b.curves[k].Steps, func(step int64) bool { return steps[step] }) {
+		if slices.ContainsFunc(other.Steps, func(step int64) bool { return steps[step] }) {
 			return true
 		}
 	}
@@ -102,7 +101,7 @@ func areConcurrent(a, b *Parser) bool {
 // interval returns the times of the first and the last value of the file, or NaN if it has none.
 func (r *Parser) interval() (from, to float64) {
 	from, to = math.NaN(), math.NaN()
-	for _, c := range r.curves {
+	for _, c := range r.curves.All {
 		if n := len(c.Times); n > 0 {
 			if first := slices.Min(c.Times); from != from || first < from {
 				from = first

@@ -73,7 +73,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 				record.RemoveFrom(&curves[i], r.restart)
 			}
 		}
-		for _, c := range parserOf(f).curves {
+		for _, c := range parserOf(f).curves.All {
 			from := c.Finish(f.Report)
 			i, ok := index[from.Name]
 			if !ok {

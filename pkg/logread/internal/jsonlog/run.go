@@ -34,8 +34,7 @@ type jsonRun struct {
 	epochs  *record.RankEpochs
 	names   map[string]*jsonName
 	last    *jsonName // of the last member
-	curves  map[string]*record.Curve
-	order   []*record.Curve
+	curves  record.Curves
 	epoch   int64             // of the last object of the training; -1 if unknown
 	step    int64             // of the last object; -1 if unknown
 	iter    int64             // within the epoch, of the last object
@@ -168,7 +167,7 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{}, curves: map[string]*record.Curve{},
+		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{},
 		epoch: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
@@ -181,20 +180,13 @@ func (r *reader) addPoint(run *jsonRun, n *jsonName, prefixed bool, at int64, v 
 	if prefixed {
 		to, name = &n.curves[1], "val/"+n.text
 	}
-	c := *to
-	if c == nil {
-		if c = run.curves[name]; c == nil {
-			if len(run.order) >= record.MaxCurveNames {
-				r.in.AddProblem(r.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
-				return
-			}
-			c = record.NewCurve(name, -1, false)
-			run.curves[name] = c
-			run.order = append(run.order, c)
+	if *to == nil {
+		if *to = run.curves.FindOrAdd([]byte(name), -1, false); *to == nil {
+			r.in.AddProblem(r.l.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+			return
 		}
-		*to = c
 	}
-	c.Add(at, v, 0)
+	(*to).Add(at, v, 0)
 	r.in.Report.Records++
 }
 
@@ -244,7 +236,7 @@ func (r *reader) finish() []*record.Part {
 		p := &record.Part{Role: record.Principal, Line: run.line}
 		p.Run.Kind = run.kind
 		p.Run.Epochs = run.sortedEpochs(r.in.Report)
-		for _, c := range run.order {
+		for _, c := range run.curves.All {
 			p.Run.Curves = append(p.Run.Curves, c.Finish(r.in.Report))
 		}
 		if run.kind == mmcvKind && run.offset > 0 {

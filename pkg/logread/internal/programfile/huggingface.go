@@ -39,7 +39,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	if len(history) == 0 || history[0] != '[' {
 		return nil, record.ErrUnknownFormat
 	}
-	h := &huggingFaceReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}, planned: scan.JSONFloat(members["max_steps"])}
+	h := &huggingFaceReader{in: in, at: map[int]int{}, planned: scan.JSONFloat(members["max_steps"])}
 	for entry := range scan.Elements(history) {
 		h.readEntry(entry)
 		h.read++
@@ -48,11 +48,11 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	p := &record.Part{Run: h.run, Role: record.Principal}
 	slices.SortFunc(h.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
 	p.Run.Epochs = h.epochs
-	for _, name := range h.names {
-		if name == "train_samples_per_second" && len(h.run.Trials) == 0 {
+	for _, c := range h.curves.All {
+		if c.Name == "train_samples_per_second" && len(h.run.Trials) == 0 {
 			continue // Session.Apply has refused it
 		}
-		p.Run.Curves = append(p.Run.Curves, h.curves[name].Finish(in.Report))
+		p.Run.Curves = append(p.Run.Curves, c.Finish(in.Report))
 	}
 	if len(h.epochs) > 0 {
 		in.Report.AddAssumption(huggingface.LossAssumption)
@@ -82,8 +82,7 @@ type huggingFaceReader struct {
 	run    runs.Run
 	epochs []runs.Epoch
 	at     map[int]int // index in epochs by epoch number
-	curves map[string]*record.Curve
-	names  []string // names of the curves in order
+	curves record.Curves
 
 	session huggingface.Session
 	end     huggingface.End // last entry with train_runtime
@@ -138,15 +137,13 @@ func (h *huggingFaceReader) readEntry(text []byte) {
 		case "epoch", "step", "total_flos":
 			continue
 		}
-		curve := h.curves[string(m.name)]
+		var curve *record.Curve
+		if len(m.name) <= 100 {
+			curve = h.curves.FindOrAdd(m.name, -1, false)
+		}
 		if curve == nil {
-			if len(h.names) >= record.MaxCurveNames || len(m.name) > 100 {
-				h.in.AddProblem(0, "%.40q is not used: its name is too long, or the file has more than %d names of values", m.name, record.MaxCurveNames)
-				continue
-			}
-			curve = record.NewCurve(string(m.name), -1, false)
-			h.curves[curve.Name] = curve
-			h.names = append(h.names, curve.Name)
+			h.in.AddProblem(0, "%.40q is not used: its name is too long, or the file has more than %d names of values", m.name, record.MaxCurveNames)
+			continue
 		}
 		curve.Add(int64(step), m.value, 0)
 		h.in.Report.Records++

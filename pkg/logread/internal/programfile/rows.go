@@ -38,7 +38,7 @@ type rowsReader struct {
 type rowsRun struct {
 	name   string
 	part   *record.Part
-	curves []*record.Curve
+	curves record.Curves
 }
 
 // rowsCell is a value with its name, rank, epoch and step; see tidy.Row.
@@ -75,7 +75,7 @@ func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	}
 	var parts []*record.Part
 	for _, run := range r.order {
-		for _, c := range run.curves {
+		for _, c := range run.curves.All {
 			run.part.Run.Curves = append(run.part.Run.Curves, c.Finish(in.Report))
 		}
 		parts = append(parts, run.part)
@@ -106,7 +106,7 @@ func (r *rowsReader) addRow(cells []string) {
 	}
 	if r.last == nil || r.last.name != cells[0] {
 		if r.last = r.runs[cells[0]]; r.last == nil { // the cells share the memory of the row
-			r.last = &rowsRun{name: strings.Clone(cells[0]), part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
+			r.last = &rowsRun{name: strings.Clone(cells[0]), curves: record.Curves{Most: math.MaxInt}, part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
 			r.last.part.Run.Info = runs.Info{Series: strings.Clone(clean.ParseCell(cells[1])), Workers: workers, Seed: seed}
 			r.order, r.runs[r.last.name] = append(r.order, r.last), r.last
 		}
@@ -136,16 +136,11 @@ func (run *rowsRun) add(c rowsCell, line int) {
 
 // addPoint adds a point to the curve of the value's name and rank.
 func (run *rowsRun) addPoint(c rowsCell) {
-	i := slices.IndexFunc(run.curves, func(o *record.Curve) bool { return o.Name == c.name && o.Rank == c.rank })
-	if i < 0 {
-		i = len(run.curves)
-		run.curves = append(run.curves, record.NewCurve(strings.Clone(c.name), c.rank, false))
-	}
 	step := c.step
 	if step < 0 && c.epoch > 0 {
 		step = c.epoch
 	}
-	run.curves[i].Add(int64(step), c.value, 0)
+	run.curves.FindOrAdd([]byte(c.name), c.rank, false).Add(int64(step), c.value, 0)
 }
 
 // setEpochValue sets the value of an epoch that a row calls name. It reports whether there is one.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"slices"
 
 	"lockstep/pkg/runs"
@@ -15,9 +16,10 @@ const maxPoints = 1 << 18
 type Curve struct {
 	runs.Curve
 	timed     bool
-	stride    int64 // every stride-th point is kept
-	Points    int64 // number of points added, including those that were dropped
-	keepAfter int64 // value of Points after which the next point is kept
+	stride    int64  // every stride-th point is kept
+	Points    int64  // number of points added, including those that were dropped
+	keepAfter int64  // value of Points after which the next point is kept
+	next      *Curve // that got a point after the latest point of this one; see Curves
 }
 
 // NewCurve returns an empty curve. timed states whether its points have times.
@@ -104,5 +106,56 @@ func Continue(c *runs.Curve, next runs.Curve) {
 // Clear removes all points.
 func (c *Curve) Clear() { *c = *NewCurve(c.Name, c.Rank, c.timed) }
 
+// Curves contains the curves of a run, in the order of their first points.
+type Curves struct {
+	All   []*Curve
+	Most  int // largest number of curves; 0 means MaxCurveNames
+	index map[curveKey]*Curve
+	last  *Curve // that FindOrAdd has returned last
+}
+
+// curveKey identifies a curve of a run.
+type curveKey struct {
+	name string
+	rank int
+}
+
 // MaxCurveNames is the largest number of curves that are kept per run.
 const MaxCurveNames = 1000
+
+// FindOrAdd returns the curve with a name and a rank, and adds it if it is new. timed states whether the
+// points of a new curve have times. It returns nil if there are too many curves. Programs log their values in
+// the same order, so the curve that followed the last one before is tried first.
+func (c *Curves) FindOrAdd(name []byte, rank int, timed bool) *Curve {
+	if c.last != nil && c.last.next != nil && c.last.next.Name == string(name) && c.last.next.Rank == rank {
+		c.last = c.last.next
+		return c.last
+	}
+	found := c.index[curveKey{string(name), rank}]
+	if found == nil {
+		if len(c.All) >= cmp.Or(c.Most, MaxCurveNames) {
+			return nil
+		}
+		if c.index == nil {
+			c.index = map[curveKey]*Curve{}
+		}
+		found = NewCurve(string(name), rank, timed)
+		c.All, c.index[curveKey{found.Name, rank}] = append(c.All, found), found
+	}
+	if c.last != nil {
+		c.last.next = found
+	}
+	c.last = found
+	return found
+}
+
+// Find returns the curve with a name and a rank, or nil.
+func (c *Curves) Find(name string, rank int) *Curve { return c.index[curveKey{name, rank}] }
+
+// First returns the first curve with a name, or nil.
+func (c *Curves) First(name string) *Curve {
+	if i := slices.IndexFunc(c.All, func(o *Curve) bool { return o.Name == name }); i >= 0 {
+		return c.All[i]
+	}
+	return nil
+}

@@ -125,8 +125,8 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 		}
 	}
 	run.elapsed.Use(out.Epochs, -shift, t.in.Report)
-	t.sortCurves(run.order)
-	for _, c := range run.order {
+	t.sortCurves(run.curves.All)
+	for _, c := range run.curves.All {
 		if t.kind == tensorBoardKind && c.Name == "Value" {
 			c.Name = tensorBoardTag(t.in.Path)
 		}

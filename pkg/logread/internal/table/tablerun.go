@@ -15,8 +15,7 @@ import (
 type tableRun struct {
 	part   *record.Part
 	epochs map[int]*record.RankEpochs // by rank; -1 if the rows have no rank
-	curves map[curveKey]*record.Curve
-	order  []*record.Curve
+	curves record.Curves
 	last   int       // number of the epoch of the last row plus one
 	line   int       // of the last row
 	power  []samples // of each GPU
@@ -25,12 +24,6 @@ type tableRun struct {
 	lastStep int64             // of the last row; -1 if unknown
 	rates    record.EpochRates // of the steps, by rank and epoch
 	elapsed  record.Elapsed
-}
-
-// curveKey identifies a curve of a run.
-type curveKey struct {
-	name string
-	rank int
 }
 
 // samples integrates the power of one GPU over time by the trapezoidal rule.
@@ -126,7 +119,7 @@ func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
 	case rowsAreSteps:
 		begins := t.kind == tableKind && p.step >= 0 && p.step < run.lastStep && p.rank < 0 && t.splitAt < 0 && !t.hasMetric
 		if t.headerAgain > run.line {
-			begins = p.step >= 0 && slices.ContainsFunc(run.order, func(c *record.Curve) bool { return len(c.Steps) > 0 && p.step <= c.Steps[len(c.Steps)-1] })
+			begins = p.step >= 0 && slices.ContainsFunc(run.curves.All, func(c *record.Curve) bool { return len(c.Steps) > 0 && p.step <= c.Steps[len(c.Steps)-1] })
 			t.reportHeaderAgain(begins)
 		}
 		return begins, nil
@@ -237,7 +230,7 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 	}
 	return &tableRun{
 		part:   &record.Part{Role: role, Line: line, SeedKnown: seeded, Run: runs.Run{Kind: t.kind, Info: info}},
-		epochs: map[int]*record.RankEpochs{}, curves: map[curveKey]*record.Curve{},
+		epochs: map[int]*record.RankEpochs{},
 	}, nil
 }
 

@@ -268,7 +268,7 @@ func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 		} else {
 			run = &tableRun{
 				part:   &record.Part{Role: record.Principal, Line: t.lines, Run: runs.Run{Kind: t.kind, Info: runs.Info{Config: map[string]any{}}}},
-				epochs: map[int]*record.RankEpochs{}, curves: map[curveKey]*record.Curve{},
+				epochs: map[int]*record.RankEpochs{},
 			}
 			t.order = append(t.order, run)
 		}
@@ -291,20 +291,12 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 	var curve *record.Curve
 	if c != nil && c.curveOf == run && c.curve.Rank == p.rank && c.curve.Name == name {
 		curve = c.curve
-	} else {
-		key := curveKey{name, p.rank}
-		if curve = run.curves[key]; curve == nil {
-			if len(run.order) >= record.MaxCurveNames {
-				t.in.Report.AddAssumptionOnce("only the first %d curves of a run are kept", record.MaxCurveNames)
-				return
-			}
-			curve = record.NewCurve(name, p.rank, !math.IsNaN(p.time))
-			run.curves[key] = curve
-			run.order = append(run.order, curve)
-		}
-		if c != nil {
-			c.curve, c.curveOf = curve, run
-		}
+	} else if curve = run.curves.FindOrAdd([]byte(name), p.rank, !math.IsNaN(p.time)); curve == nil {
+		t.in.Report.AddAssumptionOnce("only the first %d curves of a run are kept", record.MaxCurveNames)
+		return
+	}
+	if c != nil {
+		c.curve, c.curveOf = curve, run
 	}
 	if t.layout == rowsAreMoments { // the points have times
 		step = curve.Points

@@ -1,6 +1,7 @@
 package textlog
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -75,14 +76,11 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 	first := r.Epochs.First()
 	fromZero[mainFormat(r)] = fromZero[mainFormat(r)] || first == 0
 	r.Run.Epochs = r.Epochs.Merge(r.SumRates, kind.CountsFromZero || fromZero[mainFormat(r)] && first > 1, report)
-	for _, name := range slices.Sorted(maps.Keys(r.Curves)) {
-		first := len(r.Run.Curves)
-		for c := r.Curves[name]; c != nil; c = c.OtherRank {
-			if c.Points > 0 {
-				r.Run.Curves = append(r.Run.Curves, c.Finish(report))
-			}
+	slices.SortFunc(r.Curves.All, func(a, b *record.Curve) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Rank-b.Rank) })
+	for _, c := range r.Curves.All {
+		if c.Points > 0 {
+			r.Run.Curves = append(r.Run.Curves, c.Finish(report))
 		}
-		slices.SortStableFunc(r.Run.Curves[first:], func(a, b runs.Curve) int { return a.Rank - b.Rank })
 	}
 	if len(r.Run.Epochs) > 0 {
 		templatesOf(r).elapsed.Use(r.Run.Epochs, r.Run.Epochs[0].Epoch-first, report)

@@ -246,10 +246,8 @@ func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 			list.Remove(1, last)
 		}
 		for i := range r.values {
-			for c := log.Current.Curves[r.values[i].name]; c != nil; c = c.OtherRank {
-				if c.Rank == max(log.Rank, -1) {
-					c.Clear()
-				}
+			if c := log.Current.Curves.Find(r.values[i].name, max(log.Rank, -1)); c != nil {
+				c.Clear()
 			}
 		}
 	}

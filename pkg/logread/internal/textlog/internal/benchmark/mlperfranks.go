@@ -45,7 +45,7 @@ func selectMLPerfRun(log *logline.Log) {
 	switch {
 	case s.stop > 0 || s.others.stop > 0 || log.Current.Closed:
 		log.BeginRun()
-	case s.start == 0 && s.label != 0 && log.Current.Epochs.IsEmpty() && len(log.Current.Curves) == 0:
+	case s.start == 0 && s.label != 0 && log.Current.Epochs.IsEmpty() && len(log.Current.Curves.All) == 0:
 		s.label = log.Rank + 2
 	}
 }
@@ -88,17 +88,18 @@ func useOtherMLPerfRanks(r *logline.Run, report *record.Report) {
 		taken++
 	}
 	own := map[string]bool{} // evaluations that the rank itself has logged
-	for name := range r.Curves {
-		own[name] = true
+	for _, c := range r.Curves.All {
+		own[c.Name] = true
 	}
 	for _, e := range o.evaluations {
 		if own[e.key] {
 			continue
 		}
-		c := r.Curves[e.key]
+		c := r.Curves.FindOrAdd([]byte(e.key), -1, true)
 		if c == nil {
-			c = &logline.Curve{Curve: *record.NewCurve(e.key, -1, true)}
-			r.Curves[e.key] = c
+			continue
+		}
+		if c.Points == 0 {
 			report.AddAssumption("%s is that of rank %d, since the rank that started the run did not log it", e.key, e.rank)
 		}
 		c.Add(e.line.evaluationStep(), e.value, e.line.time/1000)

@@ -79,7 +79,7 @@ func readNCCLTest(log *logline.Log, m []byte) logline.Result {
 // beginBenchmark begins a run if the current one already has values.
 func beginBenchmark(log *logline.Log) {
 	r := log.Current
-	if r.TableBegun || len(r.Run.AllReduces) > 0 || !r.Epochs.IsEmpty() || len(r.Curves) > 0 || len(r.Trials) > 0 {
+	if r.TableBegun || len(r.Run.AllReduces) > 0 || !r.Epochs.IsEmpty() || len(r.Curves.All) > 0 || len(r.Trials) > 0 {
 		log.BeginRun()
 	}
 }

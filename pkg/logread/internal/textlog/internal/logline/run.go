@@ -18,9 +18,7 @@ type Run struct {
 	Lines         int             // number of used lines
 	Ranks         map[int]bool    // ranks in the labels of used lines
 	Trials        map[string]*runs.Trial
-	Curves        map[string]*Curve // the first curve of each name; see Curve.OtherRank
-	curveCount    int
-	last          *Curve   // curve to which the last point was added
+	Curves        record.Curves
 	Closed        bool     // the next lines belong to another run
 	SumRates      bool     // rates are per rank and must be summed
 	Program       FormatID // the program that trains; Command if unknown
@@ -41,9 +39,7 @@ type Run struct {
 }
 
 func newRun(line int) *Run {
-	return &Run{
-		Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}, Curves: map[string]*Curve{},
-	}
+	return &Run{Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}}
 }
 
 // CountLine counts the current line as a line of the given format, and returns
@@ -97,13 +93,6 @@ func (r *Run) AddRank(rank int) {
 	}
 }
 
-// Curve is a curve of a run.
-type Curve struct {
-	record.Curve
-	next      *Curve // the curve that got the next point after the latest point of this one
-	OtherRank *Curve // the next curve of the same name, of another rank; nil if none
-}
-
 // maxRuns is the maximum number of runs that are kept per file.
 const maxRuns = 4096
 
@@ -136,7 +125,7 @@ func (log *Log) BeginHeader() *Run {
 
 // HasValues reports whether the run has epochs, trials or curves.
 func (r *Run) HasValues() bool {
-	return len(r.Epochs.All)+len(r.BarEpochs.All)+len(r.Trials)+len(r.Curves)+len(r.IterationRates) > 0
+	return len(r.Epochs.All)+len(r.BarEpochs.All)+len(r.Trials)+len(r.Curves.All)+len(r.IterationRates) > 0
 }
 
 // AddConfig adds settings to the run's configuration.
@@ -242,37 +231,14 @@ func (log *Log) FindOrAddTrial(name string) *runs.Trial {
 }
 
 // AddPoint adds a point to the run's curve with the given name and rank: its step, its
-// value v, and its time in seconds since 1970 or NaN. All lines list their
-// values in the same order. So each curve has a field next, the curve that got
-// the next value of an earlier line, and AddPoint tries that curve first.
+// value v, and its time in seconds since 1970 or NaN.
 func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) {
-	last := log.Current.last
-	if last == nil || last.next == nil || last.next.Name != string(name) || last.next.Rank != rank {
-		first := log.Current.Curves[string(name)]
-		c := first
-		for c != nil && c.Rank != rank {
-			c = c.OtherRank
-		}
-		if c == nil {
-			if log.Current.curveCount >= record.MaxCurveNames {
-				log.In.AddProblem(log.Lines.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
-				return
-			}
-			log.Current.curveCount++
-			c = &Curve{Curve: *record.NewCurve(string(name), rank, seconds == seconds)}
-			if first == nil {
-				log.Current.Curves[c.Name] = c
-			} else {
-				c.OtherRank, first.OtherRank = first.OtherRank, c
-			}
-		}
-		if last == nil {
-			last = c
-		}
-		last.next = c
+	c := log.Current.Curves.FindOrAdd(name, rank, seconds == seconds)
+	if c == nil {
+		log.In.AddProblem(log.Lines.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+		return
 	}
-	log.Current.last = last.next
-	log.Current.last.Add(step, v, seconds)
+	c.Add(step, v, seconds)
 	log.In.Report.Records++
 }
 

@@ -59,7 +59,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 			return logline.Unknown
 		}
 	}
-	if log.Current.Closed || !log.Current.Epochs.IsEmpty() || len(log.Current.Trials) > 0 || len(log.Current.Curves) > 0 || len(log.Current.Run.AllReduces) > 0 || log.Current.TableBegun || len(log.Current.IterationRates) > 0 {
+	if log.Current.Closed || !log.Current.Epochs.IsEmpty() || len(log.Current.Trials) > 0 || len(log.Current.Curves.All) > 0 || len(log.Current.Run.AllReduces) > 0 || log.Current.TableBegun || len(log.Current.IterationRates) > 0 {
 		log.BeginRun()
 	}
 	run := log.CountLine(logline.Command)

@@ -98,24 +98,24 @@ func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
 // finishNanoGPT computes the throughput of each step from its time. Steps with an evaluation
 // do not count, since their time includes it.
 func finishNanoGPT(r *logline.Run, report *record.Report) {
-	seconds := r.Curves["step_seconds"]
+	seconds := r.Curves.First("step_seconds")
 	if nanoGPTOf(r).tokensPerStep == 0 || seconds == nil || r.LinesByFormat[logline.NanoGPT] == 0 {
 		return
 	}
 	evaluated := map[int64]bool{}
-	if c := r.Curves["val_loss"]; c != nil {
+	if c := r.Curves.First("val_loss"); c != nil {
 		for _, step := range c.Steps {
 			evaluated[step] = true
 		}
 	}
-	rates := &logline.Curve{Curve: *record.NewCurve("tokens_per_second", seconds.Rank, false)}
+	rates := r.Curves.FindOrAdd([]byte("tokens_per_second"), seconds.Rank, false)
 	for i, step := range seconds.Steps {
-		if v := nanoGPTOf(r).tokensPerStep / seconds.Values[i]; !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
+		if v := nanoGPTOf(r).tokensPerStep / seconds.Values[i]; rates != nil && !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
 			rates.Add(step, v, 0)
 		}
 	}
-	if len(rates.Steps) > 0 {
-		r.Curves[rates.Name], r.Run.ThroughputUnit = rates, "tokens/s"
+	if rates != nil && rates.Points > 0 {
+		r.Run.ThroughputUnit = "tokens/s"
 		report.AddAssumption("tokens per second: the tokens per iteration divided by the time of the iteration, without iterations that evaluate")
 	}
 }
@@ -128,7 +128,7 @@ func readMegatronIteration(log *logline.Log, m []byte) logline.Result {
 	if c.SkipBlanks().Expect("|"); c.Failed || !bytes.Contains(c.Rest, []byte("elapsed time per iteration (ms):")) {
 		return logline.Unknown
 	}
-	if curve := log.Current.Curves["step_seconds"]; curve != nil && log.Current.LinesByFormat[logline.Megatron] > 0 && len(curve.Steps) > 0 && int64(step) <= curve.Steps[0] {
+	if curve := log.Current.Curves.First("step_seconds"); curve != nil && log.Current.LinesByFormat[logline.Megatron] > 0 && len(curve.Steps) > 0 && int64(step) <= curve.Steps[0] {
 		log.BeginRun()
 	}
 	if !bytes.HasSuffix(bytes.TrimSpace(m), []byte("|")) { // torn: the last field may be incomplete
