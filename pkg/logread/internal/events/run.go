@@ -146,18 +146,11 @@ const maxEpochNumber = 1 << 24
 // epochsFromCurves returns the epochs that the curves describe, in order, or
 // nil. If an epoch was logged twice, the later value counts.
 func epochsFromCurves(curves []runs.Curve, validation bool) []runs.Epoch {
-	byEpoch := map[int]*runs.Epoch{}
+	var found record.RankEpochs
 	put := func(epoch float64, field *fields.Field, v float64) {
-		if !(epoch >= 0 && epoch < maxEpochNumber) || epoch != math.Trunc(epoch) {
-			return
+		if epoch >= 0 && epoch < maxEpochNumber && epoch == math.Trunc(epoch) {
+			*field.OfEpoch(found.FindOrAdd(int(epoch)+1, nil)) = v
 		}
-		e := byEpoch[int(epoch)+1]
-		if e == nil {
-			blank := record.NewUnmeasuredEpoch(int(epoch)+1, 0)
-			e = &blank
-			byEpoch[e.Epoch] = e
-		}
-		*field.OfEpoch(e) = v
 	}
 	var epochOf map[int64]float64 // by step, from Lightning's tag
 	for _, c := range curves {
@@ -182,13 +175,6 @@ func epochsFromCurves(curves []runs.Curve, validation bool) []runs.Epoch {
 			}
 		}
 	}
-	epochs := make([]runs.Epoch, 0, len(byEpoch))
-	for _, e := range byEpoch {
-		epochs = append(epochs, *e)
-	}
-	slices.SortFunc(epochs, record.CompareEpochs)
-	if len(epochs) == 0 {
-		return nil
-	}
-	return epochs
+	slices.SortFunc(found.Epochs, record.CompareEpochs)
+	return found.Epochs
 }

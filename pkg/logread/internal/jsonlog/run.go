@@ -31,7 +31,7 @@ func newReader(in *record.Input) *reader {
 type jsonRun struct {
 	line    int
 	kind    string
-	epochs  *record.RankEpochs
+	epochs  record.RankEpochs
 	names   map[string]*jsonName
 	last    *jsonName // of the last member
 	curves  record.Curves
@@ -167,7 +167,7 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, epochs: &record.RankEpochs{}, names: map[string]*jsonName{},
+		line: r.l.Number, kind: linesKind, names: map[string]*jsonName{},
 		epoch: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
@@ -208,9 +208,7 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 			v /= 100
 		}
 		if e == nil {
-			if e = run.epochs.Find(int(epoch)); e == nil {
-				e = run.epochs.Add(int(epoch), r.l)
-			}
+			e = run.epochs.FindOrAdd(int(epoch), r.l)
 		}
 		if f.Name == fields.Elapsed {
 			run.elapsed.Add(int(epoch), o.epoch, v)

@@ -39,22 +39,22 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	if len(history) == 0 || history[0] != '[' {
 		return nil, record.ErrUnknownFormat
 	}
-	h := &huggingFaceReader{in: in, at: map[int]int{}, planned: scan.JSONFloat(members["max_steps"])}
+	h := &huggingFaceReader{in: in, planned: scan.JSONFloat(members["max_steps"])}
 	for entry := range scan.Elements(history) {
 		h.readEntry(entry)
 		h.read++
 	}
 	h.session.Apply(h.end, &h.run, in.Report)
 	p := &record.Part{Run: h.run, Role: record.Principal}
-	slices.SortFunc(h.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
-	p.Run.Epochs = h.epochs
+	p.Run.Epochs = h.epochs.Epochs
+	slices.SortFunc(p.Run.Epochs, record.CompareEpochs)
 	for _, c := range h.curves.All {
 		if c.Name == "train_samples_per_second" && len(h.run.Trials) == 0 {
 			continue // Session.Apply has refused it
 		}
 		p.Run.Curves = append(p.Run.Curves, c.Finish(in.Report))
 	}
-	if len(h.epochs) > 0 {
+	if len(p.Run.Epochs) > 0 {
 		in.Report.AddAssumption(huggingface.LossAssumption)
 	}
 	if batch := scan.JSONFloat(members["train_batch_size"]); record.IsPlausibleCount(batch) {
@@ -80,8 +80,7 @@ type huggingFaceReader struct {
 	read   int           // number of entries that were read
 	entry  []stateMember // of the current entry
 	run    runs.Run
-	epochs []runs.Epoch
-	at     map[int]int // index in epochs by epoch number
+	epochs record.RankEpochs
 	curves record.Curves
 
 	session huggingface.Session
@@ -161,21 +160,10 @@ func (h *huggingFaceReader) readEntry(text []byte) {
 	if !ok || !math.IsNaN(value("train_runtime")) {
 		return
 	}
-	e := h.findOrAddEpoch(n)
+	e := h.epochs.FindOrAdd(n, nil)
 	for _, m := range h.entry {
 		if field := huggingface.EpochField(e, string(m.name)); field != nil {
 			*field = m.value
 		}
 	}
-}
-
-// findOrAddEpoch returns epoch n, counted from 1, and adds it if it is new.
-func (h *huggingFaceReader) findOrAddEpoch(n int) *runs.Epoch {
-	i, ok := h.at[n]
-	if !ok {
-		i = len(h.epochs)
-		h.at[n] = i
-		h.epochs = append(h.epochs, record.NewUnmeasuredEpoch(n, 0))
-	}
-	return &h.epochs[i]
 }

@@ -27,10 +27,8 @@ func (s *studyReader) readLine(l *scan.LineReader, line []byte) {
 	}
 	s.in.Report.LinesUsed++
 	n := int(s.row[0]) + 1 // the index counts from 0
-	e := s.epochs.Find(n)
-	if e == nil {
-		e = s.epochs.Add(n, l)
-	} else {
+	e := s.epochs.FindOrAdd(n, l)
+	if e.Line != l.Number {
 		s.in.AddProblem(l.Number, "duplicate row %d; the later one counts", n-1)
 		*e = record.NewUnmeasuredEpoch(n, l.Number)
 	}

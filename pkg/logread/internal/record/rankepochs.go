@@ -13,13 +13,13 @@ type RankEpochs struct {
 	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
 }
 
-// Find returns the epoch with number n, or nil if there is none. The
-// pointer is valid until the next Add.
+// Find returns the epoch with number n, or nil if there is none or r is nil. The
+// pointer is valid until the next epoch is added.
 func (r *RankEpochs) Find(n int) *runs.Epoch {
-	k := len(r.Epochs)
-	if k == 0 {
+	if r == nil || len(r.Epochs) == 0 {
 		return nil
 	}
+	k := len(r.Epochs)
 	if r.Index != nil {
 		if i, ok := r.Index[n]; ok {
 			return &r.Epochs[i]
@@ -41,10 +41,13 @@ func (r *RankEpochs) Find(n int) *runs.Epoch {
 	return nil
 }
 
-// Add adds epoch n, which must not exist yet and is described by the current
-// line of l. From the part of the log that was read so far, Add estimates for
-// how many epochs to allocate memory.
-func (r *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
+// FindOrAdd returns epoch n, and adds it if it is new. l, unless it is nil, reads
+// the line that describes the epoch. From the part of the log that it has read so
+// far, FindOrAdd estimates for how many epochs to allocate memory.
+func (r *RankEpochs) FindOrAdd(n int, l *scan.LineReader) *runs.Epoch {
+	if e := r.Find(n); e != nil {
+		return e
+	}
 	k := len(r.Epochs)
 	if r.Index == nil && k > 0 && n < r.Epochs[k-1].Epoch {
 		r.Index = make(map[int]int, k+1)
@@ -55,10 +58,14 @@ func (r *RankEpochs) Add(n int, l *scan.LineReader) *runs.Epoch {
 	if r.Index != nil {
 		r.Index[n] = k
 	}
-	if k == cap(r.Epochs) {
-		r.Epochs = slices.Grow(r.Epochs, l.EstimateRemaining(k))
+	line := 0
+	if l != nil {
+		line = l.Number
+		if k == cap(r.Epochs) {
+			r.Epochs = slices.Grow(r.Epochs, l.EstimateRemaining(k))
+		}
 	}
-	r.Epochs = append(r.Epochs, NewUnmeasuredEpoch(n, l.Number))
+	r.Epochs = append(r.Epochs, NewUnmeasuredEpoch(n, line))
 	return &r.Epochs[k]
 }
 

@@ -15,7 +15,7 @@ func TestEpochsOutOfOrder(t *testing.T) {
 		if r.Find(n) != nil {
 			t.Errorf("epoch %d is there already", n)
 		}
-		r.Add(n, l).Samples = i
+		r.FindOrAdd(n, l).Samples = i
 		for k := range r.Epochs {
 			if e := r.Find(r.Epochs[k].Epoch); e != &r.Epochs[k] {
 				t.Errorf("epoch %d is not found after %d", r.Epochs[k].Epoch, n)

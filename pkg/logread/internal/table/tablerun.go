@@ -240,8 +240,5 @@ func (t *tableReader) findOrAddEpoch(run *tableRun, rank, n int) *runs.Epoch {
 		list = &record.RankEpochs{}
 		run.epochs[rank] = list
 	}
-	if e := list.Find(n); e != nil {
-		return e
-	}
-	return list.Add(n, t.l)
+	return list.FindOrAdd(n, t.l)
 }

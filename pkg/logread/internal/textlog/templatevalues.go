@@ -167,12 +167,8 @@ func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, 
 	if !s.opened || epoch >= s.epoch {
 		return false
 	}
-	list := log.Current.Epochs.Find(logline.RankID{Rank: log.Rank})
-	if step >= 0 || list == nil || len(r.values) == 0 {
-		return true
-	}
-	e := list.Find(epoch)
-	if e == nil {
+	e := log.Current.Epochs.Find(logline.RankID{Rank: log.Rank}).Find(epoch)
+	if step >= 0 || e == nil || len(r.values) == 0 {
 		return true
 	}
 	for i := range r.values {

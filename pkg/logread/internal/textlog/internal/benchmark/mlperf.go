@@ -164,11 +164,7 @@ func addMLPerfQuality(log *logline.Log, v mlperfLine, epoch int, hasEpoch bool) 
 // setMLPerfQuality sets the result of an evaluation in its epoch, if the run has
 // this epoch.
 func setMLPerfQuality(r *logline.Run, key string, epoch int, x float64) {
-	list := r.Epochs.Find(logline.RankID{Rank: -1, Ordinal: logline.MLPerfOrdinal})
-	if list == nil {
-		return
-	}
-	e := list.Find(epoch)
+	e := r.Epochs.Find(logline.RankID{Rank: -1, Ordinal: logline.MLPerfOrdinal}).Find(epoch)
 	switch {
 	case e == nil:
 	case key == "eval_accuracy" && x >= 0 && x <= 1:

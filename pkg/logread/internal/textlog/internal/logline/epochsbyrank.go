@@ -35,9 +35,11 @@ func (e *EpochsByRank) IsEmpty() bool { return len(e.All)+len(e.extra) == 0 }
 // Find returns the epochs of a rank, or nil if the rank was not added.
 func (e *EpochsByRank) Find(id RankID) *record.RankEpochs { return e.index[id] }
 
-// Add adds a rank, which must not exist yet, and returns its empty list of
-// epochs.
-func (e *EpochsByRank) Add(id RankID) *record.RankEpochs {
+// FindOrAdd returns the epochs of a rank, which it adds if it is new.
+func (e *EpochsByRank) FindOrAdd(id RankID) *record.RankEpochs {
+	if list := e.index[id]; list != nil {
+		return list
+	}
 	list := &record.RankEpochs{}
 	if id.Ordinal < 0 {
 		e.extra = append(e.extra, list)

@@ -11,7 +11,7 @@ func TestEpochsByRankOutOfOrder(t *testing.T) {
 		if e.Find(id) != nil {
 			t.Errorf("rank %v is there already", id)
 		}
-		e.Add(id)
+		e.FindOrAdd(id)
 	}
 	for i, id := range ids {
 		if e.Find(id) != e.All[i] {

@@ -173,16 +173,10 @@ func NumberOrText(text []byte) any {
 // FindOrAddEpoch returns epoch n of the current line's rank, and adds it if it
 // is new. ordinal distinguishes ranks without labels; see RankID.
 func (log *Log) FindOrAddEpoch(n, ordinal int) *runs.Epoch {
-	id := RankID{log.Rank, ordinal}
-	list := log.Current.Epochs.Find(id)
-	if list == nil {
-		list = log.Current.Epochs.Add(id)
-	}
-	e := list.Find(n)
-	if e == nil {
-		e = list.Add(n, log.Lines)
-		log.In.Report.Records++
-	}
+	list := log.Current.Epochs.FindOrAdd(RankID{log.Rank, ordinal})
+	before := len(list.Epochs)
+	e := list.FindOrAdd(n, log.Lines)
+	log.In.Report.Records += int64(len(list.Epochs) - before)
 	return e
 }
 

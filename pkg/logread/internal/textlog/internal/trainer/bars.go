@@ -86,14 +86,8 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 			s.first = log.Lines.Number
 		}
 	}
-	list := run.BarEpochs.Find(logline.RankID{Rank: log.Rank})
-	if list == nil {
-		list = run.BarEpochs.Add(logline.RankID{Rank: log.Rank})
-	}
-	e := list.Find(epoch)
-	if e == nil {
-		e = list.Add(epoch, log.Lines)
-	}
+	list := run.BarEpochs.FindOrAdd(logline.RankID{Rank: log.Rank})
+	e := list.FindOrAdd(epoch, log.Lines)
 	if part == evaluationPart {
 		e.ValSeconds = bar.PreciseSeconds()
 		return logline.Pending

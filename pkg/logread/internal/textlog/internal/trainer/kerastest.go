@@ -91,10 +91,7 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 	k := kerasOf(run)
 	r := k.findOrAddRank(log)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
-	var was *runs.Epoch
-	if list := run.Epochs.Find(logline.RankID{Rank: log.Rank, Ordinal: r.repeated[r.last]}); list != nil {
-		was = list.Find(r.last)
-	}
+	was := run.Epochs.Find(logline.RankID{Rank: log.Rank, Ordinal: r.repeated[r.last]}).Find(r.last)
 	switch {
 	case was != nil && (bar && r.unfinished > 0 && steps == r.steps || validated && was.ValLoss != was.ValLoss && was.ValAccuracy != was.ValAccuracy):
 		r.repeated[r.last]++

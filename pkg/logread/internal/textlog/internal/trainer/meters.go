@@ -270,11 +270,7 @@ func acceptTimeLeft(log *logline.Log, c *scan.Cursor) bool {
 
 // meterEpochOf returns epoch n of the current line's rank, or nil.
 func meterEpochOf(log *logline.Log, n int) *runs.Epoch {
-	list := log.Current.Epochs.Find(logline.RankID{Rank: log.Rank})
-	if list == nil {
-		return nil
-	}
-	return list.Find(n)
+	return log.Current.Epochs.Find(logline.RankID{Rank: log.Rank}).Find(n)
 }
 
 // timmTemplate matches timm's line of training.
