@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"slices"
 
 	"lockstep/pkg/logread/internal/record"
 )
@@ -16,8 +18,7 @@ import (
 // these 8 bytes, the data, and the masked CRC32C of the data, all little-endian
 // (tensorflow/core/lib/io/record_writer.h and lib/hash/crc32c.h). Each record
 // is an Event message, which proto.go decodes. Scalars become curves.
-// Everything else (graphs, images, histograms) is skipped once its CRC has been
-// checked.
+// Everything else (graphs, images, histograms) is skipped.
 //
 // A wrong CRC ends the reading, as in TensorBoard: the length of the record
 // cannot be trusted, so the start of the next record is unknown. If a file ends
@@ -28,8 +29,8 @@ const (
 	recordHeader   = 12 // length and its CRC
 	recordOverhead = 16 // the header and the CRC of the data
 
-	// A longer record is checked and skipped without keeping it in memory. A
-	// record of scalars has some hundred bytes.
+	// A longer record is skipped without keeping it in memory. A record of
+	// scalars has some hundred bytes.
 	maxHeldRecord = 64 << 20
 
 	// Limits of the memory that the values of a file may take. record.Curve
@@ -76,16 +77,17 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: r}}, nil
 }
 
-// Parser parses an event file that arrives in chunks of any size. Its results so
-// far are available at any time.
+// Parser parses an event file, which may grow. Its results so far are available at
+// any time.
 type Parser struct {
 	table *crc32.Table
 
 	offset int64  // offset of the current record in the file
-	rest   []byte // the beginning of the current record, if a chunk ended inside it
-	large  largeRecord
+	rest   []byte // the beginning of the current record, if the content so far ends inside it
+	large  int64  // bytes of the current record's data, if they are skipped; otherwise 0
+	left   int64  // bytes of them and of their CRC that were not read yet
 
-	stopped bool // reading ended at a wrong CRC
+	stopped bool // parsing ended at a wrong CRC
 
 	curves    record.Curves // one per tag
 	began     float64       // time of the first event, in seconds since 1970; NaN before it
@@ -98,89 +100,66 @@ type Parser struct {
 	moreProblems     int
 }
 
-// largeRecord is the progress in a record that is too large to keep in memory:
-// its bytes are checked and skipped.
-type largeRecord struct {
-	left   int64 // remaining bytes of the data and its CRC
-	size   int64 // bytes of the data
-	crc    uint32
-	active bool // the reader is inside such a record
-}
-
 // NewParser returns a parser for one event file.
 func NewParser() *Parser {
 	return &Parser{table: castagnoliTable(), curves: record.Curves{Most: maxCurves}, began: math.NaN()}
 }
 
-// Read parses the next content of the file, up to the end of source.
+// Read parses the next content of the file, up to the end of source. It keeps the
+// beginning of a record that continues in the next content.
 func (r *Parser) Read(source io.Reader) error {
-	buf := make([]byte, chunkBytes)
+	b := append(make([]byte, 0, chunkBytes+len(r.rest)), r.rest...)
 	for {
-		n, err := source.Read(buf)
-		r.Write(buf[:n])
-		if r.stopped || errors.Is(err, io.EOF) {
+		if len(b) == cap(b) { // a long record
+			b = slices.Grow(b, len(b))
+		}
+		n, err := source.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		b = b[:copy(b, b[r.readRecords(b):])]
+		if err == nil {
+			continue
+		}
+		if r.rest = bytes.Clone(b); errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err != nil {
-			return err
-		}
+		return err
 	}
 }
 
-// Write parses the next chunk of the file. It does not retain b, but copies the
-// beginning of a record that continues in the next chunk.
-func (r *Parser) Write(b []byte) {
-	for len(b) > 0 && !r.stopped {
-		switch {
-		case r.large.active:
-			b = r.skipLarge(b)
-		case len(r.rest) > 0:
-			b = r.completeRecord(b)
-		default:
-			b = b[r.readRecords(b):]
-			if r.large.active || r.stopped {
-				continue
-			}
-			r.rest = append(r.rest[:0], b...)
-			return
-		}
-	}
-}
-
-// completeRecord appends bytes of b to the incomplete record from the previous
-// chunks, and reads the record once it is complete. It returns the rest of b.
-func (r *Parser) completeRecord(b []byte) []byte {
-	need := recordHeader
-	if len(r.rest) >= recordHeader {
-		// The length was checked when the header was there.
-		need = recordOverhead + int(binary.LittleEndian.Uint64(r.rest))
-	}
-	n := min(need-len(r.rest), len(b))
-	r.rest = append(r.rest, b[:n]...)
-	if used := r.readRecords(r.rest); used > 0 || r.large.active || r.stopped {
-		r.rest = r.rest[:0]
-	}
-	return b[n:]
-}
-
-// readRecords reads the complete records at the beginning of b and returns
-// their total length. If the next record is too large to keep in memory, the
-// length includes the header of that record.
+// readRecords reads the complete records at the beginning of b, and those that are
+// skipped, and returns their total length. After a wrong CRC, this is all of b.
 func (r *Parser) readRecords(b []byte) (used int) {
-	for len(b)-used >= recordHeader {
+	for {
 		at := b[used:]
-		if maskCRC(crc32.Checksum(at[:8], r.table)) != binary.LittleEndian.Uint32(at[8:]) {
-			r.stopReading("the length of the record has the wrong CRC")
-			return used
-		}
-		length := binary.LittleEndian.Uint64(at)
-		if length > maxHeldRecord {
-			if length > math.MaxInt64-recordOverhead {
-				r.stopReading("invalid record length %d", length)
+		switch {
+		case r.stopped:
+			return len(b)
+		case r.large > 0:
+			n := min(r.left, int64(len(at)))
+			used += int(n)
+			if r.left -= n; r.left > 0 {
 				return used
 			}
-			r.large = largeRecord{active: true, left: int64(length) + 4, size: int64(length)}
-			return used + recordHeader
+			r.addProblem("record at byte %d is %d bytes long and is skipped; a record of scalars has at most %d", r.offset, r.large, maxHeldRecord)
+			r.records++
+			r.offset += recordOverhead + r.large
+			r.large = 0
+			continue
+		case len(at) < recordHeader:
+			return used
+		case maskCRC(crc32.Checksum(at[:8], r.table)) != binary.LittleEndian.Uint32(at[8:]):
+			r.stopReading("the length of the record has the wrong CRC")
+			continue
+		}
+		length := binary.LittleEndian.Uint64(at)
+		if length > math.MaxInt64-recordOverhead {
+			r.stopReading("invalid record length %d", length)
+			continue
+		}
+		if length > maxHeldRecord {
+			r.large, r.left = int64(length), int64(length)+4
+			used += recordHeader
+			continue
 		}
 		n := int(length)
 		if len(at) < recordOverhead+n {
@@ -189,7 +168,7 @@ func (r *Parser) readRecords(b []byte) (used int) {
 		data := at[recordHeader : recordHeader+n]
 		if maskCRC(crc32.Checksum(data, r.table)) != binary.LittleEndian.Uint32(at[recordHeader+n:]) {
 			r.stopReading("the record has the wrong CRC")
-			return used
+			continue
 		}
 		if err := r.readEvent(data); err != nil {
 			r.addProblem("record at byte %d is skipped: %v", r.offset, err)
@@ -198,40 +177,11 @@ func (r *Parser) readRecords(b []byte) (used int) {
 		used += recordOverhead + n
 		r.offset += int64(recordOverhead + n)
 	}
-	return used
-}
-
-// skipLarge skips the bytes of b that belong to the current large record and
-// returns the rest of b.
-func (r *Parser) skipLarge(b []byte) []byte {
-	l := &r.large
-	if l.left > 4 {
-		n := int(min(l.left-4, int64(len(b))))
-		l.crc = crc32.Update(l.crc, r.table, b[:n])
-		l.left -= int64(n)
-		return b[n:]
-	}
-	n := int(min(l.left, int64(len(b))))
-	r.rest = append(r.rest, b[:n]...)
-	l.left -= int64(n)
-	if l.left > 0 {
-		return nil
-	}
-	if maskCRC(l.crc) != binary.LittleEndian.Uint32(r.rest) {
-		r.stopReading("the record has the wrong CRC")
-	} else {
-		r.addProblem("record at byte %d is %d bytes long and is skipped; a record of scalars has at most %d", r.offset, l.size, maxHeldRecord)
-		r.records++
-		r.offset += recordOverhead + l.size
-	}
-	r.rest, r.large = r.rest[:0], largeRecord{}
-	return b[n:]
 }
 
 // stopReading stops at the current record and adds a problem with the reason.
 func (r *Parser) stopReading(format string, a ...any) {
 	r.stopped = true
-	r.rest = nil
 	r.addProblem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
 }
 
@@ -250,8 +200,8 @@ func (r *Parser) countTornBytes() int64 {
 	switch {
 	case r.stopped:
 		return 0
-	case r.large.active:
-		return recordHeader + r.large.size + 4 - r.large.left
+	case r.large > 0:
+		return recordHeader + r.large + 4 - r.left
 	}
 	return int64(len(r.rest))
 }

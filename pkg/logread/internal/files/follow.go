@@ -150,7 +150,9 @@ func (f *Followed) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedR
 		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewParser()
-		f.events.Write(head)
+		if err := f.events.Read(bytes.NewReader(head)); err != nil {
+			return err
+		}
 	default:
 		f.kind, f.text = &known[i], head
 	}
