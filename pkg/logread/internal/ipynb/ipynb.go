@@ -61,8 +61,8 @@ func isNotebook(path string, head []byte) bool {
 	return bytes.Contains(head, []byte(`"cells"`)) && bytes.Contains(head, []byte(`"cell_type"`))
 }
 
-// maxCellJSON is the maximum length in bytes of the JSON of a cell, with its pictures.
-const maxCellJSON = 256 << 20
+// maxJSON is the maximum length in bytes of the JSON of a cell, with its pictures, and of other values.
+const maxJSON = 256 << 20
 
 // reader reads the cells of a notebook.
 type reader struct {
@@ -111,16 +111,20 @@ func (r *reader) readObject(ctx context.Context, isNotebook bool) error {
 		switch {
 		case key == "cells" && c == '[':
 			r.found = true
+			r.json.Next()
 			return r.json.ReadList(func(c byte) error { return r.readCell(ctx, c) })
 		case key == "worksheets" && c == '[' && isNotebook:
+			r.json.Next()
 			return r.json.ReadList(func(c byte) error {
 				if c != '{' {
-					return r.json.SkipValue(c)
+					return fmt.Errorf("expected a worksheet, got %q", c)
 				}
+				r.json.Next()
 				return r.readObject(ctx, false)
 			})
 		}
-		return r.json.SkipValue(c)
+		_, err := r.json.ReadValue(maxJSON)
+		return err
 	})
 }
 
@@ -129,8 +133,7 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 	if c != '{' {
 		return fmt.Errorf("expected a cell, got %q", c)
 	}
-	r.json.Unread()
-	text, err := r.json.PeekValue(maxCellJSON)
+	text, err := r.json.ReadValue(maxJSON)
 	if err != nil {
 		return err
 	}
@@ -152,7 +155,6 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 	if cell.Bad {
 		return errors.New("a cell is malformed")
 	}
-	r.json.Discard(len(text))
 	if r.cells == maxCells+1 {
 		r.in.AddProblem(0, "the notebook has more than %d cells; the others are not read", maxCells)
 	}

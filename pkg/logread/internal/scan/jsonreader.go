@@ -58,14 +58,6 @@ func (s *JSONReader) fill() bool {
 	return false
 }
 
-// Peek returns the next n bytes without consuming them, or fewer at the end of
-// the file.
-func (s *JSONReader) Peek(n int) []byte {
-	for len(s.buf)-s.pos < n && s.fill() {
-	}
-	return s.buf[s.pos:min(len(s.buf), s.pos+n)]
-}
-
 // Next consumes the next byte that is not white space and returns it. It
 // returns 0 at the end.
 func (s *JSONReader) Next() byte {
@@ -86,16 +78,25 @@ func (s *JSONReader) Next() byte {
 	}
 }
 
-// PeekValue returns the object, the list or the string that begins at pos, without
-// consuming it. It is an error if the value is longer than maxBytes.
-func (s *JSONReader) PeekValue(maxBytes int) ([]byte, error) {
+// ReadValue consumes the next value and returns it. It is valid until the next call of a method. It is
+// an error if the value is longer than maxBytes.
+func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
+	switch c := s.Next(); c {
+	case 0, ',', ':', ']', '}':
+		return nil, unexpected(c, "a value")
+	}
+	s.Unread(1)
 	for ended := false; ; {
 		// At most maxBytes+1 bytes are examined, so that the result does not
 		// depend on the sizes of the reads.
 		there := s.buf[s.pos:]
 		n := ValueLength(there[:min(len(there), maxBytes+1)])
+		if n == len(there) && there[0] != '"' && there[0] != '{' && there[0] != '[' {
+			n = 0 // a number or a word may continue
+		}
 		switch {
-		case n > 0:
+		case n > 0 && n <= maxBytes:
+			s.pos += n
 			return there[:n], nil
 		case len(there) > maxBytes:
 			return nil, fmt.Errorf("a JSON value is longer than %d bytes", maxBytes)
@@ -113,17 +114,14 @@ func (s *JSONReader) PeekValue(maxBytes int) ([]byte, error) {
 	}
 }
 
-// Discard consumes n bytes that PeekValue or Peek has returned.
-func (s *JSONReader) Discard(n int) { s.pos += n }
-
-// Unread makes the byte that Next has returned the next one again.
-func (s *JSONReader) Unread() { s.pos-- }
+// Unread makes the last n bytes of what Next or ReadValue has returned the next ones again.
+func (s *JSONReader) Unread(n int) { s.pos -= n }
 
 // maxKeyBytes is the maximum length of a key in bytes.
 const maxKeyBytes = 1 << 12
 
 // ReadObject reads the rest of an object whose opening brace has been read. It calls read with the
-// key of each member and the first byte of its value; read must consume the rest of the value.
+// key of each member and the first byte of its value; read must consume the value.
 func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 	for {
 		switch c := s.Next(); c {
@@ -132,27 +130,31 @@ func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 		case ',':
 			continue
 		case '"':
-			s.Unread()
+			s.Unread(1)
 		default:
 			return unexpected(c, "a key")
 		}
-		text, err := s.PeekValue(maxKeyBytes)
+		text, err := s.ReadValue(maxKeyBytes)
 		if err != nil {
 			return err
 		}
 		key := string(Unquote(text))
-		s.Discard(len(text))
 		if c := s.Next(); c != ':' {
 			return unexpected(c, ": after a key")
 		}
-		if err := read(key, s.Next()); err != nil {
+		c := s.Next()
+		if c == 0 {
+			return ErrTruncated
+		}
+		s.Unread(1)
+		if err := read(key, c); err != nil {
 			return err
 		}
 	}
 }
 
 // ReadList reads the rest of a list whose opening bracket has been read. It calls read with the
-// first byte of each element; read must consume the rest of the element.
+// first byte of each element; read must consume the element.
 func (s *JSONReader) ReadList(read func(c byte) error) error {
 	for {
 		switch c := s.Next(); c {
@@ -162,6 +164,7 @@ func (s *JSONReader) ReadList(read func(c byte) error) error {
 		case 0:
 			return ErrTruncated
 		default:
+			s.Unread(1)
 			if err := read(c); err != nil {
 				return err
 			}
@@ -176,72 +179,4 @@ func unexpected(c byte, want string) error {
 		return ErrTruncated
 	}
 	return fmt.Errorf("expected %s, got %q", want, c)
-}
-
-// SkipValue skips a value whose first byte c has been read. The value may be
-// longer than the buffer.
-func (s *JSONReader) SkipValue(c byte) error {
-	depth := 0
-	for {
-		switch c {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth < 0 {
-				return fmt.Errorf("unexpected %q", c)
-			}
-		case '"':
-			if err := s.skipString(); err != nil {
-				return err
-			}
-		case 0:
-			return ErrTruncated
-		default: // a number, a word, a comma, a colon
-			if depth == 0 {
-				return s.skipWord()
-			}
-		}
-		if depth == 0 {
-			return nil
-		}
-		c = s.Next()
-	}
-}
-
-// skipWord skips the rest of a number, true, false or null.
-func (s *JSONReader) skipWord() error {
-	for {
-		for s.pos < len(s.buf) {
-			switch s.buf[s.pos] {
-			case ',', '}', ']', ' ', '\n', '\r', '\t':
-				return nil
-			}
-			s.pos++
-		}
-		if !s.fill() {
-			return ErrTruncated
-		}
-	}
-}
-
-// skipString skips the rest of a string whose opening quote has been read.
-func (s *JSONReader) skipString() error {
-	for {
-		for s.pos < len(s.buf) {
-			c := s.buf[s.pos]
-			s.pos++
-			if c == '"' {
-				return nil
-			}
-			if c == '\\' {
-				if len(s.Peek(1)) == 0 {
-					return ErrTruncated
-				}
-				s.pos++
-			}
-		}
-		if !s.fill() {
-			return ErrTruncated
-		}
-	}
 }

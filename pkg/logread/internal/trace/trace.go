@@ -26,8 +26,8 @@ import (
 const (
 	kind = "trace"
 
-	maxEvent = 16 << 20 // bytes of one event
-	maxValue = 1 << 20  // bytes of a value other than an event
+	maxEvent = 16 << 20  // bytes of one event
+	maxValue = 256 << 20 // bytes of a value other than the events
 
 	// Limits of the memory that a trace may take. Spans and names beyond them
 	// are left out.
@@ -44,7 +44,7 @@ func Format() record.Format {
 }
 
 func isTrace(_ string, head []byte) bool {
-	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
+	head = bytes.TrimLeft(head, " \t\r\n")
 	if len(head) == 0 {
 		return false
 	}
@@ -167,9 +167,6 @@ func joinRanks(files []*record.Part) {
 }
 
 func (t *traceFile) read(s *scan.JSONReader) error {
-	if bytes.HasPrefix(s.Peek(3), []byte("\xef\xbb\xbf")) {
-		s.Discard(3)
-	}
 	switch c := s.Next(); c {
 	case '[':
 		return t.readEventArray(s, true)
@@ -177,11 +174,13 @@ func (t *traceFile) read(s *scan.JSONReader) error {
 		return s.ReadObject(func(key string, c byte) error {
 			switch {
 			case key == "traceEvents" && c == '[':
+				s.Next()
 				return t.readEventArray(s, false)
 			case key == "distributedInfo" && c == '{':
 				return t.readDistributedInfo(s)
 			}
-			return s.SkipValue(c)
+			_, err := s.ReadValue(maxValue)
+			return err
 		})
 	case 0:
 		return scan.ErrTruncated
@@ -191,10 +190,9 @@ func (t *traceFile) read(s *scan.JSONReader) error {
 }
 
 // readDistributedInfo reads the rank and world size from Kineto's object
-// distributedInfo, whose opening brace has been read.
+// distributedInfo.
 func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
-	s.Unread()
-	b, err := s.PeekValue(maxValue)
+	b, err := s.ReadValue(maxValue)
 	if err != nil {
 		return err
 	}
@@ -210,7 +208,6 @@ func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
 			t.world = *info.World
 		}
 	}
-	s.Discard(len(b))
 	return nil
 }
 
@@ -230,19 +227,19 @@ func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 			}
 			return scan.ErrTruncated
 		case '{':
-			s.Unread()
-			b, err := s.PeekValue(maxEvent)
+			s.Unread(1)
+			b, err := s.ReadValue(maxEvent)
 			if err != nil {
 				return err
 			}
 			if !e.parse(b) {
+				s.Unread(len(b))
 				return errors.New("malformed JSON value")
 			}
 			t.events++
 			t.set.addEvent(&e)
-			s.Discard(len(b))
 		default:
-			s.Unread()
+			s.Unread(1)
 			return fmt.Errorf("expected an event, got %q", c)
 		}
 	}
