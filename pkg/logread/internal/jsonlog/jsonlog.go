@@ -113,9 +113,69 @@ type object struct {
 
 // member is a number in an object.
 type member struct {
-	name  []byte
+	name  *jsonName
 	value float64
-	known *jsonName // set by add
+}
+
+// place is what a number says about where the other numbers of an object belong.
+type place int
+
+const (
+	noPlace place = iota
+	placeEpoch
+	placeStep // over the whole run
+	placeIter // MMCV: within the epoch; MMEngine: over the whole run, beside a step
+)
+
+// placeNamed returns the place that a key names, or noPlace.
+func placeNamed(key string) place {
+	f := fields.Lookup(key)
+	switch {
+	case f == nil:
+	case f.Name == fields.Epoch:
+		return placeEpoch
+	case key == "iter":
+		return placeIter
+	case f.Name == fields.Step:
+		return placeStep
+	}
+	return noPlace
+}
+
+// jsonName is a key of members. Objects usually list their members in the order of
+// the object before, so each name remembers the one after it.
+type jsonName struct {
+	text   string
+	place  place
+	fields [2]*fields.Field // in an object of the training, and of the validation
+	next   *jsonName
+
+	run     *jsonRun         // the last run with the name, of which are:
+	trained bool             // the training has values of the name
+	curves  [2]*record.Curve // with the name, and with val/ before it
+}
+
+// maxKeyBytes is the length of the longest key that is used.
+const maxKeyBytes = 100
+
+func (r *reader) nameOf(key []byte) *jsonName {
+	if r.last != nil && r.last.next != nil && r.last.next.text == string(key) {
+		r.last = r.last.next
+		return r.last
+	}
+	n := r.names[string(key)]
+	if n == nil {
+		text := string(key)
+		n = &jsonName{text: text, place: placeNamed(text), fields: [2]*fields.Field{fields.Lookup(text), fields.OfValidation(text, fields.Lookup)}}
+		if len(r.names) < record.MaxCurveNames && len(key) <= maxKeyBytes {
+			r.names[text] = n
+		}
+	}
+	if r.last != nil {
+		r.last.next = n
+	}
+	r.last = n
+	return n
 }
 
 // parseObject parses a line. ok is false if it is not a complete object.
@@ -123,7 +183,8 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 	o = object{epoch: math.NaN(), step: math.NaN(), iter: math.NaN(), numbers: r.numbers[:0]}
 	doc := scan.ObjectIterator{Text: line}
 	for key, value := range doc.Members() {
-		if string(key) == "mode" {
+		n := r.nameOf(key)
+		if n.text == "mode" {
 			if mode := scan.Unquote(value[:min(len(value), 10)]); string(mode) != r.mode {
 				r.mode = string(mode)
 			}
@@ -132,31 +193,30 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 		}
 		x, isNumber := scan.ParseJSONFloat(value)
 		if !isNumber && bytes.IndexByte(value, ':') > 0 && value[0] == '"' { // such as "0:01:02"
-			if f := fields.Lookup(string(key)); f != nil && f.Kind == fields.Seconds {
+			if f := n.fields[0]; f != nil && f.Kind == fields.Seconds {
 				x, isNumber = scan.ParseDuration(scan.Unquote(value))
 			}
 		}
-		place, isPlace := r.placeOf(key)
 		switch {
-		case isPlace && value[0] == '"': // a name
-		case isPlace && isNumber:
-			switch place {
+		case n.place != noPlace && value[0] == '"': // a name
+		case n.place != noPlace && isNumber:
+			switch n.place {
 			case placeEpoch:
 				o.epoch = x
 			case placeStep:
 				if o.step != o.step {
 					o.step = x
 				}
-				if string(key) == "iteration" {
+				if n.text == "iteration" {
 					o.kind = detectron2Kind
 				}
 			case placeIter:
 				o.iter = x
 			}
-		case isNumber && len(key) <= 100:
-			o.numbers = append(o.numbers, member{name: key, value: x})
+		case isNumber && len(key) <= maxKeyBytes:
+			o.numbers = append(o.numbers, member{n, x})
 		default:
-			r.addSetting(key[:min(len(key), 100)], value)
+			r.addSetting(key[:min(len(key), maxKeyBytes)], value)
 		}
 	}
 	r.numbers = o.numbers
@@ -183,7 +243,7 @@ func (r *reader) readObject(line []byte) bool {
 		return false
 	case o.epoch != o.epoch && o.step != o.step && o.iter != o.iter:
 		for _, m := range o.numbers {
-			r.addNumber(string(m.name), m.value)
+			r.addNumber(m.name.text, m.value)
 		}
 		r.in.Report.AddIgnored(r.l.Number, "without a step or an epoch (settings)")
 		return false

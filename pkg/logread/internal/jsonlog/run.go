@@ -19,12 +19,13 @@ type reader struct {
 	settings map[string]any // before the first values
 	numbers  []member       // of the current object
 	mode     string         // of the last object that has one
-	places   map[string]place
+	names    map[string]*jsonName
+	last     *jsonName // of the last member
 	runs     []*jsonRun
 }
 
 func newReader(in *record.Input) *reader {
-	return &reader{in: in, visData: isVisData(in.Path), settings: map[string]any{}}
+	return &reader{in: in, visData: isVisData(in.Path), settings: map[string]any{}, names: map[string]*jsonName{}}
 }
 
 // jsonRun is one run of the file.
@@ -32,8 +33,6 @@ type jsonRun struct {
 	line    int
 	kind    string
 	epochs  record.RankEpochs
-	names   map[string]*jsonName
-	last    *jsonName // of the last member
 	curves  record.Curves
 	epoch   int64             // of the last object of the training; -1 if unknown
 	step    int64             // of the last object; -1 if unknown
@@ -41,37 +40,6 @@ type jsonRun struct {
 	offset  int64             // number of steps in the epochs before
 	rates   record.EpochRates // of the steps, by epoch
 	elapsed record.Elapsed
-}
-
-// jsonName is a name of values in a run. Objects usually list their members in the order of
-// the object before, so each name remembers the one after it.
-type jsonName struct {
-	text    string
-	trained bool             // the training has values of the name
-	curves  [2]*record.Curve // with the name, and with val/ before it
-	fields  [2]*fields.Field // of the name in an object of the training, and of the validation
-	known   [2]bool          // whether they have been looked up
-	next    *jsonName
-}
-
-func (run *jsonRun) nameOf(text []byte) *jsonName {
-	n := (*jsonName)(nil)
-	if run.last != nil {
-		n = run.last.next
-	}
-	if n == nil || n.text != string(text) {
-		if n = run.names[string(text)]; n == nil {
-			n = &jsonName{text: string(text)}
-			if len(run.names) < record.MaxCurveNames {
-				run.names[n.text] = n
-			}
-		}
-		if run.last != nil {
-			run.last.next = n
-		}
-	}
-	run.last = n
-	return n
 }
 
 // add adds the values of an object to its run.
@@ -112,10 +80,12 @@ func (r *reader) add(o object) bool {
 		at = max(epoch, 0)
 	}
 	for i := range o.numbers {
-		m := &o.numbers[i]
-		m.known = run.nameOf(m.name)
-		m.known.trained = m.known.trained || !val
-		r.addPoint(run, m.known, val && m.known.trained, at, m.value)
+		n := o.numbers[i].name
+		if n.run != run {
+			n.run, n.trained, n.curves = run, false, [2]*record.Curve{}
+		}
+		n.trained = n.trained || !val
+		r.addPoint(run, n, val && n.trained, at, o.numbers[i].value)
 	}
 	if epoch >= 0 {
 		r.addToEpoch(run, o, epoch, step, val)
@@ -167,8 +137,7 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, names: map[string]*jsonName{},
-		epoch: -1, step: -1,
+		line: r.l.Number, kind: linesKind, epoch: -1, step: -1,
 	}
 	r.runs = append(r.runs, run)
 	return run
@@ -197,8 +166,12 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 		return
 	}
 	var e *runs.Epoch
+	of := 0
+	if val {
+		of = 1
+	}
 	for _, m := range o.numbers {
-		f, v := m.known.fieldIn(val), m.value
+		f, v := m.name.fields[of], m.value
 		switch {
 		case f == nil || f.OfEpoch == nil && f.Name != fields.Elapsed, step >= 0 && (f.Name == fields.EpochSeconds || f.Name == fields.ValSeconds):
 			continue
@@ -216,14 +189,14 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 		}
 		to := f.OfEpoch(e)
 		if step < 0 && *to == *to && *to != v {
-			r.in.AddProblem(r.l.Number, "epoch %d has %s twice: the later value counts", epoch, m.name)
+			r.in.AddProblem(r.l.Number, "epoch %d has %s twice: the later value counts", epoch, m.name.text)
 		}
 		if step >= 0 && to == &e.TrainLoss {
 			r.in.Report.AddAssumptionOnce("the training loss of an epoch is the last one logged in that epoch")
 		}
 		if *to = v; to == &e.Seconds && !(v > 0) {
 			*to = math.NaN()
-			r.in.AddProblem(r.l.Number, "%s: expected a positive time, got %g", m.name, v)
+			r.in.AddProblem(r.l.Number, "%s: expected a positive time, got %g", m.name.text, v)
 		}
 	}
 }
