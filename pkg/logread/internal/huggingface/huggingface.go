@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -72,6 +73,15 @@ type End struct {
 	Position         float64 // of the end, in the unit of Session.AddLoss
 	Planned          float64 // position at which the training would have ended
 	Start            float64 // position from which a checkpoint was continued; 0 if none was
+}
+
+// EndOf returns the values of an entry at a position. ok is false if it is not the Trainer's last entry.
+func EndOf(entry progress.Entries, position float64) (end End, ok bool) {
+	end.Seconds, end.Epochs, end.Position = entry.Value("train_runtime"), entry.Value("epoch"), position
+	if end.Seconds > 0 {
+		end.SamplesPerSecond, end.TrainLoss = entry.Value("train_samples_per_second"), entry.Value("train_loss")
+	}
+	return end, end.Seconds > 0
 }
 
 // resumedShare is a share of the sum of all logged losses. If the sum of this

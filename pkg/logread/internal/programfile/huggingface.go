@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/huggingface"
+	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
@@ -77,8 +78,8 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 // huggingFaceReader collects the entries of log_history.
 type huggingFaceReader struct {
 	in     *record.Input
-	read   int           // number of entries that were read
-	entry  []stateMember // of the current entry
+	read   int              // number of entries that were read
+	entry  progress.Entries // of the current entry
 	run    runs.Run
 	epochs record.RankEpochs
 	curves record.Curves
@@ -86,12 +87,6 @@ type huggingFaceReader struct {
 	session huggingface.Session
 	end     huggingface.End // last entry with train_runtime
 	planned float64         // steps that the training was to have
-}
-
-// stateMember is a member of an entry that is a number.
-type stateMember struct {
-	name  []byte
-	value float64
 }
 
 // parseEntry sets h.entry to the numbers of an entry, sorted by their names. It returns false if
@@ -107,63 +102,53 @@ func (h *huggingFaceReader) parseEntry(text []byte) bool {
 		if bytes.IndexByte(name, '\\') >= 0 {
 			name = []byte(scan.DecodeString(name))
 		}
-		h.entry = append(h.entry, stateMember{name, f})
+		h.entry = append(h.entry, progress.Entry{Key: name, Value: f})
 	}
-	slices.SortStableFunc(h.entry, func(a, b stateMember) int { return bytes.Compare(a.name, b.name) })
+	slices.SortStableFunc(h.entry, func(a, b progress.Entry) int { return bytes.Compare(a.Key, b.Key) })
 	return !doc.Bad
 }
 
 func (h *huggingFaceReader) readEntry(text []byte) {
-	value := func(key string) float64 {
-		for _, m := range h.entry {
-			if string(m.name) == key {
-				return m.value
-			}
-		}
-		return math.NaN()
-	}
 	if !h.parseEntry(text) {
 		h.in.AddProblem(0, "log_history[%d]: expected a JSON object, got %.80q", h.read, text)
 		return
 	}
-	epoch, step := value("epoch"), value("step")
+	epoch, step := h.entry.Value("epoch"), h.entry.Value("step")
 	if !(step >= 0 && step < 1<<53) {
 		h.in.AddProblem(0, "log_history[%d] has no step", h.read)
 		return
 	}
 	for _, m := range h.entry {
-		switch string(m.name) {
+		switch string(m.Key) {
 		case "epoch", "step", "total_flos":
 			continue
 		}
 		var curve *record.Curve
-		if len(m.name) <= 100 {
-			curve = h.curves.FindOrAdd(m.name, -1, false)
+		if len(m.Key) <= 100 {
+			curve = h.curves.FindOrAdd(m.Key, -1, false)
 		}
 		if curve == nil {
-			h.in.AddProblem(0, "%.40q is not used: its name is too long, or the file has more than %d names of values", m.name, record.MaxCurveNames)
+			h.in.AddProblem(0, "%.40q is not used: its name is too long, or the file has more than %d names of values", m.Key, record.MaxCurveNames)
 			continue
 		}
-		curve.Add(int64(step), m.value, 0)
+		curve.Add(int64(step), m.Value, 0)
 		h.in.Report.Records++
 	}
-	if v := value("train_runtime"); v > 0 {
-		h.end = huggingface.End{
-			Seconds: v, SamplesPerSecond: value("train_samples_per_second"), TrainLoss: value("train_loss"),
-			Epochs: epoch, Position: step, Planned: h.planned,
-		}
+	end, isEnd := huggingface.EndOf(h.entry, step)
+	if isEnd {
+		h.end, h.end.Planned = end, h.planned
 	}
-	if v := value("loss"); !math.IsNaN(v) {
+	if v := h.entry.Value("loss"); !math.IsNaN(v) {
 		h.session.AddLoss(step, v)
 	}
 	n, ok := huggingface.EpochNumber(epoch)
-	if !ok || !math.IsNaN(value("train_runtime")) {
+	if !ok || !math.IsNaN(end.Seconds) {
 		return
 	}
 	e := h.epochs.FindOrAdd(n, nil)
 	for _, m := range h.entry {
-		if field := huggingface.EpochField(e, string(m.name)); field != nil {
-			*field = m.value
+		if field := huggingface.EpochField(e, string(m.Key)); field != nil {
+			*field = m.Value
 		}
 	}
 }

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"bytes"
+	"math"
 
 	"lockstep/pkg/logread/internal/scan"
 )
@@ -12,6 +13,19 @@ type Entry struct {
 	Value float64
 }
 
+// Entries contains the entries of a dictionary.
+type Entries []Entry
+
+// Value returns the value of the first entry with a key, or NaN.
+func (e Entries) Value(key string) float64 {
+	for i := range e {
+		if string(e[i].Key) == key {
+			return e[i].Value
+		}
+	}
+	return math.NaN()
+}
+
 // AppendDict appends the entries of a dictionary with numbers, as Python prints
 // it, to entries:
 //
@@ -19,7 +33,7 @@ type Entry struct {
 //
 // Numbers may be in quotes. Entries with other values are omitted. ok is false
 // if the line is not a dictionary whose keys are texts.
-func AppendDict(entries []Entry, line []byte) (all []Entry, ok bool) {
+func AppendDict(entries Entries, line []byte) (all Entries, ok bool) {
 	text := bytes.TrimSpace(line)
 	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
 		return entries, false

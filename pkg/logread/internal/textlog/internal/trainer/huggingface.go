@@ -104,23 +104,16 @@ func readHuggingFaceSetting(log *logline.Log, key string, m []byte) logline.Resu
 // readHuggingFaceEntry reads a dictionary. Other programs print dictionaries too: those of
 // the Trainer have an epoch and learning_rate, eval_… or train_runtime.
 func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
-	buffer := logline.State[[]progress.Entry](&log.States, logline.HuggingFace)
+	buffer := logline.State[progress.Entries](&log.States, logline.HuggingFace)
 	all, ok := progress.AppendDict((*buffer)[:0], m)
 	*buffer = all
 	if !ok {
 		return logline.Unknown
 	}
-	value := func(key string) float64 {
-		for i := range all {
-			if string(all[i].Key) == key {
-				return all[i].Value
-			}
-		}
-		return math.NaN()
-	}
-	epoch, loss, isEnd := value("epoch"), value("loss"), value("train_runtime") > 0
-	isTraining := isKnown(loss) && isKnown(value("learning_rate"))
-	isEvaluation := isKnown(value("eval_loss")) || isKnown(value("eval_runtime"))
+	epoch, loss := all.Value("epoch"), all.Value("loss")
+	end, isEnd := huggingface.EndOf(all, epoch)
+	isTraining := isKnown(loss) && isKnown(all.Value("learning_rate"))
+	isEvaluation := isKnown(all.Value("eval_loss")) || isKnown(all.Value("eval_runtime"))
 	if !isKnown(epoch) || !isEnd && !isTraining && !isEvaluation {
 		return logline.Unknown
 	}
@@ -134,10 +127,7 @@ func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	}
 	h.inHeader = false
 	if isEnd {
-		h.end = huggingface.End{
-			Seconds: value("train_runtime"), SamplesPerSecond: value("train_samples_per_second"), TrainLoss: value("train_loss"),
-			Epochs: epoch, Position: epoch,
-		}
+		h.end = end
 		log.In.Report.Records++
 		return logline.Used
 	}
@@ -150,7 +140,7 @@ func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-func addHuggingFaceValues(log *logline.Log, all []progress.Entry, epoch float64) {
+func addHuggingFaceValues(log *logline.Log, all progress.Entries, epoch float64) {
 	h := huggingFaceOf(log.Current)
 	var e *runs.Epoch
 	if n, ok := huggingface.EpochNumber(epoch); ok {
