@@ -5,21 +5,15 @@ import (
 	"math"
 )
 
-// ParseClock parses a time as [[hours:]minutes:]seconds, with a decimal point or
-// comma, and returns the number of seconds.
+// ParseClock parses a time such as 1:02:03, 2:03.45 or 13.012, with a decimal point or comma, or one with
+// units, and returns the number of seconds.
 func ParseClock(text []byte) (seconds float64, ok bool) {
-	fields := bytes.Split(WithDecimalPoints(text), []byte(":"))
-	if len(fields) > 3 {
-		return 0, false
+	text = WithDecimalPoints(text)
+	seconds, n := ParseDecimal(text)
+	if ok = n == len(text); !ok {
+		seconds, ok = ParseDuration(text)
 	}
-	for _, f := range fields {
-		v, n := ParseDecimal(f)
-		if n == 0 || n < len(f) || !(v >= 0) {
-			return 0, false
-		}
-		seconds = seconds*60 + v
-	}
-	return seconds, seconds > 0
+	return seconds, ok && seconds > 0
 }
 
 // WithDecimalPoints returns text with a point for each comma between digits.
@@ -39,53 +33,33 @@ func WithDecimalPoints(text []byte) []byte {
 // TimeUnit returns the number of seconds of a unit of time, or 0 if word is no unit of
 // time. Units of one or two letters are in lower case, since M is a multiple.
 func TimeUnit(word []byte) float64 {
-	switch len(word) {
-	case 1:
-		switch word[0] {
-		case 's':
-			return 1
-		case 'm':
-			return 60
-		case 'h':
-			return 3600
-		case 'd':
-			return 86400
-		}
-		return 0
-	case 2:
-		switch string(word) {
-		case "ns":
-			return 1e-9
-		case "us":
-			return 1e-6
-		case "ms":
-			return 1e-3
-		}
-	}
-	if len(word) > len("milliseconds") {
-		return 0
-	}
 	var buf [len("milliseconds")]byte
-	for i, c := range word {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		buf[i] = c
+	if len(word) > len(buf) {
+		return 0
 	}
-	switch string(buf[:len(word)]) {
-	case "sec", "secs", "second", "seconds":
+	lower := buf[:copy(buf[:], word)]
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] += 'a' - 'A'
+		}
+	}
+	if len(word) < 3 && !bytes.Equal(lower, word) && string(lower) != "hr" {
+		return 0
+	}
+	switch string(lower) {
+	case "s", "sec", "secs", "second", "seconds":
 		return 1
-	case "min", "mins", "minute", "minutes":
+	case "m", "min", "mins", "minute", "minutes":
 		return 60
 	case "h", "hr", "hrs", "hour", "hours":
 		return 3600
-	case "day", "days":
+	case "d", "day", "days":
 		return 86400
-	case "msec", "msecs", "millisecond", "milliseconds":
+	case "ms", "msec", "msecs", "millisecond", "milliseconds":
 		return 1e-3
-	case "usec", "microseconds", "µs", "μs":
+	case "us", "usec", "microseconds", "µs", "μs":
 		return 1e-6
-	case "nanoseconds":
+	case "ns", "nanoseconds":
 		return 1e-9
 	}
 	return 0

@@ -1,6 +1,8 @@
 package system
 
 import (
+	"bytes"
+
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
@@ -47,16 +49,9 @@ func readBashCPUTime(log *logline.Log, m []byte) logline.Result {
 // TIMEFORMAT or time -p, and returns the number of seconds. name is the first
 // word of the line.
 func parseBashSeconds(m []byte, name string) (float64, bool) {
-	c := scan.Cursor{Rest: scan.WithDecimalPoints(m)}
-	c.Expect(name)
-	if c.Failed || len(c.Rest) == 0 || c.Rest[0] != ' ' && c.Rest[0] != '\t' {
+	text, ok := bytes.CutPrefix(m, []byte(name))
+	if !ok || len(text) == 0 || text[0] != ' ' && text[0] != '\t' {
 		return 0, false
 	}
-	v := c.SkipBlanks().ReadFloat()
-	if c.Accept("m") {
-		s := c.ReadFloat()
-		v = v*60 + s
-		c.Expect("s")
-	}
-	return v, c.IsComplete() && v > 0
+	return scan.ParseClock(bytes.TrimSpace(text))
 }
