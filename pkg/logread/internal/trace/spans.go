@@ -285,9 +285,7 @@ func (s *spanSet) sortedSpans(rank int) []runs.Span {
 			out[i].Rank = r
 		}
 	}
-	slices.SortStableFunc(out, func(a, b runs.Span) int {
-		return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
-	})
+	slices.SortStableFunc(out, compareSpans)
 	return out
 }
 

@@ -161,9 +161,12 @@ func joinRanks(files []*record.Part) {
 		run.Info.Workers = len(seen)
 		files[0].Report.AddAssumption("%s: number of ranks in the traces", english.Count(len(seen), "worker"))
 	}
-	slices.SortStableFunc(run.Spans, func(a, b runs.Span) int {
-		return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
-	})
+	slices.SortStableFunc(run.Spans, compareSpans)
+}
+
+// compareSpans orders spans by rank, lane and start.
+func compareSpans(a, b runs.Span) int {
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
 }
 
 func (t *traceFile) read(s *scan.JSONReader) error {

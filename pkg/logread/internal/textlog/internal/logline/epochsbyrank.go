@@ -114,32 +114,27 @@ func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
 }
 
 // replaceValues replaces the values of epochs by the values that the same epochs
-// have in other, and adds epochs that only other has. Both lists are sorted.
+// have in other, and adds epochs that only other has.
 func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
-	if len(epochs) == 0 {
-		return other
-	}
-	all := make([]runs.Epoch, 0, max(len(epochs), len(other)))
-	for len(epochs) > 0 || len(other) > 0 {
-		switch {
-		case len(other) == 0 || len(epochs) > 0 && epochs[0].Epoch < other[0].Epoch:
-			all, epochs = append(all, epochs[0]), epochs[1:]
-		case len(epochs) == 0 || other[0].Epoch < epochs[0].Epoch:
-			all, other = append(all, other[0]), other[1:]
-		default:
-			e, o := epochs[0], &other[0]
-			if o.Seconds == o.Seconds {
-				e.Line = o.Line
+	all := record.RankEpochs{Epochs: epochs}
+	for i := range other {
+		o, known := &other[i], len(all.Epochs)
+		e := all.FindOrAdd(o.Epoch, nil)
+		if len(all.Epochs) > known {
+			*e = *o
+			continue
+		}
+		if o.Seconds == o.Seconds {
+			e.Line = o.Line
+		}
+		for _, f := range fields.All() {
+			if f.OfEpoch != nil && !math.IsNaN(*f.OfEpoch(o)) {
+				*f.OfEpoch(e) = *f.OfEpoch(o)
 			}
-			for _, f := range fields.All() {
-				if f.OfEpoch != nil && !math.IsNaN(*f.OfEpoch(o)) {
-					*f.OfEpoch(&e) = *f.OfEpoch(o)
-				}
-			}
-			all, epochs, other = append(all, e), epochs[1:], other[1:]
 		}
 	}
-	return all
+	slices.SortStableFunc(all.Epochs, record.CompareEpochs)
+	return all.Epochs
 }
 
 // Remove removes epoch n of all ranks.
