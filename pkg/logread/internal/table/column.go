@@ -6,6 +6,7 @@ import (
 
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -26,9 +27,10 @@ type column struct {
 	setting bool          // the values are settings of the run
 	curve   *record.Curve // of the run to which the last value belongs
 	curveOf *tableRun
-	changed bool // a setting that differs between the rows of a run
-	empty   bool // no row of the survey has a value in the column
-	moment  int  // index in momentLayouts of the form of the last date
+	changed bool     // a setting that differs between the rows of a run
+	empty   bool     // no row of the survey has a value in the column
+	day     scan.Day // of the last date
+	moment  int      // index in momentLayouts of the form of the last date that parseStamp does not parse
 }
 
 func (c *column) isText() bool { return c.kind == fields.Text }

@@ -33,15 +33,15 @@ type Log struct {
 	// Config contains settings outside of a run. They belong to the next run,
 	// or to the last run if no run follows.
 	Config        map[string]any
-	Counts        [2]int64  // numbers of unknown and of idle lines
-	Firsts        [2]int    // number of the first unknown and the first idle line
-	Block         FormatID  // the format to whose block of lines the next line belongs; NoBlock outside of blocks
-	States        States    // what single formats have read of the log
-	day           parsedDay // of the last time stamp
-	heading       []byte    // the last "- name - LEVEL - "
-	zoneReported  bool      // the report contains the assumed time zone
-	resumeLine    int       // number of the last line that states that a program resumes an earlier run
-	nodesReported bool      // the report contains how the ranks of several nodes are numbered
+	Counts        [2]int64 // numbers of unknown and of idle lines
+	Firsts        [2]int   // number of the first unknown and the first idle line
+	Block         FormatID // the format to whose block of lines the next line belongs; NoBlock outside of blocks
+	States        States   // what single formats have read of the log
+	day           scan.Day // of the last time stamp
+	heading       []byte   // the last "- name - LEVEL - "
+	zoneReported  bool     // the report contains the assumed time zone
+	resumeLine    int      // number of the last line that states that a program resumes an earlier run
+	nodesReported bool     // the report contains how the ranks of several nodes are numbered
 	// Values of the current line, if a template matches it.
 	values      []template.Value
 	stampBuffer []byte

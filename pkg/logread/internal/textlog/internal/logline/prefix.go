@@ -270,30 +270,22 @@ func (log *Log) UpdateTimes() {
 }
 
 // StampMilliseconds returns the time stamp of the current line in milliseconds
-// since 1970. Logs do not contain the time zone, so UTC is assumed. ok is false
-// if the stamp is not a valid time. The date is parsed only if it differs from
-// the date of the previous line.
+// since 1970. Logs do not contain the time zone, so UTC is assumed. Missing digits
+// of the year are taken from the stamp before. ok is false if the stamp is not a
+// valid time.
 func (log *Log) StampMilliseconds() (ms int64, ok bool) {
 	year := len(log.Stamp) - stampLength
-	if day := log.Stamp[:year+6]; !bytes.Equal(day, log.day.text) {
-		log.setDay(day, year)
+	date, clock, fraction := log.Stamp[:year+6], log.Stamp[year+7:year+15], log.Stamp[year+16:]
+	if year < 4 && log.Current.HasTimes {
+		date = append([]byte(time.UnixMilli(log.Current.Ended).UTC().Format("2006")[:4-year]), date...)
 	}
-	if log.day.invalid {
-		return 0, false
+	midnight, ok := log.day.Midnight(date)
+	seconds, isTime := scan.ParseTimeOfDay(clock)
+	for _, c := range fraction {
+		ms = 10*ms + int64(c-'0')
+		isTime = isTime && scan.IsDigit(c)
 	}
-	s := log.Stamp[year:][:stampLength]
-	two := func(i int) uint32 { // the value of two digits, or 1<<20 if s[i:i+2] are not digits
-		a, b := uint32(s[i])-'0', uint32(s[i+1])-'0'
-		if a > 9 || b > 9 {
-			return 1 << 20
-		}
-		return 10*a + b
-	}
-	hour, minute, second, hundredths, thousandth := two(7), two(10), two(13), two(16), uint32(s[18])-'0'
-	if hour|minute|second|hundredths >= 1<<20 || thousandth > 9 {
-		return 0, false
-	}
-	return log.day.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
+	return midnight + 1000*seconds + ms, ok && isTime
 }
 
 // StampSeconds returns the time stamp of the current line in seconds since 1970, or NaN.
@@ -304,23 +296,4 @@ func (log *Log) StampSeconds() float64 {
 		}
 	}
 	return math.NaN()
-}
-
-// setDay parses the date of a time stamp whose year has the given number of
-// digits. Missing digits are taken from the previous stamp.
-func (log *Log) setDay(day []byte, year int) {
-	text := string(day)
-	if missing := 4 - year; missing > 0 && log.Current.HasTimes {
-		text = time.UnixMilli(log.Current.Ended).UTC().Format("2006")[:missing] + text
-	}
-	log.day.text = append(log.day.text[:0], day...)
-	midnight, err := time.Parse("2006-01-02", text)
-	log.day.midnight, log.day.invalid = midnight.UnixMilli(), err != nil
-}
-
-// parsedDay is the parsed date of a time stamp.
-type parsedDay struct {
-	text     []byte // the date as written in the log
-	midnight int64  // beginning of the day in milliseconds since 1970
-	invalid  bool   // text is not a valid date
 }
