@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"math"
@@ -18,8 +19,8 @@ func FuzzLines(f *testing.F) {
 		if size < 1 || size > 1<<12 {
 			return
 		}
-		l := NewLineReader(&smallReads{bytes.NewReader(text), size}, int64(size))
-		l.buf = l.buf[:min(size, len(l.buf))]
+		l := NewLineReader(nil, int64(size))
+		l.buffer = bufio.NewReaderSize(&lineSource{&smallReads{bytes.NewReader(text), size}, l}, size)
 		var got []string
 		for {
 			line, ok := l.Next()
