@@ -3,7 +3,6 @@ package progress
 import (
 	"bytes"
 	"iter"
-	"math"
 
 	"lockstep/pkg/logread/internal/scan"
 )
@@ -16,7 +15,6 @@ type Bar struct {
 	Done, Total float64 // numbers of iterations
 	Seconds     float64 // elapsed time, in whole seconds
 	Rate        float64 // iterations per second; NaN if unknown
-	Unit        []byte  // of an iteration: "it", or what the program calls it
 	Values      []byte  // what follows the rate, such as "loss=0.31, acc=0.9"
 }
 
@@ -60,30 +58,18 @@ func ParseBar(line []byte) (b Bar, ok bool) {
 	}
 	_, rest, _ = bytes.Cut(c.Rest[:end], []byte(", ")) // the remaining time
 	rate, values, _ := bytes.Cut(rest, []byte(", "))
-	b.readRate(rate)
-	b.Values = values
+	b.Rate, b.Values = parseRate(rate), values
 	return b, true
 }
 
-// readRate reads a rate such as 51.20it/s, 1.20s/it or ?it/s.
-func (b *Bar) readRate(text []byte) {
+// parseRate parses a rate such as 51.20it/s, 1.20s/it or ?it/s. It returns NaN if it is unknown.
+func parseRate(text []byte) float64 {
 	c := scan.Cursor{Rest: text}
-	c.SkipBlanks()
-	b.Rate = math.NaN()
-	if !c.Accept("?") {
-		b.Rate = readMultiple(&c)
+	rate := readMultiple(c.SkipBlanks())
+	if c.Accept("s/") {
+		rate = 1 / rate
 	}
-	switch {
-	case c.Accept("s/"):
-		b.Rate = 1 / b.Rate
-		b.Unit = c.Rest
-	default:
-		b.Unit = bytes.TrimSuffix(c.Rest, []byte("/s"))
-	}
-	b.Unit = bytes.TrimSpace(b.Unit)
-	if c.Failed {
-		b.Rate = math.NaN()
-	}
+	return rate
 }
 
 // readMultiple reads a number that a letter for a multiple may follow, as in

@@ -13,20 +13,20 @@ func TestParseBar(t *testing.T) {
 		line                       string
 		description                string
 		done, total, seconds, rate float64
-		unit, values               string
+		values                     string
 		precise                    float64
 		finished, ok               bool
 	}{
-		{"Epoch 3/10: 100%|██████████| 625/625 [00:12<00:00, 50.00it/s, loss=0.31]", "Epoch 3/10", 625, 625, 12, 50, "it", "loss=0.31", 12.5, true, true},
-		{"100%|##########| 10/10 [1:02:03<00:00, 372.30s/it]", "", 10, 10, 3723, 1 / 372.3, "it", "", 3723, true, true},
-		{"Epoch 1:  50%|█████     | 312/625 [00:06<00:06, 50.10it/s]", "Epoch 1", 312, 625, 6, 50.1, "it", "", 312 / 50.1, false, true},
-		{"train:   0%|          | 0/5 [00:00<?, ?it/s]", "train", 0, 5, 0, nan, "it", "", 0, false, true},
-		{"x: 100%|██████████| 1.20k/1.20k [00:10<00:00, 120 img/s, loss=nan, lr=1e-05]", "x", 1200, 1200, 10, 120, "img", "loss=nan, lr=1e-05", 10, true, true},
-		{"Epoch 1: 100%|██████████| 100/100 [00:20<00:00, 50.00it/s]", "Epoch 1", 100, 100, 20, 50, "it", "", 20, true, true}, // the rate is of the last steps only
-		{"loss fell by 5%| see 1/2 [00:01<00:00, 1it/s]", "", 0, 0, 0, 0, "", "", 0, false, false},
-		{"Epoch 1: 100%|██████████| 100/100 [00:20<00:0", "", 0, 0, 0, 0, "", "", 0, false, false},
-		{"100%|", "", 0, 0, 0, 0, "", "", 0, false, false},
-		{"%|", "", 0, 0, 0, 0, "", "", 0, false, false},
+		{"Epoch 3/10: 100%|██████████| 625/625 [00:12<00:00, 50.00it/s, loss=0.31]", "Epoch 3/10", 625, 625, 12, 50, "loss=0.31", 12.5, true, true},
+		{"100%|##########| 10/10 [1:02:03<00:00, 372.30s/it]", "", 10, 10, 3723, 1 / 372.3, "", 3723, true, true},
+		{"Epoch 1:  50%|█████     | 312/625 [00:06<00:06, 50.10it/s]", "Epoch 1", 312, 625, 6, 50.1, "", 312 / 50.1, false, true},
+		{"train:   0%|          | 0/5 [00:00<?, ?it/s]", "train", 0, 5, 0, nan, "", 0, false, true},
+		{"x: 100%|██████████| 1.20k/1.20k [00:10<00:00, 120 img/s, loss=nan, lr=1e-05]", "x", 1200, 1200, 10, 120, "loss=nan, lr=1e-05", 10, true, true},
+		{"Epoch 1: 100%|██████████| 100/100 [00:20<00:00, 50.00it/s]", "Epoch 1", 100, 100, 20, 50, "", 20, true, true}, // the rate is of the last steps only
+		{"loss fell by 5%| see 1/2 [00:01<00:00, 1it/s]", "", 0, 0, 0, 0, "", 0, false, false},
+		{"Epoch 1: 100%|██████████| 100/100 [00:20<00:0", "", 0, 0, 0, 0, "", 0, false, false},
+		{"100%|", "", 0, 0, 0, 0, "", 0, false, false},
+		{"%|", "", 0, 0, 0, 0, "", 0, false, false},
 	} {
 		b, ok := ParseBar([]byte(c.line))
 		if ok != c.ok {
@@ -35,8 +35,8 @@ func TestParseBar(t *testing.T) {
 		if !ok {
 			continue
 		}
-		got := fmt.Sprintf("%q %g %g %g %.9g %q %q %.9g %v", b.Description, b.Done, b.Total, b.Seconds, b.Rate, b.Unit, b.Values, b.PreciseSeconds(), b.IsFinished())
-		if want := fmt.Sprintf("%q %g %g %g %.9g %q %q %.9g %v", c.description, c.done, c.total, c.seconds, c.rate, c.unit, c.values, c.precise, c.finished); got != want {
+		got := fmt.Sprintf("%q %g %g %g %.9g %q %.9g %v", b.Description, b.Done, b.Total, b.Seconds, b.Rate, b.Values, b.PreciseSeconds(), b.IsFinished())
+		if want := fmt.Sprintf("%q %g %g %g %.9g %q %.9g %v", c.description, c.done, c.total, c.seconds, c.rate, c.values, c.precise, c.finished); got != want {
 			t.Errorf("%q:\ngot  %s\nwant %s", c.line, got, want)
 		}
 	}
