@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -30,40 +30,31 @@ const maxDocumentBytes = 256 << 20
 // {"trial_throughput": [...], …}, …}. The file does not contain the number of nodes, which its name
 // may have.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	text, err := in.ReadDocument(maxDocumentBytes)
-	if err != nil {
+	members, ok, err := in.ReadObject(maxDocumentBytes)
+	if !ok {
 		return nil, err
 	}
-	type trials struct {
-		Throughput []float64 `json:"trial_throughput"`
-	}
-	var v struct {
-		Ranks     int     `json:"nranks"`
-		IO        *trials `json:"IO"`
-		Synthetic *trials `json:"SYNTHETIC"`
-		Full      *trials `json:"FULL"`
-	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		in.AddProblem(findErrorLine(text, err), "%v", err)
-		return nil, nil
-	}
+	in.Report.Lines = 0 // which nothing counts as used
 	var run runs.Run
-	if record.IsPlausibleCount(float64(v.Ranks)) {
-		run.Info.Workers = v.Ranks
+	if ranks := scan.JSONFloat(members["nranks"]); record.IsPlausibleCount(ranks) {
+		run.Info.Workers = int(ranks)
 	}
-	for _, c := range []struct {
-		name string
-		t    *trials
-	}{{"IO", v.IO}, {"SYNTHETIC", v.Synthetic}, {"FULL", v.Full}} {
-		if c.t == nil {
+	for _, name := range []string{"IO", "SYNTHETIC", "FULL"} {
+		var trials struct {
+			Throughput []float64 `json:"trial_throughput"`
+		}
+		switch err := json.Unmarshal(members[name], &trials); {
+		case members[name] == nil:
+			continue
+		case err != nil:
+			in.AddProblem(0, "%s: %v", name, err)
+			continue
+		case len(trials.Throughput) == 0:
+			in.AddProblem(0, "%s has no trial_throughput", name)
 			continue
 		}
-		if len(c.t.Throughput) == 0 {
-			in.AddProblem(0, "%s has no trial_throughput", c.name)
-			continue
-		}
-		rate, spread := record.MeanAndSpread(c.t.Throughput)
-		run.Trials = append(run.Trials, runs.Trial{Name: c.name, Rate: rate, Spread: spread, Rates: c.t.Throughput})
+		rate, spread := record.MeanAndSpread(trials.Throughput)
+		run.Trials = append(run.Trials, runs.Trial{Name: name, Rate: rate, Spread: spread, Rates: trials.Throughput})
 		in.Report.Records++
 	}
 	if len(run.Trials) == 0 {
@@ -71,21 +62,8 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		return nil, nil
 	}
 	part := &record.Part{Run: run, Role: record.Principal}
-	if nodes, ok := names.OfPath(in.Path).ScaledNodes(); ok && int64(v.Ranks)%nodes.Number == 0 {
+	if nodes, ok := names.OfPath(in.Path).ScaledNodes(); ok && int64(run.Info.Workers)%nodes.Number == 0 {
 		part.Evidence = append(part.Evidence, nodes)
 	}
 	return []*record.Part{part}, nil
-}
-
-// findErrorLine returns the number of the line at which encoding/json found err.
-func findErrorLine(text []byte, err error) int {
-	offset := int64(len(text))
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &syntax) {
-		offset = syntax.Offset
-	} else if errors.As(err, &kind) {
-		offset = kind.Offset
-	}
-	return 1 + bytes.Count(text[:min(max(offset, 0), int64(len(text)))], []byte("\n"))
 }
