@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/logread/internal/huggingface"
 	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
-	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
@@ -66,8 +66,8 @@ func huggingFaceRules() []logline.Rule {
 		{Prefix: "{'", Read: readHuggingFaceEntry},
 	}
 	for _, key := range []string{hfExamples, hfEpochs, hfPerDevice, hfTotalBatch, hfAccumulation, hfSteps, hfContinued} {
-		rules = append(rules, logline.Rule{Prefix: key, EndsWithValue: true, Read: func(log *logline.Log, m []byte) logline.Result {
-			return readHuggingFaceSetting(log, key, m)
+		rules = append(rules, logline.Rule{Templates: []string{key + "{value}"}, MayBeOther: true, Use: func(log *logline.Log, v []template.Value) logline.Result {
+			return setHuggingFaceSetting(log, key, v[0].Number)
 		}})
 	}
 	return rules
@@ -89,11 +89,9 @@ func readHuggingFaceHeading(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-func readHuggingFaceSetting(log *logline.Log, key string, m []byte) logline.Result {
-	var buf [64]byte
-	v, ok := scan.ParseFloat(appendWithoutCommas(buf[:0], bytes.TrimSpace(m[len(key):])))
+func setHuggingFaceSetting(log *logline.Log, key string, v float64) logline.Result {
 	h := huggingFaceOf(log.Current)
-	if !h.inHeader || !ok || v < 0 || v > 1<<53 {
+	if !h.inHeader || !(v >= 0) || v > 1<<53 {
 		return logline.Unknown
 	}
 	h.header[key] = v

@@ -51,8 +51,7 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 		c.SkipBlanks()
 		v, n := scan.ParseDecimal(word)
 		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
-			var buf [64]byte
-			number := scan.Cursor{Rest: appendWithoutCommas(buf[:0], word)} // 7,123
+			number := scan.Cursor{Rest: bytes.ReplaceAll(word, []byte(","), nil)} // 7,123
 			v = number.ReadFloat()
 			if number.Failed {
 				log.In.AddProblem(log.Lines.Number, "%s: expected a number, got %.40q", key, word)
@@ -112,15 +111,6 @@ func readColoredLine(log *logline.Log, m []byte) logline.Result {
 		return readKerasSummary(log, plain)
 	}
 	return logline.Unknown
-}
-
-func appendWithoutCommas(dst, word []byte) []byte {
-	for _, c := range word {
-		if c != ',' {
-			dst = append(dst, c)
-		}
-	}
-	return dst
 }
 
 // stripColors returns m without the escape sequences of a terminal (ESC [ …
