@@ -19,48 +19,26 @@ const (
 
 // Report describes what was read from a file, what was not, and why, so that
 // nothing is omitted silently. A format sets Records, Lines and LinesUsed, and
-// fills Ignored, Unused and Assumed by calling the methods. Users see the same
-// fields in logread.Report.
+// fills Ignored, Unused and Assumed by calling the methods. Users see most
+// fields in logread.Report, which describes them.
 type Report struct {
-	Path        string
-	Kind        string // kind of the log; empty if unknown
-	Compression string // gzip, zstd, xz or bzip2; empty if the file is not compressed
-	Bytes       int64  // bytes of content that were read, after decompression
-	Truncated   bool   // the compressed file is truncated or damaged, so the content ends early
-	Runs        int    // number of runs in the file; 1 if it adds to a run of other files
-	Records     int64  // number of epochs, trials, events, … that were read
-	Lines       int64  // number of lines; 0 for a binary file
-	LinesUsed   int64
-	Ignored     []IgnoredLines // ignored lines by reason
-	// Unused lists the first hundred lines that should contain a value but
-	// could not be used, and other problems of the file. UnusedMore counts the
-	// rest.
-	Unused     []runs.Problem
-	UnusedMore int
-	// Known lists the properties that identify the file's runs and that the
-	// user, the content, a configuration or a command states, each with its
-	// source.
-	Known []string
-	// Assumed lists the properties that are not in the file and were assumed,
-	// each with the source of the assumption, such as the path.
-	Assumed []string
-	// Outweighed lists the evidence about properties that stronger evidence contradicts.
-	Outweighed []string
-	Rules      string // path of the file with rules that apply to the file; empty if none do
+	Path, Kind, Compression    string
+	Bytes                      int64
+	Truncated                  bool // the compressed file is truncated or damaged, so the content ends early
+	Runs                       int
+	Records, Lines, LinesUsed  int64
+	Ignored                    []IgnoredLines
+	Unused                     []runs.Problem
+	UnusedMore                 int
+	Known, Assumed, Outweighed []string
+	Rules, Skipped, CopyOf     string
+	Columns                    int
+	UnusedColumns              []string
 	// Templates describes how each template of Input.Lines was used. It is nil if
 	// the file was not matched with templates.
 	Templates []TemplateUse
-	// Header contains the names of the columns if the file is a table. Columns is the
-	// number of its columns, and UnusedColumns lists those that were not used, with
-	// the reasons.
-	Header        []string
-	Mapped        []string // mappings of columns by the user that fit the file
-	Columns       int
-	UnusedColumns []string
-	Skipped       string // why the file was not read; empty if it was
-	// CopyOf is the path of the run folder of which the file is a copy (written
-	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
-	CopyOf string
+	Header    []string // names of the columns if the file is a table
+	Mapped    []string // mappings of columns by the user that fit the file
 }
 
 // TemplateUse describes how a template of the user was used in a file.

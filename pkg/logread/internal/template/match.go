@@ -20,14 +20,8 @@ func (t *Template) Match(line []byte, values []Value) bool {
 	if t.regexp != nil {
 		return t.matchRegexp(line, values)
 	}
-	at, end := 0, len(line)
-	for at < end && isBlank(line[at]) {
-		at++
-	}
-	for end > at && isBlank(line[end-1]) {
-		end--
-	}
-	line = line[:end]
+	line, at := cutBlanks(line)
+	end := len(line)
 	for i := range t.segments {
 		s := &t.segments[i]
 		last := i == len(t.segments)-1 && !t.open
@@ -52,6 +46,16 @@ func (t *Template) Match(line []byte, values []Value) bool {
 		}
 	}
 	return true
+}
+
+// cutBlanks returns a line without the blanks at its end, and the index of its first character that is no
+// blank.
+func cutBlanks(line []byte) (cut []byte, begin int) {
+	end := len(line)
+	for end > 0 && isBlank(line[end-1]) {
+		end--
+	}
+	return line[:end], end - len(scan.SkipBlanks(line[:end]))
 }
 
 // find finds the first place at or after *at where the segment matches, sets *at to the

@@ -24,15 +24,8 @@ func (t *Template) Mismatch(line []byte) Mismatch {
 		return Mismatch{Expected: "a text that the regular expression matches"}
 	}
 	values := make([]Value, len(t.fields))
-	at, end := 0, len(line)
-	for at < end && isBlank(line[at]) {
-		at++
-	}
-	for end > at && isBlank(line[end-1]) {
-		end--
-	}
-	line = line[:end]
-	matched := 0
+	line, at := cutBlanks(line)
+	end, matched := len(line), 0
 	for i := range t.segments {
 		s := &t.segments[i]
 		last := i == len(t.segments)-1 && !t.open
