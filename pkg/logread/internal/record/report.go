@@ -100,7 +100,7 @@ func (r *Report) AddIgnored(line int, reason string) {
 func (r *Report) AddIgnoredLines(more IgnoredLines) {
 	for i := range r.Ignored {
 		if r.Ignored[i].Reason == more.Reason {
-			r.Ignored[i].Lines += more.Lines
+			r.Ignored[i].Lines, r.Ignored[i].First = r.Ignored[i].Lines+more.Lines, min(r.Ignored[i].First, more.First)
 			return
 		}
 	}

@@ -28,11 +28,8 @@ func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// The reasons for ignoring lines.
-const (
-	otherLine = "of unknown form"
-	idleLine  = "of a known form without a value (settings, warm-up, headings)"
-)
+// idleLine is a reason for ignoring a line.
+const idleLine = "of a known form without a value (settings, warm-up, headings)"
 
 // readFile reads a text log and returns its runs.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
@@ -41,11 +38,6 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	system.FinishSeff(t.Log) // counts the lines of its last job
 	report := in.Report
 	report.Lines = int64(t.Lines.Number)
-	for i, reason := range []string{otherLine, idleLine} {
-		if t.Counts[i] > 0 {
-			report.Ignored = append(report.Ignored, record.IgnoredLines{Reason: reason, Lines: t.Counts[i], First: t.Firsts[i]})
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +99,7 @@ func (t *reader) parseLine(line []byte) {
 	}
 	message := t.StripPrefix(line)
 	if len(message) == 0 {
-		t.CountUnused(0)
+		t.IgnoreUnknown()
 		return
 	}
 	v := logline.Unknown
@@ -122,7 +114,7 @@ func (t *reader) parseLine(line []byte) {
 		if t.formats.endsWithValue(message) || t.formats.formats[t.Block].BlockIsTable {
 			t.In.AddProblem(t.Lines.Number, "last line is torn: %.80q", line)
 		} else {
-			t.CountUnused(0)
+			t.IgnoreUnknown()
 		}
 		return
 	}
@@ -143,9 +135,9 @@ func (t *reader) parseLine(line []byte) {
 		}
 	case logline.Unknown:
 		t.NoteResume(message)
-		t.CountUnused(0)
+		t.IgnoreUnknown()
 	case logline.Idle:
-		t.CountUnused(1)
+		t.In.Report.AddIgnored(t.Lines.Number, idleLine)
 	case logline.Unused, logline.Pending:
 	}
 }

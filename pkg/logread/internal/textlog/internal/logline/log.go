@@ -33,8 +33,6 @@ type Log struct {
 	// Config contains settings outside of a run. They belong to the next run,
 	// or to the last run if no run follows.
 	Config        map[string]any
-	Counts        [2]int64 // numbers of unknown and of idle lines
-	Firsts        [2]int   // number of the first unknown and the first idle line
 	Block         FormatID // the format to whose block of lines the next line belongs; NoBlock outside of blocks
 	States        States   // what single formats have read of the log
 	day           scan.Day // of the last time stamp
@@ -63,14 +61,11 @@ func (log *Log) IsCutAfterPoint(m []byte) bool {
 	return !log.Lines.Ended && len(m) > 0 && m[len(m)-1] == '.'
 }
 
-// CountUnused counts the current line as not used. i is the index of the counter
-// in Log.Counts: 0 for unknown lines, 1 for lines of a known format without values.
-func (log *Log) CountUnused(i int) {
-	if log.Counts[i] == 0 {
-		log.Firsts[i] = log.Lines.Number
-	}
-	log.Counts[i]++
-}
+// UnknownLine is the reason for ignoring a line that no format recognizes.
+const UnknownLine = "of unknown form"
+
+// IgnoreUnknown counts the current line as one that no format recognizes.
+func (log *Log) IgnoreUnknown() { log.In.Report.AddIgnored(log.Lines.Number, UnknownLine) }
 
 // NoteResume notes whether an unknown line states that the program resumes an earlier run, such as
 // "=> loaded checkpoint 'last.pt' (epoch 5)" or "Resuming from epoch 5".
@@ -82,14 +77,6 @@ func (log *Log) NoteResume(m []byte) {
 	if len(m) < longest && (has("Resum", "resum") || has("heckpoint", "ckpt") && has("Load", "load", "Restor", "restor") && !has("best", "Best", "no ", "No ", "test", "Test", "eval")) {
 		log.resumeLine = log.Lines.Number
 	}
-}
-
-// CountUnknown counts lines, the first of which has the given number, as lines of unknown form.
-func (log *Log) CountUnknown(first, lines int) {
-	if log.Counts[0] == 0 || log.Firsts[0] > first {
-		log.Firsts[0] = first
-	}
-	log.Counts[0] += int64(lines)
 }
 
 // States contains what formats have read so far, by format: of one run, or of a whole log.

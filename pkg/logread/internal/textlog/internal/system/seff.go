@@ -125,7 +125,7 @@ func FinishSeff(log *logline.Log) {
 		log.Block = logline.NoBlock
 	}
 	if !s.timed {
-		log.CountUnknown(s.line, s.lines)
+		log.In.Report.AddIgnoredLines(record.IgnoredLines{Reason: logline.UnknownLine, Lines: int64(s.lines), First: s.line})
 		return
 	}
 	log.In.Report.LinesUsed += int64(s.lines)
