@@ -128,7 +128,7 @@ func (t *tableReader) begin() error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("read %s: %w", t.in.Path, err)
 	}
-	t.l = scan.NewLineReader(io.MultiReader(bytes.NewReader(text), t.in.Reader), t.in.Size)
+	t.in.Reader = io.MultiReader(bytes.NewReader(text), t.in.Reader)
 	p, ok := parsePreamble(text, t.mappings)
 	if !ok {
 		return record.ErrUnknownFormat
@@ -167,33 +167,18 @@ func (t *tableReader) read() ([]*record.Part, error) {
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
-	for {
-		line, ok := t.l.Next()
-		if !ok {
-			break
-		}
-		t.in.Report.Lines++
-		t.readLine(line)
-	}
-	if t.l.Err != nil {
-		return nil, fmt.Errorf("read %s after line %d: %w", t.in.Path, t.l.Number, t.l.Err)
+	if err := t.in.ReadLines(t.readLine); err != nil {
+		return nil, err
 	}
 	return t.finish(), nil
 }
 
-func (t *tableReader) readLine(line []byte) {
-	in, l := t.in, t.l
-	number := l.Number
-	trimmed := bytes.TrimSpace(line)
+func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
+	in, number, trimmed := t.in, l.Number, bytes.TrimSpace(line)
+	t.l = l
 	switch {
-	case l.TooLong:
-		in.AddProblem(number, "line is longer than %d bytes", scan.MaxLine)
-		return
 	case t.header != nil && number == t.lines, t.form.isRule(line):
 		in.Report.LinesUsed++
-		return
-	case len(trimmed) == 0:
-		in.Report.AddIgnored(number, record.ReasonBlank)
 		return
 	case trimmed[0] == '#':
 		in.Report.AddIgnored(number, "comment")
