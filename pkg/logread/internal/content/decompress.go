@@ -179,21 +179,29 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedReader reads the content of a compressed file. If the file is damaged
-// or the content is much too large for the file's size, it ends the content
-// early and reports a problem.
-type boundedReader struct {
-	r      io.Reader // adds the number of its bytes to report
-	packed *countingReader
+// contentReader reads the content of a file and counts its bytes in report. Its Read
+// fails once ctx is done, so that formats need not check ctx while they read. If a
+// compressed file is damaged or the content is much too large for the file's size, it
+// ends the content early and reports a problem.
+type contentReader struct {
+	ctx    context.Context
+	r      io.Reader
+	packed *countingReader // of a compressed file; otherwise nil
 	report *record.Report
 	ended  bool // the content was ended early
 }
 
-func (b *boundedReader) Read(p []byte) (int, error) {
+func (b *contentReader) Read(p []byte) (int, error) {
 	if b.ended {
 		return 0, io.EOF
 	}
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
 	n, err := b.r.Read(p)
+	if b.report.Bytes += int64(n); b.packed == nil {
+		return n, err
+	}
 	b.ended = true
 	defer func() { b.report.Truncated = b.report.Truncated || b.ended }()
 	switch got := b.report.Bytes; {

@@ -2,6 +2,7 @@ package content
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,36 +42,21 @@ func Open(ctx context.Context, f *os.File, size int64, report *record.Report) (*
 		packed = bufio.NewReaderSize(unpacked, 1<<16)
 	}
 	text, encoding := plaintext.NewReader(packed)
-	body := record.NewCountingReader(ctx, text, report)
+	body := &contentReader{ctx: ctx, r: text, report: report}
 	if unpacked != nil {
-		body = &boundedReader{r: body, packed: counted, report: report}
+		body.packed = counted
 	}
 	if encoding != "" {
 		in.Size, in.ReaderAt = 0, nil
 		report.AddAssumption("the text is %s", encoding)
 	}
-	peek := bufio.NewReaderSize(body, MaxHeadBytes)
-	head, err := peek.Peek(MaxHeadBytes)
-	if err != nil && !errors.Is(err, io.EOF) {
+	head := make([]byte, MaxHeadBytes)
+	n, err := io.ReadFull(body, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		closeIt()
 		return nil, nil, none, err
 	}
-	in.Reader = &peekedReader{head: head, peeked: peek, rest: body}
+	head = head[:n]
+	in.Reader = io.MultiReader(bytes.NewReader(head), body)
 	return in, head, closeIt, nil
-}
-
-// peekedReader reads a file's content from its beginning, although the first
-// bytes have been peeked at: it reads the bytes in the buffer of peeked, and
-// then reads directly from rest, without a copy.
-type peekedReader struct {
-	head   []byte
-	peeked *bufio.Reader
-	rest   io.Reader
-}
-
-func (a *peekedReader) Read(p []byte) (int, error) {
-	if a.peeked.Buffered() > 0 {
-		return a.peeked.Read(p)
-	}
-	return a.rest.Read(p)
 }

@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 
@@ -80,27 +79,4 @@ func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
 		return fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
 	}
 	return nil
-}
-
-// NewCountingReader returns a reader of a file's content that adds the number
-// of bytes read to report.Bytes. Its Read fails once ctx is done, so that formats
-// need not check ctx while they read.
-func NewCountingReader(ctx context.Context, r io.Reader, report *Report) io.Reader {
-	return &countingReader{ctx: ctx, r: r, report: report}
-}
-
-// countingReader implements NewCountingReader.
-type countingReader struct {
-	ctx    context.Context
-	r      io.Reader
-	report *Report
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := c.r.Read(p)
-	c.report.Bytes += int64(n)
-	return n, err
 }
