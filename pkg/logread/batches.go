@@ -66,16 +66,18 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 	}
 	for i := range limits {
 		slices.SortStableFunc(limits[i].Tried, func(a, b BatchTrial) int {
-			if c := cmp.Compare(a.Batch, b.Batch); c != 0 || a.Fits == b.Fits {
-				return c
-			}
-			if a.Fits {
-				return -1
-			}
-			return 1
+			return cmp.Or(cmp.Compare(a.Batch, b.Batch), last(!a.Fits)-last(!b.Fits))
 		})
 	}
 	return limits
+}
+
+// last returns 1 if it is set, so that elements for which it is come last.
+func last(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // job contains the runs that one job logged.
@@ -87,17 +89,11 @@ func groupByJob(all []runs.Run) []job {
 	var out []job
 	at := map[string]int{}
 	isError := func(r runs.Run) bool { return len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 }
-	last := slices.Clone(all) // error files without epochs belong to the last run of their job
-	slices.SortStableFunc(last, func(a, b runs.Run) int {
-		switch {
-		case isError(a) == isError(b):
-			return 0
-		case isError(b):
-			return -1
-		}
-		return 1
+	errorsLast := slices.Clone(all) // error files without epochs belong to the last run of their job
+	slices.SortStableFunc(errorsLast, func(a, b runs.Run) int {
+		return last(isError(a)) - last(isError(b))
 	})
-	for _, r := range last {
+	for _, r := range errorsLast {
 		key := r.Dir
 		if r.Kind != files.RunFolderKind {
 			file, part, _ := strings.Cut(r.Dir, "#") // a file may have several runs
@@ -112,7 +108,7 @@ func groupByJob(all []runs.Run) []job {
 				}
 				if i, ok := at[key]; ok {
 					own, _ := findBatchSize(r)
-					if last, _ := findBatchSize(out[i].runs[0]); own > 0 && last > 0 && own != last { // a later command of the script
+					if before, _ := findBatchSize(out[i].runs[0]); own > 0 && before > 0 && own != before { // a later command of the script
 						key += "#" + strconv.Itoa(own)
 					}
 				}

@@ -116,10 +116,7 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 // addScript adds what scripts that may have started p's run state about it, and returns the script
 // whose command states it. It returns nil if no script states anything or the scripts differ.
 func addScript(p *record.Part, scripts []*record.Part) *record.Part {
-	program := ""
-	if i := slices.IndexFunc(p.Run.Info.Command, func(w string) bool { return strings.HasSuffix(w, ".py") }); i >= 0 {
-		program = filepath.Base(p.Run.Info.Command[i])
-	}
+	program := launchline.Parse(p.Run.Info.Command).Script
 	var from *record.Part
 	var launch launchline.Line
 	for _, s := range scripts {

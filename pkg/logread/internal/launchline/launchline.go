@@ -104,15 +104,11 @@ func parseDevices(words []string) (n int, kind record.Kind, ok bool) {
 // ScriptName returns the name of a command's script without .py, or "" if the
 // command has no script or the name is a common one such as train.py.
 func ScriptName(words []string) string {
-	for _, w := range words {
-		if stem, ok := strings.CutSuffix(filepath.Base(w), ".py"); ok {
-			if slices.Contains([]string{"train", "main", "run", "training", "launch"}, strings.ToLower(stem)) {
-				return ""
-			}
-			return stem
-		}
+	stem, ok := strings.CutSuffix(Parse(words).Script, ".py")
+	if !ok || slices.Contains([]string{"train", "main", "run", "training", "launch"}, strings.ToLower(stem)) {
+		return ""
 	}
-	return ""
+	return stem
 }
 
 // Settings returns the flags of a command that have a numeric value, and those that name the model.

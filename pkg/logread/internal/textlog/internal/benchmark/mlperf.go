@@ -121,7 +121,7 @@ func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 	}
 	seconds := log.CheckSeconds((end - block.start) / 1000 / float64(block.count))
 	for n := epoch; n < epoch+block.count; n++ {
-		e := findMLPerfEpoch(log, n)
+		e := log.FindOrAddEpochOfRun(n, logline.MLPerfOrdinal)
 		e.Seconds, e.Line = seconds, log.Lines.Number
 	}
 }
@@ -138,12 +138,6 @@ func mlperfRunState(log *logline.Log) *mlperfState {
 		return nil
 	}
 	return s
-}
-
-// findMLPerfEpoch returns epoch n of the run as MLLOG counts it, and adds it if
-// it is new. The lines of all ranks share this epoch.
-func findMLPerfEpoch(log *logline.Log, n int) *runs.Epoch {
-	return log.FindOrAddEpochOfRun(n, logline.MLPerfOrdinal)
 }
 
 // addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error

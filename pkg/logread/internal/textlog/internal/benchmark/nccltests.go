@@ -138,9 +138,11 @@ func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 	if len(fields) < 4 || !isNCCLType(fields[2]) {
 		return logline.Unknown
 	}
-	at := slices.Index(s.columns, "time")
-	if last := len(s.columns) - 1 - slices.Index(reversed(s.columns), "time"); at >= 0 && last > at { // the second time is in place
-		at = last
+	at := -1
+	for i, name := range s.columns {
+		if name == "time" { // the second time is in place
+			at = i
+		}
 	}
 	if at < 0 || len(fields) < len(s.columns) || at+2 >= len(s.columns) {
 		log.In.AddProblem(log.Lines.Number, "expected a row with the columns %q of nccl-tests, got %.120q", s.columns, m)
@@ -168,12 +170,6 @@ func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 	s.rows = append(s.rows, row)
 	log.CountLine(logline.NCCLTests)
 	return logline.Pending
-}
-
-func reversed(names []string) []string {
-	names = slices.Clone(names)
-	slices.Reverse(names)
-	return names
 }
 
 // isNCCLType reports whether text is the name of a data type in nccl-tests.
