@@ -242,16 +242,7 @@ func (f *Follower) mergeParts(lists [][]*files.Task) *Logs {
 			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
 		decider := identity.Decider{Root: path, Patterns: f.options.patternsFor(lists[i])}
-		found := decider.Runs(parts)
-		for _, r := range reports {
-			logs.Reports = append(logs.Reports, newReport(r))
-			logs.Problems = append(logs.Problems, r.Problems()...)
-		}
-		for _, run := range found {
-			if !slices.ContainsFunc(logs.Runs, func(r runs.Run) bool { return r.Dir == run.Dir }) {
-				logs.Runs = append(logs.Runs, run)
-			}
-		}
+		logs.add(decider.Runs(parts), reports)
 	}
 	logs.separateSeries()
 	return logs

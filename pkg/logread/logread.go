@@ -176,28 +176,35 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
 	}
-	decider := identity.Decider{Root: path, Patterns: o.patternsFor(tasks)}
-	found := decider.Runs(parts)
-	reported := map[string]bool{}
-	for _, r := range logs.Reports {
-		reported[r.Path] = true
-	}
+	var reports []*record.Report
 	for _, t := range tasks {
-		if !reported[t.Path] {
-			logs.Reports = append(logs.Reports, newReport(&t.Report))
-			logs.Problems = append(logs.Problems, t.Report.Problems()...)
-		}
+		reports = append(reports, &t.Report)
 	}
-	seen := map[string]bool{}
-	for _, run := range logs.Runs {
-		seen[run.Dir] = true
+	decider := identity.Decider{Root: path, Patterns: o.patternsFor(tasks)}
+	logs.add(decider.Runs(parts), reports)
+	return nil
+}
+
+// add adds the runs and reports of a path, except those that it has: one path may contain another.
+func (l *Logs) add(found []runs.Run, reports []*record.Report) {
+	known := map[string]bool{}
+	for _, r := range l.Reports {
+		known["report "+r.Path] = true
+	}
+	for _, run := range l.Runs {
+		known["run "+run.Dir] = true
+	}
+	for _, r := range reports {
+		if !known["report "+r.Path] {
+			l.Reports = append(l.Reports, newReport(r))
+			l.Problems = append(l.Problems, r.Problems()...)
+		}
 	}
 	for _, run := range found {
-		if !seen[run.Dir] { // one path may contain another
-			logs.Runs = append(logs.Runs, run)
+		if !known["run "+run.Dir] {
+			l.Runs = append(l.Runs, run)
 		}
 	}
-	return nil
 }
 
 // Explain reads the paths and returns a report for each file: what was read,
