@@ -215,20 +215,19 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 			}
 		case isNumber && len(key) <= maxKeyBytes:
 			o.numbers = append(o.numbers, member{n, x})
-		default:
-			r.addSetting(key[:min(len(key), maxKeyBytes)], value)
+		case len(r.runs) == 0 && value[0] == '"' && len(value) <= 1000:
+			r.addSetting(string(key[:min(len(key), maxKeyBytes)]), string(scan.Unquote(value)))
 		}
 	}
 	r.numbers = o.numbers
 	return o, !doc.Bad
 }
 
-// addSetting keeps a member that is not a number and precedes the first values.
-func (r *reader) addSetting(key, value []byte) {
-	if len(r.runs) > 0 || len(value) > 1000 || len(r.settings) >= record.MaxSettings || value[0] != '"' {
-		return
+// addSetting keeps a number, such as the seed, or a text that precedes the first values.
+func (r *reader) addSetting(key string, v any) {
+	if len(r.runs) == 0 && len(r.settings) < record.MaxSettings {
+		r.settings[key] = v
 	}
-	r.settings[string(key)] = string(scan.Unquote(value))
 }
 
 // readObject reads one line. It returns false if the line is not used.
@@ -243,7 +242,7 @@ func (r *reader) readObject(line []byte) bool {
 		return false
 	case o.epoch != o.epoch && o.step != o.step && o.iter != o.iter:
 		for _, m := range o.numbers {
-			r.addNumber(m.name.text, m.value)
+			r.addSetting(m.name.text, m.value)
 		}
 		r.in.Report.AddIgnored(r.l.Number, "without a step or an epoch (settings)")
 		return false
@@ -259,13 +258,6 @@ func (r *reader) readObject(line []byte) bool {
 		return false
 	}
 	return r.add(o)
-}
-
-// addNumber keeps a setting that is a number, such as the seed.
-func (r *reader) addNumber(key string, v float64) {
-	if len(r.runs) == 0 && len(r.settings) < record.MaxSettings {
-		r.settings[key] = v
-	}
 }
 
 // isVisData reports whether path is in the folder to which MMEngine writes the same values
