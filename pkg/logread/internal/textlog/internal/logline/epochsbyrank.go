@@ -76,29 +76,23 @@ func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []r
 			list.Index = nil
 		}
 	}
-	merged := mergeRanks(e.All, sumRates, report)
+	var merged []runs.Epoch
+	if len(e.All) == 1 {
+		merged = e.All[0].Epochs
+	} else if len(e.All) > 1 {
+		by := make([][]runs.Epoch, len(e.All))
+		for i, list := range e.All {
+			by[i] = list.Epochs
+		}
+		report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
+		merged = record.MergeEpochs(by, sumRates, report)
+	}
 	countFromOne(merged, fromZero, report)
 	for _, list := range e.extra {
 		countFromOne(list.Epochs, false, report)
 		merged = replaceValues(merged, list.Epochs)
 	}
 	return merged
-}
-
-// mergeRanks merges the epochs of the ranks into one list.
-func mergeRanks(ranks []*record.RankEpochs, sumRates bool, report *record.Report) []runs.Epoch {
-	if len(ranks) == 0 {
-		return nil
-	}
-	if len(ranks) == 1 {
-		return ranks[0].Epochs
-	}
-	by := make([][]runs.Epoch, len(ranks))
-	for i, list := range ranks {
-		by[i] = list.Epochs
-	}
-	report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
-	return record.MergeEpochs(by, sumRates, report)
 }
 
 // countFromOne renumbers sorted epochs that are counted from 0: one of them has

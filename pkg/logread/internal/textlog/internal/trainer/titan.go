@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"bytes"
+	"strconv"
 
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
@@ -69,32 +70,30 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 //	Building device mesh with parallelism: pp=1, dp_replicate=2, dp_shard=4, cp=1, tp=1, ep=1, etp=1
 //	Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [2, 4]
 func readTitanMesh(log *logline.Log, m []byte) logline.Result {
-	c := scan.Cursor{Rest: bytes.TrimRight(m, " ")}
-	names := c.Accept("Building device mesh with parallelism: ")
-	if !names {
-		i := bytes.LastIndex(c.Rest, []byte("], ["))
-		if i < 0 || !bytes.Contains(c.Rest[:i], []byte("-D device mesh with [")) || c.Rest[len(c.Rest)-1] != ']' {
+	m = bytes.TrimRight(m, " ")
+	list, named := bytes.CutPrefix(m, []byte("Building device mesh with parallelism: "))
+	if !named {
+		i := bytes.LastIndex(m, []byte("], ["))
+		if i < 0 || !bytes.Contains(m[:i], []byte("-D device mesh with [")) || m[len(m)-1] != ']' {
 			return logline.Unknown
 		}
-		c.Rest = c.Rest[i+len("], [") : len(c.Rest)-1]
+		list = m[i+len("], [") : len(m)-1]
 	}
 	devices := 1
-	for {
-		name := []byte(nil)
-		if i := bytes.IndexByte(c.Rest, '='); names && i >= 0 {
-			name, c.Rest = c.Rest[:i], c.Rest[i+1:]
+	for item := range bytes.SplitSeq(list, []byte(", ")) {
+		name, number, found := bytes.Cut(item, []byte("="))
+		if !found {
+			name, number = nil, item
 		}
-		if n := c.ReadInteger(); string(name) != "ep" && string(name) != "etp" {
+		n, err := strconv.Atoi(string(number))
+		if string(name) != "ep" && string(name) != "etp" {
 			devices *= max(n, 1)
 		}
-		if c.Failed || devices > record.MaxWorkers {
+		if err != nil || found != named || devices > record.MaxWorkers {
 			return logline.Unknown
 		}
-		if !c.Accept(", ") {
-			break
-		}
 	}
-	if len(c.Rest) > 0 || log.Current.Closed || log.Current.HasValues() { // the line of another rank
+	if log.Current.Closed || log.Current.HasValues() { // the line of another rank
 		return logline.Unknown
 	}
 	log.CountLine(logline.Titan).Run.Info.Workers = devices
