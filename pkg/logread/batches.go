@@ -160,12 +160,7 @@ func (j job) findOutcome() (t BatchTrial, series string, ok bool) {
 // out.
 func isOutOfMemory(reason string) bool {
 	low := strings.ToLower(reason)
-	for _, mark := range []string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"} {
-		if strings.Contains(low, mark) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"}, func(mark string) bool { return strings.Contains(low, mark) })
 }
 
 // batchSizePattern matches a batch size in a path: bs64, batch_64,

@@ -1,6 +1,9 @@
 package content
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // RefusalReason returns the reason why a file that begins with head must not be
 // read, or "" if it may be read. Pickles are refused, since reading one runs
@@ -29,10 +32,6 @@ func RefusalReason(head []byte) string {
 // consists of text. Such a file begins with a mark, a dict or list and a PUT
 // instruction, or with the GLOBAL instruction, which loads a class.
 func isTextPickle(head []byte) bool {
-	for _, start := range []string{"(dp0\n", "(lp0\n", "(dp1\n", "(lp1\n", "(i__main__\n", "ccopy_reg\n", "c__builtin__\n", "cnumpy", "ccollections\n", "cposix\n", "cos\n", "cbuiltins\n"} {
-		if bytes.HasPrefix(head, []byte(start)) {
-			return true
-		}
-	}
-	return false
+	starts := []string{"(dp0\n", "(lp0\n", "(dp1\n", "(lp1\n", "(i__main__\n", "ccopy_reg\n", "c__builtin__\n", "cnumpy", "ccollections\n", "cposix\n", "cos\n", "cbuiltins\n"}
+	return slices.ContainsFunc(starts, func(start string) bool { return bytes.HasPrefix(head, []byte(start)) })
 }

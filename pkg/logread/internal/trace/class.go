@@ -1,6 +1,9 @@
 package trace
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 const (
 	// deviceAnnotation is the category of the copies of a host's annotation
@@ -63,10 +66,8 @@ func classifySpan(cat, name string) spanClass {
 	case "cpu_op", "Operator", "Op":
 		return classHostCompute
 	case "user_annotation", "": // PyTorch without Kineto writes no categories
-		for _, begin := range []string{"Optimizer.", "DistributedDataParallel.forward", "aten::", "autograd::", "torch::"} {
-			if strings.HasPrefix(name, begin) {
-				return classHostCompute
-			}
+		if hasPrefix(name, "Optimizer.", "DistributedDataParallel.forward", "aten::", "autograd::", "torch::") {
+			return classHostCompute
 		}
 	}
 	switch low {
@@ -95,8 +96,7 @@ func classifyCopy(name string) spanClass {
 
 // isNCCL reports whether name is the name of a span of NCCL or RCCL.
 func isNCCL(name string) bool {
-	return strings.HasPrefix(name, "nccl") || strings.HasPrefix(name, "rccl") ||
-		strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "RCCL_")
+	return hasPrefix(name, "nccl", "rccl", "NCCL_", "RCCL_")
 }
 
 // isCollectiveExecution reports whether a span of communication is the
@@ -104,27 +104,19 @@ func isNCCL(name string) bool {
 // of a thread of PyTorch's process groups for hosts (ProcessGroupGloo, -MPI,
 // -UCC).
 func isCollectiveExecution(name string) bool {
-	return isNCCL(name) || strings.HasPrefix(name, "gloo:") || strings.HasPrefix(name, "mpi:") || strings.HasPrefix(name, "ucc:")
+	return isNCCL(name) || hasPrefix(name, "gloo:", "mpi:", "ucc:")
 }
 
 // isCollective reports whether a name, in lower case, is a usual name of a
 // collective.
 func isCollective(name string) bool {
-	for _, begin := range []string{"nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl"} {
-		if strings.HasPrefix(name, begin) {
-			return true
-		}
-	}
 	plain := strings.NewReplacer("_", "", "-", "").Replace(name)
-	for _, part := range []string{"allreduce", "allgather", "reducescatter", "alltoall", "crossdevicereduce"} {
-		if strings.Contains(plain, part) {
-			return true
-		}
-	}
-	for _, whole := range []string{"broadcast", "barrier", "horovodbroadcast"} {
-		if plain == whole {
-			return true
-		}
-	}
-	return false
+	return hasPrefix(name, "nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl") ||
+		slices.ContainsFunc([]string{"allreduce", "allgather", "reducescatter", "alltoall", "crossdevicereduce"}, func(part string) bool { return strings.Contains(plain, part) }) ||
+		slices.Contains([]string{"broadcast", "barrier", "horovodbroadcast"}, plain)
+}
+
+// hasPrefix reports whether a name begins with one of the prefixes.
+func hasPrefix(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

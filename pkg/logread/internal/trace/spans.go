@@ -243,12 +243,10 @@ func (s *spanSet) readMetadata(e *traceEvent) {
 // allLanesHaveRanks reports whether the process of every lane has a rank in its
 // name.
 func (s *spanSet) allLanesHaveRanks() bool {
-	for _, l := range s.lanes {
-		if _, ok := s.byPid[l.pid]; !ok {
-			return false
-		}
-	}
-	return len(s.lanes) > 0
+	return len(s.lanes) > 0 && !slices.ContainsFunc(s.lanes, func(l traceLane) bool {
+		_, has := s.byPid[l.pid]
+		return !has
+	})
 }
 
 // spanKind returns the kind of runs.Span for a class. An operator on the host
