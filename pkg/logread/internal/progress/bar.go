@@ -76,13 +76,8 @@ func parseRate(text []byte) float64 {
 // 1.20k.
 func readMultiple(c *scan.Cursor) float64 {
 	v := c.ReadFloat()
-	switch {
-	case c.Accept("k"):
-		v *= 1e3
-	case c.Accept("M"):
-		v *= 1e6
-	case c.Accept("G"):
-		v *= 1e9
+	if factor := scan.Multiple(c.Rest[:min(len(c.Rest), 1)]); factor > 0 {
+		v, c.Rest = v*factor, c.Rest[1:]
 	}
 	return v
 }

@@ -65,6 +65,22 @@ func TimeUnit(word []byte) float64 {
 	return 0
 }
 
+// Multiple returns the factor of the letter of a multiple, or 0.
+func Multiple(word []byte) float64 {
+	if len(word) != 1 {
+		return 0
+	}
+	switch word[0] {
+	case 'k', 'K':
+		return 1e3
+	case 'M':
+		return 1e6
+	case 'G':
+		return 1e9
+	}
+	return 0
+}
+
 // Scale returns v multiplied by the factor of a unit. Multiples of ten are divided, so that
 // 13 ms is 0.013.
 func Scale(v, factor float64) float64 {

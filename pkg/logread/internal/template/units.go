@@ -25,22 +25,6 @@ func units(k fields.Kind) string {
 	return "none"
 }
 
-// multiple returns the factor of the letter of a multiple, or 0.
-func multiple(word []byte) float64 {
-	if len(word) != 1 {
-		return 0
-	}
-	switch word[0] {
-	case 'k', 'K':
-		return 1e3
-	case 'M':
-		return 1e6
-	case 'G':
-		return 1e9
-	}
-	return 0
-}
-
 // endsNumber reports whether the literal text after a field shows that no unit follows the
 // number in the line.
 func endsNumber(kind fields.Kind, text string) bool {
@@ -83,11 +67,11 @@ func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 			return f
 		}
 		if attached {
-			return multiple(word)
+			return scan.Multiple(word)
 		}
 	case fields.Number, fields.Whole:
 		if attached {
-			return multiple(word)
+			return scan.Multiple(word)
 		}
 	case fields.Moment, fields.Text:
 	}
@@ -114,8 +98,8 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 			return v, at + 1
 		case c == ' ' || c == '\t':
 			return v, at
-		case len(word) == 1 && multiple(word) > 0:
-			return v * multiple(word), at + 1
+		case len(word) == 1 && scan.Multiple(word) > 0:
+			return v * scan.Multiple(word), at + 1
 		default:
 			w, end := scan.AddTime(line, at, v, false)
 			if string(line[at:end]) == "m" {
@@ -132,8 +116,8 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 			return v / 100, end + 1
 		}
 	case fields.Number, fields.Whole:
-		if n := scan.LengthOfUnit(line[at:]); n == 1 && multiple(line[at:at+1]) > 0 {
-			return v * multiple(line[at:at+1]), at + 1
+		if n := scan.LengthOfUnit(line[at:]); n == 1 && scan.Multiple(line[at:at+1]) > 0 {
+			return v * scan.Multiple(line[at:at+1]), at + 1
 		}
 	case fields.Moment, fields.Text:
 	}
