@@ -17,6 +17,8 @@ type column struct {
 	kind   fields.Kind
 	factor float64 // converts a number to the unit of the field
 	form   numberForm
+	unit   string // after the number in the last cell that has a unit, and its factor
+	scale  float64
 	mapped bool   // the user has mapped the column
 	run    string // run to which the values belong, if the header names it; otherwise empty
 	point  bool   // in a row that is a run, the value is a metric, not a setting
@@ -157,10 +159,10 @@ func (s *schema) findIndexes() {
 	}
 	s.powerAt = slices.IndexFunc(s.columns, func(c column) bool {
 		base, _ := splitUnit(c.name)
-		return base == "power.draw" || base == "power.draw.average" || base == "power.draw.instant"
+		return s.kind == nvidiaKind && (base == "power.draw" || base == "power.draw.average" || base == "power.draw.instant")
 	})
 	s.hasMetric = s.has(fields.MetricName) && s.has(fields.MetricValue)
-	s.hasTotals = s.layout == rowsAreRuns || s.kind == nvidiaKind || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
+	s.hasTotals = s.layout == rowsAreRuns || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
 }
 
 // mapColumn assigns a column as the user has mapped it. factor is that of the unit in the

@@ -100,6 +100,9 @@ func (f form) rows(text []byte, width int) iter.Seq2[[][]byte, bool] {
 
 // trim returns a cell without blanks at its ends.
 func trim(cell []byte) []byte {
+	if len(cell) > 0 && cell[0] == ' ' {
+		cell = cell[1:]
+	}
 	if n := len(cell); n > 0 && ' ' < cell[0] && cell[0] < 0x80 && ' ' < cell[n-1] && cell[n-1] < 0x80 { // usually
 		return cell
 	}

@@ -115,13 +115,17 @@ func (t *tableReader) begin() error {
 	text := make([]byte, size)
 	n, err := io.ReadFull(t.in.Reader, text)
 	text = text[:n]
+	surveyed := text
 	if err == nil {
 		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) {
-			var more []byte
-			more, err = io.ReadAll(io.LimitReader(t.in.Reader, markSurveyBytes))
-			text = append(text, more...)
-			if len(more) < markSurveyBytes && err == nil {
+			all := bytes.NewBuffer(make([]byte, 0, n+int(min(t.in.Size, markSurveyBytes))+bytes.MinRead))
+			all.Write(text)
+			if _, err = all.ReadFrom(io.LimitReader(t.in.Reader, markSurveyBytes)); all.Len() < n+markSurveyBytes && err == nil {
 				err = io.EOF
+			}
+			const longestNumber = 64
+			if text = all.Bytes(); mayHaveMarks(text[n-longestNumber:]) {
+				surveyed = text
 			}
 		}
 	}
@@ -133,8 +137,8 @@ func (t *tableReader) begin() error {
 	if !ok {
 		return record.ErrUnknownFormat
 	}
-	rows := afterLines(text, p.lines)
-	if err == nil { // the last line continues
+	rows := afterLines(surveyed, p.lines)
+	if err == nil || len(surveyed) < len(text) { // the last line continues
 		rows = completeLines(rows)
 	}
 	t.schema = newSchema(p, rows, t.mappings)
@@ -152,6 +156,24 @@ func (t *tableReader) begin() error {
 	}
 	t.values, t.present = make([]float64, len(t.columns)), make([]bool, len(t.columns))
 	return nil
+}
+
+// mayHaveMarks reports whether a number in text may have a decimal comma, or separators of thousands: text has a
+// comma, or two points with three characters between them.
+func mayHaveMarks(text []byte) bool {
+	if bytes.IndexByte(text, ',') >= 0 {
+		return true
+	}
+	for last := -1; ; {
+		i := bytes.IndexByte(text[last+1:], '.')
+		if i < 0 {
+			return false
+		}
+		if i == 3 && last >= 0 {
+			return true
+		}
+		last += i + 1
+	}
 }
 
 // completeLines returns text without a last line that has no line end, unless it is the only

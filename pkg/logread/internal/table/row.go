@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -80,11 +81,7 @@ func (t *tableReader) parseCells() error {
 			}
 			t.values[i] = v
 		case fields.Number, fields.Whole, fields.Seconds, fields.Fraction:
-			v, n := scan.ParseDecimal(cell)
-			ok := n == len(cell) && c.form == (numberForm{decimal: '.'}) // usually
-			if v *= c.factor; !ok {
-				v, ok = c.form.parseMeasurement(c.kind, c.factor, cell)
-			}
+			v, ok := c.parseNumber(cell)
 			if !ok && c.empty && c.field == "" {
 				c.kind, c.empty, c.setting, c.toCurve = fields.Text, false, true, false
 				continue
@@ -99,6 +96,30 @@ func (t *tableReader) parseCells() error {
 		}
 	}
 	return nil
+}
+
+// parseNumber parses a number, and converts it to the unit of the field. The cells of a column usually have
+// the same unit.
+func (c *column) parseNumber(cell []byte) (v float64, ok bool) {
+	v, n := scan.ParseDecimal(cell)
+	if n > 0 && c.form == (numberForm{decimal: '.'}) {
+		switch rest := cell[n:]; {
+		case len(rest) == 0:
+			return v * c.factor, true
+		case string(rest) == c.unit:
+			return v * c.scale, true
+		case !bytes.ContainsAny(rest, ".0123456789"):
+			if c.scale, ok = unitFactor(c.kind, string(bytes.TrimSpace(rest))); !ok {
+				c.scale = c.factor
+			}
+			v, ok = c.form.parseMeasurement(c.kind, c.factor, cell)
+			if c.unit = ""; ok {
+				c.unit = string(rest)
+			}
+			return v, ok
+		}
+	}
+	return c.form.parseMeasurement(c.kind, c.factor, cell)
 }
 
 // checkTime reports a problem if the value of the column c, the column i, which cannot be a time or

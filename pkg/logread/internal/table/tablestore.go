@@ -71,7 +71,10 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 			good = true
 		}
 	}
-	return t.hasTotals && t.storeTotals(run, p, e) || good
+	if t.powerAt >= 0 {
+		t.addPower(run, p)
+	}
+	return t.hasTotals && t.storeTotals(run, e) || good
 }
 
 // splitField returns the field of an epoch that a column sets in a row about a part of the
@@ -146,7 +149,7 @@ func (t *tableReader) cleanCell(i int) string {
 // storeTotals stores the values of the current row that describe the complete run, and the
 // samples of the epoch, or of each epoch of a row that is a run. e is the epoch of the row, or nil if the row has none. good reports
 // whether a value was stored.
-func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (good bool) {
+func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 	info := &run.part.Run.Info
 	for _, c := range []struct {
 		name string
@@ -171,9 +174,6 @@ func (t *tableReader) storeTotals(run *tableRun, p *rowPlace, e *runs.Epoch) (go
 		} else if t.layout == rowsAreRuns {
 			info.SamplesPerEpoch = samples
 		}
-	}
-	if t.kind == nvidiaKind {
-		t.addPower(run, p)
 	}
 	return good
 }
@@ -310,7 +310,7 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 // addPower adds the power of the GPU in the current row to the run's energy.
 func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
 	gpu := max(p.rank, 0)
-	if t.powerAt < 0 || gpu >= maxGPUs {
+	if gpu >= maxGPUs {
 		return
 	}
 	for len(run.power) <= gpu {
