@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // ParseFloat parses text as a number. It returns false if text is not exactly
@@ -84,12 +85,9 @@ func (c *Cursor) ReadFloat() float64 {
 		}
 		n++
 	}
-	if n <= 1 { // nan, inf, -inf
-		for k := n; k < len(c.Rest) && k < n+8 && IsLetter(c.Rest[k]); k++ {
-			if word := string(bytes.ToLower(c.Rest[n : k+1])); word == "nan" || word == "inf" && !bytes.HasPrefix(bytes.ToLower(c.Rest[n:]), []byte("infinity")) || word == "infinity" {
-				n = k + 1
-				break
-			}
+	for _, word := range [...]string{"nan", "infinity", "inf"} {
+		if n <= 1 && len(c.Rest)-n >= len(word) && strings.EqualFold(string(c.Rest[n:n+len(word)]), word) {
+			n += len(word)
 		}
 	}
 	v, ok := ParseFloat(c.Rest[:n])

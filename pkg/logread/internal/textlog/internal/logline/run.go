@@ -229,7 +229,7 @@ func (log *Log) FindOrAddTrial(name string) *runs.Trial {
 func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) {
 	c := log.Current.Curves.FindOrAdd(name, rank, seconds == seconds)
 	if c == nil {
-		log.In.AddProblem(log.Lines.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+		log.In.AddProblem(log.Lines.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, string(name))
 		return
 	}
 	c.Add(step, v, seconds)

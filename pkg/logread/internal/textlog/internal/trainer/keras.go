@@ -58,7 +58,7 @@ type kerasRank struct {
 	open          []int       // epochs without values, in the order of their lines "Epoch N/M"
 	last          int         // number of the last epoch with values
 	total         int         // number of epochs in the last line "Epoch N/M"
-	count         map[int]int // number of lines of values per epoch
+	again         map[int]int // number of lines of values per epoch, after a line of that or a later epoch
 	repeated      map[int]int // number of lines that repeat the values, per epoch
 	// unfinished is the number of epochs whose values come from a progress bar
 	// with 0 s left, and steps is the number of steps in the last of these
@@ -68,7 +68,7 @@ type kerasRank struct {
 
 // newKerasRank returns the state of a rank before its first line in a run.
 func newKerasRank(opened bool) *kerasRank {
-	return &kerasRank{opened: opened, count: map[int]int{}, repeated: map[int]int{}}
+	return &kerasRank{opened: opened, again: map[int]int{}, repeated: map[int]int{}}
 }
 
 // kerasLabels returns the labels of lines "Epoch N/M" in all runs of a log.

@@ -97,7 +97,7 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 		r.repeated[r.last]++
 		replaceKerasEpoch(log, r, was, e)
 		return logline.Used
-	case validated && (was == nil || r.count[r.last] == 1): // the line "Epoch N/M" is torn
+	case validated && (was == nil || r.again[r.last] == 0): // the line "Epoch N/M" is torn
 		to := closeKerasEpoch(log, e.Seconds)
 		if to == nil {
 			return logline.Unused
@@ -219,7 +219,7 @@ func (k *kerasState) hasOneEvaluationPerRank() bool {
 		}
 	}
 	for label, r := range k.ranks {
-		if r.last > 0 && of[label] != r.count[r.last] || r.last == 0 && of[label] > 0 {
+		if r.last > 0 && of[label] != 1+r.again[r.last] || r.last == 0 && of[label] > 0 {
 			return false
 		}
 	}

@@ -76,10 +76,15 @@ func setKerasValue(e *runs.Epoch, name []byte, v float64) {
 // repeats the epoch too often.
 func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
 	r := kerasOf(log.CountLine(logline.Keras)).findOrAddRank(log)
+	last := r.last
 	n := r.closeEpoch()
 	log.Current.HasKerasValues = true
-	ordinal := r.count[n]
-	if r.count[n]++; ordinal >= maxOpenEpochs {
+	ordinal := 0
+	if n <= last { // of another rank
+		r.again[n]++
+		ordinal = r.again[n]
+	}
+	if ordinal >= maxOpenEpochs {
 		log.In.AddProblem(log.Lines.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
 		return nil
 	}
