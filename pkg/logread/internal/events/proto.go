@@ -67,28 +67,44 @@ func (f *fieldIterator) next() bool {
 	if len(f.b) == 0 {
 		return false
 	}
-	var n int
-	if f.num, f.wire, n = protowire.ConsumeTag(f.b); n > 0 {
-		f.b = f.b[n:]
-		switch f.wire {
-		case protowire.VarintType:
-			f.u, n = protowire.ConsumeVarint(f.b)
-		case protowire.Fixed64Type:
-			f.u, n = protowire.ConsumeFixed64(f.b)
-		case protowire.Fixed32Type:
-			var bits uint32
-			bits, n = protowire.ConsumeFixed32(f.b)
-			f.u = uint64(bits)
-		case protowire.BytesType:
-			f.data, n = protowire.ConsumeBytes(f.b)
-		default:
+	tag, n := consumeVarint(f.b)
+	b := f.b[max(n, 0):]
+	if f.num, f.wire = protowire.DecodeTag(tag); n < 0 || f.num < protowire.MinValidNumber {
+		f.bad = true
+		return false
+	}
+	switch f.wire {
+	case protowire.VarintType:
+		f.u, n = consumeVarint(b)
+	case protowire.Fixed64Type:
+		f.u, n = protowire.ConsumeFixed64(b)
+	case protowire.Fixed32Type:
+		var bits uint32
+		bits, n = protowire.ConsumeFixed32(b)
+		f.u = uint64(bits)
+	case protowire.BytesType:
+		var size uint64
+		if size, n = consumeVarint(b); n > 0 && size <= uint64(len(b)-n) {
+			f.data = b[n : n+int(size)]
+			n += int(size)
+		} else {
 			n = -1
 		}
+	default:
+		n = -1
 	}
 	if f.bad = n < 0; !f.bad {
-		f.b = f.b[n:]
+		f.b = b[n:]
 	}
 	return !f.bad
+}
+
+// consumeVarint is protowire.ConsumeVarint. Most varints have one byte, for which it is inlined.
+func consumeVarint(b []byte) (v uint64, n int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
+	}
+	return protowire.ConsumeVarint(b)
 }
 
 // readEvent reads an Event message. Every known writer stores the summary after
