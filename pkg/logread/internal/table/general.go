@@ -196,16 +196,16 @@ func (t *tableReader) read() ([]*record.Part, error) {
 }
 
 func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
-	in, number, trimmed := t.in, l.Number, bytes.TrimSpace(line)
+	in, number := t.in, l.Number
 	t.l = l
 	switch {
 	case t.header != nil && number == t.lines, t.form.isRule(line):
 		in.Report.LinesUsed++
 		return
-	case trimmed[0] == '#':
+	case scan.SkipBlanks(line)[0] == '#':
 		in.Report.AddIgnored(number, "comment")
 		return
-	case t.form.delimiter == ' ' && isTableSize(trimmed):
+	case t.form.delimiter == ' ' && isTableSize(bytes.TrimSpace(line)):
 		in.Report.AddIgnored(number, "size of the table")
 		return
 	case number <= t.lines:

@@ -291,12 +291,14 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 	var curve *record.Curve
 	if c != nil && c.curveOf == run && c.curve.Rank == p.rank && c.curve.Name == name {
 		curve = c.curve
-	} else if curve = run.curves.FindOrAdd([]byte(name), p.rank, !math.IsNaN(p.time)); curve == nil {
-		t.in.Report.AddAssumptionOnce("only the first %d curves of a run are kept", record.MaxCurveNames)
-		return
-	}
-	if c != nil {
-		c.curve, c.curveOf = curve, run
+	} else {
+		if curve = run.curves.FindOrAdd([]byte(name), p.rank, !math.IsNaN(p.time)); curve == nil {
+			t.in.Report.AddAssumptionOnce("only the first %d curves of a run are kept", record.MaxCurveNames)
+			return
+		}
+		if c != nil {
+			c.curve, c.curveOf = curve, run
+		}
 	}
 	if t.layout == rowsAreMoments { // the points have times
 		step = curve.Points

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"lockstep/pkg/logread/internal/record"
@@ -52,7 +53,8 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 		c.SkipBlanks()
 		v, n := scan.ParseDecimal(word)
 		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
-			number := scan.Cursor{Rest: bytes.ReplaceAll(word, []byte(","), nil)} // 7,123
+			var buf [64]byte
+			number := scan.Cursor{Rest: slices.DeleteFunc(append(buf[:0], word...), func(c byte) bool { return c == ',' })} // 7,123
 			v = number.ReadFloat()
 			if number.Failed {
 				log.In.AddProblem(log.Lines.Number, "%s: expected a number, got %.40q", key, word)
