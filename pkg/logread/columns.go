@@ -20,10 +20,7 @@ func (l *Logs) addColumnUses(r *record.Report) {
 		l.headers = append(l.headers, r.Path+": "+strings.Join(r.Header, ", "))
 	}
 	for _, m := range r.Mapped {
-		if l.columns == nil {
-			l.columns = map[string]bool{}
-		}
-		l.columns[m] = true
+		record.Put(&l.columns, m, true)
 	}
 }
 

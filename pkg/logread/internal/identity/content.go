@@ -151,5 +151,5 @@ func setJobID(p *record.Part, known map[string]bool) {
 	if len(id) < 3 {
 		return
 	}
-	record.SetJob(&p.Run.Info, id)
+	record.Put(&p.Run.Info.JobIDs, record.SlurmJobKey, id)
 }

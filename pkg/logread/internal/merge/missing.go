@@ -94,13 +94,9 @@ func missingInfo(info, other *runs.Info) {
 // missingKeys returns m with the keys that only other has.
 func missingKeys[V any](m, other map[string]V) map[string]V {
 	for k, v := range other {
-		if _, has := m[k]; has {
-			continue
+		if _, has := m[k]; !has {
+			record.Put(&m, k, v)
 		}
-		if m == nil {
-			m = map[string]V{}
-		}
-		m[k] = v
 	}
 	return m
 }

@@ -37,11 +37,14 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 }
 
 // Set sets a setting of a run.
-func Set(info *runs.Info, key string, v any) {
-	if info.Config == nil {
-		info.Config = map[string]any{}
+func Set(info *runs.Info, key string, v any) { Put(&info.Config, key, v) }
+
+// Put sets a value of a map, which may be nil.
+func Put[K comparable, V any](m *map[K]V, key K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
 	}
-	info.Config[key] = v
+	(*m)[key] = v
 }
 
 // CountDevices returns the number of devices in a list such as "0,1,2" or "[0, 1]", or 0 if the text
@@ -60,14 +63,6 @@ func CountDevices(text string) int {
 		seen[n] = true
 	}
 	return len(seen)
-}
-
-// SetJob sets the number of the Slurm job of a run.
-func SetJob(info *runs.Info, id string) {
-	if info.JobIDs == nil {
-		info.JobIDs = map[string]string{}
-	}
-	info.JobIDs[SlurmJobKey] = id
 }
 
 // SlurmJobKey is the key of the Slurm job number in runs.Info.JobIDs.

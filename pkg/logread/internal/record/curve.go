@@ -136,11 +136,9 @@ func (c *Curves) FindOrAdd(name []byte, rank int, timed bool) *Curve {
 		if len(c.All) >= cmp.Or(c.Most, MaxCurveNames) {
 			return nil
 		}
-		if c.index == nil {
-			c.index = map[curveKey]*Curve{}
-		}
 		found = NewCurve(string(name), rank, timed)
-		c.All, c.index[curveKey{found.Name, rank}] = append(c.All, found), found
+		c.All = append(c.All, found)
+		Put(&c.index, curveKey{found.Name, rank}, found)
 	}
 	if c.last != nil {
 		c.last.next = found

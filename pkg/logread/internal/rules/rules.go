@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/strictyaml"
 	"lockstep/pkg/logread/internal/pattern"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/template"
 )
@@ -171,9 +172,6 @@ func (f *Finder) of(folder, dir string) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.byFolder == nil {
-		f.byFolder = map[string]*Rules{}
-	}
-	f.byFolder[folder] = r
+	record.Put(&f.byFolder, folder, r)
 	return r, nil
 }

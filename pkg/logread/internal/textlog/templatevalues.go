@@ -77,11 +77,8 @@ type templateRank struct {
 func (s *templateState) findOrAddRank(rank int) *templateRank {
 	r := s.ranks[rank]
 	if r == nil {
-		if s.ranks == nil {
-			s.ranks = map[int]*templateRank{}
-		}
 		r = &templateRank{}
-		s.ranks[rank] = r
+		record.Put(&s.ranks, rank, r)
 	}
 	return r
 }
@@ -194,11 +191,7 @@ func beginSameRun(log *logline.Log) {
 // setProperty calls set, which sets a property of the current run, and keeps it for later runs in the file.
 func setProperty(log *logline.Log, field string, set func(*logline.Log)) {
 	set(log)
-	s := templatesOf(log.Current)
-	if s.properties == nil {
-		s.properties = map[string]func(*logline.Log){}
-	}
-	s.properties[field] = set
+	record.Put(&templatesOf(log.Current).properties, field, set)
 }
 
 // readUnnumberedLine reads a line without epoch and step if no line has opened an epoch.

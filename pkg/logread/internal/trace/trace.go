@@ -219,33 +219,27 @@ func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
 // then be missing, as in the file of a killed program.
 func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 	var e traceEvent
-	for {
-		switch c := s.Next(); c {
-		case ']':
-			return nil
-		case ',':
-		case 0:
-			if bare {
-				return nil
-			}
-			return scan.ErrTruncated
-		case '{':
-			s.Unread(1)
-			b, err := s.ReadValue(maxEvent)
-			if err != nil {
-				return err
-			}
-			if !e.parse(b) {
-				s.Unread(len(b))
-				return errors.New("malformed JSON value")
-			}
-			t.events++
-			t.set.addEvent(&e)
-		default:
-			s.Unread(1)
+	torn := false
+	err := s.ReadList(func(c byte) error {
+		if c != '{' {
 			return fmt.Errorf("expected an event, got %q", c)
 		}
+		b, err := s.ReadValue(maxEvent)
+		if torn = err != nil; torn {
+			return err
+		}
+		if !e.parse(b) {
+			s.Unread(len(b))
+			return errors.New("malformed JSON value")
+		}
+		t.events++
+		t.set.addEvent(&e)
+		return nil
+	})
+	if bare && !torn && errors.Is(err, scan.ErrTruncated) {
+		return nil
 	}
+	return err
 }
 
 // fileRankPattern matches the rank in a file name, as in rank3.json,

@@ -102,10 +102,7 @@ func beginMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, v mlperfLine)
 		log.In.AddProblem(log.Lines.Number, "a block of %g epochs has no time per epoch", count)
 		return logline.Unused
 	}
-	if s.epochs == nil {
-		s.epochs = map[int]mlperfBlock{}
-	}
-	s.epochs[epoch] = mlperfBlock{v.time, int(count)}
+	record.Put(&s.epochs, epoch, mlperfBlock{v.time, int(count)})
 	return logline.Used
 }
 

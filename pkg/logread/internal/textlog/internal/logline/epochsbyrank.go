@@ -46,10 +46,7 @@ func (e *EpochsByRank) FindOrAdd(id RankID) *record.RankEpochs {
 	} else {
 		e.All = append(e.All, list)
 	}
-	if e.index == nil {
-		e.index = map[RankID]*record.RankEpochs{}
-	}
-	e.index[id] = list
+	record.Put(&e.index, id, list)
 	return list
 }
 

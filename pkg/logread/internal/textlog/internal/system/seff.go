@@ -150,7 +150,7 @@ func SeffJobs(log *logline.Log, parts []*record.Part) []*record.Part {
 	jobs := seffOf(log).jobs
 	if len(jobs) == 1 {
 		for _, p := range parts {
-			record.SetJob(&p.Run.Info, jobs[0].Run.Info.JobIDs[record.SlurmJobKey])
+			record.Put(&p.Run.Info.JobIDs, record.SlurmJobKey, jobs[0].Run.Info.JobIDs[record.SlurmJobKey])
 		}
 	}
 	return jobs

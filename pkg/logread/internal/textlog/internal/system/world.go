@@ -88,10 +88,7 @@ func setWorld(log *logline.Log, n, rank int) logline.Result {
 		return logline.Unknown
 	}
 	if log.Current.Closed || log.Current.HasValues() {
-		if log.Config == nil {
-			log.Config = map[string]any{}
-		}
-		log.Config["world_size"] = float64(n)
+		record.Put(&log.Config, "world_size", any(float64(n)))
 		return logline.Idle
 	}
 	run := log.CountLine(logline.Command)

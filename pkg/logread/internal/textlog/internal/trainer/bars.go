@@ -93,11 +93,8 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 		return logline.Pending
 	}
 	if last == nil {
-		if s.ranks == nil {
-			s.ranks = map[int]*barRank{}
-		}
 		last = &barRank{epoch: -1}
-		s.ranks[log.Rank] = last
+		record.Put(&s.ranks, log.Rank, last)
 	}
 	first := last.epoch != epoch
 	if first {

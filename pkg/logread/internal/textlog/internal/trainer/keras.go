@@ -3,6 +3,7 @@ package trainer
 import (
 	"bytes"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
@@ -72,23 +73,16 @@ func newKerasRank(opened bool) *kerasRank {
 }
 
 // kerasLabels returns the labels of lines "Epoch N/M" in all runs of a log.
-func kerasLabels(log *logline.Log) map[int]bool {
-	labels := logline.State[map[int]bool](&log.States, logline.Keras)
-	if *labels == nil {
-		*labels = map[int]bool{}
-	}
-	return *labels
+func kerasLabels(log *logline.Log) *map[int]bool {
+	return logline.State[map[int]bool](&log.States, logline.Keras)
 }
 
 // findOrAddRank returns the state of the current line's rank.
 func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 	r := k.ranks[log.Rank]
 	if r == nil {
-		if k.ranks == nil {
-			k.ranks = map[int]*kerasRank{}
-		}
-		r = newKerasRank(kerasLabels(log)[log.Rank])
-		k.ranks[log.Rank] = r
+		r = newKerasRank((*kerasLabels(log))[log.Rank])
+		record.Put(&k.ranks, log.Rank, r)
 	}
 	return r
 }

@@ -44,7 +44,7 @@ type kerasEvaluation struct {
 func kerasHasNoOpenEpoch(log *logline.Log) bool {
 	r := kerasOf(log.Current).ranks[log.Rank]
 	if r == nil {
-		return kerasLabels(log)[log.Rank]
+		return (*kerasLabels(log))[log.Rank]
 	}
 	return r.hasNoOpenEpoch()
 }
@@ -58,7 +58,7 @@ func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && len(r.open) == 0 
 // epochs unless other programs have logged epochs in the same run.
 func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 	run := log.Current
-	kerasLabels(log)[log.Rank] = true
+	record.Put(kerasLabels(log), log.Rank, true)
 	list := run.Epochs.Find(logline.RankID{Rank: log.Rank})
 	if r.opened = true; r.last == 0 || list == nil || run.LinesByFormat[logline.SC21]+run.LinesByFormat[logline.Study]+run.LinesByFormat[logline.Rates] > 0 {
 		return

@@ -130,11 +130,8 @@ func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
 		writers = nil
 	}
 	s := metersOf(log.Current)
-	if s.ranks == nil {
-		s.ranks = map[int][]*meterWriter{}
-	}
 	w := &meterWriter{id: logline.RankID{Rank: log.Rank, Ordinal: len(writers)}}
-	s.ranks[log.Rank] = append(writers, w)
+	record.Put(&s.ranks, log.Rank, append(writers, w))
 	if s.primary == nil {
 		s.primary = w
 	}

@@ -31,11 +31,7 @@ func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	if rank < 0 || rank > record.MaxWorkers {
 		return logline.Unknown
 	}
-	s := metersOf(log.BeginHeader())
-	if s.initRanks == nil {
-		s.initRanks = map[int]bool{}
-	}
-	s.initRanks[rank] = true
+	record.Put(&metersOf(log.BeginHeader()).initRanks, rank, true)
 	return logline.Used
 }
 
