@@ -76,11 +76,7 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
 	}
-	lines, err := o.parseLines()
-	if err != nil {
-		return nil, fmt.Errorf("follow logs: %w", err)
-	}
-	columns, err := table.ParseMappings(o.Columns)
+	lines, columns, err := o.parseRules()
 	if err != nil {
 		return nil, fmt.Errorf("follow logs: %w", err)
 	}

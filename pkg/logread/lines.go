@@ -15,26 +15,24 @@ import (
 	"lockstep/pkg/runs"
 )
 
-func (o Options) parseLines() ([]*template.Template, error) {
-	var list []*template.Template
+// parseRules parses the templates of Lines and the mappings of Columns.
+func (o Options) parseRules() (lines []*template.Template, columns []table.Mapping, err error) {
 	for _, text := range o.Lines {
 		t, err := template.Parse(text)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		list = append(list, t)
+		lines = append(lines, t)
 	}
-	return list, nil
+	columns, err = table.ParseMappings(o.Columns)
+	return lines, columns, err
 }
 
 // Validate returns an error if a template of Lines or a mapping of Columns is invalid. The
 // error contains the position in the template and what is expected there, or the fields of
 // columns.
 func (o Options) Validate() error {
-	if _, err := o.parseLines(); err != nil {
-		return err
-	}
-	_, err := table.ParseMappings(o.Columns)
+	_, _, err := o.parseRules()
 	return err
 }
 

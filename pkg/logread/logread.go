@@ -10,7 +10,6 @@ import (
 	"lockstep/pkg/logread/internal/identity"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/rules"
-	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/logread/internal/textlog"
 	"lockstep/pkg/runs"
 )
@@ -113,16 +112,12 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 
 // readInto reads the paths and adds the result to logs. It does not separate series.
 func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) error {
-	lines, err := o.parseLines()
+	lines, columns, err := o.parseRules()
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
 	for _, p := range findMisspelledFields(lines) {
 		addProblem(&logs.Problems, p)
-	}
-	columns, err := table.ParseMappings(o.Columns)
-	if err != nil {
-		return fmt.Errorf("read logs: %w", err)
 	}
 	lists, err := files.List(paths...)
 	if err != nil {

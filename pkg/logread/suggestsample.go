@@ -41,11 +41,7 @@ type sampledText struct {
 // findUnknownTexts returns samples of the texts in and below the places that no known format and no rule reads, and
 // lists the others in s.
 func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []string) ([]sampledText, error) {
-	lines, err := o.parseLines()
-	if err != nil {
-		return nil, err
-	}
-	columns, err := table.ParseMappings(o.Columns)
+	lines, columns, err := o.parseRules()
 	if err != nil {
 		return nil, err
 	}

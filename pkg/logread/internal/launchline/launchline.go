@@ -257,29 +257,21 @@ func parseTasks(words []string) (tasks, nodes int) {
 // parseProcesses returns the number of workers and nodes of a command of torchrun, accelerate or
 // deepspeed. ok is false if there is none. A number that a variable contains is 0.
 func parseProcesses(words []string) (workers, nodes int, ok bool) {
-	if text, found := option(words, "--nproc_per_node", "--nproc-per-node"); found {
-		nodes = 1
-		if text, found := option(words, "--nnodes"); found {
-			nodes = count(text)
-		}
-		return count(text) * nodes, nodes, true
-	}
 	has := func(name string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return filepath.Base(w) == name })
 	}
+	text, ok := option(words, "--nproc_per_node", "--nproc-per-node")
 	switch {
+	case ok:
 	case has("accelerate"):
-		if text, found := option(words, "--num_processes", "--num-processes"); found {
-			return count(text), value(words, "--num_machines", "--num-machines"), true
-		}
+		text, ok = option(words, "--num_processes", "--num-processes")
+		return count(text), value(words, "--num_machines", "--num-machines"), ok
 	case has("deepspeed"):
-		if text, found := option(words, "--num_gpus", "--num-gpus"); found { // on each node
-			nodes = 1
-			if text, found := option(words, "--num_nodes", "--num-nodes"); found {
-				nodes = count(text)
-			}
-			return count(text) * nodes, nodes, true
-		}
+		text, ok = option(words, "--num_gpus", "--num-gpus") // on each node
 	}
-	return 0, 0, false
+	nodes = 1
+	if text, found := option(words, "--nnodes", "--num_nodes", "--num-nodes"); found {
+		nodes = count(text)
+	}
+	return count(text) * nodes, nodes, ok
 }

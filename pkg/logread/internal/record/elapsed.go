@@ -107,12 +107,9 @@ type EpochRates map[[2]int]*StepRates
 
 // Add adds the rate of a step, and returns that of the steps of its epoch so far.
 func (r *EpochRates) Add(rank, epoch int, rate float64, report *Report) float64 {
-	if *r == nil {
-		*r = EpochRates{}
-	}
 	key := [2]int{rank, epoch}
 	if (*r)[key] == nil {
-		(*r)[key] = &StepRates{}
+		Put((*map[[2]int]*StepRates)(r), key, &StepRates{})
 	}
 	(*r)[key].Add(rate)
 	return (*r)[key].Value(report)
