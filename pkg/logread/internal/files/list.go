@@ -59,17 +59,14 @@ type taskList struct {
 }
 
 // NewLister returns a lister. otherProgram is the field of this name, which the
-// caller may keep for the next lister, or nil.
+// caller may keep for the next lister.
 func NewLister(otherProgram map[string]bool) *Lister {
-	if otherProgram == nil {
-		otherProgram = map[string]bool{}
-	}
 	return &Lister{otherProgram: otherProgram, folders: map[string]string{}, runs: map[string]string{}}
 }
 
 // List lists the files and run folders in and below each path.
 func List(paths ...string) ([][]*Task, error) {
-	l := NewLister(nil)
+	l := NewLister(map[string]bool{})
 	for _, path := range paths {
 		if err := l.Add(path); err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -95,8 +96,8 @@ func (r *rowsReader) addRow(cells []string) {
 	}
 	workers, rank, epoch, step := count(cells[2], 0), count(cells[4], -1), count(cells[5], 0), count(cells[6], -1)
 	seed, seedErr := strconv.ParseInt(cells[3], 10, 64)
-	value, valueErr := strconv.ParseFloat(clean.ParseCell(cells[8]), 64)
-	if failed || seedErr != nil || valueErr != nil {
+	value, isNumber := scan.ParseFloat([]byte(clean.ParseCell(cells[8])))
+	if failed || seedErr != nil || !isNumber {
 		r.in.AddProblem(r.number, "expected numbers in the columns workers, seed, rank, epoch, step and value, got %.80q", cells)
 		return
 	}

@@ -86,7 +86,7 @@ func (c *Cursor) ReadFloat() float64 {
 		n++
 	}
 	for _, word := range [...]string{"nan", "infinity", "inf"} {
-		if n <= 1 && len(c.Rest)-n >= len(word) && strings.EqualFold(string(c.Rest[n:n+len(word)]), word) {
+		if n <= 1 && len(c.Rest)-n >= len(word) && c.Rest[n]|0x20 == word[0] && strings.EqualFold(string(c.Rest[n:n+len(word)]), word) {
 			n += len(word)
 		}
 	}

@@ -154,6 +154,9 @@ func (s *spanSet) addSpan(span compactSpan) {
 		s.tooMany++
 		return
 	}
+	if len(s.spans) == cap(s.spans) {
+		s.spans = slices.Grow(s.spans, len(s.spans)+1) // append alone would copy more often
+	}
 	s.spans = append(s.spans, span)
 }
 
@@ -265,25 +268,21 @@ func (s *spanSet) spanKind(c spanClass) string {
 	return runs.SpanOther
 }
 
-// sortedSpans returns the spans, ordered by rank, lane and start. The spans of
-// a process without a rank in its name get the given rank.
-func (s *spanSet) sortedSpans(rank int) []runs.Span {
-	s.removeNested()
-	if len(s.spans) == 0 {
-		return nil
-	}
-	out := make([]runs.Span, len(s.spans))
-	for i, x := range s.spans {
+// appendSpans appends the spans to out. The spans of a process without a rank in its name get the
+// given rank.
+func (s *spanSet) appendSpans(out []runs.Span, rank int) []runs.Span {
+	out = slices.Grow(out, len(s.spans))
+	for _, x := range s.spans {
 		l := &s.lanes[x.lane]
-		out[i] = runs.Span{
-			Rank: rank, Lane: l.name, Kind: s.spanKind(x.class), Name: s.names[x.name],
-			Start: float64(x.start-s.first) / 1e9, Seconds: float64(x.length) / 1e9,
-		}
+		of := rank
 		if r, ok := s.byPid[l.pid]; ok {
-			out[i].Rank = r
+			of = r
 		}
+		out = append(out, runs.Span{
+			Rank: of, Lane: l.name, Kind: s.spanKind(x.class), Name: s.names[x.name],
+			Start: float64(x.start-s.first) / 1e9, Seconds: float64(x.length) / 1e9,
+		})
 	}
-	slices.SortStableFunc(out, compareSpans)
 	return out
 }
 

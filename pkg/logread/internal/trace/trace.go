@@ -64,7 +64,6 @@ type traceFile struct {
 	world  int   // number of ranks; 0 if unknown
 	events int64 // number of events read
 	set    *spanSet
-	spans  []runs.Span // result; set after reading
 }
 
 // readFile reads a trace file into one part. Join later merges the parts of a
@@ -87,7 +86,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	if t.rank < 0 && !t.set.allLanesHaveRanks() {
 		in.Report.AddAssumption("rank 0: the trace has no rank; a file name such as rank3.json sets it")
 	}
-	t.spans = t.set.sortedSpans(max(t.rank, 0))
+	t.set.removeNested()
 	for _, x := range t.set.describeOmissions() {
 		in.AddProblem(0, "%s", x)
 	}
@@ -97,7 +96,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	if n := t.set.drawn; n > 0 {
 		in.Report.AddAssumption("%d step marks on device streams are ignored: the host's marks count", n)
 	}
-	if len(t.spans) == 0 {
+	if len(t.set.spans) == 0 {
 		in.AddProblem(0, "none of the %d events of the trace is a span", t.events)
 		return nil, nil
 	}
@@ -145,7 +144,7 @@ func joinRanks(files []*record.Part) {
 	for _, p := range files {
 		later := float64(traceOf(p).set.first-first[max(traceOf(p).rank, 0)]) / 1e9
 		from := len(run.Spans)
-		run.Spans = append(run.Spans, traceOf(p).spans...)
+		run.Spans = traceOf(p).set.appendSpans(run.Spans, max(traceOf(p).rank, 0))
 		for i := range run.Spans[from:] {
 			s := &run.Spans[from+i]
 			s.Start += later
@@ -166,6 +165,9 @@ func joinRanks(files []*record.Part) {
 
 // compareSpans orders spans by rank, lane and start.
 func compareSpans(a, b runs.Span) int {
+	if a.Rank == b.Rank && a.Lane == b.Lane { // usually
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
+	}
 	return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
 }
 
