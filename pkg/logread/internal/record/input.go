@@ -32,14 +32,15 @@ func (in *Input) AddProblem(line int, format string, a ...any) {
 // ReadDocument reads the complete content, which must not be longer than the given number of bytes,
 // into memory.
 func (in *Input) ReadDocument(longest int64) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(in.Reader, longest+1))
-	if err != nil {
+	var text bytes.Buffer
+	text.Grow(int(min(in.Size, longest)) + bytes.MinRead)
+	if _, err := text.ReadFrom(io.LimitReader(in.Reader, longest+1)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", in.Path, err)
 	}
-	if int64(len(text)) > longest {
+	if int64(text.Len()) > longest {
 		return nil, fmt.Errorf("the document is longer than %d bytes", longest)
 	}
-	return text, nil
+	return text.Bytes(), nil
 }
 
 // ReadObject reads the complete content, a JSON object of at most the given number of bytes, and returns its
