@@ -96,10 +96,7 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	if err := o.readInto(ctx, logs, paths...); err != nil {
 		return nil, err
 	}
-	if err := logs.checkTemplates(o); err != nil {
-		return nil, err
-	}
-	if err := logs.checkColumns(o); err != nil {
+	if err := cmp.Or(logs.checkTemplates(o), logs.checkColumns(o)); err != nil {
 		return nil, err
 	}
 	logs.addUnusedPatterns(o)

@@ -2,6 +2,7 @@ package logread
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,13 +122,7 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 			addProblem(&problems, p) // the same problem may belong to a run that was read already
 		}
 	}
-	if err := all.checkTemplates(o); err != nil {
-		return nil, problems, err
-	}
-	if err := all.checkColumns(o); err != nil {
-		return nil, problems, err
-	}
-	if err := all.checkAssumptions(o); err != nil {
+	if err := cmp.Or(all.checkTemplates(o), all.checkColumns(o), all.checkAssumptions(o)); err != nil {
 		return nil, problems, err
 	}
 	SeparateSeries(all.Runs)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
@@ -41,14 +40,12 @@ func studyHeaders() []string {
 const emptyStudyHeader = `""`
 
 // studyNamePattern matches the names of the study's files.
-var studyNamePattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:(.+)[-_.])?log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
-})
+var studyNamePattern = regexp.MustCompile(`^(?:(.+)[-_.])?log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
 
 // StudyEvidence returns what a file name of the study's logs shows, such as log_4.csv, log_hvd_4.csv or
 // log_g4_r2.csv. The name may have a prefix, as in unet_log_4.csv. It returns nil for another name.
 func StudyEvidence(path string) []record.Evidence {
-	m := studyNamePattern().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
+	m := studyNamePattern.FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
 	if m == nil {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"sync"
 
 	"lockstep/pkg/runs"
 )
@@ -14,9 +13,7 @@ func IsTime(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 
 // timeNamePattern matches the names of curves of durations and rates. They have such a unit at
 // their end, as in step_seconds, images/s or samples_per_sec.
-var timeNamePattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(^|[_/ ])(seconds|secs?|ms|milliseconds|step_time|epoch_time|iter_time|batch_time)$|(_per_|/)(s|secs?|second)$`)
-})
+var timeNamePattern = regexp.MustCompile(`(?i)(^|[_/ ])(seconds|secs?|ms|milliseconds|step_time|epoch_time|iter_time|batch_time)$|(_per_|/)(s|secs?|second)$`)
 
 // RemoveImpossibleTimes removes durations and rates that are negative or infinite from the run of p,
 // and adds a problem for each of them. NaN stands for a value that was not measured; in a curve, it
@@ -73,7 +70,7 @@ func (p *Part) hasProblemAt(line int) bool {
 // removeImpossiblePoints removes the points of a curve of durations or rates that cannot be such,
 // and adds a problem that names the first of them.
 func (p *Part) removeImpossiblePoints(c *runs.Curve) {
-	if !timeNamePattern().MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsTime(v) }) {
+	if !timeNamePattern.MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsTime(v) }) {
 		return
 	}
 	var kept runs.Curve

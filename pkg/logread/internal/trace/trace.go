@@ -79,7 +79,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		in.AddProblem(0, "reading stops at byte %d: %v; the content before it is read", s.Offset(), err)
 	}
 	in.Report.Records = t.events
-	if m := fileRankPattern().FindStringSubmatch(filepath.Base(in.Path)); t.rank < 0 && m != nil {
+	if m := fileRankPattern.FindStringSubmatch(filepath.Base(in.Path)); t.rank < 0 && m != nil {
 		t.rank, _ = strconv.Atoi(m[1]) // six digits at most
 		in.Report.AddAssumption("rank %d: from the file name", t.rank)
 	}
@@ -246,6 +246,4 @@ func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 
 // fileRankPattern matches the rank in a file name, as in rank3.json,
 // trace_rank-3.pt.trace.json and worker3.json.
-func fileRankPattern() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`)
-}
+var fileRankPattern = regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`)
