@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"strings"
@@ -94,11 +95,7 @@ func (r Reports) Table() dataframe.DataFrame {
 	var found, records, lines, used, ignored, problems []int
 	for _, one := range r {
 		path, kind = append(path, one.Path), append(kind, one.Kind)
-		text := one.Skipped
-		if text == "" {
-			text = strings.Join(one.Assumed, "; ")
-		}
-		note = append(note, text)
+		note = append(note, cmp.Or(one.Skipped, strings.Join(one.Assumed, "; ")))
 		found, records = append(found, one.Runs), append(records, int(one.Records))
 		lines, used = append(lines, int(one.Lines)), append(used, int(one.LinesUsed))
 		ignored = append(ignored, int(one.LinesIgnored()))

@@ -15,6 +15,7 @@ package ipynb
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,9 +229,7 @@ func (r *reader) readOutput(ctx context.Context, text []byte, name string) error
 			if i > 0 {
 				p.Run.Dir += "." + strconv.Itoa(i+1)
 			}
-			if p.Run.Kind == "" {
-				p.Run.Kind = f.Name
-			}
+			p.Run.Kind = cmp.Or(p.Run.Kind, f.Name)
 			clearLines(p)
 			r.parts = append(r.parts, p)
 		}

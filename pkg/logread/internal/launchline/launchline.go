@@ -3,6 +3,7 @@
 package launchline
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -247,11 +248,7 @@ func parseTasks(words []string) (tasks, nodes int) {
 		return value(words, "-np", "-n", "--np", "--num-proc"), nodes
 	}
 	nodes = value(words, "--nodes", "-N")
-	tasks = value(words, "--ntasks", "-n")
-	if tasks == 0 {
-		tasks = nodes * value(words, "--ntasks-per-node")
-	}
-	return tasks, nodes
+	return cmp.Or(value(words, "--ntasks", "-n"), nodes*value(words, "--ntasks-per-node")), nodes
 }
 
 // parseProcesses returns the number of workers and nodes of a command of torchrun, accelerate or

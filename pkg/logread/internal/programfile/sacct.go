@@ -2,6 +2,7 @@ package programfile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -62,10 +63,7 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 // addSacctRow adds a row to parts and returns them. The row of a job becomes a
 // new part; the values of a step's row are added to the part of its job.
 func addSacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
-	id := row["JobID"]
-	if id == "" {
-		id = row["JobIDRaw"]
-	}
+	id := cmp.Or(row["JobID"], row["JobIDRaw"])
 	job, step, isStep := strings.Cut(id, ".")
 	if p := byID[job]; isStep {
 		if p == nil || step == "extern" {

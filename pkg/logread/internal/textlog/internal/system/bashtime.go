@@ -17,41 +17,22 @@ import (
 // BashTime returns the format of the times that bash prints after a command.
 func BashTime() logline.Format {
 	return logline.Format{Name: "bash time", Rules: []logline.Rule{
-		{Prefix: "real", Read: readBashRealTime},
-		{Prefix: "user", Read: readBashCPUTime},
-		{Prefix: "sys", Read: readBashCPUTime},
+		{Prefix: "real", Read: readBashTime},
+		{Prefix: "user", Read: readBashTime},
+		{Prefix: "sys", Read: readBashTime},
 	}}
 }
 
-// readBashRealTime reads the line "real": the wall time of the preceding run.
-// The lines after it belong to another run.
-func readBashRealTime(log *logline.Log, m []byte) logline.Result {
-	seconds, ok := parseBashSeconds(m, "real")
-	if !ok {
+// readBashTime reads a line with a time, of which only the real one is used.
+func readBashTime(log *logline.Log, m []byte) logline.Result {
+	end := max(bytes.IndexAny(m, " \t"), 0)
+	seconds, ok := scan.ParseClock(bytes.TrimSpace(m[end:]))
+	switch name := string(m[:end]); {
+	case !ok || name != "real" && name != "user" && name != "sys": // other text
 		return logline.Unknown
+	case name != "real":
+		return logline.Idle
 	}
 	closeWithWallTime(log, logline.BashTime, seconds)
 	return logline.Used
-}
-
-// readBashCPUTime reads the lines "user" and "sys". These processor times are
-// ignored.
-func readBashCPUTime(log *logline.Log, m []byte) logline.Result {
-	for _, name := range []string{"user", "sys"} {
-		if _, ok := parseBashSeconds(m, name); ok {
-			return logline.Idle
-		}
-	}
-	return logline.Unknown
-}
-
-// parseBashSeconds parses "real\t342m11.864s", or "real 12.34" as printed with
-// TIMEFORMAT or time -p, and returns the number of seconds. name is the first
-// word of the line.
-func parseBashSeconds(m []byte, name string) (float64, bool) {
-	text, ok := bytes.CutPrefix(m, []byte(name))
-	if !ok || len(text) == 0 || text[0] != ' ' && text[0] != '\t' {
-		return 0, false
-	}
-	return scan.ParseClock(bytes.TrimSpace(text))
 }
