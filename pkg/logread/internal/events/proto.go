@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The messages of an event file are decoded in place: an Event with one scalar
@@ -14,6 +12,11 @@ import (
 // framework/summary.proto, framework/tensor.proto, framework/tensor_shape.proto
 // and framework/types.proto.
 const (
+	wireVarint  = 0
+	wireFixed64 = 1
+	wireBytes   = 2
+	wireFixed32 = 5
+
 	eventWallTime   = 1 // Event: double, seconds since 1970
 	eventStep       = 2 // int64
 	eventSummary    = 5 // Summary
@@ -54,8 +57,8 @@ var errMalformed = errors.New("malformed or incomplete protobuf message")
 // fieldIterator iterates over the fields of a protobuf message.
 type fieldIterator struct {
 	b    []byte
-	num  protowire.Number
-	wire protowire.Type
+	num  uint64
+	wire uint64
 	u    uint64 // value of a varint field, or the bits of a fixed32 or fixed64 field
 	data []byte // content of a bytes field
 	bad  bool   // the message is malformed
@@ -67,44 +70,42 @@ func (f *fieldIterator) next() bool {
 	if len(f.b) == 0 {
 		return false
 	}
-	tag, n := consumeVarint(f.b)
-	b := f.b[max(n, 0):]
-	if f.num, f.wire = protowire.DecodeTag(tag); n < 0 || f.num < protowire.MinValidNumber {
-		f.bad = true
-		return false
-	}
-	switch f.wire {
-	case protowire.VarintType:
-		f.u, n = consumeVarint(b)
-	case protowire.Fixed64Type:
-		f.u, n = protowire.ConsumeFixed64(b)
-	case protowire.Fixed32Type:
-		var bits uint32
-		bits, n = protowire.ConsumeFixed32(b)
-		f.u = uint64(bits)
-	case protowire.BytesType:
-		var size uint64
-		if size, n = consumeVarint(b); n > 0 && size <= uint64(len(b)-n) {
-			f.data = b[n : n+int(size)]
-			n += int(size)
-		} else {
-			n = -1
+	key, n := parseVarint(f.b)
+	f.b = f.b[n:]
+	f.num, f.wire = key>>3, key&7
+	switch {
+	case n == 0 || f.num == 0:
+	case f.wire == wireVarint:
+		if f.u, n = parseVarint(f.b); n > 0 {
+			f.b = f.b[n:]
+			return true
 		}
-	default:
-		n = -1
+	case f.wire == wireFixed64 && len(f.b) >= 8:
+		f.u, f.b = binary.LittleEndian.Uint64(f.b), f.b[8:]
+		return true
+	case f.wire == wireFixed32 && len(f.b) >= 4:
+		f.u, f.b = uint64(binary.LittleEndian.Uint32(f.b)), f.b[4:]
+		return true
+	case f.wire == wireBytes:
+		if size, n := parseVarint(f.b); n > 0 && size <= uint64(len(f.b)-n) {
+			f.data, f.b = f.b[n:n+int(size)], f.b[n+int(size):]
+			return true
+		}
 	}
-	if f.bad = n < 0; !f.bad {
-		f.b = b[n:]
-	}
-	return !f.bad
+	f.bad = true
+	return false
 }
 
-// consumeVarint is protowire.ConsumeVarint. Most varints have one byte, for which it is inlined.
-func consumeVarint(b []byte) (v uint64, n int) {
+// parseVarint parses the varint at the beginning of b and returns its length n.
+// n is 0 if b does not begin with a varint.
+func parseVarint(b []byte) (v uint64, n int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
 	}
-	return protowire.ConsumeVarint(b)
+	if v, n = binary.Uvarint(b); n < 0 {
+		n = 0
+	}
+	return v, n
 }
 
 // readEvent reads an Event message. Every known writer stores the summary after
@@ -119,13 +120,13 @@ func (r *Parser) readEvent(b []byte) error {
 	var summary, session []byte
 	for f.next() {
 		switch {
-		case f.num == eventWallTime && f.wire == protowire.Fixed64Type:
+		case f.num == eventWallTime && f.wire == wireFixed64:
 			at = math.Float64frombits(f.u)
-		case f.num == eventStep && f.wire == protowire.VarintType:
+		case f.num == eventStep && f.wire == wireVarint:
 			step = int64(f.u)
-		case f.num == eventSummary && f.wire == protowire.BytesType:
+		case f.num == eventSummary && f.wire == wireBytes:
 			summary = f.data
-		case f.num == eventSessionLog && f.wire == protowire.BytesType:
+		case f.num == eventSessionLog && f.wire == wireBytes:
 			session = f.data
 		}
 	}
@@ -136,13 +137,13 @@ func (r *Parser) readEvent(b []byte) error {
 		r.began = at
 	}
 	for s := (fieldIterator{b: session}); s.next(); {
-		if s.num == sessionStatus && s.wire == protowire.VarintType && s.u == sessionStart {
+		if s.num == sessionStatus && s.wire == wireVarint && s.u == sessionStart {
 			r.removePointsFrom(step)
 		}
 	}
 	s := fieldIterator{b: summary}
 	for s.next() {
-		if s.num == summaryValue && s.wire == protowire.BytesType {
+		if s.num == summaryValue && s.wire == wireBytes {
 			if err := r.readValue(s.data, step, at); err != nil {
 				return err
 			}
@@ -162,11 +163,11 @@ func (r *Parser) readValue(b []byte, step int64, at float64) error {
 	v, scalar := 0.0, false
 	for f.next() {
 		switch {
-		case f.num == valueTag && f.wire == protowire.BytesType:
+		case f.num == valueTag && f.wire == wireBytes:
 			tag = f.data
-		case f.num == valueSimple && f.wire == protowire.Fixed32Type:
+		case f.num == valueSimple && f.wire == wireFixed32:
 			v, scalar = float64(math.Float32frombits(uint32(f.u))), true
-		case f.num == valueTensor && f.wire == protowire.BytesType:
+		case f.num == valueTensor && f.wire == wireBytes:
 			v, scalar = parseTensorScalar(f.data)
 		}
 	}
@@ -190,13 +191,13 @@ func parseTensorScalar(b []byte) (v float64, ok bool) {
 	hasContent := false
 	for f.next() {
 		switch {
-		case f.num == tensorType && f.wire == protowire.VarintType:
+		case f.num == tensorType && f.wire == wireVarint:
 			kind = f.u
-		case f.num == tensorShape && f.wire == protowire.BytesType:
+		case f.num == tensorShape && f.wire == wireBytes:
 			if !hasOneElement(f.data) {
 				return 0, false
 			}
-		case f.num == tensorContent && f.wire == protowire.BytesType:
+		case f.num == tensorContent && f.wire == wireBytes:
 			content, hasContent = f.data, len(f.data) > 0
 		case f.num >= tensorFloat && f.num <= tensorUint64:
 			one, n := f.decodeNumbers(kind)
@@ -220,13 +221,13 @@ func hasOneElement(shape []byte) bool {
 	f := fieldIterator{b: shape}
 	for f.next() {
 		switch {
-		case f.num == shapeUnknown && f.wire == protowire.VarintType && f.u != 0:
+		case f.num == shapeUnknown && f.wire == wireVarint && f.u != 0:
 			return false
-		case f.num == shapeDim && f.wire == protowire.BytesType:
+		case f.num == shapeDim && f.wire == wireBytes:
 			size := uint64(0)
 			d := fieldIterator{b: f.data}
 			for d.next() {
-				if d.num == dimSize && d.wire == protowire.VarintType {
+				if d.num == dimSize && d.wire == wireVarint {
 					size = d.u
 				}
 			}
@@ -265,17 +266,17 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	}
 	isFloat, isDouble := f.num == tensorFloat, f.num == tensorDouble
 	switch {
-	case isFloat && f.wire == protowire.Fixed32Type, isDouble && f.wire == protowire.Fixed64Type, !isFloat && !isDouble && f.wire == protowire.VarintType:
+	case isFloat && f.wire == wireFixed32, isDouble && f.wire == wireFixed64, !isFloat && !isDouble && f.wire == wireVarint:
 		return decodeNumber(kind, f.u), 1
-	case f.wire != protowire.BytesType:
+	case f.wire != wireBytes:
 		return 0, 0
 	case isFloat || isDouble:
 		v, _ = parseRawScalar(kind, f.data)
 		return v, len(f.data) / max(sizeOf(kind), 1)
 	}
 	for b := f.data; n < 2 && len(b) > 0; n++ { // with two or more the tensor is not a scalar
-		u, size := protowire.ConsumeVarint(b)
-		if size < 0 {
+		u, size := parseVarint(b)
+		if size == 0 {
 			return 0, 0
 		}
 		v, b = decodeNumber(kind, u), b[size:]
