@@ -283,6 +283,15 @@ Found GPU 0 with 80 GB
 Found 8 GPUs
 Saved 3 checkpoints
 `, nil},
+		{"a total that may be one of losses, and one that is a time", `
+10:00:00 iter 1 epoch 1 total: 9.5 part: 2.3
+10:00:10 iter 2 epoch 1 total: 9.6 part: 2.4
+10:00:19 iter 3 epoch 2 total: 8.3 part: 1.2
+10:00:28 iter 4 epoch 3 total: 8.0 part: 1.0
+epoch 1 loss 0.95 total 0:01:00
+epoch 2 loss 0.93 total 0:02:01
+epoch 3 loss 0.92 total 0:03:02
+`, []string{"epoch {epoch} loss {train_loss} total {elapsed_seconds}"}},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec

@@ -231,6 +231,9 @@ func (c *candidate) time(n *number) decision {
 	if n.isOfEvaluation() || n.isNamed(fields.ValSeconds) || n.field != nil && !named || !named && (!n.bare || n.token.clock) || !(n.min() >= 0) || c.hasWord("load", "dataload") {
 		return decision{}
 	}
+	if n.words == "total" && n.unit == noUnit {
+		return decision{} // perhaps that of losses
+	}
 	p := c.paceOf(n)
 	why := "a time without a name"
 	if named {
