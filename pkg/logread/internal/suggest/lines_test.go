@@ -292,6 +292,13 @@ epoch 1 loss 0.95 total 0:01:00
 epoch 2 loss 0.93 total 0:02:01
 epoch 3 loss 0.92 total 0:03:02
 `, []string{"epoch {epoch} loss {train_loss} total {elapsed_seconds}"}},
+		{"tasks of Slurm", "NumTasks = 4", []string{"NumTasks = {workers}"}},
+		{"tasks that are learned are no workers", `
+Options(num_tasks=3, world_size=2)
+Training on 5 tasks
+epoch 1 loss 0.5
+epoch 2 loss 0.4
+`, []string{"*, world_size={workers}*", "epoch {epoch} loss {train_loss}"}},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec

@@ -262,7 +262,8 @@ func (c *candidate) nameTotal(n, total *number) {
 }
 
 // nameSettings names the numbers of workers and nodes, seeds and batch sizes, which must not change in a file. The word
-// after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4 workers" of a data loader.
+// after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4 workers" of a data loader. Slurm's
+// NumTasks are workers; num_tasks are tasks that a model learns.
 func (c *candidate) nameSettings() {
 	for i := range c.numbers {
 		n := &c.numbers[i]
@@ -270,12 +271,12 @@ func (c *candidate) nameSettings() {
 		if k := n.at; field == nil && k > 0 && k+1 < len(c.tokens) && c.tokens[k-1].isWord("on using with across") && c.tokens[k+1].kind == wordToken && !c.hasWord("load", "dataload") {
 			word := c.tokens[k+1].text
 			if why = fmt.Sprintf("before %q", word); c.hasWord("train") || !strings.HasPrefix(word, "worker") {
-				if field = fields.LookupColumn(word); field != nil && field.Name != fields.Workers && (field.Name != fields.Nodes || c.hasWord("rank", "barrier")) {
+				if field = fields.LookupColumn(word); strings.EqualFold(word, "tasks") || field != nil && field.Name != fields.Workers && (field.Name != fields.Nodes || c.hasWord("rank", "barrier")) {
 					field = nil // PyTorch's processes wait at a barrier "with 8 nodes", which are processes
 				}
 			}
 		}
-		if n.as != "" || field == nil || n.weak || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.has(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
+		if n.as != "" || field == nil || n.weak || strings.HasSuffix(n.words, " tasks") || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.has(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
 			continue
 		}
 		constant := field.Name == fields.Seed || n.values[0] >= 1 && n.values[0] <= 1<<20
