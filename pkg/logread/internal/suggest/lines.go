@@ -169,10 +169,13 @@ func (r *Result) choose(all []*candidate) []*candidate {
 	each := func(*candidate) bool { return true }
 	settings, openers := of(Setting, each), of(Opener, each)
 	epochs := of(Epoch, func(c *candidate) bool {
-		if c.namesEvaluation() && slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.Step) && n.max() <= 1 }) {
-			return false // the first step of each evaluation
+		switch {
+		case 10*c.repeatsEpochs() > len(c.lines):
+			return r.accepts(c, severalInEpoch)
+		case c.isFirstStep():
+			return r.accepts(c, "they are of the first step of each epoch")
 		}
-		return 10*c.repeatsEpochs() <= len(c.lines) || r.accepts(c, severalInEpoch)
+		return true
 	})
 	hasEpoch := func(c *candidate) bool { return c.has(fields.Epoch) }
 	numberedSteps := len(of(Step, hasEpoch)) > 0
@@ -196,6 +199,22 @@ func (r *Result) choose(all []*candidate) []*candidate {
 	skipRepeatedValues(measured)
 	measured = slices.DeleteFunc(measured, func(c *candidate) bool { return c.kind != Epoch && c.kind != Value && c.kind != Step })
 	return slices.Concat(settings, openers, measured)
+}
+
+// isFirstStep reports whether all lines are of the first step of an epoch, or of an evaluation, that has more steps.
+func (c *candidate) isFirstStep() bool {
+	for i := range c.numbers {
+		n, total := &c.numbers[i], math.Inf(1)
+		isStep := n.isNamed(fields.Step)
+		if i+1 < len(c.numbers) && c.numbers[i+1].ofTotal {
+			total = c.numbers[i+1].max()
+			isStep = isStep || n.bare && i > 0 && slices.Contains([]string{fields.Epoch, fields.Epochs}, c.numbers[i-1].as)
+		}
+		if isStep && n.whole && n.max() <= 1 && total > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // namesEvaluation reports whether a number of known meaning belongs to an evaluation.

@@ -299,6 +299,19 @@ Training on 5 tasks
 epoch 1 loss 0.5
 epoch 2 loss 0.4
 `, []string{"*, world_size={workers}*", "epoch {epoch} loss {train_loss}"}},
+		{"the loss of the first step of each epoch", `
+Epoch[0] Iter: [0/13] Loss 6.7 LR 0.3
+Epoch[1] Iter: [0/13] Loss 3.1 LR 0.2
+Epoch[2] Iter: [0/13] Loss 2.2 LR 0.1
+Epoch 0 [1/13] loss: 6.7
+Epoch 1 [1/13] loss: 3.1
+Epoch 2 [1/13] loss: 2.2
+`, nil},
+		{"epochs of one step", `
+Epoch[0] Iter: [1/1] Loss 6.7
+Epoch[1] Iter: [1/1] Loss 3.1
+Epoch[2] Iter: [1/1] Loss 2.2
+`, []string{"Epoch[{epoch}] Iter: [*/*] Loss {train_loss}"}},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec
