@@ -181,7 +181,12 @@ func (r *Result) choose(all []*candidate) []*candidate {
 	numberedSteps := len(of(Step, hasEpoch)) > 0
 	steps := of(Step, func(c *candidate) bool {
 		isOpened := slices.ContainsFunc(all, func(o *candidate) bool { return o != c && hasEpoch(o) })
-		return !c.namesEvaluation() && (isOpened || 10*c.restarts <= len(c.lines)) && (hasEpoch(c) || !numberedSteps)
+		step := c.find(fields.Step)
+		// If an evaluation follows each step, the steps are perhaps passes over the data.
+		isEvaluated := step.max()-step.min() < float64(len(c.lines)) && slices.ContainsFunc(all, func(o *candidate) bool {
+			return o.kind == Step && o.namesEvaluation() && !hasEpoch(c) && alternate(c.lines, o.lines)
+		})
+		return !c.namesEvaluation() && !isEvaluated && (isOpened || 10*c.restarts <= len(c.lines)) && (hasEpoch(c) || !numberedSteps)
 	})
 	numbered := slices.Concat(openers, epochs, steps)
 	values := of(Value, func(c *candidate) bool { return r.accepts(c, c.rejectValue(numbered, settings)) })

@@ -283,6 +283,35 @@ Found GPU 0 with 80 GB
 Found 8 GPUs
 Saved 3 checkpoints
 `, nil},
+		{"the loss of the first step of each epoch", `
+Epoch[0] Iter: [0/13] Loss 6.7 LR 0.3
+Epoch[1] Iter: [0/13] Loss 3.1 LR 0.2
+Epoch[2] Iter: [0/13] Loss 2.2 LR 0.1
+Epoch 0 [1/13] loss: 6.7
+Epoch 1 [1/13] loss: 3.1
+Epoch 2 [1/13] loss: 2.2
+`, nil},
+		{"iterations that may be passes over the data: an evaluation follows each", `
+Iteration 0 | Val Loss: 6.0
+Iteration 0 | Train Loss: 4.0
+Iteration 1 | Val Loss: 2.1
+Iteration 1 | Train Loss: 1.9
+Iteration 2 | Val Loss: 1.8
+Iteration 2 | Train Loss: 1.7
+`, nil},
+		{"steps of which some are evaluated", `
+step 100 | Val Loss: 6.0
+step 100 | Train Loss: 4.0
+step 200 | Val Loss: 2.1
+step 200 | Train Loss: 1.9
+step 300 | Val Loss: 1.8
+step 300 | Train Loss: 1.7
+`, []string{"step {step} | Train Loss: {train_loss}"}},
+		{"epochs of one step", `
+Epoch[0] Iter: [1/1] Loss 6.7
+Epoch[1] Iter: [1/1] Loss 3.1
+Epoch[2] Iter: [1/1] Loss 2.2
+`, []string{"Epoch[{epoch}] Iter: [*/*] Loss {train_loss}"}},
 		{"a total that may be one of losses, and one that is a time", `
 10:00:00 iter 1 epoch 1 total: 9.5 part: 2.3
 10:00:10 iter 2 epoch 1 total: 9.6 part: 2.4
@@ -299,19 +328,6 @@ Training on 5 tasks
 epoch 1 loss 0.5
 epoch 2 loss 0.4
 `, []string{"*, world_size={workers}*", "epoch {epoch} loss {train_loss}"}},
-		{"the loss of the first step of each epoch", `
-Epoch[0] Iter: [0/13] Loss 6.7 LR 0.3
-Epoch[1] Iter: [0/13] Loss 3.1 LR 0.2
-Epoch[2] Iter: [0/13] Loss 2.2 LR 0.1
-Epoch 0 [1/13] loss: 6.7
-Epoch 1 [1/13] loss: 3.1
-Epoch 2 [1/13] loss: 2.2
-`, nil},
-		{"epochs of one step", `
-Epoch[0] Iter: [1/1] Loss 6.7
-Epoch[1] Iter: [1/1] Loss 3.1
-Epoch[2] Iter: [1/1] Loss 2.2
-`, []string{"Epoch[{epoch}] Iter: [*/*] Loss {train_loss}"}},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec
