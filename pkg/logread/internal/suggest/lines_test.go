@@ -328,6 +328,12 @@ Training on 5 tasks
 epoch 1 loss 0.5
 epoch 2 loss 0.4
 `, []string{"*, world_size={workers}*", "epoch {epoch} loss {train_loss}"}},
+		{"the seed of the best run", `
+Options(save_best=1, world_size=2)
+epoch 1 loss 0.5
+epoch 2 loss 0.4
+Best run: seed=7, f1=0.66
+`, []string{"*, world_size={workers}*", "epoch {epoch} loss {train_loss}"}},
 		{"errors without a percent sign are no loss", `
 epoch 1: top-1 err 54.9 loss 2.1 in 3.5 sec
 epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec

@@ -265,6 +265,9 @@ func (c *candidate) nameTotal(n, total *number) {
 // after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4 workers" of a data loader. Slurm's
 // NumTasks are workers; num_tasks are tasks that a model learns.
 func (c *candidate) nameSettings() {
+	if slices.ContainsFunc(c.tokens, func(t token) bool { return t.isWord("best") }) {
+		return // those of the best run
+	}
 	for i := range c.numbers {
 		n := &c.numbers[i]
 		field, why := n.field, n.quote()
