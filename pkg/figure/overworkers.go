@@ -50,7 +50,7 @@ type figureBuilder struct {
 	values, reach element.Extent
 	missing       []string                         // points without a value, for the caption
 	otherIdeals   []string                         // series whose ideal line is not drawn, for the caption
-	idealOf       string                           // the only series whose ideal line is drawn; empty if it is that of all
+	idealOf       string                           // the only series whose ideal line is drawn; empty if each has one
 	intervals     bool                             // a confidence interval is drawn
 	ranges        bool                             // lowest to highest is drawn
 	notDrawn      []string                         // reasons why intervals are not drawn

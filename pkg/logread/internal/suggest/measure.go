@@ -232,7 +232,7 @@ func (c *candidate) time(n *number) decision {
 		return decision{}
 	}
 	if n.words == "total" && n.unit == noUnit {
-		return decision{} // perhaps that of losses
+		return decision{} // perhaps a total of losses
 	}
 	p := c.paceOf(n)
 	why := "a time without a name"

@@ -266,7 +266,7 @@ func (c *candidate) nameTotal(n, total *number) {
 // NumTasks are workers; num_tasks are tasks that a model learns.
 func (c *candidate) nameSettings() {
 	if slices.ContainsFunc(c.tokens, func(t token) bool { return t.isWord("best") }) {
-		return // those of the best run
+		return // the line describes the best of several runs
 	}
 	for i := range c.numbers {
 		n := &c.numbers[i]
