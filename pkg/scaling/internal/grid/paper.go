@@ -4,30 +4,47 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"lockstep/pkg/internal/clean"
 )
 
 // paperRows returns the header and the rows of the table for a paper: the columns of the human-readable table that have
-// a value, with the units in the header, and intervals as the value ± half their width. numeric reports for each column whether it
-// contains numbers.
-func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, intervals bool) {
+// a value, with the units in the header, and intervals as the value ± half their width. Counts other
+// than workers, and optional numbers, that are the same in all of several rows are a remark instead of a column. numeric reports for each column whether it contains numbers.
+func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string) {
 	lines = make([][]string, 1+len(g.Rows))
+	var same []string
+	intervals := false
 	for _, c := range g.Columns {
 		if !c.Brief || c.Interval || !g.hasAnyValue(c) {
 			continue
 		}
-		lines[0], numeric = append(lines[0], c.paperTitle()), append(numeric, c.Text == nil)
+		cells, mayVary := make([]string, len(g.Rows)), c.Name == "workers" || c.Count == nil && (c.Value == nil || !c.Optional)
 		for i, r := range g.Rows {
 			cell := c.displayCell(r)
 			if c.Half != nil && c.Half(r) > 0 && !math.IsInf(c.Half(r), 0) {
-				cell, intervals = formatWithHalf(c.Value(r), c.Half(r)), true
+				cell, intervals, mayVary = formatWithHalf(c.Value(r), c.Half(r)), true, true
 			}
-			lines[i+1] = append(lines[i+1], clean.Text(cell))
+			cells[i] = clean.Text(cell)
+		}
+		if !mayVary && len(cells) > 1 && len(slices.Compact(slices.Clone(cells))) == 1 {
+			same = append(same, c.paperTitle()+" "+cells[0])
+			continue
+		}
+		lines[0], numeric = append(lines[0], c.paperTitle()), append(numeric, c.Text == nil)
+		for i, cell := range cells {
+			lines[i+1] = append(lines[i+1], cell)
 		}
 	}
-	return lines, numeric, intervals
+	if len(same) > 0 {
+		remarks = append(remarks, "in all rows: "+strings.Join(same, ", "))
+	}
+	if intervals {
+		remarks = append(remarks, "±: half the width of the interval")
+	}
+	return lines, numeric, append(remarks, g.Remarks...)
 }
 
 // paperNames are words in names of columns that a paper spells otherwise.
@@ -57,17 +74,9 @@ func formatWithHalf(v, half float64) string {
 	return fmt.Sprintf("%.*f ± %.*f", decimals, v, decimals, half)
 }
 
-// paperRemarks returns the lines below a table for a paper.
-func (g Grid[T]) paperRemarks(intervals bool) []string {
-	if intervals {
-		return append([]string{"±: half the width of the interval"}, g.Remarks...)
-	}
-	return g.Remarks
-}
-
 // markdown returns the table in Markdown, with the remarks as a list below it.
 func (g Grid[T]) markdown() string {
-	lines, numeric, intervals := g.paperRows()
+	lines, numeric, remarks := g.paperRows()
 	var b strings.Builder
 	row := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	rule := make([]string, len(numeric))
@@ -84,7 +93,7 @@ func (g Grid[T]) markdown() string {
 			row(rule)
 		}
 	}
-	for i, line := range g.paperRemarks(intervals) {
+	for i, line := range remarks {
 		if i == 0 {
 			b.WriteByte('\n')
 		}
@@ -101,10 +110,10 @@ var latexEscapes = strings.NewReplacer(
 
 // latex returns the table in LaTeX, with the rules of the package booktabs, after the remarks as comments.
 func (g Grid[T]) latex() string {
-	lines, numeric, intervals := g.paperRows()
+	lines, numeric, remarks := g.paperRows()
 	var b strings.Builder
 	b.WriteString("% needs \\usepackage{booktabs}\n")
-	for _, line := range g.paperRemarks(intervals) {
+	for _, line := range remarks {
 		fmt.Fprintf(&b, "%% %s\n", clean.Text(line))
 	}
 	b.WriteString(`\begin{tabular}{`)
