@@ -269,8 +269,8 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) e
 }
 
 // Overhead draws the share of the speed that communication costs, (without −
-// with)/without in percent, for each pair of series with and without communication. It is that of
-// the trials SYNTHETIC if both series have them; see scaling.Study.Overhead.
+// with)/without in percent, for each pair of series with and without communication. If both
+// series have trials SYNTHETIC, these are compared; see scaling.Study.Overhead.
 func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	const name = "overhead"
 	study, err := o.selectSeries(study, name)

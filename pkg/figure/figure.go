@@ -61,9 +61,9 @@ func (f *Figure) Name() string { return f.name }
 // String returns the caption and the method, for output that cannot show images.
 func (f *Figure) String() string { return strings.TrimSpace(f.Caption() + " " + f.method) }
 
-// Caption describes what is drawn: the values, what bars and bands mean, the number of runs, what was cut,
-// and which runs were disturbed. It ends with what was assumed about the runs, such as numbers of workers
-// from file names.
+// Caption describes what is drawn: the values, the meaning of bars and bands, the number of runs, values
+// beyond the axis, and disturbed runs. It ends with the assumptions about the runs, such as "workers of 4
+// runs assumed from file names".
 func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.assumed) }
 
 // Method describes how the values were computed: the study's rule and its intervals. It is the same for all

@@ -21,8 +21,8 @@ func legendPositions() []string {
 	return []string{LegendTop, LegendBottom, LegendRight, LegendNone}
 }
 
-// maxLegendLines is the largest number of lines that a reader can tell apart by a legend. In a figure with
-// more lines, each name is beside the end of its line.
+// maxLegendLines is the largest number of lines that an ordinary legend names. A reader could not tell more
+// lines apart, so that a figure with more has each name beside the end of its line.
 const maxLegendLines = 8
 
 // namesLineEnds reports whether each name of the legend is beside the end of its line, if the legend is to

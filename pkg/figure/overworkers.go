@@ -443,7 +443,7 @@ func (b *figureBuilder) captionText() string {
 		c += " Ideal line: of " + b.idealOf + "."
 	}
 	if len(b.otherIdeals) > 0 {
-		c += " The ideal line is not that of " + strings.Join(b.otherIdeals, "; ") + "."
+		c += " The ideal line does not apply to " + strings.Join(b.otherIdeals, "; ") + "."
 	}
 	return c
 }
@@ -543,7 +543,7 @@ func assumptionsNote(study *scaling.Study) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// intervalsNote returns what bars or bands mean that are confidence intervals, as the end of a sentence.
+// intervalsNote returns the end of a sentence for a caption about bars or bands that are confidence intervals.
 func intervalsNote(study *scaling.Study) string {
 	return english.Percent(confidenceLevel(study)) + " confidence intervals over repeated runs."
 }

@@ -100,7 +100,8 @@ func TestAllOfThePublishedTables(t *testing.T) {
 }
 
 // TestFitCaption: a caption has room for what few series say. The table of weak
-// scaling has seven, of which six fit; that of single GPUs has none that can.
+// scaling has seven series, and a law fits six of them; the table of single GPUs has no series that a law could
+// fit.
 func TestFitCaption(t *testing.T) {
 	var one Options
 	f, err := one.Fit(published(t, "sc21-weak-scaling.csv"))
@@ -228,7 +229,7 @@ func TestWorkerAxis(t *testing.T) {
 }
 
 // TestWeakScalingOfBenchy: from benchy's files of the SC21 tutorial, weak_scale_<nodes>.json, come the three
-// curves of its figure over nodes, with one kind of ideal line. The rates are those of the published plot.
+// curves of its figure over nodes, with one kind of ideal line. The rates are read off the published plot.
 func TestWeakScalingOfBenchy(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, ranks int, rates map[string]float64) {

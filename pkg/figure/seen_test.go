@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// TestCaptionIsSeen checks that a notebook shows the caption under the figure, with what is the same for
-// all figures of a study behind a fold.
+// TestCaptionIsSeen checks that a notebook shows the caption under the figure. The method, which is the same
+// for all figures of a study, is behind a fold.
 func TestCaptionIsSeen(t *testing.T) {
 	f, err := Speedup(synthetic(t, []string{"ddp"}, []int{1, 2, 4}, 3, 4))
 	check(t, err)
@@ -201,7 +201,7 @@ func TestOneIdealLine(t *testing.T) {
 	check(t, err)
 	f, err := Speedup(mixed)
 	check(t, err)
-	if names := count(f); !slices.Equal(names, []string{"ideal over 1"}) || !strings.Contains(f.Caption(), "The ideal line is not that of c over 2.") {
+	if names := count(f); !slices.Equal(names, []string{"ideal over 1"}) || !strings.Contains(f.Caption(), "The ideal line does not apply to c over 2.") {
 		t.Errorf("%q; %s", names, f.Caption())
 	}
 	if f, err = Throughput(synthetic(t, []string{"a", "b", "c", "d", "e"}, []int{1, 2, 4}, 1, 3)); err != nil {
@@ -239,8 +239,8 @@ func TestSharedCoresAreMarked(t *testing.T) {
 	}
 }
 
-// TestNotebookKeepsColors checks that in a notebook a series keeps its color when a later study has other
-// series, and that series of one study have different colors.
+// TestNotebookKeepsColors draws several studies in a notebook: a series keeps the color of its first figure,
+// and the series of one study have different colors.
 func TestNotebookKeepsColors(t *testing.T) {
 	notebook.SetHook(notebook.Hook{Context: t.Context, Display: func(any, string, bool) error { return nil }})
 	defer func() {

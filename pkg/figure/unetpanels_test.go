@@ -14,7 +14,7 @@ import (
 )
 
 // hoursAndSeconds is a study whose training takes hours and whose test takes
-// seconds, as that of the U-Net study (38765 s and 29.6 s with one worker). Its runs have the IoU of
+// seconds, as in the U-Net study (38765 s and 29.6 s with one worker). Its runs have the IoU of
 // synthetic, or none.
 func hoursAndSeconds(t *testing.T, iou bool, series ...string) *scaling.Study {
 	t.Helper()
@@ -116,7 +116,7 @@ func TestBarsHaveIoU(t *testing.T) {
 			got = append(got, fmt.Sprintf("%.1f %.3f", v.X, v.Y))
 		}
 	}
-	// Of two bars in a group of width 0.8, the middles are 0.2 beside that of the group.
+	// Of two bars in a group of width 0.8, the middles are 0.2 to the left and right of the middle of the group.
 	var want []string
 	for _, series := range []struct {
 		name string

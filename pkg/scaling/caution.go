@@ -74,6 +74,7 @@ func (s *Study) describeSharedCores(series []string) string {
 	for _, name := range series {
 		var cores []int
 		workers := map[int][]string{} // by number of cores
+		several := map[int]bool{}     // by number of cores: a run was on several machines
 		for _, p := range s.Points {
 			if p.Series != name || p.SharedCores == 0 {
 				continue
@@ -86,10 +87,15 @@ func (s *Study) describeSharedCores(series []string) string {
 				text += fmt.Sprintf(" × %d threads", p.ThreadsPerWorker)
 			}
 			workers[p.SharedCores] = append(workers[p.SharedCores], text)
+			several[p.SharedCores] = several[p.SharedCores] || p.Nodes > 1
 		}
 		var parts []string
 		for _, n := range cores {
-			parts = append(parts, fmt.Sprintf("%s workers shared %s", english.List(workers[n]), english.Count(n, "core")))
+			part := fmt.Sprintf("%s workers shared %s", english.List(workers[n]), english.Count(n, "core"))
+			if several[n] {
+				part += " of a machine"
+			}
+			parts = append(parts, part)
 		}
 		if text := strings.Join(parts, ", "); text != "" {
 			if names[text] == nil {

@@ -61,6 +61,9 @@ func TestSharedCores(t *testing.T) {
 		if said := strings.Contains(strings.Join(s.Cautions(), "\n"), "shared"); said != (c.want > 0) {
 			t.Errorf("%s: cautions %q", name, s.Cautions())
 		}
+		if several := strings.Contains(strings.Join(s.Cautions(), "\n"), "4 workers shared 2 cores of a machine;"); several != (name == "ranks on one of two machines") {
+			t.Errorf("%s: cautions %q", name, s.Cautions())
+		}
 	}
 }
 

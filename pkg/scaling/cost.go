@@ -28,7 +28,7 @@ type CostRow struct {
 	Series      string
 	Workers     int
 	Runs        int
-	Basis       string   // time span that the hours measure: "whole job", "training" or "an epoch"
+	Basis       string   // time span that the hours measure: "whole job", "training" or "an epoch", or one of the first two "per epoch"
 	Hours       Estimate // elapsed time
 	DeviceHours Estimate // Hours × Workers
 	Price       Estimate // DeviceHours × Cost.Rate
@@ -235,7 +235,7 @@ type Budget struct {
 const maxPredictionFactor = 2
 
 // Budget returns for each series the fastest worker count at which a project costs at most
-// deviceHours. Without a project, the numbers of epochs and seeds are those of the logs. Candidates
+// deviceHours. Without a project, it assumes the numbers of epochs and seeds in the logs. Candidates
 // are the measured worker counts and, if a law was fitted, all counts up to twice the largest
 // measured one.
 func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error) {

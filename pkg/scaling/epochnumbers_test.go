@@ -42,7 +42,7 @@ func TestUnequalEpochs(t *testing.T) {
 			t.Errorf("%s: %s", name, said)
 		}
 	}
-	// The cost of such jobs is that of an epoch, or an error if their epochs are unknown.
+	// The cost of such jobs is computed per epoch; if their epochs are unknown, it is an error.
 	longer := study(t, []runs.Run{job(1, 1, 25), job(2, 2, 40)})
 	c, err := longer.Cost(0)
 	check(t, err)

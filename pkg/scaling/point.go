@@ -190,7 +190,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 			p.Disturbed++
 			s.disturbed = append(s.disturbed, disturbedRun{series, filepath.Base(r.Dir), why})
 		}
-		if cores, _ := observe.SharedCores(r); cores > 0 && (p.SharedCores == 0 || cores < p.SharedCores) {
+		if cores := observe.SharedCores(r); cores > 0 && (p.SharedCores == 0 || cores < p.SharedCores) {
 			p.SharedCores = cores
 		}
 	}

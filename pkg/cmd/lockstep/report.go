@@ -32,7 +32,7 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 	flags.BoolVar(&f.options.Costs, "cost", false, "also show time against device-hours")
 	flags.Float64Var(&f.options.Price, "price", 0, "price of a device-hour; shows what each run costs")
 	flags.StringVar(&f.options.Currency, "currency", "", "currency of the price")
-	flags.StringVar(&f.budget, "budget", "", "device-hours for which to compute how many workers they pay for, as `"+budgetForm+"`: in a project of so many epochs and seeds (default: those of the logs)")
+	flags.StringVar(&f.budget, "budget", "", "`"+budgetForm+"`: the page states how many workers these device-hours pay for, in a project with N epochs and seeds; without them, as many as the logs have")
 	flags.Float64Var(&f.options.Figures.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
 	flags.BoolVar(&f.options.Figures.LogY, "log-y", false, "logarithmic axis of the values")
 }

@@ -146,7 +146,7 @@ func views() []view {
 		},
 		{
 			name: "budget", value: budgetForm, example: "100,epochs=200,seeds=3",
-			about: "how many workers the given device-hours pay for, in a project of so many epochs and seeds (default: those of the logs)",
+			about: "how many workers the given device-hours pay for, in a project with this many epochs and seeds; without them, as many as the logs have",
 			valid: func(value string) bool {
 				_, _, ok := parseBudget(value)
 				return ok

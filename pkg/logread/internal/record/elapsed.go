@@ -105,7 +105,7 @@ func AddStepTimes(run *runs.Run, report *Report) {
 // EpochRates contains the rates of steps by rank and epoch.
 type EpochRates map[[2]int]*StepRates
 
-// Add adds the rate of a step, and returns that of the steps of its epoch so far.
+// Add adds the rate of a step, and returns the rate of all steps of its epoch so far.
 func (r *EpochRates) Add(rank, epoch int, rate float64, report *Report) float64 {
 	key := [2]int{rank, epoch}
 	if (*r)[key] == nil {

@@ -5,15 +5,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// SharedCores returns the number of CPU cores that the workers on a run's first machine shared, and the
-// number of these workers, if they had more threads than cores. It returns 0 if they had enough cores,
-// if the log does not contain these numbers, and if the run used an accelerator.
-func SharedCores(r runs.Run) (cores, workers int) {
+// SharedCores returns the number of CPU cores that the workers on a run's first machine shared, if they had
+// more threads than cores. It returns 0 if they had enough cores, if the log does not contain these
+// numbers, and if the run used an accelerator.
+func SharedCores(r runs.Run) int {
 	nodes := NodeCount(r)
 	if r.Info.Accelerator != "" || r.Info.Workers < 2 || nodes < 1 {
-		return 0, 0
+		return 0
 	}
-	workers = (r.Info.Workers + nodes - 1) / nodes
+	workers := (r.Info.Workers + nodes - 1) / nodes
 	if len(r.Workers) > 0 {
 		workers = 0
 		for _, w := range r.Workers {
@@ -22,14 +22,14 @@ func SharedCores(r runs.Run) (cores, workers int) {
 			}
 		}
 	}
-	cores = r.Info.Host.Cores
+	cores := r.Info.Host.Cores
 	if n := boundCores(r.Info.Binding); n > 0 && nodes == 1 { // the CPUs of several machines have equal numbers
 		cores = n
 	}
 	if cores > 0 && workers*max(1, r.Info.ThreadsPerWorker) > cores {
-		return cores, workers
+		return cores
 	}
-	return 0, 0
+	return 0
 }
 
 // boundCores returns the number of CPUs on which the workers of a run on one machine may run, or 0 if
