@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/slurmsubmit"
 	"lockstep/pkg/runs"
 )
 
@@ -184,7 +184,7 @@ func Attach(study string) (*Job, error) {
 			return job, nil
 		}
 	}
-	if len(all) == 0 && batch.HasJobs(dir) {
+	if len(all) == 0 && slurmsubmit.HasJobs(dir) {
 		return nil, fmt.Errorf("attach %s: the launcher ended before it had recorded its Slurm jobs: launch the same sweep again, which finds the jobs in the queue", study)
 	}
 	if len(all) == 0 {

@@ -15,12 +15,12 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/internal/slurmsubmit"
 	"lockstep/pkg/launch/site"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/train"
@@ -60,7 +60,7 @@ const defaultSignal = "USR1@120"
 
 // slurmPlan contains the jobs of a sweep before their submission.
 type slurmPlan struct {
-	batch  batch.Batch
+	batch  slurmsubmit.Batch
 	binary string // the lockstep command
 	sweep  *slurmSweep
 	s      *Sweep
@@ -70,9 +70,9 @@ type slurmPlan struct {
 	unknown   []string      // only with dry: the keys of unknown values that the jobs depend on
 	unchecked []string      // only with dry: what could not be checked on this machine
 
-	submissions batch.Submissions // one for each call of sbatch
-	foundLost   bool              // whether jobs were found that are in no record; see batch.FindLostJobs
-	warnings    []string          // jobs that would run, but probably not as intended
+	submissions slurmsubmit.Submissions // one for each call of sbatch
+	foundLost   bool                    // whether jobs were found that are in no record; see slurmsubmit.FindLostJobs
+	warnings    []string                // jobs that would run, but probably not as intended
 }
 
 // Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
@@ -154,7 +154,7 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 // planSlurm checks s, fills in its defaults, and plans its jobs. It submits nothing. If dry is true, nothing
 // will be submitted either, so that neither Slurm nor the program has to be on this machine.
 func planSlurm(ctx context.Context, name string, s *Sweep, dry bool) (*slurmPlan, error) {
-	p := &slurmPlan{s: s, dry: dry, batch: batch.Batch{ID: queue.NewID(time.Now()), Site: name}}
+	p := &slurmPlan{s: s, dry: dry, batch: slurmsubmit.Batch{ID: queue.NewID(time.Now()), Site: name}}
 	var err error
 	if p.profile, err = site.Load(name); err != nil {
 		return nil, &train.UsageError{Err: err}
@@ -224,8 +224,8 @@ func (p *slurmPlan) plan(ctx context.Context) (err error) {
 func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 	var cluster *site.Cluster // nil also if Slurm is not on this machine
 	asked := false
-	var found, warnings batch.Problems
-	var added []*batch.Run
+	var found, warnings slurmsubmit.Problems
+	var added []*slurmsubmit.Run
 	var finished []estimate.Finished
 	if p.s.Slurm.Time > 0 {
 		finished = estimate.ReadFinished(p.batch.Dir)
@@ -239,7 +239,7 @@ func (p *slurmPlan) checkSite(ctx context.Context) (err error) {
 			return err
 		}
 		j.Command = p.command(r)
-		planned := &batch.Run{Name: r.name, Dir: r.dir, Series: r.variant.Series, Workers: r.workers, Ranks: r.replicasPerProcess(), Seed: r.seed, Command: r.command}
+		planned := &slurmsubmit.Run{Name: r.name, Dir: r.dir, Series: r.variant.Series, Workers: r.workers, Ranks: r.replicasPerProcess(), Seed: r.seed, Command: r.command}
 		j = p.batch.CompleteJob(j, planned)
 		if p.dry {
 			j = p.addUnknown(j)
@@ -353,13 +353,13 @@ func (p *slurmPlan) findJobs(ctx context.Context) error {
 	for _, r := range p.sweep.all {
 		dirs = append(dirs, r.dir)
 	}
-	lost, err := batch.FindLostJobs(ctx, p.sweep.client, dirs)
+	lost, err := slurmsubmit.FindLostJobs(ctx, p.sweep.client, dirs)
 	if err != nil && !p.note(ctx, "jobs that an earlier launch has submitted", err) {
 		return err
 	}
 	p.foundLost = len(lost) > 0
 	for _, r := range p.sweep.all {
-		if r.job.ID = cmp.Or(batch.ReadJob(r.dir), lost[r.dir]); r.job.ID != "" {
+		if r.job.ID = cmp.Or(slurmsubmit.ReadJob(r.dir), lost[r.dir]); r.job.ID != "" {
 			ids = append(ids, r.job.ID)
 		}
 	}
@@ -392,7 +392,7 @@ func (p *slurmPlan) place(r *slurmRun) (site.Job, error) {
 	o := p.s.Slurm
 	j := site.Job{
 		Name: p.s.Study + "-" + r.name, Folder: r.dir, CPUsPerTask: o.CPUsPerTask, Memory: o.Memory, Time: o.Time, Account: o.Account, Partition: o.Partition,
-		Reservation: o.Reservation, Dependency: o.Dependency, Output: batch.OutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
+		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmsubmit.OutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
 	}
 	switch j.Signal {
 	case "":
@@ -477,13 +477,13 @@ func (p *slurmPlan) createRecord() error {
 // ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which Slurm sends
 // before it ends the job. If the workers end with this code, the job is requeued. The value is 75,
 // EX_TEMPFAIL of sysexits.h.
-const ExitRequeue = batch.ExitRequeue
+const ExitRequeue = slurmsubmit.ExitRequeue
 
 // RunTask implements "lockstep launch --task". srun starts this process for the run in the folder
 // dir, and RunTask runs a program other than lockstep with the environment variables of a worker.
 // On rank 0 it also writes the run folder, as Local does. code is the exit code of the program.
 func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
-	return batch.RunTask(ctx, dir, command)
+	return slurmsubmit.RunTask(ctx, dir, command)
 }
 
 // command returns the command that srun starts for each process of the run.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/launch/internal/batch"
+	"lockstep/pkg/launch/internal/slurmsubmit"
 	"lockstep/pkg/runs"
 )
 
@@ -307,7 +307,7 @@ type endsAfterFirstJob struct {
 func (c endsAfterFirstJob) Err() error {
 	folders, _ := filepath.Glob(filepath.Join(c.dir, "*")) // the pattern is valid
 	for _, dir := range folders {
-		if batch.ReadJob(dir) != "" {
+		if slurmsubmit.ReadJob(dir) != "" {
 			return context.Canceled
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/launch/internal/batch"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/internal/slurmsubmit"
 	"lockstep/pkg/runs"
 )
 
@@ -45,7 +45,7 @@ type slurmRun struct {
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
 	tails []*output.Tail
 
-	planned *batch.Run // if it is to be submitted; else nil
+	planned *slurmsubmit.Run // if it is to be submitted; else nil
 }
 
 // attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
@@ -145,12 +145,12 @@ func (r *slurmRun) isDone() bool {
 // describeFailure returns the error of a run whose job has ended without success: the reason in
 // words, and the last lines of the output.
 func (r *slurmRun) describeFailure(canceled bool) error {
-	script := output.ReadLastLines(batch.OutputPath(r.dir, r.job.ID), output.KeptLines)
+	script := output.ReadLastLines(slurmsubmit.OutputPath(r.dir, r.job.ID), output.KeptLines)
 	reason := r.job.DescribeEnd(script)
 	isCanceled := r.job.IsCanceled()
 	// Slurm keeps no record of a task of an array that was canceled while it waited. The output
 	// exists once a job has started.
-	if _, err := os.Stat(batch.OutputPath(r.dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(slurmsubmit.OutputPath(r.dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
 		reason, isCanceled = "canceled before it started; this cluster does not record by whom", true
 	}
 	if canceled && isCanceled {

@@ -1,7 +1,7 @@
-// Package batch submits the runs of a sweep as jobs of Slurm: it writes their job scripts, makes one
+// Package slurmsubmit submits the runs of a sweep as jobs of Slurm: it writes their job scripts, makes one
 // job array of runs that need the same resources, and submits them. RunTask runs a program as a task
 // of such a job.
-package batch
+package slurmsubmit
 
 import (
 	"encoding/json"
