@@ -60,10 +60,10 @@ func (s Sweep) planBinding(c binding.State, workers int, device string) (binding
 	return c.Plan(q)
 }
 
-// planBinding plans the binding of the run. The workers of one process share their CPUs.
-func (r *run) planBinding(c binding.State) (binding.Binding, error) {
-	b, err := r.sweep.planBinding(c, r.workers, r.device())
-	n := r.replicasPerProcess()
+// planBinding plans the binding of the run r. The workers of one process share their CPUs.
+func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding, error) {
+	b, err := p.Sweep.planBinding(c, r.Workers, r.device())
+	n := r.workersPerProcess()
 	for first := 0; n > 1 && first < len(b.Lists); first += n {
 		shared := slices.Concat(b.Lists[first : first+n]...)
 		slices.Sort(shared)
@@ -78,12 +78,12 @@ func (r *run) planBinding(c binding.State) (binding.Binding, error) {
 // withBinding plans the binding of the run and calls start with it. No other sweep of this
 // user plans a binding until start returns, because it has to see which CPUs the workers of
 // this run are bound to.
-func (r *run) withBinding(ctx context.Context, start func(binding.Binding) error) error {
+func (r *runningRun) withBinding(ctx context.Context, start func(binding.Binding) error) error {
 	plan := func() error {
-		b, err := r.planBinding(binding.Read())
+		b, err := r.plan.planBinding(r.PlannedRun, binding.Read())
 		if err == nil && b.Lists != nil {
 			if e := b.CheckApplicable(); e != nil { // the mask of this process has changed a moment ago
-				if r.sweep.Bind != "" {
+				if r.plan.Sweep.Bind != "" {
 					return e
 				}
 				b = binding.Binding{Binding: runs.Binding{Mode: BindNone, Reason: e.Error()}}
@@ -94,7 +94,7 @@ func (r *run) withBinding(ctx context.Context, start func(binding.Binding) error
 		}
 		return start(b)
 	}
-	if r.sweep.Bind == BindNone {
+	if r.plan.Sweep.Bind == BindNone {
 		return plan()
 	}
 	folder, err := queue.Folder()
@@ -102,22 +102,4 @@ func (r *run) withBinding(ctx context.Context, start func(binding.Binding) error
 		return err
 	}
 	return queue.WithLock(ctx, folder, plan)
-}
-
-// checkBindings returns an error if the workers of a run cannot be bound as the user asks.
-func (l *localSweep) checkBindings() error {
-	c := binding.Read()
-	for _, r := range l.all {
-		if _, err := r.planBinding(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// device returns the device of the run's engine, or "" for a program other than lockstep.
-func (r *run) device() string {
-	engine, _ := r.config["engine"].(map[string]any)
-	device, _ := engine["device"].(string)
-	return device
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -27,53 +28,50 @@ func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 
 // checkConfigs checks the config, an outline of the data, and the sizes of each series with its largest
 // worker count, so that mistakes are found before anything starts. It sets the config of
-// each run. The check is done by the lockstep command at the path binary, which the
-// workers will run, because that may be a user's program with its own networks.
-func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) error {
-	largest := map[string]*run{}
-	for _, r := range all {
-		if l := largest[r.variant.Series]; l == nil || r.workers > l.workers {
-			largest[r.variant.Series] = r
+// each run. The lockstep command that the workers will run does the check, because it may be
+// a user's program with its own networks.
+func (p *SweepPlan) checkConfigs(ctx context.Context) error {
+	largest := map[string]*PlannedRun{} // by series
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if l := largest[r.Series]; l == nil || r.Workers > l.Workers {
+			largest[r.Series] = r
 		}
 	}
-	configs := map[string]map[string]any{}
-	for _, r := range all {
-		series := r.variant.Series
+	configs := map[string]map[string]any{} // by series
+	for i := range p.Runs {
+		series := p.Runs[i].Series
 		if configs[series] != nil {
 			continue
 		}
-		config, err := largest[series].checkConfig(ctx, binary)
+		config, err := p.checkConfig(ctx, largest[series])
 		if err != nil {
 			return err
 		}
 		configs[series] = config
 	}
-	return setConfigs(all, configs)
+	return p.setConfigs(configs)
 }
 
-// setConfigs sets the config and the strategy of each run. configs contains the configs by
-// series. It returns an error if a strategy cannot be used with the workers of a run.
-func setConfigs(all []*run, configs map[string]map[string]any) (err error) {
-	for _, r := range all {
-		r.config = configs[r.variant.Series]
-		if s := r.sweep; s.GlobalBatch > 0 {
-			r.config = maps.Clone(r.config)
-			r.config["batch"] = float64(s.GlobalBatch / r.workers) // as decoded from JSON
+// setConfigs sets the config of each run. configs contains the configs by series.
+func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		config := configs[r.Series]
+		if batch := p.Sweep.GlobalBatch; batch > 0 {
+			config = maps.Clone(config)
+			config["batch"] = float64(batch / r.Workers) // as decoded from JSON
 		}
-		if r.method, err = train.StrategyOf(r.config); err != nil {
+		if err := r.setConfig(config); err != nil {
 			return err
-		}
-		if err := r.method.CheckWorkers(r.workers); err != nil {
-			return &train.UsageError{Err: err}
 		}
 	}
 	return nil
 }
 
-// checkConfig checks the run with the lockstep command at the path binary and returns the
-// run's config.
-func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, error) {
-	cmd := exec.CommandContext(ctx, binary, append(r.trainArguments(), "--check", strconv.Itoa(r.workers))...)
+// checkConfig checks the run r with the command of its workers and returns the run's config.
+func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]any, error) {
+	cmd := exec.CommandContext(ctx, r.Command[0], slices.Concat(r.Command[1:], []string{"--check", strconv.Itoa(r.Workers)})...)
 	without := append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -90,29 +88,48 @@ func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, e
 		lines := strings.TrimSpace(errs.String())
 		return nil, &train.UsageError{Err: errors.New(strings.TrimPrefix(lines, "lockstep: "))}
 	case err != nil:
-		return nil, fmt.Errorf("check config %s with %s: %w", r.sweep.Config, binary, err)
+		return nil, fmt.Errorf("check config %s with %s: %w", p.Sweep.Config, r.Command[0], err)
 	}
 	var config map[string]any
 	if err := json.Unmarshal(out, &config); err != nil {
-		return nil, fmt.Errorf("check config %s with %s: read config: %w", r.sweep.Config, binary, err)
+		return nil, fmt.Errorf("check config %s with %s: read config: %w", p.Sweep.Config, r.Command[0], err)
 	}
 	return config, nil
 }
 
-// checkSameConfig returns an error if the settings of existing, the run that is already in
-// the run folder, differ from those of this sweep. The error lists the settings that
-// differ.
-func (r *run) checkSameConfig(existing runs.Info) error {
-	var keys []string
-	if r.sweep.isForeign() {
-		if !slices.Equal(existing.Command, r.command) {
-			keys = append(keys, fmt.Sprintf("command is %q there, %q in this sweep", strings.Join(existing.Command, " "), strings.Join(r.command, " ")))
+// checkSameConfigs returns an error if an existing run folder of the sweep was made with
+// another config.
+func (p *SweepPlan) checkSameConfigs() error {
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		before, err := runs.Read(r.Dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
-		if existing.ThreadsPerWorker != r.sweep.Threads {
-			keys = append(keys, fmt.Sprintf("threads is %d there, %d in this sweep", existing.ThreadsPerWorker, r.sweep.Threads))
+		if err != nil {
+			return fmt.Errorf("run %s: %w", r.Name, err)
+		}
+		if err := p.checkSameConfig(r, before.Info); err != nil {
+			return err
 		}
 	}
-	config := maps.Clone(r.config)
+	return nil
+}
+
+// checkSameConfig returns an error if the settings of existing, the run that is already in
+// the folder of r, differ from the settings of this sweep. The error lists the settings that
+// differ.
+func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
+	var keys []string
+	if r.Program {
+		if !slices.Equal(existing.Command, r.Command) {
+			keys = append(keys, fmt.Sprintf("command is %q there, %q in this sweep", strings.Join(existing.Command, " "), strings.Join(r.Command, " ")))
+		}
+		if existing.ThreadsPerWorker != p.Sweep.Threads {
+			keys = append(keys, fmt.Sprintf("threads is %d there, %d in this sweep", existing.ThreadsPerWorker, p.Sweep.Threads))
+		}
+	}
+	config := maps.Clone(r.Config)
 	delete(config, "seed") // a part of the folder's name
 	for _, d := range train.Differences(existing.Config, config) {
 		keys = append(keys, fmt.Sprintf("%s is %v there, %v in this sweep", d.Key, d.Was, d.Now))
@@ -121,13 +138,5 @@ func (r *run) checkSameConfig(existing runs.Info) error {
 		return nil
 	}
 	return fmt.Errorf("run %s: %s contains a run of another config: %s; use its config, or another study or series (--study, --series)",
-		r.name, r.dir, strings.Join(keys, "; "))
-}
-
-// plannedEpochs returns the number of epochs that the run will have, or 0 if unknown.
-func (r *run) plannedEpochs() int {
-	if n, ok := r.config["epochs"].(float64); ok {
-		return int(n)
-	}
-	return r.sweep.Epochs
+		r.Name, r.Dir, strings.Join(keys, "; "))
 }

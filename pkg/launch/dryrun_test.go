@@ -138,15 +138,15 @@ func TestDryRunOfStudyLoop(t *testing.T) {
 func TestLinkedRunFolders(t *testing.T) {
 	root := t.TempDir()
 	scratch := filepath.Join(root, "scratch")
-	first, second := &run{name: "ddp-n1-s1", dir: filepath.Join(root, "ddp-n1-s1")}, &run{name: "ddp-n1-s2", dir: filepath.Join(root, "ddp-n1-s2")}
-	if err := errors.Join(os.Mkdir(scratch, 0o755), os.Symlink(scratch, first.dir)); err != nil {
+	first, second := PlannedRun{Name: "ddp-n1-s1", Dir: filepath.Join(root, "ddp-n1-s1")}, PlannedRun{Name: "ddp-n1-s2", Dir: filepath.Join(root, "ddp-n1-s2")}
+	if err := errors.Join(os.Mkdir(scratch, 0o755), os.Symlink(scratch, first.Dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkSeparateFolders([]*run{first, second}); err != nil { // the second one is new
+	if err := checkSeparateFolders([]PlannedRun{first, second}); err != nil { // the second one is new
 		t.Error(err)
 	}
-	if err := os.Symlink(first.dir, second.dir); err != nil {
+	if err := os.Symlink(first.Dir, second.Dir); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, checkSeparateFolders([]*run{first, second}), "runs "+first.dir+" and "+second.dir+" have the same folder, ")
+	wantError(t, checkSeparateFolders([]PlannedRun{first, second}), "runs "+first.Dir+" and "+second.Dir+" have the same folder, ")
 }

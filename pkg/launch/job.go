@@ -2,48 +2,38 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/internal/process"
-	"lockstep/pkg/launch/internal/estimate"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
 
-// States of a run of a job.
-const (
-	StateWaiting  = queue.StateWaiting
-	StateRunning  = runs.StatusRunning
-	StateDone     = runs.StatusDone
-	StateFailed   = runs.StatusFailed
-	StateCanceled = runs.StatusCanceled
-)
-
-// Job is a sweep that runs in the background, in this process or in another.
+// Job is a sweep that runs in the background: in this process, in another, or on Slurm.
 type Job struct {
-	dir   string
-	name  string // of the study
-	note  string // see Note
-	found bool   // see Found
-	sweep sweepProcess
+	dir     string
+	name    string // of the study
+	note    string // see Note
+	found   bool   // see Found
+	backend backend
 }
 
-// sweepProcess observes and ends the sweep of a Job, in this process or in another.
-type sweepProcess interface {
+// backend observes and ends the sweep of a Job. *ownSweep is a sweep that this process runs, *otherSweep a
+// sweep that another process runs, and *slurmSweep a sweep whose runs are jobs of Slurm.
+type backend interface {
 	status() []RunStatus
-	waitsFor() string             // describes the sweep that this one waits for; "" if none
-	hasEnded() (bool, error)      // reports whether the sweep has ended, and the error of the sweep
-	doneChannel() <-chan struct{} // is closed when the sweep has ended; nil if the caller must poll
-	isOwn() bool                  // reports whether this process launched the sweep, or nobody else is left who did
-	isEnding() bool               // reports whether this process has asked the sweep to end
-	end(atOnce bool) error        // asks the sweep to end, or kills its workers at once
+	waitsFor() string        // describes the sweep that this one waits for, or its waiting jobs; "" if none
+	hasEnded() (bool, error) // reports whether the sweep has ended, and the error of the sweep
+	done() <-chan struct{}   // is closed when the sweep has ended; nil if the caller must poll
+	isOwn() bool             // reports whether this process launched the sweep, or nobody else is left who did
+	isEnding() bool          // reports whether this process has asked the sweep to end
+	end(atOnce bool) error   // asks the sweep to end, or kills its workers at once
 }
 
 // Local starts the runs of s on this machine and returns at once. The runs are executed one
@@ -59,101 +49,59 @@ type sweepProcess interface {
 // simultaneous work would distort the measured times; see Sweep.Now. If runs of the sweep
 // are already being trained, the returned Job shows the sweep that trains them. Finished runs
 // are not run again.
-func Local(ctx context.Context, s Sweep) (*Job, error) {
-	if notebook.InNotebook() || s.Detach {
-		return startInSeparateProcess(ctx, s)
-	}
-	job, err := startInThisProcess(ctx, s, queue.NewID(time.Now()), 0)
-	if err == nil && job.note != "" && s.Output != nil {
-		output.NewLineWriter(s.Output).WriteLine(job.note)
-	}
-	return job, err
-}
+func Local(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnLocal, "", s) }
 
-// startInThisProcess runs s in this process, unless all runs are done or another process
-// is already training them. id is the name of the sweep. kernel is the pid of the
-// notebook's kernel that launched the sweep, or 0.
-func startInThisProcess(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
-	job, l, err := prepareJob(ctx, &s)
-	if err != nil || job.sweep != l {
+// start implements Local and MPI.
+func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
+	separate := notebook.InNotebook() || s.Detach
+	for {
+		p, err := planSweep(ctx, on, profile, s, false)
+		if err != nil {
+			return nil, err
+		}
+		job, err := p.start(ctx, separate)
+		var owned *ownedError
+		switch {
+		case errors.As(err, &owned): // since it was planned: the next plan shows the owner
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
+		case job.note == "":
+		case notebook.InNotebook():
+			err = notebook.Display(job.note)
+		case !separate && s.Output != nil:
+			output.NewLineWriter(s.Output).WriteLine(job.note)
+		}
 		return job, err
 	}
-	owner, err := l.enqueue(ctx, s, job.dir, id, kernel)
+}
+
+// start starts the sweep of p, in this process or in a separate one, unless all runs are done or another process
+// is already training them.
+func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err error) {
+	if err := p.Sweep.saveLineTemplates(p.Dir); err != nil {
+		return nil, err
+	}
+	job = &Job{dir: p.Dir, name: p.Sweep.Study, note: p.leftOver}
+	switch {
+	case p.owner != nil:
+		job.backend, job.found = newOtherSweep(p.owner), true
+		job.addNote(p.owner.AttachNote())
+		return job, nil
+	case p.isDone():
+		job.backend = newEndedSweep(p)
+		job.addNote(english.Count(len(p.Runs), "run") + " done; nothing to do")
+		return job, nil
+	case separate:
+		job.backend, err = p.startInSeparateProcess(ctx)
+	default:
+		job.backend, err = p.startInThisProcess(ctx, queue.NewID(time.Now()), 0)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
+		return nil, err
 	}
-	job.addNote(l.waitsFor())
-	if owner != nil { // another process started the runs after prepareJob
-		job.sweep, job.note, job.found = newRemoteSweep(owner), owner.AttachNote(), true
-	}
+	job.addNote(job.backend.waitsFor())
 	return job, nil
-}
-
-// prepareJob checks s, fills in its defaults and returns the job. l is the planned sweep,
-// which has not started yet. If runs have to be trained, l is the job's sweep. Otherwise
-// the job shows the process that is already training the runs, or the finished runs.
-func prepareJob(ctx context.Context, s *Sweep) (job *Job, l *localSweep, err error) {
-	if err := s.Validate(); err != nil {
-		return nil, nil, err
-	}
-	*s = s.withDefaults()
-	if job, l, err = s.planJob(ctx); err == nil {
-		err = s.saveLineTemplates(job.dir)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("launch %s: %w", s.Study, err)
-	}
-	return job, l, nil
-}
-
-// threadsPerWorker is the number of threads that a worker of Lockstep has at least: Go's runtime and
-// the thread that trains.
-const threadsPerWorker = 8
-
-// planJob implements prepareJob for a sweep that has been validated and has its defaults.
-func (s *Sweep) planJob(ctx context.Context) (job *Job, l *localSweep, err error) {
-	dir, err := s.findStudyFolder()
-	if err != nil {
-		return nil, nil, err
-	}
-	threads := threadsPerWorker
-	if s.isForeign() {
-		threads = 1
-	}
-	if !s.onMPI { // otherwise the workers may be on other machines
-		if err := process.CheckThreadLimit("/proc", slices.Max(s.Workers)*threads); err != nil {
-			return nil, nil, fmt.Errorf("start workers: %w", err)
-		}
-	}
-	if l, err = newLocalSweep(ctx, s, dir); err != nil {
-		return nil, nil, err
-	}
-	if err := l.checkSameConfigs(); err != nil {
-		return nil, nil, err
-	}
-	folder, err := queue.Folder()
-	if err != nil {
-		return nil, nil, err
-	}
-	owner, note, err := findOwner(folder, dir, l.all)
-	if err != nil {
-		return nil, nil, err
-	}
-	job = &Job{dir: dir, name: s.Study, sweep: l, note: note}
-	if owner != nil {
-		job.sweep, job.found = newRemoteSweep(owner), true
-		job.addNote(owner.AttachNote())
-		return job, l, nil
-	}
-	nothing, err := l.checkFolders()
-	if err != nil && note != "" {
-		err = fmt.Errorf("%w (%s)", err, note)
-	}
-	if nothing {
-		job.sweep = finishedSweep{l}
-		job.addNote(english.Count(len(l.all), "run") + " done; nothing to do")
-	}
-	return job, l, err
 }
 
 // addNote adds a line to the job's note, unless it is empty.
@@ -164,13 +112,6 @@ func (j *Job) addNote(line string) {
 	j.note += line
 }
 
-// finishedSweep is a sweep whose runs had all finished before it was launched.
-type finishedSweep struct{ *localSweep }
-
-func (finishedSweep) hasEnded() (bool, error)      { return true, nil }
-func (finishedSweep) doneChannel() <-chan struct{} { return nil }
-func (finishedSweep) end(bool) error               { return nil }
-
 // Note returns a message for the user if the sweep did not start at once: because it waits
 // for another sweep, because its runs are already being trained, or because all of them have
 // finished. Otherwise it returns "".
@@ -180,7 +121,7 @@ func (j *Job) Note() string { return j.note }
 func (j *Job) Found() bool { return j.found }
 
 // Attached reports whether another program or notebook, which has not ended, launched the sweep.
-func (j *Job) Attached() bool { return !j.sweep.isOwn() }
+func (j *Job) Attached() bool { return !j.backend.isOwn() }
 
 // Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
@@ -189,14 +130,14 @@ func (j *Job) Dir() string { return j.dir }
 // killed. Use Wait to wait for their end. A later launch with Resume continues the runs. Cancel also
 // ends a sweep that another process of this user runs on this machine or on Slurm. It returns an
 // error, and does nothing, if it is not certain that the recorded process runs the sweep.
-func (j *Job) Cancel() error { return j.sweep.end(false) }
+func (j *Job) Cancel() error { return j.backend.end(false) }
 
 // Kill ends the sweep like Cancel, but kills the workers at once.
-func (j *Job) Kill() error { return j.sweep.end(true) }
+func (j *Job) Kill() error { return j.backend.end(true) }
 
 // Ended reports whether the sweep has ended.
 func (j *Job) Ended() bool {
-	over, _ := j.sweep.hasEnded() // Wait returns the error
+	over, _ := j.backend.hasEnded() // Wait returns the error
 	return over
 }
 
@@ -212,15 +153,15 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 	defer show()
 	stop := ctx.Done()
 	for {
-		if over, err := j.sweep.hasEnded(); over {
+		if over, err := j.backend.hasEnded(); over {
 			return err
 		}
 		show()
 		select {
-		case <-j.sweep.doneChannel():
+		case <-j.backend.done():
 		case <-tick.C:
 		case <-stop:
-			if !j.sweep.isEnding() {
+			if !j.backend.isEnding() {
 				return fmt.Errorf("wait for %s: %w; the sweep continues: Cancel ends it", j.name, context.Cause(ctx))
 			}
 			stop = nil // this process is ending the sweep: wait until its workers have ended
@@ -228,39 +169,8 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 	}
 }
 
-// RunStatus describes the state and progress of a run.
-type RunStatus struct {
-	Name    string // of the run folder in Job.Dir
-	Dir     string
-	Workers int
-	Seed    int64
-	State   string // one of the State constants
-	Err     error  // nil unless the run failed or was canceled
-	Seconds float64
-	// Epoch is the number of epochs done, and Epochs the number of all epochs, or 0 if
-	// unknown. For a program other than lockstep they come from its logs.
-	Epoch, Epochs int
-	// Binding describes the CPUs of the workers, or is nil until run.json contains it.
-	Binding *runs.Binding
-	// Last is the last finished epoch, or the zero Epoch if there is none.
-	Last runs.Epoch
-	// Lines is the number of lines that rank 0 has written, and Line the last of them.
-	Lines int
-	Line  string
-	// Job is the id of the run's job of Slurm, or "" on this machine.
-	Job string
-	// Waits describes what a waiting job of Slurm waits for; otherwise it is "".
-	Waits string
-	// Ends is the estimated time at which a running run ends, by the mean time of its epochs.
-	// It is zero if unknown.
-	Ends time.Time
-
-	foreign bool      // whether the workers run another program than lockstep
-	read    *runs.Run // the run folder as last read
-}
-
 // Status returns the status of each run, in the order in which they are executed.
-func (j *Job) Status() []RunStatus { return j.sweep.status() }
+func (j *Job) Status() []RunStatus { return j.backend.status() }
 
 // Tail returns the last lines of the workers' output of a run, given by its name as in
 // RunStatus, at most n lines per worker. A worker without output is left out.
@@ -269,7 +179,7 @@ func (j *Job) Tail(run string, n int) (string, error) {
 		return "", fmt.Errorf("read output of run %s: got %d lines: use at least 1", run, n)
 	}
 	var names []string
-	for _, s := range j.sweep.status() {
+	for _, s := range j.backend.status() {
 		if names = append(names, s.Name); s.Name != run {
 			continue
 		}
@@ -283,38 +193,4 @@ func (j *Job) Tail(run string, n int) (string, error) {
 		return b.String(), nil
 	}
 	return "", fmt.Errorf("read output of run %s: unknown run, want one of %s", run, strings.Join(names, ", "))
-}
-
-// status returns the status of the run.
-func (r *run) status() RunStatus {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs, foreign: r.sweep.isForeign()}
-	if r.rank0Output != nil {
-		s.Lines, s.Line = r.rank0Output.LastLine()
-	}
-	switch {
-	case r.started.IsZero():
-	case r.state == StateRunning:
-		s.Seconds = time.Since(r.started).Seconds()
-	default:
-		s.Seconds = r.ended.Sub(r.started).Seconds()
-	}
-	if r.state != StateWaiting {
-		r.folder.Reread(r.dir, r.state == StateRunning, r.sweep.isForeign())
-	}
-	if n, ok := r.folder.Run.Info.Config["epochs"].(float64); ok {
-		s.Epochs = int(n)
-	}
-	s.Binding = r.folder.Run.Info.Binding
-	if n := len(r.folder.Run.Epochs); n > 0 {
-		s.Epoch, s.Last = n, r.folder.Run.Epochs[n-1]
-	}
-	read := r.folder.Run
-	read.Info.Status = r.state // run.json is not read again when the state changes
-	s.read = &read
-	if r.state == StateRunning {
-		s.Ends = estimate.End(r.folder.Run.Epochs, s.Epochs, r.folder.Time)
-	}
-	return s
 }

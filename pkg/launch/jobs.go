@@ -57,7 +57,7 @@ func Jobs() (JobList, error) {
 		if err != nil {
 			continue // the study was deleted
 		}
-		m := newRemoteSweep(r)
+		m := newOtherSweep(r)
 		if _, err := m.hasEnded(); err != nil && m.record.Error == "" {
 			return nil, err
 		}
@@ -160,13 +160,16 @@ func Attach(study string) (*Job, error) {
 	}
 	job := &Job{dir: dir, name: filepath.Base(dir)}
 	all := queue.ReadRecords(dir)
-	for _, r := range all {
+	for i, r := range all {
+		if err := r.CheckSchema(); err != nil && (i == 0 || !r.HasEnded()) {
+			return nil, fmt.Errorf("attach %s: %w", study, err)
+		}
 		if !r.HasEnded() && r.Site != "" {
-			job.sweep = attachSlurm(r)
+			job.backend = attachSlurm(r)
 			return job, nil
 		}
 		if !r.HasEnded() && r.IsAlive() {
-			job.sweep = newRemoteSweep(r)
+			job.backend = newOtherSweep(r)
 			return job, nil
 		}
 	}
@@ -180,7 +183,7 @@ func Attach(study string) (*Job, error) {
 			return nil, fmt.Errorf("attach %s: %w", study, err)
 		}
 		if alive {
-			job.sweep = newRemoteSweep(newSingleRunRecord(run, owner))
+			job.backend = newOtherSweep(newSingleRunRecord(run, owner))
 			return job, nil
 		}
 	}
@@ -190,6 +193,6 @@ func Attach(study string) (*Job, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("attach %s: no sweep was launched in %s, and no process trains there; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
 	}
-	job.sweep = newRemoteSweep(all[0])
+	job.backend = newOtherSweep(all[0])
 	return job, nil
 }

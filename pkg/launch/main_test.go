@@ -108,8 +108,8 @@ func ownLocks(m *testing.M) int {
 func serve() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	j, err := Serve(ctx, os.Stdin, os.Stdout, os.Stderr)
-	if err == nil && j != nil {
+	j, err := Serve(ctx, os.Stdin, os.Stderr)
+	if err == nil {
 		err = j.Wait(ctx)
 	}
 	if err != nil {

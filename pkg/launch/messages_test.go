@@ -10,8 +10,8 @@ import (
 
 // TestServeWithoutSweep: somebody has called lockstep launch --watched in a terminal.
 func TestServeWithoutSweep(t *testing.T) {
-	_, err := Serve(t.Context(), strings.NewReader(""), t.Output(), t.Output())
-	wantError(t, err, "read sweep from standard input: EOF; --watched is only for the kernel of a notebook, which sends a sweep there: leave it out to start a sweep")
+	_, err := Serve(t.Context(), strings.NewReader(""), t.Output())
+	wantError(t, err, "read plan of sweep from standard input: EOF; --watched is only for the kernel of a notebook, which sends a plan there: leave it out to start a sweep")
 }
 
 // TestFailureInTables: the table of a failed run, and of the sweeps, does not announce lines that it

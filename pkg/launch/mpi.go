@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,44 +37,18 @@ type MPIOptions struct {
 // LOCKSTEP_COLLECTIVE=mpi is set. MPI is not the default, because it was slower on one machine
 // (environment/benchmarks.md). It may be faster on a network such as InfiniBand: "lockstep bench
 // allreduce" measures both.
-func MPI(ctx context.Context, s Sweep) (*Job, error) {
-	if err := s.useMPI(); err != nil {
-		return nil, err
-	}
-	return Local(ctx, s)
-}
+func MPI(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnMPI, "", s) }
 
-// useMPI makes mpirun start the workers of s. It returns an error if mpirun cannot run s.
-func (s *Sweep) useMPI() error {
-	s.onMPI = true
-	if err := s.Validate(); err != nil {
-		return &train.UsageError{Err: err}
+// validateMPI returns an error if mpirun cannot run s.
+func (s Sweep) validateMPI() error {
+	if s.Bind != "" && s.Bind != BindNone {
+		return fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because mpirun binds the workers; set OMPI_MCA_hwloc_base_binding_policy (Open MPI) or HYDRA_BINDING (MPICH) to choose how", s.Bind)
 	}
-	return nil
-}
-
-// validateMPI returns an error if mpirun cannot run s, or if s has options of MPI without mpirun. cores
-// is the number of cores that the workers of a run may use: those of this machine, or math.MaxInt if
-// the workers may be on several machines.
-func (s Sweep) validateMPI() (cores int, err error) {
-	cores = runtime.NumCPU()
-	switch {
-	case !s.onMPI && s.MPI != MPIOptions{}:
-		return cores, errors.New("the options of MPI are only for sweeps that mpirun starts: use launch.MPI (--on mpi)")
-	case !s.onMPI:
-		return cores, nil
-	case s.Bind != "" && s.Bind != BindNone:
-		return cores, fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because mpirun binds the workers; set OMPI_MCA_hwloc_base_binding_policy (Open MPI) or HYDRA_BINDING (MPICH) to choose how", s.Bind)
+	if s.MPI.Hostfile == "" {
+		return nil
 	}
-	if s.MPI.Hostfile != "" {
-		if _, err := mpirun.FirstHost(s.MPI.Hostfile); err != nil {
-			return cores, err
-		}
-	}
-	if s.mayUseSeveralHosts() {
-		cores = math.MaxInt
-	}
-	return cores, nil
+	_, err := mpirun.FirstHost(s.MPI.Hostfile)
+	return err
 }
 
 // mayUseSeveralHosts reports whether mpirun may start workers of s on other machines.
@@ -86,8 +58,8 @@ func (s Sweep) mayUseSeveralHosts() bool {
 
 // knownNodes returns the number of machines on which the workers of each run are, or 0 if mpirun
 // chooses the machines.
-func (s Sweep) knownNodes() int {
-	if s.onMPI && s.mayUseSeveralHosts() {
+func (p *SweepPlan) knownNodes() int {
+	if p.On == OnMPI && p.Sweep.mayUseSeveralHosts() {
 		return 0
 	}
 	return 1
@@ -102,16 +74,10 @@ func allocatedNodes() int {
 	return n
 }
 
-// findMPI finds mpirun for s.
-func (s *Sweep) findMPI(ctx context.Context) (err error) {
-	s.mpirun, err = mpirun.Find(ctx, s.MPI.Command)
-	return err
-}
-
 // mpiVariables returns the variables that the launcher adds to the environment of mpirun: the address
 // of rank 0, and the port and the secret if all workers are on this machine. On another machine the
 // launcher cannot know which port is free.
-func (s Sweep) mpiVariables(port int, token string) ([]string, error) {
+func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 	switch {
 	case s.MPI.Hostfile != "":
 		host, err := mpirun.FirstHost(s.MPI.Hostfile)
@@ -119,22 +85,21 @@ func (s Sweep) mpiVariables(port int, token string) ([]string, error) {
 	case allocatedNodes() > 1:
 		return []string{"MASTER_ADDR=" + rendezvous.FirstHost(os.Getenv("SLURM_JOB_NODELIST"))}, nil
 	}
-	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "LOCKSTEP_TOKEN=" + token}, nil
+	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "LOCKSTEP_TOKEN=" + token}, nil
 }
 
-// mpiArguments returns mpirun and its arguments for the worker command argv. foreign is true for a
-// program other than lockstep.
-func (r *run) mpiArguments(argv []string, foreign bool) ([]string, error) {
+// mpiArguments returns mpirun and its arguments for the processes of the run r.
+func (p *SweepPlan) mpiArguments(r *PlannedRun) ([]string, error) {
 	command, err := workers.RankTask{
-		Dir: r.dir, Ranks: r.replicasPerProcess(), Seed: r.seed, Threads: r.sweep.Threads, Foreign: foreign, Grace: r.sweep.gracePeriod,
-	}.Command(argv)
+		Dir: r.Dir, Ranks: r.workersPerProcess(), Seed: r.Seed, Threads: p.Sweep.Threads, Foreign: r.Program, Grace: p.Sweep.gracePeriod,
+	}.Command(p.arguments(r))
 	if err != nil {
 		return nil, err
 	}
-	several := r.sweep.mayUseSeveralHosts()
-	return r.sweep.mpirun.Arguments(mpirun.Job{
-		Processes: r.workers / r.replicasPerProcess(), Hostfile: r.sweep.MPI.Hostfile, SeveralHosts: several,
-		Oversubscribe: !several || r.sweep.Oversubscribe, // Validate has compared the workers with the cores of this machine
+	several := p.Sweep.mayUseSeveralHosts()
+	return p.mpirun.Arguments(mpirun.Job{
+		Processes: r.Processes, Hostfile: p.Sweep.MPI.Hostfile, SeveralHosts: several,
+		Oversubscribe: !several || p.Sweep.Oversubscribe, // Validate has compared the workers with the cores of this machine
 		Forward:       forwardedVariables(),
 		Command:       command,
 	}), nil
@@ -159,20 +124,20 @@ func forwardedVariables() []string {
 }
 
 // mpiEnvironment returns the environment of mpirun. mpirun sets the variables of each rank.
-func (r *run) mpiEnvironment(ctx context.Context) ([]string, error) {
+func (s Sweep) mpiEnvironment(ctx context.Context) ([]string, error) {
 	port := 0
-	if !r.sweep.mayUseSeveralHosts() {
+	if !s.mayUseSeveralHosts() {
 		var err error
 		if port, err = rendezvous.FindFreePort(ctx); err != nil {
 			return nil, err
 		}
 	}
-	set, err := r.sweep.mpiVariables(port, rand.Text())
+	set, err := s.mpiVariables(strconv.Itoa(port), rand.Text())
 	if err != nil {
 		return nil, err
 	}
 	without := append(rendezvous.RankVariables(), train.BindingVariable, "LOCKSTEP_TOKEN")
-	if r.sweep.mayUseSeveralHosts() {
+	if s.mayUseSeveralHosts() {
 		if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
 			return nil, err
 		}
@@ -184,20 +149,20 @@ func (r *run) mpiEnvironment(ctx context.Context) ([]string, error) {
 	return append(env, set...), nil
 }
 
-// startMPI starts mpirun, which starts the workers of the run with the arguments argv. The caller's
-// goroutine must stay locked to its thread; see startWorkers.
-func (r *run) startMPI(ctx context.Context, argv []string, foreign bool) (*workers.Group, error) {
-	args, err := r.mpiArguments(argv, foreign)
+// startMPI starts mpirun, which starts the workers of the run. The caller's goroutine must stay locked
+// to its thread; see startWorkers.
+func (r *runningRun) startMPI(ctx context.Context) (*workers.Group, error) {
+	args, err := r.plan.mpiArguments(r.PlannedRun)
 	if err != nil {
 		return nil, err
 	}
-	env, err := r.mpiEnvironment(ctx)
+	env, err := r.plan.Sweep.mpiEnvironment(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := workers.NewGroup(r.processes(foreign))
+	c := workers.NewGroup(r.group())
 	rank0, err := c.StartMPI(workers.MPIProcesses{
-		Count: r.workers / r.replicasPerProcess(), Argv: args, Env: env, StopSignal: r.sweep.mpirun.StopSignal(),
+		Count: r.Processes, Argv: args, Env: env, StopSignal: r.plan.mpirun.StopSignal(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.Kill())

@@ -114,7 +114,7 @@ func TestMPICommand(t *testing.T) {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
-		s.MPI, s.Logs, s.onMPI = MPIOptions{}, t.TempDir(), false
+		s.MPI, s.Logs = MPIOptions{}, t.TempDir()
 		local, lerr := launch(t, s)
 		if err := errors.Join(err, lerr); err != nil {
 			t.Fatal(err)

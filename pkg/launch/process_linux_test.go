@@ -83,7 +83,7 @@ func TestSweepEndsWithItsKernel(t *testing.T) {
 			out.await(t, "up\n", 2)
 			pids := out.pids(t)
 			j := attach(t, s)
-			if st := j.Status()[0]; st.State != StateRunning || !st.foreign || !strings.Contains(st.Line, "up") {
+			if st := j.Status()[0]; st.State != StateRunning || !strings.Contains(st.Line, "up") {
 				t.Errorf("status %+v", st)
 			}
 			kill(t, kernel)
@@ -116,7 +116,7 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 	if !j.Attached() {
 		t.Error("the sweep of another kernel counts as this process's")
 	}
-	if err := syscall.Kill(j.sweep.(*remoteSweep).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
+	if err := syscall.Kill(j.backend.(*otherSweep).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
 		t.Fatal(err)
 	}
 	kill(t, kernel)
@@ -154,7 +154,7 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 	_, out := kernelOf(t, s)
 	out.await(t, "up\n", 1)
 	j := attach(t, s)
-	m := j.sweep.(*remoteSweep)
+	m := j.backend.(*otherSweep)
 
 	bystander := exec.Command("sleep", "600")
 	if err := bystander.Start(); err != nil {
@@ -179,7 +179,7 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 		if err := changed.Write(); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, newRemoteSweep(changed).end(false), "cancel scripts: ", tt.want)
+		wantError(t, newOtherSweep(changed).end(false), "cancel scripts: ", tt.want)
 	}
 	if !running(bystander.Process.Pid) {
 		t.Error("Cancel has ended another process")
@@ -283,7 +283,7 @@ func TestSweepsQueue(t *testing.T) {
 		t.Errorf("the cell shows %q, want %q", out, waiting)
 	}
 	j2 := attach(t, second)
-	if got := j2.sweep.waitsFor(); !strings.HasPrefix(got, "waiting for first (pid ") || j2.Status()[0].State != StateWaiting {
+	if got := j2.backend.waitsFor(); !strings.HasPrefix(got, "waiting for first (pid ") || j2.Status()[0].State != StateWaiting {
 		t.Errorf("waits %q, status %+v", got, j2.Status())
 	}
 	if jobs, err := Jobs(); err != nil || len(jobs) != 2 || jobs[0].State != StateWaiting || jobs[1].State != StateRunning ||
@@ -399,7 +399,7 @@ func TestQueueSurvivesAKill(t *testing.T) {
 	if err != nil || waits.Note() == "" {
 		t.Fatalf("%v, note %q", err, waits.Note())
 	}
-	if err := syscall.Kill(j.sweep.(*remoteSweep).record.PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(j.backend.(*otherSweep).record.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitFor(t, waits); err != nil {
@@ -426,7 +426,7 @@ func TestLaunchAgainShowsTheSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid := j.sweep.(*remoteSweep).record.PID
+		pid := j.backend.(*otherSweep).record.PID
 		if want := fmt.Sprintf(" as pid %d; showing it", pid); !strings.HasPrefix(j.Note(), "already running since ") || !strings.HasSuffix(j.Note(), want) {
 			t.Errorf("note %q, want %q", j.Note(), want)
 		}

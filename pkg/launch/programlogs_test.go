@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/notebook"
 )
@@ -34,7 +33,11 @@ echo "Epoch 1 took 10.5s (200.25 img/s, loss 0.75)"
 while [ ! -e %s ]; do sleep 0.02; done
 echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)
 	s.Lines = []string{"Epoch {epoch} took {seconds}s ({samples_per_second} img/s, loss {train_loss})"}
-	job, err := startInThisProcess(t.Context(), s, queue.NewID(time.Now()), 0)
+	p, err := planSweep(t.Context(), OnLocal, "", s, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := p.start(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +75,7 @@ echo "Epoch 2 took 9.5s (221 img/s, loss 0.5)"`, seen), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st := attached.Status()[0]; st.Epoch != 2 || st.Last.Seconds != 9.5 || !st.foreign {
+	if st := attached.Status()[0]; st.Epoch != 2 || st.Last.Seconds != 9.5 {
 		t.Errorf("status of the attached job %+v", st)
 	}
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -13,12 +14,30 @@ import (
 	"lockstep/pkg/train"
 )
 
-// newTestRun returns a planned run of a sweep of unet2d-cells.
-func newTestRun(workers int, method strategy.Config) *run {
+// planTestRuns returns the planned runs of s, which has its defaults.
+func planTestRuns(t *testing.T, s Sweep) []PlannedRun {
+	t.Helper()
+	p := &SweepPlan{On: OnLocal, Dir: "logs", Sweep: s, Binary: "lockstep"}
+	if err := p.planRuns(); err != nil {
+		t.Fatal(err)
+	}
+	return p.Runs
+}
+
+// newTestPlan returns the plan of a run of unet2d-cells with the given strategy.
+func newTestPlan(t *testing.T, workers int, method strategy.Config) (*SweepPlan, *PlannedRun) {
+	t.Helper()
 	s := Sweep{Config: "unet2d-cells", Workers: []int{workers}, Oversubscribe: true}.withDefaults()
-	r := s.planRuns("logs")[0]
-	r.method, r.config = method, map[string]any{"engine": map[string]any{"device": "cpu"}}
-	return r
+	p := &SweepPlan{On: OnLocal, Dir: "logs", Sweep: s, Runs: planTestRuns(t, s)}
+	r := &p.Runs[0]
+	err := r.setConfig(map[string]any{
+		"engine":   map[string]any{"device": "cpu"},
+		"strategy": map[string]any{"name": cmp.Or(method.Name, "ddp"), "replicas": float64(method.Replicas)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, r
 }
 
 // rankOf returns what a worker reads from its environment.
@@ -58,13 +77,13 @@ func TestProcessesOfReplicas(t *testing.T) {
 		{4, strategy.Config{Name: "multiworker", Replicas: 2}, 2, rendezvous.SourceTFConfig, ""},
 		{2, strategy.Config{Name: "multiworker", Replicas: 2}, 1, rendezvous.SourceTFConfig, ""},
 	} {
-		r := newTestRun(c.workers, c.method)
-		if got := r.workers / r.replicasPerProcess(); got != c.ports {
-			t.Errorf("%d workers of %s: %d processes, want %d", c.workers, c.method, got, c.ports)
+		p, r := newTestPlan(t, c.workers, c.method)
+		if r.Processes != c.ports {
+			t.Errorf("%d workers of %s: %d processes, want %d", c.workers, c.method, r.Processes, c.ports)
 		}
-		ports := []int{2001, 2002, 2003}[:c.ports]
+		ports := []string{"2001", "2002", "2003"}[:c.ports]
 		for process := range ports {
-			e := rankOf(t, r.workerEnvironment(process, ports, "secret", false))
+			e := rankOf(t, p.workerEnvironment(r, process, ports, "secret"))
 			if e.Rank != process || e.World != c.ports || e.LocalRank != process || e.LocalWorld != c.ports || e.Source != c.source {
 				t.Errorf("process %d of %s: %+v", process, c.method, e)
 			}
@@ -72,7 +91,7 @@ func TestProcessesOfReplicas(t *testing.T) {
 				t.Errorf("process %d of %s joins at %s", process, c.method, e.Address())
 			}
 		}
-		if args := strings.Join(r.trainArguments(), " "); strings.Contains(args, "--replicas") != (c.args != "") || !strings.HasSuffix(args, c.args) {
+		if args := strings.Join(p.arguments(r), " "); strings.Contains(args, "--replicas") != (c.args != "") || !strings.HasSuffix(args, c.args) {
 			t.Errorf("%s: arguments %s, want %q", c.method, args, c.args)
 		}
 	}
@@ -89,8 +108,8 @@ func TestReplicasShareCPUs(t *testing.T) {
 		{strategy.Config{Name: "mirrored"}, "0-15 | 0-15 | 0-15 | 0-15"},
 		{strategy.Config{Name: "multiworker", Replicas: 2}, "0-3,8-11 | 0-3,8-11 | 4-7,12-15 | 4-7,12-15"},
 	} {
-		r := newTestRun(4, c.method)
-		b, err := r.planBinding(binding.State{Machine: madeUp(1, 8), Quota: math.Inf(1)})
+		p, r := newTestPlan(t, 4, c.method)
+		b, err := p.planBinding(r, binding.State{Machine: madeUp(1, 8), Quota: math.Inf(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,8 +122,8 @@ func TestReplicasShareCPUs(t *testing.T) {
 			}
 		}
 	}
-	r := newTestRun(4, strategy.Config{Name: "mirrored"})
-	if b, err := r.planBinding(binding.State{Machine: madeUp(1, 1), Quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
+	p, r := newTestPlan(t, 4, strategy.Config{Name: "mirrored"})
+	if b, err := p.planBinding(r, binding.State{Machine: madeUp(1, 1), Quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
 		t.Errorf("4 replicas on 2 CPUs: %+v, %v", b, err)
 	}
 }
@@ -113,15 +132,16 @@ func TestReplicasShareCPUs(t *testing.T) {
 // anything starts, although the check of the config tries only the largest one.
 func TestWorkersThatCannotBeDivided(t *testing.T) {
 	s := Sweep{Config: "unet2d-cells", Workers: []int{1, 3, 4}, Oversubscribe: true}.withDefaults()
-	all := s.planRuns("logs")
-	doc := map[string]any{"strategy": map[string]any{"name": "multiworker", "replicas": 2.0}}
-	err := setConfigs(all, map[string]map[string]any{all[0].variant.Series: doc})
+	p := &SweepPlan{Sweep: s, Runs: planTestRuns(t, s)}
+	configs := map[string]map[string]any{p.Runs[0].Series: {"strategy": map[string]any{"name": "multiworker", "replicas": 2.0}}}
+	err := p.setConfigs(configs)
 	wantError(t, err, "strategy multiworker: 1 worker cannot be divided")
 	var usage *train.UsageError
 	if !errors.As(err, &usage) {
 		t.Errorf("%T, want a *train.UsageError", err)
 	}
-	if err := setConfigs(all[2:], map[string]map[string]any{all[0].variant.Series: doc}); err != nil || all[2].replicasPerProcess() != 2 {
-		t.Errorf("4 workers: %v, %d replicas in each process", err, all[2].replicasPerProcess())
+	p.Runs = p.Runs[2:]
+	if err := p.setConfigs(configs); err != nil || p.Runs[0].workersPerProcess() != 2 {
+		t.Errorf("4 workers: %v, %d replicas in each process", err, p.Runs[0].workersPerProcess())
 	}
 }

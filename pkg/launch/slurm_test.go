@@ -328,18 +328,18 @@ func (c endsAfterFirstJob) Done() <-chan struct{} {
 func TestSlurmInterruptedSubmission(t *testing.T) {
 	useCluster(t)
 	s, _ := shell(t, "sleep 600", 1, 2)
-	p, err := planSlurm(t.Context(), "local-test", &s, false)
+	p, err := planSweep(t.Context(), OnSlurm, "local-test", s, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.submit(endsAfterFirstJob{context.Background(), p.batch.Dir})
+	_, err = p.submit(endsAfterFirstJob{context.Background(), p.Dir})
 	const want = "interrupted before run script-n2-s1 was submitted; jobs submitted before were canceled"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Fatalf("got error %v, want %q", err, want)
 	}
-	id := p.sweep.all[0].planned.ID
+	id := p.jobs.added[0].ID
 	for deadline := time.Now().Add(slurmTimeout); ; time.Sleep(50 * time.Millisecond) {
-		jobs, err := p.sweep.client.Jobs(t.Context(), []string{id})
+		jobs, err := p.jobs.client.Jobs(t.Context(), []string{id})
 		if err != nil {
 			t.Fatal(err)
 		}

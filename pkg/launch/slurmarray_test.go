@@ -148,11 +148,11 @@ func TestSlurmArraySizes(t *testing.T) {
 	s.Seeds = []int64{1, 2, 3}
 	arrays := func(size int) (sizes []string) {
 		s.Slurm.ArraySize = size
-		p, err := planSlurm(t.Context(), "local-test", &s, false)
+		p, err := planSweep(t.Context(), OnSlurm, "local-test", s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range p.submissions {
+		for _, n := range p.jobs.submissions {
 			sizes = append(sizes, fmt.Sprintf("%d×%d", n.Runs[0].Workers, len(n.Runs)))
 		}
 		return sizes
@@ -177,7 +177,7 @@ func TestSlurmNoAnswerAtSubmission(t *testing.T) {
 	s.Command[2] = "echo $LOCKSTEP_SEED >>" + trace
 	for _, seeds := range [][]int64{{1}, {1, 2}} {
 		s.Seeds = seeds
-		p, err := planSlurm(t.Context(), "local-test", &s, false)
+		p, err := planSweep(t.Context(), OnSlurm, "local-test", s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,8 +185,8 @@ func TestSlurmNoAnswerAtSubmission(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		p.sweep.client.Timeout = time.Second
-		err = p.submit(t.Context())
+		p.jobs.client.Timeout = time.Second
+		_, err = p.submit(t.Context())
 		if left := listWithoutJobOutput(t, s.Logs); len(left) > 0 {
 			t.Errorf("left %v in the logs folder", left)
 		}

@@ -17,19 +17,19 @@ func TestSlurmControllerStops(t *testing.T) {
 	s, out := shell(t, "sleep 600", 1)
 	j := submitSweep(t, s)
 	awaitState(t, j, StateRunning)
-	sweep := j.sweep.(*slurmSweep)
+	sweep := j.backend.(*slurmSweep)
 	sweep.client.Timeout = 200 * time.Millisecond // nothing answers, so that more time would change nothing
 	pid := cluster.PID(t, "slurmctld")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	const problem = "the states of the jobs are unknown, and Lockstep asks again: run squeue: the Slurm controller does not answer (Lockstep waited for 200ms); jobs that are waiting or running continue"
-	for deadline := time.Now().Add(slurmTimeout); !strings.Contains(j.sweep.waitsFor(), problem); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(slurmTimeout); !strings.Contains(j.backend.waitsFor(), problem); time.Sleep(50 * time.Millisecond) {
 		if r := j.Status()[0]; r.State != StateRunning {
 			t.Errorf("got status %+v, want that the run is still running", r)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("got %q, want %q", j.sweep.waitsFor(), problem)
+			t.Fatalf("got %q, want %q", j.backend.waitsFor(), problem)
 		}
 	}
 	if err := j.Cancel(); err == nil || !strings.Contains(err.Error(), "the Slurm controller does not answer") {
@@ -39,10 +39,10 @@ func TestSlurmControllerStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep.client.Timeout = 0
-	for deadline := time.Now().Add(slurmTimeout); j.sweep.waitsFor() != ""; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(slurmTimeout); j.backend.waitsFor() != ""; time.Sleep(50 * time.Millisecond) {
 		_ = j.Status() // asks again
 		if time.Now().After(deadline) {
-			t.Fatalf("got %q, want that the states are known", j.sweep.waitsFor())
+			t.Fatalf("got %q, want that the states are known", j.backend.waitsFor())
 		}
 	}
 	if !strings.Contains(out.String(), problem) {

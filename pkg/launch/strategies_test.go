@@ -16,8 +16,8 @@ func TestStrategiesAreSeries(t *testing.T) {
 	}
 	d := s.withDefaults()
 	var names []string
-	for _, r := range d.planRuns("logs") {
-		names = append(names, fmt.Sprint(r.name, " ", r.variant.Set))
+	for _, r := range planTestRuns(t, d) {
+		names = append(names, fmt.Sprint(r.Name, " ", settingsOf(r)))
 	}
 	want := []string{
 		"ddp-n1-s1 [strategy=ddp]", "local_sgd-steps-4-n1-s1 [strategy={name: local_sgd, steps: 4}]", "zero1-n1-s1 [strategy=zero1]",
@@ -59,4 +59,15 @@ func TestStrategiesRefused(t *testing.T) {
 			t.Errorf("%q: got error %v, want %q", c.s.Strategies, err, c.want)
 		}
 	}
+}
+
+// settingsOf returns the settings in the command of a run.
+func settingsOf(r PlannedRun) []string {
+	var all []string
+	for i, arg := range r.Command {
+		if arg == "--set" {
+			all = append(all, r.Command[i+1])
+		}
+	}
+	return all
 }

@@ -13,16 +13,15 @@ import (
 // Sweep.StudyLogs.
 const DefaultStudyLogs = "default"
 
-// studyLogFolder returns the folder for the run's study log. Its path is
+// studyLogFolder returns the folder for the study log of r. Its path is
 // <folder>/<series>/seed<S>, where <folder> is the sweep's folder for study logs. /<series>
 // is left out if the sweep has only one series, and /seed<S> for the first seed.
 // studyLogFolder returns "" if the sweep writes no study logs.
-func (r *run) studyLogFolder() (string, error) {
-	s := r.sweep
-	if r.studyLogs != "" || s.StudyLogs == "" {
-		return r.studyLogs, nil
+func (s *Sweep) studyLogFolder(r *PlannedRun) (string, error) {
+	if s.StudyLogs == "" {
+		return "", nil
 	}
-	dir := filepath.Join(filepath.Dir(r.dir), "study-logs")
+	dir := filepath.Join(filepath.Dir(r.Dir), "study-logs")
 	if s.StudyLogs != DefaultStudyLogs {
 		var err error
 		if dir, err = runs.ResolveLogs(s.StudyLogs); err != nil {
@@ -30,10 +29,10 @@ func (r *run) studyLogFolder() (string, error) {
 		}
 	}
 	if len(s.seriesAxes().Variants()) > 1 {
-		dir = filepath.Join(dir, r.variant.Series)
+		dir = filepath.Join(dir, r.Series)
 	}
-	if r.seed != s.Seeds[0] {
-		dir = filepath.Join(dir, "seed"+strconv.FormatInt(r.seed, 10))
+	if r.Seed != s.Seeds[0] {
+		dir = filepath.Join(dir, "seed"+strconv.FormatInt(r.Seed, 10))
 	}
 	return dir, nil
 }
@@ -41,30 +40,28 @@ func (r *run) studyLogFolder() (string, error) {
 // checkStudyLog returns an error if the study log of r would overwrite the study log of
 // another run. It is called before anything starts. existing is the content of run.json, or
 // the zero Info if there is no such file.
-func (r *run) checkStudyLog(existing runs.Info) error {
-	dir, err := r.studyLogFolder()
-	if err != nil || dir == "" {
-		return err
+func (r *PlannedRun) checkStudyLog(existing runs.Info) error {
+	if r.StudyLogs == "" {
+		return nil
 	}
-	existing.Series, existing.Workers = r.variant.Series, r.workers
-	return runs.CheckStudyLog(dir, r.dir, existing)
+	existing.Series, existing.Workers = r.Series, r.Workers
+	return runs.CheckStudyLog(r.StudyLogs, r.Dir, existing)
 }
 
 // writeStudyLog writes the study log of the finished run r if the sweep writes study logs.
-func (r *run) writeStudyLog() error {
-	dir, err := r.studyLogFolder()
-	if err != nil || dir == "" {
-		return err
+func (r *PlannedRun) writeStudyLog() error {
+	if r.StudyLogs == "" {
+		return nil
 	}
-	run, err := runs.Read(r.dir)
+	run, err := runs.Read(r.Dir)
 	if err == nil && len(run.Info.Command) > 0 {
-		run, err = runfolder.ReadWithLogs(r.dir)
+		run, err = runfolder.ReadWithLogs(r.Dir)
 	}
 	if err == nil {
-		_, err = runs.WriteStudyLog(dir, run)
+		_, err = runs.WriteStudyLog(r.StudyLogs, run)
 	}
 	if err != nil {
-		return fmt.Errorf("run %s: %w", r.name, err)
+		return fmt.Errorf("run %s: %w", r.Name, err)
 	}
 	return nil
 }

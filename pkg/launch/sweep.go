@@ -5,20 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/placeholder"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/series"
 	"lockstep/pkg/logread"
-	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
 
@@ -137,9 +136,6 @@ type Sweep struct {
 	// goroutine at a time writes to it.
 	Output io.Writer `json:"-"`
 
-	onMPI  bool            // whether mpirun starts the workers
-	mpirun mpirun.Launcher // if onMPI
-
 	// gracePeriod is how long workers may take to shut down before they are killed.
 	gracePeriod time.Duration
 }
@@ -147,27 +143,46 @@ type Sweep struct {
 // defaultGracePeriod is enough time for a training step and a check of the context.
 const defaultGracePeriod = 10 * time.Second
 
-// expandCommand returns Command with the values of a run.
-func (s Sweep) expandCommand(workers int, seed int64, dir string) ([]string, error) {
-	return placeholder.Expand(s.Command, placeholder.Values{Workers: workers, Seed: seed, Run: dir})
-}
-
 // isForeign reports whether the workers run Command instead of the lockstep command.
 func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
 
-// Validate returns an error for the first invalid field of s, given this machine's cores.
+// Validate returns an error for the first field of s that is invalid for Local, given this machine's
+// cores.
 func (s Sweep) Validate() error {
-	cores, err := s.validateMPI()
-	if err == nil {
-		err = s.validate(cores)
-	}
-	if err != nil {
+	if err := s.validateOn(OnLocal); err != nil {
 		return fmt.Errorf("validate sweep: %w", err)
 	}
 	return nil
 }
 
-// validate is Validate for a machine with the given number of cores.
+// validateOn returns an error for the first field of s that is invalid for a sweep on OnLocal, OnMPI or OnSlurm.
+func (s Sweep) validateOn(on string) error {
+	if on != OnMPI && s.MPI != (MPIOptions{}) {
+		next := "use launch.MPI (--on mpi)"
+		if on == OnSlurm {
+			next = "with Slurm, use SlurmOptions.MPI (--mpi)"
+		}
+		return fmt.Errorf("the options of MPI are only for sweeps that mpirun starts: %s", next)
+	}
+	cores := runtime.NumCPU()
+	switch on {
+	case OnMPI:
+		if err := s.validateMPI(); err != nil {
+			return err
+		}
+		if s.mayUseSeveralHosts() {
+			cores = math.MaxInt
+		}
+	case OnSlurm:
+		if err := s.validateSlurm(); err != nil {
+			return err
+		}
+		cores = math.MaxInt // the nodes have other cores than this machine
+	}
+	return s.validate(cores)
+}
+
+// validate returns an error for the first invalid field of s for a machine with the given number of cores.
 func (s Sweep) validate(cores int) error {
 	switch {
 	case s.isForeign() && s.Config != "":
@@ -286,7 +301,7 @@ func (s Sweep) validateCounts(cores int) error {
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); the times then do not measure scaling",
 				english.Count(n, "worker"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"))
 		}
-		if _, err := s.expandCommand(n, 0, ""); err != nil {
+		if _, err := placeholder.Expand(s.Command, placeholder.Values{Workers: n}); err != nil {
 			return err
 		}
 		counts[n] = true
@@ -339,16 +354,6 @@ func (s Sweep) withDefaults() Sweep {
 
 // logsFolder returns Logs or its default.
 func (s Sweep) logsFolder() string { return cmp.Or(s.Logs, "logs") }
-
-// findStudyFolder returns the path of the study's folder. It creates the logs folder if
-// there is none.
-func (s Sweep) findStudyFolder() (string, error) {
-	root, err := runs.ResolveOrCreateLogs(s.logsFolder(), os.Stderr)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(root, s.Study), nil
-}
 
 // saveLineTemplates adds the templates of lines to the rules for reading the logs in the study's
 // folder dir.

@@ -75,7 +75,7 @@ func (v *watch) update() {
 		return
 	}
 	v.nextTable = now.Add(tableInterval)
-	all := v.job.sweep.status()
+	all := v.job.backend.status()
 	if !now.Before(v.nextCurve) {
 		v.updateCurve(all)
 	}
@@ -85,8 +85,8 @@ func (v *watch) update() {
 // finish shows the last state. If the sweep has ended, the curve comes from the complete run
 // folders.
 func (v *watch) finish() {
-	all := v.job.sweep.status()
-	if over, _ := v.job.sweep.hasEnded(); over {
+	all := v.job.backend.status()
+	if over, _ := v.job.backend.hasEnded(); over {
 		dir, err := filepath.Abs(v.job.dir)
 		if err != nil {
 			dir = v.job.dir
@@ -156,7 +156,7 @@ func (v *watch) readRuns(all []RunStatus) []runs.Run {
 // table returns the table of the runs.
 func (v *watch) table(all []RunStatus) live.Table {
 	var t live.Table
-	waits := v.job.sweep.waitsFor()
+	waits := v.job.backend.waitsFor()
 	if slices.ContainsFunc(all, func(s RunStatus) bool { return s.Waits != "" }) {
 		waits = "" // the rows have the reasons
 	}

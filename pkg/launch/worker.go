@@ -13,42 +13,49 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/workers"
-	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
 
-// processes describes the processes of the run.
-func (r *run) processes(foreign bool) workers.Run {
+// group describes the processes of the run.
+func (r *runningRun) group() workers.Run {
+	g := r.PlannedRun.group()
+	g.Output, g.GracePeriod, g.KillNow = r.out, r.plan.Sweep.gracePeriod, r.killNow
+	return g
+}
+
+// group describes the processes of the run for a process that does not start them.
+func (r *PlannedRun) group() workers.Run {
 	return workers.Run{
-		Dir: r.dir, Ranks: r.replicasPerProcess(), Foreign: foreign, Resume: r.resume,
-		Label: fmt.Sprintf("%s n%d s%d", r.variant.Label, r.workers, r.seed), Output: r.out,
-		GracePeriod: r.sweep.gracePeriod, KillNow: r.killNow,
+		Dir: r.Dir, Ranks: r.workersPerProcess(), Foreign: r.Program, Resume: r.Action == ActionContinue,
+		Label: fmt.Sprintf("%s n%d s%d", r.Label, r.Workers, r.Seed),
 	}
 }
 
 // startWorkers starts the processes of the run. If one cannot be started, it kills the
 // others. The caller's goroutine must stay locked to its thread while the processes run:
 // the operating system kills a worker when the thread that started it ends.
-func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (c *workers.Group, planned binding.Binding, err error) {
-	perProcess := r.replicasPerProcess()
-	ports := make([]int, r.workers/perProcess) // by process
+func (r *runningRun) startWorkers(ctx context.Context) (c *workers.Group, planned binding.Binding, err error) {
+	ports := make([]string, r.Processes)
 	for i := range ports {
-		if ports[i], err = rendezvous.FindFreePort(ctx); err != nil {
+		port, err := rendezvous.FindFreePort(ctx)
+		if err != nil {
 			return nil, planned, err
 		}
+		ports[i] = strconv.Itoa(port)
 	}
 	token := rand.Text()
-	c = workers.NewGroup(r.processes(foreign))
+	c = workers.NewGroup(r.group())
+	argv := r.plan.arguments(r.PlannedRun)
 	err = r.withBinding(ctx, func(b binding.Binding) error {
 		planned = b
 		return b.WithThreadBinder(func(bind func(rank int) error) error {
 			for process := range ports {
-				rank := process * perProcess
+				rank := process * r.workersPerProcess()
 				if err := bind(rank); err != nil {
 					return err
 				}
-				env := r.workerEnvironment(process, ports, token, foreign)
-				if !foreign {
+				env := r.plan.workerEnvironment(r.PlannedRun, process, ports, token)
+				if !r.Program {
 					env = append(env, b.EnvironmentEntry())
 				}
 				out, err := c.Start(rank, argv, env)
@@ -68,8 +75,8 @@ func (r *run) startWorkers(ctx context.Context, argv []string, foreign bool) (c 
 
 // workerEnvironment returns the environment of a worker: the launcher's environment, with the
 // variables of workerVariables added or replaced.
-func (r *run) workerEnvironment(process int, ports []int, token string, foreign bool) []string {
-	set, without := r.workerVariables(process, ports, token, foreign)
+func (p *SweepPlan) workerEnvironment(r *PlannedRun, process int, ports []string, token string) []string {
+	set, without := p.workerVariables(r, process, ports, token)
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(without, name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
@@ -79,25 +86,24 @@ func (r *run) workerEnvironment(process int, ports []int, token string, foreign 
 
 // workerVariables returns the environment variables that describe a worker's rank, run and threads, and
 // the names of variables of the launcher that the worker must not get. process is the number of the
-// worker's process, and ports contains a free port for each process. foreign is true for a program
-// other than lockstep.
-func (r *run) workerVariables(process int, ports []int, token string, foreign bool) (set, without []string) {
-	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.seed, 10)}
+// worker's process in the run r, and ports contains a free port for each process.
+func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, token string) (set, without []string) {
+	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	without = []string{train.BindingVariable}
-	if r.method.Name == strategy.NameMultiWorker {
+	if r.TFConfig {
 		addresses := make([]string, len(ports))
 		for i, port := range ports {
-			addresses[i] = "127.0.0.1:" + strconv.Itoa(port)
+			addresses[i] = "127.0.0.1:" + port
 		}
 		set = append(set, rendezvous.FormatTFConfig(addresses, process))
 		without = append(without, rendezvous.RankVariables()...)
 	} else {
 		n := strconv.Itoa(len(ports))
 		set = append(set, "RANK="+strconv.Itoa(process), "WORLD_SIZE="+n, "LOCAL_RANK="+strconv.Itoa(process), "LOCAL_WORLD_SIZE="+n,
-			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(ports[0]))
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+ports[0])
 	}
-	if foreign {
-		set = append(set, workers.ThreadVariables(r.sweep.Threads)...)
+	if r.Program {
+		set = append(set, workers.ThreadVariables(p.Sweep.Threads)...)
 	}
 	return set, without
 }

@@ -209,15 +209,8 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	}
 	_, _ = rendezvous.CreateToken(os.Getenv) // workers that srun or mpirun starts later need it; without it, they say so
 	job, err := start(c.Context(), s)
-	var wrong *train.UsageError
-	var busy *launch.BusyError
-	switch {
-	case errors.As(err, &wrong):
-		return asUsageError(err)
-	case errors.As(err, &busy):
-		return &exitError{exitBusy, err}
-	case err != nil:
-		return err
+	if err != nil {
+		return launchError(err)
 	}
 	if s.Output == nil && job.Note() != "" && !(s.Detach && job.Found()) {
 		if _, err := fmt.Fprintln(c.ErrOrStderr(), job.Note()); err != nil {
@@ -288,8 +281,8 @@ func printDetached(c *cobra.Command, job *launch.Job) error {
 
 // serveSweep runs the sweep that a notebook's kernel sends through standard input.
 func serveSweep(c *cobra.Command) error {
-	job, err := launch.Serve(c.Context(), os.Stdin, c.OutOrStdout(), c.ErrOrStderr())
-	if err != nil || job == nil {
+	job, err := launch.Serve(c.Context(), os.Stdin, c.ErrOrStderr())
+	if err != nil {
 		return err
 	}
 	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // ends the sweep of this process

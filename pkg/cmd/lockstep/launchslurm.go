@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/train"
 )
@@ -32,54 +30,43 @@ func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 
 // runSweepOn runs a sweep on the back end that --on names.
 func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool) error {
-	kind, site, _ := strings.Cut(on, ":")
+	kind, site, err := launch.ParseOn(on)
+	switch {
+	case err != nil:
+		return asUsageError(err)
+	case kind != launch.OnMPI && s.MPI != launch.MPIOptions{}:
+		return asUsageError(errors.New("--mpirun and --hostfile are for MPI: add --on mpi"))
+	case kind != launch.OnSlurm && s.Slurm != launch.SlurmOptions{}:
+		return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --mem, --gpus-per-node, --array-size, --mpi and --signal are for Slurm: add --on slurm:SITE"))
+	}
+	start := launch.Local
 	switch kind {
-	case "local", "mpi":
-		switch {
-		case site != "":
-			return asUsageError(fmt.Errorf("invalid --on %q: %s has no site", on, kind))
-		case kind == "local" && s.MPI != launch.MPIOptions{}:
-			return asUsageError(errors.New("--mpirun and --hostfile are for MPI: add --on mpi"))
-		case s.Slurm != launch.SlurmOptions{}:
-			return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --mem, --gpus-per-node, --array-size, --mpi and --signal are for Slurm: add --on slurm:SITE"))
-		}
-		start, describe := launch.Local, launch.LocalDryRun
-		if kind == "mpi" {
-			start, describe = launch.MPI, launch.MPIDryRun
-		} else if err := s.Validate(); err != nil {
-			return asUsageError(err)
-		}
-		if dryRun {
-			return showDryRun(c, describe, s)
-		}
-		return runSweep(c, start, s, lines)
-	case "slurm":
-		if site == "" {
-			site = "generic"
-		}
-		if s.MPI != (launch.MPIOptions{}) {
-			return asUsageError(errors.New("--mpirun and --hostfile are for MPI: add --on mpi"))
-		}
-	default:
-		return asUsageError(fmt.Errorf("unknown back end %q%s: use local, mpi or slurm:SITE", on, nearest.Hint(kind, []string{"local", "mpi", "slurm"})))
+	case launch.OnMPI:
+		start = launch.MPI
+	case launch.OnSlurm:
+		start = func(ctx context.Context, s launch.Sweep) (*launch.Job, error) { return launch.Slurm(ctx, site, s) }
 	}
 	if !dryRun {
-		return runSweep(c, func(ctx context.Context, s launch.Sweep) (*launch.Job, error) { return launch.Slurm(ctx, site, s) }, s, lines)
+		return runSweep(c, start, s, lines)
 	}
-	return showDryRun(c, func(ctx context.Context, s launch.Sweep) (string, error) { return launch.SlurmDryRun(ctx, site, s) }, s)
+	plan, err := launch.Plan(c.Context(), on, s)
+	if err != nil {
+		return launchError(err)
+	}
+	_, err = fmt.Fprint(c.OutOrStdout(), plan)
+	return err
 }
 
-// showDryRun prints what describe returns for a sweep.
-func showDryRun(c *cobra.Command, describe func(context.Context, launch.Sweep) (string, error), s launch.Sweep) error {
-	text, err := describe(c.Context(), s)
+// launchError returns err, with the exit code of its kind.
+func launchError(err error) error {
 	var wrong *train.UsageError
-	if errors.As(err, &wrong) {
+	var busy *launch.BusyError
+	switch {
+	case errors.As(err, &wrong):
 		return asUsageError(err)
+	case errors.As(err, &busy):
+		return &exitError{exitBusy, err}
 	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(c.OutOrStdout(), text)
 	return err
 }
 

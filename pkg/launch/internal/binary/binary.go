@@ -53,18 +53,23 @@ func Find(ctx context.Context) (string, error) {
 }
 
 // FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
-// folder of the running program, else the result of Find. Unlike Find, it prefers that
-// command to $LOCKSTEP_BIN, which may be a program of the user that can only train.
-func FindLauncher(ctx context.Context) (string, error) {
+// folder of the running program, else the lockstep command of the workers, or the result of Find if they run
+// another program and workers is "". It prefers the first to $LOCKSTEP_BIN, which may be a program of
+// the user that can only train. It does not ask the command for its build id, because a launcher refuses the
+// plan of another build.
+func FindLauncher(ctx context.Context, workers string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find lockstep command: %w", err)
 	}
 	neighbor := filepath.Join(filepath.Dir(self), "lockstep")
-	if _, err := exec.LookPath(neighbor); err != nil {
-		return Find(ctx)
+	if _, err := exec.LookPath(neighbor); err == nil {
+		return neighbor, nil
 	}
-	return neighbor, checkBuild(ctx, neighbor, self)
+	if workers != "" {
+		return workers, nil
+	}
+	return Find(ctx)
 }
 
 // checkBuild returns an error if the lockstep command at the path command was not built

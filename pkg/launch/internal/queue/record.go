@@ -26,9 +26,15 @@ const StateWaiting = "waiting"
 // was launched. It also contains the logs of the processes that run sweeps of notebooks.
 const RecordsFolder = ".launch"
 
+// Schema is the version of the records that this program writes. Records of programs that wrote no version
+// have 0 and are understood too.
+const Schema = 1
+
 // Record is the state of a sweep. The process of the sweep writes it to a file for other
 // processes after each change.
 type Record struct {
+	Schema  int       `json:"schema"`
+	Build   string    `json:"build"` // build id of the program that planned the sweep
 	ID      string    `json:"id"`
 	Study   string    `json:"study"`
 	Dir     string    `json:"dir"`
@@ -46,15 +52,36 @@ type Record struct {
 	Site     string `json:"site,omitempty"`   // the site profile, if the runs are jobs of Slurm; then PID is 0
 	Runs     []Run  `json:"runs"`
 
+	Starting bool     `json:"starting,omitempty"` // whether its process may still refuse to start it
+	Refusal  *Refusal `json:"refusal,omitempty"`  // why its process did not start it; nil if it did
+
 	Path string `json:"-"` // of its file
+}
+
+// Refusal is the answer of a process that has not started the sweep that a notebook's kernel sent to it.
+type Refusal struct {
+	Error string `json:"error"`
+	Owned bool   `json:"owned,omitempty"` // whether another process trains the runs by now
+	Busy  *Busy  `json:"busy,omitempty"`  // the sweep that it would have to wait for; nil if that is not the reason
+}
+
+// Busy describes a running sweep.
+type Busy struct {
+	Study string    `json:"study"`
+	PID   int       `json:"pid"`
+	Since time.Time `json:"since"`
 }
 
 // Run is the state of one run in a record.
 type Run struct {
-	Name    string    `json:"name"`
-	Dir     string    `json:"dir"`
-	Workers int       `json:"workers"`
-	Seed    int64     `json:"seed"`
+	Name      string `json:"name"`
+	Dir       string `json:"dir"`
+	Label     string `json:"label,omitempty"` // of its series, in the workers' lines
+	Workers   int    `json:"workers"`
+	Processes int    `json:"processes,omitempty"` // that contain the workers
+	Seed      int64  `json:"seed"`
+	Program   bool   `json:"program,omitempty"` // whether it is a program other than lockstep
+
 	State   string    `json:"state"`
 	Error   string    `json:"error,omitempty"`
 	Started time.Time `json:"started,omitzero"`
@@ -93,6 +120,14 @@ func ReadRecord(path string) (*Record, error) {
 		return nil, fmt.Errorf("read record of sweep %s: %w", path, err)
 	}
 	return r, nil
+}
+
+// CheckSchema returns an error if the record has a version that this program does not understand.
+func (r *Record) CheckSchema() error {
+	if r.Schema >= 0 && r.Schema <= Schema {
+		return nil
+	}
+	return fmt.Errorf("read record of sweep %s: got version %d (build %s of lockstep), want at most %d: use the lockstep that launched the sweep, or a newer one", r.Path, r.Schema, r.Build, Schema)
 }
 
 // Write writes the record to its file.

@@ -16,25 +16,25 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// remoteSweep is a sweep that another process runs, or a single run that a process trains
+// otherSweep is a sweep that another process runs, or a single run that a process trains
 // without a launcher. Its state comes from the record or the run folder that the process
 // writes.
-type remoteSweep struct {
+type otherSweep struct {
 	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
 	record *queue.Record // as last read
-	all    []*remoteRun
+	runs   []*otherRun
 }
 
-// remoteRun is a run of a remote sweep.
-type remoteRun struct {
-	read  *run // as last read from the run folder
+// otherRun is a run of an otherSweep.
+type otherRun struct {
+	*attachedRun
 	lines output.LineCounter
 }
 
-// newRemoteSweep returns the remote sweep with the record r.
-func newRemoteSweep(r *queue.Record) *remoteSweep { return &remoteSweep{path: r.Path, record: r} }
+// newOtherSweep returns the sweep with the record r.
+func newOtherSweep(r *queue.Record) *otherSweep { return &otherSweep{path: r.Path, record: r} }
 
 // newSingleRunRecord returns a record for a run in the folder dir that the process owner
 // trains without a launcher.
@@ -51,7 +51,7 @@ func newSingleRunRecord(dir string, owner runs.Owner) *queue.Record {
 
 // refresh reads the record again and checks whether the process is alive. The caller holds
 // mu.
-func (m *remoteSweep) refresh() {
+func (m *otherSweep) refresh() {
 	if m.record.HasEnded() {
 		return
 	}
@@ -70,7 +70,7 @@ func (m *remoteSweep) refresh() {
 }
 
 // refreshRun does the work of refresh for a single run, which has no record file.
-func (m *remoteSweep) refreshRun() {
+func (m *otherSweep) refreshRun() {
 	n := &m.record.Runs[0]
 	_, alive, err := runs.OwnerOf(n.Dir)
 	if alive || err != nil {
@@ -90,7 +90,7 @@ func (m *remoteSweep) refreshRun() {
 
 // markKilled marks the sweep and its running runs as failed because of cause. It is called if
 // the process of the sweep has ended without writing its result.
-func (m *remoteSweep) markKilled(cause error) {
+func (m *otherSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
 	if tail := output.ReadLastLines(strings.TrimSuffix(m.path, ".json")+".log", output.KeptLines); tail != "" {
@@ -104,7 +104,7 @@ func (m *remoteSweep) markKilled(cause error) {
 }
 
 // hasEnded reports whether the sweep has ended, and returns the error with which it ended.
-func (m *remoteSweep) hasEnded() (bool, error) {
+func (m *otherSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -125,17 +125,17 @@ type canceledError struct{ text string }
 func (e *canceledError) Error() string        { return e.text }
 func (e *canceledError) Is(target error) bool { return target == context.Canceled }
 
-func (m *remoteSweep) waitsFor() string {
+func (m *otherSweep) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	return m.record.WaitsFor
 }
 
-// doneChannel returns nil, because another process cannot close a channel of this one.
-func (m *remoteSweep) doneChannel() <-chan struct{} { return nil }
+// done returns nil, because another process cannot close a channel of this one.
+func (m *otherSweep) done() <-chan struct{} { return nil }
 
-func (m *remoteSweep) isOwn() bool {
+func (m *otherSweep) isOwn() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -143,32 +143,24 @@ func (m *remoteSweep) isOwn() bool {
 }
 
 // isEnding returns false: canceling a context in this process does not end the process of
-// a remote sweep.
-func (m *remoteSweep) isEnding() bool { return false }
+// the sweep.
+func (m *otherSweep) isEnding() bool { return false }
 
 // status returns the status of each run of the sweep.
-func (m *remoteSweep) status() []RunStatus {
+func (m *otherSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	var all []RunStatus
 	for i, n := range m.record.Runs {
-		if i == len(m.all) {
-			m.all = append(m.all, &remoteRun{
-				read:  &run{dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}},
-				lines: output.LineCounter{Path: filepath.Join(n.Dir, runs.WorkerLogName(0))},
-			})
+		if i == len(m.runs) {
+			m.runs = append(m.runs, &otherRun{newAttachedRun(n), output.LineCounter{Path: filepath.Join(n.Dir, runs.WorkerLogName(0))}})
 		}
-		of := m.all[i]
-		r := of.read
-		r.state, r.started, r.ended, r.err = n.State, n.Started, n.Ended, nil
-		if n.Error != "" {
-			r.err = errors.New(n.Error)
-		}
-		s := r.status()
-		s.foreign = len(r.folder.Run.Info.Command) > 0 && s.Epochs == 0
+		r := m.runs[i]
+		r.update(n)
+		s := r.status(&r.PlannedRun)
 		if n.State != StateWaiting {
-			s.Lines, s.Line = of.lines.Read()
+			s.Lines, s.Line = r.lines.Read()
 		}
 		all = append(all, s)
 	}
@@ -177,7 +169,7 @@ func (m *remoteSweep) status() []RunStatus {
 
 // end sends SIGTERM to the process of the sweep, which then saves the runs and ends. It sends nothing
 // unless it is certain that the recorded pid is the pid of that process.
-func (m *remoteSweep) end(atOnce bool) error {
+func (m *otherSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -215,7 +207,7 @@ func (m *remoteSweep) end(atOnce bool) error {
 
 // isProcess reports whether the process of the sweep is alive. It returns an error if the process is
 // alive but may not be the process with the recorded pid, as in a container that has its own pids.
-func (m *remoteSweep) isProcess() (alive bool, err error) {
+func (m *otherSweep) isProcess() (alive bool, err error) {
 	r := m.record
 	if m.path == "" {
 		owner, alive, err := runs.OwnerOf(r.Runs[0].Dir)

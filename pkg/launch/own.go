@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,126 +13,78 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/runs"
 )
 
-// localSweep is a sweep that this process runs.
-type localSweep struct {
-	all     []*run
-	binary  string
+// ownSweep is a sweep that this process runs.
+type ownSweep struct {
+	plan    *SweepPlan
+	runs    []*runningRun
 	ctx     context.Context
-	cancel  context.CancelFunc
-	done    chan struct{}
-	err     error // valid once done is closed
+	cancel  context.CancelFunc // nil if there was nothing to do
+	ended   chan struct{}
+	err     error // valid once ended is closed
 	killNow chan struct{}
 	kill    sync.Once // closes killNow
 
 	mu     sync.Mutex
 	record *queue.Record
-	entry  *queue.LockedEntry // in the queue; nil if there is nothing to do
+	entry  *queue.LockedEntry // in the queue
 }
 
-// newLocalSweep plans the runs of s in the study's folder dir, which it creates, and checks their
-// configs. It starts nothing.
-func newLocalSweep(ctx context.Context, s *Sweep, dir string) (*localSweep, error) {
-	l, err := planLocalSweep(ctx, s, dir)
-	if err == nil {
-		err = runfolder.Make(filepath.Join(dir, queue.RecordsFolder))
+// newOwnSweep returns the sweep of a plan, which has not started yet.
+func newOwnSweep(p *SweepPlan) *ownSweep {
+	l := &ownSweep{plan: p, ended: make(chan struct{}), killNow: make(chan struct{})}
+	out := output.NewLineWriter(p.Sweep.Output)
+	for i := range p.Runs {
+		r := &runningRun{PlannedRun: &p.Runs[i], plan: p, out: out, killNow: l.killNow, changed: l.saveRecord}
+		r.resetState()
+		l.runs = append(l.runs, r)
 	}
-	return l, err
+	return l
 }
 
-// planLocalSweep plans the runs of s in the study's folder dir and checks their configs. It writes
-// nothing.
-func planLocalSweep(ctx context.Context, s *Sweep, dir string) (l *localSweep, err error) {
-	l = &localSweep{done: make(chan struct{}), killNow: make(chan struct{})}
-	if s.isForeign() {
-		_, err = exec.LookPath(s.Command[0])
-	} else {
-		l.binary, err = Binary(ctx)
-	}
-	if err == nil && s.onMPI {
-		err = s.findMPI(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	l.all = s.planRuns(dir)
-	if !s.isForeign() {
-		if err := s.checkConfigs(ctx, l.binary, l.all); err != nil {
-			return nil, err
-		}
-	}
-	if err := l.checkBindings(); err != nil && !s.onMPI {
-		return nil, err
-	}
-	for _, r := range l.all {
-		r.killNow, r.changed = l.killNow, l.saveRecord
-	}
-	return l, nil
+// newEndedSweep returns the sweep of a plan with nothing to do.
+func newEndedSweep(p *SweepPlan) *ownSweep {
+	l := newOwnSweep(p)
+	close(l.ended)
+	return l
 }
 
-// checkSameConfigs returns an error if an existing run folder of the sweep was made with
-// another config.
-func (l *localSweep) checkSameConfigs() error {
-	for _, r := range l.all {
-		before, err := runs.Read(r.dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("run %s: %w", r.name, err)
-		}
-		if err := r.checkSameConfig(before.Info); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// An ownedError reports that another process is training runs of a sweep, or waits to train them.
+type ownedError struct{ owner *queue.Record }
 
-// checkFolders checks the run folder of each run; see run.checkFolder. allDone reports
-// whether nothing is left to do: all runs are done, and no study logs are to be written.
-func (l *localSweep) checkFolders() (allDone bool, err error) {
-	if err := checkSeparateFolders(l.all); err != nil {
-		return false, err
-	}
-	allDone = true
-	for _, r := range l.all {
-		if err := r.checkFolder(); err != nil {
-			return false, err
-		}
-		allDone = allDone && r.skip && r.sweep.StudyLogs == ""
-	}
-	return allDone, nil
-}
+func (e *ownedError) Error() string { return e.owner.Describe() }
 
-// enqueue adds the sweep to the queue and starts a goroutine that runs it when no other
-// sweep is before it. If another process is already training a run of the sweep, enqueue
-// starts nothing and returns the record of that process as owner.
-func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *queue.Record, err error) {
+// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel the pid of the
+// notebook's kernel that launched it, or 0. The sweep waits in the queue until no other sweep is before
+// it. If another process has started to train its runs since the sweep was planned, startInThisProcess
+// starts nothing and returns an *ownedError.
+func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*ownSweep, error) {
 	folder, err := queue.Folder()
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	l.record = &queue.Record{
-		ID: id, Study: s.Study, Dir: dir, PID: os.Getpid(), Host: host, Started: time.Now(), State: StateWaiting,
-		Detach: s.Detach, Kernel: kernel, Path: queue.RecordPath(dir, id),
-	}
+	l, s := newOwnSweep(p), &p.Sweep
+	l.record = p.newRecord(id)
+	l.record.PID, l.record.State, l.record.Detach, l.record.Kernel = os.Getpid(), StateWaiting, s.Detach, kernel
 	var first *queue.Record
 	err = queue.WithLock(ctx, folder, func() error {
-		if owner, _, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
+		owner, _, err := findOwner(folder, p.Dir, p.runDirs())
+		if err == nil && owner != nil {
+			err = &ownedError{owner}
+		}
+		if err != nil {
 			return err
 		}
 		if err := queue.RemoveOld(folder); err != nil {
 			return err
 		}
 		l.updateRecord()
+		l.record.Starting = true
 		if err := runfolder.WrapWriteError("write record of sweep", l.record.Write()); err != nil {
 			return err
 		}
@@ -151,36 +101,48 @@ func (l *localSweep) enqueue(ctx context.Context, s Sweep, dir, id string, kerne
 	if err == nil && first != nil && s.NoWait {
 		err = &BusyError{Study: first.Study, PID: first.PID, Since: first.Started}
 	}
-	if err != nil || owner != nil {
+	if err != nil {
 		if l.entry != nil {
 			err = errors.Join(err, l.entry.Remove(), os.Remove(l.record.Path))
 		}
-		return owner, err
+		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	if first != nil {
 		l.record.WaitsFor = first.WaitNote()
 	}
+	l.record.Starting = false
 	l.saveRecord()
 	go l.runAll(first != nil)
-	return nil, nil
+	return l, nil
+}
+
+// newRecord returns the record of the sweep with the given id, without its state.
+func (p *SweepPlan) newRecord(id string) *queue.Record {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return &queue.Record{
+		Schema: p.Schema, Build: p.Build, ID: id, Study: p.Sweep.Study, Dir: p.Dir, Host: host, Started: time.Now(), Path: queue.RecordPath(p.Dir, id),
+	}
 }
 
 // runAll runs the sweep. If queued is true, it waits for other sweeps first.
-func (l *localSweep) runAll(queued bool) {
-	// The goroutine must stay on its thread: see run.startWorkers.
+func (l *ownSweep) runAll(queued bool) {
+	// The goroutine must stay on its thread: see runningRun.startWorkers.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer close(l.done)
+	defer close(l.ended)
 	defer l.cancel()
 	if queued {
 		l.err = l.awaitTurn()
 	}
-	for _, r := range l.all {
+	for _, r := range l.runs {
 		if l.err != nil {
 			break
 		}
-		l.err = r.execute(l.ctx, l.binary)
+		l.err = r.execute(l.ctx)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +156,7 @@ func (l *localSweep) runAll(queued bool) {
 
 // awaitTurn waits until no other sweep is before this one. It then checks the run folders
 // again, because they may have changed in the meantime.
-func (l *localSweep) awaitTurn() error {
+func (l *ownSweep) awaitTurn() error {
 	tick := time.NewTicker(queue.Interval)
 	defer tick.Stop()
 	for {
@@ -221,13 +183,18 @@ func (l *localSweep) awaitTurn() error {
 	l.mu.Lock()
 	l.record.WaitsFor = ""
 	l.mu.Unlock()
-	_, err := l.checkFolders()
-	return err
+	if err := l.plan.checkFolders(); err != nil {
+		return err
+	}
+	for _, r := range l.runs {
+		r.resetState()
+	}
+	return nil
 }
 
 // saveRecord writes the record. It ignores errors: a full disk must not end the training,
 // and the run folders contain all results.
-func (l *localSweep) saveRecord() {
+func (l *ownSweep) saveRecord() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -241,31 +208,22 @@ func (l *localSweep) saveRecord() {
 }
 
 // updateRecord copies the states of the runs into the record.
-func (l *localSweep) updateRecord() {
+func (l *ownSweep) updateRecord() {
 	l.record.Runs = l.record.Runs[:0]
-	for _, r := range l.all {
-		r.mu.Lock()
-		n := queue.Run{
-			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state,
-			Started: r.started, Ended: r.ended, Epochs: r.plannedEpochs(),
-		}
-		if r.err != nil {
-			n.Error = r.err.Error()
-		}
-		r.mu.Unlock()
-		l.record.Runs = append(l.record.Runs, n)
+	for _, r := range l.runs {
+		l.record.Runs = append(l.record.Runs, r.toRecord(r.PlannedRun))
 	}
 }
 
-func (l *localSweep) status() []RunStatus {
-	all := make([]RunStatus, len(l.all))
-	for i, r := range l.all {
-		all[i] = r.status()
+func (l *ownSweep) status() []RunStatus {
+	all := make([]RunStatus, len(l.runs))
+	for i, r := range l.runs {
+		all[i] = r.status(r.PlannedRun)
 	}
 	return all
 }
 
-func (l *localSweep) waitsFor() string {
+func (l *ownSweep) waitsFor() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -274,24 +232,24 @@ func (l *localSweep) waitsFor() string {
 	return l.record.WaitsFor
 }
 
-func (l *localSweep) hasEnded() (bool, error) {
+func (l *ownSweep) hasEnded() (bool, error) {
 	select {
-	case <-l.done:
+	case <-l.ended:
 		return true, l.err
 	default:
 		return false, nil
 	}
 }
 
-func (l *localSweep) doneChannel() <-chan struct{} { return l.done }
+func (l *ownSweep) done() <-chan struct{} { return l.ended }
 
-func (l *localSweep) isOwn() bool { return true }
+func (l *ownSweep) isOwn() bool { return true }
 
 // isEnding reports whether the context of the sweep has been canceled. Wait calls it when
 // its own context ends. The sweep's context often derives from that context, and is then
 // canceled a moment later, so isEnding waits for derivedCancelTime. Without this time, Wait
 // would return too early, and if the process then ended, its workers would be killed.
-func (l *localSweep) isEnding() bool {
+func (l *ownSweep) isEnding() bool {
 	if l.ctx == nil {
 		return false
 	}
@@ -308,7 +266,7 @@ func (l *localSweep) isEnding() bool {
 // processes.
 const derivedCancelTime = time.Second
 
-func (l *localSweep) end(atOnce bool) error {
+func (l *ownSweep) end(atOnce bool) error {
 	if l.cancel == nil {
 		return nil // there was nothing to do
 	}
@@ -320,7 +278,7 @@ func (l *localSweep) end(atOnce bool) error {
 }
 
 // markOrphaned records that the notebook's kernel that launched the sweep has ended.
-func (l *localSweep) markOrphaned() {
+func (l *ownSweep) markOrphaned() {
 	l.mu.Lock()
 	l.record.Orphan = true
 	l.mu.Unlock()
@@ -328,13 +286,13 @@ func (l *localSweep) markOrphaned() {
 }
 
 // findOwner looks for a process that is already training, or waits to train, one of the
-// unfinished runs in all, which belong to the study's folder dir. It returns the record
+// unfinished runs in dirs, which belong to the study's folder dir. It returns the record
 // of that process's sweep, or a new record if the process trains the run without a
 // launcher, or nil if there is no such process. folder is the locks folder.
 //
 // A process whose launcher was killed is no owner: findOwner ends it. note says so, and is ""
 // if there was none.
-func findOwner(folder, dir string, all []*run) (owner *queue.Record, note string, err error) {
+func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note string, err error) {
 	sweeps, err := queue.List(folder)
 	if err != nil {
 		return nil, "", err
@@ -347,16 +305,10 @@ func findOwner(folder, dir string, all []*run) (owner *queue.Record, note string
 		if err != nil {
 			continue // the study's folder is being deleted
 		}
-		shared := func(n queue.Run) bool {
-			return n.State != StateDone && slices.ContainsFunc(all, func(r *run) bool { return r.dir == n.Dir })
-		}
+		shared := func(n queue.Run) bool { return n.State != StateDone && slices.Contains(dirs, n.Dir) }
 		if slices.ContainsFunc(r.Runs, shared) {
 			return r, "", nil
 		}
-	}
-	var dirs []string
-	for _, r := range all {
-		dirs = append(dirs, r.dir)
 	}
 	ended, err := child.EndLeftBehind(dirs...)
 	if len(ended) > 0 {
@@ -365,14 +317,21 @@ func findOwner(folder, dir string, all []*run) (owner *queue.Record, note string
 	if err != nil {
 		return nil, note, err
 	}
-	for _, r := range all {
-		owner, alive, err := runs.OwnerOf(r.dir)
+	owner, err = findTrainer(dirs)
+	return owner, note, err
+}
+
+// findTrainer returns a record for a run in dirs that a process trains without a launcher, or nil if there
+// is none.
+func findTrainer(dirs []string) (*queue.Record, error) {
+	for _, dir := range dirs {
+		owner, alive, err := runs.OwnerOf(dir)
 		if err != nil {
-			return nil, note, err
+			return nil, err
 		}
 		if alive {
-			return newSingleRunRecord(r.dir, owner), note, nil
+			return newSingleRunRecord(dir, owner), nil
 		}
 	}
-	return nil, note, nil
+	return nil, nil
 }

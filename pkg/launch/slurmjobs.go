@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -29,9 +28,10 @@ const slurmPollInterval = 2 * time.Second
 type slurmSweep struct {
 	study  string
 	client slurm.Client
+	out    *output.LineWriter
 
 	mu       sync.Mutex
-	all      []*slurmRun
+	runs     []*slurmRun
 	next     time.Time // Slurm is not asked again before
 	problem  string    // why the states of the jobs are unknown; "" if they are known
 	reported string    // the last text of describeWait that was written to the output
@@ -41,28 +41,45 @@ type slurmSweep struct {
 
 // slurmRun is a run of a slurmSweep.
 type slurmRun struct {
-	*run
+	*attachedRun
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
 	tails []*output.Tail
+}
 
-	planned *slurmsubmit.Run // if it is to be submitted; else nil
+// newSlurmSweep returns the sweep of a plan whose jobs were submitted.
+func newSlurmSweep(p *SweepPlan) *slurmSweep {
+	m := &slurmSweep{study: p.Sweep.Study, client: p.jobs.client, out: output.NewLineWriter(p.Sweep.Output)}
+	for i := range p.Runs {
+		r := &attachedRun{PlannedRun: p.Runs[i]}
+		if r.state = StateWaiting; r.Reason == reasonDone {
+			r.state = StateDone
+		}
+		m.addRun(r)
+	}
+	return m
 }
 
 // attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
 func attachSlurm(record *queue.Record) *slurmSweep {
-	m := &slurmSweep{study: record.Study, record: record}
+	m := &slurmSweep{study: record.Study, out: output.NewLineWriter(nil), record: record}
 	for _, n := range record.Runs {
-		r := newSlurmRun(&run{
-			dir: n.Dir, name: n.Name, workers: n.Workers, seed: n.Seed, sweep: &Sweep{Epochs: n.Epochs}, out: output.NewLineWriter(nil),
-			state: n.State, started: n.Started, ended: n.Ended, changed: func() {},
-		})
-		r.job.ID, r.studyLogs = n.Job, n.StudyLogs
-		if n.Error != "" {
-			r.err = errors.New(n.Error)
-		}
-		m.all = append(m.all, r)
+		m.addRun(newAttachedRun(n))
 	}
 	return m
+}
+
+// addRun adds a run to the sweep.
+func (m *slurmSweep) addRun(r *attachedRun) {
+	n := &slurmRun{attachedRun: r, job: slurm.Job{ID: r.JobID}}
+	group := r.group()
+	group.Output = m.out
+	for process := range r.Processes {
+		n.tails = append(n.tails, group.NewTail(process*r.workersPerProcess()))
+	}
+	if len(n.tails) > 0 {
+		r.setRank0Output(n.tails[0].Out)
+	}
+	m.runs = append(m.runs, n)
 }
 
 // isOver reports whether the run has ended and its result has been recorded.
@@ -78,7 +95,7 @@ func (m *slurmSweep) refresh() {
 	}
 	defer m.reportWait()
 	var ids []string
-	for _, r := range m.all {
+	for _, r := range m.runs {
 		if !r.isOver() {
 			ids = append(ids, r.job.ID)
 		}
@@ -94,7 +111,7 @@ func (m *slurmSweep) refresh() {
 	}
 	m.problem = ""
 	changed := false
-	for _, r := range m.all {
+	for _, r := range m.runs {
 		if !r.isOver() {
 			before := r.state
 			r.update(jobs[r.job.ID], m.canceled)
@@ -123,7 +140,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 		if errors.Is(err, context.Canceled) {
 			state = StateCanceled
 		}
-		err = errors.Join(err, runfolder.WriteFinalStatus(r.dir, state, err))
+		err = errors.Join(err, runfolder.WriteFinalStatus(r.Dir, state, err))
 	}
 	if state == StateDone {
 		err = r.writeStudyLog()
@@ -138,19 +155,19 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 
 // isDone reports whether the run folder contains a finished run.
 func (r *slurmRun) isDone() bool {
-	read, err := runs.Read(r.dir)
+	read, err := runs.Read(r.Dir)
 	return err == nil && read.Info.Status == runs.StatusDone
 }
 
 // describeFailure returns the error of a run whose job has ended without success: the reason in
 // words, and the last lines of the output.
 func (r *slurmRun) describeFailure(canceled bool) error {
-	script := output.ReadLastLines(slurmsubmit.OutputPath(r.dir, r.job.ID), output.KeptLines)
+	script := output.ReadLastLines(slurmsubmit.OutputPath(r.Dir, r.job.ID), output.KeptLines)
 	reason := r.job.DescribeEnd(script)
 	isCanceled := r.job.IsCanceled()
 	// Slurm keeps no record of a task of an array that was canceled while it waited. The output
 	// exists once a job has started.
-	if _, err := os.Stat(slurmsubmit.OutputPath(r.dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(slurmsubmit.OutputPath(r.Dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
 		reason, isCanceled = "canceled before it started; this cluster does not record by whom", true
 	}
 	if canceled && isCanceled {
@@ -165,7 +182,7 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 	} else {
 		lines = output.LastLinesFollow + lines
 	}
-	text := fmt.Sprintf("run %s: job %s: %s; %s", r.name, r.job.ID, reason, lines)
+	text := fmt.Sprintf("run %s: job %s: %s; %s", r.Name, r.job.ID, reason, lines)
 	if isCanceled {
 		return &canceledError{text}
 	}
@@ -195,7 +212,7 @@ func (r *slurmRun) lastLines(process int) string {
 	return ""
 }
 
-// saveRecord writes the states of the runs to the record. Like localSweep.saveRecord, it
+// saveRecord writes the states of the runs to the record. Like ownSweep.saveRecord, it
 // ignores errors.
 func (m *slurmSweep) saveRecord() {
 	if m.record == nil {
@@ -204,17 +221,11 @@ func (m *slurmSweep) saveRecord() {
 	m.record.Runs = m.record.Runs[:0]
 	m.record.State, m.record.Error = StateDone, ""
 	var errs []string
-	for _, r := range m.all {
-		n := queue.Run{
-			Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Started: r.started, Ended: r.ended,
-			Epochs: r.plannedEpochs(), Job: r.job.ID,
-		}
-		if dir, err := r.studyLogFolder(); err == nil && dir != "" {
-			n.StudyLogs, _ = filepath.Abs(dir)
-		}
+	for _, r := range m.runs {
+		n := r.toRecord(&r.PlannedRun)
+		n.Job, n.StudyLogs = r.job.ID, r.StudyLogs
 		switch {
 		case r.err != nil:
-			n.Error = r.err.Error()
 			errs = append(errs, n.Error)
 			if m.record.HasEnded() {
 				m.record.State = r.state
@@ -236,9 +247,9 @@ func (m *slurmSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
-	all := make([]RunStatus, len(m.all))
-	for i, r := range m.all {
-		all[i] = r.status()
+	all := make([]RunStatus, len(m.runs))
+	for i, r := range m.runs {
+		all[i] = r.status(&r.PlannedRun)
 		all[i].Job = r.job.ID
 		if r.state == StateWaiting && m.problem == "" {
 			all[i].Waits = r.job.DescribeWait()
@@ -259,7 +270,7 @@ func (m *slurmSweep) waitsFor() string {
 func (m *slurmSweep) reportWait() {
 	text := m.describeWait()
 	if text != m.reported && text != "" {
-		m.all[0].out.WriteLine(text)
+		m.out.WriteLine(text)
 	}
 	m.reported = text
 }
@@ -271,7 +282,7 @@ func (m *slurmSweep) describeWait() string {
 	}
 	var reasons []string // in the order of the runs
 	waiting := map[string][]*slurmRun{}
-	for _, r := range m.all {
+	for _, r := range m.runs {
 		if r.state == StateWaiting {
 			reason := r.job.DescribeWait()
 			if waiting[reason] == nil {
@@ -284,7 +295,7 @@ func (m *slurmSweep) describeWait() string {
 	for i, reason := range reasons {
 		all := waiting[reason]
 		if len(all) == 1 {
-			lines[i] = fmt.Sprintf("%s (job %s) waits: %s", all[0].name, all[0].job.ID, reason)
+			lines[i] = fmt.Sprintf("%s (job %s) waits: %s", all[0].Name, all[0].job.ID, reason)
 			continue
 		}
 		var ids []string
@@ -301,7 +312,7 @@ func (m *slurmSweep) hasEnded() (bool, error) {
 	defer m.mu.Unlock()
 	m.refresh()
 	var errs []error
-	for _, r := range m.all {
+	for _, r := range m.runs {
 		if !r.isOver() {
 			return false, nil
 		}
@@ -310,8 +321,8 @@ func (m *slurmSweep) hasEnded() (bool, error) {
 	return true, errors.Join(errs...)
 }
 
-// doneChannel returns nil: the caller must poll.
-func (m *slurmSweep) doneChannel() <-chan struct{} { return nil }
+// done returns nil: the caller must poll.
+func (m *slurmSweep) done() <-chan struct{} { return nil }
 
 // isOwn returns true: the jobs belong to no process.
 func (m *slurmSweep) isOwn() bool { return true }
@@ -329,7 +340,7 @@ func (m *slurmSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var ids []string
-	for _, r := range m.all {
+	for _, r := range m.runs {
 		if !r.isOver() {
 			ids = append(ids, r.job.ID)
 		}
@@ -344,24 +355,24 @@ func (m *slurmSweep) end(atOnce bool) error {
 // describeJobs returns a message with the ids of the jobs.
 func (m *slurmSweep) describeJobs() string {
 	var ids []string
-	done := 0
-	for _, r := range m.all {
+	doneBefore := 0
+	for _, r := range m.runs {
 		if r.isOver() {
-			done++
+			doneBefore++
 		} else {
 			ids = append(ids, r.job.ID)
 		}
 	}
 	if len(ids) == 0 {
-		return english.Count(done, "run") + " done; nothing to do"
+		return english.Count(doneBefore, "run") + " done; nothing to do"
 	}
 	short := slurm.ShortenIDs(ids)
 	text := fmt.Sprintf("Slurm jobs %s continue without this program; Cancel, lockstep stop or scancel %s ends them", strings.Join(short, ", "), strings.Join(short, " "))
 	if len(ids) == 1 {
 		text = fmt.Sprintf("Slurm job %s continues without this program; Cancel, lockstep stop or scancel %[1]s ends it", ids[0])
 	}
-	if done > 0 {
-		text += "; " + english.Count(done, "run") + " done before"
+	if doneBefore > 0 {
+		text += "; " + english.Count(doneBefore, "run") + " done before"
 	}
 	return text
 }

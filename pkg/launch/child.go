@@ -1,0 +1,209 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/launch/internal/binary"
+	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/mpirun"
+	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
+)
+
+// A separate process, "lockstep launch --watched STUDY", runs the sweep of a notebook. The
+// kernel writes the plan to the process's standard input and keeps that pipe open. When the
+// kernel ends, even by kill -9, the pipe ends too. The process reports the state of the sweep by its
+// record, and first of all whether it has started the sweep. The lines of the workers and its own messages
+// go to the sweep's log.
+
+// childRequest is the message from the kernel to the process that runs a sweep.
+type childRequest struct {
+	ID     string          `json:"id"`     // of the sweep's record
+	Kernel int             `json:"kernel"` // its pid
+	Plan   *SweepPlan      `json:"plan"`
+	MPIRun mpirun.Launcher `json:"mpirun"`
+	Grace  time.Duration   `json:"grace"`
+}
+
+// startInSeparateProcess starts the process that runs the sweep of p. If another process has started to train its runs since
+// the sweep was planned, startInSeparateProcess returns an *ownedError without a record.
+func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, error) {
+	launcher, err := binary.FindLauncher(ctx, p.Binary)
+	if err != nil {
+		return nil, err
+	}
+	request := childRequest{ID: queue.NewID(time.Now()), Kernel: os.Getpid(), Plan: p, MPIRun: p.mpirun, Grace: p.Sweep.gracePeriod}
+	log, err := os.OpenFile(queue.LogPath(p.Dir, request.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(launcher, "launch", "--watched", p.Sweep.Study)
+	cmd.Stdout, cmd.Stderr = log, log // a file, not a pipe, so that it works after the end of this process
+	cmd.SysProcAttr = child.SessionAttr()
+	alive, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(log.Name()))
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", launcher, err), os.Remove(log.Name()))
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the record contains the result
+		close(ended)
+	}()
+	r, err := request.send(ctx, cmd, alive, ended)
+	if err != nil {
+		_ = alive.Close() // ends the process
+		<-ended
+		return nil, errors.Join(err, os.Remove(log.Name()))
+	}
+	m := newOtherSweep(r)
+	go func() {
+		if p.Sweep.Output != nil {
+			m.copyLog(p.Sweep.Output, log.Name())
+		}
+		<-ended
+		_ = alive.Close()
+	}()
+	return m, nil
+}
+
+// startPollInterval is the time between two looks for the record of a sweep that is being started.
+const startPollInterval = 2 * time.Millisecond
+
+// send sends the request to cmd, whose standard input is stdin, and waits until the process has started
+// the sweep. It returns the sweep's record. ended is closed when the process has ended.
+func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, ended <-chan struct{}) (*queue.Record, error) {
+	// Until the sweep has started, an interrupt of the cell ends the process.
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	fail := func(err error) (*queue.Record, error) {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	// If the process ends early, its log says why.
+	sent := json.NewEncoder(stdin).Encode(o)
+	path := queue.RecordPath(o.Plan.Dir, o.ID)
+	tick := time.NewTicker(startPollInterval)
+	defer tick.Stop()
+	for over := false; ; {
+		r, err := queue.ReadRecord(path)
+		switch {
+		case err == nil && r.Refusal != nil:
+			return fail(errors.Join(refusalError(r.Refusal), os.Remove(path)))
+		case err == nil && !r.Starting:
+			if !stop() { // the process was killed
+				return nil, context.Cause(ctx)
+			}
+			return r, nil
+		case over:
+			reason := output.ReadLastLines(queue.LogPath(o.Plan.Dir, o.ID), output.KeptLines)
+			if reason == "" {
+				reason = "it wrote no output"
+			}
+			return fail(errors.Join(fmt.Errorf("start sweep by %s launch: the process ended before it had started the sweep (is it the lockstep command?): %s", cmd.Path, reason), sent))
+		}
+		select {
+		case <-ended: // look for the record once more
+			over = true
+		case <-tick.C:
+		}
+	}
+}
+
+// refusalError returns the error of a process that has not started the sweep.
+func refusalError(r *queue.Refusal) error {
+	switch {
+	case r.Owned:
+		return &ownedError{}
+	case r.Busy != nil:
+		return (*BusyError)(r.Busy)
+	}
+	return errors.New(r.Error)
+}
+
+// newRefusal returns the answer of a process that has not started the sweep because of err.
+func newRefusal(err error) *queue.Refusal {
+	r := &queue.Refusal{Error: err.Error()}
+	var owned *ownedError
+	var busy *BusyError
+	switch {
+	case errors.As(err, &owned):
+		r.Owned = true
+	case errors.As(err, &busy):
+		r.Busy = (*queue.Busy)(busy)
+	}
+	return r
+}
+
+// copyLog copies the sweep's log, the file at path, to w until the sweep has ended.
+func (m *otherSweep) copyLog(w io.Writer, path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	for {
+		over, _ := m.hasEnded()
+		_, err := io.Copy(w, f)
+		if over || err != nil {
+			return
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// Serve implements "lockstep launch --watched": it reads the plan that a notebook's kernel writes to in,
+// and starts the sweep. The kernel finds the result in the sweep's record. The lines of the workers go to
+// log. The end of in ends the sweep, unless it is detached.
+func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
+	var o childRequest
+	if err := json.NewDecoder(in).Decode(&o); err != nil || o.Plan == nil {
+		return nil, fmt.Errorf("read plan of sweep from standard input: %w; --watched is only for the kernel of a notebook, which sends a plan there: leave it out to start a sweep, or use lockstep watch to see one", cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	p := o.Plan
+	p.mpirun, p.Sweep.gracePeriod, p.Sweep.Output = o.MPIRun, o.Grace, log
+	if p.Sweep.Detach {
+		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l, err := o.start(ctx)
+	if err != nil {
+		cancel()
+		r := p.newRecord(o.ID)
+		r.State, r.Error, r.Refusal = StateFailed, err.Error(), newRefusal(err)
+		return nil, errors.Join(err, r.Write())
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // until the kernel ends
+		if p.Sweep.Detach {
+			l.markOrphaned()
+		} else {
+			cancel()
+		}
+	}()
+	return &Job{dir: p.Dir, name: p.Sweep.Study, backend: l}, nil
+}
+
+// start starts the sweep in this process, unless another program made the plan.
+func (o childRequest) start(ctx context.Context) (*ownSweep, error) {
+	if o.Plan.Build != buildid.ID {
+		return nil, fmt.Errorf("start sweep by the lockstep command: got build %q, want build %q of the kernel: build both from the same sources", buildid.ID, o.Plan.Build)
+	}
+	return o.Plan.startInThisProcess(ctx, o.ID, o.Kernel)
+}

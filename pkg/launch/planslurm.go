@@ -1,0 +1,419 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch/internal/estimate"
+	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/slurm"
+	"lockstep/pkg/launch/internal/slurmsubmit"
+	"lockstep/pkg/launch/site"
+	"lockstep/pkg/notebook"
+	"lockstep/pkg/train"
+)
+
+// SlurmOptions are the fields of a Sweep that only Slurm uses. The defaults are those of the
+// site profile.
+type SlurmOptions struct {
+	Account     string
+	Partition   string
+	Reservation string
+	Dependency  string        // as sbatch --dependency, such as afterok:17
+	Time        time.Duration // the time limit of each job
+	// TasksPerNode is the largest number of workers on a node. 0 means that of the site.
+	TasksPerNode int
+	CPUsPerTask  int // 0 means that of the site
+	GPUsPerNode  int // 0 means one per worker on GPUs, else none
+	// Memory is the memory of each node of a job, as sbatch --mem: a number of MiB, or with a unit,
+	// such as 16G. Empty means the partition's default.
+	Memory string
+	// ArraySize is the largest number of runs in one job array. Runs that need the same nodes,
+	// tasks and GPUs, such as those with different seeds, are submitted as one array, in which
+	// each run is a task. 1 submits each run as a job of its own. 0 means 1000, which Slurm's
+	// default configuration allows.
+	ArraySize int
+	// MPI starts the workers by the site's command for MPI programs (mpi_command in its profile),
+	// such as srun --mpi=pmi2. Programs that call MPI need it, and LOCKSTEP_COLLECTIVE=mpi.
+	MPI bool
+	// Signal is the signal that Slurm sends before it preempts a job or its time limit is
+	// reached, and how many seconds before. The default is USR1@120. The workers then save the
+	// run, and the job is requeued and continues. "none" sends no signal.
+	Signal string
+}
+
+// defaultSignal gives the workers two minutes to finish the current step and to save.
+const defaultSignal = "USR1@120"
+
+// jobPlan is the part of a plan that is for Slurm.
+type jobPlan struct {
+	profile     *site.Profile // the profile of the site; if the sweep is not submitted, batch has no unknown values of it
+	batch       slurmsubmit.Batch
+	client      slurm.Client
+	unknown     []string                // keys of unknown values of the profile that the jobs depend on
+	added       []*slurmsubmit.Run      // the runs that are to be submitted
+	submissions slurmsubmit.Submissions // one for each call of sbatch
+	foundLost   bool                    // whether jobs were found that are in no record; see slurmsubmit.FindLostJobs
+}
+
+// Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
+// them. name is a site profile, or the path of one. Each run has the same folder and worker
+// command as with Local; srun starts the workers. The run folder also has the job script
+// (job.sh) and its output. Runs that need the same resources are the tasks of one job array
+// (see SlurmOptions.ArraySize); the output of their scripts is in .launch in the study's folder. A
+// notebook first shows the scripts, collapsed.
+//
+// The jobs do not need this process: they continue when ctx, the notebook or its kernel ends,
+// and Attach finds them again. Cancel cancels them. Finished runs are not submitted again, and
+// for runs whose jobs still wait or run, the returned Job shows these jobs. If Slurm rejects a
+// job, the jobs submitted before it are canceled.
+//
+// No job script contains the secret of the workers. The workers read it from the user's token file,
+// so the home folder must be the same on all nodes.
+func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
+	p, err := planSweep(ctx, OnSlurm, name, s, false)
+	if err != nil {
+		return nil, err
+	}
+	if notebook.InNotebook() && len(p.jobs.submissions) > 0 {
+		if err := notebook.Display(p.jobs.submissions); err != nil {
+			return nil, fmt.Errorf("launch %s: show job scripts: %w; nothing was submitted", p.Sweep.Study, err)
+		}
+	}
+	m, err := p.submit(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
+	}
+	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, note: strings.Join(append(p.Warnings, m.describeJobs()), "\n")}
+	if notebook.InNotebook() {
+		return job, notebook.Display(job.note)
+	}
+	if s.Output != nil {
+		output.NewLineWriter(s.Output).WriteLine(job.note)
+	}
+	return job, nil
+}
+
+// describeJobs writes the job scripts of the plan to b, and what is not checked and not known.
+func (p *SweepPlan) describeJobs(b *strings.Builder) {
+	for _, what := range p.Unchecked {
+		fmt.Fprintf(b, "# not checked here: %s\n", what)
+	}
+	if len(p.jobs.unknown) > 0 {
+		fmt.Fprintf(b, "# not known: %s of site %s: ask its support; a submission needs them in a copy of the profile (lockstep sites show)\n", english.List(p.jobs.unknown), p.jobs.profile.Name)
+	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintf(b, "# %s\n", warning)
+	}
+	for i := range p.Runs {
+		if r := &p.Runs[i]; r.Action == ActionNone {
+			fmt.Fprintf(b, "# %s is %s: nothing to do\n\n", r.Name, r.Reason)
+		}
+	}
+	b.WriteString(p.jobs.submissions.String())
+	for i := range p.Runs {
+		if r := &p.Runs[i]; r.StudyLogs != "" && r.Reason != reasonDone {
+			fmt.Fprintf(b, "# %s: after the run, the next command or notebook that shows the sweep would write its study log to %s\n", r.Name, r.StudyLogs)
+		}
+	}
+}
+
+// loadSite loads the site's profile.
+func (p *SweepPlan) loadSite() (err error) {
+	j := &p.jobs
+	if j.profile, err = site.Load(p.Site); err != nil {
+		return err
+	}
+	j.batch = slurmsubmit.Batch{ID: queue.NewID(time.Now()), Site: p.Site, Profile: j.profile}
+	if p.dry {
+		j.batch.Profile = j.profile.WithoutUnknown()
+	}
+	return nil
+}
+
+// validateSlurm returns an error for the first field of s that is invalid on Slurm.
+func (s Sweep) validateSlurm() error {
+	if s.Bind != "" && s.Bind != BindNone {
+		return fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because with Slurm srun binds the workers", s.Bind)
+	}
+	if s.Slurm.ArraySize < 0 {
+		return fmt.Errorf("got array size %d: use 1 to submit each run as a job of its own, a larger number, or 0 for the default", s.Slurm.ArraySize)
+	}
+	return nil
+}
+
+// planJobs plans the jobs of the runs.
+func (p *SweepPlan) planJobs(ctx context.Context) error {
+	p.jobs.batch.Study, p.jobs.batch.Dir, p.jobs.batch.Threads = p.Sweep.Study, p.Dir, p.Sweep.Threads
+	if err := p.findJobs(ctx); err != nil {
+		return err
+	}
+	return p.checkSite(ctx)
+}
+
+// checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever. Otherwise
+// it plans the submissions of the jobs.
+func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
+	var cluster *site.Cluster // nil also if Slurm is not on this machine
+	asked := false
+	var found, warnings slurmsubmit.Problems
+	var finished []estimate.Finished
+	if p.Sweep.Slurm.Time > 0 {
+		finished = estimate.ReadFinished(p.Dir)
+	}
+	batch := &p.jobs.batch
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if r.Action == ActionNone {
+			continue
+		}
+		j, err := p.place(r)
+		if err != nil {
+			return err
+		}
+		j.Command = p.taskCommand(r)
+		planned := &slurmsubmit.Run{Name: r.Name, Dir: r.Dir, Series: r.Series, Workers: r.Workers, Ranks: r.workersPerProcess(), Seed: r.Seed}
+		if r.Program {
+			planned.Command = r.Command
+		}
+		j = batch.CompleteJob(j, planned)
+		if p.dry {
+			j = p.addUnknown(j)
+		}
+		if r.Action == ActionStart {
+			j.Estimate, j.Source = p.toEstimate(r).Time(finished)
+		}
+		if !asked {
+			asked = true
+			if cluster, err = p.readCluster(ctx); err != nil && !p.note(ctx, "partitions, accounts and their limits", err) {
+				return err
+			}
+		}
+		p.jobs.added = append(p.jobs.added, planned)
+		r.Job, r.Environment = &j, j.Environment
+		for _, problem := range batch.Profile.Check(j, cluster) {
+			if problem.Warning {
+				warnings.Add(r.Name, problem.String())
+			} else {
+				found.Add(r.Name, problem.String())
+			}
+		}
+		if !found.IsEmpty() {
+			continue
+		}
+		if err := batch.MakeScript(j, planned); err != nil {
+			return err
+		}
+	}
+	for _, line := range warnings.Lines() {
+		p.Warnings = append(p.Warnings, "warning: "+line)
+	}
+	problems := found.Lines()
+	for _, problem := range cluster.CheckCount(len(p.jobs.added), p.Sweep.Slurm.Account) {
+		problems = append(problems, problem.String())
+	}
+	if len(problems) > 0 {
+		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(problems, "\n"))}
+	}
+	p.jobs.submissions, err = batch.PlanSubmissions(p.jobs.added, p.Sweep.Slurm.ArraySize)
+	return err
+}
+
+// readCluster asks Slurm for the partitions and for the limits of the user's accounts. If the limits
+// cannot be read, it only adds a warning, because Slurm applies them at submission.
+func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
+	cluster, err := p.jobs.client.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.jobs.client.AddAccounts(ctx, cluster); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		p.Warnings = append(p.Warnings, fmt.Sprintf("warning: the limits of your account cannot be checked before the submission, but Slurm applies them: %v", err))
+	}
+	return cluster, nil
+}
+
+// addUnknown records the keys of the profile whose values are unknown and that j depends on. It returns j
+// with a comment for each of them at the beginning of its script.
+func (p *SweepPlan) addUnknown(j site.Job) site.Job {
+	var lines []string
+	for _, key := range p.jobs.profile.Unknown(j) {
+		if !slices.Contains(p.jobs.unknown, key) {
+			p.jobs.unknown = append(p.jobs.unknown, key)
+		}
+		lines = append(lines, fmt.Sprintf("# %s: %s", key, site.Unknown))
+	}
+	if j.Begin != "" {
+		lines = append(lines, j.Begin)
+	}
+	j.Begin = strings.Join(lines, "\n")
+	return j
+}
+
+// toEstimate returns the description of the run r by which its time is estimated.
+func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.Run {
+	e := estimate.Run{Workers: r.Workers, Epochs: r.Epochs, Config: r.Config, GlobalBatch: p.Sweep.GlobalBatch > 0, Threads: p.Sweep.Threads}
+	if r.Program {
+		e.Command = r.Command
+	}
+	return e
+}
+
+// findJobs finds the jobs that an earlier call has submitted, and checks the folders of the
+// other runs.
+func (p *SweepPlan) findJobs(ctx context.Context) error {
+	lost, err := slurmsubmit.FindLostJobs(ctx, p.jobs.client, p.runDirs())
+	if err != nil && !p.note(ctx, "jobs that an earlier launch has submitted", err) {
+		return err
+	}
+	p.jobs.foundLost = len(lost) > 0
+	var ids []string
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if r.JobID = cmp.Or(slurmsubmit.ReadJob(r.Dir), lost[r.Dir]); r.JobID != "" {
+			ids = append(ids, r.JobID)
+		}
+	}
+	jobs, err := p.jobs.client.Jobs(ctx, ids)
+	if err != nil && !p.note(ctx, "the state of submitted jobs", err) {
+		return err
+	}
+	if err := checkSeparateFolders(p.Runs); err != nil {
+		return err
+	}
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if j := jobs[r.JobID]; r.JobID != "" && j.IsKnown() && !j.HasEnded() {
+			r.Action, r.Reason = ActionNone, "already submitted as job "+r.JobID
+			continue
+		}
+		r.JobID = ""
+		if err := p.checkFolder(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place returns the job of the run r, without its command, at the site.
+func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
+	o := p.Sweep.Slurm
+	j := site.Job{
+		Name: p.Sweep.Study + "-" + r.Name, Folder: r.Dir, CPUsPerTask: o.CPUsPerTask, Memory: o.Memory, Time: o.Time, Account: o.Account, Partition: o.Partition,
+		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmsubmit.OutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
+	}
+	switch j.Signal {
+	case "":
+		j.Signal = defaultSignal
+	case "none":
+		j.Signal = ""
+	}
+	j, err := p.jobs.batch.Profile.Place(j, r.Workers, r.workersPerProcess(), strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0)
+	if err != nil {
+		return j, err
+	}
+	if o.TasksPerNode > 0 {
+		j.TasksPerNode = min(o.TasksPerNode, j.Tasks)
+		j.Nodes = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
+	}
+	if o.GPUsPerNode > 0 {
+		j.GPUsPerNode = o.GPUsPerNode
+	}
+	return j, nil
+}
+
+// submit submits the jobs of the runs that are to be done, and returns the sweep. If that fails, it cancels the
+// jobs that it has submitted and removes what it has written.
+func (p *SweepPlan) submit(ctx context.Context) (*slurmSweep, error) {
+	for i := range p.Runs {
+		if r := &p.Runs[i]; r.Reason == reasonDone { // perhaps no process was attached to the sweep when the run ended
+			if err := r.writeStudyLog(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	batch := &p.jobs.batch
+	if len(p.jobs.submissions) == 0 {
+		m := newSlurmSweep(p)
+		if p.jobs.foundLost { // from now on, Attach finds them
+			return m, p.createRecord(m)
+		}
+		return m, nil
+	}
+	if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
+		return nil, err
+	}
+	if err := batch.Submit(ctx, p.jobs.client, p.jobs.submissions); err != nil {
+		return nil, err
+	}
+	for _, added := range p.jobs.added {
+		for i := range p.Runs {
+			if p.Runs[i].Dir == added.Dir {
+				p.Runs[i].JobID = added.ID
+			}
+		}
+	}
+	m := newSlurmSweep(p)
+	err := p.Sweep.saveLineTemplates(p.Dir)
+	if err == nil {
+		err = p.createRecord(m)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w; the jobs were canceled", err), batch.Withdraw(ctx, p.jobs.client, p.jobs.submissions))
+	}
+	return m, nil
+}
+
+// createRecord writes the record of the sweep m, by which Attach finds it.
+func (p *SweepPlan) createRecord(m *slurmSweep) error {
+	if err := runfolder.Make(filepath.Join(p.Dir, queue.RecordsFolder)); err != nil {
+		return err
+	}
+	m.record = p.newRecord(p.jobs.batch.ID)
+	m.record.Detach, m.record.Site = true, p.Site
+	m.saveRecord()
+	if _, err := queue.ReadRecord(m.record.Path); err != nil {
+		return err
+	}
+	if err := queue.AddToSlurmList(m.record); err != nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("warning: lockstep jobs does not show this sweep: %v", err))
+	}
+	return nil
+}
+
+// ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which Slurm sends
+// before it ends the job. If the workers end with this code, the job is requeued. The value is 75,
+// EX_TEMPFAIL of sysexits.h.
+const ExitRequeue = slurmsubmit.ExitRequeue
+
+// RunTask implements "lockstep launch --task". srun starts this process for the run in the folder
+// dir, and RunTask runs a program other than lockstep with the environment variables of a worker.
+// On rank 0 it also writes the run folder, as Local does. code is the exit code of the program.
+func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
+	return slurmsubmit.RunTask(ctx, dir, command)
+}
+
+// taskCommand returns the command that srun starts for each process of the run r.
+func (p *SweepPlan) taskCommand(r *PlannedRun) []string {
+	if r.Program {
+		return append([]string{p.Binary, "launch", "--task", r.Dir, "--"}, r.Command...)
+	}
+	args := p.arguments(r)
+	if r.Action == ActionStart { // the job continues the run when it was requeued
+		args = append(args, "--resume")
+	}
+	return args
+}

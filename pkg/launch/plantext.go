@@ -1,0 +1,131 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/queue"
+)
+
+// LocalDryRun describes what Local would do: for each run the folder, and the environment and
+// command of its workers. It starts nothing and writes nothing. It returns the error that Local
+// would return.
+func LocalDryRun(ctx context.Context, s Sweep) (string, error) { return describePlan(ctx, OnLocal, s) }
+
+// MPIDryRun is like LocalDryRun for MPI: it returns the commands of mpirun.
+func MPIDryRun(ctx context.Context, s Sweep) (string, error) { return describePlan(ctx, OnMPI, s) }
+
+// SlurmDryRun returns what Slurm would do: each job script and the command that submits it. It
+// submits nothing, and works away from the cluster too: it lists what could not be checked there, and
+// values that nobody has looked up are comments in the scripts.
+func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
+	return describePlan(ctx, OnSlurm+":"+name, s)
+}
+
+// describePlan returns the text of the plan of s.
+func describePlan(ctx context.Context, on string, s Sweep) (string, error) {
+	p, err := Plan(ctx, on, s)
+	if err != nil {
+		return "", err
+	}
+	return p.String(), nil
+}
+
+// String describes the plan: for each run the folder, and the environment and command of its processes, or
+// on Slurm the job script.
+func (p *SweepPlan) String() string {
+	var b strings.Builder
+	switch {
+	case p.On == OnSlurm:
+		p.describeJobs(&b)
+	case p.owner != nil && p.owner.Path == "":
+		fmt.Fprintf(&b, "# %s is being trained: nothing to start; its progress would be shown\n", p.owner.Study)
+	case p.owner != nil:
+		fmt.Fprintf(&b, "# %s: nothing to start; its progress would be shown\n", p.owner.Describe())
+	default:
+		p.describeProcesses(&b)
+	}
+	return b.String()
+}
+
+// describeProcesses implements String for a sweep that is not on Slurm.
+func (p *SweepPlan) describeProcesses(b *strings.Builder) {
+	b.WriteString(p.waits)
+	b.WriteString("# The runs, one after another. SECRET is a new secret for each run, and PORT is a free port.\n\n")
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if r.Action == ActionNone {
+			fmt.Fprintf(b, "# %s is %s: nothing to run\n", r.Name, r.Reason)
+		} else {
+			fmt.Fprintf(b, "# %s: would %s %s, %s each, in %s\n", r.Name, r.Action, english.Count(r.Workers, "worker"), english.Count(p.Sweep.Threads, "thread"), r.Dir)
+			b.WriteString(p.describeCommands(r))
+		}
+		if r.StudyLogs != "" {
+			fmt.Fprintf(b, "# %s: would then write its study log to %s\n", r.Name, r.StudyLogs)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// describeWait returns a line about the sweep on this machine that s would wait for, or "".
+func (s *Sweep) describeWait() (string, error) {
+	if !s.mustQueue() {
+		return "", nil
+	}
+	folder, err := queue.Folder()
+	if err != nil {
+		return "", err
+	}
+	next := queue.LockedEntry{Entry: queue.Entry{Folder: folder, ID: queue.NewID(time.Now())}}
+	first, err := next.FindPredecessor()
+	if first == nil || err != nil {
+		return "", err
+	}
+	what := "would wait for its end"
+	if s.NoWait {
+		what = "would not start"
+	}
+	return fmt.Sprintf("# %s: this sweep %s, unless --now (Now) is given\n", first.Describe(), what), nil
+}
+
+// formatCommand returns the environment variables and the command argv as for a shell.
+func formatCommand(variables, argv []string) string {
+	var words []string
+	for _, kv := range variables {
+		name, value, _ := strings.Cut(kv, "=")
+		words = append(words, name+"="+process.QuoteArgument(value))
+	}
+	for _, arg := range argv {
+		words = append(words, process.QuoteArgument(arg))
+	}
+	return strings.Join(words, " ") + "\n"
+}
+
+// describeCommands returns the environment and the command of the first process of r, as for a
+// shell, and how the other processes differ.
+func (p *SweepPlan) describeCommands(r *PlannedRun) string {
+	if p.On == OnMPI {
+		args, _ := p.mpiArguments(r) // planEnvironments has returned the error
+		return formatCommand(r.Environment, args)
+	}
+	text := fmt.Sprintf("# %s\n%s", r.Binding, formatCommand(r.Environment, p.arguments(r)))
+	if r.Processes == 1 {
+		return text
+	}
+	other, _ := p.workerVariables(r, 1, placeholderPorts(r.Processes), placeholderSecret)
+	var differ []string
+	for i, kv := range other {
+		if name, _, _ := strings.Cut(kv, "="); kv != r.Environment[i] {
+			differ = append(differ, name)
+		}
+	}
+	others := "rank 1"
+	if r.Processes > 2 {
+		others = fmt.Sprintf("ranks 1-%d", r.Processes-1)
+	}
+	return text + fmt.Sprintf("# and %s, with other values of %s\n", others, strings.Join(differ, " and "))
+}

@@ -1,0 +1,162 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch/internal/binding"
+	"lockstep/pkg/launch/internal/output"
+	"lockstep/pkg/launch/internal/queue"
+	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/launch/internal/workers"
+	"lockstep/pkg/monitor"
+	"lockstep/pkg/runs"
+)
+
+// runningRun is a planned run that this process executes.
+type runningRun struct {
+	*PlannedRun
+	runState
+
+	plan    *SweepPlan
+	out     *output.LineWriter
+	killNow <-chan struct{} // closed when the workers are to be killed at once
+	changed func()          // called after each change of state
+}
+
+// resetState sets the state from the planned action: the run is done, or waits.
+func (r *runningRun) resetState() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state = StateWaiting; r.Action == ActionNone {
+		r.state = StateDone
+	}
+}
+
+// execute executes the run, unless it was done before, and waits for its end.
+func (r *runningRun) execute(ctx context.Context) error {
+	if r.Action == ActionNone {
+		return r.writeStudyLog()
+	}
+	r.setState(StateRunning, nil)
+	if limit := r.plan.Sweep.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = process.WithTimeoutCause(ctx, limit, fmt.Errorf("time-out of %v exceeded: %w", limit, context.DeadlineExceeded))
+		defer cancel()
+	}
+	var err error
+	if r.Program {
+		err = r.runCommand(ctx)
+	} else {
+		err = r.runLockstep(ctx)
+	}
+	status := runfolder.StatusForError(err)
+	if err != nil {
+		err = fmt.Errorf("run %s: %w", r.Name, err)
+	} else {
+		err = r.writeStudyLog() // an error here leaves the run done
+	}
+	r.setState(status, err)
+	return err
+}
+
+// runLockstep trains with the lockstep command, which writes the run folder itself.
+func (r *runningRun) runLockstep(ctx context.Context) error {
+	if err := runfolder.Make(r.Dir); err != nil {
+		return err
+	}
+	if err := runs.RemoveTemporary(r.Dir); err != nil { // left by a launch that was killed before it created a run
+		return err
+	}
+	err := r.runWorkers(ctx, func(*workers.Group, binding.Binding) error { return nil }) // rank 0 records the binding
+	if err == nil {
+		return nil
+	}
+	// Rank 0 may have been killed before it could write the final status of the run.
+	return errors.Join(err, runfolder.WriteFinalStatus(r.Dir, runfolder.StatusForError(err), err))
+}
+
+// runCommand runs a program other than lockstep. It also writes the run folder: the wall time
+// in run.json, and the load of the machine. The epochs are in the logs of the workers, which
+// logread reads.
+func (r *runningRun) runCommand(ctx context.Context) error {
+	s := &r.plan.Sweep
+	w, err := runs.Create(r.Dir, runs.Info{
+		Study: s.Study, Series: r.Series, Workers: r.Workers, Seed: r.Seed, Nodes: r.plan.knownNodes(),
+		Command: r.Command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
+	})
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	err = w.Log("start %s with %s, %s each", strings.Join(r.Command, " "), english.Count(r.Workers, "worker"), english.Count(s.Threads, "thread"))
+	load := monitor.NewLoadMeter(os.Getpid())
+	if err == nil {
+		load.Begin()
+		stopUsage := func() {}
+		err = r.runWorkers(ctx, func(c *workers.Group, b binding.Binding) error {
+			stopUsage = runfolder.RecordUsage(r.Dir, c.Processes(), func(err error) { _ = w.Log("note: %v", err) })
+			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
+		})
+		stopUsage()
+	}
+	seconds := time.Since(begin).Seconds()
+	if measured, ok := load.End(1); ok && err == nil {
+		err = w.AppendLoad(measured)
+	}
+	status := runfolder.StatusForError(err)
+	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
+}
+
+// runWorkers starts the workers, calls started with them, and waits until all have ended. The error
+// describes the workers that failed.
+func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group, binding.Binding) error) error {
+	if ctx.Err() != nil {
+		return queue.EndCause(ctx)
+	}
+	var c *workers.Group
+	b := workers.MPIBinding()
+	var err error
+	if r.plan.On == OnMPI {
+		c, err = r.startMPI(ctx)
+	} else {
+		c, b, err = r.startWorkers(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if err := started(c, b); err != nil {
+		return errors.Join(err, c.Kill())
+	}
+	failed, err := c.Wait(ctx)
+	if len(failed) > 0 {
+		var text []string
+		for _, e := range failed {
+			text = append(text, e.String())
+		}
+		return errors.Join(errors.New(strings.Join(text, "\nthen ")), err)
+	}
+	if ctx.Err() != nil {
+		return errors.Join(queue.EndCause(ctx), err)
+	}
+	return err
+}
+
+// setState sets the state and the error of the run, and its start or end time.
+func (r *runningRun) setState(state string, err error) {
+	defer r.changed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state = state; state == StateRunning {
+		r.started = time.Now()
+	} else {
+		r.ended = time.Now()
+	}
+	r.err = err
+}
