@@ -321,7 +321,11 @@ func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
 	case "none":
 		j.Signal = ""
 	}
-	j, err := p.jobs.batch.Profile.Place(j, r.Workers, r.workersPerProcess(), strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0)
+	gpusPerWorker := 0
+	if strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0 {
+		gpusPerWorker = 1
+	}
+	j, err := p.jobs.batch.Profile.Place(j, r.Workers, r.workersPerProcess(), gpusPerWorker)
 	if err != nil {
 		return j, err
 	}

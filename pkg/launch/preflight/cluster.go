@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -113,7 +112,7 @@ func planCheck(ctx context.Context, name string, o Options) (*siteCheck, error) 
 	if err := p.client.AddAccounts(ctx, cluster); err != nil {
 		p.progress("warning: the limits of your account cannot be checked before the submission, but Slurm applies them: %v", err)
 	}
-	if o.Nodes == 0 && partitionNodes(profile.Complete(p.job), cluster) == 1 {
+	if part := cluster.Partition(profile.Complete(p.job).Partition); o.Nodes == 0 && part != nil && part.Nodes == 1 {
 		p.o.Nodes = 1
 		if p.job, err = p.newJob(ctx, profile); err != nil {
 			return nil, err
@@ -139,17 +138,6 @@ func refuse(problems []site.Problem) error {
 		return nil
 	}
 	return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(found, "\n"))}
-}
-
-// partitionNodes returns the number of nodes in the partition of j, or 0 if it is unknown.
-func partitionNodes(j site.Job, c *site.Cluster) int {
-	i := slices.IndexFunc(c.Partitions, func(p site.Partition) bool {
-		return p.Name == j.Partition || j.Partition == "" && p.Default
-	})
-	if i < 0 {
-		return 0
-	}
-	return c.Partitions[i].Nodes
 }
 
 // newJob returns the job: one task on each node, or two on a single node, so that there is a

@@ -3,7 +3,7 @@
 // the command that starts the tasks. The package starts no process and uses no network.
 //
 //	p, err := site.Load("jsc-booster")     // or a file, "my-site.yaml"
-//	j, err := p.Place(site.Job{Name: "unet-n8", Command: command}, 8, 1, true) // 8 workers, each with a GPU
+//	j, err := p.Place(site.Job{Name: "unet-n8", Command: command}, 8, 1, 1) // 8 workers, each in its own task with a GPU
 //	problems := p.Check(j, cluster)        // what would be refused or wait for ever
 //	script, err := p.Script(j)             // for sbatch
 //

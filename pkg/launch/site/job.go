@@ -3,6 +3,8 @@ package site
 import (
 	"fmt"
 	"time"
+
+	"lockstep/pkg/internal/english"
 )
 
 // Job is a job for Slurm. Fields that are empty or 0 get the profile's values.
@@ -16,6 +18,7 @@ type Job struct {
 	CPUsPerTask  int
 	GPUsPerNode  int
 	GPUsPerTask  int    // GPUs that each task uses, for the lint; 0 means 1
+	CPUFactor    int    // multiplies cpus_per_task of the profile, which is for one worker with at most one GPU; 0 means 1
 	Memory       string // of each node, as in sbatch --mem, such as 16G; empty leaves it to the partition
 
 	Time     time.Duration // limit; 0 leaves it to the partition
@@ -39,18 +42,19 @@ type Job struct {
 const maxWorkers = 1 << 20
 
 // Place returns j with the nodes, tasks and GPUs for the given number of workers. Each task
-// consists of workersPerTask workers, which is 1 except for strategies such as mirrored. gpus is true
-// if each worker needs a GPU.
+// consists of workersPerTask workers, which is 1 except for strategies such as mirrored and for
+// programs that use several GPUs in one process. Each worker gets gpusPerWorker GPUs, or none if
+// that is 0.
 //
 // A node gets as many workers as the profile allows (workers_per_node, and gpus_per_node if they
 // need GPUs). There are as few nodes as possible, and the numbers of tasks on two nodes differ by at
 // most one. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1 node,
 // and N workers are 2 tasks on each of N/2 nodes.
-func (p *Profile) Place(j Job, workers, workersPerTask int, gpus bool) (Job, error) {
-	if workersPerTask < 1 {
-		workersPerTask = 1
-	}
+func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job, error) {
+	workersPerTask = max(1, workersPerTask)
 	switch {
+	case gpusPerWorker < 0 || gpusPerWorker > maxWorkers:
+		return Job{}, fmt.Errorf("place workers with %d GPUs each at site %s: use 0 to %d GPUs per worker", gpusPerWorker, p.Name, maxWorkers)
 	case workers < 1 || workers > maxWorkers:
 		return Job{}, fmt.Errorf("place %d workers at site %s: use 1 to %d workers", workers, p.Name, maxWorkers)
 	case workers%workersPerTask != 0:
@@ -60,8 +64,9 @@ func (p *Profile) Place(j Job, workers, workersPerTask int, gpus bool) (Job, err
 	if perNode == 0 {
 		perNode = 1 // not known, or one task needs more than a node has: the lint says so
 	}
-	if most := p.GPUsPerNode.known() / workersPerTask; gpus && p.GPUsPerNode > 0 {
-		perNode = max(1, min(perNode, most))
+	gpusPerTask := workersPerTask * gpusPerWorker
+	if has := p.GPUsPerNode.known(); has > 0 && gpusPerTask > 0 {
+		perNode = max(1, min(perNode, has/gpusPerTask))
 	}
 	if fixed := p.TasksPerNode.known(); fixed > 0 {
 		perNode = fixed
@@ -69,11 +74,27 @@ func (p *Profile) Place(j Job, workers, workersPerTask int, gpus bool) (Job, err
 	j.Tasks = workers / workersPerTask
 	j.Nodes = (j.Tasks + perNode - 1) / perNode
 	j.TasksPerNode = (j.Tasks + j.Nodes - 1) / j.Nodes
-	if gpus {
-		j.GPUsPerTask = workersPerTask
-		j.GPUsPerNode = j.TasksPerNode * workersPerTask
-	}
+	j.GPUsPerTask, j.GPUsPerNode = gpusPerTask, j.TasksPerNode*gpusPerTask
+	j.CPUFactor = max(workersPerTask, gpusPerTask)
 	return j, nil
+}
+
+// GPUsByDefault reports whether a worker of a program should get a GPU unless the user decides
+// otherwise: if the partition is known to have GPUs. An empty partition is the default one. c may be
+// nil. reason is for people, such as "partition booster has 4 GPUs per node".
+func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason string) {
+	part := c.Partition(p.Complete(Job{Partition: partition}).Partition)
+	switch has := p.GPUsPerNode.known(); {
+	case p.GPUFlag == "":
+		return false, fmt.Sprintf("site %s has no GPUs by its profile (gpu_flag is empty)", p.Name)
+	case part != nil && part.NoGPUs:
+		return false, fmt.Sprintf("partition %s has no GPUs", part.Name)
+	case part != nil && part.GPUsPerNode > 0:
+		return true, fmt.Sprintf("partition %s has %s per node", part.Name, english.Count(part.GPUsPerNode, "GPU"))
+	case has > 0:
+		return true, fmt.Sprintf("site %s has %s per node by its profile", p.Name, english.Count(has, "GPU"))
+	}
+	return false, fmt.Sprintf("it is not known whether site %s has GPUs", p.Name)
 }
 
 // Complete returns j with the profile's values in place of missing ones: partition, reservation,
@@ -101,7 +122,8 @@ func (p *Profile) Complete(j Job) Job {
 }
 
 // cpusPerTask returns the number of CPUs of each task of j by the profile's rules, or 0 if there
-// is no rule.
+// is no rule. The rules cpus_by_gpus and divide_cores are for a node, whose CPUs the tasks share: a
+// single task gets all of them, as in the course at JSC, whatever the number of its GPUs.
 func (p *Profile) cpusPerTask(j Job) int {
 	if r := p.cpusRange(j.GPUsPerNode); r != nil {
 		return max(1, r.Min/j.TasksPerNode)
@@ -109,7 +131,7 @@ func (p *Profile) cpusPerTask(j Job) int {
 	if p.DivideCores {
 		return p.CoresPerNode.known() / j.TasksPerNode
 	}
-	return p.CPUsPerTask.known()
+	return p.CPUsPerTask.known() * max(1, j.CPUFactor)
 }
 
 // cpusRange returns the profile's rule for the CPUs of a job that has the given number of GPUs on each
@@ -136,6 +158,7 @@ func (j Job) checkSizes() *Problem {
 		{"CPUsPerTask", "CPUs per task", j.CPUsPerTask},
 		{"GPUsPerNode", "GPUs per node", j.GPUsPerNode},
 		{"GPUsPerTask", "GPUs per task", j.GPUsPerTask},
+		{"CPUFactor", "times the site's CPUs per task", j.CPUFactor},
 	} {
 		if s.n < 0 || s.n > maxWorkers {
 			return &Problem{Field: s.field, What: fmt.Sprintf("the job has %d %s", s.n, s.name), Next: fmt.Sprintf("use 1 to %d, or 0 for the default", maxWorkers)}

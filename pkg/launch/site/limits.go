@@ -116,14 +116,12 @@ func checkAccount(j Job, c *Cluster) []Problem {
 	var found []Problem
 	seen := map[string]bool{} // fields
 	limits := a.Limits
-	for _, p := range c.Partitions {
-		if p.Name == j.Partition || j.Partition == "" && p.Default {
-			if a.OverridesPartitions {
-				limits = WithPrecedence(limits, p.Limits)
-			} else {
-				limits = WithPrecedence(p.Limits, limits)
-			}
-		}
+	switch p := c.Partition(j.Partition); {
+	case p == nil:
+	case a.OverridesPartitions:
+		limits = WithPrecedence(limits, p.Limits)
+	default:
+		limits = WithPrecedence(p.Limits, limits)
 	}
 	for _, l := range sortLimits(limits) {
 		field, asked := j.amount(l.Resource)

@@ -53,6 +53,19 @@ type Reservation struct {
 	Start, End time.Time // zero if unknown
 }
 
+// Partition returns the partition with the given name, or the default partition if name is "".
+// It returns nil if c has none or c is nil.
+func (c *Cluster) Partition(name string) *Partition {
+	if c == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.Partitions, func(p Partition) bool { return p.Name == name || name == "" && p.Default })
+	if i < 0 {
+		return nil
+	}
+	return &c.Partitions[i]
+}
+
 // Check returns what is wrong with j before it is submitted. c describes the cluster; if it is
 // nil, only the profile's rules are checked. Problems without Warning mean that the job would be
 // refused, wait for ever or fail.
@@ -164,13 +177,25 @@ func (p *Profile) checkGPUs(j Job) []Problem {
 			Next: fmt.Sprintf("ask for %s per node, or use more tasks per node; the other GPUs would be idle", english.Count(need, "GPU")), Warning: true,
 		})
 	}
-	if has := p.GPUsPerNode.known(); has > 0 && j.GPUsPerNode > has {
+	switch has := p.GPUsPerNode.known(); {
+	case has == 0: // not known
+	case j.GPUsPerTask > has:
+		found = append(found, Problem{
+			Field: "GPUsPerTask", What: fmt.Sprintf("each process of the job uses %s, but a node of site %s has %d, and a process cannot use several nodes", english.Count(j.GPUsPerTask, "GPU"), p.Name, has),
+			Next: fewerPerProcess(has),
+		})
+	case j.GPUsPerNode > has:
 		found = append(found, Problem{
 			Field: "GPUsPerNode", What: fmt.Sprintf("the job asks for %s per node, but a node of site %s has %d", english.Count(j.GPUsPerNode, "GPU"), p.Name, has),
 			Next: fmt.Sprintf("use at most %s per node and more nodes", english.Count(has, "GPU")),
 		})
 	}
 	return append(found, p.checkVisibleDevices(j, need)...)
+}
+
+// fewerPerProcess returns what to do if a process uses more GPUs than a node has.
+func fewerPerProcess(has int) string {
+	return fmt.Sprintf("use at most %s per process, or a program with one process per GPU", english.Count(has, "GPU"))
 }
 
 // checkVisibleDevices returns the problem that CUDA_VISIBLE_DEVICES in the exports of p or in the
@@ -194,13 +219,10 @@ func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
 
 // checkPartition returns a problem for each reason why the partition of j could not run j.
 func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
-	i := slices.IndexFunc(c.Partitions, func(part Partition) bool {
-		return part.Name == j.Partition || j.Partition == "" && part.Default
-	})
-	if i < 0 {
+	part := c.Partition(j.Partition)
+	if part == nil {
 		return missingPartition(j, c)
 	}
-	part := c.Partitions[i]
 	var found []Problem
 	add := func(field, what, next string) { found = append(found, Problem{Field: field, What: what, Next: next}) }
 	more := func(field, unit, each string, asked, has int, next string) {
@@ -214,13 +236,17 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	}
 	more("Nodes", "node", "", j.Nodes, part.Nodes, "use fewer workers, more workers on each node (TasksPerNode, --tasks-per-node)")
 	more("CPUsPerTask", "CPU", " per node", j.TasksPerNode*max(1, j.CPUsPerTask), part.CPUsPerNode, "use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task)")
-	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode, "use fewer GPUs on each node (GPUsPerNode, --gpus-per-node)")
+	fewerGPUs := "use fewer GPUs on each node (GPUsPerNode, --gpus-per-node)"
+	if j.GPUsPerTask > part.GPUsPerNode {
+		fewerGPUs = fewerPerProcess(part.GPUsPerNode)
+	}
+	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode, fewerGPUs)
 	if asked := j.memoryMiB(); part.MemoryMiB > 0 && asked > part.MemoryMiB {
 		add("Memory", fmt.Sprintf("the job asks for %s of memory per node (%d MiB), but partition %s has %d MiB, so that it would wait for ever", j.Memory, asked, part.Name, part.MemoryMiB),
 			"use less memory (Memory, --mem), or another partition (Partition, --partition)")
 	}
 	if part.NoGPUs && j.GPUsPerNode > 0 {
-		add("GPUsPerNode", fmt.Sprintf("the job asks for GPUs, but partition %s has none", part.Name), "use a partition with GPUs, or train on CPUs (device: cpu)")
+		add("GPUsPerNode", fmt.Sprintf("the job asks for GPUs, but partition %s has none", part.Name), "use a partition with GPUs, train on CPUs (device: cpu), or start a program without GPUs (GPUsPerWorker, --gpus-per-worker 0)")
 	}
 	if part.TimeLimit > 0 && j.Time > part.TimeLimit {
 		add("Time", fmt.Sprintf("the time limit is %s, but partition %s allows %s, so that the job would wait for ever", j.Time, part.Name, part.TimeLimit),

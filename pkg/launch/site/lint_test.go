@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		{"generic", nil, func(j *Job) { j.Tasks, j.Nodes, j.TasksPerNode = 5, 2, 2 }, []string{"the job has 5 tasks, but 2 nodes with 2 tasks each have room for 4: use more nodes, more tasks per node, or fewer tasks"}},
 		{"generic", nil, func(j *Job) { j.Tasks, j.Nodes = 2, 3 }, []string{"the job has 3 nodes for 2 tasks: use at most 2 nodes, because each node needs a task"}},
 		{"bsc-cte-power", nil, func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 4, 4 }, []string{
-			"site bsc-cte-power starts programs directly, as 1 task, but the job has 4 tasks: use the strategy mirrored, whose workers are one task, or write a command that starts several tasks, such as srun, to start in a copy of the profile",
+			"site bsc-cte-power starts programs directly, as 1 task, but the job has 4 tasks: use one process for all workers (--processes one for a program, the strategy mirrored for Lockstep's training), or write a command that starts several tasks, such as srun, to start in a copy of the profile",
 			"warning: the job has 4 tasks per node, but site bsc-cte-power starts 1: use 1 task per node",
 		}},
 		{"generic", nil, func(j *Job) { j.MPI = true }, nil},
@@ -58,6 +58,9 @@ func TestCheck(t *testing.T) {
 		{"generic", nil, func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 4, 2 }, []string{"the workers of a node need 4 GPUs, but the job asks for 2 GPUs per node: use one worker per GPU: 4 GPUs per node, or fewer tasks per node"}},
 		{"generic", nil, func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 2, 4 }, []string{"warning: the workers of a node need 2 GPUs, but the job asks for 4 GPUs per node: ask for 2 GPUs per node, or use more tasks per node; the other GPUs would be idle"}},
 		{"jsc-booster", nil, func(j *Job) { j.TasksPerNode, j.GPUsPerNode = 8, 8 }, []string{"the job asks for 8 GPUs per node, but a node of site jsc-booster has 4: use at most 4 GPUs per node and more nodes"}},
+		{"jsc-booster", nil, func(j *Job) { j.GPUsPerNode, j.GPUsPerTask = 8, 8 }, []string{"each process of the job uses 8 GPUs, but a node of site jsc-booster has 4, and a process cannot use several nodes: use at most 4 GPUs per process, or a program with one process per GPU"}},
+		{"generic", courseCluster(), func(j *Job) { j.GPUsPerNode, j.GPUsPerTask = 5, 5 }, []string{"the job asks for 5 GPUs per node, but partition batch has 4, so that it would wait for ever: use at most 4 GPUs per process, or a program with one process per GPU, or another partition (Partition, --partition)"}},
+		{"generic", nil, func(j *Job) { j.GPUsPerNode, j.GPUsPerTask = 16, 16 }, nil}, // it is not known how many a node has
 		{"generic", nil, func(j *Job) {
 			j.TasksPerNode, j.GPUsPerNode, j.Environment = 2, 2, []string{"A=b", "CUDA_VISIBLE_DEVICES=0"}
 		}, []string{"CUDA_VISIBLE_DEVICES=0 shows 1 GPU to each task, but the workers of a node need 2: remove it from exports in the site profile or from the environment, because Slurm sets it, or list all GPUs of the node"}},
@@ -73,7 +76,7 @@ func TestCheck(t *testing.T) {
 		{"generic", &Cluster{Partitions: []Partition{{Name: "a"}}}, func(*Job) {}, []string{"the cluster has no default partition, and the job names none: use one of a (Partition, --partition)"}},
 		{"generic", courseCluster(), func(j *Job) { j.Partition, j.GPUsPerNode = "old", 1 }, []string{
 			"partition old is drain and starts no jobs: use another partition, or wait until the site has started it again",
-			"the job asks for GPUs, but partition old has none: use a partition with GPUs, or train on CPUs (device: cpu)",
+			"the job asks for GPUs, but partition old has none: use a partition with GPUs, train on CPUs (device: cpu), or start a program without GPUs (GPUsPerWorker, --gpus-per-worker 0)",
 		}},
 		{"generic", courseCluster(), func(j *Job) { j.Nodes = 3 }, []string{"the job asks for 3 nodes, but partition batch has 2, so that it would wait for ever: use fewer workers, more workers on each node (TasksPerNode, --tasks-per-node), or another partition (Partition, --partition)"}},
 		{"generic", courseCluster(), func(j *Job) { j.TasksPerNode = 100 }, []string{"the job asks for 100 CPUs per node, but partition batch has 8, so that it would wait for ever: use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task), or another partition (Partition, --partition)"}},
@@ -132,7 +135,7 @@ func TestCheckUnknown(t *testing.T) {
 		want string
 	}{
 		{Job{MPI: true}, "site my.yaml has no command that starts MPI programs: write the site's command to mpi_command in a copy of the profile, or start the tasks by Slurm instead of MPI"},
-		{Job{GPUsPerNode: 1}, "the job needs GPUs, but the profile of site my.yaml has no flag for them: write the site's flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile"},
+		{Job{GPUsPerNode: 1}, "the job asks for 1 GPU per node, but site my.yaml has no GPUs by its profile (gpu_flag is empty): start a program without GPUs (GPUsPerWorker, --gpus-per-worker 0), train on CPUs (device: cpu), or, if the site has GPUs, write its flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile"},
 	} {
 		c.job.Command = []string{"true"}
 		if got := p.Check(c.job, nil); len(got) != 1 || got[0].String() != c.want {
@@ -142,7 +145,7 @@ func TestCheckUnknown(t *testing.T) {
 	if _, err := p.Script(Job{MPI: true, Command: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "no command that starts MPI programs") {
 		t.Errorf("a script without a command for MPI: got error %v", err)
 	}
-	if _, err := p.Script(Job{GPUsPerNode: 1, Command: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "no flag for them") {
+	if _, err := p.Script(Job{GPUsPerNode: 1, Command: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "has no GPUs by its profile") {
 		t.Errorf("a script without a flag for GPUs: got error %v", err)
 	}
 }

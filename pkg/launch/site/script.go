@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 )
 
@@ -236,13 +237,13 @@ func (p *Profile) checkStart(j Job) []Problem {
 	case start == StartPlain && j.Tasks > 1:
 		found = append(found, Problem{
 			Field: "start", What: fmt.Sprintf("site %s starts programs directly, as 1 task, but the job has %d tasks", p.Name, j.Tasks),
-			Next: "use the strategy mirrored, whose workers are one task, or write a command that starts several tasks, such as srun, to start in a copy of the profile",
+			Next: "use one process for all workers (--processes one for a program, the strategy mirrored for Lockstep's training), or write a command that starts several tasks, such as srun, to start in a copy of the profile",
 		})
 	}
 	if p.GPUFlag == "" && j.GPUsPerNode > 0 {
 		found = append(found, Problem{
-			Field: "gpu_flag", What: fmt.Sprintf("the job needs GPUs, but the profile of site %s has no flag for them", p.Name),
-			Next: "write the site's flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile",
+			Field: "gpu_flag", What: fmt.Sprintf("the job asks for %s per node, but site %s has no GPUs by its profile (gpu_flag is empty)", english.Count(j.GPUsPerNode, "GPU"), p.Name),
+			Next: "start a program without GPUs (GPUsPerWorker, --gpus-per-worker 0), train on CPUs (device: cpu), or, if the site has GPUs, write its flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile",
 		})
 	}
 	return found

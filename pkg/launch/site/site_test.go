@@ -2,9 +2,11 @@ package site
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,21 +71,53 @@ func TestScript(t *testing.T) {
 		if name == "bsc-cte-power" { // one task with all GPUs
 			perTask = 4
 		}
-		j, err := p.Place(Job{
+		comparePlaced(t, name, p, Job{
 			Name: "unet-n4", Folder: "/home/ada/logs/unet", Account: "project1", Time: 90 * time.Minute,
 			Command: []string{"lockstep", "train", "--config", "unet2d"},
-		}, 4, perTask, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compareGolden(t, name, p, j)
+		}, 4, perTask)
 	}
 }
 
-// TestScriptOptions compares scripts with the options that few jobs have.
+// TestPublishedScripts compares scripts for the jobs of the studies and courses with golden files. The
+// published job scripts of these jobs are the source of the profiles; see environment/sites/README.md.
+func TestPublishedScripts(t *testing.T) {
+	study := Job{Account: "project1", Command: []string{"python", "train.py"}}
+	// The U-Net study: 1 worker is a plain start on 1 node, 14 workers are 2 tasks on each of 7 nodes.
+	comparePlaced(t, "rwth-claix-2018-n1", answered(t, "rwth-claix-2018"), study, 1, 1)
+	comparePlaced(t, "rwth-claix-2018-n14", answered(t, "rwth-claix-2018"), study, 14, 1)
+	study.CPUsPerTask = 12
+	comparePlaced(t, "generic-n14", answered(t, "generic"), study, 14, 1) // by srun
+	// The hands-on: one process with 1 to 4 GPUs, and 40, 80, 120 and 160 CPUs.
+	for gpus := 1; gpus <= 4; gpus++ {
+		comparePlaced(t, fmt.Sprintf("bsc-cte-power-n%d", gpus), answered(t, "bsc-cte-power"), Job{
+			Name: "ResNet50", Command: []string{"python", "ResNet50.py", "--n_gpus", strconv.Itoa(gpus)},
+		}, gpus, gpus)
+	}
+	// The course at JSC: with one GPU 96 CPUs, and nodes with 4 tasks of 24 CPUs.
+	course := Job{Account: "training1", Reservation: "course-day-1", Command: []string{"python3", "train.py"}}
+	comparePlaced(t, "jsc-booster-n1", answered(t, "jsc-booster"), course, 1, 1)
+	comparePlaced(t, "jsc-booster-n8", answered(t, "jsc-booster"), course, 8, 1)
+	// The tutorial: nodes with 4 tasks of 32 CPUs, in a container. Its runs with different seeds are an array.
+	tutorial := Job{Name: "sc21", Account: "project1", Array: "0-2", Command: []string{"python", "train.py"}}
+	comparePlaced(t, "nersc-perlmutter-n16", answered(t, "nersc-perlmutter"), tutorial, 16, 1)
+}
+
+// comparePlaced compares the script of j for the given number of workers, with a GPU each, with a golden
+// file. Check must find nothing wrong with the job.
+func comparePlaced(t *testing.T, golden string, p *Profile, j Job, workers, workersPerTask int) {
+	t.Helper()
+	j, err := p.Place(j, workers, workersPerTask, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := p.Check(j, nil); len(found) > 0 {
+		t.Errorf("%s: %v", golden, found)
+	}
+	compareGolden(t, golden, p, j)
+}
+
+// TestScriptOptions compares a script with the options that few jobs have.
 func TestScriptOptions(t *testing.T) {
-	p := answered(t, "rwth-claix-2018")
-	compareGolden(t, "one-task", p, Job{Name: "unet-n1", Account: "project1", GPUsPerNode: 1, Command: []string{"python", "train.py"}})
 	compareGolden(t, "all-options", answered(t, "jsc-booster"), Job{
 		Name: "sweep", Folder: "/home/ada/100% mine", Nodes: 3, Tasks: 10, TasksPerNode: 4, CPUsPerTask: 2, GPUsPerNode: 4, Time: 26*time.Hour + 500*time.Millisecond,
 		Account: "project1", Partition: "develbooster", Reservation: "course-day-1", Dependency: "afterok:12:13", Array: "0-49%4",
@@ -172,7 +206,7 @@ func TestPlace(t *testing.T) {
 		{"generic", 4, 1, size{2, 4, 2, 2}},
 	} {
 		p := answered(t, c.site)
-		j, err := p.Place(Job{Account: "a", Command: []string{"true"}}, c.workers, c.perTask, true)
+		j, err := p.Place(Job{Account: "a", Command: []string{"true"}}, c.workers, c.perTask, 1)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -186,9 +220,100 @@ func TestPlace(t *testing.T) {
 	}
 	p := answered(t, "generic")
 	for workers, want := range map[int]string{0: "use 1 to", -1: "use 1 to", 1 << 30: "use 1 to", 3: "use a multiple of 2"} {
-		if _, err := p.Place(Job{}, workers, 2, true); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := p.Place(Job{}, workers, 2, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d workers: got error %v, want %q", workers, err, want)
 		}
+	}
+	for _, gpus := range []int{-1, 1 << 30} {
+		if _, err := p.Place(Job{}, 1, 1, gpus); err == nil || !strings.Contains(err.Error(), "use 0 to 1048576 GPUs per worker") {
+			t.Errorf("%d GPUs: got error %v", gpus, err)
+		}
+	}
+}
+
+// TestPlaceProcesses places programs whose processes use several GPUs: as one worker with several GPUs, or
+// as several workers in one process. Both get the CPUs for that number of GPUs by the site's rule: 12 per
+// GPU at RWTH, 32 at NERSC, 40 at CTE-POWER, and all 96 cores of a node for one task at JSC.
+func TestPlaceProcesses(t *testing.T) {
+	type size struct{ nodes, perNode, gpusPerNode, cpusPerTask int }
+	for _, c := range []struct {
+		site                            string
+		workers, perTask, gpusPerWorker int
+		want                            size
+	}{
+		{"rwth-claix-2018", 2, 2, 1, size{1, 1, 2, 24}},
+		{"rwth-claix-2018", 1, 1, 2, size{1, 1, 2, 24}},
+		{"rwth-claix-2018", 3, 1, 2, size{3, 1, 2, 24}},
+		{"rwth-claix-2018", 2, 1, 0, size{1, 2, 0, 12}},
+		{"nersc-perlmutter", 4, 4, 1, size{1, 1, 4, 128}},
+		{"nersc-perlmutter", 4, 1, 2, size{2, 2, 4, 64}},
+		{"bsc-cte-power", 3, 3, 1, size{1, 1, 3, 120}},
+		{"bsc-cte-power", 1, 1, 2, size{1, 1, 2, 80}},
+		{"jsc-booster", 1, 1, 1, size{1, 1, 1, 96}},
+		{"jsc-booster", 2, 2, 1, size{1, 1, 2, 96}},
+		{"jsc-booster", 4, 4, 1, size{1, 1, 4, 96}},
+		{"jsc-booster", 4, 1, 2, size{2, 2, 4, 48}},
+		{"local-test", 4, 4, 0, size{1, 1, 0, 4}}, // strategy mirrored on CPUs
+		{"generic", 8, 8, 1, size{1, 1, 8, 0}},
+	} {
+		p := answered(t, c.site)
+		j, err := p.Place(Job{Account: "a", Command: []string{"true"}}, c.workers, c.perTask, c.gpusPerWorker)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := (size{j.Nodes, j.TasksPerNode, j.GPUsPerNode, p.Complete(j).CPUsPerTask}); got != c.want {
+			t.Errorf("%+v: got %+v", c, got)
+		}
+		if problems := p.Check(j, nil); len(problems) > 0 {
+			t.Errorf("%+v: %v", c, problems)
+		}
+		j.CPUsPerTask = 5
+		if got := p.Complete(j).CPUsPerTask; got != 5 {
+			t.Errorf("%+v: got %d CPUs per task, want the job's 5", c, got)
+		}
+	}
+}
+
+// TestGPUsByDefault: what Slurm reports takes precedence over the profile.
+func TestGPUsByDefault(t *testing.T) {
+	cluster := &Cluster{Partitions: []Partition{
+		{Name: "booster", GPUsPerNode: 2}, {Name: "cpu", NoGPUs: true}, {Name: "unknown"}, {Name: "first", Default: true, GPUsPerNode: 8},
+	}}
+	noGPUs, err := Parse("my.yaml", []byte("start: srun\naccount: optional\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		site      *Profile
+		partition string
+		cluster   *Cluster
+		want      bool
+		reason    string
+	}{
+		{answered(t, "jsc-booster"), "", cluster, true, "partition booster has 2 GPUs per node"},
+		{answered(t, "jsc-booster"), "", nil, true, "site jsc-booster has 4 GPUs per node by its profile"},
+		{answered(t, "jsc-booster"), "unknown", cluster, true, "site jsc-booster has 4 GPUs per node by its profile"},
+		{answered(t, "jsc-booster"), "cpu", cluster, false, "partition cpu has no GPUs"},
+		{answered(t, "generic"), "", cluster, true, "partition first has 8 GPUs per node"},
+		{answered(t, "generic"), "", nil, false, "it is not known whether site generic has GPUs"},
+		{noGPUs, "", cluster, false, "site my.yaml has no GPUs by its profile (gpu_flag is empty)"},
+	} {
+		if got, reason := c.site.GPUsByDefault(c.partition, c.cluster); got != c.want || reason != c.reason {
+			t.Errorf("%s, %q: got %v, %q, want %v, %q", c.site.Name, c.partition, got, reason, c.want, c.reason)
+		}
+	}
+}
+
+// TestWithoutUnknown: a script that is only shown has Slurm's usual flag in place of an unknown one.
+func TestWithoutUnknown(t *testing.T) {
+	p, err := Parse("my.yaml", []byte("start: ask-your-site\naccount: ask-your-site\ngpu_flag: ask-your-site\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := p.WithoutUnknown().Script(Job{GPUsPerNode: 2, Command: []string{"true"}})
+	if err != nil || !strings.Contains(text, "#SBATCH --gres=gpu:2\n") || !strings.HasSuffix(text, "\nsrun true\n") {
+		t.Errorf("got %s, %v", text, err)
 	}
 }
 

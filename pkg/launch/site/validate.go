@@ -147,8 +147,8 @@ func (p *Profile) Unknown(j Job) []string {
 	return keys
 }
 
-// WithoutUnknown returns a copy of p for scripts that are only shown: unknown values are empty, and srun
-// stands for an unknown command that starts tasks.
+// WithoutUnknown returns a copy of p for scripts that are only shown: unknown values are empty, but srun
+// stands for an unknown command that starts tasks, and --gres=gpu:N for an unknown flag for GPUs.
 func (p *Profile) WithoutUnknown() *Profile {
 	known := *p
 	fields := reflect.ValueOf(&known).Elem()
@@ -161,6 +161,9 @@ func (p *Profile) WithoutUnknown() *Profile {
 		if *command == "" {
 			*command = "srun"
 		}
+	}
+	if p.GPUFlag == Unknown {
+		known.GPUFlag = "--gres=gpu:N"
 	}
 	known.Name = p.Name
 	return &known
