@@ -87,19 +87,19 @@ func newMachine(r *stack.Report) *Machine {
 	return m
 }
 
-// splitAdvice returns the problem that err describes, and advice on how to solve it, or ""
-// if there is none. It omits the list of searched folders, which is displayed once for all
-// libraries.
+// splitAdvice returns the problem that err describes, and advice on how to install a library that
+// is missing. For a library that is installed, the advice is "" and problem states what to do. It omits
+// the list of searched folders, which is displayed once for all libraries.
 func splitAdvice(err error) (problem, advice string) {
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {
 		return err.Error(), ""
 	}
-	problem = fmt.Sprintf("not found (%s)", strings.Join(missing.Sonames, " or "))
+	problem, advice = missing.Describe()
 	if len(missing.Broken) > 0 {
-		problem = "found but not loadable: " + strings.Join(missing.Broken, "; ")
+		return problem + ": " + advice, ""
 	}
-	return problem, missing.Advice
+	return problem, advice
 }
 
 // formatError formats an error, or several joined errors, in one line.
@@ -112,11 +112,11 @@ func formatError(err error) string {
 		return strings.Join(words, "; ")
 	}
 	var missing *clib.NotFoundError
-	problem, advice := splitAdvice(err)
 	if errors.As(err, &missing) {
+		problem, advice := missing.Describe()
 		return fmt.Sprintf("%s %s: %s", missing.Library, problem, advice)
 	}
-	return problem
+	return err.Error()
 }
 
 // describeCPU returns the Device of this machine's CPU.
@@ -158,13 +158,19 @@ func (m *Machine) libraryRows() [][]string {
 	return rows
 }
 
-// noteLines returns the lines below the tables; nil if a GPU can be used.
+// noteLines returns the lines below the tables: why no GPU can be used, and why an installed library
+// cannot.
 func (m *Machine) noteLines() []string {
-	if m.NoGPU == "" {
-		return nil
+	var notes []string
+	if m.NoGPU != "" {
+		notes = append(notes, "no GPU can be used: "+m.NoGPU)
 	}
-	notes := []string{"no GPU can be used: " + m.NoGPU}
-	if len(m.Looked) > 0 {
+	for _, l := range m.Libraries {
+		if l.Problem != "" && l.Advice == "" && !strings.Contains(m.NoGPU, l.Problem) {
+			notes = append(notes, fmt.Sprintf("%s cannot be used: %s", l.Name, l.Problem))
+		}
+	}
+	if m.NoGPU != "" && len(m.Looked) > 0 {
 		notes = append(notes, "looked for libraries in "+strings.Join(m.Looked, "; "))
 	}
 	return notes

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"io/fs"
 	"runtime"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ func TestDevicesWithoutGPU(t *testing.T) {
 		t.Skip("no C library can be opened on this system")
 	}
 	dir := t.TempDir()
-	nothing := func(string) (uintptr, error) { return 0, clib.ErrUnsupported }
+	nothing := func(string) (uintptr, error) { return 0, fs.ErrNotExist }
 	search := clib.NewSearch(clib.Environment{
 		Getenv: func(name string) string { return map[string]string{clib.PathVariable: dir}[name] },
 		System: []string{}, Open: nothing,
@@ -71,6 +72,28 @@ func TestDevicesWithGPU(t *testing.T) {
 	}
 	if !strings.Contains(m.HTML(), "NVIDIA &lt;H200&gt;") {
 		t.Error("names are not escaped")
+	}
+}
+
+// A machine with a GPU and an NCCL that needs a missing library: a remark says so. Without a GPU, the
+// reason why it cannot be used is not repeated.
+func TestDevicesWithBrokenLibrary(t *testing.T) {
+	st, err := clibtest.New(clibtest.Options{}).Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := func(n clib.Name) error {
+		return &clib.NotFoundError{Library: n, Advice: "install it", Broken: []clib.BrokenFile{{Path: "/opt/lib.so", Reason: "libfabric.so.1: cannot open shared object file: No such file or directory"}}}
+	}
+	const problem = "found but not loadable: /opt/lib.so: libfabric.so.1: cannot open shared object file: No such file or directory: install the missing library"
+	st.NCCL, st.Missing[clib.NCCL] = nil, broken(clib.NCCL)
+	m := newMachine(st.Report())
+	if want := "\nNCCL cannot be used: " + problem; m.NoGPU != "" || strings.Count(m.String(), want) != 1 || strings.Contains(m.String(), "install it") {
+		t.Errorf("got\n%s\nwant %q", m, want)
+	}
+	m = newMachine(&stack.Report{Libraries: []stack.Library{{Name: clib.CUDA, Problem: broken(clib.CUDA)}}, Problem: broken(clib.CUDA)})
+	if want := "\nno GPU can be used: CUDA driver " + problem; !strings.Contains(m.String(), want) || strings.Count(m.String(), "libfabric") != 1 {
+		t.Errorf("got\n%s\nwant once %q", m, want)
 	}
 }
 

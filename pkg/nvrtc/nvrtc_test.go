@@ -2,6 +2,7 @@ package nvrtc
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,7 +86,7 @@ func TestOpenWithoutCompiler(t *testing.T) {
 	_, err := open(clib.Environment{
 		Getenv: func(name string) string { return map[string]string{clib.PathVariable: dir}[name] },
 		System: []string{},
-		Open:   func(string) (uintptr, error) { return 0, errors.New("no such file") },
+		Open:   func(string) (uintptr, error) { return 0, fs.ErrNotExist },
 	})
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {

@@ -4,7 +4,10 @@ package clib
 
 import (
 	"bufio"
+	"fmt"
+	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/ebitengine/purego"
@@ -27,8 +30,17 @@ func Call(fn uintptr, args ...uintptr) uintptr {
 // or addresses. The pointer is never freed. A process can create about two thousand.
 func NewCallback(fn any) uintptr { return purego.NewCallback(fn) }
 
+// dlopen opens a library by its path or its plain soname. The error wraps fs.ErrNotExist if the loader
+// finds no such file. Otherwise it is the loader's own text: if path needs a library that is missing, the
+// text of the GNU C library names that library, not path.
 func dlopen(path string) (uintptr, error) {
-	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	runtime.LockOSThread() // the loader keeps the text of the last error for each thread
+	defer runtime.UnlockOSThread()
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil && err.Error() == path+": cannot open shared object file: No such file or directory" {
+		return 0, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	}
+	return handle, err
 }
 
 func dlsym(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }

@@ -24,7 +24,8 @@
 // that cuDNN was built with.
 //
 // If a library is missing, Open returns a NotFoundError that lists the places; programs
-// that run on the CPU go on without it.
+// that run on the CPU go on without it. If a library is installed but cannot be loaded, for example
+// because a library that it needs is missing, the error has its path and the loader's reason.
 //
 // The numbers, structures and signatures of the packages below are copied from NVIDIA's
 // headers. TestHeaders compares all of them with the headers of the machine on which it

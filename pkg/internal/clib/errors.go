@@ -10,14 +10,36 @@ import (
 // be called without cgo.
 var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and linux/arm64 only")
 
-// NotFoundError reports that a library was not found, and lists the places that were
-// searched.
+// NotFoundError reports that a library was not found or that no file of it can be loaded, and lists
+// the places that were searched.
 type NotFoundError struct {
 	Library  Name
 	Sonames  []string // the accepted file names
 	Searched []SearchPlace
-	Advice   string   // the remedy
-	Broken   []string // errors of opening files that were found
+	Advice   string       // the remedy if there is no file
+	Broken   []BrokenFile // files that were found, but cannot be loaded
+}
+
+// BrokenFile is a file of a library that the loader cannot load.
+type BrokenFile struct {
+	Path   string // the plain file name if it is not known where the loader found the file
+	Reason string // the loader's own words
+}
+
+// String returns the path and the reason, in which the loader may name the path too.
+func (b BrokenFile) String() string {
+	if strings.HasPrefix(b.Reason, b.Path+":") {
+		return b.Reason
+	}
+	return b.Path + ": " + b.Reason
+}
+
+// advice returns what to do.
+func (b BrokenFile) advice() string {
+	if strings.Contains(b.Reason, "cannot open shared object file: No such file") { // a library that b needs
+		return fmt.Sprintf("install the missing library, load the cluster's module for it, or add its folder to LD_LIBRARY_PATH (ldd %s lists what it needs)", b.Path)
+	}
+	return "install a version that fits this machine"
 }
 
 // SearchPlace is one source of folders that was searched, such as an environment variable.
@@ -39,17 +61,27 @@ func (p SearchPlace) String() string {
 
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "open %s: %s not found; %s; searched:", e.Library, strings.Join(e.Sonames, " or "), e.Advice)
+	problem, advice := e.Describe()
+	fmt.Fprintf(&b, "open %s: %s: %s; searched:", e.Library, problem, advice)
 	for i, p := range e.Searched {
 		if i > 0 {
 			b.WriteString(";")
 		}
 		b.WriteString(" " + p.String())
 	}
-	for _, s := range e.Broken {
-		b.WriteString("; found but not loadable: " + s)
-	}
 	return b.String()
+}
+
+// Describe returns what is wrong, in words that follow the library's name, and what to do.
+func (e *NotFoundError) Describe() (problem, advice string) {
+	if len(e.Broken) == 0 {
+		return fmt.Sprintf("not found (%s)", strings.Join(e.Sonames, " or ")), e.Advice
+	}
+	files := make([]string, len(e.Broken))
+	for i, b := range e.Broken {
+		files[i] = b.String()
+	}
+	return "found but not loadable: " + strings.Join(files, "; "), e.Broken[0].advice()
 }
 
 // SymbolError reports that a library lacks functions: it is too old, or it is a different

@@ -2,7 +2,9 @@ package clib
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,8 +24,8 @@ type Environment struct {
 	Python func(context.Context) ([]string, error)
 	// System lists the folders that are searched last; nil means the usual system folders.
 	System []string
-	// Open opens a library by its path or its plain soname. Lookup returns the address of a
-	// symbol in an open library.
+	// Open opens a library by its path or its plain soname. The error wraps fs.ErrNotExist if there
+	// is no such file. Lookup returns the address of a symbol in an open library.
 	Open   func(path string) (uintptr, error)
 	Lookup func(handle uintptr, symbol string) (uintptr, error)
 }
@@ -93,7 +95,8 @@ func (s *Search) splitUnsupported(sonames []string) [][]string {
 }
 
 // Open opens the libraries that n needs, and then n. If n is already open, Open returns the
-// open library. If n is not found, the error is a *NotFoundError that lists the places.
+// open library. If n is not found or cannot be loaded, the error is a *NotFoundError that lists the
+// places and the reasons.
 // On systems where libraries cannot be called, the error wraps ErrUnsupported.
 func (s *Search) Open(n Name) (*Library, error) {
 	s.mu.Lock()
@@ -151,13 +154,19 @@ func (s *Search) openCompanions(l *Library, pattern string) {
 }
 
 func (s *Search) findLibrary(n Name, sp searchSpec) (*Library, error) {
-	var broken []string
+	var broken []BrokenFile
 	try := func(path string) *Library {
 		h, err := s.env.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
-			if filepath.IsAbs(path) {
-				broken = append(broken, err.Error())
-			}
+			b := BrokenFile{Path: s.findLoaderFile(path), Reason: err.Error()}
+			// The loader's path may contain the folder of the file, which is searched later.
+			broken = slices.DeleteFunc(broken, func(o BrokenFile) bool {
+				return o.Reason == b.Reason && (o.Path == b.Path || o.Path == filepath.Base(b.Path))
+			})
+			broken = append(broken, b)
 			return nil
 		}
 		if !filepath.IsAbs(path) {
@@ -182,6 +191,21 @@ func (s *Search) findLibrary(n Name, sp searchSpec) (*Library, error) {
 		}
 	}
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Searched: slices.Clone(places), Advice: sp.advice, Broken: broken}
+}
+
+// findLoaderFile returns the path of the file in LD_LIBRARY_PATH that the loader opens for a plain
+// soname. It returns name if there is none, or if name is a path.
+func (s *Search) findLoaderFile(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	for _, dir := range filepath.SplitList(s.env.Getenv("LD_LIBRARY_PATH")) {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return name
 }
 
 // tryPlace tries to open each soname in a place. It returns nil if none can be opened.

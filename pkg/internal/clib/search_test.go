@@ -1,8 +1,10 @@
 package clib
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,7 +67,7 @@ func TestOrderOfPlaces(t *testing.T) {
 			if filepath.IsAbs(path) {
 				return 1, nil
 			}
-			return 0, errors.New("not there")
+			return 0, fs.ErrNotExist
 		})
 		lib, err := s.Open(NCCL)
 		if err != nil {
@@ -95,7 +97,7 @@ func TestPreferredVersion(t *testing.T) {
 		if filepath.IsAbs(path) {
 			return 1, nil
 		}
-		return 0, errors.New("not there")
+		return 0, fs.ErrNotExist
 	}
 	for _, c := range []struct {
 		driver int
@@ -151,7 +153,7 @@ func TestLibrariesOfCUDNNsVersion(t *testing.T) {
 		if path == "libnvrtc.so.12" || filepath.IsAbs(path) {
 			return 1, nil
 		}
-		return 0, errors.New("not there")
+		return 0, fs.ErrNotExist
 	}
 	found := func() string {
 		lib, err := machine(t, vars, []string{site}, open).Open(NVRTC)
@@ -177,14 +179,14 @@ func TestLibrariesOfCUDNNsVersion(t *testing.T) {
 func TestNotFound(t *testing.T) {
 	dir := t.TempDir()
 	s := machine(t, map[string]string{PathVariable: dir, "CUDA_HOME": "/nowhere", "LD_LIBRARY_PATH": "/opt/a"}, nil,
-		func(string) (uintptr, error) { return 0, errors.New("not there") })
+		func(string) (uintptr, error) { return 0, fs.ErrNotExist })
 	_, err := s.Open(CUDNN)
 	var missing *NotFoundError
 	if !errors.As(err, &missing) || missing.Library != CUDNN {
 		t.Fatalf("error %v", err)
 	}
 	for _, want := range []string{
-		"open cuDNN: libcudnn.so.9 or libcudnn.so.8 not found", "pip install nvidia-cudnn-cu13", "name its folder in LOCKSTEP_CUDA_PATH",
+		"open cuDNN: not found (libcudnn.so.9 or libcudnn.so.8): it comes with", "pip install nvidia-cudnn-cu13", "name its folder in LOCKSTEP_CUDA_PATH",
 		"LOCKSTEP_CUDA_PATH: " + dir, "LD_LIBRARY_PATH=/opt/a", "CUDA_HOME (/nowhere contains no such folder)", "CONDA_PREFIX (not set)",
 		"Python's site-packages (python3 has none)", "system folders (none exists)",
 	} {
@@ -201,19 +203,81 @@ func TestBrokenLibrary(t *testing.T) {
 	broken, good := touch(t, root, "a", "libcudnn.so.9"), touch(t, root, "b", "libcudnn.so.9")
 	vars := map[string]string{PathVariable: filepath.Dir(broken)}
 	open := func(path string) (uintptr, error) {
-		if path == good {
+		switch {
+		case path == good:
 			return 1, nil
+		case filepath.IsAbs(path):
+			return 0, errors.New(path + ": file too short")
 		}
-		return 0, errors.New(path + ": file too short")
+		return 0, fs.ErrNotExist
 	}
 	_, err := machine(t, vars, nil, open).Open(CUDNN)
-	if err == nil || !strings.Contains(err.Error(), "found but not loadable: "+broken+": file too short") {
-		t.Errorf("error %v", err)
+	if want := "open cuDNN: found but not loadable: " + broken + ": file too short: install a version that fits this machine; searched: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
 	}
 	vars[PathVariable] += ":" + filepath.Dir(good)
 	if lib, err := machine(t, vars, nil, open).Open(CUDNN); err != nil || lib.Path != good {
 		t.Errorf("%v, %v", lib, err)
 	}
+}
+
+// TestMissingDependency checks the error for libraries that need a library that is missing. The loader
+// names only that one, as the GNU C library does. It finds the libraries by their plain names: one in
+// LD_LIBRARY_PATH, and one in a folder of its own configuration that the Search knows too.
+func TestMissingDependency(t *testing.T) {
+	const reason = "libfabric.so.1: cannot open shared object file: No such file or directory"
+	root := t.TempDir()
+	named := touch(t, root, "named", "libmpich.so.12")
+	system := touch(t, root, "system", "libmpi.so.12")
+	s := machine(t, map[string]string{"LD_LIBRARY_PATH": root + ":" + filepath.Dir(named)}, nil, func(string) (uintptr, error) { return 0, errors.New(reason) })
+	s.env.System = []string{filepath.Dir(system)}
+	_, err := s.Open(MPICH)
+	want := "open MPICH: found but not loadable: " + named + ": " + reason + "; " + system + ": " + reason +
+		": install the missing library, load the cluster's module for it, or add its folder to LD_LIBRARY_PATH (ldd " + named + " lists what it needs); searched: "
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+// TestRealMissingDependency loads the math library after a change: it needs libq.so.6 instead of
+// libc.so.6. The loader itself finds it neither by its path nor, under a new name, by its plain name.
+func TestRealMissingDependency(t *testing.T) {
+	raw := bytes.ReplaceAll(mathLibrary(t), []byte("\x00libc.so.6\x00"), []byte("\x00libq.so.6\x00"))
+	path := filepath.Join(t.TempDir(), "libmpich.so.12")
+	if err := os.WriteFile(path, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := dlopen(path)
+	if want := "libq.so.6: cannot open shared object file: No such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	for _, absent := range []string{"libq.so.6", path + ".1"} {
+		if _, err := dlopen(absent); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: got %v, want that there is no such file", absent, err)
+		}
+	}
+	if err := os.Truncate(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dlopen(path); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), path+": ") {
+		t.Errorf("a part of a library: got %v", err)
+	}
+}
+
+// mathLibrary returns the content of the C library's libm.so.6.
+func mathLibrary(t *testing.T) []byte {
+	t.Helper()
+	if !Supported {
+		t.Skip("no C library can be opened on this system")
+	}
+	if _, err := dlopen("libm.so.6"); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(mappedPath("libm.so.6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // TestSearchIsLazy checks that nothing is searched, and python3 is not run, before Open.
@@ -228,16 +292,7 @@ func TestSearchIsLazy(t *testing.T) {
 // TestMissingSymbolsOfARealLibrary opens the math library under NCCL's name. It lacks every
 // function.
 func TestMissingSymbolsOfARealLibrary(t *testing.T) {
-	if !Supported {
-		t.Skip("no C library can be opened on this system")
-	}
-	if _, err := dlopen("libm.so.6"); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(mappedPath("libm.so.6"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := mathLibrary(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "libnccl.so.2")
 	if err := os.WriteFile(path, raw, 0o755); err != nil {

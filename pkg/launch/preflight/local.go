@@ -92,20 +92,32 @@ func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 }
 
 // findMPI returns the finding about the MPI libraries that the dynamic loader finds.
-func findMPI() Finding {
-	s := clib.NewSearch(clib.Environment{})
-	var found []string
+func findMPI(s *clib.Search) Finding {
+	const use = "only --on mpi, LOCKSTEP_COLLECTIVE=mpi and programs that call MPI need it"
+	var found, unusable []string
 	for _, name := range []clib.Name{clib.OpenMPI, clib.MPICH} {
-		if l, err := mpi.Open(s, name); err == nil {
+		l, err := mpi.Open(s, name)
+		var missing *clib.NotFoundError
+		switch {
+		case err == nil:
 			version, _, _ := strings.Cut(l.Version(), "\n")
 			version, _, _ = strings.Cut(strings.Replace(version, "MPICH Version:", "MPICH", 1), ",")
 			found = append(found, fmt.Sprintf("%s (%s)", strings.Join(strings.Fields(version), " "), l.Path))
+		case errors.Is(err, clib.ErrUnsupported), errors.As(err, &missing) && len(missing.Broken) == 0:
+		case missing != nil:
+			problem, advice := missing.Describe()
+			unusable = append(unusable, fmt.Sprintf("%s is %s: %s", name, problem, advice))
+		default:
+			unusable = append(unusable, err.Error())
 		}
 	}
-	if len(found) == 0 {
-		return passed(checkMPI, "none found; only --on mpi, LOCKSTEP_COLLECTIVE=mpi and programs that call MPI need it")
+	switch {
+	case len(unusable) > 0 && len(found) == 0:
+		return warning(checkMPI, strings.Join(unusable, "; "), use)
+	case len(found) == 0:
+		return passed(checkMPI, "none found; %s", use)
 	}
-	return passed(checkMPI, "%s", strings.Join(found, "; "))
+	return passed(checkMPI, "%s", strings.Join(append(found, unusable...), "; "))
 }
 
 // findGPUs returns the findings about the GPUs of this task and about the NCCL library. driver is the
@@ -167,5 +179,9 @@ func describeNCCL(m *engine.Machine, gpus bool) Finding {
 	case i < 0:
 		return failed(checkNCCL, "not looked for", "report this as a fault of Lockstep")
 	}
-	return failed(checkNCCL, m.Libraries[i].Problem, "gradients pass through the host without it: "+m.Libraries[i].Advice+"; write the site's module with NCCL to modules in a copy of the profile")
+	next := "write the site's module with NCCL to modules in a copy of the profile, because gradients pass through the host without it"
+	if advice := m.Libraries[i].Advice; advice != "" {
+		next += "; " + advice
+	}
+	return failed(checkNCCL, m.Libraries[i].Problem, next)
 }

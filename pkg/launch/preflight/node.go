@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/clib"
 )
 
 // The time limits of the parts of a check. Their sum, taskTimeout, is below a minute.
@@ -139,7 +140,7 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 		{checkFolders, func() ([]Finding, string) { return findFolders(ctx, o, getenv), "" }},
 		{checkScratch, func() ([]Finding, string) { return []Finding{measureScratch(o.Site, getenv("LOCKSTEP_SCRATCH"))}, "" }},
 		{checkGPUs, func() ([]Finding, string) { return findGPUs(o, getenv) }},
-		{checkMPI, func() ([]Finding, string) { return []Finding{findMPI()}, "" }},
+		{checkMPI, func() ([]Finding, string) { return []Finding{findMPI(clib.NewSearch(clib.Environment{}))}, "" }},
 	}
 	results := make(chan result, len(checks)) // a check that ends too late must not block
 	for i, c := range checks {

@@ -3,6 +3,8 @@ package preflight
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -219,6 +221,32 @@ func TestDescribeGPUs(t *testing.T) {
 	m.Libraries[0] = engine.Library{Name: string(clib.NCCL), Version: "2.20.5", Path: "/lib/libnccl.so.2"}
 	if f := describeNCCL(m, true); f.Result != ResultOK || !strings.HasPrefix(f.Detail, "2.20.5") {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// TestFindMPI: an MPI that is installed but cannot be loaded is reported with the loader's reason.
+func TestFindMPI(t *testing.T) {
+	if !clib.Supported {
+		t.Skip("no C library can be opened on this system")
+	}
+	for _, c := range []struct {
+		err    error
+		result string
+		want   string
+	}{
+		{fs.ErrNotExist, ResultOK, "none found; only --on mpi"},
+		{
+			errors.New("libfabric.so.1: cannot open shared object file: No such file or directory"), ResultWarning,
+			"Open MPI is found but not loadable: libmpi.so.40: libfabric.so.1: cannot open shared object file: No such file or directory: install the missing library",
+		},
+	} {
+		s := clib.NewSearch(clib.Environment{
+			Getenv: func(string) string { return "" }, System: []string{},
+			Open: func(string) (uintptr, error) { return 0, c.err },
+		})
+		if f := findMPI(s); f.Result != c.result || !strings.Contains(f.Detail, c.want) || (f.Next == "") != (c.result == ResultOK) {
+			t.Errorf("%v: got %+v, want %s %q", c.err, f, c.result, c.want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +52,7 @@ func TestFindLauncher(t *testing.T) {
 func TestMissingLibrary(t *testing.T) {
 	nothing := clib.NewSearch(clib.Environment{
 		Getenv: func(string) string { return "" }, System: []string{t.TempDir()},
-		Open: func(path string) (uintptr, error) { return 0, errors.New("no such file: " + path) },
+		Open: func(path string) (uintptr, error) { return 0, fmt.Errorf("%s: %w", path, fs.ErrNotExist) },
 	})
 	for name, want := range map[clib.Name]string{clib.OpenMPI: "apt install openmpi-bin", clib.MPICH: "apt install mpich"} {
 		_, err := Open(nothing, name)
