@@ -44,8 +44,8 @@ type MPI struct {
 	missing    *wire.Frame   // the note about a rank for which this one waited too long; nil otherwise
 }
 
-// JoinMPI joins the group of all processes that mpirun has started with this one. A process can
-// do so only once. Options.Algorithm must be empty.
+// JoinMPI joins the group of all processes that mpirun has started with this one, and waits for
+// them until ctx ends. A process can do so only once. Options.Algorithm must be empty.
 func JoinMPI(ctx context.Context, o Options) (*MPI, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -62,8 +62,6 @@ func JoinMPI(ctx context.Context, o Options) (*MPI, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join MPI: %w", err)
 	}
-	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
-	defer cancel()
 	t, err := startMPI(ctx, lib)
 	if err != nil {
 		return nil, fmt.Errorf("join MPI: %w", err)

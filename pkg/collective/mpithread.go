@@ -54,7 +54,7 @@ func startMPI(ctx context.Context, lib *mpi.Library) (*mpiThread, error) {
 	case err := <-result:
 		return t, err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the other ranks in MPI_Init: %w; have all of them started?", context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the other ranks in MPI_Init: %w", context.Cause(ctx))
 	}
 }
 

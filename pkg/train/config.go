@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/internal/strictyaml"
@@ -47,6 +49,10 @@ type Config struct {
 	// Strategy is the strategy by which workers make one update, with its options; see
 	// strategy.Kinds. The zero value is strategy.NameDDP, which run.json omits.
 	Strategy strategy.Config `yaml:"strategy,omitempty" json:"strategy,omitzero"`
+	// TimeoutJoin is how long the workers wait for each other at the start, such as 30s or 5m;
+	// empty: rendezvous.DefaultTimeout. The jobs of a cluster may need more if its nodes start at
+	// different times.
+	TimeoutJoin string `yaml:"timeout_join,omitempty" json:"timeout_join,omitempty"`
 	// TimeoutCollective is how long a worker waits for another worker in one exchange, such
 	// as 30s or 5m; empty: collective.DefaultTimeout. It limits the wait for workers that
 	// are stopped or slow. The end of a worker process is detected at once, and the loss of
@@ -134,8 +140,10 @@ func (c Config) Validate() error {
 	case c.Checkpoint.Every < 1 || c.Checkpoint.EverySteps < 0 || c.Checkpoint.Keep < 0:
 		return bad("checkpoint.every is %d, every_steps %d and keep %d: use at least 1, 0 and 0", c.Checkpoint.Every, c.Checkpoint.EverySteps, c.Checkpoint.Keep)
 	}
-	if d, err := time.ParseDuration(c.TimeoutCollective); c.TimeoutCollective != "" && (err != nil || d <= 0) {
-		return bad("timeout_collective is %q: use a positive duration, such as 30s or 5m", c.TimeoutCollective)
+	for _, t := range []struct{ key, value string }{{"timeout_join", c.TimeoutJoin}, {"timeout_collective", c.TimeoutCollective}} {
+		if d, err := time.ParseDuration(t.value); t.value != "" && (err != nil || d <= 0) {
+			return bad("%s is %q: use a positive duration, such as 30s or 5m", t.key, t.value)
+		}
 	}
 	if err := c.Strategy.Validate(); err != nil {
 		return bad("%w", err)
@@ -192,13 +200,16 @@ func (c Config) LoweringOptions() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: c.Strategy.BucketBytes(int(c.BucketMiB * (1 << 20))), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
-// CollectiveOptions returns the options of the group that connects the run's workers.
-func (c Config) CollectiveOptions() collective.Options {
-	d, err := time.ParseDuration(c.TimeoutCollective)
-	if err != nil {
-		return collective.Options{} // TimeoutCollective is empty: Validate rejects all other invalid values
+// JoinOptions returns the options with which a worker joins the run, and of the group that then
+// connects the workers.
+func (c Config) JoinOptions() rendezvous.Options {
+	// An empty time-out is 0, which means the default: Validate rejects all other invalid values.
+	join, _ := time.ParseDuration(c.TimeoutJoin)
+	exchange, _ := time.ParseDuration(c.TimeoutCollective)
+	return rendezvous.Options{
+		BuildID: buildid.ID, Timeout: join, Advice: "if ranks start later than that, raise timeout_join (--timeout-join)",
+		Group: collective.Options{Timeout: exchange},
 	}
-	return collective.Options{Timeout: d}
 }
 
 // batchesPerStep returns the number of batches per optimizer step.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/data"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -407,37 +408,66 @@ short:
 	}
 }
 
-func TestTimeoutCollective(t *testing.T) {
+func TestTimeouts(t *testing.T) {
 	for _, tt := range []struct {
-		set  string
-		want time.Duration
-		err  string
+		set              string
+		join, collective time.Duration
+		err              string
 	}{
-		{"timeout_collective=null", 0, ""}, // the default of the group
-		{"timeout_collective=90s", 90 * time.Second, ""},
-		{"timeout_collective=2m30s", 150 * time.Second, ""},
-		{"timeout_collective=-1s", 0, `timeout_collective is "-1s": use a positive duration, such as 30s or 5m`},
-		{"timeout_collective=0s", 0, "use a positive duration"},
-		{"timeout_collective=5", 0, `timeout_collective is "5"`},
-		{"timeout_collective=soon", 0, `timeout_collective is "soon"`},
+		{"epochs=1", 0, 0, ""}, // the defaults
+		{"timeout_collective=null", 0, 0, ""},
+		{"timeout_collective=90s", 0, 90 * time.Second, ""},
+		{"timeout_collective=2m30s", 0, 150 * time.Second, ""},
+		{"timeout_collective=-1s", 0, 0, `timeout_collective is "-1s": use a positive duration, such as 30s or 5m`},
+		{"timeout_collective=0s", 0, 0, "use a positive duration"},
+		{"timeout_collective=5", 0, 0, `timeout_collective is "5"`},
+		{"timeout_collective=soon", 0, 0, `timeout_collective is "soon"`},
+		{"timeout_join=null", 0, 0, ""},
+		{"timeout_join=10m", 10 * time.Minute, 0, ""},
+		{"timeout_join=-1s", 0, 0, `timeout_join is "-1s": use a positive duration, such as 30s or 5m`},
 	} {
 		c, err := tiny().With(tt.set)
+		o := c.JoinOptions()
 		switch {
 		case tt.err != "":
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: %v, want %q", tt.set, err, tt.err)
 			}
-		case err != nil || c.CollectiveOptions().Timeout != tt.want:
-			t.Errorf("%s: %v, %v, want %v", tt.set, c.CollectiveOptions().Timeout, err, tt.want)
+		case err != nil || o.Timeout != tt.join || o.Group.Timeout != tt.collective:
+			t.Errorf("%s: %v, %v, %v, want %v and %v", tt.set, o.Timeout, o.Group.Timeout, err, tt.join, tt.collective)
 		}
 	}
-	// The worker's flag sets the same key, but Set takes precedence.
-	w := Worker{Config: "unet2d-cells", Seed: 1, TimeoutCollective: time.Minute}
-	if c, err := w.Resolve(); err != nil || c.TimeoutCollective != "1m0s" {
-		t.Errorf("flag: %q, %v", c.TimeoutCollective, err)
+	// The worker's flags set the same keys, but Set takes precedence.
+	w := Worker{Config: "unet2d-cells", Seed: 1, TimeoutJoin: 2 * time.Minute, TimeoutCollective: time.Minute}
+	if c, err := w.Resolve(); err != nil || c.TimeoutJoin != "2m0s" || c.TimeoutCollective != "1m0s" {
+		t.Errorf("flags: %q, %q, %v", c.TimeoutJoin, c.TimeoutCollective, err)
 	}
-	w.Set = []string{"timeout_collective=7s"}
-	if c, err := w.Resolve(); err != nil || c.TimeoutCollective != "7s" {
-		t.Errorf("set: %q, %v", c.TimeoutCollective, err)
+	w.Set = []string{"timeout_join=8s", "timeout_collective=7s"}
+	if c, err := w.Resolve(); err != nil || c.TimeoutJoin != "8s" || c.TimeoutCollective != "7s" {
+		t.Errorf("set: %q, %q, %v", c.TimeoutJoin, c.TimeoutCollective, err)
+	}
+}
+
+// TestJoinTimeout: a rank whose peers do not start within timeout_join names them and the key, and a
+// rank that does not reach rank 0 names the key.
+func TestJoinTimeout(t *testing.T) {
+	t.Parallel()
+	port, err := rendezvous.FindFreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := tiny()
+	cfg.TimeoutJoin = "10ms"
+	for rank, want := range []string{
+		"not all of 3 ranks joined within 10ms: missing ranks 1, 2; if ranks start later than that, raise timeout_join (--timeout-join)",
+		"rank 0 was not reached at 127.0.0.1:", // a port on which no process listens any more
+	} {
+		p := trainingProcess{cfg: cfg, replicas: 1, env: rendezvous.Env{
+			Rank: rank, World: 3, LocalRank: rank, LocalWorld: 3, MasterAddr: "127.0.0.1", MasterPort: port, Token: "secret",
+		}}
+		err := p.run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), "; if ranks start later than that, raise timeout_join (--timeout-join)") {
+			t.Errorf("rank %d: got %v, want %q", rank, err, want)
+		}
 	}
 }

@@ -90,6 +90,7 @@ func (w *Worker) registerFlags(f *flag.FlagSet) {
 	f.IntVar(&w.Replicas, "replicas", w.Replicas, "number of replicas in this process, with strategy mirrored (default: one per --threads cores)")
 	f.BoolVar(&w.Oversubscribe, "oversubscribe", w.Oversubscribe, "allow more than four threads per core")
 	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1 (default: the config's)")
+	f.DurationVar(&w.TimeoutJoin, "timeout-join", w.TimeoutJoin, "how long to wait for all workers at the start (default: the config's)")
 	f.DurationVar(&w.TimeoutCollective, "timeout-collective", w.TimeoutCollective, "how long to wait for another worker in one exchange (default: the config's)")
 	f.StringVar(&w.Master, "master", w.Master, "address of rank 0 as `HOST[:PORT]` (default: the launcher's)")
 	f.StringVar(&w.Profile, "profile", w.Profile, "steps to profile, as `FIRST:STEPS` or epoch=1,steps=0-59")

@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs/flight"
@@ -68,7 +67,7 @@ func (p trainingProcess) world() int { return p.env.World * p.replicas }
 // run joins the other processes and trains all replicas of this process. If a replica fails,
 // the others end, because it leaves the group.
 func (p trainingProcess) run(ctx context.Context) error {
-	groups, err := rendezvous.JoinReplicas(ctx, p.env, rendezvous.Options{BuildID: buildid.ID, Group: p.cfg.CollectiveOptions()}, p.replicas)
+	groups, err := rendezvous.JoinReplicas(ctx, p.env, p.cfg.JoinOptions(), p.replicas)
 	if err != nil {
 		return err
 	}

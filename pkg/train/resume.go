@@ -17,7 +17,7 @@ import (
 
 // keysChangeableOnResume are the config keys that may change when a run is resumed. They
 // affect neither the results of the training nor its speed.
-var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
+var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_join", "timeout_collective"}
 
 // readResumable reads the run in the run folder. It returns an error if the run has another
 // number of workers, another config or other data than this run, and nil if there is no run. Every

@@ -46,7 +46,7 @@ func TestResumeRefused(t *testing.T) {
 		want    string
 	}{
 		{"workers", 1, func(*Config) {}, "the run was started with 2 workers, not with 1: use the same number, or another run folder"},
-		{"network", 2, func(c *Config) { c.Model.Base = 6 }, "the run was started with model.base 4, not 6: use the config of the run (only name, epochs, checkpoint, data.path, data.test_path, data.stage, timeout_collective may change)"},
+		{"network", 2, func(c *Config) { c.Model.Base = 6 }, "the run was started with model.base 4, not 6: use the config of the run (only name, epochs, checkpoint, data.path, data.test_path, data.stage, timeout_join, timeout_collective may change)"},
 		{"batch", 2, func(c *Config) { c.Batch = 3 }, "the run was started with batch 2, not 3"},
 		{"seed", 2, func(c *Config) { c.Seed = 2 }, "the run was started with seed 1, not 2"},
 		{"data", 2, func(c *Config) { c.Data.Augment.Flip = false }, "the run was started with data.augment.flip true, not false"},

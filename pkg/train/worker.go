@@ -44,6 +44,9 @@ type Worker struct {
 	Replicas int
 	// Oversubscribe allows more than four threads per core.
 	Oversubscribe bool
+	// TimeoutJoin is how long the workers wait for each other at the start; 0: the config's
+	// value.
+	TimeoutJoin time.Duration
 	// TimeoutCollective is how long to wait for another worker in one exchange; 0: the
 	// config's value.
 	TimeoutCollective time.Duration
@@ -83,6 +86,9 @@ func (w Worker) overrides() []string {
 	}
 	if w.Device != "" {
 		set = append(set, "engine.device="+QuoteYAML(w.Device))
+	}
+	if w.TimeoutJoin != 0 {
+		set = append(set, "timeout_join="+w.TimeoutJoin.String())
 	}
 	if w.TimeoutCollective != 0 {
 		set = append(set, "timeout_collective="+w.TimeoutCollective.String())

@@ -69,6 +69,7 @@ lockstep strategies explains them.`,
 	c.Flags().StringVar(&w.Master, "master", "", "address of rank 0 as HOST or HOST:PORT, instead of MASTER_ADDR and MASTER_PORT or the launcher's")
 	c.Flags().StringVar(&w.Profile, "profile", "", "steps to profile as FIRST:STEPS, such as 10:5, or as epoch=1,steps=0-59: on the CPU into trace-<rank>.json in the run folder (for Chrome's trace viewer or Perfetto), on a GPU by its profiler (nsys profile -c cudaProfilerApi lockstep train …)")
 	c.Flags().BoolVar(&w.Trace, "trace", false, "on a GPU, also write the time of every kernel in the --profile to trace-<rank>.json")
+	c.Flags().DurationVar(&w.TimeoutJoin, "timeout-join", 0, "how long a worker waits for all workers at the start, instead of the config's (1m0s by default)")
 	c.Flags().DurationVar(&w.TimeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	c.Flags().StringArrayVar(&w.Set, "set", nil, "key=value to change in the config; repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&w.Resume, "resume", false, "continue from the newest checkpoint of the run folder")

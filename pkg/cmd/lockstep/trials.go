@@ -11,7 +11,6 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
-	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -82,7 +81,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out stri
 	if err != nil {
 		return asUsageError(err)
 	}
-	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.CollectiveOptions()})
+	group, err := rendezvous.Join(ctx, env, cfg.JoinOptions())
 	if err != nil {
 		return err
 	}

@@ -23,11 +23,22 @@ type Options struct {
 	BuildID string
 	// Timeout is how long the ranks wait for each other to join; 0 means DefaultTimeout.
 	Timeout time.Duration
+	// Advice is what to do if ranks join later than that, at the end of the error, such as the
+	// name of the setting for Timeout; empty: nothing.
+	Advice string
 	// Group configures the resulting group. It must be the same on all ranks.
 	Group collective.Options
 
 	replicas int    // ranks in each process, see JoinReplicas; 0: 1
 	machine  string // in a test: replaces the result of machineID
+}
+
+// advice returns the end of an error about ranks that have not joined in time.
+func (o Options) advice() string {
+	if o.Advice == "" {
+		return ""
+	}
+	return "; " + o.Advice
 }
 
 // Join waits until all ranks have joined and returns their group. With a world size of 1
@@ -195,7 +206,7 @@ func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn
 	case errors.Is(err, errForeignProtocol):
 		return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w); did it start, and do all ranks have the same %s and %s?", e.Address(), o.Timeout, err, addrVariable, portVariable)
+		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w): check that it has started, and that all ranks have the same %s and %s%s", e.Address(), o.Timeout, err, addrVariable, portVariable, o.advice())
 	}
 	return nil, context.Cause(ctx)
 }

@@ -20,7 +20,7 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	joining, cancel := process.WithTimeout(ctx, o.Timeout)
+	joining, cancel := process.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not all ranks joined within %v%s", o.Timeout, o.advice()))
 	defer cancel()
 	if o.Group.Algorithm == "" {
 		o.Group.Algorithm = e.Algorithm

@@ -238,12 +238,12 @@ func TestMisfitsAreRefused(t *testing.T) {
 }
 
 func TestTimeoutNamesMissingRanks(t *testing.T) {
-	envs, options := run(t, 4, Options{Timeout: time.Second})
+	envs, options := run(t, 4, Options{Timeout: time.Second, Advice: "come earlier"})
 	_, errs := join(context.Background(), []Env{envs[0], envs[2]}, options)
-	wantError(t, errs[0], "not all of 4 ranks joined within 1s: missing ranks 1, 3")
-	wantError(t, errs[1], "missing ranks 1, 3")
+	wantError(t, errs[0], "not all of 4 ranks joined within 1s: missing ranks 1, 3; come earlier")
+	wantError(t, errs[1], "missing ranks 1, 3; come earlier")
 	_, errs = join(context.Background(), envs[1:2], options)
-	wantError(t, errs[0], "rank 0 was not reached at 127.0.0.1", "connection refused", "within 1s")
+	wantError(t, errs[0], "rank 0 was not reached at 127.0.0.1", "connection refused", "within 1s", "MASTER_PORT; come earlier")
 }
 
 func TestCancelEndsTheWait(t *testing.T) {

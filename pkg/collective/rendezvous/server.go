@@ -271,6 +271,9 @@ func missingRanksError(ctx context.Context, o Options, ranks []*member, refusals
 	for _, s := range refusals {
 		text += "; " + s
 	}
+	if len(refusals) == 0 { // otherwise a longer wait does not help
+		text += o.advice()
+	}
 	return fmt.Errorf("not all of %d ranks joined within %v: missing %s", len(ranks), o.Timeout, text)
 }
 
