@@ -92,6 +92,61 @@ func TestRunFolderOfAnotherProgram(t *testing.T) {
 	}
 }
 
+// TestDevicesOfOneProcess: the command of a run of one process states how many devices it uses, unless its
+// log says otherwise. Of several processes each may use some, and run.json may state that there is one.
+func TestDevicesOfOneProcess(t *testing.T) {
+	keras := kerasOf(2, "2.0")
+	for _, c := range []struct {
+		command            string
+		workers, processes int
+		log                string
+		want               int
+		explained          string // in the report of the folder
+		problem            string
+	}{
+		{"python ResNet50.py --n_gpus 2", 1, 0, keras, 2, "known: workers 2: from the command line (python ResNet50.py --n_gpus 2)", ""},
+		{"python ResNet50.py --num_gpus=2", 1, 0, keras, 2, "workers 2", ""},
+		{"python ResNet50.py --gpus 4", 1, 0, "", 4, "workers 4", ""},
+		{"./train --ngpus 3", 1, 0, keras, 3, "workers 3", ""},
+		{"python ResNet50.py --n_gpus 1", 1, 0, keras, 1, "workers 1", ""},
+		{"python ResNet50.py --batch 2", 1, 0, keras, 1, "", ""},
+		{"python ResNet50.py --gpus 0", 1, 0, keras, 1, "", ""},
+		{"python ResNet50.py --n_gpus 4", 4, 0, keras, 4, "", ""},
+		{"python ResNet50.py --n_gpus 4", 2, 0, keras, 2, "", ""},
+		{"python ResNet50.py --n_gpus 4", 4, 1, keras, 4, "", ""},
+		{"python ResNet50.py --n_gpus 2", 1, 1, keras, 1, "", ""}, // started as one device
+		{
+			"python ResNet50.py --n_gpus 2", 1, 0, "Number of devices: 1\n" + keras, 1, "known: workers 1: from the content (worker-0.log)",
+			"the content (worker-0.log) states 1 worker, but the command line (python ResNet50.py --n_gpus 2) states 2; the content counts",
+		},
+	} {
+		root := t.TempDir()
+		w, err := runs.Create(filepath.Join(root, "run"), runs.Info{Study: "mine", Series: "ResNet50", Workers: c.workers, Processes: c.processes, Seed: 1, Command: strings.Fields(c.command)})
+		check(t, err)
+		check(t, w.Finish(runs.StatusDone, nil))
+		write(t, filepath.Join(root, "run"), map[string]string{"worker-0.log": c.log})
+		logs, reports := explained(t, root)
+		if len(logs.Runs) != 1 || logs.Runs[0].Info.Workers != c.want {
+			t.Errorf("%s, %d in run.json: got %+v, want 1 run with %d workers", c.command, c.workers, logs.Runs, c.want)
+		}
+		report := reports["run"]
+		if text := report.String(); !strings.Contains(text, c.explained) || c.explained == "" && strings.Contains(text, "known: workers") {
+			t.Errorf("%s: got %q, want %q", c.command, text, c.explained)
+		}
+		if text := fmt.Sprint(logs.Problems, logs.Runs[0].Problems); !strings.Contains(text, c.problem) || (c.problem == "") != (text == "[] []") {
+			t.Errorf("%s: got problems %s, want %q", c.command, text, c.problem)
+		}
+		f, err := Follow(t.Context(), root)
+		check(t, err)
+		if !f.Next() {
+			t.Fatal(f.Err())
+		}
+		if d := cmp.Diff(logs.Runs, f.Runs(), cmpopts.EquateNaNs()); d != "" {
+			t.Errorf("%s: followed (-read +followed)\n%s", c.command, d)
+		}
+	}
+}
+
 // TestProblemsOfWorkerLogs checks what is reported if the ranks logged different
 // throughputs, if the log states another number of workers, and if the training
 // started twice.

@@ -224,7 +224,8 @@ type Run struct {
 	Loads    []Load   // by epoch; empty if unknown
 	Problems []Problem
 	// Origins states where the properties that identify the run were found. A property that is
-	// missing is unknown. Origins is nil for a run folder, whose run.json has them all.
+	// missing is unknown. Origins is nil for a run folder, whose run.json has them all. Only the
+	// number of workers of a run of one process may be from its command, such as --n_gpus 2.
 	Origins map[Property]Origin
 
 	File string // the file that Epochs were read from; epochs.csv for a run folder

@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/trace"
@@ -19,21 +21,42 @@ import (
 // folder, and returns the other parts. The run keeps what run.json contains: workers, seed, series, nodes,
 // status and wall time.
 func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
-	inside := map[*record.Part][]*record.Part{}
+	inside := map[*record.Part][]*record.Part{} // nil contains the parts of no folder, and the folders
 	for _, p := range parts {
-		if folder := d.runFolderOf(p); folder != nil {
-			inside[folder] = append(inside[folder], p)
-		} else {
-			kept = append(kept, p)
-		}
+		folder := d.runFolderOf(p)
+		inside[folder] = append(inside[folder], p)
 	}
-	for _, folder := range slices.Clone(kept) {
-		if len(inside[folder]) > 0 {
-			i := slices.Index(kept, folder)
-			kept = slices.Insert(kept, i+1, joinRunFolder(folder, inside[folder])...)
+	countDevices(slices.Collect(maps.Values(d.runFolders)), inside)
+	for _, p := range inside[nil] {
+		if kept = append(kept, p); len(inside[p]) > 0 {
+			kept = append(kept, joinRunFolder(p, inside[p])...)
 		}
 	}
 	return kept
+}
+
+// countDevices sets the numbers of workers of run folders of one process whose command states a number of
+// devices, such as --n_gpus 2, unless the logs inside state another. run.json has the number of processes.
+func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part) {
+	for _, p := range folders {
+		if info := &p.Run.Info; info.Workers == 1 && info.Processes == 0 {
+			p.Evidence = launchline.Evidence(info.Command, strings.Join(info.Command, " "))
+		}
+	}
+	interpretDevices(folders)
+	for _, p := range folders {
+		_, ok := decide(p.Evidence, runs.PropertyWorkers)
+		for _, log := range inside[p] {
+			if log := *log; ok && log.Role == record.Principal {
+				addContent(&log, runs.SourceContent, filepath.Base(log.Run.File))
+				p.Evidence = append(p.Evidence, log.Evidence...)
+			}
+		}
+		if e, ok := decide(p.Evidence, runs.PropertyWorkers); ok {
+			p.Run.Info.Workers = int(e.Number)
+			explain(p, e)
+		}
+	}
 }
 
 // runFolderOf returns the run folder of another program that contains the file of p, or nil.

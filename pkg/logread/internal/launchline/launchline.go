@@ -28,10 +28,6 @@ type Launch struct {
 	Kind record.Kind
 }
 
-func launcherNames() []string {
-	return []string{"srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed"}
-}
-
 // Parse returns what a command states. The command may begin with assignments to environment
 // variables.
 func Parse(words []string) Launch {
@@ -43,20 +39,14 @@ func Parse(words []string) Launch {
 		words = words[1:]
 	}
 	var l Launch
-	program := slices.IndexFunc(words, isProgram)
-	if program < 0 {
-		program = len(words)
-	} else {
-		l.Script = filepath.Base(words[program])
+	before, after := words, words // options of launchers, and those of the program
+	if i := slices.IndexFunc(words, isProgram); i >= 0 {
+		before, after, l.Script = words[:i], words[i:], filepath.Base(words[i])
 	}
-	before, after := words[:program], words[program:] // options of launchers, and those of the program
-	if len(words) > 0 && slices.Contains(launcherNames(), filepath.Base(words[0])) {
-		l.Launcher = filepath.Base(words[0])
+	if len(words) > 0 && slices.Contains([]string{"srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed"}, filepath.Base(words[0])) {
+		l.Launcher, after = filepath.Base(words[0]), words[len(before):]
 	}
-	tasks, nodes := parseTasks(before)
-	if l.Nodes = nodes; tasks > 0 {
-		l.Workers = tasks
-	}
+	l.Workers, l.Nodes = parseTasks(before)
 	if n, nodes, ok := parseProcesses(before); ok { // each task of srun is one agent of torchrun
 		l.Workers, l.Nodes = n, max(nodes, l.Nodes)
 		return l
@@ -65,11 +55,9 @@ func Parse(words []string) Launch {
 		return l
 	}
 	// A program that one task starts may use several devices.
-	if n := value(after, "--n_gpus", "--num_gpus", "--ngpus", "--num-gpus", "--world_size", "--world-size", "--num_processes"); n > 0 {
+	if n := value(after, "--n_gpus", "--n-gpus", "--num_gpus", "--num-gpus", "--ngpus", "--num_devices", "--num-devices", "--world_size", "--world-size", "--num_processes"); n > 0 {
 		l.Workers = n
-		return l
-	}
-	if n, kind, ok := parseDevices(after); ok {
+	} else if n, kind, ok := parseDevices(after); ok {
 		l.Workers, l.Kind = n, kind
 	} else if n := record.CountDevices(visible); n > 0 && l.Workers == 0 {
 		l.Workers, l.Kind = n, record.DeviceList

@@ -38,6 +38,10 @@ func TestParse(t *testing.T) {
 		"deepspeed --num_gpus 4 --num_nodes 2 a.py":                                        {8, 2, "a.py", "deepspeed", 0},
 		"OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES=0,1 time torchrun --nproc_per_node 2 a.py": {2, 1, "a.py", "torchrun", 0},
 		"python a.py --n_gpus=2":                                                           {2, 0, "a.py", "", 0},
+		"python a.py --num-devices 2":                                                      {2, 0, "a.py", "", 0},
+		"python -m unet.train --n-gpus 2":                                                  {2, 0, "", "", 0},
+		"./train --gpus 2":                                                                 {2, 0, "", "", record.Device},
+		"srun ./train --n_gpus 2":                                                          {0, 0, "", "srun", 0}, // maybe of srun
 		"python a.py":                                                                      {0, 0, "a.py", "", 0},
 		"srun -n 15000000 python a.py":                                                     {0, 0, "a.py", "srun", 0},
 		"":                                                                                 {},

@@ -182,10 +182,7 @@ func (p *scriptParser) parseDirective(words []string) bool {
 // gpusOf returns the number of GPUs on each node that an option requests, such as --gres=gpu:4, or
 // 0 if there is none.
 func gpusOf(words []string) int {
-	text, ok := option(words, "--gpus-per-node", "--gres")
-	if !ok {
-		return 0
-	}
+	text, _ := option(words, "--gpus-per-node", "--gres")
 	return count(text[strings.LastIndexByte(text, ':')+1:])
 }
 
