@@ -121,6 +121,7 @@ func (e *Env) readTransport(getenv func(string) string) (err error) {
 // one, the world size is 1:
 //
 //	RANK and WORLD_SIZE        set by the user, lockstep launch or torchrun
+//	HOROVOD_RANK, …            set by horovodrun
 //	OMPI_COMM_WORLD_RANK, …    set by mpirun of Open MPI
 //	PMI_RANK, PMI_SIZE         set by mpirun of MPICH and others
 //	SLURM_PROCID, …            set by srun

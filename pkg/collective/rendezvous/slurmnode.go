@@ -16,16 +16,25 @@ const lookupTimeout = 10 * time.Second
 // configuration (NodeAddr), else the address of the node on which srun was started, which is
 // the first node of the job if its script has called srun. Otherwise it returns e unchanged.
 func (e Env) ResolveMaster(ctx context.Context) Env {
-	if e.slurmNode == "" || e.MasterAddr != e.slurmNode || resolves(ctx, e.slurmNode) {
+	if e.slurmNode == "" || e.MasterAddr != e.slurmNode {
 		return e
 	}
-	for _, address := range []string{slurmNodeAddress(ctx, e.slurmNode), e.launchAddr} {
+	e.MasterAddr = e.resolveNode(ctx, e.slurmNode)
+	return e
+}
+
+// resolveNode returns an address of a node of the job that this machine can connect to, as ResolveMaster
+// describes, or the name of the node if there is none.
+func (e Env) resolveNode(ctx context.Context, node string) string {
+	if resolves(ctx, node) {
+		return node
+	}
+	for _, address := range []string{slurmNodeAddress(ctx, node), e.launchAddr} {
 		if address != "" && resolves(ctx, address) {
-			e.MasterAddr = address
-			return e
+			return address
 		}
 	}
-	return e
+	return node
 }
 
 // resolves reports whether host is an IP address or the name of one.

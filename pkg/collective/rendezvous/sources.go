@@ -16,6 +16,7 @@ const (
 	SourceExplicit = "RANK and WORLD_SIZE"
 	SourceOpenMPI  = "Open MPI"
 	SourcePMI      = "PMI"
+	SourceHorovod  = "Horovod"
 	SourceSlurm    = "Slurm step"
 	SourceTFConfig = "TF_CONFIG"
 )
@@ -45,6 +46,11 @@ func sources() []source {
 			// torchrun sets the same variables as lockstep launch.
 			name: SourceExplicit, rank: []string{rankVariable}, world: []string{worldVariable},
 			localRank: []string{localRankVariable}, localWorld: []string{localWorldVariable}, job: []string{"TORCHELASTIC_RUN_ID"},
+		},
+		{
+			// horovodrun sets these, unless it starts mpirun.
+			name: SourceHorovod, rank: []string{"HOROVOD_RANK"}, world: []string{"HOROVOD_SIZE"},
+			localRank: []string{"HOROVOD_LOCAL_RANK"}, localWorld: []string{"HOROVOD_LOCAL_SIZE"},
 		},
 		{
 			name: SourceOpenMPI, rank: []string{"OMPI_COMM_WORLD_RANK"}, world: []string{"OMPI_COMM_WORLD_SIZE"},
@@ -351,4 +357,31 @@ func WithMaster(getenv func(string) string, address string) (func(string) string
 		}
 		return getenv(name)
 	}, nil
+}
+
+// VariableTable returns a table of the environment variables from which a process takes its rank, one line per
+// launcher, in the order in which they are tried: rank, number of ranks, local rank, local number of ranks.
+func VariableTable() string {
+	var b strings.Builder
+	for _, s := range sources() {
+		var names []string
+		for _, list := range [][]string{s.rank, s.world, s.localRank, s.localWorld} {
+			if len(list) > 0 {
+				names = append(names, list[0])
+			}
+		}
+		launcher, variables := s.name, strings.Join(names, " ")
+		switch s.name {
+		case SourceExplicit:
+			launcher = "lockstep, torchrun"
+		case SourcePMI:
+			launcher = "MPICH"
+		case SourceSlurm:
+			launcher, variables = "srun", variables+" SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE"
+		case SourceTFConfig:
+			launcher, variables = "TensorFlow", tfConfigVariable
+		}
+		fmt.Fprintf(&b, "  %-18s  %s\n", launcher, variables)
+	}
+	return b.String()
 }

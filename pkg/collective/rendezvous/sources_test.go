@@ -46,6 +46,10 @@ func TestSources(t *testing.T) {
 		want                    Env
 	}{
 		{"torchrun", torchrunVariables, "", Env{Rank: 3, World: 4, LocalRank: 3, LocalWorld: 4, MasterAddr: "127.0.0.1", MasterPort: 29400, Source: SourceExplicit, job: "RANK and WORLD_SIZE 7d2c"}},
+		{
+			"horovodrun", "HOROVOD_RANK=3 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2", "a",
+			Env{Rank: 3, World: 4, LocalRank: 1, LocalWorld: 2, MasterAddr: "a", MasterPort: 29500, Source: SourceHorovod},
+		},
 		{"Open MPI", openMPIVariables, "", Env{Rank: 3, World: 4, LocalRank: 3, LocalWorld: 4, MasterAddr: "127.0.0.1", Source: SourceOpenMPI, job: "Open MPI 1958477825"}},
 		{"MPICH", mpichVariables, "", Env{Rank: 3, World: 4, LocalRank: 3, LocalWorld: 4, MasterAddr: "127.0.0.1", MasterPort: 29500, Source: SourcePMI}},
 		{"Slurm", slurmVariables, "", Env{Rank: 3, World: 4, LocalRank: 1, LocalWorld: 2, MasterAddr: "node03", Source: SourceSlurm, job: "Slurm 812.0"}},
