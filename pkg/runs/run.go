@@ -55,6 +55,7 @@ type Info struct {
 	Ended            time.Time         `json:"ended,omitzero"`
 	WallSeconds      float64           `json:"wall_seconds,omitempty"` // from start to end by the monotonic clock; of a resumed run, the sum over its parts
 	Command          []string          `json:"command,omitempty"`      // of a program other than lockstep
+	Profiler         string            `json:"profiler,omitempty"`     // that started the program and adds to its times, such as "nsys"; "" if none
 	Config           map[string]any    `json:"config,omitempty"`       // the complete train.Config as a document
 	Engine           string            `json:"engine,omitempty"`
 	Strategy         string            `json:"strategy,omitempty"`

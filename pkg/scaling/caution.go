@@ -23,6 +23,31 @@ func (s *Study) cautionsAbout(series []string) []string {
 	if text := s.describeDisturbances(series, false); text != "" {
 		out = append(out, text+"; their times say little about scaling: repeat them on an idle machine")
 	}
+	return append(out, s.describeProcesses(series)...)
+}
+
+// describeProcesses says which series have runs whose workers are in one process, and which runs a profiler
+// slowed down.
+func (s *Study) describeProcesses(series []string) []string {
+	var inOneProcess, profiled, out []string
+	for _, r := range s.Runs {
+		name := s.seriesName(r)
+		if !slices.Contains(series, name) {
+			continue
+		}
+		if r.Info.Workers > 1 && r.Info.Processes == 1 && !slices.Contains(inOneProcess, name) {
+			inOneProcess = append(inOneProcess, name)
+		}
+		if r.Info.Profiler != "" {
+			profiled = append(profiled, fmt.Sprintf("%s with %s, seed %d (%s)", name, english.Count(r.Info.Workers, "worker"), r.Info.Seed, r.Info.Profiler))
+		}
+	}
+	if len(inOneProcess) > 0 {
+		out = append(out, fmt.Sprintf("the workers of %s are in one process", english.List(inOneProcess)))
+	}
+	if len(profiled) > 0 {
+		out = append(out, "times of profiled runs include the profiler's work: "+english.List(profiled))
+	}
 	return out
 }
 

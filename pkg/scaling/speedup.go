@@ -152,7 +152,7 @@ func (s *Study) addMeasureNotes() {
 		return strings.Join(found, ", ")
 	}
 	if found := byTime("epoch_seconds"); found != "" {
-		s.addNote("series %s: the logs contain no sample counts, so the speed-up is t(baseline)/t(N) with the seconds per epoch; this assumes that every epoch has the same number of samples", found)
+		s.addNote("series %s: the logs contain no sample counts, so the speed-up is t(baseline)/t(N) with the seconds per epoch; this assumes that every epoch has the same number of samples, and --samples-per-epoch (Rule.SamplesPerEpoch) gives the throughput", found)
 	}
 	if found := byTime("wall_seconds"); found != "" {
 		text := "the logs contain only the time of the whole job, so the speed-up is t(baseline)/t(N) with this time, including start-up and validation"
