@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,4 +140,73 @@ func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
 	}
 	return fmt.Errorf("run %s: %s contains a run of another config: %s; use its config, or another study or series (--study, --series)",
 		r.Name, r.Dir, strings.Join(keys, "; "))
+}
+
+// isDone reports whether there is nothing to do: all runs are done, and no study logs are to be written.
+func (p *SweepPlan) isDone() bool {
+	return !slices.ContainsFunc(p.Runs, func(r PlannedRun) bool { return r.Action != ActionNone || r.StudyLogs != "" })
+}
+
+// checkFolders decides from the content of each run folder whether the run is started, continued or
+// done. It returns an error if the sweep cannot use a folder.
+func (p *SweepPlan) checkFolders() error {
+	if err := checkSeparateFolders(p.Runs); err != nil {
+		return err
+	}
+	for i := range p.Runs {
+		if err := p.checkFolder(&p.Runs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFolder implements checkFolders for one run.
+func (p *SweepPlan) checkFolder(r *PlannedRun) error {
+	r.Action, r.Reason = ActionStart, ""
+	before, err := runs.Read(r.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.checkStudyLog(runs.Info{})
+	}
+	if err != nil {
+		return fmt.Errorf("run %s: %w", r.Name, err)
+	}
+	if err := p.checkSameConfig(r, before.Info); err != nil {
+		return err
+	}
+	if err := r.checkStudyLog(before.Info); err != nil {
+		return fmt.Errorf("run %s: %w", r.Name, err)
+	}
+	switch {
+	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.Epochs:
+		r.Action, r.Reason = ActionNone, reasonDone
+	case r.Program:
+		return fmt.Errorf("run %s: the run in %s is unfinished, and only runs of a config can be resumed: delete the folder to run it again", r.Name, r.Dir)
+	case !p.Sweep.Resume:
+		return fmt.Errorf("run %s: %s already contains an unfinished run: resume it (Resume, --resume), choose another series or seed (--series, --seeds), or delete the folder", r.Name, r.Dir)
+	default:
+		r.Action = ActionContinue
+	}
+	return nil
+}
+
+// checkSeparateFolders returns an error if two of the runs have the same folder, because one is a
+// link to the other, or both are links to a third folder.
+func checkSeparateFolders(all []PlannedRun) error {
+	byTarget := map[string]string{}
+	for i := range all {
+		r := &all[i]
+		target, err := filepath.EvalSymlinks(r.Dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("run %s: %w", r.Name, err)
+		}
+		if other := byTarget[target]; other != "" {
+			return fmt.Errorf("runs %s and %s have the same folder, %s: remove one of the links, so that each run has a folder of its own", other, r.Dir, target)
+		}
+		byTarget[target] = r.Dir
+	}
+	return nil
 }

@@ -32,6 +32,13 @@
 //	LOCKSTEP_LAUNCHER the process that started the worker: the next launch of the run ends
 //	                 what it left behind if it was killed
 //	OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS, GOMAXPROCS   the threads per worker
+//	TF_CONFIG        the addresses of all workers, with Sweep.Framework
+//	CUDA_VISIBLE_DEVICES  the GPUs of all workers, with Sweep.OneProcess
+//
+// # Plan
+//
+// Plan returns what a launch would do, as a value: each run with its folder, processes, command,
+// environment and resources. Local, MPI and Slurm make the same plan and carry it out.
 //
 // # Cores
 //
@@ -60,8 +67,7 @@
 //
 // MPI is like Local, but mpirun of Open MPI or MPICH starts the workers of each run, on this machine
 // or on several. For each rank, mpirun starts this executable, which starts the worker with its
-// output in the worker's log, and reports its failure. LocalDryRun and MPIDryRun describe a sweep
-// without starting it.
+// output in the worker's log, and reports its failure.
 //
 // # Slurm
 //

@@ -100,6 +100,9 @@ func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err err
 	if err != nil {
 		return nil, err
 	}
+	for _, note := range p.notes() {
+		job.addNote(note)
+	}
 	job.addNote(job.backend.waitsFor())
 	return job, nil
 }

@@ -41,6 +41,9 @@ func MPI(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnMPI, 
 
 // validateMPI returns an error if mpirun cannot run s.
 func (s Sweep) validateMPI() error {
+	if s.Framework == FrameworkTensorFlow && s.mayUseSeveralHosts() {
+		return errors.New("TF_CONFIG needs the address of each worker, which only mpirun knows if it may use several machines: leave out --env tensorflow (Framework), start the program by Slurm (--on slurm:SITE), or use this machine only")
+	}
 	if s.Bind != "" && s.Bind != BindNone {
 		return fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because mpirun binds the workers; set OMPI_MCA_hwloc_base_binding_policy (Open MPI) or HYDRA_BINDING (MPICH) to choose how", s.Bind)
 	}
@@ -88,11 +91,16 @@ func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "LOCKSTEP_TOKEN=" + token}, nil
 }
 
-// mpiArguments returns mpirun and its arguments for the processes of the run r.
-func (p *SweepPlan) mpiArguments(r *PlannedRun) ([]string, error) {
-	command, err := workers.RankTask{
+// mpiArguments returns mpirun and its arguments for the processes of the run r. ports contains a free port for
+// each process, for TF_CONFIG.
+func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error) {
+	task := workers.RankTask{
 		Dir: r.Dir, Ranks: r.workersPerProcess(), Seed: r.Seed, Threads: p.Sweep.Threads, Foreign: r.Program, Grace: p.Sweep.gracePeriod,
-	}.Command(p.arguments(r))
+	}
+	if r.Program && r.TFConfig {
+		task.TFAddresses = localAddresses(ports)
+	}
+	command, err := task.Command(p.arguments(r))
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +160,11 @@ func (s Sweep) mpiEnvironment(ctx context.Context) ([]string, error) {
 // startMPI starts mpirun, which starts the workers of the run. The caller's goroutine must stay locked
 // to its thread; see startWorkers.
 func (r *runningRun) startMPI(ctx context.Context) (*workers.Group, error) {
-	args, err := r.plan.mpiArguments(r.PlannedRun)
+	ports, err := findFreePorts(ctx, r.Processes)
+	if err != nil {
+		return nil, err
+	}
+	args, err := r.plan.mpiArguments(r.PlannedRun, ports)
 	if err != nil {
 		return nil, err
 	}

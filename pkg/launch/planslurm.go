@@ -35,10 +35,15 @@ type SlurmOptions struct {
 	// TasksPerNode is the largest number of workers on a node. 0 means that of the site.
 	TasksPerNode int
 	CPUsPerTask  int // 0 means that of the site
-	GPUsPerNode  int // 0 means one per worker on GPUs, else none
+	// GPUsPerNode is the number of GPUs that the job asks for on each node, in place of the sum over the node's
+	// workers; see Sweep.GPUsPerWorker.
+	GPUsPerNode int
 	// Memory is the memory of each node of a job, as sbatch --mem: a number of MiB, or with a unit,
 	// such as 16G. Empty means the partition's default.
 	Memory string
+	// OneJob submits all runs as one job with the resources of the largest run. The job executes them one
+	// after another. If the job is requeued, it continues with the runs that are not done.
+	OneJob bool
 	// ArraySize is the largest number of runs in one job array. Runs that need the same nodes,
 	// tasks and GPUs, such as those with different seeds, are submitted as one array, in which
 	// each run is a task. 1 submits each run as a job of its own. 0 means 1000, which Slurm's
@@ -62,6 +67,8 @@ type jobPlan struct {
 	batch       slurmsubmit.Batch
 	client      slurm.Client
 	unknown     []string                // keys of unknown values of the profile that the jobs depend on
+	cluster     *site.Cluster           // as Slurm describes it; nil before it was asked, and if it is not on this machine
+	clusterRead bool                    // whether Slurm was asked
 	added       []*slurmsubmit.Run      // the runs that are to be submitted
 	submissions slurmsubmit.Submissions // one for each call of sbatch
 	foundLost   bool                    // whether jobs were found that are in no record; see slurmsubmit.FindLostJobs
@@ -95,7 +102,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
 	}
-	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, note: strings.Join(append(p.Warnings, m.describeJobs()), "\n")}
+	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, note: strings.Join(append(p.notes(), m.describeJobs()), "\n")}
 	if notebook.InNotebook() {
 		return job, notebook.Display(job.note)
 	}
@@ -113,9 +120,10 @@ func (p *SweepPlan) describeJobs(b *strings.Builder) {
 	if len(p.jobs.unknown) > 0 {
 		fmt.Fprintf(b, "# not known: %s of site %s: ask its support; a submission needs them in a copy of the profile (lockstep sites show)\n", english.List(p.jobs.unknown), p.jobs.profile.Name)
 	}
-	for _, warning := range p.Warnings {
-		fmt.Fprintf(b, "# %s\n", warning)
+	for _, note := range p.notes() {
+		fmt.Fprintf(b, "# %s\n", note)
 	}
+	b.WriteString(p.describeGPUs())
 	for i := range p.Runs {
 		if r := &p.Runs[i]; r.Action == ActionNone {
 			fmt.Fprintf(b, "# %s is %s: nothing to do\n\n", r.Name, r.Reason)
@@ -147,6 +155,9 @@ func (s Sweep) validateSlurm() error {
 	if s.Bind != "" && s.Bind != BindNone {
 		return fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because with Slurm srun binds the workers", s.Bind)
 	}
+	if s.Slurm.OneJob && s.Slurm.ArraySize > 0 {
+		return errors.New("got both one job (OneJob, --one-job) and an array size (ArraySize, --array-size): give only one of them")
+	}
 	if s.Slurm.ArraySize < 0 {
 		return fmt.Errorf("got array size %d: use 1 to submit each run as a job of its own, a larger number, or 0 for the default", s.Slurm.ArraySize)
 	}
@@ -165,8 +176,6 @@ func (p *SweepPlan) planJobs(ctx context.Context) error {
 // checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever. Otherwise
 // it plans the submissions of the jobs.
 func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
-	var cluster *site.Cluster // nil also if Slurm is not on this machine
-	asked := false
 	var found, warnings slurmsubmit.Problems
 	var finished []estimate.Finished
 	if p.Sweep.Slurm.Time > 0 {
@@ -185,20 +194,22 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		j.Command = p.taskCommand(r)
 		planned := &slurmsubmit.Run{Name: r.Name, Dir: r.Dir, Series: r.Series, Workers: r.Workers, Ranks: r.workersPerProcess(), Seed: r.Seed}
 		if r.Program {
-			planned.Command = r.Command
+			planned.Command, planned.TFConfig, planned.IsOneProcess = r.Command, r.TFConfig, p.Sweep.OneProcess
+		}
+		if r.NSys {
+			planned.Profiler = nsysProgram
 		}
 		j = batch.CompleteJob(j, planned)
 		if p.dry {
 			j = p.addUnknown(j)
 		}
+		j.Part = p.Sweep.Slurm.OneJob
 		if r.Action == ActionStart {
 			j.Estimate, j.Source = p.toEstimate(r).Time(finished)
 		}
-		if !asked {
-			asked = true
-			if cluster, err = p.readCluster(ctx); err != nil && !p.note(ctx, "partitions, accounts and their limits", err) {
-				return err
-			}
+		cluster, err := p.cluster(ctx)
+		if err != nil {
+			return err
 		}
 		p.jobs.added = append(p.jobs.added, planned)
 		r.Job, r.Environment = &j, j.Environment
@@ -220,14 +231,72 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		p.Warnings = append(p.Warnings, "warning: "+line)
 	}
 	problems := found.Lines()
-	for _, problem := range cluster.CheckCount(len(p.jobs.added), p.Sweep.Slurm.Account) {
+	count := len(p.jobs.added)
+	if p.Sweep.Slurm.OneJob {
+		count = min(count, 1)
+	}
+	for _, problem := range p.jobs.cluster.CheckCount(count, p.Sweep.Slurm.Account) {
 		problems = append(problems, problem.String())
+	}
+	if p.Sweep.Slurm.OneJob && len(problems) == 0 {
+		return p.planOneJob()
 	}
 	if len(problems) > 0 {
 		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(problems, "\n"))}
 	}
 	p.jobs.submissions, err = batch.PlanSubmissions(p.jobs.added, p.Sweep.Slurm.ArraySize)
 	return err
+}
+
+// planOneJob plans the job that executes all runs one after another. It has the resources of the run with most
+// workers, which must be enough for all.
+func (p *SweepPlan) planOneJob() (err error) {
+	batch := &p.jobs.batch
+	var largest *PlannedRun
+	var estimate time.Duration
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if r.Job == nil {
+			continue
+		}
+		if estimate += r.Job.Estimate; largest == nil || r.Workers > largest.Workers {
+			largest = r
+		}
+	}
+	if largest == nil {
+		return nil
+	}
+	j := batch.Profile.Complete(*largest.Job)
+	for i := range p.Runs {
+		r := &p.Runs[i]
+		if r.Job == nil {
+			continue
+		}
+		part := batch.Profile.Complete(*r.Job)
+		if part.Nodes > j.Nodes || part.TasksPerNode*part.CPUsPerTask > j.TasksPerNode*j.CPUsPerTask || part.GPUsPerNode > j.GPUsPerNode {
+			return &train.UsageError{Err: fmt.Errorf("run %s needs more nodes, or more CPUs or GPUs on a node, than run %s, whose resources the one job has: leave out --one-job (OneJob); nothing was submitted", r.Name, largest.Name)}
+		}
+	}
+	j.Estimate, j.Environment, j.Begin = estimate, nil, ""
+	if j.Time > 0 && estimate > j.Time {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("warning: the time limit is %s, but the runs will probably take %s together: raise the time limit (Time, --time); if the job is requeued, it continues with the runs that are not done", j.Time, estimate))
+	}
+	p.jobs.submissions, err = batch.PlanOneJob(p.jobs.added, j)
+	return err
+}
+
+// cluster returns the cluster as Slurm describes it, which it asks once. It returns nil if Slurm is not on
+// this machine and the plan is only to be shown.
+func (p *SweepPlan) cluster(ctx context.Context) (*site.Cluster, error) {
+	if p.jobs.clusterRead {
+		return p.jobs.cluster, nil
+	}
+	cluster, err := p.readCluster(ctx)
+	if err != nil && !p.note(ctx, "partitions, accounts and their limits", err) {
+		return nil, err
+	}
+	p.jobs.cluster, p.jobs.clusterRead = cluster, true
+	return cluster, nil
 }
 
 // readCluster asks Slurm for the partitions and for the limits of the user's accounts. If the limits
@@ -321,8 +390,8 @@ func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
 	case "none":
 		j.Signal = ""
 	}
-	gpusPerWorker := 0
-	if strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0 {
+	gpusPerWorker := p.GPUsPerWorker
+	if !r.Program && p.Sweep.GPUsPerWorker != NoGPUs && (strings.HasPrefix(r.device(), "cuda") || o.GPUsPerNode > 0) {
 		gpusPerWorker = 1
 	}
 	j, err := p.jobs.batch.Profile.Place(j, r.Workers, r.workersPerProcess(), gpusPerWorker)
@@ -332,9 +401,13 @@ func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
 	if o.TasksPerNode > 0 {
 		j.TasksPerNode = min(o.TasksPerNode, j.Tasks)
 		j.Nodes = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
+		j.GPUsPerNode = j.TasksPerNode * j.GPUsPerTask
 	}
 	if o.GPUsPerNode > 0 {
 		j.GPUsPerNode = o.GPUsPerNode
+	}
+	if p.Sweep.OneProcess && gpusPerWorker == 0 && o.CPUsPerTask == 0 {
+		j.CPUsPerTask = r.Workers * p.Sweep.Threads
 	}
 	return j, nil
 }
@@ -413,7 +486,7 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 // taskCommand returns the command that srun starts for each process of the run r.
 func (p *SweepPlan) taskCommand(r *PlannedRun) []string {
 	if r.Program {
-		return append([]string{p.Binary, "launch", "--task", r.Dir, "--"}, r.Command...)
+		return append([]string{p.Binary, "launch", "--task", r.Dir, "--"}, p.arguments(r)...)
 	}
 	args := p.arguments(r)
 	if r.Action == ActionStart { // the job continues the run when it was requeued

@@ -55,13 +55,21 @@ func (p *SweepPlan) String() string {
 // describeProcesses implements String for a sweep that is not on Slurm.
 func (p *SweepPlan) describeProcesses(b *strings.Builder) {
 	b.WriteString(p.waits)
+	for _, note := range p.notes() {
+		fmt.Fprintf(b, "# %s\n", note)
+	}
+	b.WriteString(p.describeGPUs())
 	b.WriteString("# The runs, one after another. SECRET is a new secret for each run, and PORT is a free port.\n\n")
 	for i := range p.Runs {
 		r := &p.Runs[i]
 		if r.Action == ActionNone {
 			fmt.Fprintf(b, "# %s is %s: nothing to run\n", r.Name, r.Reason)
 		} else {
-			fmt.Fprintf(b, "# %s: would %s %s, %s each, in %s\n", r.Name, r.Action, english.Count(r.Workers, "worker"), english.Count(p.Sweep.Threads, "thread"), r.Dir)
+			inOneProcess := ""
+			if r.isOneProcess() {
+				inOneProcess = " in one process"
+			}
+			fmt.Fprintf(b, "# %s: would %s %s%s, %s each, in %s\n", r.Name, r.Action, english.Count(r.Workers, "worker"), inOneProcess, english.Count(p.Sweep.Threads, "thread"), r.Dir)
 			b.WriteString(p.describeCommands(r))
 		}
 		if r.StudyLogs != "" {
@@ -109,7 +117,7 @@ func formatCommand(variables, argv []string) string {
 // shell, and how the other processes differ.
 func (p *SweepPlan) describeCommands(r *PlannedRun) string {
 	if p.On == OnMPI {
-		args, _ := p.mpiArguments(r) // planEnvironments has returned the error
+		args, _ := p.mpiArguments(r, placeholderPorts(r.Processes)) // planEnvironments has returned the error
 		return formatCommand(r.Environment, args)
 	}
 	text := fmt.Sprintf("# %s\n%s", r.Binding, formatCommand(r.Environment, p.arguments(r)))

@@ -87,10 +87,17 @@ func (r *runningRun) runLockstep(ctx context.Context) error {
 // logread reads.
 func (r *runningRun) runCommand(ctx context.Context) error {
 	s := &r.plan.Sweep
-	w, err := runs.Create(r.Dir, runs.Info{
+	info := runs.Info{
 		Study: s.Study, Series: r.Series, Workers: r.Workers, Seed: r.Seed, Nodes: r.plan.knownNodes(),
 		Command: r.Command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
-	})
+	}
+	if s.OneProcess {
+		info.Processes = 1
+	}
+	if r.NSys {
+		info.Profiler = nsysProgram
+	}
+	w, err := runs.Create(r.Dir, info)
 	if err != nil {
 		return err
 	}

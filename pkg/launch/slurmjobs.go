@@ -44,6 +44,8 @@ type slurmRun struct {
 	*attachedRun
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
 	tails []*output.Tail
+
+	sharesJob bool // whether the job executes other runs of the sweep too; see SlurmOptions.OneJob
 }
 
 // newSlurmSweep returns the sweep of a plan whose jobs were submitted.
@@ -78,6 +80,11 @@ func (m *slurmSweep) addRun(r *attachedRun) {
 	}
 	if len(n.tails) > 0 {
 		r.setRank0Output(n.tails[0].Out)
+	}
+	for _, other := range m.runs {
+		if other.job.ID == n.job.ID && n.job.ID != "" {
+			other.sharesJob, n.sharesJob = true, true
+		}
 	}
 	m.runs = append(m.runs, n)
 }
@@ -130,7 +137,24 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	r.job = j
 	r.copyLogs()
 	state, err := StateRunning, error(nil)
+	started, ended := j.Started, j.Ended
+	code, hasEnded, isRunning := 0, false, true
+	if r.sharesJob {
+		code, hasEnded = slurmsubmit.ReadExit(r.Dir)
+		read, err := runs.Read(r.Dir)
+		if isRunning = err == nil && read.Info.Status == runs.StatusRunning; err == nil {
+			started, ended = read.Info.Started, read.Info.Ended
+		}
+	}
 	switch {
+	case hasEnded && code == 0:
+		state = StateDone
+	case hasEnded && code != slurmsubmit.ExitRequeue:
+		r.job = j.AsFailed(code)
+		state, err = StateFailed, r.describeFailure(false)
+		err = errors.Join(err, runfolder.WriteFinalStatus(r.Dir, state, err))
+	case !isRunning && j.IsKnown() && !j.HasEnded():
+		state = StateWaiting
 	case j.IsPending():
 		state = StateWaiting
 	case !j.IsKnown() && r.isDone(), j.Succeeded():
@@ -147,10 +171,18 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state, r.err, r.started, r.ended = state, err, j.Started, j.Ended
+	r.state, r.err, r.started, r.ended = state, err, started, ended
 	if r.ended.IsZero() {
 		r.ended = time.Now()
 	}
+}
+
+// describeWait describes why the run has not started.
+func (r *slurmRun) describeWait() string {
+	if r.sharesJob && !r.job.IsPending() {
+		return "after the runs above, in the same job"
+	}
+	return r.job.DescribeWait()
 }
 
 // isDone reports whether the run folder contains a finished run.
@@ -252,7 +284,7 @@ func (m *slurmSweep) status() []RunStatus {
 		all[i] = r.status(&r.PlannedRun)
 		all[i].Job = r.job.ID
 		if r.state == StateWaiting && m.problem == "" {
-			all[i].Waits = r.job.DescribeWait()
+			all[i].Waits = r.describeWait()
 		}
 	}
 	return all
@@ -284,7 +316,7 @@ func (m *slurmSweep) describeWait() string {
 	waiting := map[string][]*slurmRun{}
 	for _, r := range m.runs {
 		if r.state == StateWaiting {
-			reason := r.job.DescribeWait()
+			reason := r.describeWait()
 			if waiting[reason] == nil {
 				reasons = append(reasons, reason)
 			}
@@ -368,8 +400,8 @@ func (m *slurmSweep) describeJobs() string {
 	}
 	short := slurm.ShortenIDs(ids)
 	text := fmt.Sprintf("Slurm jobs %s continue without this program; Cancel, lockstep stop or scancel %s ends them", strings.Join(short, ", "), strings.Join(short, " "))
-	if len(ids) == 1 {
-		text = fmt.Sprintf("Slurm job %s continues without this program; Cancel, lockstep stop or scancel %[1]s ends it", ids[0])
+	if len(short) == 1 && !strings.Contains(short[0], "[") {
+		text = fmt.Sprintf("Slurm job %s continues without this program; Cancel, lockstep stop or scancel %[1]s ends it", short[0])
 	}
 	if doneBefore > 0 {
 		text += "; " + english.Count(doneBefore, "run") + " done before"

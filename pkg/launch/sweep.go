@@ -2,19 +2,9 @@ package launch
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"io"
-	"math"
-	"os"
-	"runtime"
-	"slices"
-	"strings"
 	"time"
 
-	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/english"
-	"lockstep/pkg/launch/internal/placeholder"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/series"
 	"lockstep/pkg/logread"
@@ -104,6 +94,27 @@ type Sweep struct {
 	// never replaced. If it is DefaultStudyLogs, the folder is study-logs in the study's
 	// folder. If it is empty, no such files are written.
 	StudyLogs string
+	// OneProcess starts Command as one process per run, which uses the devices of all workers itself, as
+	// a program with tf.distribute.MirroredStrategy or torch.nn.DataParallel does. The run counts as
+	// one with as many workers. The process gets the GPUs of all workers, in CUDA_VISIBLE_DEVICES, or
+	// without GPUs their cores. {gpus} in Command is the number of these GPUs. Only with Command.
+	OneProcess bool
+	// GPUsPerWorker is the number of GPUs of each worker of Command. 0 is the default: 1 on Slurm if the
+	// partition has GPUs, and with OneProcess if this machine has GPUs; otherwise none. NoGPUs asks for
+	// none. On this machine it needs OneProcess: of several processes, each sees all GPUs, and takes the
+	// one with the number LOCAL_RANK.
+	GPUsPerWorker int
+	// Framework is the framework of Command whose environment variables its workers get in addition to
+	// the variables that they always get: FrameworkTensorFlow for TF_CONFIG. Only with Command.
+	Framework string
+	// NSys is the name of the run folder of one run of Command that is started by nsys profile, or
+	// NSysLast for the last run with the first seed. The program marks the range to be profiled by
+	// cudaProfilerStart and cudaProfilerStop. The profile of rank R is nsys-<R>.nsys-rep in the run
+	// folder. Only with Command.
+	NSys string
+	// TimeoutJoin limits the time for which the workers wait until all of them have appeared, in place of
+	// the config's timeout_join, unless it is 0. Only with Config.
+	TimeoutJoin time.Duration
 	// Resume continues runs that were interrupted. Without it, an unfinished run in the
 	// run folder is an error. Finished runs are never run again.
 	Resume bool
@@ -140,184 +151,21 @@ type Sweep struct {
 	gracePeriod time.Duration
 }
 
+// NoGPUs is the value of Sweep.GPUsPerWorker for workers without GPUs.
+const NoGPUs = -1
+
+// FrameworkTensorFlow is a value of Sweep.Framework: each worker gets TF_CONFIG, from which
+// tf.distribute.MultiWorkerMirroredStrategy takes the addresses of all workers and its own index.
+const FrameworkTensorFlow = "tensorflow"
+
+// NSysLast is the value of Sweep.NSys for the last run with the first seed.
+const NSysLast = "last"
+
 // defaultGracePeriod is enough time for a training step and a check of the context.
 const defaultGracePeriod = 10 * time.Second
 
 // isForeign reports whether the workers run Command instead of the lockstep command.
 func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
-
-// Validate returns an error for the first field of s that is invalid for Local, given this machine's
-// cores.
-func (s Sweep) Validate() error {
-	if err := s.validateOn(OnLocal); err != nil {
-		return fmt.Errorf("validate sweep: %w", err)
-	}
-	return nil
-}
-
-// validateOn returns an error for the first field of s that is invalid for a sweep on OnLocal, OnMPI or OnSlurm.
-func (s Sweep) validateOn(on string) error {
-	if on != OnMPI && s.MPI != (MPIOptions{}) {
-		next := "use launch.MPI (--on mpi)"
-		if on == OnSlurm {
-			next = "with Slurm, use SlurmOptions.MPI (--mpi)"
-		}
-		return fmt.Errorf("the options of MPI are only for sweeps that mpirun starts: %s", next)
-	}
-	cores := runtime.NumCPU()
-	switch on {
-	case OnMPI:
-		if err := s.validateMPI(); err != nil {
-			return err
-		}
-		if s.mayUseSeveralHosts() {
-			cores = math.MaxInt
-		}
-	case OnSlurm:
-		if err := s.validateSlurm(); err != nil {
-			return err
-		}
-		cores = math.MaxInt // the nodes have other cores than this machine
-	}
-	return s.validate(cores)
-}
-
-// validate returns an error for the first invalid field of s for a machine with the given number of cores.
-func (s Sweep) validate(cores int) error {
-	switch {
-	case s.isForeign() && s.Config != "":
-		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
-	case !s.isForeign() && s.Config == "":
-		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.isForeign() && len(s.trainingOptions()) > 0:
-		return fmt.Errorf("%s cannot be used with the command %s, because only Lockstep's own training reads them: pass the values to %[2]s as its own arguments, such as --batch '{16*workers}' or --batch '{64/workers}'",
-			english.List(s.trainingOptions()), s.Command[0])
-	case !s.isForeign() && len(s.Lines) > 0:
-		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
-	case logread.Options{Lines: s.Lines}.Validate() != nil:
-		return logread.Options{Lines: s.Lines}.Validate()
-	case s.AcceptChangedData && !s.Resume:
-		return errors.New("AcceptChangedData (--accept-changed-data) needs Resume (--resume): a new run may have any data")
-	case s.Epochs < 0:
-		return fmt.Errorf("got %d epochs: use at least 1", s.Epochs)
-	case s.Now && s.NoWait:
-		return errors.New("got both Now (--now) and NoWait (--no-wait): give only one of them")
-	case s.validateBind() != nil:
-		return s.validateBind()
-	case s.Timeout < 0:
-		return fmt.Errorf("invalid time-out %v: use a positive one, or 0 for none", s.Timeout)
-	}
-	if !s.isForeign() {
-		if err := train.CheckEnvironment(os.Getenv); err != nil {
-			return err
-		}
-	}
-	for _, kv := range s.Set {
-		if err := series.ValidateKey("set", kv, "key=value"); err != nil {
-			return err
-		}
-	}
-	if err := s.validateGlobalBatch(); err != nil {
-		return err
-	}
-	if err := s.withDefaults().seriesAxes().Validate(); err != nil {
-		return err
-	}
-	for _, name := range []string{s.Study, s.Series} {
-		if name != "" && !series.IsPlain(name) {
-			return fmt.Errorf("invalid name %q of study or series: use letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
-		}
-	}
-	return s.validateCounts(cores)
-}
-
-// trainingOptions returns the names of the fields of s that are set and that only a Config can use,
-// each with its flag.
-func (s Sweep) trainingOptions() []string {
-	var names []string
-	for _, o := range []struct {
-		name  string
-		isSet bool
-	}{
-		{"Data (--data)", s.Data != ""},
-		{"Epochs (--epochs)", s.Epochs != 0},
-		{"Set (--set)", len(s.Set) > 0},
-		{"GlobalBatch (--global-batch)", s.GlobalBatch != 0},
-		{"Vary (--vary)", len(s.Vary) > 0},
-		{"Strategies (--strategies)", len(s.Strategies) > 0},
-		{"Profile (--profile)", s.Profile != ""},
-		{"AcceptChangedData (--accept-changed-data)", s.AcceptChangedData},
-	} {
-		if o.isSet {
-			names = append(names, o.name)
-		}
-	}
-	return names
-}
-
-// validateGlobalBatch returns an error if GlobalBatch cannot be divided among the workers of each
-// run, or if the batch is also set or varied.
-func (s Sweep) validateGlobalBatch() error {
-	switch {
-	case s.GlobalBatch == 0:
-		return nil
-	case s.GlobalBatch < 0:
-		return fmt.Errorf("got a global batch of %d: use at least 1 sample per worker", s.GlobalBatch)
-	}
-	for _, kv := range slices.Concat(s.Set, s.Vary) {
-		if key, _, _ := strings.Cut(kv, "="); key == "batch" {
-			return errors.New("batch is set or varied, but GlobalBatch (--global-batch) divides the batch among the workers: give only one of them")
-		}
-	}
-	for _, n := range s.Workers {
-		if n > 0 && s.GlobalBatch%n != 0 {
-			return fmt.Errorf("a global batch of %s cannot be divided among %s: use a multiple of each worker count",
-				english.Count(s.GlobalBatch, "sample"), english.Count(n, "worker"))
-		}
-	}
-	return nil
-}
-
-// validateCounts checks Workers, Threads and Seeds for a machine with the given number of
-// cores.
-func (s Sweep) validateCounts(cores int) error {
-	if len(s.Workers) == 0 {
-		return errors.New("no workers: give at least one worker count (Workers, --workers 1,2)")
-	}
-	if s.Threads < 0 {
-		return fmt.Errorf("got %d threads per worker: use at least 1", s.Threads)
-	}
-	threads := s.withDefaults().Threads
-	counts := map[int]bool{}
-	for _, n := range s.Workers {
-		switch {
-		case n < 1:
-			return fmt.Errorf("got %d workers: use at least 1", n)
-		case counts[n]:
-			return fmt.Errorf("duplicate worker count %d: give each count once", n)
-		case n > engine.MaxThreads/threads:
-			return fmt.Errorf("%s × %s: use at most %d threads on a machine", english.Count(n, "worker"), english.Count(threads, "thread"), engine.MaxThreads)
-		case n*threads > cores && !s.Oversubscribe:
-			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); the times then do not measure scaling",
-				english.Count(n, "worker"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"))
-		}
-		if _, err := placeholder.Expand(s.Command, placeholder.Values{Workers: n}); err != nil {
-			return err
-		}
-		counts[n] = true
-	}
-	seeds := map[int64]bool{}
-	for _, seed := range s.Seeds {
-		switch {
-		case seed < 0:
-			return fmt.Errorf("got the seed %d: use a whole number from 0", seed)
-		case seeds[seed]:
-			return fmt.Errorf("duplicate seed %d: give each seed once", seed)
-		}
-		seeds[seed] = true
-	}
-	return nil
-}
 
 // seriesAxes returns the fields of s from which its series follow.
 func (s Sweep) seriesAxes() series.Axes {

@@ -35,13 +35,9 @@ func (r *PlannedRun) group() workers.Run {
 // others. The caller's goroutine must stay locked to its thread while the processes run:
 // the operating system kills a worker when the thread that started it ends.
 func (r *runningRun) startWorkers(ctx context.Context) (c *workers.Group, planned binding.Binding, err error) {
-	ports := make([]string, r.Processes)
-	for i := range ports {
-		port, err := rendezvous.FindFreePort(ctx)
-		if err != nil {
-			return nil, planned, err
-		}
-		ports[i] = strconv.Itoa(port)
+	ports, err := findFreePorts(ctx, r.Processes)
+	if err != nil {
+		return nil, planned, err
 	}
 	token := rand.Text()
 	c = workers.NewGroup(r.group())
@@ -73,6 +69,19 @@ func (r *runningRun) startWorkers(ctx context.Context) (c *workers.Group, planne
 	return c, planned, nil
 }
 
+// findFreePorts returns n free ports of this machine.
+func findFreePorts(ctx context.Context, n int) ([]string, error) {
+	ports := make([]string, n)
+	for i := range ports {
+		port, err := rendezvous.FindFreePort(ctx)
+		if err != nil {
+			return nil, err
+		}
+		ports[i] = strconv.Itoa(port)
+	}
+	return ports, nil
+}
+
 // workerEnvironment returns the environment of a worker: the launcher's environment, with the
 // variables of workerVariables added or replaced.
 func (p *SweepPlan) workerEnvironment(r *PlannedRun, process int, ports []string, token string) []string {
@@ -91,11 +100,9 @@ func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, 
 	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	without = []string{train.BindingVariable}
 	if r.TFConfig {
-		addresses := make([]string, len(ports))
-		for i, port := range ports {
-			addresses[i] = "127.0.0.1:" + port
-		}
-		set = append(set, rendezvous.FormatTFConfig(addresses, process))
+		set = append(set, rendezvous.FormatTFConfig(localAddresses(ports), process))
+	}
+	if r.TFConfig && !r.Program {
 		without = append(without, rendezvous.RankVariables()...)
 	} else {
 		n := strconv.Itoa(len(ports))
@@ -103,7 +110,21 @@ func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, 
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+ports[0])
 	}
 	if r.Program {
-		set = append(set, workers.ThreadVariables(p.Sweep.Threads)...)
+		set = append(set, workers.ThreadVariables(p.Sweep.Threads*r.workersPerProcess())...)
+	}
+	if r.GPUs > 0 { // of one process; see Sweep.GPUsPerWorker
+		if all := localGPUs(); len(all) >= r.GPUs {
+			set = append(set, visibleDevices+"="+strings.Join(all[:r.GPUs], ","))
+		}
 	}
 	return set, without
+}
+
+// localAddresses returns the address of each process of a run on this machine.
+func localAddresses(ports []string) []string {
+	addresses := make([]string, len(ports))
+	for i, port := range ports {
+		addresses[i] = "127.0.0.1:" + port
+	}
+	return addresses
 }

@@ -21,6 +21,8 @@ func launchCommand() *cobra.Command {
 	var s launch.Sweep
 	var lines, watched, dryRun bool
 	var device, on, task string
+	var processes string
+	var gpusPerWorker int
 	var timeoutCollective time.Duration
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
@@ -61,6 +63,22 @@ characters in them, such as JSON, stay as they are:
   lockstep launch --workers 1,2,4,6,8 --study-logs -- python train.py --batch '{16*workers}' --seed '{seed}'
   lockstep launch --workers 1,2,4 --series strong -- python train.py --batch '{64/workers}'
 
+A program that uses several GPUs itself, with MirroredStrategy or DataParallel, is one
+process per run: --processes one. It gets the GPUs of all workers ({gpus} is their
+number), and the run counts as one with as many workers:
+
+  lockstep launch --processes one --workers 1,2,4 -- python ResNet50.py --n_gpus '{gpus}'
+
+Otherwise each worker is a process, which finds its rank in the variables below. A program
+always gets the first line's, with MASTER_ADDR and MASTER_PORT; under mpirun and srun it
+also has their own. --env tensorflow adds TF_CONFIG. Horovod needs --on mpi, unless it was
+built without MPI: then start it by horovodrun. Lockstep's own workers read all of them, in
+this order (rank, number of ranks, and both on the machine):
+
+` + rendezvous.VariableTable() + `
+--nsys starts one run of a program by nsys profile, each rank with its output in the run
+folder.
+
 Workers on one machine exchange gradients through shared memory (on systems other than
 Linux, unix sockets), workers on several machines by TCP. LOCKSTEP_COLLECTIVE=shm, unix
 or tcp overrides this; mpi uses MPI for lockstep train under mpirun. LOCKSTEP_ALGORITHM is
@@ -93,11 +111,18 @@ program after -- gets the variables above, and may call MPI itself:
   lockstep launch --on mpi --workers 1,2,4 --mpirun mpirun.openmpi
   lockstep launch --on mpi --workers 4 --hostfile hosts -- python train.py
 
---on slurm:SITE submits all runs as jobs of Slurm, by a site profile: generic, local-test
-or a file of your own. Runs of equal size are one job array (--array-size). The jobs continue without this command: Ctrl-C only stops showing
-them, the same command shows them again, and scancel ends them. Before Slurm preempts a
-job or its time ends, the workers save the run, and the job is requeued and continues.
+--on slurm:SITE submits all runs as jobs of Slurm, by a site profile: see lockstep sites,
+or write a file of your own. Runs of equal size are one job array (--array-size). The jobs
+continue without this command: Ctrl-C only stops showing them, the same command shows them
+again, and scancel ends them. Before Slurm preempts a job or its time ends, the workers
+save the run, and the job is requeued and continues.
 The script (job.sh), its output and the lines of each worker are in the run folder.
+On a partition with GPUs, each worker of a program gets one: --gpus-per-worker G asks for
+G, 0 for none, and the dry run says what is asked for and why. --gpus-per-node only
+changes how many GPUs a job asks for on each node. --one-job executes all runs in one job:
+
+  lockstep launch --on slurm:SITE --processes one --one-job --workers 1,2,4 -- python ResNet50.py --n_gpus '{gpus}'
+
 --dry-run shows the scripts and submits nothing, also where neither Slurm nor the program
 is: it lists what it could not check. Without --on, it shows the folder, the environment
 and the command of each run, and what is done already:
@@ -145,6 +170,19 @@ unless --accept-changed-data is given. Configs: ` + strings.Join(train.Names(), 
 				}
 				s.Set = append([]string{"timeout_collective=" + timeoutCollective.String()}, s.Set...)
 			}
+			switch processes {
+			case "one":
+				s.OneProcess = true
+			case "each":
+			default:
+				return asUsageError(fmt.Errorf("unknown --processes %q: use each (a process for each worker) or one (a process for all workers of a run)", processes))
+			}
+			if s.GPUsPerWorker = gpusPerWorker; c.Flags().Changed("gpus-per-worker") && gpusPerWorker == 0 {
+				s.GPUsPerWorker = launch.NoGPUs
+			}
+			if gpusPerWorker < 0 {
+				return asUsageError(fmt.Errorf("got --gpus-per-worker %d: use at least 1, or 0 for none", gpusPerWorker))
+			}
 			if _, err := train.ParseProfile(s.Profile); err != nil {
 				return asUsageError(err)
 			}
@@ -173,10 +211,16 @@ unless --accept-changed-data is given. Configs: ` + strings.Join(train.Names(), 
 	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker profiles into trace-<rank>.json in its run folder (see lockstep train --help)")
 	f.StringVar(&s.StudyLogs, "study-logs", "", "also write each run as log_<N>.csv of the U-Net study, other seeds in seed<S>/: --study-logs for logs/<study>/study-logs, --study-logs=DIR for another folder")
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
+	f.StringVar(&processes, "processes", "each", "each: a process for each worker; one: the program after -- is one process per run, with the GPUs or cores of all workers")
+	f.IntVar(&gpusPerWorker, "gpus-per-worker", 0, "GPUs of each worker of the program after --; 0: none (default: on Slurm 1 where the partition has GPUs; with --processes one 1 where this machine has GPUs)")
+	f.StringVar(&s.Framework, "env", "", "tensorflow: the program after -- also gets TF_CONFIG")
+	f.StringVar(&s.NSys, "nsys", "", "start one run of the program after -- by nsys profile, whose range the program marks by cudaProfilerStart: --nsys for the last run with the first seed, --nsys=RUN for another")
+	f.Lookup("nsys").NoOptDefVal = launch.NSysLast
 	f.BoolVar(&s.Detach, "detach", false, "return once the sweep is started: it continues after this command, its terminal or kernel has ended; see lockstep watch and lockstep stop")
 	f.BoolVar(&s.Resume, "resume", false, "continue from the newest checkpoints of these runs")
 	f.BoolVar(&s.AcceptChangedData, "accept-changed-data", false, "let --resume continue runs with other data than they were trained on, and record it")
 	f.DurationVar(&s.Timeout, "timeout", 0, "maximum duration of each run, without the time for which it was stopped (Ctrl-Z); 0: none")
+	f.DurationVar(&s.TimeoutJoin, "timeout-join", 0, "how long the workers wait until all of them have appeared, instead of the config's (1m0s by default)")
 	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for the others in one exchange, instead of the config's (2m0s by default)")
 	f.BoolVar(&s.Now, "now", false, "start even if another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")

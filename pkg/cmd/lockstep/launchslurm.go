@@ -22,8 +22,9 @@ func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 	f.IntVar(&o.TasksPerNode, "tasks-per-node", 0, "Slurm: the largest number of workers on a node (default: the site's)")
 	f.IntVar(&o.CPUsPerTask, "cpus-per-task", 0, "Slurm: CPUs of each worker (default: the site's)")
 	f.StringVar(&o.Memory, "mem", "", "Slurm: memory of each node, such as 16G (default: the partition's)")
-	f.IntVar(&o.GPUsPerNode, "gpus-per-node", 0, "Slurm: GPUs on each node (default: one per worker on GPUs)")
+	f.IntVar(&o.GPUsPerNode, "gpus-per-node", 0, "Slurm: GPUs that the job asks for on each node (default: the sum over the workers of a node, see --gpus-per-worker)")
 	f.IntVar(&o.ArraySize, "array-size", 0, "Slurm: the largest number of runs in one job array; 1: each run is a job of its own (default 1000)")
+	f.BoolVar(&o.OneJob, "one-job", false, "Slurm: execute all runs in one job, one after another, with the resources of the largest; a requeued job does the rest")
 	f.BoolVar(&o.MPI, "mpi", false, "Slurm: start the workers by the site's command for MPI programs, such as srun --mpi=pmi2")
 	f.StringVar(&o.Signal, "signal", "", "Slurm: signal before a job ends, and how many seconds before (default USR1@120); none: no signal")
 }
@@ -37,7 +38,7 @@ func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool)
 	case kind != launch.OnMPI && s.MPI != launch.MPIOptions{}:
 		return asUsageError(errors.New("--mpirun and --hostfile are for MPI: add --on mpi"))
 	case kind != launch.OnSlurm && s.Slurm != launch.SlurmOptions{}:
-		return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --mem, --gpus-per-node, --array-size, --mpi and --signal are for Slurm: add --on slurm:SITE"))
+		return asUsageError(errors.New("--account, --partition, --reservation, --dependency, --time, --tasks-per-node, --cpus-per-task, --mem, --gpus-per-node, --array-size, --one-job, --mpi and --signal are for Slurm: add --on slurm:SITE"))
 	}
 	start := launch.Local
 	switch kind {

@@ -36,6 +36,7 @@ type Job struct {
 	Environment []string // NAME=VALUE, exported literally
 	Command     []string // program and arguments, passed on literally
 	MPI         bool     // start the tasks by the profile's mpi_command
+	Part        bool     // the job is a part of a larger job, whose script runs the script of this one
 }
 
 // maxWorkers limits the number of workers, so that products of sizes do not overflow.

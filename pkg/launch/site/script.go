@@ -42,6 +42,29 @@ exec bash "$run"/%s
 `, process.QuoteArgument(list), process.QuoteArgument(script)), nil
 }
 
+// SequenceScript returns the script of a job for sbatch, with the errors of Script, that runs the script with the
+// given name in each folder of the file list, one after another. The output of each goes to a file in its
+// folder, and its exit code to the file exit there. If the job is requeued, it leaves out the folders whose
+// exit code is 0. j.Command and j.Environment are not used.
+func (p *Profile) SequenceScript(j Job, list, script, exit string) (string, error) {
+	j.Command = []string{list, script} // is checked like a command
+	header, err := p.header(j)
+	if err != nil {
+		return "", err
+	}
+	return header + fmt.Sprintf(`# The runs of the list, one after another. After a requeue, the job continues with those that are not done.
+status=0
+while IFS= read -r run <&3; do
+  [ "$(cat "$run"/%[2]s 2>/dev/null)" = 0 ] && continue
+  bash "$run"/%[1]s >>"$run/slurm-$SLURM_JOB_ID.out" 2>&1 3<&-
+  code=$?
+  echo "$code" >"$run"/%[2]s
+  [ "$code" -eq 0 ] || status=$code
+done 3<%[3]s
+exit "$status"
+`, process.QuoteArgument(script), process.QuoteArgument(exit), process.QuoteArgument(list)), nil
+}
+
 // header returns the first lines of a script for sbatch: its interpreter and the options of j.
 func (p *Profile) header(j Job) (string, error) {
 	fail := func(problem Problem) (string, error) {
@@ -166,12 +189,10 @@ func (p *Profile) setup(j Job) []string {
 		// Since Slurm 22.05, srun does not take --cpus-per-task over from sbatch.
 		lines = append(lines, `export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"`)
 	}
-	if p.ListGPUs && j.GPUsPerNode > 1 && j.GPUsPerNode == p.GPUsPerNode.known() {
-		numbers := make([]string, j.GPUsPerNode)
-		for i := range numbers {
-			numbers[i] = strconv.Itoa(i)
-		}
-		lines = append(lines, "export CUDA_VISIBLE_DEVICES="+strings.Join(numbers, ","))
+	if j.Part && j.GPUsPerNode > 0 && !p.StartsBySrun(j) { // the job may have more GPUs
+		lines = append(lines, fmt.Sprintf(`export CUDA_VISIBLE_DEVICES="$(echo "${CUDA_VISIBLE_DEVICES:-%s}" | cut -d, -f1-%d)"`, listNumbers(j.GPUsPerNode), j.GPUsPerNode))
+	} else if p.ListGPUs && j.GPUsPerNode > 1 && j.GPUsPerNode == p.GPUsPerNode.known() {
+		lines = append(lines, "export CUDA_VISIBLE_DEVICES="+listNumbers(j.GPUsPerNode))
 	}
 	if p.NetworkInterface != "" {
 		for _, name := range []string{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} {
@@ -192,6 +213,15 @@ func (p *Profile) setup(j Job) []string {
 	return lines
 }
 
+// listNumbers returns the numbers from 0 to n-1, separated by commas.
+func listNumbers(n int) string {
+	numbers := make([]string, n)
+	for i := range numbers {
+		numbers[i] = strconv.Itoa(i)
+	}
+	return strings.Join(numbers, ",")
+}
+
 // commandLine returns the line that runs the command of j in all tasks.
 func (p *Profile) commandLine(j Job) string {
 	var words []string
@@ -199,12 +229,31 @@ func (p *Profile) commandLine(j Job) string {
 		words = append(words, "time")
 	}
 	if start := p.startCommand(j); start != StartPlain {
-		words = append(words, start)
+		program, options, _ := strings.Cut(start, " ")
+		words = append(words, program)
+		if j.Part { // srun would start as many tasks as the job has
+			words = append(words, p.partOptions(j)...)
+		}
+		if options != "" {
+			words = append(words, options)
+		}
 	}
 	for _, arg := range j.Command {
 		words = append(words, process.QuoteArgument(arg))
 	}
 	return strings.Join(words, " ")
+}
+
+// partOptions returns the options of srun for a job that is a part of a larger one.
+func (p *Profile) partOptions(j Job) []string {
+	options := []string{fmt.Sprintf("--nodes=%d", j.Nodes), fmt.Sprintf("--ntasks=%d", j.Tasks), fmt.Sprintf("--ntasks-per-node=%d", j.TasksPerNode)}
+	if j.CPUsPerTask > 0 {
+		options = append(options, fmt.Sprintf("--cpus-per-task=%d", j.CPUsPerTask))
+	}
+	if j.GPUsPerNode > 0 && p.GPUFlag != "" {
+		options = append(options, strings.TrimSuffix(p.GPUFlag, "N")+strconv.Itoa(j.GPUsPerNode))
+	}
+	return options
 }
 
 // startCommand returns the command that starts the tasks of j, such as srun. It returns
@@ -233,6 +282,11 @@ func (p *Profile) checkStart(j Job) []Problem {
 		found = append(found, Problem{
 			Field: "mpi_command", What: fmt.Sprintf("site %s has no command that starts MPI programs", p.Name),
 			Next: "write the site's command to mpi_command in a copy of the profile, or start the tasks by Slurm instead of MPI",
+		})
+	case j.Part && start != StartPlain && !p.StartsBySrun(j):
+		found = append(found, Problem{
+			Field: "start", What: fmt.Sprintf("site %s starts tasks by %s, which would start them on all nodes of the one job", p.Name, start),
+			Next: "submit each run as a job of its own (leave out OneJob, --one-job), or write srun to start in a copy of the profile",
 		})
 	case start == StartPlain && j.Tasks > 1:
 		found = append(found, Problem{

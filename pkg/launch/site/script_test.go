@@ -1,6 +1,8 @@
 package site
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockstep/pkg/internal/process"
 )
 
 // TestArgumentsThroughBash runs scripts with real bash. A stub of srun writes the arguments that
@@ -169,5 +173,55 @@ func TestArrayScript(t *testing.T) {
 	}
 	if _, err := p.ArrayScript(Job{Array: "0-1; true"}, list, "job.sh"); err == nil {
 		t.Error("got no error for an array that is no list of numbers")
+	}
+}
+
+// TestSequenceScript runs the script of a job for several runs: it executes them one after another, keeps the exit code and
+// the output of each, and leaves out the runs that are done, as after a requeue.
+func TestSequenceScript(t *testing.T) {
+	p, err := Load("generic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	list := filepath.Join(root, "a list")
+	var text strings.Builder
+	for i, name := range []string{"done", "fails", "works now"} {
+		dir := filepath.Join(root, name)
+		script := fmt.Sprintf("echo run %d; read line; echo \"$line\"; exit $(cat %s/code)\n", i, process.QuoteArgument(dir))
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "job.sh"), []byte(script), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&text, dir)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a list", text.String())
+	write("done/job.exit", "0\n")
+	write("fails/code", "3")
+	write("works now/code", "0")
+	write("works now/job.exit", "75\n") // it was saved before the requeue
+	script, err := p.SequenceScript(Job{Name: "all"}, list, "job.sh", "job.exit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Env = append(os.Environ(), "SLURM_JOB_ID=17")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 3 || len(out) > 0 {
+		t.Errorf("got %v and output %q, want exit code 3 and none", err, out)
+	}
+	for name, want := range map[string]string{"done/job.exit": "0\n", "fails/job.exit": "3\n", "works now/job.exit": "0\n", "fails/slurm-17.out": "run 1\n\n", "works now/slurm-17.out": "run 2\n\n"} {
+		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "done", "slurm-17.out")); err == nil {
+		t.Error("a run that is done was executed again")
 	}
 }

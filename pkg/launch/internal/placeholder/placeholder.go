@@ -2,6 +2,7 @@
 package placeholder
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 // Values contains the values of one run that replace the placeholders.
 type Values struct {
 	Workers int
+	GPUs    int // of all workers; 0 if they have none
 	Seed    int64
 	Run     string // path of the run folder
 }
@@ -23,8 +25,8 @@ type Values struct {
 // do not match.
 var pattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
 
-// Expand returns args with the values of a run in place of the placeholders {workers}, {seed} and
-// {run}. {16*workers} is a product, and {64/workers} a quotient, which must be a whole number. Any
+// Expand returns args with the values of a run in place of the placeholders {workers}, {gpus}, {seed} and
+// {run}. {gpus} is an error if the run has no GPUs. {16*workers} is a product, and {64/workers} a quotient, which must be a whole number. Any
 // other word or calculation in braces is an error. Two braces on each side ({{seed}}, {{word}})
 // become one, without a replacement. Braces after a dollar sign (${seed}), or with other characters
 // in them, such as JSON, stay unchanged.
@@ -52,13 +54,18 @@ func Expand(args []string, v Values) ([]string, error) {
 }
 
 // names returns the words that are placeholders.
-func names() []string { return []string{"workers", "seed", "run"} }
+func names() []string { return []string{"workers", "gpus", "seed", "run"} }
 
 // evaluate returns the value of a placeholder, given without its braces.
 func (v Values) evaluate(text string) (string, error) {
 	switch text {
 	case "workers":
 		return strconv.Itoa(v.Workers), nil
+	case "gpus":
+		if v.GPUs == 0 {
+			return "", errors.New("the run has no GPUs for {gpus}: use {workers}, or ask for GPUs (GPUsPerWorker, --gpus-per-worker), on this machine for one process per run (OneProcess, --processes one)")
+		}
+		return strconv.Itoa(v.GPUs), nil
 	case "seed":
 		return strconv.FormatInt(v.Seed, 10), nil
 	case "run":
@@ -78,7 +85,7 @@ func (v Values) evaluate(text string) (string, error) {
 		}
 		return strconv.Itoa(n / v.Workers), err
 	}
-	return "", fmt.Errorf("unknown placeholder {%s}%s: use {workers}, {seed}, {run}, {16*workers} or {64/workers}; {{%s}} stands for the text {%s}", text, nearest.Hint(text, names()), text, text)
+	return "", fmt.Errorf("unknown placeholder {%s}%s: use {workers}, {gpus}, {seed}, {run}, {16*workers} or {64/workers}; {{%s}} stands for the text {%s}", text, nearest.Hint(text, names()), text, text)
 }
 
 // multiply returns the number of workers times factor, a number in the placeholder text.

@@ -58,6 +58,13 @@ func (j Job) IsPending() bool {
 	return slices.Contains([]string{statePending, "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}, j.State)
 }
 
+// AsFailed returns the job as one whose script has ended with the given exit code, for a run that is a part of
+// a job.
+func (j Job) AsFailed(code int) Job {
+	j.State, j.ExitCode, j.Signal = stateFailed, code, 0
+	return j
+}
+
 // DescribeEnd returns a description of why the job ended. output is the last part of the job's
 // output: Slurm reports some causes there, such as running out of memory.
 func (j Job) DescribeEnd(output string) string {

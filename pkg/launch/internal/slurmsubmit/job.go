@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
@@ -21,6 +22,7 @@ import (
 const (
 	scriptName      = "job.sh"
 	descriptionName = "job.json"
+	exitName        = "job.exit" // exit code of the job script, if the job executes several runs
 )
 
 // Batch describes the jobs of one sweep.
@@ -42,6 +44,10 @@ type Run struct {
 	Ranks   int // workers of each process
 	Seed    int64
 	Command []string // a program other than lockstep, with its arguments; else empty
+
+	IsOneProcess bool   // whether all workers of Command are in one process
+	TFConfig     bool   // whether Command gets TF_CONFIG
+	Profiler     string // that starts Command and adds to its times; "" if none
 
 	// ID is the id of the job, or of the task of a job array, once the run was submitted; else "".
 	ID string
@@ -121,6 +127,11 @@ type description struct {
 	Seed    int64    `json:"seed"`
 	Threads int      `json:"threads"`
 	Command []string `json:"command,omitempty"` // a program other than lockstep
+
+	OneProcess bool   `json:"one_process,omitempty"` // whether all workers of Command are in one process
+	TFConfig   bool   `json:"tf_config,omitempty"`   // whether Command gets TF_CONFIG
+	Profiler   string `json:"profiler,omitempty"`    // that starts Command
+
 	// Submission is the id of the sweep that submitted the job. A job script that contains another
 	// id does nothing; see withdrawalCheck.
 	Submission string `json:"submission"`
@@ -134,6 +145,17 @@ func ReadJob(dir string) (id string) {
 		return ""
 	}
 	return f.Job
+}
+
+// ReadExit returns the exit code of the run in the folder dir, whose job executes several runs. ok is false if
+// the run has not ended.
+func ReadExit(dir string) (code int, ok bool) {
+	text, err := safeopen.ReadFile(dir, filepath.Join(dir, exitName), queue.MaxRecordBytes)
+	if err != nil {
+		return 0, false
+	}
+	code, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	return code, err == nil
 }
 
 // readDescription reads the description of the job in a run folder.
@@ -153,7 +175,7 @@ func readDescription(dir string) (description, error) {
 func (b *Batch) writeDescription(r *Run) error {
 	text, err := json.MarshalIndent(description{
 		Job: r.ID, Site: b.Site, Study: b.Study, Series: r.Series, Workers: r.Workers, Nodes: r.job.Nodes, Seed: r.Seed,
-		Threads: b.Threads, Command: r.Command, Submission: b.ID,
+		Threads: b.Threads, Command: r.Command, OneProcess: r.IsOneProcess, TFConfig: r.TFConfig, Profiler: r.Profiler, Submission: b.ID,
 	}, "", "  ")
 	if err == nil {
 		err = wholefile.WriteBytes(filepath.Join(r.Dir, descriptionName), append(text, '\n'), 0o644)

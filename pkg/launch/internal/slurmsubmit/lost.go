@@ -34,7 +34,7 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 			found[dir] = id
 			continue
 		}
-		prefix := filepath.Join(filepath.Dir(dir), queue.RecordsFolder, submission+"-array-")
+		prefix := filepath.Join(filepath.Dir(dir), queue.RecordsFolder, submission+"-")
 		for path, id := range scripts {
 			name, isScript := strings.CutSuffix(path, ".sh")
 			if !isScript || !strings.HasPrefix(path, prefix) {
@@ -42,7 +42,9 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 			}
 			list, err := os.ReadFile(name + ".txt")
 			if task := slices.Index(strings.Split(string(list), "\n"), dir); err == nil && task >= 0 {
-				found[dir] = slurm.TaskID(id, task)
+				if found[dir] = id; strings.HasPrefix(path, prefix+arrayName) {
+					found[dir] = slurm.TaskID(id, task)
+				}
 			}
 		}
 	}

@@ -23,15 +23,20 @@ import (
 // Slurm's default configuration allows 1001.
 const defaultArraySize = 1000
 
-// Submission is what one call of sbatch submits: the job script of one run, or a job array of
-// runs that need the same resources.
+// arrayName is the part of the name of an array's script before its number.
+const arrayName = "array-"
+
+// Submission is what one call of sbatch submits: the job script of one run, a job array of
+// runs that need the same resources, or one job that executes all runs one after another.
 type Submission struct {
 	Runs   []*Run
 	script string // path of the script for sbatch
 
-	// Only for a job array; otherwise "".
-	array string // text of the script
-	list  string // path of the list of run folders
+	// Only for several runs; otherwise "".
+	text string // of the script
+	list string // path of the list of run folders
+
+	isArray bool
 }
 
 // describe writes to b what would be submitted.
@@ -39,12 +44,18 @@ func (n Submission) describe(b *strings.Builder) {
 	for i, r := range n.Runs {
 		if path := filepath.Join(r.Dir, scriptName); i == 0 {
 			fmt.Fprintf(b, "# %s: would write %s\n%s\n", r.Name, path, r.script)
-		} else { // the scripts of an array differ only in these
+		} else if n.isArray { // the scripts of an array differ only in these
 			fmt.Fprintf(b, "# %s: would write %s: the script above with the folder, seed and arguments of this run\n", r.Name, path)
+		} else {
+			fmt.Fprintf(b, "# %s: would write %s\n%s\n", r.Name, path, r.script)
 		}
 	}
 	if n.list != "" {
-		fmt.Fprintf(b, "\n# would write the list of these %d run folders to %s, and the script of the job array to %s\n%s\n", len(n.Runs), n.list, n.script, n.array)
+		what := "the job for all of them"
+		if n.isArray {
+			what = "the job array"
+		}
+		fmt.Fprintf(b, "\n# would write the list of these %d run folders to %s, and the script of %s to %s\n%s\n", len(n.Runs), n.list, what, n.script, n.text)
 	}
 	fmt.Fprintf(b, "# and submit it:\n# %s\n\n", strings.Join(slurm.SubmitCommand(process.QuoteArgument(n.script)), " "))
 }
@@ -123,12 +134,27 @@ func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 // job of its runs without the fields that differ between them.
 func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
-	name := filepath.Join(folder, fmt.Sprintf("%s-array-%d", b.ID, number))
-	n.script, n.list = name+".sh", name+".txt"
+	name := filepath.Join(folder, fmt.Sprintf("%s-%s%d", b.ID, arrayName, number))
+	n.script, n.list, n.isArray = name+".sh", name+".txt", true
 	j.Name = fmt.Sprintf("%s-n%d", b.Study, n.Runs[0].Workers)
 	j.Folder, j.Output, j.Array = folder, OutputName("%A_%a"), fmt.Sprintf("0-%d", len(n.Runs)-1)
-	n.array, err = b.Profile.ArrayScript(j, n.list, scriptName)
+	n.text, err = b.Profile.ArrayScript(j, n.list, scriptName)
 	return err
+}
+
+// PlanOneJob returns the submission of one job that executes the given runs, which have job scripts, one
+// after another. j is the job, with the resources of the largest run.
+func (b *Batch) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	folder := filepath.Join(b.Dir, queue.RecordsFolder)
+	name := filepath.Join(folder, b.ID+"-job")
+	n := Submission{Runs: given, script: name + ".sh", list: name + ".txt"}
+	j.Name, j.Folder, j.Output, j.Part = b.Study, folder, OutputName("%j"), false
+	var err error
+	n.text, err = b.Profile.SequenceScript(j, n.list, scriptName, exitName)
+	return Submissions{n}, err
 }
 
 // Submit submits all. If a submission fails, it cancels the jobs that it has submitted and removes the
@@ -159,7 +185,7 @@ func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) e
 		return fmt.Errorf("%s: %w", n, err)
 	}
 	for i, r := range n.Runs {
-		if r.ID = id; n.list != "" {
+		if r.ID = id; n.isArray {
 			r.ID = slurm.TaskID(id, i)
 		}
 	}
@@ -191,7 +217,7 @@ func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissio
 }
 
 // writeFiles writes the job scripts of a submission, and the descriptions of the jobs without their
-// ids. For an array it also writes the array's script and the list of its run folders.
+// ids. For several runs it also writes the script of the submission and the list of the run folders.
 func (b *Batch) writeFiles(n Submission) error {
 	var list strings.Builder
 	for _, r := range n.Runs {
@@ -200,6 +226,9 @@ func (b *Batch) writeFiles(n Submission) error {
 		}
 		if err := runs.RemoveTemporary(r.Dir); err != nil {
 			return err
+		}
+		if err := os.Remove(filepath.Join(r.Dir, exitName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err // it would count as the result of this job
 		}
 		if err := writeScript(filepath.Join(r.Dir, scriptName), r.script); err != nil {
 			return err
@@ -218,7 +247,7 @@ func (b *Batch) writeFiles(n Submission) error {
 	if err := wholefile.WriteBytes(n.list, []byte(list.String()), 0o644); err != nil {
 		return runfolder.WrapWriteError("write list of runs", err)
 	}
-	return writeScript(n.script, n.array)
+	return writeScript(n.script, n.text)
 }
 
 // writeScript writes a job script.

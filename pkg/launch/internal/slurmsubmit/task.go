@@ -46,7 +46,18 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 		return 0, err
 	}
 	cmd := exec.Command(path, command[1:]...)
-	cmd.Env = workers.ProgramEnvironment(env, f.Threads)
+	threads := f.Threads
+	if f.OneProcess {
+		threads *= f.Workers
+	}
+	cmd.Env = workers.ProgramEnvironment(env, threads)
+	if f.TFConfig {
+		entry, err := env.TFConfig(ctx, os.Getenv)
+		if err != nil {
+			return 0, err
+		}
+		cmd.Env = append(cmd.Env, entry)
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// Slurm sends signals to all processes of a task. The program decides what to do, so this process
 	// ignores them.
@@ -129,8 +140,12 @@ func (f description) openRun(dir string) (*runs.Writer, error) {
 			return w, err
 		}
 	}
-	return runs.Create(dir, runs.Info{
+	info := runs.Info{
 		Study: f.Study, Series: f.Series, Workers: f.Workers, Seed: f.Seed, Nodes: f.Nodes,
-		Command: f.Command, ThreadsPerWorker: f.Threads, Host: runs.DescribeHost(),
-	})
+		Command: f.Command, Profiler: f.Profiler, ThreadsPerWorker: f.Threads, Host: runs.DescribeHost(),
+	}
+	if f.OneProcess {
+		info.Processes = 1
+	}
+	return runs.Create(dir, info)
 }

@@ -48,6 +48,8 @@ type RankTask struct {
 	Threads int           `json:"threads"`
 	Foreign bool          `json:"foreign,omitempty"` // whether it is a program other than lockstep
 	Grace   time.Duration `json:"grace"`
+	// TFAddresses are the addresses of all processes in TF_CONFIG, for a program that needs it; else nil.
+	TFAddresses []string `json:"tf_addresses,omitempty"`
 }
 
 // rankReport is the failure of a rank.
@@ -142,6 +144,9 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 	if t.Foreign {
 		env = env.ResolveMaster(ctx)
 		variables = ProgramEnvironment(env, t.Threads)
+		if t.TFAddresses != nil {
+			variables = append(variables, rendezvous.FormatTFConfig(t.TFAddresses, env.Rank))
+		}
 	}
 	variables = append(variables, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
 	if !t.Foreign {
