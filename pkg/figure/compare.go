@@ -194,15 +194,11 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 		return nil, fmt.Errorf("draw figure %s: all runs have %s; need at least two worker counts to show scaling", kind.name, english.Count(sizes[0], "worker"))
 	}
 	_, label := kind.measure(study.Points[0])
-	axis := "workers"
-	if study.Rule.Per == scaling.PerNode {
-		axis = "nodes"
-	}
 	b := &figureBuilder{
 		o: o, study: study, fullStudy: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
 		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
-	b.Figure = b.o.newFigure(kind.name, kind.title, axis, label)
+	b.Figure = b.o.newFigure(kind.name, kind.title, study.SizeName(), label)
 	b.table = study.Table().Select(append(b.identityColumns(), kind.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
@@ -281,11 +277,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	axis := "workers"
-	if study.Rule.Per == scaling.PerNode {
-		axis = "nodes"
-	}
-	f := o.newFigure(name, "Overhead of communication", axis, "overhead (%)")
+	f := o.newFigure(name, "Overhead of communication", study.SizeName(), "overhead (%)")
 	var sizes []int
 	var conclusions []string
 	values, reach := element.EmptyExtent(), element.EmptyExtent()

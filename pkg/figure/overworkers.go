@@ -80,11 +80,7 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuild
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
 	b.log = o.isLogarithmic(b.sizes)
-	axis := "workers"
-	if study.Rule.Per == scaling.PerNode {
-		axis = "nodes"
-	}
-	b.Figure = b.o.newFigure(q.name, q.title, axis, q.axis)
+	b.Figure = b.o.newFigure(q.name, q.title, study.SizeName(), q.axis)
 	b.table = study.Table().Select(append(b.identityColumns(), q.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)

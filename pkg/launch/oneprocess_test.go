@@ -57,12 +57,12 @@ func checkMirrored(t *testing.T, dir string) {
 			t.Errorf("got %+v, want %d workers with %g s per epoch", p, n, seconds)
 		}
 	}
-	if cautions := strings.Join(study.Cautions(), "\n"); !strings.Contains(cautions, "the workers of keras are in one process") {
+	if cautions := strings.Join(study.Cautions(), "\n"); !strings.Contains(cautions, "the workers of keras are in one process") || strings.Contains(cautions, "shared") {
 		t.Errorf("got cautions %q, want that the workers are in one process", cautions)
 	}
 	for _, n := range []int{1, 2, 4} {
 		info := read(t, filepath.Join(dir, fmt.Sprintf("keras-n%d-s1", n))).Info
-		if info.Workers != n || info.Status != runs.StatusDone || info.Processes != 1 {
+		if info.Workers != n || info.Status != runs.StatusDone || info.Processes != 1 || info.GPUs != n {
 			t.Errorf("got run %+v, want %d workers in one process", info, n)
 		}
 	}

@@ -194,7 +194,7 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		j.Command = p.taskCommand(r)
 		planned := &slurmsubmit.Run{Name: r.Name, Dir: r.Dir, Series: r.Series, Workers: r.Workers, Ranks: r.workersPerProcess(), Seed: r.Seed}
 		if r.Program {
-			planned.Command, planned.TFConfig, planned.IsOneProcess = r.Command, r.TFConfig, p.Sweep.OneProcess
+			planned.Command, planned.TFConfig, planned.IsOneProcess, planned.GPUs = r.Command, r.TFConfig, p.Sweep.OneProcess, r.GPUs
 		}
 		if r.NSys {
 			planned.Profiler = nsysProgram

@@ -94,6 +94,7 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 	if s.OneProcess {
 		info.Processes = 1
 	}
+	info.GPUs = r.GPUs
 	if r.NSys {
 		info.Profiler = nsysProgram
 	}

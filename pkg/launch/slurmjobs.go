@@ -334,7 +334,11 @@ func (m *slurmSweep) describeWait() string {
 		for _, r := range all {
 			ids = append(ids, r.job.ID)
 		}
-		lines[i] = fmt.Sprintf("%d runs (jobs %s) wait: %s", len(all), strings.Join(slurm.ShortenIDs(ids), ", "), reason)
+		what := "jobs"
+		if all[0].sharesJob {
+			what = "job"
+		}
+		lines[i] = fmt.Sprintf("%d runs (%s %s) wait: %s", len(all), what, strings.Join(slurm.ShortenIDs(ids), ", "), reason)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -75,6 +75,7 @@ type Info struct {
 	JobIDs           map[string]string `json:"job_ids,omitempty"`
 	Nodes            int               `json:"nodes,omitempty"`         // machines; 0 if unknown
 	Accelerator      string            `json:"accelerator,omitempty"`   // device of a worker, such as "NVIDIA H200"; empty if unknown or a CPU
+	GPUs             int               `json:"gpus,omitempty"`          // of all workers of a program, that the launcher has provided; 0 if none, or unknown
 	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the complete run; 0 if not recorded
 	Checkpoint       string            `json:"checkpoint,omitempty"`    // newest checkpoint that was saved, relative to the run folder; empty: none, or unknown
 	Test             *Test             `json:"test,omitempty"`          // evaluation after training; nil before

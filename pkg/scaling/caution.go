@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
 )
 
 // Cautions returns sentences about what limits the meaning of the measured times: which series trained
@@ -26,24 +27,38 @@ func (s *Study) cautionsAbout(series []string) []string {
 	return append(out, s.describeProcesses(series)...)
 }
 
+// inOneProcess returns the series that have runs whose workers are in one process.
+func (s *Study) inOneProcess(series []string) []string {
+	return slices.DeleteFunc(slices.Clone(series), func(name string) bool {
+		return !slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
+			return r.Info.Workers > 1 && r.Info.Processes == 1 && s.seriesName(r) == name
+		})
+	})
+}
+
+// SizeName returns what the sizes of the study count, for the label of an axis: "workers", "workers in one process"
+// if this is so in all series, or "nodes".
+func (s *Study) SizeName() string {
+	switch {
+	case s.Rule.Per == PerNode:
+		return "nodes"
+	case len(s.inOneProcess(s.Series())) == len(s.Series()):
+		return "workers in one process"
+	}
+	return "workers"
+}
+
 // describeProcesses says which series have runs whose workers are in one process, and which runs a profiler
 // slowed down.
 func (s *Study) describeProcesses(series []string) []string {
-	var inOneProcess, profiled, out []string
+	var profiled, out []string
 	for _, r := range s.Runs {
-		name := s.seriesName(r)
-		if !slices.Contains(series, name) {
-			continue
-		}
-		if r.Info.Workers > 1 && r.Info.Processes == 1 && !slices.Contains(inOneProcess, name) {
-			inOneProcess = append(inOneProcess, name)
-		}
-		if r.Info.Profiler != "" {
+		if name := s.seriesName(r); r.Info.Profiler != "" && slices.Contains(series, name) {
 			profiled = append(profiled, fmt.Sprintf("%s with %s, seed %d (%s)", name, english.Count(r.Info.Workers, "worker"), r.Info.Seed, r.Info.Profiler))
 		}
 	}
-	if len(inOneProcess) > 0 {
-		out = append(out, fmt.Sprintf("the workers of %s are in one process", english.List(inOneProcess)))
+	if names := s.inOneProcess(series); len(names) > 0 {
+		out = append(out, fmt.Sprintf("the workers of %s are in one process", english.List(names)))
 	}
 	if len(profiled) > 0 {
 		out = append(out, "times of profiled runs include the profiler's work: "+english.List(profiled))

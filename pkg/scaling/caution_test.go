@@ -45,6 +45,7 @@ func TestSharedCores(t *testing.T) {
 		"unknown cores":                {4, 1, 0, nil, 0},
 		"unknown threads":              {4, 0, 2, nil, 2},
 		"on an accelerator":            {4, 1, 2, func(r *runs.Run) { r.Info.Accelerator = "NVIDIA H200" }, 0},
+		"with GPUs":                    {4, 1, 2, func(r *runs.Run) { r.Info.GPUs = 4 }, 0},
 		"on two machines":              {4, 1, 2, func(r *runs.Run) { r.Info.Nodes = 2 }, 0},
 		"unknown machines":             {4, 1, 2, func(r *runs.Run) { r.Info.Nodes = 0 }, 0},
 		"ranks on two machines":        {4, 1, 2, onHosts("a", "a", "b", "b"), 0},
@@ -185,5 +186,26 @@ func TestStragglerInOneRun(t *testing.T) {
 		if got := s.Stragglers().Sentence; !strings.HasSuffix(got, c.want) {
 			t.Errorf("%s: %q, want %q at the end", name, got, c.want)
 		}
+	}
+}
+
+// TestOneProcessIsNamed: workers in one process and profiled runs are named with the cautions, and on the axis if
+// all series are of this kind.
+func TestOneProcessIsNamed(t *testing.T) {
+	change := func(processes int, profiler string) func(*runs.Run) {
+		return func(r *runs.Run) { r.Info.Processes, r.Info.Profiler = processes, profiler }
+	}
+	one := []runs.Run{onCores("keras", 1, 1, 8, change(1, "")), onCores("keras", 4, 1, 8, change(1, "nsys"))}
+	s := study(t, one)
+	want := []string{"the workers of keras are in one process", "times of profiled runs include the profiler's work: keras with 4 workers, seed 1 (nsys)"}
+	if got := s.Cautions(); !slices.Equal(got, want) || s.SizeName() != "workers in one process" {
+		t.Errorf("got cautions %q and the size %q, want %q", got, s.SizeName(), want)
+	}
+	s = study(t, append(one, onCores("ddp", 4, 1, 8, change(4, ""))))
+	if got := s.Cautions(); len(got) != 2 || got[0] != want[0] || s.SizeName() != "workers" {
+		t.Errorf("got cautions %q and the size %q beside another series", got, s.SizeName())
+	}
+	if s = study(t, one[:1]); len(s.Cautions()) != 0 || s.SizeName() != "workers" {
+		t.Errorf("got cautions %q and the size %q for one worker", s.Cautions(), s.SizeName())
 	}
 }

@@ -45,6 +45,7 @@ type Run struct {
 	Seed    int64
 	Command []string // a program other than lockstep, with its arguments; else empty
 
+	GPUs         int    // of all workers of Command
 	IsOneProcess bool   // whether all workers of Command are in one process
 	TFConfig     bool   // whether Command gets TF_CONFIG
 	Profiler     string // that starts Command and adds to its times; "" if none
@@ -128,6 +129,7 @@ type description struct {
 	Threads int      `json:"threads"`
 	Command []string `json:"command,omitempty"` // a program other than lockstep
 
+	GPUs       int    `json:"gpus,omitempty"`        // of all workers of Command
 	OneProcess bool   `json:"one_process,omitempty"` // whether all workers of Command are in one process
 	TFConfig   bool   `json:"tf_config,omitempty"`   // whether Command gets TF_CONFIG
 	Profiler   string `json:"profiler,omitempty"`    // that starts Command
@@ -175,7 +177,7 @@ func readDescription(dir string) (description, error) {
 func (b *Batch) writeDescription(r *Run) error {
 	text, err := json.MarshalIndent(description{
 		Job: r.ID, Site: b.Site, Study: b.Study, Series: r.Series, Workers: r.Workers, Nodes: r.job.Nodes, Seed: r.Seed,
-		Threads: b.Threads, Command: r.Command, OneProcess: r.IsOneProcess, TFConfig: r.TFConfig, Profiler: r.Profiler, Submission: b.ID,
+		Threads: b.Threads, Command: r.Command, GPUs: r.GPUs, OneProcess: r.IsOneProcess, TFConfig: r.TFConfig, Profiler: r.Profiler, Submission: b.ID,
 	}, "", "  ")
 	if err == nil {
 		err = wholefile.WriteBytes(filepath.Join(r.Dir, descriptionName), append(text, '\n'), 0o644)

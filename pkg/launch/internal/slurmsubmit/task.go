@@ -142,7 +142,7 @@ func (f description) openRun(dir string) (*runs.Writer, error) {
 	}
 	info := runs.Info{
 		Study: f.Study, Series: f.Series, Workers: f.Workers, Seed: f.Seed, Nodes: f.Nodes,
-		Command: f.Command, Profiler: f.Profiler, ThreadsPerWorker: f.Threads, Host: runs.DescribeHost(),
+		Command: f.Command, Profiler: f.Profiler, GPUs: f.GPUs, ThreadsPerWorker: f.Threads, Host: runs.DescribeHost(),
 	}
 	if f.OneProcess {
 		info.Processes = 1

@@ -7,10 +7,10 @@ import (
 
 // SharedCores returns the number of CPU cores that the workers on a run's first machine shared, if they had
 // more threads than cores. It returns 0 if they had enough cores, if the log does not contain these
-// numbers, and if the run used an accelerator.
+// numbers, and if the workers have GPUs.
 func SharedCores(r runs.Run) int {
 	nodes := NodeCount(r)
-	if r.Info.Accelerator != "" || r.Info.Workers < 2 || nodes < 1 {
+	if r.Info.Accelerator != "" || r.Info.GPUs > 0 || r.Info.Workers < 2 || nodes < 1 {
 		return 0
 	}
 	workers := (r.Info.Workers + nodes - 1) / nodes
