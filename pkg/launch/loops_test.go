@@ -110,7 +110,11 @@ func TestGPUsOfPrograms(t *testing.T) {
 	if !strings.Contains(text, reason) || strings.Count(text, "#SBATCH --gres=gpu:1\n") != 1 {
 		t.Errorf("got\n%s\nwant %q, and one GPU for one worker", text, reason)
 	}
-	s.GPUsPerWorker = NoGPUs
+	s.Slurm.TasksPerNode, s.Workers = 1, []int{2}
+	if text, err = SlurmDryRun(t.Context(), "rwth-claix-2018", s); err != nil || !strings.Contains(text, "#SBATCH --nodes=2\n") || !strings.Contains(text, "#SBATCH --gres=gpu:1\n") {
+		t.Errorf("got\n%s\n%v, want one GPU on each of two nodes", text, err)
+	}
+	s.Slurm.TasksPerNode, s.GPUsPerWorker = 0, NoGPUs
 	if text, err = SlurmDryRun(t.Context(), "rwth-claix-2018", s); err != nil || strings.Contains(text, "gres") || !strings.Contains(text, "# no GPUs, by --gpus-per-worker 0 (NoGPUs)") {
 		t.Errorf("got\n%s\n%v, want no GPUs", text, err)
 	}

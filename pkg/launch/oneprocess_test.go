@@ -100,6 +100,9 @@ func TestSlurmOneProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want := "devices 0,1,2,3, threads 4, rank 0 of 1"; !strings.Contains(out.String(), want) {
+		t.Errorf("got output\n%s\nwant %q", out, want)
+	}
 	for _, want := range []string{"#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=4\n#SBATCH --gres=gpu:4\n"} {
 		if !strings.Contains(string(script), want) {
 			t.Errorf("got script\n%s\nwant %q", script, want)
@@ -158,6 +161,7 @@ func TestSlurmOneJob(t *testing.T) {
 	s, out := shell(t, "", 1, 2, 4)
 	gate := filepath.Join(t.TempDir(), "gate")
 	s.Command[2] = fmt.Sprintf(`echo "rank $RANK of $WORLD_SIZE with GPU $CUDA_VISIBLE_DEVICES in job $SLURM_JOB_ID"
+while [ $WORLD_SIZE = 4 ] && [ ! -e %[1]s-4 ]; do sleep 0.05; done
 if [ $WORLD_SIZE = 2 ]; then while [ ! -e %[1]s ]; do sleep 0.05; done; exit $(cat %[1]s); fi`, gate)
 	s.Slurm.OneJob = true
 	j := submitSweep(t, s)
@@ -177,6 +181,15 @@ if [ $WORLD_SIZE = 2 ]; then while [ ! -e %[1]s ]; do sleep 0.05; done; exit $(c
 		t.Errorf("got status %+v after Attach", attached)
 	}
 	if err := os.WriteFile(gate, []byte("3"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(slurmTimeout); j.Status()[1].State != StateFailed; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got status %+v, want that the second run has failed", j.Status())
+		}
+	}
+	wantError(t, j.Status()[1].Err, "run script-n2-s1: job "+all[0].Job+": ", "ended with exit code 3")
+	if err := os.WriteFile(gate+"-4", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, waitForJob(t, j), "run script-n2-s1: job "+all[0].Job+": ", "ended with exit code 3")
@@ -205,5 +218,61 @@ if [ $WORLD_SIZE = 2 ]; then while [ ! -e %[1]s ]; do sleep 0.05; done; exit $(c
 	}
 	if err := waitForJob(t, again); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestOneJobOfUnequalRuns: the job has as many nodes as the run with most nodes, and as many GPUs on each as the run
+// with most GPUs on a node. Each run starts only its own tasks.
+func TestOneJobOfUnequalRuns(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	s := Sweep{Command: []string{"python", "train.py"}, Workers: []int{1, 4, 6}, Logs: t.TempDir(), Slurm: SlurmOptions{Account: "a", OneJob: true}}
+	text, err := SlurmDryRun(t.Context(), "jsc-booster", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, job, _ := strings.Cut(text, "and the script of the job for all of them to ")
+	for _, want := range []string{"#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --cpus-per-task=24\n#SBATCH --gres=gpu:4\n"} {
+		if !strings.Contains(job, want) {
+			t.Errorf("got\n%s\nwant %q", job, want)
+		}
+	}
+	for _, want := range []string{
+		"time srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=96 --gres=gpu:1 ", "time srun --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=24 --gres=gpu:4 ",
+		"time srun --nodes=2 --ntasks=6 --ntasks-per-node=3 --cpus-per-task=32 --gres=gpu:3 ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant %q", text, want)
+		}
+	}
+	// A plain start leaves out the GPUs that only larger runs use.
+	s.OneProcess, s.Workers = true, []int{1, 2, 4}
+	if text, err = SlurmDryRun(t.Context(), "bsc-cte-power", s); err != nil || !strings.Contains(text, `export CUDA_VISIBLE_DEVICES="$(echo "${CUDA_VISIBLE_DEVICES:-0,1}" | cut -d, -f1-2)"`) ||
+		!strings.Contains(text, "#SBATCH --cpus-per-task=160\n#SBATCH --gres=gpu:4\n") {
+		t.Errorf("got\n%s\n%v, want the first two GPUs for two workers", text, err)
+	}
+}
+
+// TestSlurmOneJobLost: the launcher was killed before it has recorded the id of the one job.
+func TestSlurmOneJobLost(t *testing.T) {
+	useCluster(t)
+	s, _ := shell(t, "sleep 600", 1, 2)
+	s.Slurm.OneJob = true
+	first := submitSweep(t, s)
+	job := first.Status()[0].Job
+	for _, r := range first.Status() {
+		path := filepath.Join(r.Dir, "job.json")
+		before := file(t, path)
+		text := strings.Replace(before, fmt.Sprintf("  \"job\": %q,\n", job), "", 1)
+		if text == before {
+			t.Fatalf("%s has no job: %s", path, before)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range submitSweep(t, s).Status() {
+		if r.Job != job {
+			t.Errorf("%s: got job %q, want %q", r.Name, r.Job, job)
+		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/internal/estimate"
-	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
 	"lockstep/pkg/launch/internal/slurm"
@@ -93,6 +92,9 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.say(p.where()); err != nil {
+		return nil, err
+	}
 	if notebook.InNotebook() && len(p.jobs.submissions) > 0 {
 		if err := notebook.Display(p.jobs.submissions); err != nil {
 			return nil, fmt.Errorf("launch %s: show job scripts: %w; nothing was submitted", p.Sweep.Study, err)
@@ -102,14 +104,8 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
 	}
-	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, note: strings.Join(append(p.notes(), m.describeJobs()), "\n")}
-	if notebook.InNotebook() {
-		return job, notebook.Display(job.note)
-	}
-	if s.Output != nil {
-		output.NewLineWriter(s.Output).WriteLine(job.note)
-	}
-	return job, nil
+	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, where: p.where(), note: strings.Join(append(p.notes(), m.describeJobs()), "\n")}
+	return job, p.say(job.note)
 }
 
 // describeJobs writes the job scripts of the plan to b, and what is not checked and not known.
@@ -239,7 +235,7 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		problems = append(problems, problem.String())
 	}
 	if p.Sweep.Slurm.OneJob && len(problems) == 0 {
-		return p.planOneJob()
+		return p.planOneJob(ctx)
 	}
 	if len(problems) > 0 {
 		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(problems, "\n"))}
@@ -248,40 +244,41 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 	return err
 }
 
-// planOneJob plans the job that executes all runs one after another. It has the resources of the run with most
-// workers, which must be enough for all.
-func (p *SweepPlan) planOneJob() (err error) {
+// planOneJob plans the job that executes all runs one after another. It has as many nodes, and on each node as many
+// tasks, CPUs and GPUs, as any of the runs needs.
+func (p *SweepPlan) planOneJob(ctx context.Context) error {
 	batch := &p.jobs.batch
-	var largest *PlannedRun
-	var estimate time.Duration
+	var all site.Job
+	cpus := 0 // of a node
 	for i := range p.Runs {
-		r := &p.Runs[i]
-		if r.Job == nil {
+		if p.Runs[i].Job == nil {
 			continue
 		}
-		if estimate += r.Job.Estimate; largest == nil || r.Workers > largest.Workers {
-			largest = r
-		}
+		part := batch.Profile.Complete(*p.Runs[i].Job)
+		part.Nodes, part.TasksPerNode = max(all.Nodes, part.Nodes), max(all.TasksPerNode, part.TasksPerNode)
+		cpus = max(cpus, p.Runs[i].Job.TasksPerNode*part.CPUsPerTask)
+		part.GPUsPerNode, part.GPUsPerTask = max(all.GPUsPerNode, part.GPUsPerNode), max(all.GPUsPerTask, part.GPUsPerTask)
+		part.Estimate += all.Estimate
+		all = part
 	}
-	if largest == nil {
+	if all.Nodes == 0 {
 		return nil
 	}
-	j := batch.Profile.Complete(*largest.Job)
-	for i := range p.Runs {
-		r := &p.Runs[i]
-		if r.Job == nil {
-			continue
+	all.Tasks, all.CPUsPerTask = all.Nodes*all.TasksPerNode, (cpus+all.TasksPerNode-1)/all.TasksPerNode
+	all.Environment, all.Begin, all.Part = nil, "", false
+	cluster, err := p.cluster(ctx)
+	if err != nil {
+		return err
+	}
+	for _, problem := range batch.Profile.Check(all, cluster) {
+		if !problem.Warning {
+			return &train.UsageError{Err: fmt.Errorf("the job for all runs: %s; nothing was submitted", problem)}
 		}
-		part := batch.Profile.Complete(*r.Job)
-		if part.Nodes > j.Nodes || part.TasksPerNode*part.CPUsPerTask > j.TasksPerNode*j.CPUsPerTask || part.GPUsPerNode > j.GPUsPerNode {
-			return &train.UsageError{Err: fmt.Errorf("run %s needs more nodes, or more CPUs or GPUs on a node, than run %s, whose resources the one job has: leave out --one-job (OneJob); nothing was submitted", r.Name, largest.Name)}
+		if problem.Field == "Time" {
+			p.Warnings = append(p.Warnings, "warning: the job for all runs: "+problem.String())
 		}
 	}
-	j.Estimate, j.Environment, j.Begin = estimate, nil, ""
-	if j.Time > 0 && estimate > j.Time {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("warning: the time limit is %s, but the runs will probably take %s together: raise the time limit (Time, --time); if the job is requeued, it continues with the runs that are not done", j.Time, estimate))
-	}
-	p.jobs.submissions, err = batch.PlanOneJob(p.jobs.added, j)
+	p.jobs.submissions, err = batch.PlanOneJob(p.jobs.added, all)
 	return err
 }
 
