@@ -181,10 +181,10 @@ func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 	if p.Sweep.Detach {
 		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	l, err := o.start(ctx)
 	if err != nil {
-		cancel()
+		cancel(nil)
 		r := p.newRecord(o.ID)
 		r.State, r.Error, r.Refusal = StateFailed, err.Error(), newRefusal(err)
 		return nil, errors.Join(err, r.Write())
@@ -194,7 +194,7 @@ func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 		if p.Sweep.Detach {
 			l.markOrphaned()
 		} else {
-			cancel()
+			cancel(queue.ErrKernelEnded)
 		}
 	}()
 	return &Job{dir: p.Dir, name: p.Sweep.Study, backend: l}, nil

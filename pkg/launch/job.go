@@ -19,6 +19,7 @@ import (
 type Job struct {
 	dir     string
 	name    string // of the study
+	where   string // see Where
 	note    string // see Note
 	found   bool   // see Found
 	backend backend
@@ -54,10 +55,18 @@ func Local(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnLoc
 // start implements Local and MPI.
 func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 	separate := notebook.InNotebook() || s.Detach
+	shown := ""
 	for {
 		p, err := planSweep(ctx, on, profile, s, false)
 		if err != nil {
 			return nil, err
+		}
+		where := p.where()
+		if where != shown {
+			if err := p.say(where); err != nil {
+				return nil, err
+			}
+			shown = where
 		}
 		job, err := p.start(ctx, separate)
 		var owned *ownedError
@@ -66,13 +75,9 @@ func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
-		case job.note == "":
-		case notebook.InNotebook():
-			err = notebook.Display(job.note)
-		case !separate && s.Output != nil:
-			output.NewLineWriter(s.Output).WriteLine(job.note)
 		}
-		return job, err
+		job.where = where
+		return job, p.say(job.note)
 	}
 }
 
@@ -114,6 +119,10 @@ func (j *Job) addNote(line string) {
 	}
 	j.note += line
 }
+
+// Where returns a message with the folder of the runs, and how many older runs it has. Launching the sweep has
+// shown it in the cell, or as the first line of Sweep.Output.
+func (j *Job) Where() string { return j.where }
 
 // Note returns a message for the user if the sweep did not start at once: because it waits
 // for another sweep, because its runs are already being trained, or because all of them have

@@ -29,6 +29,8 @@ type JobInfo struct {
 	Error   string // "" unless the sweep failed or was canceled
 	Detach  bool   // whether it continues after the end of the notebook that launched it
 
+	isProgram bool // whether the runs are of another program, which cannot be continued
+
 	Site string   // the site profile, if the runs are jobs of Slurm; otherwise ""
 	Jobs []string // ids of these jobs
 }
@@ -104,6 +106,7 @@ func toJobInfo(r *queue.Record) JobInfo {
 	}
 	running := false
 	for _, n := range r.Runs {
+		info.isProgram = info.isProgram || n.Program
 		switch n.State {
 		case StateDone:
 			info.Done++
@@ -137,7 +140,7 @@ func (l JobList) String() string {
 				process = fmt.Sprintf("Slurm (%s): %s", j.Site, strings.Join(j.Jobs, ", "))
 			}
 		case j.Error != "":
-			note = output.Summarize(j.Error)
+			note = output.Summarize(j.Error, !j.isProgram)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, queue.FormatTime(j.Started), process, j.Dir, note)
 	}

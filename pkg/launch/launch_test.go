@@ -180,7 +180,7 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	for _, s.Resume = range []bool{false, true} {
 		before := out.String()
 		again, err := launch(t, s)
-		if err != nil || out.String() != before+"4 runs done; nothing to do\n" {
+		if err != nil || out.String() != before+"folder of the runs: "+j.Dir()+"\n4 runs done; nothing to do\n" {
 			t.Errorf("%v; a finished run was started again:\n%s", err, out.String()[len(before):])
 		}
 		if st := again.Status(); len(st) != 4 || st[3].State != StateDone || st[3].Epoch != 2 {
@@ -228,8 +228,8 @@ func TestFailingRankEndsTheRunAndIsNamed(t *testing.T) {
 			j, err := launch(t, s)
 			wantError(t, err, tt.want...)
 			st := j.Status()
-			if st[0].State != StateFailed || st[0].Err == nil || st[1].State != StateWaiting {
-				t.Errorf("status %+v, want failed and then nothing", st)
+			if st[0].State != StateFailed || st[0].Err == nil || st[1].State != StateNotStarted {
+				t.Errorf("status %+v, want that the first failed and the second was not started", st)
 			}
 			r := read(t, st[0].Dir) // it reads, however the run ended
 			if r.Info.Status != runs.StatusFailed || r.Info.Error == "" || len(r.Epochs) != 1 {

@@ -162,6 +162,9 @@ func (m *otherSweep) status() []RunStatus {
 		if n.State != StateWaiting {
 			s.Lines, s.Line = r.lines.Read()
 		}
+		if m.record.HasEnded() {
+			s.markNotStarted()
+		}
 		all = append(all, s)
 	}
 	return all

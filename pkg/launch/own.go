@@ -217,8 +217,11 @@ func (l *ownSweep) updateRecord() {
 
 func (l *ownSweep) status() []RunStatus {
 	all := make([]RunStatus, len(l.runs))
+	over, _ := l.hasEnded()
 	for i, r := range l.runs {
-		all[i] = r.status(r.PlannedRun)
+		if all[i] = r.status(r.PlannedRun); over {
+			all[i].markNotStarted()
+		}
 	}
 	return all
 }

@@ -10,11 +10,14 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/mpirun"
+	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
@@ -203,6 +206,34 @@ func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 		p.mpirun, err = mpirun.Find(ctx, s.MPI.Command)
 	}
 	return err
+}
+
+// where returns a message with the study's folder, and the number of runs there if it has others than the
+// planned ones.
+func (p *SweepPlan) where() string {
+	text := "folder of the runs: " + p.Dir
+	found, err := runs.Find(p.Dir)
+	if err != nil {
+		return text // it is new
+	}
+	dirs := p.runDirs()
+	older := len(slices.DeleteFunc(found, func(dir string) bool { return slices.Contains(dirs, dir) }))
+	if older == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s (%s: %d of this sweep, %d older)", text, english.Count(len(dirs)+older, "run"), len(dirs), older)
+}
+
+// say shows a message: in a notebook in the cell, elsewhere in the sweep's output, if there is one.
+func (p *SweepPlan) say(text string) error {
+	switch {
+	case text == "":
+	case notebook.InNotebook():
+		return notebook.Display(text)
+	case p.Sweep.Output != nil:
+		output.NewLineWriter(p.Sweep.Output).WriteLine(text)
+	}
+	return nil
 }
 
 // notes returns what a user should know of the plan besides its runs.

@@ -211,3 +211,25 @@ func TestParseOn(t *testing.T) {
 		}
 	}
 }
+
+// TestWhereRunsGo: the first line of a launch names the folder of the runs, and how many others it has.
+func TestWhereRunsGo(t *testing.T) {
+	ownQueue(t)
+	s, out := own(t, "sums", 1)
+	first := "folder of the runs: " + filepath.Join(s.Logs, "sums")
+	if _, err := launch(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), first+"\n") {
+		t.Errorf("got output\n%s\nwant first %s", out, first)
+	}
+	shown := inNotebook(t)
+	s.Seeds = []int64{2, 3}
+	j, err := launch(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := first + " (3 runs: 2 of this sweep, 1 older)"; j.Where() != want || !strings.HasPrefix(shown.String(), want+"\n") {
+		t.Errorf("got %q, and the cell shows\n%s\nwant %s", j.Where(), shown, want)
+	}
+}

@@ -78,7 +78,7 @@ func TestSweepEndsWithItsKernel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ownQueue(t)
-			s, _ := shell(t, tt.script, 2)
+			s, _ := shell(t, tt.script, 2, 1)
 			kernel, out := kernelOf(t, s)
 			out.await(t, "up\n", 2)
 			pids := out.pids(t)
@@ -98,6 +98,14 @@ func TestSweepEndsWithItsKernel(t *testing.T) {
 			gone(t, pids)
 			if r := read(t, j.Status()[0].Dir); r.Info.Status != StateCanceled {
 				t.Errorf("run.json: %+v", r.Info)
+			}
+			// Another kernel sees why the runs have ended, and that the second was not started.
+			all := attach(t, s).Status()
+			if all[0].State != StateCanceled || all[0].toRow().Note != "ended with the notebook's kernel" {
+				t.Errorf("status of the first run: %+v", all[0])
+			}
+			if all[1].State != StateNotStarted || all[1].toRow().Note != "the sweep ended before; the same launch starts it" {
+				t.Errorf("status of the second run: %+v", all[1])
 			}
 		})
 	}

@@ -19,6 +19,8 @@ const (
 	StateDone     = runs.StatusDone
 	StateFailed   = runs.StatusFailed
 	StateCanceled = runs.StatusCanceled
+	// StateNotStarted is the state of a run whose sweep ended before. The same launch starts it.
+	StateNotStarted = "not started"
 )
 
 // RunStatus describes the state and progress of a run.
@@ -48,6 +50,8 @@ type RunStatus struct {
 	// It is zero if unknown.
 	Ends time.Time
 
+	isProgram bool // whether it is another program, which cannot be continued
+
 	read *runs.Run // the run folder as last read
 }
 
@@ -75,7 +79,7 @@ func (s *runState) setRank0Output(o *output.Writer) {
 func (s *runState) status(r *PlannedRun) RunStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := RunStatus{Name: r.Name, Dir: r.Dir, Workers: r.Workers, Seed: r.Seed, State: s.state, Err: s.err, Epochs: r.Epochs}
+	status := RunStatus{Name: r.Name, Dir: r.Dir, Workers: r.Workers, Seed: r.Seed, State: s.state, Err: s.err, Epochs: r.Epochs, isProgram: r.Program}
 	if s.rank0Output != nil {
 		status.Lines, status.Line = s.rank0Output.LastLine()
 	}
@@ -103,6 +107,13 @@ func (s *runState) status(r *PlannedRun) RunStatus {
 		status.Ends = estimate.End(s.folder.Run.Epochs, status.Epochs, s.folder.Time)
 	}
 	return status
+}
+
+// markNotStarted changes the status of a run that waits although its sweep has ended.
+func (s *RunStatus) markNotStarted() {
+	if s.State == StateWaiting {
+		s.State = StateNotStarted
+	}
 }
 
 // toRecord returns the run, which was planned as r, for the record of its sweep.

@@ -162,7 +162,11 @@ func TestSlurmScriptsInNotebook(t *testing.T) {
 			if left, err := os.ReadDir(s.Logs); err != nil || len(left) > 0 {
 				t.Errorf("%v, %v are in the logs folder before the scripts are shown", left, err)
 			}
-			shown = append(shown, v.(interface{ HTML() string }).HTML())
+			if page, ok := v.(interface{ HTML() string }); ok {
+				shown = append(shown, page.HTML())
+			} else if want := "folder of the runs: " + filepath.Join(s.Logs, "scripts"); v != want || len(shown) > 0 {
+				t.Errorf("got output %v, want first %s", v, want)
+			}
 			return nil
 		},
 	})

@@ -183,8 +183,10 @@ func (s RunStatus) toRow() live.Row {
 		r.SamplesPerSecond, r.Loss, r.IoU = s.Last.SamplesPerSecond, s.Last.TrainLoss, s.Last.IoU
 	}
 	switch {
+	case s.State == StateNotStarted:
+		r.Note = "the sweep ended before; the same launch starts it"
 	case s.Err != nil && s.State != StateDone:
-		r.Note = output.Summarize(s.Err.Error())
+		r.Note = output.Summarize(s.Err.Error(), !s.isProgram)
 		r.Note = strings.TrimPrefix(r.Note, "run "+s.Name+": ")
 	case s.Err == nil && s.Epoch == 0 && r.Note == "":
 		r.Note = s.Line

@@ -26,6 +26,9 @@ type cell struct {
 func (c *cell) display(v any, id string, update bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if id == "" { // an output that is not replaced
+		id = fmt.Sprint("output ", len(c.places)+1)
+	}
 	if _, known := c.text[id]; known != update {
 		return fmt.Errorf("place %q: update is %v", id, update)
 	}
@@ -50,9 +53,10 @@ func TestWatch(t *testing.T) {
 	if err := j.Watch(notebook.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.places) != 2 {
-		t.Fatalf("got %d displays, want a table and a curve: %v", len(c.places), c.text)
+	if len(c.places) != 3 {
+		t.Fatalf("got %d displays, want the folder, a table and a curve: %v", len(c.places), c.text)
 	}
+	c.places = c.places[1:]
 	// The worker's rows: loss 1/epoch, 20 samples/s, and the mean of rank+1 as IoU.
 	table := c.text[c.places[0]]
 	for _, want := range []string{

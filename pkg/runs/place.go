@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,12 @@ const logsVariable = "LOCKSTEP_LOGS"
 
 var errNoLogs = errors.New("no logs folder")
 
+// markerName is the name of the file in a logs folder that Lockstep has created.
+const markerName = ".lockstep"
+
+// markerText explains the marker to people.
+const markerText = "Lockstep keeps the folders of its runs here. With this file, it also writes new runs here if it is started in a folder below.\n"
+
 // ResolveLogs returns the absolute path of a log path, which need not exist.
 //
 //   - An absolute path stays as it is.
@@ -25,10 +32,15 @@ var errNoLogs = errors.New("no logs folder")
 //     logs in the working directory or in its nearest parent that has one. A first
 //     element "logs" is dropped, so that logs/demo and demo are the same path.
 func ResolveLogs(path string) (string, error) {
+	return resolve(path, func(string) bool { return true })
+}
+
+// resolve implements ResolveLogs. It takes the folder logs of a parent only if accept returns true for it.
+func resolve(path string, accept func(logs string) bool) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil
 	}
-	first, rest, _ := strings.Cut(filepath.ToSlash(path), "/")
+	first, _, _ := strings.Cut(filepath.ToSlash(path), "/")
 	if first == "." || first == ".." {
 		abs, err := filepath.Abs(path)
 		if err != nil {
@@ -36,9 +48,7 @@ func ResolveLogs(path string) (string, error) {
 		}
 		return abs, nil
 	}
-	if first != "logs" {
-		rest = path
-	}
+	rest := belowLogs(path)
 	if root := os.Getenv(logsVariable); root != "" {
 		abs, err := filepath.Abs(filepath.Join(root, rest))
 		if err != nil {
@@ -52,7 +62,7 @@ func ResolveLogs(path string) (string, error) {
 	}
 	for dir := wd; ; dir = filepath.Dir(dir) {
 		logs := filepath.Join(dir, "logs")
-		if s, err := os.Stat(logs); err == nil && s.IsDir() {
+		if s, err := os.Stat(logs); err == nil && s.IsDir() && (dir == wd || accept(logs)) {
 			return filepath.Join(logs, rest), nil
 		}
 		if dir == filepath.Dir(dir) {
@@ -62,10 +72,38 @@ func ResolveLogs(path string) (string, error) {
 	}
 }
 
-// ResolveOrCreateLogs is like ResolveLogs, but if there is no logs folder, it creates one in
+// belowLogs returns the part of a log path below the logs folder.
+func belowLogs(path string) string {
+	if first, rest, _ := strings.Cut(filepath.ToSlash(path), "/"); first == "logs" {
+		return rest
+	}
+	return path
+}
+
+// isOurs reports whether a folder logs is for Lockstep's runs: Lockstep has created it, it has a run of
+// Lockstep, or it belongs to Lockstep's sources. Other programs have folders of this name too.
+func isOurs(logs string) bool {
+	if _, err := os.Stat(filepath.Join(logs, markerName)); err == nil {
+		return true
+	}
+	for _, pattern := range []string{"*/*/" + infoFile, "*/" + infoFile} {
+		files, _ := fs.Glob(os.DirFS(logs), pattern) // the pattern is valid
+		for _, file := range files {
+			if run, err := Read(filepath.Join(logs, filepath.Dir(file))); err == nil && run.Info.Schema > 0 {
+				return true
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(logs), "go.mod"))
+	return err == nil && bytes.HasPrefix(text, []byte("module lockstep\n"))
+}
+
+// ResolveOrCreateLogs returns the absolute path of a log path to be written to. It is like ResolveLogs, but it takes a
+// parent's folder logs only if that folder is for Lockstep's runs: if Lockstep has created it, if it has a run
+// of Lockstep, or if it belongs to Lockstep's sources. Otherwise it creates the folder logs in
 // the working directory and writes a message about it to w.
 func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
-	place, err := ResolveLogs(path)
+	place, err := resolve(path, isOurs)
 	if !errors.Is(err, errNoLogs) {
 		return place, err
 	}
@@ -73,23 +111,23 @@ func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
 	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, markerName), []byte(markerText), 0o644)
+	}
 	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may create it too
 		return "", fmt.Errorf("create logs folder: %w", err)
 	}
 	fmt.Fprintf(w, "created %s, the folder of all runs\n", dir)
-	return ResolveLogs(path)
+	return filepath.Join(dir, belowLogs(path)), nil
 }
 
 // PlanLogs returns the path that ResolveOrCreateLogs would return. It creates nothing.
 func PlanLogs(path string) (string, error) {
-	place, err := ResolveLogs(path)
+	place, err := resolve(path, isOurs)
 	if !errors.Is(err, errNoLogs) {
 		return place, err
 	}
-	if first, rest, _ := strings.Cut(filepath.ToSlash(path), "/"); first == "logs" {
-		path = rest
-	}
-	return filepath.Abs(filepath.Join("logs", path))
+	return filepath.Abs(filepath.Join("logs", belowLogs(path)))
 }
 
 // LocateLogs returns the absolute path of existing logs: the path from ResolveLogs or, if

@@ -3,6 +3,7 @@ package runs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -397,8 +398,56 @@ func TestResolveOrCreateLogs(t *testing.T) {
 		equal(t, got, filepath.Join(logs, "demo"))
 		equal(t, said.String(), want)
 	}
-	if entries, err := os.ReadDir(logs); err != nil || len(entries) > 0 {
-		t.Errorf("logs/ holds %v, %v", entries, err)
+	if entries, err := os.ReadDir(logs); err != nil || len(entries) != 1 || entries[0].Name() != markerName {
+		t.Errorf("logs/ holds %v, %v, want the marker only", entries, err)
+	}
+}
+
+// TestWhereNewRunsGo: new runs are written to a parent's logs folder only if it is for Lockstep's runs. Reading finds any.
+func TestWhereNewRunsGo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		prepare func(project string) error // what is in the parent beside its folder logs
+		parent  bool
+	}{
+		"another program's": {func(string) error { return nil }, false},
+		"with other files":  {func(p string) error { return os.WriteFile(filepath.Join(p, "logs", "server.log"), nil, 0o600) }, false},
+		"made by Lockstep":  {func(p string) error { return os.WriteFile(filepath.Join(p, "logs", markerName), nil, 0o600) }, true},
+		"with Lockstep's run": {func(p string) error {
+			w, err := Create(filepath.Join(p, "logs", "study", "ddp-n1-s1"), Info{Study: "study"})
+			return errors.Join(err, w.Finish(StatusDone, nil))
+		}, true},
+		"with another run.json": {func(p string) error {
+			dir := filepath.Join(p, "logs", "run-1")
+			return errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "run.json"), []byte(`{"id": 17}`), 0o600))
+		}, false},
+		"of Lockstep's sources": {func(p string) error {
+			return os.WriteFile(filepath.Join(p, "go.mod"), []byte("module lockstep\n\ngo 1.26\n"), 0o600)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			project, err := filepath.EvalSymlinks(t.TempDir())
+			check(t, err)
+			work := filepath.Join(project, "notebooks")
+			check(t, errors.Join(os.Mkdir(filepath.Join(project, "logs"), 0o755), os.Mkdir(work, 0o755)))
+			check(t, tt.prepare(project))
+			t.Chdir(work)
+			t.Setenv("LOCKSTEP_LOGS", "")
+			want := filepath.Join(work, "logs", "demo")
+			if tt.parent {
+				want = filepath.Join(project, "logs", "demo")
+			}
+			read, err := ResolveLogs("demo")
+			check(t, err)
+			equal(t, read, filepath.Join(project, "logs", "demo"))
+			planned, err := PlanLogs("logs/demo")
+			check(t, err)
+			equal(t, planned, want)
+			for range 2 { // then there is a folder logs
+				got, err := ResolveOrCreateLogs("demo", io.Discard)
+				check(t, err)
+				equal(t, got, want)
+			}
+		})
 	}
 }
 

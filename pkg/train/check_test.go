@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -29,5 +31,26 @@ func TestOpenPredictorCanceled(t *testing.T) {
 	p, err := OpenPredictor(ctx, dir, "")
 	if p != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("predictor %v, error %v, want %v", p, err, context.Canceled)
+	}
+}
+
+// TestOpenPredictorByName: a run is found by its name in the logs folder, as scaling.Read finds it.
+func TestOpenPredictorByName(t *testing.T) {
+	logs := t.TempDir()
+	t.Setenv("LOCKSTEP_LOGS", logs)
+	if _, err := trainAll(t, tiny(), 1, WorkerOptions{Dir: filepath.Join(logs, "study", "ddp-n1-s1")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"study/ddp-n1-s1", "logs/study/ddp-n1-s1"} {
+		p, err := OpenPredictor(t.Context(), name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := OpenPredictor(t.Context(), "study/typo", ""); err == nil || !strings.Contains(err.Error(), "open predictor: locate logs: ") {
+		t.Errorf("got error %v, want that the run does not exist", err)
 	}
 }

@@ -27,9 +27,13 @@ type Predictor struct {
 }
 
 // OpenPredictor loads the newest checkpoint of the run folder dir, and opens the run's data
-// in dataPath, or in the path of the run's config if dataPath is empty. The error wraps
-// ErrNoCheckpoint if there is no checkpoint.
+// in dataPath, or in the path of the run's config if dataPath is empty. It finds dir as scaling.Read does: in the
+// logs folder (unet2d-cells/ddp-n1-s1), or by a path. The error wraps ErrNoCheckpoint if there is no checkpoint.
 func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
+	dir, err = runs.LocateLogs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open predictor: %w", err)
+	}
 	run, err := runs.Read(dir)
 	if err != nil {
 		return nil, err

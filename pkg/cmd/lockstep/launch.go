@@ -256,6 +256,11 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	if err != nil {
 		return launchError(err)
 	}
+	if s.Output == nil && !s.Detach {
+		if _, err := fmt.Fprintln(c.ErrOrStderr(), job.Where()); err != nil {
+			return err
+		}
+	}
 	if s.Output == nil && job.Note() != "" && !(s.Detach && job.Found()) {
 		if _, err := fmt.Fprintln(c.ErrOrStderr(), job.Note()); err != nil {
 			return err

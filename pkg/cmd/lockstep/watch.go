@@ -171,9 +171,6 @@ func describeStopped(name string, job *launch.Job) string {
 		case r.Epoch > 0 && r.Epochs > 0:
 			fmt.Fprintf(&b, "  %s: %s after epoch %d of %d\n", r.Name, r.State, r.Epoch, r.Epochs)
 			left++
-		case r.State == launch.StateWaiting:
-			fmt.Fprintf(&b, "  %s: not started\n", r.Name)
-			left++
 		default:
 			fmt.Fprintf(&b, "  %s: %s\n", r.Name, r.State)
 			left++

@@ -24,7 +24,7 @@ func printReadPaths(c *cobra.Command, paths ...string) {
 // printWrittenPath prints to stderr the folder of a path to be written, if it differs from
 // the folder that a shell would use.
 func printWrittenPath(c *cobra.Command, path string) {
-	place, err := runs.ResolveLogs(path)
+	place, err := runs.PlanLogs(path)
 	printPathNote(c, path, place, err, true)
 }
 

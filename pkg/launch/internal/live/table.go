@@ -31,8 +31,11 @@ type Row struct {
 	End                         time.Time // the estimated end of a running run, or zero if unknown
 }
 
-// stateWaiting is the state of a run that has not started, as in package launch.
-const stateWaiting = "waiting"
+// States of a run besides the ones in run.json, as in package launch.
+const (
+	stateWaiting    = "waiting"
+	stateNotStarted = "not started" // and its sweep has ended
+)
 
 // Table is a table of runs. Its methods HTML and String show it in a cell and as text.
 type Table struct {
@@ -156,7 +159,7 @@ func (t Table) notes() []string {
 
 // stateColors are the colors of the states in a cell; they are legible on light and dark pages.
 var stateColors = map[string]string{
-	runs.StatusRunning: "#1f77b4", runs.StatusDone: "#2a9d4a", runs.StatusFailed: "#d62728", runs.StatusCanceled: "#b07700", stateWaiting: "#888",
+	runs.StatusRunning: "#1f77b4", runs.StatusDone: "#2a9d4a", runs.StatusFailed: "#d62728", runs.StatusCanceled: "#b07700", stateWaiting: "#888", stateNotStarted: "#888",
 }
 
 // HTML returns the table for a cell.
@@ -233,7 +236,7 @@ func (t Table) limitRows(n int) (shown []Row, omitted string) {
 	}
 	counts := map[string]int{}
 	left := make([]bool, len(t.Rows))
-	states := []string{runs.StatusDone, stateWaiting, runs.StatusCanceled, runs.StatusFailed, runs.StatusRunning}
+	states := []string{runs.StatusDone, stateWaiting, stateNotStarted, runs.StatusCanceled, runs.StatusFailed, runs.StatusRunning}
 	for _, state := range states {
 		for i, r := range t.Rows {
 			if r.State == state && leave > 0 {

@@ -153,14 +153,23 @@ func ReadLastLines(path string, n int) string {
 // LastLinesFollow is the part of an error before the last lines of a worker.
 const LastLinesFollow = "its last lines:\n    "
 
+// kernelEnded is the text of queue.ErrKernelEnded.
+const kernelEnded = "ended with the notebook's kernel"
+
 // Summarize returns the first line of an error for a table, which has no room for the last lines of
-// a worker. It says in plain words that a user or the end of the kernel has stopped the sweep.
-func Summarize(text string) string {
+// a worker. It says in plain words that a user or the end of the kernel has stopped the sweep, and if resumable is
+// true, how to continue it.
+func Summarize(text string, resumable bool) string {
 	text, _, _ = strings.Cut(text, "\n")
 	announcement, _, _ := strings.Cut(LastLinesFollow, "\n")
 	text = strings.TrimSuffix(text, "; "+announcement)
 	if before, ok := strings.CutSuffix(text, context.Canceled.Error()); ok {
-		text = before + "stopped before its end; the same launch with Resume (--resume) continues it"
+		text = before + "stopped before its end"
+	} else if !strings.HasSuffix(text, kernelEnded) {
+		return text
+	}
+	if resumable {
+		text += "; the same launch with Resume (--resume) continues it"
 	}
 	return text
 }

@@ -33,11 +33,15 @@ func TestLines(t *testing.T) {
 func TestSummarize(t *testing.T) {
 	for text, want := range map[string]string{
 		"run a: rank 1 ended with exit code 7; its last lines:\n    no data": "run a: rank 1 ended with exit code 7",
-		"run a: context canceled": "run a: stopped before its end; the same launch with Resume (--resume) continues it",
-		"job 7: canceled by you":  "job 7: canceled by you",
+		"run a: context canceled":                 "run a: stopped before its end; the same launch with Resume (--resume) continues it",
+		"run a: ended with the notebook's kernel": "run a: ended with the notebook's kernel; the same launch with Resume (--resume) continues it",
+		"job 7: canceled by you":                  "job 7: canceled by you",
 	} {
-		if got := Summarize(text); got != want {
+		if got := Summarize(text, true); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
+	}
+	if got := Summarize("run a: context canceled", false); got != "run a: stopped before its end" {
+		t.Errorf("got %q for a program, which cannot be continued", got)
 	}
 }

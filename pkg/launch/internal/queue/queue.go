@@ -321,10 +321,18 @@ func RemoveOld(folder string) error {
 	return nil
 }
 
-// EndCause returns the error to report after ctx has ended: the time-out's error if there was
+// ErrKernelEnded is the cause of the end of a sweep whose notebook's kernel has ended. It is a context.Canceled.
+var ErrKernelEnded error = kernelEndedError{}
+
+type kernelEndedError struct{}
+
+func (kernelEndedError) Error() string        { return "ended with the notebook's kernel" }
+func (kernelEndedError) Is(target error) bool { return target == context.Canceled }
+
+// EndCause returns the error to report after ctx has ended: ErrKernelEnded or the time-out's error if there was
 // a time-out, otherwise context.Canceled.
 func EndCause(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrKernelEnded) {
 		return cause
 	}
 	return context.Canceled
