@@ -208,6 +208,9 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 			done = len(before.Epochs)
 		} else {
 			info := runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}}
+			if f.config == "dark" {
+				info.Notes = []string{"the images are dark"}
+			}
 			if text := os.Getenv(train.BindingVariable); text != "" {
 				if err := json.Unmarshal([]byte(text), &info.Binding); err != nil {
 					return err

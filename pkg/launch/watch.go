@@ -32,7 +32,7 @@ const (
 // Watch shows a live table with one row per run: workers, state, epoch, samples per second, loss,
 // IoU, elapsed time and estimated end. For a program other than lockstep the epochs come from its
 // logs; until these contain an epoch, Watch shows the last line of rank 0. Below the table are
-// the reasons why runs wait or have failed, and what the sweep waits for.
+// the reasons why runs wait or have failed, what the sweep waits for, and the notes of the runs about their data.
 //
 // Once two worker counts of a series have finished epochs, Watch also shows the speed-up so far,
 // from all runs in the study's folder, as figure.Speedup does: in a cell the figure, elsewhere
@@ -164,6 +164,13 @@ func (v *watch) table(all []RunStatus) live.Table {
 		t.Notes = strings.Split(waits, "\n")
 	}
 	for _, s := range all {
+		if s.read != nil {
+			for _, note := range s.read.Info.Notes {
+				if note = "note: " + note; !slices.Contains(t.Notes, note) { // repeated runs have equal notes
+					t.Notes = append(t.Notes, note)
+				}
+			}
+		}
 		r := s.toRow()
 		if s.State == StateWaiting && s.Job == "" && waits == "" {
 			r.Note = "after the runs above, one at a time"

@@ -162,3 +162,21 @@ func waitFor(t *testing.T, j *Job) error {
 	defer cancel()
 	return j.Wait(ctx)
 }
+
+// TestWatchShowsNotes: notes of the runs are below the table, each once.
+func TestWatchShowsNotes(t *testing.T) {
+	c := &cell{text: map[string]string{}}
+	notebook.SetHook(notebook.Hook{Context: context.Background, Display: c.display})
+	defer notebook.SetHook(notebook.Hook{})
+	s, _ := own(t, "dark", 1, 2)
+	j, err := Local(notebook.Context(), s)
+	if err == nil {
+		err = j.Watch(notebook.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table := c.text[c.places[1]]; strings.Count(table, "note: the images are dark") != 1 {
+		t.Errorf("got table\n%s\nwant the note once", table)
+	}
+}

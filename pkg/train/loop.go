@@ -109,7 +109,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		}
 		if n, ok := t.train.(engine.NoticeReporter); ok {
 			for _, notice := range n.Notices() {
-				if err := rec.log("note: %s", notice); err != nil {
+				if err := rec.note(notice); err != nil {
 					return res, err
 				}
 			}
@@ -120,7 +120,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 			}
 		}
 		for _, note := range t.samples.Notes {
-			if err := rec.log("note: %s", note); err != nil {
+			if err := rec.note(note); err != nil {
 				return res, err
 			}
 		}

@@ -53,7 +53,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 		return nil, fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)
 	}
 	p = &Predictor{Checkpoint: all[len(all)-1]}
-	if p.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
+	if p.samples, err = openData(ctx, cfg.Data); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -104,7 +104,7 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 	}
 	var note string
 	if r.gpu, note, err = startGPUSampler(t.engine, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
-		err = r.log("note: %s", note)
+		err = r.note(note)
 	}
 	if err == nil {
 		err = r.startUsage()
@@ -247,7 +247,7 @@ func (r *recorder) openRunFolder() (err error) {
 		return err
 	}
 	if note := instructionSetNote(before.Info.Engine, t.engine.Name()); note != "" {
-		return r.log("note: %s", note)
+		return r.note(note)
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 		}
 	}
 	for _, note := range notes {
-		if err := r.log("note: %s", note); err != nil {
+		if err := r.note(note); err != nil {
 			return err
 		}
 	}
@@ -300,7 +300,7 @@ func (r *recorder) openLogs() (err error) {
 		r.logToTerminal("note: %s", notice)
 	}
 	for _, note := range r.t.notes {
-		if err := r.log("note: %s", note); err != nil {
+		if err := r.note(note); err != nil {
 			return err
 		}
 	}
@@ -351,6 +351,20 @@ func moduleVersions() map[string]string {
 func (r *recorder) log(format string, a ...any) error {
 	r.logToTerminal(format, a...)
 	return r.logToFile(format, a...)
+}
+
+// note logs a message for the user, and keeps it in run.json, from which a notebook shows it. A resumed run keeps an
+// equal message once.
+func (r *recorder) note(text string) error {
+	err := r.log("note: %s", text)
+	if r.writer == nil { // only rank 0 writes the run folder
+		return err
+	}
+	return errors.Join(err, r.writer.UpdateInfo(func(i *runs.Info) {
+		if !slices.Contains(i.Notes, text) {
+			i.Notes = append(i.Notes, text)
+		}
+	}))
 }
 
 // logStart logs a description of the run with the scores s of the untrained network.

@@ -4,18 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/strategy"
 )
 
 // Samples are the training samples and the held-out samples of a config.
 type Samples struct{ data.OpenedData }
 
-// OpenSamples opens the data of c; see data.Open.
+// OpenSamples opens the data of c; see data.Open. In a notebook, the cell shows the notes about the data.
 func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
+	samples, err := openData(ctx, c)
+	if err == nil && notebook.InNotebook() && len(samples.Notes) > 0 {
+		err = notebook.Display("note: " + strings.Join(samples.Notes, "\nnote: "))
+	}
+	return samples, err
+}
+
+// openData implements OpenSamples without showing the notes.
+func openData(ctx context.Context, c DataConfig) (Samples, error) {
 	o, err := data.Open(ctx, c)
 	return Samples{o}, err
 }
@@ -39,7 +50,7 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 		work = fmt.Sprintf("generating the data (kind %s, count %d)", c.Kind, c.Count)
 	}
 	defer t.logIfSlow(work)()
-	if t.samples, err = OpenSamples(ctx, c); err == nil && note != "" {
+	if t.samples, err = openData(ctx, c); err == nil && note != "" {
 		t.samples.Notes = append(t.samples.Notes, note)
 	}
 	return err
