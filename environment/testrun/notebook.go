@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -64,6 +65,9 @@ func runNotebooks(ctx context.Context, r *runner) error {
 	if _, err := os.Stat(report); err != nil && r.strict {
 		return fmt.Errorf("notebooks/your-logs.ipynb wrote no report: %w", err)
 	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		return fmt.Errorf("the notebooks left %v in the temporary folder %s: %w", left, temporary, err)
+	}
 	r.printLine(fmt.Sprintf("%d files in figures", len(saved)))
 	return verifyRuns(ctx, r, logs)
 }
@@ -111,18 +115,27 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 }
 
 // checkNotebook checks an executed notebook (nbformat 4): every code cell has run, none
-// ended in an error, and there is at least one image. It returns the number of images.
+// ended in an error or wrote to standard error, the claims of each cell are true, and there is at least one image. It returns the
+// number of images.
+//
+// The claims of a cell, in its metadata, are what the notebook's text says about its output: each is a regular expression
+// that the output must match, or with ! before it must not match.
 func checkNotebook(data []byte) (images int, err error) {
 	var nb struct {
 		Cells []struct {
-			Type    string          `json:"cell_type"`
+			Type     string `json:"cell_type"`
+			Metadata struct {
+				Claims []string `json:"claims"`
+			} `json:"metadata"`
 			Source  json.RawMessage `json:"source"`
 			Count   *int            `json:"execution_count"`
 			Outputs []struct {
-				Type  string                     `json:"output_type"`
-				Name  string                     `json:"ename"`
-				Value string                     `json:"evalue"`
-				Data  map[string]json.RawMessage `json:"data"`
+				Type   string                     `json:"output_type"`
+				Name   string                     `json:"ename"`
+				Value  string                     `json:"evalue"`
+				Stream string                     `json:"name"`
+				Text   json.RawMessage            `json:"text"`
+				Data   map[string]json.RawMessage `json:"data"`
 			} `json:"outputs"`
 		} `json:"cells"`
 	}
@@ -142,12 +155,31 @@ func checkNotebook(data []byte) (images int, err error) {
 		if c.Count == nil {
 			return 0, fmt.Errorf("cell %d has not run", i+1)
 		}
+		var shown strings.Builder
 		for _, o := range c.Outputs {
+			for _, raw := range []json.RawMessage{o.Text, o.Data["text/plain"], o.Data["text/html"]} {
+				if raw == nil {
+					continue
+				}
+				text, err := decodeMultilineString(raw)
+				if err != nil {
+					return 0, fmt.Errorf("cell %d: output: %w", i+1, err)
+				}
+				shown.WriteString(text + "\n")
+			}
+			if o.Stream == "stderr" {
+				return 0, fmt.Errorf("cell %d wrote to standard error: %s", i+1, shown.String())
+			}
 			if o.Type == "error" {
 				return 0, fmt.Errorf("cell %d ended in an error: %s: %s", i+1, o.Name, o.Value)
 			}
 			if o.Data["image/svg+xml"] != nil || o.Data["image/png"] != nil {
 				images++
+			}
+		}
+		for _, claim := range c.Metadata.Claims {
+			if err := checkClaim(claim, shown.String()); err != nil {
+				return 0, fmt.Errorf("cell %d: %w", i+1, err)
 			}
 		}
 	}
@@ -158,6 +190,19 @@ func checkNotebook(data []byte) (images int, err error) {
 		return 0, errors.New("found no image in the outputs")
 	}
 	return images, nil
+}
+
+// checkClaim returns an error if a claim of a cell does not hold for its output.
+func checkClaim(claim, shown string) error {
+	text, negative := strings.CutPrefix(claim, "!")
+	pattern, err := regexp.Compile("(?m)" + text)
+	if err != nil {
+		return fmt.Errorf("claim %q: %w", claim, err)
+	}
+	if pattern.MatchString(shown) == negative {
+		return fmt.Errorf("the notebook's text claims %q, but the output is:\n%s", claim, shown)
+	}
+	return nil
 }
 
 // decodeMultilineString decodes a multi-line string of nbformat, which is either one

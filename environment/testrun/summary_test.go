@@ -181,3 +181,21 @@ func TestCheckNotebook(t *testing.T) {
 		}
 	}
 }
+
+// TestClaims: what a notebook's text says about the output of a cell is checked.
+func TestClaims(t *testing.T) {
+	const outputs = `{"output_type":"stream","name":"stdout","text":["39 tensors, 0 of them different\n"]},
+		{"output_type":"execute_result","data":{"image/svg+xml":["<svg/>"],"text/plain":["speed-up 1.9"]}}`
+	for _, c := range []struct{ claims, outputs, want string }{
+		{`["39 tensors, 0 of them different", "^speed-up 1\\.", "!NaN"]`, outputs, ""},
+		{`["38 tensors"]`, outputs, `cell 1: the notebook's text claims "38 tensors", but the output is:`},
+		{`["!of them different"]`, outputs, `claims "!of them different"`},
+		{`["("]`, outputs, `claim "(": error parsing regexp`},
+		{`[]`, outputs + `,{"output_type":"stream","name":"stderr","text":"note: few images\n"}`, "cell 1 wrote to standard error"},
+	} {
+		_, err := checkNotebook([]byte(`{"cells":[{"cell_type":"code","source":"x","execution_count":1,"metadata":{"claims":` + c.claims + `},"outputs":[` + c.outputs + `]}]}`))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.claims, err, c.want)
+		}
+	}
+}
