@@ -209,9 +209,9 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 		} else {
 			info := runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}}
 			if f.config == "dark" {
-				info.Notes = []string{"the images are dark"}
+				info.Notes, info.Nodes, info.ThreadsPerWorker, info.Host.Cores = []string{"the images are dark"}, 1, 1, 1
 			}
-			if text := os.Getenv(train.BindingVariable); text != "" {
+			if text := os.Getenv(train.BindingVariable); text != "" && f.config != "dark" {
 				if err := json.Unmarshal([]byte(text), &info.Binding); err != nil {
 					return err
 				}

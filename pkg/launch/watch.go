@@ -32,7 +32,8 @@ const (
 // Watch shows a live table with one row per run: workers, state, epoch, samples per second, loss,
 // IoU, elapsed time and estimated end. For a program other than lockstep the epochs come from its
 // logs; until these contain an epoch, Watch shows the last line of rank 0. Below the table are
-// the reasons why runs wait or have failed, what the sweep waits for, and the notes of the runs about their data.
+// the reasons why runs wait or have failed, what the sweep waits for, the notes of the runs about
+// their data, and at the end the study's cautions, such as disturbed runs.
 //
 // Once two worker counts of a series have finished epochs, Watch also shows the speed-up so far,
 // from all runs in the study's folder, as figure.Speedup does: in a cell the figure, elsewhere
@@ -63,6 +64,7 @@ type watch struct {
 
 	nextTable, nextCurve time.Time // neither is shown again before
 	curve                *live.Curve
+	cautions             []string   // about the study, once the sweep has ended
 	progress             string     // the epochs and states of the runs when curve was computed
 	others               []runs.Run // the other runs of the study, once they were read
 	othersRead           bool
@@ -92,6 +94,7 @@ func (v *watch) finish() {
 			dir = v.job.dir
 		}
 		if study, err := scaling.Read(dir); err == nil {
+			v.cautions = study.Cautions()
 			if curve, err := live.NewCurve(study, false, v.view.DrawsFigures()); err == nil {
 				v.curve = curve
 			}
@@ -176,6 +179,9 @@ func (v *watch) table(all []RunStatus) live.Table {
 			r.Note = "after the runs above, one at a time"
 		}
 		t.Rows = append(t.Rows, r)
+	}
+	for _, caution := range v.cautions {
+		t.Notes = append(t.Notes, "caution: "+caution)
 	}
 	return t
 }

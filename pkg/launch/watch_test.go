@@ -163,7 +163,7 @@ func waitFor(t *testing.T, j *Job) error {
 	return j.Wait(ctx)
 }
 
-// TestWatchShowsNotes: notes of the runs are below the table, each once.
+// TestWatchShowsNotes: notes of the runs and the cautions of the study are below the table, each once.
 func TestWatchShowsNotes(t *testing.T) {
 	c := &cell{text: map[string]string{}}
 	notebook.SetHook(notebook.Hook{Context: context.Background, Display: c.display})
@@ -176,7 +176,10 @@ func TestWatchShowsNotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if table := c.text[c.places[1]]; strings.Count(table, "note: the images are dark") != 1 {
-		t.Errorf("got table\n%s\nwant the note once", table)
+	table := c.text[c.places[1]]
+	for _, want := range []string{"note: the images are dark", "caution: 2 workers shared 1 core; "} {
+		if strings.Count(table, want) != 1 {
+			t.Errorf("got table\n%s\nwant once %s", table, want)
+		}
 	}
 }
