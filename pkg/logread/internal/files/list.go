@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/rules"
 	"lockstep/pkg/logread/internal/table"
@@ -305,4 +306,77 @@ func flatten(all, tasks []*Task) []*Task {
 		}
 	}
 	return all
+}
+
+// SetRules sets the rules and the templates of the tasks, which were found in and
+// below path. lines and columns contain the templates and mappings of the options.
+func SetRules(f *rules.Finder, tasks []*Task, path string, lines []*template.Template, columns []table.Mapping) error {
+	root := path
+	if len(tasks) == 1 && tasks[0].named {
+		root = filepath.Dir(path)
+	}
+	for _, t := range tasks {
+		t.Lines, t.Columns = lines, columns
+		if t.Folder || t.Report.Skipped != "" {
+			continue
+		}
+		r, err := f.Find(filepath.Dir(t.Path), root)
+		if err != nil {
+			return err
+		}
+		t.SetRules(r)
+	}
+	return nil
+}
+
+// SetRules sets the rules that apply to the file. The templates and mappings of the
+// rules come after those of the options.
+func (t *Task) SetRules(r *rules.Rules) {
+	if t.Rules = r; r != nil {
+		t.Lines, t.Columns, t.Report.Rules = slices.Concat(t.Lines, r.Lines), slices.Concat(t.Columns, r.Columns), r.Path
+	}
+}
+
+// SkipCopies marks the files that are copies of run folders among the tasks as
+// skipped. Otherwise each of these runs would count twice.
+func SkipCopies(lists [][]*Task) error {
+	var folders map[string]bool // absolute paths of the run folders; nil until needed
+	for _, t := range slices.Concat(lists...) {
+		if t.Folder || t.Report.Skipped != "" {
+			continue
+		}
+		if programfile.StudyEvidence(t.Path) == nil {
+			continue
+		}
+		dir, ok := runs.StudyLogSource(t.Path)
+		if !ok {
+			continue
+		}
+		if folders == nil {
+			var err error
+			if folders, err = findRunFolders(lists); err != nil {
+				return err
+			}
+		}
+		if place, err := filepath.Abs(dir); err == nil && folders[place] {
+			t.Report.CopyOf, t.Report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read instead"
+		}
+	}
+	return nil
+}
+
+// findRunFolders returns the set of absolute paths of the run folders among the
+// tasks.
+func findRunFolders(lists [][]*Task) (map[string]bool, error) {
+	folders := map[string]bool{}
+	for _, t := range slices.Concat(lists...) {
+		place, err := filepath.Abs(t.Path)
+		if err != nil {
+			return nil, err
+		}
+		if t.Folder {
+			folders[place] = true
+		}
+	}
+	return folders, nil
 }

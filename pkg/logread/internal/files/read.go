@@ -1,3 +1,9 @@
+// Package files lists the files and run folders in and below paths, and reads each of them with
+// the first format that recognizes it.
+//
+// A [Lister] finds them; links are followed once. [SetRules] adds the rules that a user keeps
+// beside the logs. [ReadAll] reads the tasks concurrently, and [Followed] reads again and again
+// what was appended to a file that grows. formats.go lists the formats.
 package files
 
 import (
@@ -14,9 +20,15 @@ import (
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/logread/internal/content"
+	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/ipynb"
+	"lockstep/pkg/logread/internal/jsonlog"
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/table"
+	"lockstep/pkg/logread/internal/textlog"
+	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
 
@@ -175,3 +187,16 @@ func unknownFormatReason(head []byte) string {
 // ReasonUnknownFormat is the reason for not reading a file that no format
 // recognizes.
 const ReasonUnknownFormat = "unknown file format"
+
+// Formats returns the formats of other programs' logs in the order in which
+// they are tried.
+func Formats(columns []table.Mapping) []record.Format {
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), table.DocumentFormats(columns), []record.Format{table.Format(columns), textlog.Format()})
+}
+
+// cellFormats returns the formats of the text that a cell of a notebook has written: tables
+// with a header, and lines.
+func cellFormats(columns []table.Mapping) []record.Format {
+	isOther := func(f record.Format) bool { return f.Document || f.Name == programfile.PlainKind }
+	return slices.Concat(table.MappedFormats(columns), slices.DeleteFunc(programfile.Formats(), isOther), []record.Format{table.Format(columns), textlog.Format()})
+}

@@ -1,3 +1,12 @@
+// Package programfile reads files whose form a program fixes: the JSON documents of benchy and
+// Hugging Face, the tables of the U-Net study and of Slurm's accounting, the file store of
+// MLflow, YAML configurations, and lines with a step and a loss. Package table reads tables
+// whose columns only their header states.
+//
+// Each format has a separate file, which begins with an example of its content or a reference,
+// and one entry in the table of [Formats]. The first format that recognizes a file reads it.
+// Rows are read one at a time, documents at once. A row that cannot be used is reported as a
+// problem with its line number; the other rows are read.
 package programfile
 
 import "lockstep/pkg/logread/internal/record"

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -124,4 +125,105 @@ func NewUnmeasuredEpoch(n, line int) runs.Epoch {
 func NewUnmeasuredTest() *runs.Test {
 	x := math.NaN()
 	return &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
+}
+
+// Sequel is the relation of a series of numbers, such as those of the epochs or steps of a log, to the
+// series before it.
+type Sequel int
+
+// The relations.
+const (
+	AnotherRun Sequel = iota // the numbers start again
+	Resumed                  // the numbers go back: the later values replace the earlier ones
+	Continued                // the numbers follow those before
+	AfterGap                 // the numbers follow, but some are missing
+)
+
+// Follow returns the relation of numbers that start at next to numbers from first to last, which
+// usually differ by interval. resumes is set if the log states that the run resumes an earlier one.
+// This is the one rule for all formats.
+func Follow(first, last, interval, next int64, resumes bool) Sequel {
+	switch {
+	case next <= first && !resumes:
+		return AnotherRun
+	case next <= last:
+		return Resumed
+	case next <= last+max(interval, 1):
+		return Continued
+	}
+	return AfterGap
+}
+
+// RankEpochs contains the epochs that one rank logged.
+type RankEpochs struct {
+	Epochs []runs.Epoch
+	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
+}
+
+// Find returns the epoch with number n, or nil if there is none or r is nil. The
+// pointer is valid until the next epoch is added.
+func (r *RankEpochs) Find(n int) *runs.Epoch {
+	if r == nil || len(r.Epochs) == 0 {
+		return nil
+	}
+	k := len(r.Epochs)
+	if r.Index != nil {
+		if i, ok := r.Index[n]; ok {
+			return &r.Epochs[i]
+		}
+		return nil
+	}
+	switch last := &r.Epochs[k-1]; {
+	case n == last.Epoch:
+		return last
+	case n > last.Epoch:
+		return nil
+	}
+	if k > 1 && r.Epochs[k-2].Epoch == n { // for example, the validation of the previous epoch was logged late
+		return &r.Epochs[k-2]
+	}
+	if i, ok := slices.BinarySearchFunc(r.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n }); ok {
+		return &r.Epochs[i]
+	}
+	return nil
+}
+
+// FindOrAdd returns epoch n, and adds it if it is new. l, unless it is nil, reads
+// the line that describes the epoch. From the part of the log that it has read so
+// far, FindOrAdd estimates for how many epochs to allocate memory.
+func (r *RankEpochs) FindOrAdd(n int, l *scan.LineReader) *runs.Epoch {
+	if e := r.Find(n); e != nil {
+		return e
+	}
+	k := len(r.Epochs)
+	if r.Index == nil && k > 0 && n < r.Epochs[k-1].Epoch {
+		r.Index = make(map[int]int, k+1)
+		for i, e := range r.Epochs {
+			r.Index[e.Epoch] = i
+		}
+	}
+	if r.Index != nil {
+		r.Index[n] = k
+	}
+	line := 0
+	if l != nil {
+		line = l.Number
+		if k == cap(r.Epochs) {
+			r.Epochs = slices.Grow(r.Epochs, l.EstimateRemaining(k))
+		}
+	}
+	r.Epochs = append(r.Epochs, NewUnmeasuredEpoch(n, line))
+	return &r.Epochs[k]
+}
+
+// Remove removes the epochs with the numbers from first to last.
+func (r *RankEpochs) Remove(first, last int) {
+	r.Epochs = slices.DeleteFunc(r.Epochs, func(e runs.Epoch) bool { return first <= e.Epoch && e.Epoch <= last })
+	if r.Index == nil {
+		return
+	}
+	r.Index = map[int]int{}
+	for i := range r.Epochs {
+		r.Index[r.Epochs[i].Epoch] = i
+	}
 }

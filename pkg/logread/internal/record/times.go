@@ -4,7 +4,10 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -86,4 +89,51 @@ func (p *Part) removeImpossiblePoints(c *runs.Curve) {
 	first := slices.IndexFunc(c.Values, func(v float64) bool { return !IsTime(v) })
 	p.Report.AddProblem(p.Line, "%s: got %g at step %d, which is no possible value (%d of %d values); these are not used", c.Name, c.Values[first], c.Steps[first], len(c.Values)-len(kept.Values), len(c.Values))
 	c.Steps, c.Values, c.Times = kept.Steps, kept.Values, kept.Times
+}
+
+// MeanAndSpread returns the mean of v and its population standard deviation.
+func MeanAndSpread(v []float64) (mean, spread float64) {
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	for _, x := range v {
+		spread += (x - mean) * (x - mean) / float64(len(v))
+	}
+	return mean, math.Sqrt(spread)
+}
+
+// SlurmStatus returns the status of a run whose job has the given state and
+// exit code, and the reason if the job did not complete.
+func SlurmStatus(state, exit string) (status, why string) {
+	word, _, _ := strings.Cut(state, " ")
+	switch word {
+	case "COMPLETED":
+		return runs.StatusDone, ""
+	case "RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "":
+		return runs.StatusRunning, ""
+	case "CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE":
+		status = runs.StatusCanceled
+	default:
+		status = runs.StatusFailed
+	}
+	why = "Slurm: " + state
+	if exit != "" && exit != "0:0" {
+		why += ", exit code " + exit
+	}
+	return status, why
+}
+
+// ParseSlurmDuration parses [days-]hours:minutes:seconds[.fraction] or
+// minutes:seconds and returns the number of seconds.
+func ParseSlurmDuration(text string) (float64, bool) {
+	days, rest, hasDays := strings.Cut(text, "-")
+	if !hasDays {
+		days, rest = "0", text
+	}
+	d, err := strconv.Atoi(days)
+	if n := strings.Count(rest, ":"); err != nil || d < 0 || d > 1<<20 || n < 1 || n > 2 {
+		return 0, false
+	}
+	seconds, ok := scan.ParseClock([]byte(rest))
+	return seconds + float64(d)*86400, ok || strings.Trim(rest, "0:.") == ""
 }

@@ -88,3 +88,180 @@ func (s *schema) splitRuns() {
 		c.name, c.field, c.kind = metric, "", fields.Number
 	}
 }
+
+// layout is what a row of a table describes.
+type layout uint8
+
+// The layouts of tables.
+const (
+	unknownLayout  layout = iota
+	rowsAreSteps          // values at a step; most cells may be empty
+	rowsAreEpochs         // an epoch, which a column numbers or the order of the rows
+	rowsAreRuns           // the measurements of a complete run
+	rowsAreMoments        // values at a time
+)
+
+// measuredFields returns the fields of which a table must have one, unless another column
+// numbers the epochs or steps.
+func measuredFields() []string {
+	return []string{
+		fields.EpochSeconds, fields.Elapsed, fields.Time, fields.TrainingTime, fields.SamplesPerSecond, fields.TrainLoss, fields.ValLoss, fields.IoU, fields.Dice,
+		fields.Accuracy, fields.ValAccuracy, fields.TrainingSeconds, fields.WallSeconds, fields.SummedSeconds, fields.StepSeconds, fields.Energy,
+	}
+}
+
+// detectLayout returns the layout of the table, or unknownLayout if nothing shows what the
+// rows describe.
+func (s *schema) detectLayout(surveys []columnSurvey) layout {
+	counters := []string{fields.Epoch, fields.Step, fields.Timestamp, fields.Elapsed, fields.Rank, fields.Seed}
+	numbers := 0 // columns of numbers that are not counters
+	for i := range s.columns {
+		if c := &s.columns[i]; c.kind != fields.Text && c.kind != fields.Moment && !slices.Contains(counters, c.field) && (surveys[min(i, len(surveys)-1)].numbers > 0 || c.field != "" || s.kind == lightningKind) {
+			numbers++
+		}
+	}
+	mapped := slices.ContainsFunc(s.columns, func(c column) bool { return c.mapped })
+	measured := s.has(measuredFields()...) || mapped && numbers > 0
+	identity := s.has(fields.Workers, fields.Nodes, fields.Series, fields.Model, fields.Run, fields.Batch, fields.GlobalBatch, fields.Study)
+	switch {
+	case s.header == nil && !mapped:
+		return unknownLayout
+	case s.kind == joblogKind:
+		return rowsAreRuns
+	case s.kind == nvidiaKind:
+		if s.has(fields.Timestamp) {
+			return rowsAreMoments
+		}
+		return unknownLayout
+	case (s.kind == mlflowTableKind || s.kind == wandbKind) && s.has(fields.Run) && !s.has(fields.MetricValue) && !s.has(fields.Timestamp):
+		return rowsAreRuns
+	case s.has(fields.Step) && numbers > 0:
+		return rowsAreSteps
+	case s.has(fields.Epoch) && (numbers > 0 || s.has(fields.Elapsed)):
+		return rowsAreEpochs
+	case identity && measured && (s.has(fields.Workers, fields.Nodes) || s.has(fields.EpochSeconds, fields.SamplesPerSecond, fields.Time, fields.TrainingTime, fields.WallSeconds, fields.TrainingSeconds)):
+		return rowsAreRuns
+	case identity && s.has(fields.Started) && s.has(fields.Ended):
+		return rowsAreRuns
+	case s.kind == wandbKind && s.has(fields.Timestamp, fields.Elapsed) && numbers > 0, s.has(fields.Timestamp) && measured:
+		return rowsAreMoments
+	case s.has(fields.TrainLoss, fields.ValLoss, fields.Accuracy, fields.ValAccuracy) || mapped && measured:
+		return s.layoutWithoutCounter(surveys)
+	}
+	return unknownLayout
+}
+
+// layoutWithoutCounter returns the layout of a table of measured values without an epoch or step
+// column: one row per epoch, or unknownLayout if a column contains text. A first column of whole
+// numbers without a name, the index that pandas writes, becomes the number of the epoch.
+func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
+	for i := range s.columns {
+		if c := &s.columns[i]; c.kind == fields.Text && surveys[min(i, len(surveys)-1)].texts > 0 {
+			return unknownLayout
+		}
+	}
+	if s.columns[0].name == "" && surveys[0].whole == surveys[0].numbers && !s.columns[0].mapped && s.header != nil {
+		s.columns[0].field, s.columns[0].kind, s.at[fields.Epoch] = fields.Epoch, fields.Whole, 0
+		s.assumed = append(s.assumed, "the column without a name is the number of the epoch")
+	}
+	return rowsAreEpochs
+}
+
+// rowsDiffer reports whether a column shows that the rows are runs: one that differs between
+// them, such as the number of workers, or one that measures complete runs. It returns false if
+// an unknown column numbers the rows of each run anew, or several rows have the same seed,
+// since the rows may be epochs. text is the text after the header.
+func (s *schema) rowsDiffer(text []byte) bool {
+	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fields.Trial) {
+		return true
+	}
+	counters := s.unknownCounters()
+	groups := map[string]*rowGroup{}
+	rows := 0
+	for cells, ok := range s.form.rows(text, s.width) {
+		if !ok {
+			continue
+		}
+		rows++
+		var key []byte
+		for _, name := range keyFields() {
+			if i, ok := s.at[name]; ok {
+				key = append(append(key, cells[i]...), 0)
+			}
+		}
+		group := groups[string(key)]
+		if group == nil {
+			group = &rowGroup{counts: make([]float64, len(counters)), rising: make([]bool, len(counters))}
+			groups[string(key)] = group
+		}
+		group.add(s, counters, cells)
+	}
+	if len(groups) == rows {
+		return true
+	}
+	for k := range counters {
+		if numbersEpochs(groups, k) && !s.mapsRunTime() {
+			return false
+		}
+	}
+	if len(groups) > 1 && !s.has(fields.Run, fields.Seed) { // several rows of one seed are not repeats
+		return true
+	}
+	return s.has(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
+}
+
+// mapsRunTime reports whether the user has mapped a column to the time of a complete run.
+func (s *schema) mapsRunTime() bool {
+	return slices.ContainsFunc(s.columns, func(c column) bool {
+		return c.mapped && (c.field == fields.WallSeconds || c.field == fields.TrainingSeconds)
+	})
+}
+
+// unknownCounters returns the indexes of the columns of numbers that have no field.
+func (s *schema) unknownCounters() []int {
+	var counters []int
+	for i := range s.columns {
+		if c := &s.columns[i]; c.field == "" && !c.mapped && c.kind != fields.Text && i < maxColumns {
+			counters = append(counters, i)
+		}
+	}
+	return counters
+}
+
+// rowGroup describes the rows with the same properties of a run.
+type rowGroup struct {
+	rows   int
+	first  []float64 // number in the first row, of each unknown counter
+	counts []float64 // number in the last row
+	rising []bool    // each number is that of the row before plus one
+}
+
+func (g *rowGroup) add(s *schema, counters []int, cells [][]byte) {
+	for k, i := range counters {
+		v, ok := s.columns[i].form.parse(cells[i])
+		g.rising[k] = ok && v == float64(int64(v)) && (g.rows == 0 || g.rising[k] && v == g.counts[k]+1)
+		g.counts[k] = v
+	}
+	if g.rows == 0 {
+		g.first = slices.Clone(g.counts)
+	}
+	g.rows++
+}
+
+// numbersEpochs reports whether counter k rises by one from row to row of each group and, if
+// there are several groups, starts at the same number in those with several rows. A counter
+// that continues from group to group numbers the rows of the table.
+func numbersEpochs(groups map[string]*rowGroup, k int) bool {
+	starts := map[float64]bool{}
+	several := 0
+	for _, g := range groups {
+		if !g.rising[k] {
+			return false
+		}
+		if g.rows > 1 {
+			starts[g.first[k]] = true
+			several++
+		}
+	}
+	return len(groups) == 1 || several > 1 && len(starts) < several || several == 1 && (starts[0] || starts[1])
+}

@@ -2,6 +2,13 @@
 // JSON.
 package tidy
 
+import (
+	"slices"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
 // Row is one measured value. Its fields have the meaning of the fields of
 // logread.Row, to which it is converted.
 type Row struct {
@@ -18,3 +25,92 @@ type Row struct {
 
 // Iterator calls use for each row to write.
 type Iterator func(use func(Row) error) error
+
+// Value is a measured value with its name.
+type Value struct {
+	Name string
+	V    float64
+}
+
+// EpochValues returns the values of an epoch under the names of the columns of
+// epochs.csv.
+func EpochValues(e runs.Epoch) []Value {
+	values := []Value{
+		{"seconds", e.Seconds},
+		{"samples_per_second", e.SamplesPerSecond},
+		{"train_loss", e.TrainLoss},
+		{"val_loss", e.ValLoss},
+		{"iou", e.IoU},
+		{"dice", e.Dice},
+		{"val_seconds", e.ValSeconds},
+		{"lr", e.LearningRate},
+		{"accuracy", e.Accuracy},
+		{"val_accuracy", e.ValAccuracy},
+	}
+	if e.Samples > 0 { // otherwise unknown
+		counts := []Value{{"samples", float64(e.Samples)}, {"padding_samples", float64(e.PaddingSamples)}}
+		values = slices.Insert(values, 1, counts...)
+	}
+	return values
+}
+
+// runValues returns the values of the complete run: test results, durations and
+// energy.
+func runValues(run runs.Run) []Value {
+	var values []Value
+	info := run.Info
+	if t := info.Test; t != nil {
+		values = []Value{
+			{"test_loss", t.Loss},
+			{"test_iou", t.IoU},
+			{"test_dice", t.Dice},
+			{"test_iou_constant", t.IoUConstant},
+			{"test_dice_constant", t.DiceConstant},
+			{"test_iou_untrained", t.IoUUntrained},
+			{"test_dice_untrained", t.DiceUntrained},
+			{"test_seconds", t.Seconds},
+		}
+		if t.Accuracy > 0 { // otherwise unknown, or the task has none
+			values = append(values, Value{"test_accuracy", t.Accuracy})
+		}
+	}
+	if s, ok := info.Config[record.TrainingSecondsKey].(float64); ok {
+		values = append(values, Value{record.TrainingSecondsKey, s})
+	}
+	if run.WallSeconds > 0 { // otherwise unknown
+		values = append(values, Value{"wall_seconds", run.WallSeconds})
+	}
+	if info.EnergyJoules > 0 {
+		values = append(values, Value{"energy_joules", info.EnergyJoules})
+	}
+	if info.SentFormula > 0 { // beside sent_bytes_per_step of the epochs
+		values = append(values, Value{"sent_bytes_per_step_formula", info.SentFormula})
+	}
+	return values
+}
+
+// stepValues returns the values of a step under the names in
+// steps-<rank>.jsonl. A step without staleness has none, because most strategies have none.
+func stepValues(s runs.Step) []Value {
+	values := []Value{
+		{"samples", float64(s.Samples)},
+		{"data_seconds", s.Data},
+		{"forward_seconds", s.Forward},
+		{"backward_seconds", s.Backward},
+		{"wait_seconds", s.Wait},
+		{"all_reduce_seconds", s.AllReduce},
+		{"optimizer_seconds", s.Optimizer},
+		{"until_collective_seconds", s.UntilCollective},
+		{"loss", s.Loss},
+	}
+	if s.Staleness != 0 {
+		values = append(values, Value{"staleness", float64(s.Staleness)})
+	}
+	if s.Sent != 0 {
+		values = append(values, Value{"sent_bytes", float64(s.Sent)})
+	}
+	if s.Dropped {
+		values = append(values, Value{"dropped", 1})
+	}
+	return values
+}

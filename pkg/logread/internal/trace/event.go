@@ -2,7 +2,9 @@ package trace
 
 import (
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"lockstep/pkg/logread/internal/scan"
 )
@@ -86,4 +88,120 @@ func parseMicroseconds(b []byte) (ns int64, ok bool) {
 		return 0, false
 	}
 	return int64(math.Round(v * 1000)), true
+}
+
+const (
+	// deviceAnnotation is the category of the copies of a host's annotation
+	// that Kineto draws over each stream working for it.
+	deviceAnnotation = "gpu_user_annotation"
+	stepName         = "ProfilerStep#"
+)
+
+// classifySpan returns the class of a span with the given category and name.
+// Sources: libkineto's ActivityType.cpp (categories), PyTorch's torch/profiler
+// and torch/utils/data (annotations), horovod/common/common.h (activities of
+// the timeline), and the names of NCCL's and RCCL's kernels.
+func classifySpan(cat, name string) spanClass {
+	low := strings.ToLower(name)
+	switch cat {
+	case "python_function", "ac2g", "async_cpu_gpu", "cuda_profiler_range", "overhead":
+		return classIgnored // frames of the interpreter, the most frequent events, and events that take no time themselves
+	case "kernel", "Kernel":
+		if isCollective(low) {
+			return classCommunicate
+		}
+		return classCompute
+	case "gpu_memset", "Memset":
+		return classCompute
+	case "gpu_memcpy", "Memcpy":
+		return classifyCopy(low)
+	case deviceAnnotation:
+		if strings.HasPrefix(name, stepName) {
+			return classIgnored // the host's annotation of the same step counts; this copy would count the step twice
+		}
+		return classOther // a copy of the host's annotation over a stream
+	case "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
+		return classOther // calls that launch work on the device
+	}
+	switch {
+	case strings.HasPrefix(name, stepName):
+		return classStep
+	}
+	// The phases of a step in traces of this project's engines. If a GPU
+	// computes, the trace also contains the commands that the GPU executed.
+	switch cat {
+	case "forward", "backward", "optimizer":
+		return classHostCompute
+	case "input":
+		return classData
+	case "exchange":
+		return classCommunicate
+	}
+	switch {
+	case strings.Contains(low, "dataloader"), strings.HasPrefix(low, "iteratorgetnext"), strings.HasPrefix(low, "iterator::"):
+		return classData
+	case isNCCL(name), strings.HasPrefix(name, "c10d::"), name == "record_param_comms":
+		return classHostEnqueue
+	case strings.HasPrefix(low, "negotiate_"), low == "queue", strings.HasPrefix(low, "wait_for_"), isCollective(low):
+		return classCommunicate
+	case strings.HasPrefix(name, "Memcpy "):
+		return classifyCopy(low)
+	}
+	switch cat {
+	case "cpu_op", "Operator", "Op":
+		return classHostCompute
+	case "user_annotation", "": // PyTorch without Kineto writes no categories
+		if hasPrefix(name, "Optimizer.", "DistributedDataParallel.forward", "aten::", "autograd::", "torch::") {
+			return classHostCompute
+		}
+	}
+	switch low {
+	case "forward", "backward", "optimizer", "optimizer_step", "compute":
+		return classHostCompute
+	case "data", "load", "input":
+		return classData
+	}
+	return classOther
+}
+
+// classifyCopy returns the class of a memory copy. name is in lower case. A
+// copy from host to device loads a batch, a copy between devices is
+// communication, and a copy within a device is computation.
+func classifyCopy(name string) spanClass {
+	switch {
+	case strings.Contains(name, "htod"):
+		return classData
+	case strings.Contains(name, "ptop"):
+		return classCommunicate
+	case strings.Contains(name, "dtod"):
+		return classCompute
+	}
+	return classOther
+}
+
+// isNCCL reports whether name is the name of a span of NCCL or RCCL.
+func isNCCL(name string) bool {
+	return hasPrefix(name, "nccl", "rccl", "NCCL_", "RCCL_")
+}
+
+// isCollectiveExecution reports whether a span of communication is the
+// execution of a collective, not only its launch: a kernel of NCCL, or the work
+// of a thread of PyTorch's process groups for hosts (ProcessGroupGloo, -MPI,
+// -UCC).
+func isCollectiveExecution(name string) bool {
+	return isNCCL(name) || hasPrefix(name, "gloo:", "mpi:", "ucc:")
+}
+
+// isCollective reports whether a name, in lower case, is a usual name of a
+// collective.
+func isCollective(name string) bool {
+	plain := strings.NewReplacer("_", "", "-", "").Replace(name)
+	return hasPrefix(name, "nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl") ||
+		slices.ContainsFunc([]string{"allreduce", "allgather", "reducescatter", "alltoall", "crossdevicereduce"}, func(part string) bool { return strings.Contains(plain, part) }) ||
+		slices.Contains([]string{"broadcast", "barrier", "horovodbroadcast"}, plain)
+}
+
+// hasPrefix reports whether a name begins with one of the prefixes.
+func hasPrefix(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
