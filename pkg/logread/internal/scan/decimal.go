@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"encoding/binary"
 	"math"
 	"math/bits"
 )
@@ -21,23 +22,34 @@ func ParseDecimal(b []byte) (v float64, n int) {
 	if negative || len(b) > 0 && b[0] == '+' {
 		n = 1
 	}
-	mantissa, digits, point := uint64(0), 0, -1
-	for ; n < len(b) && mantissa < fullMantissa; n++ {
-		if c := b[n] - '0'; c <= 9 {
-			mantissa = 10*mantissa + uint64(c)
-			digits++
-		} else if b[n] == '.' && point < 0 {
-			point = n
-		} else {
+	mantissa, begin, power := uint64(0), n, 0 // the number is mantissa / 10^power
+	for ; n < len(b) && b[n]-'0' <= 9 && mantissa < fullMantissa; n++ {
+		mantissa = 10*mantissa + uint64(b[n]-'0')
+	}
+	digits := n - begin
+	if n < len(b) && b[n] == '.' && mantissa < fullMantissa {
+		n++
+		begin = n
+		for len(b)-n >= 8 && IsDigit(b[n+3]) && mantissa < fullMantissa/1e8 { // the bytes of a short number are parsed below
+			eight := binary.LittleEndian.Uint64(b[n:]) ^ 0x3030303030303030     // a digit becomes its value
+			others := (eight + 0x7676767676767676 | eight) & 0x8080808080808080 // the first byte that is set is the first above 9
+			if others == 0 {
+				mantissa, n = 1e8*mantissa+joinDigits(eight), n+8
+				continue
+			}
+			if known := bits.TrailingZeros64(others) / 8; known > 3 {
+				mantissa, n = wholePowersOfTen[known]*mantissa+joinDigits(eight<<(-8*known&63)), n+known
+			}
 			break
 		}
+		for ; n < len(b) && b[n]-'0' <= 9 && mantissa < fullMantissa; n++ {
+			mantissa = 10*mantissa + uint64(b[n]-'0')
+		}
+		power = n - begin
+		digits += power
 	}
 	if digits == 0 || mantissa >= fullMantissa && n < len(b) && (IsDigit(b[n]) || b[n] == '.') {
 		return 0, 0
-	}
-	power := 0 // the number is mantissa / 10^power
-	if point >= 0 {
-		power = n - 1 - point
 	}
 	if n < len(b) && b[n] >= 'E' { // usually not
 		exponent, length := cutExponent(b[n:])
@@ -48,6 +60,8 @@ func ParseDecimal(b []byte) (v float64, n int) {
 		n += length
 	}
 	switch {
+	case mantissa < 1<<53 && power == 0: // an integer
+		v = float64(int64(mantissa))
 	case mantissa < 1<<53 && 0 <= power && power < len(powersOfTen):
 		// A float64 can represent both exactly, so that the quotient is rounded only
 		// once (Clinger, How to Read Floating Point Numbers Accurately, 1990).
@@ -63,6 +77,17 @@ func ParseDecimal(b []byte) (v float64, n int) {
 		v = -v
 	}
 	return v, n
+}
+
+// wholePowersOfTen are the powers of ten of less than eight digits.
+var wholePowersOfTen = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+
+// joinDigits returns the number with the eight decimal digits in text, of which the first is the lowest byte. It joins
+// neighboring digits, then pairs, then groups of four.
+func joinDigits(text uint64) uint64 {
+	text = 10*text + text>>8
+	const pairs = 0x000000ff000000ff
+	return (text&pairs*(100+1000000<<32) + text>>16&pairs*(1+10000<<32)) >> 32
 }
 
 // cutExponent parses the exponent at the beginning of b, which follows the digits of a number, and

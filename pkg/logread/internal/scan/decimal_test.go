@@ -38,6 +38,11 @@ func TestDecimal(t *testing.T) {
 				same(string(b), whole+fraction <= 15)
 			}
 		}
+		for n := range 20 { // more digits than fit into 64 bits, at any place of the point
+			b := strconv.AppendUint(nil, 1e18+rng.Uint64N(1e18), 10)
+			b = strconv.AppendUint(b, rng.Uint64N(1e7), 10)
+			same(string(b[:n])+"."+string(b[n:]), false)
+		}
 		// Numbers halfway between two floats, such as 2^53+1, for which the last bit
 		// decides, and floats as Python and %.6f write them.
 		odd := uint64(1)<<53 + 2*rng.Uint64N(1<<52) + 1
