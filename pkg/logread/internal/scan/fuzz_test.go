@@ -11,7 +11,7 @@ import (
 )
 
 // FuzzLines checks that Lines returns the same lines as bytes.Lines, whatever
-// the sizes of the reads.
+// the sizes of the reads, and that Ahead does not change them.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\nc"), 3)
 	f.Add(bytes.Repeat([]byte("0123456789"), 1000), 1)
@@ -28,6 +28,9 @@ func FuzzLines(f *testing.F) {
 				break
 			}
 			got = append(got, string(line))
+			if ahead := l.Ahead(2); len(got)%2 == 0 && !bytes.Contains(text, ahead) {
+				t.Errorf("%q follows line %d", ahead, l.Number)
+			}
 		}
 		var want []string
 		for line := range bytes.Lines(text) {

@@ -31,6 +31,8 @@ type LineReader struct {
 	HasCR       bool  // the text read so far contains a \r
 
 	buffer    *bufio.Reader
+	ahead     []byte // the content of the buffer after the current line
+	read      int    // length of the content of the buffer before ahead
 	long      []byte // the current line, if it is longer than the buffer
 	size      int64  // length of the complete text; 0 if unknown
 	bytesRead int64  // number of bytes read into the buffer
@@ -68,9 +70,14 @@ func (l *LineReader) Next() ([]byte, bool) {
 		return nil, false
 	}
 	l.TooLong, l.Ended = false, true
-	line, err := l.buffer.ReadSlice('\n')
-	if err != nil {
-		if errors.Is(err, bufio.ErrBufferFull) {
+	var line []byte
+	if i := bytes.IndexByte(l.ahead, '\n'); i >= 0 { // usually
+		line = l.ahead[:i]
+		l.ahead, l.read = l.ahead[i+1:], l.read+i+1
+	} else {
+		var err error
+		l.skipRead()
+		if line, err = l.buffer.ReadSlice('\n'); errors.Is(err, bufio.ErrBufferFull) {
 			line, err = l.readLong(line)
 		}
 		if l.Ended = err == nil; err != nil && !errors.Is(err, io.EOF) {
@@ -79,15 +86,22 @@ func (l *LineReader) Next() ([]byte, bool) {
 		if len(line) == 0 && !l.Ended {
 			return nil, false
 		}
+		if l.Ended && !l.TooLong {
+			line = line[:len(line)-1]
+		}
+		l.ahead, _ = l.buffer.Peek(l.buffer.Buffered())
 	}
 	l.Number++
-	if l.Ended && !l.TooLong {
-		line = line[:len(line)-1]
-	}
 	if n := len(line); l.HasCR && n > 0 && line[n-1] == '\r' {
 		line = line[:n-1]
 	}
 	return line, true
+}
+
+// skipRead removes the lines that Next has returned from the buffer.
+func (l *LineReader) skipRead() {
+	_, _ = l.buffer.Discard(l.read)
+	l.ahead, l.read = nil, 0
 }
 
 // readLong returns a line that begins with the content of the buffer.
@@ -124,6 +138,7 @@ func (l *LineReader) dropOverwritten() bool {
 // Ahead returns the text after the current line, up to n bytes of it, without consuming it.
 // It makes the current line invalid.
 func (l *LineReader) Ahead(n int) []byte {
+	l.skipRead()
 	text, _ := l.buffer.Peek(n) // the error is returned again by the next read
 	return text
 }
@@ -136,7 +151,7 @@ func (l *LineReader) Ahead(n int) []byte {
 // 16.
 func (l *LineReader) EstimateRemaining(n int) int {
 	more := n
-	if taken := l.bytesRead - int64(l.buffer.Buffered()); l.size > taken && taken > 0 {
+	if taken := l.bytesRead - int64(l.buffer.Buffered()-l.read); l.size > taken && taken > 0 {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)
 		most := 15 * float64(n)
 		if n >= 4096 {
