@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -16,9 +17,10 @@ const maxPoints = 1 << 18
 type Curve struct {
 	runs.Curve
 	timed     bool
-	stride    int64  // every stride-th point is kept
-	Points    int64  // number of points added, including those that were dropped
-	keepAfter int64  // value of Points after which the next point is kept
+	stride    int64 // every stride-th point is kept
+	Points    int64 // number of points added, including those that were dropped
+	keepAfter int64 // value of Points after which the next point is kept
+	lines     *scan.LineReader
 	next      *Curve // that got a point after the latest point of this one; see Curves
 }
 
@@ -56,10 +58,14 @@ func (c *Curve) Add(step int64, v, t float64) {
 		c.keepAfter = c.Points - 1 + c.stride
 	}
 	if n := len(c.Steps); n == cap(c.Steps) {
-		more := min(n+16, maxPoints-n) // append alone would copy a long curve five times
-		c.Steps, c.Values = slices.Grow(c.Steps, more), slices.Grow(c.Values, more)
+		more := n + 16
+		if c.lines != nil {
+			more = c.lines.EstimateRemaining(n)
+		}
+		more = min(more, maxPoints-n)
+		c.Steps, c.Values = Grow(c.Steps, more), Grow(c.Values, more)
 		if c.timed {
-			c.Times = slices.Grow(c.Times, more)
+			c.Times = Grow(c.Times, more)
 		}
 	}
 	c.Steps = append(c.Steps, step) // one assignment per slice: a combined one costs write barriers
@@ -68,6 +74,10 @@ func (c *Curve) Add(step int64, v, t float64) {
 		c.Times = append(c.Times, t)
 	}
 }
+
+// Grow returns s with space for more values. Unlike slices.Grow, it does not clear new memory, which is zero, and so
+// does not make the system provide memory that may remain unused.
+func Grow[T any](s []T, more int) []T { return append(make([]T, 0, len(s)+more), s...) }
 
 // Finish returns the curve. It adds an assumption to the report if points were
 // dropped.
@@ -109,7 +119,8 @@ func (c *Curve) Clear() { *c = *NewCurve(c.Name, c.Rank, c.timed) }
 // Curves contains the curves of a run, in the order of their first points.
 type Curves struct {
 	All   []*Curve
-	Most  int // largest number of curves; 0 means MaxCurveNames
+	Most  int              // largest number of curves; 0 means MaxCurveNames
+	Lines *scan.LineReader // that reads the points, whose number it can estimate; nil if unknown
 	index map[curveKey]*Curve
 	last  *Curve // that FindOrAdd has returned last
 }
@@ -137,6 +148,7 @@ func (c *Curves) FindOrAdd(name []byte, rank int, timed bool) *Curve {
 			return nil
 		}
 		found = NewCurve(string(name), rank, timed)
+		found.lines = c.Lines
 		c.All = append(c.All, found)
 		Put(&c.index, curveKey{found.Name, rank}, found)
 	}

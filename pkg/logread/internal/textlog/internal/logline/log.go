@@ -51,7 +51,7 @@ type Log struct {
 func New(in *record.Input) *Log {
 	log := &Log{In: in, Lines: scan.NewLineReader(in.Reader, in.Size)}
 	log.Lines.KeepLast = true
-	log.Current = newRun(1)
+	log.Current = newRun(1, log.Lines)
 	return log
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -38,8 +39,8 @@ type Run struct {
 	Resumes        bool              // a line before its values states that it resumes an earlier run
 }
 
-func newRun(line int) *Run {
-	return &Run{Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}}
+func newRun(line int, lines *scan.LineReader) *Run {
+	return &Run{Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}, Curves: record.Curves{Lines: lines}}
 }
 
 // CountLine counts the current line as a line of the given format, and returns
@@ -105,7 +106,7 @@ func (log *Log) BeginRun() {
 			log.In.AddProblem(log.Lines.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
 		last := log.LastEpoch()
-		log.Current = newRun(log.Lines.Number)
+		log.Current = newRun(log.Lines.Number, log.Lines)
 		log.Current.Resumes = log.resumeLine > 0 && (last == nil || log.resumeLine > last.Line)
 		log.resumeLine = 0
 	}
