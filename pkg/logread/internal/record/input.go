@@ -64,6 +64,15 @@ func (in *Input) ReadObject(longest int64) (members map[string][]byte, ok bool, 
 	return members, !doc.Bad, nil
 }
 
+// SkipLines skips lines that continue the current one.
+func (in *Input) SkipLines(l *scan.LineReader, lines int) {
+	for range lines {
+		l.Next()
+		in.Report.Lines++
+		in.Report.LinesUsed++
+	}
+}
+
 // ReadLines calls use for each line. Blank lines are ignored, and lines that are too long are a problem.
 func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
 	l := scan.NewLineReader(in.Reader, in.Size)
@@ -72,7 +81,7 @@ func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
 		switch {
 		case l.TooLong:
 			in.AddProblem(l.Number, "line is longer than %d bytes", scan.MaxLine)
-		case len(bytes.TrimSpace(line)) == 0:
+		case len(line) == 0 || (line[0] <= ' ' || line[0] >= 0x80) && len(bytes.TrimSpace(line)) == 0:
 			in.Report.AddIgnored(l.Number, ReasonBlank)
 		default:
 			use(l, line)

@@ -25,6 +25,8 @@ type column struct {
 	unused string // why the values are not used; empty if they are
 
 	epoch   func(*runs.Epoch) *float64 // field of an epoch; nil if the values do not set one
+	plain   bool                       // the cells are usually plain numbers
+	isTime  bool                       // the values are times or rates; see checkTime
 	toCurve bool
 	setting bool          // the values are settings of the run
 	curve   *record.Curve // of the run to which the last value belongs
@@ -61,8 +63,10 @@ type schema struct {
 	// Indexes of columns that each row needs: of the run's properties, and of single
 	// fields, which are -1 if the table does not have them.
 	keys                                              []int
+	stored                                            []int // whose values storeRow stores
 	epochAt, stepAt, rankAt, timeAt, splitAt, trialAt int
 	powerAt                                           int // power of a GPU
+	numberAt                                          int // the first column of numbers
 	hasMetric, hasTotals                              bool
 	assumed                                           []string
 }
@@ -126,7 +130,7 @@ func (s *schema) useCores(text []byte) {
 	counts := map[string]bool{}
 	for cells, ok := range s.form.rows(text, s.width) {
 		if ok {
-			counts[string(cells[i])] = true
+			counts[string(cells[i].Text)] = true
 		}
 	}
 	if s.kind != tableKind || s.has(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Step, fields.Timestamp) || s.has(fields.Epoch) && len(counts) < 2 {
@@ -150,6 +154,10 @@ func (s *schema) findIndexes() {
 			*x.to = i
 		}
 	}
+	if s.layout == rowsAreRuns {
+		s.epochAt, s.stepAt, s.rankAt = -1, -1, -1
+	}
+	s.numberAt = slices.IndexFunc(s.columns, func(c column) bool { return c.kind != fields.Text && c.kind != fields.Moment })
 	if s.kind != nvidiaKind { // the rows of all GPUs are one run
 		for _, name := range keyFields() {
 			if i, ok := s.at[name]; ok {
@@ -246,6 +254,7 @@ func (s *schema) finishColumns() {
 	for i := range s.columns {
 		c := &s.columns[i]
 		c.toCurve = false
+		c.isTime = slices.Contains([]string{fields.EpochSeconds, fields.Time, fields.Elapsed, fields.TrainingTime, fields.StepSeconds, fields.SamplesPerSecond, fields.ValSeconds, fields.TrainingSeconds, fields.WallSeconds}, c.field)
 		switch {
 		case c.unused != "":
 		case i >= maxColumns:
@@ -268,6 +277,10 @@ func (s *schema) finishColumns() {
 			c.epoch = epochField(c.field)
 			c.toCurve = s.layout == rowsAreSteps || s.layout == rowsAreMoments || c.epoch == nil && (s.layout == rowsAreEpochs || c.point)
 			c.setting = c.epoch == nil && !c.toCurve
+		}
+		c.plain = c.unused == "" && c.kind != fields.Text && c.kind != fields.Moment && c.form == numberForm{decimal: '.'} && !c.empty
+		if c.setting || c.toCurve || c.epoch != nil || c.field == fields.Elapsed {
+			s.stored = append(s.stored, i)
 		}
 	}
 	if s.layout == rowsAreRuns || s.layout == rowsAreEpochs {

@@ -64,7 +64,7 @@ func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 		}
 		rows++
 		for i, cell := range cells {
-			columns[i].add(&s.columns[i], cell, &texts[i])
+			columns[i].add(&s.columns[i], cell.Text, &texts[i])
 		}
 	}
 	numbers := 0

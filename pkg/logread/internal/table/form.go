@@ -11,12 +11,10 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// form is how a table is written: what separates its cells (a blank stands for several),
-// whether cells may be quoted as in RFC 4180, whether each row has a bar at both ends, and
-// whether each row begins with its number, which has no name in the header.
+// form is how a table is written: what separates its cells (a blank stands for several), whether
+// each row has a bar at both ends, and whether it begins with its number, which has no name in the header.
 type form struct {
 	delimiter byte
-	quotes    bool
 	bars      bool
 	numbered  bool
 }
@@ -24,18 +22,19 @@ type form struct {
 // errBars is the error for a row without the bars at its ends that the header has.
 var errBars = errors.New("the row has no bar at its beginning or at its end: it is torn")
 
-// errQuote is the error for a quoted cell that does not end in its line.
-var errQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
-
 // split appends the cells of a line to cells, without blanks at their ends. A cell in quotes
 // is returned without them.
-func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
+func (f form) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 	if f.delimiter == ' ' {
 		words := bytes.Fields(line)
 		if f.numbered && len(words) > 0 && line[0] != ' ' {
 			words = words[1:]
 		}
-		return append(cells, words...), nil
+		for _, w := range words {
+			v, n := scan.ParseDecimal(w)
+			cells = append(cells, scan.Cell{Text: w, Number: v, Length: n})
+		}
+		return cells, nil
 	}
 	if f.bars {
 		if !hasBars(line) {
@@ -44,46 +43,14 @@ func (f form) split(cells [][]byte, line []byte) ([][]byte, error) {
 		line = bytes.TrimSpace(line)
 		line = line[1 : len(line)-1]
 	}
-	for {
-		if f.quotes && len(line) > 0 && (line[0] == '"' || line[0] == ' ') {
-			if rest := bytes.TrimLeft(line, " "); len(rest) > 0 && rest[0] == '"' {
-				cell, rest, err := unquote(rest[1:])
-				if err != nil {
-					return cells, err
-				}
-				rest = bytes.TrimLeft(rest, " ")
-				cells = append(cells, bytes.TrimSpace(cell))
-				if len(rest) == 0 {
-					return cells, nil
-				}
-				if rest[0] != f.delimiter {
-					return cells, errQuote
-				}
-				line = rest[1:]
-				continue
-			}
-		}
-		if len(line) > 0 && line[0] == f.delimiter { // an empty cell, as in most of a sparse table
-			cells, line = append(cells, nil), line[1:]
-			continue
-		}
-		i := 0
-		for i < len(line) && line[i] != f.delimiter { // cells are short
-			i++
-		}
-		cells = append(cells, trim(line[:i]))
-		if i == len(line) {
-			return cells, nil
-		}
-		line = line[i+1:]
-	}
+	return scan.AppendCells(cells, line, f.delimiter, true)
 }
 
 // rows iterates over the cells of the rows in a text, and whether they are as many as the table is wide. The
 // cells are valid until the next row.
-func (f form) rows(text []byte, width int) iter.Seq2[[][]byte, bool] {
-	return func(yield func([][]byte, bool) bool) {
-		var cells [][]byte
+func (f form) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
+	return func(yield func([]scan.Cell, bool) bool) {
+		var cells []scan.Cell
 		for line := range bytes.Lines(text) {
 			line = bytes.TrimRight(line, "\r\n")
 			if trimmed := bytes.TrimSpace(line); len(trimmed) == 0 || trimmed[0] == '#' || f.isRule(line) {
@@ -95,40 +62,6 @@ func (f form) rows(text []byte, width int) iter.Seq2[[][]byte, bool] {
 				return
 			}
 		}
-	}
-}
-
-// trim returns a cell without blanks at its ends.
-func trim(cell []byte) []byte {
-	if len(cell) > 0 && cell[0] == ' ' {
-		cell = cell[1:]
-	}
-	if n := len(cell); n > 0 && ' ' < cell[0] && cell[0] < 0x80 && ' ' < cell[n-1] && cell[n-1] < 0x80 { // usually
-		return cell
-	}
-	return bytes.TrimSpace(cell)
-}
-
-// unquote returns the cell that begins after a quote, and the text after its closing quote.
-// Two quotes in the cell stand for one.
-func unquote(text []byte) (cell, rest []byte, err error) {
-	i := bytes.IndexByte(text, '"')
-	if i < 0 {
-		return nil, nil, errQuote
-	}
-	if i+1 >= len(text) || text[i+1] != '"' {
-		return text[:i], text[i+1:], nil
-	}
-	for {
-		i = bytes.IndexByte(text, '"')
-		if i < 0 {
-			return nil, nil, errQuote
-		}
-		cell = append(cell, text[:i]...)
-		if i+1 >= len(text) || text[i+1] != '"' {
-			return cell, text[i+1:], nil
-		}
-		cell, text = append(cell, '"'), text[i+2:]
 	}
 }
 
@@ -156,17 +89,14 @@ func isRule(line []byte) bool {
 // isRule reports whether a line is one that is drawn between the rows of a table of this form.
 func (f form) isRule(line []byte) bool { return f.delimiter == '|' && isRule(line) }
 
-// delimiters returns the characters that may separate cells.
-func delimiters() []byte { return []byte{',', ';', '\t', '|'} }
-
 // detectForm returns the form of a table with the given header and following lines. Of the
 // delimiters that are in the header, the one counts with which most lines have as many cells
 // as the header. ok is false if no delimiter is in the header.
 func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
 	best, bestCells := -1, 0
-	var cells, row [][]byte
-	for _, d := range delimiters() {
-		tried := form{delimiter: d, quotes: true, bars: d == '|' && hasBars(header)}
+	var cells, row []scan.Cell
+	for _, d := range []byte{',', ';', '\t', '|'} {
+		tried := form{delimiter: d, bars: d == '|' && hasBars(header)}
 		var err error
 		if cells, err = tried.split(cells[:0], header); err != nil || len(cells) < 2 {
 			continue

@@ -3,6 +3,7 @@ package table
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -72,9 +73,10 @@ type tableReader struct {
 	l        *scan.LineReader
 	mappings []Mapping
 
-	cells   [][]byte  // of the current row
-	values  []float64 // of the current row, by column; NaN for a text or an unmeasured value
-	present []bool    // whether the cell of a number is not empty
+	cells   []scan.Cell // of the current row
+	place   rowPlace    // of the current row
+	values  []float64   // of the current row, by column; NaN for a text or an unmeasured value
+	present []bool      // whether the cell of a number is not empty
 	order   []*tableRun
 	byKey   map[string]*tableRun
 	key     []byte
@@ -117,14 +119,15 @@ func (t *tableReader) begin() error {
 	text = text[:n]
 	surveyed := text
 	if err == nil {
-		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) {
+		const longestNumber = 64
+		rest := func(r io.ReaderAt) io.Reader { return io.NewSectionReader(r, int64(n-longestNumber), markSurveyBytes) }
+		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) && (t.in.ReaderAt == nil || mayHaveMarks(rest(t.in.ReaderAt))) {
 			all := bytes.NewBuffer(make([]byte, 0, n+int(min(t.in.Size, markSurveyBytes))+bytes.MinRead))
 			all.Write(text)
 			if _, err = all.ReadFrom(io.LimitReader(t.in.Reader, markSurveyBytes)); all.Len() < n+markSurveyBytes && err == nil {
 				err = io.EOF
 			}
-			const longestNumber = 64
-			if text = all.Bytes(); mayHaveMarks(text[n-longestNumber:]) {
+			if text = all.Bytes(); mayHaveMarks(rest(bytes.NewReader(text))) {
 				surveyed = text
 			}
 		}
@@ -146,7 +149,6 @@ func (t *tableReader) begin() error {
 	if t.layout == unknownLayout {
 		return record.ErrUnknownFormat
 	}
-	t.form.quotes = bytes.IndexByte(text, '"') >= 0 || len(text) >= surveyBytes
 	t.in.Report.Kind = t.kind
 	for _, a := range t.assumed {
 		t.in.Report.AddAssumption("%s", a)
@@ -158,21 +160,29 @@ func (t *tableReader) begin() error {
 	return nil
 }
 
-// mayHaveMarks reports whether a number in text may have a decimal comma, or separators of thousands: text has a
+// mayHaveMarks reports whether a number in a text may have a decimal comma, or separators of thousands: the text has a
 // comma, or two points with three characters between them.
-func mayHaveMarks(text []byte) bool {
-	if bytes.IndexByte(text, ',') >= 0 {
-		return true
-	}
-	for last := -1; ; {
-		i := bytes.IndexByte(text[last+1:], '.')
-		if i < 0 {
-			return false
-		}
-		if i == 3 && last >= 0 {
+func mayHaveMarks(r io.Reader) bool {
+	const size, words = 1 << 16, 12 // bytes of the two overlapping words of one comparison
+	buffer := make([]byte, size+words)
+	for kept := 0; ; {
+		n, err := r.Read(buffer[kept:size])
+		text := buffer[:kept+n]
+		if bytes.IndexByte(text, ',') >= 0 {
 			return true
 		}
-		last += i + 1
+		clear(buffer[len(text):][:words])
+		for i := 0; i < len(text); i += 8 {
+			const points, ones = 0x2e2e2e2e2e2e2e2e, 0x0101010101010101
+			both := (binary.LittleEndian.Uint64(buffer[i:]) ^ points) | (binary.LittleEndian.Uint64(buffer[i+4:]) ^ points)
+			if (both-ones)&^both&(ones<<7) != 0 { // a byte is zero: it is a point, and so is the one 4 bytes after it
+				return true
+			}
+		}
+		if err != nil {
+			return false // readLine reports an error of the file
+		}
+		kept = copy(buffer, text[max(len(text)-4, 0):])
 	}
 }
 
@@ -219,7 +229,7 @@ func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
 	if err := t.splitRow(line); err != nil && !(l.Ended && t.header != nil && isHeaderOfNames(t.cells)) {
 		in.AddProblem(number, "%v", err)
 		return
-	} else if err != nil || t.isOtherHeader() {
+	} else if err != nil || (t.numberAt < 0 || t.cells[t.numberAt].Length == 0) && t.isOtherHeader() {
 		t.otherHeader = number
 		in.AddProblem(number, "a table with other columns begins here; it is not read: move it to a file of its own")
 		return
@@ -238,7 +248,7 @@ func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
 		return
 	}
 	if !l.Ended && !t.form.bars {
-		in.Report.AddAssumption("the last line has no line end; its last value %.40q is taken as complete", t.cells[len(t.cells)-1])
+		in.Report.AddAssumption("the last line has no line end; its last value %.40q is taken as complete", t.cells[len(t.cells)-1].Text)
 	}
 }
 
@@ -246,21 +256,18 @@ func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
 func (t *tableReader) splitRow(line []byte) error {
 	var err error
 	t.cells, err = t.form.split(t.cells[:0], line)
-	if errors.Is(err, errQuote) {
-		if joined, lines := t.joinLines(line); lines > 0 {
-			t.cells, err = t.form.split(t.cells[:0], joined)
-			for range lines {
-				t.l.Next()
-				t.in.Report.Lines++
-				t.in.Report.LinesUsed++
-			}
+	if err != nil {
+		row, lines := t.l.JoinRow(line, func(row []byte) error { _, err := t.form.split(nil, row); return err }, err)
+		if cells, again := t.form.split(nil, row); lines > 0 && again == nil && len(cells) == len(t.columns) {
+			t.cells, err = cells, nil
+			t.in.SkipLines(t.l, lines)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	n := len(t.cells)
-	if n == len(t.columns)+1 && len(t.cells[n-1]) == 0 && (t.rows == 0 || t.endsWithDelimiter) { // as each row
+	if n == len(t.columns)+1 && len(t.cells[n-1].Text) == 0 && (t.rows == 0 || t.endsWithDelimiter) { // as each row
 		t.endsWithDelimiter = true
 		n--
 		t.cells = t.cells[:n]
@@ -274,39 +281,13 @@ func (t *tableReader) splitRow(line []byte) error {
 	return nil
 }
 
-// maxJoinedBytes is the number of bytes after a line in which the end of its last cell is
-// searched.
-const maxJoinedBytes = 1 << 14
-
-// joinLines returns the row that begins with line, whose last cell is in quotes and continues
-// on the following lines, and the number of these lines. The number is 0 if no complete row is
-// found.
-func (t *tableReader) joinLines(line []byte) (row []byte, lines int) {
-	row = bytes.Clone(line)
-	ahead := t.l.Ahead(maxJoinedBytes)
-	for len(ahead) > 0 {
-		next, rest, ended := bytes.Cut(ahead, []byte("\n"))
-		if !ended {
-			return nil, 0
-		}
-		row, lines, ahead = append(append(row, '\n'), bytes.TrimRight(next, "\r")...), lines+1, rest
-		if cells, err := t.form.split(nil, row); err == nil {
-			if len(cells) == len(t.columns) {
-				return row, lines
-			}
-			return nil, 0
-		}
-	}
-	return nil, 0
-}
-
 // isHeader reports whether the current row repeats the header.
 func (t *tableReader) isHeader() bool {
-	if t.header == nil || len(t.cells) == 0 || string(t.cells[0]) != t.header[0] {
+	if t.header == nil || len(t.cells) == 0 || string(t.cells[0].Text) != t.header[0] {
 		return false
 	}
 	for i, name := range t.header {
-		if string(t.cells[i]) != name {
+		if string(t.cells[i].Text) != name {
 			return false
 		}
 	}
@@ -315,47 +296,51 @@ func (t *tableReader) isHeader() bool {
 
 // isHeaderOfNames reports whether the cells of a row that has not as many cells as the table can be
 // the header of another table: all are texts.
-func isHeaderOfNames(cells [][]byte) bool {
-	return len(cells) > 1 && !slices.ContainsFunc(cells, func(c []byte) bool { return len(c) == 0 || looksNumeric(c) || scan.IsDigit(c[0]) })
+func isHeaderOfNames(cells []scan.Cell) bool {
+	return len(cells) > 1 && !slices.ContainsFunc(cells, func(c scan.Cell) bool { return len(c.Text) == 0 || !isName(c) || scan.IsDigit(c.Text[0]) })
 }
 
 // isOtherHeader reports whether the current row is the header of another table: no cell of at
 // least two columns of numbers is a number, and not all of them are names of this table.
 func (t *tableReader) isOtherHeader() bool {
-	if t.header == nil || t.isHeader() {
+	if t.header == nil {
 		return false
 	}
 	names := 0
-	for i, cell := range t.cells {
+	for i := range t.cells {
 		if i >= len(t.columns) || t.columns[i].kind == fields.Text || t.columns[i].kind == fields.Moment {
 			continue
 		}
-		if len(cell) == 0 || scan.IsDigit(cell[0]) || looksNumeric(cell) {
+		cell := &t.cells[i]
+		if cell.Length == len(cell.Text) || scan.IsDigit(cell.Text[0]) || looksNumeric(cell.Text) {
 			return false
 		}
 		names++
 	}
-	return names >= 2
+	return names >= 2 && !t.isHeader()
 }
 
 // isTorn reports whether the last cell of the last line, which has no line end, appears to be
 // cut: it is empty, or has fewer decimals than that cell had in all other rows.
 func (t *tableReader) isTorn() bool {
-	last := t.cells[len(t.cells)-1]
+	cell := &t.cells[len(t.cells)-1]
+	last := cell.Text
 	if t.kind == lightningKind || len(last) == 0 && (t.lastDecimals >= 0 || t.rows == 0) {
 		return true
 	}
-	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && decimals(last) < t.lastDecimals
+	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && decimals(cell) < t.lastDecimals
 }
 
 // decimals returns the number of digits after the decimal mark of a number.
-func decimals(cell []byte) int {
-	for i := len(cell) - 1; i >= 0; i-- {
-		if cell[i] == '.' || cell[i] == ',' {
-			return len(cell) - 1 - i
-		}
+func decimals(c *scan.Cell) int {
+	i := bytes.IndexByte(c.Text, '.')
+	if c.Length < len(c.Text) { // a comma may be the decimal mark
+		i = max(bytes.LastIndexByte(c.Text, '.'), bytes.LastIndexByte(c.Text, ','))
 	}
-	return 0
+	if i < 0 {
+		return 0
+	}
+	return len(c.Text) - 1 - i
 }
 
 // Format returns the format of tables of which at least one column is known. mappings are those

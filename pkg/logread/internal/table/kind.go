@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/fields"
+	"lockstep/pkg/logread/internal/scan"
 )
 
 // The kinds of tables that are recognized by their headers.
@@ -186,7 +187,7 @@ func (s *schema) rowsDiffer(text []byte) bool {
 		var key []byte
 		for _, name := range keyFields() {
 			if i, ok := s.at[name]; ok {
-				key = append(append(key, cells[i]...), 0)
+				key = append(append(key, cells[i].Text...), 0)
 			}
 		}
 		group := groups[string(key)]
@@ -236,9 +237,9 @@ type rowGroup struct {
 	rising []bool    // each number is that of the row before plus one
 }
 
-func (g *rowGroup) add(s *schema, counters []int, cells [][]byte) {
+func (g *rowGroup) add(s *schema, counters []int, cells []scan.Cell) {
 	for k, i := range counters {
-		v, ok := s.columns[i].form.parse(cells[i])
+		v, ok := s.columns[i].form.parse(cells[i].Text)
 		g.rising[k] = ok && v == float64(int64(v)) && (g.rows == 0 || g.rising[k] && v == g.counts[k]+1)
 		g.counts[k] = v
 	}

@@ -2,7 +2,6 @@ package table
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -31,15 +30,19 @@ func (t *tableReader) readRow(line int) error {
 	if err := t.parseCells(); err != nil {
 		return err
 	}
-	place := rowPlace{line: line, epoch: noEpoch, step: -1, rank: -1, time: math.NaN()}
-	if err := t.findPlace(&place); err != nil {
+	place := &t.place
+	place.line, place.epoch, place.position, place.step, place.rank, place.split = line, noEpoch, 0, -1, -1, ""
+	if place.time = math.NaN(); t.timeAt >= 0 {
+		place.time = t.values[t.timeAt]
+	}
+	if err := t.findPlace(place); err != nil {
 		return err
 	}
-	run, err := t.findRun(&place)
+	run, err := t.findRun(place)
 	if err != nil {
 		return err
 	}
-	good := t.storeRow(run, &place)
+	good := t.storeRow(run, place)
 	t.rows++
 	if good {
 		t.in.Report.LinesUsed++
@@ -49,8 +52,8 @@ func (t *tableReader) readRow(line int) error {
 	} else {
 		t.in.Report.AddIgnored(line, "a row without a value")
 	}
-	if n := len(t.cells); n > 0 && len(t.cells[n-1]) > 0 && scan.IsDigit(t.cells[n-1][len(t.cells[n-1])-1]) {
-		if d := decimals(t.cells[n-1]); t.lastDecimals < 0 || d < t.lastDecimals {
+	if last := &t.cells[len(t.cells)-1]; len(last.Text) > 0 && scan.IsDigit(last.Text[len(last.Text)-1]) {
+		if d := decimals(last); t.lastDecimals < 0 || d < t.lastDecimals {
 			t.lastDecimals = d
 		}
 	}
@@ -60,40 +63,32 @@ func (t *tableReader) readRow(line int) error {
 // parseCells parses the numbers of the current row into t.values.
 func (t *tableReader) parseCells() error {
 	for i := range t.columns {
-		c, cell := &t.columns[i], t.cells[i]
-		t.values[i], t.present[i] = math.NaN(), false
-		if len(cell) == 0 {
-			t.sparse = true
+		c, cell := &t.columns[i], &t.cells[i]
+		t.present[i] = len(cell.Text) > 0 && (cell.Length > 0 || !isUnmeasured(cell.Text))
+		if t.values[i] = math.NaN(); !t.present[i] || c.unused != "" {
+			t.sparse = t.sparse || len(cell.Text) == 0
 			continue
 		}
-		if !scan.IsDigit(cell[0]) && isUnmeasured(cell) {
+		v, ok := cell.Number*c.factor, c.plain && cell.Length == len(cell.Text)
+		switch {
+		case ok: // usually
+		case c.kind == fields.Text:
 			continue
-		}
-		t.present[i] = true
-		if c.unused != "" {
-			continue
-		}
-		switch c.kind {
-		case fields.Text:
-		case fields.Moment:
-			v, ok := c.parseMoment(cell)
-			if !ok {
-				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell)
+		case c.kind == fields.Moment:
+			if v, ok = c.parseMoment(cell); !ok {
+				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell.Text)
 			}
-			t.values[i] = v
-		case fields.Number, fields.Whole, fields.Seconds, fields.Fraction:
-			v, ok := c.parseNumber(cell)
-			if !ok && c.empty && c.field == "" {
+		default:
+			if v, ok = c.parseNumber(cell); !ok && c.empty && c.field == "" {
 				c.kind, c.empty, c.setting, c.toCurve = fields.Text, false, true, false
 				continue
 			}
-			c.empty = false
-			if !ok {
-				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell)
+			if c.empty = false; !ok {
+				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell.Text)
 			}
-			if t.values[i] = v; !record.IsTime(v) {
-				t.checkTime(c, i)
-			}
+		}
+		if t.values[i] = v; c.isTime && !record.IsTime(v) {
+			t.checkTime(c, i)
 		}
 	}
 	return nil
@@ -101,26 +96,25 @@ func (t *tableReader) parseCells() error {
 
 // parseNumber parses a number, and converts it to the unit of the field. The cells of a column usually have
 // the same unit.
-func (c *column) parseNumber(cell []byte) (v float64, ok bool) {
-	v, n := scan.ParseDecimal(cell)
-	if n > 0 && c.form == (numberForm{decimal: '.'}) {
-		switch rest := cell[n:]; {
+func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
+	if cell.Length > 0 && c.form == (numberForm{decimal: '.'}) {
+		switch rest := cell.Text[cell.Length:]; {
 		case len(rest) == 0:
-			return v * c.factor, true
+			return cell.Number * c.factor, true
 		case string(rest) == c.unit:
-			return v * c.scale, true
+			return cell.Number * c.scale, true
 		case !bytes.ContainsAny(rest, ".0123456789"):
 			if c.scale, ok = unitFactor(c.kind, string(bytes.TrimSpace(rest))); !ok {
 				c.scale = c.factor
 			}
-			v, ok = c.form.parseMeasurement(c.kind, c.factor, cell)
+			v, ok = c.form.parseMeasurement(c.kind, c.factor, cell.Text)
 			if c.unit = ""; ok {
 				c.unit = string(rest)
 			}
 			return v, ok
 		}
 	}
-	return c.form.parseMeasurement(c.kind, c.factor, cell)
+	return c.form.parseMeasurement(c.kind, c.factor, cell.Text)
 }
 
 // checkTime reports a problem if the value of the column c, the column i, which cannot be a time or
@@ -128,13 +122,7 @@ func (c *column) parseNumber(cell []byte) (v float64, ok bool) {
 // not positive, because they may be differences.
 func (t *tableReader) checkTime(c *column, i int) {
 	v := t.values[i]
-	switch c.field {
-	case fields.EpochSeconds, fields.Time:
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			return
-		}
-	case fields.Elapsed, fields.TrainingTime, fields.StepSeconds, fields.SamplesPerSecond, fields.ValSeconds, fields.TrainingSeconds, fields.WallSeconds:
-	default:
+	if (c.field == fields.EpochSeconds || c.field == fields.Time) && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return
 	}
 	t.in.AddProblem(t.l.Number, "column %q: got %g, which is no possible value; it is not used", c.name, v)
@@ -152,7 +140,7 @@ func (t *tableReader) number(name string) float64 {
 // text returns the text of a field in the current row, or "".
 func (t *tableReader) text(name string) string {
 	if i, ok := t.at[name]; ok && t.present[i] {
-		return strings.ToValidUTF8(string(t.cells[i]), "\ufffd")
+		return strings.ToValidUTF8(string(t.cells[i].Text), "\ufffd")
 	}
 	return ""
 }
@@ -160,59 +148,52 @@ func (t *tableReader) text(name string) string {
 // count returns the integer of a field in the current row. ok is false if the cell is empty.
 // It returns an error if the value is not an integer from least to most.
 func (t *tableReader) count(name string, least, most float64) (n int, ok bool, err error) {
-	if i, known := t.at[name]; known {
-		return t.countAt(i, least, most)
+	if i, known := t.at[name]; known && t.present[i] {
+		n, err = t.countAt(i, least, most)
+		return n, err == nil, err
 	}
 	return 0, false, nil
 }
 
-// countAt is like count for the column with an index, or -1.
-func (t *tableReader) countAt(i int, least, most float64) (n int, ok bool, err error) {
-	if i < 0 || !t.present[i] {
-		return 0, false, nil
+// countAt is like count for the column with an index, whose cell is not empty.
+func (t *tableReader) countAt(i int, least, most float64) (int, error) {
+	if v := t.values[i]; v >= least && v <= most && v == float64(int64(v)) {
+		return int(v), nil
 	}
-	v := t.values[i]
-	if !(v >= least && v <= most) || v != math.Trunc(v) {
-		return 0, false, fmt.Errorf("column %q: expected a whole number from %.0f to %.0f, got %.40q", t.columns[i].name, least, most, t.cells[i])
-	}
-	return int(v), true, nil
+	return 0, fmt.Errorf("column %q: expected a whole number from %.0f to %.0f, got %.40q", t.columns[i].name, least, most, t.cells[i].Text)
 }
 
-// findPlace sets the epoch, step, rank, time and split of the current row, as far as it has them.
-func (t *tableReader) findPlace(p *rowPlace) error {
-	if t.timeAt >= 0 {
-		p.time = t.values[t.timeAt]
+// findPlace sets the epoch, step, rank and split of the current row, as far as it has them.
+func (t *tableReader) findPlace(p *rowPlace) (err error) {
+	if i := t.epochAt; i >= 0 && t.present[i] {
+		if v := t.values[i]; t.layout == rowsAreSteps && (t.fractional || v > 0 && v != math.Trunc(v)) { // half of the first epoch is done at 0.5
+			p.position = v
+			t.values[i] = max(math.Ceil(v-1e-6)-1, 0)
+			t.fractional, t.zeroEpoch = true, true
+			t.in.Report.AddAssumptionOnce("fractions of epochs belong to the epoch that they complete")
+		}
+		if p.epoch, err = t.countAt(i, 0, 1<<31-2); err != nil {
+			return err
+		}
+		p.epoch++
+		t.zeroEpoch = t.zeroEpoch || p.epoch == 1
+		if p.position == 0 {
+			p.position = float64(p.epoch)
+		}
 	}
-	if t.layout != rowsAreRuns {
-		if t.layout == rowsAreSteps && t.epochAt >= 0 && t.present[t.epochAt] {
-			v := t.values[t.epochAt]
-			if t.fractional = t.fractional || v > 0 && v != math.Trunc(v); t.fractional { // half of the first epoch is done at 0.5
-				p.position = v
-				t.values[t.epochAt] = max(math.Ceil(v-1e-6)-1, 0)
-				t.zeroEpoch = true
-				t.in.Report.AddAssumptionOnce("fractions of epochs belong to the epoch that they complete")
-			}
-		}
-		if n, ok, err := t.countAt(t.epochAt, 0, 1<<31-2); err != nil {
+	if i := t.stepAt; i >= 0 && t.present[i] {
+		n, err := t.countAt(i, 0, 1<<53)
+		if p.step = int64(n); err != nil {
 			return err
-		} else if ok {
-			p.epoch = n + 1
-			t.zeroEpoch = t.zeroEpoch || n == 0
-			p.position = cmp.Or(p.position, float64(p.epoch))
 		}
-		if n, ok, err := t.countAt(t.stepAt, 0, 1<<53); err != nil {
+	}
+	if i := t.rankAt; i >= 0 && t.present[i] {
+		if p.rank, err = t.countAt(i, 0, record.MaxWorkers-1); err != nil {
 			return err
-		} else if ok {
-			p.step = int64(n)
-		}
-		if n, ok, err := t.countAt(t.rankAt, 0, record.MaxWorkers-1); err != nil {
-			return err
-		} else if ok {
-			p.rank = n
 		}
 	}
 	if t.splitAt >= 0 {
-		switch strings.ToLower(string(t.cells[t.splitAt])) {
+		switch strings.ToLower(string(t.cells[t.splitAt].Text)) {
 		case "val", "valid", "validation", "eval", "dev":
 			p.split = "val"
 		case "test":
@@ -232,7 +213,7 @@ func (t *tableReader) findGPU() int {
 		base, _ := splitUnit(t.columns[i].name)
 		switch base {
 		case "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial", "gpu_serial", "pci.bus":
-			id := string(t.cells[i])
+			id := string(t.cells[i].Text)
 			n, known := t.ranks[id]
 			if !known {
 				n = len(t.ranks)
@@ -261,11 +242,15 @@ const (
 // parseMoment parses a date with a time, or a number of seconds, milliseconds, microseconds or
 // nanoseconds since 1970, and returns the seconds since 1970. The form of the column's last date
 // is tried first.
-func (c *column) parseMoment(cell []byte) (float64, bool) {
-	if v, ok := c.parseStamp(cell); ok { // usually
-		return v, true
+func (c *column) parseMoment(cell *scan.Cell) (float64, bool) {
+	v, ok := cell.Number, cell.Length > 0 && cell.Length == len(cell.Text)
+	if !ok {
+		if v, ok = c.parseStamp(cell.Text); ok {
+			return v, true
+		}
+		v, ok = scan.ParseFloat(cell.Text)
 	}
-	if v, ok := scan.ParseFloat(cell); ok {
+	if ok {
 		switch {
 		case math.IsNaN(v) || math.IsInf(v, 0) || v < 0:
 			return 0, false
@@ -278,7 +263,7 @@ func (c *column) parseMoment(cell []byte) (float64, bool) {
 		}
 		return v, true
 	}
-	text := string(cell)
+	text := string(cell.Text)
 	if len(text) > 40 {
 		return 0, false
 	}

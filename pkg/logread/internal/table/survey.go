@@ -69,7 +69,7 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 	if p.form, ok = detectForm(line, lines); !ok {
 		return p, false
 	}
-	if len(stated) == 1 {
+	if len(stated) == 1 && bytes.IndexByte([]byte("+-.0123456789Ee"), stated[0]) < 0 { // no character of a number
 		p.form.delimiter, p.form.bars = stated[0], p.form.bars && stated[0] == '|'
 	}
 	cells, err := p.form.split(nil, line)
@@ -77,9 +77,9 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 		return p, false
 	}
 	p.width, p.lines = len(cells), number
-	if !slices.ContainsFunc(cells, func(c []byte) bool { return !looksNumeric(c) }) {
+	if !slices.ContainsFunc(cells, isName) {
 		p.lines--
-		if names, err := p.form.split(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, func(c []byte) bool { return !looksNumeric(c) }) {
+		if names, err := p.form.split(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, isName) {
 			p.header = columnNames(names)
 		}
 		return p, true
@@ -116,10 +116,13 @@ func (p preamble) beginsWithRow(mappings []Mapping) bool {
 	})
 }
 
-func columnNames(cells [][]byte) []string {
+// isName reports whether a cell is neither empty nor a number.
+func isName(c scan.Cell) bool { return !looksNumeric(c.Text) }
+
+func columnNames(cells []scan.Cell) []string {
 	names := make([]string, len(cells))
 	for i, c := range cells {
-		names[i] = strings.ToValidUTF8(string(c), "\ufffd")
+		names[i] = strings.ToValidUTF8(string(c.Text), "\ufffd")
 	}
 	return names
 }
@@ -222,19 +225,20 @@ func surveyRows(f form, width int, text []byte) []columnSurvey {
 	s := make([]columnSurvey, width)
 	for cells, ok := range f.rows(text, width) {
 		for i := 0; ok && i < width; i++ {
-			s[i].add(cells[i])
+			s[i].add(&cells[i])
 		}
 	}
 	decideMarks(f, s)
 	return s
 }
 
-func (s *columnSurvey) add(cell []byte) {
-	if v, n := scan.ParseDecimal(cell); n > 0 && n == len(cell) { // usually
+func (s *columnSurvey) add(c *scan.Cell) {
+	cell := c.Text
+	if c.Length > 0 && c.Length == len(cell) { // usually
 		if bytes.IndexByte(cell, '.') >= 0 {
 			s.marks.add(cell)
 		}
-		s.addNumber(v)
+		s.addNumber(c.Number)
 		return
 	}
 	if isUnmeasured(cell) {

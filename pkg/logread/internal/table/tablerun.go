@@ -13,13 +13,15 @@ import (
 
 // tableRun is a run in a table.
 type tableRun struct {
-	part   *record.Part
-	epochs map[int]*record.RankEpochs // by rank; -1 if the rows have no rank
-	curves record.Curves
-	last   int       // number of the epoch of the last row plus one
-	line   int       // of the last row
-	power  []samples // of each GPU
-	late   lateRows  // whose power is not in the integral
+	part     *record.Part
+	epochs   map[int]*record.RankEpochs // by rank; -1 if the rows have no rank
+	list     *record.RankEpochs         // of listRank; see epochsOf
+	listRank int
+	curves   record.Curves
+	last     int       // number of the epoch of the last row plus one
+	line     int       // of the last row
+	power    []samples // of each GPU
+	late     lateRows  // whose power is not in the integral
 
 	lastStep int64             // of the last row; -1 if unknown
 	rates    record.EpochRates // of the steps, by rank and epoch
@@ -69,7 +71,7 @@ func keyFields() []string {
 func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 	t.key = t.key[:0]
 	for _, i := range t.keys {
-		t.key = append(append(t.key, t.cells[i]...), 0)
+		t.key = append(append(t.key, t.cells[i].Text...), 0)
 	}
 	run := t.last
 	if run == nil || !bytes.Equal(t.key, t.lastKey) {
@@ -92,7 +94,9 @@ func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 		t.byKey[string(t.key)] = run
 		t.order = append(t.order, run)
 	}
-	t.last, t.lastKey = run, append(t.lastKey[:0], t.key...)
+	if run != t.last {
+		t.last, t.lastKey = run, append(t.lastKey[:0], t.key...)
+	}
 	if t.layout == rowsAreEpochs && p.epoch == noEpoch && t.epochAt < 0 { // the n-th row is epoch n
 		p.epoch = run.last + 1
 		if run.last == 0 {
@@ -143,7 +147,7 @@ func (t *tableReader) reportHeaderAgain(begins bool) {
 // orderEpoch checks the epoch of a row against the earlier rows of its run. begins is true if the epochs
 // go back: the row begins another run, or resumes this one, as package identity decides.
 func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err error) {
-	list := run.epochs[p.rank]
+	list := run.epochsOf(p.rank)
 	if list == nil || len(list.Epochs) == 0 {
 		return false, nil
 	}
@@ -230,15 +234,22 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 	}
 	return &tableRun{
 		part:   &record.Part{Role: role, Line: line, SeedKnown: seeded, Run: runs.Run{Kind: t.kind, Info: info}},
-		epochs: map[int]*record.RankEpochs{},
+		epochs: map[int]*record.RankEpochs{}, curves: record.Curves{Lines: t.l},
 	}, nil
 }
 
-func (t *tableReader) findOrAddEpoch(run *tableRun, rank, n int) *runs.Epoch {
-	list := run.epochs[rank]
-	if list == nil {
-		list = &record.RankEpochs{}
-		run.epochs[rank] = list
+// epochsOf returns the epochs of a rank, usually that of the row before, or nil.
+func (run *tableRun) epochsOf(rank int) *record.RankEpochs {
+	if run.list == nil || run.listRank != rank {
+		run.list, run.listRank = run.epochs[rank], rank
 	}
-	return list.FindOrAdd(n, t.l)
+	return run.list
+}
+
+func (t *tableReader) findOrAddEpoch(run *tableRun, rank, n int) *runs.Epoch {
+	if run.epochsOf(rank) == nil {
+		run.list = &record.RankEpochs{}
+		run.epochs[rank] = run.list
+	}
+	return run.list.FindOrAdd(n, t.l)
 }

@@ -25,9 +25,9 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 	}
 	var e *runs.Epoch
 	stepRow := t.layout == rowsAreSteps
-	for i := range t.columns {
+	for _, i := range t.stored {
 		c := &t.columns[i]
-		if !t.present[i] || c.unused != "" {
+		if !t.present[i] {
 			continue
 		}
 		if c.setting {
@@ -126,7 +126,8 @@ func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	name := c.name
 	var v any = t.values[i]
 	if c.isText() {
-		v = t.cleanCell(i)
+		text := t.cells[i].Text
+		v = strings.ToValidUTF8(string(text[:min(len(text), 1000)]), "\ufffd")
 	}
 	if name == "" || len(name) > 100 {
 		return
@@ -139,11 +140,6 @@ func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	case !known && len(config) < record.MaxSettings:
 		config[name] = v
 	}
-}
-
-// cleanCell returns the text of a cell, at most 1000 bytes of it.
-func (t *tableReader) cleanCell(i int) string {
-	return strings.ToValidUTF8(string(t.cells[i][:min(len(t.cells[i]), 1000)]), "\ufffd")
 }
 
 // storeTotals stores the values of the current row that describe the complete run, and the
@@ -250,7 +246,7 @@ func (t *tableReader) storeStatus(info *runs.Info) {
 func (t *tableReader) textOf(name string) string {
 	for i := range t.columns {
 		if t.columns[i].name == name {
-			return string(t.cells[i])
+			return string(t.cells[i].Text)
 		}
 	}
 	return ""
@@ -268,7 +264,7 @@ func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 		} else {
 			run = &tableRun{
 				part:   &record.Part{Role: record.Principal, Line: t.lines, Run: runs.Run{Kind: t.kind, Info: runs.Info{Config: map[string]any{}}}},
-				epochs: map[int]*record.RankEpochs{},
+				epochs: map[int]*record.RankEpochs{}, curves: record.Curves{Lines: t.l},
 			}
 			t.order = append(t.order, run)
 		}

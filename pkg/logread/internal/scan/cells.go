@@ -1,0 +1,118 @@
+package scan
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+)
+
+// Cell is a cell of a row of a table.
+type Cell struct {
+	Text   []byte  // without quotes
+	Number float64 // the number with which Text begins
+	Length int     // of that number in bytes; 0 if Text begins with none that ParseDecimal parses
+}
+
+// ErrQuote is the error for a quoted cell that does not end in its line.
+var ErrQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
+
+// AppendCells appends the cells of a row, which may be quoted as in RFC 4180, to cells. If trim is set, blanks at their
+// ends are removed.
+func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, error) {
+	for {
+		cells = slices.Grow(cells, 1)
+		cells = cells[:len(cells)+1]
+		c := &cells[len(cells)-1] // a local copy would be slower
+		c.Text, c.Length = nil, 0
+		if len(row) > 0 && row[0] == delimiter { // as in most of a sparse table
+			row = row[1:]
+			continue
+		}
+		if len(row) > 0 && (row[0] == '"' || row[0] == ' ' && trim) {
+			if rest := bytes.TrimLeft(row, " "); len(rest) > 0 && rest[0] == '"' {
+				text, rest, err := unquote(rest[1:])
+				if err != nil {
+					return cells[:len(cells)-1], err
+				}
+				if c.Text = text; trim {
+					c.Text = bytes.TrimSpace(text)
+				}
+				c.Number, c.Length = ParseDecimal(c.Text)
+				if rest = bytes.TrimLeft(rest, " "); len(rest) == 0 {
+					return cells, nil
+				}
+				if rest[0] != delimiter {
+					return cells, ErrQuote
+				}
+				row = rest[1:]
+				continue
+			}
+		}
+		if len(row) > 0 && row[0] == ' ' && trim {
+			row = row[1:]
+		}
+		if len(row) > 0 && row[0] <= '9' {
+			c.Number, c.Length = ParseDecimal(row)
+		}
+		n := c.Length
+		for n < len(row) && row[n] != delimiter { // cells are short
+			n++
+		}
+		if c.Text = row[:n]; n > c.Length && trim && (row[0] <= ' ' || row[0] >= 0x80 || row[n-1] <= ' ' || row[n-1] >= 0x80) {
+			c.Text = bytes.TrimSpace(c.Text)
+			c.Number, c.Length = ParseDecimal(c.Text)
+		}
+		if n == len(row) {
+			return cells, nil
+		}
+		row = row[n+1:]
+	}
+}
+
+// unquote returns the cell that begins after a quote, and the text after its closing quote.
+// Two quotes in the cell stand for one.
+func unquote(text []byte) (cell, rest []byte, err error) {
+	i := bytes.IndexByte(text, '"')
+	if i < 0 {
+		return nil, nil, ErrQuote
+	}
+	if i+1 >= len(text) || text[i+1] != '"' {
+		return text[:i], text[i+1:], nil
+	}
+	for {
+		i = bytes.IndexByte(text, '"')
+		if i < 0 {
+			return nil, nil, ErrQuote
+		}
+		cell = append(cell, text[:i]...)
+		if i+1 >= len(text) || text[i+1] != '"' {
+			return cell, text[i+1:], nil
+		}
+		cell, text = append(cell, '"'), text[i+2:]
+	}
+}
+
+// maxJoinedBytes is the number of bytes after a line in which the end of its last cell is
+// searched.
+const maxJoinedBytes = 1 << 14
+
+// JoinRow returns the row that begins with line, whose last cell is in quotes and continues on the following lines, and
+// the number of these lines, which it does not consume. err is the error of split for line. The number is 0 if err is
+// another one than ErrQuote, or if split returns an error for each longer row. JoinRow makes line invalid.
+func (l *LineReader) JoinRow(line []byte, split func(row []byte) error, err error) (row []byte, lines int) {
+	if !errors.Is(err, ErrQuote) {
+		return nil, 0
+	}
+	row = bytes.Clone(line)
+	for ahead := l.Ahead(maxJoinedBytes); len(ahead) > 0; {
+		next, rest, ended := bytes.Cut(ahead, []byte("\n"))
+		if !ended {
+			break
+		}
+		row, lines, ahead = append(append(row, '\n'), bytes.TrimRight(next, "\r")...), lines+1, rest
+		if split(row) == nil {
+			return row, lines
+		}
+	}
+	return nil, 0
+}
