@@ -3,6 +3,7 @@ package programfile
 import (
 	"testing"
 
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/recordtest"
 )
@@ -14,6 +15,14 @@ func FuzzReadStudy(f *testing.F) {
 	f.Add([]byte(",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,1e300\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		recordtest.CheckFormat(t, formatNamed(t, studyKind), "log_2.csv", text)
+	})
+}
+
+func FuzzReadRows(f *testing.F) {
+	f.Add([]byte("a,s,4,7,,1,,seconds,0.5\na,s,4,7,,1,,samples,10\n\"b, \"\"c\"\"\nd\",,2,1,0,,3,loss,NaN\n\"b, \"\"c\"\"\nd\",,2,1,,,1,IO_trial_samples_per_second,inf\n"))
+	f.Add([]byte("a,s,4,7,,1,x,seconds,0.5\na,s,4,7,,,,test_iou,'+1\na,s,,-3,1,,2,compute_start_seconds/x,1\na,\"s,4,7,,,,x,1"))
+	f.Fuzz(func(t *testing.T, rows []byte) {
+		recordtest.CheckFormat(t, formatNamed(t, rowsKind), "rows.csv", append([]byte(wholefile.RowsHeader), rows...))
 	})
 }
 

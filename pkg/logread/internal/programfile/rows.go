@@ -3,9 +3,7 @@ package programfile
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
-	"errors"
-	"io"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -29,6 +27,8 @@ func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.Ro
 // epochs, curves, trials and spans. Values of steps become curves.
 type rowsReader struct {
 	in     *record.Input
+	l      *scan.LineReader
+	cells  []scan.Cell         // of the current row
 	order  []*rowsRun          // in the order of the rows
 	runs   map[string]*rowsRun // by name
 	last   *rowsRun            // of the row before; nil in the first row
@@ -52,27 +52,8 @@ type rowsCell struct {
 // readRows reads the rows. A row that cannot be read is a problem.
 func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := &rowsReader{in: in, runs: map[string]*rowsRun{}}
-	lines := csv.NewReader(in.Reader)
-	lines.ReuseRecord, lines.FieldsPerRecord = true, strings.Count(wholefile.RowsHeader, ",")+1
-	for n := 0; ; n++ {
-		cells, err := lines.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		in.Report.Lines++
-		var invalid *csv.ParseError
-		if err != nil && !errors.As(err, &invalid) {
-			return nil, err
-		}
-		switch {
-		case err != nil:
-			in.AddProblem(invalid.StartLine, "%v", invalid.Err)
-		case n > 0:
-			r.number, _ = lines.FieldPos(0)
-			r.addRow(cells)
-		default:
-			in.Report.LinesUsed++
-		}
+	if err := in.ReadLines(r.readLine); err != nil {
+		return nil, err
 	}
 	var parts []*record.Part
 	for _, run := range r.order {
@@ -84,35 +65,64 @@ func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-func (r *rowsReader) addRow(cells []string) {
+func (r *rowsReader) readLine(l *scan.LineReader, line []byte) {
+	r.l, r.number = l, l.Number
+	if l.Number == 1 {
+		r.in.Report.LinesUsed++
+		return
+	}
+	split := func(row []byte) (err error) {
+		r.cells, err = scan.AppendCells(r.cells[:0], row, ',', false)
+		return err
+	}
+	err := split(line)
+	if row, lines := l.JoinRow(line, split, err); lines > 0 { // a name of several lines
+		line, err = row, nil
+		r.in.SkipLines(l, lines)
+	}
+	if n := strings.Count(wholefile.RowsHeader, ",") + 1; err == nil && len(r.cells) != n {
+		err = fmt.Errorf("expected %d cells, got %d: %.80q", n, len(r.cells), line)
+	}
+	if err != nil {
+		r.in.AddProblem(r.number, "%v", err)
+		return
+	}
+	r.addRow(line, r.cells)
+}
+
+func (r *rowsReader) addRow(line []byte, cells []scan.Cell) {
 	var failed bool
-	count := func(cell string, none int) int {
-		if cell == "" {
+	count := func(c *scan.Cell, none int) int {
+		if len(c.Text) == 0 {
 			return none
 		}
-		n, err := strconv.Atoi(cell)
-		failed = failed || err != nil || n < 0
+		n := int(c.Number)
+		failed = failed || c.Length != len(c.Text) || n < 0 || c.Number != float64(n)
 		return n
 	}
-	workers, rank, epoch, step := count(cells[2], 0), count(cells[4], -1), count(cells[5], 0), count(cells[6], -1)
-	seed, seedErr := strconv.ParseInt(cells[3], 10, 64)
-	value, isNumber := scan.ParseFloat([]byte(clean.ParseCell(cells[8])))
+	workers, rank, epoch, step := count(&cells[2], 0), count(&cells[4], -1), count(&cells[5], 0), count(&cells[6], -1)
+	seed, seedErr := strconv.ParseInt(string(cells[3].Text), 10, 64)
+	value, isNumber := cells[8].Number, cells[8].Length > 0 && cells[8].Length == len(cells[8].Text)
+	if !isNumber {
+		value, isNumber = scan.ParseFloat([]byte(clean.ParseCell(string(cells[8].Text))))
+	}
 	if failed || seedErr != nil || !isNumber {
-		r.in.AddProblem(r.number, "expected numbers in the columns workers, seed, rank, epoch, step and value, got %.80q", cells)
+		r.in.AddProblem(r.number, "expected numbers in the columns workers, seed, rank, epoch, step and value, got %.80q", line)
 		return
 	}
-	if text := cells[7]; math.IsNaN(value) && (strings.HasSuffix(text, "seconds") || strings.HasSuffix(text, "samples_per_second")) {
-		r.in.AddProblem(r.number, "got %s NaN, which is no possible value; it is not used", text)
+	name := clean.ParseCell(string(cells[7].Text))
+	if math.IsNaN(value) && (strings.HasSuffix(name, "seconds") || strings.HasSuffix(name, "samples_per_second")) {
+		r.in.AddProblem(r.number, "got %s NaN, which is no possible value; it is not used", name)
 		return
 	}
-	if r.last == nil || r.last.name != cells[0] {
-		if r.last = r.runs[cells[0]]; r.last == nil { // the cells share the memory of the row
-			r.last = &rowsRun{name: strings.Clone(cells[0]), curves: record.Curves{Most: math.MaxInt}, part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
-			r.last.part.Run.Info = runs.Info{Series: strings.Clone(clean.ParseCell(cells[1])), Workers: workers, Seed: seed}
+	if r.last == nil || r.last.name != string(cells[0].Text) {
+		if r.last = r.runs[string(cells[0].Text)]; r.last == nil {
+			r.last = &rowsRun{name: string(cells[0].Text), curves: record.Curves{Most: math.MaxInt, Lines: r.l}, part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
+			r.last.part.Run.Info = runs.Info{Series: clean.ParseCell(string(cells[1].Text)), Workers: workers, Seed: seed}
 			r.order, r.runs[r.last.name] = append(r.order, r.last), r.last
 		}
 	}
-	r.last.add(rowsCell{rank, epoch, step, clean.ParseCell(cells[7]), value}, r.number)
+	r.last.add(rowsCell{rank, epoch, step, name, value}, r.number)
 	r.in.Report.Records++
 	r.in.Report.LinesUsed++
 }
@@ -124,8 +134,10 @@ func (run *rowsRun) add(c rowsCell, line int) {
 	case c.epoch > 0 && c.rank < 0 && c.step < 0:
 		i := len(r.Epochs) - 1
 		if i < 0 || r.Epochs[i].Epoch != c.epoch {
+			if i++; i == cap(r.Epochs) {
+				r.Epochs = record.Grow(r.Epochs, run.curves.Lines.EstimateRemaining(i))
+			}
 			r.Epochs = append(r.Epochs, record.NewUnmeasuredEpoch(c.epoch, line))
-			i++
 		}
 		if !setEpochValue(&r.Epochs[i], c.name, c.value) {
 			run.addPoint(c)
@@ -215,7 +227,7 @@ func addMeasurement(run *runs.Run, c rowsCell, line int) bool {
 	}
 	for _, kind := range []string{runs.SpanData, runs.SpanCompute, runs.SpanCommunication, runs.SpanOther} {
 		if name, ok := strings.CutPrefix(c.name, kind+"_start_seconds/"); ok && c.rank >= 0 {
-			run.Spans = append(run.Spans, runs.Span{Rank: c.rank, Kind: kind, Name: strings.Clone(name), Start: c.value})
+			run.Spans = append(run.Spans, runs.Span{Rank: c.rank, Kind: kind, Name: name, Start: c.value})
 			return true
 		}
 		if _, ok := strings.CutPrefix(c.name, kind+"_seconds/"); ok && c.rank >= 0 && len(run.Spans) > 0 {
@@ -230,7 +242,7 @@ func findOrAddTrial(run *runs.Run, name string, line int) *runs.Trial {
 	i := slices.IndexFunc(run.Trials, func(t runs.Trial) bool { return t.Name == name })
 	if i < 0 {
 		i = len(run.Trials)
-		run.Trials = append(run.Trials, runs.Trial{Name: strings.Clone(name), Rate: math.NaN(), Spread: math.NaN(), Line: line})
+		run.Trials = append(run.Trials, runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN(), Line: line})
 	}
 	return &run.Trials[i]
 }
