@@ -10,6 +10,7 @@ func FuzzReadLines(f *testing.F) {
 	f.Add([]byte("{\"env_info\": \"x\", \"seed\": 5, \"exp_name\": \"a/b.py\"}\n{\"mode\": \"train\", \"epoch\": 1, \"iter\": 50, \"loss\": 2.5}\n{\"mode\": \"val\", \"epoch\": 1, \"iter\": 2, \"loss\": 2.5, \"mIoU\": 50}\n{\"mode\": \"train\", \"epoch\": 2, \"iter\": 50, \"loss\": 2.5}\n"))
 	f.Add([]byte("{\"epoch\": 1, \"iter\": 50, \"step\": 50, \"loss\": 2.5}\n{\"acc\": 75, \"step\": 1}\n{\"epoch\": 0, \"loss\": 1}\n{\"epoch\": 0, \"loss\": 2, \"epoch_time\": -1}"))
 	f.Add([]byte("{\"iteration\": 39, \"total_loss\": 2.5}\n\n{\"iteration\": 19, \"total_loss\": NaN}\n{\"iteration\": 19, \"a"))
+	f.Add([]byte("{\"epoch\":1,\"loss\":2.5}\n{\"epoch\": 2 , \"loss\":  \"1.5\"}\n{\"mode\":,\"epoch\":1}\n{\"epoch\":3,\"loss\":}\n{\"epoch\":3,\"loss\":1{\"epoch\":4}\n"))
 	for _, format := range Formats() {
 		if format.Name == linesKind {
 			f.Fuzz(func(t *testing.T, text []byte) { recordtest.CheckFormat(t, format, "vis_data/scalars.json", text) })

@@ -149,6 +149,7 @@ type jsonName struct {
 	place  place
 	fields [2]*fields.Field // in an object of the training, and of the validation
 	next   *jsonName
+	toNext []byte // text from the end of the value to the value of next
 
 	run     *jsonRun         // the last run with the name, of which are:
 	trained bool             // the training has values of the name
@@ -159,10 +160,6 @@ type jsonName struct {
 const maxKeyBytes = 100
 
 func (r *reader) nameOf(key []byte) *jsonName {
-	if r.last != nil && r.last.next != nil && r.last.next.text == string(key) {
-		r.last = r.last.next
-		return r.last
-	}
 	n := r.names[string(key)]
 	if n == nil {
 		text := string(key)
@@ -171,34 +168,55 @@ func (r *reader) nameOf(key []byte) *jsonName {
 			r.names[text] = n
 		}
 	}
-	if r.last != nil {
-		r.last.next = n
-	}
-	r.last = n
 	return n
+}
+
+// nextName moves to the value of the next member of an object and returns the member's name. last is that of the
+// member before, or r.start. It returns nil if there is none.
+func (r *reader) nextName(doc *scan.ObjectIterator, last *jsonName) *jsonName {
+	if last.next != nil && doc.SkipTo(last.toNext) {
+		return last.next
+	}
+	from := doc.Offset()
+	key, ok := doc.NextKey()
+	if !ok {
+		return nil
+	}
+	last.next, last.toNext = r.nameOf(key), append(last.toNext[:0], doc.Text[from:doc.Offset()]...)
+	return last.next
 }
 
 // parseObject parses a line. ok is false if it is not a complete object.
 func (r *reader) parseObject(line []byte) (o object, ok bool) {
 	o = object{epoch: math.NaN(), step: math.NaN(), iter: math.NaN(), numbers: r.numbers[:0]}
 	doc := scan.ObjectIterator{Text: line}
-	for key, value := range doc.Members() {
-		n := r.nameOf(key)
+	for n := r.nextName(&doc, &r.start); n != nil; n = r.nextName(&doc, n) {
 		if n.text == "mode" {
+			value, complete := doc.Value()
 			if mode := scan.Unquote(value[:min(len(value), 10)]); string(mode) != r.mode {
 				r.mode = string(mode)
 			}
-			o.mode = r.mode
+			if o.mode = r.mode; !complete {
+				break
+			}
 			continue
 		}
-		x, isNumber := scan.ParseJSONFloat(value)
-		if !isNumber && bytes.IndexByte(value, ':') > 0 && value[0] == '"' { // such as "0:01:02"
+		var value []byte
+		x, isNumber := doc.Number()
+		if !isNumber {
+			if value, ok = doc.Value(); !ok {
+				break
+			}
+			x, isNumber = scan.ParseJSONFloat(value)
+		}
+		quoted := len(value) > 0 && value[0] == '"'
+		if !isNumber && quoted && bytes.IndexByte(value, ':') > 0 { // such as "0:01:02"
 			if f := n.fields[0]; f != nil && f.Kind == fields.Seconds {
 				x, isNumber = scan.ParseDuration(scan.Unquote(value))
 			}
 		}
 		switch {
-		case n.place != noPlace && value[0] == '"': // a name
+		case n.place != noPlace && quoted: // a name
 		case n.place != noPlace && isNumber:
 			switch n.place {
 			case placeEpoch:
@@ -213,10 +231,10 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 			case placeIter:
 				o.iter = x
 			}
-		case isNumber && len(key) <= maxKeyBytes:
+		case isNumber && len(n.text) <= maxKeyBytes:
 			o.numbers = append(o.numbers, member{n, x})
-		case len(r.runs) == 0 && value[0] == '"' && len(value) <= 1000:
-			r.addSetting(string(key[:min(len(key), maxKeyBytes)]), string(scan.Unquote(value)))
+		case len(r.runs) == 0 && quoted && len(value) <= 1000:
+			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(scan.Unquote(value)))
 		}
 	}
 	r.numbers = o.numbers

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
@@ -20,7 +21,7 @@ type reader struct {
 	numbers  []member       // of the current object
 	mode     string         // of the last object that has one
 	names    map[string]*jsonName
-	last     *jsonName // of the last member
+	start    jsonName // before the first member of an object
 	runs     []*jsonRun
 }
 
@@ -137,7 +138,7 @@ func (r *reader) runOf(o object) *jsonRun {
 		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
-		line: r.l.Number, kind: linesKind, epoch: -1, step: -1,
+		line: r.l.Number, kind: linesKind, epoch: -1, step: -1, curves: record.Curves{Lines: r.l},
 	}
 	r.runs = append(r.runs, run)
 	return run
@@ -230,7 +231,8 @@ func (r *reader) finish() []*record.Part {
 
 // sortedEpochs returns the epochs of a run, counted from 1.
 func (run *jsonRun) sortedEpochs(report *record.Report) []runs.Epoch {
-	epochs := record.MergeEpochs([][]runs.Epoch{run.epochs.Epochs}, false, report)
+	epochs := run.epochs.Epochs
+	slices.SortFunc(epochs, record.CompareEpochs)
 	shift := 0
 	if len(epochs) > 0 && epochs[0].Epoch == 0 {
 		report.AddAssumptionOnce("the log counts epochs from 0; here they count from 1")

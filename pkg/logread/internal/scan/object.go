@@ -17,62 +17,85 @@ type ObjectIterator struct {
 	Bad   bool   // the text is not a complete object
 }
 
-// Next returns the key of the next member, without quotes, and its value.
-// Escape sequences are not decoded. ok is false after the last member or if the
-// object is malformed, which sets Bad.
-func (o *ObjectIterator) Next() (key, value []byte, ok bool) {
+// NextKey returns the key of the next member, without quotes. Escape sequences are not
+// decoded. ok is false after the last member or if the object is malformed, which sets Bad.
+// Value or Number must read the value.
+func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
 		o.at++
 		o.peek()
 		o.Bad = o.at < len(o.Text)
-		return nil, nil, false
+		return nil, false
 	case c == '{' && !o.begun:
 		o.begun = true
 		o.at++
 		if o.peek() == '}' {
-			return o.Next()
+			return o.NextKey()
 		}
 	case c == ',' && o.begun:
 		o.at++
 	default:
-		return o.fail()
+		o.Bad = true
+		return nil, false
 	}
-	if o.peek() != '"' {
-		return o.fail()
+	n := 0
+	if o.peek() == '"' {
+		n = stringLength(o.Text[o.at:])
 	}
-	n := stringLength(o.Text[o.at:])
-	if n == 0 {
-		return o.fail()
+	if o.Bad = n == 0; o.Bad {
+		return nil, false
 	}
 	key = o.Text[o.at+1 : o.at+n-1]
 	o.at += n
-	if o.peek() != ':' {
-		return o.fail()
+	if o.Bad = o.peek() != ':'; o.Bad {
+		return nil, false
 	}
 	o.at++
 	o.peek()
-	if n = ValueLength(o.Text[o.at:]); n == 0 {
-		return o.fail()
-	}
-	value = o.Text[o.at : o.at+n]
-	o.at += n
-	return key, value, true
+	return key, true
 }
 
-// Members iterates over the members of the object, as Next returns them.
+// SkipTo skips text, which a call of NextKey has skipped at the same place of another object, and reports whether the
+// object continues with it.
+func (o *ObjectIterator) SkipTo(text []byte) bool {
+	if !bytes.HasPrefix(o.Text[o.at:], text) {
+		return false
+	}
+	o.at += len(text)
+	o.begun = true
+	o.peek()
+	return true
+}
+
+// Value returns the value of the member whose key has been read. ok is false if it is incomplete.
+func (o *ObjectIterator) Value() (value []byte, ok bool) {
+	n := ValueLength(o.Text[o.at:])
+	value, o.Bad = o.Text[o.at:o.at+n], n == 0
+	o.at += n
+	return value, n > 0
+}
+
+// Number returns the value of the member whose key has been read. ok is false if it is not a plain number; then Value
+// returns it.
+func (o *ObjectIterator) Number() (v float64, ok bool) {
+	v, n := ParseDecimal(o.Text[o.at:])
+	if end := o.at + n; n > 0 && end < len(o.Text) && isAfterValue(o.Text[end]) {
+		o.at = end
+		return v, true
+	}
+	return 0, false
+}
+
+// Members iterates over the keys and values of the members.
 func (o *ObjectIterator) Members() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
-		for key, value, ok := o.Next(); ok && yield(key, value); key, value, ok = o.Next() {
+		for key, ok := o.NextKey(); ok; key, ok = o.NextKey() {
+			if value, ok := o.Value(); !ok || !yield(key, value) {
+				return
+			}
 		}
 	}
-}
-
-// fail marks the object as malformed and returns the results with which Next
-// reports this.
-func (o *ObjectIterator) fail() (key, value []byte, ok bool) {
-	o.Bad = true
-	return nil, nil, false
 }
 
 // Offset returns the index in Text after the last member. If the object is malformed, it is that
@@ -139,11 +162,16 @@ func ValueLength(b []byte) int {
 		return 0
 	}
 	for i, c := range b {
-		if c == ',' || c == '}' || c == ']' || c == ' ' || c == '\t' || c == '\n' || c == '\r' {
+		if isAfterValue(c) {
 			return i
 		}
 	}
 	return len(b)
+}
+
+// isAfterValue reports whether c ends a value that is neither a string nor in brackets.
+func isAfterValue(c byte) bool {
+	return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
 }
 
 // Unquote returns the content of a JSON string without decoding escape

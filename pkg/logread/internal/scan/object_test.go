@@ -3,6 +3,7 @@ package scan
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -28,6 +29,32 @@ func TestElements(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", list, got, want)
+		}
+	}
+}
+
+// TestSkipTo: an object with the text of another one's key is read like any other, whatever blanks follow.
+func TestSkipTo(t *testing.T) {
+	first := ObjectIterator{Text: []byte(`{"a":1, "b": 2}`)}
+	first.NextKey()
+	begin := first.Text[:first.Offset()]
+	for text, want := range map[string]string{`{"a":  5}`: "5", `{"a":"5"}`: `"5"`, `{"a":-.5e1,"b":2}`: "-5", `{"a":1x}`: "1x", `{"a":`: "bad", `{"a":}`: "bad", `{"ab":1}`: "other"} {
+		o := ObjectIterator{Text: []byte(text)}
+		got := "other"
+		if o.SkipTo(begin) {
+			if v, ok := o.Number(); ok {
+				got = strconv.FormatFloat(v, 'g', -1, 64)
+			} else if value, ok := o.Value(); ok {
+				got = string(value)
+			} else {
+				got = "bad"
+			}
+			if o.Bad != (got == "bad") {
+				t.Errorf("%s: got %s, bad %v", text, got, o.Bad)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 }
