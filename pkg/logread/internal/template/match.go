@@ -163,34 +163,23 @@ func (s *segment) match(line []byte, at int, values []Value) int {
 	return at
 }
 
-// isAt reports whether the text is at the given index of the line, with the same blanks.
-func (l *literal) isAt(line []byte, at int) bool { return scan.HasPrefix(line[at:], l.text) }
-
 // match matches the text at the given index of the line and returns the index after it, or
 // -1. If the text ends with a blank, the line may have further blanks there, which what
 // follows skips.
 func (l *literal) match(line []byte, at int) int {
-	if l.isAt(line, at) {
+	if scan.HasPrefix(line[at:], l.text) {
 		return at + len(l.text)
 	}
 	if !l.blanks {
 		return -1
 	}
 	for i := range len(l.text) {
-		switch {
-		case at == len(line):
+		if at == len(line) || line[at] != l.text[i] && (l.text[i] != ' ' || line[at] != '\t') {
 			return -1
-		case l.text[i] != ' ':
-			if line[at] != l.text[i] {
-				return -1
-			}
+		}
+		at++
+		for l.text[i] == ' ' && at < len(line) && isBlank(line[at]) {
 			at++
-		case !isBlank(line[at]):
-			return -1
-		default:
-			for at < len(line) && isBlank(line[at]) {
-				at++
-			}
 		}
 	}
 	return at
@@ -208,12 +197,17 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 	}
 	if x.plain { // usually
 		v, n := scan.ParseDecimal(line[at:])
-		if end := at + n; n > 0 && x.after.isAt(line, end) && (x.kind != fields.Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
+		end := at + n
+		next := end + len(x.after.text)
+		if !scan.HasPrefix(line[end:], x.after.text) {
+			next = x.after.match(line, end) // with other blanks
+		}
+		if n > 0 && next >= 0 && (x.kind != fields.Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
 			if x.factor > 0 {
 				v = scan.Scale(v, x.factor)
 			}
 			value.Number, value.From, value.To = v, at, end
-			return end + len(x.after.text)
+			return next
 		}
 	}
 	v, n := parseNumber(line[at:], x.separated)

@@ -3,7 +3,6 @@ package trainer
 import (
 	"bytes"
 	"math"
-	"slices"
 	"strings"
 
 	"lockstep/pkg/logread/internal/progress"
@@ -181,7 +180,12 @@ func addMeters(log *logline.Log, m *meters) {
 
 // isOneOf reports whether the name of a meter is one of the given words, in upper or lower case.
 func isOneOf(name []byte, words ...string) bool {
-	return slices.ContainsFunc(words, func(w string) bool { return len(w) == len(name) && strings.EqualFold(w, string(name)) })
+	for _, w := range words {
+		if len(w) == len(name) && strings.EqualFold(w, string(name)) {
+			return true
+		}
+	}
+	return false
 }
 
 func meterBuffer(log *logline.Log) *[]progress.Meter {
@@ -273,22 +277,24 @@ func meterEpochOf(log *logline.Log, n int) *runs.Epoch {
 // timmTemplate matches timm's line of training.
 var timmTemplate = template.MustParse("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
 
+// timmNames are the names of the values in timm's line of training.
+var timmNames = [...][]byte{[]byte("loss"), []byte("step_seconds"), []byte("samples_per_second"), []byte("lr")}
+
 func readTimmTrain(log *logline.Log, m []byte) logline.Result {
 	read := log.ValuesOf(timmTemplate)
 	if !timmTemplate.Match(m, read) {
 		return logline.Unknown
 	}
-	epoch, step, steps := read[0].Number, read[1].Number, read[2].Number // in the order of the fields
-	loss, meanLoss, stepSeconds, rate, meanStepSeconds, meanRate, lr := read[3].Number, read[4].Number, read[5].Number, read[6].Number, read[7].Number, read[8].Number, read[9].Number
+	epoch, step, steps, meanStepSeconds := read[0].Number, read[1].Number, read[2].Number, read[7].Number // in the order of the fields
 	if epoch < 0 || step < 0 || epoch > 1<<30 || steps > 1<<30 || step > steps {
 		return logline.Unknown
 	}
 	buffer := meterBuffer(log)
 	*buffer = append((*buffer)[:0],
-		progress.Meter{Name: []byte("loss"), Value: loss, Mean: meanLoss},
-		progress.Meter{Name: []byte("step_seconds"), Value: stepSeconds, Mean: math.NaN()},
-		progress.Meter{Name: []byte("samples_per_second"), Value: rate, Mean: meanRate},
-		progress.Meter{Name: []byte("lr"), Value: lr, Mean: math.NaN()},
+		progress.Meter{Name: timmNames[0], Value: read[3].Number, Mean: read[4].Number},
+		progress.Meter{Name: timmNames[1], Value: read[5].Number, Mean: math.NaN()},
+		progress.Meter{Name: timmNames[2], Value: read[6].Number, Mean: read[8].Number},
+		progress.Meter{Name: timmNames[3], Value: read[9].Number, Mean: math.NaN()},
 	)
 	addMeters(log, &meters{format: logline.Timm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: meanStepSeconds})
 	return logline.Used
