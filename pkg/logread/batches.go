@@ -156,8 +156,7 @@ func (j job) findOutcome() (t BatchTrial, series string, ok bool) {
 	return t, series, true
 }
 
-// isOutOfMemory reports whether the error text of a run says that memory ran
-// out.
+// isOutOfMemory reports whether the error text of a run says that memory ran out.
 func isOutOfMemory(reason string) bool {
 	low := strings.ToLower(reason)
 	return slices.ContainsFunc([]string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"}, func(mark string) bool { return strings.Contains(low, mark) })

@@ -219,8 +219,7 @@ func (b *contentReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isDamageError reports whether err shows that the compressed content is
-// damaged, as opposed to a failed read or a canceled context.
+// isDamageError reports whether err shows damaged content, as opposed to a failed read or a canceled context.
 func isDamageError(err error) bool {
 	var disk *os.PathError
 	return !errors.As(err, &disk) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)

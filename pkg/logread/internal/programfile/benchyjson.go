@@ -15,8 +15,7 @@ import (
 // (github.com/romerojosh/benchy).
 const benchyKind = "benchy JSON"
 
-// isBenchyJSON reports whether head begins a JSON object that contains keys of
-// benchy.
+// isBenchyJSON reports whether head begins a JSON object that contains keys of benchy.
 func isBenchyJSON(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) && bytes.Contains(head, []byte(`"nranks"`)) &&
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))

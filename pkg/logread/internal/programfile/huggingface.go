@@ -23,8 +23,7 @@ import (
 // at that step; the latest state counts.
 const huggingFaceKind = "Hugging Face trainer state"
 
-// isHuggingFace reports whether head begins a JSON object that contains keys of
-// a trainer state.
+// isHuggingFace reports whether head begins a JSON object that contains keys of a trainer state.
 func isHuggingFace(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) &&
 		(bytes.Contains(head, []byte(`"log_history"`)) || bytes.Contains(head, []byte(`"global_step"`)) && bytes.Contains(head, []byte(`"epoch"`)))

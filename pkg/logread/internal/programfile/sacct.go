@@ -22,8 +22,7 @@ import (
 //	1234.batch|batch||COMPLETED|0:0|05:42:11
 const sacctKind = "sacct"
 
-// isSacct reports whether the first line of head contains the column JobID or
-// begins with JobIDRaw.
+// isSacct reports whether the first line of head contains the column JobID or begins with JobIDRaw.
 func isSacct(_ string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return bytes.HasPrefix(first, []byte("JobID|")) || bytes.HasPrefix(first, []byte("JobIDRaw|")) || bytes.Contains(first, []byte("|JobID|"))

@@ -58,8 +58,7 @@ func Messages(text []byte) []Message {
 	return messages
 }
 
-// hasNumbersAfterRank reports whether a line begins with its rank, as in
-// "[rank 0/2] Epoch 1", and has other numbers after it.
+// hasNumbersAfterRank reports whether a line begins with its rank, as in "[rank 0/2] Epoch 1", and has other numbers after it.
 func hasNumbersAfterRank(message string) bool {
 	_, _, rest, ok := system.ParseRankOf([]byte(message))
 	return ok && bytes.ContainsAny(rest, "0123456789")

@@ -84,8 +84,7 @@ func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// setHorovodMean sets the mean rate over all iterations, in images per second
-// and GPU, and the number after +-.
+// setHorovodMean sets the mean rate over all iterations, in images per second and GPU, and the number after +-.
 func setHorovodMean(log *logline.Log, v []template.Value) logline.Result {
 	h := horovodOf(log.CountLine(logline.Horovod))
 	h.perGPU, h.spread = v[0].Number, v[1].Number

@@ -164,8 +164,7 @@ func isZshTime(m []byte) bool {
 	return ok
 }
 
-// pipedCommands returns the names of commands that only process the output of
-// another command. zsh prints a line for each command of a pipeline.
+// pipedCommands returns the names of commands that only process the output of another. zsh prints a line for each.
 func pipedCommands() []string {
 	return []string{"tee", "cat", "grep", "tail", "head", "ts", "sed", "awk", "less", "gzip", "zstd", "sort"}
 }
