@@ -35,21 +35,26 @@ const stateOfJob = "fmt.Println(job.Status()[0].State)"
 // watches the sweep; the sweep trains on, and the context that was kept is alive in
 // the next cell. Cancel ends the sweep.
 func TestInterruptLeavesSweepsAlone(t *testing.T) {
-	second := 1.0
+	second, logs := 1.0, t.TempDir()
 	a := drive(t,
-		step{Execute: longSweep(t.TempDir(), "")},
+		step{Execute: longSweep(logs, "")},
 		step{Execute: "fmt.Println(\"go\")\ntime.Sleep(time.Minute)", InterruptOn: "go"},
 		step{Execute: stateOfJob},
 		step{Execute: "watched := job.Watch(ctx)\nfmt.Println(watched)", InterruptAfter: &second},
 		step{Execute: "before := job.Status()[0].Epoch\nfor job.Status()[0].Epoch == before { time.Sleep(50 * time.Millisecond) }\nfmt.Println(job.Status()[0].State, ctx.Err())"},
 		step{Execute: "canceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
-	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"running\\n\"", "", "stdout \"running <nil>\\n\"", "stdout \"<nil> true canceled\\n\"")
+	wantCells(t, a, started(logs), "", "stdout \"running\\n\"", "", "stdout \"running <nil>\\n\"", "stdout \"<nil> true canceled\\n\"")
 	for _, i := range []int{1, 3} {
 		if !strings.HasSuffix(a[i].show(), `error "interrupted"`) {
 			t.Errorf("interrupted cell %d shows\n%s", i, a[i].show())
 		}
 	}
+}
+
+// started is what the cell of longSweep shows.
+func started(logs string) string {
+	return fmt.Sprintf("display_data \"folder of the runs: %s/unet2d-cells\"\nstdout \"<nil>\\n\"", logs)
 }
 
 // TestRestartAndAttach: a sweep ends with its kernel, which is killed, or goes on
@@ -67,7 +72,7 @@ func TestRestartAndAttach(t *testing.T) {
 		step{Execute: "before := job.Status()[0].Epoch\nfor job.Status()[0].Epoch == before { time.Sleep(50 * time.Millisecond) }\n" + stateOfJob},
 		step{Execute: "for job.Attached() { time.Sleep(50 * time.Millisecond) }\ncanceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
-	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"<nil>\\n\"", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
+	wantCells(t, a, started(logs), "", "stdout \"<nil>\\n\"", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
 
 	// The same if the kernel ends by itself.
 	logs = t.TempDir()
@@ -79,7 +84,7 @@ func TestRestartAndAttach(t *testing.T) {
 		step{Execute: "before := job.Status()[0].Epoch\nfor job.Status()[0].Epoch == before { time.Sleep(50 * time.Millisecond) }\n" + stateOfJob},
 		step{Execute: "for job.Attached() { time.Sleep(50 * time.Millisecond) }\ncanceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
-	wantCells(t, a, "stdout \"<nil>\\n\"", "", "", "", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
+	wantCells(t, a, started(logs), "", "", "", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
 
 	logs = t.TempDir()
 	a = drive(t,
@@ -88,5 +93,5 @@ func TestRestartAndAttach(t *testing.T) {
 		step{Execute: attached(logs)},
 		step{Execute: "ended := job.Wait(ctx)\nfmt.Println(errors.Is(ended, context.Canceled), job.Status()[0].State)"},
 	)
-	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"<nil>\\n\"", "stdout \"true canceled\\n\"")
+	wantCells(t, a, started(logs), "", "stdout \"<nil>\\n\"", "stdout \"true canceled\\n\"")
 }

@@ -114,12 +114,12 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	return nil
 }
 
-// checkNotebook checks an executed notebook (nbformat 4): every code cell has run, none
-// ended in an error or wrote to standard error, the claims of each cell are true, and there is at least one image. It returns the
-// number of images.
+// checkNotebook checks an executed notebook (nbformat 4): every code cell has run, none ended in an error
+// or wrote to standard error, the claims of each cell are true, and there is at least one image. It returns
+// the number of images.
 //
-// The claims of a cell, in its metadata, are what the notebook's text says about its output: each is a regular expression
-// that the output must match, or with ! before it must not match.
+// The claims of a cell, in its metadata, are what the notebook's text says about its output: each is a
+// regular expression that the output must match, or with ! before it must not match.
 func checkNotebook(data []byte) (images int, err error) {
 	var nb struct {
 		Cells []struct {

@@ -36,8 +36,9 @@ type childRequest struct {
 	Grace  time.Duration   `json:"grace"`
 }
 
-// startInSeparateProcess starts the process that runs the sweep of p. If another process has started to train its runs since
-// the sweep was planned, startInSeparateProcess returns an *ownedError without a record.
+// startInSeparateProcess starts the process that runs the sweep of p. If another process has started to
+// train its runs since the sweep was planned, startInSeparateProcess returns an *ownedError without a
+// record.
 func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, error) {
 	launcher, err := binary.FindLauncher(ctx, p.Binary)
 	if err != nil {

@@ -48,13 +48,13 @@
 //
 // # Processes
 //
-// In a notebook, a separate process "lockstep launch" runs each sweep, and the kernel only
-// watches that process. An interrupt of a cell does not reach the process; Job.Cancel ends it.
-// When the kernel ends, by a restart or even by kill -9, the process asks its workers to end, and
-// kills them after 10 s. The next kernel's Attach shows which runs ended with it, and which were not started. With Sweep.Detach the process continues, and Attach returns its Job in
-// the next kernel. In the lockstep command and in other Go programs, the program itself runs the
-// sweep, which ends with Local's context, unless Detach is set. Job.Cancel and lockstep stop end
-// a sweep from any process of the user.
+// In a notebook, a separate process "lockstep launch" runs each sweep, and the kernel only watches that
+// process. An interrupt of a cell does not reach the process; Job.Cancel ends it. When the kernel ends, by
+// a restart or even by kill -9, the process asks its workers to end, and kills them after 10 s. The next
+// kernel's Attach shows which runs ended with it, and which were not started. With Sweep.Detach the process
+// continues, and Attach returns its Job in the next kernel. In the lockstep command and in other Go
+// programs, the program itself runs the sweep, which ends with Local's context, unless Detach is set.
+// Job.Cancel and lockstep stop end a sweep from any process of the user.
 //
 // The sweeps of a user on a machine run one after another, because other work on the
 // machine would distort the measured times. Local returns at once, and the sweep waits in a

@@ -33,8 +33,8 @@ func variablesOf(t *testing.T, dir string, rank int) map[string]string {
 	return all
 }
 
-// checkVariables checks the variables of each of the four ranks of a run: the variables that every launcher gives, the
-// variable own of the given launcher with the rank, and TF_CONFIG.
+// checkVariables checks the variables of each of the four ranks of a run: the variables that every launcher
+// gives, the variable own of the given launcher with the rank, and TF_CONFIG.
 func checkVariables(t *testing.T, dir, own string, localWorld int) {
 	t.Helper()
 	var cluster []string // the addresses of all workers

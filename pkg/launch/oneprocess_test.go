@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// mirroredStandIn is a script that replaces a program with MirroredStrategy: it prints Keras' lines for the GPUs
-// of --n_gpus. An epoch of 100 steps takes 12 s with 1 GPU, 6 s with 2 and 3 s with 4. It fails if it does not see as many
-// GPUs as it is told to use, or if it is not the only process of its run.
+// mirroredStandIn is a script that replaces a program with MirroredStrategy: it prints Keras' lines for the
+// GPUs of --n_gpus. An epoch of 100 steps takes 12 s with 1 GPU, 6 s with 2 and 3 s with 4. It fails if it
+// does not see as many GPUs as it is told to use, or if it is not the only process of its run.
 const mirroredStandIn = `seen=$(echo "$CUDA_VISIBLE_DEVICES" | tr , '\n' | grep -c .)
 echo "devices $CUDA_VISIBLE_DEVICES, threads $OMP_NUM_THREADS, rank $RANK of $WORLD_SIZE"
 [ "$seen" = "$2" ] && [ "$WORLD_SIZE" = 1 ] || exit 3
@@ -221,8 +221,8 @@ if [ $WORLD_SIZE = 2 ]; then while [ ! -e %[1]s ]; do sleep 0.05; done; exit $(c
 	}
 }
 
-// TestOneJobOfUnequalRuns: the job has as many nodes as the run with most nodes, and as many GPUs on each as the run
-// with most GPUs on a node. Each run starts only its own tasks.
+// TestOneJobOfUnequalRuns: the job has as many nodes as the run with most nodes, and as many GPUs on each
+// as the run with most GPUs on a node. Each run starts only its own tasks.
 func TestOneJobOfUnequalRuns(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s := Sweep{Command: []string{"python", "train.py"}, Workers: []int{1, 4, 6}, Logs: t.TempDir(), Slurm: SlurmOptions{Account: "a", OneJob: true}}

@@ -63,8 +63,8 @@ type PlannedRun struct {
 	StudyLogs   string         `json:"study_logs,omitempty"` // the folder for the run's study log; "" if none is written
 }
 
-// planRuns sets the runs in the order in which they are executed. Those of Lockstep's own training have no
-// config yet.
+// planRuns sets the runs in the order in which they are executed. Runs of Lockstep's own training have
+// no config yet.
 func (p *SweepPlan) planRuns() error {
 	s := &p.Sweep
 	for _, seed := range s.Seeds {

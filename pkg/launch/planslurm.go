@@ -23,17 +23,17 @@ import (
 	"lockstep/pkg/train"
 )
 
-// SlurmOptions are the fields of a Sweep that only Slurm uses. The defaults are those of the
-// site profile.
+// SlurmOptions are the fields of a Sweep that only Slurm uses. The site profile has the
+// defaults.
 type SlurmOptions struct {
 	Account     string
 	Partition   string
 	Reservation string
 	Dependency  string        // as sbatch --dependency, such as afterok:17
 	Time        time.Duration // the time limit of each job
-	// TasksPerNode is the largest number of workers on a node. 0 means that of the site.
+	// TasksPerNode is the largest number of workers on a node. 0 means the number in the site profile.
 	TasksPerNode int
-	CPUsPerTask  int // 0 means that of the site
+	CPUsPerTask  int // 0 means the number in the site profile
 	// GPUsPerNode is the number of GPUs that the job asks for on each node, in place of the sum over the node's
 	// workers; see Sweep.GPUsPerWorker.
 	GPUsPerNode int

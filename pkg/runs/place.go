@@ -98,10 +98,10 @@ func isOurs(logs string) bool {
 	return err == nil && bytes.HasPrefix(text, []byte("module lockstep\n"))
 }
 
-// ResolveOrCreateLogs returns the absolute path of a log path to be written to. It is like ResolveLogs, but it takes a
-// parent's folder logs only if that folder is for Lockstep's runs: if Lockstep has created it, if it has a run
-// of Lockstep, or if it belongs to Lockstep's sources. Otherwise it creates the folder logs in
-// the working directory and writes a message about it to w.
+// ResolveOrCreateLogs returns the absolute path of a log path to be written to. It is like ResolveLogs, but
+// it takes a parent's folder logs only if that folder is for Lockstep's runs: if Lockstep has created it,
+// if it has a run of Lockstep, or if it belongs to Lockstep's sources. Otherwise it creates the folder logs
+// in the working directory and writes a message about it to w.
 func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 	place, err := resolve(path, isOurs)
 	if !errors.Is(err, errNoLogs) {

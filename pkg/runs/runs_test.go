@@ -403,7 +403,8 @@ func TestResolveOrCreateLogs(t *testing.T) {
 	}
 }
 
-// TestWhereNewRunsGo: new runs are written to a parent's logs folder only if it is for Lockstep's runs. Reading finds any.
+// TestWhereNewRunsGo: new runs are written to a parent's logs folder only if it is for Lockstep's runs.
+// Reading finds any.
 func TestWhereNewRunsGo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(project string) error // what is in the parent beside its folder logs
@@ -447,6 +448,14 @@ func TestWhereNewRunsGo(t *testing.T) {
 				check(t, err)
 				equal(t, got, want)
 			}
+			own := filepath.Join(project, "own")
+			check(t, os.MkdirAll(filepath.Join(own, "logs"), 0o755)) // the user made it
+			t.Chdir(own)
+			var said strings.Builder
+			got, err := ResolveOrCreateLogs("demo", &said)
+			check(t, err)
+			equal(t, got, filepath.Join(own, "logs", "demo"))
+			equal(t, said.String(), "")
 		})
 	}
 }

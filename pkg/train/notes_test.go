@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// TestNotesAreKept: a note about the data is in the cell that opens them, and in run.json of a run that trains on them.
+// TestNotesAreKept: a note about the data is in the cell that opens them, and in run.json of a run that
+// trains on them.
 func TestNotesAreKept(t *testing.T) {
 	cfg, folder := tiny(), t.TempDir()
 	for _, name := range []string{"1.png", "2.png", "3.png", "4.png"} {

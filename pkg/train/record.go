@@ -353,8 +353,8 @@ func (r *recorder) log(format string, a ...any) error {
 	return r.logToFile(format, a...)
 }
 
-// note logs a message for the user, and keeps it in run.json, from which a notebook shows it. A resumed run keeps an
-// equal message once.
+// note logs a message for the user, and keeps it in run.json, from which a notebook shows it. A resumed run
+// keeps an equal message once.
 func (r *recorder) note(text string) error {
 	err := r.log("note: %s", text)
 	if r.writer == nil { // only rank 0 writes the run folder

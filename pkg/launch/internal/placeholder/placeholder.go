@@ -26,10 +26,10 @@ type Values struct {
 var pattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
 
 // Expand returns args with the values of a run in place of the placeholders {workers}, {gpus}, {seed} and
-// {run}. {gpus} is an error if the run has no GPUs. {16*workers} is a product, and {64/workers} a quotient, which must be a whole number. Any
-// other word or calculation in braces is an error. Two braces on each side ({{seed}}, {{word}})
-// become one, without a replacement. Braces after a dollar sign (${seed}), or with other characters
-// in them, such as JSON, stay unchanged.
+// {run}. {gpus} is an error if the run has no GPUs. {16*workers} is a product, and {64/workers} a quotient,
+// which must be a whole number. Any other word or calculation in braces is an error. Two braces on each
+// side ({{seed}}, {{word}}) become one, without a replacement. Braces after a dollar sign (${seed}), or
+// with other characters in them, such as JSON, stay unchanged.
 func Expand(args []string, v Values) ([]string, error) {
 	var failed error
 	all := make([]string, len(args))
