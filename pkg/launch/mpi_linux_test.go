@@ -20,7 +20,7 @@ func TestMPIInNotebook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := j.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "run ddp-n2-s1: context canceled") {
+		if err := j.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "run ddp-n2-s1: ended with the notebook's kernel") {
 			t.Errorf("got error %v, want that the sweep was canceled", err)
 		}
 		for _, pid := range out.pids(t) {
