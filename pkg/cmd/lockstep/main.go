@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/process"
 )
@@ -100,9 +101,11 @@ Exit codes: 0 done; 1 failed; 2 wrong usage; 3 something that is needed is missi
 on this machine; 4 another sweep is running (launch --no-wait); 75 the run was saved
 after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 "lockstep gate" has different ones: see its help.`,
+		Version:       buildid.Version, // adds the flag --version
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return asUsageError(err) })
 	for _, g := range []struct {
 		id, title string

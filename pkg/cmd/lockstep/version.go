@@ -14,16 +14,21 @@ func versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the build id (launch compares it with the build ids of its workers)",
+		Short: "Print the version and the build id (launch compares it with the build ids of its workers)",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON {
-				return json.NewEncoder(c.OutOrStdout()).Encode(map[string]string{"build_id": buildid.ID, "go": runtime.Version()})
+				return json.NewEncoder(c.OutOrStdout()).Encode(map[string]string{"version": buildid.Version, "build_id": buildid.ID, "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "lockstep build %s, %s %s/%s\n", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(c.OutOrStdout(), versionText())
 			return err
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return c
+}
+
+// versionText returns the output of lockstep version and lockstep --version.
+func versionText() string {
+	return fmt.Sprintf("lockstep %s, build %s, %s %s/%s\n", buildid.Version, buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -19,3 +19,6 @@ const Dev = "dev"
 // and the sources of pkg/, kernels/ and environment/sites/, or Dev. It is a variable because the
 // linker sets it (-X lockstep/pkg/internal/buildid.ID=...). The program does not assign to it.
 var ID = Dev
+
+// Version is the version of Lockstep.
+const Version = "0.1.0-dev"
