@@ -12,12 +12,14 @@ package kernelspec
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -42,6 +44,12 @@ const (
 	kernelFile  = "lockstep-kernel"
 	commandFile = "lockstep"
 )
+
+// logos contains the kernel's icons, which Jupyter finds by their names. logo-svg.svg is written by
+// hand; kernels/README.md says how the PNG files are made from it.
+//
+//go:embed logo/*
+var logos embed.FS
 
 // Options contains the destination of a kernelspec and the paths of its binaries. At most
 // one of User, Prefix and Sys may be set; the zero value installs for this user.
@@ -98,6 +106,9 @@ func Install(o Options) (dir string, err error) {
 			return "", fmt.Errorf("install kernel: %w", err)
 		}
 	}
+	if err := installLogos(dir); err != nil {
+		return "", fmt.Errorf("install kernel: %w", err)
+	}
 	doc, err := json.MarshalIndent(kernelJSON{
 		Argv:          []string{installedKernel, "{connection_file}"},
 		DisplayName:   DisplayName,
@@ -114,6 +125,16 @@ func Install(o Options) (dir string, err error) {
 		return "", fmt.Errorf("install kernel: %w", err)
 	}
 	return dir, nil
+}
+
+// installLogos writes the icons into dir.
+func installLogos(dir string) error {
+	files, err := logos.ReadDir("logo")
+	for _, f := range files {
+		data, readErr := logos.ReadFile(path.Join("logo", f.Name()))
+		err = errors.Join(err, readErr, renameio.WriteFile(filepath.Join(dir, f.Name()), data, 0o644))
+	}
+	return err
 }
 
 // Dir returns the absolute path of the folder that Install writes.
@@ -170,13 +191,13 @@ func (o Options) findBinaries() (kernel, command string, err error) {
 	if kernel == "" {
 		kernel = filepath.Join(filepath.Dir(command), kernelFile)
 	}
-	for _, path := range []string{kernel, command} {
-		info, err := os.Stat(path)
+	for _, program := range []string{kernel, command} {
+		info, err := os.Stat(program)
 		if err != nil {
 			return "", "", fmt.Errorf("install kernel: %w; %s", err, buildAdvice)
 		}
 		if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return "", "", fmt.Errorf("install kernel: %s is not a program; %s", path, buildAdvice)
+			return "", "", fmt.Errorf("install kernel: %s is not a program; %s", program, buildAdvice)
 		}
 	}
 	if o.Command != "" {

@@ -2,6 +2,7 @@ package kernelspec
 
 import (
 	"encoding/json"
+	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +74,19 @@ func TestInstallWritesAKernelspec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(entries) != 3 {
-		t.Errorf("the folder holds %v, want three files and nothing half-written", entries)
+	if len(entries) != 6 {
+		t.Errorf("the folder holds %v, want six files and nothing half-written", entries)
+	}
+	// The sizes are those that Jupyter's documentation of kernelspecs names.
+	for name, size := range map[string]int{"logo-32x32.png": 32, "logo-64x64.png": 64} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if c, err := png.DecodeConfig(f); err != nil || c.Width != size || c.Height != size {
+			t.Errorf("%s has %d×%d pixels (%v), want %d×%[5]d", name, c.Width, c.Height, err, size)
+		}
 	}
 }
 
