@@ -115,6 +115,8 @@ type step struct {
 	Inspect        string   `json:"inspect,omitempty"`
 	Pos            int      `json:"pos,omitempty"`
 	KernelInfo     bool     `json:"kernel_info,omitempty"`
+	Queue          []string `json:"queue,omitempty"`   // cells to send at once; the answers are in the field Queue
+	Go             bool     `json:"go,omitempty"`      // with Queue: a failed cell does not abort the next ones
 	Restart        bool     `json:"restart,omitempty"` // kills the kernel and starts another
 	Leave          bool     `json:"leave,omitempty"`   // lets clients ask and disconnect before the answer
 }
@@ -145,12 +147,17 @@ type answer struct {
 		Start   int      `json:"cursor_start"`
 		End     int      `json:"cursor_end"`
 
+		Implementation        string `json:"implementation"`
+		ImplementationVersion string `json:"implementation_version"`
+		Banner                string `json:"banner"`
+
 		LanguageInfo struct {
 			Name          string `json:"name"`
 			MIMEType      string `json:"mimetype"`
 			PygmentsLexer string `json:"pygments_lexer"`
 		} `json:"language_info"`
 	} `json:"reply"`
+	Queue         []string `json:"queue"`         // for each cell the status of its reply and what it printed
 	Memory        int64    `json:"memory"`        // resident bytes of the kernel after the cell
 	Ready         float64  `json:"ready_seconds"` // of the first answer alone
 	Seconds       float64  `json:"seconds"`

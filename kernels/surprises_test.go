@@ -193,12 +193,20 @@ func TestValuesAreReadable(t *testing.T) {
 	}
 }
 
-// What nbconvert needs to color the cells as Go, not as Python.
-func TestLanguageIsGo(t *testing.T) {
+// What nbconvert needs to color the cells as Go, not as Python, and what front-ends show about a kernel.
+func TestKernelInfo(t *testing.T) {
 	t.Parallel()
-	a := drive(t, step{KernelInfo: true})
-	if info := a[0].Reply.LanguageInfo; info.Name != "go" || info.PygmentsLexer != "go" || info.MIMEType != "text/x-go" {
-		t.Errorf("the kernel's language is %+v, want go for Pygments", info)
+	info := drive(t, step{KernelInfo: true})[0].Reply
+	if l := info.LanguageInfo; l.Name != "go" || l.PygmentsLexer != "go" || l.MIMEType != "text/x-go" {
+		t.Errorf("the kernel's language is %+v, want go for Pygments", l)
+	}
+	version, err := exec.Command(filepath.Join(kernelDir(t), "lockstep"), "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Fields(strings.ReplaceAll(string(version), ",", ""))[1]; info.Implementation != "lockstep" || info.ImplementationVersion != want ||
+		!strings.HasPrefix(info.Banner, "Lockstep "+want+" ") {
+		t.Errorf("the kernel is %q %q with the banner %q, want lockstep %s", info.Implementation, info.ImplementationVersion, info.Banner, want)
 	}
 }
 

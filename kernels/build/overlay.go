@@ -61,7 +61,20 @@ func substitutions() []substitution {
 		{"kernel.go", "sendKernelInfo(receipt)" + failsFatally, "sendKernelInfo(receipt)" + failsWithMessage},
 		{"kernel.go", "kernel.handleIsCompleteRequest(receipt)" + failsFatally, "kernel.handleIsCompleteRequest(receipt)" + failsWithMessage},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)" + failsFatally, "replyToComplete(ir, receipt)" + failsWithMessage},
-		{"kernel.go", "kernel.handleExecuteRequest(receipt)" + failsFatally, "kernel.handleExecuteRequest(receipt)" + failsWithMessage},
+		{"kernel.go", "kernel.handleExecuteRequest(receipt)" + failsFatally, "globalKernel.execute(kernel, receipt)" + failsWithMessage},
+		// Requests wait in a channel, so that those behind a failed one can be counted.
+		{"kernel.go", "shell = make(chan msgType)", "shell = make(chan msgType, maxQueued)"},
+		{"kernel.go", "\tdefer close(quit)\n\tpoll", "\tdefer close(quit)\n\tglobalKernel.queue.waiting = func() int { return len(shell) }\n\tpoll"},
+		{"kernel.go", "// Handle shell messages.\n", "globalKernel.queue.taken++\n"},
+		{
+			"kernel.go", `			Implementation:        "gophernotes",
+			ImplementationVersion: Version,
+			Banner:                fmt.Sprintf("Go kernel: gophernotes - v%s", Version),
+`, `			Implementation:        "lockstep",
+			ImplementationVersion: implementationVersion(),
+			Banner:                banner(),
+`,
+		},
 		{
 			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
 			"answerUnsupportedMessage(receipt)",

@@ -52,6 +52,7 @@ type kernelState struct {
 	crash          *crash.File
 	previousEnd    string // how the previous kernel ended; empty once it was shown
 	exitError      error  // why the cell ended its goroutine; see exit
+	queue          requestQueue
 	errors         errorState
 	cells          cellSources
 }

@@ -153,6 +153,9 @@ func (k *kernelState) newCellError(ir *interp.Interp, nodes []ast.Node, v any) e
 // publishError shows the error of a cell in the notebook. It replaces
 // PublishExecutionError of gophernotes.
 func publishError(receipt msgReceipt, reply map[string]interface{}, err error) error {
+	if stopsOnError(receipt) {
+		globalKernel.queue.abort()
+	}
 	name, trace := globalKernel.cells.formatTrace(err)
 	reply["ename"], reply["evalue"], reply["traceback"] = name, err.Error(), trace
 	return receipt.Publish("error", MIMEMap{"ename": name, "evalue": err.Error(), "traceback": trace})

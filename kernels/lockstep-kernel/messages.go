@@ -3,10 +3,65 @@
 package main
 
 import (
+	"fmt"
 	"log"
+	"runtime"
+	"time"
 
 	interp "github.com/cosmos72/gomacro/fast"
+
+	"lockstep/pkg/notebook"
 )
+
+// implementationVersion returns the version in kernel_info_reply.
+func implementationVersion() string { return notebook.Version() }
+
+// banner returns the line that a console shows at its start.
+func banner() string {
+	return fmt.Sprintf("Lockstep %s (build %s), %s in gophernotes %s", notebook.Version(), notebook.BuildID(), runtime.Version(), Version)
+}
+
+const (
+	// maxQueued is the number of requests that may wait for the running cell. Later ones wait in the
+	// sockets and are not aborted.
+	maxQueued = 4096
+	// queueQuiet is how long no request must have arrived before the kernel answers a failed one.
+	queueQuiet = 20 * time.Millisecond
+)
+
+// A requestQueue knows the requests of the shell channel.
+type requestQueue struct {
+	waiting    func() int // returns the number of requests that have been received and not been taken
+	taken      int        // number of requests that have been taken from the queue
+	abortUntil int        // number of the last request to abort
+}
+
+// abort marks the waiting requests, because a cell has failed. "Run all" sends its requests one by
+// one, and an error in the first cell may precede the last request, so abort waits until no more
+// arrive. A request that a client sends after the reply to the failed one is not marked.
+func (q *requestQueue) abort() {
+	for n := -1; n < q.waiting(); {
+		n = q.waiting()
+		time.Sleep(queueQuiet)
+	}
+	q.abortUntil = q.taken + q.waiting()
+}
+
+// execute answers an execute_request. It replaces handleExecuteRequest of gophernotes.
+func (k *kernelState) execute(kernel *Kernel, receipt msgReceipt) error {
+	if k.queue.taken <= k.queue.abortUntil {
+		return receipt.Reply("execute_reply", MIMEMap{"status": "aborted"})
+	}
+	return kernel.handleExecuteRequest(receipt)
+}
+
+// stopsOnError reports whether an error in a cell aborts the requests that wait behind it.
+func stopsOnError(receipt msgReceipt) bool {
+	content, _ := receipt.Msg.Content.(map[string]interface{})
+	silent, _ := content["silent"].(bool)
+	stop, given := content["stop_on_error"].(bool)
+	return !silent && (stop || !given)
+}
 
 // answerUnsupportedMessage answers a message of a type that gophernotes does not support.
 // It replaces the statement in gophernotes that only logs such a message.

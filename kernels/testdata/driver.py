@@ -6,7 +6,9 @@ Steps: {"execute": CODE, "interrupt_after": SECONDS or null, "interrupt_on": TEX
 or null, "again_after": SECONDS after the first for a second one or null, "input":
 LINES to answer with or null where nobody can be asked, "dies": true for a cell
 that ends the kernel, "repeat": N, "timeout":
-SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}, {"kernel_info": true}, {"restart": true}, which kills the
+SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}, {"queue": CELLS, "go":
+true to pass stop_on_error=False}, which sends all cells, answers an input request and returns the status
+of each reply with what the cell printed, {"kernel_info": true}, {"restart": true}, which kills the
 kernel and starts another, {"leave": true}, which lets clients ask the kernel and disconnect before it
 has answered. A reply to an execute
 step lists the messages of the cell in order, with the seconds since it was
@@ -107,6 +109,21 @@ def execute(manager, client, step):
     }
 
 
+def run_queue(client, step):
+    sent = [client.execute(c, allow_stdin=True, stop_on_error=not step.get("go")) for c in step["queue"]]
+    if client.get_stdin_msg(timeout=60)["msg_type"] == "input_request":
+        client.input("")
+    status = {id: reply_to(client, id)["status"] for id in sent}  # the replies come in this order
+    printed, idle = dict.fromkeys(sent, ""), 0
+    while idle < len(sent):
+        m = client.get_iopub_msg(timeout=60)
+        id = m["parent_header"].get("msg_id")
+        if id in printed and m["msg_type"] == "stream":
+            printed[id] += m["content"]["text"]
+        idle += id in printed and m["content"].get("execution_state") == "idle"
+    return [(status[id] + " " + printed[id]).strip() for id in sent]
+
+
 def main():
     steps = json.load(sys.stdin)
     manager = KernelManager(kernel_name="lockstep")
@@ -125,6 +142,8 @@ def main():
                 replies.append(reply)
             elif "complete" in step:
                 replies.append({"reply": reply_to(client, client.complete(step["complete"], cursor_pos=step["pos"]))})
+            elif "queue" in step:
+                replies.append({"reply": {}, "queue": run_queue(client, step)})
             elif "kernel_info" in step:
                 replies.append({"reply": reply_to(client, client.kernel_info())})
             elif step.get("leave"):
