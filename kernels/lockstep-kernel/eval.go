@@ -131,7 +131,7 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 	var out cellOutcome
 	k.crash.Begin(ExecCounter)
 	defer k.crash.End(ExecCounter)
-	k.runInCellGoroutine(ir, func() { k.run(ir, outerr, code, &out) })
+	k.runInCellGoroutine(ir, func() { k.run(ir, code, &out) })
 	if k.session.End() {
 		if cause := k.session.Cause(); cause != nil {
 			freeMemory(cause)

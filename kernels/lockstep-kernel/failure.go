@@ -106,6 +106,9 @@ func (k *kernelState) newCellError(ir *interp.Interp, nodes []ast.Node, v any) e
 	if v == base.SigInterrupt {
 		return errInterrupted
 	}
+	if failed, ok := v.(*cellError); ok {
+		return failed
+	}
 	failed := &cellError{name: namePanic, err: err}
 	at, called := k.inner, k.called
 	if e, ok := v.(*unhandledError); ok {

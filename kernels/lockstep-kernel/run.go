@@ -58,7 +58,7 @@ type cellOutcome struct {
 // run parses, compiles and runs a cell and stores the result in out. If the cell panics
 // or ends its goroutine, run stores an error. out is a parameter because run does not
 // return if the goroutine ends.
-func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *cellOutcome) {
+func (k *kernelState) run(ir *interp.Interp, code string, out *cellOutcome) {
 	var rest []ast.Node
 	k.at, k.inner = noStatement, token.NoPos
 	before := maps.Clone(ir.Comp.Binds)
@@ -73,20 +73,21 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *ce
 			*out = cellOutcome{err: k.addAdvice(code, k.newCellError(ir, rest, r))}
 		}
 	}()
-	out.vals, out.types = k.evaluate(ir, outerr, code, &rest)
+	out.vals, out.types = k.evaluate(ir, code, &rest)
 	over = true
 }
 
 // evaluate runs a cell and returns the values and types of its last line. It stores in
 // rest the nodes that run after the cell's declarations.
-func (k *kernelState) evaluate(ir *interp.Interp, outerr OutErr, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
-	code = evalSpecialCommands(ir, outerr, code)
+func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
+	k.cells.add(ExecCounter, code)
+	k.runCommands(code)
+	code = cell.BlankOutCommands(code)
 	// The interpreter must not print panics, since run handles them. Line numbers in
 	// errors must count from the start of the cell.
 	ir.Comp.Options &^= base.OptShowPrompt | base.OptTrapPanic
 	ir.Comp.Line = 0
 	ir.Comp.Filepath = cellFileName(ExecCounter)
-	k.cells.add(ExecCounter, code)
 	k.errors.reset()
 
 	nodes := ir.Comp.ParseBytes([]byte(code))

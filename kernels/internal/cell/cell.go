@@ -69,11 +69,15 @@ func (c *Cell) addNode(files *etoken.FileSet, n ast.Node) {
 	}
 }
 
-// BlankOutCommands replaces the lines at the start of a cell that are commands of the kernel
-// (%cd, %help) or of the shell ($ls) by blanks. All other characters keep their positions.
-func BlankOutCommands(code string) string {
-	lines := strings.SplitAfter(code, "\n")
-	for i, line := range lines {
+// A Command is a line at the start of a cell for the kernel (%cd, %help) or for the shell ($ls).
+type Command struct {
+	Text string // without surrounding blanks; it begins with % or $
+	Line int    // counted from 1
+}
+
+// Commands returns the commands of a cell. They precede all other lines that are not blank.
+func Commands(code string) (list []Command) {
+	for i, line := range strings.Split(code, "\n") {
 		text := strings.TrimSpace(line)
 		if text == "" {
 			continue
@@ -81,12 +85,22 @@ func BlankOutCommands(code string) string {
 		if text[0] != '%' && text[0] != '$' {
 			break
 		}
-		lines[i] = strings.Map(func(r rune) rune {
+		list = append(list, Command{text, i + 1})
+	}
+	return list
+}
+
+// BlankOutCommands replaces the commands of a cell by blanks. All other characters keep their
+// positions.
+func BlankOutCommands(code string) string {
+	lines := strings.SplitAfter(code, "\n")
+	for _, c := range Commands(code) {
+		lines[c.Line-1] = strings.Map(func(r rune) rune {
 			if r == '\n' {
 				return r
 			}
 			return ' '
-		}, line)
+		}, lines[c.Line-1])
 	}
 	return strings.Join(lines, "")
 }
