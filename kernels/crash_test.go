@@ -29,12 +29,12 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 	steps = append(steps, cells("import \"fmt\"\nfmt.Println(\"out\")", "fmt.Println(\"out\")")...)
 	a := drive(t, steps...)
 	for i, text := range want {
-		if got, want := a[3*i+3].collected(), fmt.Sprintf("stderr %q", "the kernel ended "+text+"\n"); got != want+"\nexecute_result \"0\"" && !strings.HasPrefix(got, "stdout \"out\\n\"\n"+want) {
+		if got, want := a[3*i+3].collected(), fmt.Sprintf("stdout %q", "the kernel ended "+text+"\n"); got != want+"\nexecute_result \"0\"" && !strings.HasPrefix(got, strings.TrimSuffix(want, `"`)+`out\n"`) {
 			t.Errorf("after %q the next kernel shows\n%s\nwant\n%s", steps[3*i+1].Execute, got, want)
 		}
 	}
 	last := a[len(a)-2:]
-	if m := last[0].Messages; len(m) == 0 || m[0].Content.Name != "stderr" {
+	if m := last[0].Messages; len(m) == 0 || !strings.HasPrefix(m[0].Content.Text, "the kernel ended") {
 		t.Errorf("the first message of the next kernel is not how the former ended: %s", last[0].show())
 	}
 	if got := last[1].show(); got != `stdout "out\n"` {
@@ -68,7 +68,7 @@ func TestMemoryLimit(t *testing.T) {
 	if got := a[2].show(); got != `execute_result "true"` {
 		t.Errorf("after the limit the variable is lost: %s", got)
 	}
-	if got := a[8].show(); !strings.HasPrefix(got, `stderr "the kernel ended while cell [7] ran: memory limit: the kernel used `) ||
+	if got := a[8].show(); !strings.HasPrefix(got, `stdout "the kernel ended while cell [7] ran: memory limit: the kernel used `) ||
 		!strings.Contains(got, "and exited, because its memory use still grew 2s after the cell was interrupted") {
 		t.Errorf("after the kernel ended itself the next one shows\n%s", got)
 	}

@@ -235,20 +235,22 @@ func TestErrorThatCannotEndTheCell(t *testing.T) {
 	})
 }
 
-// An error that is assigned and not used gives a notice, and the cell goes on.
-func TestUnusedErrorIsNoticed(t *testing.T) {
+// An error that is assigned and not used gives a note, whatever the variable's name is, and the cell
+// goes on. Notes are no errors: tools that run notebooks take standard error for a failure.
+func TestNotes(t *testing.T) {
 	t.Parallel()
-	const notice = `stderr "line %d: err is assigned but not used in this cell; without the assignment, an error ends the cell\n"`
+	note := func(line int, name string) string {
+		return fmt.Sprintf("line %d: %s is assigned but not used in this cell; without the assignment, an error ends the cell\n", line, name)
+	}
 	checkCells(t, [][2]string{
 		{prepare, ""},
-		{`k, err := number("x")
-fmt.Println(k)`, `stdout "0\n"` + "\n" + fmt.Sprintf(notice, 1)},
-		{`m := 1
-
-m, err = number("2")
-m`, fmt.Sprintf(notice, 3) + "\n" + `execute_result "2"`},
-		{`m, err = number("x")
-if err != nil { fmt.Println("handled") }`, `stdout "handled\n"`},
+		{"k, err := number(\"x\")\nfmt.Println(k)", fmt.Sprintf("stdout %q", note(1, "err")+"0\n")},
+		{"m := 1\n\nm, err = number(\"2\")\nm", fmt.Sprintf("stdout %q\nexecute_result \"2\"", note(3, "err"))},
+		{"m, err = number(\"x\")\nif err != nil { fmt.Println(\"handled\") }", `stdout "handled\n"`},
+		{"k, problem := number(\"x\")\nwhy := check(1)", fmt.Sprintf("stdout %q", note(1, "problem")+note(2, "why"))},
+		{"func inner() { _, oops := number(\"x\") }", fmt.Sprintf("stdout %q", note(1, "oops"))},
+		{"p, q := 1, 2\nword, size := strings.CutPrefix(\"a\", \"b\")\nlength := len(word)", ""}, // no errors
+		{"print(3)", "stdout \"line 1: print writes to standard error, which tools take for a failure; write fmt.Println\\n\"\nstderr \"3\""},
 	})
 }
 

@@ -244,7 +244,7 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("cell %d ended %.1f s after the interrupt", i, late)
 		}
 	}
-	if got := a[8].show(); !strings.Contains(got, "a compiled function is still running") || !strings.HasSuffix(got, `error "interrupted"`) ||
+	if got := a[8].show(); !strings.Contains(got, `stdout "interrupt: a compiled function is still running`) || !strings.HasSuffix(got, `error "interrupted"`) ||
 		strings.Contains(got, "not reached") {
 		t.Errorf("an interrupted cell that takes no notice shows\n%s", got)
 	}

@@ -25,8 +25,8 @@ func (k *kernelState) openCrashFile(connectionFile string) {
 // showPreviousEnd prints, once, how the notebook's previous kernel ended.
 func (k *kernelState) showPreviousEnd() {
 	if k.previousEnd != "" {
-		fmt.Fprintln(k.stderr.File(), k.previousEnd)
-		k.stderr.Flush()
+		fmt.Fprintln(k.stdout.File(), k.previousEnd)
+		k.stdout.Flush()
 		k.previousEnd = ""
 	}
 }
@@ -58,7 +58,7 @@ func (k *kernelState) watchMemory() error {
 		Limit: limit, Used: memory.UsedBytes, Cell: k.session.CellNumber,
 		Interrupt: func(err error) {
 			if !k.session.Fail(k.session.CellNumber(), memoryError{err}) {
-				fmt.Fprintf(k.stderr.File(), "%v (no cell is running: a goroutine of an earlier cell uses the memory)\n", err)
+				fmt.Fprintf(k.stdout.File(), "%v (no cell is running: a goroutine of an earlier cell uses the memory)\n", err)
 			}
 		},
 		End: func(err error) {

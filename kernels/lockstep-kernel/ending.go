@@ -38,10 +38,12 @@ func (e *unhandledError) Unwrap() error { return e.err }
 // An errorState contains the kernel's state for the handling of errors in cells.
 type errorState struct {
 	// While a cell is compiled:
-	callee     xreflect.Type   // type of the function whose only argument is compiled next
-	mayEnd     bool            // the function being compiled may end the cell
-	bodyMayEnd bool            // the last compiled function may end the cell
-	safe       map[string]bool // functions declared in cells that cannot end a cell
+	callee     xreflect.Type                // type of the function whose only argument is compiled next
+	mayEnd     bool                         // the function being compiled may end the cell
+	bodyMayEnd bool                         // the last compiled function may end the cell
+	safe       map[string]bool              // functions declared in cells that cannot end a cell
+	unused     map[*ast.CallExpr]*ast.Ident // see cell.FindUnusedResults
+	notes      map[token.Pos]string         // notes about the cell, by position
 
 	mu       sync.Mutex
 	reported map[string]bool // errors that were printed in the output of this cell
@@ -117,6 +119,7 @@ func (k *kernelState) reportError(e *unhandledError, where string) {
 // reset clears the state that belongs to the previous cell.
 func (s *errorState) reset() {
 	s.callee, s.mayEnd = nil, false
+	s.notes = map[token.Pos]string{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reported = map[string]bool{}
@@ -270,7 +273,7 @@ func callFunction(f reflect.Value, args []reflect.Value) []reflect.Value {
 
 // wrapRecover returns a compiler for calls of recover that uses compile. In the compiled
 // code, recover returns nil for an unhandledError, so that a cell cannot recover from it.
-func wrapRecover(compile func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
+func wrapRecover(compile compileFunc) compileFunc {
 	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
 		call := compile(c, sym, node)
 		recovered := call.Fun.Value.(func(xreflect.Value) xreflect.Value)

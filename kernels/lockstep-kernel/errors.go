@@ -66,8 +66,24 @@ func (k *kernelState) declareChecks(ir *interp.Interp) {
 	ir.DeclBuiltin(names.Deferred, interp.Builtin{Compile: k.compileDeferred, ArgMin: 1, ArgMax: 1})
 	ir.DeclBuiltin(names.Body, interp.Builtin{Compile: k.compileBody, ArgMin: 2, ArgMax: 2})
 
-	universe := ir.Comp.TopComp().Binds["recover"]
-	universe.Value = interp.Builtin{Compile: wrapRecover(universe.Value.(interp.Builtin).Compile)}
+	binds := ir.Comp.TopComp().Binds
+	for name, wrap := range map[string]func(compileFunc) compileFunc{"recover": wrapRecover, "print": k.notePrint, "println": k.notePrint} {
+		b := binds[name].Value.(interp.Builtin)
+		b.Compile = wrap(b.Compile)
+		binds[name].Value = b
+	}
+}
+
+// A compileFunc compiles a call of a builtin function.
+type compileFunc = func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call
+
+// notePrint returns a compiler for calls of print or println that also makes the cell show a note:
+// whoever expects Python's function does not know that the output is an error message.
+func (k *kernelState) notePrint(compile compileFunc) compileFunc {
+	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
+		k.errors.notes[node.Pos()] = sym.Name + " writes to standard error, which tools take for a failure; write fmt.Println"
+		return compile(c, sym, node)
+	}
 }
 
 // compileUsedCall compiles values(f(), n): the call f(), of which the cell uses n results.
@@ -79,6 +95,9 @@ func (k *kernelState) compileUsedCall(c *interp.Comp, _ interp.Symbol, node *ast
 	out := len(call.OutTypes)
 	switch {
 	case !returnsError(call), out == n:
+		if id := k.errors.unused[inner]; id != nil && returnsError(call) {
+			k.errors.notes[id.Pos()] = id.Name + " is assigned but not used in this cell; without the assignment, an error ends the cell"
+		}
 		return asBuiltinCall(call)
 	case n == 0 || out == n+1:
 		return k.compileCheckedCall(c, call, inner, n)

@@ -62,6 +62,7 @@ type kernelState struct {
 func newKernelState() (*kernelState, error) {
 	k := &kernelState{session: session.New(), log: os.Stderr, jobs: make(chan func())}
 	k.errors.safe = map[string]bool{}
+	k.errors.reset()
 	log.SetOutput(k.log)
 	var err error
 	if k.stdout, err = stream.Open(os.Stdout); err != nil {
@@ -74,11 +75,11 @@ func newKernelState() (*kernelState, error) {
 		return nil, err
 	}
 	k.session.Slow = func() {
-		fmt.Fprintln(k.stderr.File(), "interrupt: a compiled function is still running and cannot be interrupted; "+
+		fmt.Fprintln(k.stdout.File(), "interrupt: a compiled function is still running and cannot be interrupted; "+
 			"the cell ends when it returns. To end it now, restart the kernel.")
 	}
 	k.session.Again = func() {
-		fmt.Fprintln(k.stderr.File(), "interrupt: the cell was interrupted before and has not ended: a compiled function is running "+
+		fmt.Fprintln(k.stdout.File(), "interrupt: the cell was interrupted before and has not ended: a compiled function is running "+
 			"that cannot be interrupted. Wait for it, or restart the kernel, which loses the variables. A function that takes "+
 			"a context ends at once if its argument is notebook.Context().")
 	}

@@ -95,7 +95,7 @@ func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node)
 		return nil, nil
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
-	unused := cell.FindUnusedErrors(nodes)
+	k.errors.unused = cell.FindUnusedResults(nodes)
 	plan := cell.NewCompilePlan(nodes)
 	if *rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
@@ -104,10 +104,10 @@ func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node)
 	insertKernelCalls(ir, plan.Declarations(), false)
 	insertKernelCalls(ir, *rest, ends)
 	compiled := compileCell(ir, plan)
-	for _, id := range unused {
-		fmt.Fprintf(k.stderr.File(), "line %d: %s is assigned but not used in this cell; without the assignment, an error ends the cell\n",
-			ir.Comp.Fileset.Position(id.Pos()).Line, id.Name)
+	for _, at := range slices.Sorted(maps.Keys(k.errors.notes)) {
+		fmt.Fprintf(k.stdout.File(), "line %d: %s\n", ir.Comp.Fileset.Position(at).Line, k.errors.notes[at])
 	}
+	k.stdout.Flush() // before what the cell writes to standard error
 	if len(*rest) == 0 {
 		return nil, nil
 	}

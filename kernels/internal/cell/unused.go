@@ -3,27 +3,25 @@ package cell
 import (
 	"go/ast"
 	"go/token"
-	"strings"
 )
 
-// FindUnusedErrors returns the identifiers of error variables that the cell assigns but
-// does not read afterwards. A variable counts as an error variable if its name is usual
-// for one (err, errRead, readErr) and it is assigned the last result of a call. nodes must
-// not have been rewritten yet.
-func FindUnusedErrors(nodes []ast.Node) []*ast.Ident {
+// FindUnusedResults returns the calls whose last result the cell assigns to a variable that it does
+// not read afterwards, with the name of that variable. Only the compiler knows which of these
+// results are errors. nodes must not have been rewritten yet.
+func FindUnusedResults(nodes []ast.Node) map[*ast.CallExpr]*ast.Ident {
 	u := nameUsage{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {
 		if n != nil {
 			ast.Walk(nameVisitor{&u, nil, token.NoPos, false}, n)
 		}
 	}
-	var list []*ast.Ident
+	unused := map[*ast.CallExpr]*ast.Ident{}
 	for _, a := range u.assigned {
 		if !u.isRead(a) {
-			list = append(list, a.id)
+			unused[a.call] = a.id
 		}
 	}
-	return list
+	return unused
 }
 
 // nameUsage records where a cell assigns and reads names.
@@ -37,6 +35,7 @@ type nameUsage struct {
 // An assignment records that a cell assigns the last result of a call to a name.
 type assignment struct {
 	id   *ast.Ident
+	call *ast.CallExpr
 	from token.Pos // reads after this position may see the value; it is the start of the outermost loop around the assignment, if there is one
 }
 
@@ -65,19 +64,15 @@ func (u *nameUsage) recordAssignment(left []ast.Expr, right []ast.Expr, loop tok
 		return
 	}
 	id, ok := left[len(left)-1].(*ast.Ident)
-	if _, isCall := ast.Unparen(right[0]).(*ast.CallExpr); !ok || !isCall || !isErrorName(id.Name) {
+	call, isCall := ast.Unparen(right[0]).(*ast.CallExpr)
+	if !ok || !isCall || id.Name == "_" {
 		return
 	}
 	from := right[0].End()
 	if loop.IsValid() {
 		from = loop
 	}
-	u.assigned = append(u.assigned, assignment{id, from})
-}
-
-// isErrorName reports whether name is a usual name for an error: err, errRead or readErr.
-func isErrorName(name string) bool {
-	return name == "err" || strings.HasPrefix(name, "err") && ast.IsExported(name[3:]) || strings.HasSuffix(name, "Err")
+	u.assigned = append(u.assigned, assignment{id, call, from})
 }
 
 // A nameVisitor walks through the syntax tree of a cell and records how names are used.
