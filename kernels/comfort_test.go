@@ -158,10 +158,10 @@ func TestPanicInAGoroutine(t *testing.T) {
 		"time.Sleep(time.Second)\nkept",
 	}
 	want := []string{
-		"", `error "panic in a goroutine: assignment to entry in nil map"`, `error "panic in a goroutine: no"`,
+		"", `error "line 1, column 44: assignment to entry in nil map (in a goroutine)"`, `error "line 1, column 13: no (in a goroutine)"`,
 		`execute_result "1"`, `execute_result "3"`, `execute_result "4"`, `execute_result "5"`,
 		`error "line 3, column 9: go statement: the results of two() cannot be passed to a goroutine directly; assign them to variables first"`,
-		"", "stderr \"panic in a goroutine: late\\n\"\nexecute_result \"42\"",
+		"", "stderr \"line 1, column 49 of cell [9]: late (in a goroutine)\\n\"\nexecute_result \"42\"",
 	}
 	for i, a := range drive(t, cells(code...)...) {
 		if a.show() != want[i] {

@@ -25,6 +25,8 @@ func TestCommands(t *testing.T) {
 		{"%cd ~\n$test \"$PWD\" = ~ && echo home\nimport \"os\"\nos.Getenv(\"LOCKSTEP_NAME\")", "stdout \"home\\n\"\nexecute_result \"a b\""},
 		{"%cd $HOME/missing", fmt.Sprintf("error %q", "line 1, column 1: change folder: chdir "+home+"/missing: no such file or directory")},
 		{"%timeit x", `error "line 1, column 1: unknown command %timeit: the kernel has %cd and %help, and runs lines that begin with $ in the shell"`},
+		// Nothing runs if the cell has a syntax error.
+		{"$echo printed\nx = = 3", `error "line 2, column 5: expected operand, found '='; write == to compare and = to assign"`},
 	})
 }
 

@@ -217,7 +217,7 @@ func TestErrorThatCannotEndTheCell(t *testing.T) {
 			"rows := Rows{\"3\", \"1\", \"2\"}\nsort.Sort(rows)\nrows", `execute_result "[1 2 3]"`},
 		{"sort.Sort(Rows{\"x\", \"1\"})", "stderr \"line 4, column 59 of cell [5]: " + bad + called},
 		// Goroutines that compiled code started.
-		{"var wg sync.WaitGroup\nwg.Go(func() { sum([]string{\"x\"}); fmt.Println(\"not reached\") })\nwg.Wait()", "stderr \"line 11, column 36 of cell [1]: " + bad + called},
+		{"var wg sync.WaitGroup\nwg.Go(func() { sum([]string{\"x\"}); fmt.Println(\"not reached\") })\nwg.Wait()\ntime.Sleep(100 * time.Millisecond)", "stderr \"line 11, column 36 of cell [1]: " + bad + "(in a goroutine)\\n\""},
 		{"time.AfterFunc(0, func() { sum([]string{\"x\"}); fmt.Println(\"not reached\") })\ntime.Sleep(100 * time.Millisecond)", "stderr \"line 11, column 36 of cell [1]: " + bad + called},
 		// Goroutines of the cell.
 		{
@@ -279,4 +279,63 @@ func TestVariableOfAFailedStatement(t *testing.T) {
 		fails("var q = point(-1)", "9"),
 		unknown("q"),
 	})
+}
+
+// prepareFailure is the first cell of TestLineOfAFailure.
+const prepareFailure = `import ("fmt"; "errors"; "sort"; "sync"; "time"; "lockstep/pkg/notebook"; "lockstep/pkg/scaling")
+zero, list := 0, []int{1, 2}
+var counts map[string]int
+var value interface{} = "text"
+var study *scaling.Study
+type Point struct { X int; Next *Point }
+var point *Point
+func quotient(a, b int) int { return a / b }`
+
+// Every error at run time names its line in the cell: in the first statement and in a later one, after
+// a declaration, in a block, a function, a closure, a deferred call and a goroutine.
+func TestLineOfAFailure(t *testing.T) {
+	t.Parallel()
+	const divide, index, null = "runtime error: integer divide by zero", "runtime error: index out of range", "runtime error: invalid memory address or nil pointer dereference"
+	table := [][2]string{{prepareFailure, ""}}
+	for _, row := range [][2]string{
+		{"1 / zero", "line 1, column 1: " + divide},
+		{"a := 1\na = 3 % zero", "line 2, column 1: " + divide},
+		{"var a = 1 / zero", "line 1, column 5: " + divide},
+		{"var (\n\ta = 1\n\tb = a / zero\n)", "line 3, column 2: " + divide},
+		{"var a int\na / zero", "line 2, column 1: " + divide},
+		{"if zero == 0 {\n\tzero = 1 / zero\n}", "line 2, column 2: " + divide},
+		{"for i := 0; i < 3; i++ {\n\tfmt.Sprint(i)\n\tlist[i]++\n}", "line 3, column 7: " + index},
+		{"list[-1]", "line 1, column 1: " + index + "; the last element of x is x[len(x)-1]"},
+		{"list[1:zero]", "line 1, column 1: " + index},
+		{"make([]int, zero-1)", "line 1, column 1: runtime error: make: negative size"},
+		{`counts["a"] = 1`, `line 1, column 1: assignment to entry in nil map; counts is nil: write counts = make(map[string]int)`},
+		{"value.(int)", "line 1, column 1: interface conversion: <interface{}> is <string>, not <int>"},
+		{"a := 1\n_ = value.(error)", "line 2, column 1: interface conversion: <interface{}> is <string>, not <error>"},
+		{"study.Table()", "line 1, column 1: " + null + "; study is nil"},
+		{"a := 1\nb := study.Runs", "line 2, column 1: " + null + "; study is nil"},
+		{"point.X = 3", "line 1, column 1: " + null + "; point is nil"},
+		{"(&Point{}).Next.X", "line 1, column 1: " + null},
+		{"var f func()\nf()", "line 2, column 1: " + null + "; f is nil"},
+		{"var e error\ne.Error()", "line 2, column 1: " + null + "; e is nil"},
+		{"func half(a int) int {\n\treturn a / zero\n}\nhalf(1)", "line 2, column 9: " + divide + " (called from line 4)"},
+		{"quotient(1, 0)", "line 1, column 1: " + divide + " (line 8, column 38 of cell [1])"},
+		{"f := func(a int) int {\n\ta++\n\treturn a / zero\n}\nf(1)", "line 3, column 9: " + divide + " (called from line 5)"},
+		{"sort.Slice(list, func(i, j int) bool {\n\treturn list[i+9] < list[j]\n})", "line 2, column 9: " + index},
+		{"defer func() {\n\tzero = 1\n\tzero = list[7]\n}()", "line 3, column 2: " + index},
+		{"zero = 0\nfunc cleans() {\n\tdefer fmt.Sprint()\n\tfails()\n}\nfunc fails() {\n\tlist[zero-1]++\n}\ncleans()", "line 7, column 12: " + index + " (called from line 9)"},
+		{"func tries() {\n\tdefer func() { recover() }()\n\tlist[9]++\n}\ntries()\nlist[8]++", "line 6, column 1: " + index},
+		{"go func() {\n\tzero = 0\n\tquotient(1, zero)\n}()\ntime.Sleep(time.Minute)", "line 8, column 38 of cell [1]: " + divide + " (in a goroutine)"},
+		{"notebook.Go(func() {\n\tzero = 0\n\tzero = 1 / zero\n})\ntime.Sleep(time.Minute)", "line 3, column 2: " + divide + " (in a goroutine)"},
+		{"var wg sync.WaitGroup\nwg.Add(1)\ngo func() {\n\tdefer wg.Done()\n\tcounts[\"a\"] = 1\n}()\nwg.Wait()\ntime.Sleep(time.Minute)", "line 5, column 2: assignment to entry in nil map (in a goroutine)"},
+		{"var wg sync.WaitGroup\nwg.Go(func() {\n\tcounts[\"a\"] = 1\n})\nwg.Wait()\ntime.Sleep(time.Minute)", "line 3, column 2: assignment to entry in nil map (in a goroutine)"},
+		{"panic(errors.New(\"own\"))", "line 1, column 1: own"},
+	} {
+		table = append(table, [2]string{row[0], fmt.Sprintf("error %q", row[1])})
+	}
+	checkCells(t, append(table, [][2]string{
+		{"var _ int\nvar _ = 3\nvar _, b = 1, 2\nvar _ fmt.Stringer\nb", `execute_result "2"`},
+		// A last line has one value.
+		{`map[string]int{"a": 4}["a"]`, `execute_result "4"`},
+		{"value.(string)", `execute_result "text"`},
+	}...))
 }

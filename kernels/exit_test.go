@@ -32,7 +32,7 @@ func TestExitEndsTheCell(t *testing.T) {
 		// Goroutines.
 		{"go os.Exit(7)\ntime.Sleep(time.Minute)", `error "os.Exit(7) (in a goroutine)"`},
 		{"go logger.Fatal(\"y\")\nselect {}", "stdout \"mine: y\\n\"\nerror \"log.Fatal: y (in a goroutine)\""},
-		{"var wg sync.WaitGroup\nwg.Go(func() { log.Fatal(\"z\") })\nwg.Wait()\ntime.Sleep(time.Minute)", "stderr \"z\\n\"\nerror \"log.Fatal: z (in a goroutine)\""},
+		{"var wg sync.WaitGroup\nwg.Go(func() { log.Fatal(\"z\") })\nwg.Wait()\ntime.Sleep(time.Minute)", "stderr \"z\\n\"\nerror \"line 2, column 16: log.Fatal: z (in a goroutine)\""},
 	} {
 		table = append(table, [2]string{row[0] + notReached, row[1]}, [2]string{"kept++\nkept", fmt.Sprintf("execute_result \"%d\"", len(table)/2+2)})
 	}

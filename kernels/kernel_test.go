@@ -28,10 +28,10 @@ func TestCells(t *testing.T) {
 		// State outlives an error of each kind.
 		{"undefined()", `error "line 1, column 1: undefined identifier: undefined"`},
 		{"y := 1\n\n  undefined()", `error "line 3, column 3: undefined identifier: undefined"`},
-		{"y := [", `error "line 1, column 7: expected operand, found 'EOF'"`},
+		{"y := [", `error "line 1, column 6: this [ is not closed: a ] is missing (noticed in line 1)"`},
 		{"zero := 0\n1 / zero", `error "line 2, column 1: runtime error: integer divide by zero"`},
 		{"panic(\"no\")", `error "line 1, column 1: no"`},
-		{"func third(n []int) int { return n[2] }\nz := 1\n\nthird(nil)", `error "line 1, column 34: reflect: slice index out of range (called from line 4)"`},
+		{"func third(n []int) int { return n[2] }\nz := 1\n\nthird(nil)", `error "line 1, column 34: runtime error: index out of range (called from line 4)"`},
 		{"len(x)", `execute_result "2"`},
 
 		// Today's standard library, and what a course uses.

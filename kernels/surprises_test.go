@@ -210,6 +210,49 @@ func TestKernelInfo(t *testing.T) {
 	}
 }
 
+// Those who know Python or another language are told the line, and what to write instead. Package
+// cell tests what does not parse.
+func TestHabitsOfOtherLanguagesAreExplained(t *testing.T) {
+	t.Parallel()
+	table := [][2]string{
+		{"import (\"fmt\"; \"lockstep/pkg/launch\")\nxs, m, x, s := []int{1}, map[string]int{}, 3, \"abc\"", ""},
+		{"launch.Sweep{Workers: 2}", "line 1, column 23: cannot use 2 (untyped int constant) as []int value; write []int{2}"},
+		{"launch.Sweep{Workers: x}", "write []int{x}"},
+		{"launch.Sweep{Set: \"a=b\"}", `write []string{"a=b"}`},
+		{"launch.Sweep{Confg: \"base\"}", "did you mean Config?"},
+		{"var sweep launch.Sweep\nsweep.workers = xs", `has no field "workers": sweep.workers; did you mean Workers?`},
+		{"for i := range 10 { fmt.Println(i) }", "line 1, column 16: cannot range over 10 <int>; write for i := 0; i < 10; i++ { … }"},
+		{"for i := range len(xs) { }", "i < len(xs)"},
+		{"ok := True", "did you mean true?"},
+		{"x == None", "write nil"},
+		{"Println(x)", "write fmt.Println"},
+		{"fmt.println(x)", "did you mean Println"},
+		{"str(x)", "write fmt.Sprint(x)"},
+		{"xs.append(4)", "write xs = append(xs, x)"},
+		{"s.upper()", "write strings.ToUpper(s, …)"},
+		{"m.items()", "for key, value := range m"},
+		{"var half float64 = x", "such as float64(x)"},
+		{"\"ab\".upper()", "write strings.ToUpper"},
+		{"fmt.Println(\"a\" + 'b')", "text is in double quotes"},
+		{"s + x", "write fmt.Sprint(…)"},
+		{"\"ab\" * 3", "write strings.Repeat"},
+		{"x ** 2", "math.Pow(x, y)"},
+		{"x + float64(x)", "such as float64(x)"},
+		{"if x { }", "a condition is a comparison"},
+		{"!ls", "begins with $, in the first lines of a cell: $ls"},
+		{"x = \"text\"", "line 1, column 1: cannot use \"text\" (untyped string constant) as int value"},
+	}
+	var code []string
+	for _, row := range table {
+		code = append(code, row[0])
+	}
+	for i, a := range drive(t, cells(code...)...) {
+		if got := a.Reply.Value; !strings.Contains(got, table[i][1]) || got != "" && table[i][1] == "" {
+			t.Errorf("%s fails with %q, want %q in it", code[i], got, table[i][1])
+		}
+	}
+}
+
 // After the line that kernel install prints, a shell finds the command.
 func TestInstallPrintsWhereTheCommandIs(t *testing.T) {
 	dir, prefix := kernelDir(t), t.TempDir()

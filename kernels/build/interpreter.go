@@ -187,6 +187,45 @@ func (c *Comp) BinaryExprUntyped(`,
 	}
 	run.PanicFun = nil`,
 		},
+		// A function with deferred calls forgets which statement has panicked before the
+		// panic leaves it, so the innermost position is recorded.
+		{"fast/global.go", "	Panic        interface{} // current panic. needed for recover()", `	Panic        interface{} // current panic. needed for recover()
+	PanicPos     token.Pos   // position of the statement with the current panic, or NoPos if no deferred call has run since`},
+		{"fast/builtin.go", "	run.PanicFun = nil\n", "	run.PanicFun, run.PanicPos = nil, 0\n"},
+		{"fast/code.go", "			run.Panic = recover()\n", "			run.notePanic()\n			run.Panic = recover()\n"},
+		{"fast/code.go", "		panicking2 = true // detect panics inside defer\n		fun()\n		panicking2 = false\n", `		at := run.PanicPos
+		run.PanicPos = token.NoPos
+		defer func() {
+			if panicking2 {
+				run.notePanic()
+			}
+		}()
+		panicking2 = true // detect panics inside defer
+		fun()
+		panicking2 = false
+		if run.PanicFun != nil {
+			run.PanicPos = at
+		}
+`},
+		{"fast/code.go", "func pushDefer(", `// Pos returns the position of the statement that runs in env. env may be nil.
+func (env *Env) Pos() token.Pos {
+	if env == nil || env.IP < 0 || env.IP >= len(env.DebugPos) {
+		return token.NoPos
+	}
+	return env.DebugPos[env.IP]
+}
+
+// notePanic records the statement that has panicked, unless a deferred call has recorded it.
+func (run *Run) notePanic() {
+	if !run.PanicPos.IsValid() {
+		run.PanicPos = run.CurrEnv.Pos()
+	}
+}
+
+func pushDefer(`},
+		// var _ T declares nothing.
+		{"fast/declaration.go", "		// no difference between declaration and assignment for these classes\n", "		if index := desc.Index(); index == NoIndex && init == nil {\n			return bind\n		}\n"},
+		{"fast/declaration.go", "		if index == NoIndex && init != nil {\n", "		if index == NoIndex && init == nil {\n			return bind\n		} else if index == NoIndex {\n"},
 		// Cells do not run in the goroutine that creates the interpreter.
 		{
 			"fast/compile.go", "func (run *Run) new(goid uintptr) *Run {", `// SetGoroutine makes the goroutine with the given gls.GoID run the code of ir.

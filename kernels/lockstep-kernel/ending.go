@@ -195,7 +195,7 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 				panic(e)
 			}
 			run.Interrupt, run.ExecFlags, run.Signals.Sync = interrupt, flags, base.SigNone
-			run.Panic, run.PanicFun = nil, nil
+			run.Panic, run.PanicFun, run.PanicPos = nil, nil, token.NoPos
 			k.reportError(e, inCallbackText)
 		default:
 			panic(e)

@@ -178,7 +178,7 @@ func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Ca
 	} else {
 		fun = c.Expr1(node.Fun, nil)
 	}
-	fun = k.replaceFatal(c, fun, node.Fun)
+	fun = k.guardWaitGroup(c, k.replaceFatal(c, fun, node.Fun), node.Fun)
 	k.errors.callee = fun.Type
 	call := prepareCall(c, node, fun)
 	k.errors.callee = nil

@@ -121,12 +121,13 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 	defer k.flushOutput()
 	k.showPreviousEnd()
 
+	k.cells.add(ExecCounter, code)
 	parsed, err := cell.Parse(code)
-	if err == nil {
-		// If the cell does not parse, the interpreter reports the error below.
-		if err := parsed.CheckImports(isCompiledIn, registeredPackages); err != nil {
-			return nil, nil, err
-		}
+	if err != nil {
+		return nil, nil, k.newSyntaxError(code, err)
+	}
+	if err := parsed.CheckImports(isCompiledIn, registeredPackages); err != nil {
+		return nil, nil, err
 	}
 	k.session.Begin(newStopper(ir))
 	var out cellOutcome
@@ -194,9 +195,6 @@ func interruptError(err error) error {
 func (k *kernelState) renderResults(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	if len(vals) == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
-	}
-	if parsed.EndsWithReceive() && len(vals) == 2 {
-		vals, types = vals[:1], types[:1]
 	}
 	if len(vals) == 1 {
 		if list, ok, err := show.RenderElements(vals[0]); ok || err != nil {

@@ -65,10 +65,7 @@ var errGoexit = errors.New("runtime.Goexit")
 // one that the cell started.
 func (k *kernelState) exit(err error) {
 	if k.inGoroutine() {
-		err = fmt.Errorf("%w (%s)", err, inGoroutineText)
-		if !k.session.Fail(k.session.CellNumber(), err) {
-			fmt.Fprintln(k.stderr.File(), err)
-		}
+		k.failGoroutine(k.session.CellNumber(), nameError, err.Error())
 	} else {
 		k.exitError = err
 	}

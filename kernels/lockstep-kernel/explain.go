@@ -9,7 +9,6 @@ import (
 	"github.com/cosmos72/gomacro/base/output"
 	interp "github.com/cosmos72/gomacro/fast"
 
-	"lockstep/kernels/internal/cell"
 	"lockstep/pkg/figure"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/train"
@@ -54,7 +53,7 @@ func (k *kernelState) addAdvice(code string, err error) error {
 		return err // an error at run time
 	}
 	p := parsePosition(m)
-	text = cell.RestoreSource(text[len(m[0]):])
+	text = simplifyMessage(text[len(m[0]):])
 	text = callOrZero(func() string { return k.inspector.Explain(code, p.line, p.column, text) })
 	if text == "" {
 		return err

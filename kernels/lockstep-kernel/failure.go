@@ -3,11 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/token"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,6 +31,15 @@ func cellFileName(cell int) string { return fmt.Sprintf("cell[%d]", cell) }
 // positionPattern matches the position at the start of an error message of the
 // interpreter.
 var positionPattern = regexp.MustCompile(`^cell\[(\d+)\]:(\d+):(\d+): `)
+
+// internalText matches what the interpreter's messages say about its own data: the statement that it
+// compiles, and the representation of an expression.
+var internalText = regexp.MustCompile(`^error compiling assignment: .*\n\t(?:cell\[\d+\]:\d+:\d+: )?| == Expr\{.*\}$`)
+
+// simplifyMessage returns an error message of the interpreter in terms of the cell's source.
+func simplifyMessage(message string) string {
+	return cell.RestoreSource(internalText.ReplaceAllString(message, ""))
+}
 
 // A cellPosition is a position in the source of a cell.
 type cellPosition struct {
@@ -119,20 +131,27 @@ func (k *kernelState) newCellError(ir *interp.Interp, nodes []ast.Node, v any) e
 	}
 	inner := positionInCell(ir.Comp.Fileset, at)
 	text := failed.err.Error()
+	if failed.name == namePanic {
+		text = explainPanic(text)
+	}
 	if m := positionPattern.FindStringSubmatch(text); m != nil {
 		p := parsePosition(m)
 		failed.name, failed.places = nameCompile, []cellPosition{p}
-		failed.text = fmt.Sprintf("%s: %s", k.cells.formatPosition(p), cell.RestoreSource(strings.TrimPrefix(text, m[0])))
+		text = simplifyMessage(strings.TrimPrefix(text, m[0]))
+		failed.text = fmt.Sprintf("%s: %s", k.cells.formatPosition(p), text)
 		return failed
 	}
 	if k.at < 0 || k.at >= len(nodes) {
-		if failed.name == nameError {
-			failed.text, failed.places = fmt.Sprintf("%s: %s", k.cells.formatPosition(inner), text), []cellPosition{inner}
-			return failed
+		if inner.line == 0 {
+			return err
 		}
-		return err
+		failed.text, failed.places = fmt.Sprintf("%s: %s", k.cells.formatPosition(inner), text), []cellPosition{inner}
+		return failed
 	}
 	node := nodes[k.at]
+	if failed.name == namePanic {
+		text += callOrZero(func() string { return adviseRuntime(ir, node, text) })
+	}
 	outer := positionInCell(ir.Comp.Fileset, node.Pos())
 	within := node.Pos() <= at && at < node.End()
 	switch {
@@ -143,14 +162,72 @@ func (k *kernelState) newCellError(ir *interp.Interp, nodes []ast.Node, v any) e
 		failed.text, failed.places = fmt.Sprintf("%v: %s", outer, text), []cellPosition{outer}
 	case inner.cell != outer.cell:
 		failed.text, failed.places = fmt.Sprintf("%v: %s (%s)", outer, text, k.cells.formatPosition(inner)), []cellPosition{outer, inner}
-	case within && failed.name == nameError:
+	case within:
 		failed.text, failed.places = fmt.Sprintf("%v: %s", inner, text), []cellPosition{inner}
-	case within || called:
+	case called:
 		failed.text, failed.places = fmt.Sprintf("%v: %s (called from line %d)", inner, text, outer.line), []cellPosition{outer, inner}
 	default:
 		failed.text, failed.places = fmt.Sprintf("%v: %s", outer, text), []cellPosition{outer}
 	}
 	return failed
+}
+
+// newSyntaxError returns the error of a cell that does not parse.
+func (k *kernelState) newSyntaxError(code string, err error) error {
+	var s *cell.SyntaxError
+	if !errors.As(err, &s) {
+		return err
+	}
+	p := cellPosition{ExecCounter, s.Line, s.Column}
+	text := callOrZero(func() string { return k.inspector.Explain(code, p.line, p.column, s.Message) })
+	return &cellError{name: nameCompile, text: fmt.Sprintf("%v: %s", p, cmp.Or(text, s.Message)), err: err, places: []cellPosition{p}}
+}
+
+// explainPanic returns the text of a panic as a Go program prints it. The interpreter implements
+// pointers, slices and functions by package reflect, whose panics name its own methods.
+func explainPanic(text string) string {
+	switch {
+	case strings.HasPrefix(text, "reflect") && strings.Contains(text, "index out of"):
+		return "runtime error: index out of range"
+	case strings.HasPrefix(text, "reflect.MakeSlice: negative"), strings.HasPrefix(text, "reflect.MakeChan: negative"):
+		return "runtime error: make: negative size"
+	case strings.HasPrefix(text, "reflect") && (strings.Contains(text, "on zero Value") || strings.Contains(text, "zero Value argument") || strings.Contains(text, "nil interface value")):
+		return "runtime error: invalid memory address or nil pointer dereference"
+	}
+	return text
+}
+
+// adviseRuntime returns an addition to the text of a panic in a statement of the cell: the variables
+// that are nil, or how to index from the end of a slice.
+func adviseRuntime(ir *interp.Interp, node ast.Node, text string) (advice string) {
+	isNil := strings.Contains(text, "nil pointer") || strings.Contains(text, "nil map") || strings.Contains(text, "nil channel")
+	isIndex := strings.Contains(text, "index out of range")
+	selected := map[*ast.Ident]bool{}
+	ast.Inspect(node, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.SelectorExpr:
+			selected[n.Sel] = true
+		case *ast.IndexExpr:
+			if u, ok := n.Index.(*ast.UnaryExpr); ok && isIndex && u.Op == token.SUB {
+				advice = "; the last element of x is x[len(x)-1]"
+			}
+		case *ast.Ident:
+			b := ir.Comp.Binds[n.Name]
+			if !isNil || selected[n] || b == nil || b.Desc.Class() != interp.VarBind {
+				break
+			}
+			switch v := ir.ValueOf(n.Name); {
+			case v.Kind() == reflect.Map && v.IsNil():
+				advice = fmt.Sprintf("; %s is nil: write %[1]s = make(%v)", n.Name, b.Type)
+			case slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Interface, reflect.Func, reflect.Chan}, v.Kind()) && v.IsNil():
+				advice = fmt.Sprintf("; %s is nil", n.Name)
+			}
+		}
+		return true
+	})
+	return advice
 }
 
 // publishError shows the error of a cell in the notebook. It replaces

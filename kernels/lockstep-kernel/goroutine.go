@@ -3,12 +3,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/token"
 	"reflect"
 
 	interp "github.com/cosmos72/gomacro/fast"
+	"github.com/cosmos72/gomacro/gls"
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
@@ -76,6 +78,27 @@ func (k *kernelState) startGuardedGoroutine(f func()) {
 	}()
 }
 
+// guardWaitGroup returns the function to call instead of f, the compiled function of a call. If f is the
+// method Go of a sync.WaitGroup, the result recovers from a panic in the goroutine. Otherwise the result
+// is f.
+func (k *kernelState) guardWaitGroup(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
+	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != "Go" || selectedPackage(c, sel) != nil || !isWaitGroup(c, sel.X) {
+		return f
+	}
+	get := f.AsX1()
+	return &interp.Expr{Lit: interp.Lit{Type: f.Type}, Fun: func(env *interp.Env) xreflect.Value {
+		start, _ := get(env).Interface().(func(func()))
+		cell := k.session.CellNumber()
+		return xreflect.ValueOf(func(body func()) {
+			start(func() {
+				defer k.recoverPanic(cell)
+				body()
+			})
+		})
+	}}
+}
+
 // recoverPanic recovers from a panic in a goroutine that the given cell started. The
 // goroutine must defer it. An unhandledError is only printed. Any other panic ends the
 // cell, or is printed if the cell has already ended.
@@ -88,8 +111,23 @@ func (k *kernelState) recoverPanic(cell int) {
 		k.reportError(e, inGoroutineText)
 		return
 	}
-	err := fmt.Errorf("panic in a goroutine: %v", r)
-	if !k.session.Fail(cell, err) {
-		fmt.Fprintln(k.stderr.File(), err)
+	k.failGoroutine(cell, namePanic, explainPanic(fmt.Sprint(r)))
+}
+
+// failGoroutine ends the given cell because of an error in the calling goroutine, which the cell has
+// started. If the cell has ended, the error is printed. name is the kind of the error.
+func (k *kernelState) failGoroutine(cell int, name, text string) {
+	failed := &cellError{name: name, text: fmt.Sprintf("%s (%s)", text, inGoroutineText)}
+	ir := k.inspector.Interp
+	if run := goroutineRun(ir.Comp.IrGlobals, gls.GoID()); run != nil {
+		if at := positionInCell(ir.Comp.Fileset, panicPosition(run)); at.line > 0 {
+			failed.text = fmt.Sprintf("%s: %s", k.cells.formatPosition(at), failed.text)
+			failed.places = []cellPosition{at}
+		}
+		run.PanicPos = token.NoPos // the next goroutine may get the same ID
+	}
+	failed.err = errors.New(failed.text)
+	if !k.session.Fail(cell, failed) {
+		fmt.Fprintln(k.stderr.File(), failed)
 	}
 }

@@ -23,3 +23,9 @@ func prepareCall(c *interp.Comp, node *ast.CallExpr, fun *interp.Expr) *interp.C
 //
 //go:linkname finishCall github.com/cosmos72/gomacro/fast.(*Comp).call_any
 func finishCall(c *interp.Comp, call *interp.Call) *interp.Expr
+
+// goroutineRun returns the state of the interpreter in the goroutine with the given gls.GoID, or nil
+// if that goroutine has interpreted no function.
+//
+//go:linkname goroutineRun github.com/cosmos72/gomacro/fast.(*IrGlobals).glsGet
+func goroutineRun(g *interp.IrGlobals, goid uintptr) *interp.Run

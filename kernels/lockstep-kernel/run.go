@@ -32,6 +32,9 @@ const (
 	spreadFuncName = "\u00b7spread"
 )
 
+// oneFuncName is the name of the function in useOneValue.
+const oneFuncName = "\u00b7one"
+
 // declareHelpers declares in the interpreter the functions that the kernel inserts into
 // cells.
 func (k *kernelState) declareHelpers(ir *interp.Interp) {
@@ -43,6 +46,9 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	})
 	ir.DeclBuiltin(guardFuncName, interp.Builtin{Compile: k.compileGuard(false), ArgMin: 1, ArgMax: 2})
 	ir.DeclBuiltin(spreadFuncName, interp.Builtin{Compile: k.compileGuard(true), ArgMin: 1, ArgMax: 2})
+	ir.DeclBuiltin(oneFuncName, interp.Builtin{Compile: func(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+		return identityCall(c, c.Expr1(node.Args[0], nil))
+	}, ArgMin: 1, ArgMax: 1})
 	k.declareWaits(ir)
 	k.declareChecks(ir)
 }
@@ -80,7 +86,6 @@ func (k *kernelState) run(ir *interp.Interp, code string, out *cellOutcome) {
 // evaluate runs a cell and returns the values and types of its last line. It stores in
 // rest the nodes that run after the cell's declarations.
 func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
-	k.cells.add(ExecCounter, code)
 	k.runCommands(code)
 	code = cell.BlankOutCommands(code)
 	// The interpreter must not print panics, since run handles them. Line numbers in
@@ -97,18 +102,22 @@ func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node)
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
 	k.errors.unused = cell.FindUnusedResults(nodes)
 	plan := cell.NewCompilePlan(nodes)
+	ir.Comp.Pos = nodes[0].Pos()
 	if *rest = plan.Rest; len(plan.Types) > 0 {
-		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
+		ir.RunExpr(compileNodes(ir, plan.Types))
 	}
 	k.errors.removeRedeclared(nodes)
 	insertKernelCalls(ir, plan.Declarations(), false)
 	insertKernelCalls(ir, *rest, ends)
+	if ends {
+		(*rest)[len(*rest)-1] = useOneValue((*rest)[len(*rest)-1])
+	}
 	compiled := compileCell(ir, plan)
 	for _, at := range slices.Sorted(maps.Keys(k.errors.notes)) {
 		fmt.Fprintf(k.stdout.File(), "line %d: %s\n", ir.Comp.Fileset.Position(at).Line, k.errors.notes[at])
 	}
 	k.stdout.Flush() // before what the cell writes to standard error
-	if len(*rest) == 0 {
+	if compiled == nil {
 		return nil, nil
 	}
 	results, types := k.runExpr(ir, compiled)
@@ -146,6 +155,22 @@ func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []
 	}
 }
 
+// useOneValue wraps the last expression of a cell if it has a second result in the interpreter, which
+// reports whether there is a value: a receive, an index of a map or a type assertion.
+func useOneValue(n ast.Node) ast.Node {
+	e, _ := n.(ast.Expr)
+	switch x := ast.Unparen(e).(type) {
+	case *ast.UnaryExpr:
+		if x.Op != token.ARROW {
+			return n
+		}
+	case *ast.IndexExpr, *ast.TypeAssertExpr:
+	default:
+		return n
+	}
+	return &ast.CallExpr{Fun: &ast.Ident{NamePos: n.Pos(), Name: oneFuncName}, Lparen: n.Pos(), Args: []ast.Expr{e}, Rparen: n.End()}
+}
+
 // insertKernelCalls inserts calls of the kernel's functions into the nodes of a cell.
 // showsLast reports whether the notebook shows the value of the last node.
 func insertKernelCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
@@ -165,15 +190,24 @@ func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xrefl
 	caller, over := r.CurrEnv, false
 	r.CurrEnv = env
 	env.DebugPos = nil // clear the last cell's value; a cell with only expressions does not set it
+	r.PanicPos = token.NoPos
 	defer func() {
-		if at := r.CurrEnv; !over && at != nil && at.IP >= 0 && at.IP < len(at.DebugPos) {
-			k.inner, k.called = at.DebugPos[at.IP], at != env
+		if !over {
+			k.inner, k.called = panicPosition(r), r.PanicPos.IsValid() || r.CurrEnv != env
 		}
 		r.CurrEnv = caller
 	}()
 	v, vs := e.AsXV(interp.COptKeepUntyped)(env)
 	over = true
 	return basereflect.PackValues(v, vs), basereflect.PackTypes(e.Type, e.Types)
+}
+
+// panicPosition returns the position of the interpreted statement that has panicked.
+func panicPosition(r *interp.Run) token.Pos {
+	if r.PanicPos.IsValid() {
+		return r.PanicPos
+	}
+	return r.CurrEnv.Pos()
 }
 
 // compileCell compiles the functions and the remaining nodes of a cell. If that fails, it
@@ -190,10 +224,20 @@ func compileCell(ir *interp.Interp, plan cell.CompilePlan) *interp.Expr {
 		}
 	}()
 	compileDeclarations(ir, plan)
-	if len(plan.Rest) == 0 {
+	return compileNodes(ir, insertChecks(plan.Rest))
+}
+
+// compileNodes compiles the nodes of a cell. The result is nil if there is nothing to run.
+func compileNodes(ir *interp.Interp, nodes []ast.Node) *interp.Expr {
+	if len(nodes) == 0 {
 		return nil
 	}
-	return ir.CompileAst(ast2.AnyToAst(insertChecks(plan.Rest), "cell"))
+	defer func() {
+		if r := recover(); r != nil {
+			panic(addPosition(ir, r))
+		}
+	}()
+	return ir.CompileAst(ast2.AnyToAst(nodes, "cell"))
 }
 
 // compileDeclarations compiles the methods and functions that come first in the plan. It
@@ -217,9 +261,8 @@ func compileDeclarations(ir *interp.Interp, plan cell.CompilePlan) {
 	}
 }
 
-// insertChecks inserts calls of the function checkFuncName into a cell: before the first
-// node if it is a statement or an expression, and before each node that follows a
-// statement or an expression. The interpreter runs statements and expressions in order and
+// insertChecks inserts calls of the function checkFuncName into a cell: before each statement or
+// expression, and before each declaration that follows one. The interpreter runs statements and expressions in order and
 // checks for an interrupt only inside some of them. Without the inserted calls, the lines
 // after an interrupted call would still run.
 //
@@ -229,7 +272,7 @@ func compileDeclarations(ir *interp.Interp, plan cell.CompilePlan) {
 func insertChecks(nodes []ast.Node) []ast.Node {
 	var list []ast.Node
 	for i, n := range nodes {
-		if i > 0 && isStatement(nodes[i-1]) || i == 0 && isStatement(n) {
+		if isStatement(n) || i > 0 && isStatement(nodes[i-1]) {
 			next := noStatement
 			if isStatement(n) {
 				next = i

@@ -30,8 +30,8 @@ type Import struct {
 // interpreter must use the same character, so that they accept the same source.
 const macroChar = '~'
 
-// Parse parses a cell with the interpreter's parser. If it returns an error, running the
-// cell fails with the same error.
+// Parse parses a cell with the interpreter's parser. The error is a *SyntaxError if its place is
+// known.
 func Parse(code string) (c Cell, err error) {
 	defer func() {
 		// The parser reports some errors by a panic.
@@ -42,10 +42,17 @@ func Parse(code string) (c Cell, err error) {
 	var p parser.Parser
 	files := etoken.NewFileSet()
 	p.Configure(0, macroChar)
-	p.Init(files, "cell", 0, []byte(BlankOutCommands(code)))
+	code = BlankOutCommands(code)
+	p.Init(files, "cell", 0, []byte(code))
 	nodes, err := p.Parse()
 	if err != nil {
-		return Cell{}, fmt.Errorf("parse cell: %w", err)
+		err = explainSyntax(code, err)
+	}
+	if found := findForeign(scan(code)); found != nil {
+		err = found
+	}
+	if err != nil {
+		return Cell{}, err
 	}
 	for _, n := range nodes {
 		c.addNode(files, n)
@@ -118,17 +125,6 @@ func (c Cell) EndsWithPrint() bool {
 	}
 	pkg, ok := sel.X.(*ast.Ident)
 	return ok && pkg.Name == "fmt" && (strings.HasPrefix(sel.Sel.Name, "Print") || strings.HasPrefix(sel.Sel.Name, "Fprint"))
-}
-
-// EndsWithReceive reports whether the cell's last line receives from a channel. The
-// interpreter then returns a second value, which reports whether the channel was open.
-func (c Cell) EndsWithReceive() bool {
-	n := c.last
-	if s, ok := n.(*ast.ExprStmt); ok {
-		n = s.X
-	}
-	u, ok := n.(*ast.UnaryExpr)
-	return ok && u.Op == token.ARROW
 }
 
 // lastCall returns the call that the cell's last line consists of. ok is false if that

@@ -112,7 +112,7 @@ func NearestNames(path string, known []string) []string {
 	for _, k := range known {
 		whole, end := editDistance(path, k), editDistance(name, lastElement(k))
 		switch {
-		case end == 0:
+		case end == 0, strings.EqualFold(name, k):
 			list = append(list, candidate{k, 0})
 		case whole <= maxEdits && whole < len(path)/2:
 			list = append(list, candidate{k, whole})

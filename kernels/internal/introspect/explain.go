@@ -21,8 +21,12 @@ var (
 	undefinedBase = regexp.MustCompile(`undefined "(\w+)" in \w+\.(\w+)`)
 	noSymbol      = regexp.MustCompile(`package \S+ "([^"]+)" has no symbol (\w+)`)
 	notAType      = regexp.MustCompile(`not a type: (\w+)\.(\w+)`)
-	noMember      = regexp.MustCompile(`has no field or method "(\w+)": (.*)`)
+	noMember      = regexp.MustCompile(`type (\S+) has no field (?:or method )?"(\w+)": (.*)`)
 	brackets      = regexp.MustCompile(`found '\['$`)
+	intRange      = regexp.MustCompile(`^cannot range over (.+) <u?int\d*>$`)
+	needsSlice    = regexp.MustCompile(`^cannot use (.+?) (?:\(untyped (\w+) constant\)|<(\w+)>) as (?:type )?<?\[\](int|int64|string|float64)>? `)
+	mismatched    = regexp.MustCompile(`mismatched types (?:in binary operation (\S+) between <(\w+)> and <(\w+)>|(?:untyped )?(\w+) and (?:untyped )?(\w+)\)$)`)
+	assigned      = regexp.MustCompile(`^incompatible types in assignment: (\w+) = (\w+)$`)
 	noField       = regexp.MustCompile(`unknown field '(\w+)' in struct literal of type (\S+)`)
 )
 
@@ -85,14 +89,88 @@ func (x *Inspector) findAdvice(code string, line, column int, message string) st
 		return x.explainName(p, m[1], p.selectedName(m[1]))
 	}
 	if m := noMember.FindStringSubmatch(message); m != nil {
-		base := strings.TrimSuffix(m[2], "."+m[1])
-		return suggestSimilar(m[1], x.memberNames(x.scopeAt(p, p.cursor), base, ""))
+		base := strings.TrimSuffix(m[3], "."+m[2])
+		if advice := adviseMember(m[1], m[2], base); advice != "" {
+			return advice
+		}
+		return suggestSimilar(m[2], x.memberNames(x.scopeAt(p, p.cursor), base, ""))
+	}
+	if m := intRange.FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("write for i := 0; i < %s; i++ { … }", m[1])
+	}
+	if m := needsSlice.FindStringSubmatch(message); m != nil {
+		if m[2] == m[4] || m[3] == m[4] || m[2] == "float" && m[4] == "float64" || m[2] == "int" && m[4] != "string" {
+			return fmt.Sprintf("write []%s{%s}", m[4], m[1])
+		}
+	}
+	if m := mismatched.FindStringSubmatch(message); m != nil {
+		return adviseOperands(message, m[2]+m[4], m[3]+m[5])
+	}
+	if m := assigned.FindStringSubmatch(message); m != nil {
+		return adviseOperands(message, m[1], m[2])
+	}
+	if strings.HasPrefix(message, "unary operation * on non-pointer") {
+		return "a power is math.Pow(x, y)"
+	}
+	if strings.HasPrefix(message, "negative slice index") {
+		return "count from the end with len, such as x[1:len(x)-1]"
+	}
+	if strings.HasPrefix(message, "invalid boolean predicate") {
+		return "a condition is a comparison, such as x != 0"
 	}
 	if m := noField.FindStringSubmatch(message); m != nil {
 		name := strings.TrimPrefix(m[2][strings.LastIndex(m[2], "/")+1:], "main.")
 		if t, isType := typeOf(x.scopeAt(p, p.cursor), name); isType && t.Kind() == reflect.Struct {
 			return suggestSimilar(m[1], x.usableFields(t))
 		}
+	}
+	return ""
+}
+
+// adviseMember returns what to write instead of base.name, a method of Python's types. typ is the
+// type of base. The result is "" if there is no advice.
+func adviseMember(typ, name, base string) string {
+	lower := strings.ToLower(name)
+	switch {
+	case lower == "append" && strings.HasPrefix(typ, "[]"):
+		return fmt.Sprintf("write %s = append(%[1]s, x)", base)
+	case lower == "len" || lower == "length" || lower == "size":
+		return fmt.Sprintf("write len(%s)", base)
+	case strings.HasPrefix(typ, "map[") && slices.Contains([]string{"keys", "values", "items", "get"}, lower):
+		return fmt.Sprintf("write for key, value := range %s { … }, or value, ok := %[1]s[key]", base)
+	case typ == "string" || strings.HasPrefix(base, `"`):
+		functions := map[string]string{
+			"upper": "ToUpper", "lower": "ToLower", "split": "Split", "join": "Join", "strip": "TrimSpace", "replace": "ReplaceAll",
+			"startswith": "HasPrefix", "endswith": "HasSuffix", "find": "Index", "count": "Count",
+		}
+		if f := functions[lower]; f != "" {
+			return fmt.Sprintf("write strings.%s(%s, …)", f, base)
+		}
+		if lower == "format" {
+			return `write fmt.Sprintf("x = %v", x)`
+		}
+	}
+	return ""
+}
+
+// adviseOperands returns advice about an operation on values of the types a and b.
+func adviseOperands(message, a, b string) string {
+	number := func(t string) bool {
+		return strings.HasPrefix(t, "int") || strings.HasPrefix(t, "uint") || strings.HasPrefix(t, "float")
+	}
+	switch {
+	case number(a) && number(b):
+		return "convert one of them, such as float64(x)"
+	case strings.Contains(message, `" % `):
+		return "write fmt.Sprintf"
+	case strings.Contains(message, `" * `):
+		return "write strings.Repeat"
+	case a == "string" && b == "rune" || a == "rune" && b == "string":
+		return "text is in double quotes; 'a' is the number of a character"
+	case a == "uint8" || b == "uint8":
+		return "an index of a string is a byte: compare with a character in single quotes, such as 'a'"
+	case (a == "string" || b == "string") && (number(a) || number(b)):
+		return "write fmt.Sprint(…) to make text of a number"
 	}
 	return ""
 }
@@ -135,7 +213,34 @@ func (x *Inspector) explainName(p *cursorContext, name, selected string) string 
 			return fmt.Sprintf("the package is not imported: write %s at the top of the cell", strings.Join(imports, " or "))
 		}
 	}
+	if line := strings.TrimSpace(p.code[strings.LastIndex(p.code[:p.cursor], "\n")+1:]); strings.HasPrefix(line, "!"+name) {
+		return "a command of the shell begins with $, in the first lines of a cell: $" + name
+	}
 	switch name {
+	case "int", "float64", "string", "bool":
+		return "a variable is declared by x := 3 or var x int = 3"
+	case "None", "none", "null", "NULL":
+		return "write nil"
+	case "Print", "Printf", "Println", "Sprint", "Sprintf", "Sprintln", "Errorf":
+		return "write fmt." + name
+	case "str":
+		return "write fmt.Sprint(x), or string(b) for bytes"
+	case "float", "double":
+		return "write float64(x)"
+	case "list", "dict", "tuple", "set":
+		return "a slice is written []int{1, 2}, a map map[string]int{\"a\": 1}"
+	case "pass":
+		return "an empty block needs no statement: { }"
+	case "input":
+		return "write fmt.Scanln(&x)"
+	case "abs", "sqrt", "pow", "exp", "floor", "ceil", "round":
+		return "write math." + strings.ToUpper(name[:1]) + name[1:]
+	case "sum":
+		return `write a loop, or floats.Sum of import "gonum.org/v1/gonum/floats"`
+	case "sorted":
+		return "sort.Ints, sort.Float64s and sort.Strings sort a slice in place"
+	case "enumerate", "zip":
+		return "write for i, x := range xs { … }"
 	case "min", "max":
 		return fmt.Sprintf("the builtin function %s is not available in cells; compare with if, or use math.%s for float64",
 			name, strings.ToUpper(name[:1])+name[1:])
