@@ -9,6 +9,7 @@ import (
 // The first lines of a cell may be commands: the shell expands ~ and variables, runs pipes, and its exit
 // code is shown without failing the cell.
 func TestCommands(t *testing.T) {
+	kernelDir(t) // calls the go command, which needs the user's home folder
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("LOCKSTEP_NAME", "a b")
