@@ -36,7 +36,7 @@ func (k *kernelState) runCommands(code string) {
 		case name == "%cd":
 			err = changeFolder(arg)
 		case name == "%help":
-			fmt.Fprint(k.stdout.File(), commandHelp)
+			fmt.Fprintf(k.stdout.File(), "%s", commandHelp)
 		default:
 			err = fmt.Errorf("unknown command %s: the kernel has %%cd and %%help, and runs lines that begin with $ in the shell", name)
 		}
@@ -87,7 +87,7 @@ func (k *kernelState) runShell(line string) error {
 	k.stdout.Flush()
 	k.stderr.Flush()
 	if strings.HasPrefix(strings.TrimSpace(line), "cd ") && !strings.ContainsAny(line, "&|;") {
-		fmt.Fprintln(k.stdout.File(), "cd has an effect within its line only; %cd changes the folder of the notebook")
+		fmt.Fprintf(k.stdout.File(), "cd has an effect within its line only; %%cd changes the folder of the notebook\n")
 	}
 	var failed *exec.ExitError
 	switch {

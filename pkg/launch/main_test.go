@@ -104,6 +104,15 @@ func ownLocks(m *testing.M) int {
 	return code
 }
 
+// ownQueue gives a test a separate queue.
+func ownQueue(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("LOCKSTEP_LOCKS", dir)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	return dir
+}
+
 // serve replaces "lockstep launch --watched".
 func serve() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -20,15 +20,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ownQueue gives a test a separate queue.
-func ownQueue(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	t.Setenv("LOCKSTEP_LOCKS", dir)
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	return dir
-}
-
 // kernelOf starts a process that replaces a notebook's kernel and launches s.
 func kernelOf(t *testing.T, s Sweep) (*exec.Cmd, *transcript) {
 	t.Helper()
