@@ -62,7 +62,7 @@ func substitutions() []substitution {
 		{"kernel.go", "kernel.handleIsCompleteRequest(receipt)" + failsFatally, "kernel.handleIsCompleteRequest(receipt)" + failsWithMessage},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)" + failsFatally, "replyToComplete(ir, receipt)" + failsWithMessage},
 		{"kernel.go", "kernel.handleExecuteRequest(receipt)" + failsFatally, "globalKernel.execute(kernel, receipt)" + failsWithMessage},
-		// Requests wait in a channel, so that those behind a failed one can be counted.
+		// Requests wait in a channel, so that the requests after a failed one can be counted.
 		{"kernel.go", "shell = make(chan msgType)", "shell = make(chan msgType, maxQueued)"},
 		{"kernel.go", "\tdefer close(quit)\n\tpoll", "\tdefer close(quit)\n\tglobalKernel.queue.waiting = func() int { return len(shell) }\n\tpoll"},
 		{"kernel.go", "// Handle shell messages.\n", "globalKernel.queue.taken++\n"},

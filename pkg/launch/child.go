@@ -53,7 +53,7 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, er
 	cmd := exec.Command(launcher, "launch", "--watched", p.Sweep.Study)
 	cmd.Stdout, cmd.Stderr = log, log // a file, not a pipe, so that it works after the end of this process
 	cmd.SysProcAttr = child.SessionAttr()
-	alive, err := cmd.StdinPipe()
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(log.Name()))
 	}
@@ -65,9 +65,9 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, er
 		_ = cmd.Wait() // the record contains the result
 		close(ended)
 	}()
-	r, err := request.send(ctx, cmd, alive, ended)
+	r, err := request.send(ctx, cmd, stdin, ended)
 	if err != nil {
-		_ = alive.Close() // ends the process
+		_ = stdin.Close() // ends the process
 		<-ended
 		return nil, errors.Join(err, os.Remove(log.Name()))
 	}
@@ -76,8 +76,8 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, er
 		if p.Sweep.Output != nil {
 			m.copyLog(p.Sweep.Output, log.Name())
 		}
-		<-ended
-		_ = alive.Close()
+		<-ended // until then, an open stdin tells the process that this kernel is alive
+		_ = stdin.Close()
 	}()
 	return m, nil
 }

@@ -55,12 +55,12 @@ func newEndedSweep(p *SweepPlan) *ownSweep {
 }
 
 // An ownedError reports that another process is training runs of a sweep, or waits to train them.
-type ownedError struct{ owner *queue.Record }
+type ownedError struct{}
 
-func (e *ownedError) Error() string { return e.owner.Describe() }
+func (*ownedError) Error() string { return "another process is training these runs" }
 
-// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel the pid of the
-// notebook's kernel that launched it, or 0. The sweep waits in the queue until no other sweep is before
+// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel the pid of
+// the notebook's kernel that launched it, or 0. The sweep waits in the queue until no other sweep is before
 // it. If another process has started to train its runs since the sweep was planned, startInThisProcess
 // starts nothing and returns an *ownedError.
 func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*ownSweep, error) {
@@ -75,7 +75,7 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 	err = queue.WithLock(ctx, folder, func() error {
 		owner, _, err := findOwner(folder, p.Dir, p.runDirs())
 		if err == nil && owner != nil {
-			err = &ownedError{owner}
+			err = &ownedError{}
 		}
 		if err != nil {
 			return err

@@ -153,8 +153,8 @@ func ReadLastLines(path string, n int) string {
 // LastLinesFollow is the part of an error before the last lines of a worker.
 const LastLinesFollow = "its last lines:\n    "
 
-// kernelEnded is the text of queue.ErrKernelEnded.
-const kernelEnded = "ended with the notebook's kernel"
+// KernelEnded is the text of the error of a sweep that ended because its notebook's kernel did.
+const KernelEnded = "ended with the notebook's kernel"
 
 // Summarize returns the first line of an error for a table, which has no room for the last lines of
 // a worker. It says in plain words that a user or the end of the kernel has stopped the sweep, and if resumable is
@@ -165,7 +165,7 @@ func Summarize(text string, resumable bool) string {
 	text = strings.TrimSuffix(text, "; "+announcement)
 	if before, ok := strings.CutSuffix(text, context.Canceled.Error()); ok {
 		text = before + "stopped before its end"
-	} else if !strings.HasSuffix(text, kernelEnded) {
+	} else if !strings.HasSuffix(text, KernelEnded) {
 		return text
 	}
 	if resumable {

@@ -16,6 +16,7 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/launch/internal/output"
 )
 
 // FolderVariable is the environment variable with the path of the locks folder.
@@ -326,7 +327,7 @@ var ErrKernelEnded error = kernelEndedError{}
 
 type kernelEndedError struct{}
 
-func (kernelEndedError) Error() string        { return "ended with the notebook's kernel" }
+func (kernelEndedError) Error() string        { return output.KernelEnded }
 func (kernelEndedError) Is(target error) bool { return target == context.Canceled }
 
 // EndCause returns the error to report after ctx has ended: ErrKernelEnded or the time-out's error if there was
