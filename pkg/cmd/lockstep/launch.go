@@ -67,7 +67,7 @@ A program that uses several GPUs itself, with MirroredStrategy or DataParallel, 
 process per run: --processes one. It gets the GPUs of all workers ({gpus} is their
 number), and the run counts as one with as many workers:
 
-  lockstep launch --processes one --workers 1,2,4 -- python ResNet50.py --n_gpus '{gpus}'
+  lockstep launch --processes one --workers 1,2,4 -- python ResNet50.py --n_gpus '{workers}'
 
 Otherwise each worker is a process, which finds its rank in the variables below. A program
 always gets the first line's, with MASTER_ADDR and MASTER_PORT; under mpirun and srun it
