@@ -9,8 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"lockstep/logs/published"
 )
 
 // logsVariable is the environment variable with the path of the logs folder.
@@ -131,8 +136,9 @@ func PlanLogs(path string) (string, error) {
 }
 
 // LocateLogs returns the absolute path of existing logs: the path from ResolveLogs or, if
-// that does not exist, path relative to the working directory. It is an error if neither
-// exists.
+// that does not exist, path relative to the working directory. If neither exists and path is
+// the folder published or one of its tables, it is the copy that placePublished makes.
+// Otherwise it is an error.
 func LocateLogs(path string) (string, error) {
 	place, err := ResolveLogs(path)
 	if err == nil {
@@ -147,6 +153,9 @@ func LocateLogs(path string) (string, error) {
 	if _, e := os.Stat(here); e == nil {
 		return here, nil
 	}
+	if below := filepath.ToSlash(belowLogs(path)); below == "published" || strings.HasPrefix(below, "published/") {
+		return placePublished(below)
+	}
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("locate logs: %s does not exist; %w", here, err)
@@ -154,6 +163,42 @@ func LocateLogs(path string) (string, error) {
 		return "", fmt.Errorf("locate logs: %s does not exist; train first, or name another folder", here)
 	}
 	return "", fmt.Errorf("locate logs: neither %s nor %s exists; train first, or name another folder", place, here)
+}
+
+// placePublished writes the published tables that are part of this program to the user's
+// cache folder, unless they are there, and returns the absolute path of one of them, or of
+// their folder. The argument name is published/NAME.csv or published.
+func placePublished(name string) (string, error) {
+	tables, err := fs.Glob(published.Files, "*.csv")
+	if err != nil {
+		return "", fmt.Errorf("locate %s: %w", name, err)
+	}
+	_, table, _ := strings.Cut(name, "/")
+	if table != "" && !slices.Contains(tables, table) {
+		return "", fmt.Errorf("locate %s: Lockstep has no such table; it has %s", name, strings.Join(tables, ", "))
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("locate %s: find a folder to copy the table to: %w", name, err)
+	}
+	dir := filepath.Join(cache, "lockstep", "published")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("locate %s: create a folder to copy the table to: %w; set XDG_CACHE_HOME to a folder that you can write to", name, err)
+	}
+	for _, t := range tables {
+		want, err := published.Files.ReadFile(t)
+		if err != nil {
+			return "", fmt.Errorf("locate %s: %w", name, err)
+		}
+		path := filepath.Join(dir, t)
+		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+			continue
+		}
+		if err := renameio.WriteFile(path, want, 0o644); err != nil {
+			return "", fmt.Errorf("locate %s: copy the table to the cache folder: %w; set XDG_CACHE_HOME to a folder that you can write to", name, err)
+		}
+	}
+	return filepath.Join(dir, table), nil
 }
 
 // DescribeHost returns a description of this machine. The processor's name and the memory
