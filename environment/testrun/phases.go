@@ -152,7 +152,7 @@ func checkScripts(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	shell = append(shell, ".ci/run", "environment/cluster", "environment/demo", "environment/gpu-check", "environment/jupyterhub/class-limits", "environment/test")
+	shell = append(shell, ".ci/run", "environment/archive/install", "environment/cluster", "environment/demo", "environment/gpu-check", "environment/jupyterhub/class-limits", "environment/release", "environment/test")
 	for _, s := range shell {
 		if err := r.runCommand(ctx, nil, "bash", "-n", s); err != nil {
 			return err
