@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	git.sr.ht/~sbinet/gg v0.7.0
+	github.com/bluekeyes/go-gitdiff v0.9.0
 	github.com/chewxy/hm v1.0.0
 	github.com/cosmos72/gomacro v0.0.0-20240506194242-2ff796e3da10
 	github.com/dustin/go-humanize v1.1.0

@@ -13,33 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
 
-func TestSubstituteMatchesExactlyOnce(t *testing.T) {
-	subs := []substitution{{"a.go", "old()", "new()"}, {"b.go", "other", "x"}}
-	got, err := applySubstitutions("upstream", "a.go", "x := old()\n", subs)
-	if err != nil || got != "x := new()\n" {
-		t.Errorf("applySubstitutions = %q, %v", got, err)
-	}
-	if got, err := applySubstitutions("upstream", "c.go", "old() other", subs); err != nil || got != "old() other" {
-		t.Errorf("a file without substitutions becomes %q, %v", got, err)
-	}
-	for src, n := range map[string]string{"x := older()": "0 times", "old(); old()": "2 times"} {
-		_, err := applySubstitutions("upstream", "a.go", src, subs)
-		if err == nil {
-			t.Fatalf("substitute in %q gives no error", src)
-		}
-		for _, want := range []string{"upstream a.go", `"old()"`, n, "want exactly once"} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("error is %q, want %q in it", err, want)
-			}
-		}
-	}
-}
-
-// The real upstream is checked, so that a change of go.mod is noticed here and
+// The real upstream is patched, so that a change of go.mod is noticed here and
 // not by a kernel that misbehaves.
-func TestSubstitutionsFitUpstream(t *testing.T) {
+func TestPatchesFitUpstream(t *testing.T) {
 	b, err := newBuild(t.Context(), options{})
 	if err != nil {
 		t.Fatal(err)
@@ -48,55 +28,102 @@ func TestSubstitutionsFitUpstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	changes, err := b.readPatches("gophernotes")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ov := newOverlay(t.TempDir())
-	if err := ov.addGophernotes(dir, "/kernel"); err != nil {
+	if err := ov.addGophernotes(dir, "/kernel", changes); err != nil {
 		t.Fatal(err)
 	}
 	if len(ov.replace) != len(gophernotesFiles()) || len(ov.written) != 1 {
 		t.Errorf("the overlay shows %d files, %d of them changed; want %d and kernel.go alone", len(ov.replace), len(ov.written), len(gophernotesFiles()))
 	}
-	src, err := os.ReadFile(ov.replace["/kernel/gophernotes_kernel.go"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range substitutions() {
-		if strings.Contains(string(src), s.old) || strings.Count(string(src), s.new) != 1 {
-			t.Errorf("substitution of %q was not made once", s.old)
-		}
-	}
-}
+	checkPatched(t, ov.replace["/kernel/gophernotes_kernel.go"], changes["kernel.go"])
 
-func TestInterpreterSubstitutionsFit(t *testing.T) {
-	b, err := newBuild(t.Context(), options{})
+	_, dir, err = findModule(t.Context(), b.goTool, interpreterModule)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, dir, err := findModule(t.Context(), b.goTool, interpreterModule)
-	if err != nil {
+	if changes, err = b.readPatches("gomacro"); err != nil {
 		t.Fatal(err)
 	}
-	ov, seen := newOverlay(t.TempDir()), t.TempDir()
-	if err := ov.addModule(interpreterModule, dir, seen, interpreterSubstitutions()); err != nil {
+	seen := t.TempDir()
+	ov = newOverlay(t.TempDir())
+	if err := ov.addModule(interpreterModule, dir, seen, changes); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range interpreterSubstitutions() {
-		src, err := os.ReadFile(ov.replace[filepath.Join(seen, s.file)])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Count(string(src), s.new) != 1 {
-			t.Errorf("%s: the substitution of %q was not made once", s.file, s.old)
-		}
-		if _, err := parser.ParseFile(token.NewFileSet(), s.file, src, 0); err != nil {
-			t.Errorf("after the substitutions: %v", err)
-		}
+	if len(ov.written) != len(changes) || len(changes) < 9 {
+		t.Errorf("%d files of the interpreter are changed, want the %d of the patches, and at least 9", len(ov.written), len(changes))
+	}
+	for file, change := range changes {
+		checkPatched(t, ov.replace[filepath.Join(seen, file)], change)
 	}
 	// The go command starts the assembler there, with an empty cache of builds.
 	if info, err := os.Stat(filepath.Join(seen, "gls")); err != nil || !info.IsDir() {
 		t.Errorf("the folder of a package with assembly is missing: %v", err)
 	}
-	if err := ov.addModule(interpreterModule, dir, seen, []substitution{{"fast/none.go", "a", "b"}}); err == nil {
-		t.Error("a substitution in a missing file gives no error")
+}
+
+// checkPatched checks that the file is Go and has every line that the patch adds.
+func checkPatched(t *testing.T, path string, change patch) {
+	t.Helper()
+	src, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), path, src, 0); err != nil {
+		t.Errorf("after %s: %v", change.name, err)
+	}
+	added := 0
+	for _, fragment := range change.diff.TextFragments {
+		for _, line := range fragment.Lines {
+			if line.Op == gitdiff.OpAdd {
+				added++
+				if !strings.Contains(string(src), line.Line) {
+					t.Errorf("%s has no line %q of %s", path, line.Line, change.name)
+				}
+			}
+		}
+	}
+	if added == 0 {
+		t.Errorf("%s adds no line to %s", change.name, path)
+	}
+}
+
+func TestPatches(t *testing.T) {
+	const text = "Says why.\n\ndiff --git a/sub/a.go b/sub/a.go\n--- a/sub/a.go\n+++ b/sub/a.go\n@@ -1,3 +1,3 @@\n package a\n \n-func old() {}\n+func changed() {}\n"
+	changes := patches{}
+	if err := changes.add("one.patch", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	const before, after = "package a\n\nfunc old() {}\n", "package a\n\nfunc changed() {}\n"
+	if got, err := changes.apply("sub/a.go", []byte(before)); err != nil || string(got) != after {
+		t.Errorf("the patched file is %q, %v", got, err)
+	}
+	if got, err := changes.apply("sub/b.go", []byte(before)); err != nil || string(got) != before {
+		t.Errorf("a file without a patch becomes %q, %v", got, err)
+	}
+	for _, src := range []string{"", after, "// Package a.\n" + before, "package a\n\nfunc older() {}\n"} {
+		_, err := changes.apply("sub/a.go", []byte(src))
+		if err == nil || !strings.Contains(err.Error(), "one.patch to sub/a.go") {
+			t.Errorf("the patch of the changed file %q gives the error %v", src, err)
+		}
+	}
+	if err := changes.add("two.patch", []byte(text)); err == nil || !strings.Contains(err.Error(), "one.patch changes sub/a.go too") {
+		t.Errorf("two patches of one file give the error %v", err)
+	}
+	for _, text := range []string{"", "Says why.\n", strings.Replace(text, "-1,3", "-1,2", 1)} {
+		if err := (patches{}).add("bad.patch", []byte(text)); err == nil || !strings.Contains(err.Error(), "bad.patch") {
+			t.Errorf("the patch %q gives the error %v", text, err)
+		}
+	}
+	if err := changes.checkFiles(t.TempDir()); err == nil || !strings.Contains(err.Error(), "one.patch") {
+		t.Errorf("a patch of a missing file gives the error %v", err)
+	}
+	b := &build{goTool: goTool{dir: t.TempDir()}}
+	if _, err := b.readPatches("gomacro"); err == nil || !strings.Contains(err.Error(), "gomacro*.patch") {
+		t.Errorf("missing patches give the error %v", err)
 	}
 }
 

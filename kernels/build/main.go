@@ -6,8 +6,8 @@
 //
 // It works in three steps. First it generates a registration for every package that a
 // cell can import. Then it writes an overlay, which adds the files of gophernotes to
-// kernels/lockstep-kernel and replaces those of the interpreter gomacro, both with
-// substitutions. Finally it compiles the binaries. All generated files are in
+// kernels/lockstep-kernel and replaces those of the interpreter gomacro, both with the
+// patches of kernels/patches. Finally it compiles the binaries. All generated files are in
 // kernels/.build, which git and "go build ./..." ignore. If nothing has changed since the
 // last run, the command does nothing.
 package main
@@ -199,7 +199,11 @@ func (b *build) runSteps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := ov.addGophernotes(dir, kernelDir); err != nil {
+	changes, err := b.readPatches("gophernotes")
+	if err != nil {
+		return err
+	}
+	if err := ov.addGophernotes(dir, kernelDir, changes); err != nil {
 		return err
 	}
 	modfile, err := b.addInterpreter(ctx, ov)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,82 +24,6 @@ func gophernotesFiles() []string {
 	return []string{"complete.go", "display.go", "image.go", "kernel.go", "main.go", "messages.go", "x_package.go"}
 }
 
-// A substitution replaces a piece of code in a file of another module.
-type substitution struct {
-	file string // file name in gophernotes
-	old  string // text that must occur in the file exactly once
-	new  string // text that replaces it
-}
-
-// If the reply to a message cannot be sent, gophernotes ends with failsFatally. The overlay replaces
-// it by failsWithMessage.
-const (
-	failsFatally     = "; err != nil {\n\t\t\tlog.Fatal(err)"
-	failsWithMessage = "; err != nil {\n\t\t\tlog.Println(err)"
-)
-
-// substitutions returns the changes that the kernel makes to the source of gophernotes.
-// The functions that the new code calls are in kernels/lockstep-kernel.
-func substitutions() []substitution {
-	return []substitution{
-		{"kernel.go", "ir := interp.New()", "ir := newInterp()"},
-		{
-			"kernel.go", "vals, types, executionErr := doEval(ir, outerr, code)",
-			"vals, types, executionErr := evalCell(ir, outerr, code)",
-		},
-		{
-			"kernel.go", "Version:       runtime.Version(),",
-			`Version: runtime.Version(), MIMEType: "text/x-go", PygmentsLexer: "go", CodeMirrorMode: "text/x-go",`,
-		},
-		{"kernel.go", "data := kernel.autoRenderResults(vals, types)", "data := globalKernel.render(kernel, vals, types)"},
-		{
-			"kernel.go", "if err := receipt.PublishExecutionError(executionErr.Error(), []string{executionErr.Error()}); err != nil {",
-			"if err := publishError(receipt, content, executionErr); err != nil {",
-		},
-		{"kernel.go", `log.Println("Shutting down in response to shutdown_request")`, "globalKernel.shutDown()"},
-		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go globalKernel.stdin.listen(sockets)"},
-		// A client that has gone does not end the kernel for the others.
-		{"kernel.go", "sendKernelInfo(receipt)" + failsFatally, "sendKernelInfo(receipt)" + failsWithMessage},
-		{"kernel.go", "kernel.handleIsCompleteRequest(receipt)" + failsFatally, "kernel.handleIsCompleteRequest(receipt)" + failsWithMessage},
-		{"kernel.go", "handleCompleteRequest(ir, receipt)" + failsFatally, "replyToComplete(ir, receipt)" + failsWithMessage},
-		{"kernel.go", "kernel.handleExecuteRequest(receipt)" + failsFatally, "globalKernel.execute(kernel, receipt)" + failsWithMessage},
-		// Requests wait in a channel, so that the requests after a failed one can be counted.
-		{"kernel.go", "shell = make(chan msgType)", "shell = make(chan msgType, maxQueued)"},
-		{"kernel.go", "\tdefer close(quit)\n\tpoll", "\tdefer close(quit)\n\tglobalKernel.queue.waiting = func() int { return len(shell) }\n\tpoll"},
-		{"kernel.go", "// Handle shell messages.\n", "globalKernel.queue.taken++\n"},
-		{
-			"kernel.go", `			Implementation:        "gophernotes",
-			ImplementationVersion: Version,
-			Banner:                fmt.Sprintf("Go kernel: gophernotes - v%s", Version),
-`, `			Implementation:        "lockstep",
-			ImplementationVersion: implementationVersion(),
-			Banner:                banner(),
-`,
-		},
-		{
-			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
-			"answerUnsupportedMessage(receipt)",
-		},
-	}
-}
-
-// applySubstitutions returns src with the substitutions for file applied. Each old text must
-// occur exactly once: otherwise the module's source has changed, and a kernel built from
-// it could misbehave unnoticed.
-func applySubstitutions(module, file, src string, subs []substitution) (string, error) {
-	for _, s := range subs {
-		if s.file != file {
-			continue
-		}
-		if n := strings.Count(src, s.old); n != 1 {
-			return "", fmt.Errorf("substitute in %s %s: found %q %d times, want exactly once; "+
-				"kernels/build supports only one version", module, file, s.old, n)
-		}
-		src = strings.Replace(src, s.old, s.new, 1)
-	}
-	return src, nil
-}
-
 // findGophernotes returns the folder of gophernotes in the module cache. It returns an
 // error if the version or the list of files differs from the expected one.
 func findGophernotes(ctx context.Context, g goTool) (string, error) {
@@ -107,7 +32,7 @@ func findGophernotes(ctx context.Context, g goTool) (string, error) {
 		return "", fmt.Errorf("find gophernotes: %w", err)
 	}
 	if version != upstreamVersion {
-		return "", fmt.Errorf("find gophernotes: go.mod selects %s, but kernels/build/overlay.go supports only %s", version, upstreamVersion)
+		return "", fmt.Errorf("find gophernotes: go.mod selects %s, but kernels/patches fits only %s", version, upstreamVersion)
 	}
 	return dir, checkGophernotesFiles(dir)
 }
@@ -192,25 +117,27 @@ func writeIfChanged(path string, src []byte) error {
 	return nil
 }
 
-// addGophernotes maps the files of gophernotes, with the substitutions applied, into
-// kernelDir.
-func (o *overlay) addGophernotes(dir, kernelDir string) error {
-	subs := substitutions()
+// addGophernotes maps the files of gophernotes from the folder dir, with the patches applied,
+// into kernelDir.
+func (o *overlay) addGophernotes(dir, kernelDir string, changes patches) error {
+	if err := changes.checkFiles(dir); err != nil {
+		return err
+	}
 	for _, file := range gophernotesFiles() {
 		src, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			return fmt.Errorf("read gophernotes: %w", err)
 		}
-		text, err := applySubstitutions("gophernotes", file, string(src), subs)
+		text, err := changes.apply(file, src)
 		if err != nil {
 			return err
 		}
 		seen := filepath.Join(kernelDir, "gophernotes_"+file)
-		if text == string(src) {
+		if bytes.Equal(text, src) {
 			o.replace[seen] = filepath.Join(dir, file)
 			continue
 		}
-		if err := o.addGenerated(seen, "gophernotes_"+file, []byte(text)); err != nil {
+		if err := o.addGenerated(seen, "gophernotes_"+file, text); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@
 // gophernotes (their names begin with gophernotes_) and the registrations of the
 // packages, and sets the build tag notebook. Without the tag the command only prints how
 // to build the kernel. Functions below without a caller are called from gophernotes'
-// kernel.go, through the substitutions in kernels/build/overlay.go.
+// kernel.go, through kernels/patches/gophernotes.patch.
 package main
 
 import (
