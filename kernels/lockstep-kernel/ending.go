@@ -75,6 +75,9 @@ func (k *kernelState) endCell(at token.Pos, err error) {
 // it occurred in a function that compiled code called.
 const inCallbackText = "in a function that compiled code called, which got zero values"
 
+// ownPrefix is the beginning of the names of this package's functions: "main." in the kernel.
+var ownPrefix = reflect.TypeFor[kernelState]().PkgPath() + "."
+
 // countInterpretedBodies inspects the stack of a goroutine that interprets a cell. It
 // returns -1 if the stack has only interpreted code above the kernel's own call. Otherwise
 // it returns the number of interpreted function bodies above the topmost compiled code.
@@ -90,13 +93,13 @@ func countInterpretedBodies() int {
 		frame, more := frames.Next()
 		name := frame.Function
 		switch {
-		case strings.HasPrefix(name, "main.(*kernelState).runBody"):
+		case strings.HasPrefix(name, ownPrefix+"(*kernelState).runBody"):
 			bodies++
 		case slices.ContainsFunc([]string{"runExpr", "guard", "startGuardedGoroutine", "runDeferred"}, func(f string) bool {
-			return strings.HasPrefix(name, "main.(*kernelState)."+f)
+			return strings.HasPrefix(name, ownPrefix+"(*kernelState)."+f)
 		}):
 			return -1
-		case !more || !slices.ContainsFunc([]string{"main.", "runtime.", "reflect.", "internal/", "github.com/cosmos72/gomacro/"}, func(p string) bool {
+		case !more || !slices.ContainsFunc([]string{ownPrefix, "runtime.", "reflect.", "internal/", "github.com/cosmos72/gomacro/"}, func(p string) bool {
 			return strings.HasPrefix(name, p)
 		}):
 			return bodies
