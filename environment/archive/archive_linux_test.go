@@ -4,11 +4,13 @@ package archive_test
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -167,19 +169,32 @@ func writeFirstCells(t *testing.T, dir, file string) {
 	}
 }
 
-// checkFiles checks that the links of the documents in the unpacked archive lead to files, and that the
-// license of each module is there.
+// checkFiles checks that the links of the documents in the unpacked archive lead to files and headings, and
+// that the license of each module is there.
 func checkFiles(t *testing.T, dir string) {
-	for _, page := range []string{"README.md", "notebooks/README.md", "environment/jupyterhub/README.md"} {
-		text, err := os.ReadFile(filepath.Join(dir, page))
-		if err != nil {
-			t.Fatal(err)
+	link := regexp.MustCompile(`\]\(([^)\s#:]*)(?:#([^)\s]*))?\)`)
+	pages := 0
+	err := filepath.WalkDir(dir, func(page string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(page) != ".md" {
+			return err
 		}
-		for _, link := range regexp.MustCompile(`\]\(([^)\s#:]+)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(dir, filepath.Dir(page), link[1])); err != nil {
+		pages++
+		text, err := os.ReadFile(page)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", page, err)
+			} else if m[2] != "" && !slices.Contains(headings(t, target), m[2]) {
+				t.Errorf("%s: %s has no heading %s", page, target, m[2])
 			}
 		}
+		return err
+	})
+	if err != nil || pages < 10 {
+		t.Errorf("read %d documents, %v", pages, err)
 	}
 	list, err := os.ReadFile(filepath.Join(dir, "licenses", "MODULES"))
 	if err != nil {
@@ -196,6 +211,21 @@ func checkFiles(t *testing.T, dir string) {
 			t.Errorf("licenses/MODULES has no %s", want)
 		}
 	}
+}
+
+// headings returns the anchors of a document's headings: in lower case, blanks as hyphens, without punctuation.
+func headings(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		anchor := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		list = append(list, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return list
 }
 
 // checkRefusals checks what ./install says where the archive cannot be installed.
