@@ -36,9 +36,9 @@ func FuzzDecodeGrey(f *testing.F) {
 		f.Add(b.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		pixels, h, w, err := picture.DecodeGray(t.Context(), b)
-		if err == nil && (len(pixels) != h*w || h < 1 || w < 1) {
-			t.Fatalf("%d pixels of %d×%d", len(pixels), h, w)
+		g, err := picture.DecodeGray(t.Context(), b)
+		if err == nil && (len(g.Pixels) != g.Height*g.Width || g.Height < 1 || g.Width < 1) {
+			t.Fatalf("%d pixels of %d×%d", len(g.Pixels), g.Height, g.Width)
 		}
 	})
 }

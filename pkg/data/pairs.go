@@ -29,6 +29,7 @@ type Pairs struct {
 	grey       int      // number of mask pixels that are neither nearly black nor nearly white
 	foreground int      // number of foreground pixels in all masks
 	brightest  uint8    // largest value of an image pixel
+	colored    int      // number of images with colors
 }
 
 // Dir returns the folder that the pairs were read from.
@@ -66,6 +67,9 @@ func (p *Pairs) Notes() []string {
 	}
 	if f := float64(p.grey) / float64(p.maskPixels()); f > 0.01 {
 		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are neither black nor white, and were taken for the nearer of the two", 100*f, p.dir))
+	}
+	if p.colored > 0 {
+		notes = append(notes, fmt.Sprintf("%d of the %d images of %s have colors, which were turned into gray", p.colored, p.Len(), p.dir))
 	}
 	if p.brightest < 26 { // a tenth of white
 		notes = append(notes, fmt.Sprintf("the brightest image pixel of %s is %d of 255: values of 12 bits in a file of 16 must be multiplied by 16", p.dir, p.brightest))
@@ -126,33 +130,36 @@ func openPairs(ctx context.Context, dir string, o PairsOptions, outline bool) (*
 		if outline {
 			read = picture.ReadOutline
 		}
-		pixels, h, w, err := read(ctx, dir, pair.image)
+		img, err := read(ctx, dir, pair.image)
 		if err != nil {
 			return nil, fmt.Errorf("read image %s: %w", pair.image, err)
 		}
-		mask, mh, mw, err := read(ctx, dir, pair.mask)
+		mask, err := read(ctx, dir, pair.mask)
 		if err != nil {
 			return nil, fmt.Errorf("read mask %s: %w", pair.mask, err)
 		}
 		if i == 0 {
-			p.height, p.width = h, w
+			p.height, p.width = img.Height, img.Width
 		}
-		if mh != h || mw != w {
-			return nil, fmt.Errorf("mask %s is %d×%d, but its image %s is %d×%d (height×width): make them equal", pair.mask, mh, mw, pair.image, h, w)
+		if mask.Height != img.Height || mask.Width != img.Width {
+			return nil, fmt.Errorf("mask %s is %d×%d, but its image %s is %d×%d (height×width): make them equal", pair.mask, mask.Height, mask.Width, pair.image, img.Height, img.Width)
 		}
-		if h != p.height || w != p.width {
-			return nil, fmt.Errorf("image %s is %d×%d, but %s is %d×%d (height×width): crop or resize to one size", pair.image, h, w, pairs[0].image, p.height, p.width)
+		if img.Height != p.height || img.Width != p.width {
+			return nil, fmt.Errorf("image %s is %d×%d, but %s is %d×%d (height×width): crop or resize to one size", pair.image, img.Height, img.Width, pairs[0].image, p.height, p.width)
 		}
-		grey, foreground := binarize(mask, o.ForegroundInverted)
+		grey, foreground := binarize(mask.Pixels, o.ForegroundInverted)
 		p.grey += grey
 		p.foreground += foreground
-		if len(pixels) > 0 {
-			p.brightest = max(p.brightest, slices.Max(pixels))
+		if len(img.Pixels) > 0 {
+			p.brightest = max(p.brightest, slices.Max(img.Pixels))
+		}
+		if img.Colored {
+			p.colored++
 		}
 		p.names = append(p.names, pair.name)
 		p.files = append(p.files, pair.image, pair.mask)
-		p.images = append(p.images, pixels)
-		p.masks = append(p.masks, mask)
+		p.images = append(p.images, img.Pixels)
+		p.masks = append(p.masks, mask.Pixels)
 	}
 	return p, nil
 }

@@ -3,6 +3,7 @@ package data_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
@@ -214,6 +215,10 @@ func TestDoubtfulPairs(t *testing.T) {
 			"soft masks", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 150}, black), false,
 			"17.6 % of the mask pixels of DIR are neither black nor white", "",
 		}, // 45 of 256
+		{
+			"colors", disc(image.NewNRGBA(r), color.NRGBA{R: 255, G: 100, A: 255}, black), disc(image.NewGray(r), white, black), false,
+			"1 of the 1 images of DIR have colors, which were turned into gray", "",
+		},
 		// 4095 of 65535 is 15 of 255.
 		{
 			"12 bits in 16", disc(image.NewGray16(r), color.Gray16{Y: 4095}, black), disc(image.NewGray(r), white, black), false,
@@ -249,5 +254,30 @@ func TestTilesLargerThanImages(t *testing.T) {
 	_, err := data.Tiles(cells(t, data.CellsOptions{Count: 1, Height: 16, Width: 24, Seed: 1}), 20, 20)
 	if want := "images of 16×24 are smaller than tiles of 20×20: set data.tile to a divisor of height and width, or to 0 for complete images"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// TestFewImagesAreNoted opens folders with 19 and 20 training images.
+func TestFewImagesAreNoted(t *testing.T) {
+	r := image.Rect(0, 0, 16, 16)
+	dir := t.TempDir()
+	for i := range 21 {
+		encode(t, filepath.Join(dir, "image", fmt.Sprint(i, ".png")), png.Encode, ramp(image.NewGray(r)))
+		encode(t, filepath.Join(dir, "label", fmt.Sprint(i, ".png")), png.Encode, disc(image.NewGray(r), color.White, color.Black))
+	}
+	for _, c := range []struct {
+		config data.Config
+		want   string
+	}{
+		{data.Config{Kind: data.KindPairs, Path: dir, TestImages: 1}, ""},
+		{data.Config{Kind: data.KindPairs, Path: dir, TestImages: 2}, "there are few training images (19), so the IoU differs much between seeds: compare several seeds"},
+	} {
+		o, err := data.Open(t.Context(), c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(o.Notes, "\n"); got != c.want {
+			t.Errorf("notes are %q, want %q", got, c.want)
+		}
 	}
 }

@@ -244,8 +244,15 @@ func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 		}
 		o.Train, o.Test = Subset(all, trainIdx), Subset(all, testIdx)
 	}
+	if n := o.Train.Len(); !outline && n < fewImages && (c.Kind == KindPairs || c.Kind == KindStacks) {
+		o.Notes = append(o.Notes, fmt.Sprintf("there are few training images (%d), so the IoU differs much between seeds: compare several seeds", n))
+	}
 	return o, o.cutSamples(c)
 }
+
+// fewImages is the number of training images below which OpenedData.Notes says that they are few.
+// The 24 to 30 training images of the ISBI 2012 challenge are not few in this sense.
+const fewImages = 20
 
 // checkSameChannels returns an error if training and test data have different numbers of
 // channels. Their sizes may differ.

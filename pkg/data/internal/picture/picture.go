@@ -12,6 +12,7 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,41 +94,46 @@ func (r contextReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// ReadGray reads the picture file at path (see ReadFile) and converts it to 8-bit gray
-// values, row by row (see DecodeGray).
-func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, width int, err error) {
+// A Gray is a picture in 8-bit gray values.
+type Gray struct {
+	Pixels        []uint8 // row by row; nil if only the size was read
+	Height, Width int
+	Colored       bool // the file has colors, which are lost
+}
+
+// ReadGray reads the picture file at path (see ReadFile) and converts it to gray (see DecodeGray).
+func ReadGray(ctx context.Context, dir, path string) (Gray, error) {
 	text, err := ReadFile(ctx, dir, path)
 	if err != nil {
-		return nil, 0, 0, err
+		return Gray{}, err
 	}
 	return DecodeGray(ctx, text)
 }
 
-// ReadOutline is like ReadGray, but reads only the size of the picture: pixels is nil.
-func ReadOutline(ctx context.Context, dir, path string) (pixels []uint8, height, width int, err error) {
+// ReadOutline is like ReadGray, but reads only the size of the picture.
+func ReadOutline(ctx context.Context, dir, path string) (Gray, error) {
 	text, err := ReadFile(ctx, dir, path)
 	if err != nil {
-		return nil, 0, 0, err
+		return Gray{}, err
 	}
 	f, err := DetectFormat(text)
 	if err != nil {
-		return nil, 0, 0, err
+		return Gray{}, err
 	}
-	height, width, err = f.ReadSize(text)
-	return nil, height, width, err
+	height, width, err := f.ReadSize(text)
+	return Gray{Height: height, Width: width}, err
 }
 
 // grayRowsPerCheck is the number of rows that are converted to gray between two checks
 // whether the context is canceled.
 const grayRowsPerCheck = 64
 
-// DecodeGray decodes the content of a picture file to 8-bit gray values, row by row. 16-bit
-// values keep their upper 8 bits, palettes are applied, and transparent pixels become
-// black.
-func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width int, err error) {
+// DecodeGray decodes the content of a picture file to 8-bit gray values. 16-bit values keep
+// their upper 8 bits, palettes are applied, and transparent pixels become black.
+func DecodeGray(ctx context.Context, text []byte) (Gray, error) {
 	img, err := Decode(ctx, text)
 	if err != nil {
-		return nil, 0, 0, err
+		return Gray{}, err
 	}
 	b := img.Bounds()
 	gray, ok := img.(*image.Gray)
@@ -135,12 +141,32 @@ func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width
 		gray = image.NewGray(image.Rect(0, 0, b.Dx(), b.Dy()))
 		for y := 0; y < b.Dy(); y += grayRowsPerCheck {
 			if err := ctx.Err(); err != nil {
-				return nil, 0, 0, err
+				return Gray{}, err
 			}
 			draw.Draw(gray, image.Rect(0, y, b.Dx(), min(y+grayRowsPerCheck, b.Dy())), img, b.Min.Add(image.Pt(0, y)), draw.Src)
 		}
 	}
-	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
+	return Gray{Pixels: gray.Pix[:b.Dx()*b.Dy()], Height: b.Dy(), Width: b.Dx(), Colored: hasColors(img)}, nil
+}
+
+// hasColors reports whether a pixel of the picture has color channels that differ by more than
+// a tenth of white, which is more than compression causes. It looks at some 10,000 pixels.
+func hasColors(img image.Image) bool {
+	const most, limit = 10_000, 0xffff / 10
+	switch img.(type) {
+	case *image.Gray, *image.Gray16:
+		return false
+	}
+	b := img.Bounds()
+	step := int(math.Ceil(math.Sqrt(float64(b.Dx()) * float64(b.Dy()) / most)))
+	for y := b.Min.Y; y < b.Max.Y; y += step {
+		for x := b.Min.X; x < b.Max.X; x += step {
+			if r, g, b, _ := img.At(x, y).RGBA(); max(r, g, b)-min(r, g, b) > limit {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Decode decodes the content of a picture file. A picture without pixels is an error.
