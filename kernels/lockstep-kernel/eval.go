@@ -94,6 +94,7 @@ func newKernelState() (*kernelState, error) {
 			k.session.Sleep(d)
 		}
 	})
+	k.replaceAfterFunc()
 	k.replaceExits()
 	return k, nil
 }

@@ -8,9 +8,11 @@ import (
 	"go/ast"
 	"go/token"
 	"reflect"
+	"time"
 
 	interp "github.com/cosmos72/gomacro/fast"
 	"github.com/cosmos72/gomacro/gls"
+	"github.com/cosmos72/gomacro/imports"
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
@@ -76,6 +78,18 @@ func (k *kernelState) startGuardedGoroutine(f func()) {
 		defer k.recoverPanic(cell)
 		f()
 	}()
+}
+
+// replaceAfterFunc replaces time.AfterFunc in cells by a function that recovers from a panic in the
+// goroutine of the timer.
+func (k *kernelState) replaceAfterFunc() {
+	imports.Packages["time"].Binds["AfterFunc"] = reflect.ValueOf(func(d time.Duration, f func()) *time.Timer {
+		cell := k.session.CellNumber()
+		return time.AfterFunc(d, func() {
+			defer k.recoverPanic(cell)
+			f()
+		})
+	})
 }
 
 // guardWaitGroup returns the function to call instead of f, the compiled function of a call. If f is the

@@ -107,6 +107,8 @@ func TestEvaluate(t *testing.T) {
 		{name: "var of no name", code: "var _ int"},
 		{name: "println is noted", code: `println("p")`, out: "line 1: println writes to standard error, which tools take for a failure; write fmt.Println\n", stderr: "p\n"},
 		{name: "unused error is noted", code: "z, problem := divide(4, 2)\nz", value: "2", out: "line 1: problem is assigned but not used in this cell; without the assignment, an error ends the cell\n"},
+		{name: "uncalled main is noted", code: "package main\nimport \"fmt\"\nfunc main() { fmt.Println(x) }", out: "line 3: a cell does not call main: write its statements without func main, or main() in the last line\n"},
+		{name: "called main", code: "func main() { fmt.Println(x) }\nmain()", out: "7\n"},
 		{name: "shell", code: "$echo hello", out: "hello\n"},
 		{name: "shell, then Go", code: "$echo hello\nx", value: "7", out: "hello\n"},
 		{name: "exit code", code: "$exit 3", out: "exit code 3\n"},
@@ -217,12 +219,15 @@ func TestInterruptedCell(t *testing.T) {
 }
 
 func TestGoroutines(t *testing.T) {
-	if r := evaluate(t, "import \"sync\"\nvar all sync.WaitGroup"); r.err != nil {
+	if r := evaluate(t, "import (\"sync\"; \"time\")\nvar all sync.WaitGroup"); r.err != nil {
 		t.Fatal(r.err)
 	}
-	r := evaluate(t, "all.Add(1)\ngo func() {\n\tdefer all.Done()\n\tvar m map[string]int\n\tm[\"a\"] = 1\n}()\nall.Wait()\nselect {}")
-	if r.err == nil || !strings.Contains(r.err.Error(), "line 5") {
-		t.Errorf("a panic in a goroutine of the cell ends it with %v, want the line of the panic", r.err)
+	for _, start := range []string{"go func() {", "all.Go(func() {", "time.AfterFunc(0, func() {"} {
+		end := map[bool]string{true: "}()", false: "})"}[strings.HasPrefix(start, "go ")]
+		r := evaluate(t, start+"\n\tvar m map[string]int\n\tm[\"a\"] = 1\n"+end+"\nselect {}")
+		if r.err == nil || !strings.Contains(r.err.Error(), "line 3, column 2: assignment to entry in nil map (in a goroutine)") {
+			t.Errorf("a panic in a goroutine that %s starts ends the cell with %v, want the line of the panic", start, r.err)
+		}
 	}
 }
 

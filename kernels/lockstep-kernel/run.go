@@ -101,6 +101,9 @@ func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node)
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
 	k.errors.unused = cell.FindUnusedResults(nodes)
+	if main := cell.FindUncalledMain(nodes); main != nil {
+		k.errors.notes[main.Pos()] = "a cell does not call main: write its statements without func main, or main() in the last line"
+	}
 	plan := cell.NewCompilePlan(nodes)
 	ir.Comp.Pos = nodes[0].Pos()
 	if *rest = plan.Rest; len(plan.Types) > 0 {

@@ -133,3 +133,28 @@ func (v nameVisitor) recordRead(name string, pos token.Pos) {
 		v.anywhere[name] = true
 	}
 }
+
+// FindUncalledMain returns the declaration of the function main in a cell that does not mention main
+// elsewhere, or nil. Whoever pastes a program into a cell expects that it runs.
+func FindUncalledMain(nodes []ast.Node) (main *ast.FuncDecl) {
+	mentioned := false
+	for _, n := range nodes {
+		if f, ok := n.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "main" {
+			main = f
+			continue
+		}
+		if d, ok := n.(*ast.GenDecl); ok && d.Tok == token.PACKAGE {
+			continue
+		}
+		ast.Inspect(n, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && id.Name == "main" {
+				mentioned = true
+			}
+			return true
+		})
+	}
+	if mentioned {
+		return nil
+	}
+	return main
+}

@@ -4,9 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/cosmos72/gomacro/go/etoken"
-	"github.com/cosmos72/gomacro/go/parser"
 )
 
 // TestUnusedResults checks for which variables of a cell the compiler looks at the type.
@@ -35,13 +32,7 @@ func TestUnusedResults(t *testing.T) {
 		{"x, _ := f()", ""},
 		{"s.err = f()", ""},
 	} {
-		var p parser.Parser
-		p.Configure(0, macroChar)
-		p.Init(etoken.NewFileSet(), "cell", 0, []byte(c.code))
-		nodes, err := p.Parse()
-		if err != nil {
-			t.Fatalf("%s: %v", c.code, err)
-		}
+		nodes := parse(t, c.code)
 		var names []string
 		for _, id := range FindUnusedResults(nodes) {
 			names = append(names, id.Name)
@@ -49,6 +40,21 @@ func TestUnusedResults(t *testing.T) {
 		slices.Sort(names)
 		if got := strings.Join(names, " "); got != c.want {
 			t.Errorf("%q: %q, want %q", c.code, got, c.want)
+		}
+	}
+}
+
+func TestFindUncalledMain(t *testing.T) {
+	for code, want := range map[string]bool{
+		"package main\nfunc main() {}":        true,
+		"func main() { f() }\nfunc f() {}":    true,
+		"func main() {}\nmain()":              false,
+		"func main() {}\nf := main\nf()":      false,
+		"type t struct{}\nfunc (t) main() {}": false,
+		"package main\nx := 1":                false,
+	} {
+		if got := FindUncalledMain(parse(t, code)) != nil; got != want {
+			t.Errorf("%q: %v, want %v", code, got, want)
 		}
 	}
 }
