@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/launch/internal/live"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/runfolder"
+	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -93,7 +94,7 @@ func (v *watch) finish() {
 		if err != nil {
 			dir = v.job.dir
 		}
-		if study, err := scaling.Read(dir); err == nil {
+		if study, err := readStudy(dir); err == nil {
 			v.cautions = study.Cautions()
 			if curve, err := live.NewCurve(study, false, v.view.DrawsFigures()); err == nil {
 				v.curve = curve
@@ -101,6 +102,15 @@ func (v *watch) finish() {
 		}
 	}
 	v.view.Show(v.table(all), v.curve, true)
+}
+
+// readStudy reads the runs of a folder without the notes that scaling.Read shows in a cell.
+func readStudy(dir string) (*scaling.Study, error) {
+	logs, err := logread.Options{}.Read(context.Background(), dir)
+	if err != nil {
+		return nil, err
+	}
+	return scaling.FromRuns(logs.Runs)
 }
 
 // updateCurve computes the curve again if an epoch is new or a run has ended. If that fails, the

@@ -11,6 +11,7 @@ import (
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread"
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/stats"
@@ -55,8 +56,21 @@ func Read(paths ...string) (*Study, error) {
 }
 
 // ReadWith is like Read, with options that assign names to runs. It returns an error when
-// ctx is done.
+// ctx is done. In a notebook, the cell shows the study's ReadingNotes.
 func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
+	s, err := read(ctx, options, paths...)
+	if err != nil || !notebook.InNotebook() || len(s.ReadingNotes()) == 0 {
+		return s, err
+	}
+	lines := cautionLines(s.Cautions())
+	for _, n := range s.ReadingNotes()[len(lines):] {
+		lines = append(lines, "note: "+n)
+	}
+	return s, notebook.Display(clean.Lines(strings.Join(lines, "\n")))
+}
+
+// read implements ReadWith without showing the notes.
+func read(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("read study: no path given; name a folder of logs such as logs/demo")
 	}
