@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/notebook"
 )
 
 // variable is the environment variable with the path of the lockstep command. The
@@ -80,7 +81,11 @@ func checkBuild(ctx context.Context, command, self string) error {
 		return err
 	}
 	if theirs != buildid.ID {
-		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): build both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, variable)
+		advice := ""
+		if notebook.InNotebook() {
+			advice = "if Lockstep was installed again while this kernel ran, restart the kernel; otherwise "
+		}
+		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): %sbuild both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, advice, variable)
 	}
 	return nil
 }

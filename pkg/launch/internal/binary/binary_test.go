@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockstep/pkg/notebook"
 )
 
 func TestFind(t *testing.T) {
@@ -59,5 +61,19 @@ func TestFindCanceled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "build id") || strings.Contains(err.Error(), path) {
 			t.Errorf("canceled after %v: got %v, want a cancellation that blames nobody", after, err)
 		}
+	}
+}
+
+// TestFindAfterAnUpdate checks that a kernel that runs while Lockstep is installed again says what to do.
+func TestFindAfterAnUpdate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lockstep")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho '{\"build_id\":\"0123\"}'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", path)
+	notebook.SetHook(notebook.Hook{Context: t.Context, Display: func(any, string, bool) error { return nil }})
+	t.Cleanup(func() { notebook.SetHook(notebook.Hook{}) })
+	if _, err := Find(t.Context()); err == nil || !strings.Contains(err.Error(), "restart the kernel") {
+		t.Errorf("got the error %v", err)
 	}
 }
