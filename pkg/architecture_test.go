@@ -38,8 +38,8 @@ var layers = [][]string{
 // basePackages may be imported by every package and import no package of this
 // module: a build's constants, hints for misspelled names, numbers in sentences,
 // files written whole, files that are safe to open, signals and time-outs, text
-// that is safe to show, encodings of text, the machine's CPUs.
-var basePackages = []string{"internal/buildid", "internal/nearest", "internal/english", "internal/wholefile", "internal/safeopen", "internal/process", "internal/clean", "internal/plaintext", "internal/topology", "internal/slurmtest"}
+// that is safe to show, encodings of text, the machine's CPUs, locks of files.
+var basePackages = []string{"internal/buildid", "internal/nearest", "internal/english", "internal/wholefile", "internal/safeopen", "internal/process", "internal/clean", "internal/plaintext", "internal/topology", "internal/filelock", "internal/slurmtest"}
 
 // The two flows meet in runs; what belongs to one never imports the other.
 var (

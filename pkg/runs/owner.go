@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/internal/filelock"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 )
@@ -130,7 +131,7 @@ func thisMachine() machine {
 	if err != nil {
 		host = "unknown"
 	}
-	return machine{host: host, boot: process.BootID(), now: time.Now, lock: lockFile, query: isLocked}
+	return machine{host: host, boot: process.BootID(), now: time.Now, lock: filelock.Lock, query: filelock.IsLocked}
 }
 
 // A process that has just acquired the lock may not have written its Owner yet. Readers

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"sync"
 
+	"lockstep/pkg/internal/filelock"
 	"lockstep/pkg/internal/safeopen"
 )
 
@@ -38,7 +39,7 @@ var ErrStepsInUse = errors.New("file is in use by another process")
 // of rank 0, the run is unlocked although the other ranks may still write for a moment.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	path := stepsPath(dir, rank)
-	f, held, err := openSeparate(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, lockFile)
+	f, held, err := openSeparate(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, filelock.Lock)
 	if f == nil {
 		return nil, wrapWriteError("open", path, err)
 	}

@@ -1,4 +1,4 @@
-package runs
+package filelock
 
 import (
 	"errors"
@@ -8,12 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile acquires the write lock of f. held reports that another open file description
-// has the lock. The kernel releases an open file description lock when its last descriptor
-// is closed, at the latest at the end of the process. The error is errors.ErrUnsupported if
-// the file system has no such locks.
-func lockFile(f *os.File) (held bool, err error) {
-	l := newWriteLock()
+// Lock acquires the write lock of f. held reports that another open file description has a
+// lock. The error is errors.ErrUnsupported if the file system has no such locks.
+func Lock(f *os.File) (held bool, err error) {
+	l := newLock(unix.F_WRLCK)
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return true, nil
@@ -21,18 +19,16 @@ func lockFile(f *os.File) (held bool, err error) {
 	return false, wrapLockError(f, err)
 }
 
-// isLocked reports whether another open file description has the write lock
+// IsLocked reports whether another open file description has the write lock
 // of f, without taking it. f may be open for reading only.
-func isLocked(f *os.File) (held bool, err error) {
-	l := newWriteLock()
+func IsLocked(f *os.File) (held bool, err error) {
+	l := newLock(unix.F_RDLCK) // only a write lock conflicts with it
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l)
 	return err == nil && l.Type != unix.F_UNLCK, wrapLockError(f, err)
 }
 
-// newWriteLock returns the description of a write lock on a complete file.
-func newWriteLock() unix.Flock_t {
-	return unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
-}
+// newLock returns the description of a lock of the given type on a complete file.
+func newLock(kind int16) unix.Flock_t { return unix.Flock_t{Type: kind, Whence: io.SeekStart} }
 
 // wrapLockError adds the path of f to err. It returns errors.ErrUnsupported if err means that
 // the file system has no locks, and nil for nil.
