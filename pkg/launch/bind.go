@@ -62,6 +62,7 @@ func (s Sweep) planBinding(c binding.State, workers int, device string) (binding
 
 // planBinding plans the binding of the run r. The workers of one process share their CPUs.
 func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding, error) {
+	c.Claimed, c.Disturbed = p.claimed, p.disturbed
 	b, err := p.Sweep.planBinding(c, r.Workers, r.device())
 	n := r.workersPerProcess()
 	for first := 0; n > 1 && first < len(b.Lists); first += n {

@@ -77,6 +77,9 @@ func TestPlanBinding(t *testing.T) {
 		{"another sweep is bound to too many cores", madeUp(1, 2), func(c *binding.State) { c.Taken = []int{0, 2} }, Sweep{Workers: []int{3}}, 3, "cpu", "none", "", "other processes are bound to CPUs 0,2, and 3 workers × 1 thread do not fit on the rest"},
 		{"asked for cores that others are bound to", two, func(c *binding.State) { c.Taken = []int{0} }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "cores", "0 | 1", ""},
 		{"asked for nodes that others are bound to", madeUp(2, 2), func(c *binding.State) { c.Taken = []int{0, 2} }, Sweep{Workers: []int{1}, Threads: 4, Bind: "numa"}, 1, "cpu", "numa", "0-1,4-5", ""},
+		{"claimed cores", madeUp(1, 8), func(c *binding.State) { c.Claimed = cpus(t, "4-5,12-13") }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "4,12 | 5,13", ""},
+		{"claimed cores, asked for nodes", madeUp(1, 2), func(c *binding.State) { c.Claimed = cpus(t, "1,3") }, Sweep{Workers: []int{1}, Bind: "numa"}, 1, "cpu", "numa", "0-3", ""},
+		{"without its cores", two, func(c *binding.State) { c.Disturbed = "others have them" }, Sweep{Workers: []int{1}}, 1, "cpu", "none", "", "others have them"},
 		{"not Linux", topology.Machine{}, func(c *binding.State) { c.Problem = "only Linux can bind" }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "only Linux"},
 		{"not Linux, asked for cores", topology.Machine{}, func(c *binding.State) { c.Problem = "only Linux can bind" }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "none", "", "only Linux"},
 	} {

@@ -63,6 +63,16 @@
 // ~/.local/state/lockstep, else a folder in the temporary directory; none is used unless it is
 // private to the user. The state of each sweep is written to .launch/ in the folder of its study.
 //
+// # Several users
+//
+// The sweeps of several users share the cores of a machine if the variable LOCKSTEP_CORES names a folder for
+// that, as in the JupyterHub of environment/jupyterhub. A sweep then takes as many free cores as its largest run
+// has threads, before its first run starts, and its workers are bound to these cores. If too few are free, it
+// waits, in the order in which the sweeps have come, at most for the time in LOCKSTEP_CORES_WAIT (default 10m).
+// Then it starts without them: its workers are not bound, run.json has a note, and scaling counts the runs as
+// disturbed. Where workers are not bound, as under a quota of CPU time, the cores are counted in the same way.
+// Sweeps inside a run, inside a scheduler's job and on several hosts take no cores.
+//
 // # MPI
 //
 // MPI is like Local, but mpirun of Open MPI or MPICH starts the workers of each run, on this machine

@@ -29,7 +29,7 @@ type Job struct {
 // sweep that another process runs, and *slurmSweep a sweep whose runs are jobs of Slurm.
 type backend interface {
 	status() []RunStatus
-	waitsFor() string        // describes the sweep that this one waits for, or its waiting jobs; "" if none
+	waitsFor() string        // describes the sweep or the cores that this one waits for, or its waiting jobs; "" if none
 	hasEnded() (bool, error) // reports whether the sweep has ended, and the error of the sweep
 	done() <-chan struct{}   // is closed when the sweep has ended; nil if the caller must poll
 	isOwn() bool             // reports whether this process launched the sweep, or nobody else is left who did
@@ -47,7 +47,8 @@ type backend interface {
 // and the end of ctx ends it, unless Detach is set: then a separate process runs it too.
 //
 // While another sweep of this user is running on this machine, this one waits, because
-// simultaneous work would distort the measured times; see Sweep.Now. If runs of the sweep
+// simultaneous work would distort the measured times; see Sweep.Now. It may also wait for cores
+// that other users' sweeps have; see the package's documentation. If runs of the sweep
 // are already being trained, the returned Job shows the sweep that trains them. Finished runs
 // are not run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnLocal, "", s) }
@@ -125,7 +126,7 @@ func (j *Job) addNote(line string) {
 func (j *Job) Where() string { return j.where }
 
 // Note returns a message for the user if the sweep did not start at once: because it waits
-// for another sweep, because its runs are already being trained, or because all of them have
+// for another sweep or for cores, because its runs are already being trained, or because all of them have
 // finished. Otherwise it returns "".
 func (j *Job) Note() string { return j.note }
 

@@ -96,6 +96,7 @@ func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error) {
 	task := workers.RankTask{
 		Dir: r.Dir, Ranks: r.workersPerProcess(), Seed: r.Seed, Threads: p.Sweep.Threads, Foreign: r.Program, Grace: p.Sweep.gracePeriod,
+		Disturbed: p.disturbed,
 	}
 	if r.Program && r.TFConfig {
 		task.TFAddresses = localAddresses(ports)

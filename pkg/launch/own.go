@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/pkg/launch/internal/child"
+	"lockstep/pkg/launch/internal/cores"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/launch/internal/queue"
 	"lockstep/pkg/launch/internal/runfolder"
@@ -30,6 +31,9 @@ type ownSweep struct {
 	killNow chan struct{}
 	kill    sync.Once // closes killNow
 
+	out   *output.LineWriter
+	claim *cores.Claim // on cores of the machine; nil if users do not share it, or if it is not this sweep's turn
+
 	mu     sync.Mutex
 	record *queue.Record
 	entry  *queue.LockedEntry // in the queue
@@ -37,8 +41,8 @@ type ownSweep struct {
 
 // newOwnSweep returns the sweep of a plan, which has not started yet.
 func newOwnSweep(p *SweepPlan) *ownSweep {
-	l := &ownSweep{plan: p, ended: make(chan struct{}), killNow: make(chan struct{})}
 	out := output.NewLineWriter(p.Sweep.Output)
+	l := &ownSweep{plan: p, out: out, ended: make(chan struct{}), killNow: make(chan struct{})}
 	for i := range p.Runs {
 		r := &runningRun{PlannedRun: &p.Runs[i], plan: p, out: out, killNow: l.killNow, changed: l.saveRecord}
 		r.resetState()
@@ -98,8 +102,16 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 		}
 		return l.entry.SetState(queue.EntryRunning)
 	})
-	if err == nil && first != nil && s.NoWait {
-		err = &BusyError{Study: first.Study, PID: first.PID, Since: first.Started}
+	hasCores := false
+	switch {
+	case err != nil:
+	case first != nil:
+		l.record.WaitsFor = first.WaitNote()
+		if s.NoWait {
+			err = &BusyError{Study: first.Study, PID: first.PID, Since: first.Started}
+		}
+	default:
+		hasCores, err = l.tryCores()
 	}
 	if err != nil {
 		if l.entry != nil {
@@ -108,12 +120,9 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
-	if first != nil {
-		l.record.WaitsFor = first.WaitNote()
-	}
 	l.record.Starting = false
 	l.saveRecord()
-	go l.runAll(first != nil)
+	go l.runAll(first != nil, hasCores)
 	return l, nil
 }
 
@@ -128,8 +137,9 @@ func (p *SweepPlan) newRecord(id string) *queue.Record {
 	}
 }
 
-// runAll runs the sweep. If queued is true, it waits for other sweeps first.
-func (l *ownSweep) runAll(queued bool) {
+// runAll runs the sweep. If queued is true, it waits for other sweeps first. Unless hasCores is true, it then takes
+// the cores, for which it may have to wait too.
+func (l *ownSweep) runAll(queued, hasCores bool) {
 	// The goroutine must stay on its thread: see runningRun.startWorkers.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -138,12 +148,16 @@ func (l *ownSweep) runAll(queued bool) {
 	if queued {
 		l.err = l.awaitTurn()
 	}
+	if l.err == nil && !hasCores {
+		l.err = l.awaitCores()
+	}
 	for _, r := range l.runs {
 		if l.err != nil {
 			break
 		}
 		l.err = r.execute(l.ctx)
 	}
+	l.releaseCores()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.record.State, l.record.Ended, l.record.WaitsFor = runfolder.StatusForError(l.err), time.Now(), ""
@@ -167,19 +181,30 @@ func (l *ownSweep) awaitTurn() error {
 		if first == nil {
 			break
 		}
-		l.mu.Lock()
-		changed := l.record.WaitsFor != first.WaitNote()
-		l.record.WaitsFor = first.WaitNote()
-		l.mu.Unlock()
-		if changed {
-			l.saveRecord()
-		}
+		l.setWaitsFor(first.WaitNote())
 		select {
 		case <-l.ctx.Done():
 			return queue.EndCause(l.ctx)
 		case <-tick.C:
 		}
 	}
+	return l.endWaiting()
+}
+
+// setWaitsFor records what the sweep waits for. It reports whether this has changed.
+func (l *ownSweep) setWaitsFor(note string) (changed bool) {
+	l.mu.Lock()
+	changed = l.record.WaitsFor != note
+	l.record.WaitsFor = note
+	l.mu.Unlock()
+	if changed {
+		l.saveRecord()
+	}
+	return changed
+}
+
+// endWaiting prepares the runs to be started after the sweep has waited.
+func (l *ownSweep) endWaiting() error {
 	l.mu.Lock()
 	l.record.WaitsFor = ""
 	l.mu.Unlock()

@@ -60,6 +60,9 @@ type SweepPlan struct {
 	owner    *queue.Record   // of the process that trains runs of the sweep; nil if none
 	waits    string          // a line about the sweep that this one would wait for; "" if none, and if it is about to start
 	jobs     jobPlan         // with OnSlurm
+
+	claimed   []int  // CPUs that the started sweep has taken; nil if users do not share the machine by CPUs
+	disturbed string // why the started sweep is disturbed by those of other users; "" if it is not
 }
 
 // Plan returns the plan of a sweep. on says where the sweep is to run: local, mpi, or slurm:SITE with the
@@ -183,6 +186,8 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	}
 	if p.dry {
 		p.waits, err = s.describeWait()
+	} else {
+		p.checkSharing()
 	}
 	return err
 }

@@ -110,7 +110,13 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 		stopUsage := func() {}
 		err = r.runWorkers(ctx, func(c *workers.Group, b binding.Binding) error {
 			stopUsage = runfolder.RecordUsage(r.Dir, c.Processes(), func(err error) { _ = w.Log("note: %v", err) })
-			return errors.Join(w.UpdateInfo(func(i *runs.Info) { i.Binding = &b.Binding }), w.Log("%s", b))
+			err := w.UpdateInfo(func(i *runs.Info) {
+				i.Binding = &b.Binding
+				if b.Disturbed != "" {
+					i.Notes = append(i.Notes, b.DisturbanceNote())
+				}
+			})
+			return errors.Join(err, w.Log("%s", b))
 		})
 		stopUsage()
 	}
@@ -129,7 +135,7 @@ func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group
 		return queue.EndCause(ctx)
 	}
 	var c *workers.Group
-	b := workers.MPIBinding()
+	b := workers.MPIBinding(r.plan.disturbed)
 	var err error
 	if r.plan.On == OnMPI {
 		c, err = r.startMPI(ctx)

@@ -128,7 +128,8 @@ type Sweep struct {
 	// Now starts the sweep even if another sweep of this user is running on this machine.
 	// Without it, the sweep waits until the other one has ended, because simultaneous work
 	// would distort the measured times. A sweep that is started inside a run (LOCKSTEP_RUN
-	// is set) or in a scheduler's job never waits.
+	// is set) or in a scheduler's job never waits. If several users share the cores of this
+	// machine (see the package's documentation), Now also starts it without free cores.
 	Now bool
 	// NoWait makes Local return a *BusyError if the sweep would have to wait.
 	NoWait bool

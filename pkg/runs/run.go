@@ -98,6 +98,13 @@ type Binding struct {
 	Reason  string   `json:"reason,omitempty"`       // why the workers are not bound, unless the user has chosen that
 	CPUs    []string `json:"cpus,omitempty"`         // of each worker, by rank; nil if they are not bound
 	Allowed string   `json:"allowed_cpus,omitempty"` // that the launcher might use; empty if unknown
+	// Disturbed says why other sweeps disturb the run, although it was started; empty if this is not known.
+	Disturbed string `json:"disturbed,omitempty"`
+}
+
+// DisturbanceNote returns a message for the user of a run that other sweeps disturb.
+func (b Binding) DisturbanceNote() string {
+	return "other sweeps disturb the times of this run: " + b.Disturbed
 }
 
 // maxListedRanks is the number of ranks whose CPUs Binding.String lists.

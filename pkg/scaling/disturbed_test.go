@@ -43,6 +43,18 @@ func TestDisturbed(t *testing.T) {
 	if table := s.String(); !strings.Contains(table, "disturbed") || !strings.Contains(table, "caution: "+want+"; ") {
 		t.Errorf("the table does not say so:\n%s", table)
 	}
+	// A run whose sweep did not get its cores is disturbed, whatever its load was.
+	late := make("logs/ddp-n1-s2", 1, 2, 0, 0, 0)
+	late.Info.Binding = &runs.Binding{Mode: "none", Disturbed: "it needs 1 core"}
+	short := make("logs/ddp-n1-s3", 1, 3)
+	short.Info.Binding = late.Info.Binding
+	started, err := FromRuns([]runs.Run{all[0], late, short})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := started.Cautions(), "2 of 3 runs disturbed by other load: ddp-n1-s2 (it needs 1 core) and ddp-n1-s3 (it needs 1 core); "; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("got the cautions %q, want %q", got, want)
+	}
 	rule := DefaultRule()
 	rule.DropFirst = 0 // now the first epoch counts: 0.01+0.01+3 over 3 epochs
 	if s, err = s.WithRule(rule); err != nil {

@@ -303,10 +303,15 @@ func (s *Study) resolveSeries(name string) (string, error) {
 }
 
 // describeDisturbance describes the other load that disturbed a run during the epochs that
-// the rule counts. It returns "" if the run was not disturbed or did not record the load.
+// the rule counts. It returns "" if the run was not disturbed or did not record the load. A run whose sweep did
+// not get the cores that it needs counts as disturbed whatever the load was.
 func (s *Study) describeDisturbance(r runs.Run) string {
+	known := ""
+	if r.Info.Binding != nil {
+		known = r.Info.Binding.Disturbed
+	}
 	if len(r.Loads) == 0 {
-		return ""
+		return known
 	}
 	counts := s.Rule.toObserveRule().EpochFilter(r)
 	counted := map[int]bool{}
@@ -316,7 +321,7 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 	wholeRun := len(r.Info.Command) > 0 // the launcher of another program measures the load of the whole run
 	load, ok := runs.SummarizeLoad(r.Loads, func(epoch int) bool { return wholeRun || counted[epoch] })
 	if !ok || !load.Disturbed {
-		return ""
+		return known
 	}
 	return load.String()
 }

@@ -125,6 +125,11 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 			}
 		}
 	}
+	if b := t.options.binding; b != nil && b.Disturbed != "" {
+		if err := rec.note(b.DisturbanceNote()); err != nil {
+			return res, err
+		}
+	}
 	var last Scores
 	for t.epoch < t.cfg.Epochs {
 		epochBegin := time.Now()

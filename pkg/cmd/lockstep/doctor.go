@@ -179,7 +179,7 @@ func checkTopology() finding {
 		f.Detail += " (SMT)"
 	}
 	f.Detail += "; lockstep may use CPUs " + topology.FormatList(allowed)
-	if quota := topology.CPUQuota(os.DirFS("/")); !math.IsInf(quota, 1) {
+	if quota, _ := topology.CPUQuota(os.DirFS("/")); !math.IsInf(quota, 1) {
 		f.Detail += fmt.Sprintf(", for the time of %.3g", quota)
 	}
 	return f

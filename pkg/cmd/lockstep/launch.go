@@ -103,6 +103,13 @@ is already training these runs, its progress is shown. --detach starts the sweep
 process of its own and returns: lockstep watch shows it, and lockstep stop ends it in
 order.
 
+On a machine of several users whose administrator has set LOCKSTEP_CORES (the path of a
+folder), the sweeps of all of them share the cores. A sweep takes the cores of its largest
+run, workers × threads, and is bound to them where workers are bound at all; under a quota
+of CPU time, the cores are only counted. If too few are free, it waits behind the sweeps
+that came before, at most for LOCKSTEP_CORES_WAIT (default 10m), and shows its place. Then
+it starts anyway, and its runs count as disturbed. --now and --no-wait apply here too.
+
 --on mpi starts the workers of each run by mpirun of Open MPI or MPICH, on this machine,
 on the hosts of --hostfile, or on the nodes of a Slurm allocation. Lockstep's workers
 still exchange gradients by their own transports; LOCKSTEP_COLLECTIVE=mpi uses MPI. A

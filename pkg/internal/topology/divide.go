@@ -21,11 +21,26 @@ type cpuUnit []int
 // each thread gets one CPU instead of a core. If it has fewer CPUs than threads, the CPUs are
 // assigned to the threads round-robin.
 func (m Machine) DivideCores(workers, threads int) [][]int {
+	return m.divideCores(workers, threads, maxSpareUnits)
+}
+
+// SelectCores returns the CPUs that DivideCores would assign to all workers together if there were no spare
+// cores, in ascending order.
+func (m Machine) SelectCores(workers, threads int) []int {
+	var units []cpuUnit
+	for _, cpus := range m.divideCores(workers, threads, 0) {
+		units = append(units, cpus)
+	}
+	return slices.Compact(joinUnits(units)) // of several threads for each CPU
+}
+
+// divideCores implements DivideCores with at most maxSpare spare cores per worker.
+func (m Machine) divideCores(workers, threads, maxSpare int) [][]int {
 	if len(m.CPUs) == 0 || workers < 1 || threads < 1 {
 		return nil
 	}
 	for _, nodes := range [][][]cpuUnit{m.groupUnits(func(c CPU) int { return c.Core }), m.groupUnits(func(c CPU) int { return c.ID })} {
-		for spare := maxSpareUnits; spare >= 0; spare-- {
+		for spare := maxSpare; spare >= 0; spare-- {
 			if parts := placeOnSingleNodes(nodes, workers, threads+spare); parts != nil {
 				return parts
 			}

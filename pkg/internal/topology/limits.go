@@ -10,15 +10,15 @@ import (
 )
 
 // CPUQuota returns the number of CPUs whose time the control groups of this process allow it to
-// use, such as 1.5, or +Inf if they do not limit it. root is the root folder of the file
-// system. CPUQuota reads cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the
+// use, such as 1.5, and the folder of the group with this quota, whose processes share it. It returns
+// +Inf and "" if no group limits the process. root is the root folder of the file system. CPUQuota reads cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the
 // process's group and of all groups above it. See cgroups(7).
-func CPUQuota(root fs.FS) float64 {
+func CPUQuota(root fs.FS) (quota float64, folder string) {
+	quota = math.Inf(1)
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
-		return math.Inf(1)
+		return quota, ""
 	}
-	quota := math.Inf(1)
 	for line := range strings.Lines(string(groups)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // hierarchy, controllers, path
 		if len(fields) != 3 {
@@ -35,8 +35,8 @@ func CPUQuota(root fs.FS) float64 {
 		for _, mount := range mounts {
 			// In a container the path may not exist below the mount, but the root group does.
 			for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
-				if v, ok := read(path.Join(mount, group)); ok {
-					quota = min(quota, v)
+				if v, ok := read(path.Join(mount, group)); ok && v <= quota { // of equal ones, the group with more processes
+					quota, folder = v, path.Join(mount, group)
 				}
 				if group == "/" {
 					break
@@ -44,7 +44,7 @@ func CPUQuota(root fs.FS) float64 {
 			}
 		}
 	}
-	return quota
+	return quota, folder
 }
 
 // readMaxQuota reads cpu.max of cgroup version 2 and returns the quota in CPUs. The file

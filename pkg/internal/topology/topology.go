@@ -188,6 +188,17 @@ func (m Machine) Restrict(cpus []int) Machine {
 	return r
 }
 
+// WithoutCores returns the machine without the cores of the given CPUs.
+func (m Machine) WithoutCores(cpus []int) Machine {
+	cores := map[int]bool{}
+	for _, c := range m.CPUs {
+		if slices.Contains(cpus, c.ID) {
+			cores[c.Core] = true
+		}
+	}
+	return Machine{slices.DeleteFunc(slices.Clone(m.CPUs), func(c CPU) bool { return cores[c.Core] })}
+}
+
 // PartCounts contains the numbers of packages, nodes, cores and CPUs of a machine.
 type PartCounts struct{ Packages, Nodes, Cores, CPUs int }
 

@@ -333,13 +333,15 @@ func TestQuota(t *testing.T) {
 		name  string
 		files map[string]string
 		want  float64
+		group string
 	}{
-		{"no control groups", nil, inf},
-		{"version 2", map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "150000 100000\n"}, 1.5},
-		{"a group above", map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n", "sys/fs/cgroup/a/cpu.max": "400000 100000"}, 4},
-		{"not limited", map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, inf},
-		{"in a container", map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5},
-		{"path of the host in a container", map[string]string{"proc/self/cgroup": "0::/docker/4711\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2},
+		{"no control groups", nil, inf, ""},
+		{"version 2", map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "150000 100000\n"}, 1.5, "sys/fs/cgroup/a/b"},
+		{"a group above", map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n", "sys/fs/cgroup/a/cpu.max": "400000 100000"}, 4, "sys/fs/cgroup/a"},
+		{"the same twice", map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "400000 100000\n", "sys/fs/cgroup/a/cpu.max": "200000 50000"}, 4, "sys/fs/cgroup/a"},
+		{"not limited", map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, inf, ""},
+		{"in a container", map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5, "sys/fs/cgroup"},
+		{"path of the host in a container", map[string]string{"proc/self/cgroup": "0::/docker/4711\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2, "sys/fs/cgroup"},
 		{
 			"version 1", map[string]string{
 				"proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/y\n0::/\n",
@@ -347,16 +349,16 @@ func TestQuota(t *testing.T) {
 				"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000\n",
 				"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us":    "-1\n",
 				"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us":   "100000\n",
-			}, 3,
+			}, 3, "sys/fs/cgroup/cpu,cpuacct/x",
 		},
-		{"damaged", map[string]string{"proc/self/cgroup": "0::/\nx\n", "sys/fs/cgroup/cpu.max": "much 0\n"}, inf},
+		{"damaged", map[string]string{"proc/self/cgroup": "0::/\nx\n", "sys/fs/cgroup/cpu.max": "much 0\n"}, inf, ""},
 	} {
 		root := fstest.MapFS{}
 		for name, text := range tt.files {
 			root[name] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if got := CPUQuota(root); got != tt.want {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		if got, group := CPUQuota(root); got != tt.want || group != tt.group {
+			t.Errorf("%s: got %v of %q, want %v of %q", tt.name, got, group, tt.want, tt.group)
 		}
 	}
 }

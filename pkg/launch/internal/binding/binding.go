@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -22,14 +21,21 @@ import (
 type State struct {
 	Machine topology.Machine // with the CPUs that this process may use
 	Taken   []int            // CPUs that other processes are bound to
-	// Quota is the number of CPUs whose time this process may use; +Inf if not limited.
-	Quota float64
+	Online  []int            // CPUs of the machine that are in use, also those that this process may not use
+	// Quota is the number of CPUs whose time this process may use; +Inf if not limited. QuotaGroup is the folder
+	// of the control group whose processes share that time.
+	Quota      float64
+	QuotaGroup string
 	// JobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
 	JobCPUs int
 	// HasUnseenProcesses reports whether processes that this process cannot see may be using its
 	// CPUs. This is so in a container that may use all CPUs of the machine.
 	HasUnseenProcesses bool
 	Problem            string // why processes cannot be bound; "" if they can
+	// Claimed contains the CPUs that this user's sweep has taken while several users share the machine; nil if
+	// all CPUs that no process is bound to may be used.
+	Claimed   []int
+	Disturbed string // why other users' sweeps disturb the sweep; "" if it has all cores that it needs
 }
 
 // Read reads the current state of the CPUs of this machine.
@@ -41,10 +47,12 @@ func Read() State {
 	if err != nil {
 		return State{Problem: err.Error()}
 	}
-	c := State{Quota: topology.CPUQuota(os.DirFS("/"))}
+	var c State
+	c.Quota, c.QuotaGroup = topology.CPUQuota(os.DirFS("/"))
 	all, err := topology.ReadMachine(os.DirFS("/sys/devices/system"))
+	c.Online = all.CPUIDs()
 	if c.Machine = all.Restrict(allowed); err != nil || len(c.Machine.CPUs) < len(allowed) {
-		c.Machine = topology.NewFlatMachine(allowed)
+		c.Machine, c.Online = topology.NewFlatMachine(allowed), allowed
 	}
 	proc := os.DirFS("/proc")
 	if c.Taken, err = topology.TakenCPUs(proc, os.Getpid(), allowed); err != nil {
@@ -62,21 +70,7 @@ func Read() State {
 }
 
 // freeCores returns the machine without the cores that other processes are bound to.
-func (c State) freeCores() topology.Machine {
-	cores := map[int]bool{}
-	for _, cpu := range c.Machine.CPUs {
-		if slices.Contains(c.Taken, cpu.ID) {
-			cores[cpu.Core] = true
-		}
-	}
-	var m topology.Machine
-	for _, cpu := range c.Machine.CPUs {
-		if !cores[cpu.Core] {
-			m.CPUs = append(m.CPUs, cpu)
-		}
-	}
-	return m
-}
+func (c State) freeCores() topology.Machine { return c.Machine.WithoutCores(c.Taken) }
 
 // Modes of binding.
 const (
@@ -103,7 +97,10 @@ type Binding struct {
 
 // Plan plans the binding of the workers of a run.
 func (c State) Plan(q Request) (Binding, error) {
-	b := Binding{Binding: runs.Binding{Mode: q.Mode, Allowed: topology.FormatList(c.Machine.CPUIDs())}}
+	b := Binding{Binding: runs.Binding{Mode: q.Mode, Allowed: topology.FormatList(c.Machine.CPUIDs()), Disturbed: c.Disturbed}}
+	if c.Claimed != nil && q.Mode != NUMA { // who asks for nodes gets all their CPUs
+		c.Machine = c.Machine.Restrict(c.Claimed)
+	}
 	switch {
 	case c.Problem != "" && q.Mode != None:
 		b.Mode, b.Reason = None, c.Problem
@@ -156,6 +153,8 @@ func (c State) reasonNotToBind(q Request) string {
 		return fmt.Sprintf("a quota of %s CPUs limits this process, and others may use the same cores", strconv.FormatFloat(math.Round(10*c.Quota)/10, 'f', -1, 64))
 	case c.JobCPUs > 0 && c.JobCPUs < count:
 		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.JobCPUs, english.Count(count, "CPU"))
+	case c.Disturbed != "":
+		return c.Disturbed
 	case c.HasUnseenProcesses:
 		return "this container shares all CPUs of the machine with processes that it does not see"
 	case q.Most*q.Threads > len(c.freeCores().CPUs):

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// StateWaiting is the state of a sweep that waits for another. The other states are those of
+// StateWaiting is the state of a sweep that waits for another, or for cores. The other states are those of
 // runs, such as runs.StatusRunning.
 const StateWaiting = "waiting"
 
@@ -43,7 +43,7 @@ type Record struct {
 	Started time.Time `json:"started"` // when it was launched
 	Ended   time.Time `json:"ended,omitzero"`
 	State   string    `json:"state"`
-	// WaitsFor describes the sweep that this one waits for.
+	// WaitsFor describes the sweep that this one waits for, or the cores.
 	WaitsFor string `json:"waits_for,omitempty"`
 	Error    string `json:"error,omitempty"`
 	Detach   bool   `json:"detach,omitempty"`
@@ -70,6 +70,7 @@ type Busy struct {
 	Study string    `json:"study"`
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"`
+	Cores string    `json:"cores,omitempty"` // that other users' sweeps have
 }
 
 // Run is the state of one run in a record.

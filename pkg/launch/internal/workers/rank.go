@@ -50,6 +50,7 @@ type RankTask struct {
 	Grace   time.Duration `json:"grace"`
 	// TFAddresses are the addresses of all processes in TF_CONFIG, for a program that needs it; else nil.
 	TFAddresses []string `json:"tf_addresses,omitempty"`
+	Disturbed   string   `json:"disturbed,omitempty"` // as in runs.Binding
 }
 
 // rankReport is the failure of a rank.
@@ -150,7 +151,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 	}
 	variables = append(variables, "LOCKSTEP_SEED="+strconv.FormatInt(t.Seed, 10))
 	if !t.Foreign {
-		variables = append(variables, MPIBinding().EnvironmentEntry())
+		variables = append(variables, MPIBinding(t.Disturbed).EnvironmentEntry())
 	}
 	c := &Group{
 		run: Run{
@@ -181,7 +182,8 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 	return env.Rank, err
 }
 
-// MPIBinding returns the binding of workers that mpirun starts: the launcher does not bind them.
-func MPIBinding() binding.Binding {
-	return binding.Binding{Binding: runs.Binding{Mode: binding.None, Reason: "mpirun starts them, and Lockstep does not bind them"}}
+// MPIBinding returns the binding of workers that mpirun starts: the launcher does not bind them. disturbed is as in
+// runs.Binding.
+func MPIBinding(disturbed string) binding.Binding {
+	return binding.Binding{Binding: runs.Binding{Mode: binding.None, Reason: "mpirun starts them, and Lockstep does not bind them", Disturbed: disturbed}}
 }

@@ -1,0 +1,305 @@
+// Package cores shares the cores of a machine among the sweeps of several users. A sweep that finds enough free
+// cores takes them. Otherwise it waits, in the order in which the sweeps have come, and starts after a time that
+// the administrator has set, even if the cores are not free then.
+//
+// The users meet in a folder that the administrator names. It has a folder for each user, with the user's id as
+// its name, and in it the user's file: what the user's sweep has or waits for, and since when. A file counts only
+// if it belongs to that user and a living process holds its lock, which needs the right to write the file. So no
+// user can speak for another, or stay in the list after the end of the sweep. Nobody can hold a lock that others
+// need: who has taken cores looks again, and gives them back if an earlier sweep has them.
+package cores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/filelock"
+	"lockstep/pkg/internal/topology"
+	"lockstep/pkg/launch/internal/binding"
+)
+
+// Environment variables that the administrator sets.
+const (
+	FolderVariable = "LOCKSTEP_CORES"      // path of the folder; without it, cores are not shared
+	LimitVariable  = "LOCKSTEP_CORES_WAIT" // how long a sweep waits at most, such as 10m
+)
+
+const (
+	defaultLimit = 10 * time.Minute
+	interval     = 200 * time.Millisecond // between two looks of a waiting sweep
+	// settleTime is longer than the steps of the kernel's clock for files: a file that appears later than this
+	// after another one has a later time.
+	settleTime = 20 * time.Millisecond
+	// patience is how long a sweep may leave free cores that it waits for: its process may be stopped.
+	patience = 2 * time.Second
+)
+
+// Configured returns the folder and the time that the administrator has set. folder is "" if cores are not shared.
+func Configured() (folder string, limit time.Duration, err error) {
+	folder, limit = os.Getenv(FolderVariable), defaultLimit
+	if text := os.Getenv(LimitVariable); folder != "" && text != "" {
+		if limit, err = time.ParseDuration(text); err != nil || limit < 0 {
+			return folder, 0, fmt.Errorf("invalid %s=%s: the administrator must set a time such as 10m", LimitVariable, text)
+		}
+	}
+	return folder, limit, nil
+}
+
+// Check returns an error if this user cannot take part in sharing cores in the folder.
+func Check(folder string) error {
+	uid := os.Geteuid()
+	dir, err := makeFolder(folder, uid)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, newFiles); err == nil {
+			_, err = filelock.Lock(f)
+			err = errors.Join(err, os.Remove(f.Name()), f.Close())
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w; the administrator creates the folder on a local disk: install -d -o %d %s", err, uid, filepath.Join(folder, fmt.Sprint(uid)))
+	}
+	return nil
+}
+
+// errHeld is returned by NewClaim if another sweep of this user takes part already.
+var errHeld = errors.New("another sweep of this user has cores")
+
+// Claim is what the sweep of this user has or waits for.
+type Claim struct {
+	// CPUs are those that the sweep has. It is nil if it has none, and under a quota of CPU time, where only the
+	// number of cores counts.
+	CPUs []int
+	// Until is the time at which the sweep starts at the latest.
+	Until time.Time
+
+	folder, dir      string
+	machine          binding.State
+	workers, threads int
+	limit            time.Duration
+
+	entry                       // as last written
+	file      *os.File          // of this user, locked; nil before it is written
+	untouched map[int]time.Time // by user: since when the sweep leaves the free cores that it waits for
+}
+
+// NewClaim returns a claim for a sweep whose largest run has the given numbers of workers and threads per worker.
+func NewClaim(folder string, limit time.Duration, machine binding.State, workers, threads int) (*Claim, error) {
+	c := &Claim{
+		Until: time.Now().Add(limit), folder: folder, machine: machine, workers: workers, threads: threads, limit: limit,
+		entry: entry{uid: os.Geteuid()}, untouched: map[int]time.Time{},
+	}
+	var err error
+	if c.dir, err = makeFolder(folder, c.uid); err != nil {
+		return nil, err
+	}
+	if len(machine.Machine.CPUs) == 0 {
+		return nil, errors.New(machine.Problem)
+	}
+	if _, alive := readEntry(c.dir, c.uid); alive {
+		return nil, errHeld
+	}
+	left, err := filepath.Glob(filepath.Join(c.dir, newFiles)) // by a process that was killed
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return c, err
+}
+
+// write replaces the user's file.
+func (c *Claim) write(r record) error {
+	r.Since = time.Now()
+	f, changed, err := writeLocked(c.dir, r)
+	if err != nil {
+		return fmt.Errorf("share the cores with other users: %w", err)
+	}
+	if c.file != nil {
+		_ = c.file.Close() // it was read by nobody but this process
+	}
+	c.file, c.record, c.changed = f, r, changed
+	return nil
+}
+
+// Close gives the cores back.
+func (c *Claim) Close() error {
+	if c.file == nil {
+		return nil
+	}
+	return errors.Join(os.Remove(filepath.Join(c.dir, fileName)), c.file.Close())
+}
+
+// hasQuota reports whether a quota of CPU time limits the sweep, so that cores are only counted.
+func (c *Claim) hasQuota() bool { return c.machine.Quota < float64(len(c.machine.Machine.CPUs)) }
+
+// count returns the number of cores of m. If the threads of the sweep need more than all cores of this machine,
+// it returns the number of CPUs.
+func (c *Claim) count(m topology.Machine) int {
+	if cores := c.machine.Machine.CountParts().Cores; c.workers*c.threads <= cores {
+		return m.CountParts().Cores
+	}
+	return len(m.CPUs)
+}
+
+// total returns the number of cores for all users, and needs how many of them the sweep needs.
+func (c *Claim) total() int {
+	if c.hasQuota() {
+		return max(1, int(c.machine.Quota))
+	}
+	return c.count(c.machine.Machine)
+}
+
+func (c *Claim) needs() int { return min(c.workers*c.threads, c.total()) }
+
+// free returns what the sweeps of other users have left: the CPUs of this machine, and the number of cores. Sweeps
+// under a quota count, but have no CPUs of their own.
+func (c *Claim) free(others []entry) (left topology.Machine, n int) {
+	left = c.machine.Machine
+	all, ofQuota := 0, 0
+	for _, o := range others {
+		left = left.WithoutCores(o.CPUs)
+		all += o.Cores
+		if o.Group == c.machine.QuotaGroup {
+			ofQuota += o.Cores
+		}
+	}
+	n = c.count(left) - all
+	if c.hasQuota() {
+		n = min(len(left.CPUs)-all, c.total()-ofQuota)
+	}
+	return left, max(0, n)
+}
+
+// take takes n of the free cores, which are left. ok is false if an earlier sweep has taken one of them at the
+// same moment.
+func (c *Claim) take(left topology.Machine, n int) (ok bool, err error) {
+	r := record{Cores: n, Group: c.machine.QuotaGroup}
+	if !c.hasQuota() {
+		quiet := left.WithoutCores(c.machine.Taken) // by processes that are no sweeps
+		if c.count(quiet) < n {
+			quiet = left
+		}
+		workers, threads := c.workers, c.threads
+		if n < c.needs() {
+			workers, threads = n, 1
+		}
+		r = record{CPUs: quiet.SelectCores(workers, threads)}
+	}
+	if err := c.write(r); err != nil {
+		return false, err
+	}
+	time.Sleep(settleTime) // from now on, all files that appear are later
+	others, err := readEntries(c.folder, c.uid, c.machine.Online)
+	earlier := slices.DeleteFunc(others, c.isBefore)
+	left, free := c.free(earlier)
+	ids := left.CPUIDs()
+	ok = err == nil && free >= n && !slices.ContainsFunc(r.CPUs, func(id int) bool { return !slices.Contains(ids, id) })
+	if ok {
+		c.CPUs = r.CPUs
+	}
+	return ok, err
+}
+
+// Try takes the cores that the sweep needs if they are free and no earlier sweep waits for them. Otherwise it
+// returns false, and the sweep waits in the given place.
+func (c *Claim) Try() (bool, Place, error) {
+	others, err := readEntries(c.folder, c.uid, c.machine.Online)
+	if err != nil {
+		return false, Place{}, err
+	}
+	left, free := c.free(others)
+	before, after := c.countWaiting(others, free)
+	if before == 0 && free >= c.needs() {
+		if ok, err := c.take(left, c.needs()); ok || err != nil {
+			return ok, Place{}, err
+		}
+	}
+	if c.Needs == 0 {
+		err = c.write(record{Needs: c.needs()})
+	}
+	return false, Place{c.needs(), free, c.total(), before + 1, before + 1 + after}, err
+}
+
+// Place describes what a sweep waits for: the numbers of cores that it needs, that are free, and of the machine, and
+// its place among the sweeps that wait, from 1.
+type Place struct{ needs, free, total, place, waiting int }
+
+// String returns a message such as "2 cores: 1 of 2 are free, place 2 of 3".
+func (p Place) String() string {
+	return fmt.Sprintf("%s: %d of %d are free, place %d of %d", english.Count(p.needs, "core"), p.free, p.total, p.place, p.waiting)
+}
+
+// countWaiting returns the numbers of sweeps of other users that wait, before and after this one. A sweep does not
+// count that should have started: because it has waited for the longest time, or because there are enough free
+// cores for it.
+func (c *Claim) countWaiting(others []entry, free int) (before, after int) {
+	now := time.Now()
+	for _, o := range others {
+		since, leaves := c.untouched[o.uid]
+		switch {
+		case o.Needs == 0 || now.Sub(o.changed) > c.limit+patience:
+		case c.Needs > 0 && c.isBefore(o):
+			after++
+		case before > 0 || o.Needs > free:
+			delete(c.untouched, o.uid)
+			before++
+		case !leaves:
+			c.untouched[o.uid] = now
+			before++
+		case now.Sub(since) < patience:
+			before++
+		}
+	}
+	return before, after
+}
+
+// Wait waits until the sweep has the cores that it needs, and calls show with its place. If they are still not free
+// at Until, Wait takes what is free, and returns why the times of the sweep are disturbed.
+func (c *Claim) Wait(ctx context.Context, show func(Place)) (disturbed string, err error) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		ok, place, err := c.Try()
+		if ok || err != nil {
+			return "", err
+		}
+		if !time.Now().Before(c.Until) {
+			return c.takeFree()
+		}
+		show(place)
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// takeFree ends the waiting without the cores that the sweep needs. It takes those that are free, unless an earlier
+// sweep waits for them.
+func (c *Claim) takeFree() (disturbed string, err error) {
+	others, err := readEntries(c.folder, c.uid, c.machine.Online)
+	if err != nil {
+		return "", err
+	}
+	left, n := c.free(others)
+	before, _ := c.countWaiting(others, n)
+	if n = min(n, c.needs()); before > 0 {
+		n = 0
+	}
+	ok := false
+	if n > 0 {
+		if ok, err = c.take(left, n); err != nil {
+			return "", err
+		}
+	}
+	if !ok {
+		n, err = 0, c.write(record{})
+	}
+	return fmt.Sprintf("it needs %s, and sweeps of other users left %d when it started", english.Count(c.needs(), "core"), n), err
+}

@@ -1,0 +1,102 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"lockstep/pkg/launch/internal/binding"
+	"lockstep/pkg/launch/internal/cores"
+	"lockstep/pkg/launch/internal/queue"
+)
+
+// sharesCores reports whether the sweep takes its cores from those that the users of this machine share, if an
+// administrator has set the folder for that.
+func (p *SweepPlan) sharesCores() bool {
+	return !hasReservedCores() && (p.On == OnLocal || p.On == OnMPI && !p.Sweep.mayUseSeveralHosts())
+}
+
+// checkSharing adds a note to the plan if the users of this machine should share its cores, but cannot.
+func (p *SweepPlan) checkSharing() {
+	folder, _, err := cores.Configured()
+	if folder == "" || !p.sharesCores() {
+		return
+	}
+	if err == nil {
+		err = cores.Check(folder)
+	}
+	if err != nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("note: this sweep starts whether or not other users' sweeps use the cores: %v", err))
+	}
+}
+
+// openClaim makes the sweep one of those that share the cores of this machine. Without a folder for that, or if it
+// cannot be used, which checkSharing has noted, it does nothing.
+func (l *ownSweep) openClaim() {
+	folder, limit, err := cores.Configured()
+	if folder == "" || err != nil || !l.plan.sharesCores() {
+		return
+	}
+	s := &l.plan.Sweep
+	if l.claim, err = cores.NewClaim(folder, limit, binding.Read(), slices.Max(s.Workers), s.Threads); err != nil {
+		l.claim = nil
+	} else if s.Now {
+		l.claim.Until = time.Now()
+	}
+}
+
+// tryCores takes the cores for the sweep if enough are free. Otherwise it records what the sweep waits for, or with
+// NoWait returns an error.
+func (l *ownSweep) tryCores() (ok bool, err error) {
+	l.openClaim()
+	if l.claim == nil {
+		return true, nil
+	}
+	ok, place, err := l.claim.Try()
+	switch {
+	case err != nil: // such as a full disk: start the sweep, as without other users
+		return true, nil
+	case ok:
+		l.plan.claimed = l.claim.CPUs
+	case l.plan.Sweep.NoWait:
+		l.releaseCores()
+		return false, &BusyError{Cores: place.String()}
+	case !l.plan.Sweep.Now:
+		l.record.WaitsFor = l.describeWait(place)
+	}
+	return ok, nil
+}
+
+// describeWait returns a message for the user of a sweep that waits for cores.
+func (l *ownSweep) describeWait(p cores.Place) string {
+	return fmt.Sprintf("waiting for %v; starts at the latest at %s; --now starts it anyway", p, queue.FormatTime(l.claim.Until))
+}
+
+// awaitCores takes the cores for the sweep, and waits for them if necessary.
+func (l *ownSweep) awaitCores() error {
+	if l.claim == nil {
+		l.openClaim()
+	}
+	if l.claim == nil {
+		return nil
+	}
+	disturbed, err := l.claim.Wait(l.ctx, func(p cores.Place) {
+		if note := l.describeWait(p); l.setWaitsFor(note) {
+			l.out.WriteLine(note)
+		}
+	})
+	if l.ctx.Err() != nil {
+		return queue.EndCause(l.ctx)
+	}
+	if err == nil { // otherwise start the sweep, as without other users
+		l.plan.claimed, l.plan.disturbed = l.claim.CPUs, disturbed
+	}
+	return l.endWaiting()
+}
+
+// releaseCores gives the cores of the sweep back.
+func (l *ownSweep) releaseCores() {
+	if l.claim != nil {
+		_ = l.claim.Close() // its lock ends in any case
+	}
+}
