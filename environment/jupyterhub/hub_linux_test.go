@@ -62,6 +62,9 @@ func TestUsers(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "unshare", append(namespaces, "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no namespaces can be created here: %s", bytes.TrimSpace(out))
 	}
+	if err := os.Mkdir(filepath.Dir(coresFolder), 0o755); err == nil { // the namespace needs it as a mount point
+		t.Cleanup(func() { _ = os.Remove(filepath.Dir(coresFolder)) })
+	}
 	base, err := os.MkdirTemp("/var/tmp", "hubtest-")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +110,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// prepare makes the folders private that the hub and its users write, and creates two students
+// prepare makes the folders private that the hub and its users write, and creates the students
 // and the group of the class. It returns the path of the checkout, which may have been in /tmp.
 func prepare(t *testing.T, base string) (root string) {
 	t.Helper()
@@ -121,7 +124,7 @@ func prepare(t *testing.T, base string) (root string) {
 		t.Fatal(err)
 	}
 	root = filepath.Join(base, "checkout")
-	for _, dir := range []string{"checkout", "etc", "home", "share", "state", "tmp", "shm"} {
+	for _, dir := range []string{"checkout", "etc", "home", "share", "state", "tmp", "shm", "run"} {
 		if err := os.Mkdir(filepath.Join(base, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -131,14 +134,14 @@ func prepare(t *testing.T, base string) (root string) {
 	if err := os.MkdirAll("/var/lib/jupyterhub", 0o700); err != nil { // Debian's package has it
 		t.Fatal(err)
 	}
-	for dir, target := range map[string]string{"etc": "/etc", "home": "/home", "share": "/usr/local/share", "state": "/var/lib/jupyterhub", "shm": "/dev/shm", "tmp": "/tmp"} {
+	for dir, target := range map[string]string{"etc": "/etc", "home": "/home", "share": "/usr/local/share", "state": "/var/lib/jupyterhub", "shm": "/dev/shm", "tmp": "/tmp", "run": filepath.Dir(coresFolder)} {
 		if dir == "shm" || dir == "tmp" {
 			run(t, "chmod", "1777", filepath.Join(base, dir))
 		}
 		run(t, "mount", "--bind", filepath.Join(base, dir), target)
 	}
 	run(t, "groupadd", "--gid", "61000", "class")
-	for i, name := range []string{"anna", "ben", "carl"} {
+	for i, name := range append(classmates(), "carl") {
 		args := []string{"--uid", strconv.Itoa(61001 + i), "--create-home", "--shell", "/bin/bash"}
 		if name != "carl" { // who is in no class
 			args = append(args, "--groups", "class")

@@ -21,6 +21,12 @@ CPUS = 2  # with systemd only
 # Decide: the Unix group of the students who may log in; None means every user of this machine.
 GROUP = "class"
 
+# Sweeps of all students share the cores of this machine: one that finds too few free cores waits,
+# at most for this time, and then starts with a note that its times are disturbed. Decide: about the
+# time that an exercise needs.
+CORES_WAIT = "10m"
+CORES = "/run/lockstep/cores"  # on a local disk
+
 # The folder that each student gets a copy of at the first login, and the name of the copy in the
 # student's home folder.
 EXAMPLES = "/usr/local/share/lockstep/notebooks"
@@ -108,12 +114,26 @@ c.Spawner.environment = {"JUPYTERHUB_SINGLEUSER_APP": "notebook.notebookapp.Note
 c.Spawner.environment["LOCKSTEP_LOCKS"] = lambda spawner: os.path.join(
     pwd.getpwnam(spawner.user.name).pw_dir, ".local/state/lockstep/locks-" + socket.gethostname()
 )
+c.Spawner.environment["LOCKSTEP_CORES"] = CORES
+c.Spawner.environment["LOCKSTEP_CORES_WAIT"] = CORES_WAIT
 c.Spawner.default_url = "/tree"
 c.Spawner.cmd = ["jupyterhub-singleuser"]
 c.Spawner.notebook_dir = "~"
 c.Spawner.env_keep = ["PATH", "LANG", "LC_ALL", "TZ", "SLURM_CONF"]
 c.Spawner.http_timeout = 120  # seconds until the server answers, on a machine that is busy
 c.Spawner.start_timeout = 120
+
+
+def make_cores_folder(user):
+    """Makes the folder in which the student's sweeps claim cores. Only root can write the folder
+    above it, so that no student can take the name of another, or fill it."""
+    folder = os.path.join(CORES, str(user.pw_uid))
+    for path in (os.path.dirname(CORES), CORES, folder):
+        if not os.path.isdir(path):
+            os.mkdir(path)
+            os.chmod(path, 0o755)
+    os.chown(folder, user.pw_uid, user.pw_gid)
+
 
 # The student runs these commands, not root: a link in the home folder leads to nothing that the
 # student could not write. The last step makes the complete copy visible.
@@ -124,10 +144,19 @@ rm -rf -- "$2.new" && cp -RL -- "$1" "$2.new" && chmod -R u+rwX,go= -- "$2.new" 
 """
 
 
-async def copy_examples(spawner):
-    """Copies EXAMPLES to the student's home folder if there is no copy. An existing copy, also
-    of an older version, is never changed. A failure is logged and the server starts anyway."""
+async def prepare_server(spawner):
+    """Prepares what the student's server needs. A failure is logged and the server starts anyway."""
     user = pwd.getpwnam(spawner.user.name)
+    try:
+        make_cores_folder(user)
+    except OSError as err:
+        spawner.log.warning("the sweeps of %s do not share the cores: %s", user.pw_name, err)
+    await copy_examples(spawner, user)
+
+
+async def copy_examples(spawner, user):
+    """Copies EXAMPLES to the student's home folder if there is no copy. An existing copy, also
+    of an older version, is never changed."""
     groups = [g.gr_gid for g in grp.getgrall() if user.pw_name in g.gr_mem]
     process = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", COPY_COMMANDS, "sh", EXAMPLES, os.path.join(user.pw_dir, COPY),
@@ -144,4 +173,4 @@ async def copy_examples(spawner):
         spawner.log.warning("the examples for %s were not copied: %s", user.pw_name, output.decode(errors="replace"))
 
 
-c.Spawner.pre_spawn_hook = copy_examples
+c.Spawner.pre_spawn_hook = prepare_server

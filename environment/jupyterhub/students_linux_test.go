@@ -62,6 +62,7 @@ func testUsers(t *testing.T, base string) {
 	t.Run("rendezvous", testRendezvous)
 	t.Run("sharing", testSharing)
 	t.Run("second login", func(t *testing.T) { testSecondLogin(t, sessions[1]) })
+	t.Run("cores", testCores)
 }
 
 // testLogin: a wrong password and a user who is not in the class are refused.
