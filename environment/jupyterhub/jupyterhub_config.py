@@ -28,7 +28,7 @@ CORES_WAIT = "10m"
 CORES = "/run/lockstep/cores"  # on a local disk
 
 # The folder that each student gets a copy of at the first login, and the name of the copy in the
-# student's home folder.
+# student's home folder. When the folder has changed, a copy of it with its date is added.
 EXAMPLES = "/usr/local/share/lockstep/notebooks"
 COPY = "lockstep-examples"
 
@@ -136,11 +136,25 @@ def make_cores_folder(user):
 
 
 # The student runs these commands, not root: a link in the home folder leads to nothing that the
-# student could not write. The last step makes the complete copy visible.
+# student could not write. The last step makes the complete copy visible. Each copy has the checksum
+# of its files as they were in .lockstep-examples.
 COPY_COMMANDS = """
 umask 077
-[ -d "$1" ] && [ ! -e "$2" ] && [ ! -L "$2" ] || exit 0
-rm -rf -- "$2.new" && cp -RL -- "$1" "$2.new" && chmod -R u+rwX,go= -- "$2.new" && mv -T -- "$2.new" "$2"
+[ -d "$1" ] || exit 0
+version=$(cd -- "$1" && find . -type f -exec sha256sum {} + | LC_ALL=C sort | sha256sum) || exit 1
+copy=$2
+if [ -e "$copy" ] || [ -L "$copy" ]; then
+  for old in "$2" "$2"-*; do
+    [ ! -f "$old/.lockstep-examples" ] || [ "$(head -c 100 -- "$old/.lockstep-examples")" != "$version" ] || exit 0
+  done
+  dated=$2-$(find "$1" -printf '%TY-%Tm-%Td\\n' | sort | tail -n 1)
+  copy=$dated number=2
+  while [ -e "$copy" ] || [ -L "$copy" ]; do
+    copy=$dated-$number number=$((number + 1))
+  done
+fi
+rm -rf -- "$copy.new" && cp -RL -- "$1" "$copy.new" && chmod -R u+rwX,go= -- "$copy.new" &&
+  printf '%s\\n' "$version" >"$copy.new/.lockstep-examples" && mv -T -- "$copy.new" "$copy"
 """
 
 
@@ -155,8 +169,8 @@ async def prepare_server(spawner):
 
 
 async def copy_examples(spawner, user):
-    """Copies EXAMPLES to the student's home folder if there is no copy. An existing copy, also
-    of an older version, is never changed."""
+    """Copies EXAMPLES to the student's home folder if there is no copy, and with its date if it has
+    changed since the last copy. An existing copy is never changed."""
     groups = [g.gr_gid for g in grp.getgrall() if user.pw_name in g.gr_mem]
     process = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", COPY_COMMANDS, "sh", EXAMPLES, os.path.join(user.pw_dir, COPY),

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // tiny is a network and a data set with which an epoch takes milliseconds.
@@ -242,7 +243,8 @@ func testSharing(t *testing.T) {
 	}
 }
 
-// testSecondLogin: the next start of a server changes nothing in the copy of the examples.
+// testSecondLogin: the next start of a server changes nothing in the copy of the examples, but adds a dated copy
+// because the examples have changed.
 func testSecondLogin(t *testing.T, ben *session) {
 	const own = "/home/ben/lockstep-examples/README.md"
 	if err := os.WriteFile(own, []byte("my notes"), 0o600); err != nil {
@@ -250,6 +252,9 @@ func testSecondLogin(t *testing.T, ben *session) {
 	}
 	const removed = "/home/ben/lockstep-examples/strategies.ipynb"
 	if err := os.Remove(removed); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("/usr/local/share/lockstep/notebooks/README.md", []byte("new notes"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if status, body := ben.request(t, http.MethodDelete, "/hub/api/users/ben/server"); status >= 400 {
@@ -269,5 +274,9 @@ func testSecondLogin(t *testing.T, ben *session) {
 	}
 	if _, err := os.Stat(removed); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: got %v, want that it is still removed", removed, err)
+	}
+	added := "/home/ben/lockstep-examples-" + time.Now().Format(time.DateOnly) + "/README.md"
+	if text, err := os.ReadFile(added); err != nil || string(text) != "new notes" {
+		t.Errorf("%s: got %q, %v, want the new file", added, text, err)
 	}
 }
