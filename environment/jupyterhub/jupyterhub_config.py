@@ -106,16 +106,18 @@ c.SystemdSpawner.isolate_tmp = True
 c.SystemdSpawner.disable_user_sudo = True
 c.SystemdSpawner.unit_extra_properties = {"TasksMax": str(THREADS), "MemorySwapMax": "0", "UMask": "0077", "LimitCORE": "0"}
 
+c.Spawner.environment = {
+    # Sweeps of a student find each other here. Students cannot enter each other's home folders; in
+    # /tmp, any of them could take the name. Decide: if home folders are on a network file system
+    # without locks, name a folder on a local disk that belongs to the student.
+    "LOCKSTEP_LOCKS": lambda spawner: os.path.join(
+        pwd.getpwnam(spawner.user.name).pw_dir, ".local/state/lockstep/locks-" + socket.gethostname()
+    ),
+    "LOCKSTEP_CORES": CORES,
+    "LOCKSTEP_CORES_WAIT": CORES_WAIT,
+}
 # Jupyter Notebook 6 as in Debian. Decide: for JupyterLab, remove these two lines.
-c.Spawner.environment = {"JUPYTERHUB_SINGLEUSER_APP": "notebook.notebookapp.NotebookApp"}
-# Sweeps of a student find each other here. Students cannot enter each other's home folders; in
-# /tmp, any of them could take the name. Decide: if home folders are on a network file system
-# without locks, name a folder on a local disk that belongs to the student.
-c.Spawner.environment["LOCKSTEP_LOCKS"] = lambda spawner: os.path.join(
-    pwd.getpwnam(spawner.user.name).pw_dir, ".local/state/lockstep/locks-" + socket.gethostname()
-)
-c.Spawner.environment["LOCKSTEP_CORES"] = CORES
-c.Spawner.environment["LOCKSTEP_CORES_WAIT"] = CORES_WAIT
+c.Spawner.environment["JUPYTERHUB_SINGLEUSER_APP"] = "notebook.notebookapp.NotebookApp"
 c.Spawner.default_url = "/tree"
 c.Spawner.cmd = ["jupyterhub-singleuser"]
 c.Spawner.notebook_dir = "~"

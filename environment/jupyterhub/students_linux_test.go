@@ -35,6 +35,7 @@ func testUsers(t *testing.T, base string) {
 	root := prepare(t, base)
 	cluster := startCluster(t, root, base)
 	startHub(t, root, cluster.config())
+	t.Run("without the notebook", testJupyterLab)
 
 	sessions, errs := make([]*session, 2), make([]error, 2)
 	var wg sync.WaitGroup
@@ -64,6 +65,23 @@ func testUsers(t *testing.T, base string) {
 	t.Run("sharing", testSharing)
 	t.Run("second login", func(t *testing.T) { testSecondLogin(t, sessions[1]) })
 	t.Run("cores", testCores)
+}
+
+// testJupyterLab: the config is valid without the two lines that a site removes for JupyterLab.
+func testJupyterLab(t *testing.T) {
+	const load = `import sys, tempfile
+from traitlets.config.loader import PyFileConfigLoader
+lines = open("/etc/jupyterhub/jupyterhub_config.py").read().split("\n")
+at = next(i for i, line in enumerate(lines) if line.endswith("for JupyterLab, remove these two lines."))
+with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+    f.write("\n".join(lines[:at] + lines[at + 3:]))
+    f.flush()
+    c = PyFileConfigLoader(f.name).load_config()
+print(sorted(c.Spawner.environment), "default_url" in c.Spawner)`
+	const want = "['LOCKSTEP_CORES', 'LOCKSTEP_CORES_WAIT', 'LOCKSTEP_LOCKS'] False\n"
+	if got := run(t, python, "-c", load); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // testLogin: a wrong password and a user who is not in the class are refused.
