@@ -431,6 +431,37 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
+// TestCountWaiting: which sweeps are before another one, and which of them do not hold it up.
+func TestCountWaiting(t *testing.T) {
+	now := time.Now()
+	waits := func(uid, needs int, ago time.Duration) entry {
+		return entry{record: record{Needs: needs}, uid: uid, changed: now.Add(-ago)}
+	}
+	for name, c := range map[string]struct {
+		others        []entry
+		untouched     time.Duration // since when user 7 leaves free cores
+		before, after int
+	}{
+		"alone":                           {nil, 0, 0, 0},
+		"has its cores":                   {[]entry{{record: record{CPUs: []int{0}}, uid: 7, changed: now.Add(-time.Hour)}}, 0, 0, 0},
+		"before and after":                {[]entry{waits(7, 2, 20*time.Second), waits(8, 1, 5*time.Second)}, 0, 1, 1},
+		"at the same time":                {[]entry{waits(1, 2, 10*time.Second), waits(9, 2, 10*time.Second)}, 0, 1, 1},
+		"should have started":             {[]entry{waits(7, 2, time.Minute+3*time.Second)}, 0, 0, 0},
+		"too few cores for a long time":   {[]entry{waits(7, 2, 50*time.Second)}, time.Hour, 1, 0},
+		"may take its cores":              {[]entry{waits(7, 1, 50*time.Second)}, time.Second, 1, 0},
+		"leaves its cores":                {[]entry{waits(7, 1, 50*time.Second)}, 3 * time.Second, 0, 0},
+		"the second cannot take them yet": {[]entry{waits(6, 2, 50*time.Second), waits(7, 1, 40*time.Second)}, 3 * time.Second, 2, 0},
+	} {
+		claim := Claim{limit: time.Minute, entry: waits(5, 1, 10*time.Second), untouched: map[int]time.Time{}}
+		if c.untouched > 0 {
+			claim.untouched[7] = now.Add(-c.untouched)
+		}
+		if before, after := claim.countWaiting(c.others, 1); before != c.before || after != c.after {
+			t.Errorf("%s: got %d before and %d after, want %d and %d", name, before, after, c.before, c.after)
+		}
+	}
+}
+
 // TestTakenAtTheSameMoment: of two sweeps that have taken the same core, the later one gives it back.
 func TestTakenAtTheSameMoment(t *testing.T) {
 	folder := shared(t)
