@@ -195,7 +195,7 @@ func TestReadEntry(t *testing.T) {
 		"pipe":   {func(t *testing.T, dir string) { must(t, unix.Mkfifo(filepath.Join(dir, fileName), 0o644)) }, false},
 		"folder": {func(t *testing.T, dir string) { must(t, os.Mkdir(filepath.Join(dir, fileName), 0o755)) }, false},
 		"leased": {func(t *testing.T, dir string) {
-			unlocked(t, dir).Close()
+			_ = unlocked(t, dir).Close()
 			f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
 			must(t, err)
 			t.Cleanup(func() { _ = f.Close() })
