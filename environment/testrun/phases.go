@@ -79,7 +79,7 @@ func allPhases() []phase {
 		{name: "browser", what: "a sweep on a private Slurm cluster, in a notebook in Chromium", run: runBrowserTest, chain: "jupyter", strict: true},
 
 		{name: "notebook", what: "the demo's notebook and, with --strict, every other one, run from top to bottom", run: runNotebooks, chain: "notebooks"},
-		{name: "jupyterhub", what: "a JupyterHub with two students who train at the same time", run: runHubTests, chain: "notebooks", strict: true},
+		{name: "jupyterhub", what: "a JupyterHub with two students who train at the same time, and eight who share the cores", run: runHubTests, chain: "notebooks", strict: true},
 
 		{name: "build", what: "everything builds without cgo", run: buildAll, chain: "checks"},
 		{name: "vet", what: "go vet; with --strict only of the packages with assembly, because lint covers the others", run: runVet, chain: "checks"},
