@@ -317,7 +317,7 @@ install_emulator() {
   fi
 }
 
-# install_extras installs what only some tests need, JupyterHub and Slurm's accounting. If it
+# install_extras installs what only some tests need: JupyterHub, jupyter-server and Slurm's accounting. If it
 # cannot be installed, these tests are skipped by name. The daemons of the packages are neither
 # started nor enabled: the tests start their own, and JupyterHub's would be open to the network.
 install_extras() {
@@ -326,6 +326,7 @@ install_extras() {
     packages+=(jupyterhub node-configurable-http-proxy)
     units+=(jupyterhub)
   fi
+  /usr/bin/python3 -c 'import jupyter_server' 2>/dev/null || packages+=(jupyter-server)
   if ! (PATH=$PATH:/usr/sbin && command -v slurmdbd && command -v mariadbd) >/dev/null; then
     packages+=(slurmdbd slurm-wlm-mysql-plugin mariadb-server)
     units+=(slurmdbd mariadb)
@@ -345,26 +346,37 @@ install_extras() {
   done
 }
 
-# install_browser_driver installs playwright-core, by which a test drives Chromium, into the cache
-# folder, in the version that environment/browser/package-lock.json names. If that is not possible,
-# the test is skipped by name.
+# install_browser_driver installs into the cache folder what the tests in a browser need, in the
+# versions that environment/browser/package-lock.json names: playwright-core, which drives
+# Chromium, and the packages of JupyterLab, and builds the page of environment/browser/lab from
+# these. If that is not possible, the tests are skipped by name.
 install_browser_driver() {
-  local folder=$CACHE/browser
-  if cmp -s "$ROOT/environment/browser/package-lock.json" "$folder/node_modules/installed-lock.json"; then
-    say "nothing to install"
-    return
-  fi
+  local folder=$CACHE/browser source=$ROOT/environment/browser
   if ! { command -v node && command -v npm; } >/dev/null && { [ "$(id -u)" -ne 0 ] || ! (apt_install nodejs npm); }; then
-    say "no node and npm here: the test in the browser will be skipped"
+    say "no node and npm here: the tests in the browser will be skipped"
     return
   fi
-  mkdir -p "$folder"
-  cp "$ROOT"/environment/browser/package*.json "$folder"
-  if (cd "$folder" && timeout 120 npm ci --ignore-scripts --no-audit --no-fund) </dev/null >"$folder/npm.log" 2>&1; then
+  if ! cmp -s "$source/package-lock.json" "$folder/node_modules/installed-lock.json"; then
+    rm -rf "$folder/lab"
+    mkdir -p "$folder"
+    cp "$source"/package*.json "$folder"
+    if ! (cd "$folder" && timeout 300 npm ci --ignore-scripts --no-audit --no-fund) </dev/null >"$folder/npm.log" 2>&1; then
+      say "npm could not install the packages (the log is $folder/npm.log): the tests in the browser will be skipped"
+      return
+    fi
     cp "$folder/package-lock.json" "$folder/node_modules/installed-lock.json"
     say "installed in $folder/node_modules"
+  fi
+  if diff -qr "$source/lab" "$folder/lab/source" >/dev/null 2>&1; then
+    say "nothing to build"
+    return
+  fi
+  rm -rf "$folder/lab"
+  if NODE_PATH=$folder/node_modules node "$source/lab/build.cjs" "$folder/lab" >"$folder/build.log" 2>&1; then
+    cp -r "$source/lab" "$folder/lab/source"
+    say "built the page in $folder/lab"
   else
-    say "npm could not install playwright-core (the log is $folder/npm.log): the test in the browser will be skipped"
+    say "the page could not be built (the log is $folder/build.log): the test of JupyterLab will be skipped"
   fi
 }
 

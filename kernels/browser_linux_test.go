@@ -78,7 +78,7 @@ func TestBrowser(t *testing.T) {
 		t.Skip("slow")
 	}
 	binaries := kernelDir(t)
-	b := startBrowser(t)
+	b := startBrowser(t, classic)
 	cluster := startCluster(t)
 	dir := t.TempDir()
 	logs := filepath.Join(dir, "logs")

@@ -28,14 +28,30 @@ var browserFolder = filepath.Join("..", "environment", ".cache", "browser")
 
 // A browser is Chromium with a page that shows a notebook; see environment/browser/driver.cjs.
 type browser struct {
-	in      io.Writer
-	answers *bufio.Reader
-	pages   int // screenshots of failures
+	frontend frontend
+	in       io.Writer
+	answers  *bufio.Reader
+	pages    int // screenshots of failures
+}
+
+// A frontend is a kind of page with a notebook, described by CSS selectors.
+type frontend struct {
+	cell      string // of a cell; %d is its number plus first
+	first     int
+	editor    string // within a cell
+	output    string // within a cell
+	interrupt string // the button that interrupts the kernel
+}
+
+// classic is the classic notebook.
+var classic = frontend{
+	cell: "#notebook-container > .cell:nth-child(%d)", first: 1, editor: ".CodeMirror", output: ".output_wrapper",
+	interrupt: `button[data-jupyter-action="jupyter-notebook:interrupt-kernel"]`,
 }
 
 // startBrowser starts Chromium until the end of the test. It skips the test if something that it
 // needs is not installed.
-func startBrowser(t *testing.T) *browser {
+func startBrowser(t *testing.T, f frontend) *browser {
 	t.Helper()
 	chromium, err := report.FindBrowser()
 	if err != nil {
@@ -65,7 +81,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	startProcess(t, c)
 	t.Cleanup(func() { _ = in.Close() }) // upon which the driver ends
-	return &browser{in: in, answers: bufio.NewReader(out)}
+	return &browser{frontend: f, in: in, answers: bufio.NewReader(out)}
 }
 
 // startProcess starts c in a process group of its own, and registers a cleanup that waits for its
@@ -90,8 +106,10 @@ type command struct {
 	Selector string  `json:"selector,omitempty"`
 	Pattern  string  `json:"pattern,omitempty"`
 	Figures  int     `json:"figures,omitempty"`
+	Keys     string  `json:"keys,omitempty"`
+	Text     string  `json:"text,omitempty"`
+	Script   string  `json:"script,omitempty"`
 	Path     string  `json:"path,omitempty"`
-	Cell     int     `json:"cell"`
 	Seconds  float64 `json:"seconds"`
 }
 
@@ -103,7 +121,7 @@ func (b *browser) do(t *testing.T, c command) string {
 	if err != nil {
 		b.pages++
 		path := filepath.Join(browserFolder, fmt.Sprintf("failed-%d.png", b.pages))
-		_, _ = b.try(command{Do: "screenshot", Path: path, Cell: -1})
+		_, _ = b.try(command{Do: "screenshot", Path: path})
 		t.Fatalf("%+v: %v\nscreenshot: %s\npage:\n%s", c, err, path, text)
 	}
 	return text
@@ -133,10 +151,16 @@ func (b *browser) try(c command) (text string, err error) {
 	return answer.Text, nil
 }
 
-// run runs a cell.
+// find returns the CSS selector of the part of a cell that selector describes.
+func (b *browser) find(cell int, selector string) string {
+	return fmt.Sprintf(b.frontend.cell, cell+b.frontend.first) + " " + selector
+}
+
+// run runs a cell by Ctrl-Enter and does not wait for its end.
 func (b *browser) run(t *testing.T, cell int) {
 	t.Helper()
-	b.do(t, command{Do: "run", Cell: cell})
+	b.do(t, command{Do: "click", Selector: b.find(cell, b.frontend.editor)})
+	b.do(t, command{Do: "press", Keys: "Control+Enter"})
 }
 
 // output waits until the output of a cell matches pattern and returns it.
@@ -148,20 +172,19 @@ func (b *browser) output(t *testing.T, cell int, pattern string) string {
 // outputWithFigures is like output, but also waits until the output has a number of figures.
 func (b *browser) outputWithFigures(t *testing.T, cell, figures int, pattern string) string {
 	t.Helper()
-	selector := fmt.Sprintf("#notebook-container > .cell:nth-child(%d) .output_wrapper", cell+1)
-	return b.do(t, command{Do: "wait", Selector: selector, Pattern: pattern, Figures: figures})
+	return b.do(t, command{Do: "wait", Selector: b.find(cell, b.frontend.output), Pattern: pattern, Figures: figures})
 }
 
 // interrupt clicks on the button that interrupts the kernel.
 func (b *browser) interrupt(t *testing.T) {
 	t.Helper()
-	b.do(t, command{Do: "click", Selector: `button[data-jupyter-action="jupyter-notebook:interrupt-kernel"]`})
+	b.do(t, command{Do: "click", Selector: b.frontend.interrupt})
 }
 
 // screenshot saves what the browser shows, with the output of a cell in view.
 func (b *browser) screenshot(t *testing.T, cell int, name string) {
 	t.Helper()
-	b.do(t, command{Do: "screenshot", Path: filepath.Join(browserFolder, name), Cell: cell})
+	b.do(t, command{Do: "screenshot", Path: filepath.Join(browserFolder, name), Selector: b.find(cell, b.frontend.output)})
 }
 
 // startJupyter starts the classic notebook server in the folder dir until the end of the test, with
@@ -174,15 +197,25 @@ func startJupyter(t *testing.T, dir, prefix string, cells ...string) (url string
 		t.Skipf("no classic notebook on this machine: want version 6, got %q", out)
 	}
 	writeNotebook(t, filepath.Join(dir, "sweep.ipynb"), cells...)
-	const token = "of-this-test"
+	return startServer(t, prefix, "nbserver", py, "-m", "notebook", "--no-browser", "--NotebookApp.token="+serverToken, "--notebook-dir="+dir) +
+		"notebooks/sweep.ipynb?token=" + serverToken
+}
+
+// serverToken is the password of the servers that tests start.
+const serverToken = "of-this-test"
+
+// startServer starts a Jupyter server until the end of the test, with the kernel below prefix, and
+// returns its address. name is the beginning of the name of the file with the address that it
+// writes.
+func startServer(t *testing.T, prefix, name string, args ...string) (url string) {
+	t.Helper()
 	settings := t.TempDir()
 	log, err := os.Create(filepath.Join(settings, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	c := exec.Command(py, "-m", "notebook", "--no-browser", "--allow-root", "--ip=127.0.0.1", fmt.Sprintf("--port=%d", freePort(t)),
-		"--NotebookApp.token="+token, "--notebook-dir="+dir)
+	c := exec.Command(args[0], append(args[1:], "--allow-root", "--ip=127.0.0.1", fmt.Sprintf("--port=%d", freePort(t)))...)
 	c.Env = append(os.Environ(), "JUPYTER_PATH="+filepath.Join(prefix, "share", "jupyter"),
 		"JUPYTER_CONFIG_DIR="+settings, "JUPYTER_DATA_DIR="+settings, "JUPYTER_RUNTIME_DIR="+settings)
 	c.Stdout, c.Stderr = log, log
@@ -191,10 +224,10 @@ func startJupyter(t *testing.T, dir, prefix string, cells ...string) (url string
 	// The server writes this file when it listens. It takes another port if its own is in use.
 	var server struct{ URL string }
 	wait(t, "the notebook server", func() bool {
-		text, err := os.ReadFile(filepath.Join(settings, fmt.Sprintf("nbserver-%d.json", c.Process.Pid)))
+		text, err := os.ReadFile(filepath.Join(settings, fmt.Sprintf("%s-%d.json", name, c.Process.Pid)))
 		return err == nil && json.Unmarshal(text, &server) == nil
 	}, func() string { text, _ := os.ReadFile(log.Name()); return string(text) })
-	return server.URL + "notebooks/sweep.ipynb?token=" + token
+	return server.URL
 }
 
 // freePort returns a port of this machine on which nothing listens.

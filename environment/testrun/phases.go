@@ -76,7 +76,7 @@ func allPhases() []phase {
 		{name: "binaries", what: "the command and the kernel", run: buildBinaries},
 
 		{name: "kernel", what: "the kernel, in a real Jupyter", run: runKernelTests, chain: "jupyter"},
-		{name: "browser", what: "a sweep on a private Slurm cluster, in a notebook in Chromium", run: runBrowserTest, chain: "jupyter", strict: true},
+		{name: "browser", what: "in Chromium: a sweep on a private Slurm cluster in the classic notebook, and JupyterLab's notebook", run: runBrowserTests, chain: "jupyter", strict: true},
 
 		{name: "notebook", what: "the demo's notebook and, with --strict, every other one, run from top to bottom", run: runNotebooks, chain: "notebooks"},
 		{name: "jupyterhub", what: "a JupyterHub with two students who train at the same time, and eight who share the cores", run: runHubTests, chain: "notebooks", strict: true},
@@ -370,11 +370,11 @@ func findEmulator() (string, error) {
 const kernelGenerated = "kernels/.build/gen/"
 
 // runKernelTests runs the tests of the kernel's package, and then the tests of the built kernel, except
-// TestBrowser; without --strict, only a few. Their results are never cached, because the tests run
+// browserTests; without --strict, only a few. Their results are never cached, because the tests run
 // binaries that go test does not track.
 func runKernelTests(ctx context.Context, r *runner) error {
 	packages := "./kernels/..."
-	selected := "-skip=^TestBrowser$"
+	selected := "-skip=" + testPattern(browserTests())
 	if !r.strict {
 		packages = "./kernels"
 		selected = "-run=" + testPattern([]string{"Cells", "Interrupt", "ErrorEndsTheCell", "ExitEndsTheCell", "FigureShowsItself", "InstallPrintsWhereTheCommandIs"})
@@ -386,10 +386,13 @@ func runKernelTests(ctx context.Context, r *runner) error {
 	)
 }
 
-// runBrowserTest runs the kernel's test that drives Chromium. It is skipped if Chromium, its driver,
-// the classic notebook or Slurm is not installed.
-func runBrowserTest(ctx context.Context, r *runner) error {
-	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-run=^TestBrowser$", "./kernels")
+// browserTests returns the names of the kernel's tests that drive Chromium.
+func browserTests() []string { return []string{"Browser", "Lab"} }
+
+// runBrowserTests runs browserTests. They are skipped if Chromium, its driver or a server is not
+// installed: the classic notebook and Slurm, or jupyter-server.
+func runBrowserTests(ctx context.Context, r *runner) error {
+	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-run="+testPattern(browserTests()), "./kernels")
 }
 
 // runHubTests runs the tests of JupyterHub, which are skipped if it is not installed. Like those

@@ -1,0 +1,172 @@
+package kernels
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// lab is the page of environment/browser/lab, which shows a notebook as JupyterLab does.
+var lab = frontend{
+	cell: `.jp-Cell[data-windowed-list-index="%d"]`, editor: ".cm-content", output: ".jp-Cell-outputWrapper",
+	interrupt: `[title^="Interrupt the kernel"]`,
+}
+
+// The cells of the notebook of TestLab.
+const (
+	labImports = iota
+	labText
+	labFigures
+	labWatch
+	labFrames
+	labComplete
+	labInspect
+	labInput
+	labInterrupt
+	labAfter
+	labError
+)
+
+// labCells returns the cells. Text is the source of a cell of Markdown if it begins with #.
+func labCells() []string {
+	return []string{
+		labImports: `import (
+    "fmt"
+    "image"
+    "os"
+    "time"
+    "lockstep/pkg/bench"
+    "lockstep/pkg/figure"
+    "lockstep/pkg/launch"
+    "lockstep/pkg/notebook"
+    "lockstep/pkg/scaling"
+)
+ctx := notebook.Context()
+fmt.Println("kernel", os.Getpid())`,
+		labText: "# Title\n\nA *word*, `code` and a table:\n\n| a | b |\n|---|---|\n| 1 | 2 |",
+		labFigures: `study := scaling.Read("times.csv")
+notebook.Display(study.Table())
+notebook.Display(image.NewGray(image.Rect(0, 0, 40, 20)))
+figure.Speedup(study)`,
+		labWatch: fmt.Sprintf(`job := launch.Local(ctx, launch.Sweep{
+    Config: "unet2d-cells", Study: "sweep", Logs: "logs", Workers: []int{1, 2}, GlobalBatch: 8, Epochs: 8,
+    Oversubscribe: true, Set: %#v,
+})
+job.Watch(ctx)
+fmt.Println("the sweep has ended")`, browserSettings()),
+		labFrames:    `figure.NewFrames(bench.RecordAllReduce(ctx, bench.RecordOptions{Workers: 2}))`,
+		labComplete:  `figure.Speedu`,
+		labInspect:   `scaling.Read`,
+		labInput:     "name := \"\"\nfmt.Scan(&name)\nfmt.Println(\"hello\", name)",
+		labInterrupt: "kept := 6 * 7\nfmt.Println(\"asleep\")\ntime.Sleep(time.Hour)",
+		labAfter:     `fmt.Println("kept", kept)`,
+		labError:     "zero := 0\nfmt.Println(1 / zero)",
+	}
+}
+
+// TestLab does in Chromium, on a page with JupyterLab's notebook, what a person does with a notebook:
+// looks at figures and tables, watches a sweep, completes and inspects names, answers a question,
+// interrupts and restarts the kernel, and opens the saved notebook again: in the dark theme, and as
+// a stranger's notebook, which is not trusted.
+//
+// The screenshots lab-*.png are in environment/.cache/browser.
+func TestLab(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	binaries := kernelDir(t)
+	b := startBrowser(t, lab)
+	dir := t.TempDir()
+	for name, value := range map[string]string{"LOCKSTEP_LOGS": "", "LOCKSTEP_LOCKS": t.TempDir(), "XDG_STATE_HOME": t.TempDir(), "LOCKSTEP_BIN": ""} {
+		t.Setenv(name, value)
+	}
+	page := startLab(t, dir, install(t, binaries))
+	writeLabNotebook(t, filepath.Join(dir, "lab.ipynb"), labCells()...)
+	if err := os.WriteFile(filepath.Join(dir, "times.csv"), []byte("workers,epoch,seconds\n1,1,40\n1,2,40\n2,1,21\n2,2,21\n4,1,12\n4,2,12\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	step := func(name string, f func(t *testing.T)) {
+		if !t.Run(name, f) {
+			t.FailNow()
+		}
+	}
+	step("open", func(t *testing.T) {
+		b.do(t, command{Do: "open", URL: page("lab.ipynb", "light")})
+		b.run(t, labImports)
+		b.output(t, labImports, `kernel \d+`)
+	})
+	step("figures", func(t *testing.T) {
+		b.run(t, labFigures)
+		b.outputWithFigures(t, labFigures, 2, `epoch_seconds.*speedup`)
+		b.screenshot(t, labFigures, "lab-figures.png")
+	})
+}
+
+// startLab starts a Jupyter server for the folder dir, with the kernel below prefix, until the end
+// of the test. It returns a function that returns the address of the page with a notebook of that
+// folder, in the theme "light" or "dark". It skips the test if something that it needs is not
+// installed.
+func startLab(t *testing.T, dir, prefix string) (page func(notebook, theme string) string) {
+	t.Helper()
+	built, err := filepath.Abs(filepath.Join(browserFolder, "lab"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(built, "index.html")); err != nil {
+		t.Skip("the page with JupyterLab's notebook is not built: environment/test builds it")
+	}
+	py := python(t)
+	if exec.Command(py, "-c", "import jupyter_server").Run() != nil {
+		t.Skip("no jupyter-server on this machine")
+	}
+	// Below files/, the server would not let the page load its script.
+	paths, err := json.Marshal([]string{built})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := startServer(t, prefix, "jpserver", py, "-m", "jupyter_server", "--ServerApp.token="+serverToken, "--ServerApp.root_dir="+dir,
+		"--ServerApp.extra_static_paths="+string(paths))
+	return func(notebook, theme string) string {
+		return server + "static/index.html?" + url.Values{"token": {serverToken}, "path": {notebook}, "theme": {theme}}.Encode()
+	}
+}
+
+// writeLabNotebook writes a notebook with cells; those that begin with # are text.
+func writeLabNotebook(t *testing.T, path string, cells ...string) {
+	t.Helper()
+	writeNotebook(t, path, cells...)
+	editNotebook(t, path, func(cell map[string]any) {
+		if source, _ := cell["source"].(string); strings.HasPrefix(source, "#") {
+			cell["cell_type"] = "markdown"
+			delete(cell, "outputs")
+			delete(cell, "execution_count")
+		}
+	})
+}
+
+// editNotebook changes the cells of a notebook.
+func editNotebook(t *testing.T, path string, edit func(cell map[string]any)) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range doc["cells"].([]any) {
+		edit(c.(map[string]any))
+	}
+	if text, err = json.Marshal(doc); err == nil {
+		err = os.WriteFile(path, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
