@@ -258,12 +258,16 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// writeNotebook writes a notebook with these cells for this kernel.
+// writeNotebook writes a notebook with these cells for this kernel. A cell that begins with # is Markdown.
 func writeNotebook(t *testing.T, path string, code ...string) {
 	t.Helper()
 	var list []map[string]any
 	for _, c := range code {
-		list = append(list, map[string]any{"cell_type": "code", "execution_count": nil, "metadata": map[string]any{}, "outputs": []any{}, "source": c})
+		cell := map[string]any{"cell_type": "code", "execution_count": nil, "metadata": map[string]any{}, "outputs": []any{}, "source": c}
+		if strings.HasPrefix(c, "#") {
+			cell = map[string]any{"cell_type": "markdown", "metadata": map[string]any{}, "source": c}
+		}
+		list = append(list, cell)
 	}
 	doc, err := json.Marshal(map[string]any{
 		"cells": list, "nbformat": 4, "nbformat_minor": 4,

@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -32,7 +32,7 @@ const (
 	labError
 )
 
-// labCells returns the cells. Text is the source of a cell of Markdown if it begins with #.
+// labCells returns the cells.
 func labCells() []string {
 	return []string{
 		labImports: `import (
@@ -54,11 +54,10 @@ notebook.Display(study.Table())
 notebook.Display(image.NewGray(image.Rect(0, 0, 40, 20)))
 figure.Speedup(study)`,
 		labWatch: fmt.Sprintf(`job := launch.Local(ctx, launch.Sweep{
-    Config: "unet2d-cells", Study: "sweep", Logs: "logs", Workers: []int{1, 2}, GlobalBatch: 8, Epochs: 8,
-    Oversubscribe: true, Set: %#v,
+    Config: "unet2d-cells", Study: "sweep", Workers: []int{1, 2}, GlobalBatch: 8, Epochs: %d, Set: %#v,
 })
 job.Watch(ctx)
-fmt.Println("the sweep has ended")`, browserSettings()),
+fmt.Println("the sweep has ended")`, browserEpochs, browserSettings()),
 		labFrames:    `figure.NewFrames(bench.RecordAllReduce(ctx, bench.RecordOptions{Workers: 2}))`,
 		labComplete:  `figure.Speedu`,
 		labInspect:   `scaling.Read`,
@@ -82,11 +81,11 @@ func TestLab(t *testing.T) {
 	binaries := kernelDir(t)
 	b := startBrowser(t, lab)
 	dir := t.TempDir()
-	for name, value := range map[string]string{"LOCKSTEP_LOGS": "", "LOCKSTEP_LOCKS": t.TempDir(), "XDG_STATE_HOME": t.TempDir(), "LOCKSTEP_BIN": ""} {
+	for name, value := range map[string]string{"LOCKSTEP_LOGS": filepath.Join(dir, "logs"), "LOCKSTEP_LOCKS": t.TempDir(), "XDG_STATE_HOME": t.TempDir(), "LOCKSTEP_BIN": ""} {
 		t.Setenv(name, value)
 	}
 	page := startLab(t, dir, install(t, binaries))
-	writeLabNotebook(t, filepath.Join(dir, "lab.ipynb"), labCells()...)
+	writeNotebook(t, filepath.Join(dir, "lab.ipynb"), labCells()...)
 	if err := os.WriteFile(filepath.Join(dir, "times.csv"), []byte("workers,epoch,seconds\n1,1,40\n1,2,40\n2,1,21\n2,2,21\n4,1,12\n4,2,12\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -95,15 +94,78 @@ func TestLab(t *testing.T) {
 			t.FailNow()
 		}
 	}
+	count := func(t *testing.T, cell int, selector string) string {
+		t.Helper()
+		return b.do(t, command{Do: "evaluate", Script: fmt.Sprintf("document.querySelectorAll(%q).length", b.find(cell, selector))})
+	}
 	step("open", func(t *testing.T) {
 		b.do(t, command{Do: "open", URL: page("lab.ipynb", "light")})
 		b.run(t, labImports)
 		b.output(t, labImports, `kernel \d+`)
+		b.do(t, command{Do: "wait", Selector: b.find(labText, ".jp-RenderedMarkdown table"), Pattern: "1.*2"})
 	})
 	step("figures", func(t *testing.T) {
 		b.run(t, labFigures)
 		b.outputWithFigures(t, labFigures, 2, `epoch_seconds.*speedup`)
 		b.screenshot(t, labFigures, "lab-figures.png")
+	})
+	step("watch", func(t *testing.T) {
+		b.run(t, labWatch)
+		sweep := slurmStudy(filepath.Join(dir, "logs", "sweep"))
+		sweep.freeze(t, 5, 2)
+		b.outputWithFigures(t, labWatch, 1, row(1, "done")+row(2, `running[^\n]*[1-9]\d* of`))
+		if n := count(t, labWatch, ".lockstep-runs"); n != "1" {
+			t.Errorf("%s tables of runs, want one that is replaced", n)
+		}
+		b.screenshot(t, labWatch, "lab-watch.png")
+		sweep.signal(t, 2, syscall.SIGCONT)
+		b.outputWithFigures(t, labWatch, 1, row(1, "done")+row(2, "done")+"the sweep has ended")
+		if n := count(t, labWatch, ".lockstep-runs"); n != "1" {
+			t.Errorf("%s tables of runs at the end, want one", n)
+		}
+	})
+	step("frames", func(t *testing.T) {
+		b.run(t, labFrames)
+		b.output(t, labFrames, "step 1 of 2")
+		b.screenshot(t, labFrames, "lab-frames.png")
+	})
+	step("complete", func(t *testing.T) {
+		b.do(t, command{Do: "click", Selector: b.find(labComplete, b.frontend.editor)})
+		b.do(t, command{Do: "press", Keys: "End"})
+		b.do(t, command{Do: "press", Keys: "Tab"})
+		b.do(t, command{Do: "wait", Selector: ".jp-Completer", Pattern: "Speedup"})
+		b.do(t, command{Do: "screenshot", Path: filepath.Join(browserFolder, "lab-complete.png")})
+		b.do(t, command{Do: "press", Keys: "Enter"})
+		b.do(t, command{Do: "wait", Selector: b.find(labComplete, b.frontend.editor), Pattern: "^figure.Speedup"})
+	})
+	step("inspect", func(t *testing.T) {
+		b.do(t, command{Do: "click", Selector: b.find(labInspect, b.frontend.editor)})
+		b.do(t, command{Do: "press", Keys: "End"})
+		b.do(t, command{Do: "press", Keys: "Shift+Tab"})
+		b.do(t, command{Do: "wait", Selector: ".jp-Tooltip", Pattern: "func Read"})
+		b.do(t, command{Do: "screenshot", Path: filepath.Join(browserFolder, "lab-inspect.png")})
+		b.do(t, command{Do: "press", Keys: "Escape"})
+	})
+	step("answer", func(t *testing.T) {
+		b.run(t, labInput)
+		b.do(t, command{Do: "click", Selector: ".jp-Stdin-input"})
+		b.do(t, command{Do: "type", Text: "Ada"})
+		b.screenshot(t, labInput, "lab-input.png")
+		b.do(t, command{Do: "press", Keys: "Enter"})
+		b.output(t, labInput, "hello Ada")
+	})
+	step("interrupt", func(t *testing.T) {
+		b.run(t, labInterrupt)
+		b.output(t, labInterrupt, "asleep")
+		b.interrupt(t)
+		b.output(t, labInterrupt, "interrupted")
+		b.run(t, labAfter)
+		b.output(t, labAfter, "kept 42")
+	})
+	step("error", func(t *testing.T) {
+		b.run(t, labError)
+		b.output(t, labError, "division by zero|divide by zero")
+		b.screenshot(t, labError, "lab-error.png")
 	})
 }
 
@@ -133,40 +195,5 @@ func startLab(t *testing.T, dir, prefix string) (page func(notebook, theme strin
 		"--ServerApp.extra_static_paths="+string(paths))
 	return func(notebook, theme string) string {
 		return server + "static/index.html?" + url.Values{"token": {serverToken}, "path": {notebook}, "theme": {theme}}.Encode()
-	}
-}
-
-// writeLabNotebook writes a notebook with cells; those that begin with # are text.
-func writeLabNotebook(t *testing.T, path string, cells ...string) {
-	t.Helper()
-	writeNotebook(t, path, cells...)
-	editNotebook(t, path, func(cell map[string]any) {
-		if source, _ := cell["source"].(string); strings.HasPrefix(source, "#") {
-			cell["cell_type"] = "markdown"
-			delete(cell, "outputs")
-			delete(cell, "execution_count")
-		}
-	})
-}
-
-// editNotebook changes the cells of a notebook.
-func editNotebook(t *testing.T, path string, edit func(cell map[string]any)) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc map[string]any
-	if err := json.Unmarshal(text, &doc); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range doc["cells"].([]any) {
-		edit(c.(map[string]any))
-	}
-	if text, err = json.Marshal(doc); err == nil {
-		err = os.WriteFile(path, text, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -62,9 +62,9 @@ async function openNotebook(manager, dialogs, path) {
 // addCompletion completes names in the active cell.
 async function addCompletion(panel) {
   const completions = new CompletionProviderManager();
-  const providers = [new KernelCompleterProvider(), new ContextCompleterProvider()];
-  providers.forEach((provider) => completions.registerProvider(provider));
-  completions.activateProvider(providers.map((provider) => provider.identifier));
+  completions.registerProvider(new KernelCompleterProvider());
+  completions.registerProvider(new ContextCompleterProvider());
+  completions.setTimeout(1000);
   const sanitizer = new Sanitizer();
   const update = async () => {
     const cell = panel.content.activeCell;
