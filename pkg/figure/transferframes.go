@@ -3,6 +3,7 @@ package figure
 import (
 	"crypto/rand"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html"
 	"image/color"
@@ -45,33 +46,28 @@ const (
 	frameTop    = 12
 	frameRow    = 58 // distance between ranks
 	frameCell   = 26 // height of a chunk
+	frameWidth  = frameLeft + frameChunks + frameRight
 )
 
 //go:embed transferframes.js
 var framesScript string
 
-// HTML returns a fragment for a page or a notebook: one SVG with a group for each frame, and a
-// script that shows one of them. The first frame is the state before the first step.
+// HTML returns a fragment for a page or a notebook: one image per frame, each with its title, and a
+// script that shows one of them at a time. Without the script, as in a notebook that is not
+// trusted, all images are below each other. The first frame is the state before the first step.
 func (f *Frames) HTML() string {
 	r := f.recording
-	width, height := frameLeft+frameChunks+frameRight, frameTop+frameRow*r.Ranks
 	var b strings.Builder
 	id := "frames-" + rand.Text() // several cells of a notebook may show the same recording
-	fmt.Fprintf(&b, `<div id="%s" style="font:13px sans-serif;max-width:%dpx">`+"\n", id, width)
+	fmt.Fprintf(&b, `<div id="%s" style="max-width:%dpx">`+"\n", id, frameWidth)
 	fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(r.Describe()))
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" width="100%%" role="img" aria-label="%s" style="background:#fff">`+"\n", width, height, html.EscapeString("all-reduce step by step"))
 	for frame := range r.Steps() + 1 {
-		display := ""
-		if frame > 0 {
-			display = ` style="display:none"`
-		}
-		fmt.Fprintf(&b, "<g data-title=\"%s\"%s>\n", html.EscapeString(f.title(frame)), display)
-		f.drawFrame(&b, frame)
-		b.WriteString("</g>\n")
+		// Front-ends remove SVG elements from a notebook that is not trusted, but no images.
+		title := html.EscapeString(f.title(frame))
+		fmt.Fprintf(&b, "<figure style=\"margin:0\"><img alt=\"%s\" src=\"data:image/svg+xml;base64,%s\"/><figcaption>%[1]s</figcaption></figure>\n",
+			title, base64.StdEncoding.EncodeToString([]byte(f.drawFrame(frame))))
 	}
-	b.WriteString("</svg>\n")
 	fmt.Fprintf(&b, `<p>Cells: how many ranks' numbers a chunk is the sum of after the step, green if of all. Arrows: the transfers of the step, <span style="color:%s">added</span> or <span style="color:%s">copied</span> by the receiver.</p>`+"\n", formatHex(addedColor()), formatHex(copiedColor()))
-	fmt.Fprintf(&b, `<div style="display:flex;gap:8px;align-items:center"><button type="button">Pause</button><input type="range" min="0" max="%d" value="0" style="flex:1" aria-label="step"><output style="min-width:24em"></output></div>`+"\n", r.Steps())
 	b.WriteString("<script>" + strings.Replace(framesScript, "BOX", id, 1) + "</script>\n</div>\n")
 	return b.String()
 }
@@ -108,10 +104,13 @@ func (f *Frames) title(frame int) string {
 	return fmt.Sprintf("step %d of %d: %s, %s to %s ms", frame, f.recording.Steps(), strings.Join(what, ", "), ms(first), ms(last))
 }
 
-// drawFrame draws the chunks after the steps before the frame's one, and the transfers of the
-// frame's step as arrows.
-func (f *Frames) drawFrame(b *strings.Builder, frame int) {
+// drawFrame returns an SVG image of the chunks after the steps before the frame's one, with the
+// transfers of the frame's step as arrows.
+func (f *Frames) drawFrame(frame int) string {
 	r := f.recording
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="13" style="background:#fff">`+"\n",
+		frameWidth, frameTop+frameRow*r.Ranks)
 	palette := element.Palette()
 	cell := float64(frameChunks) / float64(r.Chunks)
 	counts := r.Contributions(frame)
@@ -123,25 +122,27 @@ func (f *Frames) drawFrame(b *strings.Builder, frame int) {
 	}
 	for rank, chunks := range counts {
 		y := frameTop + rank*frameRow
-		fmt.Fprintf(b, `<text x="4" y="%d">rank %d</text>`+"\n", y+frameCell/2+5, rank)
+		fmt.Fprintf(&b, `<text x="4" y="%d">rank %d</text>`+"\n", y+frameCell/2+5, rank)
 		for c, count := range chunks {
 			fill := palette[0]
 			if count == r.Ranks {
 				fill = palette[2]
 			}
-			fmt.Fprintf(b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="%.2f" stroke="#fff"/>`+"\n",
+			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="%.2f" stroke="#fff"/>`+"\n",
 				frameLeft+float64(c)*cell, y, cell, frameCell, formatHex(fill), 0.15+0.85*float64(count)/float64(r.Ranks))
 			if cell >= 24 {
-				fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%d</text>`+"\n", frameLeft+(float64(c)+0.5)*cell, y+frameCell/2+5, count)
+				fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%d</text>`+"\n", frameLeft+(float64(c)+0.5)*cell, y+frameCell/2+5, count)
 			}
 		}
-		fmt.Fprintf(b, `<text x="%d" y="%d">sent %.3g × buffer</text>`+"\n", frameLeft+frameChunks+10, y+frameCell/2+5, float64(sent[rank])/float64(max(r.Bytes, 1)))
+		fmt.Fprintf(&b, `<text x="%d" y="%d">sent %.3g × buffer</text>`+"\n", frameLeft+frameChunks+10, y+frameCell/2+5, float64(sent[rank])/float64(max(r.Bytes, 1)))
 	}
 	for _, t := range r.Transfers {
 		if t.Step == frame-1 {
-			drawTransfer(b, t, cell)
+			drawTransfer(&b, t, cell)
 		}
 	}
+	b.WriteString("</svg>\n")
+	return b.String()
 }
 
 // drawTransfer draws an arrow from the sender's chunks to the same chunks of the receiver.
