@@ -1,12 +1,14 @@
 package kernels
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -36,6 +38,7 @@ const (
 func labCells() []string {
 	return []string{
 		labImports: `import (
+	"bytes"
     "fmt"
     "image"
     "os"
@@ -164,8 +167,45 @@ func TestLab(t *testing.T) {
 	})
 	step("error", func(t *testing.T) {
 		b.run(t, labError)
-		b.output(t, labError, "division by zero|divide by zero")
+		b.output(t, labError, "line 2.*divide by zero")
 		b.screenshot(t, labError, "lab-error.png")
+	})
+	step("save and open in the dark theme", func(t *testing.T) {
+		b.do(t, command{Do: "click", Selector: `[title^="Save the notebook"]`})
+		path := filepath.Join(dir, "lab.ipynb")
+		wait(t, "the saved notebook", func() bool {
+			text, err := os.ReadFile(path)
+			return err == nil && strings.Contains(string(text), "divide by zero") && strings.Contains(string(text), `figure.Speedup"`)
+		}, func() string { return path })
+		b.do(t, command{Do: "close"})
+		b.do(t, command{Do: "open", URL: page("lab.ipynb", "dark")})
+		for cell, name := range map[int]string{labFigures: "lab-dark-figures.png", labWatch: "lab-dark-watch.png", labFrames: "lab-dark-frames.png", labError: "lab-dark-error.png"} {
+			b.screenshot(t, cell, name)
+		}
+	})
+	step("restart", func(t *testing.T) {
+		b.do(t, command{Do: "click", Selector: `[title="Restart the kernel"]`})
+		b.do(t, command{Do: "click", Selector: ".jp-Dialog .jp-mod-accept"})
+		b.run(t, labAfter)
+		b.output(t, labAfter, "undefined identifier: fmt")
+	})
+	step("without trust", func(t *testing.T) {
+		// The server trusts what it has saved itself, by its content.
+		text, err := os.ReadFile(filepath.Join(dir, "lab.ipynb"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "stranger.ipynb"), bytes.Replace(text, []byte("# Title"), []byte("# Another title"), 1), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.do(t, command{Do: "close"})
+		b.do(t, command{Do: "open", URL: page("stranger.ipynb", "light")})
+		b.outputWithFigures(t, labFigures, 2, "epoch_seconds.*speedup")
+		b.outputWithFigures(t, labWatch, 1, row(1, "done")+row(2, "done"))
+		b.outputWithFigures(t, labFrames, 3, "before the first step.*step 1 of 2.*step 2 of 2")
+		for cell, name := range map[int]string{labFigures: "lab-untrusted-figures.png", labWatch: "lab-untrusted-watch.png", labFrames: "lab-untrusted-frames.png"} {
+			b.screenshot(t, cell, name)
+		}
 	})
 }
 

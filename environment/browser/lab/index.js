@@ -5,7 +5,7 @@
 // The address has the parameters token, path (of the notebook, on the server) and theme (light or
 // dark). The title of the page is "ready" once the notebook and its kernel are.
 import { SessionContextDialogs, Sanitizer } from '@jupyterlab/apputils';
-import { CodeMirrorEditorFactory, CodeMirrorMimeTypeService, EditorExtensionRegistry, EditorLanguageRegistry, EditorThemeRegistry } from '@jupyterlab/codemirror';
+import { CodeMirrorEditorFactory, CodeMirrorMimeTypeService, EditorExtensionRegistry, EditorLanguageRegistry, EditorThemeRegistry, ybinding } from '@jupyterlab/codemirror';
 import { CompletionProviderManager, ContextCompleterProvider, KernelCompleterProvider } from '@jupyterlab/completer';
 import { Context } from '@jupyterlab/docregistry';
 import { createMarkdownParser } from '@jupyterlab/markedparser-extension';
@@ -41,6 +41,10 @@ async function openNotebook(manager, dialogs, path) {
   EditorThemeRegistry.getDefaultThemes().forEach((theme) => themes.addTheme(theme));
   const extensions = new EditorExtensionRegistry();
   EditorExtensionRegistry.getDefaultExtensions({ themes }).forEach((extension) => extensions.addExtension(extension));
+  extensions.addExtension({ // without which the notebook would not hear of what is typed
+    name: 'shared-model',
+    factory: ({ model: { sharedModel } }) => EditorExtensionRegistry.createImmutableExtension(ybinding({ ytext: sharedModel.ysource, undoManager: sharedModel.undoManager })),
+  });
   const editors = new CodeMirrorEditorFactory({ extensions, languages });
 
   const context = new Context({ manager, factory: new NotebookModelFactory({}), path, kernelPreference: { shouldStart: true, canStart: true, autoStartDefault: true }, sessionDialogs: dialogs });
@@ -52,6 +56,7 @@ async function openNotebook(manager, dialogs, path) {
   });
   const panel = new NotebookPanel({ context, content });
   panel.id = 'panel';
+  panel.addClass('jp-ThemedContainer');
   await context.initialize(false);
   await context.ready;
   await context.sessionContext.ready;
