@@ -257,8 +257,8 @@ func TestReports(t *testing.T) {
 	if table := reports.Table(); table.Nrow() != len(reports) || table.Err != nil {
 		t.Errorf("table of %d rows: %v", table.Nrow(), table.Err)
 	}
-	if html := reports.HTML(); strings.Count(html, "<tr>") != len(reports)+1 || strings.Contains(html, "<module>") {
-		t.Errorf("HTML of %d rows", strings.Count(html, "<tr>"))
+	if html := reports.HTML(); strings.Count(html, "<tr>") != len(reports)+1 || strings.Contains(html, "<module>") || strings.Count(html, "text-align:left") != 3*len(reports) {
+		t.Errorf("HTML of %d rows, with %d cells aligned to the left, want 3 in each", strings.Count(html, "<tr>"), strings.Count(html, "text-align:left"))
 	}
 }
 

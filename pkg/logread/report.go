@@ -127,7 +127,8 @@ func (r Reports) HTML() string {
 		for i := range notes {
 			notes[i] = html.EscapeString(clean.Text(notes[i]))
 		}
-		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%d</td><td>%d</td><td>%d of %d</td><td>%s</td></tr>\n",
+		const text = "<td style=\"text-align:left\">%s</td>" // notebooks align cells to the right
+		fmt.Fprintf(&b, "<tr>"+text+text+"<td>%d</td><td>%d</td><td>%d of %d</td>"+text+"</tr>\n",
 			html.EscapeString(clean.Text(one.Path)), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
 	}
 	b.WriteString("</tbody></table>")
