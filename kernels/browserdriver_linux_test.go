@@ -20,7 +20,7 @@ import (
 
 // pageTimeout limits the time of each command to the browser. It is much more than any takes on an
 // idle machine.
-const pageTimeout = 30 * time.Second
+const pageTimeout = 4 * time.Minute
 
 // browserFolder is the folder into which environment/test installs playwright-core, and to which
 // the browser's screenshots are written.

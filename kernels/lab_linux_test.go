@@ -73,8 +73,8 @@ fmt.Println("the sweep has ended")`, browserEpochs, browserSettings()),
 
 // TestLab does in Chromium, on a page with JupyterLab's notebook, what a person does with a notebook:
 // looks at figures and tables, watches a sweep, completes and inspects names, answers a question,
-// interrupts and restarts the kernel, and opens the saved notebook again: in the dark theme, and as
-// a stranger's notebook, which is not trusted.
+// interrupts and restarts the kernel, runs all cells, and opens the saved notebook again: in the dark
+// theme, and as a stranger's notebook, which is not trusted.
 //
 // The screenshots lab-*.png are in environment/.cache/browser.
 func TestLab(t *testing.T) {
@@ -188,6 +188,42 @@ func TestLab(t *testing.T) {
 		b.do(t, command{Do: "click", Selector: ".jp-Dialog .jp-mod-accept"})
 		b.run(t, labAfter)
 		b.output(t, labAfter, "undefined identifier: fmt")
+	})
+	runAll := func(t *testing.T, notebook string) {
+		t.Helper()
+		b.do(t, command{Do: "close"})
+		b.do(t, command{Do: "open", URL: page(notebook, "light")})
+		b.do(t, command{Do: "click", Selector: `[title^="Restart the kernel, then"]`})
+		b.do(t, command{Do: "click", Selector: ".jp-Dialog .jp-mod-accept"})
+	}
+	step("run all up to an error", func(t *testing.T) {
+		writeNotebook(t, filepath.Join(dir, "stops.ipynb"), "zero := 0", "1 / zero", "2")
+		runAll(t, "stops.ipynb")
+		b.output(t, 1, "divide by zero")
+		prompt := command{Do: "wait", Selector: b.find(2, ".jp-InputPrompt"), Pattern: `\[[^*]*\]`} // an asterisk while the cell waits
+		if text := b.do(t, prompt); strings.TrimSpace(text) != "[ ]:" {
+			t.Errorf("the cell after the error has the prompt %q: it was run", text)
+		}
+	})
+	step("run all of published-results", func(t *testing.T) {
+		err := os.CopyFS(filepath.Join(dir, "logs", "published"), os.DirFS(filepath.Join("..", "logs", "published")))
+		if err == nil {
+			err = os.Mkdir(filepath.Join(dir, "notebooks"), 0o755)
+		}
+		const name = "notebooks/published-results.ipynb"
+		var text []byte
+		if err == nil {
+			text, err = os.ReadFile(filepath.Join("..", name))
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		runAll(t, name)
+		b.do(t, command{Do: "wait", Selector: ".jp-Notebook", Figures: 16})
+		b.screenshot(t, 6, "lab-published.png")
 	})
 	step("without trust", func(t *testing.T) {
 		// The server trusts what it has saved itself, by its content.

@@ -31,7 +31,7 @@ const matches = ([selector, pattern, figures]) => {
   const text = element.innerText;
   const drawn = element.querySelectorAll('img, .output_svg').length;
   if (new RegExp(pattern, 's').test(text) && drawn >= figures) return { text };
-  return element.querySelector('.output_error, [data-mime-type="application/vnd.jupyter.error"]') ? { error: 'the cell has ended in an error' } : null;
+  return element.querySelector('.output_error, [data-mime-type="application/vnd.jupyter.stderr"]') ? { error: 'the cell has ended in an error' } : null;
 };
 
 async function execute(context, state, command) {

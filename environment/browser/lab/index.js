@@ -4,7 +4,6 @@
 //
 // The address has the parameters token, path (of the notebook, on the server) and theme (light or
 // dark). The title of the page is "ready" once the notebook and its kernel are.
-import { SessionContextDialogs, Sanitizer } from '@jupyterlab/apputils';
 import { CodeMirrorEditorFactory, CodeMirrorMimeTypeService, EditorExtensionRegistry, EditorLanguageRegistry, EditorThemeRegistry, ybinding } from '@jupyterlab/codemirror';
 import { CompletionProviderManager, ContextCompleterProvider, KernelCompleterProvider } from '@jupyterlab/completer';
 import { Context } from '@jupyterlab/docregistry';
@@ -34,7 +33,7 @@ function setTheme(name) {
 }
 
 // openNotebook returns a panel with the notebook at a path, once its kernel has started.
-async function openNotebook(manager, dialogs, path) {
+async function openNotebook(manager, path) {
   const languages = new EditorLanguageRegistry();
   EditorLanguageRegistry.getDefaultLanguages().forEach((language) => languages.addLanguage(language));
   const themes = new EditorThemeRegistry();
@@ -47,7 +46,7 @@ async function openNotebook(manager, dialogs, path) {
   });
   const editors = new CodeMirrorEditorFactory({ extensions, languages });
 
-  const context = new Context({ manager, factory: new NotebookModelFactory({}), path, kernelPreference: { shouldStart: true, canStart: true, autoStartDefault: true }, sessionDialogs: dialogs });
+  const context = new Context({ manager, factory: new NotebookModelFactory({}), path, kernelPreference: { shouldStart: true } });
   const rendermime = new RenderMimeRegistry({ initialFactories: standardRendererFactories, markdownParser: createMarkdownParser(languages) });
   const content = new Notebook({
     rendermime,
@@ -70,11 +69,10 @@ async function addCompletion(panel) {
   completions.registerProvider(new KernelCompleterProvider());
   completions.registerProvider(new ContextCompleterProvider());
   completions.setTimeout(1000);
-  const sanitizer = new Sanitizer();
   const update = async () => {
     const cell = panel.content.activeCell;
     if (cell) await cell.ready;
-    await completions.updateCompleter({ widget: panel, editor: cell ? cell.editor : null, session: panel.sessionContext.session, sanitizer });
+    await completions.updateCompleter({ widget: panel, editor: cell ? cell.editor : null, session: panel.sessionContext.session, sanitizer: panel.content.rendermime.sanitizer });
   };
   panel.content.activeCellChanged.connect(update);
   panel.sessionContext.sessionChanged.connect(update);
@@ -110,26 +108,20 @@ function addKeys(panel, completions) {
 }
 
 async function main() {
-  await setTheme(parameters.get('theme') || 'light');
+  await setTheme(parameters.get('theme'));
   const manager = new ServiceManager({
     serverSettings: ServerConnection.makeSettings({
       baseUrl: `${location.origin}/`,
-      wsUrl: `${location.origin.replace('http', 'ws')}/`,
       token: parameters.get('token'),
       appendToken: true,
     }),
   });
   await manager.ready;
-  const dialogs = new SessionContextDialogs();
-  const panel = await openNotebook(manager, dialogs, parameters.get('path'));
-  ToolbarItems.getDefaultItems(panel, dialogs).forEach(({ name, widget }) => panel.toolbar.addItem(name, widget));
+  const panel = await openNotebook(manager, parameters.get('path'));
+  ToolbarItems.getDefaultItems(panel).forEach(({ name, widget }) => panel.toolbar.addItem(name, widget));
   Widget.attach(panel, document.body);
-  window.addEventListener('resize', () => panel.update());
   addKeys(panel, await addCompletion(panel));
   document.title = 'ready';
 }
 
-main().catch((err) => {
-  document.title = `failed: ${err}`;
-  console.error(err);
-});
+main();
