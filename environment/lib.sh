@@ -348,35 +348,31 @@ install_extras() {
 
 # install_browser_driver installs into the cache folder what the tests in a browser need, in the
 # versions that environment/browser/package-lock.json names: playwright-core, which drives
-# Chromium, and the packages of JupyterLab, and builds the page of environment/browser/lab from
-# these. If that is not possible, the tests are skipped by name.
+# Chromium, and the page of environment/browser/lab, built from the packages of JupyterLab (350 MB,
+# removed after the build). If that is not possible, the tests are skipped by name.
 install_browser_driver() {
   local folder=$CACHE/browser source=$ROOT/environment/browser
+  if diff -qr --exclude=driver.cjs "$source" "$folder/source" >/dev/null 2>&1; then
+    say "nothing to install"
+    return
+  fi
   if ! { command -v node && command -v npm; } >/dev/null && { [ "$(id -u)" -ne 0 ] || ! (apt_install nodejs npm); }; then
     say "no node and npm here: the tests in the browser will be skipped"
     return
   fi
-  if ! cmp -s "$source/package-lock.json" "$folder/node_modules/installed-lock.json"; then
-    rm -rf "$folder/lab"
-    mkdir -p "$folder"
-    cp "$source"/package*.json "$folder"
-    if ! (cd "$folder" && timeout 300 npm ci --ignore-scripts --no-audit --no-fund) </dev/null >"$folder/npm.log" 2>&1; then
-      say "npm could not install the packages (the log is $folder/npm.log): the tests in the browser will be skipped"
-      return
-    fi
-    cp "$folder/package-lock.json" "$folder/node_modules/installed-lock.json"
-    say "installed in $folder/node_modules"
-  fi
-  if diff -qr "$source/lab" "$folder/lab/source" >/dev/null 2>&1; then
-    say "nothing to build"
-    return
-  fi
-  rm -rf "$folder/lab"
-  if NODE_PATH=$folder/node_modules node "$source/lab/build.cjs" "$folder/lab" >"$folder/build.log" 2>&1; then
-    cp -r "$source/lab" "$folder/lab/source"
-    say "built the page in $folder/lab"
+  rm -rf "$folder/lab" "$folder/source"
+  mkdir -p "$folder"
+  cp "$source"/package*.json "$folder"
+  if (
+    cd "$folder"
+    timeout 300 npm ci --include=dev --ignore-scripts --no-audit --no-fund &&
+      NODE_PATH=$folder/node_modules node "$source/lab/build.cjs" "$folder/lab" &&
+      npm prune --omit=dev --ignore-scripts --no-audit --no-fund
+  ) </dev/null >"$folder/npm.log" 2>&1; then
+    cp -r "$source" "$folder/source"
+    say "installed in $folder"
   else
-    say "the page could not be built (the log is $folder/build.log): the test of JupyterLab will be skipped"
+    say "npm could not install the packages or build the page (the log is $folder/npm.log): the tests in the browser will be skipped"
   fi
 }
 
