@@ -220,13 +220,19 @@ func startServer(t *testing.T, prefix, name string, args ...string) (url string)
 		"JUPYTER_CONFIG_DIR="+settings, "JUPYTER_DATA_DIR="+settings, "JUPYTER_RUNTIME_DIR="+settings)
 	c.Stdout, c.Stderr = log, log
 	startProcess(t, c)
-	t.Cleanup(func() { _ = c.Process.Signal(syscall.SIGTERM) }) // upon which it ends its kernels
+	readLog := func() string { text, _ := os.ReadFile(log.Name()); return string(text) }
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM) // upon which it ends its kernels
+		if t.Failed() {
+			t.Logf("log of the notebook server:\n%s", readLog())
+		}
+	})
 	// The server writes this file when it listens. It takes another port if its own is in use.
 	var server struct{ URL string }
 	wait(t, "the notebook server", func() bool {
 		text, err := os.ReadFile(filepath.Join(settings, fmt.Sprintf("%s-%d.json", name, c.Process.Pid)))
 		return err == nil && json.Unmarshal(text, &server) == nil
-	}, func() string { text, _ := os.ReadFile(log.Name()); return string(text) })
+	}, readLog)
 	return server.URL
 }
 

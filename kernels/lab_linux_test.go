@@ -38,7 +38,6 @@ const (
 func labCells() []string {
 	return []string{
 		labImports: `import (
-	"bytes"
     "fmt"
     "image"
     "os"
