@@ -3,7 +3,7 @@
 // The rest of JupyterLab (menus, file browser, settings, extensions) is missing.
 //
 // The address has the parameters token, path (of the notebook, on the server) and theme (light or
-// dark). The title of the page is "ready" once the notebook and its kernel are.
+// dark). The title of the page is "ready" once cells can be run.
 import { CodeMirrorEditorFactory, CodeMirrorMimeTypeService, EditorExtensionRegistry, EditorLanguageRegistry, EditorThemeRegistry, ybinding } from '@jupyterlab/codemirror';
 import { CompletionProviderManager, ContextCompleterProvider, KernelCompleterProvider } from '@jupyterlab/completer';
 import { Context } from '@jupyterlab/docregistry';
@@ -32,7 +32,7 @@ function setTheme(name) {
   return new Promise((resolve) => { link.onload = resolve; });
 }
 
-// openNotebook returns a panel with the notebook at a path, once its kernel has started.
+// openNotebook returns a panel with the notebook at a path, once its kernel has been started.
 async function openNotebook(manager, path) {
   const languages = new EditorLanguageRegistry();
   EditorLanguageRegistry.getDefaultLanguages().forEach((language) => languages.addLanguage(language));
@@ -59,7 +59,6 @@ async function openNotebook(manager, path) {
   await context.initialize(false);
   await context.ready;
   await context.sessionContext.ready;
-  await context.sessionContext.session.kernel.info;
   return panel;
 }
 
