@@ -222,7 +222,7 @@ func TestLab(t *testing.T) {
 		}
 		runAll(t, name)
 		b.do(t, command{Do: "wait", Selector: ".jp-Notebook", Figures: 16})
-		b.screenshot(t, 6, "lab-published.png")
+		b.do(t, command{Do: "screenshot", Path: filepath.Join(browserFolder, "lab-published.png")})
 	})
 	step("without trust", func(t *testing.T) {
 		// The server trusts what it has saved itself, by its content.
