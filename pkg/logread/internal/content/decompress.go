@@ -54,27 +54,21 @@ func detectCompression(head []byte) string {
 // newDecompressor returns a reader of the decompressed content of raw and a
 // function that releases the decoder. The reader is nil if compression is "".
 func newDecompressor(compression string, raw *bufio.Reader) (r io.Reader, closeIt func(), err error) {
-	none := func() {}
+	closeIt = func() {}
 	switch compression {
 	case "gzip":
-		z, err := gzip.NewReader(raw)
-		if err != nil {
-			return nil, none, err
-		}
-		return z, none, nil
+		r, err = gzip.NewReader(raw)
 	case "zstd":
-		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return nil, none, err
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true)); err == nil {
+			r, closeIt = z, z.Close
 		}
-		return z, z.Close, nil
 	case "xz":
 		r, err = newXZReader(raw)
-		return r, none, err
 	case "bzip2":
-		return bzip2.NewReader(raw), none, nil
+		r = bzip2.NewReader(raw)
 	}
-	return nil, none, nil
+	return r, closeIt, err
 }
 
 // Sizes of the parts at the beginning of an xz file, in bytes: the header of

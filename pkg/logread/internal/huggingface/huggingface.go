@@ -22,24 +22,25 @@ func EpochNumber(epoch float64) (n int, ok bool) {
 	return max(1, int(math.Ceil(epoch-1e-6))), true
 }
 
-// EpochField returns the field of e for the values with the given key, or nil
-// if epochs have no such field.
-func EpochField(e *runs.Epoch, key string) *float64 {
-	switch key {
-	case "loss":
-		return &e.TrainLoss
-	case "learning_rate":
-		return &e.LearningRate
-	case "eval_loss":
-		return &e.ValLoss
-	case "eval_accuracy":
-		return &e.ValAccuracy
-	case "eval_mean_iou", "eval_iou":
-		return &e.IoU
-	case "eval_runtime":
-		return &e.ValSeconds
+// SetEpochValue sets the value of e with a key of an entry. It does nothing if epochs have no such value or e is nil.
+func SetEpochValue(e *runs.Epoch, key []byte, v float64) {
+	if e == nil {
+		return
 	}
-	return nil
+	switch string(key) {
+	case "loss":
+		e.TrainLoss = v
+	case "learning_rate":
+		e.LearningRate = v
+	case "eval_loss":
+		e.ValLoss = v
+	case "eval_accuracy":
+		e.ValAccuracy = v
+	case "eval_mean_iou", "eval_iou":
+		e.IoU = v
+	case "eval_runtime":
+		e.ValSeconds = v
+	}
 }
 
 // LossAssumption is the assumption that both readers report for runs with

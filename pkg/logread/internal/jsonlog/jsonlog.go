@@ -11,7 +11,6 @@ import (
 	"context"
 	"math"
 	"path/filepath"
-	"strings"
 
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
@@ -29,8 +28,8 @@ const (
 // Formats returns the formats in the order in which they are tried.
 func Formats() []record.Format {
 	return []record.Format{
-		{Name: summaryKind, Recognizes: isSummary, Read: readSummary, Document: true},
-		{Name: metadataKind, Recognizes: isMetadata, Read: readMetadata, Document: true},
+		{Name: summaryKind, Recognizes: isObjectNamed("wandb-summary.json"), Read: readSummary, Document: true},
+		{Name: metadataKind, Recognizes: isObjectNamed("wandb-metadata.json"), Read: readMetadata, Document: true},
 		{Name: linesKind, Recognizes: isLines, Read: readLines},
 	}
 }
@@ -281,8 +280,3 @@ func (r *reader) readObject(line []byte) bool {
 // isVisData reports whether path is in the folder to which MMEngine writes the same values
 // to two files, such as vis_data/scalars.json and vis_data/20240101_120000.json.
 func isVisData(path string) bool { return filepath.Base(filepath.Dir(path)) == "vis_data" }
-
-// baseName returns the name of a configuration without folders and extension.
-func baseName(text string) string {
-	return strings.TrimSuffix(filepath.Base(text), filepath.Ext(text))
-}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/record"
@@ -253,7 +254,7 @@ func (r *reader) applySettings(p *record.Part) {
 	info := &p.Run.Info
 	info.Config = maps.Clone(r.settings)
 	if name, ok := info.Config["exp_name"].(string); ok { // MMCV: the file of the configuration
-		info.Series = baseName(name)
+		info.Series = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
 	}
 	if seed, ok := record.ConfigNumber(info.Config, "seed"); ok && seed >= 0 && seed < 1<<53 && seed == math.Trunc(seed) {
 		info.Seed, p.SeedKnown = int64(seed), true

@@ -30,22 +30,17 @@ const (
 // maxDocumentBytes is the maximum length of a document in bytes.
 const maxDocumentBytes = 16 << 20
 
-// isSummary reports whether path is the summary of a W&B run.
-func isSummary(path string, head []byte) bool {
-	return isNamed(path, "wandb-summary.json") && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
+// isObjectNamed returns a function that reports whether a file, without the extension of a compressed file, has the
+// given name and begins with a JSON object.
+func isObjectNamed(name string) func(path string, head []byte) bool {
+	return func(path string, head []byte) bool {
+		return filepath.Base(record.UncompressedName(path)) == name && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
+	}
 }
-
-// isMetadata reports whether path describes the machine of a W&B run.
-func isMetadata(path string, head []byte) bool {
-	return isNamed(path, "wandb-metadata.json") && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
-}
-
-// isNamed reports whether the file, without the extension of a compressed file, has a name.
-func isNamed(path, name string) bool { return filepath.Base(record.UncompressedName(path)) == name }
 
 // readSummary reads the last values of a run. Each becomes a curve of one point.
 func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	v, ok, err := in.ReadObject(maxDocumentBytes)
+	v, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
 	if !ok {
 		return nil, err
 	}
@@ -83,7 +78,7 @@ func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
 // readMetadata reads the command and the start of a run. The number of GPUs is that of the
 // machine, not that of the workers, so it is not used.
 func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	v, ok, err := in.ReadObject(maxDocumentBytes)
+	v, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
 	if !ok {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ const maxDocumentBytes = 256 << 20
 // {"trial_throughput": [...], …}, …}. The file does not contain the number of nodes, which its name
 // may have.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	members, ok, err := in.ReadObject(maxDocumentBytes)
+	members, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
 	if !ok {
 		return nil, err
 	}

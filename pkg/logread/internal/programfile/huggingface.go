@@ -30,20 +30,17 @@ func isHuggingFace(_ string, head []byte) bool {
 }
 
 func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	members, ok, err := in.ReadObject(maxDocumentBytes)
+	h := &huggingFaceReader{in: in}
+	members, ok, err := in.ReadObject(maxDocumentBytes, "log_history", h.readEntry)
 	if !ok {
+		in.Report.Records = 0
 		return nil, err
 	}
 	in.Report.Lines = 0 // which nothing counts as used
-	history := members["log_history"]
-	if len(history) == 0 || history[0] != '[' {
+	if history := members["log_history"]; len(history) == 0 || history[0] != '[' {
 		return nil, record.ErrUnknownFormat
 	}
-	h := &huggingFaceReader{in: in, planned: scan.JSONFloat(members["max_steps"])}
-	for entry := range scan.Elements(history) {
-		h.readEntry(entry)
-		h.read++
-	}
+	h.end.Planned = scan.JSONFloat(members["max_steps"])
 	h.session.Apply(h.end, &h.run, in.Report)
 	p := &record.Part{Run: h.run, Role: record.Principal}
 	p.Run.Epochs = h.epochs.Epochs
@@ -85,18 +82,36 @@ type huggingFaceReader struct {
 
 	session huggingface.Session
 	end     huggingface.End // last entry with train_runtime
-	planned float64         // steps that the training was to have
 }
 
-// parseEntry sets h.entry to the numbers of an entry, sorted by their names. It returns false if
-// the entry is not an object.
-func (h *huggingFaceReader) parseEntry(text []byte) bool {
+// readEntry reads an entry of log_history.
+func (h *huggingFaceReader) readEntry(s *scan.JSONReader) error {
+	text, bad, err := s.ParseObject(maxDocumentBytes, h.parseEntry)
+	switch {
+	case err != nil:
+		return err
+	case bad:
+		h.in.AddProblem(0, "log_history[%d]: expected a JSON object, got %.80q", h.read, text)
+	default:
+		h.addEntry()
+	}
+	h.read++
+	return nil
+}
+
+// parseEntry sets h.entry to the numbers of an entry, sorted by their names.
+func (h *huggingFaceReader) parseEntry(doc *scan.ObjectIterator) {
 	h.entry = h.entry[:0]
-	doc := scan.ObjectIterator{Text: text}
-	for name, value := range doc.Members() {
-		f, ok := scan.ParseJSONFloat(value)
-		if !ok {
-			continue
+	for name, ok := doc.NextKey(); ok; name, ok = doc.NextKey() {
+		f, isNumber := doc.Number()
+		if !isNumber {
+			var value []byte
+			if value, ok = doc.Value(); !ok {
+				break
+			}
+			if f, isNumber = scan.ParseJSONFloat(value); !isNumber {
+				continue
+			}
 		}
 		if bytes.IndexByte(name, '\\') >= 0 {
 			name = []byte(scan.DecodeString(name))
@@ -104,20 +119,27 @@ func (h *huggingFaceReader) parseEntry(text []byte) bool {
 		h.entry = append(h.entry, progress.Entry{Key: name, Value: f})
 	}
 	slices.SortStableFunc(h.entry, func(a, b progress.Entry) int { return bytes.Compare(a.Key, b.Key) })
-	return !doc.Bad
 }
 
-func (h *huggingFaceReader) readEntry(text []byte) {
-	if !h.parseEntry(text) {
-		h.in.AddProblem(0, "log_history[%d]: expected a JSON object, got %.80q", h.read, text)
-		return
-	}
+func (h *huggingFaceReader) addEntry() {
 	epoch, step := h.entry.Value("epoch"), h.entry.Value("step")
 	if !(step >= 0 && step < 1<<53) {
 		h.in.AddProblem(0, "log_history[%d] has no step", h.read)
 		return
 	}
+	end, isEnd := huggingface.EndOf(h.entry, step)
+	if isEnd {
+		h.end = end
+	}
+	if v := h.entry.Value("loss"); !math.IsNaN(v) {
+		h.session.AddLoss(step, v)
+	}
+	var e *runs.Epoch
+	if n, ok := huggingface.EpochNumber(epoch); ok && math.IsNaN(end.Seconds) {
+		e = h.epochs.FindOrAdd(n, nil)
+	}
 	for _, m := range h.entry {
+		huggingface.SetEpochValue(e, m.Key, m.Value)
 		switch string(m.Key) {
 		case "epoch", "step", "total_flos":
 			continue
@@ -132,22 +154,5 @@ func (h *huggingFaceReader) readEntry(text []byte) {
 		}
 		curve.Add(int64(step), m.Value, 0)
 		h.in.Report.Records++
-	}
-	end, isEnd := huggingface.EndOf(h.entry, step)
-	if isEnd {
-		h.end, h.end.Planned = end, h.planned
-	}
-	if v := h.entry.Value("loss"); !math.IsNaN(v) {
-		h.session.AddLoss(step, v)
-	}
-	n, ok := huggingface.EpochNumber(epoch)
-	if !ok || !math.IsNaN(end.Seconds) {
-		return
-	}
-	e := h.epochs.FindOrAdd(n, nil)
-	for _, m := range h.entry {
-		if field := huggingface.EpochField(e, string(m.Key)); field != nil {
-			*field = m.Value
-		}
 	}
 }

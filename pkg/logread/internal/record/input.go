@@ -45,23 +45,34 @@ func (in *Input) ReadDocument(longest int64) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// ReadObject reads the complete content, a JSON object of at most the given number of bytes, and returns its
-// members. ok is false if the object is damaged, which is a problem.
-func (in *Input) ReadObject(longest int64) (members map[string][]byte, ok bool, err error) {
-	text, err := in.ReadDocument(longest)
-	if err != nil {
-		return nil, false, err
-	}
-	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
+// ReadObject reads the complete content, a JSON object of at most the given number of bytes, and returns its members.
+// It calls readElement, unless it is nil, for each element of the member list in place of keeping it; readElement must
+// consume the element. ok is false if the object is damaged, which is a problem.
+func (in *Input) ReadObject(longest int64, list string, readElement func(s *scan.JSONReader) error) (members map[string][]byte, ok bool, err error) {
+	text := &io.LimitedReader{R: in.Reader, N: longest + 1}
+	s := scan.NewJSONReader(text)
 	members = map[string][]byte{}
-	doc := scan.ObjectIterator{Text: text}
-	for key, value := range doc.Members() {
-		members[string(key)] = value
+	s.Next() // the brace
+	damage := s.ReadObject(func(key string, c byte) error {
+		if key == list && c == '[' && readElement != nil {
+			members[key] = []byte{s.Next()}
+			return s.ReadList(func(byte) error { return readElement(s) })
+		}
+		value, err := s.ReadValue(int(longest))
+		members[key] = bytes.Clone(value)
+		return err
+	})
+	ok = damage == nil && s.Next() == 0
+	in.Report.Lines = int64(s.Lines())
+	switch {
+	case s.Err() != nil:
+		return nil, false, fmt.Errorf("read %s: %w", in.Path, s.Err())
+	case text.N == 0:
+		return nil, false, fmt.Errorf("the document is longer than %d bytes", longest)
+	case !ok:
+		in.AddProblem(1+s.Lines(), "the JSON object is malformed or torn here")
 	}
-	if doc.Bad {
-		in.AddProblem(1+bytes.Count(text[:doc.Offset()], []byte("\n")), "the JSON object is malformed or torn here")
-	}
-	return members, !doc.Bad, nil
+	return members, ok, nil
 }
 
 // SkipLines skips lines that continue the current one.

@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,9 @@ type JSONReader struct {
 	buf    []byte // content that was read
 	pos    int    // index in buf of the next byte to scan
 	offset int64  // offset of buf[0] in the file
+	lines  int    // number of line ends before buf[0]
 	err    error  // error of r; io.EOF at the end
+	object ObjectIterator
 }
 
 // ErrTruncated is the error for a document that ends too early.
@@ -25,6 +28,9 @@ func NewJSONReader(r io.Reader) *JSONReader {
 
 // Offset returns the number of bytes that were consumed.
 func (s *JSONReader) Offset() int64 { return s.offset + int64(s.pos) }
+
+// Lines returns the number of line ends that were consumed.
+func (s *JSONReader) Lines() int { return s.lines + bytes.Count(s.buf[:s.pos], []byte("\n")) }
 
 // Err returns the error of the underlying reader, except io.EOF.
 func (s *JSONReader) Err() error {
@@ -41,6 +47,7 @@ func (s *JSONReader) fill() bool {
 		return false
 	}
 	if s.pos > 0 {
+		s.lines = s.Lines()
 		n := copy(s.buf, s.buf[s.pos:])
 		s.buf, s.offset, s.pos = s.buf[:n], s.offset+int64(s.pos), 0
 	}
@@ -81,6 +88,25 @@ func (s *JSONReader) Next() byte {
 // ReadValue consumes the next value and returns it. It is valid until the next call of a method. It is
 // an error if the value is longer than maxBytes.
 func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
+	return s.readValue(maxBytes, ValueLength)
+}
+
+// ParseObject is like ReadValue for an object, whose members parse reads meanwhile. If only a part of the object has been
+// read into the buffer, parse is called again with more of it. bad is set if the value is not an object.
+func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (text []byte, bad bool, err error) {
+	text, err = s.readValue(maxBytes, func(text []byte) int {
+		o := &s.object
+		*o = ObjectIterator{Text: text, within: true}
+		if parse(o); o.Bad {
+			return ValueLength(text)
+		}
+		return o.at
+	})
+	return text, s.object.Bad, err
+}
+
+// readValue implements ReadValue. length returns what ValueLength does.
+func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]byte, error) {
 	switch c := s.Next(); c {
 	case 0, ',', ':', ']', '}':
 		return nil, unexpected(c, "a value")
@@ -90,7 +116,7 @@ func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
 		// At most maxBytes+1 bytes are examined, so that the result does not
 		// depend on the sizes of the reads.
 		there := s.buf[s.pos:]
-		n := ValueLength(there[:min(len(there), maxBytes+1)])
+		n := length(there[:min(len(there), maxBytes+1)])
 		if n == len(there) && there[0] != '"' && there[0] != '{' && there[0] != '[' {
 			n = 0 // a number or a word may continue
 		}

@@ -11,10 +11,11 @@ import (
 // them. It checks only the syntax that it needs to find the end of each member:
 // quotes and brackets.
 type ObjectIterator struct {
-	Text  []byte // the JSON object
-	at    int    // index in Text of the next member
-	begun bool   // the opening brace was read
-	Bad   bool   // the text is not a complete object
+	Text   []byte // the JSON object
+	within bool   // more text may follow the object in Text
+	at     int    // index in Text of the next member
+	begun  bool   // the opening brace was read
+	Bad    bool   // the text is not a complete object
 }
 
 // NextKey returns the key of the next member, without quotes. Escape sequences are not
@@ -23,9 +24,10 @@ type ObjectIterator struct {
 func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
-		o.at++
-		o.peek()
-		o.Bad = o.at < len(o.Text)
+		if o.at++; !o.within {
+			o.peek()
+			o.Bad = o.at < len(o.Text)
+		}
 		return nil, false
 	case c == '{' && !o.begun:
 		o.begun = true
@@ -80,7 +82,7 @@ func (o *ObjectIterator) Value() (value []byte, ok bool) {
 // returns it.
 func (o *ObjectIterator) Number() (v float64, ok bool) {
 	v, n := ParseDecimal(o.Text[o.at:])
-	if end := o.at + n; n > 0 && end < len(o.Text) && isAfterValue(o.Text[end]) {
+	if end := o.at + n; n > 0 && end < len(o.Text) && endsValue[o.Text[end]] {
 		o.at = end
 		return v, true
 	}
@@ -105,7 +107,7 @@ func (o *ObjectIterator) Offset() int { return o.at }
 // peek skips white space and returns the byte after it, or 0 at the end.
 func (o *ObjectIterator) peek() byte {
 	for ; o.at < len(o.Text); o.at++ {
-		if c := o.Text[o.at]; c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+		if c := o.Text[o.at]; c > ' ' || c != ' ' && c != '\t' && c != '\n' && c != '\r' {
 			return c
 		}
 	}
@@ -115,18 +117,12 @@ func (o *ObjectIterator) peek() byte {
 // stringLength returns the length of the string at the beginning of b,
 // including its quotes, or 0 if the closing quote is missing.
 func stringLength(b []byte) int {
-	for i := 1; i < len(b); {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return 0
-		}
-		i += n + 1
-		slashes := 0 // an odd number escapes the quote
-		for k := i - 2; k > 0 && b[k] == '\\'; k-- {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return i
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
 		}
 	}
 	return 0
@@ -162,17 +158,16 @@ func ValueLength(b []byte) int {
 		return 0
 	}
 	for i, c := range b {
-		if isAfterValue(c) {
+		if endsValue[c] {
 			return i
 		}
 	}
 	return len(b)
 }
 
-// isAfterValue reports whether c ends a value that is neither a string nor in brackets.
-func isAfterValue(c byte) bool {
-	return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
-}
+// endsValue is set for the characters that end a value that is neither a string nor in brackets. Quotes and opening
+// brackets do so that the brackets of an object that NextKey accepts are in pairs, as ValueLength counts them.
+var endsValue = [256]bool{',': true, '}': true, ']': true, ' ': true, '\t': true, '\n': true, '\r': true, '"': true, '{': true, '[': true}
 
 // Unquote returns the content of a JSON string without decoding escape
 // sequences. Any other value is returned unchanged.

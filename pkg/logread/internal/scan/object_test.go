@@ -2,6 +2,7 @@ package scan
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,34 @@ func TestElements(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", list, got, want)
 		}
+	}
+}
+
+// TestObjectWithin: an object at the beginning of a text ends where ValueLength finds its end, and no shorter text has a
+// complete object. The texts are short ones of the characters that the syntax consists of.
+func TestObjectWithin(t *testing.T) {
+	complete := 0
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300_000 {
+		text := []byte(`{"a":`)
+		for n := r.IntN(12); n > 0; n-- {
+			text = append(text, `{}[]",:1 \b`[r.IntN(11)])
+		}
+		for n := range len(text) + 1 {
+			o := ObjectIterator{Text: text[:n], within: true}
+			for range o.Members() {
+			}
+			if o.Bad {
+				continue
+			}
+			if complete++; o.Offset() != ValueLength(text) {
+				t.Fatalf("%s: the object has %d bytes, ValueLength returns %d", text, o.Offset(), ValueLength(text))
+			}
+			break
+		}
+	}
+	if complete < 10_000 {
+		t.Errorf("only %d of the texts begin with an object", complete)
 	}
 }
 

@@ -60,12 +60,7 @@ func isPanelExport(header []string) bool {
 	if len(header) < 2 || !slices.Contains([]string{"Step", "epoch", "Relative Time (Process)", "Relative Time (Wall)", "_timestamp", "_step", "trainer/global_step", "global_step"}, header[0]) {
 		return false
 	}
-	for _, name := range header[1:] {
-		if !strings.Contains(name, " - ") {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(header[1:], func(name string) bool { return !strings.Contains(name, " - ") })
 }
 
 // splitRuns splits the names of the columns of a panel's data into the run and the metric.

@@ -29,11 +29,7 @@ func Messages(text []byte) []Message {
 	var labeled []int // indexes of the messages with a label
 	var lines []string
 	seen := map[int]bool{}
-	for {
-		line, ok := t.Lines.Next()
-		if !ok {
-			break
-		}
+	for line, ok := t.Lines.Next(); ok; line, ok = t.Lines.Next() {
 		whole := line
 		if t.Lines.HasCR {
 			whole = line[bytes.LastIndexByte(line, '\r')+1:]

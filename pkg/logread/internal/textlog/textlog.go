@@ -72,11 +72,7 @@ func newReader(in *record.Input) *reader {
 }
 
 func (t *reader) read() error {
-	for {
-		line, ok := t.Lines.Next()
-		if !ok {
-			break
-		}
+	for line, ok := t.Lines.Next(); ok; line, ok = t.Lines.Next() {
 		t.parseLine(line)
 	}
 	if t.Lines.Err != nil {

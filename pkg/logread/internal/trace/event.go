@@ -20,14 +20,11 @@ type traceEvent struct {
 	timed, hasSeconds bool  // ts and dur are set
 }
 
-// parse parses an event. It returns false if the event is malformed.
-func (e *traceEvent) parse(text []byte) bool {
+func (e *traceEvent) parse(members *scan.ObjectIterator) {
 	*e = traceEvent{}
-	members := scan.ObjectIterator{Text: text}
 	for key, value := range members.Members() {
 		e.setField(key, scan.Unquote(value))
 	}
-	return !members.Bad
 }
 
 func (e *traceEvent) setField(key, value []byte) {

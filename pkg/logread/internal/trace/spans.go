@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
@@ -155,7 +156,7 @@ func (s *spanSet) addSpan(span compactSpan) {
 		return
 	}
 	if len(s.spans) == cap(s.spans) {
-		s.spans = slices.Grow(s.spans, len(s.spans)+1) // append alone would copy more often
+		s.spans = record.Grow(s.spans, len(s.spans)+16) // append alone would copy more often
 	}
 	s.spans = append(s.spans, span)
 }
@@ -271,7 +272,7 @@ func (s *spanSet) spanKind(c spanClass) string {
 // appendSpans appends the spans to out. The spans of a process without a rank in its name get the
 // given rank.
 func (s *spanSet) appendSpans(out []runs.Span, rank int) []runs.Span {
-	out = slices.Grow(out, len(s.spans))
+	out = record.Grow(out, len(s.spans))
 	for _, x := range s.spans {
 		l := &s.lanes[x.lane]
 		of := rank

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -197,23 +196,18 @@ func (t *traceFile) read(s *scan.JSONReader) error {
 // readDistributedInfo reads the rank and world size from Kineto's object
 // distributedInfo.
 func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
-	b, err := s.ReadValue(maxValue)
-	if err != nil {
-		return err
-	}
-	var info struct {
-		Rank  *int `json:"rank"`
-		World *int `json:"world_size"`
-	}
-	if json.Unmarshal(b, &info) == nil {
-		if info.Rank != nil && *info.Rank >= 0 && *info.Rank < record.MaxWorkers {
-			t.rank = *info.Rank
+	_, _, err := s.ParseObject(maxValue, func(info *scan.ObjectIterator) {
+		for key, value := range info.Members() {
+			switch n, err := strconv.Atoi(string(value)); {
+			case err != nil:
+			case string(key) == "rank" && n >= 0 && n < record.MaxWorkers:
+				t.rank = n
+			case string(key) == "world_size" && n > 0 && n <= record.MaxWorkers:
+				t.world = n
+			}
 		}
-		if info.World != nil && *info.World > 0 && *info.World <= record.MaxWorkers {
-			t.world = *info.World
-		}
-	}
-	return nil
+	})
+	return err
 }
 
 // readEventArray reads the events of an array whose opening bracket has been
@@ -226,11 +220,11 @@ func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 		if c != '{' {
 			return fmt.Errorf("expected an event, got %q", c)
 		}
-		b, err := s.ReadValue(maxEvent)
+		b, bad, err := s.ParseObject(maxEvent, e.parse)
 		if torn = err != nil; torn {
 			return err
 		}
-		if !e.parse(b) {
+		if bad {
 			s.Unread(len(b))
 			return errors.New("malformed JSON value")
 		}

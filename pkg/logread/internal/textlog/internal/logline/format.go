@@ -2,6 +2,7 @@ package logline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
@@ -193,10 +194,5 @@ func IsTorn(m []byte, values []template.Value) bool {
 	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
 		return false
 	}
-	for _, v := range values {
-		if v.To == len(m) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(values, func(v template.Value) bool { return v.To == len(m) })
 }

@@ -151,12 +151,7 @@ func addHuggingFaceValues(log *logline.Log, all progress.Entries, epoch float64)
 		if log.Rank == h.rank {
 			log.AddPoint(x.Key, max(log.Rank, -1), h.losses, x.Value, log.StampSeconds())
 		}
-		if e == nil {
-			continue
-		}
-		if field := huggingface.EpochField(e, string(x.Key)); field != nil {
-			*field = x.Value
-		}
+		huggingface.SetEpochValue(e, x.Key, x.Value)
 	}
 }
 
