@@ -21,7 +21,7 @@ type Meter struct {
 // NextMeter parses the meter at the beginning of text, which a tab or two blanks
 // end, and returns the rest. ok is false if text does not begin with a meter.
 func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
-	text = bytes.TrimLeft(text, " \t")
+	text = scan.SkipBlanks(text)
 	n := 0 // length of the name
 	for n < len(text) && text[n] != ':' && text[n] != '\t' && (text[n] != ' ' || isWordInName(text[n:])) {
 		n++
@@ -47,6 +47,13 @@ func isWordInName(text []byte) bool {
 	if len(text) < 2 || !scan.IsLetter(text[1]) {
 		return false
 	}
-	colon, number := bytes.IndexByte(text, ':'), bytes.IndexAny(text, "0123456789-\t(")
-	return colon >= 0 && (number < 0 || colon < number)
+	for _, c := range text[1:] {
+		switch {
+		case c == ':':
+			return true
+		case scan.IsDigit(c), c == '-', c == '\t', c == '(':
+			return false
+		}
+	}
+	return false
 }

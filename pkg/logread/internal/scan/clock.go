@@ -32,6 +32,17 @@ func WithDecimalPoints(text []byte) []byte {
 	return text
 }
 
+// AppendLower appends text to b, with ASCII letters in lower case.
+func AppendLower(b, text []byte) []byte {
+	for _, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
 // TimeUnit returns the number of seconds of a unit of time, or 0 if word is no unit of
 // time. Units of one or two letters are in lower case, since M is a multiple.
 func TimeUnit(word []byte) float64 {
@@ -39,12 +50,7 @@ func TimeUnit(word []byte) float64 {
 	if len(word) > len(buf) {
 		return 0
 	}
-	lower := buf[:copy(buf[:], word)]
-	for i, c := range lower {
-		if 'A' <= c && c <= 'Z' {
-			lower[i] += 'a' - 'A'
-		}
-	}
+	lower := AppendLower(buf[:0], word)
 	if len(word) < 3 && !bytes.Equal(lower, word) && string(lower) != "hr" {
 		return 0
 	}

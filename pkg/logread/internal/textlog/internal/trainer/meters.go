@@ -3,7 +3,6 @@ package trainer
 import (
 	"bytes"
 	"math"
-	"strings"
 
 	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
@@ -155,37 +154,29 @@ func addMeters(log *logline.Log, m *meters) {
 	w.addLine(m)
 	run := log.CountLine(m.format)
 	e := log.FindOrAddEpoch(m.epoch, w.id.Ordinal)
-	now := log.StampSeconds()
+	now, at := log.StampSeconds(), int64(m.epoch)*int64(m.steps)+int64(m.step)
+	isPrimary := w == metersOf(run).primary
+	var lower [20]byte // more than the longest of the names below
 	for i := range m.values {
 		x := &m.values[i]
 		mean := x.Mean
 		if math.IsNaN(mean) {
 			mean = x.Value
 		}
-		switch {
-		case isOneOf(x.Name, "loss"):
+		switch string(scan.AppendLower(lower[:0], x.Name[:min(len(x.Name), len(lower))])) {
+		case "loss":
 			e.TrainLoss = mean
-		case isOneOf(x.Name, "acc@1", "prec@1", "acc1", "top1"):
+		case "acc@1", "prec@1", "acc1", "top1":
 			e.Accuracy = mean / 100
-		case isOneOf(x.Name, "lr"):
+		case "lr":
 			e.LearningRate = mean
-		case isOneOf(x.Name, "samples_per_second"):
+		case "samples_per_second":
 			e.SamplesPerSecond = mean
 		}
-		if w == metersOf(run).primary {
-			log.AddPoint(x.Name, max(log.Rank, -1), int64(m.epoch)*int64(m.steps)+int64(m.step), x.Value, now)
+		if isPrimary {
+			log.AddPoint(x.Name, max(log.Rank, -1), at, x.Value, now)
 		}
 	}
-}
-
-// isOneOf reports whether the name of a meter is one of the given words, in upper or lower case.
-func isOneOf(name []byte, words ...string) bool {
-	for _, w := range words {
-		if len(w) == len(name) && strings.EqualFold(w, string(name)) {
-			return true
-		}
-	}
-	return false
 }
 
 func meterBuffer(log *logline.Log) *[]progress.Meter {
@@ -199,7 +190,7 @@ func readMeters(log *logline.Log, text []byte) (values []progress.Meter, ok bool
 	if log.IsCutAfterPoint(text) {
 		return nil, false
 	}
-	for len(bytes.TrimSpace(text)) > 0 {
+	for text = bytes.TrimSpace(text); len(text) > 0; {
 		m, rest, ok := progress.NextMeter(text)
 		if !ok || len(values) >= record.MaxCurveNames {
 			return nil, false
@@ -329,10 +320,10 @@ func readMeterTest(log *logline.Log, m []byte) logline.Result {
 			return logline.Unknown
 		}
 		for _, x := range values {
-			switch {
-			case isOneOf(x.Name, "loss"):
+			switch string(scan.AppendLower(nil, x.Name)) {
+			case "loss":
 				e.ValLoss = x.Mean
-			case isOneOf(x.Name, "acc@1", "prec@1", "acc1"):
+			case "acc@1", "prec@1", "acc1":
 				e.ValAccuracy = x.Mean / 100
 			}
 		}
