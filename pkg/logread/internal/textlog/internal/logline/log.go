@@ -71,10 +71,13 @@ func (log *Log) IgnoreUnknown() { log.In.Report.AddIgnored(log.Lines.Number, Unk
 // "=> loaded checkpoint 'last.pt' (epoch 5)" or "Resuming from epoch 5".
 func (log *Log) NoteResume(m []byte) {
 	const longest = 1 << 10
+	if len(m) >= longest || !bytes.Contains(m, []byte("um")) && !bytes.Contains(m, []byte("kp")) { // nearly every line
+		return
+	}
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(m, []byte(word)) })
 	}
-	if len(m) < longest && (has("Resum", "resum") || has("heckpoint", "ckpt") && has("Load", "load", "Restor", "restor") && !has("best", "Best", "no ", "No ", "test", "Test", "eval")) {
+	if has("Resum", "resum") || has("heckpoint", "ckpt") && has("Load", "load", "Restor", "restor") && !has("best", "Best", "no ", "No ", "test", "Test", "eval") {
 		log.resumeLine = log.Lines.Number
 	}
 }

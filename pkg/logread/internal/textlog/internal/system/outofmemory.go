@@ -57,9 +57,9 @@ func OutOfMemory() logline.Format {
 // used if it reports that memory ran out.
 func readOutOfMemory(log *logline.Log, m []byte) logline.Result {
 	m = m[:min(len(m), maxMemoryLine)]
-	// Each of the texts contains one of these parts, which begin with rare letters:
+	// Each of the texts contains one of these parts, which begin with rare letters, or an O:
 	// nearly every line is searched for them.
-	if !bytes.Contains(m, []byte("mory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("kill")) {
+	if !bytes.Contains(m, []byte("mory")) && bytes.IndexByte(m, 'O') < 0 && !bytes.Contains(m, []byte("kill")) {
 		return logline.Unknown
 	}
 	for _, k := range outOfMemoryTexts {
