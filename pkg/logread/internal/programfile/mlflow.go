@@ -3,8 +3,8 @@ package programfile
 import (
 	"bytes"
 	"context"
+	"math"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"lockstep/pkg/logread/internal/record"
@@ -65,32 +65,20 @@ func isMLflowRun(name string) bool {
 func isMLflowMetric(path string, head []byte) bool {
 	p, ok := parseMLflowPath(path)
 	line, _, _ := bytes.Cut(head, []byte("\n"))
-	_, good := parseMLflowLine(line)
+	_, _, _, good := parseMLflowLine(line)
 	return ok && p.part == "metrics" && good
 }
 
-// mlflowPoint is a line of a metric.
-type mlflowPoint struct {
-	milliseconds, step int64
-	value              float64
-}
-
-func parseMLflowLine(line []byte) (p mlflowPoint, ok bool) {
-	words := bytes.Fields(line)
-	if len(words) < 2 || len(words) > 6 {
-		return p, false
+// parseMLflowLine parses a line of a metric. At most three words may follow the step.
+func parseMLflowLine(line []byte) (milliseconds, value, step float64, ok bool) {
+	c := scan.Cursor{Rest: line}
+	milliseconds = c.SkipBlanks().ReadFloat()
+	value = c.SkipBlanks().ReadFloat()
+	if c.SkipBlanks(); len(c.Rest) > 0 {
+		step = c.ReadFloat()
 	}
-	var err error
-	if p.milliseconds, err = strconv.ParseInt(string(words[0]), 10, 64); err != nil || p.milliseconds < 0 {
-		return p, false
-	}
-	if len(words) > 2 {
-		if p.step, err = strconv.ParseInt(string(words[2]), 10, 64); err != nil {
-			return p, false
-		}
-	}
-	p.value, ok = scan.ParseFloat(words[1])
-	return p, ok
+	isCount := milliseconds >= 0 && milliseconds == math.Trunc(milliseconds) && step == math.Trunc(step) && math.Abs(step) < 1<<53
+	return milliseconds, value, step, isCount && !c.Failed && (len(c.Rest) == 0 || len(bytes.Fields(c.Rest)) <= 3)
 }
 
 func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, error) {
@@ -100,14 +88,14 @@ func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, erro
 	}
 	curve := record.NewCurve(place.name, -1, true)
 	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
-		point, good := parseMLflowLine(line)
+		milliseconds, value, step, good := parseMLflowLine(line)
 		switch {
 		case !l.Ended:
 			in.AddProblem(l.Number, "last line is torn: %.80q", line)
 		case !good:
 			in.AddProblem(l.Number, "expected a time in milliseconds, a value and a step, got %.80q", line)
 		default:
-			curve.Add(point.step, point.value, float64(point.milliseconds)/1e3)
+			curve.Add(int64(step), value, milliseconds/1e3)
 			in.Report.LinesUsed++
 			in.Report.Records++
 		}
