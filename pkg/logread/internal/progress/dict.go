@@ -39,24 +39,31 @@ func AppendDict(entries Entries, line []byte) (all Entries, ok bool) {
 		return entries, false
 	}
 	for text = text[1 : len(text)-1]; ; {
-		key, rest, ok := cutQuoted(bytes.TrimSpace(text))
+		key, rest, ok := cutQuoted(scan.SkipBlanks(text))
 		if !ok || len(rest) == 0 || rest[0] != ':' || len(key) == 0 {
 			return entries, false
 		}
-		value, after, more := cutValue(bytes.TrimSpace(rest[1:]))
-		if len(value) == 0 {
-			return entries, false
+		rest = scan.SkipBlanks(rest[1:])
+		v, n := scan.ParseDecimal(rest)
+		more := n > 0 && n < len(rest) && rest[n] == ','
+		if ok = more; more { // usually
+			text = rest[n+1:]
+		} else {
+			var value []byte
+			if value, text, more = cutValue(rest); len(value) == 0 {
+				return entries, false
+			}
+			if inner, rest, quoted := cutQuoted(value); quoted && len(rest) == 0 {
+				value = inner
+			}
+			v, ok = scan.ParseFloat(value)
 		}
-		if inner, rest, ok := cutQuoted(value); ok && len(rest) == 0 {
-			value = inner
-		}
-		if v, ok := scan.ParseFloat(value); ok && len(key) <= maxName {
+		if ok && len(key) <= maxName {
 			entries = append(entries, Entry{key, v})
 		}
 		if !more {
 			return entries, true
 		}
-		text = after
 	}
 }
 
