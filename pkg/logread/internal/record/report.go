@@ -119,6 +119,9 @@ func (r *Report) AddAssumption(format string, a ...any) {
 
 // AddAssumptionOnce is like AddAssumption but adds the same text only once.
 func (r *Report) AddAssumptionOnce(format string, a ...any) {
+	if len(a) == 0 && slices.Contains(r.Assumed, format) { // many lines add the same text
+		return
+	}
 	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
 		r.Assumed = append(r.Assumed, text)
 	}

@@ -161,10 +161,8 @@ func (x *formatIndex) applyRule(log *logline.Log, m []byte) logline.Result {
 
 func (x *formatIndex) readBlockLine(log *logline.Log, m []byte) logline.Result {
 	f := &x.formats[log.Block]
-	for _, other := range f.NotInBlock {
-		if x.hasPrefixOf(m, other) {
-			return logline.Unknown
-		}
+	if slices.ContainsFunc(f.NotInBlock, func(other logline.FormatID) bool { return x.hasPrefixOf(m, other) }) {
+		return logline.Unknown
 	}
 	return f.ReadInBlock(log, m)
 }
@@ -182,10 +180,6 @@ func (x *formatIndex) hasPrefixOf(m []byte, name logline.FormatID) bool {
 // endsWithValue reports whether a line ends with a value, judging by its
 // beginning.
 func (x *formatIndex) endsWithValue(m []byte) bool {
-	for _, r := range x.byFirst[m[0]] {
-		if r.EndsWithValue && r.matches(m) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(x.ends, func(ends func(m []byte) bool) bool { return ends(m) })
+	return slices.ContainsFunc(x.byFirst[m[0]], func(r indexedRule) bool { return r.EndsWithValue && r.matches(m) }) ||
+		slices.ContainsFunc(x.ends, func(ends func(m []byte) bool) bool { return ends(m) })
 }

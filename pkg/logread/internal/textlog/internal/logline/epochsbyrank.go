@@ -27,6 +27,9 @@ type EpochsByRank struct {
 	All   []*record.RankEpochs          // of ranks, in the order of their first lines
 	extra []*record.RankEpochs          // of loggers with negative ordinals, in the order of their first lines
 	index map[RankID]*record.RankEpochs // of all ranks and loggers
+	// The last result of FindOrAdd, and its ID, which the next line usually has too.
+	last   *record.RankEpochs
+	lastID RankID
 }
 
 // IsEmpty reports whether no epochs were added.
@@ -37,17 +40,20 @@ func (e *EpochsByRank) Find(id RankID) *record.RankEpochs { return e.index[id] }
 
 // FindOrAdd returns the epochs of a rank, which it adds if it is new.
 func (e *EpochsByRank) FindOrAdd(id RankID) *record.RankEpochs {
-	if list := e.index[id]; list != nil {
-		return list
+	if e.last == nil || e.lastID != id {
+		list := e.index[id]
+		if list == nil {
+			list = &record.RankEpochs{}
+			if id.Ordinal < 0 {
+				e.extra = append(e.extra, list)
+			} else {
+				e.All = append(e.All, list)
+			}
+			record.Put(&e.index, id, list)
+		}
+		e.lastID, e.last = id, list
 	}
-	list := &record.RankEpochs{}
-	if id.Ordinal < 0 {
-		e.extra = append(e.extra, list)
-	} else {
-		e.All = append(e.All, list)
-	}
-	record.Put(&e.index, id, list)
-	return list
+	return e.last
 }
 
 // First returns the lowest number of an epoch of the ranks, or -1 if they have none.

@@ -166,7 +166,7 @@ func (log *Log) stripTimeStamp(m []byte) []byte {
 		return log.stripNameAndLevel(rest)
 	}
 	for _, level := range [...]string{"INFO", "WARNING", "ERROR", "DEBUG", "[INFO]", "[WARNING]"} {
-		if scan.HasPrefix(rest, level) {
+		if len(rest) > 0 && rest[0] == level[0] && scan.HasPrefix(rest, level) {
 			rest = rest[len(level):]
 			for len(rest) > 0 && (rest[0] == ' ' || rest[0] == ':') {
 				rest = rest[1:]
