@@ -193,7 +193,10 @@ func TestTuneLoader(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"lowmem, 0 workers", "lowmem, 3 workers, prefetch 2", "lowmem, 16 workers, prefetch 2", "inmem, 0 workers", "inmem, 4 workers, prefetch 2"} {
-		if !seen[want] && !strings.Contains(strings.Join(res.Notes, "\n"), want+": not measured") {
+		// On a busy machine, the budget may be too short for a setting, or for all of a kind.
+		kind, _, _ := strings.Cut(want, ",")
+		notes := strings.Join(res.Notes, "\n")
+		if !seen[want] && !strings.Contains(notes, want+": not measured") && !strings.Contains(notes, kind+": not measured") {
 			t.Errorf("%s is missing among %v, notes %v", want, seen, res.Notes)
 		}
 	}
