@@ -19,7 +19,10 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 			"import \"time\"\nm := map[int]int{}\nfor g := 0; g < 4; g++ { go func() { for i := 0; ; i++ { m[i%10] = i } }() }\ntime.Sleep(time.Minute)",
 			"while cell [2] ran: fatal error: several goroutines used a map at once, and one of them wrote to it; its variables are lost",
 		},
-		{"import \"time\"\ntime.AfterFunc(0, func() { panic(\"in a timer\") })\ntime.Sleep(time.Minute)", "while cell [2] ran: panic: in a timer; its variables are lost"},
+		{
+			"import (\"context\"; \"os/exec\")\nctx, cancel := context.WithCancel(context.Background())\nc := exec.CommandContext(ctx, \"sleep\", \"60\")\nc.Cancel = func() error { panic(\"in a callback\") }\nc.Start()\ncancel()\nc.Wait()",
+			"while cell [2] ran: panic: in a callback; its variables are lost",
+		},
 		{"huge := make([]byte, 1<<47)", "while cell [2] ran: fatal error: out of memory; its variables are lost"},
 		{exitInCompiledCode, "while cell [2] ran without a message: it was killed, by the system for lack of memory or by a user, or compiled code called os.Exit or log.Fatal; its variables are lost"},
 	} {

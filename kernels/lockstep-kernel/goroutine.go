@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -80,15 +81,21 @@ func (k *kernelState) startGuardedGoroutine(f func()) {
 	}()
 }
 
-// replaceAfterFunc replaces time.AfterFunc in cells by a function that recovers from a panic in the
-// goroutine of the timer.
+// replaceAfterFunc replaces time.AfterFunc and context.AfterFunc in cells by functions that recover from
+// a panic in the goroutine that they start.
 func (k *kernelState) replaceAfterFunc() {
-	imports.Packages["time"].Binds["AfterFunc"] = reflect.ValueOf(func(d time.Duration, f func()) *time.Timer {
+	guarded := func(f func()) func() {
 		cell := k.session.CellNumber()
-		return time.AfterFunc(d, func() {
+		return func() {
 			defer k.recoverPanic(cell)
 			f()
-		})
+		}
+	}
+	imports.Packages["time"].Binds["AfterFunc"] = reflect.ValueOf(func(d time.Duration, f func()) *time.Timer {
+		return time.AfterFunc(d, guarded(f))
+	})
+	imports.Packages["context"].Binds["AfterFunc"] = reflect.ValueOf(func(ctx context.Context, f func()) (stop func() bool) {
+		return context.AfterFunc(ctx, guarded(f))
 	})
 }
 

@@ -219,10 +219,10 @@ func TestInterruptedCell(t *testing.T) {
 }
 
 func TestGoroutines(t *testing.T) {
-	if r := evaluate(t, "import (\"sync\"; \"time\")\nvar all sync.WaitGroup"); r.err != nil {
+	if r := evaluate(t, "import (\"context\"; \"sync\"; \"time\")\nvar all sync.WaitGroup\nended, cancel := context.WithCancel(context.Background())\ncancel()"); r.err != nil {
 		t.Fatal(r.err)
 	}
-	for _, start := range []string{"go func() {", "all.Go(func() {", "time.AfterFunc(0, func() {"} {
+	for _, start := range []string{"go func() {", "all.Go(func() {", "time.AfterFunc(0, func() {", "context.AfterFunc(ended, func() {"} {
 		end := map[bool]string{true: "}()", false: "})"}[strings.HasPrefix(start, "go ")]
 		r := evaluate(t, start+"\n\tvar m map[string]int\n\tm[\"a\"] = 1\n"+end+"\nselect {}")
 		if r.err == nil || !strings.Contains(r.err.Error(), "line 3, column 2: assignment to entry in nil map (in a goroutine)") {

@@ -121,7 +121,7 @@ func TestManyRunsPage(t *testing.T) {
 			t.Errorf("the page does not hold %q", want)
 		}
 	}
-	rows := strings.Count(page, "<td>run folder</td>") // of both tables, and the sum by kind
+	rows := strings.Count(page, ">run folder</td>") // of both tables, and the sum by kind
 	if rows != 2*1000 && rows != 2*1000+1 {
 		t.Errorf("%d rows of run folders, want 1,000 in each table", rows)
 	}
