@@ -21,8 +21,7 @@ func isBenchyJSON(_ string, head []byte) bool {
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-// maxDocumentBytes is the maximum length in bytes of a JSON document, which is
-// read into memory.
+// maxDocumentBytes is the maximum length in bytes of a JSON document.
 const maxDocumentBytes = 256 << 20
 
 // readBenchyJSON reads a file of the form {"nranks": N, "IO":

@@ -10,12 +10,12 @@ import (
 // JSONReader reads a JSON document of any length with a bounded buffer.
 type JSONReader struct {
 	r      io.Reader
-	buf    []byte // content that was read
-	pos    int    // index in buf of the next byte to scan
-	offset int64  // offset of buf[0] in the file
-	lines  int    // number of line ends before buf[0]
-	err    error  // error of r; io.EOF at the end
-	object ObjectIterator
+	buf    []byte         // content that was read
+	pos    int            // index in buf of the next byte to scan
+	offset int64          // offset of buf[0] in the file
+	lines  int            // number of line ends before buf[0]
+	err    error          // error of r; io.EOF at the end
+	object ObjectIterator // of ParseObject
 }
 
 // ErrTruncated is the error for a document that ends too early.
@@ -91,8 +91,8 @@ func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
 	return s.readValue(maxBytes, ValueLength)
 }
 
-// ParseObject is like ReadValue for an object, whose members parse reads meanwhile. If only a part of the object has been
-// read into the buffer, parse is called again with more of it. bad is set if the value is not an object.
+// ParseObject is like ReadValue for an object, whose members parse reads meanwhile. If the buffer ends in the object,
+// parse is called again after more was read, so that it must begin anew. bad is set if the value is not an object.
 func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (text []byte, bad bool, err error) {
 	text, err = s.readValue(maxBytes, func(text []byte) int {
 		o := &s.object

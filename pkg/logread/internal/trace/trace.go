@@ -196,17 +196,17 @@ func (t *traceFile) read(s *scan.JSONReader) error {
 // readDistributedInfo reads the rank and world size from Kineto's object
 // distributedInfo.
 func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
-	_, _, err := s.ParseObject(maxValue, func(info *scan.ObjectIterator) {
-		for key, value := range info.Members() {
-			switch n, err := strconv.Atoi(string(value)); {
-			case err != nil:
-			case string(key) == "rank" && n >= 0 && n < record.MaxWorkers:
-				t.rank = n
-			case string(key) == "world_size" && n > 0 && n <= record.MaxWorkers:
-				t.world = n
-			}
+	b, err := s.ReadValue(maxValue)
+	info := scan.ObjectIterator{Text: b}
+	for key, value := range info.Members() {
+		switch n, err := strconv.Atoi(string(value)); {
+		case err != nil:
+		case string(key) == "rank" && n >= 0 && n < record.MaxWorkers:
+			t.rank = n
+		case string(key) == "world_size" && n > 0 && n <= record.MaxWorkers:
+			t.world = n
 		}
-	})
+	}
 	return err
 }
 
