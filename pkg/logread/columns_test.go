@@ -279,7 +279,7 @@ func TestMLflowStore(t *testing.T) {
 	write(t, dir, map[string]string{
 		one + "/metrics/loss": "1700000000000 0.5 0\n1700000001500 0.25 10\n", one + "/metrics/val/loss": "1700000001000 0.75 10\n1700000002000 nan 20\n",
 		one + "/params/n_gpus": "4", one + "/params/model": "unet", one + "/tags/mlflow.runName": "sunny-1", one + "/meta.yaml": "lifecycle_stage: active\n",
-		two + "/metrics/loss": "1700000000000 0.25\n1700000001500 x\n1700", two + "/params/n_gpus": "8", "0/meta.yaml": "name: Default\n",
+		two + "/metrics/loss": "1700000000000 0.25\n1700000001500 x\n1700000001500nan 3\n1700", two + "/params/n_gpus": "8", "0/meta.yaml": "name: Default\n",
 	})
 	logs, reports := explained(t, dir)
 	want := "MLflow metrics n4 loss@0=0.5 loss@10=0.25 val/loss@10=0.75 val/loss@20=NaN lifecycle_stage:active model:unet n_gpus:4 tags/mlflow.runName:sunny-1\n" +
@@ -292,7 +292,7 @@ func TestMLflowStore(t *testing.T) {
 			t.Errorf("series %q, times %v", r.Info.Series, r.Curves[0].Times)
 		}
 	}
-	if text := reports[two+"/metrics/loss"].String(); !strings.Contains(text, "line 2: expected a time in milliseconds") || !strings.Contains(text, "line 3: last line is torn") {
+	if text := reports[two+"/metrics/loss"].String(); !strings.Contains(text, "line 2: expected a time in milliseconds") || !strings.Contains(text, "line 3: expected a time in milliseconds") || !strings.Contains(text, "line 4: last line is torn") {
 		t.Error(text)
 	}
 }

@@ -73,12 +73,13 @@ func isMLflowMetric(path string, head []byte) bool {
 func parseMLflowLine(line []byte) (milliseconds, value, step float64, ok bool) {
 	c := scan.Cursor{Rest: line}
 	milliseconds = c.SkipBlanks().ReadFloat()
+	isSeparated := len(scan.SkipBlanks(c.Rest)) < len(c.Rest)
 	value = c.SkipBlanks().ReadFloat()
 	if c.SkipBlanks(); len(c.Rest) > 0 {
 		step = c.ReadFloat()
 	}
 	isCount := milliseconds >= 0 && milliseconds == math.Trunc(milliseconds) && step == math.Trunc(step) && math.Abs(step) < 1<<53
-	return milliseconds, value, step, isCount && !c.Failed && (len(c.Rest) == 0 || len(bytes.Fields(c.Rest)) <= 3)
+	return milliseconds, value, step, isCount && isSeparated && !c.Failed && (len(c.Rest) == 0 || len(bytes.Fields(c.Rest)) <= 3)
 }
 
 func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, error) {
