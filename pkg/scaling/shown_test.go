@@ -11,10 +11,11 @@ import (
 )
 
 // TestReadShowsItsNotes reads logs whose worker counts only the names state: a cell that reads them shows
-// the assumption, once, and a cell that reads complete tables shows nothing.
+// the assumption, once, also if it shows the table, and a cell that reads complete tables shows nothing.
 func TestReadShowsItsNotes(t *testing.T) {
 	var shown []any
-	notebook.SetHook(notebook.Hook{Context: context.Background, Display: func(v any, _ string, _ bool) error {
+	cell := t.Context()
+	notebook.SetHook(notebook.Hook{Context: func() context.Context { return cell }, Display: func(v any, _ string, _ bool) error {
 		shown = append(shown, v)
 		return nil
 	}})
@@ -43,7 +44,19 @@ func TestReadShowsItsNotes(t *testing.T) {
 	if !strings.HasPrefix(text, "note: workers of 2 runs assumed from file names") || strings.Count(text, "\n")+1 != len(s.ReadingNotes()) {
 		t.Errorf("a study with the notes %q shows %q", s.ReadingNotes(), text)
 	}
-	if _, err := s.WithRule(Rule{}); err != nil || len(shown) != 1 {
-		t.Errorf("another rule shows the notes again: %q, %v", shown, err)
+	other, err := s.WithRule(Rule{Epochs: "2"})
+	if err != nil || len(shown) != 1 {
+		t.Fatalf("another rule shows the notes again: %q, %v", shown, err)
+	}
+	for _, study := range []*Study{s, other} {
+		if page := study.HTML(); strings.Contains(page, "assumed from file names") || !strings.Contains(page, "rule: ") {
+			t.Errorf("the table in the same cell has the notes again: %s", page)
+		}
+	}
+	cell, cancel := context.WithCancel(t.Context()) // the next cell
+	defer cancel()
+	notebook.SetHook(notebook.Hook{Context: func() context.Context { return cell }})
+	if page := s.HTML(); !strings.Contains(page, "assumed from file names") {
+		t.Errorf("the table in another cell lacks the notes: %s", page)
 	}
 }

@@ -46,6 +46,7 @@ type Study struct {
 	disturbed       []disturbedRun
 	draws           *stats.DrawCache
 	losses          *lossCurveCache
+	shownIn         <-chan struct{} // of the cell in which Read has shown the ReadingNotes; nil if none
 }
 
 // Read reads the runs in each path and its subfolders into a study with DefaultRule:
@@ -66,6 +67,7 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 	for _, n := range s.ReadingNotes()[len(lines):] {
 		lines = append(lines, "note: "+n)
 	}
+	s.shownIn = notebook.Context().Done()
 	return s, notebook.Display(clean.Lines(strings.Join(lines, "\n")))
 }
 
@@ -150,7 +152,7 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 	if err != nil {
 		return nil, err
 	}
-	out.Reports, out.paths, out.options, out.chosen = s.Reports, s.paths, s.options, s.chosen
+	out.Reports, out.paths, out.options, out.chosen, out.shownIn = s.Reports, s.paths, s.options, s.chosen, s.shownIn
 	if !slices.ContainsFunc(out.Series(), func(name string) bool { _, known := s.indices[name]; return !known }) {
 		out.indices = s.indices
 	}
@@ -304,6 +306,15 @@ func (s *Study) ReadingNotes() []string {
 		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
 	}
 	return append(notes, s.dataNotes()...)
+}
+
+// notesToShow returns the study's notes without those that Read has shown in the cell that runs.
+func (s *Study) notesToShow() []string {
+	if s.shownIn == nil || !notebook.InNotebook() || s.shownIn != notebook.Context().Done() {
+		return s.Notes
+	}
+	shown := s.ReadingNotes()
+	return slices.DeleteFunc(slices.Clone(s.Notes), func(n string) bool { return slices.Contains(shown, n) })
 }
 
 // Name returns the name of the study. Several names are joined by commas.

@@ -232,7 +232,8 @@ func (s *Study) HTML() string { return s.grid().HTML() }
 // remarks returns the lines below the table: the cautions, the rule, how intervals are computed, the
 // scaling mode of each series, the other notes and the problems.
 func (s *Study) remarks() []string {
-	cautions := s.Cautions()
+	notes := s.notesToShow()
+	cautions := slices.DeleteFunc(s.Cautions(), func(text string) bool { return !slices.Contains(notes, text) })
 	lines := cautionLines(cautions)
 	lines = append(lines, "rule: "+s.Rule.String())
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
@@ -248,7 +249,7 @@ func (s *Study) remarks() []string {
 			lines = append(lines, "scaling: "+m.String())
 		}
 	}
-	for _, n := range s.Notes {
+	for _, n := range notes {
 		if !slices.Contains(cautions, n) {
 			lines = append(lines, "note: "+n)
 		}
