@@ -80,7 +80,7 @@ func TestContainerfile(t *testing.T) {
 	if !slices.Contains(targets, "/etc/jupyterhub/jupyterhub_config.py") {
 		t.Errorf("got the targets %q, want the config", targets)
 	}
-	if install := read("environment/archive/install"); examples == nil || examples[1] != "/usr/local/share/lockstep/notebooks" || !strings.Contains(text, "/install --sys") || !strings.Contains(install, `"$PREFIX/share/lockstep/notebooks"`) {
+	if install := read("environment/archive/install"); examples == nil || examples[1] != "/usr/local/share/lockstep/notebooks" || !strings.Contains(text, "/install --sys") || !strings.Contains(install, "NOTEBOOKS=$PREFIX/share/lockstep/notebooks\n") {
 		t.Errorf("install --sys does not create the folder of examples %q", examples)
 	}
 	group := regexp.MustCompile(`(?m)^GROUP = "(.*)"`).FindStringSubmatch(config)

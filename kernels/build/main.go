@@ -6,8 +6,8 @@
 //
 // It works in three steps. First it generates a registration for every package that a
 // cell can import. Then it writes an overlay, which adds the files of gophernotes to
-// kernels/lockstep-kernel and replaces those of the interpreter gomacro, both with the
-// patches of kernels/patches. Finally it compiles the binaries. All generated files are in
+// kernels/lockstep-kernel and replaces the files of the interpreter gomacro, and applies
+// kernels/patches to both. Finally it compiles the binaries. All generated files are in
 // kernels/.build, which git and "go build ./..." ignore. If nothing has changed since the
 // last run, the command does nothing.
 package main

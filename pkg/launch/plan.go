@@ -62,7 +62,7 @@ type SweepPlan struct {
 	jobs     jobPlan         // with OnSlurm
 
 	claimed   []int  // CPUs that the started sweep has taken; nil if users do not share the machine by CPUs
-	disturbed string // why the started sweep is disturbed by those of other users; "" if it is not
+	disturbed string // why sweeps of other users disturb the started sweep; "" if they do not
 }
 
 // Plan returns the plan of a sweep. on says where the sweep is to run: local, mpi, or slurm:SITE with the

@@ -25,6 +25,14 @@ cd "$ARCHIVE"
 export PATH="$HOME/.local/bin:$PATH"
 [ "$(command -v lockstep)" = "$HOME/.local/bin/lockstep" ]
 
+echo "== installed again, over a notebook that was edited"
+echo mine >>"$HOME/.local/share/lockstep/notebooks/README.md"
+./install --user
+./install --user # keeps nothing: nothing was edited
+[ "$(ls -d "$HOME"/.local/share/lockstep/*)" = "$(ls -d "$HOME"/.local/share/lockstep/{notebooks,notebooks-before-*})" ]
+tail -n 1 "$HOME"/.local/share/lockstep/notebooks-before-*/README.md | grep -x mine
+if grep -x mine "$HOME/.local/share/lockstep/notebooks/README.md"; then exit 1; fi
+
 echo "== a shell"
 mkdir "$HOME/work"
 cd "$HOME/work"
