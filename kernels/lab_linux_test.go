@@ -225,7 +225,8 @@ func TestLab(t *testing.T) {
 		b.do(t, command{Do: "screenshot", Path: filepath.Join(browserFolder, "lab-published.png")})
 	})
 	step("without trust", func(t *testing.T) {
-		// The server trusts what it has saved itself, by its content.
+		// The server remembers the content of the notebooks that it has saved and trusts them. It does not know
+		// this one.
 		text, err := os.ReadFile(filepath.Join(dir, "lab.ipynb"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "stranger.ipynb"), bytes.Replace(text, []byte("# Title"), []byte("# Another title"), 1), 0o644)

@@ -11,8 +11,9 @@ import (
 
 // CPUQuota returns the number of CPUs whose time the control groups of this process allow it to
 // use, such as 1.5, and the folder of the group with this quota, whose processes share it. It returns
-// +Inf and "" if no group limits the process. root is the root folder of the file system. CPUQuota reads cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the
-// process's group and of all groups above it. See cgroups(7).
+// +Inf and "" if no group limits the process. root is the root folder of the file system. CPUQuota reads
+// cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the process's group and of all groups
+// above it. See cgroups(7).
 func CPUQuota(root fs.FS) (quota float64, folder string) {
 	quota = math.Inf(1)
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")

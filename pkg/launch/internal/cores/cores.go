@@ -33,8 +33,8 @@ const (
 const (
 	defaultLimit = 10 * time.Minute
 	interval     = 200 * time.Millisecond // between two looks of a waiting sweep
-	// settleTime is longer than the steps of the kernel's clock for files: a file that appears later than this
-	// after another one has a later time.
+	// settleTime is longer than a step of the clock from which files get their times. Of two files that were
+	// written at least this long after each other, the second has the later time.
 	settleTime = 20 * time.Millisecond
 	// patience is how long a sweep may leave free cores that it waits for: its process may be stopped.
 	patience = 2 * time.Second
@@ -175,12 +175,12 @@ func (c *Claim) free(others []entry) (left topology.Machine, n int) {
 	return left, max(0, n)
 }
 
-// take takes n of the free cores, which are left. ok is false if an earlier sweep has taken one of them at the
-// same moment.
+// take claims n of the free cores; left contains their CPUs. ok is false if an earlier sweep has claimed one of
+// them at the same moment.
 func (c *Claim) take(left topology.Machine, n int) (ok bool, err error) {
 	r := record{Cores: n, Group: c.machine.QuotaGroup}
 	if !c.hasQuota() {
-		quiet := left.WithoutCores(c.machine.Taken) // by processes that are no sweeps
+		quiet := left.WithoutCores(c.machine.Taken) // without cores to which other processes are bound
 		if c.count(quiet) < n {
 			quiet = left
 		}
@@ -258,8 +258,8 @@ func (c *Claim) countWaiting(others []entry, free int) (before, after int) {
 	return before, after
 }
 
-// Wait waits until the sweep has the cores that it needs, and calls show with its place. If they are still not free
-// at Until, Wait takes what is free, and returns why the times of the sweep are disturbed.
+// Wait waits until the sweep has the cores that it needs, and calls show with its place. If too few are free at
+// Until, Wait takes the free ones, and returns a text that says why other sweeps disturb this one.
 func (c *Claim) Wait(ctx context.Context, show func(Place)) (disturbed string, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// StateWaiting is the state of a sweep that waits for another, or for cores. The other states are those of
-// runs, such as runs.StatusRunning.
+// StateWaiting is the state of a sweep that waits for another, or for cores. A sweep's other states have the
+// names of a run's, such as runs.StatusRunning.
 const StateWaiting = "waiting"
 
 // RecordsFolder is the folder, inside a study's folder, with the record of each sweep that

@@ -91,8 +91,8 @@ func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
 	return s.readValue(maxBytes, ValueLength)
 }
 
-// ParseObject is like ReadValue for an object, whose members parse reads meanwhile. If the buffer ends in the object,
-// parse is called again after more was read, so that it must begin anew. bad is set if the value is not an object.
+// ParseObject is like ReadValue for an object. It calls parse to read the members. If the buffer ends in the middle of
+// the object, ParseObject reads more and calls parse again for the whole object. bad is set if the value is no object.
 func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (text []byte, bad bool, err error) {
 	text, err = s.readValue(maxBytes, func(text []byte) int {
 		o := &s.object
