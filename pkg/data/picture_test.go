@@ -219,6 +219,10 @@ func TestDoubtfulPairs(t *testing.T) {
 			"colors", disc(image.NewNRGBA(r), color.NRGBA{R: 255, G: 100, A: 255}, black), disc(image.NewGray(r), white, black), false,
 			"1 of the 1 images of DIR have colors, which were turned into gray", "",
 		},
+		{
+			"a slight tint, as by compression", disc(image.NewNRGBA(r), color.NRGBA{R: 250, G: 240, B: 245, A: 255}, black), disc(image.NewGray(r), white, black), false,
+			"", "",
+		},
 		// 4095 of 65535 is 15 of 255.
 		{
 			"12 bits in 16", disc(image.NewGray16(r), color.Gray16{Y: 4095}, black), disc(image.NewGray(r), white, black), false,

@@ -55,7 +55,7 @@ func TestReadShowsItsNotes(t *testing.T) {
 	}
 	cell, cancel := context.WithCancel(t.Context()) // the next cell
 	defer cancel()
-	notebook.SetHook(notebook.Hook{Context: func() context.Context { return cell }})
+	notebook.SetHook(notebook.Hook{Context: func() context.Context { return cell }, Display: func(any, string, bool) error { return nil }})
 	if page := s.HTML(); !strings.Contains(page, "assumed from file names") {
 		t.Errorf("the table in another cell lacks the notes: %s", page)
 	}
