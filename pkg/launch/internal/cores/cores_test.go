@@ -105,7 +105,10 @@ func start(t *testing.T, uid int, folder string, cpus, workers int, limit time.D
 		t.Fatal(err)
 	}
 	u.in, u.lines = in, bufio.NewScanner(out)
-	t.Cleanup(func() { u.end() })
+	t.Cleanup(func() {
+		_ = u.cmd.Process.Kill() // it may have ended; a sweep that waits does not see the end of its input
+		u.end()
+	})
 	return u
 }
 
@@ -118,6 +121,9 @@ func (u *user) next(t *testing.T, prefix string) string {
 			return rest
 		}
 		seen = append(seen, u.lines.Text())
+		if strings.HasPrefix(u.lines.Text(), "has ") {
+			break // its last line
+		}
 	}
 	t.Fatalf("no line with %q after %q", prefix, seen)
 	return ""
@@ -392,6 +398,20 @@ func TestWaiting(t *testing.T) {
 		if err := second.cmd.Process.Kill(); err != nil { // its lock ends with it
 			t.Fatal(err)
 		}
+		third.next(t, "has 0")
+	})
+	t.Run("behind a larger sweep", func(t *testing.T) {
+		folder := shared(t)
+		first := start(t, 61001, folder, 2, 1, time.Hour)
+		first.next(t, "has 0")
+		second := start(t, 61002, folder, 2, 2, time.Hour)
+		second.next(t, "waits for 2 cores: 1 of 2 are free, place 1 of 1")
+		third := start(t, 61003, folder, 2, 1, time.Hour) // the free core would suffice, but it is the second's turn
+		third.next(t, "waits for 1 core: 1 of 2 are free, place 2 of 2")
+		first.end()
+		second.next(t, "has 0-1")
+		third.next(t, "waits for 1 core: 0 of 2 are free, place 1 of 1")
+		second.end()
 		third.next(t, "has 0")
 	})
 	t.Run("after the limit", func(t *testing.T) {
