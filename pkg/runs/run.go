@@ -82,6 +82,10 @@ type Info struct {
 	Notes            []string          `json:"notes,omitempty"`         // messages for the user about the data and the run
 	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
 
+	// Source says where the numbers come from, if the run was not trained here: "published by …" or
+	// "recorded on 2026-11-29, 2 cores of AMD EPYC"; empty otherwise.
+	Source string `json:"source,omitempty"`
+
 	// Fields that only some strategies set.
 	Unreal         string  `json:"unreal,omitempty"`          // why losses and scores are not those of a training with these workers; empty if they are
 	OptimizerBytes []int64 `json:"optimizer_bytes,omitempty"` // size of the optimizer's state on each rank; nil if every rank has the complete state
