@@ -144,10 +144,12 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 	if err != nil {
 		return fmt.Errorf("read logs in %s: %w", path, err)
 	}
+	var reports []*record.Report
 	for _, t := range tasks {
 		explainUnusedRules(t, len(o.Lines))
 		logs.addTemplateUses(o, &t.Report)
 		logs.addColumnUses(&t.Report)
+		reports = append(reports, &t.Report)
 	}
 	if len(tasks) == 1 && tasks[0].Path == path && !tasks[0].Folder {
 		if r := tasks[0].Report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
@@ -167,10 +169,6 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 			}
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
-	}
-	var reports []*record.Report
-	for _, t := range tasks {
-		reports = append(reports, &t.Report)
 	}
 	decider := identity.Decider{Root: path, Patterns: o.patternsFor(tasks)}
 	logs.add(decider.Runs(parts), reports)

@@ -22,6 +22,7 @@ type preamble struct {
 	header []string // names of the columns; nil if the table has none
 	lines  int      // number of lines before the first row
 	width  int      // number of columns
+	source string   // comment with who published the numbers, for runs.Info.Source; "" if there is none
 }
 
 // parsePreamble parses the beginning of a text. Lines that begin with # are comments; one
@@ -39,6 +40,9 @@ func parsePreamble(text []byte, mappings []Mapping) (p preamble, ok bool) {
 		case len(trimmed) == 0:
 		case trimmed[0] == '#':
 			comment = bytes.TrimSpace(trimmed[1:])
+			if bytes.HasPrefix(comment, []byte("published by ")) {
+				p.source = string(comment)
+			}
 		case isRule(trimmed):
 		case number == 1 && len(trimmed) == 5 && bytes.HasPrefix(trimmed, []byte("sep=")):
 			stated = trimmed[4:]

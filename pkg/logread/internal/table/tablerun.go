@@ -178,7 +178,7 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 
 // newRun returns a run with the properties in the current row.
 func (t *tableReader) newRun(line int) (*tableRun, error) {
-	info := runs.Info{Study: t.text(fields.Study), Series: t.text(fields.Series), Config: map[string]any{}}
+	info := runs.Info{Study: t.text(fields.Study), Series: t.text(fields.Series), Source: t.source, Config: map[string]any{}}
 	for _, c := range []struct {
 		name        string
 		least, most float64
