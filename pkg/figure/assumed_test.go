@@ -43,6 +43,38 @@ func TestAssumptionsInCaptions(t *testing.T) {
 	}
 }
 
+// TestSourceInTitlesAndCaptions: a figure of published numbers states that they are, in its title, and who published
+// them, in its caption.
+func TestSourceInTitlesAndCaptions(t *testing.T) {
+	study := published(t, "resnet-cifar10-power.csv")
+	const want = "Published by the hands-on exercises for the CTE-POWER cluster of the Barcelona Supercomputing Center (torres.ai)."
+	figures, err := Options{}.All(study)
+	check(t, err)
+	if len(figures) < 4 {
+		t.Errorf("%d figures", len(figures))
+	}
+	for _, f := range figures {
+		if n := strings.Count(f.Caption(), want); n != 1 {
+			t.Errorf("%s: the caption has %d times %q: %s", f.Name(), n, want, f.Caption())
+		}
+		if got := f.Plot().Title.Text; !strings.HasSuffix(got, " (resnet-cifar10-power, published)") {
+			t.Errorf("%s: the title is %q", f.Name(), got)
+		}
+	}
+	all := study.Runs
+	all[0].Info.Source = ""
+	for i := range all {
+		all[i].Info.Study = strings.Repeat("long", 11) // too long for a title
+	}
+	mixed, err := scaling.FromRuns(all)
+	check(t, err)
+	f, err := Speedup(mixed)
+	check(t, err)
+	if got := f.Plot().Title.Text; got != "Speed-up (partly published)" {
+		t.Errorf("the title is %q", got)
+	}
+}
+
 // The axis and the caption of the throughput state its unit; a caption of series with
 // different units names the series of each.
 func TestThroughputUnit(t *testing.T) {

@@ -90,7 +90,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.assumed = assumptionsNote(study) // of the runs, not of their trials
+	f.origin = originNote(study) // of the runs, not of their trials
 	return f, nil
 }
 

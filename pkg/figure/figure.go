@@ -43,7 +43,7 @@ type Figure struct {
 	brief        *dataframe.DataFrame // the shorter table for TeX; nil if it is table
 	computeTable func()               // computes table and brief at their first use; nil once they are computed
 	caption      string
-	assumed      string    // sentence about what was assumed about the runs, for the caption; empty if nothing
+	origin       string    // see originNote
 	method       string    // see Method
 	heading      string    // the title, even if the image shows none
 	natural      vg.Length // height at which text has its default size
@@ -62,9 +62,9 @@ func (f *Figure) Name() string { return f.name }
 func (f *Figure) String() string { return strings.TrimSpace(f.Caption() + " " + f.method) }
 
 // Caption describes what is drawn: the values, the meaning of bars and bands, the number of runs, values
-// beyond the axis, and disturbed runs. It ends with the assumptions about the runs, such as "workers of 4
-// runs assumed from file names".
-func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.assumed) }
+// beyond the axis, and disturbed runs. It ends with who published or recorded the numbers, if the runs were not
+// trained here, and with the assumptions about the runs, such as "workers of 4 runs assumed from file names".
+func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.origin) }
 
 // Method describes how the values were computed: the study's rule and its intervals. It is the same for all
 // figures of a study.

@@ -349,10 +349,10 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 }
 
 // finishLayout applies the texts of the options, adds the height that the legend needs, and adds
-// the assumptions about the runs of study to the caption, and its method. It returns a SizeError if the figure
+// the origin of the runs of study to the caption, and its method. It returns a SizeError if the figure
 // would be illegible.
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
-	f.assumed, f.method = assumptionsNote(study), methodNote(study)
+	f.origin, f.method = originNote(study), methodNote(study)
 	o, p := f.options, f.plot
 	p.X.Label.Text, p.Y.Label.Text = textOrDefault(o.XLabel, p.X.Label.Text), textOrDefault(o.YLabel, p.Y.Label.Text)
 	if f.right != nil {

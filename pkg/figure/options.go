@@ -90,7 +90,7 @@ type Options struct {
 	// at a width of 3.5 inches).
 	FontSize float64
 
-	study string // the study's name; Study.Only does not keep it
+	study string // what titles add about the study; Study.Only does not keep its name
 }
 
 // Validate returns an error for the first invalid field.
@@ -129,7 +129,7 @@ func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Stud
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	o.study = cmp.Or(o.study, study.Name())
+	o.study = cmp.Or(o.study, titleOfStudy(study))
 	if len(o.Series) == 0 {
 		return study, nil
 	}
@@ -185,13 +185,25 @@ func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool
 	return 0, 0, false, false
 }
 
-// chooseTitle returns Options.Title if it is set, otherwise title followed by the study's
-// name, which is omitted if it is longer than 40 bytes.
+// titleOfStudy returns what the titles of a study's figures add in parentheses: its name, which is omitted if it is
+// longer than 40 bytes, and "published" or "recorded" if the runs were not trained here.
+func titleOfStudy(study *scaling.Study) string {
+	name, kind := study.Name(), study.SourceKind()
+	switch {
+	case name == "" || len(name) > 40:
+		return kind
+	case kind == "":
+		return name
+	}
+	return name + ", " + kind
+}
+
+// chooseTitle returns Options.Title if it is set, otherwise title followed by titleOfStudy in parentheses.
 func (o Options) chooseTitle(title string) string {
 	switch {
 	case o.Title != "":
 		return o.Title
-	case o.study != "" && len(o.study) <= 40:
+	case o.study != "":
 		return title + " (" + o.study + ")"
 	}
 	return title

@@ -529,10 +529,11 @@ func notDrawnNote(study *scaling.Study) string {
 	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + conditions
 }
 
-// assumptionsNote returns a sentence about what was assumed about the study's runs, such as
-// "Workers of 4 runs assumed from file names.", or "" if nothing was.
-func assumptionsNote(study *scaling.Study) string {
-	text := strings.Join(study.Assumptions(), "; ")
+// originNote returns a sentence about where the numbers of the study's runs come from if they were not trained here,
+// and what was assumed about them, such as "Workers of 4 runs assumed from file names.". It returns "" if there is
+// nothing to say.
+func originNote(study *scaling.Study) string {
+	text := strings.Join(append(study.Sources(), study.Assumptions()...), "; ")
 	if text == "" {
 		return ""
 	}

@@ -54,7 +54,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	page.natural = page.Height
 	page.caption = joinCaptions(letters, captions)
 	for _, f := range figures {
-		for _, text := range []struct{ all, own *string }{{&page.assumed, &f.assumed}, {&page.method, &f.method}} {
+		for _, text := range []struct{ all, own *string }{{&page.origin, &f.origin}, {&page.method, &f.method}} {
 			if !strings.Contains(*text.all, *text.own) {
 				*text.all = strings.TrimSpace(*text.all + " " + *text.own)
 			}

@@ -80,7 +80,7 @@ func (f *Figure) tableCaption() string {
 	if heading == "" {
 		heading = f.name
 	}
-	return strings.TrimSpace(heading + ": the plotted values. " + f.assumed)
+	return strings.TrimSpace(heading + ": the plotted values. " + f.origin)
 }
 
 // texColumns returns the names of the columns that TeX shows.

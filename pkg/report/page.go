@@ -167,7 +167,7 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 		p.Files = b.shortenHTML(s.Reports[:min(len(s.Reports), maxRows)].HTML())
 	}
 	for _, n := range s.Notes {
-		if !slices.Contains(s.Cautions(), n) { // the verdict begins with them
+		if !slices.Contains(s.Cautions(), n) && !slices.Contains(s.Sources(), n) { // the verdict and the subtitle have them
 			p.Notes = append(p.Notes, b.shortenPaths(n))
 		}
 	}
@@ -217,7 +217,8 @@ func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	return template.HTML(markup) //nolint:gosec // the caller has escaped it
 }
 
-// formatSubtitle returns a line with the number of runs, series and workers.
+// formatSubtitle returns a line with the number of runs, series and workers, and the sources of runs that were not
+// trained here.
 func (b *pageBuilder) formatSubtitle() string {
 	s := b.study
 	var sizes []int
@@ -237,7 +238,7 @@ func (b *pageBuilder) formatSubtitle() string {
 			text += "s"
 		}
 	}
-	return text
+	return strings.Join(append([]string{text}, s.Sources()...), "; ")
 }
 
 // describeRule returns lines that describe the study's rule: which runs and epochs count,

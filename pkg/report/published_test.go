@@ -28,6 +28,17 @@ func at(t *testing.T, s *scaling.Study, series string, workers int) scaling.Poin
 	return scaling.Point{}
 }
 
+// TestSourceBelowTheTitle: a report of published numbers states who published them below its title, and not again in
+// the notes.
+func TestSourceBelowTheTitle(t *testing.T) {
+	const want = "3 runs at 1, 2, 4 workers; published by the hands-on exercises for the CTE-POWER cluster of the Barcelona Supercomputing Center (torres.ai)"
+	r, err := New(read(t, "resnet-cifar10-power.csv"), Options{})
+	check(t, err)
+	if r.page.Subtitle != want || strings.Contains(strings.Join(r.page.Notes, "\n"), "published by") {
+		t.Errorf("got the subtitle %q and the notes %q", r.page.Subtitle, r.page.Notes)
+	}
+}
+
 // TestPublishedConclusions computes what the papers and courses concluded from
 // their tables, as printed there: to half of the last digit. They are named in
 // the tables' first lines.

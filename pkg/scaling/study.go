@@ -211,7 +211,7 @@ func cleanNames(all []runs.Run) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {
 		r := &all[i]
-		for _, name := range []*string{&r.Info.Study, &r.Info.Series, &r.Info.Host.Name, &r.Info.Accelerator, &r.Kind} {
+		for _, name := range []*string{&r.Info.Study, &r.Info.Series, &r.Info.Source, &r.Info.Host.Name, &r.Info.Accelerator, &r.Kind} {
 			*name = clean.Text(*name)
 		}
 		r.Curves, r.Trials = slices.Clone(r.Curves), slices.Clone(r.Trials)
@@ -298,10 +298,10 @@ func isSameName(study, series string) bool {
 // study's notes, the captions of its figures and its report contain them.
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
-// ReadingNotes returns the first of the study's notes: its Cautions, which series were separated and how
-// to join them, which files are copies, what was assumed, and which runs had different data.
+// ReadingNotes returns the first of the study's notes: its Cautions, its Sources, which series were separated and
+// how to join them, which files are copies, what was assumed, and which runs had different data.
 func (s *Study) ReadingNotes() []string {
-	notes := append(s.Cautions(), s.readNotes...)
+	notes := slices.Concat(s.Cautions(), s.Sources(), s.readNotes)
 	if assumed := s.Assumptions(); assumed != nil {
 		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
 	}

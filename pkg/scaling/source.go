@@ -1,0 +1,72 @@
+package scaling
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+)
+
+// Sources returns phrases that state where the numbers of runs come from that were not trained here (see
+// [runs.Info].Source): "published by …" if this is so for all runs, else one phrase per source with its
+// series, such as "resnet50v2: recorded on …". It returns nil if all runs were trained here. The study's
+// notes, the captions of its figures and its report contain them.
+func (s *Study) Sources() []string {
+	const most = 3       // series that are named
+	var sources []string // "" for runs that were trained here
+	for _, r := range s.Runs {
+		if !slices.Contains(sources, r.Info.Source) {
+			sources = append(sources, r.Info.Source)
+		}
+	}
+	switch {
+	case len(sources) == 1 && sources[0] == "":
+		return nil
+	case len(sources) == 1:
+		return sources
+	}
+	var phrases []string
+	for _, source := range sources {
+		var names []string
+		for _, g := range s.groupBySeries() {
+			n := 0
+			for _, r := range g.Runs {
+				if r.Info.Source == source {
+					n++
+				}
+			}
+			switch {
+			case n == len(g.Runs):
+				names = append(names, g.Name)
+			case n > 0:
+				names = append(names, fmt.Sprintf("%d of %s of %s", n, english.Count(len(g.Runs), "run"), g.Name))
+			}
+		}
+		if n := len(names) - most; n > 1 {
+			names = append(names[:most], fmt.Sprintf("%d more series", n))
+		}
+		if source != "" && len(names) > 0 {
+			phrases = append(phrases, english.List(names)+": "+source)
+		}
+	}
+	return phrases
+}
+
+// SourceKind returns the first words of the study's sources for a title, such as "published" or "recorded". It
+// begins with "partly" if some runs were trained here, and is empty if all were.
+func (s *Study) SourceKind() string {
+	var kinds []string
+	partly := ""
+	for _, r := range s.Runs {
+		if kind, _, _ := strings.Cut(r.Info.Source, " "); kind == "" {
+			partly = "partly "
+		} else if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	if kinds == nil {
+		return ""
+	}
+	return partly + english.List(kinds)
+}
