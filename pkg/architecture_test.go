@@ -124,8 +124,8 @@ func violation(from, to string) string {
 		if strings.HasPrefix(from, pkgPath+"launch/") && to == module+"/environment/sites" {
 			return "" // embedded files that users look for in environment/
 		}
-		if from == pkgPath+"runs" && to == module+"/logs/published" {
-			return "" // embedded tables that users look for in logs/
+		if from == pkgPath+"runs" && strings.HasPrefix(to, module+"/logs/") {
+			return "" // embedded tables and run folders that users look for in logs/
 		}
 		return fmt.Sprintf("%s imports %s, which is above all layers", from, to)
 	case !strings.HasPrefix(to, pkgPath):
@@ -197,8 +197,10 @@ func TestViolation(t *testing.T) {
 	if got := violation(pkgPath+"launch/site", module+"/environment/sites"); got != "" {
 		t.Errorf("launch/site reads the shipped profiles, but: %s", got)
 	}
-	if got := violation(pkgPath+"runs", module+"/logs/published"); got != "" {
-		t.Errorf("runs finds the published tables, but: %s", got)
+	for _, logs := range []string{"/logs/published", "/logs/recorded"} {
+		if got := violation(pkgPath+"runs", module+logs); got != "" {
+			t.Errorf("runs finds the logs that are shipped, but: %s", got)
+		}
 	}
 	if got := violation(pkgPath+"scaling", module+"/logs/published"); !strings.Contains(got, "above all layers") {
 		t.Errorf("scaling imports the published tables: got %q", got)

@@ -136,7 +136,7 @@ func listSources(endings ...string) ([]string, error) {
 		switch name := d.Name(); {
 		case err != nil:
 			return err
-		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") && name != ".ci" || name == "testdata" || filepath.Dir(path) == "logs" && path != "logs/published"):
+		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") && name != ".ci" || name == "testdata" || filepath.Dir(path) == "logs" && path != "logs/published" && path != "logs/recorded"):
 			return filepath.SkipDir
 		case d.Type().IsRegular() && slices.Contains(endings, filepath.Ext(name)):
 			files = append(files, path)

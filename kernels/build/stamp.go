@@ -23,7 +23,7 @@ func computeBuildID(root string) (string, error) {
 			return "", err
 		}
 	}
-	for _, dir := range []string{"pkg", "kernels", "environment/sites", "logs/published"} {
+	for _, dir := range []string{"pkg", "kernels", "environment/sites", "logs/published", "logs/recorded"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):

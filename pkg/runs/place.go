@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,13 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/renameio/v2"
 
 	"lockstep/logs/published"
+	"lockstep/logs/recorded"
 )
 
 // logsVariable is the environment variable with the path of the logs folder.
@@ -137,7 +138,7 @@ func PlanLogs(path string) (string, error) {
 
 // LocateLogs returns the absolute path of existing logs: the path from ResolveLogs or, if
 // that does not exist, path relative to the working directory. If neither exists and path is
-// the folder published or one of its tables, it is the copy that placePublished makes.
+// one of ShippedLogs, or the folder published or recorded, it is the copy that placeShipped makes.
 // Otherwise it is an error.
 func LocateLogs(path string) (string, error) {
 	place, err := ResolveLogs(path)
@@ -153,8 +154,9 @@ func LocateLogs(path string) (string, error) {
 	if _, e := os.Stat(here); e == nil {
 		return here, nil
 	}
-	if below := filepath.ToSlash(belowLogs(path)); below == "published" || strings.HasPrefix(below, "published/") {
-		return placePublished(below)
+	below := filepath.ToSlash(belowLogs(path))
+	if folder, _, _ := strings.Cut(below, "/"); shippedLogs()[folder] != nil {
+		return placeShipped(below)
 	}
 	switch {
 	case err != nil:
@@ -165,40 +167,59 @@ func LocateLogs(path string) (string, error) {
 	return "", fmt.Errorf("locate logs: neither %s nor %s exists; train first, or name another folder", place, here)
 }
 
-// placePublished writes the published tables that are part of this program to the user's
-// cache folder, unless they are there, and returns the absolute path of one of them, or of
-// their folder. The argument name is published/NAME.csv or published.
-func placePublished(name string) (string, error) {
-	tables, err := fs.Glob(published.Files, "*.csv")
-	if err != nil {
-		return "", fmt.Errorf("locate %s: %w", name, err)
+// shippedLogs returns the logs that are part of this program, by the name of their folder.
+func shippedLogs() map[string]fs.FS {
+	return map[string]fs.FS{"published": published.Files, "recorded": recorded.Files}
+}
+
+// ShippedLogs returns the names of the tables and studies that are part of this program, such as
+// "published/unet2d-v100.csv" and "recorded/unet2d-cells". LocateLogs finds them by these names.
+func ShippedLogs() []string {
+	var names []string
+	for _, folder := range []string{"published", "recorded"} {
+		entries, _ := fs.ReadDir(shippedLogs()[folder], ".") // in memory
+		for _, e := range entries {
+			names = append(names, folder+"/"+e.Name())
+		}
 	}
-	_, table, _ := strings.Cut(name, "/")
-	if table != "" && !slices.Contains(tables, table) {
-		return "", fmt.Errorf("locate %s: Lockstep has no such table; it has %s", name, strings.Join(tables, ", "))
+	return names
+}
+
+// placeShipped writes the logs of one folder that are part of this program to the user's cache folder,
+// unless they are there, and returns the absolute path of the logs with the given name. The name is
+// that of the folder, or begins with it, as in published/NAME.csv.
+func placeShipped(name string) (string, error) {
+	folder, below, _ := strings.Cut(name, "/")
+	files := shippedLogs()[folder]
+	if _, err := fs.Stat(files, cmp.Or(below, ".")); err != nil {
+		return "", fmt.Errorf("locate %s: Lockstep has no such logs; it has %s", name, strings.Join(ShippedLogs(), ", "))
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("locate %s: find a folder to copy the table to: %w", name, err)
+		return "", fmt.Errorf("locate %s: find a folder to copy the logs to: %w", name, err)
 	}
-	dir := filepath.Join(cache, "lockstep", "published")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("locate %s: create a folder to copy the table to: %w; set XDG_CACHE_HOME to a folder that you can write to", name, err)
-	}
-	for _, t := range tables {
-		want, err := published.Files.ReadFile(t)
+	dir := filepath.Join(cache, "lockstep", folder)
+	err = fs.WalkDir(files, ".", func(file string, d fs.DirEntry, err error) error {
+		path := filepath.Join(dir, filepath.FromSlash(file))
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.MkdirAll(path, 0o755)
+		}
+		want, err := fs.ReadFile(files, file)
 		if err != nil {
-			return "", fmt.Errorf("locate %s: %w", name, err)
+			return err
 		}
-		path := filepath.Join(dir, t)
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
-			continue
+			return nil
 		}
-		if err := renameio.WriteFile(path, want, 0o644); err != nil {
-			return "", fmt.Errorf("locate %s: copy the table to the cache folder: %w; set XDG_CACHE_HOME to a folder that you can write to", name, err)
-		}
+		return renameio.WriteFile(path, want, 0o644)
+	})
+	if err != nil {
+		return "", fmt.Errorf("locate %s: copy the logs to the cache folder: %w; set XDG_CACHE_HOME to a folder that you can write to", name, err)
 	}
-	return filepath.Join(dir, table), nil
+	return filepath.Join(dir, filepath.FromSlash(below)), nil
 }
 
 // DescribeHost returns a description of this machine. The processor's name and the memory

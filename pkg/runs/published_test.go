@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,46 @@ func TestPublishedTablesWithoutACheckout(t *testing.T) {
 	}
 }
 
+// TestRecordedSweepsWithoutACheckout: the embedded run folders are those of the checkout, and LocateLogs finds
+// them where no folder has them.
+func TestRecordedSweepsWithoutACheckout(t *testing.T) {
+	checkout, err := filepath.Abs(filepath.Join("..", "..", "logs", "recorded"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("HOME", cache) // macOS
+	t.Setenv(logsVariable, "")
+	t.Chdir(t.TempDir())
+	for _, study := range []string{"unet2d-cells", "resnet50v2-cifar10-laptop"} {
+		dir, err := LocateLogs("logs/recorded/" + study)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := Find(dir)
+		if err != nil || len(found) != 6 {
+			t.Fatalf("%s: got the runs %v and the error %v, want 2 worker counts with 3 seeds each", study, found, err)
+		}
+		for _, run := range found {
+			for _, name := range []string{infoFile, epochsFile} {
+				got, err := os.ReadFile(filepath.Join(run, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := os.ReadFile(filepath.Join(checkout, study, filepath.Base(run), name))
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%s of %s is\n%s\nin the program, and in the checkout\n%s\n%v", name, run, got, want, err)
+				}
+			}
+			read, err := Read(run)
+			if info := read.Info; err != nil || len(read.Problems) > 0 || !strings.HasPrefix(info.Source, "recorded on ") || info.Load == nil || info.Load.Disturbed {
+				t.Errorf("%s: error %v, problems %v, source %q, load %v; want an undisturbed run", run, err, read.Problems, info.Source, info.Load)
+			}
+		}
+	}
+}
+
 // TestUnknownPublishedTable checks the errors for tables that do not exist.
 func TestUnknownPublishedTable(t *testing.T) {
 	cache := t.TempDir()
@@ -73,8 +114,9 @@ func TestUnknownPublishedTable(t *testing.T) {
 	t.Setenv(logsVariable, "")
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ name, want string }{
-		{"published/unet2d.csv", "has no such table; it has resnet-cifar10-power.csv, "},
-		{"published/../secret", "has no such table"},
+		{"published/unet2d.csv", "has no such logs; it has published/resnet-cifar10-power.csv, "},
+		{"published/../secret", "has no such logs"},
+		{"recorded/unet3d", "recorded/resnet50v2-cifar10-laptop, recorded/unet2d-cells"},
 		{"./published/unet2d-v100.csv", "does not exist"},
 		{"publishedtables", "does not exist"},
 	} {

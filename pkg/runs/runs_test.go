@@ -154,6 +154,22 @@ func TestFinishWritesFailureOnce(t *testing.T) {
 	}
 }
 
+// TestFinishKeepsRecordedTimes: the wall time and the load of a run that was not trained here are those of its source.
+func TestFinishKeepsRecordedTimes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	info := sampleInfo()
+	info.Source, info.WallSeconds, info.Load = "recorded on a machine", 12.5, &LoadSummary{Epochs: 9, OtherCores: 0.01}
+	w, err := Create(dir, info)
+	check(t, err)
+	check(t, w.AppendLoad(Load{Epoch: 2, Seconds: 10, Cores: 1, OtherSeconds: 5}))
+	check(t, w.Finish(StatusDone, nil))
+	run, err := Read(dir)
+	check(t, err)
+	if got := run.Info; got.WallSeconds != 12.5 || got.Load == nil || *got.Load != *info.Load || got.Source != info.Source {
+		t.Errorf("got %v s, the load %v and the source %q", got.WallSeconds, got.Load, got.Source)
+	}
+}
+
 func TestResume(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)

@@ -389,7 +389,8 @@ func (w *Writer) UpdateInfo(change func(*Info)) error {
 
 // Finish writes the final status of the run, one of the Status constants, and the error of
 // a failed run. It then closes the writer and releases the run's lock. If files of the run
-// folder were lost, the status is StatusFailed in any case. A second call does nothing.
+// folder were lost, the status is StatusFailed in any case. Finish sets the wall time and the load, unless the run has
+// an Info.Source. A second call does nothing.
 func (w *Writer) Finish(status string, failure error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -402,13 +403,16 @@ func (w *Writer) Finish(status string, failure error) error {
 		status, failure = StatusFailed, lost
 	}
 	w.info.Status, w.info.Ended = status, time.Now()
-	w.info.WallSeconds += time.Since(w.opened).Seconds()
+	replayed := w.info.Source != "" // its wall time and load were recorded elsewhere
+	if !replayed {
+		w.info.WallSeconds += time.Since(w.opened).Seconds()
+	}
 	if failure != nil {
 		w.info.Error = failure.Error()
 	}
 	err := w.lock.Check()
 	if err == nil {
-		if loads, _, err := readLoads(w.dir); err == nil { // if they cannot be read, the load is unknown
+		if loads, _, err := readLoads(w.dir); err == nil && !replayed { // if they cannot be read, the load is unknown
 			w.info.Load = w.info.summarizeLoad(loads)
 		}
 		err = w.writeInfo()

@@ -39,6 +39,7 @@ cd "$HOME/work"
 lockstep launch --config unet2d-cells --workers 1,2 --seeds 1 --epochs 2
 lockstep scaling logs/unet2d-cells
 lockstep scaling published/unet2d-v100.csv --format csv | grep -c 'PyTorch native'
+lockstep scaling recorded/unet2d-cells --format csv | grep -c ddp
 lockstep plot logs/unet2d-cells --out figures
 ls figures/*.png
 

@@ -25,7 +25,7 @@ type Finished struct {
 }
 
 // ReadFinished returns finished runs: first those of the study in the folder dir, then those of the
-// other studies in the same logs folder. It leaves out folders that it cannot read.
+// other studies in the same logs folder. It leaves out folders that it cannot read, and runs of other machines.
 func ReadFinished(dir string) []Finished {
 	ofStudy, _ := runs.Find(dir)
 	others, _ := runs.Find(filepath.Dir(dir))
@@ -33,7 +33,7 @@ func ReadFinished(dir string) []Finished {
 	dirs := slices.Concat(ofStudy, others)
 	var all []Finished
 	for _, dir := range dirs[:min(len(dirs), maxRuns)] {
-		if info, err := runs.ReadInfo(dir); err == nil && info.Status == runs.StatusDone && info.WallSeconds > 0 && info.Workers > 0 {
+		if info, err := runs.ReadInfo(dir); err == nil && info.Status == runs.StatusDone && info.Source == "" && info.WallSeconds > 0 && info.Workers > 0 {
 			all = append(all, Finished{dir, info})
 		}
 	}

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"math"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -35,5 +36,22 @@ func TestEnd(t *testing.T) {
 		if got := endAt(last.Add(tt.now), tt.done, tt.total, last); !got.Equal(want) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, want)
 		}
+	}
+}
+
+// TestReadFinishedLeavesOutOtherMachines: the times of a run that was recorded elsewhere say nothing about this machine.
+func TestReadFinishedLeavesOutOtherMachines(t *testing.T) {
+	logs := t.TempDir()
+	for study, source := range map[string]string{"ours": "", "recorded": "recorded on 2026-11-29, 2 cores of AMD EPYC"} {
+		w, err := runs.Create(filepath.Join(logs, study, "ddp-n1-s1"), runs.Info{Study: study, Workers: 1, WallSeconds: 10, Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Finish(runs.StatusDone, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := ReadFinished(filepath.Join(logs, "new")); len(all) != 1 || all[0].info.Study != "ours" {
+		t.Errorf("got %+v, want the run of this machine", all)
 	}
 }
