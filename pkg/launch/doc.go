@@ -35,6 +35,12 @@
 //	TF_CONFIG        the addresses of all workers, with Sweep.Framework
 //	CUDA_VISIBLE_DEVICES  the GPUs of all workers, with Sweep.OneProcess
 //
+// # Replay
+//
+// Replay shows a recorded or published sweep as if it were being trained, any number of times as fast:
+//
+//	job, err := launch.Replay(ctx, "resnet-cifar10-power", 30)
+//
 // # Plan
 //
 // Plan returns what a launch would do, as a value: each run with its folder, processes, command,

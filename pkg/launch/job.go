@@ -22,6 +22,7 @@ type Job struct {
 	where   string // see Where
 	note    string // see Note
 	found   bool   // see Found
+	heading string // of Watch's table; "" if it needs none
 	backend backend
 }
 

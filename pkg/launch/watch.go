@@ -30,7 +30,7 @@ const (
 	maxCurveShare = 0.02
 )
 
-// Watch shows a live table with one row per run: workers, state, epoch, samples per second, loss,
+// Watch shows a live table with one row per run, below a heading if it is a replay: workers, state, epoch, samples per second, loss,
 // IoU, elapsed time and estimated end. For a program other than lockstep the epochs come from its
 // logs; until these contain an epoch, Watch shows the last line of rank 0. Below the table are
 // the reasons why runs wait or have failed, what the sweep waits for, the notes of the runs about
@@ -168,7 +168,7 @@ func (v *watch) readRuns(all []RunStatus) []runs.Run {
 
 // table returns the table of the runs.
 func (v *watch) table(all []RunStatus) live.Table {
-	var t live.Table
+	t := live.Table{Heading: v.job.heading}
 	waits := v.job.backend.waitsFor()
 	if slices.ContainsFunc(all, func(s RunStatus) bool { return s.Waits != "" }) {
 		waits = "" // the rows have the reasons

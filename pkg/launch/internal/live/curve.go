@@ -48,10 +48,14 @@ func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
 
 // title returns the title of the curve.
 func (c *Curve) title() string {
+	title := "Speed-up"
 	if c.partial {
-		return "Speed-up so far"
+		title += " so far"
 	}
-	return "Speed-up"
+	if kind := c.study.SourceKind(); kind != "" {
+		title += " (" + kind + ")"
+	}
+	return title
 }
 
 // HTML returns the figure with its caption for a cell.

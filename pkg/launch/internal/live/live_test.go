@@ -32,13 +32,13 @@ ddp-n4-s1: waits for its turn`
 
 // TestTableEscapes checks that names and reasons cannot contain elements or control characters.
 func TestTableEscapes(t *testing.T) {
-	table := Table{Rows: []Row{{Run: "<b>\x1b[2J", Note: "<script>\x1b[1m"}}, Notes: []string{"<i>"}}
+	table := Table{Heading: "<p>\x1b[2J", Rows: []Row{{Run: "<b>\x1b[2J", Note: "<script>\x1b[1m"}}, Notes: []string{"<i>"}}
 	for _, text := range []string{table.HTML(), table.String()} {
 		if strings.Contains(text, "\x1b") {
 			t.Errorf("control character in %q", text)
 		}
 	}
-	for _, bad := range []string{"<b>", "<script>", "<i>"} {
+	for _, bad := range []string{"<p>", "<b>", "<script>", "<i>"} {
 		if strings.Contains(table.HTML(), bad) {
 			t.Errorf("HTML contains %q", bad)
 		}
@@ -51,9 +51,10 @@ func TestTableLeavesOutRows(t *testing.T) {
 		state := []string{runs.StatusDone, stateWaiting, runs.StatusRunning}[min(2, i/24)]
 		table.Rows = append(table.Rows, Row{Run: string(rune('A' + i)), State: state})
 	}
-	lines := table.lines(10)
-	if len(lines) != 10 {
-		t.Errorf("got %d lines, want 10:\n%s", len(lines), strings.Join(lines, "\n"))
+	table.Heading = "heading"
+	lines := table.lines(11)
+	if len(lines) != 11 || lines[0] != "heading" {
+		t.Errorf("got %d lines, want the heading and 10 more:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	if last := lines[len(lines)-1]; last != "not shown: 24 done, 18 waiting" {
 		t.Errorf("last line is %q", last)

@@ -39,8 +39,9 @@ const (
 
 // Table is a table of runs. Its methods HTML and String show it in a cell and as text.
 type Table struct {
-	Rows  []Row
-	Notes []string // shown below the rows
+	Heading string // shown above the rows; may be empty
+	Rows    []Row
+	Notes   []string // shown below the rows
 }
 
 // unknownText is shown in place of an unknown value.
@@ -173,6 +174,9 @@ func (t Table) HTML() string {
 		}
 		fmt.Fprintf(&b, `<%s style="text-align: %s; white-space: nowrap; padding: 2px 8px">%s</%s>`, tag, align, content, tag)
 	}
+	if t.Heading != "" {
+		fmt.Fprintf(&b, "<div>%s</div>\n", html.EscapeString(clean.Text(t.Heading)))
+	}
 	b.WriteString("<table class=\"lockstep-runs\">\n<thead><tr>")
 	for _, c := range columns {
 		cell("th", c, c.name)
@@ -205,8 +209,12 @@ func (t Table) String() string { return strings.Join(t.lines(math.MaxInt), "\n")
 // lines returns the lines of the table as text. If there are more than height lines, it leaves out
 // rows and adds a line with their number. It leaves out runs that are done or waiting first.
 func (t Table) lines(height int) []string {
+	var heading []string
+	if t.Heading != "" {
+		heading = []string{clean.Text(t.Heading)}
+	}
 	notes := t.notes()
-	shown, omitted := t.limitRows(height - len(notes) - 2) // the head, and the line about the omitted rows
+	shown, omitted := t.limitRows(height - len(heading) - len(notes) - 2) // the head, and the line about the omitted rows
 	columns := t.columns()
 	text := [][]string{nil}
 	for _, c := range columns {
@@ -219,7 +227,7 @@ func (t Table) lines(height int) []string {
 		}
 		text = append(text, row)
 	}
-	all := alignColumns(text, func(i int) bool { return columns[i].left })
+	all := append(heading, alignColumns(text, func(i int) bool { return columns[i].left })...)
 	if omitted != "" {
 		all = append(all, omitted)
 	}

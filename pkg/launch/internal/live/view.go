@@ -114,9 +114,10 @@ func truncate(s string, n int) string {
 // lineView writes a line about a run when its state changes, when another tenth of its epochs is done,
 // and at the latest lineInterval after the previous line if the run has new epochs.
 type lineView struct {
-	w     io.Writer
-	shown map[string]shownRun
-	notes string
+	w       io.Writer
+	shown   map[string]shownRun
+	heading string
+	notes   string
 }
 
 // shownRun is the state of a run in the last line about it.
@@ -132,6 +133,10 @@ const lineInterval = 30 * time.Second
 func (v *lineView) DrawsFigures() bool { return false }
 
 func (v *lineView) Show(t Table, c *Curve, last bool) {
+	if t.Heading != v.heading {
+		v.heading = t.Heading
+		_, _ = fmt.Fprintln(v.w, t.Heading)
+	}
 	for _, r := range t.Rows {
 		before, known := v.shown[r.Run]
 		if r.State == stateWaiting && r.Job == "" {

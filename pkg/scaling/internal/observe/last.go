@@ -47,8 +47,9 @@ func NewLastValues(r runs.Run) LastValues {
 // was never logged does not count as diverged.
 func DescribeDivergence(r runs.Run) string {
 	// Lockstep's formats always contain the loss, so NaN in the first epoch means
-	// divergence. Losses that are not real have been removed before.
-	lockstepLog := r.Info.Unreal == "" && len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
+	// divergence. Losses that are not real have been removed before, and a replay of
+	// published numbers may have none.
+	lockstepLog := r.Info.Unreal == "" && r.Info.Source == "" && len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
 	seen := lockstepLog // whether the run has logged a loss
 	val := 0
 	for i := range r.Epochs {
