@@ -31,7 +31,7 @@ var layers = [][]string{
 	4: {"strategy", "report", "internal/gputest"},
 	5: {"train"},
 	6: {"launch", "tune", "verify"},
-	7: {"bench"},
+	7: {"bench", "course"},
 	8: {"cmd/lockstep"},
 }
 
