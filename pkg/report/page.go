@@ -22,6 +22,9 @@ var pageTemplate string
 //go:embed style.css
 var styleSheet string
 
+// StyleSheet returns the CSS of a report, for pages that look like one.
+func StyleSheet() string { return styleSheet }
+
 // page contains the data of the template. The template escapes texts. Fields of type
 // template.HTML and template.CSS are not escaped: only Lockstep's packages create them,
 // and escape what they contain.

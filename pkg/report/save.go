@@ -38,20 +38,25 @@ func FindBrowser() (string, error) {
 	return "", ErrNoBrowser
 }
 
-// Save writes the page to a file in the format of its extension: .html, or .pdf, which
-// chromium prints. It creates missing folders, and writes the file completely or not at
-// all. Saving an HTML file again for the same logs writes the same bytes; a PDF contains
-// the date of printing.
+// Save writes the page to a file; see SavePage. Saving an HTML file again for the same logs
+// writes the same bytes; a PDF contains the date of printing.
 func (r *Report) Save(ctx context.Context, path string) error {
+	return SavePage(ctx, path, r.render)
+}
+
+// SavePage writes a self-contained page to a file in the format of its extension: .html, or
+// .pdf, which chromium prints. It creates missing folders, and writes the file completely or
+// not at all. render returns the page; for paper, all its sections are unfolded.
+func SavePage(ctx context.Context, path string, render func(paper bool) string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".html", ".htm":
 		err = saveAtomically(path, func(f *os.File) error {
-			_, err := f.WriteString(r.Page())
+			_, err := f.WriteString(render(false))
 			return err
 		})
 	case ".pdf":
-		err = saveAtomically(path, func(f *os.File) error { return r.printPDF(ctx, f) })
+		err = saveAtomically(path, func(f *os.File) error { return printPDF(ctx, f, render(true)) })
 	default:
 		err = fmt.Errorf("unknown extension %q; use .html or .pdf", ext)
 	}
@@ -73,9 +78,9 @@ func saveAtomically(path string, fill func(f *os.File) error) error {
 	return wholefile.Write(path, 0o644, fill)
 }
 
-// printPDF prints the page with chromium, and copies the PDF to f. Chromium uses a temporary
+// printPDF prints a page with chromium, and copies the PDF to f. Chromium uses a temporary
 // profile, so that it does not read or change the user's profile.
-func (r *Report) printPDF(ctx context.Context, f *os.File) error {
+func printPDF(ctx context.Context, f *os.File, page string) error {
 	browser, err := FindBrowser()
 	if err != nil {
 		return err
@@ -86,7 +91,7 @@ func (r *Report) printPDF(ctx context.Context, f *os.File) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a remaining temporary folder does no harm
 	source, path := filepath.Join(dir, "report.html"), filepath.Join(dir, "report.pdf")
-	if err := os.WriteFile(source, []byte(r.render(true)), 0o600); err != nil {
+	if err := os.WriteFile(source, []byte(page), 0o600); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, printTimeout)
