@@ -14,8 +14,8 @@ import (
 )
 
 // computeBuildID returns a hash of the sources of the binaries: go.mod, go.sum and every
-// source file of pkg/, kernels/ and environment/sites/ (Go, assembly and the files they
-// embed; not tests and Markdown).
+// source file of the folders below (Go, assembly and the files they embed; not tests, Markdown
+// and notebooks).
 func computeBuildID(root string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -23,7 +23,7 @@ func computeBuildID(root string) (string, error) {
 			return "", err
 		}
 	}
-	for _, dir := range []string{"pkg", "kernels", "environment/sites", "logs/published", "logs/recorded"} {
+	for _, dir := range []string{"pkg", "kernels", "environment/sites", "logs/published", "logs/recorded", "notebooks/course"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
@@ -51,7 +51,7 @@ func computeBuildID(root string) (string, error) {
 // isSource reports whether a file of this name can affect the binaries.
 func isSource(name string) bool {
 	return !strings.HasPrefix(name, ".") && !strings.HasSuffix(name, "_test.go") &&
-		!strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, "~")
+		!strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, ".ipynb") && !strings.HasSuffix(name, "~")
 }
 
 // hashFile adds a file's name, size and content to h.

@@ -118,6 +118,7 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 			analyzesLogs(scalingCommand()), analyzesLogs(compareCommand()), analyzesLogs(plotCommand()), analyzesLogs(reportCommand()), analyzesLogs(readCommand()),
 		}},
 		{"prove", "Prove", []*cobra.Command{verifyCommand(), analyzesLogs(gateCommand()), benchCommand()}},
+		{"course", "Course", []*cobra.Command{courseCommand()}},
 		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
 		{"system", "System", []*cobra.Command{doctorCommand(), sitesCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
 	} {

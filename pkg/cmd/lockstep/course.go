@@ -1,0 +1,281 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/kernels/kernelspec"
+	"lockstep/pkg/course"
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/wholefile"
+)
+
+func courseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "course",
+		Short: "Check, hand in and grade the exercises of the course's notebooks",
+		Long: `Works with the notebooks of notebooks/course, whose cells ask for answers and check
+them.
+
+Students:
+
+  lockstep course check 03-server.ipynb     what is right, wrong and missing
+  lockstep course report 03-server.ipynb --out report.pdf
+  lockstep course submit 03-server.ipynb    pack it, with the runs of its answers
+
+Teachers:
+
+  lockstep course release notebooks/course RELEASE     without solutions and outputs
+  lockstep course grade *.zip --release RELEASE --csv grades.csv
+
+notebooks/course/README.md is the guide for teachers.`,
+	}
+	c.AddCommand(courseCheckCommand(), courseReleaseCommand(), courseSubmitCommand(), courseGradeCommand(), courseReportCommand())
+	return c
+}
+
+// addTasksFlag adds the flag --tasks.
+func addTasksFlag(c *cobra.Command, tasks *string) {
+	c.Flags().StringVar(tasks, "tasks", os.Getenv(course.TasksVariable), "a folder with task files (NN-title.yaml) that add to the shipped tasks or replace them")
+}
+
+// notebookTasks returns the tasks in the folder named by --tasks, or else those beside the notebook.
+func notebookTasks(tasks, notebook string) (course.Tasks, error) {
+	if tasks != "" {
+		return course.ReadTasks(tasks)
+	}
+	return course.TasksBeside(filepath.Dir(notebook))
+}
+
+// findKernel returns the path of the kernel beside the lockstep command.
+func findKernel() (string, error) {
+	command, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(cmp.Or(os.Getenv(kernelspec.CommandVariable), command)), "lockstep-kernel")
+	if _, err := os.Stat(path); err != nil {
+		return "", asMissingError(fmt.Errorf("find the kernel: %w; build it beside this command: go run ./kernels/build", err))
+	}
+	return path, nil
+}
+
+func courseCheckCommand() *cobra.Command {
+	var tasks string
+	var read bool
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "check NOTEBOOK",
+		Short: "Show which tasks of a notebook are right, wrong or missing",
+		Long: `Executes the notebook in a fresh kernel, from top to bottom, and shows the state of
+each task. Sweeps that have finished are not run again (their cells set Resume), so a
+second check takes seconds. The notebook is not changed.
+
+With --read no cell is executed: the outputs in the file are judged.
+
+Exit codes: 0 all tasks are done; 1 some are not.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := notebookTasks(tasks, args[0])
+			if err != nil {
+				return asUsageError(err)
+			}
+			o := course.CheckOptions{CellTimeout: timeout}
+			if !read {
+				if o.Kernel, err = findKernel(); err != nil {
+					return err
+				}
+				o.Executing = func(cell, cells int, line string) {
+					fmt.Fprintf(c.ErrOrStderr(), "cell %d of %d: %s\n", cell, cells, clean.Text(line))
+				}
+			}
+			states, err := course.CheckNotebook(c.Context(), args[0], all, o)
+			if err != nil {
+				return err
+			}
+			return printStates(c.OutOrStdout(), states)
+		},
+	}
+	addTasksFlag(c, &tasks)
+	c.Flags().BoolVar(&read, "read", false, "judge the outputs in the file; execute nothing")
+	c.Flags().DurationVar(&timeout, "timeout", 15*time.Minute, "time limit of each cell")
+	return c
+}
+
+// printStates prints the state of each task. It returns an error if one is not done.
+func printStates(w io.Writer, states []course.TaskState) error {
+	missing := 0
+	for _, s := range states {
+		mark := "done   "
+		if !s.Done {
+			mark = "missing"
+			missing++
+		}
+		line := fmt.Sprintf("%s  %-12s %4g  %s", mark, s.Task.ID, s.Task.Points, s.Task.Kind)
+		if s.Reason != "" {
+			line += ": " + strings.ReplaceAll(clean.Lines(s.Reason), "\n", "\n                            ")
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("%d of %s are not done", missing, english.Count(len(states), "task"))
+	}
+	return nil
+}
+
+func courseReleaseCommand() *cobra.Command {
+	var tasks string
+	c := &cobra.Command{
+		Use:   "release SOURCE OUT",
+		Short: "Write the students' version of notebooks",
+		Long: `Writes the students' version of the notebook SOURCE, or of every notebook in the folder
+SOURCE, to the folder OUT: without outputs, solutions and hidden tests, with the metadata
+and checksums of nbgrader 0.9. Beside each notebook it writes the file of its tasks,
+without answers.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			notebook := args[0]
+			if info, err := os.Stat(notebook); err == nil && info.IsDir() {
+				notebook = filepath.Join(notebook, "*.ipynb")
+			}
+			all, err := notebookTasks(tasks, notebook)
+			if err != nil {
+				return asUsageError(err)
+			}
+			written, err := course.Release(args[0], args[1], all)
+			for _, path := range written {
+				fmt.Fprintln(c.OutOrStdout(), path)
+			}
+			return err
+		},
+	}
+	addTasksFlag(c, &tasks)
+	return c
+}
+
+func courseSubmitCommand() *cobra.Command {
+	var tasks, name, out string
+	c := &cobra.Command{
+		Use:   "submit NOTEBOOK",
+		Short: "Pack a notebook and the runs of its answers for the teacher",
+		Long: `Writes a zip file with the notebook, as it was saved, and with the runs that its right
+answers name: run.json, epochs.csv, out.log, load.csv and the use of the machine, about
+25 kB a run. It lists the tasks without a right answer.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := notebookTasks(tasks, args[0])
+			if err != nil {
+				return asUsageError(err)
+			}
+			if name == "" {
+				u, err := user.Current()
+				if err != nil {
+					return asUsageError(fmt.Errorf("find your name: %w; use --name", err))
+				}
+				name = u.Username
+			}
+			if out == "" {
+				out = strings.TrimSuffix(filepath.Base(args[0]), ".ipynb") + "-" + name + ".zip"
+			}
+			if err := checkOutput(out, args[0]); err != nil {
+				return err
+			}
+			missing, err := course.Submit(c.Context(), args[0], name, out, all)
+			if err != nil {
+				return err
+			}
+			for _, m := range missing {
+				fmt.Fprintln(c.OutOrStdout(), "without a right answer:", clean.Lines(m))
+			}
+			fmt.Fprintln(c.OutOrStdout(), "wrote", out, "for", name)
+			return nil
+		},
+	}
+	addTasksFlag(c, &tasks)
+	c.Flags().StringVar(&name, "name", "", "your name in the submission (default: your user name)")
+	c.Flags().StringVarP(&out, "out", "o", "", "the zip file (default: NOTEBOOK-NAME.zip)")
+	return c
+}
+
+func courseGradeCommand() *cobra.Command {
+	var o course.GradeOptions
+	var table string
+	c := &cobra.Command{
+		Use:   "grade SUBMISSION…",
+		Short: "Grade submissions",
+		Long: `Grades zip files of lockstep course submit. Numbers and choices are judged by this
+process, from the answers in the notebook and the submitted runs; no cell is executed. A
+function is executed alone, in a fresh kernel, with random inputs, and compared with the
+task's reference. Texts get no points here: column by_hand contains how many a person can
+give.
+
+The functions of students read what your user can read: grade as a separate user.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if o.Release == "" {
+				return asUsageError(fmt.Errorf("name the folder of the released notebooks with --release"))
+			}
+			if o.Kernel, err = findKernel(); err != nil {
+				return err
+			}
+			if table != "" {
+				if err := checkOutput(table, args...); err != nil {
+					return err
+				}
+			}
+			grades, err := course.Grades(c.Context(), args, o)
+			if err != nil {
+				return err
+			}
+			if table == "" {
+				return course.WriteGrades(c.OutOrStdout(), grades)
+			}
+			return wholefile.Write(table, 0o644, func(f *os.File) error { return course.WriteGrades(f, grades) })
+		},
+	}
+	c.Flags().StringVar(&o.Release, "release", "", "the folder of the released notebooks")
+	c.Flags().StringVar(&o.Tests, "tests", "", "a folder with task files that add to the shipped tasks or replace them, with answers")
+	c.Flags().DurationVar(&o.CellTimeout, "timeout", time.Minute, "time limit of each cell and call of a student's function")
+	c.Flags().StringVar(&table, "csv", "", "write the grades to this file instead of standard output")
+	return c
+}
+
+func courseReportCommand() *cobra.Command {
+	var tasks, out, name string
+	c := &cobra.Command{
+		Use:   "report NOTEBOOK",
+		Short: "Write a notebook's answers as a page or a PDF for the hand-in",
+		Long: `Writes one page (.html or .pdf) with each task, your text and code, the numbers with the
+files and lines that they come from, the lines of the runs' logs, and the figures.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := notebookTasks(tasks, args[0])
+			if err != nil {
+				return asUsageError(err)
+			}
+			if err := checkOutput(out, args[0]); err != nil {
+				return err
+			}
+			page, err := course.NewPage(c.Context(), args[0], name, all)
+			if err != nil {
+				return err
+			}
+			return page.Save(c.Context(), out)
+		},
+	}
+	addTasksFlag(c, &tasks)
+	c.Flags().StringVarP(&out, "out", "o", "report.html", "the file, .html or .pdf")
+	c.Flags().StringVar(&name, "name", "", "your name on the page")
+	return c
+}

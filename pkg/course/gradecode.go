@@ -1,0 +1,144 @@
+package course
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"lockstep/pkg/course/internal/ipynb"
+	"lockstep/pkg/course/internal/kernelclient"
+)
+
+// randomInputs is the number of random inputs with which each function is called.
+const randomInputs = 20
+
+// calls are calls of a function with random inputs, as Go source, and the results of the task's
+// reference.
+type calls struct {
+	sources []string
+	results []string
+}
+
+// gradeFunction calls the student's function with random inputs, and returns an error if a result
+// differs from the reference's.
+func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.Notebook) error {
+	cells := cellsOf(nb, t.answerID())
+	if len(cells) != 1 {
+		return fmt.Errorf("%d cells are named %s, want one", len(cells), t.answerID())
+	}
+	expected, err := g.referenceCalls(ctx, t, release)
+	if err != nil {
+		return fmt.Errorf("run the reference: %w", err)
+	}
+	k, err := g.startKernel(ctx, t, release)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	if _, err := k.execute(ctx, cells[0].Source); err != nil {
+		return fmt.Errorf("the cell %s fails: %w", t.answerID(), err)
+	}
+	for i, source := range expected.sources {
+		got, err := k.execute(ctx, source)
+		if err == nil {
+			err = sameResults(got, expected.results[i])
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+	}
+	return nil
+}
+
+// referenceCalls returns random calls of the task's function with the reference's results. All
+// submissions get the same calls.
+func (g *grader) referenceCalls(ctx context.Context, t *Task, release *ipynb.Notebook) (*calls, error) {
+	if c := g.calls[t.ID]; c != nil {
+		return c, nil
+	}
+	if t.Function.Reference == "" {
+		return nil, fmt.Errorf("task %s has none: name the folder of its task file with --tests", t.ID)
+	}
+	k, err := g.startKernel(ctx, t, release)
+	if err != nil {
+		return nil, err
+	}
+	defer k.close()
+	if _, err := k.execute(ctx, t.Function.Reference); err != nil {
+		return nil, err
+	}
+	c := &calls{}
+	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // a student must not know the inputs
+	for range randomInputs {
+		source, err := t.Function.randomCall(random)
+		if err != nil {
+			return nil, err
+		}
+		result, err := k.execute(ctx, source)
+		if err == nil && result == "" {
+			err = errors.New("no result")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		c.sources, c.results = append(c.sources, source), append(c.results, result)
+	}
+	g.calls[t.ID] = c
+	return c, nil
+}
+
+// functionKernel is a fresh kernel in which functions are called.
+type functionKernel struct {
+	kernel  *kernelclient.Kernel
+	dir     string
+	timeout time.Duration // of each cell
+}
+
+// startKernel starts a kernel, and runs the cells of the release that the task's function needs. The
+// kernel cannot launch runs, because LOCKSTEP_BIN names no command. Its folder is temporary.
+func (g *grader) startKernel(ctx context.Context, t *Task, release *ipynb.Notebook) (*functionKernel, error) {
+	dir, err := os.MkdirTemp("", "lockstep-function-")
+	if err != nil {
+		return nil, err
+	}
+	k := &functionKernel{dir: dir, timeout: g.options.CellTimeout}
+	env := append(os.Environ(), "LOCKSTEP_BIN="+filepath.Join(dir, "launches-are-refused"), "LOCKSTEP_LOGS="+filepath.Join(dir, "logs"))
+	if k.kernel, err = kernelclient.Start(ctx, g.options.Kernel, dir, env); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	for _, id := range t.Function.Needs {
+		for _, c := range cellsOf(release, id) {
+			if _, err := k.execute(ctx, c.Source); err != nil {
+				k.close()
+				return nil, fmt.Errorf("the cell %s of the release fails: %w", id, err)
+			}
+		}
+	}
+	return k, nil
+}
+
+// execute runs code, and returns the value of its last expression as text.
+func (k *functionKernel) execute(ctx context.Context, code string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, k.timeout, fmt.Errorf("no result after %s", k.timeout))
+	defer cancel()
+	r, err := k.kernel.Execute(ctx, code)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
+		return "", err
+	case r.Err != nil:
+		return "", r.Err
+	}
+	return r.Value, nil
+}
+
+// close ends the kernel and removes its folder.
+func (k *functionKernel) close() {
+	_ = k.kernel.Close()    // the kernel may have ended already
+	_ = os.RemoveAll(k.dir) // a remaining temporary folder does no harm
+}

@@ -1,0 +1,430 @@
+package course
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+	"lockstep/pkg/train"
+	"lockstep/pkg/tune"
+)
+
+// evidence is what an answer is judged by: the runs of the student that the task needs, by
+// config.
+type evidence struct {
+	task *Task
+	runs map[string][]runs.Run
+}
+
+// own returns the student's runs, without those of published tables.
+func (e *evidence) own() []runs.Run {
+	var own []runs.Run
+	for _, r := range e.task.Runs {
+		if !r.isPublished() {
+			own = append(own, e.runs[r.Config]...)
+		}
+	}
+	return own
+}
+
+// disturbedNote names the runs that other load on the machine disturbed, or is "".
+func (e *evidence) disturbedNote() string {
+	var names []string
+	for _, r := range e.own() {
+		if r.Info.Load != nil && r.Info.Load.Disturbed {
+			name := filepath.Base(r.Dir)
+			if len(e.task.Runs) > 1 {
+				name = filepath.Base(filepath.Dir(r.Dir)) + "/" + name
+			}
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	return "other load on the machine disturbed " + english.List(names) + ": repeat the sweep on an idle machine before you trust its speed-up"
+}
+
+// readRuns reads the runs of the studies, which are folders of runs.
+func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
+	var all []runs.Run
+	for _, study := range studies {
+		place, err := runs.LocateLogs(study)
+		if err != nil {
+			return nil, fmt.Errorf("%w: start the sweep in a cell above, and pass job.Dir()", err)
+		}
+		read, err := logread.Options{}.Read(ctx, place)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, read.Runs...)
+	}
+	return all, nil
+}
+
+// collect selects the runs that the task needs from all runs of the student. It returns an
+// error if one is missing or not finished, or if the student did not train it.
+func (t *Task) collect(ctx context.Context, all []runs.Run) (*evidence, error) {
+	e := &evidence{task: t, runs: map[string][]runs.Run{}}
+	for _, need := range t.Runs {
+		if need.isPublished() {
+			table, err := readRuns(ctx, []string{need.Config})
+			if err != nil {
+				return nil, err
+			}
+			e.runs[need.Config] = table
+			continue
+		}
+		found, err := t.selectRuns(need, all)
+		if err != nil {
+			return nil, err
+		}
+		e.runs[need.Config] = found
+	}
+	return e, nil
+}
+
+// selectRuns returns the finished runs of the config that need names.
+func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error) {
+	var found []runs.Run
+	var others, unfinished []string
+	for _, r := range all {
+		switch same, name := isOfConfig(r.Info, need.Config); {
+		case !same:
+			others = append(others, name)
+		case r.Info.Status != runs.StatusDone:
+			unfinished = append(unfinished, fmt.Sprintf("%s (%s)", filepath.Base(r.Dir), r.Info.Status))
+		default:
+			found = append(found, r)
+		}
+	}
+	for _, r := range found {
+		if source := foreignSource(r); source != "" && !t.Foreign {
+			return nil, fmt.Errorf("%s is no run of yours: %s. Train %s here, and pass that sweep's folder", filepath.Base(r.Dir), source, need.Config)
+		}
+	}
+	for _, workers := range need.Workers {
+		if slices.ContainsFunc(found, func(r runs.Run) bool { return r.Info.Workers == workers }) {
+			continue
+		}
+		message := fmt.Sprintf("found no finished run of %s with %s", need.Config, english.Count(workers, "worker"))
+		switch {
+		case unfinished != nil:
+			message += "; not finished: " + english.List(unfinished) + ". Start the sweep again with Resume: true, and wait for it with job.Watch(ctx)"
+		case found == nil && others != nil:
+			slices.Sort(others)
+			message += "; the runs are of " + english.List(slices.Compact(others)) + ". Pass the folder of the sweep of " + need.Config
+		default:
+			message += ". Run the sweep in a cell above, and pass its folder: job.Dir()"
+		}
+		return nil, fmt.Errorf("%s", message)
+	}
+	return found, nil
+}
+
+// isOfConfig reports whether a run trained the network of a shipped config. name is the name of
+// the run's config.
+func isOfConfig(info runs.Info, config string) (same bool, name string) {
+	name, _ = info.Config["name"].(string)
+	if name == "" {
+		name = info.Study
+	}
+	c, err := train.Named(config)
+	if err != nil || name != config {
+		return false, name
+	}
+	// A sweep may change the network with Set, and then its runs are of another network.
+	var document map[string]any
+	text, err := json.Marshal(c)
+	if err != nil || json.Unmarshal(text, &document) != nil {
+		return false, name
+	}
+	for _, d := range train.Differences(info.Config, document) {
+		if strings.HasPrefix(d.Key, "model.") {
+			return false, fmt.Sprintf("%s with %s %v", name, d.Key, d.Was)
+		}
+	}
+	return true, name
+}
+
+// judge returns an error if an answer is wrong or cannot be judged. The error does not contain
+// the right value.
+func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
+	t := e.task
+	switch t.Kind {
+	case KindNumbers:
+		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Numbers))); err != nil {
+			return err
+		}
+		for _, key := range slices.Sorted(maps.Keys(t.Numbers)) {
+			if err := e.judgeNumber(ctx, key, t.Numbers[key], answer[key]); err != nil {
+				return err
+			}
+		}
+	case KindChoice:
+		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Choices))); err != nil {
+			return err
+		}
+		for _, key := range slices.Sorted(maps.Keys(t.Choices)) {
+			if err := e.judgeChoice(ctx, key, t.Choices[key], answer[key]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkKeys returns an error if an answer has other keys than the task.
+func checkKeys(answer map[string]any, keys []string) error {
+	for _, key := range slices.Sorted(maps.Keys(answer)) {
+		if !slices.Contains(keys, key) {
+			return fmt.Errorf("unknown key %q%s; the answer has %s", key, nearest.Hint(key, keys), english.Quote(keys))
+		}
+	}
+	for _, key := range keys {
+		if _, ok := answer[key]; !ok {
+			return fmt.Errorf("no answer for %q: the answer has %s", key, english.Quote(keys))
+		}
+	}
+	return nil
+}
+
+func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer any) error {
+	v, err := toNumber(answer)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if v == 0 {
+		return fmt.Errorf("%s is 0: write your answer in the cell above, and run both cells", key)
+	}
+	if n.Metric == largestBatch {
+		return judgeBatch(ctx, key, n, v, e.task.Tolerance)
+	}
+	right, counted, err := e.values(n, scaling.DefaultRule())
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if isNear(v, right, e.task.Tolerance) {
+		return nil
+	}
+	wrong := fmt.Sprintf("%s = %s is not what your runs give", key, english.Number(v))
+	if strings.HasPrefix(n.Config, "published/") {
+		wrong = fmt.Sprintf("%s = %s is not what the table gives", key, english.Number(v))
+	}
+	tolerance := e.task.Tolerance
+	inverse, percent := make([]float64, len(right)), make([]float64, len(right))
+	for i, r := range right {
+		inverse[i], percent[i] = 1/r, 100*r
+	}
+	all := scaling.DefaultRule()
+	all.DropFirst = 0
+	withFirst, _, err := e.values(n, all)
+	switch {
+	case err == nil && isNear(v, withFirst, tolerance):
+		return fmt.Errorf("%s: it includes epoch 1, which does not count, because it builds structures and fills caches; %s", wrong, counted)
+	case isNear(v, inverse, tolerance):
+		return fmt.Errorf("%s: numerator and denominator are exchanged; it is %s", wrong, metrics[n.Metric])
+	case isNear(v, percent, tolerance):
+		return fmt.Errorf("%s: it is in percent; give a fraction, where 1 is 100 %%", wrong)
+	}
+	return fmt.Errorf("%s, within %s: it is %s, with %s of %s; %s", wrong, english.Percent(tolerance), metrics[n.Metric], english.Count(n.Workers, "worker"), n.Config, counted)
+}
+
+// isNear reports whether v differs from one of the right values by at most tolerance, relative to
+// that value.
+func isNear(v float64, right []float64, tolerance float64) bool {
+	return slices.ContainsFunc(right, func(r float64) bool { return math.Abs(v-r) <= tolerance*math.Abs(r) })
+}
+
+// values returns the values of a number that are right: by mean and by median of the counted
+// epochs, and of repeated runs. counted is a clause about the epochs that count.
+func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
+	study, err := scaling.FromRuns(e.runs[n.Config])
+	if err != nil {
+		return nil, "", err
+	}
+	for _, epochs := range []string{"mean", "median"} {
+		for _, repeats := range []string{"median", "mean"} {
+			rule.Epochs, rule.Repeats = epochs, repeats
+			s, err := study.WithRule(rule)
+			if err != nil {
+				return nil, "", err
+			}
+			explained, err := s.Explain(n.Metric, n.Workers)
+			if err != nil {
+				return nil, "", err
+			}
+			for _, item := range explained.Items {
+				values = append(values, item.Result.Value)
+			}
+			if counted == "" {
+				counted = describeCounted(explained.Items[0].Inputs)
+			}
+		}
+	}
+	return values, counted, nil
+}
+
+// describeCounted describes which epochs of the inputs of a number count.
+func describeCounted(inputs []scaling.Input) string {
+	var epochs []int
+	for _, in := range inputs {
+		if in.Counted && in.Epoch > 0 {
+			epochs = append(epochs, in.Epoch)
+		}
+	}
+	if epochs == nil {
+		return "it is a number of the whole run"
+	}
+	slices.Sort(epochs)
+	epochs = slices.Compact(epochs)
+	if len(epochs) == 1 {
+		return fmt.Sprintf("epoch %d counts", epochs[0])
+	}
+	return fmt.Sprintf("epochs %d to %d count, by their mean or median", epochs[0], epochs[len(epochs)-1])
+}
+
+// judgeBatch searches the largest batch again. What a batch needs differs a little between
+// processors, so a tolerance applies.
+func judgeBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
+	bytes, err := humanize.ParseBytes(n.Memory)
+	if err != nil {
+		return err
+	}
+	config, err := train.Named(n.Config)
+	if err != nil {
+		return err
+	}
+	search, err := tune.FindLargestBatch(ctx, config, tune.BatchOptions{Workers: 1, Memory: int64(bytes)})
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if !isNear(v, []float64{float64(search.Largest)}, tolerance) {
+		return fmt.Errorf("%s = %s is not the largest batch of %s that fits into %s: read the last line of tune.FindLargestBatch or lockstep batchsize", key, english.Number(v), n.Config, n.Memory)
+	}
+	return nil
+}
+
+// toNumber converts the number of an answer.
+func toNumber(answer any) (float64, error) {
+	if n, ok := answer.(json.Number); ok {
+		return n.Float64()
+	}
+	v := reflect.ValueOf(answer)
+	switch {
+	case v.IsValid() && v.CanFloat():
+		if f := v.Float(); !math.IsNaN(f) && !math.IsInf(f, 0) {
+			return f, nil
+		}
+		return 0, fmt.Errorf("got %v, want a finite number", answer)
+	case v.IsValid() && v.CanInt():
+		return float64(v.Int()), nil
+	case v.IsValid() && v.CanUint():
+		return float64(v.Uint()), nil
+	case v.IsValid() && v.Kind() == reflect.String:
+		return 0, fmt.Errorf("got the text %q, want a number: write it without quotes", v.String())
+	}
+	return 0, fmt.Errorf("got %T, want a number", answer)
+}
+
+func (e *evidence) judgeChoice(ctx context.Context, key string, c Choice, answer any) error {
+	options := slices.Sorted(maps.Keys(c.Options))
+	chosen, ok := answer.(string)
+	switch {
+	case !ok:
+		return fmt.Errorf("%s: got %T, want one of the texts %s", key, answer, english.Quote(options))
+	case chosen == "":
+		return fmt.Errorf("%s is empty: write your choice in the cell above, and run both cells", key)
+	case !slices.Contains(options, chosen):
+		return fmt.Errorf("%s: unknown option %q%s; use one of %s", key, chosen, nearest.Hint(chosen, options), english.Quote(options))
+	}
+	if c.Larger != nil {
+		return e.judgeLarger(key, c, chosen, options)
+	}
+	if slices.Contains(c.Answer, chosen) || slices.Contains(c.Hashes, hashOption(e.task.ID, key, chosen)) {
+		return nil
+	}
+	return fmt.Errorf("%s: %q is not right: %s", key, chosen, c.Options[chosen])
+}
+
+// judgeLarger returns an error if the number of the chosen config is smaller than that of another
+// by more than the tolerance. Closer numbers are equal, and each choice is right.
+func (e *evidence) judgeLarger(key string, c Choice, chosen string, options []string) error {
+	largest := map[string]float64{}
+	for _, option := range options {
+		n := *c.Larger
+		n.Config = option
+		values, _, err := e.values(n, scaling.DefaultRule())
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		largest[option] = slices.Max(values)
+	}
+	for _, option := range options {
+		if largest[chosen] < largest[option]*(1-e.task.Tolerance) {
+			return fmt.Errorf("%s: your runs say otherwise: compare the %s of both studies at %s", key, c.Larger.Metric, english.Count(c.Larger.Workers, "worker"))
+		}
+	}
+	return nil
+}
+
+// hashOption returns the hash by which a release stores that an option is right, so that its file
+// of tasks does not show the answers. It does not keep a student from trying all options.
+func hashOption(task, key, option string) string {
+	sum := sha256.Sum256([]byte(task + "\n" + key + "\n" + option))
+	return hex.EncodeToString(sum[:])
+}
+
+// RunReference identifies a run of an answer.
+type RunReference struct {
+	Run    string `json:"run"`    // STUDY/RUN
+	SHA256 string `json:"sha256"` // of epochs.csv
+}
+
+// referenceRun returns the reference of a run folder.
+func referenceRun(dir string) (RunReference, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "epochs.csv"))
+	if err != nil {
+		return RunReference{}, err
+	}
+	sum := sha256.Sum256(data)
+	return RunReference{
+		Run:    filepath.Base(filepath.Dir(dir)) + "/" + filepath.Base(dir),
+		SHA256: hex.EncodeToString(sum[:]),
+	}, nil
+}
+
+// foreignSource describes where the numbers of a run come from if they are published or recorded,
+// even if run.json does not say so; otherwise it returns "".
+func foreignSource(r runs.Run) string {
+	if r.Info.Source != "" {
+		return "its numbers are " + r.Info.Source
+	}
+	return knownTimes()[epochTimes(r)]
+}
+
+// epochTimes returns the times of a run's epochs as a key.
+func epochTimes(r runs.Run) string {
+	var b strings.Builder
+	for _, e := range r.Epochs {
+		b.WriteString(strconv.FormatFloat(e.Seconds, 'g', 6, 64) + " ")
+	}
+	return b.String()
+}

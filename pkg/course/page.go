@@ -1,0 +1,326 @@
+package course
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
+
+	"lockstep/pkg/course/internal/ipynb"
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/report"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+//go:embed page.html
+var pageTemplate string
+
+// Page is a notebook's answers as one page for the hand-in. It uses no network and no scripts. Output
+// of cells is shown as text and images only, because the page may be opened by a teacher.
+type Page struct {
+	Title, Subtitle string
+	Style           template.CSS
+	Tasks           []pageTask
+}
+
+// pageTask is a task with the student's answer.
+type pageTask struct {
+	ID, Name string
+	Text     template.HTML
+	Done     bool
+	State    string
+	Parts    []pagePart
+	Numbers  []pageNumber
+	Logs     []pageLog
+}
+
+// pagePart is a cell of the answer.
+type pagePart struct {
+	Text    template.HTML
+	Code    string
+	Printed string
+	Images  []pageImage
+}
+
+type pageImage struct {
+	Alt    string
+	Source template.URL
+}
+
+// pageNumber is a number of an answer, with how it was computed.
+type pageNumber struct {
+	Key, Value, Formula string
+	Where               []string
+}
+
+// pageLog contains lines of a run's log.
+type pageLog struct {
+	Name  string
+	Lines []string
+}
+
+const (
+	mostPrinted  = 4000 // bytes of a cell's text output on the page
+	mostLogLines = 30   // lines of one log
+	mostWhere    = 12   // places of one number
+)
+
+// NewPage reads the notebook at path, with its outputs, and the runs that its answers name. student
+// may be empty.
+func NewPage(ctx context.Context, path, student string, all Tasks) (*Page, error) {
+	nb, err := ipynb.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	own := all.of(notebookName(path))
+	if len(own) == 0 {
+		return nil, fmt.Errorf("report %s: no tasks for a notebook of this name; keep the released notebook's name", path)
+	}
+	p := &Page{Title: notebookTitle(nb, path), Style: template.CSS(report.StyleSheet())} //nolint:gosec // embedded file
+	locate := locateRun(path)
+	done, next := 0, 0
+	shown := map[string]bool{} // logs of an earlier task
+	for _, t := range own {
+		one := pageTask{ID: t.GradeID(), Name: fmt.Sprintf("Task %s (%s)", t.ID, english.Count(int(t.Points), "point")), Text: renderMarkdown(t.Text)}
+		var cells []*ipynb.Cell
+		cells, next = t.cells(nb, next)
+		for _, c := range cells {
+			if part, ok := t.part(c); ok {
+				one.Parts = append(one.Parts, part)
+			}
+		}
+		if err := t.fill(ctx, &one, nb, locate); err != nil {
+			return nil, err
+		}
+		one.Logs = slices.DeleteFunc(one.Logs, func(log pageLog) bool { return shown[log.Name] })
+		for _, log := range one.Logs {
+			shown[log.Name] = true
+		}
+		if one.Done {
+			done++
+		}
+		p.Tasks = append(p.Tasks, one)
+	}
+	p.Subtitle = fmt.Sprintf("%d of %s answered", done, english.Count(len(own), "task"))
+	if student != "" {
+		p.Subtitle = student + ", " + p.Subtitle
+	}
+	return p, nil
+}
+
+// notebookTitle returns the first heading of a notebook, or its file name.
+func notebookTitle(nb *ipynb.Notebook, path string) string {
+	for _, c := range nb.Cells {
+		if heading, ok := strings.CutPrefix(c.Source, "# "); ok && c.Type == ipynb.Markdown {
+			first, _, _ := strings.Cut(heading, "\n")
+			return first
+		}
+	}
+	return notebookName(path)
+}
+
+// cells returns the cells of the notebook that belong to the task, from index start on: up to its last
+// cell. next is the index after them, or start if the task has no cell.
+func (t *Task) cells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next int) {
+	last := -1
+	for i, c := range nb.Cells {
+		if c.Grading != nil && (c.Grading.ID == t.GradeID() || c.Grading.ID == t.answerID()) {
+			last = i
+		}
+	}
+	if last < start {
+		return nil, start
+	}
+	return nb.Cells[start : last+1], last + 1
+}
+
+// part returns what the page shows of a cell: the student's text and code, what the code printed, and
+// images. ok is false if there is nothing to show.
+func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
+	own := c.Grading != nil && c.Grading.Solution
+	switch {
+	case c.Type == ipynb.Markdown && own && strings.TrimSpace(c.Source) != textStub:
+		part.Text = renderMarkdown(c.Source)
+		return part, true
+	case c.Type != ipynb.Code:
+		return part, false
+	}
+	if own || c.Grading == nil && t.Kind != KindText {
+		part.Code = c.Source
+	}
+	for _, o := range c.Outputs {
+		switch {
+		case o.Type == "stream" && o.Name == "stdout" && part.Code != "":
+			part.Printed += string(o.Text)
+		case o.DataText("image/png") != "":
+			part.Images = append(part.Images, newImage("image/png", o.DataText("image/png")))
+		case o.DataText("image/svg+xml") != "":
+			part.Images = append(part.Images, newImage("image/svg+xml", base64.StdEncoding.EncodeToString([]byte(o.DataText("image/svg+xml")))))
+		}
+	}
+	if len(part.Printed) > mostPrinted {
+		part.Printed = part.Printed[:mostPrinted] + "\n…"
+	}
+	part.Printed = clean.Lines(strings.ToValidUTF8(part.Printed, "�"))
+	return part, part.Code != "" || part.Images != nil
+}
+
+// newImage returns an image of base64 data. Inside an img element, an SVG cannot run scripts.
+func newImage(mime, data string) pageImage {
+	data = strings.Map(func(r rune) rune {
+		if strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", r) {
+			return r
+		}
+		return -1
+	}, data)
+	return pageImage{"figure", template.URL("data:" + mime + ";base64," + data)} //nolint:gosec // only base64
+}
+
+// fill adds the state of the task, the origin of its numbers, and lines of the runs' logs.
+func (t *Task) fill(ctx context.Context, one *pageTask, nb *ipynb.Notebook, locate func(RunReference) (string, error)) error {
+	state := t.state(ctx, nb, locate)
+	one.Done, one.State = state.Done, cmp.Or(state.Reason, "right, computed again when this page was written")
+	if t.Kind == KindText || t.Kind == KindCode || !state.Done {
+		if t.Kind == KindCode && state.Done {
+			one.State = "right for the inputs of the check"
+		}
+		return ctx.Err()
+	}
+	a, err := t.storedAnswer(nb)
+	if err != nil {
+		return err
+	}
+	var all []runs.Run
+	for _, reference := range a.Runs {
+		dir, err := locate(reference)
+		if err != nil {
+			return err
+		}
+		r, err := runs.Read(dir)
+		if err != nil {
+			return err
+		}
+		all = append(all, r)
+		logs, err := readLogs(dir, reference.Run)
+		if err != nil {
+			return err
+		}
+		one.Logs = append(one.Logs, logs...)
+	}
+	e, err := t.collect(ctx, all)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(a.Values)) {
+		one.Numbers = append(one.Numbers, e.origin(key, a.Values[key]))
+	}
+	return nil
+}
+
+// origin describes how a value of the answer was computed.
+func (e *evidence) origin(key string, value any) pageNumber {
+	n, isNumber := e.task.Numbers[key]
+	number := pageNumber{Key: key, Value: fmt.Sprint(value)}
+	if v, err := toNumber(value); err == nil {
+		number.Value = strings.TrimSuffix(english.Number(v), ".0")
+	}
+	switch {
+	case !isNumber:
+		number.Formula = e.task.Choices[key].Question
+	case n.Metric == largestBatch:
+		number.Formula = fmt.Sprintf("%s of %s in %s", metrics[n.Metric], n.Config, n.Memory)
+	default:
+		study, err := scaling.FromRuns(e.runs[n.Config])
+		if err != nil {
+			break
+		}
+		explained, err := study.Explain(n.Metric, n.Workers)
+		if err != nil {
+			break
+		}
+		item := explained.Items[0]
+		number.Formula = strings.TrimSpace(item.Formula + " = " + item.Substituted)
+		for _, in := range item.Inputs {
+			place := fmt.Sprintf("%s:%d", shortPath(in.File), in.Line)
+			if in.Counted && len(number.Where) < mostWhere && !slices.Contains(number.Where, place) {
+				number.Where = append(number.Where, place)
+			}
+		}
+	}
+	return number
+}
+
+// shortPath returns the last three elements of a path: STUDY/RUN/FILE.
+func shortPath(path string) string {
+	elements := strings.Split(filepath.ToSlash(path), "/")
+	return strings.Join(elements[max(0, len(elements)-3):], "/")
+}
+
+// isRelevant matches the lines of a run's log that the page shows: the configuration, the time of
+// each epoch, and the end.
+var isRelevant = regexp.MustCompile(`Configuration name|global_batch_size|parameters,|Time taken for epoch|DONE|done in|[Ee]rror|out of memory`).MatchString
+
+// readLogs reads the relevant lines of a run's log, and the files of its job's errors.
+func readLogs(dir, name string) ([]pageLog, error) {
+	var logs []pageLog
+	paths := []string{filepath.Join(dir, "out.log")}
+	more, err := filepath.Glob(filepath.Join(dir, "*.err"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range append(paths, more...) {
+		log := pageLog{Name: name + "/" + filepath.Base(path)}
+		f, err := os.Open(path)
+		if err != nil {
+			continue // a run of another version may have no log
+		}
+		lines := bufio.NewScanner(f)
+		for number := 1; lines.Scan() && len(log.Lines) < mostLogLines; number++ {
+			if text := lines.Text(); path != paths[0] || isRelevant(text) {
+				log.Lines = append(log.Lines, fmt.Sprintf("%4d  %s", number, clean.Text(text)))
+			}
+		}
+		_ = f.Close() // it was only read
+		if log.Lines != nil {
+			logs = append(logs, log)
+		}
+	}
+	return logs, nil
+}
+
+// renderMarkdown converts Markdown to HTML. Raw HTML in it is left out.
+func renderMarkdown(text string) template.HTML {
+	var b bytes.Buffer
+	if err := goldmark.New(goldmark.WithExtensions(extension.GFM)).Convert([]byte(text), &b); err != nil {
+		return template.HTML("<p>" + template.HTMLEscapeString(text) + "</p>") //nolint:gosec // escaped
+	}
+	return template.HTML(b.String()) //nolint:gosec // goldmark escapes raw HTML
+}
+
+// Save writes the page to a file, .html or .pdf; see report.SavePage.
+func (p *Page) Save(ctx context.Context, path string) error {
+	t, err := template.New("page").Parse(pageTemplate)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, p); err != nil {
+		return err
+	}
+	return report.SavePage(ctx, path, func(bool) string { return b.String() })
+}

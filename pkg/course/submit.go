@@ -1,0 +1,203 @@
+package course
+
+import (
+	"archive/zip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/course/internal/ipynb"
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
+)
+
+// manifest is the file submission.json of a submission.
+type manifest struct {
+	Version  int       `json:"lockstep_submission"`
+	Student  string    `json:"student"`
+	Notebook string    `json:"notebook"` // file name in the submission
+	Created  time.Time `json:"created"`
+}
+
+const manifestFile = "submission.json"
+
+// isSubmittedFile reports whether a submission contains the file of a run folder. Checkpoints,
+// events and steps are large, and no answer needs them.
+var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|out\.log|load\.csv|usage-.*\.csv)$`).MatchString
+
+var studentName = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
+
+// Submit packs a notebook with the runs of its answers into the zip file out, for lockstep course
+// grade. The notebook must be saved with its outputs. missing describes the tasks without a right
+// answer; they are no error, because a student may hand in a part.
+func Submit(ctx context.Context, path, student, out string, all Tasks) (missing []string, err error) {
+	if !studentName.MatchString(student) {
+		return nil, fmt.Errorf("submit %s: invalid name %q: use letters, digits, and . _ @ - inside, with --name", path, student)
+	}
+	nb, err := ipynb.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("submit: %w", err)
+	}
+	own := all.of(notebookName(path))
+	if len(own) == 0 {
+		return nil, fmt.Errorf("submit %s: no tasks for a notebook of this name; keep the released notebook's name", path)
+	}
+	folders, missing, err := own.submittedRuns(ctx, nb, locateRun(path))
+	if err != nil {
+		return nil, err
+	}
+	m := manifest{Version: 1, Student: student, Notebook: filepath.Base(path), Created: time.Now().UTC().Truncate(time.Second)}
+	return missing, wholefile.Write(out, 0o644, func(f *os.File) error { return m.pack(f, path, folders) })
+}
+
+// submittedRuns returns the folders of the runs that the answers name, by STUDY/RUN, and which tasks
+// have no right answer.
+func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) (folders map[string]string, missing []string, err error) {
+	folders = map[string]string{}
+	for _, t := range all {
+		if t.Kind == KindText {
+			if !t.isWritten(nb) {
+				missing = append(missing, t.ID+": no text")
+			}
+			continue
+		}
+		a, _, err := t.judgeStored(ctx, nb, locate)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, nil, err
+			}
+			missing = append(missing, t.ID+": "+err.Error())
+			continue
+		}
+		for _, r := range a.Runs {
+			if folders[r.Run], err = locate(r); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return folders, missing, nil
+}
+
+// pack writes the zip file: the manifest, the notebook, and runs/STUDY/RUN/FILE.
+func (m manifest) pack(w io.Writer, notebook string, folders map[string]string) error {
+	z := zip.NewWriter(w)
+	text, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	f, err := z.Create(manifestFile)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(text); err != nil {
+		return err
+	}
+	if err := addFile(z, m.Notebook, notebook); err != nil {
+		return err
+	}
+	names := make([]string, 0, len(folders))
+	for name := range folders {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		entries, err := os.ReadDir(folders[name])
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if e.Type().IsRegular() && isSubmittedFile(e.Name()) {
+				if err := addFile(z, path.Join("runs", name, e.Name()), filepath.Join(folders[name], e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return z.Close()
+}
+
+func addFile(z *zip.Writer, name, file string) error {
+	f, err := safeopen.OpenUserFile(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	w, err := z.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// Limits of a submission, so that a damaged or hostile one cannot fill the disk.
+const (
+	largestSubmitted = 64 << 20
+	mostSubmitted    = 10000
+)
+
+// unpack unpacks the submission at file to dir and returns its manifest.
+func unpack(file, dir string) (manifest, error) {
+	z, err := zip.OpenReader(file)
+	if err != nil {
+		return manifest{}, fmt.Errorf("%w: want a file that lockstep course submit wrote", err)
+	}
+	defer func() { _ = z.Close() }() // it was only read
+	if len(z.File) > mostSubmitted {
+		return manifest{}, fmt.Errorf("has %d files, at most %d are allowed", len(z.File), mostSubmitted)
+	}
+	left := int64(largestSubmitted)
+	for _, f := range z.File {
+		if strings.HasSuffix(f.Name, "/") {
+			continue
+		}
+		if !filepath.IsLocal(f.Name) || !f.Mode().IsRegular() {
+			return manifest{}, fmt.Errorf("invalid file name %q", f.Name)
+		}
+		n, err := unpackFile(f, filepath.Join(dir, f.Name), left)
+		if err != nil {
+			return manifest{}, fmt.Errorf("unpack %s: %w", f.Name, err)
+		}
+		left -= n
+	}
+	text, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return manifest{}, fmt.Errorf("has no %s: want a file that lockstep course submit wrote", manifestFile)
+	}
+	var m manifest
+	if err != nil || json.Unmarshal(text, &m) != nil || m.Version != 1 || !studentName.MatchString(m.Student) || !filepath.IsLocal(m.Notebook) {
+		return manifest{}, fmt.Errorf("%s is damaged", manifestFile)
+	}
+	return m, nil
+}
+
+// unpackFile writes one file, of at most the given number of bytes, and returns its size.
+func unpackFile(f *zip.File, path string, most int64) (int64, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return 0, err
+	}
+	r, err := f.Open()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = r.Close() }() // it was only read
+	w, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, io.LimitReader(r, most+1))
+	if err == nil && n > most {
+		err = fmt.Errorf("more than %d MiB in all", largestSubmitted>>20)
+	}
+	return n, errors.Join(err, w.Close())
+}
