@@ -45,7 +45,7 @@ func TestCopies(t *testing.T) {
 	logIn := func(want ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", strings.ReplaceAll(string(commands[1]), `\\`, `\`), "sh", examples, filepath.Join(home, "copy"))
-		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		cmd.Env = []string{"PATH=" + filepath.Join(base, "bin") + ":/usr/bin:/bin"}
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("got %v\n%s", err, out)
 		}
@@ -74,8 +74,17 @@ func TestCopies(t *testing.T) {
 	}
 	logIn() // there are no examples
 	update("first")
+	// This command writes the released notebooks of the course.
+	write(filepath.Join(examples, "course", "01.ipynb"), "// BEGIN SOLUTION")
+	write(filepath.Join(base, "bin", "lockstep"), "#!/bin/sh\n[ \"$1 $2\" = 'course release' ] && mkdir \"$4\" && echo released >\"$4/01.ipynb\"\n")
+	if err := os.Chmod(filepath.Join(base, "bin", "lockstep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	logIn("copy")
 	check("copy", "first")
+	if text, err := os.ReadFile(filepath.Join(home, "copy", "course", "01.ipynb")); string(text) != "released\n" {
+		t.Errorf("got the student's notebook %q, %v, want the released one", text, err)
+	}
 	logIn("copy")
 	if err := os.WriteFile(filepath.Join(home, "copy/sub/a.ipynb"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)

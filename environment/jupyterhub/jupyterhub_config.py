@@ -138,8 +138,9 @@ def make_cores_folder(user):
 
 
 # The student runs these commands, not root: a link in the home folder leads to nothing that the
-# student could not write. The last step makes the complete copy visible. Each copy has the checksum
-# of its files as they were in .lockstep-examples.
+# student could not write. The course's notebooks are copied as released: without solutions. The last
+# step makes the complete copy visible. Each copy has the checksum of its files as they were in
+# .lockstep-examples.
 COPY_COMMANDS = """
 umask 077
 [ -d "$1" ] || exit 0
@@ -155,7 +156,12 @@ if [ -e "$copy" ] || [ -L "$copy" ]; then
     copy=$dated-$number number=$((number + 1))
   done
 fi
-rm -rf -- "$copy.new" && cp -RL -- "$1" "$copy.new" && chmod -R u+rwX,go= -- "$copy.new" &&
+rm -rf -- "$copy.new" && cp -RL -- "$1" "$copy.new" || exit 1
+if [ -d "$copy.new/course" ]; then
+  rm -rf -- "$copy.new/course"
+  lockstep course release "$1/course" "$copy.new/course" >/dev/null || rm -rf -- "$copy.new/course"
+fi
+chmod -R u+rwX,go= -- "$copy.new" &&
   printf '%s\\n' "$version" >"$copy.new/.lockstep-examples" && mv -T -- "$copy.new" "$copy"
 """
 
@@ -177,7 +183,7 @@ async def copy_examples(spawner, user):
     process = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", COPY_COMMANDS, "sh", EXAMPLES, os.path.join(user.pw_dir, COPY),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        cwd="/", env={"PATH": "/usr/bin:/bin"}, user=user.pw_uid, group=user.pw_gid, extra_groups=groups, start_new_session=True,
+        cwd="/", env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, user=user.pw_uid, group=user.pw_gid, extra_groups=groups, start_new_session=True,
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), timeout=60)

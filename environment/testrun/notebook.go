@@ -13,8 +13,8 @@ import (
 )
 
 // runNotebooks executes notebooks from top to bottom: all with --strict, else only the demo's, which
-// trains, draws figures and proves its runs. The demo's notebook gets small settings, and the comparison
-// of strategies one seed. It returns an error if a cell has
+// trains, draws figures and proves its runs. The demo's notebook gets small settings, the comparison of
+// strategies one seed, and the course short runs. It returns an error if a cell has
 // failed or has not run, if an image, a saved figure or the report is missing, or if the
 // verification of the run folders fails.
 func runNotebooks(ctx context.Context, r *runner) error {
@@ -30,19 +30,20 @@ func runNotebooks(ctx context.Context, r *runner) error {
 	}
 	report := filepath.Join(out, "report.html")
 	env := append(jupyterEnv(), "TMPDIR="+temporary, "LOCKSTEP_LOGS="+logs, "LOCKSTEP_LOCKS="+filepath.Join(out, "locks"), "LOCKSTEP_DEMO_FIGURES="+figures,
-		"LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2", "LOCKSTEP_YOUR_REPORT="+report, "LOCKSTEP_STRATEGIES_SEEDS=1")
-	pattern := "notebooks/unet-scaling.ipynb"
+		"LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2", "LOCKSTEP_YOUR_REPORT="+report, "LOCKSTEP_STRATEGIES_SEEDS=1", "LOCKSTEP_COURSE=quick")
+	all, course := []string{"notebooks/unet-scaling.ipynb"}, []string(nil)
 	if r.strict {
-		pattern = "notebooks/*.ipynb"
+		var err1, err2 error
+		all, err1 = filepath.Glob("notebooks/*.ipynb")
+		course, err2 = filepath.Glob("notebooks/course/*.ipynb")
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		if len(all) == 0 || len(course) == 0 {
+			return errors.New("found no notebooks in notebooks/ or in notebooks/course/")
+		}
 	}
-	all, err := filepath.Glob(pattern)
-	if err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		return fmt.Errorf("found no notebook %s", pattern)
-	}
-	for _, path := range all {
+	for _, path := range append(all, course...) {
 		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -69,6 +70,11 @@ func runNotebooks(ctx context.Context, r *runner) error {
 		return fmt.Errorf("the notebooks left %v in the temporary folder %s: %w", left, temporary, err)
 	}
 	r.printLine(fmt.Sprintf("%d files in figures", len(saved)))
+	if r.strict {
+		if err := checkCourse(ctx, r, env, course, out); err != nil {
+			return err
+		}
+	}
 	return verifyRuns(ctx, r, logs)
 }
 
