@@ -26,16 +26,17 @@ func (f *Function) callCases(answer map[string]any) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
+		call := f.Name + "(" + formatArguments(arguments) + ")" // before the function can change its arguments
 		got, err := callFunction(function, arguments)
 		if err != nil {
-			return fmt.Errorf("%s(%s): %w", f.Name, formatArguments(arguments), err)
+			return fmt.Errorf("%s: %w", call, err)
 		}
 		if got.Kind() == reflect.Interface {
 			got = got.Elem()
 		}
 		want, err := convertTo(got.Type(), c.Out)
 		if err != nil || !almostEqual(got, want) {
-			return fmt.Errorf("%s(%s) returned %v, which is wrong", f.Name, formatArguments(arguments), got.Interface())
+			return fmt.Errorf("%s returned %v, which is wrong", call, got.Interface())
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ type Choice struct {
 type Function struct {
 	Name  string   `yaml:"name,omitempty"`
 	Cases []Case   `yaml:"cases,omitempty"`
-	Needs []string `yaml:"needs,omitempty"` // grade_ids of cells that run before, such as imports
+	Needs []string `yaml:"needs,omitempty"` // grade_ids of cells that run before, such as imports or earlier answers
 	// Reference is the Go source of a function with the same name. When answers are graded,
 	// both are called with random Arguments. A release does not contain it.
 	Reference string     `yaml:"reference,omitempty"`
