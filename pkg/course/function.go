@@ -46,7 +46,8 @@ func (f *Function) callCases(answer map[string]any) error {
 func callFunction(function reflect.Value, arguments []reflect.Value) (result reflect.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
+			text := strings.TrimPrefix(fmt.Sprint(p), "reflect: ") // of an interpreted function
+			err = fmt.Errorf("panic: %s; call it in a cell of your own to see the line", text)
 		}
 	}()
 	results := function.Call(arguments)

@@ -1,6 +1,7 @@
 package course
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -16,6 +17,17 @@ func TestWrongResultNamesTheCall(t *testing.T) {
 	}})
 	if err == nil || !strings.Contains(err.Error(), "double([1 2]) returned [7 8]") {
 		t.Fatalf("got the error %v, want the arguments before the call", err)
+	}
+}
+
+func TestPanicInFunction(t *testing.T) {
+	f := &Function{Name: "first", Cases: []Case{{In: []any{[]any{}}, Out: 1}}}
+	err := f.callCases(map[string]any{"first": func(v []float64) float64 {
+		return reflect.ValueOf(v).Index(0).Float() // as the interpreter does it
+	}})
+	const want = "first([]): panic: slice index out of range; call it in a cell of your own to see the line"
+	if err == nil || err.Error() != want {
+		t.Fatalf("got the error %v, want %s", err, want)
 	}
 }
 
