@@ -26,9 +26,9 @@ import (
 // (resnet-cifar10-power, sc21-one-gpu), or of a study in logs/recorded (unet2d-cells, resnet50v2-cifar10-laptop).
 // Any other name is an error, as is a speed that is not above 0 or not finite.
 //
-// The run folders are in a temporary folder. Their run.json has the Source of the numbers, which tables, captions,
-// titles of figures and reports show. The end of ctx or Cancel ends the replay, with the status canceled. No
-// other sweep waits for a replay, and Jobs does not list it.
+// The run folders are in a temporary folder, which stays after the end. Their run.json has the Source of the
+// numbers, which tables, captions, titles of figures and reports show. The end of ctx or Cancel ends the replay,
+// with the status canceled. No other sweep waits for a replay, and Jobs does not list it.
 func Replay(ctx context.Context, name string, speed float64) (*Job, error) {
 	return replayWith(ctx, name, speed, sleep)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 
 	"lockstep/logs/published"
 	"lockstep/logs/recorded"
+	"lockstep/pkg/internal/nearest"
 )
 
 // logsVariable is the environment variable with the path of the logs folder.
@@ -192,7 +194,8 @@ func placeShipped(name string) (string, error) {
 	folder, below, _ := strings.Cut(name, "/")
 	files := shippedLogs()[folder]
 	if _, err := fs.Stat(files, cmp.Or(below, ".")); err != nil {
-		return "", fmt.Errorf("locate %s: Lockstep has no such logs; it has %s", name, strings.Join(ShippedLogs(), ", "))
+		names := slices.DeleteFunc(ShippedLogs(), func(n string) bool { return !strings.HasPrefix(n, folder+"/") })
+		return "", fmt.Errorf("locate %s: Lockstep has no such logs%s; it has %s", name, nearest.Hint(name, names), strings.Join(names, ", "))
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -114,9 +114,9 @@ func TestUnknownPublishedTable(t *testing.T) {
 	t.Setenv(logsVariable, "")
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ name, want string }{
-		{"published/unet2d.csv", "has no such logs; it has published/resnet-cifar10-power.csv, "},
+		{"published/unet2d.csv", "has no such logs (did you mean published/unet2d-v100.csv?); it has published/resnet-cifar10-power.csv, "},
 		{"published/../secret", "has no such logs"},
-		{"recorded/unet3d", "recorded/resnet50v2-cifar10-laptop, recorded/unet2d-cells"},
+		{"recorded/unet3d", "it has recorded/resnet50v2-cifar10-laptop, recorded/unet2d-cells"},
 		{"./published/unet2d-v100.csv", "does not exist"},
 		{"publishedtables", "does not exist"},
 	} {
