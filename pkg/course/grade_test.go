@@ -2,6 +2,7 @@ package course
 
 import (
 	"archive/zip"
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -464,10 +465,10 @@ func TestCheckNotebook(t *testing.T) {
 	}
 }
 
-// builtKernel returns the path of the kernel that "go run ./kernels/build" has built.
+// builtKernel returns the path of the kernel, which LOCKSTEP_KERNEL_DIR or go run ./kernels/build provides.
 func builtKernel(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../../kernels/.build/bin/lockstep-kernel")
+	path, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv("LOCKSTEP_KERNEL_DIR"), "../../kernels/.build/bin"), "lockstep-kernel"))
 	if err != nil {
 		t.Fatal(err)
 	}

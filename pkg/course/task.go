@@ -122,7 +122,7 @@ var metrics = map[string]string{
 	"epoch_seconds": "seconds per epoch",
 	"throughput":    "samples per second of all workers",
 	"per_worker":    "throughput / workers",
-	"speedup":       "throughput with N workers / throughput with the fewest workers",
+	"speedup":       "throughput with N workers / throughput with the fewest workers (of equal work: the inverse ratio of the times)",
 	"efficiency":    "speed-up / ideal speed-up, from 0 to 1",
 	"val_loss":      "validation loss of the last epoch",
 	"train_loss":    "training loss of the last epoch",

@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -90,15 +91,18 @@ func (k *Kernel) startProcess(kernel, dir string, env []string) error {
 	defer stderr.Close()
 	k.cmd = exec.Command(kernel, file)
 	k.cmd.Dir, k.cmd.Env, k.cmd.Stderr = dir, env, stderr
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Close also ends what the cells have started
-	if err := k.cmd.Start(); err != nil {
-		return err
-	}
+	k.cmd.SysProcAttr = processAttributes()
+	started := make(chan error)
 	go func() {
-		_ = k.cmd.Wait() // endedError has the process's state
-		close(k.ended)
+		runtime.LockOSThread() // Linux ends the kernel with the thread that started it
+		err := k.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = k.cmd.Wait() // endedError has the process's state
+			close(k.ended)
+		}
 	}()
-	return nil
+	return <-started
 }
 
 // connect connects the sockets as soon as the kernel listens, and waits until it answers requests and what it

@@ -15,7 +15,17 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if kernel := os.Getenv("KERNELCLIENT_TEST_KERNEL"); kernel != "" { // the process that TestClientIsKilled kills
+		k, err := Start(context.Background(), kernel, "", os.Environ())
+		if err == nil {
+			_, err = k.Execute(context.Background(), os.Getenv("KERNELCLIENT_TEST_CODE"))
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // builtKernel returns the path of the kernel, which LOCKSTEP_KERNEL_DIR or go run ./kernels/build provides.
 func builtKernel(t *testing.T) string {
