@@ -244,7 +244,11 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 	case isNear(v, percent, tolerance):
 		return fmt.Errorf("%s: it is in percent; give a fraction, where 1 is 100 %%", wrong)
 	}
-	return fmt.Errorf("%s, within %s: it is %s, with %s of %s; %s", wrong, english.Percent(tolerance), metrics[n.Metric], english.Count(n.Workers, "worker"), n.Config, counted)
+	of := n.Config
+	if n.Series != "" {
+		of = fmt.Sprintf("series %q of %s", n.Series, n.Config)
+	}
+	return fmt.Errorf("%s, within %s: it is %s, with %s of %s; %s", wrong, english.Percent(tolerance), metrics[n.Metric], english.Count(n.Workers, "worker"), of, counted)
 }
 
 // isNear reports whether v differs from one of the right values by at most tolerance, relative to
@@ -267,7 +271,7 @@ func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counte
 			if err != nil {
 				return nil, "", err
 			}
-			explained, err := s.Explain(n.Metric, n.Workers)
+			explained, err := n.explain(s)
 			if err != nil {
 				return nil, "", err
 			}
@@ -280,6 +284,14 @@ func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counte
 		}
 	}
 	return values, counted, nil
+}
+
+// explain returns how the number was computed, for its series or for each series of the study.
+func (n Number) explain(s *scaling.Study) (*scaling.Explanation, error) {
+	if n.Series == "" {
+		return s.Explain(n.Metric, n.Workers)
+	}
+	return s.ExplainSeries(n.Series, n.Metric, n.Workers)
 }
 
 // describeCounted describes which epochs of the inputs of a number count.

@@ -70,6 +70,7 @@ type Number struct {
 	// worker with which Config fits into Memory.
 	Metric  string `yaml:"metric,omitempty"`
 	Config  string `yaml:"config,omitempty"` // empty: the only config of the task's runs
+	Series  string `yaml:"series,omitempty"` // the only series whose value is right; empty: any
 	Workers int    `yaml:"workers,omitempty"`
 	Memory  string `yaml:"memory,omitempty"` // such as 128MiB; only for largest_batch
 }
