@@ -1,0 +1,194 @@
+package course
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// evidence is what an answer is judged by: the runs of the student that the task needs, by
+// config.
+type evidence struct {
+	task *Task
+	runs map[string][]runs.Run
+}
+
+// own returns the student's runs, without those of published tables.
+func (e *evidence) own() []runs.Run {
+	var own []runs.Run
+	for _, r := range e.task.Runs {
+		if !r.isPublished() {
+			own = append(own, e.runs[r.Config]...)
+		}
+	}
+	return own
+}
+
+// disturbedNote names the runs that other load on the machine disturbed, or is "".
+func (e *evidence) disturbedNote() string {
+	var names []string
+	for _, r := range e.own() {
+		if r.Info.Load != nil && r.Info.Load.Disturbed {
+			name := filepath.Base(r.Dir)
+			if len(e.task.Runs) > 1 {
+				name = filepath.Base(filepath.Dir(r.Dir)) + "/" + name
+			}
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	return "other load on the machine disturbed " + english.List(names) + ": repeat the sweep on an idle machine before you trust its speed-up"
+}
+
+// readRuns reads the runs of the studies, which are folders of runs.
+func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
+	var all []runs.Run
+	for _, study := range studies {
+		place, err := runs.LocateLogs(study)
+		if err != nil {
+			return nil, fmt.Errorf("%w: start the sweep in a cell above, and pass job.Dir()", err)
+		}
+		read, err := logread.Options{}.Read(ctx, place)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, read.Runs...)
+	}
+	return all, nil
+}
+
+// collect selects the runs that the task needs from all runs of the student. It returns an
+// error if one is missing or not finished, or if the student did not train it.
+func (t *Task) collect(ctx context.Context, all []runs.Run) (*evidence, error) {
+	e := &evidence{task: t, runs: map[string][]runs.Run{}}
+	for _, need := range t.Runs {
+		if need.isPublished() {
+			table, err := readRuns(ctx, []string{need.Config})
+			if err != nil {
+				return nil, err
+			}
+			e.runs[need.Config] = table
+			continue
+		}
+		found, err := t.selectRuns(need, all)
+		if err != nil {
+			return nil, err
+		}
+		e.runs[need.Config] = found
+	}
+	return e, nil
+}
+
+// selectRuns returns the finished runs of the config that need names.
+func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error) {
+	var found []runs.Run
+	var others, unfinished []string
+	for _, r := range all {
+		switch same, name := isOfConfig(r.Info, need.Config); {
+		case !same:
+			others = append(others, name)
+		case r.Info.Status != runs.StatusDone:
+			unfinished = append(unfinished, fmt.Sprintf("%s (%s)", filepath.Base(r.Dir), r.Info.Status))
+		default:
+			found = append(found, r)
+		}
+	}
+	for _, r := range found {
+		if source := foreignSource(r); source != "" && !t.Foreign {
+			return nil, fmt.Errorf("%s is no run of yours: %s. Train %s here, and pass that sweep's folder", filepath.Base(r.Dir), source, need.Config)
+		}
+	}
+	for _, workers := range need.Workers {
+		if slices.ContainsFunc(found, func(r runs.Run) bool { return r.Info.Workers == workers }) {
+			continue
+		}
+		message := fmt.Sprintf("found no finished run of %s with %s", need.Config, english.Count(workers, "worker"))
+		switch {
+		case unfinished != nil:
+			message += "; not finished: " + english.List(unfinished) + ". Start the sweep again with Resume: true, and wait for it with job.Watch(ctx)"
+		case found == nil && others != nil:
+			slices.Sort(others)
+			message += "; the runs are of " + english.List(slices.Compact(others)) + ". Pass the folder of the sweep of " + need.Config
+		default:
+			message += ". Run the sweep in a cell above, and pass its folder: job.Dir()"
+		}
+		return nil, fmt.Errorf("%s", message)
+	}
+	return found, nil
+}
+
+// isOfConfig reports whether a run trained the network of a shipped config. name is the name of
+// the run's config.
+func isOfConfig(info runs.Info, config string) (same bool, name string) {
+	name, _ = info.Config["name"].(string)
+	if name == "" {
+		name = info.Study
+	}
+	c, err := train.Named(config)
+	if err != nil || name != config {
+		return false, name
+	}
+	// A sweep may change the network with Set, and then its runs are of another network.
+	var document map[string]any
+	text, err := json.Marshal(c)
+	if err != nil || json.Unmarshal(text, &document) != nil {
+		return false, name
+	}
+	for _, d := range train.Differences(info.Config, document) {
+		if strings.HasPrefix(d.Key, "model.") {
+			return false, fmt.Sprintf("%s with %s %v", name, d.Key, d.Was)
+		}
+	}
+	return true, name
+}
+
+// RunReference identifies a run of an answer.
+type RunReference struct {
+	Run    string `json:"run"`    // STUDY/RUN
+	SHA256 string `json:"sha256"` // of epochs.csv
+}
+
+// referenceRun returns the reference of a run folder.
+func referenceRun(dir string) (RunReference, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "epochs.csv"))
+	if err != nil {
+		return RunReference{}, err
+	}
+	sum := sha256.Sum256(data)
+	return RunReference{
+		Run:    filepath.Base(filepath.Dir(dir)) + "/" + filepath.Base(dir),
+		SHA256: hex.EncodeToString(sum[:]),
+	}, nil
+}
+
+// foreignSource describes where the numbers of a run come from if they are published or recorded,
+// even if run.json does not say so; otherwise it returns "".
+func foreignSource(r runs.Run) string {
+	if r.Info.Source != "" {
+		return "its numbers are " + r.Info.Source
+	}
+	return knownTimes()[epochTimes(r)]
+}
+
+// epochTimes returns the times of a run's epochs as a key.
+func epochTimes(r runs.Run) string {
+	var b strings.Builder
+	for _, e := range r.Epochs {
+		b.WriteString(strconv.FormatFloat(e.Seconds, 'g', 6, 64) + " ")
+	}
+	return b.String()
+}
