@@ -132,7 +132,7 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, g++, network (the command ip), chromium, mpi, slurm, certificates. Without root, and on macOS, it
+# gcc, g++, network (the command ip), chromium, pillow, mpi, slurm, certificates. Without root, and on macOS, it
 # prints the list and stops.
 install_missing() {
   if [ "$OS" = Darwin ]; then
@@ -152,6 +152,9 @@ install_missing() {
         ;;
       chromium) # prints reports as PDF; the name is Debian's, others count too
         command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || packages+=(chromium fonts-liberation)
+        ;;
+      pillow) # reduces the figures of committed notebooks
+        /usr/bin/python3 -c 'import PIL' >/dev/null 2>&1 || packages+=(python3-pil)
         ;;
       mpi) # starts the ranks of tests over MPI; they name the implementation, as both may be installed
         command -v mpirun.openmpi >/dev/null || packages+=(openmpi-bin)

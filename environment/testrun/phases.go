@@ -159,7 +159,7 @@ func checkScripts(ctx context.Context, r *runner) error {
 		}
 	}
 	check := "import ast,sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]"
-	return r.runCommand(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook",
+	return r.runCommand(ctx, nil, pythonInterpreter(), "-c", check, "environment/execute-notebook", "environment/committed.py",
 		"environment/jupyterhub/jupyterhub_config.py", "environment/jupyterhub/testdata/session.py")
 }
 
