@@ -37,6 +37,9 @@ tasks:
 	if want := `of series "real data, batch 128" of published/sc21-weak-scaling.csv`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the value of another series: got error %v, want one with %q", err, want)
 	}
+	if got := e.origin("efficiency", 0.89).Formula; !strings.Contains(got, "62949") {
+		t.Errorf("the report explains another series: %s", got)
+	}
 }
 
 // TestMeanRate has a speed-up from two epochs of 4 and 12 s with one worker, and of 4 and 4 s with two. From all

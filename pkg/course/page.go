@@ -249,7 +249,7 @@ func (e *evidence) origin(key string, value any) pageNumber {
 		if err != nil {
 			break
 		}
-		explained, err := study.Explain(n.Metric, n.Workers)
+		explained, err := n.explain(study)
 		if err != nil {
 			break
 		}
