@@ -74,7 +74,7 @@ func checkGrades(r *runner, path string) error {
 	return errors.Join(wrong...)
 }
 
-// checkReleased executes a released notebook, in which no task is solved: each must be missing, with a hint.
+// checkReleased executes a released notebook, in which no task is solved: each must be open, with a hint.
 func checkReleased(ctx context.Context, env []string, notebook string) error {
 	cmd := exec.CommandContext(ctx, lockstepCommand, "course", "check", notebook)
 	cmd.Env = append(os.Environ(), env...)
@@ -82,10 +82,10 @@ func checkReleased(ctx context.Context, env []string, notebook string) error {
 	if err == nil {
 		return fmt.Errorf("check %s: the released notebook passes", notebook)
 	}
-	missing, hints := strings.Count(string(text), "missing "), strings.Count(string(text), "course.Hint(")
+	open, hints := strings.Count(string(text), "open "), strings.Count(string(text), "course.Hint(")
 	texts := strings.Count(string(text), "text: write your text")
-	if missing == 0 || strings.Contains(string(text), "done ") || hints+texts != missing {
-		return fmt.Errorf("check %s: got %d missing tasks, %d with a hint and %d texts:\n%s", notebook, missing, hints, texts, text)
+	if open == 0 || strings.Contains(string(text), "done ") || hints+texts != open {
+		return fmt.Errorf("check %s: got %d open tasks, %d with a hint and %d texts:\n%s", notebook, open, hints, texts, text)
 	}
 	return nil
 }

@@ -115,6 +115,9 @@ func Hint(task string, n int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hint: %w", err)
 	}
+	if t.Kind == KindText {
+		return "", fmt.Errorf("hint: %s is a text, which your teacher reads; it has no hints", t.ID)
+	}
 	if n < 1 || n > len(t.Hints) {
 		return "", fmt.Errorf("hint %d of %s: the task has %s, numbered from 1", n, t.ID, english.Count(len(t.Hints), "hint"))
 	}

@@ -52,6 +52,11 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 	states := make([]TaskState, len(own))
 	for i, t := range own {
 		states[i] = t.state(ctx, nb, locate)
+		if t.Kind == KindCode && states[i].Done && o.Kernel != "" {
+			if err := t.checkAlone(ctx, nb, o.Kernel); err != nil {
+				states[i] = TaskState{t, false, err.Error()}
+			}
+		}
 	}
 	return states, ctx.Err()
 }

@@ -182,7 +182,7 @@ func TestNumbers(t *testing.T) {
 		{"within the tolerance", 10.0 / 6 * 1.019, ""},
 		{"outside the tolerance", 10.0 / 6 * 1.03, "is not what your runs give"},
 		{"another type", float32(1.5), ""},
-		{"with the first epoch", 12.5 / 9.5, "includes epoch 1"},
+		{"with the first epoch", 12.5 / 9.5, "seems to include epoch 1"},
 		{"exchanged", 0.6, "exchanged"},
 		{"percent", 150, "in percent"},
 		{"not written yet", 0.0, "write your answer"},
@@ -203,6 +203,11 @@ func TestNumbers(t *testing.T) {
 	}
 	if _, got := check(t, task, map[string]any{"speedup": 1.3}, study); !strings.Contains(got, "epochs 2 to 4 count") {
 		t.Errorf("the error does not name the epochs that count: %s", got)
+	}
+	both := *task
+	both.Numbers = map[string]Number{"speedup": task.Numbers["speedup"], "efficiency": {Metric: "efficiency", Config: small, Workers: 2}}
+	if _, got := check(t, &both, map[string]any{"speedup": 0.6, "efficiency": 0.3}, study); !strings.Contains(got, "speedup = 0.600 is not") || !strings.Contains(got, "efficiency = 0.300 is not") {
+		t.Errorf("the error does not name both wrong numbers: %s", got)
 	}
 	if _, got := check(t, task, map[string]any{"speed_up": 1.5}, study); !strings.Contains(got, `did you mean speedup?`) {
 		t.Errorf("got %q for a misspelled key", got)
@@ -283,9 +288,9 @@ func TestChoices(t *testing.T) {
 	for _, c := range []struct{ better, mean, want string }{
 		{small, "gradients", ""},
 		{large, "gradients", "your runs say otherwise"},
-		{small, "images", `"images" is not right`},
+		{small, "images", `your choice "images" (images) is not right`},
 		{small, "gradient", "did you mean gradients?"},
-		{"", "gradients", "better is empty"},
+		{"", "gradients", "no answer for better: write your answer"},
 	} {
 		_, got := check(t, task, map[string]any{"better": c.better, "mean": c.mean}, first, second)
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {

@@ -51,7 +51,7 @@ func (e *evidence) disturbedNote() string {
 	if names == nil {
 		return ""
 	}
-	return "other load on the machine disturbed " + english.List(names) + ": repeat the sweep on an idle machine before you trust its speed-up"
+	return "other load on the machine disturbed " + english.List(names) + ": to measure again on an idle machine, start the sweep with another Study, and pass that job.Dir()"
 }
 
 // readRuns reads the runs of the studies, which are folders of runs.

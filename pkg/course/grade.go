@@ -127,7 +127,8 @@ func (g *grader) grade(ctx context.Context, path string) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			grade.Points, grade.Reason = 0, err.Error()
+			grade.Points = 0
+			grade.Reason, _, _ = strings.Cut(err.Error(), "\n"+t.hintAdvice(0)) // the hint is for students
 		}
 		if edited := editedCell(nb, release, t.GradeID()); edited != "" && t.Kind != KindText {
 			grade.Reason += "; " + edited

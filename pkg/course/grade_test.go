@@ -404,7 +404,7 @@ func TestSubmit(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "ada.zip")
-	missing, err := Submit(t.Context(), path, "ada", out, c.tasks)
+	missing, err := Submit(t.Context(), path, SubmitOptions{Student: "ada", Out: out}, c.tasks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestSubmit(t *testing.T) {
 	if g := c.grade("ada", out)["test/2"]; g.Points != 2 {
 		t.Errorf("got %+v for the submission", g)
 	}
-	if _, err := Submit(t.Context(), path, "../ada", out, c.tasks); err == nil || !strings.Contains(err.Error(), "invalid name") {
+	if _, err := Submit(t.Context(), path, SubmitOptions{Student: "../ada", Out: out}, c.tasks); err == nil || !strings.Contains(err.Error(), "invalid name") {
 		t.Errorf("got error %v for a name with a slash", err)
 	}
 }
@@ -522,6 +522,26 @@ func TestFunctionAttacks(t *testing.T) {
 				t.Errorf("got %+v, want %g points, %q", all, attack.points, attack.reason)
 			}
 		})
+	}
+}
+
+// TestCheckAlone: a function that uses another cell of the student is right in the notebook, and would get no
+// points.
+func TestCheckAlone(t *testing.T) {
+	t.Parallel()
+	c := newClassroom(t)
+	kernel := builtKernel(t)
+	task := c.tasks[3]
+	for source, want := range map[string]string{
+		"func total(values []float64) float64 { return helper(values) }":                                                             "put helper functions, constants and imports into the cell test-4-answer",
+		"func helper(values []float64) float64 { return values[0] }\nfunc total(values []float64) float64 { return helper(values) }": "",
+	} {
+		nb := c.notebook()
+		cellsOf(nb, "test-4-answer")[0].Source = source
+		err := task.checkAlone(t.Context(), nb, kernel)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", source, err, want)
+		}
 	}
 }
 

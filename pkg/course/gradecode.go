@@ -27,22 +27,15 @@ type calls struct {
 // gradeFunction calls the student's function with random inputs, and returns an error if a result
 // differs from the reference's.
 func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.Notebook) error {
-	cells := cellsOf(nb, t.answerID())
-	if len(cells) != 1 {
-		return fmt.Errorf("%d cells are named %s, want one", len(cells), t.answerID())
-	}
 	expected, err := g.referenceCalls(ctx, t, release)
 	if err != nil {
 		return fmt.Errorf("run the reference: %w", err)
 	}
-	k, err := g.startKernel(ctx, t, release, nb)
+	k, err := g.startAnswer(ctx, t, release, nb)
 	if err != nil {
 		return err
 	}
 	defer k.close()
-	if _, err := k.execute(ctx, cells[0].Source); err != nil {
-		return fmt.Errorf("the cell %s fails: %w", t.answerID(), err)
-	}
 	for i, source := range expected.sources {
 		got, err := k.execute(ctx, source)
 		if err == nil {
@@ -52,6 +45,36 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 			return fmt.Errorf("%s: %w", source, err)
 		}
 	}
+	return nil
+}
+
+// startAnswer starts a kernel, and runs the cells that the task's function needs and the student's
+// answer.
+func (g *grader) startAnswer(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
+	cells := cellsOf(nb, t.answerID())
+	if len(cells) != 1 {
+		return nil, fmt.Errorf("%d cells are named %s, want one", len(cells), t.answerID())
+	}
+	k, err := g.startKernel(ctx, t, release, nb)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := k.execute(ctx, cells[0].Source); err != nil {
+		k.close()
+		return nil, fmt.Errorf("the cell %s fails: %w", t.answerID(), err)
+	}
+	return k, nil
+}
+
+// checkAlone returns an error if the answer to a task of kind code does not run without the other cells
+// of the notebook, as a grader runs it.
+func (t *Task) checkAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
+	g := &grader{options: GradeOptions{Kernel: kernel, CellTimeout: time.Minute}}
+	k, err := g.startAnswer(ctx, t, nb, nb)
+	if err != nil {
+		return fmt.Errorf("right in this notebook, but it is graded without your other cells: %w\nput helper functions, constants and imports into the cell %s", err, t.answerID())
+	}
+	k.close()
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -31,22 +32,36 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Numbers))); err != nil {
 			return err
 		}
-		for _, key := range slices.Sorted(maps.Keys(t.Numbers)) {
-			if err := e.judgeNumber(ctx, key, t.Numbers[key], answer[key]); err != nil {
-				return err
-			}
-		}
+		return judgeKeys(t.Numbers, func(key string, n Number) error { return e.judgeNumber(ctx, key, n, answer[key]) })
 	case KindChoice:
 		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Choices))); err != nil {
 			return err
 		}
-		for _, key := range slices.Sorted(maps.Keys(t.Choices)) {
-			if err := e.judgeChoice(ctx, key, t.Choices[key], answer[key]); err != nil {
-				return err
-			}
-		}
+		return judgeKeys(t.Choices, func(key string, c Choice) error { return e.judgeChoice(key, c, answer[key]) })
 	}
 	return nil
+}
+
+// errNotAnswered is the error of an answer that still has its initial value.
+var errNotAnswered = errors.New("write your answer in the cell above, and run both cells")
+
+// judgeKeys judges each part of an answer, and returns an error with all that is wrong, because one part
+// is often computed from another.
+func judgeKeys[T any](parts map[string]T, judge func(key string, part T) error) error {
+	var missing []string
+	var wrong []error
+	for _, key := range slices.Sorted(maps.Keys(parts)) {
+		switch err := judge(key, parts[key]); {
+		case errors.Is(err, errNotAnswered):
+			missing = append(missing, key)
+		case err != nil:
+			wrong = append(wrong, err)
+		}
+	}
+	if missing != nil {
+		wrong = append(wrong, fmt.Errorf("no answer for %s: %w", english.List(missing), errNotAnswered))
+	}
+	return errors.Join(wrong...)
 }
 
 // checkKeys returns an error if an answer has other keys than the task.
@@ -70,7 +85,7 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if v == 0 {
-		return fmt.Errorf("%s is 0: write your answer in the cell above, and run both cells", key)
+		return errNotAnswered
 	}
 	if n.Metric == largestBatch {
 		return judgeBatch(ctx, key, n, v, e.task.Tolerance)
@@ -96,7 +111,7 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 	withFirst, _, err := e.values(n, all)
 	switch {
 	case err == nil && isNear(v, withFirst, tolerance):
-		return fmt.Errorf("%s: it includes epoch 1, which does not count, because it builds structures and fills caches; %s", wrong, counted)
+		return fmt.Errorf("%s: it seems to include epoch 1, which does not count, because it builds structures and fills caches; %s", wrong, counted)
 	case isNear(v, inverse, tolerance):
 		return fmt.Errorf("%s: numerator and denominator are exchanged; it is %s", wrong, metrics[n.Metric])
 	case isNear(v, percent, tolerance):
@@ -246,14 +261,14 @@ func toNumber(answer any) (float64, error) {
 	return 0, fmt.Errorf("got %T, want a number", answer)
 }
 
-func (e *evidence) judgeChoice(ctx context.Context, key string, c Choice, answer any) error {
+func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	options := slices.Sorted(maps.Keys(c.Options))
 	chosen, ok := answer.(string)
 	switch {
 	case !ok:
 		return fmt.Errorf("%s: got %T, want one of the texts %s", key, answer, english.Quote(options))
 	case chosen == "":
-		return fmt.Errorf("%s is empty: write your choice in the cell above, and run both cells", key)
+		return errNotAnswered
 	case !slices.Contains(options, chosen):
 		return fmt.Errorf("%s: unknown option %q%s; use one of %s", key, chosen, nearest.Hint(chosen, options), english.Quote(options))
 	}
@@ -263,7 +278,7 @@ func (e *evidence) judgeChoice(ctx context.Context, key string, c Choice, answer
 	if slices.Contains(c.Answer, chosen) || slices.Contains(c.Hashes, hashOption(e.task.ID, key, chosen)) {
 		return nil
 	}
-	return fmt.Errorf("%s: %q is not right: %s", key, chosen, c.Options[chosen])
+	return fmt.Errorf("%s: your choice %q (%s) is not right", key, chosen, c.Options[chosen])
 }
 
 // judgeLarger returns an error if the number of the chosen config is smaller than that of another

@@ -3,7 +3,6 @@ package course
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/base64"
@@ -146,7 +145,15 @@ func (t *Task) cells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next i
 	if last < start {
 		return nil, start
 	}
+	for last+1 < len(nb.Cells) && !startsSection(nb.Cells[last+1]) { // what the notebook shows about the task
+		last++
+	}
 	return nb.Cells[start : last+1], last + 1
+}
+
+// startsSection reports whether a cell begins with a heading, or belongs to a task.
+func startsSection(c *ipynb.Cell) bool {
+	return c.Grading != nil || c.Type == ipynb.Markdown && strings.HasPrefix(c.Source, "#")
 }
 
 // part returns what the page shows of a cell: the student's text and code, what the code printed, and
@@ -171,6 +178,11 @@ func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
 			part.Images = append(part.Images, newImage("image/png", o.DataText("image/png")))
 		case o.DataText("image/svg+xml") != "":
 			part.Images = append(part.Images, newImage("image/svg+xml", base64.StdEncoding.EncodeToString([]byte(o.DataText("image/svg+xml")))))
+		case inlineImage.MatchString(o.DataText("text/html")): // such as the speed-up below the table of a sweep
+			found := inlineImage.FindStringSubmatch(o.DataText("text/html"))
+			part.Images = append(part.Images, newImage(found[1], found[2]))
+		case part.Code != "": // a table or a value
+			part.Printed += strings.TrimSuffix(o.DataText("text/plain"), "\n") + "\n"
 		}
 	}
 	if len(part.Printed) > mostPrinted {
@@ -179,6 +191,9 @@ func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
 	part.Printed = clean.Lines(strings.ToValidUTF8(part.Printed, "�"))
 	return part, part.Code != "" || part.Images != nil
 }
+
+// inlineImage matches an image in the HTML of an output.
+var inlineImage = regexp.MustCompile(`<img [^>]*src="data:(image/(?:png|svg\+xml));base64,([A-Za-z0-9+/=]+)"`)
 
 // newImage returns an image of base64 data. Inside an img element, an SVG cannot run scripts.
 func newImage(mime, data string) pageImage {
@@ -194,7 +209,11 @@ func newImage(mime, data string) pageImage {
 // fill adds the state of the task, the origin of its numbers, and lines of the runs' logs.
 func (t *Task) fill(ctx context.Context, one *pageTask, nb *ipynb.Notebook, locate func(RunReference) (string, error)) error {
 	state := t.state(ctx, nb, locate)
-	one.Done, one.State = state.Done, cmp.Or(state.Reason, "right, computed again when this page was written")
+	reason, _, _ := strings.Cut(state.Reason, "\n"+t.hintAdvice(0)) // the page is for the teacher
+	one.Done, one.State = state.Done, reason
+	if state.Done && t.Kind != KindText {
+		one.State = strings.TrimSuffix("right, computed again when this page was written; "+reason, "; ")
+	}
 	if t.Kind == KindText || t.Kind == KindCode || !state.Done {
 		if t.Kind == KindCode && state.Done {
 			one.State = "right for the inputs of the check"
@@ -241,7 +260,7 @@ func (e *evidence) origin(key string, value any) pageNumber {
 	}
 	switch {
 	case !isNumber:
-		number.Formula = e.task.Choices[key].Question
+		number.Formula = e.task.Choices[key].Options[number.Value]
 	case n.Metric == largestBatch:
 		number.Formula = fmt.Sprintf("%s of %s in %s", metrics[n.Metric], n.Config, n.Memory)
 	default:
@@ -256,7 +275,10 @@ func (e *evidence) origin(key string, value any) pageNumber {
 		item := explained.Items[0]
 		number.Formula = strings.TrimSpace(item.Formula + " = " + item.Substituted)
 		for _, in := range item.Inputs {
-			place := fmt.Sprintf("%s:%d", shortPath(in.File), in.Line)
+			place := shortPath(in.File)
+			if in.Line > 0 {
+				place += fmt.Sprintf(":%d", in.Line)
+			}
 			if in.Counted && len(number.Where) < mostWhere && !slices.Contains(number.Where, place) {
 				number.Where = append(number.Where, place)
 			}

@@ -37,12 +37,19 @@ var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|out\.log|load\
 
 var studentName = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
 
-// Submit packs a notebook with the runs of its answers into the zip file out, for lockstep course
+// SubmitOptions are the options of Submit.
+type SubmitOptions struct {
+	Student string // the student's name
+	Out     string // the zip file
+	Kernel  string // runs each function alone, as a grader does; if it is empty, none is run
+}
+
+// Submit packs the notebook at path with the runs of its answers into a zip file, for lockstep course
 // grade. The notebook must be saved with its outputs. missing describes the tasks without a right
 // answer; they are no error, because a student may hand in a part.
-func Submit(ctx context.Context, path, student, out string, all Tasks) (missing []string, err error) {
-	if !studentName.MatchString(student) {
-		return nil, fmt.Errorf("submit %s: invalid name %q: use letters, digits, and . _ @ - inside, with --name", path, student)
+func Submit(ctx context.Context, path string, o SubmitOptions, all Tasks) (missing []string, err error) {
+	if !studentName.MatchString(o.Student) {
+		return nil, fmt.Errorf("submit %s: invalid name %q: use letters, digits, and . _ @ - inside, with --name", path, o.Student)
 	}
 	nb, err := ipynb.Read(path)
 	if err != nil {
@@ -52,17 +59,17 @@ func Submit(ctx context.Context, path, student, out string, all Tasks) (missing 
 	if len(own) == 0 {
 		return nil, fmt.Errorf("submit %s: no tasks for a notebook of this name; keep the released notebook's name", path)
 	}
-	folders, missing, err := own.submittedRuns(ctx, nb, locateRun(path))
+	folders, missing, err := own.submittedRuns(ctx, nb, o.Kernel, locateRun(path))
 	if err != nil {
 		return nil, err
 	}
-	m := manifest{Version: 1, Student: student, Notebook: filepath.Base(path), Created: time.Now().UTC().Truncate(time.Second)}
-	return missing, wholefile.Write(out, 0o644, func(f *os.File) error { return m.pack(f, path, folders) })
+	m := manifest{Version: 1, Student: o.Student, Notebook: filepath.Base(path), Created: time.Now().UTC().Truncate(time.Second)}
+	return missing, wholefile.Write(o.Out, 0o644, func(f *os.File) error { return m.pack(f, path, folders) })
 }
 
 // submittedRuns returns the folders of the runs that the answers name, by STUDY/RUN, and which tasks
 // have no right answer.
-func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) (folders map[string]string, missing []string, err error) {
+func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, kernel string, locate func(RunReference) (string, error)) (folders map[string]string, missing []string, err error) {
 	folders = map[string]string{}
 	for _, t := range all {
 		if t.Kind == KindText {
@@ -72,6 +79,9 @@ func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, locate f
 			continue
 		}
 		a, _, err := t.judgeStored(ctx, nb, locate)
+		if err == nil && t.Kind == KindCode && kernel != "" {
+			err = t.checkAlone(ctx, nb, kernel)
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, nil, err

@@ -186,7 +186,7 @@ func (v *watch) table(all []RunStatus) live.Table {
 		}
 		r := s.toRow()
 		if s.State == StateWaiting && s.Job == "" && waits == "" {
-			r.Note = "after the runs above, one at a time"
+			r.Note = "one at a time, in this order"
 		}
 		t.Rows = append(t.Rows, r)
 	}

@@ -28,7 +28,7 @@ them.
 
 Students:
 
-  lockstep course check 03-server.ipynb     what is right, wrong and missing
+  lockstep course check 03-server.ipynb     which tasks are done, and what the others lack
   lockstep course report 03-server.ipynb --out report.pdf
   lockstep course submit 03-server.ipynb    pack it, with the runs of its answers
 
@@ -75,9 +75,10 @@ func courseCheckCommand() *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "check NOTEBOOK",
-		Short: "Show which tasks of a notebook are right, wrong or missing",
-		Long: `Executes the notebook in a fresh kernel, from top to bottom, and shows the state of
-each task. Sweeps that have finished are not run again (their cells set Resume), so a
+		Short: "Show which tasks of a notebook are done, and what the others lack",
+		Long: `Executes the notebook in a fresh kernel, from top to bottom, and shows which tasks are
+done, and what is wrong or missing in the open ones. A function also runs alone, as a
+grader runs it. Sweeps that have finished are not run again (their cells set Resume), so a
 second check takes seconds. The notebook is not changed.
 
 With --read no cell is executed: the outputs in the file are judged.
@@ -113,23 +114,23 @@ Exit codes: 0 all tasks are done; 1 some are not.`,
 
 // printStates prints the state of each task. It returns an error if one is not done.
 func printStates(w io.Writer, states []course.TaskState) error {
-	missing := 0
+	open := 0
 	for _, s := range states {
-		mark := "done   "
+		mark := "done"
 		if !s.Done {
-			mark = "missing"
-			missing++
+			mark = "open"
+			open++
 		}
 		line := fmt.Sprintf("%s  %-12s %4g  %s", mark, s.Task.ID, s.Task.Points, s.Task.Kind)
 		if s.Reason != "" {
-			line += ": " + strings.ReplaceAll(clean.Lines(s.Reason), "\n", "\n                            ")
+			line += ": " + strings.ReplaceAll(clean.Lines(s.Reason), "\n", "\n                         ")
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
-	if missing > 0 {
-		return fmt.Errorf("%d of %s are not done", missing, english.Count(len(states), "task"))
+	if open > 0 {
+		return fmt.Errorf("%d of %s are open", open, english.Count(len(states), "task"))
 	}
 	return nil
 }
@@ -191,12 +192,16 @@ answers name: run.json, epochs.csv, out.log, load.csv and the use of the machine
 			if err := checkOutput(out, args[0]); err != nil {
 				return err
 			}
-			missing, err := course.Submit(c.Context(), args[0], name, out, all)
+			kernel, err := findKernel()
+			if err != nil {
+				fmt.Fprintln(c.OutOrStdout(), "functions were not run as a grader does:", err)
+			}
+			missing, err := course.Submit(c.Context(), args[0], course.SubmitOptions{Student: name, Out: out, Kernel: kernel}, all)
 			if err != nil {
 				return err
 			}
 			for _, m := range missing {
-				fmt.Fprintln(c.OutOrStdout(), "without a right answer:", clean.Lines(m))
+				fmt.Fprintln(c.OutOrStdout(), "without a right answer:", strings.ReplaceAll(clean.Lines(m), "\n", "\n  "))
 			}
 			fmt.Fprintln(c.OutOrStdout(), "wrote", out, "for", name)
 			return nil
@@ -241,7 +246,11 @@ The functions of students read what your user can read: grade as a separate user
 			if table == "" {
 				return course.WriteGrades(c.OutOrStdout(), grades)
 			}
-			return wholefile.Write(table, 0o644, func(f *os.File) error { return course.WriteGrades(f, grades) })
+			if err := wholefile.Write(table, 0o644, func(f *os.File) error { return course.WriteGrades(f, grades) }); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), "wrote", table, "with", english.Count(len(grades), "row"))
+			return err
 		},
 	}
 	c.Flags().StringVar(&o.Release, "release", "", "the folder of the released notebooks")
@@ -271,7 +280,11 @@ files and lines that they come from, the lines of the runs' logs, and the figure
 			if err != nil {
 				return err
 			}
-			return page.Save(c.Context(), out)
+			if err := page.Save(c.Context(), out); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), "wrote", out)
+			return err
 		},
 	}
 	addTasksFlag(c, &tasks)
