@@ -47,6 +47,10 @@ func callFunction(function reflect.Value, arguments []reflect.Value) (result ref
 	defer func() {
 		if p := recover(); p != nil {
 			text := strings.TrimPrefix(fmt.Sprint(p), "reflect: ") // of an interpreted function
+			if strings.Contains(text, "signal: interrupt") {
+				err = errors.New("was interrupted: look for a loop that does not end")
+				return
+			}
 			err = fmt.Errorf("panic: %s; call it in a cell of your own to see the line", text)
 		}
 	}()

@@ -32,7 +32,11 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Numbers))); err != nil {
 			return err
 		}
-		return judgeKeys(t.Numbers, func(key string, n Number) error { return e.judgeNumber(ctx, key, n, answer[key]) })
+		err := judgeKeys(t.Numbers, func(key string, n Number) error { return e.judgeNumber(ctx, key, n, answer[key]) })
+		if errors.Is(err, errNotAnswered) {
+			err = fmt.Errorf("%w (if you have: in Go, 3/4 is 0, because both are integers)", err)
+		}
+		return err
 	case KindChoice:
 		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Choices))); err != nil {
 			return err
@@ -250,7 +254,7 @@ func toNumber(answer any) (float64, error) {
 		if f := v.Float(); !math.IsNaN(f) && !math.IsInf(f, 0) {
 			return f, nil
 		}
-		return 0, fmt.Errorf("got %v, want a finite number", answer)
+		return 0, fmt.Errorf("got %v, want a finite number; the rows or runs that you chose may be none", answer)
 	case v.IsValid() && v.CanInt():
 		return float64(v.Int()), nil
 	case v.IsValid() && v.CanUint():

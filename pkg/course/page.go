@@ -16,7 +16,10 @@ import (
 	"strings"
 
 	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/util"
 
 	"lockstep/pkg/course/internal/ipynb"
 	"lockstep/pkg/internal/clean"
@@ -325,13 +328,38 @@ func readLogs(dir, name string) ([]pageLog, error) {
 	return logs, nil
 }
 
-// renderMarkdown converts Markdown to HTML. Raw HTML in it is left out.
+// renderMarkdown converts Markdown to HTML. HTML in it becomes text, so that nothing of an answer such as
+// "<at most>" is lost.
 func renderMarkdown(text string) template.HTML {
 	var b bytes.Buffer
-	if err := goldmark.New(goldmark.WithExtensions(extension.GFM)).Convert([]byte(text), &b); err != nil {
+	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(escapedHTML{}, 1))))
+	if err := markdown.Convert([]byte(text), &b); err != nil {
 		return template.HTML("<p>" + template.HTMLEscapeString(text) + "</p>") //nolint:gosec // escaped
 	}
 	return template.HTML(b.String()) //nolint:gosec // goldmark escapes raw HTML
+}
+
+// escapedHTML renders HTML in Markdown as text.
+type escapedHTML struct{}
+
+// RegisterFuncs implements renderer.NodeRenderer.
+func (escapedHTML) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindRawHTML, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))
+		}
+		return ast.WalkSkipChildren, nil
+	})
+	r.Register(ast.KindHTMLBlock, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			block := n.(*ast.HTMLBlock)
+			template.HTMLEscape(w, block.Lines().Value(source))
+			if block.HasClosure() {
+				template.HTMLEscape(w, block.ClosureLine.Value(source))
+			}
+		}
+		return ast.WalkContinue, nil
+	})
 }
 
 // Save writes the page to a file, .html or .pdf; see report.SavePage.
