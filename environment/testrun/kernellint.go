@@ -90,7 +90,7 @@ func writeKernelTree(root, tree string) error {
 			return err
 		}
 	}
-	links := []string{"pkg", "environment/sites", "logs/published", "logs/recorded"}
+	links := []string{"pkg", "environment/sites", "logs/published", "logs/recorded", "notebooks/course"}
 	folders, err := os.ReadDir(filepath.Join(root, "kernels"))
 	if err != nil {
 		return err

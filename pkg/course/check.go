@@ -133,7 +133,8 @@ func (t *Task) hintAdvice(n int) string {
 	return fmt.Sprintf("course.Hint(%q, %d) shows a hint", t.ID, n+1)
 }
 
-// currentTasks returns the shipped tasks, and those of TasksVariable or of the working directory.
+// currentTasks returns the shipped tasks and the tasks in the folder that TasksVariable names, or else in
+// the working directory.
 func currentTasks() (Tasks, error) {
 	if dir := os.Getenv(TasksVariable); dir != "" {
 		return ReadTasks(dir)

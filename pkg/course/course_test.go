@@ -259,8 +259,8 @@ func TestRunsThatDoNotCount(t *testing.T) {
 		{"other config", []testRun{{config: "unet2d-cells", workers: 1, seconds: seconds}}, "the runs are of unet2d-cells. Pass the folder"},
 		{"other network of the same name", []testRun{{config: large, workers: 1, seconds: seconds, change: func(i *runs.Info) { i.Config["name"] = small }}}, small + " with model.blocks"},
 		{"published", []testRun{{config: small, workers: 1, seconds: seconds, change: func(i *runs.Info) { i.Source = "published by the course" }}}, "no run of yours: its numbers are published by the course"},
-		{"published, source removed", []testRun{{config: small, workers: 1, seconds: []float64{49, 45, 45, 45, 45}}, {config: small, workers: 2, seconds: seconds}}, "no run of yours: its times are those of published/resnet-cifar10-power.csv"},
-		{"recorded, source removed", []testRun{{config: small, workers: 1, seconds: recordedSeconds(t)}}, "no run of yours: its times are those of recorded/" + small},
+		{"published, source removed", []testRun{{config: small, workers: 1, seconds: []float64{49, 45, 45, 45, 45}}, {config: small, workers: 2, seconds: seconds}}, "no run of yours: it has the times of published/resnet-cifar10-power.csv"},
+		{"recorded, source removed", []testRun{{config: small, workers: 1, seconds: recordedSeconds(t)}}, "no run of yours: it has the times of recorded/" + small},
 	} {
 		study := filepath.Join(t.TempDir(), "study")
 		if err := os.MkdirAll(study, 0o755); err != nil {

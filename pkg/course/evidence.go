@@ -25,7 +25,7 @@ type evidence struct {
 	runs map[string][]runs.Run
 }
 
-// own returns the student's runs, without those of published tables.
+// own returns the student's runs, without published tables.
 func (e *evidence) own() []runs.Run {
 	var own []runs.Run
 	for _, r := range e.task.Runs {

@@ -31,7 +31,7 @@ func TestPanicInFunction(t *testing.T) {
 	}
 }
 
-// A function may call what the student wrote for an earlier task, but other cells are those of the
+// A function may call what the student wrote for an earlier task. All other cells come from the
 // release.
 func TestNeededCells(t *testing.T) {
 	release := parseCells(t, "// YOUR CODE HERE", "import")

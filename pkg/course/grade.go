@@ -42,7 +42,7 @@ type GradeOptions struct {
 
 // Grades grades submissions. Numbers and choices are judged from the outputs that the notebook
 // contains and from the submitted runs; no cell is executed. For a function, the student's cell runs
-// in a fresh kernel, and the results are compared with those of the task's reference. A submission
+// in a fresh kernel, and its results are compared with the results of the task's reference. A submission
 // that cannot be read has one Grade without a task.
 func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade, error) {
 	tasks, err := ReadTasks(o.Tests)

@@ -228,7 +228,7 @@ func TestAttacks(t *testing.T) {
 		{"hand-written right value", "right", 3, func(nb *ipynb.Notebook) { c.answer(nb, "test/1", map[string]any{"speedup": 1.5}, small) }},
 		{"no runs", "found no finished run", 0, func(nb *ipynb.Notebook) { c.answer(nb, "test/1", map[string]any{"speedup": 1.5}) }},
 		{"another task's study", "the runs are of " + large, 0, func(nb *ipynb.Notebook) { c.answer(nb, "test/1", map[string]any{"speedup": 12. / 9}, large) }},
-		{"another task's output", `is of task "test/2"`, 0, func(nb *ipynb.Notebook) {
+		{"another task's output", `belongs to task "test/2"`, 0, func(nb *ipynb.Notebook) {
 			if err := check1(nb).SetOutputs([]map[string]any{{"output_type": "execute_result", "metadata": map[string]any{}, "data": cellsOf(nb, "test-2")[0].Outputs[0].Data}}, 1); err != nil {
 				t.Fatal(err)
 			}

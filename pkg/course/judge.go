@@ -285,8 +285,8 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	return fmt.Errorf("%s: your choice %q (%s) is not right", key, chosen, c.Options[chosen])
 }
 
-// judgeLarger returns an error if the number of the chosen config is smaller than that of another
-// by more than the tolerance. Closer numbers are equal, and each choice is right.
+// judgeLarger returns an error if the number of the chosen config is smaller than another
+// config's by more than the tolerance. Closer numbers are equal, and each choice is right.
 func (e *evidence) judgeLarger(key string, c Choice, chosen string, options []string) error {
 	largest := map[string]float64{}
 	for _, option := range options {

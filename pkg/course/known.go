@@ -19,7 +19,7 @@ var knownTimes = sync.OnceValue(func() map[string]string {
 		}
 		for _, r := range all {
 			if len(r.Epochs) >= 2 { // one time may be equal by chance
-				known[epochTimes(r)] = "its times are those of " + name
+				known[epochTimes(r)] = "it has the times of " + name
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func (t *Task) answerOf(c *ipynb.Cell) (*storedAnswer, error) {
 			return nil, fmt.Errorf("the output of the check cell %s is damaged: run the cell again", t.GradeID())
 		}
 		if a.Task != t.ID {
-			return nil, fmt.Errorf("the output of the check cell %s is of task %q: run the cell again", t.GradeID(), a.Task)
+			return nil, fmt.Errorf("the output of the check cell %s belongs to task %q: run the cell again", t.GradeID(), a.Task)
 		}
 		return &a, nil
 	}

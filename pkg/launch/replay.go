@@ -20,10 +20,10 @@ import (
 // Replay shows a sweep that was recorded or published as if it were being trained now, speed times as fast. The
 // methods of the returned Job work as for a sweep that this process runs: Watch shows a growing table and the
 // speed-up so far, and scaling.Read reads the run folders in Dir while they grow. An epoch takes its seconds of
-// training and validation, divided by speed; RunStatus.Seconds are those of the recorded run.
+// training and validation, divided by speed; RunStatus.Seconds counts the seconds of the recorded run.
 //
-// The name is that of a table in logs/published that has the seconds of at least two consecutive epochs per run
-// (resnet-cifar10-power, sc21-one-gpu), or of a study in logs/recorded (unet2d-cells, resnet50v2-cifar10-laptop).
+// The name names a table in logs/published that has the seconds of at least two consecutive epochs per run
+// (resnet-cifar10-power, sc21-one-gpu), or a study in logs/recorded (unet2d-cells, resnet50v2-cifar10-laptop).
 // Any other name is an error, as is a speed that is not above 0 or not finite.
 //
 // The run folders are in a temporary folder, which stays after the end. Their run.json has the Source of the

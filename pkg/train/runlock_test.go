@@ -279,7 +279,7 @@ func TestDisturbed(t *testing.T) {
 		dir, port := filepath.Join(t.TempDir(), "run"), findMasterPort(t)
 		var all []*workerProcess
 		for rank := range world {
-			all = append(all, startTrain(t, rank, world, port, "--run", dir, "--epochs", "30", "--set", "data.count=120")) // over several seconds
+			all = append(all, startTrain(t, rank, world, port, "--run", dir, "--epochs", "30", "--set", "data.count=480")) // more than half a second on any machine, so that it is judged
 		}
 		for _, p := range all {
 			if err := p.Wait(); err != nil {

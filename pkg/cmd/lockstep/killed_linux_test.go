@@ -312,10 +312,17 @@ func TestKilledRunsResume(t *testing.T) {
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Duration(rng.Float64() * float64(duration[kind])))
+			ended := make(chan error, 1)
+			go func() { ended <- c.Wait() }()
+			if killed%2 == 1 { // in the middle of the run: on a fast machine, most of the time is the start
+				awaitEpoch(dir, ended)
+				time.Sleep(time.Duration(rng.Float64() * float64(10*time.Millisecond)))
+			} else {
+				time.Sleep(time.Duration(rng.Float64() * float64(duration[kind])))
+			}
 			victim := rng.IntN(k.processes+1) - 1 // a process of the run, or the launcher
 			hit, ports := p.kill(c.Process.Pid, victim)
-			err := c.Wait()
+			err := <-ended
 			if !hit || err == nil { // it was over, or not yet there
 				if err != nil {
 					t.Fatalf("undisturbed: %v\n%s", err, &out)
@@ -381,6 +388,17 @@ func TestKilledRunsResume(t *testing.T) {
 	t.Logf("%d kills: %d of the launcher, %d before there was a run, %d after its first epoch", done, launchers, early, middle)
 	if middle < kills/5 {
 		t.Errorf("only %d kills in the middle of a run: the moments are badly chosen", middle)
+	}
+}
+
+// awaitEpoch waits until the run in dir has one more epoch, or until its launcher has ended.
+func awaitEpoch(dir string, ended <-chan error) {
+	lines := func() int {
+		text, _ := os.ReadFile(filepath.Join(dir, "epochs.csv")) // absent at first
+		return bytes.Count(text, []byte("\n"))
+	}
+	for before := max(1, lines()); len(ended) == 0 && lines() <= before; { // the first line is the head
+		time.Sleep(time.Millisecond)
 	}
 }
 

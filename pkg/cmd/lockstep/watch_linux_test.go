@@ -108,7 +108,7 @@ func TestWatchAndStop(t *testing.T) {
 	shown := &said{}
 	go func() { _, _ = io.Copy(shown, master) }()
 	shown.await(t, "ddp-n1-s1        1  running  ")
-	shown.await(t, "after the runs above, one at a time")
+	shown.await(t, "one at a time, in this order")
 	// A head, two rows, and a note are redrawn.
 	shown.await(t, "\x1b[4A")
 	if _, err := master.Write([]byte{3}); err != nil { // Ctrl-C

@@ -105,8 +105,8 @@ func (k *Kernel) startProcess(kernel, dir string, env []string) error {
 	return <-started
 }
 
-// connect connects the sockets as soon as the kernel listens, and waits until it answers requests and what it
-// publishes arrives.
+// connect connects the sockets as soon as the kernel listens, and waits until it answers requests and
+// its messages arrive.
 func (k *Kernel) connect(ctx context.Context) error {
 	if err := k.iopub.SetOption(zmq4.OptionSubscribe, ""); err != nil {
 		return fmt.Errorf("subscribe to outputs: %w", err)

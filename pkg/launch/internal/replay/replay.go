@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Find returns the runs of the sweep with the given name, in the order in which a sweep executes them. The name is
-// that of a published table or of a recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". It is an
+// Find returns the runs of the sweep with the given name, in the order in which a sweep executes them. The name names
+// a published table or a recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". It is an
 // error if the logs lack what a replay needs; see findLack.
 func Find(ctx context.Context, name string) ([]runs.Run, error) {
 	var names []string
