@@ -30,7 +30,7 @@ var layers = [][]string{
 	3: {"engine", "figure"},
 	4: {"strategy", "report", "internal/gputest"},
 	5: {"train"},
-	6: {"launch", "tune", "verify"},
+	6: {"launch", "tune", "verify", "predict"},
 	7: {"bench", "course"},
 	8: {"cmd/lockstep"},
 }
@@ -45,7 +45,7 @@ var basePackages = []string{"internal/buildid", "internal/nearest", "internal/en
 var (
 	training = []string{
 		"optim", "weights", "internal/device", "nn", "data", "collective", "model", "internal/plan",
-		"engine", "strategy", "train", "tune", "verify",
+		"engine", "strategy", "train", "tune", "verify", "predict",
 	}
 	analysis = []string{"logread", "scaling", "figure", "report"}
 )

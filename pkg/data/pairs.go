@@ -220,49 +220,76 @@ type imagePair struct{ name, image, mask string }
 // matchPairs finds the mask of each image. It returns an error if an image has no mask or a
 // mask has no image.
 func matchPairs(imageDir, maskDir string) ([]imagePair, error) {
-	images, err := listPictures(imageDir)
+	images, err := ListPictures(imageDir)
 	if err != nil {
 		return nil, err
 	}
-	masks, err := listPictures(maskDir)
+	masks, unused, err := MatchMasks(images, maskDir)
 	if err != nil {
 		return nil, err
 	}
-	key := trimExtension
-	if !haveCommonName(images, masks) {
-		key = numbersInName
-	}
-	byKey := map[string]string{}
-	for _, m := range masks {
-		if other, ok := byKey[key(m)]; ok {
-			return nil, fmt.Errorf("masks %s and %s in %s could belong to the same image: give images and masks the same names", other, m, maskDir)
-		}
-		byKey[key(m)] = m
+	for _, m := range unused {
+		return nil, fmt.Errorf("mask %s has no image %s: add the image or remove the mask", m, filepath.Join(imageDir, filepath.Base(m)))
 	}
 	var pairs []imagePair
-	used := map[string]string{}
-	for _, name := range images {
-		path := filepath.Join(imageDir, name)
-		mask, ok := byKey[key(name)]
-		if !ok {
-			return nil, fmt.Errorf("image %s has no mask %s: add the mask or remove the image", path, filepath.Join(maskDir, name))
-		}
-		if other, ok := used[mask]; ok {
-			return nil, fmt.Errorf("images %s and %s in %s could both belong to mask %s: give images and masks the same names", other, name, imageDir, mask)
-		}
-		used[mask] = name
-		pairs = append(pairs, imagePair{name: trimExtension(name), image: path, mask: filepath.Join(maskDir, mask)})
-	}
-	for _, m := range masks {
-		if _, ok := used[m]; !ok {
-			return nil, fmt.Errorf("mask %s has no image %s: add the image or remove the mask", filepath.Join(maskDir, m), filepath.Join(imageDir, m))
-		}
+	for i, image := range images {
+		pairs = append(pairs, imagePair{name: trimExtension(filepath.Base(image)), image: image, mask: masks[i]})
 	}
 	return pairs, nil
 }
 
-// listPictures returns the sorted names of the picture files in dir. A folder without
-// pictures is an error.
+// MatchMasks returns the path of the mask of each image. maskDir is a folder of masks, which
+// are matched by name as in OpenPairs. unused are the masks in maskDir that are of no image. An
+// image without mask is an error.
+func MatchMasks(images []string, maskDir string) (masks, unused []string, err error) {
+	all, err := ListPictures(maskDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	key := trimExtension
+	if !haveCommonName(images, all) {
+		key = numbersInName
+	}
+	byKey := map[string]string{}
+	for _, m := range all {
+		name := filepath.Base(m)
+		if other, ok := byKey[key(name)]; ok {
+			return nil, nil, fmt.Errorf("masks %s and %s in %s could belong to the same image: give images and masks the same names", filepath.Base(other), name, maskDir)
+		}
+		byKey[key(name)] = m
+	}
+	used := map[string]string{}
+	for _, path := range images {
+		name := filepath.Base(path)
+		mask, ok := byKey[key(name)]
+		if !ok {
+			return nil, nil, fmt.Errorf("image %s has no mask %s: add the mask or remove the image", path, filepath.Join(maskDir, name))
+		}
+		if other, ok := used[mask]; ok {
+			return nil, nil, fmt.Errorf("images %s and %s in %s could both belong to mask %s: give images and masks the same names", other, name, filepath.Dir(path), filepath.Base(mask))
+		}
+		used[mask] = name
+		masks = append(masks, mask)
+	}
+	for _, m := range all {
+		if _, ok := used[m]; !ok {
+			unused = append(unused, m)
+		}
+	}
+	return masks, unused, nil
+}
+
+// ListPictures returns the paths of the picture files in dir, sorted by name with numbers in
+// numerical order. A folder without pictures is an error.
+func ListPictures(dir string) ([]string, error) {
+	names, err := listPictures(dir)
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names, err
+}
+
+// listPictures implements ListPictures. It returns names without the folder.
 func listPictures(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -292,14 +319,14 @@ func listPictures(dir string) ([]string, error) {
 // trimExtension returns a file name without its extension.
 func trimExtension(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
 
-// haveCommonName reports whether some name in a and some name in b differ at most in their
-// extensions.
+// haveCommonName reports whether the names of some path in a and some path in b differ at most
+// in their extensions.
 func haveCommonName(a, b []string) bool {
 	in := map[string]bool{}
 	for _, name := range a {
-		in[trimExtension(name)] = true
+		in[trimExtension(filepath.Base(name))] = true
 	}
-	return slices.ContainsFunc(b, func(name string) bool { return in[trimExtension(name)] })
+	return slices.ContainsFunc(b, func(name string) bool { return in[trimExtension(filepath.Base(name))] })
 }
 
 // numbersInName returns the numbers in a file name, without leading zeros and separated by

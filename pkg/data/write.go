@@ -171,7 +171,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		path := filepath.Join(dir, fmt.Sprintf("box-%d", i))
 		var err error
 		if f.NPY {
-			err = errors.Join(writeNPY(ctx, path+"_Nbody.npy", image, is), writeNPY(ctx, path+"_Hydro.npy", target, ts))
+			err = errors.Join(writeNPY(ctx, path+"_Nbody.npy", image, is[0], channelsLast(is)), writeNPY(ctx, path+"_Hydro.npy", target, ts[0], channelsLast(ts)))
 		} else {
 			err = writeHDF5(ctx, path+".h5", f, hdf5.OutputDataset{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.OutputDataset{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
 		}
@@ -204,18 +204,31 @@ func writeHDF5(ctx context.Context, path string, format VolumeFormat, sets ...hd
 	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(contextWriter{f, ctx}, sets...) })
 }
 
-// writeNPY writes v, whose shape is [C,D,H,W], to a .npy file of shape [D,H,W,C].
-func writeNPY(ctx context.Context, path string, v []float32, shape []int) error {
+// WriteArray writes v, an array of the given shape in row-major order, as a .npy file. It creates
+// the folder of path. The file is written completely or not at all.
+func WriteArray(ctx context.Context, path string, v []float32, shape ...int) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	return writeNPY(ctx, path, v, 1, shape)
+}
+
+// channelsLast returns the shape [D,H,W,C] of a volume of shape [C,D,H,W].
+func channelsLast(shape []int) []int { return []int{shape[1], shape[2], shape[3], shape[0]} }
+
+// writeNPY writes v to a .npy file of the given shape. v has a plane for each of the channels,
+// which are the last dimension of the shape if there is more than one.
+func writeNPY(ctx context.Context, path string, v []float32, channels int, shape []int) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error {
 		w := bufio.NewWriterSize(contextWriter{f, ctx}, 1<<20)
-		if err := npy.WriteHeader(w, []int{shape[1], shape[2], shape[3], shape[0]}); err != nil {
+		if err := npy.WriteHeader(w, shape); err != nil {
 			return err
 		}
-		n := elementCount(shape[1:])
-		line := make([]byte, 0, 4*shape[0])
+		n := len(v) / channels
+		line := make([]byte, 0, 4*channels)
 		for k := range n {
 			line = line[:0]
-			for c := range shape[0] {
+			for c := range channels {
 				line = binary.LittleEndian.AppendUint32(line, math.Float32bits(v[c*n+k]))
 			}
 			if _, err := w.Write(line); err != nil {
@@ -243,7 +256,7 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 		}
 		name := strings.TrimSuffix(sampleFileName(i, ds.Len()), ".png") + ".tif"
 		for k, v := range [][]float32{img, mask} {
-			if err := writeTIFF(ctx, filepath.Join(dir, pairFolders[0][k], name), toGray(v, is[1], is[2])); err != nil {
+			if err := WritePicture(ctx, filepath.Join(dir, pairFolders[0][k], name), toGray(v, is[1], is[2])); err != nil {
 				return fmt.Errorf("write TIFF pairs: %w", err)
 			}
 		}
@@ -251,10 +264,19 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	return nil
 }
 
-func writeTIFF(ctx context.Context, path string, m image.Image) error {
+// WritePicture writes m as a TIFF file if path ends with .tif, else as a PNG file. It creates the
+// folder of path. The file is written completely or not at all.
+func WritePicture(ctx context.Context, path string, m image.Image) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
+	if filepath.Ext(path) == ".tif" {
+		return writeTIFF(ctx, path, m)
+	}
+	return writePNG(ctx, path, m)
+}
+
+func writeTIFF(ctx context.Context, path string, m image.Image) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		return tiff.Encode(contextWriter{f, ctx}, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
 	})
@@ -328,7 +350,7 @@ func checkNoOtherPictures(dir string, n int) error {
 	return nil
 }
 
-func writePNG(ctx context.Context, path string, m *image.Gray) error {
+func writePNG(ctx context.Context, path string, m image.Image) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(contextWriter{f, ctx}, m) })
 }
 

@@ -251,7 +251,9 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 // contains the errors of the damaged checkpoints that are newer than file, newest first.
 func readNewestUndamaged(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
-		file, err = readCheckpoint(ctx, filepath.Join(dir, name), modelName)
+		if file, err = readCheckpoint(ctx, filepath.Join(dir, name)); err == nil {
+			err = file.checkNetwork(modelName)
+		}
 		var d *weights.DamagedError
 		if !errors.As(err, &d) {
 			return file, damaged, err
@@ -286,6 +288,7 @@ func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
 // checkpoint is the content of a checkpoint file.
 type checkpoint struct {
 	path           string
+	network        string // name of the network
 	epoch, step    int
 	progress       progress // progress within the epoch after epoch
 	untrained      *Scores  // scores of the untrained network; nil if not recorded
@@ -295,9 +298,8 @@ type checkpoint struct {
 	lossScale      string // loss scale of fp16 as JSON; empty if there is none
 }
 
-// readCheckpoint reads the checkpoint at path. It returns an error if the checkpoint is of
-// another network than modelName.
-func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, error) {
+// readCheckpoint reads the checkpoint at path.
+func readCheckpoint(ctx context.Context, path string) (checkpoint, error) {
 	file, err := weights.ReadContext(ctx, path)
 	if err != nil {
 		return checkpoint{}, err
@@ -306,10 +308,7 @@ func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, er
 	if got := meta["format"]; got != "" && got != checkpointFormat {
 		return checkpoint{}, fmt.Errorf("checkpoint %s: got format %q, want %q: use the version of lockstep that wrote it, or another run folder", path, got, checkpointFormat)
 	}
-	c := checkpoint{path: path, tensors: map[string][]float64{}, lossScale: meta[lossScaleKey]}
-	if got := meta["model"]; got != modelName {
-		return c, fmt.Errorf("checkpoint %s: got network %q, want %q: use the config that the checkpoint was trained with", path, got, modelName)
-	}
+	c := checkpoint{path: path, network: meta["model"], tensors: map[string][]float64{}, lossScale: meta[lossScaleKey]}
 	if c.epoch, err = strconv.Atoi(meta["epoch"]); err != nil {
 		return c, newMetadataError(path, "epoch", err)
 	}
@@ -338,6 +337,14 @@ func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, er
 		c.tensors[w.Name] = w.Float64s()
 	}
 	return c, nil
+}
+
+// checkNetwork returns an error if c is of another network than the one with the given name.
+func (c checkpoint) checkNetwork(name string) error {
+	if c.network != name {
+		return fmt.Errorf("checkpoint %s: got network %q, want %q: use the config that the checkpoint was trained with", c.path, c.network, name)
+	}
+	return nil
 }
 
 // newMetadataError returns the error, with advice, for a checkpoint that is not damaged but

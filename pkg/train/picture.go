@@ -3,10 +3,11 @@ package train
 import (
 	"fmt"
 	"image"
-	"image/color"
 	"math"
+	"slices"
 	"strings"
 
+	"golang.org/x/image/draw"
 	"golang.org/x/image/font"
 	"golang.org/x/image/font/gofont/goregular"
 	"golang.org/x/image/font/opentype"
@@ -26,7 +27,7 @@ func (s Samples) Picture(i int) (image.Image, error) {
 	if target := s.Train.TargetShape(); len(shape) != 3 || len(target) != 3 {
 		return nil, fmt.Errorf("draw sample %d: got an image of shape %v and a target of shape %v, want an image with a mask", i, shape, target)
 	}
-	return drawSideBySide(s.Train.SampleName(i), shape[1], shape[2], labeledPlane{"image", img}, labeledPlane{"mask", mask})
+	return SideBySide(s.Train.SampleName(i), newPanel("image", img, shape[1], shape[2]), newPanel("mask", mask, shape[1], shape[2]))
 }
 
 // readSample reads sample i of ds into the beginning of buffers for batch samples.
@@ -40,10 +41,19 @@ func readSample(ds data.Dataset, i, batch int) (img, mask []float32, err error) 
 	return img, mask, ds.Get(i, img[:n], mask[:m])
 }
 
-// labeledPlane is a plane of height×width values from 0 (black) to 1 (white), and what it shows.
-type labeledPlane struct {
-	label  string
-	values []float32
+// Panel is one of several images of equal size in a picture, with a label.
+type Panel struct {
+	Label string
+	Image image.Image
+}
+
+// newPanel returns a panel that shows height×width values from 0 (black) to 1 (white).
+func newPanel(label string, values []float32, height, width int) Panel {
+	m := image.NewGray(image.Rect(0, 0, width, height))
+	for i := range m.Pix {
+		m.Pix[i] = uint8(math.Round(255 * min(max(float64(values[i]), 0), 1)))
+	}
+	return Panel{label, m}
 }
 
 // Sizes of a picture in pixels.
@@ -54,14 +64,17 @@ const (
 	pictureTextRow   = 20  // height of a row of text
 )
 
-// drawSideBySide draws planes side by side, each below its label, and below them the name of the sample.
-func drawSideBySide(name string, height, width int, planes ...labeledPlane) (image.Image, error) {
-	scale := max(1, minPictureHeight/height)
-	step := width*scale + pictureGap
-	out := image.NewGray(image.Rect(0, 0, len(planes)*step-pictureGap, height*scale+2*pictureTextRow))
-	for i := range out.Pix {
-		out.Pix[i] = 255
+// SideBySide draws panels side by side, each below its label, and below them the name of the sample.
+func SideBySide(name string, panels ...Panel) (image.Image, error) {
+	size := panels[0].Image.Bounds().Size()
+	scale := max(1, minPictureHeight/size.Y)
+	step := size.X*scale + pictureGap
+	bounds := image.Rect(0, 0, len(panels)*step-pictureGap, size.Y*scale+2*pictureTextRow)
+	var out draw.Image = image.NewGray(bounds)
+	if slices.ContainsFunc(panels, func(p Panel) bool { _, gray := p.Image.(*image.Gray); return !gray }) {
+		out = image.NewRGBA(bounds)
 	}
+	draw.Draw(out, bounds, image.White, image.Point{}, draw.Src)
 	regular, err := opentype.Parse(goregular.TTF)
 	if err != nil {
 		return nil, fmt.Errorf("draw sample: %w", err)
@@ -76,23 +89,19 @@ func drawSideBySide(name string, height, width int, planes ...labeledPlane) (ima
 		d := font.Drawer{Dst: out, Src: image.Black, Face: face, Dot: fixed.P(left, top+pictureTextRow-descent)}
 		d.DrawString(text)
 	}
-	for k, p := range planes {
+	for k, p := range panels {
 		left := k * step
-		write(p.label, left, 0)
-		for y := range height * scale {
-			for x := range width * scale {
-				v := min(max(float64(p.values[y/scale*width+x/scale]), 0), 1)
-				out.SetGray(left+x, pictureTextRow+y, color.Gray{Y: uint8(math.Round(255 * v))})
-			}
-		}
+		write(p.Label, left, 0)
+		to := image.Rect(left, pictureTextRow, left+size.X*scale, pictureTextRow+size.Y*scale)
+		draw.NearestNeighbor.Scale(out, to, p.Image, p.Image.Bounds(), draw.Src, nil)
 	}
-	for font.MeasureString(face, name).Ceil() > out.Rect.Dx() { // the end of a path says more than its beginning
+	for font.MeasureString(face, name).Ceil() > bounds.Dx() { // the end of a path says more than its beginning
 		short := []rune(strings.TrimPrefix(name, "…"))
 		if len(short) < 2 {
 			break
 		}
 		name = "…" + string(short[1:])
 	}
-	write(name, 0, pictureTextRow+height*scale)
+	write(name, 0, pictureTextRow+size.Y*scale)
 	return out, nil
 }

@@ -15,35 +15,34 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Predictor evaluates the network of the newest checkpoint in a run folder.
-type Predictor struct {
+// Trained is the network in the newest checkpoint of a run folder, for samples of any size.
+type Trained struct {
+	Dir        string // the run folder
 	Checkpoint string // relative to the run folder
 	Epoch      int    // number of complete epochs in the checkpoint
 	Note       string // message that the engine differs from the engine of the training; empty if it does not
-	samples    Samples
-	task       model.Task
+	Config     Config
+	Test       *runs.Test // the scores in run.json; nil if there are none
+	file       checkpoint
 	engine     engine.Engine
-	exe        engine.Executable
 }
 
-// OpenPredictor loads the newest checkpoint of the run folder dir, and opens the run's data
-// in dataPath, or in the path of the run's config if dataPath is empty. It finds dir as scaling.Read does: in the
-// logs folder (unet2d-cells/ddp-n1-s1), or by a path. The error wraps ErrNoCheckpoint if there is no checkpoint.
-func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
-	dir, err = runs.LocateLogs(dir)
+// OpenTrained loads the newest checkpoint of the run folder dir, which it finds as scaling.Read
+// does: in the logs folder (unet2d-cells/ddp-n1-s1), or by a path. change changes the engine's
+// options in the run's config; nil: it does not. The error wraps ErrNoCheckpoint if there is no
+// checkpoint.
+func OpenTrained(ctx context.Context, dir string, change func(*engine.Options)) (*Trained, error) {
+	dir, err := runs.LocateLogs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open predictor: %w", err)
+		return nil, err
 	}
 	run, err := runs.Read(dir)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := ConfigOf(run.Info)
-	if err != nil {
+	t := &Trained{Dir: dir, Test: run.Info.Test}
+	if t.Config, err = ConfigOf(run.Info); err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	if dataPath != "" {
-		setDataPath(&cfg.Data, dataPath)
 	}
 	all, err := listRunCheckpoints(run)
 	if err != nil {
@@ -52,48 +51,88 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	if len(all) == 0 {
 		return nil, fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)
 	}
-	p = &Predictor{Checkpoint: all[len(all)-1]}
-	if p.samples, err = openData(ctx, cfg.Data); err != nil {
+	t.Checkpoint = all[len(all)-1]
+	if t.file, err = readCheckpoint(ctx, filepath.Join(dir, t.Checkpoint)); err != nil {
 		return nil, err
 	}
+	t.Epoch = t.file.epoch
+	options := t.Config.Engine
+	if change != nil {
+		change(&options)
+	}
+	if t.engine, t.Note, err = openMatchingEngine(options, run.Info.Engine); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Program returns the network's program for a batch of samples of the given shapes.
+func (t *Trained) Program(batch int, image, target []int) (*plan.Program, model.Task, error) {
+	net, err := t.Config.Model.Network(image, target)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := t.file.checkNetwork(net.Name()); err != nil {
+		return nil, "", err
+	}
+	g, err := net.Graph(batch, nn.Eval)
+	if err != nil {
+		return nil, "", err
+	}
+	program, err := plan.Lower(g, plan.Options{Fuse: t.Config.Engine.Fuse})
+	return program, net.Task(), err
+}
+
+// Load loads a program of the network with the weights of the checkpoint.
+func (t *Trained) Load(p *plan.Program) (engine.Executable, error) {
+	exe, err := t.engine.Load(p, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.file.applyTo(exe); err != nil {
+		return nil, errors.Join(err, exe.Close())
+	}
+	return exe, nil
+}
+
+// Close closes the engine.
+func (t *Trained) Close() error { return t.engine.Close() }
+
+// Predictor evaluates the network of the newest checkpoint in a run folder on the run's data.
+type Predictor struct {
+	*Trained
+	samples Samples
+	task    model.Task
+	exe     engine.Executable
+}
+
+// OpenPredictor loads the newest checkpoint of the run folder dir as OpenTrained does, and opens
+// the run's data in dataPath, or in the path of the run's config if dataPath is empty.
+func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
+	t, err := OpenTrained(ctx, dir, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open predictor: %w", err)
+	}
+	p = &Predictor{Trained: t}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
 			p = nil
 		}
 	}()
-	return p, p.load(ctx, cfg, run.Info.Engine, filepath.Join(dir, p.Checkpoint))
-}
-
-// load opens the engine and loads the checkpoint at path. trainedOn is the name of the
-// engine that trained the run.
-func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string) error {
-	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
-	net, err := cfg.Model.Network(image, target)
+	if dataPath != "" {
+		setDataPath(&t.Config.Data, dataPath)
+	}
+	if p.samples, err = openData(ctx, t.Config.Data); err != nil {
+		return p, err
+	}
+	program, task, err := t.Program(EvalBatchSize, p.samples.Test.ImageShape(), p.samples.Test.TargetShape())
 	if err != nil {
-		return err
+		return p, err
 	}
-	p.task = net.Task()
-	file, err := readCheckpoint(ctx, path, net.Name())
-	if err != nil {
-		return err
-	}
-	p.Epoch = file.epoch
-	if p.engine, p.Note, err = openMatchingEngine(cfg.Engine, trainedOn); err != nil {
-		return err
-	}
-	g, err := net.Graph(EvalBatchSize, nn.Eval)
-	if err != nil {
-		return err
-	}
-	program, err := plan.Lower(g, plan.Options{Fuse: cfg.Engine.Fuse})
-	if err != nil {
-		return err
-	}
-	if p.exe, err = p.engine.Load(program, nil); err != nil {
-		return err
-	}
-	return file.applyTo(p.exe)
+	p.task = task
+	p.exe, err = t.Load(program)
+	return p, err
 }
 
 // Score evaluates the network on the complete held-out set.
@@ -128,18 +167,15 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 		probability[k] = float32(1 / (1 + math.Exp(-float64(z))))
 	}
 	shape := ds.ImageShape()
-	return drawSideBySide(ds.SampleName(i), shape[1], shape[2],
-		labeledPlane{"image", img}, labeledPlane{"mask", mask}, labeledPlane{"predicted probability", probability})
+	panel := func(label string, values []float32) Panel { return newPanel(label, values, shape[1], shape[2]) }
+	return SideBySide(ds.SampleName(i), panel("image", img), panel("mask", mask), panel("predicted probability", probability))
 }
 
 // Close closes the engine.
 func (p *Predictor) Close() error {
-	var errs []error
+	var err error
 	if p.exe != nil {
-		errs = append(errs, p.exe.Close())
+		err = p.exe.Close()
 	}
-	if p.engine != nil {
-		errs = append(errs, p.engine.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, p.Trained.Close())
 }

@@ -119,7 +119,7 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 		}},
 		{"prove", "Prove", []*cobra.Command{verifyCommand(), analyzesLogs(gateCommand()), benchCommand()}},
 		{"course", "Course", []*cobra.Command{courseCommand()}},
-		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
+		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand(), predictCommand()}},
 		{"system", "System", []*cobra.Command{doctorCommand(), sitesCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})

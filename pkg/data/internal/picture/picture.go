@@ -70,14 +70,14 @@ func DetectFormat(text []byte) (Format, error) {
 	return Format{}, NewCorruptError(FormatNames, err)
 }
 
-// maxFileBytes limits the size of a file in bytes, because files are read into memory
+// MaxFileBytes limits the size of a file in bytes, because files are read into memory
 // completely.
-const maxFileBytes = 4 << 30
+const MaxFileBytes = 4 << 30
 
 // ReadFile returns the content of the file at path, which must be in the folder dir or a
 // subfolder. Named pipes, devices, and links out of dir are errors.
 func ReadFile(ctx context.Context, dir, path string) ([]byte, error) {
-	return safeopen.ReadFileContext(ctx, dir, path, maxFileBytes)
+	return safeopen.ReadFileContext(ctx, dir, path, MaxFileBytes)
 }
 
 // contextReader is a reader that returns an error once its context is canceled, so that the
@@ -135,6 +135,11 @@ func DecodeGray(ctx context.Context, text []byte) (Gray, error) {
 	if err != nil {
 		return Gray{}, err
 	}
+	return ToGray(ctx, img)
+}
+
+// ToGray converts a picture to 8-bit gray values.
+func ToGray(ctx context.Context, img image.Image) (Gray, error) {
 	b := img.Bounds()
 	gray, ok := img.(*image.Gray)
 	if !ok || gray.Stride != b.Dx() {

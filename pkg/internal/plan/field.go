@@ -1,0 +1,125 @@
+package plan
+
+import "slices"
+
+// Field describes which part of its input a network reads for one part of its output, in pixels
+// (or voxels), for images that are larger than the field.
+type Field struct {
+	// Step is the largest product of strides in the network, 2^depth for a U-Net. A window of an image gives the same
+	// output as the image, except near the window's border, only if the window begins and ends
+	// at multiples of Step.
+	Step int
+	// Reach is the largest distance from an output to an input that it depends on, or to the
+	// padding of a layer that would be another value in a larger image. It holds for a part of
+	// the output that begins and ends at multiples of Step.
+	Reach int
+}
+
+// Halo returns Reach, rounded up to a multiple of Step: how far a window must exceed the part of
+// the output that is wanted from it.
+func (f Field) Halo() int { return (f.Reach + f.Step - 1) / f.Step * f.Step }
+
+// ReceptiveField returns the field of the output with respect to the input, over all spatial
+// dimensions. ok is false if the field is not bounded, as after a global pooling or a linear
+// layer, or if the output or a layer between does not divide the input evenly, as convolutions
+// without padding.
+func (p *Program) ReceptiveField(input, output string) (f Field, ok bool) {
+	in, out := p.Lookup(Input, input), p.Lookup(Output, output)
+	if in < 0 || out < 0 || len(p.Tensors[in].Shape) < 3 || len(p.Tensors[out].Shape) != len(p.Tensors[in].Shape) {
+		return f, false
+	}
+	f.Step = 1
+	for d := range p.Tensors[in].Shape[2:] {
+		reads := map[int]boundary{out: {}}
+		for _, k := range slices.Backward(p.Kernels[:p.Forward]) {
+			b, read := reads[k.Out[0]]
+			if !read {
+				continue
+			}
+			b, sources, bounded := p.readBoundary(k, d, b)
+			if !bounded {
+				return Field{}, false
+			}
+			for _, id := range sources {
+				reads[id] = reads[id].union(b)
+			}
+		}
+		if _, found := reads[in]; !found {
+			return Field{}, false
+		}
+		size := p.Tensors[in].Shape[2+d]
+		for id, b := range reads {
+			own := p.Tensors[id].Shape[2+d]
+			if size%own != 0 {
+				return Field{}, false
+			}
+			for step := f.Step; f.Step%(size/own) != 0; { // the least common multiple
+				f.Step += step
+			}
+			f.Reach = max(f.Reach, max(b.before, b.after)*(size/own))
+		}
+	}
+	return f, true
+}
+
+// boundary describes, for one dimension, which elements of a tensor the outputs on one side of a
+// boundary read beyond it: the outputs after it read `before` elements before it, and the outputs
+// before it read `after` elements after it.
+type boundary struct{ before, after int }
+
+func (b boundary) union(c boundary) boundary {
+	return boundary{max(b.before, c.before), max(b.after, c.after)}
+}
+
+// readBoundary returns the activations that k reads, and their boundary in spatial dimension d,
+// given the boundary of k's output. ok is false if the field of k is not bounded.
+func (p *Program) readBoundary(k Kernel, d int, b boundary) (in boundary, sources []int, ok bool) {
+	size := func(id int) int { return p.Tensors[id].Shape[2+d] }
+	number := func(v []int, otherwise int) int {
+		if len(v) == 0 {
+			return otherwise
+		}
+		return v[d]
+	}
+	x, y := k.In[0], k.Out[0]
+	if len(p.Tensors[x].Shape) != len(p.Tensors[y].Shape) {
+		return b, nil, false
+	}
+	pad, stride := number(k.Attr.Pad, 0), number(k.Attr.Stride, 1)
+	switch k.Op {
+	case OpConv, OpMaxPool, OpAvgPool:
+		window := number(k.Attr.Kernel, 0)
+		if k.Op == OpConv {
+			window = size(k.In[1])
+		}
+		// Output o reads the inputs o·stride−pad … o·stride−pad+window−1. The last output before
+		// the boundary is −1.
+		in = boundary{before: b.before*stride + pad, after: (b.after-1)*stride - pad + window}
+		return in, k.In[:1], size(y)*stride == size(x)
+	case OpConvTranspose:
+		// Output o reads the inputs i with 0 ≤ o−i·stride+pad < window.
+		window := size(k.In[1])
+		in = boundary{
+			before: floorDivide(b.before-pad+window-1, stride),
+			after:  floorDivide(b.after-1+pad, stride) + 1,
+		}
+		return in, k.In[:1], size(y) == size(x)*stride
+	case OpConcat, OpAdd:
+		return b, k.In, true
+	case OpReLU, OpLeakyReLU, OpTanh, OpCast, OpSlice:
+		return b, k.In[:1], true
+	case OpBatchNorm:
+		return b, k.In[:1], !k.Attr.Training
+	case OpReshape:
+		return b, k.In[:1], slices.Equal(p.Tensors[x].Shape, p.Tensors[y].Shape)
+	}
+	return b, nil, false
+}
+
+// floorDivide returns a/b rounded down. b is positive.
+func floorDivide(a, b int) int {
+	if a < 0 {
+		return -((b - 1 - a) / b)
+	}
+	return a / b
+}

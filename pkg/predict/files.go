@@ -1,0 +1,206 @@
+package predict
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/metric"
+)
+
+// Formats returns the formats of masks and probabilities: pictures (png, tif), and arrays of
+// float32 values (npy).
+func Formats() []string { return []string{"png", "tif", "npy"} }
+
+// FileOptions configures Predictor.Files.
+type FileOptions struct {
+	// Out is the folder of the results; empty: none are written. Its files are, for an image
+	// name.png: masks/name.png, probabilities/name.png (0 to 65535) and overlays/name.png, and for
+	// all images objects.csv; or probabilities.csv, if the run learned classification.
+	Out     string
+	Formats []string // of masks and probabilities, of Formats(); nil: png
+	Labels  string   // folder of masks with which the predictions are compared; empty: none
+	// Progress is called before each image, and after each of its windows; nil: not.
+	Progress func(image, window, windows int)
+}
+
+// FileScores are the scores of complete images.
+type FileScores struct {
+	metric.Counts
+	Images int
+}
+
+// Files applies the network to the given PNG, JPEG or TIFF files and writes the results. Each
+// file is written completely or not at all. If o.Labels is set, it returns the scores.
+func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (FileScores, error) {
+	var s FileScores
+	if len(o.Formats) == 0 {
+		o.Formats = Formats()[:1]
+	}
+	names, err := outputNames(paths)
+	if err != nil {
+		return s, err
+	}
+	var labels []string
+	if o.Labels != "" {
+		if p.classifies() {
+			return s, errors.New("compare with labels: the network learned classification, want segmentation")
+		}
+		if labels, _, err = data.MatchMasks(paths, o.Labels); err != nil {
+			return s, fmt.Errorf("compare with labels: %w", err)
+		}
+	}
+	if err := p.checkOutputs(names, o, slices.Concat(paths, labels)); err != nil {
+		return s, err
+	}
+	var table [][]string
+	for i, path := range paths {
+		if o.Progress != nil {
+			o.Progress(i, 0, 1)
+			p.Progress = func(done, total int) { o.Progress(i, done, total) }
+		}
+		r, err := p.File(ctx, path)
+		if err != nil {
+			return s, err
+		}
+		if labels != nil {
+			if err := s.add(ctx, r, labels[i]); err != nil {
+				return s, fmt.Errorf("compare %s with its label: %w", path, err)
+			}
+		}
+		table = append(table, r.tableRows(filepath.Base(path))...)
+		if err := r.write(ctx, names[i], o); err != nil {
+			return s, fmt.Errorf("write prediction of %s: %w", path, err)
+		}
+	}
+	if o.Out == "" {
+		return s, nil
+	}
+	return s, wholefile.Write(filepath.Join(o.Out, p.tableName()), 0o666, func(f *os.File) error {
+		return csv.NewWriter(f).WriteAll(slices.Insert(table, 0, p.tableHeader()))
+	})
+}
+
+// outputNames returns the names of the results of each image: its name without its extension.
+func outputNames(paths []string) ([]string, error) {
+	of := map[string]string{}
+	var names []string
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		if other, ok := of[name]; ok {
+			return nil, fmt.Errorf("%s and %s have the same name, so that one result would replace the other: predict them into different folders", other, path)
+		}
+		of[name] = path
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// checkOutputs returns an error if o.Out is no folder, or if a result would replace an input.
+func (p *Predictor) checkOutputs(names []string, o FileOptions, inputs []string) error {
+	if o.Out == "" {
+		return nil
+	}
+	for _, f := range o.Formats {
+		if !slices.Contains(Formats(), f) {
+			return fmt.Errorf("unknown format %q: use %s", f, english.Either(Formats()))
+		}
+	}
+	if info, err := os.Stat(o.Out); err == nil && !info.IsDir() {
+		return fmt.Errorf("write predictions: %s is a file: choose a folder", o.Out)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	paths := []string{filepath.Join(o.Out, p.tableName())}
+	for _, name := range names {
+		if p.classifies() {
+			break
+		}
+		paths = append(paths, overlayPath(o.Out, name))
+		for _, f := range o.Formats {
+			paths = append(paths, resultPath(o.Out, "masks", name, f), resultPath(o.Out, "probabilities", name, f))
+		}
+	}
+	for _, path := range paths {
+		if err := wholefile.CheckOutput(path, inputs...); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(o.Out, 0o777)
+}
+
+func resultPath(out, what, name, format string) string {
+	return filepath.Join(out, what, name+"."+format)
+}
+
+func overlayPath(out, name string) string { return resultPath(out, "overlays", name, "png") }
+
+// write writes the images and arrays of r to o.Out.
+func (r *Prediction) write(ctx context.Context, name string, o FileOptions) error {
+	if o.Out == "" || r.classes != nil {
+		return nil
+	}
+	mask := r.Mask()
+	for _, f := range o.Formats {
+		masks, probabilities := resultPath(o.Out, "masks", name, f), resultPath(o.Out, "probabilities", name, f)
+		var err error
+		if f == "npy" {
+			values := make([]float32, len(mask.Pix))
+			for i, v := range mask.Pix {
+				values[i] = float32(v)
+			}
+			err = errors.Join(data.WriteArray(ctx, masks, values, r.Height, r.Width), data.WriteArray(ctx, probabilities, r.Probabilities(), r.Height, r.Width))
+		} else {
+			err = errors.Join(data.WritePicture(ctx, masks, mask), data.WritePicture(ctx, probabilities, r.probabilityImage()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return data.WritePicture(ctx, overlayPath(o.Out, name), r.Overlay())
+}
+
+// tableName returns the name of the CSV file with the results of all images.
+func (p *Predictor) tableName() string {
+	if p.classifies() {
+		return "probabilities.csv"
+	}
+	return "objects.csv"
+}
+
+// tableHeader returns the first row of the table. It is called after the rows were made, because the
+// number of classes is known only then.
+func (p *Predictor) tableHeader() []string {
+	if p.classes != nil {
+		return append([]string{"image", "class"}, p.classes...)
+	}
+	return []string{"image", "class", "object", "area_pixels", "center_x", "center_y"}
+}
+
+// tableRows returns the rows of the table for an image.
+func (r *Prediction) tableRows(image string) [][]string {
+	number := func(v float64, bits int) string { return strconv.FormatFloat(v, 'g', -1, bits) }
+	if r.classes != nil {
+		row := []string{image, r.classes[r.Class()]}
+		for _, v := range r.Probabilities() {
+			row = append(row, number(float64(v), 32))
+		}
+		return [][]string{row}
+	}
+	var rows [][]string
+	for i, o := range r.Objects() {
+		rows = append(rows, []string{image, "foreground", strconv.Itoa(i + 1), strconv.Itoa(o.Area),
+			strconv.FormatFloat(o.CenterX, 'f', 2, 64), strconv.FormatFloat(o.CenterY, 'f', 2, 64)})
+	}
+	return rows
+}

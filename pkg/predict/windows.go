@@ -1,0 +1,106 @@
+package predict
+
+import (
+	"fmt"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// span is a window along one dimension, in pixels: it begins at start, and its output is kept
+// from the pixel keep to the pixel end, which is exclusive. All of them are positions in the
+// image.
+type span struct{ start, keep, end int }
+
+// spans divides size pixels into windows of the given number of pixels. halo is how far a window
+// must exceed the kept part, except at the border of the image. If all arguments are multiples of
+// the network's step, so are the results. A window that would exceed the image is shifted inwards.
+func spans(size, window, halo int) []span {
+	if window >= size {
+		return []span{{0, 0, size}}
+	}
+	var list []span
+	for keep := 0; keep < size; {
+		start := min(max(0, keep-halo), size-window)
+		end := start + window - halo
+		if start+window == size {
+			end = size
+		}
+		list = append(list, span{start, keep, end})
+		keep = end
+	}
+	return list
+}
+
+// padded returns n, rounded up to a multiple of step.
+func padded(n, step int) int { return (n + step - 1) / step * step }
+
+// padImage enlarges a [C,h,w] image to [C,height,width] by reflection at the bottom and right
+// borders. The last row and column are not repeated. An image must have more pixels in each
+// dimension than are added.
+func padImage(v []float32, channels, h, w, height, width int) []float32 {
+	if h == height && w == width {
+		return v
+	}
+	out := make([]float32, channels*height*width)
+	reflect := func(i, n int) int {
+		if i < n {
+			return i
+		}
+		return 2*(n-1) - i
+	}
+	for c := range channels {
+		for y := range height {
+			from := v[(c*h+reflect(y, h))*w:][:w]
+			to := out[(c*height+y)*width:][:width]
+			copy(to, from)
+			for x := w; x < width; x++ {
+				to[x] = from[reflect(x, w)]
+			}
+		}
+	}
+	return out
+}
+
+// copyPart copies a part of height×width pixels of every plane of src, whose rows have srcWidth
+// values, to dst. from and to are the places of its first pixel, as row and column.
+func copyPart(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2]int, size [2]int) {
+	for c := range len(src) / (srcSize[0] * srcSize[1]) {
+		for y := range size[0] {
+			copy(dst[(c*dstSize[0]+to[0]+y)*dstSize[1]+to[1]:][:size[1]], src[(c*srcSize[0]+from[0]+y)*srcSize[1]+from[1]:])
+		}
+	}
+}
+
+// shrink returns the smallest window that divides size pixels into as many windows as the given
+// one.
+func shrink(size, window int, f plan.Field) int {
+	n := len(spans(size, window, f.Halo()))
+	return padded((size+2*f.Halo()*(n-1)+n-1)/n, f.Step)
+}
+
+// chooseWindow returns a window, in rows and columns, whose program needs at most limit bytes and
+// of which few are needed: the whole image if possible. size is the size of the image, a multiple
+// of f.Step.
+func chooseWindow(size [2]int, f plan.Field, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
+	least := 2*f.Halo() + f.Step
+	window := size
+	for {
+		need, err := memory(window)
+		if err != nil {
+			return window, err
+		}
+		if need <= limit {
+			return [2]int{shrink(size[0], window[0], f), shrink(size[1], window[1], f)}, nil
+		}
+		smallest := [2]int{min(least, size[0]), min(least, size[1])}
+		if window == smallest {
+			return window, fmt.Errorf("a window of %d×%d pixels, the smallest for this network, needs %s of memory, but the limit is %s: raise it",
+				window[0], window[1], formatBytes(need), formatBytes(limit))
+		}
+		// Windows become square before they become smaller on both sides.
+		side := max(window[0], window[1])
+		side = min(side-f.Step, side*9/10)
+		side = max(least, side/f.Step*f.Step)
+		window = [2]int{min(side, window[0]), min(side, window[1])}
+	}
+}
