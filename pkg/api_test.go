@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/launch"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/model"
+	"lockstep/pkg/predict"
 	"lockstep/pkg/report"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -66,7 +67,7 @@ func TestNotebooksMeetNoInternalType(t *testing.T) {
 	for _, v := range []any{
 		&scaling.Study{}, &scaling.GateResult{}, &logread.Logs{}, &logread.Options{}, &runs.Run{},
 		&figure.Options{}, &figure.Figure{}, &report.Options{}, &launch.Job{}, &launch.Sweep{},
-		&train.Config{}, &train.Predictor{}, &tune.LoaderOptions{}, &tune.Trials{}, &tune.BatchSearch{},
+		&train.Config{}, &train.Predictor{}, &predict.Predictor{}, &predict.HeldOutScores{}, &tune.LoaderOptions{}, &tune.Trials{}, &tune.BatchSearch{},
 		&model.UNet2DConfig{}, &data.CellsOptions{}, &data.PairsOptions{},
 	} {
 		follow(reflect.TypeOf(v), reflect.TypeOf(v).String())

@@ -3,7 +3,8 @@
 //
 //	p, err := predict.Open(ctx, "unet2d-cells/ddp-n2-s1")
 //	r, err := p.File(ctx, "new/cell.png")
-//	r.Mask() // 0 or 255 at each pixel
+//	r.Mask()    // 0 or 255 at each pixel
+//	r.Picture() // for a cell
 //
 // A run that learned segmentation gives the logit of the foreground at each pixel, and one that
 // learned classification the logit of each class. An image that does not fit into memory is cut

@@ -60,7 +60,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (F
 			return s, fmt.Errorf("compare with labels: %w", err)
 		}
 	}
-	if err := p.checkOutputs(names, o, slices.Concat(paths, labels)); err != nil {
+	if err := p.prepareOutputs(names, o, slices.Concat(paths, labels)); err != nil {
 		return s, err
 	}
 	var table [][]string
@@ -71,6 +71,9 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (F
 		}
 		r, err := p.File(ctx, path)
 		if err != nil {
+			if o.Out != "" && i > 0 {
+				err = fmt.Errorf("%w (%s has the predictions of %s before it, without %s)", err, o.Out, english.Count(i, "image"), p.tableName())
+			}
 			return s, err
 		}
 		if labels != nil {
@@ -106,8 +109,9 @@ func outputNames(paths []string) ([]string, error) {
 	return names, nil
 }
 
-// checkOutputs returns an error if o.Out is no folder, or if a result would replace an input.
-func (p *Predictor) checkOutputs(names []string, o FileOptions, inputs []string) error {
+// prepareOutputs creates the folder o.Out. It returns an error if o.Out is no folder, or if a result
+// would replace an input.
+func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []string) error {
 	if o.Out == "" {
 		return nil
 	}
@@ -136,7 +140,14 @@ func (p *Predictor) checkOutputs(names []string, o FileOptions, inputs []string)
 			return err
 		}
 	}
-	return os.MkdirAll(o.Out, 0o777)
+	if err := os.MkdirAll(o.Out, 0o777); err != nil {
+		return err
+	}
+	// After an interrupt, the table of an earlier call must not remain beside newer masks.
+	if err := os.Remove(paths[0]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func resultPath(out, what, name, format string) string {
@@ -199,8 +210,8 @@ func (r *Prediction) tableRows(image string) [][]string {
 	}
 	var rows [][]string
 	for i, o := range r.Objects() {
-		rows = append(rows, []string{image, "foreground", strconv.Itoa(i + 1), strconv.Itoa(o.Area),
-			strconv.FormatFloat(o.CenterX, 'f', 2, 64), strconv.FormatFloat(o.CenterY, 'f', 2, 64)})
+		x, y := strconv.FormatFloat(o.CenterX, 'f', 2, 64), strconv.FormatFloat(o.CenterY, 'f', 2, 64)
+		rows = append(rows, []string{image, "foreground", strconv.Itoa(i + 1), strconv.Itoa(o.Area), x, y})
 	}
 	return rows
 }

@@ -102,6 +102,7 @@ func (p *Predictor) File(ctx context.Context, path string) (*Prediction, error) 
 	if err == nil {
 		var r *Prediction
 		if r, err = p.Image(ctx, m); err == nil {
+			r.Name = path
 			return r, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"errors"
 	"image"
 	"image/color"
 	"math"
@@ -11,7 +12,8 @@ import (
 
 // Prediction is the result of a network for one image.
 type Prediction struct {
-	Height, Width int // of the image, in pixels
+	Name          string // path of the file; empty if the image is not from a file
+	Height, Width int    // of the image, in pixels
 	// Logits has the logit of the foreground at each pixel, row by row, or, if the run learned
 	// classification, the logit of each class.
 	Logits []float32
@@ -92,10 +94,13 @@ func (r *Prediction) probabilityImage() *image.Gray16 {
 	return m
 }
 
-// Picture draws the overlay and the probability of the foreground side by side, above the given
-// name. The task must be segmentation.
-func (r *Prediction) Picture(name string) (image.Image, error) {
-	return train.SideBySide(name, train.Panel{Label: "image and predicted foreground", Image: r.Overlay()},
+// Picture draws the overlay and the probability of the foreground side by side. A cell displays it.
+// The task must be segmentation.
+func (r *Prediction) Picture() (image.Image, error) {
+	if r.classes != nil {
+		return nil, errors.New("draw prediction: the network learned classification, want segmentation")
+	}
+	return train.SideBySide(r.Name, train.Panel{Label: "image and predicted foreground", Image: r.Overlay()},
 		train.Panel{Label: "predicted probability", Image: r.probabilityImage()})
 }
 

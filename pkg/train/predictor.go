@@ -15,7 +15,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Trained is the network in the newest checkpoint of a run folder, for samples of any size.
+// Trained is the network in the newest checkpoint of a run folder, for samples of any size. Packages
+// that apply it use it; a notebook uses Predictor, or package predict.
 type Trained struct {
 	Dir        string // the run folder
 	Checkpoint string // relative to the run folder
@@ -100,10 +101,13 @@ func (t *Trained) Close() error { return t.engine.Close() }
 
 // Predictor evaluates the network of the newest checkpoint in a run folder on the run's data.
 type Predictor struct {
-	*Trained
-	samples Samples
-	task    model.Task
-	exe     engine.Executable
+	Checkpoint string // as in Trained
+	Epoch      int
+	Note       string
+	trained    *Trained
+	samples    Samples
+	task       model.Task
+	exe        engine.Executable
 }
 
 // OpenPredictor loads the newest checkpoint of the run folder dir as OpenTrained does, and opens
@@ -113,7 +117,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	if err != nil {
 		return nil, fmt.Errorf("open predictor: %w", err)
 	}
-	p = &Predictor{Trained: t}
+	p = &Predictor{Checkpoint: t.Checkpoint, Epoch: t.Epoch, Note: t.Note, trained: t}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -177,5 +181,5 @@ func (p *Predictor) Close() error {
 	if p.exe != nil {
 		err = p.exe.Close()
 	}
-	return errors.Join(err, p.Trained.Close())
+	return errors.Join(err, p.trained.Close())
 }

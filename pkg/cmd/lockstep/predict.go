@@ -49,7 +49,12 @@ prints the scores of tiles without overlap, which are lower: --held-out prints b
   lockstep predict em-membrane/ddp-n2-s1 new/1.png new/2.tif --out predicted --flips --format png,npy
   lockstep predict em-membrane/ddp-n2-s1 --held-out
   lockstep predict em-membrane/ddp-n2-s1 test/image --score test/label`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return asUsageError(errors.New("name a run folder and images, for example unet2d-cells/ddp-n2-s1 new/"))
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			files, err := listImages(args[1:])
 			switch {
