@@ -315,7 +315,7 @@ func TestKilledRunsResume(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- c.Wait() }()
 			if killed%2 == 1 { // in the middle of the run: on a fast machine, most of the time is the start
-				awaitEpoch(dir, ended)
+				awaitEpochOrEnd(dir, ended)
 				time.Sleep(time.Duration(rng.Float64() * float64(10*time.Millisecond)))
 			} else {
 				time.Sleep(time.Duration(rng.Float64() * float64(duration[kind])))
@@ -391,8 +391,8 @@ func TestKilledRunsResume(t *testing.T) {
 	}
 }
 
-// awaitEpoch waits until the run in dir has one more epoch, or until its launcher has ended.
-func awaitEpoch(dir string, ended <-chan error) {
+// awaitEpochOrEnd waits until the run in dir has one more epoch, or until its launcher has ended.
+func awaitEpochOrEnd(dir string, ended <-chan error) {
 	lines := func() int {
 		text, _ := os.ReadFile(filepath.Join(dir, "epochs.csv")) // absent at first
 		return bytes.Count(text, []byte("\n"))
