@@ -82,16 +82,22 @@ func TestCopies(t *testing.T) {
 	}
 	logIn("copy")
 	check("copy", "first")
-	if text, err := os.ReadFile(filepath.Join(home, "copy", "course", "01.ipynb")); string(text) != "released\n" {
-		t.Errorf("got the student's notebook %q, %v, want the released one", text, err)
+	checkCourse := func(copied, want string) {
+		t.Helper()
+		if text, err := os.ReadFile(filepath.Join(home, copied, "course", "01.ipynb")); string(text) != want {
+			t.Errorf("got the student's notebook %q, %v, want %q", text, err, want)
+		}
 	}
+	checkCourse("copy", "released\n")
 	logIn("copy")
 	if err := os.WriteFile(filepath.Join(home, "copy/sub/a.ipynb"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	logIn("copy") // the student's change is no update
+	write(filepath.Join(examples, "course", "01.ipynb"), "a release of the administrator")
 	update("second")
 	logIn("copy", "copy-2026-11-29")
+	checkCourse("copy-2026-11-29", "a release of the administrator")
 	logIn("copy", "copy-2026-11-29")
 	update("third") // on the same day
 	logIn("copy", "copy-2026-11-29", "copy-2026-11-29-2")

@@ -138,9 +138,9 @@ def make_cores_folder(user):
 
 
 # The student runs these commands, not root: a link in the home folder leads to nothing that the
-# student could not write. The course's notebooks are copied as released: without solutions. The last
-# step makes the complete copy visible. Each copy has the checksum of its files as they were in
-# .lockstep-examples.
+# student could not write. The course's notebooks are copied without solutions: as a release, unless
+# an administrator has put one in their place. The last step makes the complete copy visible. Each
+# copy has the checksum of its files as they were in .lockstep-examples.
 COPY_COMMANDS = """
 umask 077
 [ -d "$1" ] || exit 0
@@ -157,7 +157,7 @@ if [ -e "$copy" ] || [ -L "$copy" ]; then
   done
 fi
 rm -rf -- "$copy.new" && cp -RL -- "$1" "$copy.new" || exit 1
-if [ -d "$copy.new/course" ]; then
+if grep -q 'BEGIN SOLUTION' "$copy.new"/course/*.ipynb 2>/dev/null; then
   rm -rf -- "$copy.new/course"
   lockstep course release "$1/course" "$copy.new/course" >/dev/null || rm -rf -- "$copy.new/course"
 fi
