@@ -37,7 +37,7 @@ func solutionNotebook(t *testing.T, tasks Tasks) *ipynb.Notebook {
 			source = beginSolution + "\n" + task.Function.Reference + endSolution
 		}
 		add(ipynb.Code, source, ipynb.Grading{ID: task.answerID(), Solution: true})
-		add(ipynb.Code, "course.Check(...)", ipynb.Grading{ID: task.GradeID(), Grade: true, Locked: true, Points: task.Points})
+		add(ipynb.Code, "course.Check(...)", ipynb.Grading{ID: task.GradeID(), Grade: true, Points: task.Points}) // the release locks it
 	}
 	text, err := json.Marshal(map[string]any{"nbformat": 4, "nbformat_minor": 5, "metadata": map[string]any{}, "cells": cells})
 	if err != nil {
@@ -197,6 +197,9 @@ func TestGrades(t *testing.T) {
 	empty, err := ipynb.Read(filepath.Join(c.release, "09-test.ipynb"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !cellsOf(empty, "test-1")[0].Grading.Locked || cellsOf(empty, "test-1-answer")[0].Grading.Locked {
+		t.Error("the release locks other cells than those of the checks")
 	}
 	for task, g := range c.grade("bob", c.submit(empty, "bob")) {
 		if g.Points != 0 || g.ByHand != 0 || g.Reason == "" {

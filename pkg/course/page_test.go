@@ -21,6 +21,7 @@ func TestPage(t *testing.T) {
 	nb := c.notebook()
 	cellsOf(nb, "test-3")[0].Source = "Because **both** run <at most> twice.\n\n<script>alert(1)</script>"
 	setOutput(t, cellsOf(nb, "test-4-answer")[0], map[string]any{"output_type": "display_data", "metadata": map[string]any{}, "data": map[string]any{"image/png": "aGk=\n\" onerror=\"x", "text/html": "<b>made up</b>"}})
+	setOutput(t, cellsOf(nb, "test-1-answer")[0], map[string]any{"output_type": "execute_result", "metadata": map[string]any{}, "data": map[string]any{"text/plain": "a table"}})
 	run := filepath.Join(c.logs, small, "ddp-n2-s1")
 	for name, text := range map[string]string{
 		"out.log":   "a line of no interest\n2026-11-29 - root - INFO - Time taken for epoch 2 is 6 sec\n",
@@ -48,7 +49,7 @@ func TestPage(t *testing.T) {
 	}
 	page := string(text)
 	for _, want := range []string{
-		"Ada &lt;Lovelace&gt;, 3 of 5 tasks answered", "Task test/1 (3 points)", "Because <strong>both</strong> run &lt;at most&gt; twice.", "&lt;script&gt;alert(1)&lt;/script&gt;", "// YOUR CODE HERE",
+		"Ada &lt;Lovelace&gt;, 3 of 5 tasks answered", "Task test/1 (3 points)", "Because <strong>both</strong> run &lt;at most&gt; twice.", "&lt;script&gt;alert(1)&lt;/script&gt;", "// YOUR CODE HERE", "<pre>a table\n</pre>",
 		small + "/ddp-n1-s1/epochs.csv:3", "   2  2026-11-29 - root - INFO - Time taken for epoch 2 is 6 sec", "slurm.err", "oom_kill",
 		`src="data:image/png;base64,aGk=onerror=x"`,
 	} {
