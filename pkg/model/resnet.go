@@ -169,6 +169,17 @@ func (r *ResNet) Config() ResNetConfig {
 	return c
 }
 
+// IsV2 reports whether r is a ResNetV2.
+func (r *ResNet) IsV2() bool { return r.v2 }
+
+// BatchNormMomentum returns the weight of a batch in the running statistics.
+func (r *ResNet) BatchNormMomentum() float64 {
+	if r.v2 {
+		return cmp.Or(r.config.BatchNormMomentum, kerasMomentum)
+	}
+	return cmp.Or(r.config.BatchNormMomentum, nn.BatchNormMomentum)
+}
+
 // Task returns Classification.
 func (r *ResNet) Task() Task { return Classification }
 
@@ -217,7 +228,7 @@ func (r *ResNet) addTorchvisionLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.N
 		})
 	}
 	norm := func(name string, x *gorgonia.Node) *gorgonia.Node {
-		return g.BatchNormWith(name, x, nn.BatchNormEpsilon, cmp.Or(c.BatchNormMomentum, nn.BatchNormMomentum))
+		return g.BatchNormWith(name, x, nn.BatchNormEpsilon, r.BatchNormMomentum())
 	}
 	if c.Stem == StemImageNet {
 		x = g.ReLU(norm("bn1", conv("conv1", x, c.Base, 7, 2)))
@@ -264,7 +275,7 @@ func (r *ResNet) addKerasLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 		})
 	}
 	active := func(name string, x *gorgonia.Node) *gorgonia.Node {
-		return g.ReLU(g.BatchNormWith(name, x, kerasEpsilon, cmp.Or(c.BatchNormMomentum, kerasMomentum)))
+		return g.ReLU(g.BatchNormWith(name, x, kerasEpsilon, r.BatchNormMomentum()))
 	}
 	if c.Stem == StemImageNet {
 		x = conv("conv1_conv", x, c.Base, 7, 2, true)

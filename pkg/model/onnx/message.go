@@ -1,0 +1,104 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// message is an encoded protocol buffer message. The numbers of its fields are those of
+// https://github.com/onnx/onnx/blob/v1.12.0/onnx/onnx.proto.
+type message []byte
+
+func (m *message) addInt(field protowire.Number, v int) {
+	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
+}
+
+func (m *message) addText(field protowire.Number, s string) {
+	*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
+}
+
+func (m *message) addMessage(field protowire.Number, sub message) {
+	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), sub)
+}
+
+// Values of AttributeProto.type and TensorProto.data_type.
+const (
+	attributeFloat, attributeInt, attributeText, attributeInts = 1, 2, 3, 7
+	dataFloat, dataInt64                                       = 1, 7
+)
+
+// newAttribute encodes an AttributeProto. v is an int, a float64, a string or a []int.
+func newAttribute(name string, v any) message {
+	var m message
+	m.addText(1, name)
+	switch v := v.(type) {
+	case int:
+		m.addInt(3, v)
+		m.addInt(20, attributeInt)
+	case float64:
+		m = protowire.AppendFixed32(protowire.AppendTag(m, 2, protowire.Fixed32Type), math.Float32bits(float32(v)))
+		m.addInt(20, attributeFloat)
+	case string:
+		m.addText(4, v)
+		m.addInt(20, attributeText)
+	case []int:
+		for _, n := range v {
+			m.addInt(8, n)
+		}
+		m.addInt(20, attributeInts)
+	}
+	return m
+}
+
+// newTensor encodes a TensorProto of float32 values.
+func newTensor(name string, shape []int, values []float32) message {
+	raw := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	return encodeTensor(name, shape, dataFloat, raw)
+}
+
+// newIntTensor encodes a TensorProto with one dimension of integers.
+func newIntTensor(name string, values []int) message {
+	var raw []byte
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint64(raw, uint64(v))
+	}
+	return encodeTensor(name, []int{len(values)}, dataInt64, raw)
+}
+
+func encodeTensor(name string, shape []int, dataType int, raw []byte) message {
+	var m message
+	for _, n := range shape {
+		m.addInt(1, n)
+	}
+	m.addInt(2, dataType)
+	m.addText(8, name)
+	m.addMessage(9, raw)
+	return m
+}
+
+// newValue encodes a ValueInfoProto: a float32 tensor whose dimensions are numbers (int) or names
+// (string).
+func newValue(name string, dims []any) message {
+	var shape, tensor, kind, m message
+	for _, d := range dims {
+		var dim message
+		switch d := d.(type) {
+		case int:
+			dim.addInt(1, d)
+		case string:
+			dim.addText(2, d)
+		}
+		shape.addMessage(1, dim)
+	}
+	tensor.addInt(1, dataFloat)
+	tensor.addMessage(2, shape)
+	kind.addMessage(1, tensor)
+	m.addText(1, name)
+	m.addMessage(2, kind)
+	return m
+}

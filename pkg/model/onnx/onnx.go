@@ -1,0 +1,302 @@
+// Package onnx writes networks in the format ONNX (https://onnx.ai), which ONNX Runtime, OpenVINO,
+// ImageJ and others read.
+package onnx
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/weights"
+)
+
+// Versions of the format and of its operators: those of ONNX 1.12, of 2022.
+const (
+	irVersion    = 8
+	opsetVersion = 17
+)
+
+// Write writes net with the given weights, its parameters and running statistics in float32, to
+// the file at path. The input "image" and the output "logits" have any number of samples, and any
+// height and width, unless the network flattens its feature maps. A batch norm is folded into the
+// convolution before it if nothing else reads that. doc is the documentation of the file. A layer
+// that ONNX lacks is an error.
+func Write(path string, net model.Network, tensors []weights.Tensor, doc string) error {
+	m, err := encodeModel(net, tensors, doc)
+	if err != nil {
+		return err
+	}
+	return wholefile.WriteBytes(path, m, 0o666)
+}
+
+// encodeModel encodes a ModelProto.
+func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (message, error) {
+	g, err := net.Graph(1, nn.Eval)
+	if err != nil {
+		return nil, err
+	}
+	c := converter{
+		graph: g, kinds: map[string]string{}, weights: map[string]weights.Tensor{},
+		names: map[*gorgonia.Node]string{}, readers: map[*gorgonia.Node][]*gorgonia.Node{},
+	}
+	for _, l := range g.Layers() {
+		c.kinds[l.Name] = l.Kind
+	}
+	for _, t := range tensors {
+		c.weights[t.Name] = t
+	}
+	for _, v := range slices.Concat(g.Parameters(), g.States()) {
+		if !slices.Equal(c.weights[v.Name].Shape, v.Shape) || len(c.weights[v.Name].F32) != v.Elements() {
+			return nil, fmt.Errorf("tensor %s has no float32 values of shape %v", v.Name, v.Shape)
+		}
+		c.names[v.Node] = v.Name
+	}
+	c.names[g.Inputs()[0].Node] = model.ImageInput
+	nodes := c.findNodes()
+	for _, n := range nodes {
+		if err := c.convert(n); err != nil {
+			return nil, err
+		}
+	}
+	c.encoded.addText(2, net.Name())
+	image, logits := c.dims(nodes)
+	c.encoded.addMessage(11, newValue(model.ImageInput, image))
+	c.encoded.addMessage(12, newValue(model.LogitsOutput, logits))
+	if len(c.encoded) > math.MaxInt32-1<<20 {
+		return nil, errors.New("the weights exceed 2 GiB, the limit of a file in this format")
+	}
+	var opset, m message
+	opset.addText(1, "")
+	opset.addInt(2, opsetVersion)
+	m.addInt(1, irVersion)
+	m.addText(2, "lockstep")
+	m.addText(6, doc)
+	m.addMessage(7, c.encoded)
+	m.addMessage(8, opset)
+	return m, nil
+}
+
+// converter converts the nodes of a graph to an encoded GraphProto.
+type converter struct {
+	graph   *nn.Graph
+	kinds   map[string]string // of each layer, by its name
+	weights map[string]weights.Tensor
+	names   map[*gorgonia.Node]string           // of the value in ONNX
+	readers map[*gorgonia.Node][]*gorgonia.Node // nodes that read a node
+	encoded message
+}
+
+// findNodes returns the operations that compute the logits, each after its operands. It finds what reads
+// each node, and names the values.
+func (c *converter) findNodes() []*gorgonia.Node {
+	logits := c.graph.Outputs()[0].Node
+	found, nodes := map[*gorgonia.Node]bool{logits: true}, []*gorgonia.Node{logits}
+	for i := 0; i < len(nodes); i++ {
+		for _, o := range nn.Operands(c.graph.Expr(), nodes[i]) {
+			c.readers[o] = append(c.readers[o], nodes[i])
+			if _, computed := nn.OperationInfoOf(o); computed && !found[o] {
+				found[o] = true
+				nodes = append(nodes, o)
+			}
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
+	for _, n := range nodes {
+		info, _ := nn.OperationInfoOf(n)
+		c.names[n] = cmp.Or(info.Layer, fmt.Sprintf("%s/%d", info.Kind, n.ID())) // only layers have names
+	}
+	c.names[logits] = model.LogitsOutput
+	return nodes
+}
+
+// dims returns the dimensions of the image and of the logits.
+func (c *converter) dims(nodes []*gorgonia.Node) (image, logits []any) {
+	names := []string{"n", "channels", "height", "width"}
+	in, out := c.graph.Inputs()[0].Shape, c.graph.Outputs()[0].Shape
+	if len(in) == 5 {
+		names = slices.Insert(names, 2, "depth")
+	}
+	flattens := slices.ContainsFunc(nodes, func(n *gorgonia.Node) bool {
+		info, _ := nn.OperationInfoOf(n)
+		return info.Kind == nn.KindReshape
+	})
+	name := func(shape []int) (dims []any) {
+		for i, size := range shape {
+			switch {
+			case i == 1 || i > 1 && flattens:
+				dims = append(dims, size)
+			case i > 1 && size != in[i]:
+				dims = append(dims, "output_"+names[i])
+			default:
+				dims = append(dims, names[i])
+			}
+		}
+		return dims
+	}
+	return name(in), name(out)
+}
+
+// add adds a node with the output named output.
+func (c *converter) add(op, output string, inputs []string, attributes ...message) {
+	var m message
+	for _, name := range inputs {
+		m.addText(1, name)
+	}
+	m.addText(2, output)
+	m.addText(3, output)
+	m.addText(4, op)
+	for _, a := range attributes {
+		m.addMessage(5, a)
+	}
+	c.encoded.addMessage(1, m)
+}
+
+// addWithWeights adds an operation whose operands after the first are parameters or states.
+func (c *converter) addWithWeights(op, output string, in []*gorgonia.Node, attributes ...message) {
+	inputs := []string{c.names[in[0]]}
+	for _, n := range in[1:] {
+		t := c.weights[c.names[n]]
+		c.encoded.addMessage(5, newTensor(t.Name, t.Shape, t.F32))
+		inputs = append(inputs, t.Name)
+	}
+	c.add(op, output, inputs, attributes...)
+}
+
+// convert adds a node of the graph.
+func (c *converter) convert(n *gorgonia.Node) error {
+	info, _ := nn.OperationInfoOf(n)
+	in := nn.Operands(c.graph.Expr(), n)
+	var inputs []string
+	for _, o := range in {
+		if c.names[o] == "" {
+			return fmt.Errorf("layer %q (%s) reads %s, which is not a layer", info.Layer, c.kinds[info.Layer], o)
+		}
+		inputs = append(inputs, c.names[o])
+	}
+	y := c.names[n]
+	switch a := info.Attr; info.Kind {
+	case nn.KindConv:
+		c.addConv(n, in)
+	case nn.KindConvTranspose:
+		c.addWithWeights("ConvTranspose", y, in, windowAttributes(in[1].Shape()[2:], a)...)
+	case nn.KindLinear:
+		c.addWithWeights("Gemm", y, in, newAttribute("transB", 1))
+	case nn.KindBatchNorm:
+		if c.normOf(in[0]) != n { // otherwise addConv has folded it
+			c.addWithWeights("BatchNormalization", y, in, newAttribute("epsilon", a.Epsilon))
+		}
+	case nn.KindReLU:
+		c.add("Relu", y, inputs)
+	case nn.KindLeakyReLU:
+		c.add("LeakyRelu", y, inputs, newAttribute("alpha", a.Slope))
+	case nn.KindTanh:
+		c.add("Tanh", y, inputs)
+	case nn.KindMaxPool:
+		if !a.PadZeros {
+			c.add("MaxPool", y, inputs, windowAttributes(a.Kernel, a)...)
+			break
+		}
+		c.addPad(y+".padded", inputs, a.Pad, a.Pad)
+		a.Pad = nil
+		// Without auto_pad, ONNX Runtime 1.30 (pad_fusion.cc) makes the zeros a padding of
+		// the pooling, which ignores them, so that the result is wrong where all values are negative.
+		c.add("MaxPool", y, []string{y + ".padded"}, append(windowAttributes(a.Kernel, a), newAttribute("auto_pad", "VALID"))...)
+	case nn.KindAvgPool:
+		c.add("AveragePool", y, inputs, windowAttributes(a.Kernel, a)...)
+	case nn.KindGlobalAvgPool:
+		c.add("GlobalAveragePool", y+".pooled", inputs)
+		c.add("Flatten", y, []string{y + ".pooled"})
+	case nn.KindReshape: // the layer Flatten
+		c.add("Flatten", y, inputs)
+	case nn.KindPad:
+		c.addPad(y, inputs, a.Pad, a.PadEnd)
+	case nn.KindConcat:
+		c.add("Concat", y, inputs, newAttribute("axis", 1))
+	case nn.KindAdd:
+		c.add("Add", y, inputs)
+	default:
+		return fmt.Errorf("layer %q (%s) has no counterpart in ONNX", info.Layer, c.kinds[info.Layer])
+	}
+	return nil
+}
+
+// windowAttributes returns the attributes of an operation on windows.
+func windowAttributes(kernel []int, a nn.Attr) []message {
+	all := []message{newAttribute("kernel_shape", kernel), newAttribute("strides", a.Stride)}
+	if len(a.Pad) > 0 {
+		all = append(all, newAttribute("pads", slices.Concat(a.Pad, a.Pad)))
+	}
+	return all
+}
+
+// addPad adds a padding of zeros around the spatial dimensions.
+func (c *converter) addPad(output string, inputs []string, before, after []int) {
+	c.encoded.addMessage(5, newIntTensor(output+".pads", slices.Concat([]int{0, 0}, before, []int{0, 0}, after)))
+	c.add("Pad", output, append(inputs, output+".pads"))
+}
+
+// normOf returns the batch norm that is folded into n: if n is a convolution that only a batch norm
+// reads. Otherwise it returns nil.
+func (c *converter) normOf(n *gorgonia.Node) *gorgonia.Node {
+	info, _ := nn.OperationInfoOf(n)
+	if info.Kind != nn.KindConv || len(c.readers[n]) != 1 || c.names[n] == model.LogitsOutput {
+		return nil
+	}
+	norm := c.readers[n][0]
+	if info, _ := nn.OperationInfoOf(norm); info.Kind != nn.KindBatchNorm {
+		return nil
+	}
+	return norm
+}
+
+// addConv adds the convolution n with the given operands, and the batch norm that is folded into it.
+func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
+	info, _ := nn.OperationInfoOf(n)
+	attributes := windowAttributes(in[1].Shape()[2:], info.Attr)
+	norm := c.normOf(n)
+	if norm == nil {
+		c.addWithWeights("Conv", c.names[n], in, attributes...)
+		return
+	}
+	weight, bias := c.weights[c.names[in[1]]], []float64(nil)
+	if len(in) > 2 {
+		bias = c.weights[c.names[in[2]]].Float64s()
+	}
+	var values [4][]float64 // gamma, beta, mean and variance
+	for i, o := range nn.Operands(c.graph.Expr(), norm)[1:] {
+		values[i] = c.weights[c.names[o]].Float64s()
+	}
+	normInfo, _ := nn.OperationInfoOf(norm)
+	folded, shift := fold(weight.Float64s(), bias, values, normInfo.Attr.Epsilon)
+	inputs := []string{c.names[in[0]], weight.Name, info.Layer + ".bias"}
+	c.encoded.addMessage(5, newTensor(inputs[1], weight.Shape, folded))
+	c.encoded.addMessage(5, newTensor(inputs[2], []int{len(shift)}, shift))
+	c.add("Conv", c.names[norm], inputs, attributes...)
+}
+
+// fold returns the weight and bias of a convolution that includes the batch norm with the given
+// gamma, beta, mean and variance: y = γ·(w∗x + b − μ)/√(σ²+ε) + β. bias is nil if the convolution
+// has none.
+func fold(weight, bias []float64, norm [4][]float64, epsilon float64) (folded, shift []float32) {
+	gamma, beta, mean, variance := norm[0], norm[1], norm[2], norm[3]
+	window := len(weight) / len(gamma)
+	for k := range gamma {
+		scale := gamma[k] / math.Sqrt(variance[k]+epsilon)
+		b := -mean[k]
+		if bias != nil {
+			b += bias[k]
+		}
+		shift = append(shift, float32(scale*b+beta[k]))
+		for _, w := range weight[k*window:][:window] {
+			folded = append(folded, float32(scale*w))
+		}
+	}
+	return folded, shift
+}
