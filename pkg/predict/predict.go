@@ -259,29 +259,39 @@ func mirror(v []float32, size [2]int, vertical, horizontal bool) {
 // maxProbe limits the size of the images that findField tries, in pixels.
 const maxProbe = 1 << 12
 
-// findField finds the receptive field of the network, from its plan for the smallest square image
-// that the network divides evenly.
+// findField finds the receptive field of the network, for images of the given number of channels, unless
+// it is known.
 func (p *Predictor) findField(channels int) error {
-	var last error
+	if p.field != nil {
+		return nil
+	}
+	f, bounded, err := findField(p.trained, channels)
+	if err == nil {
+		p.field, p.bounded = &f, bounded
+	}
+	return err
+}
+
+// findField returns the receptive field of a network, from its plan for the smallest square image
+// that the network divides evenly. If the field is not bounded, its Step is 1, because the network is
+// applied to whole images, which are not padded.
+func findField(t *train.Trained, channels int) (f plan.Field, bounded bool, err error) {
 	built := false
-	for side := 1; side <= maxProbe && p.field == nil; side *= 2 {
-		program, _, err := p.trained.Program(1, []int{channels, side, side}, []int{1, side, side})
-		if err != nil {
-			last = err
+	for side := 1; side <= maxProbe; side *= 2 {
+		program, _, failed := t.Program(1, []int{channels, side, side}, []int{1, side, side})
+		if failed != nil {
+			err = failed
 			continue
 		}
 		built = true
-		if f, bounded := program.ReceptiveField(model.ImageInput, model.LogitsOutput); bounded {
-			p.field, p.bounded = &f, true
+		if f, bounded = program.ReceptiveField(model.ImageInput, model.LogitsOutput); bounded {
+			return f, true, nil
 		}
 	}
-	if p.field == nil {
-		if !built {
-			return last
-		}
-		p.field = &plan.Field{Step: 1} // for a whole image, which is not padded
+	if built {
+		err = nil
 	}
-	return nil
+	return plan.Field{Step: 1}, false, err
 }
 
 // loadWindow loads the program for the largest window of an image that MemoryBytes allows.

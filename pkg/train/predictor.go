@@ -7,12 +7,14 @@ import (
 	"image"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
 )
 
 // Trained is the network in the newest checkpoint of a run folder, for samples of any size. Packages
@@ -33,38 +35,62 @@ type Trained struct {
 // options in the run's config; nil: it does not. The error wraps ErrNoCheckpoint if there is no
 // checkpoint.
 func OpenTrained(ctx context.Context, dir string, change func(*engine.Options)) (*Trained, error) {
-	dir, err := runs.LocateLogs(dir)
+	t, trainedOn, err := readTrained(ctx, dir, false)
 	if err != nil {
 		return nil, err
 	}
-	run, err := runs.Read(dir)
-	if err != nil {
-		return nil, err
-	}
-	t := &Trained{Dir: dir, Test: run.Info.Test}
-	if t.Config, err = ConfigOf(run.Info); err != nil {
-		return nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	all, err := listRunCheckpoints(run)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)
-	}
-	t.Checkpoint = all[len(all)-1]
-	if t.file, err = readCheckpoint(ctx, filepath.Join(dir, t.Checkpoint)); err != nil {
-		return nil, err
-	}
-	t.Epoch = t.file.epoch
 	options := t.Config.Engine
 	if change != nil {
 		change(&options)
 	}
-	if t.engine, t.Note, err = openMatchingEngine(options, run.Info.Engine); err != nil {
+	if t.engine, t.Note, err = openMatchingEngine(options, trainedOn); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// ReadTrained loads the checkpoint of the run folder dir that the scores in run.json are of, or the
+// newest one if that is missing or there are no scores; Test is nil then. It opens no engine: do
+// not call Load.
+func ReadTrained(ctx context.Context, dir string) (*Trained, error) {
+	t, _, err := readTrained(ctx, dir, true)
+	return t, err
+}
+
+// readTrained loads the newest checkpoint of the run folder dir, or, if scored is true, the one
+// that ReadTrained loads. trainedOn is the name of the engine on which the run was trained.
+func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trainedOn string, err error) {
+	if dir, err = runs.LocateLogs(dir); err != nil {
+		return nil, "", err
+	}
+	run, err := runs.Read(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	t = &Trained{Dir: dir, Test: run.Info.Test}
+	if t.Config, err = ConfigOf(run.Info); err != nil {
+		return nil, "", fmt.Errorf("open %s: %w", dir, err)
+	}
+	all, err := listRunCheckpoints(run)
+	if err != nil {
+		return nil, "", fmt.Errorf("open %s: %w", dir, err)
+	}
+	if len(all) == 0 {
+		return nil, "", fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)
+	}
+	t.Checkpoint = all[len(all)-1]
+	switch {
+	case !scored || t.Test == nil:
+	case slices.Contains(all, t.Test.Checkpoint):
+		t.Checkpoint = t.Test.Checkpoint
+	default:
+		t.Test = nil
+	}
+	if t.file, err = readCheckpoint(ctx, filepath.Join(dir, t.Checkpoint)); err != nil {
+		return nil, "", err
+	}
+	t.Epoch = t.file.epoch
+	return t, run.Info.Engine, nil
 }
 
 // Program returns the network's program for a batch of samples of the given shapes.
@@ -98,6 +124,49 @@ func (t *Trained) Load(p *plan.Program) (engine.Executable, error) {
 
 // Close closes the engine.
 func (t *Trained) Close() error { return t.engine.Close() }
+
+// Network returns the network, for samples of the size that it was trained on if the data of the
+// run can be read; see Config.Network.
+func (t *Trained) Network(ctx context.Context) (model.Network, error) {
+	net, err := t.Config.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return net, t.file.checkNetwork(net.Name())
+}
+
+// Weights returns the parameters and running statistics of g, a graph of the network, with their
+// values in the checkpoint, rounded to float32. If averages is true, the parameters are replaced by
+// their moving averages.
+func (t *Trained) Weights(g *nn.Graph, averages bool) ([]weights.Tensor, error) {
+	if averages && !t.file.hasAverages {
+		return nil, fmt.Errorf("checkpoint %s has no averaged parameters: use a run with ema.decay, or the trained parameters", t.file.path)
+	}
+	var all []weights.Tensor
+	add := func(prefix string, list []nn.Variable) error {
+		for _, v := range list {
+			values, ok := t.file.tensors[prefix+v.Name]
+			if !ok || len(values) != v.Elements() {
+				return fmt.Errorf("checkpoint %s: tensor %s has %d values, but the network needs %d: was the network trained on images of another size?",
+					t.file.path, prefix+v.Name, len(values), v.Elements())
+			}
+			w := weights.Tensor{Name: v.Name, Shape: v.Shape, F32: make([]float32, len(values))}
+			for i, x := range values {
+				w.F32[i] = float32(x)
+			}
+			all = append(all, w)
+		}
+		return nil
+	}
+	prefix := ""
+	if averages {
+		prefix = averagePrefix
+	}
+	if err := add(prefix, g.Parameters()); err != nil {
+		return nil, err
+	}
+	return all, add("", g.States())
+}
 
 // Predictor evaluates the network of the newest checkpoint in a run folder on the run's data.
 type Predictor struct {

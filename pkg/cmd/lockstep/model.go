@@ -72,7 +72,7 @@ Networks:
 	f.addTo(c)
 	c.Flags().IntVar(&batch, "batch", 1, "samples per step, for the shapes, FLOPs and memory")
 	c.Flags().StringVar(&spec, "spec", "", "write the network as a spec, a YAML file that you can edit and train (model: {kind: spec, file: FILE})")
-	c.AddCommand(convertCommand())
+	c.AddCommand(convertCommand(), exportCommand())
 	return c
 }
 

@@ -1,21 +1,23 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/model"
+	"lockstep/pkg/train"
 	"lockstep/pkg/weights"
 )
 
 func convertCommand() *cobra.Command {
 	var f modelFlags
-	var name, from, to string
+	var name, config, from, to string
 	var averages bool
 	c := &cobra.Command{
-		Use:   "convert IN.safetensors OUT.safetensors --model NAME --to pytorch",
+		Use:   "convert IN.safetensors OUT.safetensors --model NAME|--config CONFIG --to pytorch",
 		Short: "Convert a network's weights between the names of Lockstep, PyTorch and Keras",
 		Long: `Writes the weights of IN with other names, and in the matching layout, after
 checking that every tensor of the network exists with its shape. The optimizer's
@@ -29,20 +31,21 @@ writes the averages (ema.decay) instead of the parameters.
 How to write IN in Python: safetensors.torch.save_file(model.state_dict(), "in.safetensors"), or
 safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safetensors").
 
-  lockstep model convert in.safetensors out.safetensors --model resnet50 --to lockstep`,
+The network is one of lockstep model --help, a spec, or that of a training config, whose
+settings --set then changes.
+
+  lockstep model convert in.safetensors out.safetensors --model resnet50 --to lockstep
+  lockstep model convert in.safetensors out.safetensors --config em-membrane --set model.base=16`,
 		Args: exactArgs(2, "name the file to read and the file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if name == "" {
-				return asUsageError(errors.New("--model is missing: use the name of the network of the weights, or its spec file"))
-			}
-			net, err := f.loadNetwork(name)
+			net, err := f.loadConverted(c.Context(), name, config)
 			if err != nil {
 				return asUsageError(err)
 			}
 			if err := model.Naming(to).Validate(); err != nil {
 				return asUsageError(fmt.Errorf("--to: %w", err))
 			}
-			if err := checkOutput(args[1], args[0], name); err != nil {
+			if err := checkOutput(args[1], args[0], name, config); err != nil {
 				return err
 			}
 			in, err := weights.ReadContext(c.Context(), args[0])
@@ -78,8 +81,29 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 	}
 	f.addTo(c)
 	c.Flags().StringVar(&name, "model", "", "the network: a name (lockstep model --help lists them) or a spec file")
+	c.Flags().StringVar(&config, "config", "", "the training config of the network, instead of --model: a shipped config or a .yaml file")
 	c.Flags().StringVar(&from, "from", "", "names in IN: lockstep, pytorch or keras (default: detected)")
 	c.Flags().BoolVar(&averages, "averages", false, "write the averaged parameters of a checkpoint instead of the trained ones")
 	c.Flags().StringVar(&to, "to", string(model.NamesLockstep), "names in OUT")
 	return c
+}
+
+// loadConverted returns the network with the given name or spec file, or that of a training
+// config.
+func (f modelFlags) loadConverted(ctx context.Context, name, config string) (model.Network, error) {
+	switch {
+	case name == "" && config == "":
+		return nil, errors.New("--model is missing: use the name of the network of the weights, its spec file, or --config with the training config")
+	case name != "" && config != "":
+		return nil, errors.New("--model and --config are both set: use one of them")
+	case name != "":
+		return f.loadNetwork(name)
+	case f.image != "":
+		return nil, errors.New("--image does not apply to --config, whose data have a size: leave it out")
+	}
+	c, err := train.Named(config, f.set...)
+	if err != nil {
+		return nil, err
+	}
+	return c.Network(ctx)
 }

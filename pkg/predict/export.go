@@ -1,0 +1,153 @@
+package predict
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/model"
+	"lockstep/pkg/model/onnx"
+	"lockstep/pkg/model/pytorch"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/train"
+)
+
+// Formats of Export.
+const (
+	formatPyTorch = "pytorch"
+	formatONNX    = "onnx"
+)
+
+// ExportFormats returns the values of ExportOptions.To. With pytorch, the output is a folder with
+// the weights and a Python file that has the module and functions that read and predict images.
+// With onnx, it is a file.
+func ExportFormats() []string { return []string{formatPyTorch, formatONNX} }
+
+// ExportOptions configures Export.
+type ExportOptions struct {
+	To       string // one of ExportFormats
+	Averages bool   // the averaged parameters (ema.decay) instead of the trained ones
+}
+
+// Exported describes what Export has written.
+type Exported struct {
+	Files []string
+	About []string // the network, the checkpoint, and its scores
+}
+
+// Export writes the network of a run, which it finds as Open does, to out, for use without Lockstep:
+// the checkpoint that run.json has the scores of, or the newest one. It needs no data of the run.
+// A layer that the format lacks is an error.
+func Export(ctx context.Context, run, out string, o ExportOptions) (e Exported, err error) {
+	e.Files = []string{out}
+	switch o.To {
+	case formatPyTorch:
+		if info, err := os.Stat(out); err == nil && !info.IsDir() {
+			return e, fmt.Errorf("export: %s is a file: choose a folder", out)
+		}
+		e.Files = pytorch.Files(out)
+	case formatONNX:
+	default:
+		return e, fmt.Errorf("export: unknown format %q: use %s", o.To, english.Either(ExportFormats()))
+	}
+	t, err := train.ReadTrained(ctx, run)
+	if err != nil {
+		return e, fmt.Errorf("export: %w", err)
+	}
+	for _, path := range e.Files {
+		if err := wholefile.CheckOutput(path, t.Dir); err != nil {
+			return e, err
+		}
+	}
+	e.About, err = export(ctx, t, out, o)
+	if err != nil {
+		err = fmt.Errorf("export %s: %w", t.Dir, err)
+	}
+	return e, err
+}
+
+// export writes the network t to out, and returns its description.
+func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) (about []string, err error) {
+	net, err := t.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.To == formatPyTorch {
+		if err := pytorch.Check(net); err != nil {
+			return nil, err
+		}
+	}
+	g, err := net.Graph(1, nn.Eval)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := t.Weights(g, o.Averages)
+	if err != nil {
+		return nil, err
+	}
+	about = describeTrained(t, net, o.Averages)
+	d := pytorch.Description{About: about, Resize: t.Config.Data.Resize}
+	switch net.Task() {
+	case model.Segmentation:
+		if t.Config.Data.Kind == data.KindStacks {
+			break
+		}
+		field, bounded, err := findField(t, net.InputShape()[0])
+		if err != nil {
+			return nil, err
+		}
+		if d.Step = field.Step; bounded {
+			d.Halo = field.Halo()
+		}
+		d.Background, d.Foreground = t.Config.Data.MaskLevels()
+	case model.Classification:
+		d.ClassNames = classNames(ctx, t.Config.Data, g.Outputs()[0].Shape[1])
+	}
+	if o.To == formatPyTorch {
+		return about, pytorch.Write(out, net, tensors, d)
+	}
+	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeTensors(net.Task(), d)), "\n"))
+}
+
+// describeTensors describes the image and the logits of a network in lines.
+func describeTensors(task model.Task, d pytorch.Description) []string {
+	switch {
+	case task == model.Classification:
+		size := "any size"
+		if d.Resize > 0 {
+			size = fmt.Sprintf("scaled to %d×%d pixels", d.Resize, d.Resize)
+		}
+		return []string{"image       red, green and blue, 0 to 1; " + size, "logits      of the classes " + strings.Join(d.ClassNames, ", ")}
+	case d.Halo > 0:
+		return []string{
+			fmt.Sprintf("image       gray values, 0 to 1; height and width are multiples of %d", d.Step),
+			fmt.Sprintf("logits      of the foreground, which is where they exceed 0; a window has the logits of the image %d pixels from its border", d.Halo),
+		}
+	}
+	return nil
+}
+
+// describeTrained describes a network, its checkpoint and its scores in lines.
+func describeTrained(t *train.Trained, net model.Network, averages bool) []string {
+	dir := filepath.ToSlash(t.Dir)
+	of := "trained parameters"
+	if averages {
+		of = "averaged parameters"
+	}
+	scores := "not in run.json"
+	if t.Test != nil && !averages {
+		scores = train.SummarizeTest(*t.Test) + ", as trained"
+	}
+	return []string{
+		"network     " + net.Name(),
+		"run         " + filepath.Base(filepath.Dir(dir)) + "/" + filepath.Base(dir),
+		fmt.Sprintf("checkpoint  %s, after epoch %d; %s", filepath.ToSlash(t.Checkpoint), t.Epoch, of),
+		"scores      " + scores,
+	}
+}
