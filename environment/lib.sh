@@ -379,6 +379,28 @@ install_browser_driver() {
   fi
 }
 
+# install_onnx installs what runs and checks exported networks: python3-onnx, and into the cache folder
+# onnxruntime-web, in the version that environment/onnxruntime/package-lock.json names. If that is not
+# possible, the tests are skipped by name.
+install_onnx() {
+  local folder=$CACHE/onnxruntime source=$ROOT/environment/onnxruntime
+  if ! /usr/bin/python3 -c 'import onnx' 2>/dev/null && { [ "$(id -u)" -ne 0 ] || ! (apt_install python3-onnx); }; then
+    say "no python3-onnx here: the check of ONNX files will be skipped"
+  fi
+  if cmp -s "$source/package-lock.json" "$folder/node_modules/installed.json"; then
+    say "onnxruntime-web is installed"
+    return
+  fi
+  mkdir -p "$folder"
+  cp "$source"/package*.json "$folder"
+  if (cd "$folder" && timeout 300 npm ci --ignore-scripts --no-audit --no-fund) </dev/null >"$folder/npm.log" 2>&1; then
+    cp "$source/package-lock.json" "$folder/node_modules/installed.json"
+    say "installed in $folder"
+  else
+    say "npm could not install onnxruntime-web (the log is $folder/npm.log): the test that runs ONNX files will be skipped"
+  fi
+}
+
 # build_kernel makes lockstep and lockstep-kernel; it does nothing when they
 # are up to date.
 build_kernel() {
