@@ -96,13 +96,14 @@ Relu up.0.b.norm -> relu.5
 Conv relu.5 head.weight head.bias -> logits`,
 		},
 		{ // something else reads the convolution
-			spec(conv, model.SpecLayer{Name: "b", Kind: "BatchNorm"}, model.SpecLayer{Kind: "Add", In: model.LayerNames{"c", "b"}}, model.SpecLayer{Kind: "GlobalAvgPool"}),
+			spec(conv, model.SpecLayer{Name: "b", Kind: "BatchNorm"}, model.SpecLayer{Kind: "LeakyReLU", In: model.LayerNames{"c"}, Name: "r"}, model.SpecLayer{Kind: "Add", In: model.LayerNames{"b", "r"}}, model.SpecLayer{Kind: "GlobalAvgPool"}),
 			[]int{3, 8, 8},
 			[]int{1},
 			"image[n 3 height width] logits[n 2]",
 			`Conv image c.weight c.bias -> c
 BatchNormalization c b.weight b.bias b.running_mean b.running_var -> b
-Add c b -> add.0
+LeakyRelu c -> leakyrelu.0
+Add b leakyrelu.0 -> add.0
 GlobalAveragePool add.0 -> logits.pooled
 Flatten logits.pooled -> logits`,
 		},
