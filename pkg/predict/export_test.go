@@ -123,6 +123,9 @@ func findTorch(t *testing.T) string {
 // TestExportedPython: PyTorch reads the images to the same bits, and computes the same logits
 // and masks, for all options of the networks.
 func TestExportedPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	python := findTorch(t)
 	unet := func(norm string, bias bool, depth int) func(*train.Config) {
 		return func(c *train.Config) {
