@@ -31,7 +31,7 @@ writes the averages (ema.decay) instead of the parameters.
 How to write IN in Python: safetensors.torch.save_file(model.state_dict(), "in.safetensors"), or
 safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safetensors").
 
-The network is one of lockstep model --help, a spec, or that of a training config, whose
+The network is one of lockstep model --help, a spec, or the network of a training config, whose
 settings --set then changes.
 
   lockstep model convert in.safetensors out.safetensors --model resnet50 --to lockstep
@@ -88,7 +88,7 @@ settings --set then changes.
 	return c
 }
 
-// loadConverted returns the network with the given name or spec file, or that of a training
+// loadConverted returns the network with the given name or spec file, or the network of a training
 // config.
 func (f modelFlags) loadConverted(ctx context.Context, name, config string) (model.Network, error) {
 	switch {
