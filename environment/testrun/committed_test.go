@@ -120,7 +120,7 @@ func checkCommitted(text []byte, outputs bool, host string) error {
 				}
 			}
 			if name := regexp.MustCompile(private).FindString(shown); name != "" {
-				return fmt.Errorf("an output of cell %d names %s, which is of the machine that executed it", i+1, name)
+				return fmt.Errorf("an output of cell %d names %s of the machine that executed it", i+1, name)
 			}
 		}
 	}

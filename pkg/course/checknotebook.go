@@ -11,7 +11,6 @@ import (
 
 	"lockstep/pkg/course/internal/ipynb"
 	"lockstep/pkg/course/internal/kernelclient"
-	"lockstep/pkg/internal/english"
 )
 
 // TaskState is the state of a task in a notebook.
@@ -65,7 +64,7 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 func (t *Task) state(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) TaskState {
 	if t.Kind == KindText {
 		if t.isWritten(nb) {
-			return TaskState{t, true, "by hand, " + english.Count(int(t.Points), "point")}
+			return TaskState{t, true, "by hand, " + t.formatPoints()}
 		}
 		return TaskState{t, false, "write your text in the cell " + t.GradeID()}
 	}

@@ -278,6 +278,28 @@ func TestRunsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// TestForeignTask: a task with "foreign" accepts runs that the student did not train.
+func TestForeignTask(t *testing.T) {
+	t.Parallel()
+	task := *readTestTasks(t)["test/1"]
+	if _, got := check(t, &task, map[string]any{"speedup": 1.5}, "recorded/"+small); !strings.Contains(got, "is no run of yours") {
+		t.Errorf("got error %q for recorded runs", got)
+	}
+	task.Foreign = true
+	if _, got := check(t, &task, map[string]any{"speedup": 99}, "recorded/"+small); !strings.Contains(got, "is not what your runs give") {
+		t.Errorf("got error %q for a wrong number of recorded runs", got)
+	}
+}
+
+func TestFormatPoints(t *testing.T) {
+	t.Parallel()
+	for points, want := range map[float64]string{1: "1 point", 0.5: "0.5 points", 2: "2 points"} {
+		if got := (&Task{Points: points}).formatPoints(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestChoices(t *testing.T) {
 	t.Parallel()
 	task := readTestTasks(t)["test/2"]

@@ -144,7 +144,7 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 		if !t.isWritten(nb) {
 			return errors.New("no text")
 		}
-		grade.ByHand, grade.Reason = t.Points, "by hand, "+english.Count(int(t.Points), "point")
+		grade.ByHand, grade.Reason = t.Points, "by hand, "+t.formatPoints()
 		return nil
 	case KindCode:
 		if err := g.gradeFunction(ctx, t, nb, release); err != nil {

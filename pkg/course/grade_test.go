@@ -199,7 +199,7 @@ func TestGrades(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !cellsOf(empty, "test-1")[0].Grading.Locked || cellsOf(empty, "test-1-answer")[0].Grading.Locked {
-		t.Error("the release locks other cells than those of the checks")
+		t.Error("the release must lock the check cells, and no other")
 	}
 	for task, g := range c.grade("bob", c.submit(empty, "bob")) {
 		if g.Points != 0 || g.ByHand != 0 || g.Reason == "" {

@@ -98,7 +98,7 @@ func NewPage(ctx context.Context, path, student string, all Tasks) (*Page, error
 	done, next := 0, 0
 	shown := map[string]bool{} // logs of an earlier task
 	for _, t := range own {
-		one := pageTask{ID: t.GradeID(), Name: fmt.Sprintf("Task %s (%s)", t.ID, english.Count(int(t.Points), "point")), Text: renderMarkdown(t.Text)}
+		one := pageTask{ID: t.GradeID(), Name: fmt.Sprintf("Task %s (%s)", t.ID, t.formatPoints()), Text: renderMarkdown(t.Text)}
 		var cells []*ipynb.Cell
 		cells, next = t.cells(nb, next)
 		for _, c := range cells {

@@ -153,6 +153,14 @@ func (t *Task) answerID() string {
 	return t.GradeID() + "-answer"
 }
 
+// formatPoints returns the points of the task as words, such as "1 point" or "2.5 points".
+func (t *Task) formatPoints() string {
+	if t.Points == 1 {
+		return "1 point"
+	}
+	return fmt.Sprintf("%g points", t.Points)
+}
+
 // Tasks are the tasks of a course, in the order of the notebooks.
 type Tasks []*Task
 
