@@ -1,6 +1,12 @@
 package course
 
 import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -66,4 +72,82 @@ func parseCells(t *testing.T, answer, imports string) *ipynb.Notebook {
 		t.Fatal(err)
 	}
 	return nb
+}
+
+// TestRandomCall: lengths differ between calls, and arguments with the same letter have the same length.
+func TestRandomCall(t *testing.T) {
+	t.Parallel()
+	f := Function{Name: "f", Arguments: []Argument{
+		{Type: "[]int", Lengths: []string{"n"}, Min: 3, Max: 4},
+		{Type: "[]int", Lengths: []string{"n"}, Min: -1, Max: -1},
+	}}
+	random, lengths := rand.New(rand.NewPCG(1, 2)), map[int]bool{}
+	for range 30 {
+		source, err := f.randomCall(random)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := strings.Count(source, "-1")
+		lengths[n] = true
+		if strings.Count(source, "3")+strings.Count(source, "4") != n || n < 2 || n > 6 {
+			t.Errorf("got %s", source)
+		}
+	}
+	if len(lengths) != 5 {
+		t.Errorf("got the lengths %v, want 2 to 6", lengths)
+	}
+}
+
+// TestAttempts counts the checks of a task, right and wrong ones.
+func TestAttempts(t *testing.T) {
+	right := map[string]any{"asynchronous": "late", "bottleneck": "shards"}
+	first, err := Check("server/2", right)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Check("server/2", map[string]any{"asynchronous": "waits", "bottleneck": "shards"}); err == nil {
+		t.Error("a wrong choice is right")
+	}
+	a, err := Check("server/2", right)
+	if err != nil || a.Attempts != first.Attempts+2 || !strings.Contains(a.HTML(), fmt.Sprintf("(%d attempts)", a.Attempts)) {
+		t.Errorf("got %v, %v after %d attempts and two more", a, err, first.Attempts)
+	}
+}
+
+// TestUnpackLimits: a submission cannot fill the disk.
+func TestUnpackLimits(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "large.zip")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	for i := range mostSubmitted + 1 {
+		w, err := z.Create(fmt.Sprint("runs/", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("123456")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unpack(path, t.TempDir()); err == nil || !strings.Contains(err.Error(), "at most 10000 are allowed") {
+		t.Errorf("got error %v for too many files", err)
+	}
+	r, err := zip.OpenReader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }() // it was only read
+	dir := t.TempDir()
+	if _, err := unpackFile(r.File[0], filepath.Join(dir, "fits"), 6); err != nil {
+		t.Error(err)
+	}
+	if _, err := unpackFile(r.File[0], filepath.Join(dir, "exceeds"), 5); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("got error %v for a file over the limit", err)
+	}
 }
