@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -84,7 +85,7 @@ second check takes seconds. The notebook is not changed.
 With --read no cell is executed: the outputs in the file are judged.
 
 Exit codes: 0 all tasks are done; 1 some are not.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
 			if err != nil {
@@ -144,7 +145,7 @@ func courseReleaseCommand() *cobra.Command {
 SOURCE, to the folder OUT: without outputs, solutions and hidden tests, with the metadata
 and checksums of nbgrader 0.9. Beside each notebook it writes the file of its tasks,
 without answers.`,
-		Args: cobra.ExactArgs(2),
+		Args: exactArgs(2, "name a notebook or a folder of notebooks, and the folder of the release"),
 		RunE: func(c *cobra.Command, args []string) error {
 			notebook := args[0]
 			if info, err := os.Stat(notebook); err == nil && info.IsDir() {
@@ -173,7 +174,7 @@ func courseSubmitCommand() *cobra.Command {
 		Long: `Writes a zip file with the notebook, as it was saved, and with the runs that its right
 answers name: run.json, epochs.csv, out.log, load.csv and the use of the machine, about
 25 kB a run. It lists the tasks without a right answer.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
 			if err != nil {
@@ -226,8 +227,10 @@ task's reference. Texts get no points here: column by_hand contains how many a p
 give.
 
 The functions of students read what your user can read: grade as a separate user.`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
+			if len(args) == 0 {
+				return asUsageError(errors.New("name the submissions, for example *.zip"))
+			}
 			if o.Release == "" {
 				return asUsageError(fmt.Errorf("name the folder of the released notebooks with --release"))
 			}
@@ -267,7 +270,7 @@ func courseReportCommand() *cobra.Command {
 		Short: "Write a notebook's answers as a page or a PDF for the hand-in",
 		Long: `Writes one page (.html or .pdf) with each task, your text and code, the numbers with the
 files and lines that they come from, the lines of the runs' logs, and the figures.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
 			if err != nil {
