@@ -61,11 +61,30 @@ type Config struct {
 	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // for volumes: name of the input's data; empty: Nbody
 	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // for volumes: name of the target's data; empty: Hydro
 	// InputChannels and TargetChannels are the numbers of channels that volumes must have;
-	// 0: any number.
-	InputChannels  int     `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
-	TargetChannels int     `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
-	Augment        Augment `yaml:"augment" json:"augment"`
-	DropLast       bool    `yaml:"drop_last" json:"drop_last"`
+	// 0: any number. For pairs, InputChannels is 1 (gray), 3 (RGB), or 0: what the files have.
+	InputChannels  int `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
+	TargetChannels int `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
+
+	// The fields below are for pairs.
+	//
+	// Reading is the version of the rules by which files become values: 2, or 1 (also when 0) as
+	// in earlier versions, in which colors, transparency and 16 bits were reduced to 8-bit gray.
+	// Runs record it, so that they can be resumed and verified with the same values.
+	Reading int       `yaml:"reading,omitempty" json:"reading,omitempty"`
+	ToGray  bool      `yaml:"to_gray,omitempty" json:"to_gray,omitempty"` // convert colors to gray
+	Range   []float64 `yaml:"range,omitempty" json:"range,omitempty"`     // of 16-bit images: the values that become 0 and 255
+	// MaskValues names the classes of a mask's values (gray levels, or indices of a palette).
+	// Pixels of the class named ClassIgnore count neither in the loss nor in the scores. Empty:
+	// masks have a foreground and a background, see Foreground.
+	MaskValues map[int]string `yaml:"mask_values,omitempty" json:"mask_values,omitempty"`
+	MaskSuffix string         `yaml:"mask_suffix,omitempty" json:"mask_suffix,omitempty"` // added to an image's name in the name of its mask, such as _mask
+	// Group is a regular expression for the names of images. Images for which its first group (or
+	// the whole expression) matches the same text, such as the number of a patient, are all
+	// used for training or all for tests.
+	Group string `yaml:"group,omitempty" json:"group,omitempty"`
+
+	Augment  Augment `yaml:"augment" json:"augment"`
+	DropLast bool    `yaml:"drop_last" json:"drop_last"`
 	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. Before training starts,
 	// the files of Path and TestPath are copied into it, once per node; the copy is removed
 	// when training ends. Empty: files are read from Path and TestPath.

@@ -128,6 +128,15 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, tar
 	return readWindow(ctx, t.ds, from, w, image, target)
 }
 
+// ImageOf returns the index of the image in ds, before it was cut into tiles, that sample i is a
+// part of. If ds is not cut into tiles, it is i.
+func ImageOf(ds Dataset, i int) int {
+	if t, ok := ds.(*tileDataset); ok {
+		i, _, _ = t.locateTile(i)
+	}
+	return i
+}
+
 // Repeat returns a data set of n samples, in which sample i is sample i mod ds.Len() of ds.
 // With Augment.Crop, each repetition is cropped differently, so that an epoch can have any
 // number of crops of a few large boxes.
