@@ -68,7 +68,7 @@ func TestNotebooksMeetNoInternalType(t *testing.T) {
 		&scaling.Study{}, &scaling.GateResult{}, &logread.Logs{}, &logread.Options{}, &runs.Run{},
 		&figure.Options{}, &figure.Figure{}, &report.Options{}, &launch.Job{}, &launch.Sweep{},
 		&train.Config{}, &train.Predictor{}, &predict.Predictor{}, &predict.HeldOutScores{}, &tune.LoaderOptions{}, &tune.Trials{}, &tune.BatchSearch{},
-		&model.UNet2DConfig{}, &data.CellsOptions{}, &data.PairsOptions{},
+		&model.UNet2DConfig{}, &data.CellsOptions{},
 	} {
 		follow(reflect.TypeOf(v), reflect.TypeOf(v).String())
 	}

@@ -73,12 +73,12 @@ func TestReadersCheckMemory(t *testing.T) {
 	}{
 		// 2·8192·8192 bytes each.
 		{func() error {
-			_, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+			_, err := data.OpenPairs(t.Context(), dir, data.Config{})
 			return err
 		}, "open pairs: " + dir + " has 20000 pairs of 8192×8192 pixels, which needs 2500.0 GiB of memory"},
 		// 8·8192·8192 bytes each.
 		{func() error {
-			_, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{})
+			_, err := data.OpenStacks(t.Context(), dir, data.Config{})
 			return err
 		}, "open stacks: " + dir + " has 20000 pairs of stacks of 1×8192×8192 pixels, which needs 10000.0 GiB of memory"},
 		{func() error {

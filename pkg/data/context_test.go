@@ -78,10 +78,10 @@ func TestCanceled(t *testing.T) {
 			return nil, data.WriteCells(ctx, in("written"), small)
 		}},
 		{"OpenPairs", "open pairs: ", func(ctx context.Context) (any, error) {
-			return data.OpenPairs(ctx, in("pairs"), data.PairsOptions{})
+			return data.OpenPairs(ctx, in("pairs"), data.Config{})
 		}},
 		{"OpenStacks", "open stacks: ", func(ctx context.Context) (any, error) {
-			return data.OpenStacks(ctx, in("stacks"), data.PairsOptions{})
+			return data.OpenStacks(ctx, in("stacks"), data.Config{})
 		}},
 		{"OpenCIFAR10", "open CIFAR-10: ", func(ctx context.Context) (any, error) {
 			return data.OpenCIFAR10(ctx, in("cifar10"), data.CIFAROptions{})

@@ -68,7 +68,7 @@ func ExampleOpenPairs() {
 		fmt.Println(err)
 		return
 	}
-	pairs, err := data.OpenPairs(context.Background(), dir, data.PairsOptions{})
+	pairs, err := data.OpenPairs(context.Background(), dir, data.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

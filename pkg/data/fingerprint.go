@@ -119,6 +119,16 @@ func (o OpenedData) sampleSettings(c Config) map[string]any {
 		s["count"], s["edge"], s["data_seed"] = c.Count, c.Edge, c.DataSeed
 	case KindPairs, KindStacks:
 		s["foreground"] = cmp.Or(c.Foreground, "white")
+		// Without these settings, both readings of gray files are equal.
+		if len(c.MaskValues) > 0 {
+			s["mask_values"] = c.MaskValues
+		}
+		if len(c.Range) > 0 {
+			s["range"] = c.Range
+		}
+		if c.ToGray {
+			s["to_gray"] = true
+		}
 	case KindCIFAR10, KindFolders, KindImageNet:
 		s["resize"] = c.Resize
 	case KindVolumes:
@@ -127,6 +137,12 @@ func (o OpenedData) sampleSettings(c Config) map[string]any {
 	}
 	if !c.hasTestData() {
 		s["test_images"], s["data_seed"] = c.TestImages, c.DataSeed
+		if c.ValidationImages > 0 {
+			s["validation_images"] = c.ValidationImages
+		}
+		if c.Group != "" {
+			s["group"] = c.Group
+		}
 	}
 	if c.Tile > 0 {
 		s["tile"] = c.Tile

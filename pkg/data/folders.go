@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/data/internal/pickle"
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/survey"
 	"lockstep/pkg/runs"
 )
 
@@ -53,12 +54,12 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		list, err := listPictures(filepath.Join(dir, name))
+		list, err := survey.ListPictures(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
 		}
 		for _, file := range list {
-			s.paths = append(s.paths, filepath.Join(name, file))
+			s.paths = append(s.paths, filepath.Join(name, filepath.Base(file)))
 			labels = append(labels, int32(class))
 		}
 	}

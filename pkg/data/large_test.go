@@ -40,11 +40,11 @@ func TestCanceledWithinAPicture(t *testing.T) {
 		return b.Bytes()
 	}
 	pairs := func(ctx context.Context, dir string) error {
-		_, err := data.OpenPairs(ctx, dir, data.PairsOptions{})
+		_, err := data.OpenPairs(ctx, dir, data.Config{})
 		return err
 	}
 	stacks := func(ctx context.Context, dir string) error {
-		_, err := data.OpenStacks(ctx, dir, data.PairsOptions{})
+		_, err := data.OpenStacks(ctx, dir, data.Config{})
 		return err
 	}
 	for _, c := range []struct {
@@ -64,9 +64,12 @@ func TestCanceledWithinAPicture(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			for _, folder := range []string{"image", "label"} {
-				write(t, filepath.Join(dir, folder, c.file), c.text)
+			write(t, filepath.Join(dir, "image", c.file), c.text)
+			mask := c.text
+			if c.name != "a page of a stack" {
+				mask = encoded(func(b *bytes.Buffer) error { return png.Encode(b, gray) })
 			}
+			write(t, filepath.Join(dir, "label", c.file), mask)
 			ctx := &countedContext{Context: t.Context(), allowed: math.MaxInt64}
 			if err := c.open(ctx, dir); err != nil {
 				t.Fatal(err)

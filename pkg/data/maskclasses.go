@@ -1,8 +1,14 @@
 package data
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/survey"
+	"lockstep/pkg/internal/english"
 )
 
 // Ignored is the value of a target's pixel that counts neither in the loss nor in the scores: one
@@ -10,27 +16,207 @@ import (
 // counts.
 const Ignored = 255
 
-// ClassIgnore is the name in Config.MaskValues of the pixels that are ignored.
-const ClassIgnore = "ignore"
+// Names in Config.MaskValues that have a meaning.
+const (
+	ClassBackground = "background" // class 0
+	ClassIgnore     = "ignore"     // no class: the pixels are ignored
+)
 
-// MaskClasses returns the names of the classes in masks, by class index, in ascending order of
-// their values in Config.MaskValues. It returns nil if MaskValues is empty.
+// MaskClasses returns the names of the classes in masks, by class index: the background, and the
+// others in ascending order of their values in Config.MaskValues. Values of the same name are
+// one class. It returns nil if MaskValues is empty.
 func (c Config) MaskClasses() []string {
 	var names []string
 	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
-		if c.MaskValues[v] != ClassIgnore {
-			names = append(names, c.MaskValues[v])
+		switch name := c.MaskValues[v]; {
+		case name == ClassIgnore || slices.Contains(names, name):
+		case name == ClassBackground:
+			names = slices.Insert(names, 0, name)
+		default:
+			names = append(names, name)
 		}
 	}
 	return names
 }
 
+// ignoresPixels reports whether a value of the masks is ignored.
+func (c Config) ignoresPixels() bool {
+	return slices.Contains(slices.Collect(maps.Values(c.MaskValues)), ClassIgnore)
+}
+
 // NetworkClasses returns the number of logits per pixel that a network for masks with classes has.
-// It is 0 if the masks have a foreground and a background and nothing is ignored: the network
-// then has one logit, that of the foreground.
+// It is 0 if there are no classes, or two and nothing is ignored: the network then has one
+// logit, that of the foreground.
 func (c Config) NetworkClasses() int {
-	if len(c.MaskValues) == 2 && len(c.MaskClasses()) == 2 {
+	n := len(c.MaskClasses())
+	if n == 2 && !c.ignoresPixels() {
 		return 0
 	}
-	return len(c.MaskClasses())
+	return n
+}
+
+// validateMaskValues returns an error if MaskValues is invalid.
+func (c Config) validateMaskValues() error {
+	if len(c.MaskValues) == 0 {
+		return nil
+	}
+	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
+		switch name := c.MaskValues[v]; {
+		case v < 0 || v > 255:
+			return fmt.Errorf("data.mask_values has the value %d: use 0 to 255", v)
+		case name == "" || strings.ContainsAny(name, ",\n\t\"/"):
+			return fmt.Errorf("data.mask_values names the value %d %q: use a name without commas, quotes and slashes", v, name)
+		}
+	}
+	names := c.MaskClasses()
+	switch {
+	case !slices.Contains(names, ClassBackground):
+		return fmt.Errorf("data.mask_values has no value named %s (got %s): name the value of the pixels that belong to nothing %s, usually 0", ClassBackground, english.List(names), ClassBackground)
+	case len(names) < 2:
+		return fmt.Errorf("data.mask_values has only the class %s: name at least one other value", ClassBackground)
+	case c.Foreground != "":
+		return fmt.Errorf("data.foreground is %s, but data.mask_values is set: leave data.foreground out, because the classes have names", c.Foreground)
+	}
+	return nil
+}
+
+// MaskLevels returns the value of each class in masks of c, by class index; without classes, of
+// the background and the foreground. Of several values with one name, it is the smallest.
+func (c Config) MaskLevels() []uint8 {
+	classes := c.MaskClasses()
+	switch {
+	case classes == nil && c.Foreground == "black":
+		return []uint8{255, 0}
+	case classes == nil:
+		return []uint8{0, 255}
+	}
+	levels := make([]uint8, len(classes))
+	for _, v := range slices.Backward(slices.Sorted(maps.Keys(c.MaskValues))) {
+		if i := slices.Index(classes, c.MaskValues[v]); i >= 0 {
+			levels[i] = uint8(v)
+		}
+	}
+	return levels
+}
+
+// classOfValue returns a table of the class index of each value of a mask, or Ignored. known tells
+// which values MaskValues has.
+func (c Config) classOfValue() (index [256]uint8, known [256]bool) {
+	classes := c.MaskClasses()
+	for v, name := range c.MaskValues {
+		index[v], known[v] = Ignored, true
+		if name != ClassIgnore {
+			index[v] = uint8(slices.Index(classes, name))
+		}
+	}
+	return index, known
+}
+
+// checkMask returns an error if the rules of c cannot read the mask at path.
+func (c Config) checkMask(path string, f survey.Facts) error {
+	if !f.Complete {
+		return nil
+	}
+	levels := slices.Sorted(maps.Keys(f.Levels))
+	switch {
+	case f.Transparent:
+		return fmt.Errorf("mask %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -alpha off)", path)
+	case f.Palette && f.Vivid && len(c.MaskValues) == 0 && len(levels) > 2:
+		return fmt.Errorf("mask %s has a palette and the %s: name them in data.mask_values, for example %s", path, describeLevels(levels, f.MorePixels), proposeMaskValues(levels))
+	case f.Vivid && !f.Palette:
+		return fmt.Errorf("mask %s has colors: save it in gray, with black and white for two classes, or with one gray level or one index of a palette per class and their names in data.mask_values", path)
+	case len(c.MaskValues) == 0:
+		return nil
+	}
+	_, known := c.classOfValue()
+	unknown, pixels := []int{}, f.MorePixels
+	for _, v := range levels {
+		if v > 255 || !known[v] {
+			unknown = append(unknown, v)
+			pixels += f.Levels[v]
+		}
+	}
+	if pixels > 0 {
+		return fmt.Errorf("mask %s has the %s in %s, which data.mask_values (%s) does not name: name each value there, with the name %s if its pixels shall not count, or correct the mask",
+			path, describeLevels(unknown, f.MorePixels), english.Count(pixels, "pixel"), c.formatMaskValues(), ClassIgnore)
+	}
+	return nil
+}
+
+// describeLevels lists levels, as in "values 0, 1 and 2".
+func describeLevels(levels []int, more int) string {
+	const most = 8
+	var list []string
+	for _, v := range levels[:min(most, len(levels))] {
+		list = append(list, fmt.Sprint(v))
+	}
+	if n := len(levels) - most; n > 0 || more > 0 {
+		list = append(list, "others")
+	}
+	if len(list) == 1 {
+		return "value " + list[0]
+	}
+	return "values " + english.List(list)
+}
+
+// proposeMaskValues returns a value of data.mask_values for masks with the given levels.
+func proposeMaskValues(levels []int) string {
+	const most = 8
+	var list []string
+	for i, v := range levels[:min(most, len(levels))] {
+		switch {
+		case i == 0:
+			list = append(list, fmt.Sprintf("%d: %s", v, ClassBackground))
+		case v == 255 && len(levels) > 2:
+			list = append(list, fmt.Sprintf("%d: %s", v, ClassIgnore))
+		default:
+			list = append(list, fmt.Sprintf("%d: class%d", v, i))
+		}
+	}
+	if len(levels) > most {
+		list = append(list, "…")
+	}
+	return "{" + strings.Join(list, ", ") + "}"
+}
+
+// formatMaskValues formats MaskValues as in a config.
+func (c Config) formatMaskValues() string {
+	var list []string
+	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
+		list = append(list, fmt.Sprintf("%d: %s", v, c.MaskValues[v]))
+	}
+	return "{" + strings.Join(list, ", ") + "}"
+}
+
+// readClasses returns the class index of each pixel of a mask that checkMask accepts. If c has no
+// classes, it is 1 for the foreground and 0 for the background; grey is then the number of values
+// that are neither nearly black nor nearly white.
+func (c Config) readClasses(r picture.Raw) (classes []uint8, grey int) {
+	if len(c.MaskValues) == 0 {
+		g := r.Gray()
+		if g.Words != nil {
+			g.Bytes = make([]uint8, len(g.Words))
+			for i, v := range g.Words {
+				g.Bytes[i] = uint8(v >> 8)
+			}
+		}
+		grey, _ = binarize(g.Bytes, c.Foreground == "black")
+		return g.Bytes, grey
+	}
+	index, _ := c.classOfValue()
+	values := r.Indices
+	if values == nil {
+		g := r.Gray()
+		values = g.Bytes
+		if g.Words != nil {
+			values = make([]uint8, len(g.Words))
+			for i, v := range g.Words {
+				values[i] = uint8(v) // at most 255, as checkMask knows
+			}
+		}
+	}
+	for i, v := range values {
+		values[i] = index[v]
+	}
+	return values, 0
 }

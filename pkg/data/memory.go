@@ -25,7 +25,7 @@ func InMemory(ds Dataset) Dataset {
 		c := *d
 		c.ds = InMemory(d.ds)
 		return &c
-	case *grayPairs, *Pairs, *floatDataset, *memoryDataset:
+	case *bytePairs, *Pairs, *floatDataset, *memoryDataset:
 		return ds
 	case *Classes:
 		if _, ok := d.source.(planarSource); ok && d.resized == nil {

@@ -63,8 +63,8 @@ func TestOutline(t *testing.T) {
 	}
 }
 
-// TestOutlineReadsLittle: neither the size of generated data nor a file after the first
-// one matters.
+// TestOutlineReadsLittle: neither the size of generated data nor what follows the header
+// of a file matters.
 func TestOutlineReadsLittle(t *testing.T) {
 	for _, c := range []data.Config{
 		{Kind: data.KindCells, Count: 20_000, Height: 128, Width: 128, TestImages: 1},
@@ -80,7 +80,10 @@ func TestOutlineReadsLittle(t *testing.T) {
 	if err := data.WriteCells(t.Context(), dir, data.CellsOptions{Count: 3, Height: 8, Width: 8, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "image", "1.png"), []byte("damaged"))
+	// Damage after the header.
+	path := filepath.Join(dir, "image", "1.png")
+	text := readFile(t, path)
+	write(t, path, text[:len(text)-20])
 	c := data.Config{Kind: data.KindPairs, Path: dir, TestImages: 1}
 	if _, err := data.Outline(t.Context(), c); err != nil {
 		t.Error(err)

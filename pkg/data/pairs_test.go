@@ -31,11 +31,11 @@ func TestWriteReads(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		got, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+		got, err := data.OpenPairs(t.Context(), dir, data.Config{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		inverted, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{ForegroundInverted: true})
+		inverted, err := data.OpenPairs(t.Context(), dir, data.Config{Foreground: "black"})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -110,7 +110,7 @@ func TestOpenPairsMatches(t *testing.T) {
 	} {
 		writeImage(t, filepath.Join(dir, "images", c.image), 2, 3, c.value)
 		writeImage(t, filepath.Join(dir, "masks", c.mask), 2, 3, color.Gray{Y: c.grey})
-		p, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+		p, err := data.OpenPairs(t.Context(), dir, data.Config{Reading: data.ReadingGray})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,11 +244,11 @@ func TestOpenPairsErrors(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "pairs")
 		both(dir, "1.png", 4, 5)
 		both(dir, "2.png", 4, 5)
-		if _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); err != nil {
+		if _, err := data.OpenPairs(t.Context(), dir, data.Config{}); err != nil {
 			t.Fatalf("before it was spoilt: %v", err)
 		}
 		c.spoil(dir)
-		_, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+		_, err := data.OpenPairs(t.Context(), dir, data.Config{})
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
 			continue

@@ -110,7 +110,7 @@ func TestPictureFormats(t *testing.T) {
 			dir := t.TempDir()
 			encode(t, filepath.Join(dir, "image", tt.name), tt.write, ramp(tt.image))
 			encode(t, filepath.Join(dir, "label", tt.mask), tt.writeMask, disc(tt.maskImage, white, black))
-			p, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+			p, err := data.OpenPairs(t.Context(), dir, data.Config{Reading: data.ReadingGray})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestPictureErrors(t *testing.T) {
 			path := filepath.Join(dir, "image", tt.file)
 			encode(t, path, func(w io.Writer, _ image.Image) error { _, err := w.Write(tt.text); return err }, nil)
 			encode(t, filepath.Join(dir, "label", tt.file), png.Encode, image.NewGray(r)) // what it is called does not matter
-			_, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+			_, err := data.OpenPairs(t.Context(), dir, data.Config{})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -205,7 +205,7 @@ func TestDoubtfulPairs(t *testing.T) {
 		},
 		{
 			"numbered classes", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 1}, black), false,
-			"", "masks with class numbers (0, 1, …) are not supported",
+			"", "if the masks have class numbers (0, 1, …), name them in data.mask_values",
 		},
 		{
 			"all foreground", ramp(image.NewGray(r)), disc(image.NewGray(r), white, white), false,
@@ -233,7 +233,7 @@ func TestDoubtfulPairs(t *testing.T) {
 			dir := t.TempDir()
 			encode(t, filepath.Join(dir, "image", "1.png"), png.Encode, tt.image)
 			encode(t, filepath.Join(dir, "label", "1.png"), png.Encode, tt.mask)
-			p, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{ForegroundInverted: tt.inverted})
+			p, err := data.OpenPairs(t.Context(), dir, data.Config{Reading: data.ReadingGray, Foreground: map[bool]string{true: "black"}[tt.inverted]})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,7 +256,7 @@ func TestDoubtfulPairs(t *testing.T) {
 
 func TestTilesLargerThanImages(t *testing.T) {
 	_, err := data.Tiles(cells(t, data.CellsOptions{Count: 1, Height: 16, Width: 24, Seed: 1}), 20, 20)
-	if want := "images of 16×24 are smaller than tiles of 20×20: set data.tile to a divisor of height and width, or to 0 for complete images"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "image cells-1-0 of 16×24 is smaller than tiles of 20×20: set data.tile to at most 16, or to 0 for complete images"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"image"
 
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/safeopen"
 )
 
@@ -43,39 +44,70 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		writePlanes(values, m)
 		return values, []int{3, size.Y, size.X}, nil
 	}
-	gray, err := picture.ToGray(ctx, m)
+	if c.Reading == ReadingGray {
+		gray, err := picture.ToGray(ctx, m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if gray.Colored {
+			return nil, nil, fmt.Errorf("%w: save it as a gray image (for example, in ImageMagick, with convert -colorspace Gray)", ErrColors)
+		}
+		return unitValues(gray.Pixels), []int{1, gray.Height, gray.Width}, nil
+	}
+	r, err := picture.GetRaw(ctx, m)
 	if err != nil {
 		return nil, nil, err
 	}
-	if gray.Colored {
+	channels := max(1, c.InputChannels)
+	switch bits := r.Bits(); {
+	case r.Transparent:
+		return nil, nil, errors.New("the image has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)")
+	case bits == 16 && len(c.Range) == 0:
+		return nil, nil, errors.New("the image has 16 bits per value, but the network was trained on images of 8: save it with 8 bits, scaled as those were")
+	case bits == 8 && len(c.Range) > 0:
+		return nil, nil, fmt.Errorf("the image has 8 bits per value, but the network was trained on images of 16, whose values from %g to %g were used: use such images", c.Range[0], c.Range[1])
+	case r.Colored && channels == 1 && !c.ToGray:
 		return nil, nil, fmt.Errorf("%w: save it as a gray image (for example, in ImageMagick, with convert -colorspace Gray)", ErrColors)
+	case r.Channels < channels:
+		return nil, nil, errors.New("the image is gray, but the network was trained on RGB images: use such images")
 	}
-	values = make([]float32, len(gray.Pixels))
-	convertBytes(values, gray.Pixels, &byteToUnit)
-	return values, []int{1, gray.Height, gray.Width}, nil
+	n := channels * r.Height * r.Width
+	return unitValues(c.imageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
 }
 
-// ReadMask reads the mask at path, as Open does for the masks of c. The values, row by row, are 1
-// for the foreground and 0 for the background.
+// unitValues returns the bytes divided by 255.
+func unitValues(bytes []uint8) []float32 {
+	values := make([]float32, len(bytes))
+	convertBytes(values, bytes, &byteToUnit)
+	return values
+}
+
+// ReadMask reads the mask at path, as Open does for the masks of c. The values, row by row, are class
+// indices or Ignored; without classes, 1 for the foreground and 0 for the background.
 func (c Config) ReadMask(ctx context.Context, path string) (values []float32, height, width int, err error) {
 	m, err := ReadPicture(ctx, path)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	gray, err := picture.ToGray(ctx, m)
+	r, err := picture.GetRaw(ctx, m)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	binarize(gray.Pixels, c.maskOptions().ForegroundInverted)
-	values = make([]float32, len(gray.Pixels))
-	convertBytes(values, gray.Pixels, &byteToFloat)
-	return values, gray.Height, gray.Width, nil
-}
-
-// MaskLevels returns the gray values of the background and the foreground in masks of c.
-func (c Config) MaskLevels() (background, foreground uint8) {
-	if c.maskOptions().ForegroundInverted {
-		return 255, 0
+	var classes []uint8
+	if c.Reading == ReadingGray {
+		gray, err := picture.ToGray(ctx, m)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		binarize(gray.Pixels, c.Foreground == "black")
+		classes = gray.Pixels
+	} else {
+		if err := c.checkMask(path, survey.OfMask(r)); err != nil {
+			return nil, 0, 0, err
+		}
+		classes, _ = c.readClasses(r)
 	}
-	return 0, 255
+	values = make([]float32, len(classes))
+	convertBytes(values, classes, &byteToFloat)
+	return values, r.Height, r.Width, nil
 }

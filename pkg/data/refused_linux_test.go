@@ -27,15 +27,15 @@ func TestReadersRefuseUnsafeFiles(t *testing.T) {
 	}{
 		{
 			"pairs", "image/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "label/1.png")) },
-			func(dir string) error { _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); return err },
+			func(dir string) error { _, err := data.OpenPairs(t.Context(), dir, data.Config{}); return err },
 		},
 		{
 			"masks", "label/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "image/1.png")) },
-			func(dir string) error { _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); return err },
+			func(dir string) error { _, err := data.OpenPairs(t.Context(), dir, data.Config{}); return err },
 		},
 		{
 			"stacks", "image/1.tif", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "label/1.tif"), []byte("II*\x00")) },
-			func(dir string) error { _, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{}); return err },
+			func(dir string) error { _, err := data.OpenStacks(t.Context(), dir, data.Config{}); return err },
 		},
 		{
 			"first of folders", "a/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "b/1.png")) },

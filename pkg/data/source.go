@@ -65,11 +65,15 @@ type Config struct {
 	InputChannels  int `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
 	TargetChannels int `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 
+	// ValidationImages is the number of further images that are not used for training. If it is not
+	// 0, OpenedData.Test has these images, which are scored after each epoch, and OpenedData.Final
+	// has the TestImages images, which are scored once, at the end.
+	ValidationImages int `yaml:"validation_images,omitempty" json:"validation_images,omitempty"`
+
 	// The fields below are for pairs.
 	//
-	// Reading is the version of the rules by which files become values: 2, or 1 (also when 0) as
-	// in earlier versions, in which colors, transparency and 16 bits were reduced to 8-bit gray.
-	// Runs record it, so that they can be resumed and verified with the same values.
+	// Reading selects the rules by which files become values: ReadingGray, or ReadingValues (also
+	// when 0). Runs record it, so that they can be resumed and verified with the same values.
 	Reading int       `yaml:"reading,omitempty" json:"reading,omitempty"`
 	ToGray  bool      `yaml:"to_gray,omitempty" json:"to_gray,omitempty"` // convert colors to gray
 	Range   []float64 `yaml:"range,omitempty" json:"range,omitempty"`     // of 16-bit images: the values that become 0 and 255
@@ -83,12 +87,37 @@ type Config struct {
 	// used for training or all for tests.
 	Group string `yaml:"group,omitempty" json:"group,omitempty"`
 
+	// SideMultiple is what height and width of the network's images must be multiples of; 0 if
+	// unknown. It is no setting of a user: with it, Open can propose a size of tiles.
+	SideMultiple int `yaml:"-" json:"-"`
+
 	Augment  Augment `yaml:"augment" json:"augment"`
 	DropLast bool    `yaml:"drop_last" json:"drop_last"`
 	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. Before training starts,
 	// the files of Path and TestPath are copied into it, once per node; the copy is removed
 	// when training ends. Empty: files are read from Path and TestPath.
 	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
+}
+
+// Values of Config.Reading.
+const (
+	// ReadingGray are the rules of earlier versions: colors, transparency and 16 bits become 8-bit
+	// gray.
+	ReadingGray = 1
+	// ReadingValues are the rules of OpenPairs.
+	ReadingValues = 2
+)
+
+// Recorded returns c with the values of Reading and Foreground that are used if it has none, as
+// run.json records it.
+func (c Config) Recorded() Config {
+	if c.Kind == KindPairs && c.Reading == 0 {
+		c.Reading = ReadingValues
+	}
+	if c.Foreground == "" && len(c.MaskValues) == 0 {
+		c.Foreground = "white"
+	}
+	return c
 }
 
 // Task returns the task that the data are meant for.
@@ -146,6 +175,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("data.samples or data.test_samples is set, but applies only to crops of stacks, fields and volumes: set data.augment.crop, or both to 0")
 	case c.Task() == TaskRegression && (c.Augment.Brightness != 0 || c.Augment.Contrast != 0):
 		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they apply only to pictures, because they clamp values to [0, 1]: leave them out", c.Augment.Brightness, c.Augment.Contrast)
+	case c.ValidationImages < 0 || c.ValidationImages > 0 && c.hasTestData():
+		return fmt.Errorf("data.validation_images is %d: use a positive number, or 0 for none; it cannot be used if the test data are separate", c.ValidationImages)
 	case c.InputChannels < 0 || c.TargetChannels < 0:
 		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use positive numbers, or 0 for any number", c.InputChannels, c.TargetChannels)
 	case c.hasVolumes() && c.Augment.Crop > 0 && c.TestSamples == 0:
@@ -162,6 +193,9 @@ func (c Config) Validate() error {
 		}
 	}
 	if err := (ClassOptions{Resize: c.Resize}).Validate(); err != nil {
+		return err
+	}
+	if err := c.validatePairs(); err != nil {
 		return err
 	}
 	return c.Augment.Validate()
@@ -190,19 +224,19 @@ func (c Config) volumeOptions() VolumeOptions {
 	return VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}
 }
 
-// maskOptions returns the options for reading masks.
-func (c Config) maskOptions() PairsOptions {
-	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
-}
-
 // OpenedData contains the training and test data of a config, split and cut.
 type OpenedData struct {
+	// Test is scored after each epoch. A pixel that is in two of its tiles is Ignored in one of
+	// them.
 	Train, Test Dataset
-	// TestImages contains the names of the test images, before they are cut into tiles or
+	// TestImages contains the names of the images of Test, before they are cut into tiles or
 	// crops.
 	TestImages []string
-	// ClassNames contains the class names by class index. It is nil if the data have no
-	// classes.
+	// Final contains the complete images that are scored once, after the training, if
+	// Config.ValidationImages is not 0; else it is nil. Their sizes may differ.
+	Final Dataset
+	// ClassNames contains the class names by class index, of pictures or of pixels. It is nil if
+	// the data have no classes.
 	ClassNames []string
 	// Notes contains a message for each sign that the data may have been misread.
 	Notes []string
@@ -217,9 +251,9 @@ type OpenedData struct {
 func Open(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, false) }
 
 // Outline returns what Open returns, but takes little time: it generates nothing, and of data
-// in memory it reads only the size of the first sample, or one file. The data sets have the numbers, shapes and
-// names of Open's, but their samples must not be read. Files that are not read may be damaged,
-// or of another size than the first, which only Open notices.
+// in memory it reads only the size of the first sample, the headers of pairs, or one file. The data sets have
+// the numbers, shapes and names of Open's, but their samples must not be read. Files that are not read may be
+// damaged, or of another size than the first, which only Open notices.
 func Outline(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, true) }
 
 func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
@@ -254,14 +288,24 @@ func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 			o.TestImages = append(o.TestImages, o.Test.SampleName(i))
 		}
 	} else {
-		if c.TestImages >= all.Len() {
-			return OpenedData{}, fmt.Errorf("split data: data.test_images is %d of %d images: leave at least one image for training", c.TestImages, all.Len())
+		train, validation, test, notes, err := c.split(all)
+		if err != nil {
+			return OpenedData{}, err
 		}
-		trainIdx, testIdx := Split(all.Len(), c.TestImages, c.DataSeed)
-		for _, i := range testIdx {
+		if p, ok := all.(*Pairs); ok {
+			if err := p.checkClasses(train, slices.Concat(validation, test)); err != nil {
+				return OpenedData{}, err
+			}
+		}
+		o.Notes = append(o.Notes, notes...)
+		if len(validation) > 0 {
+			o.Final = Subset(all, test)
+			test = validation
+		}
+		for _, i := range test {
 			o.TestImages = append(o.TestImages, all.SampleName(i))
 		}
-		o.Train, o.Test = Subset(all, trainIdx), Subset(all, testIdx)
+		o.Train, o.Test = Subset(all, train), Subset(all, test)
 	}
 	if n := o.Train.Len(); !outline && n < fewImages && (c.Kind == KindPairs || c.Kind == KindStacks) {
 		o.Notes = append(o.Notes, fmt.Sprintf("there are few training images (%d), so the IoU differs much between seeds: compare several seeds", n))
@@ -308,17 +352,18 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 	size := ClassOptions{Resize: c.Resize}
 	switch c.Kind {
 	case KindPairs:
-		pairs, err := openPairs(ctx, path, c.maskOptions(), outline)
+		pairs, err := openPairs(ctx, path, c, outline)
 		if err != nil {
 			return nil, fmt.Errorf("open pairs: %w", err)
 		}
-		if outline { // all foreground may be in other masks
+		o.ClassNames = c.MaskClasses()
+		if outline {
 			return pairs, nil
 		}
 		o.Notes = pairs.Notes()
 		return pairs, pairs.CheckMasks()
 	case KindStacks:
-		stacks, err := openStacks(ctx, path, c.maskOptions(), outline)
+		stacks, err := openStacks(ctx, path, c, outline)
 		if err != nil {
 			return nil, fmt.Errorf("open stacks: %w", err)
 		}
@@ -354,11 +399,18 @@ func asDataset(v *Volumes, err error) (Dataset, error) {
 
 // cutSamples cuts the training and the test data into the tiles or crops that c describes.
 func (o *OpenedData) cutSamples(c Config) (err error) {
+	if err := c.checkSides(o.Train, o.Test, o.Final); err != nil {
+		return err
+	}
 	if c.Tile > 0 {
 		if o.Train, err = Tiles(o.Train, c.Tile, c.Tile); err != nil {
 			return err
 		}
-		o.Test, err = Tiles(o.Test, c.Tile, c.Tile)
+		test, err := newTiles(o.Test, c.Tile, c.Tile)
+		if err == nil {
+			test.countOnce = true
+			o.Test = test
+		}
 		return err
 	}
 	if !c.hasVolumes() || c.Augment.Crop == 0 {

@@ -170,7 +170,7 @@ func TestStacks(t *testing.T) {
 	for _, folder := range []string{"image", "label"} {
 		write(t, filepath.Join(dir, folder, "a.tif"), readFile(t, "internal/tiff/testdata/f32.tif"))
 	}
-	ds, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{})
+	ds, err := data.OpenStacks(t.Context(), dir, data.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,20 +180,20 @@ func TestStacks(t *testing.T) {
 			t.Fatalf("value %d is %g, its mask %g", i, v, mask[i])
 		}
 	}
+	// Of several pages, they are no pair of pictures.
+	if _, err := data.OpenPairs(t.Context(), dir, data.Config{}); err == nil || !strings.Contains(err.Error(), "TIFF file has 3 pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)") {
+		t.Error(err)
+	}
 	encode(t, filepath.Join(dir, "image", "b.png"), png.Encode, image.NewGray(image.Rect(0, 0, 7, 5)))
 	encode(t, filepath.Join(dir, "label", "b.png"), png.Encode, image.NewGray(image.Rect(0, 0, 7, 5)))
-	if _, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "b.png: want a TIFF file (.tif, .tiff) with one page per slice") {
+	if _, err := data.OpenStacks(t.Context(), dir, data.Config{}); err == nil || !strings.Contains(err.Error(), "b.png: want a TIFF file (.tif, .tiff) with one page per slice") {
 		t.Error(err)
 	}
 	other := t.TempDir()
 	write(t, filepath.Join(other, "image", "a.tif"), readFile(t, "internal/tiff/testdata/f32.tif"))
 	asOnePage := asTIFF(0)
 	encode(t, filepath.Join(other, "label", "a.tif"), asOnePage, image.NewGray(image.Rect(0, 0, 7, 5)))
-	if _, err := data.OpenStacks(t.Context(), other, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "has size 3×5×7 and its mask 1×5×7") {
-		t.Error(err)
-	}
-	// Of several pages, they are no pair of pictures.
-	if _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "TIFF file has 3 pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)") {
+	if _, err := data.OpenStacks(t.Context(), other, data.Config{}); err == nil || !strings.Contains(err.Error(), "has size 3×5×7 and its mask 1×5×7") {
 		t.Error(err)
 	}
 }
@@ -206,16 +206,25 @@ func readFile(t *testing.T, path string) []byte {
 	return text
 }
 
-// TestWideTIFF: pictures of 32 bits, floats and whole numbers, are images of
-// pairs, to 8 bits as all others. Value k/128 (of the whole numbers' range) at
+// TestWideTIFF: pictures of 32 bits are images of pairs, to 8 bits as all others; whole
+// numbers only by the earlier rules. Value k/128 (of the whole numbers' range) at
 // place k, by internal/tiff/testdata/make.py.
 func TestWideTIFF(t *testing.T) {
-	for _, name := range []string{"f32", "u32"} {
-		dir := t.TempDir()
+	for _, c := range []struct {
+		name    string
+		reading int
+	}{{"f32", data.ReadingGray}, {"u32", data.ReadingGray}, {"f32", data.ReadingValues}, {"u32", data.ReadingValues}} {
+		dir, name := t.TempDir(), c.name
 		for _, folder := range []string{"image", "label"} {
 			write(t, filepath.Join(dir, folder, "a.tif"), readFile(t, "internal/tiff/testdata/one/"+name+".tif"))
 		}
-		pairs, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+		pairs, err := data.OpenPairs(t.Context(), dir, data.Config{Reading: c.reading})
+		if name == "u32" && c.reading == data.ReadingValues {
+			if err == nil || !strings.Contains(err.Error(), "whole numbers of more than 16 bits: save it with 16 bits") {
+				t.Errorf("whole numbers of 32 bits: %v", err)
+			}
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

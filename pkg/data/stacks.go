@@ -9,14 +9,15 @@ import (
 	"lockstep/pkg/data/internal/memory"
 	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/internal/tiff"
+	"lockstep/pkg/data/survey"
 )
 
 // OpenStacks reads TIFF stacks (one page per slice) and their masks into memory, as volumes
 // [1,D,H,W] of float32 values. Folders, names and masks follow the rules of OpenPairs.
 // Pages may contain floats, which are not scaled, or integers of 8, 16 or 32 bits, which
 // are divided by the largest value of their type. All stacks must have the same size.
-func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error) {
-	s, err := openStacks(ctx, dir, o, false)
+func OpenStacks(ctx context.Context, dir string, c Config) (Dataset, error) {
+	s, err := openStacks(ctx, dir, c, false)
 	if err != nil {
 		return nil, fmt.Errorf("open stacks: %w", err)
 	}
@@ -25,12 +26,8 @@ func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error
 
 // openStacks implements OpenStacks. If outline is set, it reads only the size of the first
 // pair; see Outline.
-func openStacks(ctx context.Context, dir string, o PairsOptions, outline bool) (*floatDataset, error) {
-	imageDir, maskDir, err := findPairFolders(dir)
-	if err != nil {
-		return nil, err
-	}
-	pairs, err := matchPairs(imageDir, maskDir)
+func openStacks(ctx context.Context, dir string, c Config, outline bool) (*floatDataset, error) {
+	pairs, err := survey.FindPairs(dir, "")
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +38,10 @@ func openStacks(ctx context.Context, dir string, o PairsOptions, outline bool) (
 			return nil, err
 		}
 		if outline && i > 0 {
-			s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, nil), append(s.targets, nil)
+			s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, nil), append(s.targets, nil)
 			continue
 		}
-		file, size, err := parseStack(ctx, dir, pair.image)
+		file, size, err := parseStack(ctx, dir, pair.Image)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +51,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions, outline bool) (
 				return nil, err
 			}
 		}
-		maskFile, maskSize, err := parseStack(ctx, dir, pair.mask)
+		maskFile, maskSize, err := parseStack(ctx, dir, pair.Mask)
 		if err != nil {
 			return nil, err
 		}
@@ -64,28 +61,28 @@ func openStacks(ctx context.Context, dir string, o PairsOptions, outline bool) (
 			s.target = s.image
 		}
 		if maskSize != size || size != first {
-			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
+			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.Image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
 		}
 		if outline {
-			s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, nil), append(s.targets, nil)
+			s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, nil), append(s.targets, nil)
 			continue
 		}
-		image, err := decodeStack(ctx, file, pair.image)
+		image, err := decodeStack(ctx, file, pair.Image)
 		if err != nil {
 			return nil, err
 		}
-		mask, err := decodeStack(ctx, maskFile, pair.mask)
+		mask, err := decodeStack(ctx, maskFile, pair.Mask)
 		if err != nil {
 			return nil, err
 		}
 		for k, v := range mask {
 			mask[k] = 0
-			if (v >= 0.5) != o.ForegroundInverted {
+			if (v >= 0.5) != (c.Foreground == "black") {
 				mask[k] = 1
 			}
 		}
-		s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, image), append(s.targets, mask)
-		s.files = append(s.files, pair.image, pair.mask)
+		s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, image), append(s.targets, mask)
+		s.files = append(s.files, pair.Image, pair.Mask)
 	}
 	return s, nil
 }

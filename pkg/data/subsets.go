@@ -56,10 +56,26 @@ func (s *subsetDataset) getWindow(ctx context.Context, i int, w window, image, t
 	return readWindow(ctx, s.ds, s.indices[i], w, image, target)
 }
 
-// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row.
-// Sample i·tilesPerImage+k is tile k of image i. The tiles contain each pixel exactly once,
-// so height and width must divide the height and width of the images.
+// sampleSize implements sizedDataset.
+func (s *subsetDataset) sampleSize(i int) (height, width int) {
+	size := sizeOfSample(s.ds, s.indices[i])
+	return size[1], size[2]
+}
+
+// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row. If the
+// size of the tiles does not divide the size of an image, the last tile of a row and the last
+// row of tiles are shifted inwards, so that they overlap the tiles before them. The sizes
+// of the images may differ, but none may be smaller than a tile.
 func Tiles(ds Dataset, height, width int) (Dataset, error) {
+	t, err := newTiles(ds, height, width)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// newTiles implements Tiles.
+func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	switch {
 	case height < 1 || width < 1:
@@ -68,50 +84,87 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 		return nil, fmt.Errorf("cut tiles: images have shape %v and targets %v: want images [C,H,W] and masks [C,H,W]", is, ts)
 	case !isAligned(is, ts):
 		return nil, fmt.Errorf("cut tiles: images have size %d×%d, but masks have %d×%d: make them equal", is[1], is[2], ts[1], ts[2])
-	case is[1] < height || is[2] < width:
-		return nil, fmt.Errorf("cut tiles: images of %d×%d are smaller than tiles of %d×%d: set data.tile to a divisor of height and width, or to 0 for complete images", is[1], is[2], height, width)
-	case is[1]%height != 0:
-		return nil, fmt.Errorf("cut tiles: tile height %d does not divide image height %d: use one that does (nearest: %d)", height, is[1], nearestDivisor(is[1], height))
-	case is[2]%width != 0:
-		return nil, fmt.Errorf("cut tiles: tile width %d does not divide image width %d: use one that does (nearest: %d)", width, is[2], nearestDivisor(is[2], width))
 	}
-	return &tileDataset{ds: ds, height: height, width: width, rows: is[1] / height, columns: is[2] / width}, nil
-}
-
-// nearestDivisor returns the divisor of n that is closest to d.
-func nearestDivisor(n, d int) int {
-	best := 1
-	for k := 1; k <= n; k++ {
-		if n%k == 0 && abs(k-d) < abs(best-d) {
-			best = k
+	t := &tileDataset{ds: ds, height: height, width: width}
+	for i := range ds.Len() {
+		size := sizeOfSample(ds, i)
+		if size[1] < height || size[2] < width {
+			return nil, fmt.Errorf("cut tiles: image %s of %d×%d is smaller than tiles of %d×%d: set data.tile to at most %d, or to 0 for complete images", ds.SampleName(i), size[1], size[2], height, width, min(size[1], size[2]))
+		}
+		for row := range (size[1] + height - 1) / height {
+			for column := range (size[2] + width - 1) / width {
+				t.tiles = append(t.tiles, tile{i, row, column})
+			}
 		}
 	}
-	return best
+	return t, nil
 }
 
-func abs(v int) int { return max(v, -v) }
+// proposeTile returns a size of tiles near wanted (0: any) that is a multiple of step and at most
+// smallest, the smallest side of the images. It returns 0 if there is none.
+func proposeTile(wanted, smallest, step int) int {
+	const usual = 256
+	step = max(1, step)
+	if wanted == 0 {
+		wanted = usual
+	}
+	return min(max(step, (wanted+step/2)/step*step), smallest/step*step)
+}
+
+// checkSides returns an error if the network of c cannot have images of the sizes of the given data
+// sets, or of the tiles that they are cut into.
+func (c Config) checkSides(sets ...Dataset) error {
+	if c.SideMultiple <= 1 || c.hasVolumes() {
+		return nil
+	}
+	smallest, name, odd := 0, "", "" // odd is an image that the network cannot have
+	for _, ds := range sets {
+		if ds == nil || len(ds.ImageShape()) != 3 || len(ds.TargetShape()) != 3 {
+			continue
+		}
+		for i := range ds.Len() {
+			size := sizeOfSample(ds, i)
+			if side := min(size[1], size[2]); smallest == 0 || side < smallest {
+				smallest, name = side, ds.SampleName(i)
+			}
+			if h, w, m := size[1], size[2], c.SideMultiple; odd == "" && (h%m != 0 || w%m != 0) {
+				odd = fmt.Sprintf("image %s is %d×%d (height×width), but the network needs multiples of %d: crop or enlarge the images (nearest: %d×%d), or", ds.SampleName(i), h, w, m, max(m, (h+m/2)/m*m), max(m, (w+m/2)/m*m))
+			}
+		}
+	}
+	proposal := proposeTile(c.Tile, smallest, c.SideMultiple)
+	switch {
+	case smallest == 0:
+		return nil
+	case proposal == 0:
+		return fmt.Errorf("image %s has a side of %d pixels, but the network needs at least %d: use larger images, or a smaller model.depth", name, smallest, c.SideMultiple)
+	case c.Tile > smallest:
+		return fmt.Errorf("data.tile is %d, but image %s has a side of %d pixels: set data.tile to at most %d, a multiple of the network's %d that fits into all images", c.Tile, name, smallest, proposal, c.SideMultiple)
+	case c.Tile > 0 && c.Tile%c.SideMultiple != 0:
+		return fmt.Errorf("data.tile is %d, but the network needs a multiple of %d: set data.tile to %d, which fits into all images", c.Tile, c.SideMultiple, proposal)
+	case c.Tile == 0 && odd != "" && c.Augment.Crop == 0:
+		return fmt.Errorf("%s set data.tile to %d, which fits into all images", odd, proposal)
+	}
+	return nil
+}
 
 // tileDataset is the data set that Tiles returns.
 type tileDataset struct {
 	ds            Dataset
 	height, width int
-	rows, columns int
+	tiles         []tile
+	countOnce     bool // targets in two tiles of an image are Ignored in the later one
 }
 
-func (t *tileDataset) Len() int           { return t.ds.Len() * t.rows * t.columns }
+// tile is a tile of an image, by its place in the grid of the image's tiles.
+type tile struct{ image, row, column int }
+
+func (t *tileDataset) Len() int           { return len(t.tiles) }
 func (t *tileDataset) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
 func (t *tileDataset) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
-// locateTile returns the index of the image that contains tile i, and the tile's row and
-// column in the grid of the image's tiles.
-func (t *tileDataset) locateTile(i int) (image, row, column int) {
-	k := i % (t.rows * t.columns)
-	return i / (t.rows * t.columns), k / t.columns, k % t.columns
-}
-
 func (t *tileDataset) SampleName(i int) string {
-	image, row, column := t.locateTile(i)
-	return fmt.Sprintf("%s, tile row %d, column %d", t.ds.SampleName(image), row, column)
+	return fmt.Sprintf("%s, tile row %d, column %d", t.ds.SampleName(t.tiles[i].image), t.tiles[i].row, t.tiles[i].column)
 }
 
 func (t *tileDataset) Get(i int, image, target []float32) error {
@@ -122,17 +175,29 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, tar
 	if err := checkGetArguments(t, i, w, image, target); err != nil {
 		return err
 	}
-	from, row, column := t.locateTile(i)
-	w.start[1] += row * t.height
-	w.start[2] += column * t.width
-	return readWindow(ctx, t.ds, from, w, image, target)
+	from := t.tiles[i]
+	size := sizeOfSample(t.ds, from.image)
+	y, x := min(from.row*t.height, size[1]-t.height), min(from.column*t.width, size[2]-t.width)
+	// Rows and columns that the tiles before this one contain too.
+	rows, columns := from.row*t.height-y-w.start[1], from.column*t.width-x-w.start[2]
+	w.start[1] += y
+	w.start[2] += x
+	if err := readWindow(ctx, t.ds, from.image, w, image, target); err != nil || !t.countOnce {
+		return err
+	}
+	for k := range target {
+		if k/w.size[2]%w.size[1] < rows || k%w.size[2] < columns {
+			target[k] = Ignored
+		}
+	}
+	return nil
 }
 
 // ImageOf returns the index of the image in ds, before it was cut into tiles, that sample i is a
 // part of. If ds is not cut into tiles, it is i.
 func ImageOf(ds Dataset, i int) int {
 	if t, ok := ds.(*tileDataset); ok {
-		i, _, _ = t.locateTile(i)
+		return t.tiles[i].image
 	}
 	return i
 }

@@ -80,7 +80,7 @@ func readWindow(ctx context.Context, ds Dataset, i int, w window, image, target 
 		return err
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if all, _ := fullWindow(is); w == all {
+	if (w == window{size: sizeOfSample(ds, i)}) {
 		return readSample(ctx, ds, i, image, target)
 	}
 	fullImage, fullTarget := make([]float32, elementCount(is)), target
@@ -117,10 +117,10 @@ func checkGetArguments(ds Dataset, i int, w window, image, target []float32) err
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	size, _ := spatialSize(is)
+	size := sizeOfSample(ds, i)
 	for k := range size {
 		if w.start[k] < 0 || w.start[k]+w.size[k] > size[k] {
-			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, formatSize(is[1:]))
+			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, formatSize(size[4-len(is):]))
 		}
 	}
 	ni, nt := is[0]*w.voxelCount(), elementCount(ts)

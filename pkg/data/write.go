@@ -20,6 +20,7 @@ import (
 	"lockstep/pkg/data/internal/hdf5"
 	"lockstep/pkg/data/internal/npy"
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/wholefile"
 )
 
@@ -256,7 +257,7 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 		}
 		name := strings.TrimSuffix(sampleFileName(i, ds.Len()), ".png") + ".tif"
 		for k, v := range [][]float32{img, mask} {
-			if err := WritePicture(ctx, filepath.Join(dir, pairFolders[0][k], name), toGray(v, is[1], is[2])); err != nil {
+			if err := WritePicture(ctx, filepath.Join(dir, [2]string{survey.ImageFolder, survey.MaskFolder}[k], name), toGray(v, is[1], is[2])); err != nil {
 				return fmt.Errorf("write TIFF pairs: %w", err)
 			}
 		}
@@ -305,7 +306,7 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 
 // writePairs saves n images and masks as PNG files. get returns image and mask i.
 func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask *image.Gray, err error)) error {
-	folder := [2]string{filepath.Join(dir, pairFolders[0][0]), filepath.Join(dir, pairFolders[0][1])}
+	folder := [2]string{filepath.Join(dir, survey.ImageFolder), filepath.Join(dir, survey.MaskFolder)}
 	for _, f := range folder {
 		if err := os.MkdirAll(f, 0o777); err != nil {
 			return fmt.Errorf("write pairs: %w", err)

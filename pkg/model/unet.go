@@ -23,14 +23,16 @@ type UNet2DConfig struct {
 	DiceWeight float64
 }
 
+// maxUNetDepth is the largest depth: 1024 times fewer pixels a side is beyond any image.
+const maxUNetDepth = 10
+
 // Validate returns an error for the first invalid field.
 func (c UNet2DConfig) Validate() error {
-	const maxDepth = 10 // 1024 times fewer pixels a side is beyond any image
 	for _, f := range []struct {
 		name      string
 		value, hi int
 	}{
-		{"base", c.Base, 1 << 12}, {"depth", c.Depth, maxDepth}, {"input channels", c.InChannels, 1 << 12}, {"output channels", c.OutChannels, 1 << 12},
+		{"base", c.Base, 1 << 12}, {"depth", c.Depth, maxUNetDepth}, {"input channels", c.InChannels, 1 << 12}, {"output channels", c.OutChannels, 1 << 12},
 	} {
 		if f.value < 1 || f.value > f.hi {
 			return fmt.Errorf("validate unet2d: invalid %s %d: use 1 to %d", f.name, f.value, f.hi)

@@ -105,7 +105,8 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 		if d.Step = field.Step; bounded {
 			d.Halo = field.Halo()
 		}
-		d.Background, d.Foreground = t.Config.Data.MaskLevels()
+		levels := t.Config.Data.MaskLevels()
+		d.Background, d.Foreground = levels[0], levels[1]
 	case model.Classification:
 		d.ClassNames = classNames(ctx, t.Config.Data, g.Outputs()[0].Shape[1])
 	}

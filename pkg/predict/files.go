@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/data"
+	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/metric"
@@ -56,7 +57,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (F
 		if p.classifies() {
 			return s, errors.New("compare with labels: the network learned classification, want segmentation")
 		}
-		if labels, _, err = data.MatchMasks(paths, o.Labels); err != nil {
+		if labels, _, err = survey.MatchMasks(paths, o.Labels, p.config.MaskSuffix); err != nil {
 			return s, fmt.Errorf("compare with labels: %w", err)
 		}
 	}

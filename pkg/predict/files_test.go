@@ -61,7 +61,7 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if background, _ := p.config.MaskLevels(); slices.Min(r.Logits) >= 0 || slices.Max(r.Logits) <= 0 || r.Mask().Pix[slices.Index(r.Logits, slices.Min(r.Logits))] != background {
+		if background := p.config.MaskLevels()[0]; slices.Min(r.Logits) >= 0 || slices.Max(r.Logits) <= 0 || r.Mask().Pix[slices.Index(r.Logits, slices.Min(r.Logits))] != background {
 			t.Errorf("logits from %g to %g: want some of both signs, and masks of %s", slices.Min(r.Logits), slices.Max(r.Logits), foreground)
 		}
 		png, err := data.ReadPicture(t.Context(), filepath.Join(out, "probabilities", "a.png"))

@@ -61,11 +61,11 @@ func (r *Prediction) Class() int {
 // 0. If the run's data have data.foreground black, it is the other way round, as in their masks.
 func (r *Prediction) Mask() *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, r.Width, r.Height))
-	background, foreground := r.config.MaskLevels()
+	levels := r.config.MaskLevels()
 	for i, z := range r.Logits {
-		m.Pix[i] = background
+		m.Pix[i] = levels[0]
 		if z > 0 {
-			m.Pix[i] = foreground
+			m.Pix[i] = levels[1]
 		}
 	}
 	return m

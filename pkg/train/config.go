@@ -95,7 +95,7 @@ func DefaultConfig() Config {
 	return Config{
 		Name:       "unet2d-cells",
 		Model:      model.Config{Kind: model.KindUNet2D, Base: 8, Depth: 3, Norm: "batch"},
-		Data:       DataConfig{Kind: "cells", Foreground: "white", Count: 40, Height: 128, Width: 128, DataSeed: 1, TestImages: 8},
+		Data:       DataConfig{Kind: "cells", Count: 40, Height: 128, Width: 128, DataSeed: 1, TestImages: 8},
 		Batch:      4,
 		Accumulate: 1,
 		Epochs:     5,
@@ -263,7 +263,28 @@ func ConfigOf(info runs.Info) (Config, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return c, fmt.Errorf("read config of run.json: %w", err)
 	}
+	if c.Data.Kind == data.KindPairs && c.Data.Reading == 0 {
+		c.Data.Reading = data.ReadingGray // the run is older than the setting
+	}
 	return c, c.Validate()
+}
+
+// forData returns c with the settings of the network that the data determine, and of the data that
+// the network determines.
+func (c Config) forData() (Config, error) {
+	c.Data.SideMultiple = c.Model.SideMultiple()
+	if c.Data.Kind != data.KindPairs || c.Model.Kind != model.KindUNet2D {
+		return c, nil
+	}
+	classes := c.Data.NetworkClasses()
+	if n := c.Model.Classes; n != 0 && n != classes {
+		if classes == 0 {
+			return c, fmt.Errorf("model.classes is %d, but the masks have two classes, for which the network has one output: leave model.classes out, or name the classes in data.mask_values", n)
+		}
+		return c, fmt.Errorf("model.classes is %d, but data.mask_values names %d classes (%s): leave model.classes out", n, classes, strings.Join(c.Data.MaskClasses(), ", "))
+	}
+	c.Model.Classes = classes
+	return c, nil
 }
 
 // defaultsForModel returns the default config for a model of the given kind. The default

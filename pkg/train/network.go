@@ -21,7 +21,7 @@ func (c Config) Network(ctx context.Context) (model.Network, error) {
 			return net, nil
 		}
 	}
-	channels := 1 // images with masks are gray
+	channels := max(1, c.Data.InputChannels)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

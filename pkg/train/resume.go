@@ -46,6 +46,7 @@ func (t *Trainer) readResumable() (*runs.Run, error) {
 
 // jsonDocument returns c in the form in which run.json stores it.
 func (c Config) jsonDocument() (map[string]any, error) {
+	c.Data = c.Data.Recorded()
 	text, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode config: %w", err)

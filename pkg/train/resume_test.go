@@ -191,5 +191,5 @@ func TestDoubtfulData(t *testing.T) {
 	small := pairs(0, 255)
 	small.Data.Tile = 64
 	_, err = trainAll(t, small, 1, WorkerOptions{})
-	wantError(t, err, "images of 32×32 are smaller than tiles of 64×64: set data.tile")
+	wantError(t, err, "data.tile is 64, but image 1 has a side of 32 pixels: set data.tile to at most 32")
 }

@@ -10,6 +10,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/notebook"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
 
@@ -50,10 +51,30 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 		work = fmt.Sprintf("generating the data (kind %s, count %d)", c.Kind, c.Count)
 	}
 	defer t.logIfSlow(work)()
-	if t.samples, err = openData(ctx, c); err == nil && note != "" {
+	if t.samples, err = openData(ctx, c); err != nil {
+		return err
+	}
+	if note != "" {
 		t.samples.Notes = append(t.samples.Notes, note)
 	}
-	return err
+	if c.Kind == data.KindPairs && c.Reading != data.ReadingGray { // run.json says what the network reads
+		t.cfg.Data.InputChannels = t.samples.Train.ImageShape()[0]
+	}
+	return nil
+}
+
+// readAsBefore makes a resumed run read its data by the rules by which it was started.
+func (t *Trainer) readAsBefore() {
+	if !t.options.Resume || t.options.Dir == "" || t.cfg.Data.Reading != 0 {
+		return
+	}
+	before, err := runs.Read(t.options.Dir)
+	if err != nil {
+		return // readResumable returns the error
+	}
+	if c, err := ConfigOf(before.Info); err == nil && c.Data.Kind == t.cfg.Data.Kind {
+		t.cfg.Data.Reading = c.Data.Reading
+	}
 }
 
 // stageOnAllRanks stages the data on every rank and returns when all ranks have finished.

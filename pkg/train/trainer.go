@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"lockstep/pkg/collective"
@@ -127,7 +128,11 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if cfg.Model, err = cfg.Model.Resolve("."); err != nil {
 		return nil, err
 	}
+	if cfg, err = cfg.forData(); err != nil {
+		return nil, err
+	}
 	t = &Trainer{cfg: cfg, options: options, group: group}
+	t.readAsBefore()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -279,6 +284,33 @@ func (t *Trainer) lowerNetwork(net model.Network, batch int, mode nn.Mode) (*pla
 // buildNetwork returns the network that WorkerOptions.Build builds, or the config's network
 // if Build is nil. image and target are the shapes of one sample.
 func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
+	net, err := t.buildAnyNetwork(image, target)
+	if err == nil {
+		err = t.checkClasses(net)
+	}
+	return net, err
+}
+
+// checkClasses returns an error if the masks of the data have classes, but the network has another
+// number of outputs.
+func (t *Trainer) checkClasses(net model.Network) error {
+	classes := max(1, t.cfg.Data.NetworkClasses())
+	if len(t.cfg.Data.MaskValues) == 0 || t.options.Samples != nil {
+		return nil
+	}
+	g, err := net.Graph(1, nn.Eval)
+	if err != nil {
+		return err
+	}
+	if n := g.Outputs()[0].Shape[1]; n != classes {
+		return fmt.Errorf("network %s has %s for each pixel, but data.mask_values (%s) needs %d: change the last layer, or data.mask_values",
+			net.Name(), english.Count(n, "output"), strings.Join(t.cfg.Data.MaskClasses(), ", "), classes)
+	}
+	return nil
+}
+
+// buildAnyNetwork is buildNetwork without checks.
+func (t *Trainer) buildAnyNetwork(image, target []int) (model.Network, error) {
 	if t.options.Build == nil {
 		return t.cfg.Model.Network(image, target)
 	}

@@ -116,6 +116,9 @@ func (w Worker) Resolve() (c Config, err error) {
 	if c, err = c.With(w.overrides()...); err != nil {
 		return Config{}, err
 	}
+	if c, err = c.forData(); err != nil {
+		return Config{}, err
+	}
 	if cores := runtime.NumCPU(); c.Engine.Threads > ThreadsPerCore*cores && !w.Oversubscribe {
 		return Config{}, fmt.Errorf("engine.threads is %d, but this machine has %s: use at most %d threads per core, or allow more with --oversubscribe", c.Engine.Threads, english.Count(cores, "core"), ThreadsPerCore)
 	}

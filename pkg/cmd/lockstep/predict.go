@@ -14,7 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"lockstep/pkg/data"
+	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/predict"
@@ -118,7 +118,7 @@ func listImages(paths []string) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		list, err := data.ListPictures(path)
+		list, err := survey.ListPictures(path)
 		if err != nil {
 			return nil, err
 		}

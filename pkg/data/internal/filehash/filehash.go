@@ -72,39 +72,28 @@ func (h Hasher) Sum(ctx context.Context, files []File) (Sum, error) {
 	if h.now == nil {
 		h.now = time.Now
 	}
-	settled := h.now().Add(-settleTime)
-	states := make([]fileState, len(files))
-	if err := forEach(ctx, len(files), func(i int) (err error) {
-		states[i], err = statFile(files[i].Path)
-		return err
-	}); err != nil {
+	states, err := statFiles(ctx, files)
+	if err != nil {
 		return Sum{}, err
 	}
 	var s Sum
-	names, state := sha256.New(), sha256.New()
-	fmt.Fprintln(state, h.Limit)
-	cacheable := h.Cache != ""
+	names := sha256.New()
 	for i, f := range files {
 		s.Bytes += states[i].size
 		fmt.Fprintf(names, "%q\n", f.Name)
-		fmt.Fprintf(state, "%q %q %+v\n", f.Name, f.Path, states[i])
-		cacheable = cacheable && max(states[i].modifyTime, states[i].changeTime) < settled.UnixNano()
 	}
 	s.Names, s.Sampled = hex.EncodeToString(names.Sum(nil)), s.Bytes > h.Limit
-	entry := cacheEntry{folder: h.Cache, state: hex.EncodeToString(state.Sum(nil))}
-	if h.Cache != "" {
-		if s.Hash, s.Cached = entry.read(); s.Cached {
-			return s, nil
-		}
+	entry := newEntry(h.Cache, fmt.Sprintln(h.Limit), files, states, h.now())
+	if s.Hash, s.Cached = entry.Read(); s.Cached {
+		return s, nil
 	}
-	var err error
 	if s.Sampled {
 		s.Hash, err = hashSample(ctx, files, states, s.Bytes)
 	} else {
 		s.Hash, err = hashAll(ctx, files, states)
 	}
-	if err == nil && cacheable {
-		entry.write(s.Hash)
+	if err == nil {
+		entry.Write(s.Hash)
 	}
 	return s, err
 }
@@ -246,38 +235,82 @@ func forEach(ctx context.Context, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// cacheEntry is a file of the cache. Its name is a hash of the state of all files that were
-// hashed, and it contains their hash.
-type cacheEntry struct{ folder, state string }
+// An Entry is a text in the cache that was made from files.
+type Entry struct {
+	path  string // empty: nothing is kept
+	state string // hash of the purpose and of the state of the files
+	fresh bool   // a file was changed just now
+}
 
-func (e cacheEntry) path() string { return filepath.Join(e.folder, e.state) }
+// NewEntry returns the entry in the folder cache of the text that is made for a purpose from files.
+// If a file changes, it is another entry. If the folder is "", nothing is kept.
+func NewEntry(ctx context.Context, cache, purpose string, files []File) (Entry, error) {
+	states, err := statFiles(ctx, files)
+	if err != nil {
+		return Entry{}, err
+	}
+	return newEntry(cache, purpose, files, states, time.Now()), nil
+}
 
-// read returns the hash of the files if the cache has one for their state. It sets the time of
-// the entry, so that it is kept.
-func (e cacheEntry) read() (hash string, ok bool) {
-	text, err := safeopen.ReadUserFile(context.Background(), e.path(), 1<<10)
+func newEntry(cache, purpose string, files []File, states []fileState, now time.Time) Entry {
+	settled := now.Add(-settleTime).UnixNano()
+	h := sha256.New()
+	fmt.Fprint(h, purpose)
+	var e Entry
+	for i, f := range files {
+		fmt.Fprintf(h, "%q %q %+v\n", f.Name, f.Path, states[i])
+		e.fresh = e.fresh || max(states[i].modifyTime, states[i].changeTime) >= settled
+	}
+	e.state = hex.EncodeToString(h.Sum(nil))
+	if cache != "" {
+		e.path = filepath.Join(cache, e.state)
+	}
+	return e
+}
+
+// statFiles returns the states of files.
+func statFiles(ctx context.Context, files []File) ([]fileState, error) {
+	states := make([]fileState, len(files))
+	return states, forEach(ctx, len(files), func(i int) (err error) {
+		states[i], err = statFile(files[i].Path)
+		return err
+	})
+}
+
+// maxEntryBytes limits the size of an entry.
+const maxEntryBytes = 256 << 20
+
+// Read returns the text if the cache has it. It sets the time of the entry, so that it is kept.
+func (e Entry) Read() (text string, ok bool) {
+	if e.path == "" {
+		return "", false
+	}
+	content, err := safeopen.ReadUserFile(context.Background(), e.path, maxEntryBytes)
 	if err != nil {
 		return "", false
 	}
-	hash, _, _ = strings.Cut(string(text), " ")
-	if string(text) != e.content(hash) {
+	text = string(content)
+	text = text[:max(0, strings.LastIndexByte(text, ' '))]
+	if string(content) != e.content(text) {
 		return "", false
 	}
 	now := time.Now()
-	_ = os.Chtimes(e.path(), now, now) // without it, the entry is removed too early
-	return hash, true
+	_ = os.Chtimes(e.path, now, now) // without it, the entry is removed too early
+	return text, true
 }
 
-// write stores the hash, and removes entries that were not used for keepTime. It ignores
-// errors: then the files are hashed again the next time.
-func (e cacheEntry) write(hash string) {
-	if os.MkdirAll(e.folder, 0o700) != nil || wholefile.WriteBytes(e.path(), []byte(e.content(hash)), 0o600) != nil {
+// Write keeps the text, unless a file was changed so shortly before that a second change might have
+// the same time, and removes entries that were not used for keepTime. It ignores errors: then
+// the files are read again the next time.
+func (e Entry) Write(text string) {
+	folder := filepath.Dir(e.path)
+	if e.path == "" || e.fresh || os.MkdirAll(folder, 0o700) != nil || wholefile.WriteBytes(e.path, []byte(e.content(text)), 0o600) != nil {
 		return
 	}
-	entries, _ := os.ReadDir(e.folder) // those that can be read
+	entries, _ := os.ReadDir(folder) // those that can be read
 	for _, other := range entries {
 		if info, err := other.Info(); err == nil && time.Since(info.ModTime()) > keepTime {
-			_ = os.Remove(filepath.Join(e.folder, other.Name()))
+			_ = os.Remove(filepath.Join(folder, other.Name()))
 		}
 	}
 }
@@ -285,8 +318,8 @@ func (e cacheEntry) write(hash string) {
 // keepTime is how long an entry of the cache is kept after its last use.
 const keepTime = 90 * 24 * time.Hour
 
-// content returns the content of the entry: the hash, and a checksum by which a damaged entry
+// content returns the content of the entry: the text, and a checksum by which a damaged entry
 // is recognized.
-func (e cacheEntry) content(hash string) string {
-	return fmt.Sprintf("%s %x\n", hash, sha256.Sum256([]byte(e.state+hash)))
+func (e Entry) content(text string) string {
+	return fmt.Sprintf("%s %x\n", text, sha256.Sum256([]byte(e.state+text)))
 }

@@ -96,7 +96,7 @@ func (r contextReader) Read(b []byte) (int, error) {
 
 // A Gray is a picture in 8-bit gray values.
 type Gray struct {
-	Pixels        []uint8 // row by row; nil if only the size was read
+	Pixels        []uint8 // row by row
 	Height, Width int
 	Colored       bool // the file has colors, which are lost
 }
@@ -108,20 +108,6 @@ func ReadGray(ctx context.Context, dir, path string) (Gray, error) {
 		return Gray{}, err
 	}
 	return DecodeGray(ctx, text)
-}
-
-// ReadOutline is like ReadGray, but reads only the size of the picture.
-func ReadOutline(ctx context.Context, dir, path string) (Gray, error) {
-	text, err := ReadFile(ctx, dir, path)
-	if err != nil {
-		return Gray{}, err
-	}
-	f, err := DetectFormat(text)
-	if err != nil {
-		return Gray{}, err
-	}
-	height, width, err := f.ReadSize(text)
-	return Gray{Height: height, Width: width}, err
 }
 
 // grayRowsPerCheck is the number of rows that are converted to gray between two checks
@@ -222,14 +208,22 @@ func (f Format) ReadSize(text []byte) (height, width int, err error) {
 	return c.Height, c.Width, nil
 }
 
+// checkOnePage returns an error if f has several pages.
+func checkOnePage(f *tiff.File) error {
+	if n := len(f.Pages); n > 1 {
+		return fmt.Errorf("TIFF file has %d pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)", n)
+	}
+	return nil
+}
+
 // decodeTIFF decodes a TIFF file with one page, of 1 to 64 bits per value.
 func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := tiff.Parse(text)
 	if err != nil {
 		return nil, NewCorruptError("TIFF", err)
 	}
-	if len(f.Pages) > 1 {
-		return nil, fmt.Errorf("TIFF file has %d pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)", len(f.Pages))
+	if err := checkOnePage(f); err != nil {
+		return nil, err
 	}
 	m, err := f.Image(ctx, 0)
 	if ctx.Err() != nil {
@@ -238,7 +232,17 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	if err != nil {
 		return nil, NewCorruptError("TIFF", err)
 	}
+	if g, ok := m.(*image.Gray16); ok && (f.Pages[0].Float || f.Pages[0].Bits > 16) {
+		return scaled{g, f.Pages[0].Float}, nil
+	}
 	return m, nil
+}
+
+// scaled is a picture whose file has fractions of white, or whole numbers of more than 16 bits, as
+// 16-bit values.
+type scaled struct {
+	*image.Gray16
+	fractions bool
 }
 
 // NewCorruptError returns the error for a picture file that cannot be decoded because of

@@ -1,0 +1,157 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/survey"
+	"lockstep/pkg/internal/english"
+)
+
+// checkPairs returns the number of channels of the images of pairs in dir, and notes about how they
+// are read. It returns an error if the rules of c cannot read a file. Of facts from headers alone, it
+// checks what they tell.
+func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
+	for i, f := range s.Images {
+		if err := c.checkImage(pairs[i].Image, f); err != nil {
+			return 0, nil, err
+		}
+		if err := c.checkMask(pairs[i].Mask, s.Masks[i]); err != nil {
+			return 0, nil, err
+		}
+	}
+	if err := c.checkBits(dir, pairs, s.Images); err != nil {
+		return 0, nil, err
+	}
+	find := func(is func(survey.Facts) bool) int { return slices.IndexFunc(s.Images, is) }
+	gray := find(func(f survey.Facts) bool { return f.Channels == 1 })
+	stored := find(func(f survey.Facts) bool { return f.Channels == 3 })
+	// Without its pixels, an RGB file may be gray.
+	colored := find(func(f survey.Facts) bool { return f.Colored || f.Channels == 3 && !f.Complete })
+	complete := s.Images[0].Complete
+	switch {
+	case c.ToGray:
+		if complete && colored >= 0 {
+			n := 0
+			for _, f := range s.Images {
+				if f.Colored {
+					n++
+				}
+			}
+			notes = append(notes, fmt.Sprintf("%d of the %d images of %s have colors, which are converted to gray, as data.to_gray says", n, len(pairs), dir))
+		}
+		return 1, notes, nil
+	case c.InputChannels == 3 && gray >= 0:
+		return 0, nil, fmt.Errorf("data.input_channels is 3, but image %s is gray: set it to 1, or save all images as RGB", pairs[gray].Image)
+	case !complete && c.InputChannels > 0:
+		return c.InputChannels, nil, nil
+	case complete && colored >= 0 && gray >= 0:
+		return 0, nil, fmt.Errorf("image %s has colors, but %s is gray: save all images as RGB, or set data.to_gray to true, which converts them to gray", pairs[colored].Image, pairs[gray].Image)
+	case complete && colored >= 0 && c.InputChannels == 1:
+		return 0, nil, fmt.Errorf("data.input_channels is 1, but image %s has colors: set it to 3, or set data.to_gray to true, which converts the images to gray", pairs[colored].Image)
+	case c.InputChannels == 3 || colored >= 0:
+		return 3, nil, nil
+	case stored >= 0:
+		notes = append(notes, fmt.Sprintf("red, green and blue are equal at every pixel of the images of %s, although files have colors or a palette: they are read as gray images", dir))
+	}
+	return 1, notes, nil
+}
+
+// checkImage returns an error if the rules of c cannot read the image at path, whatever the
+// other images are.
+func (c Config) checkImage(path string, f survey.Facts) error {
+	if f.Transparent {
+		return fmt.Errorf("image %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)", path)
+	}
+	return nil
+}
+
+// checkBits returns an error if the images have different numbers of bits, or Range is missing or
+// superfluous.
+func (c Config) checkBits(dir string, pairs []survey.Pair, images []survey.Facts) error {
+	bits, lo, hi := images[0].Bits, images[0].Min, images[0].Max
+	for i, f := range images {
+		if f.Bits != bits {
+			return fmt.Errorf("image %s has %d bits per value, but %s has %d: save all with the same number", pairs[i].Image, f.Bits, pairs[0].Image, bits)
+		}
+		lo, hi = min(lo, f.Min), max(hi, f.Max)
+	}
+	switch {
+	case bits == 16 && len(c.Range) == 0 && images[0].Complete:
+		return fmt.Errorf("images of %s have 16 bits per value, from %d to %d: set data.range to the values that shall become black and white, such as [%d, %d]", dir, lo, hi, lo, max(hi, lo+1))
+	case bits == 16 && len(c.Range) == 0:
+		return fmt.Errorf("images of %s have 16 bits per value: set data.range to the values that shall become black and white; lockstep data check %s shows which values the images have", dir, dir)
+	case bits == 8 && len(c.Range) > 0:
+		return fmt.Errorf("data.range is %v, but images of %s have 8 bits per value: leave data.range out, which is for 16 bits", c.Range, dir)
+	}
+	return nil
+}
+
+// imageBytes returns the values of an image that checkImage and checkBits accept, in 8 bits. If the
+// image needs a Range and there is none, they are 0.
+func (c Config) imageBytes(r picture.Raw) []uint8 {
+	if c.ToGray {
+		r = r.Gray()
+	}
+	if r.Words == nil {
+		return r.Bytes
+	}
+	if len(c.Range) != 2 {
+		return make([]uint8, len(r.Words))
+	}
+	return r.Scale(c.Range[0], c.Range[1]).Bytes
+}
+
+// validatePairs returns an error if a field for pairs is invalid.
+func (c Config) validatePairs() error {
+	if c.Kind != KindPairs {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"reading", c.Reading != 0}, {"to_gray", c.ToGray}, {"range", len(c.Range) > 0}, {"mask_values", len(c.MaskValues) > 0},
+			{"mask_suffix", c.MaskSuffix != ""}, {"group", c.Group != ""},
+		} {
+			if f.set {
+				return fmt.Errorf("data.%s is set, but is only for kind %s: leave it out", f.name, KindPairs)
+			}
+		}
+		return nil
+	}
+	switch {
+	case !slices.Contains([]int{0, ReadingGray, ReadingValues}, c.Reading):
+		return fmt.Errorf("data.reading is %d: leave it out, or use %d or %d", c.Reading, ReadingGray, ReadingValues)
+	case !slices.Contains([]int{0, 1, 3}, c.InputChannels):
+		return fmt.Errorf("data.input_channels is %d: use 1 for gray images, 3 for RGB, or 0 for what the files have", c.InputChannels)
+	case c.ToGray && c.InputChannels == 3:
+		return fmt.Errorf("data.to_gray is true, but data.input_channels is 3: set only one of them")
+	case len(c.Range) != 0 && (len(c.Range) != 2 || !(c.Range[0] < c.Range[1]) || c.Range[0] < 0 || c.Range[1] > 0xffff):
+		return fmt.Errorf("data.range is %v: use two values of 16 bits, such as [0, 4095]; the first becomes black and the second white", c.Range)
+	case c.Reading == ReadingGray && (c.InputChannels == 3 || c.ToGray || len(c.Range) > 0 || len(c.MaskValues) > 0 || c.MaskSuffix != "" || c.Group != ""):
+		return fmt.Errorf("data.reading is %d, which knows only gray images and two classes: leave data.reading out", ReadingGray)
+	}
+	if _, err := c.groupPattern(); err != nil {
+		return err
+	}
+	return c.validateMaskValues()
+}
+
+// checkClasses returns an error if a class occurs in a held-out mask but in none for training.
+// train and heldOut are indices of samples.
+func (p *Pairs) checkClasses(train, heldOut []int) error {
+	if p.occurs == nil {
+		return nil
+	}
+	var missing []string
+	for class, name := range p.config.MaskClasses() {
+		has := func(i int) bool { return p.occurs[i][class] }
+		if slices.ContainsFunc(heldOut, has) && !slices.ContainsFunc(train, has) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("split %s: the held-out masks have the class %s, which no mask for training has, so it cannot be learned: use another data.data_seed or fewer data.test_images", p.dir, english.List(missing))
+	}
+	return nil
+}
