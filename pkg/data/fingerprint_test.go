@@ -267,9 +267,11 @@ func TestFingerprintCoversSettings(t *testing.T) {
 		"Tile": 4, "Samples": 9, "TestSamples": 5, "Input": "Hydro", "Target": "Nbody", "Resize": 8,
 		"ValidationImages": 1, "ToGray": true, "MaskValues": map[int]string{0: "background", 255: "cell"}, "Group": "[0-9]",
 	}
-	noPart := []string{"Kind", "Path", "TestPath", "InputChannels", "TargetChannels", "Augment", "DropLast", "Stage",
+	noPart := []string{
+		"Kind", "Path", "TestPath", "InputChannels", "TargetChannels", "Augment", "DropLast", "Stage",
 		"Reading", "MaskSuffix", "SideMultiple", // do not change the samples that they can be used for
-		"Range"} // see TestRange, whose files have 16 bits
+		"Range",
+	} // see TestRange, whose files have 16 bits
 	for i := range reflect.TypeFor[data.Config]().NumField() {
 		name := reflect.TypeFor[data.Config]().Field(i).Name
 		if slices.Contains(noPart, name) {

@@ -122,7 +122,7 @@ func (c Config) checkMask(path string, f survey.Facts) error {
 	case f.Transparent:
 		return fmt.Errorf("mask %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -alpha off)", path)
 	case f.Palette && f.Vivid && len(c.MaskValues) == 0 && len(levels) > 2:
-		return fmt.Errorf("mask %s has a palette and the %s: name them in data.mask_values, for example %s", path, describeLevels(levels, f.MorePixels), proposeMaskValues(levels))
+		return fmt.Errorf("mask %s has a palette and the %s: name them in data.mask_values, for example %s", path, describeLevels(levels, f.MorePixels), Config{MaskValues: proposedValues(levels)}.formatMaskValues())
 	case f.Vivid && !f.Palette:
 		return fmt.Errorf("mask %s has colors: save it in gray, with black and white for two classes, or with one gray level or one index of a palette per class and their names in data.mask_values", path)
 	case len(c.MaskValues) == 0:
@@ -159,24 +159,20 @@ func describeLevels(levels []int, more int) string {
 	return "values " + english.List(list)
 }
 
-// proposeMaskValues returns a value of data.mask_values for masks with the given levels.
-func proposeMaskValues(levels []int) string {
-	const most = 8
-	var list []string
-	for i, v := range levels[:min(most, len(levels))] {
+// proposedValues returns a value of MaskValues for masks with the given levels, in ascending order.
+func proposedValues(levels []int) map[int]string {
+	values := map[int]string{}
+	for i, v := range levels {
 		switch {
 		case i == 0:
-			list = append(list, fmt.Sprintf("%d: %s", v, ClassBackground))
+			values[v] = ClassBackground
 		case v == 255 && len(levels) > 2:
-			list = append(list, fmt.Sprintf("%d: %s", v, ClassIgnore))
+			values[v] = ClassIgnore
 		default:
-			list = append(list, fmt.Sprintf("%d: class%d", v, i))
+			values[v] = fmt.Sprintf("class%d", i)
 		}
 	}
-	if len(levels) > most {
-		list = append(list, "…")
-	}
-	return "{" + strings.Join(list, ", ") + "}"
+	return values
 }
 
 // formatMaskValues formats MaskValues as in a config.

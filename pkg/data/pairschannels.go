@@ -110,8 +110,12 @@ func (c Config) validatePairs() error {
 			name string
 			set  bool
 		}{
-			{"reading", c.Reading != 0}, {"to_gray", c.ToGray}, {"range", len(c.Range) > 0}, {"mask_values", len(c.MaskValues) > 0},
-			{"mask_suffix", c.MaskSuffix != ""}, {"group", c.Group != ""},
+			{"reading", c.Reading != 0},
+			{"to_gray", c.ToGray},
+			{"range", len(c.Range) > 0},
+			{"mask_values", len(c.MaskValues) > 0},
+			{"mask_suffix", c.MaskSuffix != ""},
+			{"group", c.Group != ""},
 		} {
 			if f.set {
 				return fmt.Errorf("data.%s is set, but is only for kind %s: leave it out", f.name, KindPairs)

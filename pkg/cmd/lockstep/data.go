@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,9 +20,9 @@ import (
 func dataCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "data",
-		Short: "Generate training data, or download public data sets",
+		Short: "Check images and masks, generate training data, or download public data sets",
 	}
-	c.AddCommand(dataMakeCommand(), dataGetCommand(), dataListCommand())
+	c.AddCommand(dataMakeCommand(), dataCheckCommand(), dataGetCommand(), dataListCommand())
 	return c
 }
 
@@ -105,6 +106,35 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 	flags.StringVar(&f.format, "format", "", "format of the files (default: the first of the kind)")
 	flags.IntVar(&f.chunk, "chunk", 0, "edge of a chunk in HDF5 files; 0: no chunks")
 	flags.BoolVar(&f.gzip, "gzip", false, "compress the chunks of HDF5 files with gzip")
+	return c
+}
+
+func dataCheckCommand() *cobra.Command {
+	var asJSON bool
+	var suffix string
+	c := &cobra.Command{
+		Use:   "check DIR",
+		Short: "Show what the images and masks of a folder are, and the config that reads them",
+		Long: `Reads every pixel of the images in DIR/image and the masks in DIR/label (or images and
+masks), and shows their number, sizes, channels, bits and values, equal images, masks
+with only one value, and the lines of a config that reads them.`,
+		Args: exactArgs(1, "name the folder of the images and masks"),
+		RunE: func(c *cobra.Command, args []string) error {
+			k, err := data.CheckPairs(c.Context(), args[0], suffix)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(c.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(k)
+			}
+			_, err = fmt.Fprint(c.OutOrStdout(), k)
+			return err
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().StringVar(&suffix, "mask-suffix", "", "what the names of masks have at their end, such as _mask, if images and masks are in one folder")
 	return c
 }
 

@@ -121,7 +121,7 @@ func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string
 		}
 	} else if !haveCommonName(images, all) {
 		if suffix := commonSuffix(images, all); suffix != "" {
-			return nil, nil, fmt.Errorf("masks in %s are named as the images, but with %s at the end (%s): set data.mask_suffix to %s", maskDir, suffix, filepath.Base(all[0]), suffix)
+			return nil, nil, &SuffixError{suffix, all[0]}
 		}
 		key = numbersInName
 	}
@@ -152,6 +152,16 @@ func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string
 		}
 	}
 	return masks, unused, nil
+}
+
+// A SuffixError says that all masks have the names of images and a suffix.
+type SuffixError struct {
+	Suffix string
+	Mask   string // path of a mask
+}
+
+func (e *SuffixError) Error() string {
+	return fmt.Sprintf("masks in %s are named as the images, but with %s at the end (%s): set data.mask_suffix to %s", filepath.Dir(e.Mask), e.Suffix, filepath.Base(e.Mask), e.Suffix)
 }
 
 // commonSuffix returns the suffix by which the names of all masks differ from the names of

@@ -241,7 +241,7 @@ func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 
 // ignoreShort returns nil if err says that a file has fewer bytes than were to be read.
 func ignoreShort(err error) error {
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}
 	return err

@@ -1,0 +1,262 @@
+package data
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/survey"
+	"lockstep/pkg/internal/english"
+)
+
+// A Check says what the images and masks of a folder are, and which config reads them.
+type Check struct {
+	Dir       string         `json:"dir"`
+	Pairs     int            `json:"pairs"`
+	Sizes     map[string]int `json:"sizes"` // number of images by size, as in 160×200 (height×width)
+	Kinds     map[string]int `json:"kinds"` // number of images by channels and bits, as in 8-bit RGB
+	Min       int            `json:"min"`   // smallest value of the images
+	Max       int            `json:"max"`
+	Mean      float64        `json:"mean"` // of all values of the images, as they are in the files
+	Deviation float64        `json:"deviation"`
+	// Levels are the values of the masks (of a palette: the indices), in ascending order.
+	Levels []LevelShare `json:"levels"`
+	// EmptyMasks are the masks that have only one value.
+	EmptyMasks []string `json:"empty_masks"`
+	// EqualFiles lists images with the same bytes. One of them may be held out and another one used for
+	// training.
+	EqualFiles [][]string `json:"equal_files"`
+	Notes      []string   `json:"notes"`  // what a user should know or mend
+	Config     []string   `json:"config"` // lines of a config that reads the folder
+}
+
+// LevelShare is a value of masks.
+type LevelShare struct {
+	Value  int     `json:"value"`
+	Pixels int     `json:"pixels"`
+	Share  float64 `json:"share"` // of all pixels, 0 to 1
+	Masks  int     `json:"masks"` // number of masks that have it
+}
+
+// CheckPairs reads the images and masks in dir, as OpenPairs does. See survey.FindPairs for suffix,
+// which CheckPairs finds itself if images and masks are in two folders.
+func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
+	list, err := survey.FindPairs(dir, suffix)
+	if e := (&survey.SuffixError{}); errors.As(err, &e) {
+		suffix = e.Suffix
+		list, err = survey.FindPairs(dir, suffix)
+	}
+	var s survey.Survey
+	if err == nil {
+		s, err = survey.Complete(ctx, dir, list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check %s: %w", dir, err)
+	}
+	k := &Check{Dir: dir, Pairs: len(list), Sizes: map[string]int{}, Kinds: map[string]int{}, Min: math.MaxInt, EmptyMasks: []string{}, EqualFiles: [][]string{}, Notes: []string{}}
+	k.addImages(s.Images)
+	k.addMasks(list, s.Masks)
+	if err := k.addEqualFiles(list); err != nil {
+		return nil, fmt.Errorf("check %s: %w", dir, err)
+	}
+	k.propose(list, s, suffix)
+	return k, nil
+}
+
+// addImages sets the facts of the images.
+func (k *Check) addImages(images []survey.Facts) {
+	values, sum, squares := 0.0, 0.0, 0.0
+	for _, f := range images {
+		k.Sizes[formatSize([]int{f.Height, f.Width})]++
+		k.Kinds[f.Kind()]++
+		n := float64(f.Height) * float64(f.Width)
+		if f.Colored {
+			n *= float64(f.Channels)
+		}
+		values += n
+		sum += n * f.Mean
+		squares += n * (f.Deviation*f.Deviation + f.Mean*f.Mean)
+		k.Min, k.Max = min(k.Min, f.Min), max(k.Max, f.Max)
+	}
+	k.Mean = sum / values
+	k.Deviation = math.Sqrt(max(0, squares/values-k.Mean*k.Mean))
+}
+
+// addMasks sets the facts of the masks.
+func (k *Check) addMasks(list []survey.Pair, masks []survey.Facts) {
+	levels, total := map[int]*LevelShare{}, 0
+	for i, f := range masks {
+		if len(f.Levels) == 1 {
+			k.EmptyMasks = append(k.EmptyMasks, filepath.Base(list[i].Mask))
+		}
+		for v, n := range f.Levels {
+			if levels[v] == nil {
+				levels[v] = &LevelShare{Value: v}
+			}
+			levels[v].Pixels += n
+			levels[v].Masks++
+		}
+		total += f.Height * f.Width
+	}
+	for _, v := range slices.Sorted(maps.Keys(levels)) {
+		levels[v].Share = float64(levels[v].Pixels) / float64(total)
+		k.Levels = append(k.Levels, *levels[v])
+	}
+}
+
+// addEqualFiles sets EqualFiles. It reads only files of equal size.
+func (k *Check) addEqualFiles(list []survey.Pair) error {
+	bySize := map[int64][]string{}
+	for _, p := range list {
+		info, err := os.Stat(p.Image)
+		if err != nil {
+			return err
+		}
+		bySize[info.Size()] = append(bySize[info.Size()], p.Image)
+	}
+	byHash := map[[sha256.Size]byte][]string{}
+	for _, paths := range bySize {
+		if len(paths) < 2 {
+			continue
+		}
+		for _, path := range paths {
+			text, err := picture.ReadFile(context.Background(), k.Dir, path)
+			if err != nil {
+				return err
+			}
+			h := sha256.Sum256(text)
+			byHash[h] = append(byHash[h], filepath.Base(path))
+		}
+	}
+	for _, names := range byHash {
+		if len(names) > 1 {
+			k.EqualFiles = append(k.EqualFiles, names)
+		}
+	}
+	slices.SortFunc(k.EqualFiles, slices.Compare)
+	return nil
+}
+
+// maxClassLevels is the number of values up to which masks are taken for masks with classes. Masks with more
+// have soft edges, or number their objects.
+const maxClassLevels = 32
+
+// propose sets Config and Notes.
+func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
+	c := Config{Kind: KindPairs, Path: k.Dir, MaskSuffix: suffix, TestImages: max(1, k.Pairs/5)}
+	lines := []string{"data:", "  kind: pairs", "  path: " + k.Dir, fmt.Sprintf("  test_images: %d", c.TestImages)}
+	add := func(format string, a ...any) { lines = append(lines, "  "+fmt.Sprintf(format, a...)) }
+	if suffix != "" {
+		add("mask_suffix: %s", suffix)
+	}
+	smallest := smallestSide(s.Images)
+	const usualMultiple = 8 // of a U-Net of depth 3
+	uneven := slices.ContainsFunc(s.Images, func(f survey.Facts) bool { return f.Height%usualMultiple != 0 || f.Width%usualMultiple != 0 })
+	if tile := proposeTile(0, smallest, usualMultiple); (len(k.Sizes) > 1 || uneven) && tile > 0 {
+		c.Tile = tile
+		add("tile: %d", tile)
+	}
+	if s.Images[0].Bits == 16 {
+		c.Range = []float64{float64(k.Min), float64(max(k.Max, k.Min+1))}
+		add("range: [%d, %d]", k.Min, max(k.Max, k.Min+1))
+	}
+	gray := slices.ContainsFunc(s.Images, func(f survey.Facts) bool { return f.Channels == 1 })
+	if gray && slices.ContainsFunc(s.Images, func(f survey.Facts) bool { return f.Colored }) {
+		c.ToGray = true
+		add("to_gray: true")
+	}
+	values := k.proposeClasses(s.Masks)
+	if last := k.Levels[len(k.Levels)-1]; values == nil && last.Share > 0.5 && len(k.Levels) > 1 {
+		k.Notes = append(k.Notes, fmt.Sprintf("%.1f %% of the mask pixels have the value %d, which is the foreground: if it is the background, add foreground: black to the config", 100*last.Share, last.Value))
+	}
+	if values != nil {
+		c.MaskValues = values
+		add("mask_values: %s", c.formatMaskValues())
+		k.Notes = append(k.Notes, "the names of the classes in mask_values are proposals: change them, and name values that shall not count ignore")
+	}
+	if _, notes, err := c.checkPairs(k.Dir, list, s); err != nil {
+		k.Notes = append(k.Notes, err.Error())
+	} else {
+		k.Notes = append(k.Notes, notes...)
+	}
+	if err := (&Pairs{dir: k.Dir, config: c}).setSizes(list, s); err != nil {
+		k.Notes = append(k.Notes, err.Error())
+	}
+	if n := len(k.EmptyMasks); n > 0 {
+		k.Notes = append(k.Notes, fmt.Sprintf("%s with only one value: %s", english.Count(n, "mask"), listSome(k.EmptyMasks)))
+	}
+	for _, names := range k.EqualFiles {
+		k.Notes = append(k.Notes, "these images have the same bytes, so that a test with one of them may not be a test: "+listSome(names))
+	}
+	k.Config = lines
+}
+
+// proposeClasses returns a value of Config.MaskValues for masks with classes, or nil if they have a
+// background and a foreground by brightness.
+func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
+	levels := make([]int, len(k.Levels))
+	for i, l := range k.Levels {
+		levels[i] = l.Value
+	}
+	more := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.MorePixels > 0 })
+	palette := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && f.Vivid })
+	bright := len(levels) == 2 && levels[0] < 51 && levels[1] > 204 || len(levels) == 1
+	if more || len(levels) > maxClassLevels || bright && !palette || levels[len(levels)-1] > 255 {
+		return nil
+	}
+	return proposedValues(levels)
+}
+
+// listSome lists at most the first four names, and the number of the others.
+func listSome(names []string) string {
+	const most = 4
+	if n := len(names) - most; n > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
+	}
+	return english.List(names)
+}
+
+// String returns k as a table, the notes and the config.
+func (k *Check) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	counts := func(m map[string]int) string {
+		var list []string
+		for _, v := range slices.Sorted(maps.Keys(m)) {
+			if len(m) == 1 {
+				return v
+			}
+			list = append(list, fmt.Sprintf("%s (%d)", v, m[v]))
+		}
+		return listSome(list)
+	}
+	row := func(name, format string, a ...any) { fmt.Fprintln(w, name+"\t"+fmt.Sprintf(format, a...)) }
+	row("pairs", "%d in %s", k.Pairs, k.Dir)
+	row("sizes", "%s (height×width)", counts(k.Sizes))
+	row("images", "%s, values %d to %d, mean %.4g, deviation %.4g", counts(k.Kinds), k.Min, k.Max, k.Mean, k.Deviation)
+	for i, l := range k.Levels {
+		const most = 16
+		if i == most {
+			row("", "and %d other values", len(k.Levels)-most)
+			break
+		}
+		row(map[bool]string{true: "masks"}[i == 0], "value %d: %.2f %% of the pixels, in %s", l.Value, 100*l.Share, english.Count(l.Masks, "mask"))
+	}
+	row("empty masks", "%d", len(k.EmptyMasks))
+	row("equal images", "%d", len(k.EqualFiles))
+	_ = w.Flush() // a strings.Builder returns no error
+	for _, n := range k.Notes {
+		fmt.Fprintln(&b, "note: "+n)
+	}
+	fmt.Fprintln(&b, "\nconfig to use:\n"+strings.Join(k.Config, "\n"))
+	return b.String()
+}
