@@ -28,7 +28,7 @@ var layers = [][]string{
 	1: {"internal/device", "nn", "logread", "monitor", "nvrtc"},
 	2: {"data", "collective", "model", "internal/plan", "scaling"},
 	3: {"engine", "figure"},
-	4: {"strategy", "report", "internal/gputest"},
+	4: {"strategy", "report", "internal/gputest", "internal/inference"},
 	5: {"train"},
 	6: {"launch", "tune", "verify", "predict"},
 	7: {"bench", "course"},
@@ -45,7 +45,7 @@ var basePackages = []string{"internal/buildid", "internal/nearest", "internal/en
 var (
 	training = []string{
 		"optim", "weights", "internal/device", "nn", "data", "collective", "model", "internal/plan",
-		"engine", "strategy", "train", "tune", "verify", "predict",
+		"engine", "strategy", "train", "tune", "verify", "predict", "internal/inference",
 	}
 	analysis = []string{"logread", "scaling", "figure", "report"}
 )

@@ -98,12 +98,12 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 		if t.Config.Data.Kind == data.KindStacks {
 			break
 		}
-		field, bounded, err := findField(t, net.InputShape()[0])
-		if err != nil {
+		network := newNetwork(t)
+		if err := network.FindField(net.InputShape()[0]); err != nil {
 			return nil, err
 		}
-		if d.Step = field.Step; bounded {
-			d.Halo = field.Halo()
+		if d.Step = network.Field.Step; network.Bounded {
+			d.Halo = network.Field.Halo()
 		}
 		levels := t.Config.Data.MaskLevels()
 		d.Background, d.Foreground = levels[0], levels[1]

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,8 +41,8 @@ func TestWindowsEqualWholeImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (plan.Field{Step: 4, Reach: 22}); !p.bounded || *p.field != want {
-		t.Fatalf("field %+v, want %+v", *p.field, want)
+	if want := (plan.Field{Step: 4, Reach: 22}); !p.network.Bounded || *p.network.Field != want {
+		t.Fatalf("field %+v, want %+v", *p.network.Field, want)
 	}
 	smallWindows(t, p)
 	windows := 0
@@ -57,14 +58,14 @@ func TestWindowsEqualWholeImage(t *testing.T) {
 	if d := maxDifference(whole.Logits, cut.Logits); d > 1e-5 || windows < 9 {
 		t.Errorf("%d windows differ from the whole image by %g, want at least 9 that do not", windows, d)
 	}
-	p.field.Reach -= p.field.Step
+	p.network.Field.Reach -= p.network.Field.Step
 	p.Progress = nil
 	narrow, err := p.Image(t.Context(), img)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := maxDifference(whole.Logits, narrow.Logits); d < 1e-3 {
-		t.Errorf("with a halo of %d, the logits differ by %g, so that the halo is wider than necessary", p.field.Halo(), d)
+		t.Errorf("with a halo of %d, the logits differ by %g, so that the halo is wider than necessary", p.network.Field.Halo(), d)
 	}
 }
 
@@ -87,7 +88,7 @@ func TestFlips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror(b.Logits, [2]int{40, 64}, true, true)
+	slices.Reverse(b.Logits)
 	if d := maxDifference(a.Logits, b.Logits); d > 1e-5 {
 		t.Errorf("logits differ by %g", d)
 	}
@@ -108,8 +109,8 @@ func TestWholeImageNeeded(t *testing.T) {
 			},
 		}}
 	}))
-	if r, err := p.Image(t.Context(), noise(131, 150)); err != nil || p.bounded || len(r.Logits) != 131*150 {
-		t.Fatalf("error %v, bounded field %t", err, p.bounded)
+	if r, err := p.Image(t.Context(), noise(131, 150)); err != nil || p.network.Bounded || len(r.Logits) != 131*150 {
+		t.Fatalf("error %v, bounded field %t", err, p.network.Bounded)
 	}
 	smallWindows(t, p)
 	if _, err := p.Image(t.Context(), noise(131, 150)); err == nil || !strings.Contains(err.Error(), "a window of 131×150 pixels, the smallest for this network, needs ") {
