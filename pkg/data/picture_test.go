@@ -160,7 +160,7 @@ func TestPictureErrors(t *testing.T) {
 		{"half a TIFF", "1.tif", tif[:len(tif)/2], []string{"not a valid TIFF: copy or save it again"}},
 		{"half a JPEG", "1.jpg", jpg[:len(jpg)/2], []string{"not a valid JPEG: copy or save it again"}},
 		{"two pages", "1.tif", two, []string{"TIFF file has 2 pages, want 1: save each page as a separate file"}},
-		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{"BigTIFF files are not supported: save the file as a classic TIFF"}},
+		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{".tif: BigTIFF files are not supported: save the file as a classic TIFF, for example with: convert"}},
 		{"a text", "1.jpg", []byte("GIF89a, or so"), []string{"not a valid PNG, JPEG or TIFF", "the first bytes match no supported format"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -193,7 +193,7 @@ func (f Format) ReadSize(text []byte) (height, width int, err error) {
 		if err != nil {
 			return 0, 0, NewCorruptError(f.name, err)
 		}
-		return t.Pages[0].Height, t.Pages[0].Width, nil
+		return t.Pages[0].Height, t.Pages[0].Width, t.CheckSinglePage()
 	}
 	c, err := f.config(bytes.NewReader(text))
 	if err != nil {
@@ -208,21 +208,13 @@ func (f Format) ReadSize(text []byte) (height, width int, err error) {
 	return c.Height, c.Width, nil
 }
 
-// checkOnePage returns an error if f has several pages.
-func checkOnePage(f *tiff.File) error {
-	if n := len(f.Pages); n > 1 {
-		return fmt.Errorf("TIFF file has %d pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)", n)
-	}
-	return nil
-}
-
 // decodeTIFF decodes a TIFF file with one page, of 1 to 64 bits per value.
 func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := tiff.Parse(text)
 	if err != nil {
 		return nil, NewCorruptError("TIFF", err)
 	}
-	if err := checkOnePage(f); err != nil {
+	if err := f.CheckSinglePage(); err != nil {
 		return nil, err
 	}
 	m, err := f.Image(ctx, 0)
@@ -246,8 +238,11 @@ type scaled struct {
 }
 
 // NewCorruptError returns the error for a picture file that cannot be decoded because of
-// err. kind is its format.
+// err. kind is its format. A valid file that is not supported is not called corrupt.
 func NewCorruptError(kind string, err error) error {
+	if errors.As(err, new(tiff.UnsupportedError)) {
+		return err
+	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

@@ -254,7 +254,7 @@ func (f Format) header(text []byte) (Header, error) {
 		if err != nil {
 			return Header{}, NewCorruptError(f.name, err)
 		}
-		if err := checkOnePage(t); err != nil {
+		if err := t.CheckSinglePage(); err != nil {
 			return Header{}, err
 		}
 		p := t.Pages[0]

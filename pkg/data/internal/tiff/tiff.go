@@ -1,7 +1,8 @@
 // Package tiff reads the pages of TIFF files as gray values. Pages with unsigned integers
 // of 1, 8 or 16 bits are decoded by golang.org/x/image/tiff, which reads only one page per
-// file. This package decodes pages with signed integers, floats, and 32-bit or 64-bit
-// values, in strips or tiles, uncompressed or compressed by LZW, Deflate or PackBits.
+// file. This package decodes pages with signed integers, floats, 32-bit or 64-bit values, and
+// separate planes of colors, in strips or tiles, uncompressed or compressed by LZW, Deflate or
+// PackBits.
 //
 // Sources: TIFF, revision 6.0, and Adobe's technical note 3 for the predictor of floats.
 package tiff
@@ -50,6 +51,8 @@ const (
 	tagTileHeight   = 323
 	tagTileOffsets  = 324
 	tagTileBytes    = 325
+	tagSubIFDs      = 330
+	tagExtraSamples = 338
 	tagFormat       = 339
 )
 
@@ -65,6 +68,8 @@ const (
 	compressionFax          = 2 // 2 to 4 are fax compressions of pages with one bit per pixel
 	compressionFax4         = 4
 	compressionLZW          = 5
+	compressionOldJPEG      = 6
+	compressionJPEG         = 7
 	compressionDeflate      = 8
 	compressionPackBits     = 32773
 	compressionAdobeDeflate = 32946 // older value for Deflate
@@ -98,7 +103,7 @@ func Parse(text []byte) (*File, error) {
 	case bytes.HasPrefix(text, []byte("MM\x00*")):
 		f.order = binary.BigEndian
 	case bytes.HasPrefix(text, []byte("II+\x00")), bytes.HasPrefix(text, []byte("MM\x00+")):
-		return nil, errors.New("BigTIFF files are not supported: save the file as a classic TIFF, or each page as a separate file")
+		return nil, UnsupportedError("BigTIFF files are not supported: save the file as a classic TIFF, " + ExampleCommand)
 	default:
 		return nil, errors.New("not a TIFF file: it does not begin with TIFF's signature")
 	}
@@ -139,10 +144,10 @@ func (f *File) readPage(pos int64) (p Page, next uint32, err error) {
 	p = Page{at: pos, fields: map[uint16][]uint32{}}
 	for e := f.text[pos+2 : end]; len(e) > 0; e = e[12:] {
 		tag, kind, count := f.order.Uint16(e), f.order.Uint16(e[2:]), int64(f.order.Uint32(e[4:]))
-		width := map[uint16]int64{1: 1, 3: 2, 4: 4}[kind]
+		width := map[uint16]int64{1: 1, 3: 2, 4: 4, 13: 4}[kind]
 		switch tag {
 		case tagWidth, tagHeight, tagBits, tagCompression, tagPhotometric, tagFillOrder, tagStripOffsets, tagSamples, tagRowsPerStrip, tagStripBytes,
-			tagPlanar, tagPredictor, tagTileWidth, tagTileHeight, tagTileOffsets, tagTileBytes, tagFormat:
+			tagPlanar, tagPredictor, tagTileWidth, tagTileHeight, tagTileOffsets, tagTileBytes, tagSubIFDs, tagExtraSamples, tagFormat:
 		default:
 			continue
 		}
@@ -252,8 +257,15 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
 			return nil, fmt.Errorf("page %d: file of %d bytes is too short for %d×%d pixels", page, len(f.text), p.Height, p.Width)
 		}
-		if p.fieldValue(tagPlanar, 1) == 2 && p.fieldValue(tagSamples, 1) > 1 {
-			return nil, fmt.Errorf("page %d: separate color planes (planar configuration 2) are not supported: save the page with interleaved colors", page)
+		if p.hasPlanes() {
+			m, err := f.decodePlanes(ctx, p)
+			if err != nil {
+				return nil, fmt.Errorf("page %d: %w", page, err)
+			}
+			return m, nil
+		}
+		if err := p.checkCompression(); err != nil {
+			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
 		if p.fieldValue(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.isFaxCompressed() { // x/image/tiff applies this field only to fax compression
 			return nil, fmt.Errorf("page %d: reversed bit order (fill order 2) is not supported: save the page with 8 bits per value", page)
@@ -322,9 +334,11 @@ func (r *patchedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decodePage decodes a page for which needsOwnDecoder is true and returns its values (see
-// Values).
+// decodePage decodes a page of gray values without x/image/tiff, and returns them (see Values).
 func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
+	if err := p.checkCompression(); err != nil {
+		return nil, err
+	}
 	of := values.NumberType{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
 	switch {
 	case p.fieldValue(tagSamples, 1) != 1:
@@ -402,9 +416,7 @@ func (f *File) decompressPart(p Page, pos, size int64, n int) ([]byte, error) {
 		return nil, fmt.Errorf("strip or tile of %d bytes cannot be decompressed to %d bytes: the file is damaged", size, n)
 	}
 	var r io.Reader
-	switch c := p.fieldValue(tagCompression, 1); c {
-	case compressionNone:
-		r = bytes.NewReader(b)
+	switch p.fieldValue(tagCompression, compressionNone) {
 	case compressionLZW:
 		l := lzw.NewReader(bytes.NewReader(b), lzw.MSB, 8)
 		defer func() { _ = l.Close() }()
@@ -417,8 +429,8 @@ func (f *File) decompressPart(p Page, pos, size int64, n int) ([]byte, error) {
 		r = z
 	case compressionPackBits:
 		return unpackBits(b, n)
-	default:
-		return nil, fmt.Errorf("unsupported compression %d of %d-bit values: uncompressed, LZW, Deflate and PackBits are supported", c, p.Bits)
+	default: // none, see checkCompression
+		r = bytes.NewReader(b)
 	}
 	out := make([]byte, n)
 	if _, err := io.ReadFull(r, out); err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -118,14 +119,77 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if _, err := parse(t, "testdata/one/planar.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "separate color planes (planar configuration 2) are not supported: save the page with") {
-		t.Errorf("planes of colours: %v", err)
-	}
 	if _, err := parse(t, "testdata/one/fillorder.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "(fill order 2) is not supported: save the page with 8 bits") {
 		t.Errorf("bits in reverse order: %v", err)
 	}
 	if _, err := Parse([]byte("MM\x00*")); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("four bytes: %v", err)
+	}
+}
+
+// TestPlanes: separate planes give the same image as interleaved colors, whatever their
+// compression. See testdata/make.py.
+func TestPlanes(t *testing.T) {
+	files, err := filepath.Glob("testdata/planar/*-*.tif")
+	if err != nil || len(files) != 6 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		name, _, _ := strings.Cut(file, "-")
+		want, err := parse(t, name+".tif").Image(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := parse(t, file)
+		got, err := f.Image(t.Context(), 0)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if !f.Pages[0].hasPlanes() || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: the image differs from that of %s.tif", file, name)
+		}
+	}
+	// Colors that are multiplied by alpha, and four planes without a meaning.
+	f := parse(t, "testdata/planar/rgba8-zip.tif")
+	f.Pages[0].fields[tagExtraSamples] = []uint32{extraAssociated}
+	if m, err := f.Image(t.Context(), 0); err != nil || reflect.TypeOf(m) != reflect.TypeFor[*image.RGBA]() {
+		t.Errorf("associated alpha: %T, %v", m, err)
+	}
+	f.Pages[0].fields[tagPhotometric] = []uint32{blackIsZero}
+	if _, err := f.Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "page 0: 4 separate planes of 8 bits are not supported, only RGB and RGBA of 8 or 16 bits: save the page as RGB, for example with: convert") {
+		t.Errorf("four gray planes: %v", err)
+	}
+}
+
+// TestUnsupported: the errors for valid files that are not read say how to convert them.
+func TestUnsupported(t *testing.T) {
+	for name, want := range map[string]string{
+		"bigtiff": "BigTIFF files are not supported: save the file as a classic TIFF, for example with: convert in.tif -compress zip out.tif (ImageMagick)",
+		"jpeg":    "JPEG compression in TIFF files is not supported: save the file with Deflate compression, for example with: convert in.tif -compress zip out.tif (ImageMagick)",
+		"pyramid": "TIFF file is a slide pyramid of 3 pages, from 32×32 to 8×8 pixels: save the page to use, such as page 0, as a separate file: convert 'in.tif[0]' -compress zip out.tif (ImageMagick)",
+		"subifds": "TIFF file is a slide pyramid: its page has 1 smaller versions (SubIFDs): save the page to use, such as page 0",
+	} {
+		text, err := os.ReadFile("testdata/refused/" + name + ".tif")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Parse(text)
+		if err == nil {
+			if err = f.CheckSinglePage(); err == nil {
+				_, err = f.Image(t.Context(), 0)
+			}
+		}
+		if !errors.As(err, new(UnsupportedError)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+	f := parse(t, "testdata/refused/jpeg.tif")
+	for compression, want := range map[uint32]string{compressionOldJPEG: "JPEG compression", 50000: "compression 50000 of 8-bit values is not supported, only none, LZW"} {
+		f.Pages[0].fields[tagCompression] = []uint32{compression}
+		if _, err := f.Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("compression %d: %v, want %q", compression, err, want)
+		}
 	}
 }
 
@@ -153,7 +217,11 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, file := range files {
+	planes, err := filepath.Glob("testdata/planar/*-*.tif")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, planes...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
