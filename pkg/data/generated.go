@@ -2,10 +2,13 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"image"
+	"image/color"
 	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -88,7 +91,7 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	return writePairs(ctx, dir, c.Count, func(i int) (*image.Gray, *image.Gray, error) {
+	return writePairs(ctx, dir, c.Count, func(i int) (image.Image, image.Image, error) {
 		pixels, mask, err := generate.DrawCellImage(ctx, c.Seed, i, c.Height, c.Width)
 		if err != nil {
 			return nil, nil, err
@@ -98,6 +101,89 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 		}
 		r := image.Rect(0, 0, c.Width, c.Height)
 		return &image.Gray{Pix: pixels, Stride: c.Width, Rect: r}, &image.Gray{Pix: mask, Stride: c.Width, Rect: r}, nil
+	})
+}
+
+// CellClassesOptions configures generated images of stained cells, with masks of several
+// classes.
+type CellClassesOptions struct {
+	Count int      // images
+	Sizes [][2]int // height and width in pixels; image i has size i mod len(Sizes)
+	// Classes is the number of levels in the masks, 2 to 4: background (0), cell (1),
+	// nucleus (2), bacterium (3). With fewer classes, nuclei are part of the cells, and
+	// bacteria part of the background. 0: 2, in black and white.
+	Classes int
+	RGB     bool // in color; false: in gray
+	Seed    int64
+}
+
+// Validate returns an error for the first invalid field.
+func (c CellClassesOptions) Validate() error {
+	if c.Classes != 0 && (c.Classes < 2 || c.Classes > len(generate.CellClasses)) {
+		return fmt.Errorf("validate cells: classes is %d: use 2 to %d (%s)", c.Classes, len(generate.CellClasses), strings.Join(generate.CellClasses, ", "))
+	}
+	if len(c.Sizes) == 0 {
+		return errors.New("validate cells: no size: add the height and width of an image")
+	}
+	for _, s := range c.Sizes {
+		if err := (CellsOptions{Count: c.Count, Height: s[0], Width: s[1]}).Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MaskValues returns the names of the levels in the masks, for Config.MaskValues. It is nil
+// if the masks are black and white.
+func (c CellClassesOptions) MaskValues() map[int]string {
+	if c.Classes == 0 {
+		return nil
+	}
+	names := map[int]string{}
+	for level, name := range generate.CellClasses[:c.Classes] {
+		names[level] = name
+	}
+	return names
+}
+
+// WriteCellClasses generates images and saves them with their masks as PNG files (see Write).
+// An image shows unevenly lit, stained cells with nuclei, bacteria, and blurred specks that
+// are part of the background. Image i depends only on the seed, i and its size; the same cells
+// are drawn for all numbers of classes, in color and in gray. WriteCellClasses keeps one image
+// in memory at a time.
+func WriteCellClasses(ctx context.Context, dir string, c CellClassesOptions) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	level := [...]uint8{0, 1, 2, 3} // in the mask, by level of generate.CellClasses
+	if c.Classes < 4 {
+		level[3] = 0
+	}
+	if c.Classes < 3 {
+		level[2] = 1
+	}
+	if c.Classes == 0 {
+		level[1], level[2] = 255, 255
+	}
+	return writePairs(ctx, dir, c.Count, func(i int) (img, mask image.Image, err error) {
+		size := c.Sizes[i%len(c.Sizes)]
+		colors, levels, err := generate.DrawStainedCells(ctx, c.Seed, i, size[0], size[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		r := image.Rect(0, 0, size[1], size[0])
+		rgb, gray := image.NewRGBA(r), image.NewGray(r)
+		for k := range levels {
+			levels[k] = level[levels[k]]
+			pixel := color.RGBA{colors[3*k], colors[3*k+1], colors[3*k+2], 255}
+			copy(rgb.Pix[4*k:], []uint8{pixel.R, pixel.G, pixel.B, pixel.A})
+			gray.Pix[k] = color.GrayModel.Convert(pixel).(color.Gray).Y
+		}
+		img = gray
+		if c.RGB {
+			img = rgb
+		}
+		return img, &image.Gray{Pix: levels, Stride: size[1], Rect: r}, nil
 	})
 }
 

@@ -296,7 +296,7 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 		return fmt.Errorf("write pairs %s: the data set is empty", dir)
 	}
 	img, mask := NewBuffers(ds)
-	return writePairs(ctx, dir, ds.Len(), func(i int) (*image.Gray, *image.Gray, error) {
+	return writePairs(ctx, dir, ds.Len(), func(i int) (image.Image, image.Image, error) {
 		if err := ds.Get(i, img, mask); err != nil {
 			return nil, nil, err
 		}
@@ -305,7 +305,7 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 }
 
 // writePairs saves n images and masks as PNG files. get returns image and mask i.
-func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask *image.Gray, err error)) error {
+func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask image.Image, err error)) error {
 	folder := [2]string{filepath.Join(dir, survey.ImageFolder), filepath.Join(dir, survey.MaskFolder)}
 	for _, f := range folder {
 		if err := os.MkdirAll(f, 0o777); err != nil {
@@ -323,7 +323,7 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 		if err != nil {
 			return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
 		}
-		for k, m := range [2]*image.Gray{img, mask} {
+		for k, m := range [2]image.Image{img, mask} {
 			if err := writePNG(ctx, filepath.Join(folder[k], sampleFileName(i, n)), m); err != nil {
 				return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
 			}

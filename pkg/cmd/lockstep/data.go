@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -31,6 +34,8 @@ type dataMakeFlags struct {
 	count, test         int
 	height, width, edge int
 	classes             int
+	rgb                 bool
+	sizes               []string
 	seed                int64
 	format              string
 	chunk               int
@@ -67,6 +72,7 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 
 ` + list.String() + `
   lockstep data make cifar10 data/shapes --count 5000 --test 1000
+  lockstep data make cells data/stained --classes 4 --rgb --sizes 128x128,160x200,96x96
   lockstep data make fields data/boxes --count 2 --edge 96 --chunk 32 --gzip`,
 		Args: exactArgs(2, "name a kind and a folder, for example cifar10 data/shapes"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -101,7 +107,9 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 	flags.IntVar(&f.height, "height", 128, "height of images of cells in pixels")
 	flags.IntVar(&f.width, "width", 128, "width of images of cells in pixels")
 	flags.IntVar(&f.edge, "edge", 0, "edge of images in folders (default 32) or of boxes (default 64)")
-	flags.IntVar(&f.classes, "classes", 10, "number of classes of images of shapes")
+	flags.IntVar(&f.classes, "classes", 0, "number of classes of images of shapes (default 10), or 2 to 4 levels in the masks of stained cells")
+	flags.BoolVar(&f.rgb, "rgb", false, "make images of stained cells in color")
+	flags.StringSliceVar(&f.sizes, "sizes", nil, "sizes of images of stained cells, which take turns, as HEIGHTxWIDTH (default: --height and --width)")
 	flags.Int64Var(&f.seed, "seed", 1, "seed of the data")
 	flags.StringVar(&f.format, "format", "", "format of the files (default: the first of the kind)")
 	flags.IntVar(&f.chunk, "chunk", 0, "edge of a chunk in HDF5 files; 0: no chunks")
@@ -164,6 +172,9 @@ func orDefault(v, def int) int {
 // makeCells generates images of cells. Like the other generators, it returns the setting
 // that makes a config use the data.
 func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
+	if f.classes != 0 || f.rgb || f.sizes != nil {
+		return makeStainedCells(c, dir, f)
+	}
 	config := data.CellsOptions{Count: orDefault(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
 	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
 	if err := config.Validate(); err != nil {
@@ -177,6 +188,43 @@ func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 		return "", err
 	}
 	return trains, data.WriteTIFF(c.Context(), dir, cells)
+}
+
+// makeStainedCells generates images of stained cells, see data.WriteCellClasses.
+func makeStainedCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
+	config := data.CellClassesOptions{Count: orDefault(f.count, 40), Classes: f.classes, RGB: f.rgb, Seed: f.seed}
+	edge := math.MaxInt // of the smallest image
+	if f.sizes == nil {
+		f.sizes = []string{fmt.Sprintf("%dx%d", f.height, f.width)}
+	} else if c.Flags().Changed("height") || c.Flags().Changed("width") {
+		return "", asUsageError(errors.New("--sizes replaces --height and --width: use one or the other"))
+	}
+	for _, s := range f.sizes {
+		var size [2]int
+		if n, err := fmt.Sscanf(s, "%dx%d", &size[0], &size[1]); err != nil || n != 2 || fmt.Sprintf("%dx%d", size[0], size[1]) != s {
+			return "", asUsageError(fmt.Errorf("invalid --sizes %q: use heights and widths in pixels, such as 128x128,160x200", s))
+		}
+		config.Sizes = append(config.Sizes, size)
+		edge = min(edge, size[0], size[1])
+	}
+	if err := config.Validate(); err != nil {
+		return "", asUsageError(err)
+	}
+	if f.format != "png" {
+		return "", asUsageError(fmt.Errorf("--format %s is not supported with --classes, --rgb and --sizes: use --format png", f.format))
+	}
+	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d", dir, max(1, config.Count/5))
+	if len(slices.Compact(slices.Clone(config.Sizes))) > 1 {
+		trains += fmt.Sprintf(", tile: %d", edge/8*8) // a multiple of 8, as U-Nets of depth 3 need it
+	}
+	if values := config.MaskValues(); values != nil {
+		var names []string
+		for _, level := range slices.Sorted(maps.Keys(values)) {
+			names = append(names, fmt.Sprintf("%d: %s", level, values[level]))
+		}
+		trains += ", mask_values: {" + strings.Join(names, ", ") + "}"
+	}
+	return trains + "}", data.WriteCellClasses(c.Context(), dir, config)
 }
 
 func makeCIFAR10(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
