@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"lockstep/pkg/data/internal/stream"
@@ -29,6 +30,34 @@ type Augment struct {
 	// changed.
 	Brightness float64 `yaml:"brightness,omitempty" json:"brightness,omitempty"`
 	Contrast   float64 `yaml:"contrast,omitempty" json:"contrast,omitempty"` // at most 1
+
+	// The options below are for pictures only, and a GPU cannot apply them.
+
+	// RotateDegrees and Scale rotate a picture about its center by an angle that is uniform in
+	// ±RotateDegrees, and enlarge it by a factor between 1/(1+Scale) and 1+Scale whose logarithm is
+	// uniform. They follow Flip, Rotate and Crop. Images are interpolated linearly, and masks take
+	// the nearest pixel. Pixels from outside of the sample are black, like the padding of a
+	// convolution. Their class is Ignored, or in masks without classes (see
+	// LoaderOptions.IgnoreOutside) background.
+	RotateDegrees float64 `yaml:"rotate_degrees,omitempty" json:"rotate_degrees,omitempty"` // at most 180
+	Scale         float64 `yaml:"scale,omitempty" json:"scale,omitempty"`                   // at most 1
+	// Gamma changes the values of a picture, after Brightness and Contrast: v becomes v^gamma.
+	// The logarithm of gamma is uniform, and gamma is between 1/(1+Gamma) and 1+Gamma.
+	Gamma float64 `yaml:"gamma,omitempty" json:"gamma,omitempty"` // at most 1
+}
+
+// CPUOption returns the name of the first enabled option that a GPU cannot apply, such as
+// gamma, and its value. The name is empty if there is none.
+func (a Augment) CPUOption() (name string, value float64) {
+	switch {
+	case a.RotateDegrees != 0:
+		return "rotate_degrees", a.RotateDegrees
+	case a.Scale != 0:
+		return "scale", a.Scale
+	case a.Gamma != 0:
+		return "gamma", a.Gamma
+	}
+	return "", 0
 }
 
 // Validate returns an error for the first invalid field.
@@ -40,6 +69,12 @@ func (a Augment) Validate() error {
 		return fmt.Errorf("validate augmentation: brightness is %g: use 0 (no change) to 1", a.Brightness)
 	case !(a.Contrast >= 0 && a.Contrast <= 1):
 		return fmt.Errorf("validate augmentation: contrast is %g: use 0 (no change) to 1", a.Contrast)
+	case !(a.RotateDegrees >= 0 && a.RotateDegrees <= 180):
+		return fmt.Errorf("validate augmentation: rotate_degrees is %g: use 0 (no change) to 180", a.RotateDegrees)
+	case !(a.Scale >= 0 && a.Scale <= 1):
+		return fmt.Errorf("validate augmentation: scale is %g: use 0 (no change) to 1 (half to twice the size)", a.Scale)
+	case !(a.Gamma >= 0 && a.Gamma <= 1):
+		return fmt.Errorf("validate augmentation: gamma is %g: use 0 (no change) to 1 (an exponent of 0.5 to 2)", a.Gamma)
 	}
 	return nil
 }
@@ -53,6 +88,9 @@ func (a Augment) checkShapes(image, target []int) error {
 			return fmt.Errorf("augment samples of shape %v: want images [C,H,W] or volumes [C,D,H,W]: leave augment out", image)
 		}
 		return nil
+	}
+	if name, value := a.CPUOption(); name != "" && len(image) != 3 {
+		return fmt.Errorf("augment samples of shape %v: augment.%s is %g, but applies only to pictures [C,H,W]: leave it out", image, name, value)
 	}
 	if len(image) == len(target) && !isAligned(image, target) {
 		return fmt.Errorf("images have size %s, but masks have size %s: make them equal", formatSize(image[1:]), formatSize(target[1:]))
@@ -85,12 +123,14 @@ func (a Augment) outputShape(shape []int) []int {
 
 // augmentation contains the random choices for augmenting one sample. The sample is cropped
 // to window. Axis k of the result is axis[k] of the window, reversed if mirror[k] is set.
-// Then brightness and contrast are applied.
+// Then brightness, contrast, gamma and warp are applied.
 type augmentation struct {
 	window               window
 	axis                 [3]int
 	mirror               [3]bool
 	brightness, contrast float32 // 0 and 1 leave the values unchanged
+	gamma                float64 // 1 leaves the values unchanged
+	warp                 warp
 }
 
 // isIdentity reports whether c neither rotates nor mirrors the window.
@@ -117,6 +157,10 @@ func (a Augment) drawAugmentation(seed int64, epoch, sample int, shape []int) au
 	if a.Brightness > 0 || a.Contrast > 0 {
 		c.brightness, c.contrast = float32(a.Brightness*brightness), float32(1+float64(a.Contrast*contrast))
 	}
+	// New numbers follow those of earlier versions, so that a seed keeps its meaning.
+	angle, scale, gamma := 2*r.Float64()-1, 2*r.Float64()-1, 2*r.Float64()-1
+	c.warp = newWarp(a.RotateDegrees*angle, math.Pow(1+a.Scale, scale))
+	c.gamma = math.Pow(1+a.Gamma, gamma)
 	return c
 }
 

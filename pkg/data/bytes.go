@@ -55,6 +55,9 @@ func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error
 	case l.p.cache == cacheBatches || l.p.cache == cacheMapped:
 		return b, fmt.Errorf("the order %v caches samples as augmented in epoch 0: move cache before map, or leave it out", l.c.Order)
 	}
+	if name, value := l.c.Augment.CPUOption(); name != "" {
+		return b, fmt.Errorf("augment.%s is %g, which a GPU cannot apply: leave it out", name, value)
+	}
 	ds, list := l.ds, integersBelow(l.ds.Len())
 	for { // unwrap data sets that repeat or select samples
 		s, ok := ds.(*subsetDataset)

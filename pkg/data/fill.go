@@ -75,23 +75,35 @@ func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int,
 		return readSample(ctx, l.ds, i, image, target)
 	}
 	c := l.c.Augment.drawAugmentation(l.c.Seed, epoch, i, is)
-	toImage, toTarget, turnTarget := image, target, isAligned(is, ts)
-	if !c.isIdentity() {
-		toImage = s.image
-		if turnTarget {
-			toTarget = s.target
-		}
+	turnTarget := isAligned(is, ts)
+	// Mirroring and warping move values from one of two buffers to the other. The result must
+	// be in the second one.
+	from, to := sampleScratch{image, target}, *s
+	if c.isIdentity() != c.warp.isIdentity() {
+		from, to = to, from
 	}
-	if err := readWindow(ctx, l.ds, i, c.window, toImage, toTarget); err != nil {
+	if !turnTarget {
+		from.target, to.target = target, target
+	}
+	if err := readWindow(ctx, l.ds, i, c.window, from.image, from.target); err != nil {
 		return err
 	}
 	if !c.isIdentity() {
-		c.apply(image, toImage, is[0])
+		c.apply(to.image, from.image, is[0])
 		if turnTarget {
-			c.apply(target, toTarget, ts[0])
+			c.apply(to.target, from.target, ts[0])
+		}
+		from, to = to, from
+	}
+	c.jitter(from.image)
+	applyGamma(from.image, c.gamma)
+	if !c.warp.isIdentity() {
+		height, width := c.window.size[1], c.window.size[2]
+		c.warp.applyToImage(to.image, from.image, height, width)
+		if turnTarget {
+			c.warp.applyToMask(to.target, from.target, height, width, l.c.outsideTarget())
 		}
 	}
-	c.jitter(image)
 	return nil
 }
 

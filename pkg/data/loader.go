@@ -40,6 +40,17 @@ type LoaderOptions struct {
 	Order   []string `yaml:"order,omitempty" json:"order,omitempty"`
 	Augment Augment  `yaml:"augment" json:"augment"`
 	Seed    int64    `yaml:"seed" json:"seed"` // seed of augmentation
+	// IgnoreOutside gives pixels from outside of a rotated or scaled sample the target Ignored,
+	// for networks with several classes; false: 0, which is background.
+	IgnoreOutside bool `yaml:"ignore_outside,omitempty" json:"ignore_outside,omitempty"`
+}
+
+// outsideTarget returns the target of pixels from outside of a rotated or scaled sample.
+func (c LoaderOptions) outsideTarget() float32 {
+	if c.IgnoreOutside {
+		return Ignored
+	}
+	return 0
 }
 
 // Validate returns an error for the first invalid field.

@@ -169,6 +169,11 @@ func (c Config) Validate() error {
 	if err := checkExactIntegers(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}
+	if name, value := c.Data.Augment.CPUOption(); name != "" {
+		if _, cuda := c.Engine.CUDA(); cuda {
+			return bad("data.augment.%s is %g, but engine.device is %s, and a GPU cannot apply it: use data.augment.%s=0, or engine.device=cpu", name, value, c.Engine.Device, name)
+		}
+	}
 	for _, v := range []interface{ Validate() error }{c.Data, c.LoaderOptions(), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
 		if err := v.Validate(); err != nil {
 			return bad("%w", err)
@@ -183,7 +188,7 @@ func (c Config) LoaderOptions() data.LoaderOptions {
 	if l.Kind == LoaderDevice {
 		l.Kind = data.LoaderInMem
 	}
-	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
+	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed, IgnoreOutside: c.Data.NetworkClasses() > 0}
 }
 
 // SamplerOptions returns the options of the sampler of the given rank. world is the number of

@@ -1,0 +1,108 @@
+package data
+
+import "math"
+
+// warp rotates and scales a picture about its center. The coordinates of the source, in pixels
+// of size one, are integers with warpBits fractional bits, so that all processors compute the
+// same bits.
+type warp struct {
+	along, across int64 // steps in the source per pixel of the result: scaled cosine and sine
+}
+
+// warpBits is the number of fractional bits of coordinates. The rounded steps add up to less than
+// 0.001 pixels in a picture of 16,384 pixels per side.
+const warpBits = 24
+
+// newWarp returns the warp that rotates a picture counterclockwise by an angle in degrees, and
+// enlarges it by the given factor.
+func newWarp(degrees, factor float64) warp {
+	sin, cos := math.Sincos(degrees * math.Pi / 180)
+	fixed := func(v float64) int64 { return int64(math.Round(v / factor * (1 << warpBits))) }
+	return warp{along: fixed(cos), across: fixed(sin)}
+}
+
+// isIdentity reports whether the warp changes nothing.
+func (w warp) isIdentity() bool { return w == warp{along: 1 << warpBits} }
+
+// forEachPixel calls f for each pixel of a picture of the given size. at is the index of the
+// pixel, and (y, x) is its place in the source, relative to the center of the first pixel.
+func (w warp) forEachPixel(height, width int, f func(at int, y, x int64)) {
+	// The center of pixel 0 of n is (n−1)/2 pixels before the center of the picture.
+	for row := range height {
+		dy, dx := int64(2*row+1-height), int64(1-width) // twice the distance from the center
+		y := int64(height-1)<<warpBits + w.along*dy + w.across*dx
+		x := int64(width-1)<<warpBits - w.across*dy + w.along*dx
+		for column := range width {
+			f(row*width+column, y>>1, x>>1)
+			y, x = y+2*w.across, x+2*w.along
+		}
+	}
+}
+
+// nearest returns the index of the pixel that contains (y, x), see forEachPixel. It is −1
+// outside the picture.
+func nearest(y, x int64, height, width int) int {
+	const half = 1 << (warpBits - 1)
+	row, column := (y+half)>>warpBits, (x+half)>>warpBits
+	if row < 0 || column < 0 || row >= int64(height) || column >= int64(width) {
+		return -1
+	}
+	return int(row)*width + int(column)
+}
+
+// applyToImage warps the channels of src with bilinear interpolation and writes the result to
+// dst, which is 0 (black) outside of src.
+func (w warp) applyToImage(dst, src []float32, height, width int) {
+	const one = 1 << warpBits
+	plane := height * width
+	w.forEachPixel(height, width, func(at int, y, x int64) {
+		if nearest(y, x, height, width) < 0 {
+			for ; at < len(dst); at += plane {
+				dst[at] = 0
+			}
+			return
+		}
+		// At the border, the centers of all pixels may be on one side: the pixel is repeated.
+		y, x = min(max(y, 0), int64(height-1)<<warpBits), min(max(x, 0), int64(width-1)<<warpBits)
+		fy, fx := float32(y&(one-1))/one, float32(x&(one-1))/one
+		from := int(y>>warpBits)*width + int(x>>warpBits)
+		right, down := 1, width
+		if fx == 0 {
+			right = 0
+		}
+		if fy == 0 {
+			down = 0
+		}
+		for ; at < len(dst); at, from = at+plane, from+plane {
+			// The conversions prevent fused multiply-adds, see jitter.
+			top := src[from] + float32(fx*(src[from+right]-src[from]))
+			bottom := src[from+down] + float32(fx*(src[from+down+right]-src[from+down]))
+			dst[at] = top + float32(fy*(bottom-top))
+		}
+	})
+}
+
+// applyToMask warps the channels of src by taking the nearest pixel, and writes the result to
+// dst, which has the value outside where src has no pixel.
+func (w warp) applyToMask(dst, src []float32, height, width int, outside float32) {
+	plane := height * width
+	w.forEachPixel(height, width, func(at int, y, x int64) {
+		from := nearest(y, x, height, width)
+		for k := 0; k < len(dst); k += plane {
+			dst[k+at] = outside
+			if from >= 0 {
+				dst[k+at] = src[k+from]
+			}
+		}
+	})
+}
+
+// applyGamma raises the values of a picture, which are in [0, 1], to the power gamma in place.
+func applyGamma(v []float32, gamma float64) {
+	if gamma == 1 {
+		return
+	}
+	for i, x := range v {
+		v[i] = float32(math.Pow(float64(x), gamma))
+	}
+}
