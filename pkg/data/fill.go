@@ -67,6 +67,13 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, ep
 	return load()
 }
 
+// Sample copies sample i of the data set, augmented as in the given epoch, to image and target,
+// which have the sizes of ImageShape and TargetShape.
+func (l *Loader) Sample(ctx context.Context, epoch, i int, image, target []float32) error {
+	s := sampleScratch{make([]float32, len(image)), make([]float32, len(target))}
+	return l.loadSample(ctx, &s, epoch, i, image, target)
+}
+
 // loadSample reads sample i into image and target, and augments it for the given epoch. It
 // uses s as temporary memory.
 func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int, image, target []float32) error {

@@ -95,7 +95,7 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 		{"pictures", pictures, WorkerOptions{}, 1, "9 samples"},
 		{"pictures of two workers", pictures, WorkerOptions{}, 2, "9 samples"},
 		{"classes", labels, WorkerOptions{}, 1, "9 samples"},
-		{"volumes", volumes, WorkerOptions{Samples: &Samples{data.OpenedData{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
+		{"volumes", volumes, WorkerOptions{Samples: &Samples{OpenedData: data.OpenedData{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
 	} {
 		if underRace && c.workers == 1 { // two workers start all that one does
 			continue

@@ -27,7 +27,7 @@ func (s Samples) Picture(i int) (image.Image, error) {
 	if target := s.Train.TargetShape(); len(shape) != 3 || len(target) != 3 {
 		return nil, fmt.Errorf("draw sample %d: got an image of shape %v and a target of shape %v, want an image with a mask", i, shape, target)
 	}
-	return SideBySide(s.Train.SampleName(i), newPanel("image", img, shape[1], shape[2]), newPanel("mask", mask, shape[1], shape[2]))
+	return SideBySide(s.Train.SampleName(i), Panel{"image", newImage(img, shape)}, Panel{"mask", s.newMask(mask, shape)})
 }
 
 // readSample reads sample i of ds into the beginning of buffers for batch samples.

@@ -15,7 +15,10 @@ import (
 )
 
 // Samples are the training samples and the held-out samples of a config.
-type Samples struct{ data.OpenedData }
+type Samples struct {
+	data.OpenedData
+	config DataConfig // of Variants
+}
 
 // OpenSamples opens the data of c; see data.Open. In a notebook, the cell shows the notes about the data.
 func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
@@ -29,7 +32,7 @@ func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
 // openData implements OpenSamples without showing the notes.
 func openData(ctx context.Context, c DataConfig) (Samples, error) {
 	o, err := data.Open(ctx, c)
-	return Samples{o}, err
+	return Samples{o, c}, err
 }
 
 // rankReportInterval is the interval at which ranks report to each other that they are still
