@@ -225,6 +225,12 @@ func (g *Graph) SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) *gor
 	return g.addLayerWithoutParameters("SoftmaxCrossEntropy", func() (*gorgonia.Node, error) { return SoftmaxCrossEntropy(z, t, smoothing) })
 }
 
+// PixelCrossEntropy adds a loss, the cross-entropy of logits z [n,K,…] and class indices
+// t [n,1,…] of pixels, optionally combined with soft Dice. t must be an input of the graph.
+func (g *Graph) PixelCrossEntropy(z, t *gorgonia.Node, o PixelLoss) *gorgonia.Node {
+	return g.addLayerWithoutParameters("PixelCrossEntropy", func() (*gorgonia.Node, error) { return PixelCrossEntropy(z, t, o) })
+}
+
 // L1 adds a loss, the mean absolute error of y and t, plus expWeight times the error of the
 // exponentials of their channel 0 (see the function L1).
 func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
@@ -312,7 +318,7 @@ func layerNamePrefix(kind string) string {
 		return "pool"
 	case "AvgPool2D", "AvgPool3D", "AvgPool":
 		return "avgpool"
-	case "BCEWithLogits", "DiceBCE", "SoftmaxCrossEntropy", "L1":
+	case "BCEWithLogits", "DiceBCE", "SoftmaxCrossEntropy", "PixelCrossEntropy", "L1":
 		return "loss"
 	}
 	return strings.ToLower(kind)

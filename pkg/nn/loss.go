@@ -1,8 +1,10 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -71,6 +73,73 @@ func DiceBCE(z, t *gorgonia.Node, weight float64) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("%s: invalid Dice weight %v: use a number above 0 and at most 1 (for 0, use BCEWithLogits)", name, weight)
 	}
 	return newLoss(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
+}
+
+// PixelLoss configures PixelCrossEntropy.
+type PixelLoss struct {
+	ClassWeights []float64 // weight of each class in the cross-entropy, 0 or more; nil: 1 each
+	Ignore       int       // target of pixels that do not count; not less than the number of classes
+	DiceWeight   float64   // weight of soft Dice, in [0,1]; the weight of the cross-entropy is 1 − DiceWeight
+}
+
+// PixelCrossEntropy returns DiceWeight times the soft Dice loss plus (1−DiceWeight) times
+// the cross-entropy of the logits z [n,K,…] with the targets t [n,1,…]. t is an input that
+// contains the index of each pixel's class as a number, or Ignore. An engine returns an
+// error if a target is neither. K is at least 2.
+//
+// The cross-entropy is Σ w_t·(log Σ_k e^{z_k} − z_t) over the pixels that count, divided by
+// the number of all pixels of the batch. torch.nn.CrossEntropyLoss divides by the sum of the
+// weights w_t of the pixels that count instead. This sum differs between the parts of a
+// batch, so the mean of the losses of N workers would not be the loss of the whole batch.
+// The result equals PyTorch's with reduction="sum", divided by the number of all pixels.
+//
+// The Dice loss is the mean over samples and classes of 1 − (2Σpy+1)/(Σp+Σy+1) with p =
+// softmax(z), and y = 1 where the target is the class, else 0. The sums are over the pixels
+// of one sample that count. ClassWeights do not apply to it. See also DiceBCE.
+func PixelCrossEntropy(z, t *gorgonia.Node, o PixelLoss) (*gorgonia.Node, error) {
+	const name = "pixel cross-entropy"
+	if err := checkOperands(name, operand{"logits", z, imageOrVolume}, operand{"target", t, imageOrVolume}); err != nil {
+		return nil, err
+	}
+	zs := z.Shape()
+	want := slices.Clone(zs)
+	want[1] = 1
+	switch {
+	case zs[1] < 2:
+		return nil, fmt.Errorf("%s: logits have shape %v: want at least 2 classes (for one class, use BCEWithLogits)", name, zs)
+	case !t.Shape().Eq(want):
+		return nil, fmt.Errorf("%s: logits have shape %v, targets %v: want targets %v, the index of each pixel's class", name, zs, t.Shape(), want)
+	case t.Op() != nil:
+		return nil, fmt.Errorf("%s: the targets must be an input of the graph, because engines check the class indices before the step", name)
+	case o.Ignore < zs[1]:
+		return nil, fmt.Errorf("%s: the target of ignored pixels is %d, which is one of the %d classes or negative: use %d or more", name, o.Ignore, zs[1], zs[1])
+	case !(o.DiceWeight >= 0 && o.DiceWeight <= 1):
+		return nil, fmt.Errorf("%s: invalid Dice weight %v: use a number from 0 to 1", name, o.DiceWeight)
+	}
+	if err := CheckClassWeights(o.ClassWeights, zs[1]); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return newLoss(KindPixelCrossEntropy, KindPixelCrossEntropyBackward, Attr{ClassWeights: slices.Clone(o.ClassWeights), Ignore: o.Ignore, DiceWeight: o.DiceWeight}, z, t)
+}
+
+// CheckClassWeights returns an error if w is not nil and does not contain one finite weight
+// per class, of which none is negative and one is positive.
+func CheckClassWeights(w []float64, classes int) error {
+	if w == nil {
+		return nil
+	}
+	if len(w) != classes {
+		return fmt.Errorf("got %d class weights %v, want one for each of the %d classes", len(w), w, classes)
+	}
+	for i, v := range w {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return fmt.Errorf("invalid weight %v of class %d: use 0 or a positive number", v, i)
+		}
+	}
+	if slices.Max(w) == 0 {
+		return errors.New("every class has weight 0: use a positive weight for at least one class")
+	}
+	return nil
 }
 
 // ExpScale is the factor in the exponents of L1's second term, e^{14y} − e^{14t}.

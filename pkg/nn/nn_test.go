@@ -130,6 +130,30 @@ func TestErrors(t *testing.T) {
 		}, "invalid smoothing 1: use at least 0 (none) and less than 1"},
 		{"dice of other shapes", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, g.Input("t", 2, 3, 4, 4), 1) }, "dice bce: logits have shape (2, 3, 4, 5), but targets have shape (2, 3, 4, 4)"},
 		{"dice without weight", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, x, 0) }, "invalid Dice weight 0: use a number above 0 and at most 1"},
+		{"pixels of one class", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(g.Input("z", 2, 1, 4, 4), g.Input("t", 2, 1, 4, 4), nn.PixelLoss{Ignore: 255})
+		}, "pixel cross-entropy: logits have shape (2, 1, 4, 4): want at least 2 classes (for one class, use BCEWithLogits)"},
+		{"pixels with a channel per class", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.Input("t", 2, 3, 4, 5), nn.PixelLoss{Ignore: 255})
+		}, "targets (2, 3, 4, 5): want targets (2, 1, 4, 5), the index of each pixel's class"},
+		{"computed pixels", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.ReLU(g.Input("t", 2, 1, 4, 5)), nn.PixelLoss{Ignore: 255})
+		}, "the targets must be an input"},
+		{"ignored class", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.Input("t", 2, 1, 4, 5), nn.PixelLoss{Ignore: 2})
+		}, "the target of ignored pixels is 2, which is one of the 3 classes or negative: use 3 or more"},
+		{"class weights", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.Input("t", 2, 1, 4, 5), nn.PixelLoss{Ignore: 255, ClassWeights: []float64{1, 2}})
+		}, "got 2 class weights [1 2], want one for each of the 3 classes"},
+		{"negative class weight", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.Input("t", 2, 1, 4, 5), nn.PixelLoss{Ignore: 255, ClassWeights: []float64{1, 2, -1}})
+		}, "invalid weight -1 of class 2: use 0 or a positive number"},
+		{"no class weight", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.Input("t", 2, 1, 4, 5), nn.PixelLoss{Ignore: 255, ClassWeights: make([]float64, 3)})
+		}, "every class has weight 0: use a positive weight for at least one class"},
+		{"dice of pixels", func(g *nn.Graph, x *gorgonia.Node) {
+			g.PixelCrossEntropy(x, g.Input("t", 2, 1, 4, 5), nn.PixelLoss{Ignore: 255, DiceWeight: 1.5})
+		}, "invalid Dice weight 1.5: use a number from 0 to 1"},
 		{"l1 shapes", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, g.Input("t", 2, 3, 4, 4), 0) }, "l1: predictions have shape (2, 3, 4, 5), but targets have shape (2, 3, 4, 4)"},
 		{"l1 weight", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, x, -1) }, "invalid weight -1 of the exponential term"},
 		{"loss no scalar", func(g *nn.Graph, x *gorgonia.Node) { g.SetLoss(x) }, "set loss: the loss must be a scalar"},

@@ -57,6 +57,8 @@ const (
 	KindSoftmaxCrossEntropyBackward Kind = "softmax_cross_entropy_backward"
 	KindDiceBCE                     Kind = "dice_bce"
 	KindDiceBCEBackward             Kind = "dice_bce_backward"
+	KindPixelCrossEntropy           Kind = "pixel_cross_entropy"
+	KindPixelCrossEntropyBackward   Kind = "pixel_cross_entropy_backward"
 	KindL1                          Kind = "l1"
 	KindL1Backward                  Kind = "l1_backward"
 )
@@ -73,7 +75,11 @@ type Attr struct {
 	Slope               float64 // leaky ReLU: factor for negative values
 	Smoothing           float64 // softmax cross-entropy: label smoothing
 	ExpWeight           float64 // l1: weight of the term on e^{14x}
-	DiceWeight          float64 // dice bce: weight of the Dice term
+	DiceWeight          float64 // dice bce, pixel cross-entropy: weight of the Dice term
+	// ClassWeights contains the weight of each class; nil: 1 each. Ignore is the target of
+	// pixels that do not count. Both belong to the pixel cross-entropy.
+	ClassWeights []float64
+	Ignore       int
 	// Result is the index of the result that a node represents, if the operation has
 	// several results. A gorgonia node has one value, so the gradient of batch norm is
 	// represented by three nodes.

@@ -74,10 +74,8 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if len(v) != t.Elements() {
 			return fmt.Errorf("set input %q: got %d values, want %d for shape %v", name, len(v), t.Elements(), t.Shape)
 		}
-		if classes := x.program.ClassCount(id); classes > 0 {
-			if err := plan.CheckClasses(name, v, classes); err != nil {
-				return err
-			}
+		if err := plan.CheckClasses(x.program, id, v); err != nil {
+			return err
 		}
 		start := time.Now()
 		tensor.Pack(x.layouts[id], t.Shape, x.data[id], v)

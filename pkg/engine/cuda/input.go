@@ -19,7 +19,6 @@ type input struct {
 	id      int
 	buffers [2]stagingBuffer
 	next    int // index of the buffer that the next step reads
-	classes int // number of classes, if the values are class indexes; otherwise 0
 }
 
 // stagingBuffer is page-locked host memory with GPU memory of the same size.
@@ -44,7 +43,7 @@ func (x *executable) stagingBytes() int64 {
 func (x *executable) prepareInputs() error {
 	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
-		in := &input{id: id, classes: x.program.ClassCount(id)}
+		in := &input{id: id}
 		for i := range in.buffers {
 			host, err := x.gpu.allocatePinned(int64(x.inputBytes(id)))
 			if err != nil {
@@ -153,10 +152,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 // index, if the input contains class indexes. Kernels use these values as indexes without
 // checks.
 func (x *executable) checkClassIndexes(in *input, v []float32) error {
-	if in.classes == 0 {
-		return nil
-	}
-	return plan.CheckClasses(x.program.Tensors[in.id].Name, v, in.classes)
+	return plan.CheckClasses(x.program, in.id, v)
 }
 
 // SetPrefetch implements engine.Prefetcher. It calls next on the engine's thread, so next

@@ -71,10 +71,8 @@ func setInput[T, S number](x *executable[T], name string, v []S) error {
 	if len(v) != len(dst) {
 		return fmt.Errorf("set input %q: got %d values for shape %v", name, len(v), x.program.Tensors[id].Shape)
 	}
-	if classes := x.program.ClassCount(id); classes > 0 {
-		if err := plan.CheckClasses(name, v, classes); err != nil {
-			return err
-		}
+	if err := plan.CheckClasses(x.program, id, v); err != nil {
+		return err
 	}
 	for i, f := range v {
 		dst[i] = T(f)

@@ -11,6 +11,7 @@ import (
 // memory and shape of an absent output are nil.
 type kernelCall[T number] struct {
 	attr              plan.Attr
+	fault             LossFault
 	in, out           [][]T
 	inShape, outShape [][]int
 }
@@ -40,7 +41,7 @@ func roundTo[T number](typ device.Type, v []T) {
 
 // computeKernel computes kernel k without rounding its results.
 func (x *executable[T]) computeKernel(k plan.Kernel) error {
-	c := kernelCall[T]{attr: k.Attr}
+	c := kernelCall[T]{attr: k.Attr, fault: x.engine.fault}
 	for _, id := range k.In {
 		c.in, c.inShape = append(c.in, x.tensors[id]), append(c.inShape, x.program.Tensors[id].Shape)
 	}
@@ -138,6 +139,10 @@ func (c *kernelCall[T]) computeRemaining(k plan.Kernel) error {
 		c.diceBCE()
 	case plan.OpDiceBCEBackward:
 		c.diceBCEBackward()
+	case plan.OpPixelCrossEntropy:
+		c.pixelCrossEntropy()
+	case plan.OpPixelCrossEntropyBackward:
+		c.pixelCrossEntropyBackward()
 	case plan.OpL1:
 		c.l1()
 	case plan.OpL1Backward:

@@ -1,6 +1,8 @@
 package reference_test
 
 import (
+	"slices"
+
 	"gorgonia.org/gorgonia"
 
 	"lockstep/pkg/nn"
@@ -18,6 +20,18 @@ func classificationCases() []gradientCase {
 			return g.SoftmaxCrossEntropy(x, g.Input("class", x.Shape()[0], 1), smoothing)
 		}
 	}
+	pixels := func(o nn.PixelLoss) func(*nn.Graph, *node) *node {
+		o.Ignore = 255
+		return func(g *nn.Graph, x *node) *node {
+			s := slices.Clone(x.Shape())
+			s[1] = 1
+			return g.PixelCrossEntropy(x, g.Input("t", s...), o)
+		}
+	}
+	ramp := make([]float64, 20)
+	for i := range ramp {
+		ramp[i] = 0.25 * float64(i)
+	}
 	pool := func(p nn.Pool) func(*nn.Graph, *node) *node {
 		return func(g *nn.Graph, x *node) *node { return g.MaxPool(x, p) }
 	}
@@ -34,6 +48,11 @@ func classificationCases() []gradientCase {
 		{"softmax cross-entropy, smoothed", []int{4, 3}, classes(0.1)},
 		{"dice", []int{2, 2, 3, 3}, func(g *nn.Graph, x *node) *node { return g.DiceBCE(x, g.Input("t", 2, 2, 3, 3), 1) }},
 		{"dice and cross-entropy", []int{2, 1, 2, 3, 2}, func(g *nn.Graph, x *node) *node { return g.DiceBCE(x, g.Input("t", 2, 1, 2, 3, 2), 0.25) }},
+		{"pixel cross-entropy", []int{2, 4, 3, 3}, pixels(nn.PixelLoss{})},
+		{"pixel cross-entropy, weighted", []int{2, 4, 3, 3}, pixels(nn.PixelLoss{ClassWeights: []float64{0.5, 2, 0, 1}})},
+		{"pixel cross-entropy of 2 classes, and Dice", []int{3, 2, 2, 3}, pixels(nn.PixelLoss{ClassWeights: []float64{1, 3}, DiceWeight: 0.25})},
+		{"pixel cross-entropy of 20 classes of a volume, and Dice", []int{2, 20, 2, 1, 3}, pixels(nn.PixelLoss{ClassWeights: ramp, DiceWeight: 0.5})},
+		{"Dice of 4 classes", []int{2, 4, 3, 3}, pixels(nn.PixelLoss{DiceWeight: 1})},
 		{"global average pool", []int{2, 3, 4, 5}, func(g *nn.Graph, x *node) *node { return g.GlobalAvgPool(x) }},
 		{"global average pool of a pixel", []int{1, 1, 1, 1}, func(g *nn.Graph, x *node) *node { return g.GlobalAvgPool(x) }},
 		{"flatten", []int{2, 3, 2, 2}, func(g *nn.Graph, x *node) *node { return g.Linear("l", g.Flatten(x), nn.Dense{Out: 2}) }},

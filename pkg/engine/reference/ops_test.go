@@ -201,6 +201,7 @@ func TestPrecisionsAgree(t *testing.T) {
 // TestLossesAreMeans: the loss of a batch is the mean of its halves' losses, and
 // so is its gradient: what data-parallel training rests on.
 func TestLossesAreMeans(t *testing.T) {
+	const ignored = 255
 	for name, tt := range map[string]struct {
 		sample, target []int
 		loss           func(g *nn.Graph, z, target *node) *node
@@ -208,7 +209,10 @@ func TestLossesAreMeans(t *testing.T) {
 		"bce":           {[]int{2, 3, 2}, []int{2, 3, 2}, func(g *nn.Graph, z, target *node) *node { return g.BCEWithLogits(z, target) }},
 		"dice":          {[]int{2, 3, 2}, []int{2, 3, 2}, func(g *nn.Graph, z, target *node) *node { return g.DiceBCE(z, target, 0.7) }},
 		"cross-entropy": {[]int{5}, []int{1}, func(g *nn.Graph, z, target *node) *node { return g.SoftmaxCrossEntropy(z, target, 0.1) }},
-		"l1":            {[]int{2, 2, 1, 2}, []int{2, 2, 1, 2}, func(g *nn.Graph, z, target *node) *node { return g.L1(z, target, 0.01) }},
+		"pixels": {[]int{3, 2, 4}, []int{1, 2, 4}, func(g *nn.Graph, z, target *node) *node {
+			return g.PixelCrossEntropy(z, target, nn.PixelLoss{ClassWeights: []float64{1, 3, 2}, Ignore: ignored, DiceWeight: 0.7})
+		}},
+		"l1": {[]int{2, 2, 1, 2}, []int{2, 2, 1, 2}, func(g *nn.Graph, z, target *node) *node { return g.L1(z, target, 0.01) }},
 	} {
 		run := func(lo, hi int) (float64, []float64) {
 			g := nn.NewGraph(nn.Train)
@@ -221,7 +225,11 @@ func TestLossesAreMeans(t *testing.T) {
 			}
 			target := make([]float32, g.Inputs()[0].Elements())
 			for i := range target {
-				target[i] = float32((i + lo*len(target)/(hi-lo)) % 2)
+				at := i + lo*len(target)/(hi-lo)
+				target[i] = float32(at % 2)
+				if name == "pixels" && at*at%16 == 1 && at < 16 { // in the first half only
+					target[i] = ignored
+				}
 			}
 			if err := x.Set("z", values); err != nil {
 				t.Fatal(err)

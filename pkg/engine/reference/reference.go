@@ -36,7 +36,20 @@ func New(o engine.Options) (engine.Engine, error) {
 	return &referenceEngine{options: o}, nil
 }
 
-type referenceEngine struct{ options engine.Options }
+// NewFaulty returns a reference engine with a deliberate fault.
+func NewFaulty(o engine.Options, f LossFault) (engine.Engine, error) {
+	e, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	e.(*referenceEngine).fault = f
+	return e, nil
+}
+
+type referenceEngine struct {
+	options engine.Options
+	fault   LossFault
+}
 
 func (e *referenceEngine) Name() string            { return "reference" }
 func (e *referenceEngine) Options() engine.Options { return e.options }

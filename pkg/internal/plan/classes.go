@@ -1,26 +1,56 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// ClassCount returns the number of classes if the tensor with the given ID is an input of
-// class indexes, which OpSoftmaxCrossEntropy reads. For other tensors it returns 0.
-func (p *Program) ClassCount(id int) int {
-	for _, k := range p.Kernels {
-		if k.Op == OpSoftmaxCrossEntropy && k.In[1] == id {
-			return p.Tensors[k.In[0]].Shape[1]
+// classLoss returns the kernel that reads the tensor with the given ID as class indexes. ok
+// is false if there is no such kernel.
+func (p *Program) classLoss(id int) (k Kernel, ok bool) {
+	i := slices.IndexFunc(p.Kernels, func(k Kernel) bool {
+		switch k.Op {
+		case OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpPixelCrossEntropy, OpPixelCrossEntropyBackward:
+			return k.In[1] == id
 		}
+		return false
+	})
+	if i < 0 {
+		return Kernel{}, false
 	}
-	return 0
+	return p.Kernels[i], true
 }
 
-// CheckClasses returns an error if a value in v is not a class index, an integer from 0 to
-// classes−1. name is the name of the input. Engines call it before they set the input, so
-// that their kernels need no bounds checks.
-func CheckClasses[T float32 | float64](name string, v []T, classes int) error {
+// ClassCount returns the number of classes if the tensor with the given ID is an input of
+// class indexes, which OpSoftmaxCrossEntropy or OpPixelCrossEntropy reads. For other tensors
+// it returns 0.
+func (p *Program) ClassCount(id int) int {
+	k, ok := p.classLoss(id)
+	if !ok {
+		return 0
+	}
+	return p.Tensors[k.In[0]].Shape[1]
+}
+
+// CheckClasses returns an error if the tensor with the given ID is an input of class indexes
+// and a value in v is neither a class index, an integer from 0 to the number of classes − 1,
+// nor the Attr.Ignore of an OpPixelCrossEntropy. Engines call it before they set an input,
+// so that their kernels need no bounds checks.
+func CheckClasses[T float32 | float64](p *Program, id int, v []T) error {
+	k, ok := p.classLoss(id)
+	if !ok {
+		return nil
+	}
+	classes, ignored := p.Tensors[k.In[0]].Shape[1], k.Attr.Ignore // 0, which is a class, if none are ignored
 	for i, c := range v {
-		if !(c >= 0 && c < T(classes)) || c != T(int(c)) {
-			return fmt.Errorf("set input %q: invalid class %v of sample %d: the network has classes 0 to %d: check the labels, or build the network with more classes", name, c, i, classes-1)
+		if c >= 0 && c < T(classes) && c == T(int(c)) || c == T(ignored) {
+			continue
 		}
+		what, or := "sample", ""
+		if ignored > 0 {
+			what, or = "pixel", fmt.Sprintf(" (or %d: ignored)", ignored)
+		}
+		return fmt.Errorf("set input %q: invalid class %v of %s %d: the network has classes 0 to %d%s: check the labels, or build the network with more classes", p.Tensors[id].Name, c, what, i, classes-1, or)
 	}
 	return nil
 }

@@ -138,6 +138,12 @@ func (a Attr) String() string {
 			s = append(s, fmt.Sprint(v.name, " ", v.value))
 		}
 	}
+	if a.ClassWeights != nil {
+		s = append(s, fmt.Sprint("class weights ", strings.Trim(fmt.Sprint(a.ClassWeights), "[]")))
+	}
+	if a.Ignore > 0 {
+		s = append(s, fmt.Sprint("ignore ", a.Ignore))
+	}
 	if len(s) == 0 {
 		return ""
 	}

@@ -113,7 +113,7 @@ func (m *mixedPrecision) chooseStorage() {
 func isLoss(op Op) bool {
 	switch op {
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward,
-		OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
+		OpDiceBCE, OpDiceBCEBackward, OpPixelCrossEntropy, OpPixelCrossEntropyBackward, OpL1, OpL1Backward:
 		return true
 	}
 	return false

@@ -123,7 +123,7 @@ const (
 	// OpSoftmaxCrossEntropy: z [n,k], t [n,1] → a scalar (shape [1]), the mean over n of
 	// −Σ_j q_j·log softmax(z)_j. q is Attr.Smoothing/k for each class, plus
 	// 1−Attr.Smoothing for class t. t is an Input that contains class indexes: see
-	// Program.ClassCount.
+	// Program.CheckClasses.
 	OpSoftmaxCrossEntropy Op = "softmax_cross_entropy"
 	// OpSoftmaxCrossEntropyBackward: z, t, dloss [1] → dz = dloss·(softmax(z)−q)/n.
 	OpSoftmaxCrossEntropyBackward Op = "softmax_cross_entropy_backward"
@@ -135,6 +135,18 @@ const (
 	// OpDiceBCEBackward: z, t, dloss [1] → dz = dloss·((1−w)·(p−t)/elements −
 	// w·p·(1−p)·(2t·S−I)/(S²·n·c)), w = Attr.DiceWeight, S = Σp+Σt+1, I = 2Σpt+1.
 	OpDiceBCEBackward Op = "dice_bce_backward"
+	// OpPixelCrossEntropy: z [n,k,…], t [n,1,…] → a scalar (shape [1]), Attr.DiceWeight·D +
+	// (1−Attr.DiceWeight)·C. t is an Input that contains class indexes or Attr.Ignore: see
+	// Program.CheckClasses. C is Σ w_t·(log Σ_j e^{z_j} − z_t) over the pixels whose t is a
+	// class, w = Attr.ClassWeights, divided by n·(positions of one sample), which includes
+	// all pixels. D is the mean over n and k of 1 − (2Σpy+1)/(Σp+Σy+1) with p = softmax(z),
+	// y = 1 where t is class k, else 0, and sums over the pixels of one sample whose t is a
+	// class.
+	OpPixelCrossEntropy Op = "pixel_cross_entropy"
+	// OpPixelCrossEntropyBackward: z, t, dloss [1] → dz = dloss·((1−d)·w_t·(p−y)/pixels +
+	// d·p·(g − Σ_j g_j·p_j)), d = Attr.DiceWeight, g = (I − 2y·S)/(S²·n·k), S = Σp+Σy+1, I =
+	// 2Σpy+1; 0 where t is Attr.Ignore.
+	OpPixelCrossEntropyBackward Op = "pixel_cross_entropy_backward"
 	// OpL1: y, t of the same shape → a scalar (shape [1]), the mean over all elements of
 	// |y−t|. If Attr.ExpWeight is above 0, y and t have the shape [n,c,…], and
 	// Attr.ExpWeight times the mean over channel 0 of |e^{14y}−e^{14t}| is added.
@@ -165,7 +177,10 @@ type Attr struct {
 	Smoothing float64 // softmax cross-entropy: label smoothing
 	ExpWeight float64 // l1: weight of the term on exponentials
 
-	DiceWeight float64 // dice bce: weight of the Dice term
+	DiceWeight float64 // dice bce, pixel cross-entropy: weight of the Dice term
+
+	ClassWeights []float64 // pixel cross-entropy: weight of each class; nil: 1 each
+	Ignore       int       // pixel cross-entropy: the target of pixels that do not count
 }
 
 // Role describes the origin and the lifetime of a tensor's values.

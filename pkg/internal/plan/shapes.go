@@ -94,7 +94,8 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		return poolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
 		return copyOperationShapes(k, in, out[0])
-	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
+	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward,
+		OpPixelCrossEntropy, OpPixelCrossEntropyBackward, OpL1, OpL1Backward:
 		return lossShapes(p, k, in)
 	}
 	return nil, fmt.Errorf("unknown operation")
@@ -207,6 +208,13 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		case !(w > 0 && w <= 1):
 			return nil, fmt.Errorf("got Dice weight %v, want above 0 and at most 1", w)
 		}
+	case OpPixelCrossEntropy, OpPixelCrossEntropyBackward:
+		if err := checkPixelLoss(p, k, in[0]); err != nil {
+			return nil, err
+		}
+		want := slices.Clone(in[0])
+		want[1] = 1
+		return result, checkEqualShapes(in[1], want)
 	case OpL1, OpL1Backward:
 		switch {
 		case !(k.Attr.ExpWeight >= 0):
@@ -216,6 +224,24 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		}
 	}
 	return result, checkEqualShapes(in[0], in[1])
+}
+
+// checkPixelLoss checks the attributes and the target of k, a pixel cross-entropy or its
+// gradient, for logits of the given shape.
+func checkPixelLoss(p *Program, k Kernel, logits []int) error {
+	switch a := k.Attr; {
+	case !isFeatureMap(logits) || logits[1] < 2:
+		return fmt.Errorf("logits have shape %v, want [n,k,h,w] or [n,k,d,h,w] with at least 2 classes", logits)
+	case p.Tensors[k.In[1]].Role != Input:
+		return fmt.Errorf("the target (tensor %d) is not an input of the program", k.In[1])
+	case a.Ignore < logits[1]:
+		return fmt.Errorf("the target of ignored pixels is %d, want %d or more for %d classes", a.Ignore, logits[1], logits[1])
+	case a.ClassWeights != nil && (len(a.ClassWeights) != logits[1] || !(slices.Min(a.ClassWeights) >= 0)):
+		return fmt.Errorf("the class weights are %v, want %d numbers of at least 0", a.ClassWeights, logits[1])
+	case !(a.DiceWeight >= 0 && a.DiceWeight <= 1):
+		return fmt.Errorf("got Dice weight %v, want 0 to 1", a.DiceWeight)
+	}
+	return nil
 }
 
 // linearShapes checks the shapes of the inputs of k, which computes one of x, w and y in

@@ -108,6 +108,7 @@ func convertAttr(a nn.Attr) Attr {
 		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
 		Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum,
 		Slope: a.Slope, Smoothing: a.Smoothing, ExpWeight: a.ExpWeight, DiceWeight: a.DiceWeight,
+		ClassWeights: a.ClassWeights, Ignore: a.Ignore,
 	}
 }
 

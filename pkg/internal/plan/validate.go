@@ -48,6 +48,8 @@ var arities = map[Op]arity{
 	OpSoftmaxCrossEntropyBackward:  {3, 3, 1, 1},
 	OpDiceBCE:                      {2, 2, 1, 1},
 	OpDiceBCEBackward:              {3, 3, 1, 1},
+	OpPixelCrossEntropy:            {2, 2, 1, 1},
+	OpPixelCrossEntropyBackward:    {3, 3, 1, 1},
 	OpL1:                           {2, 2, 1, 1},
 	OpL1Backward:                   {3, 3, 1, 1},
 }

@@ -130,5 +130,34 @@ case("bottleneck after activation, to classes", bottleneck, {
     "n2.weight": (4,), "n2.bias": (4,), "c3.weight": (4, 3, 1, 1), "n3.weight": (4,), "n3.bias": (4,), "fc.weight": (3, 4), "fc.bias": (3,),
 }, {"class": torch.tensor([[2.], [0.]])})
 
+
+
+def pixels(weight, dice):
+    """The loss of nn.PixelCrossEntropy; pixels of class 255 are ignored."""
+    def build(p):
+        x, t = p["x"], p["t"][:, 0].long()
+        w = None if weight is None else torch.tensor(weight)
+        loss = F.cross_entropy(x, t, weight=w, ignore_index=255, reduction="sum") / t.numel()
+        counts = (t != 255).unsqueeze(1)
+        y = F.one_hot(t * (t != 255), x.shape[1]).movedim(-1, 1) * counts
+        q = x.softmax(1) * counts
+        over = tuple(range(2, x.dim()))
+        d = 1 - (2 * (q * y).sum(over) + 1) / (q.sum(over) + y.sum(over) + 1)
+        return dice * d.mean() + (1 - dice) * loss
+    return build
+
+
+def classes(n, *shape):
+    """Class indices, and 255 at about a third of the pixels."""
+    t = torch.randint(n + n // 2, shape)
+    return torch.where(t < n, t, torch.tensor(255)).double()
+
+
+case("pixel cross-entropy", pixels(None, 0), {"x": (2, 4, 3, 3)}, {"t": classes(4, 2, 1, 3, 3)})
+case("pixel cross-entropy, weighted", pixels([0.5, 2, 0, 1], 0), {"x": (2, 4, 3, 3)}, {"t": classes(4, 2, 1, 3, 3)})
+case("pixel cross-entropy of 2 classes, and Dice", pixels([1.0, 3.0], 0.25), {"x": (3, 2, 2, 3)}, {"t": classes(2, 3, 1, 2, 3)})
+case("pixel cross-entropy of 20 classes of a volume, and Dice", pixels([0.25 * i for i in range(20)], 0.5), {"x": (2, 20, 2, 1, 3)}, {"t": classes(20, 2, 1, 2, 1, 3)})
+case("Dice of 4 classes", pixels(None, 1), {"x": (2, 4, 3, 3)}, {"t": classes(4, 2, 1, 3, 3)})
+
 json.dump(cases, sys.stdout, separators=(",", ":"))
 print()
