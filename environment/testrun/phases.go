@@ -345,7 +345,7 @@ func neonTests() []string {
 // slowNEONTests returns the names of further tests of the CPU engine, and of a test of pkg/train that
 // checks the instruction set in run.json. With --all, qemu runs them too.
 func slowNEONTests() []string {
-	return []string{"New", "Activations", "L1", "DiceBCE", "ConvTranspose", "ConvolutionProperty", "UNetIsReproducible", "ResumeInstructionSet"}
+	return []string{"New", "Activations", "L1", "DiceBCE", "PixelCrossEntropy", "ConvTranspose", "ConvolutionProperty", "UNetIsReproducible", "ResumeInstructionSet"}
 }
 
 // arm64Root is the folder in which Debian installs the arm64 C library on machines with

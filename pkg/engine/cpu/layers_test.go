@@ -1,12 +1,16 @@
 package cpu
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -237,5 +241,124 @@ func TestSoftmax(t *testing.T) {
 	}
 	if err := x.SetInput("b", []float32{0, 3}); err == nil || !strings.Contains(err.Error(), "class 3 of sample 1: the network has classes 0 to 2") {
 		t.Errorf("a class that is none: %v", err)
+	}
+}
+
+// TestPixelCrossEntropy has runs that end in the middle of a sample, more classes than a block
+// of channels, logits far apart, ignored pixels, and weights of either term alone.
+func TestPixelCrossEntropy(t *testing.T) {
+	const ignored = 255
+	for _, s := range [][]int{{2, 2, 5, 7}, {3, 4, 37, 31}, {1, 20, 23, 25}, {2, 8, 3, 4, 5}, {1, 3, 1, 1}} {
+		target := slices.Clone(s)
+		target[1] = 1
+		fill := func(rng *rand.Rand, i int, v []float32) {
+			for j := range v {
+				switch i {
+				case 0:
+					v[j] *= 20
+				case 1:
+					if v[j] = float32(rng.IntN(s[1] + 1)); v[j] == float32(s[1]) {
+						v[j] = ignored
+					}
+				}
+			}
+		}
+		weights := make([]float64, s[1])
+		for i := range weights {
+			weights[i] = float64(i) / 2
+		}
+		for _, attr := range []plan.Attr{{}, {ClassWeights: weights}, {DiceWeight: 0.3}, {DiceWeight: 0.3, ClassWeights: weights}, {DiceWeight: 1}} {
+			attr.Ignore = ignored
+			for _, n := range []node{
+				{op: plan.OpPixelCrossEntropy, attr: attr, in: [][]int{s, target}, out: [][]int{{1}}, fill: fill},
+				{op: plan.OpPixelCrossEntropyBackward, attr: attr, in: [][]int{s, target, {1}}, out: [][]int{s}, fill: fill},
+			} {
+				t.Run(fmt.Sprintf("%s/%v/%v", n.op, s, attr), func(t *testing.T) { n.agrees(t, 2e-6) })
+			}
+		}
+	}
+}
+
+// TestPixelTargets: pixels that are all ignored give a loss and a gradient of 0, and a target
+// that is no class is refused.
+func TestPixelTargets(t *testing.T) {
+	const ignored = 255
+	z, target := []int{2, 3, 2, 2}, []int{2, 1, 2, 2}
+	attr := plan.Attr{Ignore: ignored, DiceWeight: 0.5}
+	all := func(_ *rand.Rand, i int, v []float32) {
+		if i == 1 {
+			for j := range v {
+				v[j] = ignored
+			}
+		}
+	}
+	for _, n := range []node{
+		{op: plan.OpPixelCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, fill: all},
+		{op: plan.OpPixelCrossEntropyBackward, attr: attr, in: [][]int{z, target, {1}}, out: [][]int{z}, fill: all},
+	} {
+		for _, e := range []engine.Engine{open(t, "", 1), truth(t)} {
+			if got := n.results(t, e, 1)[0]; slices.ContainsFunc(got, func(v float64) bool { return v != 0 }) {
+				t.Errorf("%s on %s: %v, want 0", n.op, e.Name(), got)
+			}
+		}
+		for _, e := range []engine.Engine{open(t, "", 1), truth(t)} {
+			x, err := e.Load(n.program(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, bad := range []float32{3, -1, 0.5, 254, float32(math.NaN()), float32(math.Inf(1))} {
+				err := x.SetInput("b", []float32{0, ignored, 2, bad, 0, 0, 0, 0})
+				if want := fmt.Sprintf("invalid class %v of pixel 3: the network has classes 0 to 2 (or 255: ignored)", bad); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s on %s: got error %v, want %q", n.op, e.Name(), err, want)
+				}
+			}
+		}
+	}
+}
+
+// TestPixelCrossEntropyAgainstTorch compares loss and gradient with what PyTorch computed; see
+// testdata/torch_ops.py of the reference engine.
+func TestPixelCrossEntropyAgainstTorch(t *testing.T) {
+	text, err := os.ReadFile("../reference/testdata/torch_ops.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type fixture struct {
+		Name                      string
+		Loss                      float64
+		Values, Inputs, Gradients map[string][]float32
+	}
+	var fixtures []fixture
+	if err := json.Unmarshal(text, &fixtures); err != nil {
+		t.Fatal(err)
+	}
+	const classes, ignored = 20, 255
+	ramp := make([]float64, classes)
+	for i := range ramp {
+		ramp[i] = 0.25 * float64(i)
+	}
+	for name, c := range map[string]struct {
+		shape []int
+		attr  plan.Attr
+	}{
+		"pixel cross-entropy":                                     {[]int{2, 4, 3, 3}, plan.Attr{}},
+		"pixel cross-entropy, weighted":                           {[]int{2, 4, 3, 3}, plan.Attr{ClassWeights: []float64{0.5, 2, 0, 1}}},
+		"pixel cross-entropy of 2 classes, and Dice":              {[]int{3, 2, 2, 3}, plan.Attr{ClassWeights: []float64{1, 3}, DiceWeight: 0.25}},
+		"pixel cross-entropy of 20 classes of a volume, and Dice": {[]int{2, classes, 2, 1, 3}, plan.Attr{ClassWeights: ramp, DiceWeight: 0.5}},
+		"Dice of 4 classes":                                       {[]int{2, 4, 3, 3}, plan.Attr{DiceWeight: 1}},
+	} {
+		f := fixtures[slices.IndexFunc(fixtures, func(f fixture) bool { return f.Name == name })]
+		target := slices.Clone(c.shape)
+		target[1], c.attr.Ignore = 1, ignored
+		fill := func(_ *rand.Rand, i int, v []float32) { copy(v, [][]float32{f.Values["x"], f.Inputs["t"], {1}}[i]) }
+		e := open(t, "", 2)
+		loss := node{op: plan.OpPixelCrossEntropy, attr: c.attr, in: [][]int{c.shape, target}, out: [][]int{{1}}, fill: fill}.results(t, e, 1)
+		near(t, name, loss[0], []float64{f.Loss}, 1e-6)
+		gradient := node{op: plan.OpPixelCrossEntropyBackward, attr: c.attr, in: [][]int{c.shape, target, {1}}, out: [][]int{c.shape}, fill: fill}.results(t, e, 1)
+		want := make([]float64, len(f.Gradients["x"]))
+		for i, v := range f.Gradients["x"] {
+			want[i] = float64(v)
+		}
+		near(t, name, gradient[0], want, 1e-6)
 	}
 }

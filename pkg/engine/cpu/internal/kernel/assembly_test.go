@@ -151,6 +151,7 @@ func checkPixelFunctions(t *testing.T, fast, slow *Set) {
 			z[i] *= []float32{1, 10, 50, 1000}[i%4] // far ones must not overflow
 		}
 		check("bce", Lanes, func(k *Set, out *float32) { k.BCE(&z[0], &dy[0], out, n) })
+		check("exp", n, func(k *Set, out *float32) { k.Exp(&z[0], out, n) })
 		check("bceGrad", n, func(k *Set, out *float32) { k.BCEGrad(&z[0], &dy[0], out, &p[0], n) })
 		check("add", n, func(k *Set, out *float32) { k.Add(&x[0], &dy[0], out, n) })
 		check("relu", n, func(k *Set, out *float32) { k.ReLU(&x[0], out, n) })

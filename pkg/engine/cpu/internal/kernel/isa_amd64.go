@@ -27,7 +27,7 @@ func newAVX2Set() *Set {
 		NormalizeBox: func(x, y, p *float32, b Box) { normalizeBoxAVX2(x, y, p, &b.Pixels) },
 		Sums:         sumsAVX2, MaxPool: maxPoolAVX2, MaxPoolGrad: maxPoolGradAVX2,
 		Add: addAVX2, ReLU: reluAVX2, ReLUGrad: reluGradAVX2,
-		BCE: bceAVX2, BCEGrad: bceGradAVX2,
+		BCE: bceAVX2, BCEGrad: bceGradAVX2, Exp: expAVX2,
 		Leaky: leakyAVX2, TanhGrad: tanhGradAVX2, Distances: distancesAVX2, Signs: signsAVX2,
 		Adam: adamAVX2, Momentum: momentumAVX2, SGD: sgdAVX2,
 	}
@@ -46,7 +46,7 @@ func newAVX512Set() *Set {
 	}
 	k.Deviations, k.Normalize, k.NormSums, k.NormGrad, k.Sums = deviationsAVX512, normalizeAVX512, normSumsAVX512, normGradAVX512, sumsAVX512
 	k.Add, k.ReLU, k.ReLUGrad, k.Leaky, k.TanhGrad = addAVX512, reluAVX512, reluGradAVX512, leakyAVX512, tanhGradAVX512
-	k.Distances, k.Signs, k.BCE, k.BCEGrad = distancesAVX512, signsAVX512, bceAVX512, bceGradAVX512
+	k.Distances, k.Signs, k.BCE, k.BCEGrad, k.Exp = distancesAVX512, signsAVX512, bceAVX512, bceGradAVX512, expAVX512
 	k.Adam, k.Momentum, k.SGD = adamAVX512, momentumAVX512, sgdAVX512
 	return k
 }

@@ -15,7 +15,7 @@ func newNEONSet() *Set {
 		CopyBox: copyBox, NormalizeBox: newNormalizeBox(normalizeNEON),
 		Sums: sumsNEON, MaxPool: maxPoolNEON, MaxPoolGrad: maxPoolGradNEON,
 		Add: addNEON, ReLU: reluNEON, ReLUGrad: reluGradNEON,
-		BCE: bceNEON, BCEGrad: bceGradNEON,
+		BCE: bceNEON, BCEGrad: bceGradNEON, Exp: expNEON,
 		Leaky: leakyNEON, TanhGrad: tanhGradNEON, Distances: distancesNEON, Signs: signsNEON,
 		Adam: adamNEON, Momentum: momentumNEON, SGD: sgdNEON,
 	}

@@ -12,6 +12,11 @@ func bceAVX2(z *float32, t *float32, out *float32, n int)
 //go:noescape
 func bceGradAVX2(z *float32, t *float32, dz *float32, scale *float32, n int)
 
+// expAVX2 computes y = e^−|x|.
+//
+//go:noescape
+func expAVX2(x *float32, y *float32, n int)
+
 // bceAVX512 writes eight sums of max(z,0) − z·t + log(1+e^−|z|).
 //
 //go:noescape
@@ -21,3 +26,8 @@ func bceAVX512(z *float32, t *float32, out *float32, n int)
 //
 //go:noescape
 func bceGradAVX512(z *float32, t *float32, dz *float32, scale *float32, n int)
+
+// expAVX512 computes y = e^−|x|.
+//
+//go:noescape
+func expAVX512(x *float32, y *float32, n int)

@@ -323,6 +323,47 @@ DATA lossOneAVX2<>+24(SB)/4, $(1.0)
 DATA lossOneAVX2<>+28(SB)/4, $(1.0)
 GLOBL lossOneAVX2<>(SB), RODATA|NOPTR, $32
 
+// func expAVX2(x *float32, y *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expAVX2(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), AX
+	MOVQ y+8(FP), CX
+	MOVQ n+16(FP), DX
+
+vector:
+	CMPQ         DX, $+8
+	JLT          vector_done
+	VXORPS       Y1, Y1, Y1
+	VMOVUPS      (AX), Y0
+	VSUBPS       Y0, Y1, Y1
+	VMINPS       Y0, Y1, Y0
+	VMOVUPS      lossLeastAVX2<>+0(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       lossPerOctaveAVX2<>+0(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VFNMADD231PS lossHighAVX2<>+0(SB), Y1, Y0
+	VFNMADD231PS lossLowAVX2<>+0(SB), Y1, Y0
+	VMOVUPS      lossExpAAVX2<>+0(SB), Y2
+	VFMADD213PS  lossExpBAVX2<>+0(SB), Y0, Y2
+	VFMADD213PS  lossExpCAVX2<>+0(SB), Y0, Y2
+	VFMADD213PS  lossExpDAVX2<>+0(SB), Y0, Y2
+	VFMADD213PS  lossExpEAVX2<>+0(SB), Y0, Y2
+	VFMADD213PS  lossExpFAVX2<>+0(SB), Y0, Y2
+	VFMADD213PS  lossExpGAVX2<>+0(SB), Y0, Y2
+	VFMADD213PS  lossExpHAVX2<>+0(SB), Y0, Y2
+	VCVTPS2DQ    Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       Y1, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         $+32, AX
+	ADDQ         $+32, CX
+	SUBQ         $+8, DX
+	JMP          vector
+
+vector_done:
+	VZEROUPPER
+	RET
+
 // func bceAVX512(z *float32, t *float32, out *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·bceAVX512(SB), NOSPLIT, $0-32
@@ -893,3 +934,72 @@ DATA lossOneAVX512<>+52(SB)/4, $(1.0)
 DATA lossOneAVX512<>+56(SB)/4, $(1.0)
 DATA lossOneAVX512<>+60(SB)/4, $(1.0)
 GLOBL lossOneAVX512<>(SB), RODATA|NOPTR, $64
+
+// func expAVX512(x *float32, y *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·expAVX512(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), AX
+	MOVQ y+8(FP), CX
+	MOVQ n+16(FP), DX
+
+vector:
+	CMPQ         DX, $+16
+	JLT          vector_done
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      (AX), Z0
+	VSUBPS       Z0, Z1, Z1
+	VMINPS       Z0, Z1, Z0
+	VMOVUPS      lossLeastAVX512<>+0(SB), Z1
+	VMAXPS       Z0, Z1, Z0
+	VMULPS       lossPerOctaveAVX512<>+0(SB), Z0, Z1
+	VRNDSCALEPS  $0x00, Z1, Z1
+	VFNMADD231PS lossHighAVX512<>+0(SB), Z1, Z0
+	VFNMADD231PS lossLowAVX512<>+0(SB), Z1, Z0
+	VMOVUPS      lossExpAAVX512<>+0(SB), Z3
+	VFMADD213PS  lossExpBAVX512<>+0(SB), Z0, Z3
+	VFMADD213PS  lossExpCAVX512<>+0(SB), Z0, Z3
+	VFMADD213PS  lossExpDAVX512<>+0(SB), Z0, Z3
+	VFMADD213PS  lossExpEAVX512<>+0(SB), Z0, Z3
+	VFMADD213PS  lossExpFAVX512<>+0(SB), Z0, Z3
+	VFMADD213PS  lossExpGAVX512<>+0(SB), Z0, Z3
+	VFMADD213PS  lossExpHAVX512<>+0(SB), Z0, Z3
+	VCVTPS2DQ    Z1, Z1
+	VPSLLD       $0x17, Z1, Z1
+	VPADDD       Z1, Z3, Z3
+	VMOVUPS      Z3, (CX)
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	SUBQ         $+16, DX
+	JMP          vector
+
+vector_done:
+	TESTQ        DX, DX
+	JZ           vector_end
+	MOVL         $0x000000ff, DX
+	KMOVW        DX, K1
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    (AX), K1, Z0
+	VSUBPS       Z0, Z2, Z2
+	VMINPS       Z0, Z2, Z0
+	VMOVUPS      lossLeastAVX512<>+0(SB), Z2
+	VMAXPS       Z0, Z2, Z0
+	VMULPS       lossPerOctaveAVX512<>+0(SB), Z0, Z2
+	VRNDSCALEPS  $0x00, Z2, Z2
+	VFNMADD231PS lossHighAVX512<>+0(SB), Z2, Z0
+	VFNMADD231PS lossLowAVX512<>+0(SB), Z2, Z0
+	VMOVUPS      lossExpAAVX512<>+0(SB), Z1
+	VFMADD213PS  lossExpBAVX512<>+0(SB), Z0, Z1
+	VFMADD213PS  lossExpCAVX512<>+0(SB), Z0, Z1
+	VFMADD213PS  lossExpDAVX512<>+0(SB), Z0, Z1
+	VFMADD213PS  lossExpEAVX512<>+0(SB), Z0, Z1
+	VFMADD213PS  lossExpFAVX512<>+0(SB), Z0, Z1
+	VFMADD213PS  lossExpGAVX512<>+0(SB), Z0, Z1
+	VFMADD213PS  lossExpHAVX512<>+0(SB), Z0, Z1
+	VCVTPS2DQ    Z2, Z2
+	VPSLLD       $0x17, Z2, Z2
+	VPADDD       Z2, Z1, Z1
+	VMOVUPS      Z1, K1, (CX)
+
+vector_end:
+	VZEROUPPER
+	RET

@@ -11,3 +11,8 @@ func bceNEON(z *float32, t *float32, out *float32, n int)
 //
 //go:noescape
 func bceGradNEON(z *float32, t *float32, dz *float32, scale *float32, n int)
+
+// expNEON computes y = e^−|x|.
+//
+//go:noescape
+func expNEON(x *float32, y *float32, n int)

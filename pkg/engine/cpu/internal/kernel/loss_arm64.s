@@ -215,6 +215,78 @@ block_done:
 	ADD $8, R3
 	RET
 
+// func expNEON(x *float32, y *float32, n int)
+TEXT ·expNEON(SB), NOSPLIT, $0-24
+	MOVD x+0(FP), R0
+	MOVD y+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD $expNEONConstants<>(SB), R3
+	FMOVQ 0(R3), F0
+	FMOVQ 16(R3), F1
+	FMOVQ 32(R3), F2
+	SUBS $8, R2
+	BLT block_done
+block:
+	VLD1.P 32(R0), [V3.S4, V4.S4]
+	WORD $0x6ea0f865 // fneg v5.4s, v3.4s
+	WORD $0x6ea0f886 // fneg v6.4s, v4.4s
+	WORD $0x4ea3f4a5 // fmin v5.4s, v5.4s, v3.4s
+	WORD $0x4ea4f4c6 // fmin v6.4s, v6.4s, v4.4s
+	VDUP V0.S[0], V7.S4
+	VDUP V0.S[0], V8.S4
+	WORD $0x4e27f4a5 // fmax v5.4s, v5.4s, v7.4s
+	WORD $0x4e28f4c6 // fmax v6.4s, v6.4s, v8.4s
+	WORD $0x4fa090a7 // fmul v7.4s, v5.4s, v0.s[1]
+	WORD $0x4fa090c8 // fmul v8.4s, v6.4s, v0.s[1]
+	WORD $0x4e2188e7 // frintn v7.4s, v7.4s
+	WORD $0x4e218908 // frintn v8.4s, v8.4s
+	WORD $0x4f8058e5 // fmls v5.4s, v7.4s, v0.s[2]
+	WORD $0x4f805906 // fmls v6.4s, v8.4s, v0.s[2]
+	WORD $0x4fa058e5 // fmls v5.4s, v7.4s, v0.s[3]
+	WORD $0x4fa05906 // fmls v6.4s, v8.4s, v0.s[3]
+	VDUP V1.S[0], V9.S4
+	VDUP V1.S[0], V10.S4
+	VDUP V1.S[1], V11.S4
+	VDUP V1.S[1], V12.S4
+	VFMLA V5.S4, V9.S4, V11.S4
+	VFMLA V6.S4, V10.S4, V12.S4
+	VDUP V1.S[2], V9.S4
+	VDUP V1.S[2], V10.S4
+	VFMLA V5.S4, V11.S4, V9.S4
+	VFMLA V6.S4, V12.S4, V10.S4
+	VDUP V1.S[3], V11.S4
+	VDUP V1.S[3], V12.S4
+	VFMLA V5.S4, V9.S4, V11.S4
+	VFMLA V6.S4, V10.S4, V12.S4
+	VDUP V2.S[0], V9.S4
+	VDUP V2.S[0], V10.S4
+	VFMLA V5.S4, V11.S4, V9.S4
+	VFMLA V6.S4, V12.S4, V10.S4
+	VDUP V2.S[1], V11.S4
+	VDUP V2.S[1], V12.S4
+	VFMLA V5.S4, V9.S4, V11.S4
+	VFMLA V6.S4, V10.S4, V12.S4
+	VDUP V2.S[2], V9.S4
+	VDUP V2.S[2], V10.S4
+	VFMLA V5.S4, V11.S4, V9.S4
+	VFMLA V6.S4, V12.S4, V10.S4
+	VDUP V2.S[3], V11.S4
+	VDUP V2.S[3], V12.S4
+	VFMLA V5.S4, V9.S4, V11.S4
+	VFMLA V6.S4, V10.S4, V12.S4
+	WORD $0x4e21a8e7 // fcvtns v7.4s, v7.4s
+	WORD $0x4e21a908 // fcvtns v8.4s, v8.4s
+	VSHL $23, V7.S4, V7.S4
+	VSHL $23, V8.S4, V8.S4
+	VADD V7.S4, V11.S4, V11.S4
+	VADD V8.S4, V12.S4, V12.S4
+	VST1.P [V11.S4, V12.S4], 32(R1)
+	SUBS $8, R2
+	BGE block
+block_done:
+	ADD $8, R2
+	RET
+
 DATA bceNEONConstants<>+0(SB)/4, $0xc2ae0000 // -87
 DATA bceNEONConstants<>+4(SB)/4, $0x3fb8aa3b // 1.442695
 DATA bceNEONConstants<>+8(SB)/4, $0x3f318000 // 0.6933594
@@ -254,3 +326,17 @@ DATA bceGradNEONConstants<>+52(SB)/4, $0x00000000 // 0
 DATA bceGradNEONConstants<>+56(SB)/4, $0x00000000 // 0
 DATA bceGradNEONConstants<>+60(SB)/4, $0x00000000 // 0
 GLOBL bceGradNEONConstants<>(SB), RODATA|NOPTR, $64
+
+DATA expNEONConstants<>+0(SB)/4, $0xc2ae0000 // -87
+DATA expNEONConstants<>+4(SB)/4, $0x3fb8aa3b // 1.442695
+DATA expNEONConstants<>+8(SB)/4, $0x3f318000 // 0.6933594
+DATA expNEONConstants<>+12(SB)/4, $0xb95e8083 // -0.00021219444
+DATA expNEONConstants<>+16(SB)/4, $0x39506967 // 0.00019875691
+DATA expNEONConstants<>+20(SB)/4, $0x3ab743ce // 0.0013981999
+DATA expNEONConstants<>+24(SB)/4, $0x3c088908 // 0.008333452
+DATA expNEONConstants<>+28(SB)/4, $0x3d2aa9c1 // 0.041665796
+DATA expNEONConstants<>+32(SB)/4, $0x3e2aaaaa // 0.16666666
+DATA expNEONConstants<>+36(SB)/4, $0x3f000000 // 0.5
+DATA expNEONConstants<>+40(SB)/4, $0x3f800000 // 1
+DATA expNEONConstants<>+44(SB)/4, $0x3f800000 // 1
+GLOBL expNEONConstants<>(SB), RODATA|NOPTR, $48

@@ -17,6 +17,13 @@ func goBCE(z, t, out *float32, n int) {
 	}
 }
 
+func goExp(x, y *float32, n int) {
+	to := unsafe.Slice(y, n)
+	for i, v := range unsafe.Slice(x, n) {
+		to[i] = float32(math.Exp(max(-math.Abs(float64(v)), -87)))
+	}
+}
+
 func goBCEGrad(z, t, dz, scale *float32, n int) {
 	targets, to := unsafe.Slice(t, n), unsafe.Slice(dz, n)
 	for i, v := range unsafe.Slice(z, n) {

@@ -65,6 +65,8 @@ type Set struct {
 	// BCEGrad computes dz = scale·(1/(1+e^−z) − t).
 	BCE     func(z, t, out *float32, n int)
 	BCEGrad func(z, t, dz, scale *float32, n int)
+	// Exp computes y = e^−|x|, but e^−87 where |x| is greater than 87.
+	Exp func(x, y *float32, n int)
 	// Adam performs one step of Adam. The constants c are weight decay, β1, 1−β1, β2, 1−β2,
 	// 1/√(1−β2^t), ε and lr/(1−β1^t), where t is the number of the step.
 	Adam func(w, g, m, v, c *float32, n int)

@@ -17,7 +17,7 @@ func newPlainGoSet() *Set {
 		Deviations: goDeviations, Normalize: goNormalize, NormSums: goNormSums, NormGrad: goNormGrad,
 		CopyBox: copyBox, NormalizeBox: newNormalizeBox(goNormalize),
 		Sums: goSums, MaxPool: goMaxPool, MaxPoolGrad: goMaxPoolGrad,
-		BCE: goBCE, BCEGrad: goBCEGrad, Leaky: goLeaky, TanhGrad: goTanhGrad, Distances: goDistances, Signs: goSigns,
+		BCE: goBCE, BCEGrad: goBCEGrad, Exp: goExp, Leaky: goLeaky, TanhGrad: goTanhGrad, Distances: goDistances, Signs: goSigns,
 		Add: goAdd, ReLU: goReLU, ReLUGrad: goReLUGrad, Adam: goAdam, Momentum: goMomentum, SGD: goSGD,
 	}
 }

@@ -82,6 +82,8 @@ func (x *Builder) Tasks(c Operation) ([]threads.Task, error) {
 		return x.buildSoftmax(c)
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
 		return x.buildDiceBCE(c)
+	case plan.OpPixelCrossEntropy, plan.OpPixelCrossEntropyBackward:
+		return x.buildPixelLoss(c)
 	case plan.OpL1, plan.OpL1Backward:
 		return x.buildL1(c)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// loss writes the binary cross-entropy of logits and its gradient.
+// loss writes the binary cross-entropy of logits, its gradient, and an exponential function.
 func loss(a *assembler) {
 	a.beginFunction("bce"+a.setName(), "func(z, t, out *float32, n int)", "writes eight sums of max(z,0) − z·t + log(1+e^−|z|).")
 	r := a.loadParams("z", "t", "out", "n")
@@ -40,6 +40,11 @@ func loss(a *assembler) {
 		a.VMULPS(scale, d, d)
 		a.storeVector(d, mem(r[2], 0))
 	}, r[:3])
+	a.endFunction()
+
+	a.beginFunction("exp"+a.setName(), "func(x, y *float32, n int)", "computes y = e^−|x|.")
+	r = a.loadParams("x", "y", "n")
+	a.loopLogits(r, func(_, u reg.VecVirtual) { a.storeVector(u, mem(r[1], 0)) }, r[:2])
 	a.endFunction()
 }
 

@@ -1,9 +1,11 @@
 package main
 
-// writeLossFunctions writes the binary cross-entropy of logits and its gradient.
+// writeLossFunctions writes the binary cross-entropy of logits, its gradient, and an
+// exponential function.
 func writeLossFunctions(a *assembler) {
 	writeBCE(a)
 	writeBCEGrad(a)
+	writeExp(a)
 }
 
 // exponential contains the constants with which loopLogits computes e^x.
@@ -93,5 +95,13 @@ func writeBCEGrad(a *assembler) {
 		a.applyLane(fmulLane, d, d, scale)
 		a.storeNext(d, r[2])
 	})
+	a.endFunction()
+}
+
+func writeExp(a *assembler) {
+	a.beginFunction("expNEON", "x *float32, y *float32, n int", "computes y = e^−|x|.")
+	r := a.loadParams("x", "y", "n")
+	e, _ := a.loadExponential()
+	a.loopLogits(r[0], r[2], e, func(_, u block) { a.storeNext(u, r[1]) })
 	a.endFunction()
 }

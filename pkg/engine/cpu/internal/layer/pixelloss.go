@@ -1,0 +1,287 @@
+package layer
+
+import (
+	"math"
+	"slices"
+
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+	"lockstep/pkg/internal/plan"
+)
+
+// pixelLoss computes the weighted sum of cross-entropy and soft Dice over pixels, or its
+// gradient. It divides the pixels of each sample into runs, whose sums are added in their
+// order, so that the result does not depend on the number of threads.
+type pixelLoss struct {
+	ws        *workspace.Workspace
+	z, t      tensor.Operand
+	attr      plan.Attr
+	classes   int
+	area      int            // pixels of a sample
+	runPixels int            // pixels of a run, except for the last run of a sample
+	perSample int            // runs
+	sums      [][]pixelSums  // by run and class
+	slopes    [][][2]float64 // see setSlopes
+}
+
+// pixelSums contains sums over the pixels of a run, for a class. p is the softmax, and y is 1
+// where the target is the class, else 0.
+type pixelSums struct {
+	entropy float64 // Σ −y·log p, without the logarithm of factor
+	factor  float64 // Π 1/p_m over the pixels with y = 1, where m is the class with the greatest logit
+	product float64 // Σ p·y
+	sum     float64 // Σ (p+y)
+}
+
+// buildPixelLoss returns the tasks of the pixel cross-entropy or of its gradient.
+func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
+	z, t := c.Inputs[0], c.Inputs[1]
+	target := slices.Clone(z.Logical)
+	target[1] = 1
+	if !slices.Equal(t.Logical, target) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
+		return nil, c.errorf("want logits [n,k,…] and class indexes [n,1,…]")
+	}
+	l := &pixelLoss{ws: x.Workspace, z: z, t: t, attr: c.Attr, classes: z.Logical[1], area: z.Shape[2] * z.Shape[3]}
+	l.runPixels = max(1, maxRunElements/l.classes)
+	l.perSample = tensor.CeilDiv(l.area, l.runPixels)
+	l.sums = make([][]pixelSums, z.Shape[0]*l.perSample)
+	for i := range l.sums {
+		l.sums[i] = make([]pixelSums, l.classes)
+	}
+	x.ReserveScratch(2 * l.scratchFloats())
+	add := threads.Task{Items: len(l.sums), Run: l.sumRuns}
+	if c.Op == plan.OpPixelCrossEntropy {
+		loss := c.Outputs[0]
+		if !loss.IsVector(1) {
+			return nil, c.errorf("want a result of shape [1]")
+		}
+		return []threads.Task{add, {Items: 1, Run: func(*threads.Worker, int, int) { loss.Data[0] = float32(l.totalLoss()) }}}, nil
+	}
+	dloss, dz := c.Inputs[2], c.Outputs[0]
+	if !dloss.IsVector(1) || !slices.Equal(dz.Logical, z.Logical) || dz.Layout != tensor.ActivationLayout {
+		return nil, c.errorf("want a gradient of the loss of shape [1] and a result with the shape of the logits")
+	}
+	write := threads.Task{Items: len(l.sums), Run: func(w *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			l.writeGradient(w, i, float64(dloss.Data[0]), dz.Data)
+		}
+	}}
+	if l.attr.DiceWeight == 0 {
+		return []threads.Task{write}, nil
+	}
+	l.slopes = make([][][2]float64, z.Shape[0])
+	for i := range l.slopes {
+		l.slopes[i] = make([][2]float64, l.classes)
+	}
+	return []threads.Task{add, {Items: len(l.slopes), Run: func(_ *threads.Worker, lo, hi int) {
+		for sample := lo; sample < hi; sample++ {
+			l.setSlopes(sample, float64(dloss.Data[0]))
+		}
+	}}, write}, nil
+}
+
+// scratchFloats returns the number of floats of the logits of a run.
+func (l *pixelLoss) scratchFloats() int { return tensor.RoundUp(l.runPixels*l.classes, lanes) }
+
+// run returns the sample of run i, and the range [lo, hi) of its pixels.
+func (l *pixelLoss) run(i int) (sample, lo, hi int) {
+	lo = i % l.perSample * l.runPixels
+	return i / l.perSample, lo, min(l.area, lo+l.runPixels)
+}
+
+// pixelLogits returns the index in z of the logits of up to eight classes from class first,
+// a multiple of eight, of a pixel.
+func (l *pixelLoss) pixelLogits(sample, first, pixel int) int {
+	return ((sample*tensor.ChannelBlocks(l.classes)+first/lanes)*l.area + pixel) * lanes
+}
+
+// target returns the class of a pixel. ok is false if the pixel is ignored.
+func (l *pixelLoss) target(sample, pixel int) (class int, ok bool) {
+	class = int(l.t.Data[(sample*l.area+pixel)*lanes])
+	return class, class != l.attr.Ignore
+}
+
+// exponentials returns d = z − m and e = e^d for each pixel and class of run i, where m is the
+// greatest logit of the pixel. They are in a worker's scratch memory.
+func (l *pixelLoss) exponentials(w *threads.Worker, i int) (d, e []float32) {
+	sample, lo, hi := l.run(i)
+	n := (hi - lo) * l.classes
+	all := tensor.RoundUp(n, lanes)
+	d, e = w.Scratch[:all], w.Scratch[l.scratchFloats():][:all]
+	clear(d[n:])
+	for pixel := lo; pixel < hi; pixel++ {
+		row := d[(pixel-lo)*l.classes:][:l.classes]
+		top := float32(math.Inf(-1))
+		for first := 0; first < l.classes; first += lanes {
+			part := row[first:min(first+lanes, l.classes)]
+			for k, v := range l.z.Data[l.pixelLogits(sample, first, pixel):][:len(part)] {
+				part[k] = v
+				top = max(top, v)
+			}
+		}
+		for k := range row {
+			row[k] -= top
+		}
+	}
+	l.ws.Set.Exp(&d[0], &e[0], all) // d ≤ 0
+	return d[:n], e[:n]
+}
+
+// sumRuns computes the sums of runs [lo, hi).
+func (l *pixelLoss) sumRuns(w *threads.Worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		l.sumRun(w, i)
+	}
+}
+
+// sumRun computes the sums of run i.
+func (l *pixelLoss) sumRun(w *threads.Worker, i int) {
+	const large = 1e200
+	sums := l.sums[i]
+	for k := range sums {
+		sums[k] = pixelSums{factor: 1}
+	}
+	d, e := l.exponentials(w, i)
+	sample, lo, hi := l.run(i)
+	for pixel := lo; pixel < hi; pixel++ {
+		class, ok := l.target(sample, pixel)
+		if !ok {
+			continue
+		}
+		at := (pixel - lo) * l.classes
+		row := e[at:][:l.classes]
+		total := sumFloats(row)
+		s := &sums[class]
+		s.entropy -= float64(d[at+class])
+		// The sum of logarithms is the logarithm of a product, which takes less time.
+		if s.factor *= float64(total); s.factor > large {
+			s.entropy += math.Log(s.factor)
+			s.factor = 1
+		}
+		if l.attr.DiceWeight != 0 {
+			each := 1 / float64(total)
+			for k, v := range row {
+				sums[k].sum += float64(v) * each
+			}
+			s.sum++
+			s.product += float64(row[class]) * each
+		}
+	}
+}
+
+// sumFloats returns the sum of v.
+func sumFloats(v []float32) (sum float32) {
+	for _, f := range v {
+		sum += f
+	}
+	return sum
+}
+
+// weight returns the weight of a class in the cross-entropy.
+func (l *pixelLoss) weight(class int) float64 {
+	if l.attr.ClassWeights == nil {
+		return 1
+	}
+	return l.attr.ClassWeights[class]
+}
+
+// diceCoefficient returns the numerator and the denominator of the smoothed Dice coefficient
+// (2·Σ p·y + 1)/(Σ (p+y) + 1) of a class in a sample.
+func (l *pixelLoss) diceCoefficient(sample, class int) (numerator, denominator float64) {
+	numerator, denominator = 1, 1
+	for _, run := range l.sums[sample*l.perSample:][:l.perSample] {
+		numerator += 2 * run[class].product
+		denominator += run[class].sum
+	}
+	return numerator, denominator
+}
+
+// pixels and maps return the numbers of terms in the means of the cross-entropy and of the
+// Dice loss.
+func (l *pixelLoss) pixels() float64 { return float64(l.z.Shape[0] * l.area) }
+func (l *pixelLoss) maps() float64   { return float64(l.z.Shape[0] * l.classes) }
+
+// totalLoss returns the loss over all runs.
+func (l *pixelLoss) totalLoss() float64 {
+	entropy, lost := 0.0, 0.0
+	for _, run := range l.sums {
+		for class, s := range run {
+			if s.factor != 1 || s.entropy != 0 { // NaN too; a weight of 0 times infinity would be NaN
+				entropy += l.weight(class) * (s.entropy + math.Log(s.factor))
+			}
+		}
+	}
+	for sample := range l.z.Shape[0] {
+		for class := range l.classes {
+			numerator, denominator := l.diceCoefficient(sample, class)
+			lost += 1 - numerator/denominator
+		}
+	}
+	return l.attr.DiceWeight*lost/l.maps() + (1-l.attr.DiceWeight)*entropy/l.pixels()
+}
+
+// setSlopes sets the derivatives of the loss with respect to the probability p of each class
+// at a pixel of a sample: slopes[sample][class][1] if the pixel has that class, and
+// slopes[sample][class][0] if it does not.
+func (l *pixelLoss) setSlopes(sample int, dloss float64) {
+	for k := range l.classes {
+		numerator, denominator := l.diceCoefficient(sample, k)
+		each := dloss * l.attr.DiceWeight / (denominator * denominator * l.maps())
+		l.slopes[sample][k] = [2]float64{each * numerator, each * (numerator - 2*denominator)}
+	}
+}
+
+// writeGradient writes the part of the gradient dz that belongs to run i.
+func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []float32) {
+	_, e := l.exponentials(w, i)
+	sample, lo, hi := l.run(i)
+	perPixel := dloss * (1 - l.attr.DiceWeight) / l.pixels()
+	for pixel := lo; pixel < hi; pixel++ {
+		row := e[(pixel-lo)*l.classes:][:l.classes]
+		class, ok := l.target(sample, pixel)
+		switch {
+		case !ok:
+			clear(row)
+			l.writePixel(dz, sample, pixel, row, 1)
+		case l.slopes == nil:
+			scale := float32(perPixel * l.weight(class))
+			l.writePixel(dz, sample, pixel, row, scale/sumFloats(row))
+			dz[l.pixelLogits(sample, class&^(lanes-1), pixel)+class%lanes] -= scale
+		default:
+			combineSlopes(row, class, perPixel*l.weight(class), l.slopes[sample])
+			l.writePixel(dz, sample, pixel, row, 1)
+		}
+	}
+}
+
+// writePixel writes row, multiplied by factor, and the padding to the logits of a pixel in dz.
+func (l *pixelLoss) writePixel(dz []float32, sample, pixel int, row []float32, factor float32) {
+	for first := 0; first < l.classes; first += lanes {
+		part := row[first:min(first+lanes, l.classes)]
+		to := dz[l.pixelLogits(sample, first, pixel):][:lanes]
+		for k, v := range part {
+			to[k] = v * factor
+		}
+		for k := len(part); k < lanes; k++ {
+			to[k] = 0
+		}
+	}
+}
+
+// combineSlopes replaces the exponentials of a pixel in row by the gradient of its logits.
+// scale is the derivative with respect to its cross-entropy, and slopes are those of setSlopes.
+func combineSlopes(row []float32, class int, scale float64, slopes [][2]float64) {
+	total, mean := 0.0, 0.0
+	for k, v := range row {
+		total += float64(v)
+		mean += slopes[k][0] * float64(v)
+	}
+	own, each := slopes[class], 1/total
+	p := float64(row[class]) * each
+	mean = mean*each + (own[1]-own[0])*p
+	for k, v := range row {
+		row[k] = float32(float64(v) * each * (scale + slopes[k][0] - mean))
+	}
+	row[class] = float32(p*(scale+own[1]-mean) - scale)
+}
