@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"lockstep/pkg/nn"
 )
 
 // Config describes a network except for the shapes of its samples, which depend on the
@@ -21,11 +23,19 @@ type Config struct {
 	Norm  string `yaml:"norm" json:"norm"`   // unet2d: "batch" or "none"
 	Bias  bool   `yaml:"bias" json:"bias"`   // unet2d: biases of the convolutions before batch norm
 
-	// Dice is the weight of soft Dice in unet2d's loss, in [0,1]. The weight of binary
+	// Dice is the weight of soft Dice in unet2d's loss, in [0,1]. The weight of the
 	// cross-entropy is 1 − Dice.
 	Dice float64 `yaml:"dice" json:"dice,omitempty"`
 
-	Classes        int     `yaml:"classes" json:"classes,omitempty"`                 // ResNets: classes told apart; 0: 10
+	// Classes is the number of classes. ResNets: 0 means 10. unet2d: number of classes of a
+	// pixel, 2 to 255, where the mask contains the index of each pixel's class; 0 means one
+	// logit per channel of the mask, which contains 0 and 1.
+	Classes int `yaml:"classes" json:"classes,omitempty"`
+	// ClassWeights contains the weight of each class in the cross-entropy of a unet2d with
+	// Classes: 0 or more, and not all 0. Empty means 1 each. A weight does not change the
+	// number by which the sum over the pixels is divided; see nn.PixelCrossEntropy.
+	ClassWeights []float64 `yaml:"class_weights,omitempty" json:"class_weights,omitempty"`
+
 	Stem           string  `yaml:"stem" json:"stem,omitempty"`                       // ResNets: "imagenet" or "cifar"; empty: imagenet
 	Blocks         []int   `yaml:"blocks" json:"blocks,omitempty"`                   // resnet, resnetv2: blocks of each stage; empty: 3, 4, 6, 3
 	LabelSmoothing float64 `yaml:"label_smoothing" json:"label_smoothing,omitempty"` // ResNets: in [0,1)
@@ -77,7 +87,7 @@ func networkKinds() []networkKind {
 	resNet := []string{"base", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	ownBlocks := []string{"base", "blocks", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	return []networkKind{
-		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice"}, []int{1, side, side}, []int{1, side, side}, Config.unet2DBuilder},
+		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice", "classes", "class_weights"}, []int{1, side, side}, []int{1, side, side}, Config.unet2DBuilder},
 		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.unet3DBuilder},
 		{KindResNet50V2, resNet, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
 		{KindResNet152V2, resNet, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
@@ -123,6 +133,7 @@ func (c Config) fields() []configField {
 		{"bias", c.Bias},
 		{"dice", c.Dice != 0},
 		{"classes", c.Classes != 0},
+		{"class_weights", len(c.ClassWeights) > 0},
 		{"stem", c.Stem != ""},
 		{"blocks", len(c.Blocks) > 0},
 		{"label_smoothing", c.LabelSmoothing != 0},
@@ -196,6 +207,24 @@ func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error
 	u := UNet2DConfig{
 		Base: c.Base, Depth: c.Depth, InChannels: image[0], OutChannels: target[0],
 		Height: image[1], Width: image[2], Bias: c.Bias, Norm: c.Norm, DiceWeight: c.Dice,
+	}
+	if len(c.ClassWeights) > 0 && c.Classes == 0 {
+		return nil, errors.New("model.class_weights needs model.classes, the number of classes in the masks: set it, or leave model.class_weights out")
+	}
+	if c.Classes != 0 {
+		if c.Classes < 2 || c.Classes > IgnoredTarget {
+			return nil, fmt.Errorf("model.classes is %d: use 2 to %d, the number of classes in the masks, or leave it out for masks of one foreground", c.Classes, IgnoredTarget)
+		}
+		if target[0] != 1 {
+			return nil, fmt.Errorf("build %s: got target shape %v, want one channel with the index of each pixel's class, because model.classes is %d", c.Kind, target, c.Classes)
+		}
+		if len(c.ClassWeights) > 0 {
+			if err := nn.CheckClassWeights(c.ClassWeights, c.Classes); err != nil {
+				return nil, fmt.Errorf("model.class_weights: %w", err)
+			}
+			u.ClassWeights = c.ClassWeights
+		}
+		u.OutChannels, u.Softmax = c.Classes, true
 	}
 	return func() (Network, error) { return UNet2D(u) }, u.Validate()
 }

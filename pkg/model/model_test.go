@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/data"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 )
@@ -141,6 +142,33 @@ func TestGraphsShareNames(t *testing.T) {
 	}
 	if slices.Contains(want, "down.0.a.conv.bias") {
 		t.Error("a convolution before batch norm has a bias, though none was asked for")
+	}
+}
+
+// TestClassesOfUNet: a U-Net with classes has a logit per class and one channel of targets, in
+// which data.Ignored is ignored. Without classes it is the network as before.
+func TestClassesOfUNet(t *testing.T) {
+	config := model.Config{Kind: "unet2d", Base: 8, Depth: 3, Norm: "batch"}
+	for classes, want := range map[int]string{0: "unet2d-8x3 bce_with_logits 1", 2: "unet2d-8x3-k2 pixel_cross_entropy 2", 4: "unet2d-8x3-k4 pixel_cross_entropy 4"} {
+		config.Classes = classes
+		net, err := config.Network([]int{3, 16, 24}, []int{1, 16, 24})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := graph(t, net, 2, nn.Train)
+		loss, _ := nn.OperationInfoOf(g.Loss())
+		if got := fmt.Sprint(net.Name(), " ", loss.Kind, " ", g.Outputs()[0].Shape[1]); got != want {
+			t.Errorf("%d classes: got %s, want %s", classes, got, want)
+		}
+		if got := net.TargetShape(); !slices.Equal(got, []int{1, 16, 24}) {
+			t.Errorf("%d classes: target shape %v", classes, got)
+		}
+		if classes > 0 && loss.Attr.Ignore != data.Ignored {
+			t.Errorf("%d classes: the loss ignores %d, want %d", classes, loss.Attr.Ignore, data.Ignored)
+		}
+		if _, err := model.Summarize(net, 2); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

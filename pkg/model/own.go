@@ -27,8 +27,8 @@ type customNetwork struct {
 
 // Own returns a custom network. It calls build for each graph. image and target are the
 // shapes of one sample, without the batch. For Segmentation and Regression the logits
-// must have the target's shape; for Classification the target is [1] and the logits are
-// [batch,classes].
+// must have the target's shape, unless build sets the loss PixelCrossEntropy; for
+// Classification the target is [1] and the logits are [batch,classes].
 //
 // Own builds the network once, to return the errors of build.
 func Own(name string, task Task, image, target []int, build Builder) (Network, error) {

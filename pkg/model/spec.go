@@ -67,10 +67,12 @@ type SpecLayer struct {
 
 // SpecLoss is a loss that differs from the task's default.
 type SpecLoss struct {
-	Kind      string  `yaml:"kind" json:"kind"`                                 // BCEWithLogits, DiceBCE, SoftmaxCrossEntropy or L1
-	Dice      float64 `yaml:"dice,omitempty" json:"dice,omitempty"`             // of DiceBCE: the part of soft Dice, in (0,1]
+	Kind      string  `yaml:"kind" json:"kind"`                                 // BCEWithLogits, DiceBCE, SoftmaxCrossEntropy, PixelCrossEntropy or L1
+	Dice      float64 `yaml:"dice,omitempty" json:"dice,omitempty"`             // of DiceBCE and PixelCrossEntropy: the part of soft Dice, in [0,1]
 	Smoothing float64 `yaml:"smoothing,omitempty" json:"smoothing,omitempty"`   // of labels, in [0,1)
 	ExpWeight float64 `yaml:"exp_weight,omitempty" json:"exp_weight,omitempty"` // of the second term of L1
+	// ClassWeights contains the weight of each class in PixelCrossEntropy; empty: 1 each.
+	ClassWeights []float64 `yaml:"class_weights,omitempty,flow" json:"class_weights,omitempty"`
 }
 
 // LayerNames lists the names of the layers that a layer reads: in YAML one name, or a list.
@@ -204,7 +206,7 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 // UnmarshalYAML decodes a loss. An unknown key is an error that names its line.
 func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLoss
-	if err := checkKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight"); err != nil {
+	if err := checkKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight", "class_weights"); err != nil {
 		return err
 	}
 	return n.Decode((*plain)(l))

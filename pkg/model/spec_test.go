@@ -29,6 +29,8 @@ func small(t testing.TB) []model.Network {
 		{model.Config{Kind: "unet3d", Base: 2, Depth: 3, ExpWeight: 0.5}, []int{4, 8, 8, 8}, []int{5, 8, 8, 8}},
 		{model.Config{Kind: "resnetv2", Base: 4, Blocks: []int{2, 2}, LabelSmoothing: 0.1}, []int{3, 32, 32}, []int{1}},
 		{model.Config{Kind: "resnet", Base: 4, Blocks: []int{1, 2}, Stem: "cifar", Classes: 4}, []int{3, 8, 8}, []int{1}},
+		{model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch", Classes: 4}, []int{1, 16, 16}, []int{1, 16, 16}},
+		{model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch", Classes: 2, ClassWeights: []float64{1, 2.5}, Dice: 0.5}, []int{1, 16, 16}, []int{1, 16, 16}},
 	} {
 		n, err := c.config.Network(c.image, c.target)
 		if err != nil {
@@ -218,6 +220,8 @@ func TestSpecErrors(t *testing.T) {
 		{"unknown logits", layers(ok) + "logits: z\n", `logits: no layer is named "z"`},
 		{"loss", layers(ok) + "loss: {kind: Hinge}\n", `loss: unknown kind "Hinge": use BCEWithLogits`},
 		{"Dice without weight", layers(ok) + "loss: {kind: DiceBCE}\n", "invalid dice 0: use more than 0, at most 1"},
+		{"Dice of pixels", layers(ok) + "loss: {kind: PixelCrossEntropy, dice: 2}\n", "invalid dice 2: use 0 to 1"},
+		{"weights of BCE", layers(ok) + "loss: {kind: BCEWithLogits, class_weights: [1, 2]}\n", "class_weights does not apply to BCEWithLogits"},
 		{"Dice of BCE", layers(ok) + "loss: {kind: BCEWithLogits, dice: 0.5}\n", "dice does not apply to BCEWithLogits"},
 		{"loss key", layers(ok) + "loss: {name: L1}\n", `loss: unknown key "name"`},
 		{"smoothing", layers(ok) + "loss: {kind: SoftmaxCrossEntropy, smoothing: 1}\n", "invalid smoothing 1: use 0 or more, and less than 1"},

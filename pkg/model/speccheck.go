@@ -285,12 +285,16 @@ func (s *Spec) layerLabel(i int) string {
 // validate returns an error for the first invalid field of the loss.
 func (l *SpecLoss) validate() error {
 	switch {
-	case !slices.Contains([]string{lossBCE, lossDice, lossSoftmax, lossL1}, l.Kind):
-		return fmt.Errorf("loss: unknown kind %q: use %s, %s, %s or %s", l.Kind, lossBCE, lossDice, lossSoftmax, lossL1)
-	case l.Dice != 0 && l.Kind != lossDice:
+	case !slices.Contains([]string{lossBCE, lossDice, lossSoftmax, lossPixel, lossL1}, l.Kind):
+		return fmt.Errorf("loss: unknown kind %q: use %s, %s, %s, %s or %s", l.Kind, lossBCE, lossDice, lossSoftmax, lossPixel, lossL1)
+	case l.Dice != 0 && l.Kind != lossDice && l.Kind != lossPixel:
 		return fmt.Errorf("loss: dice does not apply to %s: leave it out", l.Kind)
 	case l.Kind == lossDice && !(l.Dice > 0 && l.Dice <= 1):
 		return fmt.Errorf("loss: invalid dice %g: use more than 0, at most 1", l.Dice)
+	case !(l.Dice >= 0 && l.Dice <= 1):
+		return fmt.Errorf("loss: invalid dice %g: use 0 to 1", l.Dice)
+	case len(l.ClassWeights) > 0 && l.Kind != lossPixel:
+		return fmt.Errorf("loss: class_weights does not apply to %s: leave it out", l.Kind)
 	case l.Smoothing != 0 && l.Kind != lossSoftmax:
 		return fmt.Errorf("loss: smoothing does not apply to %s: leave it out", l.Kind)
 	case l.ExpWeight != 0 && l.Kind != lossL1:

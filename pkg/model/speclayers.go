@@ -15,6 +15,7 @@ const (
 	lossBCE     = "BCEWithLogits"
 	lossDice    = "DiceBCE"
 	lossSoftmax = "SoftmaxCrossEntropy"
+	lossPixel   = "PixelCrossEntropy"
 	lossL1      = "L1"
 )
 
@@ -125,6 +126,8 @@ func (l *SpecLoss) setAsLoss(g *nn.Graph, logits *gorgonia.Node) {
 		g.SetLoss(g.DiceBCE(logits, target, l.Dice))
 	case lossSoftmax:
 		g.SetLoss(g.SoftmaxCrossEntropy(logits, target, l.Smoothing))
+	case lossPixel:
+		g.SetLoss(g.PixelCrossEntropy(logits, target, nn.PixelLoss{ClassWeights: l.ClassWeights, Ignore: IgnoredTarget, DiceWeight: l.Dice}))
 	case lossL1:
 		g.SetLoss(g.L1(logits, target, l.ExpWeight))
 	default:

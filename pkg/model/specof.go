@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -195,15 +196,17 @@ func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) err
 // convertLoss converts the node of the loss. It returns nil without an error if the loss is
 // the task's default.
 func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.OperationInfo, task Task) (*SpecLoss, error) {
-	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
-	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
+	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindPixelCrossEntropy: lossPixel, nn.KindL1: lossL1}
+	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight, ClassWeights: c.Attr.ClassWeights}
 	in := nn.Operands(w.graph.Expr(), n)
 	switch {
 	case l.Kind == "":
 		return nil, fmt.Errorf("a spec cannot express the loss %s", c.Kind)
 	case in[0] != w.graph.Outputs()[0].Node || w.names[in[1]] != TargetInput:
 		return nil, fmt.Errorf("the loss is not computed from the logits and the target")
-	case *l == SpecLoss{Kind: defaultLossKind(task)}:
+	case c.Attr.Ignore != 0 && c.Attr.Ignore != IgnoredTarget:
+		return nil, fmt.Errorf("the loss ignores target %d: a spec can only ignore %d", c.Attr.Ignore, IgnoredTarget)
+	case reflect.DeepEqual(*l, SpecLoss{Kind: defaultLossKind(task)}):
 		return nil, nil
 	}
 	return l, nil

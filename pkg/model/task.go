@@ -8,8 +8,10 @@ type Task string
 
 // The supported tasks.
 const (
-	// Segmentation: logits and target have the same shape [K,H,W]; the target is 0 or 1
-	// at each pixel. Loss: binary cross-entropy of the logits. Scores: IoU, Dice.
+	// Segmentation: logits and target have the same shape [K,H,W], and the target is 0 or 1
+	// at each pixel. Loss: binary cross-entropy of the logits. Or the logits have the shape
+	// [K,H,W] with K classes, and the target [1,H,W] contains the index of each pixel's class,
+	// or IgnoredTarget. Loss: softmax cross-entropy. Scores: IoU, Dice.
 	Segmentation Task = "segmentation"
 	// Classification: logits [K], one number per class; the target [1] is the class index
 	// as a number. Loss: softmax cross-entropy. Score: accuracy.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -13,18 +14,27 @@ type UNet2DConfig struct {
 	Base        int    // channels of the first level; each level below has twice as many
 	Depth       int    // levels above the bridge, each halves height and width
 	InChannels  int    // channels of the image
-	OutChannels int    // channels of the mask
+	OutChannels int    // channels of the logits: of the mask, or classes if Softmax is set
 	Height      int    // height of the image, a multiple of 2^Depth
 	Width       int    // width of the image, a multiple of 2^Depth
 	Bias        bool   // the 3×3 convolutions have biases (batch norm makes them superfluous; the study has them)
 	Norm        string // "batch" or "none"
-	// DiceWeight is the weight of soft Dice in the loss, in [0,1]. The weight of binary
-	// cross-entropy is 1 − DiceWeight. See nn.DiceBCE.
+	// DiceWeight is the weight of soft Dice in the loss, in [0,1]. The weight of the
+	// cross-entropy is 1 − DiceWeight. See nn.DiceBCE and nn.PixelCrossEntropy.
 	DiceWeight float64
+	// Softmax is set if each pixel has one of OutChannels classes, 2 to 255. The target then
+	// has one channel with the index of the class, or IgnoredTarget. ClassWeights contains the
+	// weight of each class in the cross-entropy; nil: 1 each.
+	Softmax      bool
+	ClassWeights []float64
 }
 
 // maxUNetDepth is the largest depth: 1024 times fewer pixels a side is beyond any image.
 const maxUNetDepth = 10
+
+// IgnoredTarget is the target of pixels that count in no loss and no score. It equals
+// data.Ignored.
+const IgnoredTarget = 255
 
 // Validate returns an error for the first invalid field.
 func (c UNet2DConfig) Validate() error {
@@ -54,11 +64,24 @@ func (c UNet2DConfig) Validate() error {
 	if !(c.DiceWeight >= 0 && c.DiceWeight <= 1) {
 		return fmt.Errorf("validate unet2d: invalid weight of Dice %g: use 0 to 1", c.DiceWeight)
 	}
+	if !c.Softmax {
+		if c.ClassWeights != nil {
+			return errors.New("validate unet2d: class weights apply only to masks with classes: set the number of classes, or leave the weights out")
+		}
+		return nil
+	}
+	if c.OutChannels < 2 || c.OutChannels > IgnoredTarget {
+		return fmt.Errorf("validate unet2d: invalid number of classes %d: use 2 to %d", c.OutChannels, IgnoredTarget)
+	}
+	if err := nn.CheckClassWeights(c.ClassWeights, c.OutChannels); err != nil {
+		return fmt.Errorf("validate unet2d: class weights: %w", err)
+	}
 	return nil
 }
 
 // UNet2DNetwork is a 2-D U-Net for segmentation. Its loss is the binary cross-entropy of
-// its logits, combined with soft Dice if DiceWeight is set.
+// its logits, or, with Softmax, the cross-entropy over classes, combined with soft Dice if
+// DiceWeight is set.
 //
 // Ronneberger et al., U-Net, 2015, arXiv:1505.04597; with padded convolutions and batch
 // norm, as is usual today.
@@ -93,6 +116,9 @@ func (u *UNet2DNetwork) Name() string {
 	if u.config.Norm != "batch" {
 		name += "-norm-" + u.config.Norm
 	}
+	if u.config.Softmax {
+		name += fmt.Sprintf("-k%d", u.config.OutChannels)
+	}
 	return name
 }
 
@@ -109,7 +135,11 @@ func (u *UNet2DNetwork) InputShape() []int {
 
 // TargetShape returns the channels, height and width of a mask.
 func (u *UNet2DNetwork) TargetShape() []int {
-	return []int{u.config.OutChannels, u.config.Height, u.config.Width}
+	channels := u.config.OutChannels
+	if u.config.Softmax {
+		channels = 1
+	}
+	return []int{channels, u.config.Height, u.config.Width}
 }
 
 // Parameters returns the number of trainable elements.
@@ -126,7 +156,7 @@ func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	c := u.config
 	g := nn.NewGraph(mode)
 	x := g.Input(ImageInput, batch, c.InChannels, c.Height, c.Width)
-	target := g.Input(TargetInput, batch, c.OutChannels, c.Height, c.Width)
+	target := g.Input(TargetInput, append([]int{batch}, u.TargetShape()...)...)
 
 	var skips []*gorgonia.Node
 	for i := range c.Depth {
@@ -142,9 +172,12 @@ func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 		x = u.addBlocks(g, name, x, c.Base<<i)
 	}
 	logits := g.Output(LogitsOutput, g.Conv2D("head", x, c.OutChannels, 1, 1, 0, true))
-	if c.DiceWeight > 0 {
+	switch {
+	case c.Softmax:
+		g.SetLoss(g.PixelCrossEntropy(logits, target, nn.PixelLoss{ClassWeights: c.ClassWeights, Ignore: IgnoredTarget, DiceWeight: c.DiceWeight}))
+	case c.DiceWeight > 0:
 		g.SetLoss(g.DiceBCE(logits, target, c.DiceWeight))
-	} else {
+	default:
 		g.SetLoss(g.BCEWithLogits(logits, target))
 	}
 	if err := g.Err(); err != nil {

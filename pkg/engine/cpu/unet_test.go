@@ -28,6 +28,7 @@ func TestUNetGradients(t *testing.T) {
 		{smallUNet(), true, "winograd"},
 		{alignedUNet(), true, "direct"},
 		{alignedUNet(), true, "winograd"},
+		{classesUNet(), true, "winograd"},
 	} {
 		convolution := c.Direct
 		g, p := lowered(t, c.net, 3, nn.Train, plan.Options{Fuse: c.fuse, BucketBytes: 4096})
@@ -64,11 +65,18 @@ func TestUNetGradients(t *testing.T) {
 	}
 }
 
+// classesUNet returns the config of a U-Net with more classes than a channel block has lanes.
+func classesUNet() model.UNet2DConfig {
+	c := smallUNet()
+	c.OutChannels, c.Softmax, c.DiceWeight = 9, true, 0.5
+	return c
+}
+
 // TestUNetIsReproducible trains five steps with each number of threads and
 // demands the same bits, with Winograd's convolutions (TestConvolution demands
 // it of either algorithm).
 func TestUNetIsReproducible(t *testing.T) {
-	for _, net := range []model.UNet2DConfig{smallUNet(), alignedUNet()} {
+	for _, net := range []model.UNet2DConfig{smallUNet(), alignedUNet(), classesUNet()} {
 		g, p := lowered(t, net, 3, nn.Train, plan.Options{Fuse: true})
 		reproducible(t, g, p)
 	}
@@ -108,11 +116,11 @@ func reproducible(t *testing.T, g *nn.Graph, p *plan.Program) {
 // BenchmarkUNet is the step (forward, backward, Adam) of the benchmarks' U-Net
 // and of the demo's small one, with the milliseconds of each part.
 func BenchmarkUNet(b *testing.B) {
-	for _, c := range []struct{ base, depth, batch int }{{32, 4, 8}, {8, 3, 4}} {
-		net := model.UNet2DConfig{Base: c.base, Depth: c.depth, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch"}
+	for _, c := range []struct{ base, depth, batch, classes int }{{32, 4, 8, 0}, {8, 3, 4, 0}, {8, 3, 4, 4}} {
+		net := model.UNet2DConfig{Base: c.base, Depth: c.depth, InChannels: 1, OutChannels: max(1, c.classes), Softmax: c.classes > 0, Height: 128, Width: 128, Norm: "batch"}
 		for _, convolution := range []string{"auto", "direct"} {
 			for threads := 1; threads <= 2; threads++ {
-				b.Run(fmt.Sprintf("base-%d/%s/threads-%d", c.base, convolution, threads), func(b *testing.B) {
+				b.Run(fmt.Sprintf("base-%d/classes-%d/%s/threads-%d", c.base, c.classes, convolution, threads), func(b *testing.B) {
 					g, p := lowered(b, net, c.batch, nn.Train, plan.Options{Fuse: true})
 					benchmarkStep(b, loaded(b, openWith(b, "", threads, convolution), p, g), c.batch)
 				})

@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 )
 
@@ -92,10 +93,15 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%s: the image holds indexes of %d classes", mode, n)
 		}
 	}
-	if err := plan.CheckClasses("target", []float32{0, 9, 4}, 10); err != nil {
+	p := lowerGraph(t, classifier(t, nn.Eval))
+	target := p.Lookup(plan.Input, "target")
+	if err := plan.CheckClasses(p, target, []float32{0, 9, 4}); err != nil {
 		t.Error(err)
 	}
-	err := plan.CheckClasses("target", []float32{0, 10, 4}, 10)
+	if err := plan.CheckClasses(p, p.Lookup(plan.Input, "image"), []float32{-1, 0.5}); err != nil {
+		t.Error(err)
+	}
+	err := plan.CheckClasses(p, target, []float32{0, 10, 4})
 	const want = `set input "target": invalid class 10 of sample 1: the network has classes 0 to 9: check the labels, or build the network with more classes`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -219,6 +225,43 @@ func TestValidateFindsMutationsOfTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if mutate(c, v); plan.Validate(c) == nil && plan.Validate(v) == nil {
+			t.Errorf("%s: the broken program passes", name)
+		}
+	}
+}
+
+// TestPixelClasses: the classes of pixels, the ignored ones, and broken programs.
+func TestPixelClasses(t *testing.T) {
+	c := small()
+	c.OutChannels, c.Softmax, c.ClassWeights, c.DiceWeight = 4, true, []float64{1, 2, 0, 1}, 0.5
+	p := lowered(t, c, 2, nn.Train, plan.Options{})
+	target := p.Lookup(plan.Input, "target")
+	if n := p.ClassCount(target); n != 4 {
+		t.Errorf("the target holds indexes of %d classes, want 4", n)
+	}
+	if err := plan.CheckClasses(p, target, []float64{0, 3, model.IgnoredTarget}); err != nil {
+		t.Error(err)
+	}
+	const want = `set input "target": invalid class 4 of pixel 1: the network has classes 0 to 3 (or 255: ignored): check the labels, or build the network with more classes`
+	if err := plan.CheckClasses(p, target, []float64{255, 4}); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if text := p.String(); !strings.Contains(text, "pixel_cross_entropy(dice weight 0.5, class weights 1 2 0 1, ignore 255)") {
+		t.Errorf("the attributes of the loss are missing in\n%s", text)
+	}
+	for name, mutate := range map[string]func(p *plan.Program, k *plan.Kernel){
+		"ignored class":      func(_ *plan.Program, k *plan.Kernel) { k.Attr.Ignore = 3 },
+		"class weights":      func(_ *plan.Program, k *plan.Kernel) { k.Attr.ClassWeights = []float64{1, 1, 1} },
+		"negative weight":    func(_ *plan.Program, k *plan.Kernel) { k.Attr.ClassWeights = []float64{1, 1, -1, 1} },
+		"dice":               func(_ *plan.Program, k *plan.Kernel) { k.Attr.DiceWeight = 2 },
+		"computed target":    func(p *plan.Program, _ *plan.Kernel) { p.Tensors[target].Role = plan.Constant },
+		"target per class":   func(p *plan.Program, _ *plan.Kernel) { p.Tensors[target].Shape = []int{2, 4, 4, 4} },
+		"target of a sample": func(p *plan.Program, _ *plan.Kernel) { p.Tensors[target].Shape = []int{2, 1} },
+	} {
+		p := lowered(t, c, 2, nn.Train, plan.Options{})
+		mutate(p, &p.Kernels[slices.IndexFunc(p.Kernels, func(k plan.Kernel) bool { return k.Op == plan.OpPixelCrossEntropyBackward })])
+		p.Inputs = slices.DeleteFunc(p.Inputs, func(id int) bool { return p.Tensors[id].Role != plan.Input })
+		if plan.Validate(p) == nil {
 			t.Errorf("%s: the broken program passes", name)
 		}
 	}
