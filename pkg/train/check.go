@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
+	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
@@ -64,12 +65,15 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	if err != nil {
 		return err
 	}
-	if cfg.Strategy.Staged() {
+	if _, gpu := cfg.Engine.CUDA(); gpu || cfg.Strategy.Staged() {
 		p, err := t.lowerNetwork(net, cfg.Batch, nn.Train)
-		if err != nil {
-			return err
+		if err == nil && gpu {
+			err = cuda.CheckProgram(p)
 		}
-		if _, err := plan.Cut(p, workers); err != nil {
+		if err == nil && cfg.Strategy.Staged() {
+			_, err = plan.Cut(p, workers)
+		}
+		if err != nil {
 			return fmt.Errorf("check config: %w", err)
 		}
 	}

@@ -54,3 +54,16 @@ func TestOpenPredictorByName(t *testing.T) {
 		t.Errorf("got error %v, want that the run does not exist", err)
 	}
 }
+
+// TestCheckUnsupportedOnGPU: a check, which needs no GPU, refuses a network that no GPU can train.
+func TestCheckUnsupportedOnGPU(t *testing.T) {
+	w := Worker{Config: "unet2d-cells", Set: []string{"model.classes=4"}}
+	if err := w.Check(t.Context(), 1, io.Discard); err != nil {
+		t.Error(err)
+	}
+	w.Device = "cuda"
+	var wrong *UsageError
+	if err := w.Check(t.Context(), 1, io.Discard); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "device cuda does not support operation pixel_cross_entropy") {
+		t.Errorf("got error %v, want that cuda does not support the loss", err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/clibtest"
 	driver "lockstep/pkg/internal/clib/cuda"
@@ -148,6 +149,28 @@ func TestLostDevice(t *testing.T) {
 		}
 	}
 	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnsupportedOperation: a program with an operation that no GPU can run is refused without
+// a GPU, and when it is loaded.
+func TestUnsupportedOperation(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	z := g.Output("logits", g.Conv2D("head", g.Input("image", 1, 1, 4, 4), 3, 1, 1, 0, true))
+	g.SetLoss(g.PixelCrossEntropy(z, g.Input("target", 1, 1, 4, 4), nn.PixelLoss{Ignore: 255}))
+	p, err := plan.Lower(g, plan.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, binary := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	_, loadErr := openOn(t, cudatest.NewMachine(t, clibtest.Options{}), gpuOptions("fp32")).Load(p, nil)
+	for _, err := range []error{CheckProgram(p), loadErr} {
+		if want := `device cuda does not support operation pixel_cross_entropy (layer "loss.0")`; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "use device cpu") {
+			t.Errorf("got error %v, want %q", err, want)
+		}
+	}
+	if err := CheckProgram(binary); err != nil {
 		t.Error(err)
 	}
 }
