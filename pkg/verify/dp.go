@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/model"
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
 )
@@ -40,7 +41,8 @@ type DPOptions struct {
 // compute the same parameters as one. It trains the same network twice in this process, by
 // N workers and by one worker with an N-fold batch, and compares the parameters after 20
 // steps. Then it repeats this with each of four deliberate faults in the training of the N
-// workers. The check of a fault is OK if the difference exceeds the limit.
+// workers, and on the CPU with two faults of the loss in all workers. The check of a fault is
+// OK if the difference exceeds the limit.
 //
 // The workers of strategy pipeline are stages of one network. They are compared with one
 // worker that has the same batch and the same micro-batches, and have other faults.
@@ -124,7 +126,7 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 		cfg := newVerifyConfig()
 		v.change(&cfg)
 		options.Build = v.build
-		one, err := trainOneWorker(ctx, cfg, workers, options)
+		one, err := trainOneWorker(ctx, cfg, workers, nil, options)
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
@@ -161,8 +163,11 @@ func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []nam
 	var one replicaParameters
 	for i, m := range list {
 		var err error
-		if i == 0 || !reflect.DeepEqual(m.cfg, list[i-1].cfg) { // most faults have the same config
-			one, err = trainOneWorker(ctx, m.cfg, workers, options)
+		switch {
+		case m.everywhere:
+			one, err = trainOneWorker(ctx, m.cfg, workers, m.f, options)
+		case i == 0 || !reflect.DeepEqual(m.cfg, list[i-1].cfg): // most faults have the same config
+			one, err = trainOneWorker(ctx, m.cfg, workers, nil, options)
 		}
 		var diff float64
 		if err == nil {
@@ -179,11 +184,11 @@ func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []nam
 	return checks, nil
 }
 
-// trainOneWorker trains with one worker and the full batch of the given number of workers, and
-// returns its parameters.
-func trainOneWorker(ctx context.Context, cfg train.Config, workers int, options train.WorkerOptions) (replicaParameters, error) {
+// trainOneWorker trains with one worker, which has the fault f and the full batch of the given
+// number of workers, and returns its parameters.
+func trainOneWorker(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (replicaParameters, error) {
 	cfg.Batch, cfg.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
-	one, err := trainReplicas(ctx, cfg, 1, nil, options)
+	one, err := trainReplicas(ctx, cfg, 1, f, options)
 	return one[0], err
 }
 
@@ -247,6 +252,9 @@ func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, 
 func trainReplica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicaParameters, err error) {
 	if f != nil {
 		f(&options)
+	}
+	if cfg.Model.Kind == model.KindUNet2D && cfg.Model.Classes > 0 {
+		options.Samples = newClassMasks()
 	}
 	t, err := train.New(ctx, cfg, g, options)
 	if err != nil {

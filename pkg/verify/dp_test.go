@@ -23,14 +23,18 @@ func TestVerifyDP(t *testing.T) {
 			exact++
 		}
 	}
-	if want := 12 + exact + 4; len(checks) != want {
-		t.Errorf("got %d checks, want %d: 12 of the invariant, %d of further strategies, 4 of its faults", len(checks), want, exact)
+	if want := 14 + exact + 6; len(checks) != want {
+		t.Errorf("got %d checks, want %d: 14 of the invariant, %d of further strategies, 6 of its faults", len(checks), want, exact)
 	}
 	all := newCPUVariants()
-	// The CPU engine without and with synchronized batch norm, further strategies, and the reference
-	// engine with most options that change an update.
+	// The CPU engine without and with synchronized batch norm, classes of pixels, further
+	// strategies, and the reference engine with most options that change an update.
 	list := slices.Concat(all[2:4], all[11:])
 	three, err := verifyVariants(t.Context(), 3, list, train.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	four, err := verifyVariants(t.Context(), 4, all[12:14], train.WorkerOptions{}) // classes of pixels
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +44,7 @@ func TestVerifyDP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range slices.Concat(checks, three, faults) {
+	for _, c := range slices.Concat(checks, three, four, faults) {
 		t.Log(c)
 		if !c.OK {
 			t.Error(c)

@@ -7,6 +7,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/reference"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy"
@@ -22,6 +23,9 @@ type namedFault struct {
 	name string
 	f    fault
 	cfg  train.Config
+	// everywhere is set if the one worker also has the fault, which is a computation that
+	// depends on how the workers divide a batch.
+	everywhere bool
 }
 
 // listFaults returns the faults of the strategy of cfg.
@@ -31,24 +35,39 @@ func listFaults(cfg train.Config) []namedFault {
 		clipped := cfg
 		clipped.Optimizer.ClipNorm = clipNorm
 		return []namedFault{
-			{"gradients that do not reach the stage before", breakMessages(zeroGradients), cfg},
-			{"gradients of the micro-batch before", breakMessages(staleGradients), cfg},
-			{"activations of the micro-batch before", breakMessages(staleActivations), cfg},
-			{"gradients clipped by the norm of each stage", keepNorms, clipped},
+			{"gradients that do not reach the stage before", breakMessages(zeroGradients), cfg, false},
+			{"gradients of the micro-batch before", breakMessages(staleGradients), cfg, false},
+			{"activations of the micro-batch before", breakMessages(staleActivations), cfg, false},
+			{"gradients clipped by the norm of each stage", keepNorms, clipped, false},
 		}
 	}
 	norms := cfg
 	addSyncedBatchNorm(&norms)
-	missing := namedFault{"a bucket that is not reduced", skipBucket, cfg}
+	missing := namedFault{"a bucket that is not reduced", skipBucket, cfg, false}
 	if cfg.Strategy.NeedsSGD() { // the workers exchange parameters instead of buckets
-		missing = namedFault{"parameters that are averaged after every second step only", func(*train.WorkerOptions) {}, cfg}
+		missing = namedFault{"parameters that are averaged after every second step only", func(*train.WorkerOptions) {}, cfg, false}
 		missing.cfg.Strategy.Steps = 2
 	}
-	return []namedFault{
-		{"a sum in place of the mean", sumGradients, cfg},
+	list := []namedFault{
+		{"a sum in place of the mean", sumGradients, cfg, false},
 		missing,
-		{"equal shards on all ranks", useEqualShards, cfg},
-		{"batch norms that do not exchange their statistics", skipStatistics, norms},
+		{"equal shards on all ranks", useEqualShards, cfg, false},
+		{"batch norms that do not exchange their statistics", skipStatistics, norms, false},
+	}
+	if cfg.Engine.Device != "reference" {
+		return list
+	}
+	pixels := cfg
+	setPixelClasses(&pixels)
+	return append(list,
+		namedFault{"a loss divided by the weights of the pixels that count in a shard", breakLoss(reference.MeanOfCounted), pixels, true},
+		namedFault{"soft Dice of the batch of a shard", breakLoss(reference.DiceOfBatch), pixels, true})
+}
+
+// breakLoss makes the reference engine compute the pixel cross-entropy with a fault.
+func breakLoss(f reference.LossFault) fault {
+	return func(p *train.WorkerOptions) {
+		p.Open = func(o engine.Options, _ int) (engine.Engine, error) { return reference.NewFaulty(o, f) }
 	}
 }
 

@@ -23,8 +23,8 @@ func TestVerifyStrategies(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := withStrategy(newCPUVariants(), text, c, workers)
-		if want := map[bool]int{false: 12, true: 6}[c.NeedsSGD()]; len(all) != want {
-			t.Fatalf("%s: %d variants, want %d: the 12 of ddp, or those of SGD without clipping", text, len(all), want)
+		if want := map[bool]int{false: 14, true: 8}[c.NeedsSGD()]; len(all) != want {
+			t.Fatalf("%s: %d variants, want %d: the 14 of ddp, or those of SGD without clipping", text, len(all), want)
 		}
 		list := []variant{all[1], all[4]} // the CPU engine; synchronized batch norms
 		if !c.NeedsSGD() {

@@ -88,6 +88,15 @@ func newCPUVariants() []variant {
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 			c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true
 		}, buildSmoothClassifier, 3},
+		{"pixels of classes with weights, some ignored, soft Dice, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
+			c.Optimizer.Momentum = 0.9
+			setPixelClasses(c)
+		}), nil, 0},
+		{"pixels of classes with weights, some ignored, soft Dice, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
+			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
+			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
+			setPixelClasses(c)
+		}, nil, 0},
 	}
 	for _, s := range strategy.Kinds() {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default

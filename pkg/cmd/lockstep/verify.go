@@ -30,10 +30,12 @@ func verifyDPCommand() *cobra.Command {
 		Long: `Trains the same network with 1 worker and an N-fold batch and with N workers, and
 compares every parameter after 20 steps (tolerance 1e-10 in float64, 1e-5 for SGD in
 float32). It also checks that the comparison fails if gradients are summed instead of
-averaged, a bucket is omitted, all shards are equal, or batch norms do not exchange
-their statistics. It covers SGD, Adam, AdamW, LARS and LAMB; Nesterov momentum,
-clipping, accumulation and averaged parameters together; BCE, soft Dice, smoothed
-labels and L1; and synchronized batch norms. Batch norms that are not synchronized use
+averaged, a bucket is omitted, all shards are equal, batch norms do not exchange
+their statistics, or a loss over classes of pixels is divided by the number of pixels
+that count in a shard, or has soft Dice of a shard's batch. It covers SGD, Adam, AdamW,
+LARS and LAMB; Nesterov momentum, clipping, accumulation and averaged parameters
+together; BCE, soft Dice, smoothed labels, classes of pixels with ignored ones and
+weights, and L1; and synchronized batch norms. Batch norms that are not synchronized use
 the statistics of a shard and are not compared. With --device cuda it runs on the GPU,
 in float32. With --strategy it checks that strategy in place of ddp, in all of this. The
 workers of strategy pipeline are compared with one worker that has the same batch and
