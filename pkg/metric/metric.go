@@ -1,10 +1,11 @@
-// Package metric computes the scores of segmentation from counts of pixels (Counts) and of
-// classification from counts of samples (Hits). Counts of batches, tiles and the shards of
+// Package metric computes the scores of segmentation from counts of pixels (Counts for a
+// foreground and a background, Confusion for several classes) and of classification from
+// counts of samples (Hits). Counts of batches, tiles and the shards of
 // a data-parallel evaluation add up, so the score of a test set is exact however the set
 // was split. (The mean of the shards' scores is not the score of the set.)
 //
-// A pixel is predicted to be foreground if its probability σ(z) > 0.5, that is, if its
-// logit z > 0. IoU and Dice have 1 added to numerator and denominator (smooth = 1), as in
+// With Counts, a pixel is predicted to be foreground if its probability σ(z) > 0.5, that is,
+// if its logit z > 0. IoU and Dice have 1 added to numerator and denominator (smooth = 1), as in
 // the U-Net scaling study, so an empty mask that is predicted to be empty has the score 1.
 package metric
 
@@ -18,12 +19,15 @@ type Counts struct {
 	TN int64 // true negatives: background, predicted background
 }
 
+// Ignored is the value of a target's pixel that is not counted; see data.Ignored.
+const Ignored = 255
+
 // scoreSmoothing is added to the numerators and denominators of IoU and Dice, so that they
 // are defined without foreground pixels.
 const scoreSmoothing = 1
 
 // CountLogits compares logits z with targets t of the same length. A logit above 0 predicts
-// foreground, NaN predicts background. A target above 0.5 is foreground.
+// foreground, NaN predicts background. A target above 0.5 is foreground; Ignored is not counted.
 func CountLogits(z, t []float32) Counts {
 	var c Counts
 	c.AddLogits(z, t)
@@ -31,7 +35,7 @@ func CountLogits(z, t []float32) Counts {
 }
 
 // CountProbabilities compares probabilities p with targets t of the same length. Values
-// above 0.5 are foreground; NaN is background.
+// above 0.5 are foreground; NaN is background. Targets that are Ignored are not counted.
 func CountProbabilities(p, t []float32) Counts {
 	var c Counts
 	c.add(p, t, 0.5)
@@ -55,6 +59,9 @@ func (c *Counts) add(values, t []float32, threshold float32) {
 	for i, v := range values {
 		k := 0
 		if t[i] > 0.5 {
+			if t[i] == Ignored {
+				continue
+			}
 			k = 2
 		}
 		if v > threshold {

@@ -75,6 +75,18 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
+// TestIgnoredPixels: they are neither right nor wrong.
+func TestIgnoredPixels(t *testing.T) {
+	z, y := []float32{1, -1, 1, -1}, []float32{1, metric.Ignored, metric.Ignored, 0}
+	want := metric.Counts{TP: 1, TN: 1}
+	if c := metric.CountLogits(z, y); c != want {
+		t.Errorf("logits: %+v, want %+v", c, want)
+	}
+	if c := metric.CountProbabilities(z, y); c != want {
+		t.Errorf("probabilities: %+v, want %+v", c, want)
+	}
+}
+
 // TestSplitIsExact: counts of parts, summed as numbers over ranks, are the counts of the whole.
 func TestSplitIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -104,6 +116,7 @@ func TestLengths(t *testing.T) {
 	for name, f := range map[string]func(){
 		"targets": func() { metric.CountLogits(make([]float32, 2), make([]float32, 1)) },
 		"slice":   func() { metric.CountsFromSlice(make([]float64, 3)) },
+		"classes": func() { metric.ConfusionFromSlice(make([]float64, 5), 2) },
 	} {
 		func() {
 			defer func() {
