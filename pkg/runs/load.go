@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -97,70 +98,110 @@ func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 func (w *Writer) AppendLoad(l Load) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	row := fmt.Sprintf("%d,%.6g,%d,%.6g,%.6g,%.6g\n", l.Epoch, l.Seconds, l.Cores, l.OwnSeconds, l.OtherSeconds, l.StealSeconds)
+	if err := w.appendRows(loadFileName, loadFileHeader, []byte(row), false); err != nil {
+		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
+	}
+	return nil
+}
+
+// appendRows appends rows to the CSV file name, which it creates with a header if necessary. If sync
+// is true, it waits until they are on disk. The error is a *LostError if the file was deleted
+// after earlier rows were written.
+func (w *Writer) appendRows(name, header string, rows []byte, sync bool) error {
 	if err := w.lock.Check(); err != nil {
 		return err
 	}
-	path := w.path(loadFileName)
-	if _, err := os.Stat(path); w.loads && errors.Is(err, fs.ErrNotExist) {
+	path := w.path(name)
+	if _, err := os.Stat(path); w.appended[name] && errors.Is(err, fs.ErrNotExist) {
 		return &LostError{path}
 	}
-	if err := repairFile(path, loadFileHeader); err != nil {
-		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
+	if err := repairFile(path, header); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
+		return err
 	}
-	row := fmt.Sprintf("%d,%.6g,%d,%.6g,%.6g,%.6g\n", l.Epoch, l.Seconds, l.Cores, l.OwnSeconds, l.OtherSeconds, l.StealSeconds)
-	_, err = f.WriteString(row)
+	_, err = f.Write(rows)
+	if err == nil && sync {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
+		return err
 	}
-	w.loads = true
+	if w.appended == nil {
+		w.appended = map[string]bool{}
+	}
+	w.appended[name] = true
 	return nil
 }
 
 // readLoads reads load.csv in dir. It returns no loads and no error if there is no such
 // file. If an epoch has several rows, the last one counts.
-func readLoads(dir string) ([]Load, []Problem, error) {
-	path := filepath.Join(dir, loadFileName)
+func readLoads(dir string) (loads []Load, problems []Problem, err error) {
+	problems, err = readTable(dir, loadFileName, loadFileHeader, func(cells []string) error {
+		l, err := parseLoad(cells)
+		if err != nil {
+			return err
+		}
+		loads = slices.DeleteFunc(loads, func(before Load) bool { return before.Epoch == l.Epoch })
+		loads = append(loads, l)
+		return nil
+	})
+	return loads, problems, err
+}
+
+// readTable calls use for the cells of each row of the CSV file name in dir. An error that use returns
+// is a problem, as are a torn row, another number of cells and another header, after which
+// no row is used. A missing file has no rows.
+func readTable(dir, name, header string, use func(cells []string) error) ([]Problem, error) {
+	path := filepath.Join(dir, name)
 	f, err := safeopen.Open(dir, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if isRefused(err) {
-		return nil, []Problem{newRefusedProblem(path, err)}, nil
+		return []Problem{newRefusedProblem(path, err)}, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var loads []Load
 	lines := newLineReader(f, path)
 	for lines.next() {
 		if lines.line == 1 {
-			if lines.text != loadFileHeader {
-				lines.addProblem("expected the header %s, got %.80q; no row of this file is used", loadFileHeader, lines.text)
+			if lines.text != header {
+				lines.addProblem("expected the header %s, got %.80q; no row of this file is used", header, lines.text)
 				break
 			}
 			continue
 		}
-		l, err := parseLoad(lines.text)
+		cells, err := splitRow(lines.text, strings.Count(header, ",")+1)
+		if err == nil {
+			err = use(cells)
+		}
 		if err != nil {
 			lines.addProblem("%v", err)
-			continue
 		}
-		loads = slices.DeleteFunc(loads, func(before Load) bool { return before.Epoch == l.Epoch })
-		loads = append(loads, l)
 	}
-	return loads, lines.problems, errors.Join(lines.err, f.Close())
+	return lines.problems, errors.Join(lines.err, f.Close())
 }
 
-// parseLoad parses a row of load.csv.
-func parseLoad(text string) (l Load, err error) {
-	cells := strings.Split(text, ",")
-	if want := strings.Count(loadFileHeader, ",") + 1; len(cells) != want {
-		return l, fmt.Errorf("expected %d cells, got %d", want, len(cells))
+// splitRow splits a row of a CSV file into the given number of cells.
+func splitRow(text string, want int) (cells []string, err error) {
+	if cells = strings.Split(text, ","); strings.Contains(text, `"`) { // such as the name of an image with a comma
+		if cells, err = csv.NewReader(strings.NewReader(text)).Read(); err != nil {
+			return nil, err
+		}
 	}
+	if len(cells) != want {
+		return nil, fmt.Errorf("expected %d cells, got %d", want, len(cells))
+	}
+	return cells, nil
+}
+
+// parseLoad parses the cells of a row of load.csv.
+func parseLoad(cells []string) (l Load, err error) {
 	number := func(i int) float64 {
 		v, e := strconv.ParseFloat(cells[i], 64)
 		if e != nil && err == nil {

@@ -15,7 +15,7 @@ import (
 // folders. The logs of the workers are not among these files; see WorkerLogRank.
 func IsRunFile(name string) bool {
 	switch name {
-	case infoFile, epochsFile, loadFileName, logFile, OwnersFile:
+	case infoFile, epochsFile, classesFile, imagesFile, loadFileName, logFile, OwnersFile:
 		return true
 	}
 	_, isSteps := cutRank(name, "steps-", ".jsonl")

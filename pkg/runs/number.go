@@ -78,6 +78,8 @@ type testJSON struct {
 	Checkpoint    string     `json:"checkpoint"`
 	Seconds       jsonNumber `json:"seconds"`
 
+	Classes []NamedScores `json:"classes,omitempty"`
+
 	Task              string     `json:"task,omitempty"`
 	Accuracy          jsonNumber `json:"accuracy,omitempty"`
 	AccuracyConstant  jsonNumber `json:"accuracy_constant,omitempty"`
@@ -91,7 +93,7 @@ func (t Test) MarshalJSON() ([]byte, error) {
 		Samples: t.Samples, Loss: jsonNumber(t.Loss), IoU: jsonNumber(t.IoU), Dice: jsonNumber(t.Dice),
 		IoUConstant: jsonNumber(t.IoUConstant), DiceConstant: jsonNumber(t.DiceConstant),
 		IoUUntrained: jsonNumber(t.IoUUntrained), DiceUntrained: jsonNumber(t.DiceUntrained),
-		Checkpoint: t.Checkpoint, Seconds: jsonNumber(t.Seconds),
+		Checkpoint: t.Checkpoint, Seconds: jsonNumber(t.Seconds), Classes: t.Classes,
 		Task: t.Task, Accuracy: jsonNumber(t.Accuracy), AccuracyConstant: jsonNumber(t.AccuracyConstant),
 		AccuracyUntrained: jsonNumber(t.AccuracyUntrained), LossUntrained: jsonNumber(t.LossUntrained),
 	})
@@ -111,7 +113,7 @@ func (t *Test) UnmarshalJSON(text []byte) error {
 		Samples: v.Samples, Loss: float64(v.Loss), IoU: float64(v.IoU), Dice: float64(v.Dice),
 		IoUConstant: float64(v.IoUConstant), DiceConstant: float64(v.DiceConstant),
 		IoUUntrained: float64(v.IoUUntrained), DiceUntrained: float64(v.DiceUntrained),
-		Checkpoint: v.Checkpoint, Seconds: float64(v.Seconds),
+		Checkpoint: v.Checkpoint, Seconds: float64(v.Seconds), Classes: v.Classes,
 		Task: v.Task, Accuracy: float64(v.Accuracy), AccuracyConstant: float64(v.AccuracyConstant),
 		AccuracyUntrained: float64(v.AccuracyUntrained), LossUntrained: float64(v.LossUntrained),
 	}

@@ -55,6 +55,11 @@ func Read(dir string) (Run, error) {
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	}
 	run.Loads, run.Problems = loads, append(run.Problems, problems...)
+	classes, problems, err := readClasses(dir)
+	if err != nil {
+		return run, fmt.Errorf("read run %s: %w", dir, err)
+	}
+	run.Classes, run.Problems = classes, append(run.Problems, problems...)
 	found, err := Ranks(dir)
 	if err != nil {
 		return run, fmt.Errorf("read run %s: %w", dir, err)

@@ -66,7 +66,7 @@ func refusedRun(t *testing.T, root string, u unsafeFile, file string) (dir strin
 func TestReadRefusesUnsafeFiles(t *testing.T) {
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
-		for _, file := range []string{epochsFile, loadFileName, "steps-1.jsonl"} {
+		for _, file := range []string{epochsFile, loadFileName, classesFile, "steps-1.jsonl"} {
 			t.Run(u.name+" "+file, func(t *testing.T) {
 				dir := refusedRun(t, root, u, file)
 				tail := NewTail(dir)
@@ -128,7 +128,7 @@ func TestReadRefusesUnsafeFiles(t *testing.T) {
 func TestResumeRefusesUnsafeFiles(t *testing.T) {
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
-		for _, file := range []string{infoFile, epochsFile, loadFileName, logFile, OwnersFile, "steps-1.jsonl"} {
+		for _, file := range []string{infoFile, epochsFile, loadFileName, classesFile, logFile, OwnersFile, "steps-1.jsonl"} {
 			t.Run(u.name+" "+file, func(t *testing.T) {
 				dir := refusedRun(t, root, u, file)
 				soon(t, "resume", func() {

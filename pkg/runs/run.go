@@ -4,6 +4,8 @@
 //	logs/<study>/<series>-n<workers>-s<seed>/
 //	    run.json               an Info
 //	    epochs.csv             one Epoch per row
+//	    classes.csv            one ClassScores per row; only of segmentation into several classes
+//	    images.csv             the NamedScores of each held-out image after the last epoch; only of segmentation
 //	    steps-<rank>.jsonl     a Worker, then one Step per line
 //	    collectives-<rank>.jsonl  the last collective operations, if one has failed; see package flight
 //	    stacks-<rank>.txt      the stacks of the rank's process at that time
@@ -152,12 +154,16 @@ type Test struct {
 	Loss          float64 `json:"loss"`
 	IoU           float64 `json:"iou"`
 	Dice          float64 `json:"dice"`
-	IoUConstant   float64 `json:"iou_constant"` // of the better constant prediction: all 0 or all 1
+	IoUConstant   float64 `json:"iou_constant"` // of the best constant prediction
 	DiceConstant  float64 `json:"dice_constant"`
 	IoUUntrained  float64 `json:"iou_untrained"` // the same network before the first step
 	DiceUntrained float64 `json:"dice_untrained"`
 	Checkpoint    string  `json:"checkpoint"` // relative to the run folder
 	Seconds       float64 `json:"seconds"`
+	// Classes contains the scores of each class, by class index. IoU and Dice are then the means over the
+	// classes that are not NaN. It is nil for segmentation into foreground and background, of
+	// which IoU and Dice are those of the foreground, and for other tasks.
+	Classes []NamedScores `json:"classes,omitempty"`
 
 	// The fields below are for tasks other than segmentation, which have no IoU and no Dice.
 	Task              string  `json:"task,omitempty"` // "classification", "regression"; empty: segmentation
@@ -177,7 +183,7 @@ type Epoch struct {
 	SamplesPerSecond float64 // Samples / Seconds
 	TrainLoss        float64
 	ValLoss          float64
-	IoU              float64 // on the complete validation set
+	IoU              float64 // on the complete validation set; of several classes, the mean over those in its masks
 	Dice             float64
 	ValSeconds       float64
 	LearningRate     float64 // of the epoch's last step
@@ -233,9 +239,10 @@ type Run struct {
 	Dir      string // run folder, or the file of another program's log
 	Info     Info
 	Epochs   []Epoch
-	Workers  []Worker // the last worker of each rank, by rank; empty for other programs' logs
-	Starts   []Worker // all workers, also those before a resumption: by rank, then in the order of their start
-	Loads    []Load   // by epoch; empty if unknown
+	Workers  []Worker      // the last worker of each rank, by rank; empty for other programs' logs
+	Starts   []Worker      // all workers, also those before a resumption: by rank, then in the order of their start
+	Loads    []Load        // by epoch; empty if unknown
+	Classes  []ClassScores // by epoch, then by class index; empty unless the task is segmentation into several classes
 	Problems []Problem
 	// Origins states where the properties that identify the run were found. A property that is
 	// missing is unknown. Origins is nil for a run folder, whose run.json has them all. Only the

@@ -23,16 +23,17 @@ import (
 //
 // It must not be used by several goroutines at once.
 type Tail struct {
-	dir          string
-	stat         fs.FileInfo // of run.json
-	info         Info
-	epochLines   *tailLines
-	rows         *epochReader
-	epochs       []Epoch
-	loads        []Load // as read after the last row of epochs.csv
-	loadProblems []Problem
-	steps        map[int]*stepsTail // by rank
-	read         int64              // bytes of run.json read
+	dir         string
+	stat        fs.FileInfo // of run.json
+	info        Info
+	epochLines  *tailLines
+	rows        *epochReader
+	epochs      []Epoch
+	loads       []Load // as read after the last row of epochs.csv
+	classes     []ClassScores
+	rowProblems []Problem          // of loads and classes
+	steps       map[int]*stepsTail // by rank
+	read        int64              // bytes of run.json read
 	// refused contains the problems of files that must not be opened, by path.
 	refused map[string]Problem
 }
@@ -89,7 +90,7 @@ func (t *Tail) readInfo() (bool, error) {
 	return true, nil
 }
 
-// readEpochs reads the rows appended to epochs.csv, and load.csv if there are any. It
+// readEpochs reads the rows appended to epochs.csv, and load.csv and classes.csv if there are any. It
 // reports whether anything has changed.
 func (t *Tail) readEpochs() (bool, error) {
 	path := filepath.Join(t.dir, epochsFile)
@@ -105,9 +106,14 @@ func (t *Tail) readEpochs() (bool, error) {
 		t.epochs = t.rows.appendRows(t.epochs)
 	}
 	if anew || len(text) > 0 {
-		if t.loads, t.loadProblems, err = readLoads(t.dir); err != nil {
+		if t.loads, t.rowProblems, err = readLoads(t.dir); err != nil {
 			return false, err
 		}
+		classes, problems, err := readClasses(t.dir)
+		if err != nil {
+			return false, err
+		}
+		t.classes, t.rowProblems = classes, append(t.rowProblems, problems...)
 	}
 	return changed || anew || len(text) > 0, nil
 }
@@ -178,7 +184,8 @@ func (t *Tail) Run() Run {
 		run.removeWholeRunRow()
 		run.Problems = append(run.Problems, run.checkMissingRows()...)
 	}
-	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.loadProblems...)
+	run.Loads, run.Classes = slices.Clone(t.loads), slices.Clone(t.classes)
+	run.Problems = append(run.Problems, t.rowProblems...)
 	var ranks []int
 	for rank := range t.steps {
 		ranks = append(ranks, rank)

@@ -39,8 +39,9 @@ type Writer struct {
 	info   Info
 	epochs *os.File
 	log    *os.File
-	loads  bool // whether a row of load.csv was written
-	closed bool
+	// appended contains the files to which appendRows has appended.
+	appended map[string]bool
+	closed   bool
 }
 
 // Create creates the run folder dir with run.json, an epochs.csv that contains only its
@@ -211,7 +212,7 @@ func checkSafeToOpen(dir string) error {
 	if err != nil {
 		return err
 	}
-	paths := []string{filepath.Join(dir, epochsFile), filepath.Join(dir, loadFileName), filepath.Join(dir, logFile)}
+	paths := []string{filepath.Join(dir, epochsFile), filepath.Join(dir, loadFileName), filepath.Join(dir, classesFile), filepath.Join(dir, logFile)}
 	for _, rank := range ranks {
 		paths = append(paths, stepsPath(dir, rank))
 	}
@@ -258,7 +259,7 @@ func (w *Writer) Notices() []string { return w.lock.Notices() }
 // temporaryNamePattern matches the temporary names under which renameio writes the files of a run
 // and its checkpoints. A kill may leave such files.
 var temporaryNamePattern = regexp.MustCompile(
-	`^\.(run\.json|(epochs|load|usage-\d+)\.csv|(owners|steps-\d+)\.jsonl|out\.log|epoch-\d+(-step-\d+)?\.safetensors|run-folder\.txt)\d+$`)
+	`^\.(run\.json|(epochs|classes|images|load|usage-\d+)\.csv|(owners|steps-\d+)\.jsonl|out\.log|epoch-\d+(-step-\d+)?\.safetensors|run-folder\.txt)\d+$`)
 
 // RemoveTemporary deletes half-written files that a kill left in the run folder dir and its
 // checkpoints, even if the run was not created yet. Create and Resume also delete such
@@ -323,8 +324,8 @@ func (w *Writer) AppendEpoch(e Epoch) error {
 	return nil
 }
 
-// TruncateAfter removes the rows of epochs.csv after epoch and the rows that cannot be
-// read. A run that is resumed from the checkpoint of that epoch trains the later epochs
+// TruncateAfter removes the rows of epochs.csv and classes.csv after epoch, the rows that cannot be
+// read, and images.csv. A run that is resumed from the checkpoint of that epoch trains the later epochs
 // again.
 func (w *Writer) TruncateAfter(epoch int) error {
 	w.mu.Lock()
@@ -339,6 +340,9 @@ func (w *Writer) TruncateAfter(epoch int) error {
 	epochs, _, err := readEpochs(f, f.Name())
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
+	}
+	if err := w.truncateScores(epoch); err != nil {
+		return fmt.Errorf("truncate scores: %w", err)
 	}
 	text := []byte(epochHeader + "\n")
 	for _, e := range epochs {
