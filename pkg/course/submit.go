@@ -33,7 +33,7 @@ const manifestFile = "submission.json"
 
 // isSubmittedFile reports whether a submission contains the file of a run folder. Checkpoints,
 // events and steps are large, and no answer needs them.
-var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|out\.log|load\.csv|usage-.*\.csv)$`).MatchString
+var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|classes\.csv|images\.csv|out\.log|load\.csv|usage-.*\.csv)$`).MatchString
 
 var studentName = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
 

@@ -97,6 +97,23 @@ type Info struct {
 	CompleteOptimizerBytes int64   `json:"complete_optimizer_bytes,omitempty"` // size of the complete optimizer's state; 0 if OptimizerBytes is nil
 }
 
+// Names of the part of the data that is evaluated after each epoch; see Info.EvaluatedPart.
+const (
+	HeldOutPart    = "held-out"
+	ValidationPart = "validation"
+)
+
+// EvaluatedPart returns the name of the part of the data that was evaluated after each epoch:
+// ValidationPart if the config sets data.validation_images, so that the data have a third part for
+// one final test, and otherwise HeldOutPart.
+func (i Info) EvaluatedPart() string {
+	part, _ := i.Config["data"].(map[string]any)
+	if n, _ := part["validation_images"].(float64); n > 0 {
+		return ValidationPart
+	}
+	return HeldOutPart
+}
+
 // Binding describes the CPUs to which the launcher of a run has bound its workers. Lists of
 // CPUs have the form "0-3,8".
 type Binding struct {

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -515,5 +516,17 @@ func TestWorkersWithoutSteps(t *testing.T) {
 	equal(t, problems, all)
 	if len(workers) != 2 || workers[0].PID != 1 || workers[1].PID != 2 || len(steps) != 1 || len(problems) != 2 || problems[0].Line != 3 || problems[1].Line != 6 {
 		t.Errorf("workers %+v, %d steps, problems %v", workers, len(steps), problems)
+	}
+}
+
+// TestEvaluatedPart: with a third part for the final test, the epochs are scored on a validation part.
+func TestEvaluatedPart(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: HeldOutPart, `{"config": {"data": {"test_images": 6}}}`: HeldOutPart,
+		`{"config": {"data": {"test_images": 6, "validation_images": 4}}}`: ValidationPart,
+	} {
+		var info Info
+		check(t, json.Unmarshal([]byte(text), &info))
+		equal(t, info.EvaluatedPart(), want)
 	}
 }

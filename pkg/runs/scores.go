@@ -107,13 +107,17 @@ func formatClasses(classes []ClassScores) ([]byte, error) {
 	return formatRows(rows)
 }
 
-// AppendClasses appends the scores of all classes after an epoch to classes.csv, and waits until they
+// AppendClasses appends the scores of all classes after an epoch, from 1, to classes.csv, and waits until they
 // are on disk. Call it before AppendEpoch: readers look for them when they find a new row in
 // epochs.csv.
-func (w *Writer) AppendClasses(classes []ClassScores) error {
+func (w *Writer) AppendClasses(epoch int, classes []NamedScores) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	text, err := formatClasses(classes)
+	rows := make([]ClassScores, len(classes))
+	for i, c := range classes {
+		rows[i] = ClassScores{epoch, c}
+	}
+	text, err := formatClasses(rows)
 	if err == nil {
 		err = w.appendRows(classesFile, classesHeader, text, true)
 	}

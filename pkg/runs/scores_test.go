@@ -11,12 +11,10 @@ import (
 
 // sampleClasses returns the scores of three classes after an epoch. No mask has the last one, and a
 // name has a comma and quotation marks.
-func sampleClasses(epoch int) []ClassScores {
+func sampleClasses(epoch int) []NamedScores {
 	x := float64(epoch)
-	return []ClassScores{
-		{epoch, NamedScores{"background", 0.9, 0.95 + x/1000, 700}},
-		{epoch, NamedScores{`cell, "round"`, 1 / (x + 2), 0.5, 300}},
-		{epoch, NamedScores{"nucleus", math.NaN(), math.NaN(), 0}},
+	return []NamedScores{
+		{"background", 0.9, 0.95 + x/1000, 700}, {`cell, "round"`, 1 / (x + 2), 0.5, 300}, {"nucleus", math.NaN(), math.NaN(), 0},
 	}
 }
 
@@ -29,8 +27,10 @@ func TestClassesReadBack(t *testing.T) {
 	tail := NewTail(dir)
 	var want []ClassScores
 	for epoch := 1; epoch <= 3; epoch++ {
-		want = append(want, sampleClasses(epoch)...)
-		check(t, w.AppendClasses(sampleClasses(epoch)))
+		for _, c := range sampleClasses(epoch) {
+			want = append(want, ClassScores{epoch, c})
+		}
+		check(t, w.AppendClasses(epoch, sampleClasses(epoch)))
 		check(t, w.AppendEpoch(sampleEpoch(epoch)))
 		_, err := tail.Read()
 		check(t, err)
@@ -41,7 +41,7 @@ func TestClassesReadBack(t *testing.T) {
 		equal(t, run.Problems, []Problem(nil))
 	}
 	check(t, w.WriteImages([]NamedScores{{Name: "a.png", IoU: 1, Dice: 1, Pixels: 9}}))
-	check(t, w.AppendClasses(sampleClasses(4))) // and a kill before the row of the epoch
+	check(t, w.AppendClasses(4, sampleClasses(4))) // and a kill before the row of the epoch
 	check(t, w.Finish(StatusCanceled, nil))
 
 	path := filepath.Join(dir, classesFile)
@@ -56,7 +56,7 @@ func TestClassesReadBack(t *testing.T) {
 	w, _, err = Resume(dir)
 	check(t, err)
 	check(t, w.TruncateAfter(2))
-	check(t, w.AppendClasses(sampleClasses(3)))
+	check(t, w.AppendClasses(3, sampleClasses(3)))
 	check(t, w.AppendEpoch(sampleEpoch(3)))
 	check(t, w.Finish(StatusDone, nil))
 	text, err = os.ReadFile(path)

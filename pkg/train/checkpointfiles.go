@@ -201,6 +201,9 @@ func (t *Trainer) checkRecord(c checkpoint) error {
 	var names []string
 	if c.epoch > 0 {
 		names = append(names, "epochs.csv")
+		if c.untrained != nil && c.untrained.Classes != nil {
+			names = append(names, "classes.csv")
+		}
 	}
 	if c.step > 0 {
 		for rank := range t.group.Size() {

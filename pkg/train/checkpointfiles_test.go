@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -140,7 +141,7 @@ func TestMissingParts(t *testing.T) {
 				wantError(t, err, tt.refused)
 				return
 			}
-			if err != nil || again[0].Test != first[0].Test || len(again[0].Epochs) != 2 {
+			if err != nil || !reflect.DeepEqual(again[0].Test, first[0].Test) || len(again[0].Epochs) != 2 {
 				t.Errorf("got %+v, %v, want the result of the finished run", again[0], err)
 			}
 		})

@@ -27,7 +27,8 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	if err := t.allReduce(ctx, sums); err != nil {
 		return Scores{}, err
 	}
-	return s.withSums(sums), nil
+	s = s.withSums(sums)
+	return s, s.check()
 }
 
 // evaluateShard evaluates the shard of ds that belongs to the given rank of world ranks. exe
@@ -37,14 +38,13 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 	if err != nil {
 		return Scores{}, err
 	}
-	s := newScores(task, outputs)
+	m := numElements(ds.TargetShape())
+	s := newScores(task, outputs, m)
 	loader, err := data.NewEvaluationLoader(ds, data.EvaluationOptions{World: world, Rank: rank, Batch: batch})
 	if err != nil {
 		return s, err
 	}
 	defer loader.Close()
-	target := ds.TargetShape()
-	m := numElements(target)
 	out := make([]float32, batch*outputs)
 	batches := loader.Epoch(ctx, 0)
 	defer batches.Close()
@@ -54,7 +54,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 			return s, err
 		}
 		valid := b.ValidCount()
-		if err := s.add(task, out[:valid*outputs], b.Target[:valid*m], valid); err != nil {
+		if err := s.add(task, out[:valid*outputs], b.Target[:valid*m], valid, func(i int) int { return data.ImageOf(ds, b.Indices[i]) }); err != nil {
 			return s, err
 		}
 	}

@@ -104,7 +104,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 			return res, fmt.Errorf("evaluate the untrained network: %w", err)
 		}
 		untrained, t.untrained = &s, &s // saved in checkpoints for resumed runs
-		if err := rec.logStart(s); err != nil {
+		if err := errors.Join(rec.logStart(s), rec.noteClasses(s)); err != nil {
 			return res, err
 		}
 		if n, ok := t.train.(engine.NoticeReporter); ok {
@@ -159,7 +159,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		res.Epochs = append(res.Epochs, row)
 		// Write the row before the checkpoint. If the run is killed between the two, a
 		// resumed run trains the epoch again; in the other order, the row would be lost.
-		if err := rec.measureWriting(func() error { return rec.writeEpoch(row) }); err != nil {
+		if err := rec.measureWriting(func() error { return rec.writeEpoch(row, last.classScores(t.classNames(last))) }); err != nil {
 			return res, err
 		}
 		if bubbles != "" {
@@ -182,7 +182,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		if err := rec.logSlowWriting(t.epoch, time.Since(epochBegin)); err != nil {
 			return res, err
 		}
-		res.Test = last.newTest(*untrained, rec.lastCheckpoint(), row.ValSeconds)
+		res.Test = last.newTest(*untrained, t.classNames(last), rec.lastCheckpoint(), row.ValSeconds)
 		if t.options.EpochDone != nil {
 			if err := t.options.EpochDone(row); err != nil {
 				return res, fmt.Errorf("after epoch %d: %w", t.epoch, err)
@@ -193,11 +193,14 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 	// earlier rows, which only rank 0 has: all ranks must take the same branch.
 	if res.Test.Samples == 0 {
 		begin := time.Now()
-		s, err := t.Evaluate(ctx)
-		if err != nil {
+		var err error
+		if last, err = t.Evaluate(ctx); err != nil {
 			return res, err
 		}
-		res.Test = s.newTest(*untrained, rec.lastCheckpoint(), time.Since(begin).Seconds())
+		res.Test = last.newTest(*untrained, t.classNames(last), rec.lastCheckpoint(), time.Since(begin).Seconds())
+	}
+	if err := t.recordImages(ctx, rec, last); err != nil {
+		return res, err
 	}
 	if err := rec.addEnergy(ctx); err != nil {
 		return res, err

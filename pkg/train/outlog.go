@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"lockstep/pkg/model"
@@ -37,11 +38,11 @@ func (r *recorder) writeLogHeader() error {
 	return r.logToFile("global_batch_size %d", r.t.globalBatch())
 }
 
-// logEpoch writes the log lines of a finished epoch.
-func (r *recorder) logEpoch(row runs.Epoch) error {
+// logEpoch writes the log lines of a finished epoch with the scores of its classes, which may be nil.
+func (r *recorder) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
 	r.logToTerminal("%s", taken)
-	short, long := r.formatScores(row)
+	short, long := r.formatScores(row, classes)
 	r.logToTerminal("  epoch %d/%d: train loss %.6f, val loss %.6f, %slr %.6g",
 		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, short, row.LearningRate)
 	for _, line := range []string{
@@ -60,16 +61,37 @@ func (r *recorder) logEpoch(row runs.Epoch) error {
 }
 
 // formatScores formats the scores of an epoch: short for the terminal, long for out.log.
-// Both are empty for regression.
-func (r *recorder) formatScores(row runs.Epoch) (short, long string) {
+// Both are empty for regression. Only short names the classes: readers of out.log expect one IoU.
+func (r *recorder) formatScores(row runs.Epoch, classes []runs.NamedScores) (short, long string) {
 	switch r.t.net.Task() {
 	case model.Segmentation:
-		return fmt.Sprintf("IoU %.4f, Dice %.4f, ", row.IoU, row.Dice), fmt.Sprintf("IoU=%f, Dice=%f, ", row.IoU, row.Dice)
+		short = fmt.Sprintf("IoU %.4f, Dice %.4f, ", row.IoU, row.Dice)
+		if classes != nil {
+			short = fmt.Sprintf("mean IoU %.4f (%s), ", row.IoU, listClassIoUs(classes))
+		}
+		return short, fmt.Sprintf("IoU=%f, Dice=%f, ", row.IoU, row.Dice)
 	case model.Classification:
 		return fmt.Sprintf("accuracy %.4f, val accuracy %.4f, ", row.Accuracy, row.ValAccuracy),
 			fmt.Sprintf("accuracy=%f, val accuracy=%f, ", row.Accuracy, row.ValAccuracy)
 	}
 	return "", ""
+}
+
+// listClassIoUs lists the IoU of each class, or of the first eight.
+func listClassIoUs(classes []runs.NamedScores) string {
+	const most = 8
+	var parts []string
+	for _, c := range classes[:min(most, len(classes))] {
+		if math.IsNaN(c.IoU) {
+			parts = append(parts, c.Name+" –")
+		} else {
+			parts = append(parts, fmt.Sprintf("%s %.4f", c.Name, c.IoU))
+		}
+	}
+	if n := len(classes) - most; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // exactRate returns seconds and the rate samples/seconds, adjusted so that their product in
@@ -110,8 +132,9 @@ func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	return seconds, n / seconds
 }
 
-// writeEpochEvents writes the TensorBoard scalars of an epoch, at the last completed step.
-func (r *recorder) writeEpochEvents(row runs.Epoch) error {
+// writeEpochEvents writes the TensorBoard scalars of an epoch and its classes, at the last completed
+// step.
+func (r *recorder) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.events == nil {
 		return nil
 	}
@@ -131,6 +154,9 @@ func (r *recorder) writeEpochEvents(row runs.Epoch) error {
 		if !math.IsNaN(s.Value) { // NaN: the task does not have this score
 			scalars = append(scalars, s)
 		}
+	}
+	for _, c := range classes {
+		scalars = append(scalars, runs.Scalar{Tag: "IoU/" + c.Name, Value: c.IoU}, runs.Scalar{Tag: "Dice/" + c.Name, Value: c.Dice})
 	}
 	if err := r.events.AppendScalars(r.t.step, time.Now(), scalars...); err != nil {
 		return err

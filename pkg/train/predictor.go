@@ -210,7 +210,8 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 
 // Score evaluates the network on the complete held-out set.
 func (p *Predictor) Score(ctx context.Context) (Scores, error) {
-	return evaluateShard(ctx, p.exe, p.task, p.samples.Test, 1, 0)
+	s, err := evaluateShard(ctx, p.exe, p.task, p.samples.Test, 1, 0)
+	return s, errors.Join(err, s.check())
 }
 
 // TrainLen returns the number of training samples.

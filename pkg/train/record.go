@@ -371,9 +371,13 @@ func (r *recorder) note(text string) error {
 func (r *recorder) logStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
-	if err := r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d held out; %s",
+	purpose := "held out"
+	if part := t.evaluatedPart(); part != runs.HeldOutPart {
+		purpose = "for " + part
+	}
+	if err := r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d %s; %s",
 		t.cfg.Name, t.net.Parameters(), english.Count(t.group.Size(), "worker"), t.cfg.Batch, english.Count(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
-		t.samples.Train.Len(), t.samples.Test.Len(), s.formatUntrained()); err != nil {
+		t.samples.Train.Len(), t.samples.Test.Len(), purpose, s.formatUntrained()); err != nil {
 		return err
 	}
 	if note := t.describeStrategy(); note != "" {
@@ -438,8 +442,9 @@ func (r *recorder) writeStep(s runs.Step) error {
 	})
 }
 
-// writeEpoch writes a finished epoch. Call it before the epoch's checkpoint is saved.
-func (r *recorder) writeEpoch(row runs.Epoch) error {
+// writeEpoch writes a finished epoch with the scores of its classes, which may be nil. Call it before
+// the epoch's checkpoint is saved.
+func (r *recorder) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.steps != nil {
 		if err := r.steps.Flush(); err != nil {
 			return err
@@ -453,9 +458,14 @@ func (r *recorder) writeEpoch(row runs.Epoch) error {
 	}
 	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
 	if r.writer != nil {
-		// Write the load first: readers look for it when they find a new row.
+		// Write the load and the classes first: readers look for them when they find a new row.
 		if r.lastLoad != nil {
 			if err := r.writer.AppendLoad(*r.lastLoad); err != nil {
+				return err
+			}
+		}
+		if classes != nil {
+			if err := r.writer.AppendClasses(row.Epoch, classes); err != nil {
 				return err
 			}
 		}
@@ -463,10 +473,10 @@ func (r *recorder) writeEpoch(row runs.Epoch) error {
 			return err
 		}
 	}
-	if err := r.logEpoch(row); err != nil {
+	if err := r.logEpoch(row, classes); err != nil {
 		return err
 	}
-	return r.writeEpochEvents(row)
+	return r.writeEpochEvents(row, classes)
 }
 
 // lastCheckpoint returns the path of the newest checkpoint, relative to the run folder, or

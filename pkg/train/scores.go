@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	"lockstep/pkg/data"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/metric"
 	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
@@ -12,24 +14,57 @@ import (
 // Scores are the loss and the counts of correct predictions over the complete held-out
 // set. They are equal on all ranks.
 type Scores struct {
-	metric.Counts              // pixel counts, for segmentation
-	Hits          *metric.Hits `json:",omitempty"` // sample counts, for classification; else nil
-	Samples       int          // number of tiles, or of images if they are not cut into tiles
-	Loss          float64      // mean over all pixels (BCE), samples (cross-entropy) or values (L1), without label smoothing and soft Dice
+	metric.Counts                   // pixel counts, for segmentation with one logit per pixel
+	Classes       *metric.Confusion `json:",omitempty"` // pixel counts, for segmentation with one logit per class; else nil
+	Hits          *metric.Hits      `json:",omitempty"` // sample counts, for classification; else nil
+	Samples       int               // number of tiles, or of images if they are not cut into tiles
+	// Loss is the mean over all pixels that are not ignored (BCE, or cross-entropy without weights of
+	// classes), samples (cross-entropy) or values (L1), without label smoothing and soft Dice.
+	Loss float64
+
+	pixels int      // per sample, for segmentation, also those that are ignored; else 0
+	images []Scores // of each held-out image, for segmentation; of this rank's samples until sumImages is called
 }
 
-// newScores returns empty scores. outputs is the number of network outputs per sample.
-func newScores(task model.Task, outputs int) Scores {
-	if task == model.Classification {
+// newScores returns empty scores. outputs is the number of network outputs per sample, and
+// targets the number of values in a target.
+func newScores(task model.Task, outputs, targets int) Scores {
+	switch {
+	case task == model.Classification:
 		return Scores{Hits: &metric.Hits{PerClass: make([]int64, outputs)}}
+	case task != model.Segmentation:
+		return Scores{}
+	case outputs > targets:
+		return Scores{pixels: targets, Classes: metric.NewConfusion(outputs / targets)}
 	}
-	return Scores{}
+	return Scores{pixels: targets}
 }
 
-// add adds the scores of a batch of n samples. s.Loss is the sum over the samples until
-// averageLoss is called.
-func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
+// add adds the scores of n samples. For segmentation, imageOf returns the index of the image that
+// sample i is a part of. s.Loss is the sum over the samples until averageLoss is called.
+func (s *Scores) add(task model.Task, outputs, target []float32, n int, imageOf func(i int) int) error {
 	k, m := len(outputs)/n, len(target)/n
+	for i := range n {
+		z, t := outputs[i*k:(i+1)*k], target[i*m:(i+1)*m]
+		if err := s.addSample(task, z, t); err != nil {
+			return err
+		}
+		if s.pixels == 0 {
+			continue
+		}
+		image := imageOf(i)
+		for len(s.images) <= image {
+			s.images = append(s.images, newScores(task, k, m))
+		}
+		if err := s.images[image].countPixels(z, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSample adds the scores of one sample.
+func (s *Scores) addSample(task model.Task, outputs, target []float32) error {
 	loss := meanAbsoluteError
 	switch task {
 	case model.Classification:
@@ -38,27 +73,51 @@ func (s *Scores) add(task model.Task, outputs, target []float32, n int) error {
 		}
 		loss = softmaxCrossEntropy
 	case model.Segmentation:
-		s.AddLogits(outputs, target)
+		if err := s.countPixels(outputs, target); err != nil {
+			return err
+		}
 		loss = bceWithLogits
+		if s.Classes != nil {
+			loss = pixelCrossEntropy
+		}
 	}
-	for i := range n {
-		s.Loss += loss(outputs[i*k:(i+1)*k], target[i*m:(i+1)*m])
-	}
-	s.Samples += n
+	s.Loss += loss(outputs, target)
+	s.Samples++
 	return nil
+}
+
+// countPixels adds the pixel counts of one sample.
+func (s *Scores) countPixels(outputs, target []float32) error {
+	if s.Classes != nil {
+		return s.Classes.AddLogits(outputs, target)
+	}
+	s.AddLogits(outputs, target)
+	return nil
+}
+
+// weight returns the number of samples in the mean of the loss. In segmentation, a sample counts by
+// the share of its pixels that are not ignored.
+func (s Scores) weight() float64 {
+	if s.pixels > 0 {
+		return float64(s.Total()) / float64(s.pixels)
+	}
+	return float64(s.Samples)
 }
 
 // averageLoss replaces s.Loss, the sum over the samples, by the mean. Call it after the last
 // call of add.
 func (s *Scores) averageLoss() {
-	if s.Samples > 0 {
-		s.Loss /= float64(s.Samples)
+	if w := s.weight(); w > 0 {
+		s.Loss /= w
 	}
 }
 
 // toSlice returns the scores as numbers that can be added up over ranks; see withSums.
 func (s Scores) toSlice() []float64 {
-	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*float64(s.Samples))
+	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*s.weight())
+	if s.Classes != nil {
+		v = append(v, s.Classes.Slice()...)
+	}
 	if s.Hits != nil {
 		v = append(v, s.Hits.Slice()...)
 	}
@@ -67,27 +126,99 @@ func (s Scores) toSlice() []float64 {
 
 // withSums returns the scores over all ranks. v is the sum of all ranks' toSlice results.
 func (s Scores) withSums(v []float64) Scores {
-	s.Counts, s.Samples, s.Loss = metric.CountsFromSlice(v[:4]), int(v[4]), v[5]/v[4]
+	s.Counts, s.Samples, s.Loss = metric.CountsFromSlice(v[:4]), int(v[4]), v[5]
+	if s.Classes != nil {
+		s.Classes = metric.ConfusionFromSlice(v[6:], s.Classes.Classes)
+	}
 	if s.Hits != nil {
 		h := metric.HitsFromSlice(v[6:])
 		s.Hits = &h
 	}
+	s.averageLoss()
 	return s
 }
 
-// bceWithLogits returns the mean of max(z,0) − z·t + log(1+e^−|z|) over the logits z and
-// their targets t, like plan.OpBCEWithLogits.
+// check returns an error if no pixel of the held-out set is counted.
+func (s Scores) check() error {
+	if s.pixels > 0 && s.Samples > 0 && s.Total() == 0 {
+		return fmt.Errorf("evaluate: every pixel of the masks of all %s is ignored: use other test images, or other data.mask_values", english.Count(s.Samples, "held-out sample"))
+	}
+	return nil
+}
+
+// Total returns the number of pixels that are counted, or 0 unless the task is segmentation.
+func (s Scores) Total() int64 {
+	if s.Classes != nil {
+		return s.Classes.Total()
+	}
+	return s.Counts.Total()
+}
+
+// IoU returns the intersection over union of the foreground or, with several classes, the mean over
+// the classes in the masks.
+func (s Scores) IoU() float64 {
+	iou, _ := s.meanScores()
+	return iou
+}
+
+// Dice returns the Dice coefficient of the foreground or, with several classes, the mean over the
+// classes in the masks.
+func (s Scores) Dice() float64 {
+	_, dice := s.meanScores()
+	return dice
+}
+
+func (s Scores) meanScores() (iou, dice float64) {
+	if s.Classes != nil {
+		return s.Classes.MeanScores()
+	}
+	return s.Counts.IoU(), s.Counts.Dice()
+}
+
+// ConstantScores returns the scores that can be reached without training, by predicting the same
+// class everywhere.
+func (s Scores) ConstantScores() (iou, dice float64) {
+	if s.Classes != nil {
+		return s.Classes.ConstantScores()
+	}
+	return s.Counts.ConstantScores()
+}
+
+// bceWithLogits returns the sum of max(z,0) − z·t + log(1+e^−|z|) over the logits z and
+// their targets t that are not data.Ignored, divided by the number of all logits, like
+// plan.OpBCEWithLogits.
 func bceWithLogits(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
+		if t[i] == data.Ignored {
+			continue
+		}
 		v := float64(z[i])
 		sum += max(v, 0) - v*float64(t[i]) + math.Log1p(math.Exp(-math.Abs(v)))
 	}
 	return sum / float64(len(z))
 }
 
-// softmaxCrossEntropy returns log Σ e^z − z[c] for the logits z of one sample, whose true
-// class is c = t[0].
+// pixelCrossEntropy returns the sum of log Σ e^z − z[c] over the pixels of one sample with the
+// logits z [classes, pixels] and the classes c = t[i] that are not data.Ignored, divided by the number
+// of all pixels.
+func pixelCrossEntropy(z, t []float32) float64 {
+	pixel := make([]float32, len(z)/len(t))
+	sum := 0.0
+	for i := range t {
+		if t[i] == data.Ignored {
+			continue
+		}
+		for k := range pixel {
+			pixel[k] = z[k*len(t)+i]
+		}
+		sum += softmaxCrossEntropy(pixel, t[i:i+1])
+	}
+	return sum / float64(len(t))
+}
+
+// softmaxCrossEntropy returns log Σ e^z − z[c] for the logits z of one sample or pixel, whose
+// true class is c = t[0].
 func softmaxCrossEntropy(z, t []float32) float64 {
 	top := math.Inf(-1)
 	for _, v := range z {
@@ -109,13 +240,6 @@ func meanAbsoluteError(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// constantIoU returns the IoU of predicting only background or only foreground, whichever is
-// larger.
-func (s Scores) constantIoU() float64 {
-	iou, _ := s.ConstantScores()
-	return iou
-}
-
 // hasPixelCounts reports whether the scores are of segmentation.
 func (s Scores) hasPixelCounts() bool { return s.Total() > 0 }
 
@@ -131,12 +255,27 @@ func (s Scores) fillRow(row *runs.Epoch) {
 	}
 }
 
+// classScores returns the scores of each class, by class index, or nil unless s.Classes is set. names
+// contains the names of the classes.
+func (s Scores) classScores(names []string) []runs.NamedScores {
+	if s.Classes == nil {
+		return nil
+	}
+	all := make([]runs.NamedScores, s.Classes.Classes)
+	for k := range all {
+		all[k] = runs.NamedScores{Name: names[k], Pixels: s.Classes.Pixels(k)}
+		all[k].IoU, all[k].Dice = s.Classes.ClassScores(k)
+	}
+	return all
+}
+
 // newTest returns the final scores in the form of run.json, with the scores of the untrained
-// network, the path of the checkpoint and the duration of the evaluation in seconds.
-func (s Scores) newTest(untrained Scores, checkpoint string, seconds float64) runs.Test {
+// network, the names of the classes, the path of the checkpoint and the duration of the evaluation
+// in seconds.
+func (s Scores) newTest(untrained Scores, classes []string, checkpoint string, seconds float64) runs.Test {
 	nan := math.NaN() // for scores that the task does not have
 	t := runs.Test{
-		Samples: s.Samples, Loss: s.Loss, Checkpoint: checkpoint, Seconds: seconds,
+		Samples: s.Samples, Loss: s.Loss, Checkpoint: checkpoint, Seconds: seconds, Classes: s.classScores(classes),
 		IoU: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 	}
 	switch {
@@ -159,7 +298,7 @@ func (s Scores) newTest(untrained Scores, checkpoint string, seconds float64) ru
 func (s Scores) format() string {
 	switch {
 	case s.hasPixelCounts():
-		return fmt.Sprintf("val loss %.6f, IoU %.4f, Dice %.4f", s.Loss, s.IoU(), s.Dice())
+		return fmt.Sprintf("val loss %.6f, %s %.4f, Dice %.4f", s.Loss, iouName(s.Classes != nil), s.IoU(), s.Dice())
 	case s.Hits != nil:
 		return fmt.Sprintf("val loss %.6f, val accuracy %.4f", s.Loss, s.Hits.Accuracy())
 	}
@@ -170,11 +309,20 @@ func (s Scores) format() string {
 func (s Scores) formatUntrained() string {
 	switch {
 	case s.hasPixelCounts():
-		return fmt.Sprintf("untrained IoU %.4f, constant %.4f", s.IoU(), s.constantIoU())
+		constant, _ := s.ConstantScores()
+		return fmt.Sprintf("untrained %s %.4f, constant %.4f", iouName(s.Classes != nil), s.IoU(), constant)
 	case s.Hits != nil:
 		return fmt.Sprintf("untrained accuracy %.4f, constant %.4f", s.Hits.Accuracy(), s.Hits.ConstantAccuracy())
 	}
 	return fmt.Sprintf("untrained loss %.6f", s.Loss)
+}
+
+// iouName returns the name of the IoU in messages: that of the foreground, or the mean over classes.
+func iouName(classes bool) string {
+	if classes {
+		return "mean IoU"
+	}
+	return "IoU"
 }
 
 // SummarizeTest summarizes the final scores of a run in a few words.
@@ -185,5 +333,5 @@ func SummarizeTest(t runs.Test) string {
 	case model.Regression:
 		return fmt.Sprintf("loss %.6f (untrained %.6f)", t.Loss, t.LossUntrained)
 	}
-	return fmt.Sprintf("IoU %.4f (constant %.4f, untrained %.4f), Dice %.4f", t.IoU, t.IoUConstant, t.IoUUntrained, t.Dice)
+	return fmt.Sprintf("%s %.4f (constant %.4f, untrained %.4f), Dice %.4f", iouName(t.Classes != nil), t.IoU, t.IoUConstant, t.IoUUntrained, t.Dice)
 }

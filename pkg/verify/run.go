@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
@@ -203,6 +204,7 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 		if s.Total() > 0 { // pixels were counted
 			v.addEqualityCheck("IoU", s.IoU(), e.IoU, exact, of)
 			v.addEqualityCheck("Dice", s.Dice(), e.Dice, exact, of)
+			v.checkClasses(s, e.Epoch, exact)
 		}
 		if s.Hits != nil {
 			v.addEqualityCheck("accuracy", s.Hits.Accuracy(), e.ValAccuracy, exact, of)
@@ -220,4 +222,21 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 		v.addEqualityCheck("accuracy of the most frequent class", s.Hits.ConstantAccuracy(), test.AccuracyConstant, exact, "recounted")
 	}
 	return nil
+}
+
+// checkClasses compares the IoU of each class in s with that of the epoch in classes.csv.
+func (v *verifier) checkClasses(s train.Scores, epoch int, tolerance float64) {
+	if s.Classes == nil {
+		return
+	}
+	recorded := slices.DeleteFunc(slices.Clone(v.run.Classes), func(c runs.ClassScores) bool { return c.Epoch != epoch })
+	if n := s.Classes.Classes; len(recorded) != n {
+		v.addClaimCheck("classes", false, "classes.csv has %d rows of epoch %d, want %d", len(recorded), epoch, n)
+		return
+	}
+	for k, c := range recorded {
+		if iou, _ := s.Classes.ClassScores(k); iou == iou { // else no mask has the class
+			v.addEqualityCheck("IoU of "+c.Name, iou, c.IoU, tolerance, fmt.Sprintf("from the checkpoint against epoch %d of classes.csv", epoch))
+		}
+	}
 }

@@ -172,8 +172,8 @@ func courseSubmitCommand() *cobra.Command {
 		Use:   "submit NOTEBOOK",
 		Short: "Pack a notebook and the runs of its answers for the teacher",
 		Long: `Writes a zip file with the notebook, as it was saved, and with the runs that its right
-answers name: run.json, epochs.csv, out.log, load.csv and the use of the machine, about
-25 kB a run. It lists the tasks without a right answer.`,
+answers name: run.json, epochs.csv, classes.csv, images.csv, out.log, load.csv and the use
+of the machine, about 25 kB a run. It lists the tasks without a right answer.`,
 		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
