@@ -220,7 +220,7 @@ func TestWideTIFF(t *testing.T) {
 		}
 		pairs, err := data.OpenPairs(t.Context(), dir, data.Config{Reading: c.reading})
 		if name == "u32" && c.reading == data.ReadingValues {
-			if err == nil || !strings.Contains(err.Error(), "whole numbers of more than 16 bits: save it with 16 bits") {
+			if err == nil || !strings.Contains(err.Error(), "whole numbers of more than 16 bits: save it with 16 unsigned bits") {
 				t.Errorf("whole numbers of 32 bits: %v", err)
 			}
 			continue

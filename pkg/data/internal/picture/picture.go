@@ -224,14 +224,14 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	if err != nil {
 		return nil, NewCorruptError("TIFF", err)
 	}
-	if g, ok := m.(*image.Gray16); ok && (f.Pages[0].Float || f.Pages[0].Bits > 16) {
+	if g, ok := m.(*image.Gray16); ok && (f.Pages[0].Float || f.Pages[0].Signed || f.Pages[0].Bits > 16) {
 		return scaled{g, f.Pages[0].Float}, nil
 	}
 	return m, nil
 }
 
-// scaled is a picture whose file has fractions of white, or whole numbers of more than 16 bits, as
-// 16-bit values.
+// scaled is a picture whose file has fractions of white, or whole numbers that are signed or have
+// more than 16 bits, as 16-bit values.
 type scaled struct {
 	*image.Gray16
 	fractions bool

@@ -38,7 +38,7 @@ func GetRaw(ctx context.Context, img image.Image) (Raw, error) {
 	fractions := false
 	if m, ok := img.(scaled); ok {
 		if !m.fractions {
-			return Raw{}, errors.New("the picture has whole numbers of more than 16 bits: save it with 16 bits per value (for example, in ImageMagick, with convert -depth 16)")
+			return Raw{}, errors.New("the picture has signed values, or whole numbers of more than 16 bits: save it with 16 unsigned bits per value (for example, in ImageMagick, with convert -depth 16)")
 		}
 		img, fractions = m.Gray16, true
 	}
