@@ -197,7 +197,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	columns := append([]string{"series", "workers", "runs"}, columnsWithBounds("train_seconds", "test_seconds")...)
 	if d.hasIoU() {
 		columns = append(columns, columnsWithBounds("iou")...)
-		f.setRightAxis(&element.RightAxis{Plot: element.NewPlot("", "", "IoU")}, d.iou)
+		f.setRightAxis(&element.RightAxis{Plot: element.NewPlot("", "", iouLabel(study))}, d.iou)
 	}
 	f.table = fullStudy.Table().Select(columns)
 	names := make([]string, len(d.sizes))
@@ -357,7 +357,7 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 		c += " The logs contain no test time."
 	}
 	if d.hasIoU() {
-		c += " Circles (right axis): IoU on the test set after training."
+		c += " Circles (right axis): " + iouLabel(study) + " on the " + evaluatedSet(study) + " after training."
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -142,20 +143,33 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
-// iouQuantity returns the quantity that IoU draws.
-func iouQuantity() quantity {
+// iouQuantity returns the quantity that IoU draws for a study.
+func iouQuantity(study *scaling.Study) quantity {
+	set, label := evaluatedSet(study), iouLabel(study)
+	what := "Intersection over union"
+	if label != "IoU" {
+		what = "Mean intersection over union of the classes"
+	}
 	return quantity{
-		name: "iou", title: "IoU on the test set", axis: "IoU", what: "Intersection over union on the test set after training",
+		name: "iou", title: strings.ToUpper(label[:1]) + label[1:] + " on the " + set, axis: label, what: what + " on the " + set + " after training",
 		columns: append(columnsWithBounds("iou"), "iou_constant", "iou_untrained"),
 		span:    func(p scaling.Point) scaling.Estimate { return p.IoU },
 	}
 }
 
 // IoU draws the intersection over union on the test set after training. If they are
-// known, it also draws the IoU of the better constant predictor (all 0 or all 1) and the
-// IoU of the network before its first step.
+// known, it also draws the IoU of the best constant predictor and the IoU of the network
+// before its first step. If the study is a single run of segmentation into several classes, IoU draws
+// the IoU of each class and their mean after each epoch.
 func (o Options) IoU(study *scaling.Study) (*Figure, error) {
-	b, err := o.drawOverWorkers(study, iouQuantity())
+	selected, err := o.selectSeries(study, "iou")
+	if err != nil {
+		return nil, err
+	}
+	if len(selected.Runs) == 1 && len(selected.Runs[0].Classes) > 0 {
+		return o.drawClassIoUs(selected, selected.Runs[0])
+	}
+	b, err := o.drawOverWorkers(study, iouQuantity(study))
 	if err != nil {
 		return nil, err
 	}

@@ -271,6 +271,9 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		measure = quality.Measure
 	}
 	span, label := lookUpMeasure(measure)
+	if measure == "iou" {
+		label = iouLabel(study)
+	}
 	switch {
 	case measure == "":
 		return nil, fmt.Errorf("draw figure %s: no run has a quality: IoU, Dice, accuracy or loss", name)

@@ -53,6 +53,9 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	title, label := metricTitle(metric, study.ThroughputUnit())
+	if metric == "iou" && study.HasClasses() {
+		title, label = "Mean "+title, iouLabel(study)
+	}
 	f := o.newFigure(name, title, set.AxisLabel, label)
 	f.computeTable = func() {
 		f.table = set.Table()

@@ -19,9 +19,9 @@ import (
 func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	const name = "speedup_iou"
 	q := speedupQuantity()
-	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: IoU on the test set after training"
+	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: "+iouLabel(study)+" on the "+evaluatedSet(study)+" after training"
 	q.band, q.solid = false, true
-	quality, wanted := iouQuantity(), "IoU"
+	quality, wanted := iouQuantity(study), "IoU"
 	if study != nil && !hasAnyValue(study, quality) && hasAnyValue(study, accuracyQuantity(study)) {
 		quality, wanted = accuracyQuantity(study), "accuracy"
 		q.title, q.what = "Speed-up and accuracy", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: accuracy after training"

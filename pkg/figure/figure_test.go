@@ -52,6 +52,7 @@ func fixtures(t *testing.T) map[string]*scaling.Study {
 		"trials":  published(t, "sc21-trials.csv"),
 		"trace":   traced(t),
 		"traces":  tracedSeries(t),
+		"classes": classified(t, []int{1}, nil),
 	}
 }
 
@@ -68,6 +69,7 @@ func golden() map[string][]string {
 		"trials":  {"trials"},
 		"trace":   {"timeline", "time_use"},
 		"traces":  {"timelines"},
+		"classes": {"iou"},
 	}
 }
 

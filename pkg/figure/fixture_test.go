@@ -50,6 +50,35 @@ func synthetic(t *testing.T, series []string, workers []int, seeds, epochs int) 
 	return study
 }
 
+// classified makes runs of an invented segmentation into four classes, one of which is in no mask.
+// config is the config of each run.
+func classified(t *testing.T, workers []int, config map[string]any) *scaling.Study {
+	t.Helper()
+	all := synthetic(t, []string{"ddp"}, workers, 1, 12).Runs
+	for i := range all {
+		r := &all[i]
+		r.Info.Config = config
+		for k := range r.Epochs {
+			e := &r.Epochs[k]
+			x := 1 - e.TrainLoss
+			classes := []runs.NamedScores{
+				{Name: "background", IoU: 0.8 + 0.19*x, Dice: 0.9, Pixels: 7000},
+				{Name: "cell", IoU: 0.9 * x, Dice: 0.8, Pixels: 2000},
+				{Name: "dividing, round", IoU: 0.6 * x, Dice: 0.7, Pixels: 100},
+				{Name: "nucleus", IoU: math.NaN(), Dice: math.NaN()},
+			}
+			for _, c := range classes {
+				r.Classes = append(r.Classes, runs.ClassScores{Epoch: e.Epoch, NamedScores: c})
+			}
+			e.IoU = (classes[0].IoU + classes[1].IoU + classes[2].IoU) / 3
+			r.Info.Test.IoU, r.Info.Test.IoUConstant, r.Info.Test.Classes = e.IoU, 0.26, classes
+		}
+	}
+	study, err := scaling.FromRuns(all)
+	check(t, err)
+	return study
+}
+
 // published is a study of published numbers (logs/published), every epoch of
 // which counts, because some tables have one alone.
 func published(t *testing.T, file string) *scaling.Study {

@@ -99,7 +99,7 @@ func TestChosenSeriesAreDrawn(t *testing.T) {
 // range, at each worker count of the series that have it.
 func TestMedianOfSeries(t *testing.T) {
 	study := manySeries(t, 13)
-	b, err := Options{}.drawOverWorkers(study, iouQuantity())
+	b, err := Options{}.drawOverWorkers(study, iouQuantity(study))
 	check(t, err)
 	for _, p := range b.study.Points {
 		var values []float64

@@ -41,7 +41,12 @@ func metricColumns(rateUnit string) []metricColumn {
 // columnsWithValues returns the columns for which any of the points has a value. If headline
 // is true, it returns only columns of the table of headlines.
 func (b *pageBuilder) columnsWithValues(points []scaling.Point, headline bool) []metricColumn {
-	return slices.DeleteFunc(metricColumns(b.study.ThroughputUnit()), func(m metricColumn) bool {
+	columns := metricColumns(b.study.ThroughputUnit())
+	if b.study.HasClasses() {
+		i := slices.IndexFunc(columns, func(m metricColumn) bool { return m.metric == "iou" })
+		columns[i].title = "mean IoU"
+	}
+	return slices.DeleteFunc(columns, func(m metricColumn) bool {
 		return headline && !m.headline || !slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(m.span(p).Value) })
 	})
 }

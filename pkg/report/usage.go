@@ -41,7 +41,8 @@ func (b *pageBuilder) analyzeUsage() (analysis, bool) {
 		"run", "workers", "busy cores per worker", "busy cores per machine", "peak memory of a worker in MiB", "received per machine in kB/s", "sent per machine in kB/s",
 		"processors in W", "processors in kJ", "GPU busy in %", "peak GPU memory in MiB", "GPUs in W", "GPUs in kJ",
 	}
-	r.html = usageTableHTML(head, rows) +
+	const texts = 2
+	r.html = tableHTML(head, rows, texts) +
 		formatNote("Means over the time that was recorded, peaks, and sums of power and energy over the machines or workers. A GPU that several workers share counts for each. What no machine recorded has no column.") +
 		formatNote(describeOmitted(recorded, maxUsageRuns, "runs", "lockstep plot --only usage --run NAME"))
 	return r, true
@@ -103,10 +104,9 @@ func sumOf(all []usage.Summary, value func(usage.Summary) float64) float64 {
 	return sum
 }
 
-// usageTableHTML returns a table of the columns that have a value in any row. The first two columns
-// are text.
-func usageTableHTML(head []string, rows [][]string) string {
-	const texts = 2
+// tableHTML returns a table of the columns that have a value in any row. The first columns, as many
+// as texts says, are text.
+func tableHTML(head []string, rows [][]string, texts int) string {
 	var b strings.Builder
 	line := func(element string, cells []string) {
 		b.WriteString("<tr>")

@@ -48,8 +48,8 @@ type Point struct {
 	WallSeconds  Estimate // time of the whole job, including start-up
 	EnergyJoules Estimate // energy of all devices during a run
 
-	IoU, Dice                   Estimate // on the test set, after training
-	IoUConstant, DiceConstant   Estimate // score of an all-0 or all-1 prediction, whichever is better
+	IoU, Dice                   Estimate // on the test set, after training; of several classes, the means over them
+	IoUConstant, DiceConstant   Estimate // score of the best constant prediction
 	IoUUntrained, DiceUntrained Estimate // score of the same network before the first training step
 	TrainLoss, ValLoss          Estimate // in the last epoch
 	TestLoss                    Estimate // after training

@@ -177,8 +177,8 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 //	throughput             samples per second, all workers together (NaN if the logs have neither sample counts nor a throughput)
 //	speedup                over the baseline
 //	efficiency             speed-up over the ideal speed-up; 1 is perfect
-//	iou                    intersection over union on the test set after training, 0 to 1
-//	iou_constant           IoU of an all-0 or all-1 prediction, whichever is better
+//	iou                    intersection over union on the test set after training, 0 to 1; the mean over several classes, see Classes
+//	iou_constant           IoU of the best constant prediction
 //	iou_untrained          IoU of the network before its first training step
 //	dice, dice_constant, dice_untrained   likewise for the Dice coefficient
 //	train_loss, val_loss   of the last epoch
@@ -243,6 +243,9 @@ func (s *Study) remarks() []string {
 		}
 	} else if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Epochs > 1 && !math.IsNaN(p.EpochSeconds.Value) }) {
 		lines = append(lines, "intervals: none, because each point is one run; lockstep scaling --show epoch-spread prints the spread of its epochs")
+	}
+	if s.HasClasses() {
+		lines = append(lines, "iou and dice are means over classes; lockstep scaling --show classes lists each class")
 	}
 	for _, m := range s.modes {
 		if m.Scaling != ScalingUnknown || m.Batch == verdict.FixedNeither {

@@ -117,6 +117,10 @@ func views() []view {
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.Quality(), nil) },
 		},
 		{
+			name: "classes", about: "IoU and Dice of each class, in segmentation into several classes",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) { return one(s.Classes(), nil) },
+		},
+		{
 			name: "scaling-rule", value: "MEASURE", example: "val_loss", optional: true,
 			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which batch, by a measure of quality",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {

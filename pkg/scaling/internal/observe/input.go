@@ -49,6 +49,9 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	metric := all[k]
 	if v := metric.TestValue(r); !math.IsNaN(v) {
 		in.Value, in.File, in.Why = v, infoPath(r), "on the test set after training"
+		if r.Info.EvaluatedPart() == runs.ValidationPart {
+			in.Why = "on the validation set after training"
+		}
 	} else if i := metric.LastEpoch(r); i >= 0 {
 		e := r.Epochs[i]
 		in.Value, in.Epoch, in.Line, in.Why = metric.Epoch(e), e.Epoch, e.Line, "of the last epoch that has it"

@@ -1,0 +1,131 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+// iouLabel returns the label of an axis of IoU: "mean IoU" if any run has several classes.
+func iouLabel(study *scaling.Study) string {
+	if study != nil && study.HasClasses() {
+		return "mean IoU"
+	}
+	return "IoU"
+}
+
+// evaluatedSet returns the name of the data that the scores of a study's runs are of.
+func evaluatedSet(study *scaling.Study) string {
+	validates := func(r runs.Run) bool { return r.Info.EvaluatedPart() == runs.ValidationPart }
+	if study != nil && slices.ContainsFunc(study.Runs, validates) {
+		return "validation set"
+	}
+	return "test set"
+}
+
+// drawClassIoUs draws the IoU of each class of a run and their mean, after each epoch.
+func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error) {
+	f := o.newFigure("iou", "IoU of each class", "epoch", "IoU")
+	f.table = classTable(r.Classes)
+	f.plot.X.Tick.Marker = element.EpochTicks{}
+	values := element.EmptyExtent()
+	absent, err := f.addClassLines(r)
+	if err != nil {
+		return nil, fmt.Errorf("draw figure iou: %w", err)
+	}
+	first, last := float64(r.Classes[0].Epoch), float64(r.Classes[len(r.Classes)-1].Epoch)
+	f.plot.X.Min, f.plot.X.Max = first, last
+	if first == last {
+		f.plot.X.Min, f.plot.X.Max = first-1, last+1
+	}
+	part := r.Info.EvaluatedPart()
+	f.caption = fmt.Sprintf("Intersection over union of each class on the %s data after each epoch, and (thick) the mean over the classes. One run.", part)
+	if t := r.Info.Test; t != nil && element.IsFinite(t.IoUConstant) {
+		style := element.DottedLine(element.Gray())
+		across, err := element.LineWithGlyphs(plotter.XYs{{X: f.plot.X.Min, Y: t.IoUConstant}, {X: f.plot.X.Max, Y: t.IoUConstant}}, element.SeriesStyle{Line: style})
+		if err != nil {
+			return nil, fmt.Errorf("draw figure iou: %w", err)
+		}
+		f.plot.Add(across...)
+		f.legend = append(f.legend, element.LegendEntry{Name: "constant predictor (mean)", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
+		values.AddOnAxis(o.LogY, t.IoUConstant)
+	}
+	if len(absent) > 0 {
+		f.caption += fmt.Sprintf(" Not in the %s masks, and left out of the mean: %s.", part, joinFirstNames(absent))
+	}
+	for _, c := range r.Classes {
+		values.AddOnAxis(o.LogY, c.IoU)
+	}
+	if element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), o.LogY, false); !o.LogY {
+		f.plot.Y.Min, f.plot.Y.Max = 0, 1
+	}
+	f.caption += notDrawnNote(study)
+	return f.finishLayout(study)
+}
+
+// addClassLines draws the IoU of each class of a run and their mean. It returns the names of the classes
+// that no mask has.
+func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
+	add := func(name string, l element.SeriesStyle, x, y []float64) error {
+		f.legend = append(f.legend, lineEntry(name, l, y))
+		return f.addThinnedLine(element.NewTrace(x, y, 0, 1), l)
+	}
+	var names []string
+	for _, c := range r.Classes {
+		if !slices.Contains(names, c.Name) {
+			names = append(names, c.Name)
+		}
+	}
+	for i, name := range names {
+		var x, y []float64
+		for _, c := range r.Classes {
+			if c.Name == name && !math.IsNaN(c.IoU) {
+				x, y = append(x, float64(c.Epoch)), append(y, c.IoU)
+			}
+		}
+		if len(x) == 0 {
+			absent = append(absent, name)
+			continue
+		}
+		if err := add(name, element.NewSeriesStyle(i), x, y); err != nil {
+			return nil, err
+		}
+	}
+	var x, y []float64
+	for _, e := range r.Epochs {
+		if !math.IsNaN(e.IoU) {
+			x, y = append(x, float64(e.Epoch)), append(y, e.IoU)
+		}
+	}
+	if len(x) == 0 {
+		return nil, errors.New("no epoch has an IoU")
+	}
+	return absent, add("mean", element.SeriesStyle{
+		Line:  draw.LineStyle{Color: element.Gray(), Width: 3},
+		Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3, Shape: draw.CircleGlyph{}}, // visible also after a single epoch
+	}, x, y)
+}
+
+// classTable returns the rows of classes.csv.
+func classTable(classes []runs.ClassScores) dataframe.DataFrame {
+	n := len(classes)
+	epochs, names, ious, dices, pixels := make([]int, n), make([]string, n), make([]float64, n), make([]float64, n), make([]int, n)
+	for i, c := range classes {
+		epochs[i], names[i], ious[i], dices[i], pixels[i] = c.Epoch, c.Name, c.IoU, c.Dice, int(c.Pixels)
+	}
+	return dataframe.New(
+		series.New(epochs, series.Int, "epoch"), series.New(names, series.String, "class"), series.New(ious, series.Float, "iou"),
+		series.New(dices, series.Float, "dice"), series.New(pixels, series.Int, "pixels"),
+	)
+}

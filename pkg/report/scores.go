@@ -1,0 +1,72 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+)
+
+// maxImageRuns is the number of runs whose held-out images the page has, because a file is read for
+// each.
+const maxImageRuns = 20
+
+// analyzeClasses shows the scores of each class, in segmentation into several classes.
+func (b *pageBuilder) analyzeClasses() (analysis, bool) {
+	c := b.study.Classes()
+	if len(c.Rows) == 0 {
+		return analysis{}, false
+	}
+	return analysis{
+		id: "classes", title: "Classes",
+		html: c.FirstHTML(maxPoints) + formatNote(describeOmitted(len(c.Rows), maxPoints, "rows", "lockstep scaling --show classes")),
+	}, true
+}
+
+// analyzeImages shows the best, the median and the worst held-out image of each run.
+func (b *pageBuilder) analyzeImages() (analysis, bool) {
+	var rows [][]string
+	notes, parts, scored := "", []string{}, 0
+	for _, r := range b.study.Runs {
+		images, problems, err := runs.ReadImages(r.Dir)
+		if err != nil { // not a folder
+			continue
+		}
+		for _, p := range problems[:min(1, len(problems))] {
+			notes += formatNote(p.String())
+		}
+		known := slices.DeleteFunc(images, func(s runs.NamedScores) bool { return !isMeasured(s.IoU) })
+		if len(known) == 0 || r.Info.Unreal != "" {
+			continue
+		}
+		if scored++; scored > maxImageRuns {
+			continue
+		}
+		if part := r.Info.EvaluatedPart(); !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+		slices.SortStableFunc(known, func(x, y runs.NamedScores) int { return cmp.Compare(y.IoU, x.IoU) })
+		for _, place := range []struct {
+			name  string
+			index int
+		}{{"best", 0}, {"median", len(known) / 2}, {"worst", len(known) - 1}} {
+			s := known[place.index]
+			name := fmt.Sprintf("%s of %d", place.name, len(known))
+			rows = append(rows, []string{filepath.Base(r.Dir), name, s.Name, formatNumber(s.IoU), formatNumber(s.Dice), strconv.FormatInt(s.Pixels, 10)})
+		}
+	}
+	if len(rows) == 0 {
+		return analysis{}, false
+	}
+	const texts = 3
+	return analysis{
+		id: "images", title: "Best and worst " + english.List(parts) + " images",
+		html: tableHTML([]string{"run", "place", "image", "IoU", "Dice", "pixels"}, rows, texts) + notes +
+			formatNote("After the last epoch, of all tiles of an image together. With several classes, IoU and Dice are the means over those in the image's mask.") +
+			formatNote(describeOmitted(scored, maxImageRuns, "runs", "images.csv of each run folder")),
+	}, true
+}
