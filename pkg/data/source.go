@@ -65,8 +65,8 @@ type Config struct {
 	InputChannels  int `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
 	TargetChannels int `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 
-	// ValidationImages is the number of further images that are not used for training. If it is not
-	// 0, OpenedData.Test has these images, which are scored after each epoch, and OpenedData.Final
+	// ValidationImages is, for cells and pairs, the number of further images that are not used for
+	// training. If it is not 0, OpenedData.Test has these images, which are scored after each epoch, and OpenedData.Final
 	// has the TestImages images, which are scored once, at the end.
 	ValidationImages int `yaml:"validation_images,omitempty" json:"validation_images,omitempty"`
 
@@ -175,8 +175,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("data.samples or data.test_samples is set, but applies only to crops of stacks, fields and volumes: set data.augment.crop, or both to 0")
 	case c.Task() == TaskRegression && (c.Augment.Brightness != 0 || c.Augment.Contrast != 0):
 		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they apply only to pictures, because they clamp values to [0, 1]: leave them out", c.Augment.Brightness, c.Augment.Contrast)
-	case c.ValidationImages < 0 || c.ValidationImages > 0 && c.hasTestData():
-		return fmt.Errorf("data.validation_images is %d: use a positive number, or 0 for none; it cannot be used if the test data are separate", c.ValidationImages)
+	case c.ValidationImages < 0 || c.ValidationImages > 0 && c.Kind != KindCells && c.Kind != KindPairs:
+		return fmt.Errorf("data.validation_images is %d: use a positive number with kind cells or pairs, else 0", c.ValidationImages)
 	case c.InputChannels < 0 || c.TargetChannels < 0:
 		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use positive numbers, or 0 for any number", c.InputChannels, c.TargetChannels)
 	case c.hasVolumes() && c.Augment.Crop > 0 && c.TestSamples == 0:

@@ -202,6 +202,23 @@ func ImageOf(ds Dataset, i int) int {
 	return i
 }
 
+// Images returns the data set that ds was cut from by Tiles. If ds is not cut into tiles, it is
+// ds.
+func Images(ds Dataset) Dataset {
+	if t, ok := ds.(*tileDataset); ok {
+		return t.ds
+	}
+	return ds
+}
+
+// GetSized returns sample i of a data set of images [C,H,W] with masks, whose sizes may differ.
+func GetSized(ctx context.Context, ds Dataset, i int) (image, target []float32, height, width int, err error) {
+	size := sizeOfSample(ds, i)
+	pixels := size[1] * size[2]
+	image, target = make([]float32, ds.ImageShape()[0]*pixels), make([]float32, ds.TargetShape()[0]*pixels)
+	return image, target, size[1], size[2], readWindow(ctx, ds, i, window{size: size}, image, target)
+}
+
 // Repeat returns a data set of n samples, in which sample i is sample i mod ds.Len() of ds.
 // With Augment.Crop, each repetition is cropped differently, so that an epoch can have any
 // number of crops of a few large boxes.

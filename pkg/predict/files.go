@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/wholefile"
-	"lockstep/pkg/metric"
+	"lockstep/pkg/train"
 )
 
 // Formats returns the formats of masks and probabilities: pictures (png, tif), and arrays of
@@ -26,8 +26,9 @@ func Formats() []string { return []string{"png", "tif", "npy"} }
 // FileOptions configures Predictor.Files.
 type FileOptions struct {
 	// Out is the folder of the results; empty: none are written. Its files are, for an image
-	// name.png: masks/name.png, probabilities/name.png (0 to 65535) and overlays/name.png, and for
-	// all images objects.csv; or probabilities.csv, if the run learned classification.
+	// name.png: masks/name.png, probabilities/name.png (0 to 65535; with more than two classes,
+	// probabilities/class/name.png of each) and overlays/name.png, and for all images objects.csv; or
+	// probabilities.csv, if the run learned classification.
 	Out     string
 	Formats []string // of masks and probabilities, of Formats(); nil: png
 	Labels  string   // folder of masks with which the predictions are compared; empty: none
@@ -35,16 +36,10 @@ type FileOptions struct {
 	Progress func(image, window, windows int)
 }
 
-// FileScores are the scores of complete images.
-type FileScores struct {
-	metric.Counts
-	Images int
-}
-
 // Files applies the network to the given PNG, JPEG or TIFF files and writes the results. Each
-// file is written completely or not at all. If o.Labels is set, it returns the scores.
-func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (FileScores, error) {
-	var s FileScores
+// file is written completely or not at all. If o.Labels is set, it returns the scores of the complete images.
+func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (train.Scores, error) {
+	s := p.newScores()
 	if len(o.Formats) == 0 {
 		o.Formats = Formats()[:1]
 	}
@@ -78,7 +73,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (F
 			return s, err
 		}
 		if labels != nil {
-			if err := s.add(ctx, r, labels[i]); err != nil {
+			if err := addLabel(ctx, &s, r, labels[i]); err != nil {
 				return s, fmt.Errorf("compare %s with its label: %w", path, err)
 			}
 		}
@@ -133,7 +128,8 @@ func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []strin
 		}
 		paths = append(paths, overlayPath(o.Out, name))
 		for _, f := range o.Formats {
-			paths = append(paths, resultPath(o.Out, "masks", name, f), resultPath(o.Out, "probabilities", name, f))
+			paths = append(paths, resultPath(o.Out, "masks", name, f))
+			paths = append(paths, probabilityPaths(o.Out, name, f, p.ClassNames())...)
 		}
 	}
 	for _, path := range paths {
@@ -155,6 +151,19 @@ func resultPath(out, what, name, format string) string {
 	return filepath.Join(out, what, name+"."+format)
 }
 
+// probabilityPaths returns the paths of the probabilities of an image. classes are the names of the
+// network's logits, or nil if there is one. An array has all classes.
+func probabilityPaths(out, name, format string, classes []string) []string {
+	if classes == nil || format == "npy" {
+		return []string{resultPath(out, "probabilities", name, format)}
+	}
+	var paths []string
+	for _, class := range classes {
+		paths = append(paths, resultPath(out, filepath.Join("probabilities", class), name, format))
+	}
+	return paths
+}
+
 func overlayPath(out, name string) string { return resultPath(out, "overlays", name, "png") }
 
 // write writes the images and arrays of r to o.Out.
@@ -163,17 +172,25 @@ func (r *Prediction) write(ctx context.Context, name string, o FileOptions) erro
 		return nil
 	}
 	mask := r.Mask()
+	var classes []string // of the logits
+	shape := []int{r.Height, r.Width}
+	if r.planes() > 1 {
+		classes, shape = r.ClassNames(), append([]int{r.planes()}, shape...)
+	}
 	for _, f := range o.Formats {
-		masks, probabilities := resultPath(o.Out, "masks", name, f), resultPath(o.Out, "probabilities", name, f)
+		masks, probabilities := resultPath(o.Out, "masks", name, f), probabilityPaths(o.Out, name, f, classes)
 		var err error
 		if f == "npy" {
 			values := make([]float32, len(mask.Pix))
 			for i, v := range mask.Pix {
 				values[i] = float32(v)
 			}
-			err = errors.Join(data.WriteArray(ctx, masks, values, r.Height, r.Width), data.WriteArray(ctx, probabilities, r.Probabilities(), r.Height, r.Width))
+			err = errors.Join(data.WriteArray(ctx, masks, values, r.Height, r.Width), data.WriteArray(ctx, probabilities[0], r.Probabilities(), shape...))
 		} else {
-			err = errors.Join(data.WritePicture(ctx, masks, mask), data.WritePicture(ctx, probabilities, r.probabilityImage()))
+			err = data.WritePicture(ctx, masks, mask)
+			for k, m := range r.probabilityImages() {
+				err = errors.Join(err, data.WritePicture(ctx, probabilities[k], m))
+			}
 		}
 		if err != nil {
 			return err
@@ -212,7 +229,7 @@ func (r *Prediction) tableRows(image string) [][]string {
 	var rows [][]string
 	for i, o := range r.Objects() {
 		x, y := strconv.FormatFloat(o.CenterX, 'f', 2, 64), strconv.FormatFloat(o.CenterY, 'f', 2, 64)
-		rows = append(rows, []string{image, "foreground", strconv.Itoa(i + 1), strconv.Itoa(o.Area), x, y})
+		rows = append(rows, []string{image, r.ClassNames()[o.Class], strconv.Itoa(i + 1), strconv.Itoa(o.Area), x, y})
 	}
 	return rows
 }

@@ -34,9 +34,25 @@ func TestObjects(t *testing.T) {
 		0, 0, 0, 0, 0,
 		-1, 1, 1, 1, 0,
 	}}
-	want := []Object{{2, 0.5, 0.5}, {2, 4, 0.5}, {3, 2, 3}}
+	want := []Object{{1, 2, 0.5, 0.5}, {1, 2, 4, 0.5}, {1, 3, 2, 3}}
 	if got := r.Objects(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	// Three classes: neighbors of another class are other objects.
+	r = &Prediction{
+		Height: 2, Width: 3, config: data.Config{MaskValues: map[int]string{0: "background", 7: "cell", 9: "nucleus"}},
+		Logits: []float32{0, 0, 5, 0, 0, 0 /* cell */, 1, 1, 0, 2, 1, -1 /* nucleus */, 0, 2, 0, 1, 0, -1},
+	}
+	if got, want := r.Objects(), []Object{{1, 3, 1. / 3, 2. / 3}, {2, 1, 1, 0}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if want := []uint8{7, 9, 0, 7, 7, 0}; !slices.Equal(r.Mask().Pix, want) {
+		t.Errorf("mask %v, want %v", r.Mask().Pix, want)
+	}
+	for i, p := range r.Probabilities()[:6] {
+		if sum := p + r.Probabilities()[6+i] + r.Probabilities()[12+i]; sum < 0.99999 || sum > 1.00001 {
+			t.Errorf("the probabilities of pixel %d add up to %g", i, sum)
+		}
 	}
 }
 
@@ -78,7 +94,7 @@ func TestFiles(t *testing.T) {
 		}
 		labels := writeImages(t, map[string]image.Image{"a.png": r.Mask()})
 		s, err := p.Files(t.Context(), paths[:1], FileOptions{Labels: labels})
-		if err != nil || s.Images != 1 || s.FP+s.FN != 0 || s.TP == 0 {
+		if err != nil || s.Samples != 1 || s.FP+s.FN != 0 || s.TP == 0 {
 			t.Errorf("foreground %s: %+v, %v, want an IoU of 1", foreground, s, err)
 		}
 		table, err := os.ReadFile(filepath.Join(out, "objects.csv"))
@@ -185,7 +201,7 @@ func TestHeldOut(t *testing.T) {
 	if want := p.trained.Test; s.AsTrained.IoU() != want.IoU || s.AsTrained.Dice() != want.Dice || s.AsTrained.Samples != 8 || s.Tile != 16 {
 		t.Errorf("got %+v, want IoU %g and Dice %g of 8 tiles", s.AsTrained, want.IoU, want.Dice)
 	}
-	if s.Whole.Images != 2 || s.Whole.Total() != 2*32*32 || s.Whole.IoU() == s.AsTrained.IoU() {
+	if s.Whole.Samples != 2 || s.Whole.Total() != 2*32*32 || s.Whole.IoU() == s.AsTrained.IoU() {
 		t.Errorf("got %+v of whole images, want 2 images with another IoU than %g", s.Whole, s.AsTrained.IoU())
 	}
 }

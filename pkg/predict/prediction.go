@@ -5,6 +5,7 @@ import (
 	"image"
 	"image/color"
 	"math"
+	"slices"
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/train"
@@ -14,8 +15,9 @@ import (
 type Prediction struct {
 	Name          string // path of the file; empty if the image is not from a file
 	Height, Width int    // of the image, in pixels
-	// Logits has the logit of the foreground at each pixel, row by row, or, if the run learned
-	// classification, the logit of each class.
+	// Logits has the logit of the foreground at each pixel, row by row; or, if the masks have more than
+	// two classes, the logits [classes,H,W]; or, if the run learned classification, the logit of
+	// each class.
 	Logits []float32
 
 	image   []float32 // [C,H,W]
@@ -23,27 +25,66 @@ type Prediction struct {
 	classes []string // nil unless the task is classification
 }
 
-// Probabilities returns the probability (0 to 1) of the foreground at each pixel, or of each
-// class.
+// ClassNames returns the names of the classes: of the pixels, or of the image if the run learned
+// classification.
+func (r *Prediction) ClassNames() []string {
+	switch names := r.config.MaskClasses(); {
+	case r.classes != nil:
+		return r.classes
+	case names != nil:
+		return names
+	}
+	return []string{data.ClassBackground, "foreground"}
+}
+
+// planes returns the number of logits per pixel.
+func (r *Prediction) planes() int { return len(r.Logits) / (r.Height * r.Width) }
+
+// Probabilities returns the probabilities (0 to 1) that belong to Logits: of the foreground at each
+// pixel, of each class at each pixel [classes,H,W], or of each class.
 func (r *Prediction) Probabilities() []float32 {
 	v := make([]float32, len(r.Logits))
-	if r.classes == nil {
+	if r.classes == nil && r.planes() == 1 {
 		for i, z := range r.Logits {
 			v[i] = float32(1 / (1 + math.Exp(-float64(z))))
 		}
 		return v
 	}
-	top, sum := math.Inf(-1), 0.0
-	for _, z := range r.Logits {
-		top = max(top, float64(z))
+	pixels := r.Height * r.Width
+	if r.classes != nil {
+		pixels = 1
 	}
-	for _, z := range r.Logits {
-		sum += math.Exp(float64(z) - top)
-	}
-	for i, z := range r.Logits {
-		v[i] = float32(math.Exp(float64(z)-top) / sum)
+	for first := range pixels {
+		top, sum := math.Inf(-1), 0.0
+		for i := first; i < len(r.Logits); i += pixels {
+			top = max(top, float64(r.Logits[i]))
+		}
+		for i := first; i < len(r.Logits); i += pixels {
+			sum += math.Exp(float64(r.Logits[i]) - top)
+		}
+		for i := first; i < len(r.Logits); i += pixels {
+			v[i] = float32(math.Exp(float64(r.Logits[i])-top) / sum)
+		}
 	}
 	return v
+}
+
+// PixelClasses returns the index of the class with the largest probability at each pixel, row by row; 1
+// for the foreground. The task must be segmentation.
+func (r *Prediction) PixelClasses() []uint8 {
+	pixels, planes := r.Height*r.Width, r.planes()
+	classes := make([]uint8, pixels)
+	for i := range classes {
+		if planes == 1 && r.Logits[i] > 0 {
+			classes[i] = 1
+		}
+		for k := 1; k < planes; k++ {
+			if r.Logits[k*pixels+i] > r.Logits[int(classes[i])*pixels+i] {
+				classes[i] = uint8(k)
+			}
+		}
+	}
+	return classes
 }
 
 // Class returns the index of the class with the largest logit. The task must be classification.
@@ -57,71 +98,96 @@ func (r *Prediction) Class() int {
 	return best
 }
 
-// Mask returns the predicted mask: 255 where the foreground has a probability above one half, else
-// 0. If the run's data have data.foreground black, it is the other way round, as in their masks.
+// Mask returns the predicted mask with the values of the run's masks (data.mask_values); without
+// such values, 255 where the foreground has a probability above one half, else 0, or the other way
+// round if the run's data have data.foreground black.
 func (r *Prediction) Mask() *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, r.Width, r.Height))
 	levels := r.config.MaskLevels()
-	for i, z := range r.Logits {
-		m.Pix[i] = levels[0]
-		if z > 0 {
-			m.Pix[i] = levels[1]
-		}
+	for i, class := range r.PixelClasses() {
+		m.Pix[i] = levels[class]
 	}
 	return m
 }
 
-// Overlay returns the image with the predicted foreground in orange.
+// Overlay returns the image with the predicted classes, except the background, in colors; see
+// train.ClassColor. Without classes, the foreground is vermilion.
 func (r *Prediction) Overlay() *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, r.Width, r.Height))
-	for i, z := range r.Logits {
-		v := uint8(255*r.image[i] + 0.5)
-		c := color.RGBA{v, v, v, 255}
-		if z > 0 {
-			c = color.RGBA{v/2 + 213/2, v/2 + 94/2, v / 2, 255} // half vermilion
+	n := r.Height * r.Width
+	for i, class := range r.PixelClasses() {
+		c := color.RGBA{A: 255}
+		for k, v := range []*uint8{&c.R, &c.G, &c.B} {
+			*v = uint8(255*r.image[min(k, len(r.image)/n-1)*n+i] + 0.5)
+		}
+		if class > 0 {
+			over := color.RGBA{213, 94, 0, 255}
+			if r.config.MaskClasses() != nil {
+				over = train.ClassColor(int(class))
+			}
+			c = color.RGBA{c.R/2 + over.R/2, c.G/2 + over.G/2, c.B/2 + over.B/2, 255}
 		}
 		m.SetRGBA(i%r.Width, i/r.Width, c)
 	}
 	return m
 }
 
-// probabilityImage returns the probability of the foreground at each pixel, 0 to 1, as 0 to 65535.
-func (r *Prediction) probabilityImage() *image.Gray16 {
-	m := image.NewGray16(image.Rect(0, 0, r.Width, r.Height))
-	for i, v := range r.Probabilities() {
-		m.SetGray16(i%r.Width, i/r.Width, color.Gray16{Y: uint16(math.Round(math.MaxUint16 * float64(v)))})
+// probabilityImages returns the probability at each pixel, 0 to 1, as 0 to 65535: of the foreground,
+// or of each class.
+func (r *Prediction) probabilityImages() []*image.Gray16 {
+	var list []*image.Gray16
+	for plane := range slices.Chunk(r.Probabilities(), r.Height*r.Width) {
+		m := image.NewGray16(image.Rect(0, 0, r.Width, r.Height))
+		for i, v := range plane {
+			m.SetGray16(i%r.Width, i/r.Width, color.Gray16{Y: uint16(math.Round(math.MaxUint16 * float64(v)))})
+		}
+		list = append(list, m)
 	}
-	return m
+	return list
 }
 
-// Picture draws the overlay and the probability of the foreground side by side. A cell displays it.
-// The task must be segmentation.
+// Picture draws the image, the predicted classes on it and their probability side by side: of the
+// foreground, or of the most probable class. A cell displays it. The task must be segmentation.
 func (r *Prediction) Picture() (image.Image, error) {
 	if r.classes != nil {
 		return nil, errors.New("draw prediction: the network learned classification, want segmentation")
 	}
-	return train.SideBySide(r.Name, train.Panel{Label: "image and predicted foreground", Image: r.Overlay()},
-		train.Panel{Label: "predicted probability", Image: r.probabilityImage()})
+	label, probability := "predicted probability", r.probabilityImages()[0]
+	if r.planes() > 1 {
+		label = "probability of the predicted class"
+		all := r.probabilityImages()
+		for i, class := range r.PixelClasses() {
+			probability.SetGray16(i%r.Width, i/r.Width, all[class].Gray16At(i%r.Width, i/r.Width))
+		}
+	}
+	overlay := "image and predicted foreground"
+	if names := r.config.MaskClasses(); names != nil {
+		overlay = "image and " + train.DescribeClassColors(names)
+	}
+	return train.SideBySide(r.Name, train.Panel{Label: overlay, Image: r.Overlay()}, train.Panel{Label: label, Image: probability})
 }
 
-// Object is a connected part of the predicted foreground: pixels that touch at a side or a corner.
+// Object is a connected part of a predicted class other than the background: pixels of the class that
+// touch at a side or a corner.
 type Object struct {
+	Class            int     // index in ClassNames
 	Area             int     // number of pixels
 	CenterX, CenterY float64 // mean column and row of its pixels, from 0
 }
 
-// Objects returns the connected parts of the foreground in the order of their first pixels, row by
+// Objects returns the connected parts of the classes in the order of their first pixels, row by
 // row. The task must be segmentation.
 func (r *Prediction) Objects() []Object {
 	var list []Object
-	seen := make([]bool, len(r.Logits))
+	classes := r.PixelClasses() // 0 also where an object was found
 	var open []int
-	for first, z := range r.Logits {
-		if z <= 0 || seen[first] {
+	for first := range classes {
+		class := classes[first]
+		if class == 0 {
 			continue
 		}
-		o, x, y := Object{}, 0, 0
-		seen[first], open = true, append(open, first)
+		o, x, y := Object{Class: int(class)}, 0, 0
+		classes[first], open = 0, append(open, first)
 		for len(open) > 0 {
 			i := open[len(open)-1]
 			open = open[:len(open)-1]
@@ -129,8 +195,8 @@ func (r *Prediction) Objects() []Object {
 			o.Area, x, y = o.Area+1, x+column, y+row
 			for v := max(0, row-1); v <= min(row+1, r.Height-1); v++ {
 				for u := max(0, column-1); u <= min(column+1, r.Width-1); u++ {
-					if k := v*r.Width + u; r.Logits[k] > 0 && !seen[k] {
-						seen[k], open = true, append(open, k)
+					if k := v*r.Width + u; classes[k] == class {
+						classes[k], open = 0, append(open, k)
 					}
 				}
 			}

@@ -9,8 +9,20 @@ import (
 	"lockstep/pkg/train"
 )
 
-// add compares r with the mask in the file label.
-func (s *FileScores) add(ctx context.Context, r *Prediction, label string) error {
+// ClassNames returns the names of the network's logits at a pixel, or nil if there is one, or if the
+// network learned classification.
+func (p *Predictor) ClassNames() []string {
+	if p.config.NetworkClasses() == 0 {
+		return nil
+	}
+	return p.config.MaskClasses()
+}
+
+// newScores returns empty scores of complete images.
+func (p *Predictor) newScores() train.Scores { return train.NewImageScores(len(p.ClassNames())) }
+
+// addLabel adds the scores of r against the mask in the file label to s.
+func addLabel(ctx context.Context, s *train.Scores, r *Prediction, label string) error {
 	mask, height, width, err := r.config.ReadMask(ctx, label)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", label, err)
@@ -18,16 +30,14 @@ func (s *FileScores) add(ctx context.Context, r *Prediction, label string) error
 	if height != r.Height || width != r.Width {
 		return fmt.Errorf("label %s is %d×%d, but the image is %d×%d (height×width): make them equal", label, height, width, r.Height, r.Width)
 	}
-	s.AddLogits(r.Logits, mask)
-	s.Images++
-	return nil
+	return s.AddImage(r.Logits, mask)
 }
 
 // HeldOutScores are the scores of the held-out images of a run.
 type HeldOutScores struct {
 	AsTrained train.Scores // of the tiles that training cuts, without overlap, as in run.json
 	Tile      int          // edge of the tiles in pixels; 0: training does not cut the images
-	Whole     FileScores   // of whole images
+	Whole     train.Scores // of complete images
 }
 
 // HeldOut scores the network on the held-out images of the run's data, as in training and on whole
@@ -44,23 +54,24 @@ func (p *Predictor) HeldOut(ctx context.Context) (s HeldOutScores, err error) {
 	if s.AsTrained, err = trained.Score(ctx); err != nil {
 		return s, err
 	}
-	c := p.config
-	s.Tile, c.Tile = c.Tile, 0
-	opened, err := data.Open(ctx, c)
+	s.Tile, s.Whole = p.config.Tile, p.newScores()
+	opened, err := data.Open(ctx, p.config)
 	if err != nil {
 		return s, err
 	}
-	img, mask := data.NewBuffers(opened.Test)
-	for i := range opened.Test.Len() {
-		if err := opened.Test.Get(i, img, mask); err != nil {
+	images := data.Images(opened.Test)
+	for i := range images.Len() {
+		img, mask, height, width, err := data.GetSized(ctx, images, i)
+		if err != nil {
 			return s, err
 		}
-		r, err := p.predict(ctx, img, opened.Test.ImageShape())
-		if err != nil {
-			return s, fmt.Errorf("predict %s: %w", opened.Test.SampleName(i), err)
+		r, err := p.predict(ctx, img, []int{images.ImageShape()[0], height, width})
+		if err == nil {
+			err = s.Whole.AddImage(r.Logits, mask)
 		}
-		s.Whole.AddLogits(r.Logits, mask)
-		s.Whole.Images++
+		if err != nil {
+			return s, fmt.Errorf("predict %s: %w", images.SampleName(i), err)
+		}
 	}
 	return s, nil
 }

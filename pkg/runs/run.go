@@ -81,6 +81,7 @@ type Info struct {
 	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the complete run; 0 if not recorded
 	Checkpoint       string            `json:"checkpoint,omitempty"`    // newest checkpoint that was saved, relative to the run folder; empty: none, or unknown
 	Test             *Test             `json:"test,omitempty"`          // evaluation after training; nil before
+	Final            *Test             `json:"final,omitempty"`         // of the test part, on complete images, if the data have three parts; nil before the end
 	Notes            []string          `json:"notes,omitempty"`         // messages for the user about the data and the run
 	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
 

@@ -199,7 +199,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		}
 		res.Test = last.newTest(*untrained, t.classNames(last), rec.lastCheckpoint(), time.Since(begin).Seconds())
 	}
-	if err := t.recordImages(ctx, rec, last); err != nil {
+	if err := errors.Join(t.recordImages(ctx, rec, last), t.scoreFinal(ctx, rec)); err != nil {
 		return res, err
 	}
 	if err := rec.addEnergy(ctx); err != nil {

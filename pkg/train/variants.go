@@ -122,12 +122,19 @@ func (s Samples) maskLabel() string {
 	if len(s.ClassNames) == 0 {
 		return "image, mask"
 	}
-	var names []string
-	for class, name := range s.ClassNames[1:] {
-		names = append(names, name+" "+classColors[class%len(classColors)].name)
-	}
+	colors := DescribeClassColors(s.ClassNames)
 	if s.config.NetworkClasses() > 0 {
-		names = append(names, "ignored gray")
+		colors += ", ignored gray"
 	}
-	return "image, mask: " + strings.Join(names, ", ")
+	return "image, mask: " + colors
+}
+
+// DescribeClassColors lists the colors of the given classes, except the first, as in "cell orange,
+// nucleus sky blue".
+func DescribeClassColors(names []string) string {
+	var list []string
+	for class, name := range names[1:] {
+		list = append(list, name+" "+classColors[class%len(classColors)].name)
+	}
+	return strings.Join(list, ", ")
 }

@@ -18,6 +18,7 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/predict"
+	"lockstep/pkg/train"
 )
 
 func predictCommand() *cobra.Command {
@@ -31,11 +32,13 @@ func predictCommand() *cobra.Command {
 TIFF; DIR means all images in it) of any size. No labels and no data of the run are
 needed. It writes, for an image NAME.png,
 
-  DIR/masks/NAME.png           255 in the foreground, 0 in the background; the other way
-                               round if the run's data have data.foreground black
-  DIR/probabilities/NAME.png   probability of the foreground, 0 to 65535
-  DIR/overlays/NAME.png        the image with the foreground in orange
-  DIR/objects.csv              area and center of each connected part of the foreground
+  DIR/masks/NAME.png           the values of the run's masks: those of data.mask_values, or
+                               255 in the foreground and 0 in the background (the other
+                               way round with data.foreground black)
+  DIR/probabilities/NAME.png   probability of the foreground, 0 to 65535; with more than
+                               two classes, DIR/probabilities/CLASS/NAME.png for each
+  DIR/overlays/NAME.png        the image with the predicted classes in colors
+  DIR/objects.csv              class, area and center of each connected part of a class
                                (pixels that touch at a side or a corner; columns and rows
                                from 0)
 
@@ -86,7 +89,7 @@ prints the scores of tiles without overlap, which are lower: --held-out prints b
 				if err != nil {
 					return err
 				}
-				if err := printHeldOut(c.OutOrStdout(), s); err != nil {
+				if err := printHeldOut(c.OutOrStdout(), p, s); err != nil {
 					return err
 				}
 			}
@@ -149,27 +152,40 @@ func predictFiles(c *cobra.Command, p *predict.Predictor, files []string, o pred
 		fmt.Fprintf(w, "predicted %s with %s: %s\n", english.Count(len(files), "image"), filepath.Join(p.Run, p.Checkpoint), o.Out)
 	}
 	if o.Labels != "" {
-		return printScores(w, [][]string{scoreRow(fmt.Sprintf("whole images (%d)", s.Images), s.IoU(), s.Dice())})
+		return printScores(w, scoreRows(p, fmt.Sprintf("whole images (%d)", s.Samples), s))
 	}
 	return nil
 }
 
 // printHeldOut prints the scores of held-out images.
-func printHeldOut(w io.Writer, s predict.HeldOutScores) error {
+func printHeldOut(w io.Writer, p *predict.Predictor, s predict.HeldOutScores) error {
 	name := fmt.Sprintf("as trained (%d images)", s.AsTrained.Samples)
 	if s.Tile > 0 {
 		name = fmt.Sprintf("as trained (%d tiles of %d×%d)", s.AsTrained.Samples, s.Tile, s.Tile)
 	}
-	return printScores(w, [][]string{
-		scoreRow(name, s.AsTrained.IoU(), s.AsTrained.Dice()),
-		scoreRow(fmt.Sprintf("whole images (%d)", s.Whole.Images), s.Whole.IoU(), s.Whole.Dice()),
-	})
+	whole := fmt.Sprintf("whole images (%d)", s.Whole.Samples)
+	return printScores(w, append(scoreRows(p, name, s.AsTrained), scoreRows(p, whole, s.Whole)...))
 }
 
-// scoreRow formats scores with all digits, as in run.json.
-func scoreRow(name string, iou, dice float64) []string {
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return []string{name, number(iou), number(dice)}
+// scoreRows formats scores with all digits, as in run.json: the means and, if there are more than two
+// classes, the scores of each. A class that no mask has gets "-".
+func scoreRows(p *predict.Predictor, name string, s train.Scores) [][]string {
+	number := func(v float64) string {
+		if math.IsNaN(v) {
+			return "-"
+		}
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	rows := [][]string{{name, number(s.IoU()), number(s.Dice())}}
+	if s.Classes == nil {
+		return rows
+	}
+	rows[0][0] += ", mean"
+	for k, class := range p.ClassNames() {
+		iou, dice := s.Classes.ClassScores(k)
+		rows = append(rows, []string{"  " + class, number(iou), number(dice)})
+	}
+	return rows
 }
 
 // printScores prints rows of scores as a table.
