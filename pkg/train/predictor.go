@@ -222,8 +222,8 @@ func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
 // Picture draws the image, the mask and the predicted probability of held-out sample i side
-// by side, with the name of the image and the place of the tile. It returns an error unless the task is
-// segmentation.
+// by side, with the name of the image and the place of the tile. With several classes, it draws the
+// predicted class instead of the probability. It returns an error unless the task is segmentation.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if p.task != model.Segmentation {
 		return nil, fmt.Errorf("draw prediction %d: the task is %s, want segmentation", i, p.task)
@@ -233,16 +233,39 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	probability := make([]float32, len(mask))
-	if err := runForward(ctx, p.exe, img, mask, probability); err != nil {
+	_, outputs, err := batchAndOutputSize(p.exe.Program())
+	if err != nil {
 		return nil, err
 	}
-	for k, z := range probability {
-		probability[k] = float32(1 / (1 + math.Exp(-float64(z))))
+	logits := make([]float32, EvalBatchSize*outputs)
+	if err := runForward(ctx, p.exe, img, mask, logits); err != nil {
+		return nil, err
 	}
 	shape := ds.ImageShape()
-	panel := func(label string, values []float32) Panel { return newPanel(label, values, shape[1], shape[2]) }
-	return SideBySide(ds.SampleName(i), panel("image", img), panel("mask", mask), panel("predicted probability", probability))
+	pixels := shape[1] * shape[2]
+	prediction := Panel{"predicted class", nil}
+	if outputs == pixels {
+		for k, z := range logits {
+			logits[k] = float32(1 / (1 + math.Exp(-float64(z))))
+		}
+		prediction = newPanel("predicted probability", logits, shape[1], shape[2])
+	} else {
+		prediction.Image = p.samples.newMask(largestLogits(logits[:outputs], pixels), shape)
+	}
+	return SideBySide(ds.SampleName(i), Panel{"image", newImage(img, shape)}, Panel{"mask", p.samples.newMask(mask[:pixels], shape)}, prediction)
+}
+
+// largestLogits returns the class with the largest of the logits [classes, pixels] of each pixel.
+func largestLogits(logits []float32, pixels int) []float32 {
+	classes := make([]float32, pixels)
+	for i := range classes {
+		for k := i; k < len(logits); k += pixels {
+			if logits[k] > logits[int(classes[i])*pixels+i] {
+				classes[i] = float32(k / pixels)
+			}
+		}
+	}
+	return classes
 }
 
 // Close closes the engine.

@@ -105,10 +105,17 @@ func ClassColor(class int) color.RGBA {
 	return classColors[(class-1)%len(classColors)].color
 }
 
-// newMask returns an image of a mask: black and white, or in the colors of the classes.
+// newMask returns an image of a mask: black and white, or in the colors of the classes. Pixels that
+// do not count are gray.
 func (s Samples) newMask(mask []float32, shape []int) image.Image {
 	if len(s.ClassNames) == 0 {
-		return newPanel("", mask, shape[1], shape[2]).Image
+		gray := newPanel("", mask, shape[1], shape[2]).Image.(*image.Gray)
+		for i, v := range mask {
+			if v == data.Ignored {
+				gray.Pix[i] = ClassColor(data.Ignored).R
+			}
+		}
+		return gray
 	}
 	m := image.NewRGBA(image.Rect(0, 0, shape[2], shape[1]))
 	for i, v := range mask {

@@ -3,6 +3,8 @@ package train
 import (
 	"image"
 	"image/color"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,11 +108,58 @@ func TestPictureColors(t *testing.T) {
 			t.Errorf("pixel %d is %v, want %v", i, got, want)
 		}
 	}
+	mask := Samples{}.newMask([]float32{0, 1, data.Ignored}, []int{1, 1, 3}).(*image.Gray)
+	if !slices.Equal(mask.Pix, []uint8{0, 255, 128}) {
+		t.Errorf("a mask without classes has gray values %d", mask.Pix)
+	}
 	samples.config.MaskValues = map[int]string{0: "background", 1: "cell", 2: "nucleus"}
 	if got, want := samples.maskLabel(), "image, mask: cell orange, nucleus sky blue, ignored gray"; got != want {
 		t.Errorf("got the label %q, want %q", got, want)
 	}
 	if ClassColor(8) != ClassColor(1) || ClassColor(7) == ClassColor(1) {
 		t.Error("the colors do not repeat after seven classes")
+	}
+}
+
+// TestPredictionPicture: with classes, the prediction is drawn in their colors beside the mask,
+// whose pixels that an earlier tile counts are gray.
+func TestPredictionPicture(t *testing.T) {
+	dir := t.TempDir()
+	c := tiny()
+	c.Epochs = 1
+	c.Data = DataConfig{Kind: "pairs", Path: filepath.Join(dir, "data"), TestImages: 1, Tile: 16, MaskValues: map[int]string{0: "background", 1: "cell", 2: "nucleus"}}
+	if err := data.WriteCellClasses(t.Context(), c.Data.Path, data.CellClassesOptions{Count: 4, Sizes: [][2]int{{24, 24}}, Classes: 3, RGB: true, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trainAll(t, c, 1, WorkerOptions{Dir: filepath.Join(dir, "run")}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := OpenPredictor(t.Context(), filepath.Join(dir, "run"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	m, err := p.Picture(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const scale = minPictureHeight / 16
+	colors := [3]map[color.Color]int{{}, {}, {}}
+	for i := range 3 * 16 * 16 {
+		panel, x, y := i/256, i%16, i/16%16
+		colors[panel][m.At(panel*(minPictureHeight+pictureGap)+x*scale, pictureTextRow+y*scale)]++
+	}
+	if len(colors[0]) < 20 {
+		t.Errorf("the image has %d colors", len(colors[0]))
+	}
+	// Tiles begin at 0 and 8, so that the last one has 8×8 pixels of its own.
+	if n := colors[1][ClassColor(data.Ignored)]; n != 256-64 {
+		t.Errorf("%d pixels of the mask do not count, want %d", n, 256-64)
+	}
+	if n := colors[2][ClassColor(0)] + colors[2][ClassColor(1)] + colors[2][ClassColor(2)]; n != 256 {
+		t.Errorf("the prediction has the colors %v", colors[2])
+	}
+	if got := largestLogits([]float32{1, 0, 3, 2, 0, 3, 0, 0, 4}, 3); !slices.Equal(got, []float32{1, 0, 2}) {
+		t.Errorf("the largest logits are of classes %v, want [1 0 2]", got)
 	}
 }
