@@ -168,7 +168,7 @@ func TestUnsupported(t *testing.T) {
 		"bigtiff": "BigTIFF files are not supported: save the file as a classic TIFF, for example with: convert in.tif -compress zip out.tif (ImageMagick)",
 		"jpeg":    "JPEG compression in TIFF files is not supported: save the file with Deflate compression, for example with: convert in.tif -compress zip out.tif (ImageMagick)",
 		"pyramid": "TIFF file is a slide pyramid of 3 pages, from 32×32 to 8×8 pixels: save the page to use, such as page 0, as a separate file: convert 'in.tif[0]' -compress zip out.tif (ImageMagick)",
-		"subifds": "TIFF file is a slide pyramid: its page has 1 smaller versions (SubIFDs): save the page to use, such as page 0",
+		"subifds": "TIFF file is a slide pyramid: its page also has smaller versions (SubIFDs: 1): save the page to use, such as page 0",
 	} {
 		text, err := os.ReadFile("testdata/refused/" + name + ".tif")
 		if err != nil {

@@ -23,7 +23,7 @@ func (f *File) CheckSinglePage() error {
 	case n > 1:
 		return UnsupportedError(fmt.Sprintf("TIFF file has %d pages, want 1: save each page as a separate file, or read the file as a volume (data kind stacks)", n))
 	case len(first.fields[tagSubIFDs]) > 0:
-		return UnsupportedError(fmt.Sprintf("TIFF file is a slide pyramid: its page has %d smaller versions (SubIFDs): %s", len(first.fields[tagSubIFDs]), advice))
+		return UnsupportedError(fmt.Sprintf("TIFF file is a slide pyramid: its page also has smaller versions (SubIFDs: %d): %s", len(first.fields[tagSubIFDs]), advice))
 	}
 	return nil
 }
