@@ -187,6 +187,20 @@ func TestClassesAreRecorded(t *testing.T) {
 	}
 }
 
+// TestValidationPart: with three parts of the data, the log says that the epochs are scored on the
+// validation part.
+func TestValidationPart(t *testing.T) {
+	cfg := tiny()
+	cfg.Data.ValidationImages, cfg.Epochs = 3, 1
+	var log []string
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Log: func(line string) { log = append(log, line) }}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log[0], "14 training samples, 3 for validation; untrained") {
+		t.Errorf("the log begins with %q", log[0])
+	}
+}
+
 // TestMissingClassesFile: a resumed run does not begin a second record without the rows of earlier
 // epochs.
 func TestMissingClassesFile(t *testing.T) {

@@ -211,7 +211,7 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 		}
 		v.addEqualityCheck("validation loss", s.Loss, e.ValLoss, near, of)
 	}
-	v.addEqualityCheck("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
+	v.addEqualityCheck(v.run.Info.EvaluatedPart()+" samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
 	if s.Total() > 0 {
 		v.addEqualityCheck("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
 		constant, _ := s.ConstantScores()

@@ -46,7 +46,13 @@ func (g Emitter) Epochs() error {
 	}
 	for _, e := range g.run.Epochs {
 		g.row.Epoch = e.Epoch
-		if err := g.emitMeasured(append(EpochValues(e), exchanges[e.Epoch].values()...)); err != nil {
+		values := append(EpochValues(e), exchanges[e.Epoch].values()...)
+		for _, c := range g.run.Classes {
+			if c.Epoch == e.Epoch {
+				values = append(values, classValues("", c.NamedScores)...)
+			}
+		}
+		if err := g.emitMeasured(values); err != nil {
 			return err
 		}
 	}

@@ -54,6 +54,11 @@ func EpochValues(e runs.Epoch) []Value {
 	return values
 }
 
+// classValues returns the scores of a class, such as iou/cell, with prefix before their names.
+func classValues(prefix string, c runs.NamedScores) []Value {
+	return []Value{{prefix + "iou/" + c.Name, c.IoU}, {prefix + "dice/" + c.Name, c.Dice}}
+}
+
 // runValues returns the values of the complete run: test results, durations and
 // energy.
 func runValues(run runs.Run) []Value {
@@ -69,6 +74,9 @@ func runValues(run runs.Run) []Value {
 			{"test_iou_untrained", t.IoUUntrained},
 			{"test_dice_untrained", t.DiceUntrained},
 			{"test_seconds", t.Seconds},
+		}
+		for _, c := range t.Classes {
+			values = append(values, classValues("test_", c)...)
 		}
 		if t.Accuracy > 0 { // otherwise unknown, or the task has none
 			values = append(values, Value{"test_accuracy", t.Accuracy})
