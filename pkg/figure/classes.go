@@ -37,17 +37,20 @@ func evaluatedSet(study *scaling.Study) string {
 // drawClassIoUs draws the IoU of each class of a run and their mean, after each epoch.
 func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error) {
 	f := o.newFigure("iou", "IoU of each class", "epoch", "IoU")
-	f.table = classTable(r.Classes)
+	rows := classRows(r)
+	f.table = classTable(rows)
+	last := r.Classes[len(r.Classes)-1].Epoch
+	brief := classTable(slices.DeleteFunc(rows, func(c runs.ClassScores) bool { return c.Epoch != last }))
+	f.brief = &brief
 	f.plot.X.Tick.Marker = element.EpochTicks{}
 	values := element.EmptyExtent()
 	absent, err := f.addClassLines(r)
 	if err != nil {
 		return nil, fmt.Errorf("draw figure iou: %w", err)
 	}
-	first, last := float64(r.Classes[0].Epoch), float64(r.Classes[len(r.Classes)-1].Epoch)
-	f.plot.X.Min, f.plot.X.Max = first, last
-	if first == last {
-		f.plot.X.Min, f.plot.X.Max = first-1, last+1
+	f.plot.X.Min, f.plot.X.Max = float64(r.Classes[0].Epoch), float64(last)
+	if f.plot.X.Min == f.plot.X.Max {
+		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
 	part := r.Info.EvaluatedPart()
 	f.caption = fmt.Sprintf("Intersection over union of each class on the %s data after each epoch, and (thick) the mean over the classes. One run.", part)
@@ -81,6 +84,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 		f.legend = append(f.legend, lineEntry(name, l, y))
 		return f.addThinnedLine(element.NewTrace(x, y, 0, 1), l)
 	}
+	isDrawn := func(iou float64) bool { return iou > 0 || iou == 0 && !f.options.LogY }
 	var names []string
 	for _, c := range r.Classes {
 		if !slices.Contains(names, c.Name) {
@@ -90,12 +94,15 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	for i, name := range names {
 		var x, y []float64
 		for _, c := range r.Classes {
-			if c.Name == name && !math.IsNaN(c.IoU) {
+			if c.Name == name && isDrawn(c.IoU) {
 				x, y = append(x, float64(c.Epoch)), append(y, c.IoU)
 			}
 		}
-		if len(x) == 0 {
+		if !slices.ContainsFunc(r.Classes, func(c runs.ClassScores) bool { return c.Name == name && !math.IsNaN(c.IoU) }) {
 			absent = append(absent, name)
+			continue
+		}
+		if len(x) == 0 { // a logarithmic axis cannot show 0
 			continue
 		}
 		if err := add(name, element.NewSeriesStyle(i), x, y); err != nil {
@@ -104,20 +111,39 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	}
 	var x, y []float64
 	for _, e := range r.Epochs {
-		if !math.IsNaN(e.IoU) {
+		if isDrawn(e.IoU) {
 			x, y = append(x, float64(e.Epoch)), append(y, e.IoU)
 		}
 	}
 	if len(x) == 0 {
 		return nil, errors.New("no epoch has an IoU")
 	}
-	return absent, add("mean", element.SeriesStyle{
+	return absent, add(meanOfClasses, element.SeriesStyle{
 		Line:  draw.LineStyle{Color: element.Gray(), Width: 3},
 		Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3, Shape: draw.CircleGlyph{}}, // visible also after a single epoch
 	}, x, y)
 }
 
-// classTable returns the rows of classes.csv.
+// classRows returns the scores of the classes after each epoch of a run, and after those of an epoch their means.
+func classRows(r runs.Run) []runs.ClassScores {
+	var rows []runs.ClassScores
+	for _, e := range r.Epochs {
+		mean := runs.ClassScores{Epoch: e.Epoch, NamedScores: runs.NamedScores{Name: meanOfClasses, IoU: e.IoU, Dice: e.Dice}}
+		for _, c := range r.Classes {
+			if c.Epoch == e.Epoch {
+				rows = append(rows, c)
+				mean.Pixels += c.Pixels
+			}
+		}
+		rows = append(rows, mean)
+	}
+	return rows
+}
+
+// meanOfClasses is the name of the mean in the legend and the table.
+const meanOfClasses = "mean"
+
+// classTable returns a table with the columns of classes.csv.
 func classTable(classes []runs.ClassScores) dataframe.DataFrame {
 	n := len(classes)
 	epochs, names, ious, dices, pixels := make([]int, n), make([]string, n), make([]float64, n), make([]float64, n), make([]int, n)

@@ -22,8 +22,11 @@ func TestClassIoUs(t *testing.T) {
 		t.Errorf("the caption is %s", f.Caption())
 	}
 	table := f.Table()
-	if got := table.Elem(47, 1).String(); table.Nrow() != 48 || got != "nucleus" || !math.IsNaN(table.Elem(47, 2).Float()) {
-		t.Errorf("the table has %d rows, the last of %s:\n%v", table.Nrow(), got, table)
+	if table.Nrow() != 60 || table.Elem(58, 1).String() != "nucleus" || !math.IsNaN(table.Elem(58, 2).Float()) || table.Elem(59, 1).String() != "mean" || table.Elem(59, 4).Float() != 9100 {
+		t.Errorf("the table has %d rows:\n%v", table.Nrow(), table)
+	}
+	if tex := f.TeX(); !strings.Contains(tex, "12 & dividing, round &") || strings.Contains(tex, "11 & ") {
+		t.Errorf("the table for TeX does not have the last epoch alone:\n%s", tex)
 	}
 
 	study := classified(t, []int{1, 2}, nil)

@@ -141,7 +141,7 @@ func (s Scores) withSums(v []float64) Scores {
 // check returns an error if no pixel of the held-out set is counted.
 func (s Scores) check() error {
 	if s.pixels > 0 && s.Samples > 0 && s.Total() == 0 {
-		return fmt.Errorf("evaluate: every pixel of the masks of all %s is ignored: use other test images, or other data.mask_values", english.Count(s.Samples, "held-out sample"))
+		return fmt.Errorf("every pixel of the masks of all %s is ignored: use other test images, or other data.mask_values", english.Count(s.Samples, "held-out sample"))
 	}
 	return nil
 }
