@@ -27,6 +27,43 @@ func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 	}, true
 }
 
+// maxFinalRuns is the number of runs whose final test the page has.
+const maxFinalRuns = 50
+
+// analyzeFinal shows the scores of the test part on complete images, if the data have three parts.
+func (b *pageBuilder) analyzeFinal() (analysis, bool) {
+	var rows [][]string
+	tested := 0
+	for _, r := range b.study.Runs {
+		t := r.Info.Final
+		if t == nil {
+			continue
+		}
+		if tested++; tested > maxFinalRuns {
+			continue
+		}
+		name := filepath.Base(r.Dir)
+		what := "foreground"
+		if t.Classes != nil {
+			what = "mean"
+		}
+		rows = append(rows, []string{name, what, strconv.Itoa(t.Samples), formatNumber(t.IoU), formatNumber(t.IoUConstant), formatNumber(t.Dice), formatNumber(t.Loss)})
+		for _, c := range t.Classes {
+			rows = append(rows, []string{name, c.Name, "", formatNumber(c.IoU), "–", formatNumber(c.Dice), "–"})
+		}
+	}
+	if len(rows) == 0 {
+		return analysis{}, false
+	}
+	const texts = 2
+	return analysis{
+		id: "final", title: "Test on complete images",
+		html: tableHTML([]string{"run", "class", "images", "IoU", "IoU of the constant predictor", "Dice", "loss"}, rows, texts) +
+			formatNote("Scored once, after the training. All other scores are of the validation images.") +
+			formatNote(describeOmitted(tested, maxFinalRuns, "runs", "run.json of each run folder")),
+	}, true
+}
+
 // analyzeImages shows the best, the median and the worst held-out image of each run.
 func (b *pageBuilder) analyzeImages() (analysis, bool) {
 	var rows [][]string

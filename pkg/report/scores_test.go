@@ -54,8 +54,30 @@ func TestScoresOfClassesAndImages(t *testing.T) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
+	if strings.Contains(p, "Test on complete images") {
+		t.Error("the page has a final test, which the run does not have")
+	}
 	check(t, os.WriteFile(filepath.Join(dir, "images.csv"), []byte("image,iou,dice,pixels\na.png,x,1,1\nb.png,1,1,1\n"), 0o644))
 	if p := page(); !strings.Contains(p, "images.csv:2: expected a number, got &#34;x&#34;") {
 		t.Error("the page does not name the damaged row")
+	}
+}
+
+// TestFinalTest: with three parts of the data, the page has the scores of the test part, and says which
+// images the others are of.
+func TestFinalTest(t *testing.T) {
+	final := runs.Test{Samples: 6, IoU: 0.625, IoUConstant: 0.25, Dice: 0.75, Loss: 0.5, Classes: []runs.NamedScores{{Name: "background", IoU: 0.875, Dice: 0.9}, {Name: "cell", IoU: 0.375, Dice: 0.6}}}
+	run := runs.Run{Dir: "/logs/cells/ddp-n1-s1", Epochs: []runs.Epoch{{Epoch: 1, Seconds: 2, Samples: 8}}, Info: runs.Info{Study: "cells", Series: "ddp", Workers: 1, Status: runs.StatusDone, Final: &final}}
+	study, err := scaling.FromRuns([]runs.Run{run})
+	check(t, err)
+	r, err := New(study, Options{})
+	check(t, err)
+	for _, want := range []string{
+		`<td>ddp-n1-s1</td><td>mean</td><td class="number">6</td><td class="number">0.625</td><td class="number">0.250</td><td class="number">0.750</td><td class="number">0.500</td>`,
+		`<td>cell</td><td class="number"></td><td class="number">0.375</td><td class="number">–</td>`, "All other scores are of the validation images.",
+	} {
+		if !strings.Contains(r.Page(), want) {
+			t.Errorf("the page lacks %s", want)
+		}
 	}
 }

@@ -22,7 +22,7 @@ type analysis struct {
 func (b *pageBuilder) analyze() []analysis {
 	var out []analysis
 	for _, of := range []func() (analysis, bool){
-		b.analyzeSettings, b.analyzeFits, b.analyzeComparisons, b.analyzeBottleneck, b.analyzeOverhead, b.analyzeCollective, b.analyzeTimeUse, b.analyzeStragglers, b.analyzeUsage, b.analyzeQuality, b.analyzeClasses, b.analyzeImages, b.analyzeCost, b.analyzeBudget,
+		b.analyzeSettings, b.analyzeFits, b.analyzeComparisons, b.analyzeBottleneck, b.analyzeOverhead, b.analyzeCollective, b.analyzeTimeUse, b.analyzeStragglers, b.analyzeUsage, b.analyzeQuality, b.analyzeClasses, b.analyzeImages, b.analyzeFinal, b.analyzeCost, b.analyzeBudget,
 	} {
 		if r, ok := of(); ok {
 			out = append(out, r)

@@ -233,7 +233,7 @@ func removeUnrealScores(all []runs.Run) {
 		if r.Info.Unreal == "" {
 			continue
 		}
-		r.Info.Test, r.Curves, r.Classes = nil, nil, nil
+		r.Info.Test, r.Info.Final, r.Curves, r.Classes = nil, nil, nil, nil
 		r.Epochs = slices.Clone(r.Epochs)
 		for k := range r.Epochs {
 			e := &r.Epochs[k]

@@ -30,7 +30,7 @@ func otherFields() []string {
 		"Info.Schema", "Info.Study", "Info.Status", "Info.Error", "Info.Started", "Info.Ended", "Info.WallSeconds", "Info.Command",
 		"Info.Engine", "Info.Strategy", "Info.Collective", "Info.ThreadsPerWorker", "Info.Parameters", "Info.SamplesPerEpoch",
 		"Info.FLOPsPerStep", "Info.PeakFLOPS", "Info.Binding", "Info.Processes", "Info.RankSource", "Info.Host", "Info.Versions", "Info.Git", "Info.JobIDs",
-		"Info.Accelerator", "Info.GPUs", "Info.Notes", "Info.Profiler", "Info.Checkpoint", "Info.EnergyJoules", "Info.Test", "Info.Load", "Info.Unreal", "Info.OptimizerBytes", "Info.CompleteOptimizerBytes", "Info.SentFormula", "Info.Source",
+		"Info.Accelerator", "Info.GPUs", "Info.Notes", "Info.Profiler", "Info.Checkpoint", "Info.EnergyJoules", "Info.Test", "Info.Final", "Info.Load", "Info.Unreal", "Info.OptimizerBytes", "Info.CompleteOptimizerBytes", "Info.SentFormula", "Info.Source",
 		"Part.Run", "Part.Role", "Part.Evidence", "Part.Line", "Part.SeedKnown", "Part.SeriesFromPath", "Part.RankKnown", "Part.Ranks", "Part.RanksProblem", "Part.SumRates", "Part.WorkersDerived", "Part.Resumes",
 		"Part.State", "Part.StateOf", "Part.Report", "Part.Source",
 	}
