@@ -2,7 +2,10 @@ package train
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 	"os"
 	"path/filepath"
@@ -217,6 +220,70 @@ func TestMissingClassesFile(t *testing.T) {
 	cfg.Epochs, o.Resume = 3, true
 	_, err := trainAll(t, cfg, 1, o)
 	wantError(t, err, path+" is missing")
+}
+
+// TestHeldOutPixelsCountOnce: tiles of images of several sizes overlap, but each pixel counts once, for
+// any number of workers.
+func TestHeldOutPixelsCountOnce(t *testing.T) {
+	t.Parallel()
+	cfg := tiny()
+	cfg.Model.Norm = "none" // without statistics of batches, which depend on the number of workers
+	cfg.Epochs, cfg.Optimizer.LearningRate = 1, 1e-12
+	cfg.Data = DataConfig{
+		Kind: data.KindPairs, Path: filepath.Join(t.TempDir(), "cells"), Tile: 16, TestImages: 4, DataSeed: 1,
+		MaskValues: map[int]string{0: "background", 1: "cell", 2: data.ClassIgnore, 3: "bacterium"},
+	}
+	if err := data.WriteCellClasses(t.Context(), cfg.Data.Path, data.CellClassesOptions{Count: 12, Sizes: [][2]int{{20, 44}, {16, 16}, {32, 18}}, Classes: 4}); err != nil {
+		t.Fatal(err)
+	}
+	var want runs.Epoch
+	var wantImages []runs.NamedScores
+	for _, workers := range []int{1, 3} {
+		o := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
+		res, err := trainAll(t, cfg, workers, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, images := res[0].Epochs[0], readImages(t, o.Dir)
+		if workers == 1 {
+			want, wantImages = got, images
+		}
+		if got.IoU != want.IoU || math.Abs(got.ValLoss-want.ValLoss) > 1e-12 || !reflect.DeepEqual(images, wantImages) {
+			t.Errorf("%d workers: IoU %g, loss %g, images %v; one: %g, %g, %v", workers, got.IoU, got.ValLoss, images, want.IoU, want.ValLoss, wantImages)
+		}
+		inImages, inClasses := int64(0), int64(0)
+		for _, s := range images {
+			inImages += s.Pixels
+		}
+		for _, s := range res[0].Test.Classes {
+			inClasses += s.Pixels
+		}
+		if s := countMaskPixels(t, cfg.Data.Path, images, 2); inImages != s || inClasses != s {
+			t.Errorf("%d workers: %d pixels in images and %d in classes, want the %d that are not ignored", workers, inImages, inClasses, s)
+		}
+	}
+}
+
+// countMaskPixels returns the number of pixels in the masks of the given images with values other than
+// ignored.
+func countMaskPixels(t *testing.T, dir string, images []runs.NamedScores, ignored uint8) (n int64) {
+	t.Helper()
+	for _, s := range images {
+		f, err := os.Open(filepath.Join(dir, "label", s.Name+".png"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mask, err := png.Decode(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range mask.(*image.Gray).Pix {
+			if v != ignored {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // TestImagesOfOneLogit: the counts of all tiles of an image give its scores. A run with one logit
