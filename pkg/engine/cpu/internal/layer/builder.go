@@ -16,6 +16,7 @@ type Builder struct {
 	norms       *NormState
 	convolution string
 	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
+	pixelLoss   *pixelLoss            // of the forward pass, whose sums the gradient needs; nil if there is none
 	// Numbers of convolutions, fully connected layers and their gradients: all, and those
 	// whose operands are rounded to bfloat16.
 	products, rounded int

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"math"
+	"reflect"
 	"slices"
 
 	"lockstep/pkg/engine/cpu/internal/tensor"
@@ -42,20 +43,17 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 	if !slices.Equal(t.Logical, target) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits [n,k,…] and class indexes [n,1,…]")
 	}
-	l := &pixelLoss{ws: x.Workspace, z: z, t: t, attr: c.Attr, classes: z.Logical[1], area: z.Shape[2] * z.Shape[3]}
-	l.runPixels = max(1, maxRunElements/l.classes)
-	l.perSample = tensor.CeilDiv(l.area, l.runPixels)
-	l.sums = make([][]pixelSums, z.Shape[0]*l.perSample)
-	for i := range l.sums {
-		l.sums[i] = make([]pixelSums, l.classes)
+	l, isSummed := x.pixelLoss, true
+	if l == nil || l.z.ID != z.ID || l.t.ID != t.ID || !reflect.DeepEqual(l.attr, c.Attr) {
+		l, isSummed = newPixelLoss(x.Workspace, z, t, c.Attr), false
 	}
-	x.ReserveScratch(2 * l.scratchFloats())
 	add := threads.Task{Items: len(l.sums), Run: l.sumRuns}
 	if c.Op == plan.OpPixelCrossEntropy {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
 			return nil, c.errorf("want a result of shape [1]")
 		}
+		x.pixelLoss = l
 		return []threads.Task{add, {Items: 1, Run: func(*threads.Worker, int, int) { loss.Data[0] = float32(l.totalLoss()) }}}, nil
 	}
 	dloss, dz := c.Inputs[2], c.Outputs[0]
@@ -74,11 +72,29 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 	for i := range l.slopes {
 		l.slopes[i] = make([][2]float64, l.classes)
 	}
-	return []threads.Task{add, {Items: len(l.slopes), Run: func(_ *threads.Worker, lo, hi int) {
+	slopes := threads.Task{Items: len(l.slopes), Run: func(_ *threads.Worker, lo, hi int) {
 		for sample := lo; sample < hi; sample++ {
 			l.setSlopes(sample, float64(dloss.Data[0]))
 		}
-	}}, write}, nil
+	}}
+	if isSummed { // by the forward pass
+		return []threads.Task{slopes, write}, nil
+	}
+	return []threads.Task{add, slopes, write}, nil
+}
+
+// newPixelLoss returns a pixelLoss of the logits z and the targets t, and reserves its scratch
+// memory.
+func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.Attr) *pixelLoss {
+	l := &pixelLoss{ws: w, z: z, t: t, attr: a, classes: z.Logical[1], area: z.Shape[2] * z.Shape[3]}
+	l.runPixels = max(1, maxRunElements/l.classes)
+	l.perSample = tensor.CeilDiv(l.area, l.runPixels)
+	l.sums = make([][]pixelSums, z.Shape[0]*l.perSample)
+	for i := range l.sums {
+		l.sums[i] = make([]pixelSums, l.classes)
+	}
+	w.ReserveScratch(2 * l.scratchFloats())
+	return l
 }
 
 // scratchFloats returns the number of floats of the logits of a run.
@@ -90,11 +106,14 @@ func (l *pixelLoss) run(i int) (sample, lo, hi int) {
 	return i / l.perSample, lo, min(l.area, lo+l.runPixels)
 }
 
-// pixelLogits returns the index in z of the logits of up to eight classes from class first,
-// a multiple of eight, of a pixel.
-func (l *pixelLoss) pixelLogits(sample, first, pixel int) int {
-	return ((sample*tensor.ChannelBlocks(l.classes)+first/lanes)*l.area + pixel) * lanes
+// pixelLogits returns the index in z of the logit of class 0 of a pixel. The next pixel's is
+// lanes after it, and that of each next eight classes is blockFloats after it.
+func (l *pixelLoss) pixelLogits(sample, pixel int) int {
+	return (sample*tensor.ChannelBlocks(l.classes)*l.area + pixel) * lanes
 }
+
+// blockFloats returns the number of floats of a channel block of a sample.
+func (l *pixelLoss) blockFloats() int { return l.area * lanes }
 
 // target returns the class of a pixel. ok is false if the pixel is ignored.
 func (l *pixelLoss) target(sample, pixel int) (class int, ok bool) {
@@ -110,12 +129,13 @@ func (l *pixelLoss) exponentials(w *threads.Worker, i int) (d, e []float32) {
 	all := tensor.RoundUp(n, lanes)
 	d, e = w.Scratch[:all], w.Scratch[l.scratchFloats():][:all]
 	clear(d[n:])
-	for pixel := lo; pixel < hi; pixel++ {
-		row := d[(pixel-lo)*l.classes:][:l.classes]
+	at := l.pixelLogits(sample, lo)
+	for done := 0; done < n; done += l.classes {
+		row := d[done:][:l.classes]
 		top := float32(math.Inf(-1))
-		for first := 0; first < l.classes; first += lanes {
+		for first, from := 0, at; first < l.classes; first, from = first+lanes, from+l.blockFloats() {
 			part := row[first:min(first+lanes, l.classes)]
-			for k, v := range l.z.Data[l.pixelLogits(sample, first, pixel):][:len(part)] {
+			for k, v := range l.z.Data[from:][:len(part)] {
 				part[k] = v
 				top = max(top, v)
 			}
@@ -123,6 +143,7 @@ func (l *pixelLoss) exponentials(w *threads.Worker, i int) (d, e []float32) {
 		for k := range row {
 			row[k] -= top
 		}
+		at += lanes
 	}
 	l.ws.Set.Exp(&d[0], &e[0], all) // d ≤ 0
 	return d[:n], e[:n]
@@ -207,9 +228,7 @@ func (l *pixelLoss) totalLoss() float64 {
 	entropy, lost := 0.0, 0.0
 	for _, run := range l.sums {
 		for class, s := range run {
-			if s.factor != 1 || s.entropy != 0 { // NaN too; a weight of 0 times infinity would be NaN
-				entropy += l.weight(class) * (s.entropy + math.Log(s.factor))
-			}
+			entropy += l.weight(class) * (s.entropy + math.Log(s.factor))
 		}
 	}
 	for sample := range l.z.Shape[0] {
@@ -237,35 +256,29 @@ func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []
 	_, e := l.exponentials(w, i)
 	sample, lo, hi := l.run(i)
 	perPixel := dloss * (1 - l.attr.DiceWeight) / l.pixels()
+	at := l.pixelLogits(sample, lo)
 	for pixel := lo; pixel < hi; pixel++ {
 		row := e[(pixel-lo)*l.classes:][:l.classes]
-		class, ok := l.target(sample, pixel)
-		switch {
-		case !ok:
+		factor := float32(1)
+		if class, ok := l.target(sample, pixel); !ok {
 			clear(row)
-			l.writePixel(dz, sample, pixel, row, 1)
-		case l.slopes == nil:
-			scale := float32(perPixel * l.weight(class))
-			l.writePixel(dz, sample, pixel, row, scale/sumFloats(row))
-			dz[l.pixelLogits(sample, class&^(lanes-1), pixel)+class%lanes] -= scale
-		default:
+		} else if l.slopes != nil {
 			combineSlopes(row, class, perPixel*l.weight(class), l.slopes[sample])
-			l.writePixel(dz, sample, pixel, row, 1)
+		} else {
+			total := sumFloats(row)
+			factor = float32(perPixel*l.weight(class)) / total
+			row[class] -= total
 		}
-	}
-}
-
-// writePixel writes row, multiplied by factor, and the padding to the logits of a pixel in dz.
-func (l *pixelLoss) writePixel(dz []float32, sample, pixel int, row []float32, factor float32) {
-	for first := 0; first < l.classes; first += lanes {
-		part := row[first:min(first+lanes, l.classes)]
-		to := dz[l.pixelLogits(sample, first, pixel):][:lanes]
-		for k, v := range part {
-			to[k] = v * factor
+		for first, to := 0, at; first < l.classes; first, to = first+lanes, to+l.blockFloats() {
+			part, block := row[first:min(first+lanes, l.classes)], dz[to:][:lanes]
+			for k, v := range part {
+				block[k] = v * factor
+			}
+			for k := len(part); k < lanes; k++ {
+				block[k] = 0 // padding
+			}
 		}
-		for k := len(part); k < lanes; k++ {
-			to[k] = 0
-		}
+		at += lanes
 	}
 }
 
