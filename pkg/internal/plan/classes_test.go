@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"gorgonia.org/gorgonia"
 
+	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -248,6 +249,10 @@ func TestPixelClasses(t *testing.T) {
 	}
 	if text := p.String(); !strings.Contains(text, "pixel_cross_entropy(dice weight 0.5, class weights 1 2 0 1, ignore 255)") {
 		t.Errorf("the attributes of the loss are missing in\n%s", text)
+	}
+	// In fp16 the loss is scaled, and 255 is exact in the target, which stays in fp32.
+	if m := mixed(t, p, device.F16); m.Tensors[target].Stored != device.Host || m.Lookup(plan.Input, plan.LossScale) < 0 {
+		t.Errorf("in fp16 the target is stored as %s, or there is no loss scale", m.Tensors[target].Stored)
 	}
 	for name, mutate := range map[string]func(p *plan.Program, k *plan.Kernel){
 		"ignored class":      func(_ *plan.Program, k *plan.Kernel) { k.Attr.Ignore = 3 },
