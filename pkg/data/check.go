@@ -150,6 +150,20 @@ func (k *Check) addEqualFiles(list []survey.Pair) error {
 // have soft edges, or number their objects.
 const maxClassLevels = 32
 
+// allLevels returns the values of masks in ascending order, or nil if there are more than maxClassLevels.
+func allLevels(masks []survey.Facts) []int {
+	all := map[int]bool{}
+	for _, f := range masks {
+		for v := range f.Levels {
+			all[v] = true
+		}
+		if f.MorePixels > 0 || len(all) > maxClassLevels {
+			return nil
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
 // propose sets Config and Notes.
 func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 	c := Config{Kind: KindPairs, Path: k.Dir, MaskSuffix: suffix, TestImages: max(1, k.Pairs/5)}
@@ -203,14 +217,10 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 // proposeClasses returns a value of Config.MaskValues for masks with classes, or nil if they have a
 // background and a foreground by brightness.
 func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
-	levels := make([]int, len(k.Levels))
-	for i, l := range k.Levels {
-		levels[i] = l.Value
-	}
-	more := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.MorePixels > 0 })
+	levels := allLevels(masks)
 	palette := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && f.Vivid })
 	bright := len(levels) == 2 && levels[0] < 51 && levels[1] > 204 || len(levels) == 1
-	if more || len(levels) > maxClassLevels || bright && !palette || levels[len(levels)-1] > 255 {
+	if levels == nil || bright && !palette || levels[len(levels)-1] > 255 {
 		return nil
 	}
 	return proposedValues(levels)

@@ -23,6 +23,7 @@ type Pairs struct {
 	occurs    []map[int]bool // classes in each mask; nil without classes
 	brightest uint8          // largest value of an image pixel
 	colored   int            // number of images with colors that were turned into gray
+	levels    []int          // values of the masks, if they have at most maxClassLevels and no classes; else nil
 	notes     []string       // about channels
 }
 
@@ -65,7 +66,15 @@ func (p *Pairs) CheckMasks() error {
 			return fmt.Errorf("masks of %s have no background pixel: %s", p.dir, advice)
 		}
 	}
+	if len(p.levels) > 2 && slices.Contains(p.levels, 1) { // class numbers, not soft edges
+		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, describeLevels(p.levels, 0), p.proposedValues())
+	}
 	return nil
+}
+
+// proposedValues formats a value of Config.MaskValues for p's masks.
+func (p *Pairs) proposedValues() string {
+	return Config{MaskValues: proposedValues(p.levels)}.formatMaskValues()
 }
 
 // Notes returns a message for each sign that the files may have been misread, such as very
@@ -78,6 +87,9 @@ func (p *Pairs) Notes() []string {
 	}
 	if f := float64(p.grey) / float64(max(1, p.maskPixels())); f > 0.01 {
 		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are neither black nor white, and were taken for the nearer of the two", 100*f, p.dir))
+	}
+	if len(p.levels) > 2 {
+		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, describeLevels(p.levels, 0), p.proposedValues()))
 	}
 	if p.colored > 0 {
 		notes = append(notes, fmt.Sprintf("%d of the %d images of %s have colors, which were turned into gray", p.colored, p.Len(), p.dir))
@@ -163,6 +175,9 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (*Pairs,
 	}
 	if p.channels, p.notes, err = c.checkPairs(dir, list, s); err != nil {
 		return nil, err
+	}
+	if len(c.MaskValues) == 0 {
+		p.levels = allLevels(s.Masks)
 	}
 	for i, v := range p.images {
 		p.images[i] = slices.Clip(v[:p.channels*len(p.masks[i])])

@@ -102,6 +102,11 @@ func TestReading(t *testing.T) {
 		{name: "a value of 16 bits", images: two(grayImage), mask: paint(image.NewGray16(square()), color.Gray16{Y: 0}, color.Gray16{Y: 259}), config: data.Config{MaskValues: named}, err: "mask DIR/label/0.png has the value 259 in 128 pixels, which data.mask_values ({0: background, 3: cell, 7: nucleus, 255: ignore}) does not name"},
 		{name: "an unknown value", images: two(grayImage), mask: levels, config: data.Config{MaskValues: map[int]string{0: "background", 3: "cell"}}, err: "mask DIR/label/0.png has the values 7 and 255 in 128 pixels, which data.mask_values ({0: background, 3: cell}) does not name"},
 		{name: "a palette without names", images: two(grayImage), mask: palette, err: "mask DIR/label/0.png has a palette and the values 0, 1, 2 and 3: name them in data.mask_values, for example {0: background, 1: class1, 2: class2, 3: class3}"},
+		{name: "class numbers and ignored pixels without names", images: two(grayImage), mask: paint(image.NewGray(square()), gray(0), gray(1), gray(255)), err: "masks of DIR have the values 0, 1 and 255: name them in data.mask_values, for example {0: background, 1: class1, 255: ignore}"},
+		{
+			name: "three values without names", images: two(grayImage), mask: paint(image.NewGray(square()), gray(0), gray(100), gray(255), gray(255)), channels: 1, first: [4]float32{10, 10, 200, 200}, target: [4]float32{0, 0, 1, 1},
+			note: "the masks of DIR have the values 0, 100 and 255, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values",
+		},
 		{name: "a mask in color", images: two(grayImage), mask: colored, err: "mask DIR/label/0.png has colors: save it in gray"},
 		{name: "only background", images: two(grayImage), mask: paint(image.NewGray(square()), gray(0), gray(255)), config: data.Config{MaskValues: map[int]string{0: "background", 255: "background", 1: "cell"}}, err: "have no pixel of a class other than background"},
 		{name: "a class in no mask", images: two(grayImage), mask: mask, config: data.Config{MaskValues: map[int]string{0: "background", 255: "cell", 1: "nucleus"}}, channels: 1, first: [4]float32{10, 10, 200, 200}, target: [4]float32{0, 0, 2, 2}, note: "no mask of DIR has a pixel of the class nucleus"},

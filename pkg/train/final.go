@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"lockstep/pkg/data"
@@ -68,7 +69,7 @@ func (t *Trainer) scoreFinal(ctx context.Context, r *recorder) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	if err := r.log("test on %s: %s", english.Count(s.Samples, "complete image"), s.format()); err != nil || r.writer == nil {
+	if err := r.log("test on %s: %s", english.Count(s.Samples, "complete image"), strings.TrimPrefix(s.format(), "val ")); err != nil || r.writer == nil {
 		return err
 	}
 	test := s.newTest(s, t.classNames(s), r.lastCheckpoint(), time.Since(begin).Seconds())
