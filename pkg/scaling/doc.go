@@ -29,7 +29,8 @@
 //	Explain                                  formula, runs, file and line of the inputs of a number
 //	Bottleneck, Overhead                     input or computation; cost of communication
 //	Breakdown, TimeUse, Stragglers           parts of a step's time; ranks that delay the others
-//	Quality, TimeTo, Curve                   effect of large batches; time to a target; values over time
+//	Quality, Classes                         effect of large batches; scores of each class of a segmentation
+//	TimeTo, Curve                            time to a target; values over time
 //	ScalingRule                              growth of the best learning rate with the batch, and its limit
 //	Follow                                   the same analyses while runs are in progress
 //
