@@ -2,7 +2,6 @@ package layer
 
 import (
 	"math"
-	"reflect"
 	"slices"
 
 	"lockstep/pkg/engine/cpu/internal/tensor"
@@ -44,7 +43,7 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("want logits [n,k,…] and class indexes [n,1,…]")
 	}
 	l, isSummed := x.pixelLoss, true
-	if l == nil || l.z.ID != z.ID || l.t.ID != t.ID || !reflect.DeepEqual(l.attr, c.Attr) {
+	if l == nil || l.z.ID != z.ID {
 		l, isSummed = newPixelLoss(x.Workspace, z, t, c.Attr), false
 	}
 	add := threads.Task{Items: len(l.sums), Run: l.sumRuns}
