@@ -5,8 +5,8 @@
 // volumes [C,D,H,W] with masks or fields, or arrays of any other rank. Open opens
 // the data set that a Config describes:
 //
-//   - images with masks: a folder of PNG, JPEG or TIFF pairs (OpenPairs), of TIFF
-//     stacks (OpenStacks), or generated cells (Cells);
+//   - images with masks: a folder of PNG, JPEG or TIFF pairs (OpenPairs; CheckPairs
+//     says what is in it), of TIFF stacks (OpenStacks), or generated cells (Cells);
 //   - pictures with classes: CIFAR-10 (OpenCIFAR10), folders (OpenFolders,
 //     OpenImageNet), or generated shapes (Shapes);
 //   - volumes: HDF5 and .npy files, of which only crops are read (OpenVolumes), or
@@ -44,7 +44,8 @@ type Dataset interface {
 	ImageShape() []int
 	TargetShape() []int
 	// Get copies sample i to image and target. The values of a picture are in [0,1], the
-	// values of a mask are 0 or 1, and a class is given by its index.
+	// values of a mask are the indices of classes, such as 0 and 1, or Ignored, and a class is given
+	// by its index.
 	Get(i int, image, target []float32) error
 	// SampleName returns the name of sample i, for error messages and listings.
 	SampleName(i int) string

@@ -3,11 +3,11 @@
 //
 //	p, err := predict.Open(ctx, "unet2d-cells/ddp-n2-s1")
 //	r, err := p.File(ctx, "new/cell.png")
-//	r.Mask()    // 0 or 255 at each pixel
+//	r.Mask()    // the values of the run's masks, such as 0 and 255
 //	r.Picture() // for a cell
 //
-// A run that learned segmentation gives the logit of the foreground at each pixel, and one that
-// learned classification the logit of each class. An image that does not fit into memory is cut
+// A run that learned segmentation gives the logit of the foreground, or of each class, at each pixel,
+// and one that learned classification the logit of each class. An image that does not fit into memory is cut
 // into windows, which overlap so far that every pixel sees the same surroundings as in the whole
 // image: the result does not depend on the windows. (Tiles without overlap, as in training, see
 // zeros beyond their borders, where the network then errs more.)
