@@ -92,32 +92,36 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 		return nil, err
 	}
 	about = describeTrained(t, net, o.Averages)
-	d := pytorch.Description{About: about, Resize: t.Config.Data.Resize}
+	c := t.Config.Data
+	d := pytorch.Description{
+		About: about, ClassNames: maskClassNames(c), MaskValues: c.MaskLevels(),
+		Channels: net.InputShape()[0], ToGray: c.ToGray, Range: c.Range, ReadsGray: c.Reading == data.ReadingGray, Resize: c.Resize,
+	}
+	outputs := g.Outputs()[0].Shape[1]
 	switch net.Task() {
 	case model.Segmentation:
-		if t.Config.Data.Kind == data.KindStacks {
+		if c.Kind == data.KindStacks {
 			break
 		}
 		network := newNetwork(t)
-		if err := network.FindField(net.InputShape()[0]); err != nil {
+		if err := network.FindField(d.Channels); err != nil {
 			return nil, err
 		}
 		if d.Step = network.Field.Step; network.Bounded {
 			d.Halo = network.Field.Halo()
 		}
-		levels := t.Config.Data.MaskLevels()
-		d.Background, d.Foreground = levels[0], levels[1]
 	case model.Classification:
-		d.ClassNames = classNames(ctx, t.Config.Data, g.Outputs()[0].Shape[1])
+		d.ClassNames = classNames(ctx, c, outputs)
 	}
 	if o.To == formatPyTorch {
 		return about, pytorch.Write(out, net, tensors, d)
 	}
-	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeTensors(net.Task(), d)), "\n"))
+	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeTensors(net.Task(), d, outputs)), "\n"))
 }
 
-// describeTensors describes the image and the logits of a network in lines.
-func describeTensors(task model.Task, d pytorch.Description) []string {
+// describeTensors describes the image and the logits of a network in lines. outputs is the number of
+// logits of an image or pixel.
+func describeTensors(task model.Task, d pytorch.Description, outputs int) []string {
 	switch {
 	case task == model.Classification:
 		size := "any size"
@@ -126,9 +130,28 @@ func describeTensors(task model.Task, d pytorch.Description) []string {
 		}
 		return []string{"image       red, green and blue, 0 to 1; " + size, "logits      of the classes " + strings.Join(d.ClassNames, ", ")}
 	case d.Halo > 0:
+		colors, values := "gray values", "0 to 1"
+		if d.Channels == 3 {
+			colors = "red, green and blue"
+		}
+		if d.ToGray {
+			colors = "gray values (of colors, 0.299 red + 0.587 green + 0.114 blue)"
+		}
+		if len(d.Range) == 2 {
+			values = fmt.Sprintf("%g to %g of 16 bits scaled to 0 to 1 and rounded to multiples of 1/255; values outside become 0 or 1", d.Range[0], d.Range[1])
+		}
+		logits := fmt.Sprintf("of %s, which is where they exceed 0", d.ClassNames[1])
+		if outputs > 1 {
+			logits = "of the classes in this order; the class of a pixel has the largest logit"
+		}
+		var classes []string
+		for i, name := range d.ClassNames {
+			classes = append(classes, fmt.Sprintf("%s (%d)", name, d.MaskValues[i]))
+		}
 		return []string{
-			fmt.Sprintf("image       gray values, 0 to 1; height and width are multiples of %d", d.Step),
-			fmt.Sprintf("logits      of the foreground, which is where they exceed 0; a window has the logits of the image %d pixels from its border", d.Halo),
+			fmt.Sprintf("image       %s, %s; height and width are multiples of %d", colors, values, d.Step),
+			fmt.Sprintf("logits      %s; a window has the logits of the image %d pixels from its border", logits, d.Halo),
+			"classes     (and their values in masks) " + strings.Join(classes, ", "),
 		}
 	}
 	return nil

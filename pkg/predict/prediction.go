@@ -28,10 +28,15 @@ type Prediction struct {
 // ClassNames returns the names of the classes: of the pixels, or of the image if the run learned
 // classification.
 func (r *Prediction) ClassNames() []string {
-	switch names := r.config.MaskClasses(); {
-	case r.classes != nil:
+	if r.classes != nil {
 		return r.classes
-	case names != nil:
+	}
+	return maskClassNames(r.config)
+}
+
+// maskClassNames returns the names of the classes of pixels in masks of c.
+func maskClassNames(c data.Config) []string {
+	if names := c.MaskClasses(); names != nil {
 		return names
 	}
 	return []string{data.ClassBackground, "foreground"}

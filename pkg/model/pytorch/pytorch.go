@@ -14,6 +14,7 @@ import (
 
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
 	"lockstep/pkg/weights"
 )
 
@@ -30,17 +31,20 @@ func Files(dir string) []string {
 
 // Description is what a Python file contains besides the network.
 type Description struct {
-	About []string // lines for the file's documentation: where the weights come from
+	About      []string // lines for the file's documentation: where the weights come from
+	ClassNames []string // of images, or of pixels
 
 	// For segmentation: windows of an image begin and end at multiples of Step pixels, and
-	// exceed their kept parts by Halo pixels, a multiple of Step. Background and Foreground
-	// are the gray values in masks.
-	Step, Halo             int
-	Background, Foreground uint8
+	// exceed their kept parts by Halo pixels, a multiple of Step.
+	Step, Halo int
+	MaskValues []uint8   // of the classes in masks
+	Channels   int       // of images: 1 (gray) or 3 (RGB)
+	ToGray     bool      // colors are converted to gray
+	Range      []float64 // of 16-bit images: the values that become 0 and 1; nil for images of 8 bits
+	ReadsGray  bool      // images are read by the rules of data.ReadingGray
 
 	// For classification: images are scaled to Resize×Resize pixels, or not if it is 0.
-	Resize     int
-	ClassNames []string
+	Resize int
 }
 
 //go:embed python
@@ -104,40 +108,68 @@ func module(net model.Network, d Description) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	segments := net.Task() == model.Segmentation
-	names, err := json.Marshal(d.ClassNames) // a list of strings in JSON is one in Python
+	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, err
 	}
-	apply, shell, use := "classify.py", "python3 model.py new/1.png new/2.png", "probabilities = logits.softmax(0)"
-	if segments {
-		apply, shell, use = "segment.py", "python3 model.py new/1.png new/2.png --out masks", "foreground = logits > 0"
+	v := values{
+		Description: d, Network: net.Name(), New: t.call, Names: formatList(d.ClassNames), Values: formatList(d.MaskValues),
+		Outputs: g.Outputs()[0].Shape[1], Segments: net.Task() == model.Segmentation,
 	}
-	about := make([]string, len(d.About))
+	parts := []string{"head.py.tmpl", t.file, "load.py"}
+	switch {
+	case !v.Segments:
+		v.Shell, v.Use = "python3 model.py new/1.png new/2.png", "probabilities = logits.softmax(0)"
+		parts = append(parts, "pixels.py", "classify.py")
+	case d.ReadsGray:
+		parts = append(parts, "pixels.py", "gray.py", "segment.py.tmpl")
+	default:
+		parts = append(parts, "values.py.tmpl", "segment.py.tmpl")
+	}
+	if v.Segments {
+		v.Shell, v.Use = "python3 model.py new/1.png new/2.png --out masks", "classes = (logits > 0).long()"
+		if v.Outputs > 1 {
+			v.Use = "classes = logits.argmax(0)"
+		}
+		v.Use += "  # indices in CLASS_NAMES and MASK_VALUES"
+	}
+	v.About = make([]string, len(d.About))
 	for i, line := range d.About {
-		about[i] = strings.NewReplacer(`\`, `\\`, `"""`, `'''`).Replace(line) // it is between """ and """
+		v.About[i] = strings.NewReplacer(`\`, `\\`, `"""`, `'''`).Replace(line) // it is between """ and """
 	}
-	d.About = about
-	head, err := template.ParseFS(python, "python/head.py.tmpl")
+	files, err := template.ParseFS(python, "python/*")
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	if err := head.Execute(&b, struct {
-		Description
-		Network, New, Shell, Use, Classes string
-		Segments                          bool
-	}{d, net.Name(), t.call, shell, use, strings.ReplaceAll(string(names), `","`, `", "`), segments}); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{t.file, "read.py", apply} {
-		part, err := python.ReadFile("python/" + name)
-		if err != nil {
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteString("\n\n")
+		}
+		if err := files.ExecuteTemplate(&b, part, v); err != nil {
 			return nil, err
 		}
-		b.WriteString("\n\n")
-		b.Write(part)
 	}
 	b.WriteString("\n\nif __name__ == \"__main__\":\n    main()\n")
 	return b.Bytes(), nil
+}
+
+// values are what the templates of a Python file insert.
+type values struct {
+	Description
+	Network, New  string // the name of the network, and the call that makes it
+	Names, Values string // of the classes, as Python's lists
+	Shell, Use    string // examples
+	Outputs       int    // logits of an image or pixel
+	Segments      bool
+}
+
+// formatList formats strings or numbers as a list in Python.
+func formatList[T any](list []T) string {
+	var texts []string
+	for _, v := range list {
+		text, _ := json.Marshal(v) // a string in JSON is one in Python
+		texts = append(texts, string(text))
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }

@@ -29,4 +29,4 @@ def main():
     for path in parser.parse_args().images:
         probabilities = predict(network, read_image(path)).softmax(0)
         best = int(probabilities.argmax())
-        print(f"{path}: {CLASSES[best]} ({probabilities[best]:.3f})")
+        print(f"{path}: {CLASS_NAMES[best]} ({probabilities[best]:.3f})")

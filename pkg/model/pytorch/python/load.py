@@ -19,14 +19,11 @@ def load(path=pathlib.Path(__file__).with_suffix(".safetensors")):
     return network.eval()
 
 
-def read_pixels(path):
-    """Returns red, green and blue [3, height, width] as 16-bit numbers. Transparent pixels are black."""
+def open_image(path):
+    """Opens an image file of one page. The mode of 16-bit gray images begins with I."""
     image = Image.open(path)
     if getattr(image, "n_frames", 1) > 1:
         raise ValueError(f"{path} has {image.n_frames} pages: save each as a file")
-    if image.mode.startswith("I;16") or image.mode == "I" and image.format == "PNG":
-        return torch.from_numpy(np.array(image).astype(np.int64)).expand(3, -1, -1)
-    if image.mode in ("I", "F"):
-        raise ValueError(f"{path} has 32 bits per pixel: save it with 8 or 16")
-    rgba = torch.from_numpy(np.array(image.convert("RGBA")).astype(np.int64)).permute(2, 0, 1)
-    return 257 * rgba[:3] * rgba[3] // 255
+    if image.mode == "F" or image.mode == "I" and image.format != "PNG":
+        raise ValueError(f"{path} has signed values, or more than 16 bits per value: save it with 8 or 16 bits")
+    return image
