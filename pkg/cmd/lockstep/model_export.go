@@ -20,11 +20,13 @@ func exportCommand() *cobra.Command {
 the scores of, or with its averaged parameters (ema.decay).
 
   pytorch   OUT is a folder: model.safetensors has the weights, model.py the module (unet2d
-            and resnet), and functions that read an image as in training and predict it as
-            lockstep predict does. It needs torch, numpy and Pillow.
+            and resnet), and functions that read an image as in training (gray, RGB, or 16
+            bits with data.range) and predict it as lockstep predict does, with the same
+            masks. It needs torch, numpy and Pillow.
   onnx      OUT is a file (opset 17) with the input image [n,channels,height,width], for any
             n, height and width, and the output logits. Batch norms are folded into
-            convolutions. The file's documentation says which values an image has.
+            convolutions. The file's documentation says which values an image has, and
+            lists the classes and their values in masks.
 
 A layer that the format lacks is an error that names it.
 
