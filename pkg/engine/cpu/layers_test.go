@@ -251,9 +251,9 @@ func TestPixelCrossEntropy(t *testing.T) {
 	for _, s := range [][]int{{2, 2, 5, 7}, {3, 4, 37, 31}, {1, 2, 40, 60}, {1, 20, 23, 25}, {2, 8, 3, 4, 5}, {1, 3, 1, 1}} {
 		target := slices.Clone(s)
 		target[1] = 1
-		scale := float32(20)
+		scale, classes := float32(20), s[1]
 		if s[2] == 40 {
-			scale = 0.01 // so that the product of the sums of the exponentials overflows
+			scale, classes = 0.01, 0 // the product of the sums of a class's exponentials overflows
 		}
 		fill := func(rng *rand.Rand, i int, v []float32) {
 			for j := range v {
@@ -261,7 +261,7 @@ func TestPixelCrossEntropy(t *testing.T) {
 				case 0:
 					v[j] *= scale
 				case 1:
-					if v[j] = float32(rng.IntN(s[1] + 1)); v[j] == float32(s[1]) {
+					if v[j] = float32(rng.IntN(classes + 1)); v[j] == float32(s[1]) {
 						v[j] = ignored
 					}
 				}
