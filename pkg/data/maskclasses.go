@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/english"
@@ -21,6 +23,20 @@ const (
 	ClassBackground = "background" // class 0
 	ClassIgnore     = "ignore"     // no class: the pixels are ignored
 )
+
+// MaskValues maps the values of masks to the names of their classes; see Config.MaskValues.
+type MaskValues map[int]string
+
+// UnmarshalYAML replaces all values, so that a config does not keep those of the config that it is
+// made from.
+func (m *MaskValues) UnmarshalYAML(n *yaml.Node) error {
+	var values map[int]string
+	if err := n.Decode(&values); err != nil {
+		return err
+	}
+	*m = values
+	return nil
+}
 
 // MaskClasses returns the names of the classes in masks, by class index: the background, and the
 // others in ascending order of their values in Config.MaskValues. Values of the same name are

@@ -80,8 +80,8 @@ type Config struct {
 	// MaskValues names the classes of a mask's values (gray levels, or indices of a palette).
 	// Pixels of the class named ClassIgnore count neither in the loss nor in the scores. Empty:
 	// masks have a foreground and a background, see Foreground.
-	MaskValues map[int]string `yaml:"mask_values,omitempty" json:"mask_values,omitempty"`
-	MaskSuffix string         `yaml:"mask_suffix,omitempty" json:"mask_suffix,omitempty"` // added to an image's name in the name of its mask, such as _mask
+	MaskValues MaskValues `yaml:"mask_values,omitempty" json:"mask_values,omitempty"`
+	MaskSuffix string     `yaml:"mask_suffix,omitempty" json:"mask_suffix,omitempty"` // added to an image's name in the name of its mask, such as _mask
 	// Group is a regular expression for the names of images. Images for which its first group (or
 	// the whole expression) matches the same text, such as the number of a patient, are all
 	// used for training or all for tests.

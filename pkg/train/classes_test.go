@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,6 +139,21 @@ func TestClassesRefused(t *testing.T) {
 	c.Engine.Device = "cuda"
 	err := Worker{Own: &c}.Check(t.Context(), 1, io.Discard)
 	wantError(t, err, "cuda", "cpu")
+}
+
+// TestSetMaskValues: values that are set replace those of the config, and only in the copy.
+func TestSetMaskValues(t *testing.T) {
+	c := withClasses("d")
+	changed, err := c.With("data.mask_values={0: background, 9: cell}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := changed.Data.MaskClasses(); !slices.Equal(got, []string{"background", "cell"}) || len(c.Data.MaskValues) != 4 {
+		t.Errorf("the copy has the classes %q, the config %v", got, c.Data.MaskValues)
+	}
+	if none, err := changed.With("data.mask_values={}"); err != nil || len(none.Data.MaskValues) != 0 {
+		t.Errorf("%v, %v: want no values", none.Data.MaskValues, err)
+	}
 }
 
 // TestEarlierReading: a run whose run.json has no data.reading is resumed by the earlier rules, and a new
