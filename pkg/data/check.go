@@ -65,7 +65,7 @@ func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 	k := &Check{Dir: dir, Pairs: len(list), Sizes: map[string]int{}, Kinds: map[string]int{}, Min: math.MaxInt, EmptyMasks: []string{}, EqualFiles: [][]string{}, Notes: []string{}}
 	k.addImages(s.Images)
 	k.addMasks(list, s.Masks)
-	if err := k.addEqualFiles(list); err != nil {
+	if err := k.addEqualFiles(ctx, list); err != nil {
 		return nil, fmt.Errorf("check %s: %w", dir, err)
 	}
 	k.propose(list, s, suffix)
@@ -114,7 +114,7 @@ func (k *Check) addMasks(list []survey.Pair, masks []survey.Facts) {
 }
 
 // addEqualFiles sets EqualFiles. It reads only files of equal size.
-func (k *Check) addEqualFiles(list []survey.Pair) error {
+func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
 	bySize := map[int64][]string{}
 	for _, p := range list {
 		info, err := os.Stat(p.Image)
@@ -129,7 +129,7 @@ func (k *Check) addEqualFiles(list []survey.Pair) error {
 			continue
 		}
 		for _, path := range paths {
-			text, err := picture.ReadFile(context.Background(), k.Dir, path)
+			text, err := picture.ReadFile(ctx, k.Dir, path)
 			if err != nil {
 				return err
 			}

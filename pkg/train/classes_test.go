@@ -79,7 +79,10 @@ func TestClassesAndFinalTest(t *testing.T) {
 		if err != nil || !strings.Contains(string(log), "test on 3 complete images: ") {
 			t.Errorf("the log does not have the test: %v\n%s", err, log)
 		}
-		// The network needs no data.
+		if net, err := c.Network(t.Context()); err != nil || net.Parameters() != run.Info.Parameters {
+			t.Errorf("the config's network: %v, want %d parameters", err, run.Info.Parameters)
+		}
+		// The run's network needs no data.
 		if err := os.Rename(dir, dir+"-away"); err != nil {
 			t.Fatal(err)
 		}

@@ -274,9 +274,9 @@ func ConfigOf(info runs.Info) (Config, error) {
 	return c, c.Validate()
 }
 
-// forData returns c with the settings of the network that the data determine, and of the data that
+// ForData returns c with the settings of the network that the data determine, and of the data that
 // the network determines.
-func (c Config) forData() (Config, error) {
+func (c Config) ForData() (Config, error) {
 	c.Data.SideMultiple = c.Model.SideMultiple()
 	if c.Data.Kind != data.KindPairs || c.Model.Kind != model.KindUNet2D {
 		return c, nil

@@ -14,6 +14,10 @@ const maxNetworkSide = 1 << 12
 // the data cannot be read and are pictures, it is the network for the smallest square ones that it
 // accepts, of which the weights of most networks are independent.
 func (c Config) Network(ctx context.Context) (model.Network, error) {
+	c, err := c.ForData()
+	if err != nil {
+		return nil, err
+	}
 	outline, err := data.Outline(ctx, c.Data)
 	if err == nil {
 		var net model.Network

@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if cfg.Model, err = cfg.Model.Resolve("."); err != nil {
 		return nil, err
 	}
-	if cfg, err = cfg.forData(); err != nil {
+	if cfg, err = cfg.ForData(); err != nil {
 		return nil, err
 	}
 	t = &Trainer{cfg: cfg, options: options, group: group}

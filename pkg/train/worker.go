@@ -116,7 +116,7 @@ func (w Worker) Resolve() (c Config, err error) {
 	if c, err = c.With(w.overrides()...); err != nil {
 		return Config{}, err
 	}
-	if c, err = c.forData(); err != nil {
+	if c, err = c.ForData(); err != nil {
 		return Config{}, err
 	}
 	if cores := runtime.NumCPU(); c.Engine.Threads > ThreadsPerCore*cores && !w.Oversubscribe {

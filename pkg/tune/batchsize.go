@@ -94,6 +94,10 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg, err := cfg.ForData()
+	if err != nil {
+		return nil, err
+	}
 	samples, err := train.OpenSamples(ctx, cfg.Data)
 	if err != nil {
 		return nil, err
