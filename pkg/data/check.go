@@ -219,7 +219,8 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
 	levels := allLevels(masks)
 	palette := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && f.Vivid })
-	bright := len(levels) == 2 && levels[0] < 51 && levels[1] > 204 || len(levels) == 1
+	grays := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && !f.Vivid })
+	bright := len(levels) == 2 && (grays || levels[0] < 51 && levels[1] > 204) || len(levels) == 1
 	if levels == nil || bright && !palette || levels[len(levels)-1] > 255 {
 		return nil
 	}

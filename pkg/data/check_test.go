@@ -24,6 +24,7 @@ func TestCheckPairs(t *testing.T) {
 	colored := paint(image.NewNRGBA(square()), color.NRGBA{R: 200, A: 255}, color.NRGBA{B: 100, A: 255})
 	twoLevels := paint(image.NewGray(square()), gray(0), gray(0), gray(0), gray(255))
 	palette := paint(image.NewPaletted(square(), color.Palette{color.Black, color.NRGBA{R: 128, A: 255}}), color.Black, color.NRGBA{R: 128, A: 255})
+	grays := paint(image.NewPaletted(square(), color.Palette{color.White, color.Black}), color.White, color.Black)
 	plain := sized(side, side, gray(10), gray(30))
 	for _, c := range []struct {
 		name          string
@@ -43,6 +44,7 @@ func TestCheckPairs(t *testing.T) {
 		{"a mixture", []image.Image{plain, colored}, []image.Image{twoLevels, twoLevels}, []string{"8-bit RGB (1) and 8-bit gray (1)", "1 of the 2 images of DIR have colors"}, "to_gray: true"},
 		{"classes", []image.Image{plain, plain}, []image.Image{sized(side, side, gray(0), gray(2), gray(255)), twoLevels}, []string{"value 2: "}, "mask_values: {0: background, 2: class1, 255: ignore}"},
 		{"a palette", []image.Image{plain, plain}, []image.Image{palette, palette}, nil, "mask_values: {0: background, 1: class1}"},
+		{"a palette of grays", []image.Image{plain, plain}, []image.Image{grays, grays}, []string{"value 1: 50.00 %"}, ""},
 		{"bright", []image.Image{plain, plain}, []image.Image{sized(side, side, gray(255), gray(255), gray(0)), sized(side, side, gray(255), gray(0))}, []string{"if it is the background, add foreground: black"}, ""},
 	} {
 		dir := pairsOf(t, c.images, c.masks)
@@ -54,6 +56,9 @@ func TestCheckPairs(t *testing.T) {
 			if want = strings.ReplaceAll(want, "DIR", dir); !strings.Contains(k.String(), want) {
 				t.Errorf("%s: want %q in\n%s", c.name, want, k)
 			}
+		}
+		if c.config == "" && len(k.Config) != 4 {
+			t.Errorf("%s: the config has settings that nothing needs:\n%s", c.name, k)
 		}
 		sum := 0.0
 		for _, l := range k.Levels {

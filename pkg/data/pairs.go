@@ -176,7 +176,7 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (*Pairs,
 	if p.channels, p.notes, err = c.checkPairs(dir, list, s); err != nil {
 		return nil, err
 	}
-	if len(c.MaskValues) == 0 {
+	if len(c.MaskValues) == 0 && !slices.ContainsFunc(s.Masks, func(f survey.Facts) bool { return f.Palette }) {
 		p.levels = allLevels(s.Masks)
 	}
 	for i, v := range p.images {
