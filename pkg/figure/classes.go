@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"lockstep/pkg/figure/internal/element"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -36,7 +37,8 @@ func evaluatedSet(study *scaling.Study) string {
 
 // drawClassIoUs draws the IoU of each class of a run and their mean, after each epoch.
 func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error) {
-	f := o.newFigure("iou", "IoU of each class", "epoch", "IoU")
+	workers := english.Count(r.Info.Workers, "worker")
+	f := o.newFigure("iou", "IoU of each class, "+workers, "epoch", "IoU")
 	rows := classRows(r)
 	f.table = classTable(rows)
 	last := r.Classes[len(r.Classes)-1].Epoch
@@ -53,7 +55,7 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
 	part := r.Info.EvaluatedPart()
-	f.caption = fmt.Sprintf("Intersection over union of each class on the %s data after each epoch, and (thick) the mean over the classes. One run.", part)
+	f.caption = fmt.Sprintf("Intersection over union of each class on the %s data after each epoch, and (thick) the mean over the classes. One run with %s.", part, workers)
 	if t := r.Info.Test; t != nil && element.IsFinite(t.IoUConstant) {
 		style := element.DottedLine(element.Gray())
 		across, err := element.LineWithGlyphs(plotter.XYs{{X: f.plot.X.Min, Y: t.IoUConstant}, {X: f.plot.X.Max, Y: t.IoUConstant}}, element.SeriesStyle{Line: style})
@@ -75,6 +77,17 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 	}
 	f.caption += notDrawnNote(study)
 	return f.finishLayout(study)
+}
+
+// newClassStyle returns the style of a class's line, in the color that pictures of masks (package train) give the
+// class. The palette lacks their yellow, of class 5.
+func newClassStyle(class int) element.SeriesStyle {
+	const black, orange, skyBlue, green, purple, vermilion, blue = 6, 4, 5, 2, 3, 1, 0 // in element.Palette
+	order := []int{black, orange, skyBlue, green, purple, vermilion, blue}
+	s := element.NewSeriesStyle(class)
+	s.Line.Color = element.Palette()[order[class%len(order)]]
+	s.Glyph.Color = s.Line.Color
+	return s
 }
 
 // addClassLines draws the IoU of each class of a run and their mean. It returns the names of the classes
@@ -105,7 +118,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 		if len(x) == 0 { // a logarithmic axis cannot show 0
 			continue
 		}
-		if err := add(name, element.NewSeriesStyle(i), x, y); err != nil {
+		if err := add(name, newClassStyle(i), x, y); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,9 @@ func TestClassIoUs(t *testing.T) {
 	if got := strings.Join(names, "; "); got != "background; cell; dividing, round; mean; constant predictor (mean)" {
 		t.Errorf("the legend has %s", got)
 	}
+	if f.heading != "IoU of each class, 1 worker (cells)" || !strings.Contains(f.Caption(), "One run with 1 worker.") {
+		t.Errorf("title %q, caption %q", f.heading, f.Caption())
+	}
 	if !strings.Contains(f.Caption(), "on the held-out data") || !strings.Contains(f.Caption(), "Not in the held-out masks, and left out of the mean: nucleus.") {
 		t.Errorf("the caption is %s", f.Caption())
 	}

@@ -167,7 +167,7 @@ func (r *Prediction) Picture() (image.Image, error) {
 	}
 	overlay := "image and predicted foreground"
 	if names := r.config.MaskClasses(); names != nil {
-		overlay = "image and " + train.DescribeClassColors(names)
+		overlay = "image, predicted: " + train.DescribeClassColors(names)
 	}
 	return train.SideBySide(r.Name, train.Panel{Label: overlay, Image: r.Overlay()}, train.Panel{Label: label, Image: probability})
 }
