@@ -5,6 +5,7 @@ import (
 	"image"
 	"image/color"
 	"math"
+	"path/filepath"
 	"slices"
 
 	"lockstep/pkg/data"
@@ -169,7 +170,11 @@ func (r *Prediction) Picture() (image.Image, error) {
 	if names := r.config.MaskClasses(); names != nil {
 		overlay = "image, predicted: " + train.DescribeClassColors(names)
 	}
-	return train.SideBySide(r.Name, train.Panel{Label: overlay, Image: r.Overlay()}, train.Panel{Label: label, Image: probability})
+	name := r.Name
+	if name != "" {
+		name = filepath.Base(name)
+	}
+	return train.SideBySide(name, train.Panel{Label: overlay, Image: r.Overlay()}, train.Panel{Label: label, Image: probability})
 }
 
 // Object is a connected part of a predicted class other than the background: pixels of the class that
