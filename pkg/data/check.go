@@ -175,7 +175,8 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 	smallest := smallestSide(s.Images)
 	const usualMultiple = 8 // of a U-Net of depth 3
 	uneven := slices.ContainsFunc(s.Images, func(f survey.Facts) bool { return f.Height%usualMultiple != 0 || f.Width%usualMultiple != 0 })
-	if tile := proposeTile(0, smallest, usualMultiple); (len(k.Sizes) > 1 || uneven) && tile > 0 {
+	tile := proposeTile(0, smallest, usualMultiple)
+	if large := tile < smallest-usualMultiple; (len(k.Sizes) > 1 || uneven || large) && tile > 0 {
 		c.Tile = tile
 		add("tile: %d", tile)
 	}

@@ -38,6 +38,8 @@ func TestCheckPairs(t *testing.T) {
 		{"sizes", []image.Image{sized(24, 40, gray(9)), sized(33, 21, gray(9))}, []image.Image{sized(24, 40, gray(0), gray(255)), sized(33, 21, gray(0))}, []string{
 			"24×40 (1) and 33×21 (1)", "1 mask with only one value: 1.png",
 		}, "tile: 16"},
+		{"large", []image.Image{sized(264, 400, gray(9)), sized(264, 400, gray(9))}, []image.Image{sized(264, 400, gray(0), gray(255)), sized(264, 400, gray(0), gray(255))}, nil, ""},
+		{"larger", []image.Image{sized(272, 400, gray(9)), sized(272, 400, gray(9))}, []image.Image{sized(272, 400, gray(0), gray(255)), sized(272, 400, gray(0), gray(255))}, nil, "tile: 256"},
 		{"16 bits", []image.Image{wide, wide}, []image.Image{twoLevels, twoLevels}, []string{
 			"16-bit gray, values 300 to 4000", "these images have the same bytes, so that a test with one of them may not be a test: 0.png and 1.png",
 		}, "range: [300, 4000]"},

@@ -99,7 +99,7 @@ type Difference struct {
 
 // Differences returns the keys whose values differ between recorded, the config in run.json
 // of an existing run, and current, in alphabetical order. It omits keys that may change when
-// a run is resumed, and keys that only one of the two configs has. It returns nil if there
+// a run is resumed, and keys that an earlier version did not have. It returns nil if there
 // are no differences.
 func Differences(recorded, current map[string]any) []Difference {
 	all := compareConfigs(withStrategySettings(recorded), withStrategySettings(current), "")

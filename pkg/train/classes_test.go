@@ -6,9 +6,11 @@ import (
 	"image/color"
 	"image/png"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -142,6 +144,45 @@ func TestClassesRefused(t *testing.T) {
 	c.Engine.Device = "cuda"
 	err := Worker{Own: &c}.Check(t.Context(), 1, io.Discard)
 	wantError(t, err, "cuda", "cpu")
+}
+
+// TestOptionalKeysDiffer: a setting that was not set before, or is no longer set, is a difference.
+func TestOptionalKeysDiffer(t *testing.T) {
+	c := withClasses("d")
+	document := func(change func(*Config)) map[string]any {
+		c := c
+		c.Data.MaskValues = maps.Clone(c.Data.MaskValues)
+		change(&c)
+		doc, err := c.jsonDocument()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return doc
+	}
+	before := document(func(*Config) {})
+	for _, tt := range []struct {
+		change func(*Config)
+		want   []Difference
+	}{
+		{func(*Config) {}, nil},
+		{func(c *Config) { c.Data.Augment.Gamma = 0.5 }, []Difference{{"data.augment.gamma", "not set", 0.5}}},
+		{func(c *Config) { c.Data.MaskValues = nil }, []Difference{{"data.foreground", "", "white"}, {"data.mask_values", before["data"].(map[string]any)["mask_values"], "not set"}}},
+		{func(c *Config) { c.Data.MaskValues[9] = "ignore" }, []Difference{{"data.mask_values", before["data"].(map[string]any)["mask_values"], map[string]any{"0": "background", "1": "cell", "2": "nucleus", "3": "bacterium", "9": "ignore"}}}},
+		{func(c *Config) { c.Loader.Kind = "inmem" }, []Difference{{"loader.kind", "not set", "inmem"}}},
+		// Those that a run sets, and those that may change.
+		{func(c *Config) { c.Data.InputChannels, c.TimeoutJoin, c.Data.Stage = 3, "5s", "/dev/shm" }, nil},
+	} {
+		if got := Differences(before, document(tt.change)); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("got %+v, want %+v", got, tt.want)
+		}
+	}
+	// An earlier version did not have keys that are always recorded.
+	now := document(func(*Config) {})
+	delete(before, "recompute")
+	delete(before["data"].(map[string]any), "reading")
+	if got := Differences(before, now); got != nil {
+		t.Errorf("got %+v, want none", got)
+	}
 }
 
 // TestSetMaskValues: values that are set replace those of the config, and only in the copy.

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
@@ -91,23 +93,58 @@ func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 }
 
 // compareConfigs returns the keys whose values differ between two configs, except the keys
-// in keysChangeableOnResume. It ignores keys that recorded does not have, because an earlier
-// version of Lockstep, without these keys, may have written it. prefix is the path of both
-// configs, with a dot at its end, or "".
+// in keysChangeableOnResume. A key that one of them lacks is not set there, if keys of its kind are left
+// out when they have no value; otherwise an earlier version of Lockstep, without this key, has written
+// the config, and it is ignored. prefix is the path of both configs, with a dot at its end, or "".
 func compareConfigs(recorded, current map[string]any, prefix string) (all []Difference) {
-	for k, v := range current {
-		before, ok := recorded[k]
-		if !ok || slices.Contains(keysChangeableOnResume[:], prefix+k) {
+	keys := maps.Clone(recorded)
+	maps.Copy(keys, current)
+	for k := range keys {
+		path := prefix + k
+		before, recordedHas := recorded[k]
+		now, currentHas := current[k]
+		if slices.Contains(keysChangeableOnResume[:], path) {
+			continue
+		}
+		if !recordedHas || !currentHas {
+			if optionalKeys()[path] {
+				all = append(all, Difference{path, cmp.Or(before, any("not set")), cmp.Or(now, any("not set"))})
+			}
 			continue
 		}
 		a, inner := before.(map[string]any)
-		b, both := v.(map[string]any)
+		b, both := now.(map[string]any)
 		switch {
-		case inner && both:
-			all = append(all, compareConfigs(a, b, prefix+k+".")...)
-		case !reflect.DeepEqual(before, v):
-			all = append(all, Difference{prefix + k, before, v})
+		case inner && both && path != "data.mask_values":
+			all = append(all, compareConfigs(a, b, path+".")...)
+		case !reflect.DeepEqual(before, now):
+			all = append(all, Difference{path, before, now})
 		}
 	}
 	return all
 }
+
+// optionalKeys returns the keys of a config in run.json, such as "data.range", that are left out
+// when they have no value. It has no keys that a run sets itself: data.reading, of which no value means
+// the reading of earlier versions, and data.input_channels.
+var optionalKeys = sync.OnceValue(func() map[string]bool {
+	keys := map[string]bool{}
+	var add func(t reflect.Type, prefix string)
+	add = func(t reflect.Type, prefix string) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case options != "":
+				keys[prefix+name] = true
+			case f.Type.Kind() == reflect.Struct:
+				add(f.Type, prefix+name+".")
+			}
+		}
+	}
+	add(reflect.TypeFor[Config](), "")
+	delete(keys, "data.reading")
+	delete(keys, "data.input_channels")
+	delete(keys, "strategy") // see withStrategySettings
+	return keys
+})
