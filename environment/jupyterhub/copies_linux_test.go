@@ -1,6 +1,8 @@
 package jupyterhub_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,10 +38,10 @@ func TestCopies(t *testing.T) {
 	update := func(text string) {
 		t.Helper()
 		write(filepath.Join(examples, "sub", "a.ipynb"), text)
-		for _, path := range []string{"", "sub", "sub/a.ipynb"} {
-			if err := os.Chtimes(filepath.Join(examples, path), time.Time{}, time.Date(2026, 11, 29, 12, 0, 0, 0, time.Local)); err != nil {
-				t.Fatal(err)
-			}
+		if err := filepath.WalkDir(examples, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Chtimes(path, time.Time{}, time.Date(2026, 11, 29, 12, 0, 0, 0, time.Local)))
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
 	logIn := func(want ...string) {
@@ -66,7 +68,7 @@ func TestCopies(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", path, text, err, want)
 		}
 		if s, err := os.Stat(path); err != nil || s.Mode() != 0o600 {
-			t.Errorf("%s: got %v, %v, want that only the student reads it", path, s.Mode(), err)
+			t.Errorf("%s: got %v, %v, want that only the student reads it", path, s, err)
 		}
 	}
 	if err := os.Mkdir(home, 0o700); err != nil {

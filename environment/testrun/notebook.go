@@ -195,7 +195,10 @@ func checkNotebook(data []byte) (images int, err error) {
 				if err != nil {
 					return 0, fmt.Errorf("cell %d: output: %w", i+1, err)
 				}
-				shown.WriteString(text + "\n")
+				if o.Type != "stream" { // a line of a slow cell may be in two streams
+					text = "\n" + text + "\n"
+				}
+				shown.WriteString(text)
 			}
 			if o.Stream == "stderr" {
 				return 0, fmt.Errorf("cell %d wrote to standard error: %s", i+1, shown.String())
