@@ -53,7 +53,7 @@ func raceTests() map[string][]string {
 		"runs":        {"RaceForARun", "OneOwnerInOneProcess", "Heartbeat", "TakenOver", "Tail", "Growing"},
 		"runs/flight": {"WriteAndRead", "CaptureStacks"},
 		"strategy": {
-			"AsyncPeerAnswersWhileItComputes", "AsyncServerStaleness", "BackupWorkers", "AsynchronousStrategiesNameADeadRank", "CompressionResumes",
+			"AsyncPeerAnswersWhileItComputes", "AsyncServerStaleness", "AsynchronousStrategiesNameADeadRank", "CompressionResumes",
 			"HorovodMakesTheMean", "DDPMakesTheMean", "BucketDoesNotWait", "ErrorStaysAndCloseEndsWhatWaits", "ExactStrategies", "LocalSGD", "DeadRankIsNamed",
 			"NCCLWatch", "NCCLAbortWithGraphs", "NewNCCLTimeout", "NCCLWatchEnds", "OneBucketAtATime",
 			"StatisticsTakeTheirTurn", "StatisticsErrorInBackward", "CloseEndsAWaitForStatistics", "StatisticsInATrace",

@@ -130,6 +130,9 @@ func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
 			keys = append(keys, fmt.Sprintf("threads is %d there, %d in this sweep", existing.ThreadsPerWorker, p.Sweep.Threads))
 		}
 	}
+	if _, err := train.StrategyOf(existing.Config); err != nil {
+		return fmt.Errorf("run %s: %s: %w", r.Name, r.Dir, err)
+	}
 	config := maps.Clone(r.Config)
 	delete(config, "seed") // a part of the folder's name
 	for _, d := range train.Differences(existing.Config, config) {

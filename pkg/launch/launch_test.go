@@ -196,6 +196,15 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	wantError(t, err, "already contains an unfinished run: resume it", "Resume, --resume")
 }
 
+// TestRunWithRemovedOption: a sweep does not continue a run whose strategy has an option that was
+// removed.
+func TestRunWithRemovedOption(t *testing.T) {
+	recorded := runs.Info{Config: map[string]any{"strategy": map[string]any{"name": "paramserver", "backup_workers": 1}}}
+	r := &PlannedRun{Name: "paramserver-n2-s1", Dir: "logs/a", Config: map[string]any{"strategy": "paramserver"}}
+	err := (&SweepPlan{}).checkSameConfig(r, recorded)
+	wantError(t, err, "run paramserver-n2-s1: logs/a: ", "strategy.backup_workers=1 was removed from Lockstep")
+}
+
 // TestCheckBeforeAnythingStarts: if the workers' command rejects the largest worker count,
 // Local returns its error and creates no folder.
 func TestCheckBeforeAnythingStarts(t *testing.T) {

@@ -249,7 +249,7 @@ type Step struct {
 	// gradient was computed and those to which it was applied, with an asynchronous strategy.
 	Staleness int   `json:"staleness,omitempty"`
 	Sent      int64 `json:"sent_bytes,omitempty"` // bytes that the rank's transport has sent since its previous step, in an epoch's last step also until the end of the epoch; 0 if it does not count them
-	Dropped   bool  `json:"dropped,omitempty"`    // the gradient came too late and was not used
+	Dropped   bool  `json:"dropped,omitempty"`    // the gradient came too late and was not used; runs with the removed strategy option backup_workers have it
 }
 
 // Run is the content of a run folder or of another program's log.

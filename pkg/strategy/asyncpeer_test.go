@@ -78,7 +78,7 @@ func TestAsyncPeerAnswersWhileItComputes(t *testing.T) {
 // TestAsynchronousSlots: a new strategy continues with the slots of the previous one, and the
 // slots of all ranks are saved.
 func TestAsynchronousSlots(t *testing.T) {
-	for _, c := range []Config{{Name: NameAsyncPeer}, {Name: NameParamServer, MaxStaleness: 2, Servers: 2}, {Name: NameParamServer, BackupWorkers: 1}} {
+	for _, c := range []Config{{Name: NameAsyncPeer}, {Name: NameParamServer, MaxStaleness: 2, Servers: 2}} {
 		first := trainAsync(t, c, 3, 4, func(step int) optim.Update { return testUpdateWithoutNorms(step) }, nil).slots
 		want := 3 * 2 // three parameters with two slots
 		if c.Name == NameAsyncPeer {

@@ -20,13 +20,12 @@ type asyncServer struct {
 	servers int
 	shard   shard.Shard // what this rank's server updates
 	core    *server.Async
-	late    bool // the current step's update was made without this worker
 }
 
 // newAsyncServer creates the strategy of one worker.
 func newAsyncServer(ctx context.Context, c Config, group collective.Group) *asyncServer {
 	a := &asyncServer{queue: newQueue(ctx, group, nil), servers: c.serverCount()}
-	a.core = server.NewAsync(group, server.Options{Servers: a.servers, MaxStaleness: c.MaxStaleness, BackupWorkers: c.BackupWorkers})
+	a.core = server.NewAsync(group, a.servers, c.MaxStaleness)
 	a.silent = true // workers are in different steps, so each normalizes its own batch
 	return a
 }
@@ -42,26 +41,19 @@ func (a *asyncServer) Start(ctx context.Context, exe engine.Executable, saved ma
 }
 
 // Step reads the servers' parameters, computes the gradients of one batch and, after the last
-// batch of an optimizer step, sends them to the servers. It does nothing in a step whose update
-// the other workers have made already.
+// batch of an optimizer step, sends them to the servers.
 func (a *asyncServer) Step(ctx context.Context, exe engine.Executable, s Step) (t engine.Timing, err error) {
 	if err := a.core.Begin(a.ctx, s.Update); err != nil {
 		return t, err
 	}
 	read := time.Duration(0)
 	if s.Batch <= 1 {
-		read, err = a.measure(func() (err error) {
-			a.late, err = a.core.Read(s.Update.Step)
-			return err
-		})
-		if err != nil {
+		if read, err = a.measure(a.core.Read); err != nil {
 			return t, err
 		}
 	}
-	if !a.late {
-		if t, err = a.run(ctx, exe, a.queue, s, nil); err != nil {
-			return t, err
-		}
+	if t, err = a.run(ctx, exe, a.queue, s, nil); err != nil {
+		return t, err
 	}
 	t.Wait += read
 	if !s.isLast() {
@@ -72,22 +64,15 @@ func (a *asyncServer) Step(ctx context.Context, exe engine.Executable, s Step) (
 	return t, err
 }
 
-// push sends the executable's gradients to the servers, unless the gradients of this step are
-// dropped.
-func (a *asyncServer) push(u optim.Update) (err error) {
-	staleness, used := 0, false
-	if !a.late {
-		if staleness, used, err = a.core.Push(u); err != nil {
-			return err
-		}
+// push sends the executable's gradients to the servers.
+func (a *asyncServer) push(u optim.Update) error {
+	staleness, err := a.core.Push(u)
+	if err != nil {
+		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stats.Staleness, a.stats.LeftOut = staleness, a.late
-	if !used {
-		a.stats.Dropped++
-		return nil
-	}
+	a.stats.Staleness = staleness
 	for _, b := range a.shard.Buckets {
 		a.stats.Buckets++
 		a.stats.Bytes += b.Gradients.Bytes()

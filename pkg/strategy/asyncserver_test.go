@@ -65,7 +65,6 @@ type asyncResult struct {
 	mu        sync.Mutex
 	exes      []*toy
 	staleness [][]int // by rank and step
-	dropped   []int
 	slots     map[string][]float64
 }
 
@@ -73,7 +72,7 @@ type asyncResult struct {
 // each step.
 func trainAsync(t *testing.T, c Config, n, steps int, update func(step int) optim.Update, wait func(p *progress, rank, step int)) *asyncResult {
 	t.Helper()
-	r := &asyncResult{exes: make([]*toy, n), staleness: make([][]int, n), dropped: make([]int, n)}
+	r := &asyncResult{exes: make([]*toy, n), staleness: make([][]int, n)}
 	p := newProgress(n)
 	err := together(collective.InProcess(n), func(g collective.Group) (err error) {
 		rank, ctx := g.Rank(), t.Context()
@@ -109,7 +108,6 @@ func trainAsync(t *testing.T, c Config, n, steps int, update func(step int) opti
 			p.add(p.steps, rank)
 			r.mu.Lock()
 			r.staleness[rank] = append(r.staleness[rank], stats.Staleness)
-			r.dropped[rank] += stats.Dropped
 			r.mu.Unlock()
 		}
 		if err := s.Equalize(ctx, exe); err != nil {
@@ -192,37 +190,6 @@ func TestAsyncServerSlots(t *testing.T) {
 	for _, name := range []string{"optimizer.m.a", "optimizer.m.b", "optimizer.v.c"} {
 		if len(r.slots[name]) != len(newToy(0).params[name[len(name)-1:]]) || r.slots[name][0] == 0 {
 			t.Errorf("slot %s is %v", name, r.slots[name])
-		}
-	}
-}
-
-// TestBackupWorkers: an update uses the first gradients of a step. A rank that waits until the
-// others have done all steps is left out of all of them.
-func TestBackupWorkers(t *testing.T) {
-	const steps = 6
-	for _, c := range []struct{ ranks, servers int }{{3, 1}, {3, 2}, {4, 1}, {2, 1}} {
-		config := Config{Name: NameParamServer, BackupWorkers: 1, Servers: c.servers}
-		slow := c.ranks - 1
-		r := trainAsync(t, config, c.ranks, steps, plainSGD, func(p *progress, rank, step int) {
-			for other := range slow {
-				if rank == slow {
-					p.waitFor(p.steps, other, steps)
-				}
-			}
-		})
-		for rank := range c.ranks {
-			want := 0
-			if rank == slow {
-				want = steps
-			}
-			if r.dropped[rank] != want {
-				t.Errorf("%+v: %d gradients of rank %d were dropped, want %d", c, r.dropped[rank], rank, want)
-			}
-		}
-		// The others train as without the slow rank.
-		want := trainAsync(t, Config{Name: NameParamServer}, c.ranks-1, steps, plainSGD, nil)
-		if d := farthest(want.exes[0].params, r.exes[0].params); !(d < 1e-12) {
-			t.Errorf("%+v: the parameters differ by %g from those of a training without the slow rank", c, d)
 		}
 	}
 }
@@ -321,7 +288,7 @@ func TestAsyncServerConverges(t *testing.T) {
 // it, or refers to the error of a rank that noticed first.
 func TestAsynchronousStrategiesNameADeadRank(t *testing.T) {
 	for _, c := range []Config{
-		{Name: NameParamServer, MaxStaleness: 3}, {Name: NameParamServer, MaxStaleness: 3, Servers: 3}, {Name: NameParamServer, BackupWorkers: 1, Servers: 2}, {Name: NameAsyncPeer},
+		{Name: NameParamServer, MaxStaleness: 3}, {Name: NameParamServer, MaxStaleness: 3, Servers: 3}, {Name: NameAsyncPeer},
 	} {
 		var named atomic.Bool
 		err := together(collective.InProcess(3), func(g collective.Group) (err error) {

@@ -188,7 +188,7 @@ func largestError(x []float32) (largest float64) {
 }
 
 // compressions are the methods that the tests below train with.
-var compressions = []string{"fp16", "bf16", "topk:0.1", "powersgd:1"}
+var compressions = []string{"fp16", "bf16"}
 
 // TestCompressionConverges: each method finds the target with error feedback, and remains far from it
 // without. The parameters begin at most 1 away from the target.
@@ -201,8 +201,6 @@ func TestCompressionConverges(t *testing.T) {
 	}{
 		{"fp16", 1000, 500, 0.002},
 		{"bf16", 1000, 500, 0.015},
-		{"topk:0.1", 10, 500, 0.15},
-		{"powersgd:1", 10, 100, 0.001},
 	} {
 		for ranks := 2; ranks <= 3; ranks++ {
 			c := Config{GradientCompression: x.method}
@@ -255,12 +253,9 @@ func (g countingGroup) Send(ctx context.Context, b device.Buffer, to int) error 
 func TestCompressionBytes(t *testing.T) {
 	const p = 4 * paraboloidSize
 	for method, want := range map[string]struct{ sent, contributed func(n int) int }{
-		"none":     {func(n int) int { return 2 * (n - 1) * p / n }, func(int) int { return p }},
-		"fp16":     {func(n int) int { return (n - 1) * p / n }, func(int) int { return p / 2 }},
-		"bf16":     {func(n int) int { return (n - 1) * p / n }, func(int) int { return p / 2 }},
-		"topk:0.1": {func(n int) int { return 2 * (n - 1) * p / 10 }, func(int) int { return 2 * p / 10 }},
-		// 6 + 8 elements for the matrix, and the vector's 12
-		"powersgd:1": {func(n int) int { return 2*(n-1)*14*4/n + 2*(n-1)*12*4/n }, func(int) int { return 26 * 4 }},
+		"none": {func(n int) int { return 2 * (n - 1) * p / n }, func(int) int { return p }},
+		"fp16": {func(n int) int { return (n - 1) * p / n }, func(int) int { return p / 2 }},
+		"bf16": {func(n int) int { return (n - 1) * p / n }, func(int) int { return p / 2 }},
 	} {
 		for n := 2; n <= 3; n++ {
 			sent := make([]atomic.Int64, n)

@@ -12,7 +12,6 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/internal/strictyaml"
-	"lockstep/pkg/strategy/internal/compress"
 	"lockstep/pkg/strategy/stage"
 )
 
@@ -38,10 +37,8 @@ type Config struct {
 	NoCommunication bool `yaml:"no_communication,omitempty" json:"no_communication"`
 
 	// GradientCompression (ddp) is how the workers compress their gradients before the exchange:
-	// fp16 or bf16 (rounded to 16 bits), topk or topk:RATIO (only the largest elements, by default
-	// 0.01 of them), powersgd or powersgd:RANK (a product of two matrices with RANK columns, by
-	// default 4, for each parameter with two or more dimensions); empty or none: not at all. Each
-	// worker adds what it has not sent to its next gradient.
+	// fp16 or bf16 (rounded to 16 bits); empty or none: not at all. Each worker adds what it has not
+	// sent to its next gradient.
 	GradientCompression string `yaml:"gradient_compression,omitempty" json:"gradient_compression"`
 
 	// Steps (local_sgd) is the number K of optimizer steps between two averages of the
@@ -61,9 +58,6 @@ type Config struct {
 	// parameters. With N workers of equal speed the staleness is about N-1; workers wait for
 	// each other if MaxStaleness is less.
 	MaxStaleness int `yaml:"max_staleness,omitempty" json:"max_staleness"`
-	// BackupWorkers (paramserver) is the number B of gradients that a synchronous server does
-	// not wait for: each update uses the first N-B of N gradients. The others are dropped.
-	BackupWorkers int `yaml:"backup_workers,omitempty" json:"backup_workers"`
 
 	// Replicas (multiworker) is the number of replicas of the network in each process. 0: 1.
 	Replicas int `yaml:"replicas,omitempty" json:"replicas"`
@@ -116,7 +110,7 @@ func (c Config) ReplicasDiffer() bool {
 // then wait for each other at the end of an epoch only, so there are no checkpoints within an
 // epoch, and repeated runs differ.
 func (c Config) IsAsynchronous() bool {
-	return c.MaxStaleness > 0 || c.BackupWorkers > 0 || c.Name == NameAsyncPeer
+	return c.MaxStaleness > 0 || c.Name == NameAsyncPeer
 }
 
 // UpdatesPerStep returns the number of updates of the parameters in an optimizer step of all
@@ -166,19 +160,11 @@ const noCompression = "none"
 
 // compressionInEffect returns the value of gradient_compression with defaults.
 func (c Config) compressionInEffect() string {
-	if !c.Lossy() {
-		return noCompression
-	}
-	m, err := compress.Parse(c.GradientCompression)
-	if err != nil { // Validate reports it
-		return c.GradientCompression
-	}
-	return m.String()
+	return cmp.Or(c.GradientCompression, noCompression)
 }
 
 // Parse returns the config that text describes: a name, possibly followed by options, such
-// as "local_sgd", "local_sgd:steps=4:average_optimizer=true" or
-// "ddp:gradient_compression=topk:0.01".
+// as "local_sgd" or "local_sgd:steps=4:average_optimizer=true".
 func Parse(text string) (Config, error) {
 	name, options, hasOptions := strings.Cut(text, ":")
 	if name == "" {
@@ -188,10 +174,6 @@ func Parse(text string) (Config, error) {
 	if hasOptions {
 		for o := range strings.SplitSeq(options, ":") {
 			key, value, ok := strings.Cut(o, "=")
-			if takesOption := strings.HasSuffix(document, compressionKey+compress.TopK) || strings.HasSuffix(document, compressionKey+compress.PowerSGD); takesOption && !ok && o != "" {
-				document += ":" + o // the ratio or the rank
-				continue
-			}
 			if !ok || key == "" || value == "" {
 				return Config{}, fmt.Errorf("strategy %q: got option %q, want option=value", text, o)
 			}
@@ -204,9 +186,6 @@ func Parse(text string) (Config, error) {
 	}
 	return c.Strategy, c.Strategy.Validate()
 }
-
-// compressionKey is the key of gradient_compression in YAML.
-const compressionKey = "gradient_compression: "
 
 // option is an option of a Config that only some strategies have.
 type option struct {
@@ -225,7 +204,6 @@ func (c Config) options() []option {
 		{"average_optimizer", c.AverageOptimizer, c.AverageOptimizer},
 		{"servers", c.Servers != 0, float64(c.serverCount())},
 		{"max_staleness", c.MaxStaleness != 0, float64(c.MaxStaleness)},
-		{"backup_workers", c.BackupWorkers != 0, float64(c.BackupWorkers)},
 		{"replicas", c.Replicas != 0, float64(cmp.Or(c.Replicas, 1))},
 		{"cycle_time", c.CycleTime != 0, c.cycleMilliseconds()},
 		{"fusion_threshold", c.FusionThreshold != 0, c.fusionMiB()},
@@ -362,14 +340,40 @@ func (c Config) MarshalJSON() ([]byte, error) {
 	return json.Marshal(values)
 }
 
-// UnmarshalJSON decodes a name, or an object with a name and options.
+// UnmarshalJSON decodes a name, or an object with a name and options. For an option that Lockstep no
+// longer has, it decodes the others and returns a *RemovedOptionError.
 func (c *Config) UnmarshalJSON(text []byte) error {
 	if strings.HasPrefix(strings.TrimSpace(string(text)), `"`) {
 		*c = Config{}
 		return json.Unmarshal(text, &c.Name)
 	}
 	type plain Config
-	return json.Unmarshal(text, (*plain)(c))
+	recorded := struct {
+		*plain
+		BackupWorkers int `json:"backup_workers"`
+	}{plain: (*plain)(c)}
+	if err := json.Unmarshal(text, &recorded); err != nil {
+		return err
+	}
+	if n := recorded.BackupWorkers; n > 0 {
+		return &RemovedOptionError{fmt.Sprintf("strategy.backup_workers=%d", n)}
+	}
+	if method := c.GradientCompression; strings.HasPrefix(method, "topk") || strings.HasPrefix(method, "powersgd") {
+		c.GradientCompression = ""
+		return &RemovedOptionError{"strategy.gradient_compression=" + method}
+	}
+	return nil
+}
+
+// RemovedOptionError reports a strategy in run.json with an option that Lockstep no longer has. The
+// run still reads and its network still predicts, but nobody can resume it.
+type RemovedOptionError struct {
+	Option string // such as "strategy.backup_workers=1"
+}
+
+// Error implements error.
+func (e *RemovedOptionError) Error() string {
+	return e.Option + " was removed from Lockstep: train again without it, in another run folder"
 }
 
 // ScalarKey returns the key of the value that stands for a complete Config in YAML.

@@ -40,9 +40,9 @@ func TestConfigForms(t *testing.T) {
 		{Config{Name: "other"}, `"other"`}, // of another version of Lockstep
 		{Config{Name: "zero1"}, `"zero1"`},
 		{Config{Name: "local_sgd", Steps: 4}, `{"average_optimizer":false,"name":"local_sgd","steps":4}`},
-		{Config{Name: "paramserver", Servers: 2}, `{"backup_workers":0,"max_staleness":0,"name":"paramserver","servers":2}`},
+		{Config{Name: "paramserver", Servers: 2}, `{"max_staleness":0,"name":"paramserver","servers":2}`},
 		{Config{NoCommunication: true}, `{"broadcast_buffers":false,"gradient_compression":"none","name":"ddp","no_communication":true}`},
-		{Config{GradientCompression: "topk"}, `{"broadcast_buffers":false,"gradient_compression":"topk:0.01","name":"ddp","no_communication":false}`},
+		{Config{GradientCompression: "bf16"}, `{"broadcast_buffers":false,"gradient_compression":"bf16","name":"ddp","no_communication":false}`},
 	} {
 		text, err := json.Marshal(c.c)
 		if err != nil || string(text) != c.want {
@@ -51,6 +51,27 @@ func TestConfigForms(t *testing.T) {
 		var back Config
 		if err := json.Unmarshal(text, &back); err != nil || back.String() != c.c.String() {
 			t.Errorf("%s: got %+v, error %v", text, back, err)
+		}
+	}
+}
+
+// TestRemovedOptions: run.json of an earlier version may have options that were removed. The error
+// names the option, and the rest of the strategy is decoded.
+func TestRemovedOptions(t *testing.T) {
+	for text, c := range map[string]struct {
+		removed string
+		want    Config
+	}{
+		`{"backup_workers":0,"max_staleness":2,"name":"paramserver","servers":2}`:    {"", Config{Name: "paramserver", Servers: 2, MaxStaleness: 2}},
+		`{"backup_workers":1,"max_staleness":0,"name":"paramserver","servers":2}`:    {"strategy.backup_workers=1", Config{Name: "paramserver", Servers: 2}},
+		`{"gradient_compression":"topk:0.01","name":"ddp","no_communication":false}`: {"strategy.gradient_compression=topk:0.01", Config{Name: "ddp"}},
+		`{"gradient_compression":"powersgd:4","name":"ddp"}`:                         {"strategy.gradient_compression=powersgd:4", Config{Name: "ddp"}},
+		`{"gradient_compression":"fp16","name":"ddp"}`:                               {"", Config{Name: "ddp", GradientCompression: "fp16"}},
+	} {
+		var got Config
+		err := json.Unmarshal([]byte(text), &got)
+		if want := c.removed + " was removed from Lockstep: train again without it, in another run folder"; got != c.want || c.removed == "" && err != nil || c.removed != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: got %+v, error %v, want %+v, %q", text, got, err, c.want, c.removed)
 		}
 	}
 }
@@ -78,11 +99,10 @@ func TestOnlyPlainDDPOnGPUs(t *testing.T) {
 func TestParse(t *testing.T) {
 	for text, want := range map[string]Config{
 		"ddp": {Name: "ddp"}, "zero1": {Name: "zero1"},
-		"local_sgd:steps=4:average_optimizer=true":                   {Name: "local_sgd", Steps: 4, AverageOptimizer: true},
-		"ddp:no_communication=true":                                  {Name: "ddp", NoCommunication: true},
-		"ddp:gradient_compression=fp16":                              {Name: "ddp", GradientCompression: "fp16"},
-		"ddp:gradient_compression=topk:0.05":                         {Name: "ddp", GradientCompression: "topk:0.05"},
-		"ddp:gradient_compression=powersgd:2:broadcast_buffers=true": {Name: "ddp", GradientCompression: "powersgd:2", BroadcastBuffers: true},
+		"local_sgd:steps=4:average_optimizer=true":             {Name: "local_sgd", Steps: 4, AverageOptimizer: true},
+		"ddp:no_communication=true":                            {Name: "ddp", NoCommunication: true},
+		"ddp:gradient_compression=fp16":                        {Name: "ddp", GradientCompression: "fp16"},
+		"ddp:gradient_compression=bf16:broadcast_buffers=true": {Name: "ddp", GradientCompression: "bf16", BroadcastBuffers: true},
 	} {
 		got, err := Parse(text)
 		if err != nil || got != want {
@@ -96,10 +116,8 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                `strategy "": got no name, want a name, such as ddp, possibly followed by options`,
 		":steps=4":                        `strategy ":steps=4": got no name, want a name`,
-		"ddp:gradient_compression=topk:":  `strategy "ddp:gradient_compression=topk:": got option "", want option=value`,
-		"ddp:gradient_compression=topk:2": `strategy.gradient_compression: invalid ratio "2"`,
 		"ddp:gradient_compression=fp16:2": `strategy "ddp:gradient_compression=fp16:2": got option "2", want option=value`,
-		"ddp:gradient_compression=topq":   `strategy.gradient_compression: unknown method "topq" (did you mean topk?)`,
+		"ddp:gradient_compression=fp61":   `strategy.gradient_compression: unknown method "fp61" (did you mean fp16?): use fp16 or bf16`,
 		"zero1:gradient_compression=fp16": `strategy.gradient_compression does not apply to strategy zero1`,
 		"ddp:gradient_compression=fp16:no_communication=true": `strategy.no_communication and strategy.gradient_compression are both set`,
 		"ddp:":              `strategy "ddp:": got option "", want option=value`,

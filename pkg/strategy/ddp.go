@@ -66,7 +66,7 @@ func newDDPOrNCCL(ctx context.Context, c Config, e engine.Engine, group collecti
 	case c.NoCommunication:
 		return newUncoupled(ctx, group), nil
 	case c.Lossy():
-		return newCompressedDDP(ctx, c, group)
+		return newCompressedDDP(ctx, c, group), nil
 	case c.BroadcastBuffers:
 		d := NewDDP(ctx, group)
 		d.broadcasts = true

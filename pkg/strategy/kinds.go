@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/strategy/internal/compress"
 	"lockstep/pkg/strategy/internal/server"
 	"lockstep/pkg/strategy/stage"
@@ -49,10 +52,10 @@ func Kinds() []Kind {
 			"The gradients are averaged over the workers in buckets, while the backward pass computes the next bucket, and every worker's optimizer applies the same update. " +
 			"broadcast_buffers also copies rank 0's running statistics of batch norms before each batch, as PyTorch does by default. " +
 			"no_communication leaves out the exchange of gradients and statistics, to measure what it costs: the losses of such a run are not real. The workers only synchronize after each step, to stop together. " +
-			"gradient_compression sends less: gradients rounded to 16 bits (fp16, bf16), only the largest elements (topk:RATIO), or two small matrices for each gradient (powersgd:RANK). " +
+			"gradient_compression sends gradients rounded to 16 bits (fp16, bf16). " +
 			"Each worker adds what it has not sent to its next gradient (error feedback).",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with gradient_compression an approximation: part of each gradient arrives in later steps",
-		Bytes:     "2·(N−1)/N·P; fp16, bf16: (N−1)/N·P; topk: 2·(N−1)·ratio·P; powersgd: 2·(N−1)/N of the factors, rank·(rows+columns) elements for each matrix, and of the other parameters",
+		Bytes:     "2·(N−1)/N·P; fp16, bf16: (N−1)/N·P",
 		SentBytes: func(c Config, workers int, parameterBytes float64) float64 {
 			if c.NoCommunication {
 				return 0
@@ -144,15 +147,14 @@ func Kinds() []Kind {
 			"and a worker reads the parameters before each of its steps. The staleness of a gradient is the number of updates since its worker has read the parameters. " +
 			"It is recorded for each step and is at most max_staleness: workers wait where it could become more. Adam counts all updates; " +
 			"the schedule counts each worker's own steps, and does not multiply the learning rate by N. " +
-			"With backup_workers B, the server is synchronous but uses only the first N−B gradients of each step; it drops the later ones, and their workers leave out " +
-			"the steps that the others have done meanwhile. In both modes batch norms use each worker's own batch, there are no checkpoints within an epoch, and all workers wait for each other at its end.",
-		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with max_staleness or backup_workers an approximation that differs between two runs: old gradients, or fewer",
+			"Batch norms then use each worker's own batch, there are no checkpoints within an epoch, and all workers wait for each other at its end.",
+		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with max_staleness an approximation that differs between two runs: old gradients",
 		Bytes:     "a worker P; a server's process (N−1)/S·P + (S−1)/S·P; on average 2·(N−1)/N·P",
 		// N−1 workers send P to the servers and receive P, in whatever number of parts.
 		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
 			return allReduceBytes(workers, parameterBytes)
 		},
-		Options:      []string{"servers", "max_staleness", "backup_workers"},
+		Options:      []string{"servers", "max_staleness"},
 		Exact:        true,
 		check:        checkServerOptions,
 		checkWorkers: checkServers,
@@ -205,10 +207,6 @@ func checkServerOptions(c Config) error {
 		return fmt.Errorf("strategy.servers is %d: use the number of parameter servers, at least 1, or 0 for 1", c.Servers)
 	case c.MaxStaleness < 0:
 		return fmt.Errorf("strategy.max_staleness is %d: use the largest number of updates by which a gradient may be late, or 0 for a synchronous server", c.MaxStaleness)
-	case c.BackupWorkers < 0:
-		return fmt.Errorf("strategy.backup_workers is %d: use the number of workers whose gradients are not waited for, or 0 for none", c.BackupWorkers)
-	case c.BackupWorkers > 0 && c.MaxStaleness > 0:
-		return errors.New("strategy.backup_workers and strategy.max_staleness are both set, but only a synchronous server has backup workers: leave one of them out")
 	}
 	return nil
 }
@@ -225,8 +223,8 @@ func checkDDP(c Config) error {
 	if c.NoCommunication {
 		return errors.New("strategy.no_communication and strategy.gradient_compression are both set: leave one of them out")
 	}
-	if _, err := compress.Parse(c.GradientCompression); err != nil {
-		return fmt.Errorf("strategy.gradient_compression: %w", err)
+	if m := c.GradientCompression; !slices.Contains(compress.Names(), m) {
+		return fmt.Errorf("strategy.gradient_compression: unknown method %q%s: use %s", m, nearest.Hint(m, compress.Names()), english.Either(compress.Names()))
 	}
 	return nil
 }

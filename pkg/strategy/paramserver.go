@@ -30,7 +30,7 @@ type paramServer struct {
 
 // newParamServer creates the strategy of one worker.
 func newParamServer(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
-	if c.MaxStaleness > 0 || c.BackupWorkers > 0 {
+	if c.MaxStaleness > 0 {
 		return newAsyncServer(ctx, c, group), nil
 	}
 	p := &paramServer{servers: c.serverCount()}
@@ -38,15 +38,11 @@ func newParamServer(ctx context.Context, c Config, _ engine.Engine, group collec
 	return p, nil
 }
 
-// checkServers returns an error if there are more servers than workers, or only backup workers.
+// checkServers returns an error if there are more servers than workers.
 func checkServers(c Config, workers int) error {
 	if n := c.serverCount(); n > workers {
 		return fmt.Errorf("strategy %s: got %s for %s, but each server runs in the process of a worker: use at most %d",
 			NameParamServer, english.Count(n, "server"), english.Count(workers, "worker"), workers)
-	}
-	if c.BackupWorkers >= workers {
-		return fmt.Errorf("strategy %s: got %s of %s, but an update needs the gradient of at least one: use at most %d",
-			NameParamServer, english.Count(c.BackupWorkers, "backup worker"), english.Count(workers, "worker"), workers-1)
 	}
 	return nil
 }

@@ -23,7 +23,6 @@ type largeToy struct {
 // largeElements makes a gradient far larger than the headers of messages.
 const largeElements = 12_000
 
-// Program returns a program whose parameter is a matrix, which powersgd compresses.
 func (x *largeToy) Program() *plan.Program {
 	return &plan.Program{Params: []plan.Param{{Name: "w"}}, Tensors: []plan.Tensor{{Name: "w", Shape: []int{100, largeElements / 100}}}}
 }
@@ -70,8 +69,6 @@ func TestSentBytesAreThoseOfTheFormula(t *testing.T) {
 		{Name: NameMultiWorker, Replicas: 2},
 		{GradientCompression: "fp16"},
 		{GradientCompression: "bf16"},
-		{GradientCompression: "topk:0.05"},
-		{GradientCompression: "powersgd:2"},
 	} {
 		for _, n := range []int{1, 2, 3, 4} {
 			if c.serverCount() > n || c.CheckWorkers(n) != nil {

@@ -62,8 +62,6 @@ type Stats struct {
 	// Staleness is the number of updates between the parameters for which the last gradient
 	// was computed and those to which it was applied; 0 unless workers are asynchronous.
 	Staleness int
-	Dropped   int  // optimizer steps whose gradient was not used, because it came too late
-	LeftOut   bool // the batches of the last step were left out, because its update was made already: there is no loss
 }
 
 var (

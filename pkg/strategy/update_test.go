@@ -505,7 +505,6 @@ func TestWorkersOfStrategies(t *testing.T) {
 		want string
 	}{
 		{Config{Name: NameParamServer, Servers: 3}, "strategy paramserver: got 3 servers for 1 worker, but each server runs in the process of a worker: use at most 1"},
-		{Config{Name: NameParamServer, BackupWorkers: 1}, "strategy paramserver: got 1 backup worker of 1 worker, but an update needs the gradient of at least one: use at most 0"},
 	} {
 		if _, err := New(t.Context(), c.c, nil, collective.Single()); err == nil || err.Error() != c.want {
 			t.Errorf("got error %v, want %s", err, c.want)

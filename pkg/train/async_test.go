@@ -14,7 +14,7 @@ import (
 
 // asynchronousStrategies returns strategies whose workers may be in different steps.
 func asynchronousStrategies() []string {
-	return []string{"paramserver:max_staleness=2", "paramserver:max_staleness=4:servers=2", "paramserver:backup_workers=1", "async_peer"}
+	return []string{"paramserver:max_staleness=2", "paramserver:max_staleness=4:servers=2", "async_peer"}
 }
 
 // TestAsynchronousTraining: a run with an asynchronous strategy learns, can be resumed after an
@@ -29,8 +29,7 @@ func TestAsynchronousTraining(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// With backup workers, the speed of the ranks decides whose gradients count.
-			if first, last := res[0].Epochs[0].TrainLoss, res[0].Epochs[2].TrainLoss; !(last < first) && cfg.Strategy.BackupWorkers == 0 {
+			if first, last := res[0].Epochs[0].TrainLoss, res[0].Epochs[2].TrainLoss; !(last < first) {
 				t.Errorf("the training loss went from %g to %g", first, last)
 			}
 			cfg.Epochs = 4
@@ -42,20 +41,13 @@ func TestAsynchronousTraining(t *testing.T) {
 				if err != nil || len(problems) > 0 {
 					t.Fatal(err, problems)
 				}
-				dropped := 0
 				for _, s := range steps {
 					if s.Staleness < 0 || s.Staleness > cfg.Strategy.MaxStaleness && text != "async_peer" {
 						t.Errorf("step %d of rank %d has staleness %d", s.Step, rank, s.Staleness)
 					}
-					if s.Samples == 0 && (!s.Dropped || s.Loss != 0) || s.Samples > 0 && s.Loss <= 0 {
-						t.Errorf("step %d of rank %d has %d samples and loss %g, dropped: %v", s.Step, rank, s.Samples, s.Loss, s.Dropped)
+					if s.Samples == 0 || s.Loss <= 0 {
+						t.Errorf("step %d of rank %d has %d samples and loss %g", s.Step, rank, s.Samples, s.Loss)
 					}
-					if s.Dropped {
-						dropped++
-					}
-				}
-				if dropped > 0 && cfg.Strategy.BackupWorkers == 0 {
-					t.Errorf("rank %d dropped %d steps", rank, dropped)
 				}
 				if len(steps) != 4*5 { // 22 samples, 2 × 2 per step
 					t.Errorf("rank %d has %d steps, want 20", rank, len(steps))
@@ -85,7 +77,7 @@ func TestAsynchronousInterrupt(t *testing.T) {
 
 // TestAsynchronousLearningRate: the learning rate is scaled for the batches that an update uses.
 func TestAsynchronousLearningRate(t *testing.T) {
-	for text, want := range map[string]float64{"ddp": 4, "paramserver": 4, "paramserver:backup_workers=1": 4, "paramserver:max_staleness=3": 1, "async_peer": 4} {
+	for text, want := range map[string]float64{"ddp": 4, "paramserver": 4, "paramserver:max_staleness=3": 1, "async_peer": 4} {
 		cfg := tiny()
 		cfg.Strategy, cfg.Epochs, cfg.Schedule.Scaling = parseStrategy(t, text), 1, "linear"
 		res, err := trainAll(t, cfg, 4, WorkerOptions{})
@@ -103,7 +95,7 @@ func TestAsynchronousLearningRate(t *testing.T) {
 func TestSentBytesAreRecorded(t *testing.T) {
 	for _, text := range []string{
 		"ddp", "ddp:no_communication=true", "zero1", "paramserver", "paramserver:max_staleness=2", "local_sgd:steps=1", "async_peer",
-		"ddp:gradient_compression=fp16", "ddp:gradient_compression=bf16", "ddp:gradient_compression=topk:0.1", "ddp:gradient_compression=powersgd:2",
+		"ddp:gradient_compression=fp16", "ddp:gradient_compression=bf16",
 	} {
 		cfg := tiny()
 		cfg.Strategy, cfg.Epochs = parseStrategy(t, text), 1

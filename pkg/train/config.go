@@ -3,7 +3,9 @@ package train
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -258,9 +260,16 @@ func (c Config) override(overrides []string) (Config, error) {
 	return c, nil
 }
 
-// ConfigOf returns the validated config in info, the content of run.json.
+// ConfigOf returns the validated config in info, the content of run.json, without the options of the
+// strategy that Lockstep no longer has.
 func ConfigOf(info runs.Info) (Config, error) {
-	text, err := json.Marshal(info.Config)
+	doc := info.Config
+	var removed *strategy.RemovedOptionError
+	if s, err := StrategyOf(doc); errors.As(err, &removed) {
+		doc = maps.Clone(doc)
+		doc["strategy"] = s
+	}
+	text, err := json.Marshal(doc)
 	if err != nil {
 		return Config{}, err
 	}

@@ -14,7 +14,6 @@ type exchanged struct {
 	sent      float64 // bytes, also at the end of the epoch
 	staleness float64 // sum over all steps
 	oldest    float64 // largest staleness
-	dropped   float64 // steps whose gradient was not used
 }
 
 // add adds a step of this rank.
@@ -22,9 +21,6 @@ func (x *exchanged) add(s runs.Step) {
 	x.sent += float64(s.Sent)
 	x.staleness += float64(s.Staleness)
 	x.oldest = max(x.oldest, float64(s.Staleness))
-	if s.Dropped {
-		x.dropped++
-	}
 }
 
 // countSent returns the number of bytes that this rank has sent since the previous call, or 0 with
@@ -97,5 +93,5 @@ func (r *recorder) logExchanged() error {
 		return nil
 	}
 	steps := float64(t.group.Size() * t.stepsPerEpoch())
-	return r.log("  staleness: %.2f updates on average, at most %.0f; gradients dropped: %.0f", x.staleness/steps, x.oldest, x.dropped)
+	return r.log("  staleness: %.2f updates on average, at most %.0f", x.staleness/steps, x.oldest)
 }

@@ -427,10 +427,7 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step 
 	span.Step = t.step
 	stats := t.strategy.Stats()
 	span.Sent = t.countSent()
-	span.AllReduce, span.Staleness, span.Dropped = stats.AllReduce.Seconds(), stats.Staleness, stats.Dropped > 0
-	if stats.LeftOut {
-		span.Samples, span.Loss = 0, 0
-	}
+	span.AllReduce, span.Staleness = stats.AllReduce.Seconds(), stats.Staleness
 	if !stats.First.IsZero() {
 		span.UntilCollective = stats.First.Sub(t.started).Seconds()
 	}

@@ -116,16 +116,16 @@ func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress,
 		}
 	}
 	n := t.group.Size()
-	sums := make([]float64, 2*n+5)
+	sums := make([]float64, 2*n+4)
 	x := &done.exchanged
 	sums[t.group.Rank()], sums[n+t.group.Rank()] = lossSum, x.oldest
 	rest := sums[2*n:]
-	copy(rest, []float64{done.right, float64(done.batches), x.sent, x.staleness, x.dropped})
+	copy(rest, []float64{done.right, float64(done.batches), x.sent, x.staleness})
 	if err := t.allReduce(ctx, sums); err != nil {
 		return err
 	}
 	done.epoch, done.losses, done.right, done.batches = t.epoch, sums[:n], rest[0], int(rest[1])
-	*x = exchanged{rest[2], rest[3], slices.Max(sums[n : 2*n]), rest[4]}
+	*x = exchanged{rest[2], rest[3], slices.Max(sums[n : 2*n])}
 	done.savable = true
 	t.progress = done
 	return nil

@@ -35,6 +35,9 @@ func (t *Trainer) readResumable() (*runs.Run, error) {
 	if n := before.Info.Workers; n != t.group.Size() {
 		return nil, fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
 	}
+	if _, err := StrategyOf(before.Info.Config); err != nil {
+		return nil, fmt.Errorf("resume %s: %w", t.options.Dir, err)
+	}
 	now, err := t.cfg.jsonDocument()
 	if err != nil {
 		return nil, err
@@ -76,7 +79,8 @@ func withStrategySettings(doc map[string]any) map[string]any {
 	return doc
 }
 
-// StrategyOf returns the strategy in config, the config in run.json.
+// StrategyOf returns the strategy in config, the config in run.json. The error wraps a
+// *strategy.RemovedOptionError if the strategy has an option that was removed; c lacks it then.
 func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 	v, recorded := config["strategy"]
 	if !recorded {

@@ -78,7 +78,7 @@ func together(n int, f func(collective.Group) error) error {
 func conserved[T number](n, length int, tolerance float64, exchange func(g collective.Group, gradient, rest []T) (int, error)) error {
 	const steps = 5
 	var mu sync.Mutex
-	results := make([][]float64, steps)
+	results := make([][]T, steps)
 	sums := make([]float64, length) // over steps and ranks: gradients − results·n; in the end n·(mean rest)
 	err := together(n, func(g collective.Group) error {
 		random := rand.New(rand.NewPCG(7, uint64(g.Rank())))
@@ -97,9 +97,9 @@ func conserved[T number](n, length int, tolerance float64, exchange func(g colle
 			}
 			mu.Lock()
 			if results[step] == nil {
-				results[step] = toFloat64(gradient)
+				results[step] = slices.Clone(gradient)
 			}
-			equal := slices.Equal(results[step], toFloat64(gradient))
+			equal := slices.Equal(results[step], gradient)
 			mu.Unlock()
 			if !equal {
 				return fmt.Errorf("rank %d has another result than an earlier one in step %d", g.Rank(), step)
@@ -120,34 +120,15 @@ func conserved[T number](n, length int, tolerance float64, exchange func(g colle
 	return err
 }
 
-// methods are the exchanges of a vector of 30 elements, powersgd as a matrix of 5 × 6.
+// methods are the exchanges of a vector.
 func methods[T number]() map[string]func(g collective.Group, gradient, rest []T) (int, error) {
-	ctx := context.Background()
-	var mu sync.Mutex
-	factors := map[collective.Group][]float64{}
-	return map[string]func(g collective.Group, gradient, rest []T) (int, error){
-		FP16: func(g collective.Group, gradient, rest []T) (int, error) { return Half(ctx, g, FP16, gradient, rest) },
-		BF16: func(g collective.Group, gradient, rest []T) (int, error) { return Half(ctx, g, BF16, gradient, rest) },
-		TopK: func(g collective.Group, gradient, rest []T) (int, error) { return Largest(ctx, g, 0.1, gradient, rest) },
-		PowerSGD: func(g collective.Group, gradient, rest []T) (int, error) {
-			for i := range gradient {
-				gradient[i] += rest[i]
-			}
-			mu.Lock()
-			m := &Matrix{Rows: 5, Columns: 6, Values: toFloat64(gradient), Factor: factors[g]}
-			mu.Unlock()
-			if m.Factor == nil {
-				m.Factor = InitialFactor(6, 2, 1)
-			}
-			n, err := FactorGradients[T](ctx, g, 2, []*Matrix{m}, nil)
-			copy(gradient, appendAs([]T(nil), m.Values))
-			copy(rest, appendAs([]T(nil), m.Rest))
-			mu.Lock()
-			factors[g] = m.Factor
-			mu.Unlock()
-			return n, err
-		},
+	all := map[string]func(g collective.Group, gradient, rest []T) (int, error){}
+	for _, name := range Names() {
+		all[name] = func(g collective.Group, gradient, rest []T) (int, error) {
+			return Half(context.Background(), g, name, gradient, rest)
+		}
 	}
+	return all
 }
 
 // TestNothingIsLost checks each method with 2 and 3 ranks in both precisions.
@@ -175,89 +156,5 @@ func TestHalfOfShortVectors(t *testing.T) {
 		if err != nil {
 			t.Errorf("%d elements: %v", length, err)
 		}
-	}
-}
-
-// TestLargest checks the choice, with ties, zeros and NaN.
-func TestLargest(t *testing.T) {
-	v := []float32{0, -3, 2, 3, -3, 1e-40, 0, 2}
-	for k, want := range [][]int{1: {1}, 2: {1, 3}, 3: {1, 3, 4}, 4: {1, 2, 3, 4}, 5: {1, 2, 3, 4, 7}, 6: {1, 2, 3, 4, 5, 7}, 7: {0, 1, 2, 3, 4, 5, 7}} {
-		if got := largest(v, k); k > 0 && !slices.Equal(got, want) {
-			t.Errorf("%d of %v: got %v, want %v", k, v, got, want)
-		}
-	}
-	if got := largest([]float64{1, math.NaN(), 3}, 1); !slices.Equal(got, []int{1}) {
-		t.Errorf("with NaN: got %v", got)
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	many := make([]float64, 1000)
-	for i := range many {
-		many[i] = float64(float32(random.NormFloat64()))
-	}
-	order := make([]int, len(many))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return -cmpAbs(many[a], many[b]) })
-	for _, k := range []int{1, 10, 999, 1000} {
-		want := slices.Sorted(slices.Values(order[:k]))
-		if got := largest(many, k); !slices.Equal(got, want) {
-			t.Errorf("%d of 1000: got %v, want %v", k, got, want)
-		}
-	}
-}
-
-// cmpAbs compares magnitudes.
-func cmpAbs(a, b float64) int {
-	switch a, b = math.Abs(a), math.Abs(b); {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// TestInitialFactor: a checkpoint before the first step stores it as float32.
-func TestInitialFactor(t *testing.T) {
-	a, b := InitialFactor(50, 2, 1), InitialFactor(50, 2, 2)
-	if len(a) != 100 || slices.Equal(a, b) || !slices.Equal(a, InitialFactor(50, 2, 1)) {
-		t.Errorf("got %d numbers, want 100 that depend on the matrix only", len(a))
-	}
-	for _, v := range a {
-		if float64(float32(v)) != v {
-			t.Fatalf("%v is no float32", v)
-		}
-	}
-}
-
-// TestFactorsOfLowRank: after some steps, the product equals a matrix of the same rank, and the rest
-// is zero. A gradient that is zero for one step does no harm.
-func TestFactorsOfLowRank(t *testing.T) {
-	err := together(2, func(g collective.Group) error {
-		m := &Matrix{Rows: 7, Columns: 9, Factor: InitialFactor(9, 2, 3)}
-		want := make([]float64, 63)
-		for step := range 8 {
-			m.Values = make([]float64, 63)
-			for i := range m.Values {
-				row, column := float64(i/9), float64(i%9)
-				want[i] = math.Sin(row)*column + row*math.Cos(column) // a sum of two products
-				if step != 3 {
-					m.Values[i] = want[i] * float64(1+g.Rank()) * 2 / 3 // whose mean is want
-				}
-			}
-			if _, err := FactorGradients[float64](context.Background(), g, 2, []*Matrix{m}, nil); err != nil {
-				return err
-			}
-		}
-		for i, v := range m.Values {
-			if math.Abs(v-want[i]) > 1e-9 || math.Abs(m.Rest[i]) > 1e-9 {
-				return fmt.Errorf("element %d is %v with rest %v, want %v", i, v, m.Rest[i], want[i])
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -1,3 +1,10 @@
+// Package compress implements the lossy exchange of gradients that strategy ddp offers: rounding to
+// 16 bits.
+//
+// What a worker does not send of its gradient is its rest. The exchange adds the rest to the next
+// gradient before it rounds, and computes the new rest (error feedback: S. P. Karimireddy et al.,
+// "Error feedback fixes SignSGD and other gradient compression schemes", arXiv:1901.09847). So
+// nothing is lost, only late. All ranks get the same bits.
 package compress
 
 import (
@@ -8,6 +15,18 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/internal/device"
 )
+
+// The names of the methods.
+const (
+	FP16 = "fp16"
+	BF16 = "bf16"
+)
+
+// Names returns the names of the methods.
+func Names() []string { return []string{FP16, BF16} }
+
+// number is the type of a gradient's elements.
+type number interface{ float32 | float64 }
 
 // Half replaces gradient by the mean of all ranks' gradients, each with its rest, rounded to 16
 // bits: fp16 (IEEE 754 binary16, values beyond its range become the largest) or bf16. rest is

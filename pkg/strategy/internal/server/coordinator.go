@@ -55,40 +55,31 @@ const noVersion = -1
 // wait for each other. Update number u of the parameters is admitted as a whole, on all
 // servers, and changes version u-1 of the parameters into version u.
 //
-// If limit is more than 0, each gradient is an update of its own. Its staleness is the number of
-// updates between the version that its worker has read and the version that it changes. It is
-// at most limit: workers wait to read, or to be admitted, until this is certain. It always
-// becomes so, because the worker that has read the oldest version is always admitted.
-//
-// If limit is 0, an update uses the gradients of quorum workers. Those that come later are
-// dropped, and their workers continue with the next step.
+// Each gradient is an update of its own. Its staleness is the number of updates between the version
+// that its worker has read and the version that it changes. It is at most limit: workers wait to
+// read, or to be admitted, until this is certain. It always becomes so, because the worker that has
+// read the oldest version is always admitted.
 type coordinator struct {
 	condition
-	limit, quorum int
-	version       int    // admitted updates
-	admitted      int    // gradients admitted for the next update
-	read          []int  // by worker: the version that it has read, or noVersion
-	finished      []bool // by worker: it has no further steps in this epoch
+	limit    int
+	version  int    // admitted updates
+	read     []int  // by worker: the version that it has read, or noVersion
+	finished []bool // by worker: it has no further steps in this epoch
 }
 
 // newCoordinator returns the coordinator of the given number of workers, whose parameters have
 // the given version.
-func newCoordinator(workers, limit, quorum, version int) *coordinator {
+func newCoordinator(workers, limit, version int) *coordinator {
 	return &coordinator{
-		limit: limit, quorum: quorum, version: version,
+		limit: limit, version: version,
 		read: slices.Repeat([]int{noVersion}, workers), finished: make([]bool, workers),
 	}
 }
 
 // checkout returns the version of the parameters that a worker shall read for its optimizer
-// step. ok is false if the worker must ask again, after patience. If c.limit is 0 and the version is at least
-// step, the step's update has been made without this worker.
-func (c *coordinator) checkout(ctx context.Context, patience time.Duration, worker, step int) (version int, ok bool) {
+// step. ok is false if the worker must ask again, after patience.
+func (c *coordinator) checkout(ctx context.Context, patience time.Duration, worker int) (version int, ok bool) {
 	ok = c.waitFor(ctx, patience, func() bool {
-		if c.limit == 0 {
-			version = c.version
-			return version >= step-1
-		}
 		if len(c.outstanding(worker)) > c.limit {
 			return false
 		}
@@ -112,20 +103,10 @@ func (c *coordinator) outstanding(worker int) []int {
 	return versions
 }
 
-// admit returns the number of the update that uses a worker's gradient of the given step, and
-// the gradient's staleness, or update 0 if the gradient is dropped. ok is false if the worker
-// must ask again, after patience.
-func (c *coordinator) admit(ctx context.Context, patience time.Duration, worker, step int) (update, staleness int, ok bool) {
+// admit returns the number of the update that uses a worker's gradient, and the gradient's staleness.
+// ok is false if the worker must ask again, after patience.
+func (c *coordinator) admit(ctx context.Context, patience time.Duration, worker int) (update, staleness int, ok bool) {
 	ok = c.waitFor(ctx, patience, func() bool {
-		if c.limit == 0 {
-			if update = 0; c.version < step {
-				update = step
-				if c.admitted++; c.admitted == c.quorum {
-					c.version, c.admitted = c.version+1, 0
-				}
-			}
-			return true
-		}
 		// After this update, the others must still be able to follow one after another.
 		for i, v := range c.outstanding(worker) {
 			if c.version+1+i > v+c.limit {

@@ -4,17 +4,17 @@ import "testing"
 
 // TestCoordinator: who may read and who may update, step by step. The limit is 2.
 func TestCoordinator(t *testing.T) {
-	c := newCoordinator(4, 2, 1, 10)
+	c := newCoordinator(4, 2, 10)
 	ctx := t.Context()
 	read := func(worker int, want bool) {
 		t.Helper()
-		if v, ok := c.checkout(ctx, 0, worker, 0); ok != want || ok && v != c.version {
+		if v, ok := c.checkout(ctx, 0, worker); ok != want || ok && v != c.version {
 			t.Errorf("worker %d reads: %v, version %d, want %v, version %d", worker, ok, v, want, c.version)
 		}
 	}
 	update := func(worker int, want bool, staleness int) {
 		t.Helper()
-		if u, s, ok := c.admit(ctx, 0, worker, 0); ok != want || ok && (u != c.version || s != staleness) {
+		if u, s, ok := c.admit(ctx, 0, worker); ok != want || ok && (u != c.version || s != staleness) {
 			t.Errorf("worker %d updates: %v, update %d, staleness %d, want %v, %d, %d", worker, ok, u, s, want, c.version, staleness)
 		}
 	}

@@ -74,18 +74,15 @@ func (p part) forEachWeight(b device.Buffer, f func(weights, values device.Buffe
 // applies the updates in the order of their numbers.
 type store struct {
 	condition
-	shard    *shard.Shard
-	part     part
-	quorum   int          // gradients per update
-	update   optim.Update // all updates are equal except for the learning rate and the step
-	version  int          // number of the last update
-	gathered int          // gradients of the next update so far
-	err      error        // why updates are no longer applied
+	shard   *shard.Shard
+	part    part
+	update  optim.Update // all updates are equal except for the learning rate and the step
+	version int          // number of the last update
+	err     error        // why updates are no longer applied
 }
 
-// push adds a worker's gradient to the update with the given number, which has the learning
-// rate rate, and applies the update if that was the last of its gradients. It first waits for
-// the previous update. If ctx ends meanwhile, push returns its cause.
+// push applies a worker's gradient as the update with the given number, which has the learning rate
+// rate. It first waits for the previous update. If ctx ends meanwhile, push returns its cause.
 func (s *store) push(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
 	for ok := false; !ok; {
 		ok = s.waitFor(ctx, Heartbeat, func() bool {
@@ -93,7 +90,7 @@ func (s *store) push(ctx context.Context, update int, rate float64, gradient dev
 				return false
 			}
 			if s.err == nil {
-				s.err = s.add(update, rate, gradient)
+				s.err = s.apply(update, rate, gradient)
 			}
 			err = s.err
 			return true
@@ -105,25 +102,12 @@ func (s *store) push(ctx context.Context, update int, rate float64, gradient dev
 	return err
 }
 
-// add does the work of push once the previous update is applied.
-func (s *store) add(update int, rate float64, gradient device.Buffer) error {
-	s.gathered++
-	complete := s.gathered == s.quorum
+// apply does the work of push once the previous update is applied.
+func (s *store) apply(update int, rate float64, gradient device.Buffer) error {
 	s.part.forEachBucket(gradient, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
-		sum := bucket.Gradients.Slice(lo, hi)
-		if s.gathered == 1 {
-			vector.Copy(sum, values)
-		} else {
-			vector.Add(sum, values)
-		}
-		if complete {
-			vector.Divide(sum, s.quorum)
-		}
+		vector.Copy(bucket.Gradients.Slice(lo, hi), values)
 	})
-	if !complete {
-		return nil
-	}
-	s.gathered, s.version = 0, update
+	s.version = update
 	u := s.update
 	u.LearningRate, u.Step = rate, update
 	return s.shard.Apply(u, nil)

@@ -48,7 +48,7 @@ func PassivePeers(workers int) int { return max(1, workers/2) }
 func (a *Peer) Start(s *shard.Shard) {
 	a.buckets = s.Buckets
 	s.Separate()
-	a.own.shard, a.own.part, a.own.quorum = s, part{s.Buckets, 1, 0}, 1
+	a.own.shard, a.own.part = s, part{s.Buckets, 1, 0}
 }
 
 // part returns all of the executable's parameters and gradients.
@@ -62,7 +62,7 @@ func (a *Peer) Begin(ctx context.Context, u optim.Update) {
 	}
 	a.own.update, a.own.version = u, u.Step-1
 	if a.group.Rank() == 0 {
-		a.coordinator = newCoordinator(a.group.Size(), 1, 1, 0)
+		a.coordinator = newCoordinator(a.group.Size(), 1, 0)
 	}
 	a.links = newLinks(ctx, a.group, a.passive, a.part)
 	a.links.handle = a.handle
@@ -108,7 +108,7 @@ func (a *Peer) Apply(ctx context.Context, u optim.Update) (staleness int, err er
 	a.part(0).readGradients(b)
 	a.own.waitFor(ctx, a.Heartbeat, func() bool {
 		staleness = a.averaged - a.readAt
-		err = a.own.add(u.Step, u.LearningRate, b)
+		err = a.own.apply(u.Step, u.LearningRate, b)
 		return true
 	})
 	return staleness, err
