@@ -2,8 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 
 	"lockstep/pkg/internal/english"
@@ -92,7 +90,7 @@ func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 			out = append(out, inputRow{Role: in.Role, first: in})
 		}
 		row := &out[i]
-		row.numbers = append(row.numbers, formatExact(in.Value))
+		row.numbers = append(row.numbers, english.Exact(in.Value))
 		if in.Epoch > 0 {
 			row.epochs = append(row.epochs, in.Epoch)
 		}
@@ -132,14 +130,6 @@ func (r *inputRow) formatTexts(b *pageBuilder) {
 	if len(r.lines) > 0 {
 		r.Where += ":" + formatRanges(r.lines)
 	}
-}
-
-// formatExact formats v with ten digits.
-func formatExact(v float64) string {
-	if math.IsNaN(v) {
-		return "not measured"
-	}
-	return strconv.FormatFloat(v, 'g', 10, 64)
 }
 
 // columnLabel returns the label that the page shows for a column of the logs, such as

@@ -261,22 +261,10 @@ func isMeasured(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // formatNumber formats v with about four digits, or as "–" if v is NaN.
 func formatNumber(v float64) string {
-	a := math.Abs(v)
-	switch {
-	case math.IsNaN(v):
+	if math.IsNaN(v) {
 		return "–"
-	case math.IsInf(v, 0) || a != 0 && (a < 1e-3 || a >= 1e7):
-		return strconv.FormatFloat(v, 'g', 4, 64)
-	case a >= 1000:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case a >= 100:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 10:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	case a >= 0.1 || a == 0:
-		return strconv.FormatFloat(v, 'f', 3, 64)
 	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
+	return english.Number(v)
 }
 
 // formatPercent formats a fraction as a percentage, or as "–" if v is NaN.

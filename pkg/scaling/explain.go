@@ -161,7 +161,7 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
 	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", formatDigits(topValue), m.Unit(s.cells[i]), formatDigits(bottomValue), m.Unit(s.cells[b]), english.Number(p.Speedup.Value))
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", english.Exact(topValue), m.Unit(s.cells[i]), english.Exact(bottomValue), m.Unit(s.cells[b]), english.Number(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
 		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Number(p.Speedup.Value), p.Baseline, p.Size, english.Number(p.Efficiency.Value))
@@ -205,7 +205,7 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 		if name == "epoch_seconds" {
 			v = m.Seconds
 		}
-		each = append(each, formatDigits(v))
+		each = append(each, english.Exact(v))
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) != 1 || x.Metric == "per_worker" {
@@ -227,7 +227,7 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 		in := Input(observe.NewInput(x.Metric, r, s.cells[i].Measured[k]))
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
-			each = append(each, formatDigits(in.Value))
+			each = append(each, english.Exact(in.Value))
 		} else if in.Why == "" {
 			in.Why = "the log does not contain it"
 		}
@@ -268,12 +268,4 @@ func (r Rule) repeatsStatistic() string {
 		return Mean
 	}
 	return Median
-}
-
-// formatDigits formats a number with ten significant digits, or NaN as "not measured".
-func formatDigits(v float64) string {
-	if math.IsNaN(v) {
-		return "not measured"
-	}
-	return strconv.FormatFloat(v, 'g', 10, 64)
 }

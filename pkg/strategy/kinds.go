@@ -75,13 +75,11 @@ func Kinds() []Kind {
 			"timeline writes Horovod's timeline to trace-horovod.json in the run folder, for lockstep read and Chrome (chrome://tracing).",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P + 8+⌈T/64⌉·8 per cycle; rank 0 sends these to each other worker",
-		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			return allReduceBytes(workers, parameterBytes)
-		},
-		Options: []string{"cycle_time", "fusion_threshold", "cache_capacity", "timeline"},
-		Exact:   true,
-		check:   checkHorovod,
-		new:     newHorovod,
+		SentBytes: sendAllReduce,
+		Options:   []string{"cycle_time", "fusion_threshold", "cache_capacity", "timeline"},
+		Exact:     true,
+		check:     checkHorovod,
+		new:       newHorovod,
 	}, {
 		Name: NameMirrored,
 		About: "Mirrored replicas, as TensorFlow's MirroredStrategy has them: one process trains N replicas, each with its own threads and its part of every global batch, " +
@@ -89,11 +87,9 @@ func Kinds() []Kind {
 			"TensorFlow's is the global batch, which is N times as large. lockstep launch starts one process with N replicas. With lockstep train, --replicas chooses how many devices (shares of the cores) are used; by default all.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P, in memory",
-		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			return allReduceBytes(workers, parameterBytes)
-		},
-		Exact: true,
-		new:   newMirrored,
+		SentBytes: sendAllReduce,
+		Exact:     true,
+		new:       newMirrored,
 	}, {
 		Name: NameMultiWorker,
 		About: "Mirrored replicas on several nodes, as TensorFlow's MultiWorkerMirroredStrategy has them: each process (node) contains R replicas (replicas), " +
@@ -102,12 +98,10 @@ func Kinds() []Kind {
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(R−1)/R·P in memory, 2·(N−R)/N·P/R across processes",
 		// The sum of both.
-		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			return allReduceBytes(workers, parameterBytes)
-		},
-		Options: []string{"replicas"},
-		Exact:   true,
-		check:   checkReplicas, checkWorkers: checkNodes,
+		SentBytes: sendAllReduce,
+		Options:   []string{"replicas"},
+		Exact:     true,
+		check:     checkReplicas, checkWorkers: checkNodes,
 		new: newMirrored,
 	}, {
 		Name: NameLocalSGD,
@@ -133,11 +127,9 @@ func Kinds() []Kind {
 			"every worker updates its part of the parameters, and the parts are all-gathered. Each worker needs memory for 1/N of the optimizer's state.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P",
-		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			return allReduceBytes(workers, parameterBytes)
-		},
-		Exact: true,
-		new:   newZeRO1,
+		SentBytes: sendAllReduce,
+		Exact:     true,
+		new:       newZeRO1,
 	}, {
 		Name: NameParamServer,
 		About: "A parameter server: every worker sends its gradients to the server while the backward pass goes on, the server updates the parameters " +
@@ -148,12 +140,9 @@ func Kinds() []Kind {
 			"It is recorded for each step and is at most max_staleness: workers wait where it could become more. Adam counts all updates; " +
 			"the schedule counts each worker's own steps, and does not multiply the learning rate by N. " +
 			"Batch norms then use each worker's own batch, there are no checkpoints within an epoch, and all workers wait for each other at its end.",
-		Guarantee: "equal to one worker with an N-fold batch, up to rounding; with max_staleness an approximation that differs between two runs: old gradients",
-		Bytes:     "a worker P; a server's process (N−1)/S·P + (S−1)/S·P; on average 2·(N−1)/N·P",
-		// N−1 workers send P to the servers and receive P, in whatever number of parts.
-		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			return allReduceBytes(workers, parameterBytes)
-		},
+		Guarantee:    "equal to one worker with an N-fold batch, up to rounding; with max_staleness an approximation that differs between two runs: old gradients",
+		Bytes:        "a worker P; a server's process (N−1)/S·P + (S−1)/S·P; on average 2·(N−1)/N·P",
+		SentBytes:    sendAllReduce,
 		Options:      []string{"servers", "max_staleness"},
 		Exact:        true,
 		check:        checkServerOptions,
@@ -193,6 +182,12 @@ func Kinds() []Kind {
 		},
 		new: newPipeline,
 	}}
+}
+
+// sendAllReduce is Kind.SentBytes of a strategy whose workers send what an all-reduce of all gradients
+// sends, in whatever number of parts.
+func sendAllReduce(_ Config, workers int, parameterBytes float64) float64 {
+	return allReduceBytes(workers, parameterBytes)
 }
 
 // allReduceBytes returns the number of bytes that a worker sends in an all-reduce of n bytes.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -159,19 +160,10 @@ func describeMemory(net model.Network, batch int) (string, error) {
 	train, err := memory(nn.Train)
 	if err != nil {
 		// A batch norm over a single value per channel can be evaluated, but not trained.
-		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, formatMiB(eval.Activations), err), nil
+		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, english.Bytes(int64(eval.Activations)), err), nil
 	}
 	return fmt.Sprintf("planned memory at batch %d in fp32: training %s of activations, evaluation %s; parameters %s, gradients as much, Adam's slots twice as much\n",
-		batch, formatMiB(train.Activations), formatMiB(eval.Activations), formatMiB(train.Parameters)), nil
-}
-
-// formatMiB formats a number of bytes in MiB.
-func formatMiB(n int) string {
-	v := float64(n) / (1 << 20)
-	if v < 10 {
-		return fmt.Sprintf("%.2g MiB", v)
-	}
-	return fmt.Sprintf("%.1f MiB", v)
+		batch, english.Bytes(int64(train.Activations)), english.Bytes(int64(eval.Activations)), english.Bytes(int64(train.Parameters))), nil
 }
 
 // writeSpec writes the spec of net to a YAML file.

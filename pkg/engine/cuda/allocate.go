@@ -8,6 +8,7 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -209,5 +210,5 @@ func (x *executable) explainOutOfMemory(err error) error {
 		advice = "not even one image fits in the free memory: see nvidia-smi for other programs, or use a smaller model"
 	}
 	return fmt.Errorf("the program needs %s of GPU memory at batch %d, of which %s is for activations; GPU %d has %s free of %s: %s: %w",
-		formatBytes(needed), batch, formatBytes(x.memory.arena.bytes), x.gpu.number, formatBytes(free), formatBytes(total), advice, err)
+		english.Bytes(needed), batch, english.Bytes(x.memory.arena.bytes), x.gpu.number, english.Bytes(free), english.Bytes(total), advice, err)
 }

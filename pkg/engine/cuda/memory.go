@@ -2,10 +2,10 @@ package cuda
 
 import (
 	"fmt"
-	"math"
 	"unsafe"
 
 	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/english"
 )
 
 // memoryBlock is a block of GPU memory. If ptr is 0, it is not allocated.
@@ -41,7 +41,7 @@ func (g *gpu) allocate(b *memoryBlock) error {
 	}
 	ptr, err := g.driver.MemAlloc(b.bytes)
 	if err != nil {
-		return g.explainLostGPU(fmt.Errorf("allocate %s on the GPU: %w", formatBytes(b.bytes), err))
+		return g.explainLostGPU(fmt.Errorf("allocate %s on the GPU: %w", english.Bytes(b.bytes), err))
 	}
 	b.ptr = ptr
 	g.allocated += b.bytes
@@ -65,7 +65,7 @@ func (g *gpu) allocatePinned(bytes int64) (pinnedMemory, error) {
 	bytes = max(bytes, 1)
 	ptr, err := g.driver.MemHostAlloc(bytes)
 	if err != nil {
-		return pinnedMemory{}, g.explainLostGPU(fmt.Errorf("allocate %s of page-locked host memory: %w", formatBytes(bytes), err))
+		return pinnedMemory{}, g.explainLostGPU(fmt.Errorf("allocate %s of page-locked host memory: %w", english.Bytes(bytes), err))
 	}
 	return pinnedMemory{ptr, bytes}, nil
 }
@@ -108,18 +108,4 @@ func (g *gpu) write(to driver.Ptr, src []byte) error {
 	}
 	const legacy = driver.Stream(0)
 	return g.explainLostGPU(g.driver.StreamSynchronize(legacy))
-}
-
-// formatBytes formats a number of bytes for messages, such as "1.5 GiB".
-func formatBytes(bytes int64) string {
-	for _, u := range []struct {
-		shift int
-		name  string
-	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
-		if bytes >= 1<<u.shift {
-			v := float64(bytes) / math.Exp2(float64(u.shift))
-			return fmt.Sprintf("%.3g %s", v, u.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", bytes)
 }

@@ -18,6 +18,23 @@ func Number(v float64) string {
 	return strconv.FormatFloat(v, 'f', Decimals(v), 64)
 }
 
+// Exact formats a number with ten digits, or NaN as "not measured".
+func Exact(v float64) string {
+	if math.IsNaN(v) {
+		return "not measured"
+	}
+	return strconv.FormatFloat(v, 'g', 10, 64)
+}
+
+// Bytes formats a number of bytes with a binary unit, such as "1.5 GiB".
+func Bytes(n int64) string {
+	v, units := float64(n), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	for v >= 1024 && len(units) > 1 {
+		v, units = v/1024, units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", v, units[0])
+}
+
 // Decimals returns the number of decimals to print so that v has about four digits.
 func Decimals(v float64) int {
 	switch a := math.Abs(v); {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dustin/go-humanize"
-
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -256,6 +254,3 @@ func (n *Network) run(ctx context.Context, in, out []float32) error {
 	}
 	return n.exe.Output(model.LogitsOutput, out)
 }
-
-// formatBytes formats a number of bytes as in "1.5 GiB".
-func formatBytes(n int64) string { return humanize.IBytes(uint64(n)) }

@@ -3,6 +3,7 @@ package inference
 import (
 	"fmt"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -95,7 +96,7 @@ func chooseWindow(size [2]int, f plan.Field, limit int64, memory func(window [2]
 		smallest := [2]int{min(least, size[0]), min(least, size[1])}
 		if window == smallest {
 			return window, fmt.Errorf("a window of %d×%d pixels, the smallest for this network, needs %s of memory, but the limit is %s: raise MemoryBytes (--memory)",
-				window[0], window[1], formatBytes(need), formatBytes(limit))
+				window[0], window[1], english.Bytes(need), english.Bytes(limit))
 		}
 		// Windows become square before they become smaller on both sides.
 		side := max(window[0], window[1])

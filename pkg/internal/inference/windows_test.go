@@ -69,7 +69,7 @@ func TestChooseWindow(t *testing.T) {
 			t.Errorf("size %v, limit %d: got %v, %v, want %v", c.size, c.limit, got, err, c.want)
 		}
 	}
-	if _, err := chooseWindow([2]int{512, 96}, f, 104*96-1, pixels); err == nil || !strings.Contains(err.Error(), "window of 104×96 pixels, the smallest for this network, needs 9.8 KiB of memory, but the limit is 9.7 KiB: raise MemoryBytes") {
+	if _, err := chooseWindow([2]int{512, 96}, f, 104*96-1, pixels); err == nil || !strings.Contains(err.Error(), "window of 104×96 pixels, the smallest for this network, needs 9.75 KiB of memory, but the limit is 9.749 KiB: raise MemoryBytes") {
 		t.Errorf("got %v", err)
 	}
 	failed := errors.New("failed")

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/safeopen"
 )
@@ -155,7 +156,7 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 		return err
 	}
 	if need := set.requiredBytes(); need > available {
-		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", formatBytes(need), formatBytes(available))
+		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", english.Bytes(need), english.Bytes(available))
 	}
 	for _, f := range set.all {
 		to := filepath.Join(part, f.copied)
@@ -273,13 +274,4 @@ func (p *progressFile) touch() error {
 		return err
 	}
 	return errors.Join(f.Close(), os.Chtimes(p.path, now, now))
-}
-
-// formatBytes formats a number of bytes with a binary unit, as in "1.5 GiB".
-func formatBytes(bytes int64) string {
-	v, units := float64(bytes), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
-	for v >= 1024 && len(units) > 1 {
-		v, units = v/1024, units[1:]
-	}
-	return fmt.Sprintf("%.4g %s", v, units[0])
 }

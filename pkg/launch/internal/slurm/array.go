@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/topology"
 )
 
 // TaskID returns the id of a task of a job array, such as 17_3. array is the id of the array.
@@ -44,29 +46,10 @@ func ShortenIDs(ids []string) []string {
 		case 1:
 			all[i] = TaskID(job, list[0])
 		default:
-			all[i] = fmt.Sprintf("%s_[%s]", job, formatRanges(list))
+			all[i] = fmt.Sprintf("%s_[%s]", job, topology.FormatList(slices.Compact(slices.Sorted(slices.Values(list)))))
 		}
 	}
 	return all
-}
-
-// formatRanges returns numbers in ascending order as a list of ranges, such as 0-3,7.
-func formatRanges(numbers []int) string {
-	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
-	var parts []string
-	for first := 0; first < len(numbers); {
-		next := first + 1 // after the range that begins at first
-		for next < len(numbers) && numbers[next] == numbers[next-1]+1 {
-			next++
-		}
-		text := strconv.Itoa(numbers[first])
-		if next > first+1 {
-			text += "-" + strconv.Itoa(numbers[next-1])
-		}
-		parts = append(parts, text)
-		first = next
-	}
-	return strings.Join(parts, ",")
 }
 
 // expandID returns the ids of all tasks in a text such as 17_[0-3,7] or 17_[0-9%2], by which Slurm
