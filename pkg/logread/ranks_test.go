@@ -234,6 +234,21 @@ func TestFilesOfRanks(t *testing.T) {
 	}
 }
 
+// TestRatesInFilesOfRanks: lines with the samples and the rate of one rank add up over the files of the
+// ranks, as they do within one file.
+func TestRatesInFilesOfRanks(t *testing.T) {
+	dir := t.TempDir()
+	text := strings.Repeat("Train samples 1000 time 2.0s rate 500 samples/s\n", 2)
+	write(t, dir, map[string]string{"unet/1/rank.0/stdout": text, "unet/1/rank.1/stdout": text})
+	all, problems, err := Read(dir)
+	if err != nil || len(problems) > 0 || len(all) != 1 || len(all[0].Epochs) != 2 {
+		t.Fatalf("got %+v, %v, error %v, want a run of 2 epochs", all, problems, err)
+	}
+	if e := all[0].Epochs[0]; e.Samples != 2000 || e.SamplesPerSecond != 1000 || e.Seconds != 2 {
+		t.Errorf("got %d samples, %g samples/s and %g s, want 2000, 1000 and 2", e.Samples, e.SamplesPerSecond, e.Seconds)
+	}
+}
+
 // TestRanksOfPattern: files that differ only in the {rank} of a pattern are one run, whatever
 // their numbers.
 func TestRanksOfPattern(t *testing.T) {

@@ -98,7 +98,7 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 		return &record.Part{Run: r.Run, Role: record.Unfinished, Line: r.Line, Evidence: r.Evidence}
 	}
 	r.Run.Kind = kind.Name
-	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Resumes: r.Resumes, WorkersDerived: r.WorkersDerived, Evidence: r.Evidence}
+	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Resumes: r.Resumes, SumRates: r.SumRates, WorkersDerived: r.WorkersDerived, Evidence: r.Evidence}
 	addRanks(r, p)
 	return p
 }
