@@ -85,11 +85,6 @@ func (s *Sampler) Steps() int { return s.steps }
 // epoch to fill the last global batch.
 func (s *Sampler) Padding() int { return s.padding }
 
-// Dropped returns the number of samples that are omitted in each epoch because of DropLast.
-func (s *Sampler) Dropped() int {
-	return max(0, s.c.Samples-s.steps*s.c.World*s.c.BatchPerWorker)
-}
-
 // Epoch returns the batches of this rank in epoch e (from 0): Steps() lists of
 // BatchPerWorker sample indices.
 func (s *Sampler) Epoch(e int) [][]int {

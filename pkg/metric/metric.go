@@ -34,29 +34,14 @@ func CountLogits(z, t []float32) Counts {
 	return c
 }
 
-// CountProbabilities compares probabilities p with targets t of the same length. Values
-// above 0.5 are foreground; NaN is background. Targets that are Ignored are not counted.
-func CountProbabilities(p, t []float32) Counts {
-	var c Counts
-	c.add(p, t, 0.5)
-	return c
-}
-
 // AddLogits adds the counts that CountLogits returns for z and t.
-func (c *Counts) AddLogits(z, t []float32) { c.add(z, t, 0) }
-
-// AddProbabilities adds the counts that CountProbabilities returns for p and t.
-func (c *Counts) AddProbabilities(p, t []float32) { c.add(p, t, 0.5) }
-
-// add adds the counts for the predictions values and the targets t. A prediction is foreground
-// if it is above threshold.
-func (c *Counts) add(values, t []float32, threshold float32) {
-	if len(values) != len(t) {
+func (c *Counts) AddLogits(z, t []float32) {
+	if len(z) != len(t) {
 		// This is a programming error, like an index out of range.
-		panic(fmt.Sprintf("metric: %d predictions for %d targets", len(values), len(t)))
+		panic(fmt.Sprintf("metric: %d predictions for %d targets", len(z), len(t)))
 	}
 	var n [4]int64 // indexed by 2·truth + prediction
-	for i, v := range values {
+	for i, v := range z {
 		k := 0
 		if t[i] > 0.5 {
 			if t[i] == Ignored {
@@ -64,7 +49,7 @@ func (c *Counts) add(values, t []float32, threshold float32) {
 			}
 			k = 2
 		}
-		if v > threshold {
+		if v > 0 {
 			k++
 		}
 		n[k]++

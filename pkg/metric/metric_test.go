@@ -69,10 +69,6 @@ func TestThreshold(t *testing.T) {
 	if c := metric.CountLogits(z, ones); c != (metric.Counts{TP: 2, FN: 4}) {
 		t.Errorf("logits: %+v, want 2 TP and 4 FN", c)
 	}
-	p := []float32{0.5, 0.50001, 0, 1}
-	if c := metric.CountProbabilities(p, make([]float32, 4)); c != (metric.Counts{FP: 2, TN: 2}) {
-		t.Errorf("probabilities: %+v, want 2 FP and 2 TN", c)
-	}
 }
 
 // TestIgnoredPixels: they are neither right nor wrong.
@@ -81,9 +77,6 @@ func TestIgnoredPixels(t *testing.T) {
 	want := metric.Counts{TP: 1, TN: 1}
 	if c := metric.CountLogits(z, y); c != want {
 		t.Errorf("logits: %+v, want %+v", c, want)
-	}
-	if c := metric.CountProbabilities(z, y); c != want {
-		t.Errorf("probabilities: %+v, want %+v", c, want)
 	}
 }
 

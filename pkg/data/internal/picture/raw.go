@@ -192,9 +192,6 @@ type Header struct {
 	Bits          int // 8 (also for fewer) or 16
 }
 
-// Kind describes the channels and bits, as in "8-bit gray".
-func (h Header) Kind() string { return DescribeKind(h.Channels, h.Bits) }
-
 // DescribeKind describes channels and bits, as in "16-bit RGB".
 func DescribeKind(channels, bits int) string {
 	colors := "gray"

@@ -34,7 +34,6 @@ type Options struct {
 	CUDNNVersion       int    // default: 91900 (9.19.0)
 	NCCLVersion        int    // default: 22809 (2.28.9)
 	Execute            Executor
-	Eager              bool               // run work when it is enqueued, not when a call waits
 	Shallow            bool               // cuDNN's plans are checked, but compute nothing
 	WrongVolumeEngines WrongVolumeEngines // which of cuDNN's engines compute wrong 3-D convolutions
 	Gaps               GapSupport         // how cuDNN treats tensors that have gaps between their pixels

@@ -61,9 +61,6 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 		return err
 	}
 	s.queue = append(s.queue, o)
-	if m.opt.Eager {
-		m.drain(s)
-	}
 	return nil
 }
 
