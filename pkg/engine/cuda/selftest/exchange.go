@@ -13,7 +13,6 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
-	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
 )
@@ -52,15 +51,7 @@ func (t *tester) checkExchange() error {
 		t.addCheck(c)
 		return nil
 	}
-	u, err := model.UNet2D(workload.UNetConfigs()[1])
-	if err != nil {
-		return err
-	}
-	g, err := u.Graph(workload.BatchSize, nn.Train)
-	if err != nil {
-		return err
-	}
-	p, err := plan.Lower(g, plan.Options{Fuse: true, BucketBytes: 4096})
+	g, p, err := lowerUNet(workload.BatchSize, false)
 	if err != nil {
 		return err
 	}

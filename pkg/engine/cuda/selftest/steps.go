@@ -51,6 +51,20 @@ func (a *localAccumulator) Wait() error {
 	return nil
 }
 
+// lowerUNet returns the graph and the program of a U-Net, with buckets of 4096 bytes.
+func lowerUNet(batch int, syncBatchNorm bool) (*nn.Graph, *plan.Program, error) {
+	u, err := model.UNet2D(workload.UNetConfigs()[1])
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := u.Graph(batch, nn.Train)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: true, BucketBytes: 4096, SyncBatchNorm: syncBatchNorm})
+	return g, p, err
+}
+
 // checkUpdateRules checks updates of two batches with each rule of the optimizers, with and
 // without graphs.
 func (t *tester) checkUpdateRules() error {
@@ -60,15 +74,7 @@ func (t *tester) checkUpdateRules() error {
 		{Rule: optim.RuleLARS, Momentum: 0.9, Trust: 0.02, WeightDecay: 0.01},
 		{Rule: optim.RuleLAMB, WeightDecay: 0.01, ClipNorm: 0.05},
 	}
-	u, err := model.UNet2D(workload.UNetConfigs()[1])
-	if err != nil {
-		return err
-	}
-	g, err := u.Graph(workload.BatchSize, nn.Train)
-	if err != nil {
-		return err
-	}
-	p, err := plan.Lower(g, plan.Options{Fuse: true, BucketBytes: 4096})
+	g, p, err := lowerUNet(workload.BatchSize, false)
 	if err != nil {
 		return err
 	}

@@ -27,19 +27,9 @@ import (
 // that synchronizes through NCCL, with and without captured graphs.
 func (t *tester) checkSyncNorms() error {
 	const host, alone = "synchronised batch norms of 2 ranks through the host", "synchronised batch norms by NCCL, one rank"
-	u, err := model.UNet2D(workload.UNetConfigs()[1])
-	if err != nil {
-		return err
-	}
 	seed := t.random.Uint64()
-	lowered := func(batch int) (g *nn.Graph, p *plan.Program, err error) {
-		if g, err = u.Graph(batch, nn.Train); err == nil {
-			p, err = plan.Lower(g, plan.Options{Fuse: true, BucketBytes: 4096, SyncBatchNorm: true})
-		}
-		return g, p, err
-	}
 	whole := func(ranks int) (trainingResults, error) {
-		g, p, err := lowered(ranks * workload.BatchSize)
+		g, p, err := lowerUNet(ranks*workload.BatchSize, true)
 		if err != nil {
 			return trainingResults{}, err
 		}
@@ -51,7 +41,7 @@ func (t *tester) checkSyncNorms() error {
 		if err != nil {
 			return err
 		}
-		g, p, err := lowered(workload.BatchSize)
+		g, p, err := lowerUNet(workload.BatchSize, true)
 		if err != nil {
 			return err
 		}
@@ -76,7 +66,7 @@ func (t *tester) checkSyncNorms() error {
 	if err != nil {
 		return err
 	}
-	g, p, err := lowered(workload.BatchSize)
+	g, p, err := lowerUNet(workload.BatchSize, true)
 	if err != nil {
 		return err
 	}
