@@ -212,8 +212,7 @@ func (c Config) readClasses(r picture.Raw) (classes []uint8, grey int) {
 				g.Bytes[i] = uint8(v >> 8)
 			}
 		}
-		grey, _ = binarize(g.Bytes, c.Foreground == "black")
-		return g.Bytes, grey
+		return g.Bytes, binarize(g.Bytes, c.Foreground == "black")
 	}
 	index, _ := c.classOfValue()
 	values := r.Indices

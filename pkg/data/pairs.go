@@ -290,8 +290,7 @@ func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
 		if err != nil {
 			return fmt.Errorf("read mask %s: %w", pair.Mask, err)
 		}
-		grey, _ := binarize(mask.Pixels, p.config.Foreground == "black")
-		p.grey += grey
+		p.grey += binarize(mask.Pixels, p.config.Foreground == "black")
 		if img.Colored {
 			p.colored++
 		}
@@ -302,9 +301,8 @@ func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
 }
 
 // binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0, in place.
-// grey is the number of values between 0.2·255 and 0.8·255, foreground the number of
-// foreground pixels.
-func binarize(mask []uint8, inverted bool) (grey, foreground int) {
+// grey is the number of values between 0.2·255 and 0.8·255.
+func binarize(mask []uint8, inverted bool) (grey int) {
 	var one, zero uint8 = 1, 0
 	if inverted {
 		one, zero = 0, 1
@@ -319,9 +317,8 @@ func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 		} else {
 			mask[i] = zero
 		}
-		foreground += int(mask[i])
 	}
-	return grey, foreground
+	return grey
 }
 
 // sampleFileName returns the PNG file name of sample i of n. The number is padded with

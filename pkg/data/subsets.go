@@ -273,7 +273,7 @@ func (c *cropDataset) SampleName(i int) string {
 }
 
 func (c *cropDataset) Get(i int, image, target []float32) error {
-	w, _ := fullWindow(c.ImageShape())
+	w := fullWindow(c.ImageShape())
 	return c.getWindow(context.Background(), i, w, image, target)
 }
 

@@ -236,7 +236,7 @@ func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
 
 // Get reads the input and the target of the complete box i.
 func (v *Volumes) Get(i int, image, target []float32) error {
-	w, _ := fullWindow(v.image)
+	w := fullWindow(v.image)
 	return v.getWindow(context.Background(), i, w, image, target)
 }
 

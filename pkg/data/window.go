@@ -41,11 +41,10 @@ func isAligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
 
-// fullWindow returns the window that covers a complete sample of the given shape. ok is
-// false if the shape is neither [C,H,W] nor [C,D,H,W].
-func fullWindow(shape []int) (w window, ok bool) {
-	size, ok := spatialSize(shape)
-	return window{size: size}, ok
+// fullWindow returns the window that covers a complete sample of shape [C,H,W] or [C,D,H,W].
+func fullWindow(shape []int) window {
+	size, _ := spatialSize(shape)
+	return window{size: size}
 }
 
 // windowReader is implemented by data sets that can read a window of a sample without reading

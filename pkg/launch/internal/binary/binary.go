@@ -50,7 +50,7 @@ func Find(ctx context.Context) (string, error) {
 	if isSameFile(found, self) {
 		return found, nil
 	}
-	return found, checkBuild(ctx, found, self)
+	return found, checkBuild(ctx, found)
 }
 
 // FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
@@ -74,8 +74,8 @@ func FindLauncher(ctx context.Context, workers string) (string, error) {
 }
 
 // checkBuild returns an error if the lockstep command at the path command was not built
-// from the same sources as the running program, whose path is self.
-func checkBuild(ctx context.Context, command, self string) error {
+// from the same sources as the running program.
+func checkBuild(ctx context.Context, command string) error {
 	theirs, err := queryBuildID(ctx, command)
 	if err != nil {
 		return err

@@ -230,7 +230,7 @@ func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 	if c.Expect("]"); c.Failed || x.step > x.steps {
 		return logline.Unknown
 	}
-	if x.format == logline.Torchvision && !acceptTimeLeft(log, &c) {
+	if x.format == logline.Torchvision && !acceptTimeLeft(&c) {
 		return logline.Unknown
 	}
 	values, ok := readMeters(log, c.Rest)
@@ -251,7 +251,7 @@ func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 }
 
 // acceptTimeLeft consumes the estimated time that torchvision prints after the steps.
-func acceptTimeLeft(log *logline.Log, c *scan.Cursor) bool {
+func acceptTimeLeft(c *scan.Cursor) bool {
 	if c.SkipBlanks(); !c.Accept("eta: ") {
 		return false
 	}
@@ -314,7 +314,7 @@ func readMeterTest(log *logline.Log, m []byte) logline.Result {
 		if c.Expect("]"); c.Failed {
 			return logline.Unknown
 		}
-		acceptTimeLeft(log, &c)
+		acceptTimeLeft(&c)
 		values, ok := readMeters(log, c.Rest)
 		if !ok {
 			return logline.Unknown
