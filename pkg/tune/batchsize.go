@@ -18,7 +18,6 @@ import (
 type BatchOptions struct {
 	Memory  int64             // bytes for all workers on this machine together
 	Workers int               // workers on this machine, which share Memory equally; 0: 1
-	Most    int               // largest batch to try; 0: the number of training samples divided by Workers
 	Tried   func(t BatchTest) // called after each test; nil: not called
 }
 
@@ -104,10 +103,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	}
 	s := &BatchSearch{Workers: max(1, o.Workers), Bound: "memory"}
 	s.Memory = o.Memory / int64(s.Workers)
-	most := o.Most
-	if most <= 0 {
-		most = samples.Train.Len() / s.Workers
-	}
+	most := samples.Train.Len() / s.Workers
 	if most < 1 {
 		return nil, fmt.Errorf("find largest batch: the data have %s for %s, want at least one sample per worker", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
 	}

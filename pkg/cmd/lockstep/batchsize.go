@@ -21,7 +21,7 @@ const usableMemoryFraction = 0.8
 
 func batchsizeCommand() *cobra.Command {
 	var config, memory, device, logs string
-	var workers, most int
+	var workers int
 	var set []string
 	var asJSON bool
 	c := &cobra.Command{
@@ -46,7 +46,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("logs") {
-				for _, name := range []string{"config", "memory", "workers", "most", "device", "set"} {
+				for _, name := range []string{"config", "memory", "workers", "device", "set"} {
 					if c.Flags().Changed(name) {
 						return asUsageError(fmt.Errorf("--logs and --%s cannot be combined: with --logs no batches are tried; omit --%s", name, name))
 					}
@@ -63,7 +63,7 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 			if workers < 1 {
 				return asUsageError(fmt.Errorf("invalid --workers %d: use at least 1", workers))
 			}
-			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(usableMemoryFraction * float64(runs.DescribeHost().MemoryBytes))}
+			o := tune.BatchOptions{Workers: workers, Memory: int64(usableMemoryFraction * float64(runs.DescribeHost().MemoryBytes))}
 			if memory != "" {
 				n, err := humanize.ParseBytes(memory)
 				if err != nil || n < 1 || n > math.MaxInt64 {
@@ -89,7 +89,6 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 	f.StringVar(&config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	f.StringVar(&memory, "memory", "", "memory of all workers together, such as 8GiB (default: 80 % of this machine's); not used on a GPU")
 	f.IntVar(&workers, "workers", 1, "workers on this machine, which share the memory")
-	f.IntVar(&most, "most", 0, "largest batch to try (default: as many samples as each worker gets)")
 	f.StringVar(&device, "device", "", "cpu or cuda, instead of the config's")
 	f.StringArrayVar(&set, "set", nil, "key=value to change in the config; repeatable")
 	f.StringVar(&logs, "logs", "", "read the evidence from the logs under this folder; try no batches")
