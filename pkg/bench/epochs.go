@@ -64,14 +64,10 @@ func answerEpochRequests(ctx context.Context, w train.Worker, in io.Reader, out 
 
 // training describes trainings whose epochs are measured.
 type training struct {
-	config     string
-	set        []string // key=value to change in the config
-	workers    int
-	threads    int  // per worker; 0: 1
-	copies     int  // simultaneous trainings that exchange nothing; 0: 1
-	unrecorded bool // see train.Worker
-
-	unmonitored bool // see train.Worker
+	config  string
+	workers int
+	threads int // per worker; 0: 1
+	copies  int // simultaneous trainings that exchange nothing; 0: 1
 
 	binding runs.Binding // of the workers, from bind
 	folder  string       // of the run folders
@@ -82,12 +78,6 @@ func (t training) describe() string {
 	name := fmt.Sprintf("%s, %d workers", t.config, t.workers)
 	if t.copies > 1 {
 		name += fmt.Sprintf(", %d at the same time", t.copies)
-	}
-	if t.unrecorded {
-		name += ", not recorded"
-	}
-	if t.unmonitored {
-		name += ", without the monitor"
 	}
 	return name
 }
@@ -154,10 +144,7 @@ func (t training) start(ctx context.Context) (*runningTraining, error) {
 			return nil, err
 		}
 		p.Argv = append(slices.Clone(command), "--task", taskEpochs, "--config", t.config, "--threads", strconv.Itoa(max(1, t.threads)),
-			"--run", filepath.Join(dir, "run"), "--unrecorded="+strconv.FormatBool(t.unrecorded), "--unmonitored="+strconv.FormatBool(t.unmonitored))
-		for _, s := range append([]string{"checkpoint.every=" + strconv.Itoa(endlessEpochs)}, t.set...) {
-			p.Argv = append(p.Argv, "--set", s)
-		}
+			"--run", filepath.Join(dir, "run"), "--set", "checkpoint.every="+strconv.Itoa(endlessEpochs))
 		s, err := comparison.Start(ctx, p)
 		if err != nil {
 			r.Close()

@@ -56,8 +56,6 @@ func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.IntVar(&o.Engine.Threads, "threads", 1, "number of threads")
 	f.StringVar(&o.Epochs.Config, "config", o.Epochs.Config, "config of task epochs")
 	f.StringVar(&o.Epochs.Run, "run", o.Epochs.Run, "run folder of task epochs")
-	f.BoolVar(&o.Epochs.Unrecorded, "unrecorded", o.Epochs.Unrecorded, "task epochs records nothing")
-	f.BoolVar(&o.Epochs.Unmonitored, "unmonitored", o.Epochs.Unmonitored, "task epochs does not record CPU, memory, network, GPU and power")
 	f.Func("set", "key=value in the config of task epochs, repeatable", func(s string) error {
 		o.Epochs.Set = append(o.Epochs.Set, s)
 		return nil
@@ -260,8 +258,6 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 			}
 		}
 		return w.reduce(r)
-	case len(request) == 4 && request[0] == comparison.RequestPing && w.exe == nil:
-		return w.exchangeMessages(request)
 	case len(request) == 3 && request[0] == comparison.RequestRecord && w.exe == nil:
 		n, err := strconv.Atoi(request[1])
 		if err != nil {

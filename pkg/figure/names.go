@@ -68,9 +68,9 @@ func hasScalingMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
 	return slices.ContainsFunc(s.Modes().Rows, matches)
 }
 
-// Names returns the names of the figures that Make draws, in the order of All. Transfers and
-// AllReduceTimes are not among them, because they draw no study: their recordings and times are
-// files of lockstep transfers and lockstep bench allreduce --hosts, not logs of runs.
+// Names returns the names of the figures that Make draws, in the order of All. Transfers is
+// not among them, because it draws no study: its recordings are files of lockstep transfers, not
+// logs of runs.
 func Names() []string {
 	var names []string
 	for _, c := range figureKinds() {

@@ -206,7 +206,7 @@ func TestLaptopTwins(t *testing.T) {
 }
 
 // TestTwinsSettle checks that the laptop configs are large enough for four workers to reach
-// the quality of one, which 'lockstep bench twins' measures: at least 100 optimizer steps, in
+// the quality of one, as environment/benchmarks.md records: at least 100 optimizer steps, in
 // half of which the weight of the running statistics' initial values falls below 1 %.
 func TestTwinsSettle(t *testing.T) {
 	for _, name := range twinned() {

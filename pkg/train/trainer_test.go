@@ -300,8 +300,7 @@ func TestEpochDone(t *testing.T) {
 
 	t.Chdir(t.TempDir())
 	epochs := 0
-	w := Worker{Own: &cfg, Unrecorded: true, EpochDone: func(runs.Epoch) error { epochs++; return nil }}
-	if err := w.Train(t.Context()); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{EpochDone: func(runs.Epoch) error { epochs++; return nil }}); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir("."); err != nil || len(left) > 0 || epochs != 3 {

@@ -60,12 +60,6 @@ type Worker struct {
 	// EpochDone is called on every rank after each epoch, when its row and its checkpoint have
 	// been written; nil: not called. An error ends the run.
 	EpochDone func(runs.Epoch) error
-	// Unrecorded makes the worker write no run folder and no record of collectives, to measure
-	// what recording costs.
-	Unrecorded bool
-	// Unmonitored makes the worker not record CPU, memory, network, GPU and power, as the
-	// environment variable LOCKSTEP_USAGE=off does.
-	Unmonitored bool
 }
 
 // A UsageError is an error in the user's input: in flags, config or environment.
@@ -192,10 +186,6 @@ func (w Worker) Train(ctx context.Context) error {
 	p.options.EpochDone = w.EpochDone
 	if p.options.usage, err = monitor.UsageEnabled(os.Getenv); err != nil {
 		return &UsageError{err}
-	}
-	p.options.usage = p.options.usage && !w.Unmonitored
-	if w.Unrecorded {
-		return p.run(ctx)
 	}
 	dir := w.Run
 	if dir == "" {

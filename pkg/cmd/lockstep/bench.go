@@ -20,7 +20,7 @@ func benchCommand() *cobra.Command {
 alternating, in one call. Run it on an idle machine. ` + bench.InstallCommand + `
 installs the peers; if one is missing, the exit code is 3.`,
 	}
-	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchOverheadCommand(), benchFloodCommand(), benchTwinsCommand(), benchWorkerCommand())
+	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchWorkerCommand())
 	return c
 }
 
@@ -168,7 +168,6 @@ func benchAllReduceCommand() *cobra.Command {
 	var o bench.AllReduceOptions
 	var out benchOutputFlags
 	var low, high, factor int
-	var between hostFlags
 	c := &cobra.Command{
 		Use:   "allreduce",
 		Short: "Compare all-reduces with those of Open MPI and gloo",
@@ -187,25 +186,11 @@ of one over TCP: 2 processes that send each other the buffer at the same time.
   lockstep bench allreduce --workers 2 --min-bytes 64000 --factor 2 --transports shm
   lockstep bench allreduce --workers 4 --algorithms direct,ring,halving,tree
   lockstep bench allreduce --sizes 1000,8000000 --beside openmpi --json
-  lockstep bench allreduce --workers 2 --sizes 8000000,32000000,100000000 --transports tcp --beside stream
-
-With --hosts, the workers run on simulated hosts: network namespaces of Linux, whose
-links --rate, --delay and --loss limit. It needs root. Each algorithm's times are printed
-beside the latency–bandwidth model, which predicts them from the steps and the bytes of
-the algorithm, and from the times of messages between two hosts. --out saves a figure.
-
-  lockstep bench allreduce --hosts 4 --rate 100mbit --out hosts.png
-  lockstep bench allreduce --hosts 2 --per-host 2 --rate 1gbit --delay 5ms --loss 0.1`,
+  lockstep bench allreduce --workers 2 --sizes 8000000,32000000,100000000 --transports tcp --beside stream`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
-			}
-			if c.Flags().Changed("hosts") {
-				return between.run(c, o, out.json)
-			}
-			if err := between.checkUnused(c); err != nil {
-				return err
 			}
 			if len(o.Sizes) == 0 {
 				var err error
@@ -242,44 +227,9 @@ the algorithm, and from the times of messages between two hosts. --out saves a f
 	f.StringSliceVar(&o.Algorithms, "algorithms", nil, "algorithms of Lockstep, one row for each: "+strings.Join(bench.AllReduceAlgorithms(), ", ")+" (default: that of each transport)")
 	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed; stream: with 2 workers over tcp)")
 	f.IntVar(&o.Repeats, "repeats", 15, "repeats of each size and side")
-	between.addFlags(c)
 	addPeerFlags(f, &o.Peer)
 	f.BoolVar(&out.json, "json", false, "print a JSON object with the rows")
 	f.BoolVarP(&out.verbose, "verbose", "v", false, "print progress messages")
-	return c
-}
-
-func benchTwinsCommand() *cobra.Command {
-	var o bench.TwinOptions
-	var out benchOutputFlags
-	c := &cobra.Command{
-		Use:   "twins [CONFIG…]",
-		Short: "Compare the quality of several workers with one worker",
-		Long: `Trains the -laptop configs (or the given CONFIGs) to their end with one worker and
-with more, once per seed, and compares IoU, accuracy on held-out images or held-out
-loss with one worker. The value must be within one worker's 95 % interval over the
-seeds: quality does not depend on the number of workers, as the courses teach. There
-may be more workers than cores, because no times are compared.
-
-  lockstep bench twins
-  lockstep bench twins resnet50v2-cifar10-laptop --seeds 1,2,3,4,5 -v`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.Configs = args
-			if err := o.Validate(); err != nil {
-				return asUsageError(err)
-			}
-			if out.verbose {
-				o.Output = c.ErrOrStderr()
-			}
-			records, err := bench.MeasureTwins(c.Context(), o)
-			return out.write(c, records, err)
-		},
-	}
-	f := c.Flags()
-	f.IntSliceVar(&o.Workers, "workers", []int{2, 4}, "worker counts to compare with one worker")
-	f.Int64SliceVar(&o.Seeds, "seeds", []int64{1, 2, 3}, "seeds; each worker count is trained once per seed")
-	f.StringArrayVar(&o.Set, "set", nil, "key=value to change in each config; repeatable")
-	out.addFlags(f)
 	return c
 }
 

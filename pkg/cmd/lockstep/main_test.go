@@ -1,15 +1,11 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"lockstep/pkg/collective/hosts"
 )
 
 // The scripts run this test binary as the lockstep command, worker processes included.
@@ -23,19 +19,6 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
-		Condition: func(name string) (bool, error) {
-			if name != "namespaces" {
-				return false, fmt.Errorf("unknown condition %q", name)
-			}
-			network, err := hosts.New(t.Context(), 2, hosts.Link{})
-			if errors.Is(err, hosts.ErrNotPermitted) {
-				return false, nil
-			}
-			if err != nil {
-				return false, err
-			}
-			return true, network.Close()
-		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("LOCKSTEP_LOGS", e.WorkDir+"/logs")
 			e.Setenv("LOCKSTEP_LOCKS", e.WorkDir+"/locks")

@@ -47,7 +47,6 @@ func TestOutputIsNoInput(t *testing.T) {
 		{"config.yaml", []string{"trials", "--config", in("config.yaml"), "--out", in("config.yaml")}},
 		{"in.safetensors", []string{"model", "convert", in("in.safetensors"), in("in.safetensors"), "--model", "resnet50"}},
 		{"logs/a/run.json", []string{"model", "convert", in("in.safetensors"), in("logs/a/run.json"), "--model", "resnet50"}},
-		{"logs/a/run.json", []string{"bench", "allreduce", "--hosts", "2", "--out", in("logs/a/run.json")}},
 		{"logs/a/run.json", []string{"gpu", "bench", "--trace", in("logs/a/run.json")}},
 	} {
 		before, err := os.ReadFile(in(c.file))

@@ -1,6 +1,6 @@
 // Package hosts simulates several hosts on one machine: network namespaces of Linux that are
-// connected by a switch whose links have a limited bandwidth, a delay and losses. Tests and
-// lockstep bench allreduce run workers on them.
+// connected by a switch whose links have a limited bandwidth, a delay and losses. Tests run
+// workers on them.
 //
 //	n, err := hosts.New(ctx, 2, hosts.Link{Rate: "100mbit"})
 //	if err != nil {
@@ -63,24 +63,6 @@ func (l Link) Validate() error {
 		return fmt.Errorf("invalid loss of %g %%: use at least 0 and less than 100", l.LossPercent)
 	}
 	return nil
-}
-
-// String describes the link, for example "100mbit, 5ms delay".
-func (l Link) String() string {
-	var parts []string
-	if l.Rate != "" {
-		parts = append(parts, l.Rate)
-	}
-	if l.Delay > 0 {
-		parts = append(parts, fmt.Sprint(l.Delay, " delay"))
-	}
-	if l.LossPercent > 0 {
-		parts = append(parts, fmt.Sprintf("%g %% loss", l.LossPercent))
-	}
-	if len(parts) == 0 {
-		return "no limit"
-	}
-	return strings.Join(parts, ", ")
 }
 
 // Network is a number of simulated hosts.

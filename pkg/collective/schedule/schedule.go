@@ -236,3 +236,12 @@ func (s *Schedule) addHierarchical(t Topology) {
 	}
 	s.addRing(within, ranksFrom(0, nodes, perNode))
 }
+
+// Sizes of the pieces that ranks forward whole.
+const (
+	forwardedBytes = 256 << 10
+	maxForwarded   = 64
+)
+
+// Pieces returns the number of pieces into which groups divide a buffer of n bytes, see New.
+func Pieces(n int) int { return min(max(n/forwardedBytes, 1), maxForwarded) }

@@ -24,22 +24,13 @@ type Record struct {
 	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
 	// Interval is the 95 % confidence interval of Ratio; nil if there are fewer than 6 repeats.
 	Interval *[2]float64 `json:"interval,omitempty"`
-	// Within, if not nil, is the interval in which Value must be.
-	Within *[2]float64 `json:"within,omitempty"`
-	Note   string      `json:"note,omitempty"` // what else was measured
 
 	Machine string `json:"machine"`
 	Commit  string `json:"commit"`
 }
 
-// MeetsTarget reports whether the ratio reaches the target and Value is within its
-// interval.
-func (r Record) MeetsTarget() bool {
-	if w := r.Within; w != nil && !(r.Value >= w[0] && r.Value <= w[1]) {
-		return false
-	}
-	return r.Ratio >= r.Target
-}
+// MeetsTarget reports whether the ratio reaches the target.
+func (r Record) MeetsTarget() bool { return r.Ratio >= r.Target }
 
 // Write writes records as a table, or as JSON.
 func Write(w io.Writer, records []Record, asJSON bool) error {
@@ -58,12 +49,6 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 				target = fmt.Sprintf("≥ %.2f, reached", r.Target)
 			}
 		}
-		if w := r.Within; w != nil {
-			target = fmt.Sprintf("%.4g … %.4g, missed", w[0], w[1])
-			if r.MeetsTarget() {
-				target = fmt.Sprintf("%.4g … %.4g, reached", w[0], w[1])
-			}
-		}
 		interval := "-"
 		if i := r.Interval; i != nil {
 			interval = fmt.Sprintf("%.3f … %.3f", i[0], i[1])
@@ -73,11 +58,6 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
-	}
-	for _, r := range records {
-		if r.Note != "" {
-			fmt.Fprintf(w, "%s: %s\n", r.Name, r.Note)
-		}
 	}
 	if len(records) > 0 {
 		_, err := fmt.Fprintf(w, "machine: %s; commit %s\n", records[0].Machine, records[0].Commit)

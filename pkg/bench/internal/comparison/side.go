@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/collective/hosts"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/topology"
 	"lockstep/pkg/runs/transfers"
@@ -33,7 +32,6 @@ const (
 	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
 	RequestRecord    = "record"    // record BYTES ALGORITHM: record an all-reduce of a float32 buffer of BYTES bytes
 	RequestAllReduce = "allreduce" // allreduce BYTES COUNT: COUNT all-reduces of a float32 buffer of BYTES bytes
-	RequestPing      = "ping"      // ping RANK BYTES COUNT: COUNT messages of float32 buffers from rank 0 to RANK and back
 	RequestCheck     = "check"     // check BYTES: one all-reduce of such a buffer, and how many of its elements are wrong
 	RequestMemory    = "memory"    // report the peak memory
 	RequestEpoch     = "epoch"     // train the next epoch
@@ -68,8 +66,6 @@ type Program struct {
 	Workers int      // processes
 	PerNode int      // processes on each node that Lockstep is told of; 0: all are on one node
 
-	// Hosts, if not nil, are the simulated hosts on which the processes run, PerNode on each.
-	Hosts *hosts.Network
 	// CPUs are the CPUs to which each process is bound, by rank; nil: none is bound.
 	CPUs [][]int
 }
@@ -91,7 +87,6 @@ func CheckSameWork(ours, peers Greeting, threads int) error {
 // Side is one side of a comparison: a running program with one process per worker.
 type Side struct {
 	About     Greeting // greeting of rank 0
-	Port      int      // MASTER_PORT of the processes
 	processes []*process
 	cancel    context.CancelFunc
 }
@@ -116,7 +111,7 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Side{Port: port}
+	s := &Side{}
 	ctx, s.cancel = context.WithCancel(ctx)
 	token := rand.Text()
 	for rank := range p.Workers {
@@ -138,11 +133,7 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 
 // startProcess starts the process of one worker.
 func startProcess(ctx context.Context, p Program, rank, port int, token string) (*process, error) {
-	argv := p.Argv
-	if p.Hosts != nil {
-		argv = p.Hosts.Command(rank/p.PerNode, argv...)
-	}
-	one := &process{rank: rank, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...)}
+	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
 	one.cmd.Env = sideEnvironment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
 	one.cmd.WaitDelay = closeTimeout // limits the wait for child processes that keep the pipes open
@@ -196,13 +187,9 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 		if local == 0 {
 			local = p.Workers
 		}
-		address := "127.0.0.1"
-		if p.Hosts != nil {
-			address = p.Hosts.Address(0)
-		}
 		set = append(set, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(p.Workers),
 			"LOCAL_RANK="+strconv.Itoa(rank%local), "LOCAL_WORLD_SIZE="+strconv.Itoa(local),
-			"MASTER_ADDR="+address, "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
