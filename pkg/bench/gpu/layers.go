@@ -31,24 +31,21 @@ type Report struct {
 	Network   string `json:"network"`
 	Precision string `json:"precision"`
 	Device    string `json:"device"`
-	// Records contains the images per second compared with the roofline, and the network's
-	// memory.
-	Records []comparison.Record `json:"records"`
-	// StepMilliseconds is the time of a training step that is captured as a CUDA graph.
-	// TracedMilliseconds is the sum of the times of the step's kernels, which are run one
-	// by one with events between them. BoundMilliseconds is the least time that the
-	// kernels need according to the roofline model.
+	Machine   string `json:"machine"`
+	Commit    string `json:"commit"`
+	// ImagesPerSecond is the throughput of training, the median of the repeats. Spread
+	// contains its lowest and its highest value.
+	ImagesPerSecond float64    `json:"images_per_second"`
+	Spread          [2]float64 `json:"spread"`
+	Repeats         int        `json:"repeats"`
+	// StepMilliseconds is the time of a training step that is captured as a CUDA graph, the
+	// median of the repeats. TracedMilliseconds is the sum of the times of the step's
+	// kernels, which are run one by one with events between them.
 	StepMilliseconds   float64 `json:"step_milliseconds"`
 	TracedMilliseconds float64 `json:"traced_milliseconds"`
-	BoundMilliseconds  float64 `json:"bound_milliseconds"`
 	MemoryBytes        int64   `json:"memory_bytes"`
 	LoadSeconds        float64 `json:"load_seconds"` // time for allocating memory, loading kernels and choosing algorithms
-	// The following ceilings of the GPU were measured in the same call.
-	TensorFLOPS    float64 `json:"tensor_flops"`
-	TensorBy       string  `json:"tensor_by"` // the method of measurement
-	FLOPS          float64 `json:"flops"`
-	BytesPerSecond float64 `json:"bytes_per_second"`
-	Layers         []Layer `json:"layers"` // slowest first
+	Layers             []Layer `json:"layers"`       // slowest first
 	// Kernels contains the kernels of a captured step, including cuDNN's, as measured by
 	// CUPTI if requested. KernelMilliseconds is their sum; during the rest of a step the
 	// GPU is idle. NoKernels explains why CUPTI measured nothing.
@@ -57,19 +54,12 @@ type Report struct {
 	NoKernels          string   `json:"no_graph_kernels,omitempty"`
 }
 
-// Layer is one task of a training step, with its measured time and the least time that it
-// needs according to the roofline model.
+// Layer is the part of a training step that one layer takes in one pass.
 type Layer struct {
-	Part              string   `json:"part"`  // "forward", "backward", "optimizer"
-	Layer             string   `json:"layer"` // "down.0.a.conv"
-	Task              string   `json:"task"`  // "conv_backward_weights"
-	Milliseconds      float64  `json:"milliseconds"`
-	FLOPs             float64  `json:"flops"`
-	Bytes             float64  `json:"bytes"`
-	BytesBehind       float64  `json:"bytes_behind"` // bytes moved by kernels after a matrix product
-	BoundMilliseconds float64  `json:"bound_milliseconds"`
-	Fraction          float64  `json:"fraction"` // fraction of the roofline: bound / time; 0 if there is no bound
-	Kernels           []Kernel `json:"kernels"`
+	Part         string   `json:"part"`  // "forward", "backward", "optimizer", "input"
+	Layer        string   `json:"layer"` // "down.0.a.conv"; empty for the optimizer
+	Milliseconds float64  `json:"milliseconds"`
+	Kernels      []Kernel `json:"kernels"`
 }
 
 // Kernel is one kernel of a layer, or the sum of all calls of one kernel in a step.
@@ -79,14 +69,9 @@ type Kernel struct {
 	Milliseconds float64 `json:"milliseconds"`    // per step
 }
 
-// rooflinePeerName is the field Peer of the records of MeasureLayers, which compare Lockstep
-// with the roofline and not with another program.
-const rooflinePeerName = "the roofline of its own kernels, with ceilings measured in this run"
-
 // MeasureLayers measures training steps of Lockstep on a GPU: forward, backward and Adam
 // on a batch that is already on the GPU. Then it measures each kernel with events,
-// without a captured graph. Finally it measures the GPU's memory bandwidth and arithmetic
-// throughput for the roofline.
+// without a captured graph.
 func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -109,7 +94,7 @@ func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// measureLayers loads the network m and measures its steps, its kernels and the ceilings.
+// measureLayers loads the network m and measures its steps and its kernels.
 func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Report, err error) {
 	opened, err := o.open(o.engineOptions())
 	if err != nil {
@@ -144,7 +129,7 @@ func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Repo
 	}
 	seconds, err := o.timeSteps(train)
 	if err == nil {
-		err = o.traceKernels(r, e, exe, train)
+		err = o.traceKernels(r, e, train)
 	}
 	if err == nil && o.Kernels {
 		// Last, and an error here does not fail the measurement: a machine may forbid
@@ -154,16 +139,13 @@ func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Repo
 			comparison.Logf(o.Output, "skipped the kernels of captured steps: %v", err)
 		}
 	}
-	if err = errors.Join(err, exe.Close()); err != nil { // frees memory for measuring the bandwidth
+	if err = errors.Join(err, exe.Close()); err != nil {
 		return nil, err
 	}
-	ceilings, err := e.Ceilings(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.computeBounds(o, m, ceilings, seconds)
-	r.Records[0].Machine, r.Records[0].Commit = comparison.DescribeMachine(), comparison.FindCommit(ctx)
-	r.Records[1].Machine, r.Records[1].Commit = r.Records[0].Machine, r.Records[0].Commit
+	rates := comparison.PerSecond(float64(o.Steps*m.shape.Batch), seconds)
+	r.ImagesPerSecond, r.Spread, r.Repeats = comparison.Median(rates), [2]float64{slices.Min(rates), slices.Max(rates)}, len(rates)
+	r.StepMilliseconds = 1e3 * comparison.Median(seconds) / float64(o.Steps)
+	r.Machine, r.Commit = comparison.DescribeMachine(), comparison.FindCommit(ctx)
 	return r, nil
 }
 
@@ -225,7 +207,7 @@ func (o Options) timeSteps(train func(int) error) ([]float64, error) {
 const tracedSteps = 5
 
 // traceKernels measures the time of each kernel and sets the layers of the report.
-func (o Options) traceKernels(r *Report, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
+func (o Options) traceKernels(r *Report, e *cuda.Engine, train func(int) error) (err error) {
 	file := o.Trace
 	if file == "" {
 		dir, err := os.MkdirTemp("", "lockstep-trace-")
@@ -245,12 +227,10 @@ func (o Options) traceKernels(r *Report, e *cuda.Engine, exe engine.Executable, 
 	if err != nil {
 		return err
 	}
-	update := optim.DefaultConfig().Update(1e-3, 1)
-	work, err := cuda.StepWork(exe, &update)
-	if err != nil {
-		return err
+	r.Layers = sumByLayer(times, tracedSteps)
+	for _, l := range r.Layers {
+		r.TracedMilliseconds += l.Milliseconds
 	}
-	r.Layers = assignKernelTimes(work, times, tracedSteps)
 	return nil
 }
 
@@ -281,102 +261,25 @@ func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) er
 	return nil
 }
 
-// assignKernelTimes assigns the time of each kernel to a task. The name of a kernel of cuDNN
-// contains its task. Any other kernel is assigned to the remaining task of the same layer
-// and part, if there is exactly one, or to the convolution that it completes. A kernel
-// without a task becomes a separate layer.
-func assignKernelTimes(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
+// sumByLayer adds up the times of kernels, which were measured in the given number of steps,
+// for each layer and part of a step.
+func sumByLayer(times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
-	for _, w := range work {
-		list = append(list, Layer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.BytesAfter})
-	}
-	tensor := func(i int) bool { return i < len(work) && work[i].Tensor }
 	for _, k := range times {
-		task, isPlan := strings.CutPrefix(k.Kernel, "cudnn ")
-		at := slices.IndexFunc(list, func(l Layer) bool {
-			return isPlan && l.Part == k.Part && l.Layer == k.Layer && l.Task == task
-		})
-		for i := range list {
-			l := &list[i]
-			if at >= 0 || isPlan || l.Part != k.Part || l.Layer != k.Layer {
-				continue
-			}
-			// A cast after a plan belongs to the gradient of the weights.
-			casts := strings.HasPrefix(k.Kernel, "cast") && strings.HasSuffix(l.Task, "_weights")
-			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && canBelongToTask(l.Task, k.Kernel) {
-				at = i
-			}
-		}
-		if at < 0 && (strings.HasPrefix(k.Kernel, "bias_act") || strings.HasPrefix(k.Kernel, "bn_") || strings.HasPrefix(k.Kernel, "sum_chunks")) {
-			// The bias or the statistics of a matrix product, if no graph of cuDNN includes
-			// them. In the backward pass they belong to the gradient of the data.
-			at = slices.IndexFunc(work, func(w cuda.Work) bool {
-				return w.Tensor && w.Part == k.Part && w.Layer == k.Layer && (k.Part == "backward") == strings.HasSuffix(w.Task, "_data")
-			})
-		}
+		at := slices.IndexFunc(list, func(l Layer) bool { return l.Part == k.Part && l.Layer == k.Layer })
 		if at < 0 {
-			list = append(list, Layer{Part: k.Part, Layer: k.Layer, Task: k.Kernel})
-			at = len(list) - 1
+			at = len(list)
+			list = append(list, Layer{Part: k.Part, Layer: k.Layer})
 		}
 		ms := k.Milliseconds / float64(steps)
 		list[at].Milliseconds += ms
-		list[at].Kernels = append(list[at].Kernels, Kernel{Name: k.Kernel, Milliseconds: ms})
+		list[at].Kernels = append(list[at].Kernels, Kernel{Name: k.Kernel, Calls: float64(k.Calls) / float64(steps), Milliseconds: ms})
 	}
 	slices.SortStableFunc(list, func(a, b Layer) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
 	return list
 }
 
-// canBelongToTask reports whether a kernel of the given name can be part of a task. It is
-// needed for layers that have several tasks in one part of a step.
-func canBelongToTask(task, kernel string) bool {
-	for prefix, kernels := range map[string][]string{
-		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
-		"head_backward_data": {"head_backward_data"}, "head_backward_weights": {"head_backward_weights", "sum_chunks"}, "head": {"head_forward"},
-		"bce_with_logits_backward": {"bce_backward"}, "bce_with_logits": {"bce"},
-		"l1_backward": {"l1_backward"}, "l1": {"l1", "bce_finalize"},
-		"softmax_cross_entropy_backward": {"softmax_ce_backward"}, "softmax_cross_entropy": {"softmax_ce", "bce_finalize"},
-		"global_avg_pool_backward": {"global_avg_pool_backward"}, "global_avg_pool": {"global_avg_pool"},
-		"avg_pool_backward": {"avg_pool_backward"}, "avg_pool": {"avg_pool"}, "reshape": {"nchw", "nhwc", "copy"},
-		"leaky_relu_backward": {"leaky_relu"}, "leaky_relu": {"leaky_relu"}, "tanh_backward": {"tanh_backward"}, "tanh": {"tanh"},
-		"max_pool_backward": {"max_pool_backward"}, "max_pool": {"max_pool"}, "relu_backward": {"relu_backward"}, "relu": {"relu"},
-		"copy": {"copy"}, "add": {"add"}, "clear": {"clear", "fill"}, "pack": {"nchw", "copy"}, "adam": {"adam", "step_begin", "grad_", "scale_"}, "sgd": {"sgd", "step_begin", "grad_", "scale_"},
-	} {
-		if task != prefix && (prefix != "batch_norm" || task != "batch_norm_backward") {
-			continue
-		}
-		for _, k := range kernels {
-			if strings.HasPrefix(kernel, k) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// computeBounds sets the bounds, the fractions of the roofline and the records.
-func (r *Report) computeBounds(o Options, m benchmarkNetwork, c cuda.Ceilings, seconds []float64) {
-	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
-	for i := range r.Layers {
-		l := &r.Layers[i]
-		l.BoundMilliseconds = 1e3 * c.MinSeconds(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes, BytesAfter: l.BytesBehind})
-		if l.Milliseconds > 0 {
-			l.Fraction = l.BoundMilliseconds / l.Milliseconds
-		}
-		r.TracedMilliseconds += l.Milliseconds
-		r.BoundMilliseconds += l.BoundMilliseconds
-	}
-	r.StepMilliseconds = 1e3 * comparison.Median(seconds) / float64(o.Steps)
-	bound := make([]float64, len(seconds))
-	for i := range bound {
-		bound[i] = 1e3 * float64(m.shape.Batch) / r.BoundMilliseconds
-	}
-	throughput := comparison.Compare(comparison.Record{
-		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: rooflinePeerName, Target: m.roofline,
-	}, comparison.PerSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
-	mib := float64(r.MemoryBytes) / (1 << 20)
-	memory := comparison.Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
-	r.Records = []comparison.Record{throughput, memory}
-}
+func (r *Report) mebibytes() float64 { return float64(r.MemoryBytes) / (1 << 20) }
 
 // maxLayersShown is the maximum number of layers and of kernels in the tables.
 const maxLayersShown = 25
@@ -388,20 +291,22 @@ func (r *Report) Write(w io.Writer, asJSON bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	if err := comparison.Write(w, r.Records, false); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\n%s, %s, %s\n", r.Network, r.Precision, r.Device)
-	fmt.Fprintf(w, "training step: %.3f ms; sum of its kernels, timed one by one: %.3f ms; roofline: %.3f ms; network loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.BoundMilliseconds, r.LoadSeconds)
-	fmt.Fprintf(w, "measured ceilings: matrix products %.0f TFLOP/s (%s), fp32 %.1f TFLOP/s, memory %.2f TB/s\n\n", r.TensorFLOPS/1e12, r.TensorBy, r.FLOPS/1e12, r.BytesPerSecond/1e12)
+	fmt.Fprintf(w, "%s, %s, %s\n", r.Network, r.Precision, r.Device)
+	fmt.Fprintf(w, "training %s: %.4g images/s (%.4g … %.4g in %d repeats), %.0f MiB of GPU memory\n", r.Model, r.ImagesPerSecond, r.Spread[0], r.Spread[1], r.Repeats, r.mebibytes())
+	fmt.Fprintf(w, "training step: %.3f ms; sum of its kernels, timed one by one: %.3f ms; network loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.LoadSeconds)
+	fmt.Fprintf(w, "machine: %s; commit %s\n\n", r.Machine, r.Commit)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "part\tlayer\ttask\tms\tat least\tof the roofline")
+	fmt.Fprintln(t, "part\tlayer\tms\tkernels")
 	for i, l := range r.Layers {
 		if i == maxLayersShown {
 			fmt.Fprintf(t, "and %d more layers (--json lists all)\n", len(r.Layers)-i)
 			break
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%.0f %%\n", l.Part, l.Layer, l.Task, l.Milliseconds, l.BoundMilliseconds, 100*l.Fraction)
+		names := make([]string, len(l.Kernels))
+		for k, kernel := range l.Kernels {
+			names[k] = kernel.Name
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.4f\t%s\n", l.Part, l.Layer, l.Milliseconds, strings.Join(names, ", "))
 	}
 	if len(r.Kernels) > 0 {
 		fmt.Fprintf(t, "\nkernels of a captured step, by CUPTI: %.3f ms of %.3f ms\n", r.KernelMilliseconds, r.StepMilliseconds)

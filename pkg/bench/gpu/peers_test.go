@@ -32,8 +32,7 @@ func onSimulatedGPU(o engine.Options) (engine.Engine, error) {
 	return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 }
 
-// TestGPURuns: what a report holds, and that every kernel's time and every task's
-// work is in it.
+// TestGPURuns: what a report holds, and that the time of every kernel is in it.
 func TestGPURuns(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	trace := filepath.Join(t.TempDir(), "trace.json")
@@ -42,39 +41,27 @@ func TestGPURuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Records) != 2 || r.Records[0].Unit != "images/s" || r.Records[0].Repeats != 2 || !(r.Records[0].Value > 0) || r.Records[0].Target != 0 || r.Records[0].Machine == "" {
-		t.Errorf("records are %+v", r.Records)
-	}
-	if !(r.StepMilliseconds > 0 && r.BoundMilliseconds > 0 && r.TensorFLOPS > 0 && r.BytesPerSecond > 0) || r.MemoryBytes < tinyParameters*4 {
+	if !(r.ImagesPerSecond > 0 && r.Spread[0] <= r.ImagesPerSecond && r.ImagesPerSecond <= r.Spread[1]) || r.Repeats != 2 || r.Machine == "" ||
+		!(r.StepMilliseconds > 0) || r.MemoryBytes < tinyParameters*4 {
 		t.Errorf("the report is %+v", r)
 	}
-	// Three times the FLOPs of the convolutions, but for the head, whose products
-	// are not cuDNN's (16·2 forward), and the gradient of the image (16·18).
-	flops, conv := 0.0, Layer{}
+	traced := 0.0
 	for _, l := range r.Layers {
-		if strings.HasPrefix(l.Task, "conv") {
-			flops += l.FLOPs
+		sum := 0.0
+		for _, k := range l.Kernels {
+			sum += k.Milliseconds
 		}
-		if l.Layer == "down.0.b.conv" && l.Task == "conv_backward_weights" {
-			conv = l
-		}
-		if l.Milliseconds > 0 && len(l.Kernels) == 0 || l.Fraction < 0 {
+		if traced += l.Milliseconds; len(l.Kernels) == 0 || math.Abs(sum-l.Milliseconds) > 1e-9 {
 			t.Errorf("layer %+v", l)
 		}
 	}
-	if want := float64(tinyFLOPs - 3*2*16*2 - 2*16*18); flops != want {
-		t.Errorf("%g FLOPs, want %g", flops, want)
+	if math.Abs(traced-r.TracedMilliseconds) > 1e-9 {
+		t.Errorf("the layers take %g ms, the sum is %g", traced, r.TracedMilliseconds)
 	}
-	// 16 pixels, 2 channels to 2, nine taps, a multiplication and an addition.
-	if conv.FLOPs != 16*36*2 || len(conv.Kernels) == 0 || conv.Part != "backward" {
-		t.Errorf("layer %+v", conv)
-	}
-	for _, l := range r.Layers {
-		// Whatever ran belongs to a task, but for copies of the control block and of
-		// the running statistics.
-		if l.BoundMilliseconds == 0 && !strings.HasPrefix(l.Task, "copy") {
-			t.Errorf("layer %+v is no task of the step", l)
-		}
+	// The gradients of the weights and of the data of a convolution are plans of cuDNN.
+	at := slices.IndexFunc(r.Layers, func(l Layer) bool { return l.Part == "backward" && l.Layer == "down.0.b.conv" })
+	if at < 0 || !slices.ContainsFunc(r.Layers[at].Kernels, func(k Kernel) bool { return k.Name == "cudnn conv_backward_weights" && k.Calls == 1 }) {
+		t.Errorf("layers %+v", r.Layers)
 	}
 	if _, err := os.Stat(trace); err != nil {
 		t.Error(err)
@@ -137,10 +124,10 @@ func TestGPUNetworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range r.Layers {
-			if l.BoundMilliseconds == 0 && !strings.HasPrefix(l.Task, "copy") {
-				t.Errorf("%s: layer %+v is no task of the step", name, l)
-			}
+		if !slices.ContainsFunc(r.Layers, func(l Layer) bool {
+			return l.Layer == "conv2_block1_1_conv" && l.Part == "backward" && l.Milliseconds > 0
+		}) {
+			t.Errorf("%s: layers %+v", name, r.Layers)
 		}
 	}
 }
@@ -206,16 +193,16 @@ func TestGPUMeasurePeers(t *testing.T) {
 // TestGPUTargets are those that the models are held to.
 func TestGPUTargets(t *testing.T) {
 	for _, m := range benchmarkNetworks() {
-		eager, half, roofline, batch := 1.1, 1.0, 0.6, 16
+		eager, half, batch := 1.1, 1.0, 16
 		switch m.name {
 		case "unet-128":
 			eager = 1.3
 		case "resnet50v2", "resnet152v2":
 			eager, half, batch = 1.4, 1.2, 256
 		case "unet3d-sc21":
-			roofline, batch = 0.45, 64
+			batch = 64
 		}
-		if m.roofline != roofline || m.shape.Batch != batch {
+		if m.shape.Batch != batch {
 			t.Errorf("%+v", m)
 		}
 		for _, c := range []struct {

@@ -115,20 +115,15 @@ func (r *Results) Versions() string {
 	return r.Machine.String()
 }
 
-// Speed returns one line per network: images per second, the fraction of the roofline,
-// and memory.
+// Speed returns one line per network: images per second, the time of a step, and memory.
 func (r *Results) Speed() string {
 	if len(r.Reports) == 0 {
 		return r.describeMissing("bench")
 	}
 	return formatTable(func(w io.Writer) {
-		fmt.Fprintln(w, "network\tprecision\timages/s\tms a step\tof the roofline\tmust be\tMiB")
+		fmt.Fprintln(w, "network\tprecision\timages/s\tms per step\tMiB")
 		for _, b := range r.Reports {
-			if len(b.Records) == 0 {
-				continue
-			}
-			speed := b.Records[0]
-			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.2f\t%.0f %%\t%.0f %%\t%.0f\n", b.Model, b.Precision, speed.Value, b.StepMilliseconds, 100*speed.Ratio, 100*speed.Target, float64(b.MemoryBytes)/(1<<20))
+			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.2f\t%.0f\n", b.Model, b.Precision, b.ImagesPerSecond, b.StepMilliseconds, b.mebibytes())
 		}
 	})
 }

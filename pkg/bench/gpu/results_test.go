@@ -64,7 +64,7 @@ func TestGPUResults(t *testing.T) {
 	write("2026-03-01", "versions.log", "begun, and nothing came of it")
 	write("2026-03-02", "versions.failed.json", `{"no_gpu": "no driver"}`)
 	write("2026-02-01", "versions.json", `{"devices": [{"name": "NVIDIA H200", "kind": "cuda"}]}`)
-	write("2026-02-01", "bench-unet-128.json", `{"model": "unet-128", "precision": "bf16", "step_milliseconds": 3, "records": [{"value": 5333, "ratio": 0.61, "target": 0.6}]}`)
+	write("2026-02-01", "bench-unet-128.json", `{"model": "unet-128", "precision": "bf16", "step_milliseconds": 3, "images_per_second": 5333, "memory_bytes": 33554432}`)
 	write("2026-02-01", "bench-unet-512.failed.json", `{`)
 	write("2026-02-01", "peers-unet-128.json", `[{"name": "training unet-128, bf16", "value": 5333, "peer": "PyTorch, eager", "peer_value": 4000, "ratio": 1.33, "target": 1.3}, {"name": "other", "ratio": 0.9, "target": 1}]`)
 	write("2026-02-01", "train.json", `{"pairs": [{"series": "cuda-bf16", "ok": true}]}`)
@@ -94,7 +94,7 @@ func TestGPUResults(t *testing.T) {
 	}
 	for text, want := range map[string][]string{
 		r.Versions():   {"NVIDIA H200"},
-		r.Speed():      {"unet-128", "5333.0", "61 %", "60 %"},
+		r.Speed():      {"unet-128", "5333.0", "3.00", "32"},
 		r.Comparison(): {"PyTorch, eager", "1.33", "reached", "missed"},
 		r.Verdict():    {"cuda-bf16", "ok"},
 	} {

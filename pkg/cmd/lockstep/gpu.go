@@ -29,7 +29,7 @@ func gpuCommand() *cobra.Command {
 exit code is 3, and the message lists where the libraries were searched; lockstep
 doctor lists them too. environment/gpu-check runs all checks and stores the results.`,
 	}
-	c.AddCommand(gpuVersionsCommand(), gpuFirstCommand(), gpuSelfTestCommand(), gpuPlanCommand(), gpuBenchCommand(), gpuPeersCommand(), gpuCurvesCommand())
+	c.AddCommand(gpuVersionsCommand(), gpuFirstCommand(), gpuSelfTestCommand(), gpuBenchCommand(), gpuPeersCommand(), gpuCurvesCommand())
 	return c
 }
 
@@ -225,10 +225,9 @@ func gpuBenchCommand() *cobra.Command {
 	var out benchOutputFlags
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure images per second, the time of each layer, and the roofline",
-		Long: `Trains a network (forward, backward, Adam) on a batch in the GPU's memory, measures
-the time of each kernel, and compares it with the roofline: the operations and bytes
-of the kernels divided by ceilings of the GPU that are measured in the same call.
+		Short: "Measure images per second, memory, and the time of each layer",
+		Long: `Trains a network (forward, backward, Adam) on a batch in the GPU's memory, and measures
+the time of a step, and of each kernel by itself.
 
   lockstep gpu bench --model unet-128 --json
   lockstep gpu bench --model unet-512 --trace trace.json   (for Perfetto)`,

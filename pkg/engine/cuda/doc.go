@@ -24,8 +24,7 @@
 // store.go place tensors in memory; compile*.go, convolve.go, variants.go, graphs.go and
 // prologue.go make the tasks' commands; load.go, noise.go and tuning.go build an
 // executable; replay.go, step.go, split.go, syncnorm.go, input.go, resident.go and
-// optimizer.go run its steps; profile.go, roofline.go and planned.go measure and estimate
-// them; device.go, thread.go, memory.go, images.go and command.go drive the GPU.
+// optimizer.go run its steps; profile.go and peak.go measure; device.go, thread.go, memory.go, images.go and command.go drive the GPU.
 //
 // # Layout
 //
@@ -55,8 +54,7 @@
 // written. The gradient of the data may sum for the gradient of the batch norm before it
 // (DgradDreluBNBwdWeight). Scale and shift are fp16 then, with two more roundings to fp16
 // before ReLU; statistics stay fp32. Synchronized batch norms and recomputed activations
-// are left out. Both choices, and the times, are in the tuning file. PlannedWork counts the
-// bytes that all this moves, without a GPU.
+// are left out. Both choices, and the times, are in the tuning file.
 //
 // # Data
 //
@@ -114,5 +112,5 @@
 // # Profiles
 //
 // Profile sets a window of steps for NVIDIA's profilers, or for Lockstep's own trace of
-// every kernel. StepWork and Ceilings give a lower bound for the time of a step.
+// every kernel.
 package cuda

@@ -29,7 +29,7 @@
 // # Estimated speed
 //
 // These are estimates: nothing was measured on a GPU yet. All kernels are limited by memory
-// bandwidth, except those that measure the limits of a GPU (ceilings). The comment of each
+// bandwidth, except those that measure arithmetic (fma_ceiling, mma_ceiling). The comment of each
 // function contains the memory traffic of its kernels, often as a number of passes: one
 // pass reads or writes each element of a map once. One pass over a map of 16·512²·64
 // bfloat16 values, the largest one of a U-Net for 512² pixels and batch 16, moves 537 MB,

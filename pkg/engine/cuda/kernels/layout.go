@@ -249,22 +249,6 @@ func GatherRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
 	return l.result()
 }
 
-// NewCopyTest returns the launch of copy_ceiling, which copies n vectors of 16 bytes to
-// measure the memory bandwidth. Memory traffic: 32·n bytes.
-func NewCopyTest(src, dst Pointer, n int) ([]Launch, error) {
-	c := argCheck{op: "copy ceiling"}
-	c.requirePositive("n", n)
-	c.requireArray("source", src, 16)
-	c.requireArray("destination", dst, 16)
-	if c.err != nil {
-		return nil, c.err
-	}
-	grid, block := flatGrid(n, 4)
-	var l launchList
-	l.addUntyped("copy_ceiling", grid, block, 0, src, dst, int64Arg(n))
-	return l.result()
-}
-
 // ThroughputTest is the launch of a kernel that measures arithmetic throughput, with the
 // number of floating-point operations that it performs.
 type ThroughputTest struct {

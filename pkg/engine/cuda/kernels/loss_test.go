@@ -144,12 +144,6 @@ func head(d *device, shape []int, bias bool) {
 func TestCeilings(t *testing.T) {
 	sim := openSimulator(t)
 	d := &device{T: t, sim: sim}
-	for _, n := range []int{1, 5, 4099} {
-		src := d.flat("src", kernels.F32, 4*n, d.counting(4*n))
-		dst := d.flat("dst", kernels.F32, 4*n, nil)
-		d.run(kernels.NewCopyTest(src.pointer(), dst.pointer(), n))
-		d.near("copy", kernels.F32, dst.values(4*n), src.values(4*n), 0, 0)
-	}
 	for i, make := range []func(out kernels.Pointer) (kernels.ThroughputTest, error){
 		func(out kernels.Pointer) (kernels.ThroughputTest, error) { return kernels.NewFMATest(out, 2, 11) },
 		func(out kernels.Pointer) (kernels.ThroughputTest, error) {

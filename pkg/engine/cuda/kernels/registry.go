@@ -87,7 +87,6 @@ var untypedKernels = [...]signature{
 	{"grad_mean", "p:g p:sum l:n i:parts"},
 	{"take_rows", "p:src p:rows p:dst l:n i:width"},
 	{"fill_u32", "p:dst i:value l:n"},
-	{"copy_ceiling", "p:src p:dst l:n"},
 	{"fma_ceiling", "p:out i:iterations"},
 	{"mma_ceiling_f16", "p:out i:iterations"},
 	{"mma_ceiling_bf16", "p:out i:iterations"},

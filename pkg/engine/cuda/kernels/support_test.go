@@ -417,7 +417,7 @@ func regroup(t *testing.T, l kernels.Launch, chunks int) (kernels.Launch, int) {
 	le := binary.LittleEndian
 	per, chunked := at["rows_per_chunk"]
 	total, strided := at["rows"], false
-	for _, name := range []string{"copy_channels", "bce_backward", "softmax_ce_backward", "l1_backward", "dice_bce_backward", "head_forward", "adam", "sgd", "cast", "normalize", "augment", "fill", "take", "grad", "copy_ceiling", "bn_join", "statistics_"} {
+	for _, name := range []string{"copy_channels", "bce_backward", "softmax_ce_backward", "l1_backward", "dice_bce_backward", "head_forward", "adam", "sgd", "cast", "normalize", "augment", "fill", "take", "grad", "bn_join", "statistics_"} {
 		strided = strided || strings.HasPrefix(l.Kernel, name)
 	}
 	switch {

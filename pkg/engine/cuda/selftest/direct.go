@@ -39,7 +39,6 @@ func (t *tester) checkDirectLaunches() error {
 		{"bce with counts", "20001 logits", t.errorBoundWithoutTensorCores(1), measureBCEMismatch},
 		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, measureAdamMismatch},
 		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, measureSGDMismatch},
-		{"copy_ceiling", "4099 vectors", 0, measureCopyMismatch},
 		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, measureArithmeticMismatch},
 		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, measureAugment2DMismatch},
 		{"take_rows", "40 rows of 3, 700 times", 0, measureTakeRowsMismatch},
@@ -466,17 +465,6 @@ func measureTakeRowsMismatch(p *sandbox) float64 {
 	to := p.newOutput(4 * batch * width)
 	p.run(kernels.GatherRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
 	return mismatch(p.read(to, device.F32, batch*width), want)
-}
-
-func measureCopyMismatch(p *sandbox) float64 {
-	const n = 4099
-	data := p.randomBytes(16 * n)
-	to := p.newOutput(16 * n)
-	p.run(kernels.NewCopyTest(p.uploadInput(data), to, n))
-	if !bytes.Equal(p.readBytes(to, 16*n), data) {
-		return math.Inf(1)
-	}
-	return 0
 }
 
 // measureArithmeticMismatch returns the greatest mismatch of the results of the kernels

@@ -1,5 +1,5 @@
 // Kernels that know no element type: what follows a reduction, the optimiser's
-// control block, fill, and the ceilings of the machine.
+// control block, fill, and the ceilings of arithmetic.
 
 // bn_finalize combines the chunks of bn_stats: Σ nᵢ·meanᵢ and
 // Σ (M2ᵢ + nᵢ·meanᵢ²) in double, a column of chunks by 32 threads. It saves mean
@@ -168,16 +168,6 @@ KERNEL(fill_u32)(u32 *__restrict__ dst, int value, i64 n) {
   v.x = v.y = v.z = v.w = (u32)value;
   for (i64 i = flat_start(); i < vectors; i += flat_step()) reinterpret_cast<uint4 *>(dst)[i] = v;
   for (i64 i = vectors * 4 + flat_start(); i < n; i += flat_step()) dst[i] = (u32)value;
-}
-
-// copy_ceiling: what a kernel that only moves memory reaches, 4 loads in flight.
-KERNEL(copy_ceiling)(const uint4 *__restrict__ src, uint4 *__restrict__ dst, i64 n) {
-  i64 i = flat_start(), step = flat_step();
-  for (; i + 3 * step < n; i += 4 * step) {
-    uint4 a = src[i], b = src[i + step], c = src[i + 2 * step], d = src[i + 3 * step];
-    dst[i] = a, dst[i + step] = b, dst[i + 2 * step] = c, dst[i + 3 * step] = d;
-  }
-  for (; i < n; i += step) dst[i] = src[i];
 }
 
 // fma_ceiling: 16 independent chains of multiply-adds a thread, which hides their
