@@ -30,10 +30,9 @@ type Options struct {
 	// Fuse fuses batch norm and ReLU into one kernel. On a GPU it also fuses bias and
 	// ReLU, sums of gradients, and a convolution with a residual sum.
 	Fuse bool `yaml:"fuse" json:"fuse"`
-	// FuseNorm fuses a batch norm and its ReLU into the convolutions that read their
-	// result. It also fuses the sums for the batch norm's gradient into a backward
-	// convolution. Both take effect only with Fuse, where cuDNN supports them (fp16,
-	// images), and where they are measured to be faster (GPU).
+	// FuseNorm fuses the sums for the gradient of a batch norm with ReLU into the data
+	// gradient of the convolution after it. It takes effect only with Fuse, where cuDNN
+	// supports it (fp16, images), and where it is measured to be faster (GPU).
 	FuseNorm bool `yaml:"fuse_norm" json:"fuse_norm"`
 	// ConcatInPlace stores the operands of a concatenation, and the results of slices, as
 	// parts of one buffer instead of copying them. Convolutions then read and write feature

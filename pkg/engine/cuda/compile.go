@@ -153,12 +153,8 @@ func (x *executable) epilogueVariant(t task) (v variant, err error) {
 	}
 	y := x.memory.locations[t.out[0]]
 	b := kernels.Bias{Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Add: x.featureMap(t.acc), Y: x.featureMap(t.out[0]), ReLU: t.attr.ReLU}
-	v.commandBytes = float64(2 * y.bytes())
 	if biased {
 		b.Bias = x.pointer(t.in[2])
-	}
-	if t.acc >= 0 {
-		v.commandBytes += float64(x.memory.locations[t.acc].bytes())
 	}
 	v.after, err = x.gpu.newKernelCalls(b.Launches(x.kernelType(t.out[0])))
 	return v, err

@@ -22,30 +22,17 @@ func (x *executable) batchNormParams(t task) kernels.BatchNorm {
 	return b
 }
 
-// batchNormLaunches returns the launches of the batch norm t, except for the parts that
-// convolutions compute.
+// batchNormLaunches returns the launches of the batch norm t, without the statistics if the
+// convolution before it computes them.
 func (x *executable) batchNormLaunches(t task) ([]kernels.Launch, error) {
 	b := x.batchNormParams(t)
 	switch {
-	case t.prologue != nil && t.prologue.applied:
-		return x.scaleShiftLaunches(t, b)
 	case t.precomputed, t.attr.Saved:
 		return b.Apply(x.kernelType(t.in[0]))
 	case t.attr.Training:
 		return b.Training(x.kernelType(t.in[0]))
 	}
 	return b.Inference(x.kernelType(t.in[0]))
-}
-
-// scaleShiftLaunches returns the launches that compute the scale and the shift of the batch
-// norm b, for the convolutions that apply it while they read their input.
-func (x *executable) scaleShiftLaunches(t task, b kernels.BatchNorm) ([]kernels.Launch, error) {
-	last, err := b.ScaleShift(x.kernelType(t.in[0]), x.pointer(t.prologue.scale), x.pointer(t.prologue.shift))
-	if err != nil || t.precomputed {
-		return last, err
-	}
-	first, err := b.Statistics(x.kernelType(t.in[0]))
-	return append(first, last...), err
 }
 
 // statisticsParams returns the kernel parameters for the statistics that convolution t
@@ -68,7 +55,6 @@ func (x *executable) statisticsVariant(t task, sums bool) (v variant, err error)
 		v.after, err = x.gpu.newKernelCalls(b.StatisticsFromSums(x.pointer(t.stats.sum), x.pointer(t.stats.square)))
 		return v, err
 	}
-	v.commandBytes = float64(x.memory.locations[t.out[0]].bytes())
 	v.after, err = x.gpu.newKernelCalls(b.Statistics(x.kernelType(t.out[0])))
 	return v, err
 }

@@ -32,13 +32,11 @@ const (
 	idY = 3
 	// Further inputs and outputs of the graph:
 	idBias, idSum, idSquare, idAdd         = 4, 5, 6, 7
-	idScale, idShift                       = 21, 22
 	idMean, idInvStd, idGamma, idBeta      = 23, 24, 25, 26
 	idDGamma, idDBeta, idEqDY, idEqX, idEq = 27, 28, 29, 30, 31
 	idNormed                               = 32 // the input of the batch norm before the convolution
 	// Intermediate results, which are not stored:
 	idRaw, idBiased, idAdded     = 11, 12, 13
-	idScaled, idShifted, idRead  = 14, 15, 16
 	idCentred, idUnit, idStretch = 17, 18, 19
 	idForward                    = 20
 )
@@ -163,9 +161,6 @@ func (c convolution) tuningKey(tf32 bool) string {
 	at := func(p location) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
 	return fmt.Sprint(c.pass, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
 }
-
-// bytes returns the total size of c's three operands.
-func (c convolution) bytes() float64 { return float64(c.x.bytes() + c.w.bytes() + c.y.bytes()) }
 
 // resultLocation returns the location of the operand that c computes.
 func (c convolution) resultLocation() location {

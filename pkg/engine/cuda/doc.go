@@ -21,10 +21,11 @@
 // What remains here is larger than a package of this project should be, since lowering,
 // memory, launches, steps and profiles all work on the private state of one executable. By
 // topic: lower*.go turn a program into tasks; layout.go, location.go, allocate.go and
-// store.go place tensors in memory; compile*.go, convolve.go, variants.go, graphs.go and
-// prologue.go make the tasks' commands; load.go, noise.go and tuning.go build an
-// executable; replay.go, step.go, split.go, syncnorm.go, input.go, resident.go and
-// optimizer.go run its steps; profile.go and peak.go measure; device.go, thread.go, memory.go, images.go and command.go drive the GPU.
+// store.go place tensors in memory; compile*.go, convolve.go, variants.go and graphs.go
+// make the tasks' commands; load.go, noise.go and tuning.go build an executable; replay.go,
+// step.go, split.go, syncnorm.go, input.go, resident.go and optimizer.go run its steps;
+// profile.go and peak.go measure; device.go, thread.go, memory.go, images.go and command.go
+// drive the GPU.
 //
 // # Layout
 //
@@ -47,14 +48,9 @@
 // is faster than the convolution followed by our kernel. The tuning file contains what was
 // chosen, and why a graph had no plan.
 //
-// With FuseNorm, in fp16 and on images, convolutions and the gradients of their weights may
-// also apply the batch norm and ReLU before them as they read. If cuDNN can do that for all
-// readers of a batch norm's result (ConvBNfprop and ConvBNwgrad in its developer guide),
-// and they are faster than the batch norm and the plain convolutions, the result is never
-// written. The gradient of the data may sum for the gradient of the batch norm before it
-// (DgradDreluBNBwdWeight). Scale and shift are fp16 then, with two more roundings to fp16
-// before ReLU; statistics stay fp32. Synchronized batch norms and recomputed activations
-// are left out. Both choices, and the times, are in the tuning file.
+// With FuseNorm, in fp16 and on images, the gradient of the data may also sum for the
+// gradient of the batch norm before it (DgradDreluBNBwdWeight in cuDNN's developer guide).
+// Synchronized batch norms are left out. The choice, and the times, are in the tuning file.
 //
 // # Data
 //

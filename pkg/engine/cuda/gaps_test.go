@@ -29,7 +29,6 @@ func denselyConnected(t testing.TB) (*nn.Graph, *plan.Program) {
 	// the sums for the gradient of b.norm.
 	c := g.Conv2D("c", b, 8, 3, 1, 1, false)
 	d := g.ReLU(g.BatchNorm("d.norm", g.Conv2D("d", g.Concat(c, a), 8, 3, 1, 1, false)))
-	// e and f compute d.norm and e.norm as they read: these maps have no gaps.
 	e := g.ReLU(g.BatchNorm("e.norm", g.Conv2D("e", d, 8, 3, 1, 1, false)))
 	f := g.ReLU(g.BatchNorm("f.norm", g.Conv2D("f", e, 8, 3, 1, 1, false)))
 	z := g.Output("logits", g.Conv2D("head", f, 1, 1, 1, 0, true))
@@ -41,10 +40,8 @@ func denselyConnected(t testing.TB) (*nn.Graph, *plan.Program) {
 	return g, p
 }
 
-// TestGapsBetweenNorms: in fp16, where convolutions take the statistics of batch norms or
-// compute these as they read, a network trains as well where cuDNN refuses tensors with
-// gaps. No convolution that computes a batch norm as it reads has an operand with gaps, so
-// that none of these needs copies.
+// TestGapsBetweenNorms: in fp16, where convolutions take the statistics of batch norms, a
+// network trains as well where cuDNN refuses tensors with gaps.
 func TestGapsBetweenNorms(t *testing.T) {
 	g, p := denselyConnected(t)
 	want := loaded(t, truth(t), p, g)
@@ -55,17 +52,6 @@ func TestGapsBetweenNorms(t *testing.T) {
 				o := gpuOptions("fp16")
 				o.ConcatInPlace = inPlace
 				x := firstStep(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{Gaps: gaps}), o), g, p)
-				if x.countAppliedNorms() == 0 {
-					t.Errorf("none of %d batch norms is part of its convolutions", len(x.prologues))
-				}
-				for _, site := range x.prologues {
-					for _, r := range site.readers {
-						conv, _ := x.asConvolution(x.tasks[r])
-						if in := x.memory.locations[site.x]; conv.gaplessBytes() > 0 || in.pitch != in.paddedChannels() {
-							t.Errorf("%s %q computes %q as it reads, on a map with gaps", x.tasks[r].op, x.tasks[r].name, x.tasks[site.norm].name)
-						}
-					}
-				}
 				statistics, sums, copies := 0, 0, 0
 				for i, pick := range x.schedule.picks {
 					conv, _ := x.asConvolution(x.tasks[i])

@@ -1,11 +1,8 @@
 package cuda
 
 import (
-	"errors"
-	"maps"
 	"slices"
 
-	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
@@ -44,7 +41,6 @@ func (x *executable) fusedEpilogueVariant(t task, c convolution) variant {
 	if t.acc >= 0 {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].cudnnTensor(idAdd), Y: virtualTensor(result, idAdded, cudnn.Float32)})
 		v.pointers[idAdd] = x.address(t.acc)
-		v.graphBytes += float64(x.memory.locations[t.acc].bytes())
 	}
 	if t.attr.ReLU {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseReLU})
@@ -66,19 +62,6 @@ func (x *executable) fusedEpilogueVariant(t task, c convolution) variant {
 func (c convolution) appendChannelSums(ops []cudnn.Op) []cudnn.Op {
 	y := c.y.cudnnTensor(idY)
 	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: channelVector(y, idSum, cudnn.Float32), SqSum: channelVector(y, idSquare, cudnn.Float32)})
-}
-
-// addSumPointers returns a copy of pointers with the addresses of the sums that t's graph
-// computes.
-func (x *executable) addSumPointers(t task, pointers map[int64]driver.Ptr) map[int64]driver.Ptr {
-	pointers = maps.Clone(pointers)
-	if t.stats != nil {
-		pointers[idSum], pointers[idSquare] = x.address(t.stats.sum), x.address(t.stats.square)
-	} else {
-		unwanted := t.prologue.unwanted[t.out[0]]
-		pointers[idSum], pointers[idSquare] = x.address(unwanted[0]), x.address(unwanted[1])
-	}
-	return pointers
 }
 
 // normSumOps returns the operations of a graph that computes the data gradient c, the
@@ -105,42 +88,6 @@ func (c convolution) normSumOps() []cudnn.Op {
 			DScale: one(idDGamma), DBias: one(idDBeta), EqDY: one(idEqDY), EqX: one(idEqX), EqBias: one(idEq),
 		},
 	}
-}
-
-// prologueVariants returns the variants of task t, which is convolution c, in which cuDNN
-// applies the batch norm and ReLU before the convolution while it reads the input of the
-// batch norm.
-func (x *executable) prologueVariants(t task, c convolution) ([]variant, error) {
-	p := t.prologue
-	in := c.x.cudnnTensor(idX)
-	read := virtualTensor(in, idRead, cudnn.Float16)
-	front := []cudnn.Op{
-		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: in, B: channelVector(in, idScale, cudnn.Float16), Y: virtualTensor(in, idScaled, cudnn.Float16)},
-		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: virtualTensor(in, idScaled, cudnn.Float16), B: channelVector(in, idShift, cudnn.Float16), Y: virtualTensor(in, idShifted, cudnn.Float16)},
-		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: virtualTensor(in, idShifted, cudnn.Float16), Y: read},
-	}
-	pointers := map[int64]driver.Ptr{idX: x.address(p.x), idScale: x.address(p.scale), idShift: x.address(p.shift), idY: c.py}
-	switch op := c.cudnnOp().(type) {
-	case cudnn.ConvBackwardFilter:
-		op.X = read
-		return x.weightGradVariants(c, variant{ops: append(front, op), pointers: pointers})
-	case cudnn.ConvForward:
-		op.X = read
-		v := variant{ops: append(front, op), pointers: x.addSumPointers(t, pointers), traffic: traffic{graphBytes: c.bytes()}}
-		v.ops, v.pointers[idW] = c.appendChannelSums(v.ops), c.pw
-		end, err := x.epilogueVariant(t)
-		if err != nil {
-			return nil, err
-		}
-		if t.stats == nil {
-			return []variant{v.followedBy(end)}, nil
-		}
-		// cuDNN sums the result of the convolution alone. If a kernel adds a bias or a map
-		// to it, the statistics are computed after that kernel.
-		sums, err := x.statisticsVariant(t, len(end.after) == 0)
-		return []variant{v.followedBy(end).followedBy(sums)}, err
-	}
-	return nil, errors.New("a data gradient cannot apply a batch norm")
 }
 
 // channelVectorDims returns the dimensions of a tensor with one element per channel of t.

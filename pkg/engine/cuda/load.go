@@ -206,8 +206,7 @@ func (x *executable) copyRunningStatistics(to, from driver.Ptr) error {
 	return x.gpu.explainLostGPU(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
 }
 
-// chooseAlgorithms chooses the algorithm of each convolution separately. Then it decides
-// which batch norms are applied by the convolutions that read their results.
+// chooseAlgorithms chooses the algorithm of each convolution.
 func (x *executable) chooseAlgorithms() error {
 	for i, t := range x.tasks {
 		c, ok := x.asConvolution(t)
@@ -219,11 +218,6 @@ func (x *executable) chooseAlgorithms() error {
 			return fmt.Errorf("choose algorithm for kernel %s %q: %w", t.op, t.name, err)
 		}
 		x.schedule.picks[i] = pick
-	}
-	for _, p := range x.prologues {
-		if err := x.decidePrologue(p); err != nil {
-			return fmt.Errorf("choose algorithm for kernel %s %q: %w", x.tasks[p.norm].op, x.tasks[p.norm].name, err)
-		}
 	}
 	return nil
 }

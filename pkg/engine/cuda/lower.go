@@ -54,9 +54,6 @@ type task struct {
 	// If precomputed is set, another task computes the statistics of this batch norm, or
 	// the sums of this gradient of a batch norm.
 	precomputed bool
-	// If prologue is not nil, a convolution may apply a batch norm while it reads the batch
-	// norm's input. The batch norm's own task has the same prologue.
-	prologue *prologue
 }
 
 // normSums contains the tensor ids of the operands and the results of the sums in the
@@ -78,12 +75,6 @@ func (t task) tensorIDs() []int {
 		all = append(all, s.x, s.mean, s.invstd, s.dgamma, s.dbeta)
 		all = append(all, s.factors[:]...)
 	}
-	if p := t.prologue; p != nil {
-		all = append(all, p.x, p.scale, p.shift)
-		if sums, ok := p.unwanted[t.out[0]]; ok {
-			all = append(all, sums[0], sums[1])
-		}
-	}
 	return all
 }
 
@@ -99,10 +90,9 @@ type alias struct{ parent, channel int }
 
 // loweredProgram is a program that has been converted to tasks of this engine.
 type loweredProgram struct {
-	tasks     []task
-	layouts   []layout // of the program's tensors, then of the tensors that the engine adds
-	aliases   map[int]alias
-	prologues []*prologue
+	tasks   []task
+	layouts []layout // of the program's tensors, then of the tensors that the engine adds
+	aliases map[int]alias
 }
 
 // lowering is the state of the conversion of a program to tasks.
@@ -124,8 +114,8 @@ type lowering struct {
 // aliases where they start at a multiple of eight channels; so they need no copies. With
 // o.Fuse, a bias and the ReLU after it become one task, and so do their gradients; a sum of
 // gradients or of a residual block becomes part of the task that computes the sum's last
-// term. With o.FuseNorm too, fp16 convolutions may compute parts of batch norms; see
-// prologue.
+// term. With o.FuseNorm too, fp16 data gradients may compute the sums of batch norms'
+// gradients; see findGradientSums.
 func lowerProgram(p *plan.Program, low device.Type, o engine.Options) (loweredProgram, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
@@ -160,7 +150,6 @@ func lowerProgram(p *plan.Program, low device.Type, o engine.Options) (loweredPr
 		l.findStatistics()
 		if o.FuseNorm {
 			l.findGradientSums()
-			l.findPrologues()
 		}
 	}
 	return l.loweredProgram, nil

@@ -98,8 +98,7 @@ func TestRecompute(t *testing.T) {
 					t.Fatal("nothing is recomputed")
 				}
 				o := gpuOptions(c.precision)
-				// In fp16 a batch norm that is computed again is never part of its readers.
-				o.Fuse, o.FuseNorm = c.fuse, false
+				o.Fuse = c.fuse
 				losses, want := trained(t, open(t, o), g, p, 3)
 				again, got := trained(t, open(t, o), g, r, 3)
 				near(t, "losses", again, losses, 0)

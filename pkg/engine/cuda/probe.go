@@ -54,11 +54,6 @@ func (x *executable) TaskCount() int { return len(x.tasks) }
 // GradientScale implements probe.Executable.
 func (x *executable) GradientScale() float64 { return x.last.scale }
 
-// AppliedNorms implements probe.Executable.
-func (x *executable) AppliedNorms() (applied, candidates int) {
-	return x.countAppliedNorms(), len(x.prologues)
-}
-
 // LaunchedKernels implements probe.Executable.
 func (x *executable) LaunchedKernels() []string { return kernelNames(x.stepCommands()...) }
 
@@ -173,13 +168,13 @@ func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 }
 
 // RunPlans implements probe.Executable.
-func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(probe.PlanResult) error) (all probe.PlanSummary, err error) {
+func (x *executable) RunPlans(op plan.Op, visit func(probe.PlanResult) error) (all probe.PlanSummary, err error) {
 	err = x.do(func() error {
 		for _, t := range x.tasks {
 			if c, ok := x.asConvolution(t); ok && t.op == op {
-				r := planRunner{x: x, task: t}
+				r := planRunner{x, t}
 				all.Fusible = t.attr.ReLU || len(t.in) == 3 || t.acc >= 0
-				return r.runAllPlans(c, graphs, &all, visit)
+				return r.runAllPlans(c, &all, visit)
 			}
 		}
 		return fmt.Errorf("the program has no convolution with operation %s", op)
@@ -189,28 +184,15 @@ func (x *executable) RunPlans(op plan.Op, graphs probe.GraphSet, visit func(prob
 
 // planRunner runs the plans of one task for RunPlans.
 type planRunner struct {
-	x      *executable
-	task   task
-	before []command // run before each plan
+	x    *executable
+	task task
 }
 
 // runAllPlans runs all plans of r.task, which is convolution c, and calls visit with each
 // result.
-func (r *planRunner) runAllPlans(c convolution, graphs probe.GraphSet, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
+func (r *planRunner) runAllPlans(c convolution, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
 	x := r.x
-	if graphs == probe.NormGraphs {
-		site := x.prologues[0]
-		was := site.applied
-		defer func() { site.applied = was }()
-		site.applied = true
-		if r.before, err = x.compile(x.tasks[site.norm]); err != nil {
-			return err
-		}
-		if err := x.gpu.enqueueAll(r.before, x.gpu.compute); err != nil {
-			return err
-		}
-	}
-	list, err := r.variants(c, graphs)
+	list, err := x.variants(r.task, c)
 	if err != nil {
 		return err
 	}
@@ -227,10 +209,10 @@ func (r *planRunner) runAllPlans(c convolution, graphs probe.GraphSet, all *prob
 		}
 		v := list[one.Graph]
 		p := probe.PlanResult{
-			Name: one.Plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
+			Name: one.Plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(v.before, v.after),
 			Reduced: slices.Contains(one.Plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.Plan.Numerical, cudnn.NoteReducedPrecision),
 		}
-		if p.Err = r.runCandidate(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
+		if p.Err = r.runCandidate(one, v, &p); p.Err != nil && x.gpu.lost != nil {
 			return p.Err
 		}
 		if err := visit(p); err != nil {
@@ -240,35 +222,16 @@ func (r *planRunner) runAllPlans(c convolution, graphs probe.GraphSet, all *prob
 	return nil
 }
 
-// variants returns the variants of r.task whose graphs are in the given set.
-func (r *planRunner) variants(c convolution, graphs probe.GraphSet) ([]variant, error) {
-	switch {
-	case graphs == probe.AllGraphs:
-		return r.x.variants(r.task, c)
-	case r.task.sums != nil:
-		list, err := r.x.variants(r.task, c)
-		return list[min(1, len(list)):], err // the first variant is the convolution alone
-	}
-	return r.x.prologueVariants(r.task, c)
-}
-
 // runCandidate runs the plan of candidate one, and reads its result and its further
 // outputs.
-func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.PlanResult, graphs probe.GraphSet) error {
+func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.PlanResult) error {
 	x, t := r.x, r.task
-	if err := x.gpu.enqueueAll(r.before, x.gpu.compute); err != nil {
-		return err
-	}
 	beside := map[string]int{}
-	if t.stats != nil && graphs == probe.AllGraphs {
+	if t.stats != nil {
 		beside["mean"], beside["invstd"] = t.stats.mean, t.stats.invstd
 	}
-	if graphs == probe.NormGraphs {
-		if t.sums != nil {
-			beside["dgamma"], beside["dbeta"] = t.sums.dgamma, t.sums.dbeta
-		} else if sums, ok := t.prologue.unwanted[t.out[0]]; ok {
-			beside["sum"], beside["square"] = sums[0], sums[1]
-		}
+	if t.sums != nil {
+		beside["dgamma"], beside["dbeta"] = t.sums.dgamma, t.sums.dbeta
 	}
 	for _, id := range beside {
 		if err := x.fillBlockWithNaN(memoryBlock{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
@@ -287,9 +250,9 @@ func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Pl
 		}
 		p.FurtherOutputs[name] = number.ToFloat64(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
 	}
-	if graphs == probe.NormGraphs && t.sums != nil {
-		// cuDNN's result includes ReLU's gradient, so the comparison is made after the
-		// batch norm's gradient.
+	if t.sums != nil {
+		// The result of the fused graph includes ReLU's gradient, so the comparison is made
+		// after the batch norm's gradient.
 		if p.FurtherOutputs["dx"], err = r.runNormGradients(); err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ const timedRuns = 3
 // chosenPlan is the variant of a convolution that was chosen, with its plan.
 type chosenPlan struct {
 	plan *cudnn.Plan
-	ms   float64 // time in milliseconds, measured during tuning; 0: not timed
 	variant
 }
 
@@ -27,17 +26,11 @@ func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
 	if err != nil {
 		return chosenPlan{}, err
 	}
-	return x.tune((*autotune.Tuner).Choose, c, c.tuningKey(x.engine.tf32), list)
-}
-
-// tune chooses a variant of c and stores the choice under key in the tuning cache. choose
-// is Tuner.Choose or Tuner.ChooseDeterministic.
-func (x *executable) tune(choose func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Selection, error), c convolution, key string, list []variant) (chosenPlan, error) {
-	pick, err := choose(x.newTuner(), x.newTuningProblem(c, key, list), &candidateRunner{x, c, list})
+	pick, err := x.newTuner().Choose(x.newTuningProblem(c, c.tuningKey(x.engine.tf32), list), &candidateRunner{x, c, list})
 	if err != nil {
 		return chosenPlan{}, err
 	}
-	return chosenPlan{pick.Plan, pick.Milliseconds, list[pick.Graph]}, nil
+	return chosenPlan{pick.Plan, list[pick.Graph]}, nil
 }
 
 // newTuner returns the tuner for x's convolutions.

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -17,19 +16,12 @@ type variant struct {
 	ops           []cudnn.Op
 	pointers      map[int64]driver.Ptr
 	before, after []command
-	traffic
 }
 
 // commandsWith returns the commands of v, where call runs v's graph.
 func (v variant) commandsWith(call command) []command {
 	return slices.Concat(v.before, []command{call}, v.after)
 }
-
-// traffic is the memory traffic of a variant in bytes: graphBytes for its graph, and
-// commandBytes for the commands before and after the graph.
-type traffic struct{ graphBytes, commandBytes float64 }
-
-func (t traffic) bytes() float64 { return t.graphBytes + t.commandBytes }
 
 // variants returns the variants of task t, which is convolution c. If operands are stored
 // within other tensors, so that there are gaps between their pixels, the list ends with
@@ -44,7 +36,6 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	copies := c.gaplessBytes()
 	var packed []variant
 	if c.pass == filterGrad {
 		packed, err = x.inPlaceVariants(t, whole)
@@ -58,7 +49,7 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 			if err != nil {
 				return nil, err
 			}
-			packed[0] = packed[0].followedBy(variant{after: after, traffic: traffic{commandBytes: float64(2 * c.x.bytes())}})
+			packed[0] = packed[0].followedBy(variant{after: after})
 		case t.stats != nil:
 			var read variant
 			read, err = x.statisticsVariant(t, false)
@@ -67,7 +58,6 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	}
 	for _, v := range packed {
 		v.before = before
-		v.commandBytes += float64(2 * copies)
 		list = append(list, v)
 	}
 	return list, err
@@ -132,7 +122,7 @@ func (x *executable) withoutGaps(c convolution) (gapless convolution, before, af
 func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 	switch {
 	case c.pass == filterGrad:
-		return x.weightGradVariants(c, variant{ops: []cudnn.Op{c.cudnnOp()}, pointers: map[int64]driver.Ptr{idX: c.px, idY: c.py}})
+		return x.weightGradVariants(c)
 	case t.sums != nil:
 		return x.normSumVariants(t, c)
 	}
@@ -162,7 +152,8 @@ func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 		return nil, err
 	}
 	graph := fused.followedBy(sums)
-	graph.ops, graph.pointers = c.appendChannelSums(fused.ops), x.addSumPointers(t, fused.pointers)
+	graph.ops, graph.pointers = c.appendChannelSums(fused.ops), maps.Clone(fused.pointers)
+	graph.pointers[idSum], graph.pointers[idSquare] = x.address(t.stats.sum), x.address(t.stats.square)
 	return append(list, graph), nil
 }
 
@@ -170,46 +161,28 @@ func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 func (x *executable) unfusedVariant(c convolution) variant {
 	return variant{
 		ops: []cudnn.Op{c.cudnnOp()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py},
-		traffic: traffic{graphBytes: c.bytes()},
 	}
 }
 
 // followedBy returns v with the commands of next after its own.
 func (v variant) followedBy(next variant) variant {
 	v.after = slices.Concat(v.after, next.after)
-	v.commandBytes += next.commandBytes
 	return v
 }
 
-// weightGradVariants returns the variants of a weight gradient c. v contains its graph,
-// without the address of the result. The result is fp32, but not every cuDNN algorithm can
-// write fp32 for 16-bit maps. Therefore a second variant writes 16 bits to scratch memory
-// and casts them.
-func (x *executable) weightGradVariants(c convolution, v variant) ([]variant, error) {
-	v.graphBytes = c.bytes()
-	direct := v
-	direct.pointers = maps.Clone(v.pointers)
-	direct.pointers[idW] = c.pw
+// weightGradVariants returns the variants of a weight gradient c. The result is fp32, but not
+// every cuDNN algorithm can write fp32 for 16-bit maps. Therefore a second variant writes 16
+// bits to scratch memory and casts them.
+func (x *executable) weightGradVariants(c convolution) ([]variant, error) {
+	direct := x.unfusedVariant(c)
 	if c.w.typ == c.x.typ {
 		return []variant{direct}, nil
 	}
 	low := c
-	low.w.typ = c.x.typ
-	cast := v
-	cast.ops = slices.Clone(v.ops)
-	cast.pointers = maps.Clone(v.pointers)
-	cast.pointers[idW] = x.memory.scratch.ptr
-	last := len(cast.ops) - 1
-	op, ok := cast.ops[last].(cudnn.ConvBackwardFilter)
-	if !ok {
-		return nil, fmt.Errorf("weight gradient graph: last operation is %T, want a convolution", cast.ops[last])
-	}
-	op.DW = low.w.cudnnTensor(idW)
-	cast.ops[last] = op
+	low.w.typ, low.pw = c.x.typ, x.memory.scratch.ptr
+	cast := x.unfusedVariant(low)
 	var err error
 	cast.after, err = x.gpu.newKernelCalls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
-	cast.graphBytes += float64(low.w.bytes() - c.w.bytes())
-	cast.commandBytes = float64(low.w.bytes() + c.w.bytes())
 	return []variant{direct, cast}, err
 }
 
@@ -220,9 +193,7 @@ func (x *executable) normSumVariants(t task, c convolution) ([]variant, error) {
 	direct, fused := x.unfusedVariant(c), x.unfusedVariant(c)
 	var err error
 	direct.after, err = x.gpu.newKernelCalls(x.fusedNormGradParams(t).Reduce(number.KernelType(c.x.typ)))
-	direct.commandBytes = float64(2 * c.x.bytes())
 	fused.ops = c.normSumOps()
-	fused.graphBytes += float64(c.x.bytes())
 	fused.pointers = maps.Clone(direct.pointers)
 	for id, tensor := range map[int64]int{
 		idNormed: s.x, idMean: s.mean, idInvStd: s.invstd, idGamma: s.gamma, idBeta: s.beta, idDGamma: s.dgamma, idDBeta: s.dbeta,

@@ -34,11 +34,6 @@ type Choice struct {
 	Milliseconds float64 `json:"milliseconds"`      // measured time; 0: not timed
 	Candidates   int     `json:"candidates"`        // number of plans that were timed
 	Missing      string  `json:"missing,omitempty"` // why cuDNN had no plan for a variant
-
-	// Against is the time of the variant that was not chosen. It is set only if the choice
-	// is not a plan but whether convolutions apply the batch norm before them (Variant 1)
-	// or not (Variant 0).
-	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
 // TuningFile is a tuning file: the choices for one kind of device and one version of cuDNN.

@@ -75,7 +75,7 @@ type Tuner struct {
 // that cuDNN's heuristics suggest, or cuDNN's first suggestion if t.Heuristic is set. If no
 // plan is deterministic, Choose returns the first nondeterministic plan, with a notice.
 func (t *Tuner) Choose(c Convolution, r Runner) (Selection, error) {
-	pick, err := t.ChooseDeterministic(c, r)
+	pick, err := t.chooseDeterministic(c, r)
 	if !errors.Is(err, errNoPlan) {
 		return pick, err
 	}
@@ -87,9 +87,9 @@ func (t *Tuner) Choose(c Convolution, r Runner) (Selection, error) {
 	return Selection{Candidate: first}, nil
 }
 
-// ChooseDeterministic is like Choose, but considers only plans that give bit-identical
+// chooseDeterministic is like Choose, but considers only plans that give bit-identical
 // results in every run. If no plan does, it returns an error.
-func (t *Tuner) ChooseDeterministic(c Convolution, r Runner) (Selection, error) {
+func (t *Tuner) chooseDeterministic(c Convolution, r Runner) (Selection, error) {
 	if t.Heuristic {
 		first, err := t.createFirstCandidate(c, false)
 		return Selection{Candidate: first}, err

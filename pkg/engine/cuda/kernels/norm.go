@@ -119,23 +119,6 @@ func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// ScaleShift returns the launch of bn_scale_shift, which computes the vectors scale and
-// shift, of type t, so that y = act(x·scale + shift). They are for a convolution that applies
-// the batch norm while it reads x. The kernel does not access x and y. Scale and shift are
-// rounded to t: in fp16 the error of y is up to 2⁻¹¹·(|x·scale| + |shift|).
-func (a BatchNorm) ScaleShift(t ElementType, scale, shift Pointer) ([]Launch, error) {
-	c := argCheck{op: "batch norm scale and shift"}
-	c.requireChannels(a.Channels)
-	c.requireChannelVectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd, "scale": scale, "shift": shift})
-	if c.err != nil {
-		return nil, c.err
-	}
-	grid, block := flatGrid(a.Channels, 1)
-	var l launchList
-	l.addTyped(t, "bn_scale_shift", grid, block, 0, a.Mean, a.InvStd, a.Gamma, a.Beta, scale, shift, a.Channels)
-	return l.result()
-}
-
 // Inference returns the launch of bn_infer, which computes y with the running statistics.
 // Memory traffic: 2 passes.
 func (a BatchNorm) Inference(t ElementType) ([]Launch, error) {

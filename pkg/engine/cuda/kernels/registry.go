@@ -14,7 +14,6 @@ type signature struct{ name, params string }
 var typedKernels = [...]signature{
 	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
 	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
-	{"bn_scale_shift", "p:mean p:invstd p:gamma p:beta p:scale p:shift i:channels"},
 	{"bn_infer", "p:x i:x_pitch p:add i:add_pitch p:running_mean p:running_var p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu f:epsilon"},
 	{"bn_backward_reduce", "p:x i:x_pitch p:dy i:dy_pitch p:y i:y_pitch p:mean p:invstd p:gamma p:beta p:partial l:rows l:rows_per_chunk i:channels i:mask"},
 	{"bn_backward_apply", "p:x i:x_pitch p:dy i:dy_pitch p:y i:y_pitch p:mean p:invstd p:gamma p:beta p:dgamma p:dbeta p:acc i:acc_pitch p:dx i:dx_pitch p:dadd i:dadd_pitch l:rows l:rows_per_chunk i:channels i:mask"},

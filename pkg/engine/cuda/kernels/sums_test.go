@@ -44,30 +44,3 @@ func TestStatisticsOfSums(t *testing.T) {
 		})
 	}
 }
-
-// TestScaleShift: y = x·scale + shift is the batch norm, to the rounding of the two
-// vectors; padding gets zeros.
-func TestScaleShift(t *testing.T) {
-	for _, channels := range []int{1, 24, 2048} {
-		t.Run(name(channels), func(t *testing.T) {
-			eachDevice(t, func(d *device) {
-				mean, invstd := d.normal(kernels.F32, channels, 0, 1), d.normal(kernels.F32, channels, 2, 0.1)
-				gamma, beta := d.normal(kernels.F32, channels, 1, 0.3), d.normal(kernels.F32, channels, 0, 1)
-				ones := []int{1, channels, 1, 1}
-				scale, shift := d.rows("scale", ones, nil), d.rows("shift", ones, nil)
-				d.run(kernels.BatchNorm{
-					Channels: kernels.PaddedChannels(channels), Mean: d.channels("mean", mean).pointer(), InvStd: d.channels("invstd", invstd).pointer(),
-					Gamma: d.channels("gamma", gamma).pointer(), Beta: d.channels("beta", beta).pointer(),
-				}.ScaleShift(d.typ, scale.m().Data, shift.m().Data))
-				scales := d.logical(scale)
-				wantScale, wantShift := make([]float64, channels), make([]float64, channels)
-				for i := range scales {
-					wantScale[i] = float64(invstd[i] * gamma[i])
-					wantShift[i] = float64(beta[i]) - float64(mean[i])*scales[i]
-				}
-				d.near("scale", d.typ, scales, wantScale, 4*0x1p-24, 0)
-				d.near("shift", d.typ, d.logical(shift), wantShift, 4*0x1p-24, 1e-6)
-			})
-		})
-	}
-}

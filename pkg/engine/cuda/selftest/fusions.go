@@ -45,8 +45,9 @@ func (t *tester) checkResiduals() error {
 }
 
 // newNormGradientProgram returns a program with a batch norm, ReLU, a convolution and their
-// gradients. cuDNN may compute parts of it in three graphs. The outputs are the result of
-// the convolution and the gradients of its weights, of x, gamma and beta.
+// gradients. cuDNN may compute the sums of the batch norm's gradient in the graph of the data
+// gradient. The outputs are the result of the convolution and the gradients of its weights, of
+// x, gamma and beta.
 func newNormGradientProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
@@ -72,33 +73,31 @@ func newNormGradientProgram(s []int) *plan.Program {
 	return p
 }
 
-// checkNormGraphs checks cuDNN graphs that include parts of a batch norm: convolutions that
-// first normalize their input, and data gradients that also compute the sums for the batch
-// norm's gradient. It checks every plan of each graph.
+// checkNormGraphs checks data gradients that also compute the sums for the batch norm's
+// gradient, with every plan.
 func (t *tester) checkNormGraphs() error {
 	if t.precision != "fp16" {
 		return nil
 	}
 	for _, s := range [][]int{{2, 16, 9, 13, 24, 3, 1}, {3, 64, 16, 16, 32, 1, 1}, {2, 21, 11, 8, 13, 3, 2}, {2, 24, 7, 7, 72, 1, 2}} {
-		shape := fmt.Sprintf("%d×%d×%d×%d to %d, window %d, stride %d", s[0], s[1], s[2], s[3], s[4], s[5], s[6])
-		checks := []Check{
-			{Name: "conv after a norm, with statistics", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[1], 4)},
-			{Name: "conv backward weights after a norm", Shape: shape, Bound: t.sumErrorBound(s[0]*s[2]*s[3], 4)},
-			{Name: "conv backward data with the sums of a norm's gradient", Shape: shape, Bound: t.sumErrorBound(s[5]*s[5]*s[4], 4)},
+		c := Check{
+			Name:  "conv backward data with the sums of a norm's gradient",
+			Shape: fmt.Sprintf("%d×%d×%d×%d to %d, window %d, stride %d", s[0], s[1], s[2], s[3], s[4], s[5], s[6]),
+			Bound: t.sumErrorBound(s[5]*s[5]*s[4], 4),
 		}
-		if !t.isSelected(checks[0].Name) && !t.isSelected(checks[1].Name) && !t.isSelected(checks[2].Name) {
+		if !t.isSelected(c.Name) {
 			continue
 		}
-		if err := t.checkNormProgram(s, checks); err != nil {
+		if err := t.checkNormProgram(s, c, t.sumErrorBound(s[5]*s[5]*s[1], 4)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkNormProgram checks a program of newNormGradientProgram first as a step, then each
-// plan of its three graphs.
-func (t *tester) checkNormProgram(s []int, checks []Check) (err error) {
+// checkNormProgram checks a program of newNormGradientProgram first as a step, with the given
+// bound, then each plan of its data gradient.
+func (t *tester) checkNormProgram(s []int, c Check, bound float64) (err error) {
 	p := newNormGradientProgram(s)
 	values := map[string][]float32{}
 	for _, q := range p.Tensors {
@@ -114,35 +113,25 @@ func (t *tester) checkNormProgram(s []int, checks []Check) (err error) {
 	for i, e := range []engine.Engine{t.truth, t.engine} {
 		x, err := e.Load(p, nil)
 		if err != nil {
-			return t.addFailure(checks[0], err)
+			return t.addFailure(c, err)
 		}
 		defer func() { err = errors.Join(err, x.Close()) }()
 		if all[i], err = t.runProgram(x, values); err != nil {
-			return t.addFailure(checks[0], err)
+			return t.addFailure(c, err)
 		}
-		if ours, ok := x.(probe.Executable); ok {
-			off := 0.0
-			for i, want := range all[0] {
-				off = max(off, mismatch(all[1][i], want))
-			}
-			applied, candidates := ours.AppliedNorms()
-			t.addCheck(Check{
-				Name: "norm, conv and their gradients", Shape: checks[0].Shape, Error: off, Bound: checks[0].Bound,
-				Kernels: t.recordKernels(ours.LaunchedKernels()), Detail: fmt.Sprintf("%d of %d norms applied by a convolution", applied, candidates),
-			})
-			for _, c := range checks {
-				if !t.isSelected(c.Name) {
-					continue
-				}
-				if err := t.checkNormPlans(ours, &c, all[0]); err != nil {
-					if err := t.addFailure(c, err); err != nil {
-						return err
-					}
-					continue
-				}
-				t.addCheck(c)
-			}
+		ours, ok := x.(probe.Executable)
+		if !ok {
+			continue
 		}
+		off := 0.0
+		for i, want := range all[0] {
+			off = max(off, mismatch(all[1][i], want))
+		}
+		t.addCheck(Check{Name: "norm, conv and their gradients", Shape: c.Shape, Error: off, Bound: bound, Kernels: t.recordKernels(ours.LaunchedKernels())})
+		if err := t.checkNormPlans(ours, &c, all[0]); err != nil {
+			return t.addFailure(c, err)
+		}
+		t.addCheck(c)
 	}
 	return nil
 }
@@ -178,48 +167,27 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 	return all, nil
 }
 
-// checkNormPlans runs every cuDNN plan of the graph that c checks, after the batch norm's own
-// kernels. It sets the error and the detail of c.
+// checkNormPlans runs every cuDNN plan of the data gradient that also computes the sums, and
+// compares the gradients of the batch norm before it. It sets the error and the detail of c.
 func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) error {
-	op := map[string]plan.Op{
-		"conv after a norm, with statistics":                    plan.OpConv,
-		"conv backward weights after a norm":                    plan.OpConvBackwardWeights,
-		"conv backward data with the sums of a norm's gradient": plan.OpConvBackwardData,
-	}[c.Name]
-	p := x.Program()
-	shape, plans := p.Tensors[p.Outputs[0]].Shape, 0
-	all, err := x.RunPlans(op, probe.NormGraphs, func(p probe.PlanResult) error {
+	plans := 0
+	all, err := x.RunPlans(plan.OpConvBackwardData, func(p probe.PlanResult) error {
+		if !p.Fused {
+			return t.ctx.Err() // checked by checkEveryPlan
+		}
 		plans++
-		t.addPlanMismatch(c, p, normPlanMismatch(op, p, shape, want))
+		off := math.Inf(1)
+		if p.Err == nil {
+			off = max(mismatch(p.FurtherOutputs["dx"], want[2]), mismatch(p.FurtherOutputs["dgamma"], want[3]), mismatch(p.FurtherOutputs["dbeta"], want[4]))
+		}
+		t.addPlanMismatch(c, p, off)
 		return t.ctx.Err()
 	})
-	switch {
-	case err != nil:
+	if err = errors.Join(err, all.NoPlan); err != nil {
 		return err
-	case all.NoPlan != nil:
-		c.Detail = "no plan: " + all.NoPlan.Error() // the engine then works without it
-	case c.Detail == "":
+	}
+	if c.Detail == "" {
 		c.Detail = fmt.Sprintf("%d plans", plans) + describeMissingPlans(all.Missing)
 	}
 	return nil
-}
-
-// normPlanMismatch returns the greatest mismatch of all results of plan p, whose
-// convolution has a result of the given shape. It is infinite if the plan failed.
-func normPlanMismatch(op plan.Op, p probe.PlanResult, shape []int, want [][]float64) float64 {
-	switch {
-	case p.Err != nil:
-		return math.Inf(1)
-	case op == plan.OpConvBackwardWeights:
-		return mismatch(p.Result, want[1])
-	case op == plan.OpConvBackwardData:
-		return max(mismatch(p.FurtherOutputs["dx"], want[2]), mismatch(p.FurtherOutputs["dgamma"], want[3]), mismatch(p.FurtherOutputs["dbeta"], want[4]))
-	}
-	channels, points := shape[1], elementCount(shape[2:])
-	sums, squares := make([]float64, channels), make([]float64, channels)
-	for j, g := range p.Result {
-		sums[j/points%channels] += g
-		squares[j/points%channels] += g * g
-	}
-	return max(mismatch(p.Result, want[0]), mismatch(p.FurtherOutputs["sum"], sums), mismatch(p.FurtherOutputs["square"], squares))
 }

@@ -235,7 +235,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
 	plans, lossyPlans, fused := 0, 0, 0
-	all, err := x.RunPlans(o.op, probe.AllGraphs, func(p probe.PlanResult) error {
+	all, err := x.RunPlans(o.op, func(p probe.PlanResult) error {
 		to, count := &c, &plans
 		if p.Reduced {
 			to, count = &lossy, &lossyPlans

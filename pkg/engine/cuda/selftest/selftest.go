@@ -199,11 +199,11 @@ func (t *tester) addUnlaunchedKernels() {
 }
 
 // isForOtherPrecision reports whether the named kernel is checked only in another
-// precision. The fp32 kernels are not checked in 16 bits. The kernels for batch norms in
-// cuDNN's graphs are checked only in fp16.
+// precision. The fp32 kernels are not checked in 16 bits. The kernel for statistics that
+// cuDNN's graphs compute is checked only in fp16.
 func (t *tester) isForOtherPrecision(name string) bool {
-	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {
-		return t.low != device.F16 || strings.HasSuffix(name, "_"+kernels.F32.String())
+	if name == "bn_sums" {
+		return t.low != device.F16
 	}
 	return t.low != device.F32 && strings.HasSuffix(name, "_"+kernels.F32.String())
 }

@@ -73,7 +73,7 @@ func (t *tester) checkPlanStatistics(c *Check, s []int) error {
 	}
 	c.Kernels = t.recordKernels(x.LaunchedKernels())
 	plans, fused := 0, 0
-	all, err := x.RunPlans(plan.OpConv, probe.AllGraphs, func(p probe.PlanResult) error {
+	all, err := x.RunPlans(plan.OpConv, func(p probe.PlanResult) error {
 		if p.Err == nil && p.FurtherOutputs["mean"] == nil {
 			return errors.New("the convolution computed no statistics")
 		}

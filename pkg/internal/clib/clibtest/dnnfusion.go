@@ -9,15 +9,11 @@ import (
 // checkPattern returns an error status if cuDNN has no engine for the graph ops. It accepts
 // the graphs in the section on specialized engines of cuDNN's developer guide, with the
 // restrictions listed there, and any operation followed by operations that run-time
-// compilation can append.
+// compilation can append. Convolutions that apply a batch norm as they read (ConvBNfprop and
+// ConvBNwgrad) are not simulated.
 func (d *cudnnSimulator) checkPattern(ops []*operation) cudnn.Status {
-	conv := slices.IndexFunc(ops, func(o *operation) bool { return o.isConvolution() })
-	sums := slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights })
-	switch {
-	case sums:
+	if slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights }) {
 		return d.checkGradientSums(ops)
-	case conv > 0:
-		return d.checkPrologue(ops, conv)
 	}
 	for i, o := range ops {
 		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
@@ -25,10 +21,6 @@ func (d *cudnnSimulator) checkPattern(ops []*operation) cudnn.Status {
 		}
 	}
 	return cudnn.Success
-}
-
-func (o *operation) isConvolution() bool {
-	return o.Kind == cudnn.DescConvForward || o.Kind == cudnn.DescConvData || o.Kind == cudnn.DescConvFilter
 }
 
 // opKinds returns the kind of each operation, or its mode if it is a pointwise operation.
@@ -49,40 +41,6 @@ func opKinds(ops []*operation) []any {
 func (d *cudnnSimulator) supportsNormFusion() bool {
 	c := d.m.opt.Capability
 	return c[0] >= 8 && c != [2]int{8, 9}
-}
-
-// checkPrologue checks a graph with operations before a convolution, which must be ConvBNfprop
-// or ConvBNwgrad. conv is the index of the convolution. From compute capability 9.0 on,
-// the graph must be complete: scale, bias, ReLU, convolution, and in the forward pass the
-// statistics.
-func (d *cudnnSimulator) checkPrologue(ops []*operation, conv int) cudnn.Status {
-	o := ops[conv]
-	want := []any{cudnn.PointwiseMul, cudnn.PointwiseAdd, cudnn.PointwiseReLU, o.Kind}
-	if o.Kind == cudnn.DescConvForward {
-		want = append(want, cudnn.DescGenstats)
-	}
-	switch {
-	case !d.supportsNormFusion():
-		return d.failWithStatus(cudnn.GraphNotSupported, "compute capability %v has no convolution after a batch norm", d.m.opt.Capability)
-	case o.Kind == cudnn.DescConvData || !slices.Equal(opKinds(ops), want):
-		return d.failWithStatus(cudnn.GraphNotSupported, "%s: a convolution after other operations must have the complete pattern ConvBNfprop or ConvBNwgrad", describeOps(ops))
-	case o.In[0].ID != ops[2].Out[0].ID || ops[2].In[0].ID != ops[1].Out[0].ID || ops[1].In[0].ID != ops[0].Out[0].ID:
-		return d.failWithStatus(cudnn.GraphNotSupported, "%s: each operation must read the output of the one before it", describeOps(ops))
-	}
-	for _, p := range ops[:3] {
-		if !p.Out[0].Virtual {
-			return d.failWithStatus(cudnn.GraphNotSupported, "%v is not virtual", p.Out[0])
-		}
-	}
-	x, scale, bias := ops[0].In[0], ops[0].In[1], ops[1].In[1]
-	half := []*tensor{x, scale, bias, o.In[1]}
-	if o.Kind == cudnn.DescConvForward {
-		half = append(half, o.Out[0])
-		if o.Out[0].Virtual {
-			return d.failWithStatus(cudnn.GraphNotSupported, "%v is virtual", o.Out[0])
-		}
-	}
-	return d.checkFP16Tensors(half, x.Dims[1], scale, bias)
 }
 
 // checkFP16Tensors checks that the tensors in list are fp16, four-dimensional, packed

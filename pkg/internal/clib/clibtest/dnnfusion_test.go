@@ -49,7 +49,7 @@ func (g *gpu) readHalves(p cuda.Ptr, n int) []float32 {
 	return out
 }
 
-// The operands of the three graphs with a batch norm.
+// The operands of the graph with the sums of a batch norm's gradient.
 var (
 	normX = []int64{2, 8, 5, 4}
 	normW = []int64{16, 8, 3, 3}
@@ -66,28 +66,6 @@ func virtual(id int64, typ cudnn.DataType, dims []int64) cudnn.Tensor {
 
 func channels(id int64, typ cudnn.DataType, c int64) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: []int64{1, c, 1, 1}}
-}
-
-// front returns the operations that compute max(0, x·scale + shift).
-func front(x cudnn.Tensor, scale, shift cudnn.Tensor) []cudnn.Op {
-	a, b, r := virtual(11, cudnn.Float16, x.Dims), virtual(12, cudnn.Float16, x.Dims), virtual(13, cudnn.Float16, x.Dims)
-	return []cudnn.Op{
-		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: x, B: scale, Y: a},
-		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: a, B: shift, Y: b},
-		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: b, Y: r},
-	}
-}
-
-func forwardGraph() []cudnn.Op {
-	y := halfTensor(3, normY)
-	return append(front(halfTensor(1, normX), channels(4, cudnn.Float16, 8), channels(5, cudnn.Float16, 8)),
-		cudnn.ConvForward{Conv: cudnn.Conv{Pad: []int64{1, 1}}, X: virtual(13, cudnn.Float16, normX), W: halfTensor(2, normW), Y: y},
-		cudnn.Genstats{X: y, Sum: channels(6, cudnn.Float32, 16), SqSum: channels(7, cudnn.Float32, 16)})
-}
-
-func filterGraph() []cudnn.Op {
-	return append(front(halfTensor(1, normX), channels(4, cudnn.Float16, 8), channels(5, cudnn.Float16, 8)),
-		cudnn.ConvBackwardFilter{Conv: cudnn.Conv{Pad: []int64{1, 1}}, X: virtual(13, cudnn.Float16, normX), DW: cudnn.Tensor{ID: 2, Dims: normW}, DY: halfTensor(3, normY)})
 }
 
 func dataGraph() []cudnn.Op {
@@ -112,120 +90,89 @@ func normShape() shape {
 	return shape{x: normX, w: normW, y: normY, pad: []int64{1, 1}, stride: []int64{1, 1}, dilation: []int64{1, 1}}
 }
 
-// TestNormsInConvolutions compares the three graphs with their definitions in float64. Multiples
-// of 1/8 and their products with 1 and 2 are exact in fp16, so only the sums are rounded.
-func TestNormsInConvolutions(t *testing.T) {
+// TestNormSumsInConvolution compares the graph with its definition in float64. Multiples of 1/8
+// and their products with 1 and 2 are exact in fp16, so only the sums are rounded.
+func TestNormSumsInConvolution(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
 	x, w, dy := random(r, product(normX)), random(r, product(normW)), random(r, product(normY))
-	scale, shift := []float32{1, 2, -1, 1, 2, 1, -2, 1}, random(r, 8)
-	read := make([]float64, len(x))
-	for i := range read {
-		read[i] = max(0, float64(x[i])*float64(scale[i%8])+float64(shift[i%8]))
-	}
 	px, pw, pdy := g.writeHalves("x", x), g.writeHalves("w", w), g.writeHalves("dy", dy)
-	{ // forward
-		py, sum, square := g.alloc("y", int64(2*len(dy))), g.alloc("sum", 64), g.alloc("square", 64)
-		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: pw, 3: py, 4: g.writeHalves("scale", scale), 5: g.writeHalves("shift", shift), 6: sum, 7: square}, forwardGraph()...)
-		want := make([]float64, len(dy))
-		normShape().visit(func(i, j, k int) { want[k] += read[i] * float64(w[j]) })
-		got := g.readHalves(py, len(want))
-		var sums, squares [16]float64
-		for i, v := range want {
-			if d := math.Abs(float64(got[i]) - v); d > 1e-3*(1+math.Abs(v)) { // the rounding of y, 2⁻¹¹
-				t.Fatalf("y[%d] = %v, want %v", i, got[i], v)
-			}
-			sums[i%16] += v
-			squares[i%16] += v * v
-		}
-		wantNear(t, "sum", g.floats(sum, 16), sums[:])
-		wantNear(t, "squares", g.floats(square, 16), squares[:])
+	mean, invstd, gamma, beta := random(r, 8), []float32{1, 2, 1, 1, 0.5, 1, 1, 2}, []float32{1, -1, 2, 1, 1, 1, -2, 1}, random(r, 8)
+	at := map[int64]cuda.Ptr{1: px, 2: pw, 3: pdy, 4: g.tensor("mean", mean), 5: g.tensor("invstd", invstd), 6: g.tensor("gamma", gamma), 7: g.tensor("beta", beta), 8: g.alloc("dx", int64(2*len(x)))}
+	for id := int64(20); id < 25; id++ {
+		at[id] = g.alloc("sums", 32)
 	}
-	{ // weights
-		dw := g.alloc("dw", int64(4*len(w)))
-		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: dw, 3: pdy, 4: g.writeHalves("scale", scale), 5: g.writeHalves("shift", shift)}, filterGraph()...)
-		want := make([]float64, len(w))
-		normShape().visit(func(i, j, k int) { want[j] += read[i] * float64(dy[k]) })
-		wantNear(t, "dw", g.floats(dw, len(w)), want)
+	g.run(h, s, at, dataGraph()...)
+	d := make([]float64, len(x))
+	normShape().visit(func(i, j, k int) { d[i] += float64(w[j]) * float64(dy[k]) })
+	var dscale, dbias [8]float64
+	for i := range d {
+		c := i % 8
+		unit := (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
+		if unit*float64(gamma[c])+float64(beta[c]) <= 0 {
+			d[i] = 0
+		}
 	}
-	{ // data
-		mean, invstd, gamma, beta := random(r, 8), []float32{1, 2, 1, 1, 0.5, 1, 1, 2}, []float32{1, -1, 2, 1, 1, 1, -2, 1}, random(r, 8)
-		at := map[int64]cuda.Ptr{1: px, 2: pw, 3: pdy, 4: g.tensor("mean", mean), 5: g.tensor("invstd", invstd), 6: g.tensor("gamma", gamma), 7: g.tensor("beta", beta), 8: g.alloc("dx", int64(2*len(x)))}
-		for id := int64(20); id < 25; id++ {
-			at[id] = g.alloc("sums", 32)
+	got := g.readHalves(at[8], len(x))
+	for i, v := range d {
+		c := i % 8
+		if math.Abs(float64(got[i])-v) > 1e-3*(1+math.Abs(v)) {
+			t.Fatalf("dx[%d] = %v, want %v", i, got[i], v)
 		}
-		g.run(h, s, at, dataGraph()...)
-		d := make([]float64, len(x))
-		normShape().visit(func(i, j, k int) { d[i] += float64(w[j]) * float64(dy[k]) })
-		var dscale, dbias [8]float64
-		for i := range d {
-			c := i % 8
-			unit := (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
-			if unit*float64(gamma[c])+float64(beta[c]) <= 0 {
-				d[i] = 0
-			}
-		}
-		got := g.readHalves(at[8], len(x))
-		for i, v := range d {
-			c := i % 8
-			if math.Abs(float64(got[i])-v) > 1e-3*(1+math.Abs(v)) {
-				t.Fatalf("dx[%d] = %v, want %v", i, got[i], v)
-			}
-			dbias[c] += v
-			dscale[c] += v * (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
-		}
-		wantNear(t, "dscale", g.floats(at[20], 8), dscale[:])
-		wantNear(t, "dbias", g.floats(at[21], 8), dbias[:])
-		// eqDY·dy + eqX·x + eqBias is the gradient of the batch norm's input.
-		a, b, c := g.floats(at[22], 8), g.floats(at[23], 8), g.floats(at[24], 8)
-		n := float64(len(x) / 8)
-		for i, v := range d {
-			k := i % 8
-			unit := (float64(x[i]) - float64(mean[k])) * float64(invstd[k])
-			want := float64(gamma[k]) * float64(invstd[k]) * (v - dbias[k]/n - unit*dscale[k]/n)
-			if got := float64(a[k])*v + float64(b[k])*float64(x[i]) + float64(c[k]); math.Abs(got-want) > 1e-4*(1+math.Abs(want)) {
-				t.Fatalf("gradient %d is %v, want %v", i, got, want)
-			}
+		dbias[c] += v
+		dscale[c] += v * (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
+	}
+	wantNear(t, "dscale", g.floats(at[20], 8), dscale[:])
+	wantNear(t, "dbias", g.floats(at[21], 8), dbias[:])
+	// eqDY·dy + eqX·x + eqBias is the gradient of the batch norm's input.
+	a, b, c := g.floats(at[22], 8), g.floats(at[23], 8), g.floats(at[24], 8)
+	n := float64(len(x) / 8)
+	for i, v := range d {
+		k := i % 8
+		unit := (float64(x[i]) - float64(mean[k])) * float64(invstd[k])
+		want := float64(gamma[k]) * float64(invstd[k]) * (v - dbias[k]/n - unit*dscale[k]/n)
+		if got := float64(a[k])*v + float64(b[k])*float64(x[i]) + float64(c[k]); math.Abs(got-want) > 1e-4*(1+math.Abs(want)) {
+			t.Fatalf("gradient %d is %v, want %v", i, got, want)
 		}
 	}
 }
 
-// TestNormGraphsThatAreRefused checks graphs that are not among the three patterns of cuDNN's
-// developer guide.
+// TestNormGraphsThatAreRefused checks graphs that are not the pattern of cuDNN's developer
+// guide.
 func TestNormGraphsThatAreRefused(t *testing.T) {
-	edited := func(graph []cudnn.Op, at int, edit func(op cudnn.Op) cudnn.Op) []cudnn.Op {
+	edited := func(at int, edit func(op cudnn.Op) cudnn.Op) []cudnn.Op {
+		graph := dataGraph()
 		graph[at] = edit(graph[at])
 		return graph
 	}
-	pointwise := func(edit func(p *cudnn.Pointwise)) func(cudnn.Op) cudnn.Op {
-		return func(op cudnn.Op) cudnn.Op {
+	pointwise := func(at int, edit func(p *cudnn.Pointwise)) []cudnn.Op {
+		return edited(at, func(op cudnn.Op) cudnn.Op {
 			p := op.(cudnn.Pointwise)
 			edit(&p)
 			return p
-		}
+		})
 	}
-	brain := func() []cudnn.Op { // x and what reads it in bf16
-		graph := forwardGraph()
-		return edited(graph, 0, pointwise(func(p *cudnn.Pointwise) { p.X.Type = cudnn.BFloat16 }))
+	sums := func(edit func(x *cudnn.Tensor)) []cudnn.Op {
+		graph := pointwise(1, func(p *cudnn.Pointwise) { edit(&p.X) })
+		b := graph[6].(cudnn.BNBackwardWeights)
+		edit(&b.X)
+		graph[6] = b
+		return graph
 	}
 	for name, c := range map[string]struct {
 		on    clibtest.Options
 		graph []cudnn.Op
 		words []string
 	}{
-		"Ada":               {clibtest.Options{Capability: [2]int{8, 9}}, forwardGraph(), []string{"8 9"}},
-		"Ada, backward":     {clibtest.Options{Capability: [2]int{8, 9}}, dataGraph(), []string{"8 9"}},
+		"Ada":               {clibtest.Options{Capability: [2]int{8, 9}}, dataGraph(), []string{"8 9"}},
 		"Blackwell":         {clibtest.Options{Capability: [2]int{10, 0}}, dataGraph(), []string{"10 0"}},
 		"an older version":  {clibtest.Options{CUDNNVersion: 90700}, dataGraph(), []string{"9.7.0"}},
-		"bf16":              {clibtest.Options{}, brain(), []string{"not fp16"}},
-		"fp32 scale":        {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.B.Type = cudnn.Float32 })), []string{"not fp16"}},
-		"no statistics":     {clibtest.Options{}, forwardGraph()[:4], []string{"complete pattern"}},
-		"no ReLU":           {clibtest.Options{}, noReLU(), []string{"complete pattern"}},
-		"a pitch":           {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Strides = []int64{320, 1, 64, 16} })), []string{"not packed"}},
-		"alignment":         {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Align = 8 })), []string{"aligned to 8"}},
+		"bf16":              {clibtest.Options{}, sums(func(x *cudnn.Tensor) { x.Type = cudnn.BFloat16 }), []string{"not fp16"}},
+		"no ReLU":           {clibtest.Options{}, append(dataGraph()[:5], dataGraph()[6]), []string{"want the pattern"}},
+		"a pitch":           {clibtest.Options{}, sums(func(x *cudnn.Tensor) { x.Strides = []int64{320, 1, 64, 16} }), []string{"not packed"}},
+		"alignment":         {clibtest.Options{}, sums(func(x *cudnn.Tensor) { x.Align = 8 }), []string{"aligned to 8"}},
 		"a stored half way": {clibtest.Options{}, stored(), []string{"not virtual"}},
-		"three dimensions":  {clibtest.Options{}, volume(), []string{"four dimensions"}},
 		"fp16 mean":         {clibtest.Options{}, halfMean(), []string{"not fp32"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,18 +187,11 @@ func TestNormGraphsThatAreRefused(t *testing.T) {
 	}
 }
 
-func noReLU() []cudnn.Op {
-	graph := forwardGraph()
-	conv := graph[3].(cudnn.ConvForward)
-	conv.X = virtual(12, cudnn.Float16, normX)
-	return []cudnn.Op{graph[0], graph[1], conv, graph[4]}
-}
-
 func stored() []cudnn.Op {
-	graph := forwardGraph()
-	relu, conv := graph[2].(cudnn.Pointwise), graph[3].(cudnn.ConvForward)
-	relu.Y.Virtual, conv.X.Virtual = false, false
-	graph[2], graph[3] = relu, conv
+	graph := dataGraph()
+	sub, mul := graph[1].(cudnn.Pointwise), graph[2].(cudnn.Pointwise)
+	sub.Y.Virtual, mul.X.Virtual = false, false
+	graph[1], graph[2] = sub, mul
 	return graph
 }
 
@@ -261,14 +201,4 @@ func halfMean() []cudnn.Op {
 	sub.B.Type, sums.Mean.Type = cudnn.Float16, cudnn.Float16
 	graph[1], graph[6] = sub, sums
 	return graph
-}
-
-func volume() []cudnn.Op {
-	x, w, y := []int64{1, 8, 3, 3, 3}, []int64{8, 8, 1, 1, 1}, []int64{1, 8, 3, 3, 3}
-	one := func(id int64, typ cudnn.DataType) cudnn.Tensor {
-		return cudnn.Tensor{ID: id, Type: typ, Dims: []int64{1, 8, 1, 1, 1}}
-	}
-	return append(front(halfTensor(1, x), one(4, cudnn.Float16), one(5, cudnn.Float16)),
-		cudnn.ConvForward{Conv: cudnn.Conv{Pad: []int64{0, 0, 0}}, X: virtual(13, cudnn.Float16, x), W: halfTensor(2, w), Y: halfTensor(3, y)},
-		cudnn.Genstats{X: halfTensor(3, y), Sum: one(6, cudnn.Float32), SqSum: one(7, cudnn.Float32)})
 }

@@ -40,26 +40,12 @@ type Executable interface {
 	// GradientScale returns the loss scale in the gradients of the last step; 1 if the
 	// precision is not fp16.
 	GradientScale() float64
-	// AppliedNorms returns the number of batch norms that convolutions apply while they
-	// read their input, and the number of batch norms that they could apply.
-	AppliedNorms() (applied, candidates int)
-	// RunPlans runs every plan that cuDNN has for the first convolution with operation op.
+	// RunPlans runs every plan that cuDNN has for the first convolution with operation op,
+	// alone and in every graph that fuses other operations with it.
 	// The result is filled with NaN before each run. visit is called with each run on the
 	// engine's thread; if it returns an error, RunPlans stops and returns this error.
-	RunPlans(op plan.Op, graphs GraphSet, visit func(PlanResult) error) (PlanSummary, error)
+	RunPlans(op plan.Op, visit func(PlanResult) error) (PlanSummary, error)
 }
-
-// GraphSet selects the cuDNN graphs that RunPlans runs.
-type GraphSet uint8
-
-const (
-	// AllGraphs selects the convolution alone and every graph that fuses other operations
-	// with it.
-	AllGraphs GraphSet = iota
-	// NormGraphs selects the graphs that apply the batch norm before the convolution or
-	// compute the sums of its gradient. The batch norm's own kernels run before each plan.
-	NormGraphs
-)
 
 // PlanResult is the result of running one cuDNN plan.
 type PlanResult struct {
@@ -68,9 +54,8 @@ type PlanResult struct {
 	Fused   bool     // its graph contains more than the convolution
 	Kernels []string // names of the engine's own kernels that ran before and after it
 	Result  []float64
-	// FurtherOutputs contains the graph's other outputs by name: mean and invstd of the
-	// batch norm after the convolution; sum and square (Σ y and Σ y² per channel); or
-	// dgamma, dbeta and dx of the batch norm before it.
+	// FurtherOutputs contains the plan's other outputs by name: mean and invstd of the batch
+	// norm after the convolution, or dgamma, dbeta and dx of the batch norm before it.
 	FurtherOutputs map[string][]float64
 	Err            error // why the plan failed; Result is nil then
 }

@@ -69,17 +69,6 @@ KERNEL(TYPED(bn_apply))(const T *x, int x_pitch, const T *add, int add_pitch, co
   }
 }
 
-// bn_scale_shift: the batch norm as y = x·scale + shift, in the type of x, for a
-// convolution that applies it as it reads x. The shift is that of the scale as it was
-// rounded, so that x = mean gives beta.
-KERNEL(TYPED(bn_scale_shift))(const float *__restrict__ mean, const float *__restrict__ invstd, const float *__restrict__ gamma, const float *__restrict__ beta, T *__restrict__ scale, T *__restrict__ shift, int channels) {
-  for (i64 i = flat_start(); i < channels; i += flat_step()) {
-    T s = from_float<T>(invstd[i] * gamma[i]);
-    scale[i] = s;
-    shift[i] = from_float<T>(fmaf(-mean[i], to_float(s), beta[i]));
-  }
-}
-
 // bn_infer: the same by the running statistics.
 KERNEL(TYPED(bn_infer))(const T *x, int x_pitch, const T *add, int add_pitch, const float *__restrict__ running_mean, const float *__restrict__ running_var, const float *__restrict__ gamma, const float *__restrict__ beta, T *y, int y_pitch, i64 rows, i64 rows_per_chunk, int channels, int relu, float epsilon) {
   Place p = place(rows, rows_per_chunk, channels);
