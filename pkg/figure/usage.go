@@ -106,7 +106,7 @@ func (o Options) findRecordedUsage(study *scaling.Study) (*runs.Run, []usage.Rec
 	if o.Run != "" {
 		return nil, nil, fmt.Errorf("no run with recorded usage (usage-<rank>.csv) has %q in its name", o.Run)
 	}
-	return nil, nil, errors.New("usage is not recorded: no run has a file usage-<rank>.csv with samples; runs of at least one second have one, unless LOCKSTEP_USAGE=off was set or an older version trained them")
+	return nil, nil, errors.New("usage is not recorded: no run has a file usage-<rank>.csv with samples; runs of at least one second have one, unless LOCKSTEP_USAGE=off was set")
 }
 
 // usageQuantity is a quantity of a panel: one line per worker or one per machine.

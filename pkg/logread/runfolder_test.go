@@ -2,7 +2,6 @@ package logread
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -173,31 +172,5 @@ func TestProblemsOfWorkerLogs(t *testing.T) {
 		if text := fmt.Sprint(problems); !strings.Contains(text, want) {
 			t.Errorf("problems %s, expected %q", text, want)
 		}
-	}
-}
-
-// TestWallTimeIsNoEpoch checks that the row that older launchers wrote for a whole
-// run is its wall time and not the time of an epoch, also with a program's own
-// epochs, and that one epoch of a Lockstep run stays.
-func TestWallTimeIsNoEpoch(t *testing.T) {
-	root := t.TempDir()
-	dir := otherRun(t, filepath.Join(root, "other"), 1, nil)
-	row := "1,20.5,0,0,,,,,,,,,\n"
-	f, err := os.OpenFile(filepath.Join(dir, "epochs.csv"), os.O_APPEND|os.O_WRONLY, 0)
-	check(t, err)
-	_, err = f.WriteString(row)
-	check(t, err)
-	check(t, f.Close())
-	var names []string
-	_, err = Rows(Epochs, []string{dir}, func(r Row) error { names = append(names, r.Name); return nil })
-	check(t, err)
-	if d := cmp.Diff([]string{"wall_seconds"}, names); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
-	write(t, dir, map[string]string{"worker-0.log": sc21Lines(10, 100, 0.5)})
-	all, _, err := Read(dir)
-	check(t, err)
-	if len(all) != 1 || len(all[0].Epochs) != 2 || all[0].Epochs[0].Seconds != 10 {
-		t.Errorf("runs %+v", all)
 	}
 }

@@ -47,14 +47,6 @@ func ShortHash(fingerprint string) string {
 	return version + ":" + hash[:min(digits, len(hash))]
 }
 
-// isDataHash reports whether text is a fingerprint of all data. Older versions recorded the hash
-// of a few samples, without a version, which cannot be compared with it.
-func isDataHash(text string) bool {
-	const maxVersion = 32
-	version, hash, ok := strings.Cut(text, ":")
-	return ok && version != "" && len(version) <= maxVersion && hash != ""
-}
-
 // DataChange is a place in a run at which its data changed.
 type DataChange struct {
 	Before, After Worker // workers with different fingerprints

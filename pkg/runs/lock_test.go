@@ -95,7 +95,7 @@ func TestOneOwnerInOneProcess(t *testing.T) {
 func TestRefusedFolderStaysAsItIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)
-	check(t, os.Remove(filepath.Join(dir, OwnersFile))) // as an older version wrote it
+	check(t, os.Remove(filepath.Join(dir, OwnersFile)))
 	_, err := Create(dir, sampleInfo())
 	wantError(t, err, "already contains a run")
 	other := t.TempDir()

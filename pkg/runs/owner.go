@@ -92,8 +92,7 @@ func OwnerOf(dir string) (owner Owner, alive bool, err error) {
 }
 
 // Owners returns all owners that the run folder dir ever had, oldest first. It returns none
-// for folders of older versions, which have no list of owners. Lines that cannot be read
-// are in the problems.
+// for a folder that has no list of owners. Lines that cannot be read are in the problems.
 func Owners(dir string) ([]Owner, []Problem, error) {
 	path := filepath.Join(dir, OwnersFile)
 	text, err := safeopen.ReadFile(dir, path, maxOwners)

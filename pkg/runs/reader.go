@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,7 +46,6 @@ func Read(dir string) (Run, error) {
 		}
 		run.Epochs = epochs
 		run.Problems = append(run.Problems, problems...)
-		run.removeWholeRunRow()
 		run.Problems = append(run.Problems, run.checkMissingRows()...)
 	}
 	loads, problems, err := readLoads(dir)
@@ -178,28 +176,6 @@ func (r Run) checkMissingRows() []Problem {
 		return nil
 	}
 	return []Problem{{File: r.File, Reason: fmt.Sprintf("last row is epoch %d, but the run is done with %.0f epochs: rows are missing", last, epochs)}}
-}
-
-// removeWholeRunRow removes the row that older versions of the launcher wrote to epochs.csv
-// for the run of another program. Its time is the wall time of the complete run and not the
-// time of an epoch.
-func (r *Run) removeWholeRunRow() {
-	if len(r.Info.Command) == 0 || len(r.Epochs) != 1 {
-		return
-	}
-	e := r.Epochs[0]
-	for _, v := range []float64{e.SamplesPerSecond, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.ValSeconds, e.LearningRate, e.Accuracy, e.ValAccuracy} {
-		if !math.IsNaN(v) {
-			return
-		}
-	}
-	if e.Epoch != 1 || e.Samples > 0 {
-		return
-	}
-	r.Epochs = nil
-	if r.WallSeconds == 0 { // the launcher was killed before it wrote run.json
-		r.WallSeconds = e.Seconds
-	}
 }
 
 // ReadInfo reads run.json of the run folder dir. It returns an error if the file is missing,

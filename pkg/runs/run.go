@@ -220,7 +220,7 @@ type Worker struct {
 	Started   time.Time `json:"started"`
 	BuildID   string    `json:"build_id,omitempty"`
 	// ConfigHash is the SHA-256 of the settings that all ranks must share, and DataHash
-	// the fingerprint of their data. Both are "" in folders of older versions.
+	// the fingerprint of their data. Both are "" in folders of other programs.
 	ConfigHash string `json:"config_hash,omitempty"`
 	DataHash   string `json:"data_hash,omitempty"`
 	Data       Data   `json:"data,omitzero"` // the data that DataHash identifies

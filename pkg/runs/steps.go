@@ -289,9 +289,6 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 	case kind.WorldSize != nil:
 		w := new(Worker)
 		err := json.Unmarshal(text, w)
-		if !isDataHash(w.DataHash) {
-			w.DataHash = ""
-		}
 		return w, nil, err
 	case kind.Step != nil:
 		s := new(Step)

@@ -181,7 +181,6 @@ func (t *Tail) Run() Run {
 	}
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
-		run.removeWholeRunRow()
 		run.Problems = append(run.Problems, run.checkMissingRows()...)
 	}
 	run.Loads, run.Classes = slices.Clone(t.loads), slices.Clone(t.classes)

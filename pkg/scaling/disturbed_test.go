@@ -25,7 +25,7 @@ func TestDisturbed(t *testing.T) {
 		make("logs/ddp-n1-s1", 1, 1, 3, 0.01, 0.01), // only the first epoch, which does not count
 		make("logs/ddp-n2-s1", 2, 1, 0, 0.5, 0.4),
 		make("logs/ddp-n2-s2", 2, 2, 0, 0, 0.25),
-		make("logs/ddp-n4-s1", 4, 1), // of an older version
+		make("logs/ddp-n4-s1", 4, 1), // without a record of the load
 	}
 	s, err := FromRuns(all)
 	if err != nil {

@@ -130,8 +130,8 @@ func (t *Trainer) deleteOldCheckpoints() error {
 }
 
 // lastSaved returns the place of the newest checkpoint that the run is known to have saved,
-// or the zero checkpointPlace. Versions of Lockstep that did not record it wrote the row of an
-// epoch after the checkpoints of all epochs before it.
+// or the zero checkpointPlace. If run.json does not record it, as in the recorded runs, the row
+// of an epoch was written after the checkpoints of all epochs before it.
 func lastSaved(run runs.Run) checkpointPlace {
 	last, _ := parseCheckpointPath(run.Info.Checkpoint)
 	if run.Info.Checkpoint != "" {

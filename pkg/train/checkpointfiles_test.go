@@ -180,8 +180,8 @@ func TestNoCheckpointYet(t *testing.T) {
 	}
 }
 
-// TestLastSaved: which checkpoint a run has saved, according to its record. Older versions did not
-// record it.
+// TestLastSaved: which checkpoint a run has saved, according to its record. Without
+// one, as in the recorded runs, the rows of the epochs tell.
 func TestLastSaved(t *testing.T) {
 	for _, tt := range []struct {
 		recorded, test string

@@ -110,7 +110,7 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	now := runs.Worker{DataHash: t.dataHash, Data: t.dataRecord}
 	switch {
 	case !known:
-		t.notes = append(t.notes, fmt.Sprintf("the run has no fingerprint of the data that it was trained on, as older versions of Lockstep recorded none: check that the data are the same; from now on it is recorded: %s", now.DescribeData()))
+		t.notes = append(t.notes, fmt.Sprintf("the run has no fingerprint of the data that it was trained on: check that the data are the same; from now on it is recorded: %s", now.DescribeData()))
 		return nil
 	case last.DataHash == now.DataHash:
 		return nil

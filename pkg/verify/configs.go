@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"lockstep/pkg/runs"
@@ -50,13 +49,10 @@ func (v *verifier) checkData() {
 		v.addClaimCheck(name, true, "not recorded")
 		return
 	}
-	hasHash := func(w runs.Worker) bool { return w.DataHash != "" }
-	if slices.ContainsFunc(v.run.Workers, hasHash) { // else an older version resumed the run
-		for _, w := range v.run.Workers {
-			if !hasHash(w) {
-				v.addClaimCheck(name, false, "rank %d did not record its data", w.Rank)
-				return
-			}
+	for _, w := range v.run.Workers {
+		if w.DataHash == "" {
+			v.addClaimCheck(name, false, "rank %d did not record its data", w.Rank)
+			return
 		}
 	}
 	changes := v.run.DataChanges()

@@ -13,8 +13,7 @@ import (
 const maxClockSkew = time.Minute
 
 // checkOwners checks that at most one process at a time owned the run, and returns the
-// recorded owners. If no owners are recorded, as in run folders of earlier versions, it
-// checks nothing.
+// recorded owners. If no owners are recorded, it checks nothing.
 func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	owners, problems, err := runs.Owners(v.run.Dir)
 	if err != nil || len(owners)+len(problems) == 0 {

@@ -87,7 +87,7 @@ func TestVerifyOwners(t *testing.T) {
 			[]runs.Owner{owner(1, 0, 21*time.Second), elsewhere},
 			"", "",
 		},
-		{"resumed by an older version", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 0), all[18:])}, nil, "", ""},
+		{"resumed, without owners", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 0), all[18:])}, nil, "", ""},
 		{
 			"begun anew before there was a checkpoint",
 			[]runs.StepPart{part(worker(1, 0), all[:5]), part(worker(2, 0), all)},
@@ -95,7 +95,7 @@ func TestVerifyOwners(t *testing.T) {
 			"", "",
 		},
 		{
-			"two trainings of an older version",
+			"two trainings, without owners",
 			[]runs.StepPart{part(worker(1, 0), all[:18]), part(worker(2, 0), all[9:18], all[18:27], all[18:27])},
 			nil, order, "rank 0, pid 2 on " + self.Host + ": step 27 is followed by step 19, as if two processes had written the file",
 		},

@@ -133,10 +133,6 @@ To see the gain of overlap, compare with a series without it:
 				printReadingNotes(c, s, false)
 				return a.write(c, s, shown, format)
 			}
-			if old, _ := a.old.findRequested(); old != nil { // parse has already checked for errors
-				printReadingNotes(c, s, false)
-				return a.old.write(c, old, s, format)
-			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
 			}

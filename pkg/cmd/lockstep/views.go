@@ -308,7 +308,6 @@ type analysisFlags struct {
 	series []string
 	show   []string
 	out    string
-	old    oldViewFlags
 	logs   []string // the paths that are read
 }
 
@@ -320,7 +319,6 @@ func (a *analysisFlags) addTo(c *cobra.Command) {
 	if err := c.RegisterFlagCompletionFunc("show", completeViewNames); err != nil {
 		panic(err) // cannot fail: the line above defines the flag
 	}
-	a.old.addTo(c)
 }
 
 // completeViewNames returns the names of the views for shell completion.
@@ -359,13 +357,7 @@ func writeHelp(w io.Writer) error {
 // parse returns the requested views. The list is empty if the user requested none, so
 // that the table of the study is shown.
 func (a *analysisFlags) parse(format string) ([]requestedView, error) {
-	old, err := a.old.findRequested()
-	switch {
-	case err != nil:
-		return nil, asUsageError(err)
-	case old != nil && len(a.show) > 0:
-		return nil, asUsageError(fmt.Errorf("--%s and --show cannot be combined: write --show %s", old.flag, old.flag))
-	case a.out != "" && len(a.show) == 0:
+	if a.out != "" && len(a.show) == 0 {
 		return nil, asUsageError(errors.New("--out needs a view: add --show, for example --show points"))
 	}
 	var all []requestedView

@@ -63,7 +63,7 @@ func arrivalsFromSpans(steps [][]runs.Step) []stepArrivals {
 			a.at[rank] = x.UntilCollective
 			a.step += spanSeconds(x) / float64(len(step))
 		}
-		if slices.Max(a.at) > 0 { // otherwise an older version wrote the spans without arrivals
+		if slices.Max(a.at) > 0 { // otherwise the spans have no arrivals
 			out = append(out, a)
 		}
 	}
