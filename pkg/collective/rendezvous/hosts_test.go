@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
-	"lockstep/pkg/collective/hosts"
 	"lockstep/pkg/collective/schedule"
 	"lockstep/pkg/internal/device"
 )
@@ -74,7 +73,7 @@ func TestAlgorithmsBetweenHosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	for name, link := range map[string]hosts.Link{
+	for name, link := range map[string]hostLink{
 		"rate":  {Rate: "200mbit"},
 		"delay": {Rate: "200mbit", Delay: 2 * time.Millisecond},
 		"loss":  {Rate: "200mbit", LossPercent: 0.5},

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
-	"lockstep/pkg/collective/hosts"
 	"lockstep/pkg/internal/device"
 )
 
@@ -443,10 +442,10 @@ func beWorker() error {
 }
 
 // newHosts creates simulated hosts. The test is skipped where this is not possible.
-func newHosts(t *testing.T, n int, l hosts.Link) *hosts.Network {
+func newHosts(t *testing.T, n int, l hostLink) *hostNetwork {
 	t.Helper()
-	network, err := hosts.New(t.Context(), n, l)
-	if errors.Is(err, hosts.ErrNotPermitted) || errors.Is(err, hosts.ErrNoNetem) {
+	network, err := createHosts(t.Context(), n, l)
+	if errors.Is(err, errNotPermitted) || errors.Is(err, errNoNetem) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -461,7 +460,7 @@ func newHosts(t *testing.T, n int, l hosts.Link) *hosts.Network {
 }
 
 // hostCommand returns a worker that runs on a host with perHost workers.
-func hostCommand(t *testing.T, network *hosts.Network, rank, world, perHost int) *exec.Cmd {
+func hostCommand(t *testing.T, network *hostNetwork, rank, world, perHost int) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -478,7 +477,7 @@ func hostCommand(t *testing.T, network *hosts.Network, rank, world, perHost int)
 // TestHostsInNamespaces runs four workers on two simulated hosts. They share one kernel, so the
 // test sets their machine IDs.
 func TestHostsInNamespaces(t *testing.T) {
-	network := newHosts(t, 2, hosts.Link{})
+	network := newHosts(t, 2, hostLink{})
 	var wg sync.WaitGroup
 	for rank := range 4 {
 		cmd := hostCommand(t, network, rank, 4, 2)
@@ -516,7 +515,7 @@ func TestHostIsLost(t *testing.T) {
 // until rank 0 ended, and its standard error.
 func loseHost(t *testing.T, doing string) (time.Duration, string) {
 	t.Helper()
-	network := newHosts(t, 2, hosts.Link{})
+	network := newHosts(t, 2, hostLink{})
 	outs := make([]*bufio.Reader, 2)
 	cmds := make([]*exec.Cmd, 2)
 	var stderr bytes.Buffer // of rank 0
