@@ -7,7 +7,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// compileKernel returns the tasks of the kernel with the given index.
 func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	k := l.program.Kernels[index]
 	c := layer.Operation{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.shouldComputeStatistics(index)}
@@ -32,8 +31,7 @@ func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 // kernel reads, or writes, more tensors.
 const maxOperands = 8
 
-// operands returns the tensors with the given IDs, followed by absent operands, maxOperands
-// in total.
+// operands returns the tensors with the given IDs, then absent ones, maxOperands in total.
 func (l *loader) operands(ids []int) []tensor.Operand {
 	list := make([]tensor.Operand, maxOperands)
 	for i := range list {

@@ -71,10 +71,11 @@
 // their gradients, round both operands to bfloat16 as they copy them for the matrix products
 // (to nearest, to even; numbers below 2^−126 become zero). Sums, outputs, activations,
 // gradients and weights stay in float32, so that no other operation changes and no copy of the
-// weights is kept. So the engine rounds fewer tensors than plan.MixedPrecision does. Package reference also rounds outputs; therefore, an output
-// of this engine differs from the reference's by at most 2^−8 of its value, in addition to
-// the effect of the order of sums. The gradients of whole networks are nearer to float64
-// than the reference's gradients in bf16, see the tests.
+// weights is kept. The engine thus rounds fewer tensors than plan.MixedPrecision does.
+// Package reference also rounds outputs; an output of this engine therefore differs from
+// the reference's by at most 2^−8 of its value, in addition to the effect of the order of
+// sums. The gradients of whole networks are nearer to float64 than the reference's
+// gradients in bf16, see the tests.
 //
 // Products are computed by AMX, or by AVX512_BF16 where AMX is missing, and by plain Go if
 // LOCKSTEP_CPU=go is set (instruction sets "amx", "avx512_bf16" and "go"). On processors without

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Engine loads programs for this machine's processor. It owns the goroutines that compute.
-// Close stops them.
+// Engine loads programs for this machine's processor. It owns the goroutines that compute,
+// which Close stops.
 type Engine struct {
 	options engine.Options
 	kernels *kernel.Set
@@ -34,7 +34,7 @@ func New(o engine.Options) (engine.Engine, error) {
 // Name returns "cpu" and the instruction set, for example "cpu (avx2)".
 func (e *Engine) Name() string { return "cpu (" + e.kernels.Name + ")" }
 
-// Options returns the options with which the engine was started.
+// Options returns the options passed to New.
 func (e *Engine) Options() engine.Options { return e.options }
 
 // Load prepares p: it checks the shapes of all kernels, lays out the memory and builds the
@@ -48,7 +48,7 @@ func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executab
 	return l.x, nil
 }
 
-// Close stops the engine's goroutines. Its executables can then no longer run steps.
+// Close stops the engine's goroutines. Afterwards Step of its executables returns an error.
 func (e *Engine) Close() error {
 	e.threads.Close()
 	return nil

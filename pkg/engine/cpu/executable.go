@@ -35,7 +35,7 @@ type executable struct {
 	gradients gradients
 	optimizer optimizer
 
-	notices []string // see Notices
+	notices []string
 
 	norms  *layer.NormState
 	loss   float64
@@ -55,10 +55,8 @@ var (
 	_ engine.NoticeReporter = (*executable)(nil)
 )
 
-// errClosed is the cause of errors on a closed executable or engine.
 var errClosed = errors.New("the executable or its engine is closed")
 
-// Program returns the loaded program.
 func (x *executable) Program() *plan.Program { return x.program }
 
 // SetInput copies v, which is in logical order, to an input.
@@ -104,7 +102,6 @@ func (x *executable) Output(name string, dst []float32) error {
 	return fmt.Errorf("read output %q: the program has no such output", name)
 }
 
-// Loss returns the loss of the last Step.
 func (x *executable) Loss() float64 { return x.loss }
 
 // Step runs one step. If it returns an error, parameters, states and optimizer slots
@@ -148,7 +145,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
-	early := false // whether weights are updated as soon as the backward pass does not need them any more
+	early := false // update weights as soon as the backward pass has read them for the last time
 	if update != nil {
 		x.prepareUpdate(update)
 		early = x.updatesEarly(sync, update)
@@ -188,8 +185,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// forward runs the forward kernels and sets x.loss. It returns ErrNonFinite if the loss is
-// not finite.
+// forward sets x.loss. It returns ErrNonFinite if the loss is not finite.
 func (x *executable) forward(ctx context.Context) error {
 	for i := range x.steps[:x.program.Forward] {
 		if err := ctx.Err(); err != nil {
@@ -251,7 +247,6 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync, early b
 	return ready(math.MaxInt)
 }
 
-// reduceBucket passes b, the gradients of bucket i, to sync.
 func reduceBucket(sync engine.GradSync, i int, b []float32) error {
 	if err := sync.ReduceBucket(i, device.Buffer{F32: b}, device.Stream{}); err != nil {
 		return fmt.Errorf("reduce gradient bucket %d: %w", i, err)
@@ -259,7 +254,6 @@ func reduceBucket(sync engine.GradSync, i int, b []float32) error {
 	return nil
 }
 
-// runKernel runs the tasks of kernel i one after another.
 func (x *executable) runKernel(i int) error {
 	for _, t := range x.steps[i] {
 		if x.trace.on && t.Items > 0 {
@@ -296,8 +290,7 @@ func (x *executable) MemoryBytes() int64 {
 	return 4*int64(n) + x.work.Bytes() + x.store.bytes()
 }
 
-// Close releases the executable's memory, except for the part that it shares with other
-// executables.
+// Close does not release the memory that is shared with other executables.
 func (x *executable) Close() error {
 	x.closed = true
 	x.data, x.steps, x.arena, x.inputs, x.workers, x.constants = nil, nil, nil, nil, nil, 0

@@ -10,7 +10,6 @@ import (
 
 var _ engine.HostMemory = (*executable)(nil)
 
-// BucketMemory returns the memory of each gradient bucket and its parameters.
 func (x *executable) BucketMemory() []engine.BucketMemory {
 	var all []engine.BucketMemory
 	start := 0
@@ -31,7 +30,7 @@ func (x *executable) BucketMemory() []engine.BucketMemory {
 	return all
 }
 
-// parameterRegion returns the region of a parameter, if stored has its size.
+// parameterRegion returns an error if stored does not have the parameter's size.
 func (x *executable) parameterRegion(param string, stored device.Buffer) (region, error) {
 	r, ok := x.store.paramAt[param]
 	if !ok {

@@ -12,10 +12,10 @@ import (
 )
 
 // InstructionSets returns the names of the instruction sets that an engine can use on this
-// processor with a precision, "fp32" or "bf16", the best first. The last one is "go", which is
-// plain Go. If LOCKSTEP_CPU is set, InstructionSets returns only that name, and
-// an error if the processor or the build does not support it. With bf16, it also returns an
-// error if LOCKSTEP_CPU is not set and plain Go is the only one.
+// processor with a precision, "fp32" or "bf16", the best first. The last one is "go", plain
+// Go. If LOCKSTEP_CPU is set, InstructionSets returns only that name, or an error if the
+// processor or the build does not support it. With bf16, plain Go alone is an error unless
+// LOCKSTEP_CPU=go is set.
 func InstructionSets(precision string) ([]string, error) {
 	if set := os.Getenv(kernel.EnvVar); set != "" {
 		_, err := chooseSet(set, precision)
@@ -44,11 +44,10 @@ func CheckVariable(getenv func(string) string) error {
 	return nil
 }
 
-// bf16 is the precision in engine.Options with which operands of convolutions are rounded.
+// bf16 is the Options.Precision with which convolutions round their operands.
 const bf16 = "bf16"
 
-// chooseSet returns the kernels of an instruction set for a precision. If set is "", it
-// chooses the best one.
+// chooseSet chooses the best instruction set for the precision if set is "".
 func chooseSet(set, precision string) (*kernel.Set, error) {
 	if precision == bf16 {
 		return kernel.ChooseBF16Set(set)
@@ -72,8 +71,7 @@ func CommonInstructionSet(support map[string]int, workers int, preferred string)
 	return ""
 }
 
-// AllInstructionSets returns the names of all instruction sets, the best first, including
-// those that this processor does not support.
+// AllInstructionSets returns all instruction sets, the best first, supported or not.
 func AllInstructionSets() []string { return slices.Clone(kernel.InstructionSets) }
 
 // ParseInstructionSet returns the instruction set in the name of an engine, as recorded in
@@ -86,8 +84,8 @@ func ParseInstructionSet(name string) string {
 	return strings.TrimSuffix(set, ")")
 }
 
-// NewWithInstructionSet starts an engine like New, but with the named instruction set; it
-// ignores LOCKSTEP_CPU. If set is "", it chooses the best one.
+// NewWithInstructionSet starts an engine like New, but with the named instruction set, ""
+// for the best; it ignores LOCKSTEP_CPU.
 func NewWithInstructionSet(o engine.Options, set string) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// loader builds an executable. It contains the data that only loading needs.
 type loader struct {
 	x       *executable
 	fuse    bool // engine.Options.Fuse
@@ -29,8 +28,7 @@ type loader struct {
 	builder *layer.Builder
 }
 
-// load builds the executable of p. It returns the loader, which contains the executable,
-// because tests inspect the loader's decisions.
+// load returns the loader with the executable, because tests inspect its decisions.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
 	if e.threads.Closed() {
 		return nil, errors.New("the engine is closed")
@@ -74,8 +72,6 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	return l, nil
 }
 
-// resolveStore returns the store of share, which must be an executable of this engine, or a
-// new store if share is nil.
 func (e *Engine) resolveStore(p *plan.Program, layouts []tensor.Layout, share engine.Executable) (*store, error) {
 	if share == nil {
 		return newStore(p, layouts)
@@ -93,7 +89,6 @@ func (e *Engine) resolveStore(p *plan.Program, layouts []tensor.Layout, share en
 	return other.store, nil
 }
 
-// checkProgram returns an error if p is invalid or this engine cannot run it.
 func checkProgram(p *plan.Program) error {
 	if p == nil {
 		return errors.New("the program is nil")
@@ -106,8 +101,7 @@ func checkProgram(p *plan.Program) error {
 	return plan.Validate(p)
 }
 
-// checkKernel checks the attributes of k and the numbers of dimensions of its tensors. The
-// further checks of each operation rely on this.
+// checkKernel checks the attributes and numbers of dimensions on which other checks rely.
 func checkKernel(p *plan.Program, k plan.Kernel) error {
 	least := minDimensions(k.Op)
 	for i, id := range slices.Concat(k.In, k.Out) {
@@ -138,8 +132,7 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 	return nil
 }
 
-// minDimensions returns the least number of dimensions that the first tensor of the
-// operation must have.
+// minDimensions returns the least number of dimensions of the operation's first tensor.
 func minDimensions(op plan.Op) int {
 	switch op {
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward,
@@ -152,12 +145,10 @@ func minDimensions(op plan.Op) int {
 	return 4
 }
 
-// maxFloats is the greatest size of a tensor in floats, so that an int32 can hold offsets
-// in bytes.
+// maxFloats limits the size of a tensor, so that an int32 can hold offsets in bytes.
 const maxFloats = 1 << 29
 
-// to4D returns the four-dimensional shape of a tensor that is stored like a tensor of shape
-// s. A vector of n elements becomes [1,n,1,1].
+// to4D is tensor.To4D, but a vector of n elements becomes [1,n,1,1].
 func to4D(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}
@@ -222,7 +213,6 @@ func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 	return list, nil
 }
 
-// isCopy reports whether k only copies a tensor.
 func isCopy(p *plan.Program, k plan.Kernel) bool {
 	return (k.Op == plan.OpReshape || k.Op == plan.OpSlice) && len(k.In) == 1 && len(k.Out) == 1 && min(k.In[0], k.Out[0]) >= 0 &&
 		slices.Equal(p.Tensors[k.In[0]].Shape, p.Tensors[k.Out[0]].Shape)
@@ -278,9 +268,8 @@ func (l *loader) layOutGradients() {
 	}
 }
 
-// layOutActivations lays out inputs and constants, which keep their values from step to
-// step, and all other tensors in the arena, where tensors with disjoint lifetimes share
-// memory.
+// layOutActivations lays out inputs and constants, which keep their values between steps,
+// and all other tensors in the arena, where tensors with disjoint lifetimes share memory.
 func (l *loader) layOutActivations() {
 	p := l.program
 	life := make([]plan.BufferLifetime, len(p.Tensors))
@@ -341,7 +330,6 @@ func (l *loader) layOutActivations() {
 	}
 }
 
-// fillConstants sets the values of the constants. Their padding remains zero.
 func (l *loader) fillConstants() {
 	for id, t := range l.program.Tensors {
 		if t.Role != plan.Constant {

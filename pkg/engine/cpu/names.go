@@ -8,7 +8,6 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// slotPrefix is the prefix of the names of optimizer slots.
 const slotPrefix = "optimizer."
 
 // Names returns the names of all parameters, states and possible optimizer slots. They are
@@ -23,8 +22,8 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// parseSlotName parses a name of the form "optimizer.<slot>.<param>". r is the region
-// of the parameter. ok is false if name is not the name of a slot.
+// parseSlotName parses "optimizer.<slot>.<param>". r is the parameter's region. ok is false
+// if name names no slot.
 func (x *executable) parseSlotName(name string) (slot string, r region, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, slotPrefix)
 	if !isSlot {
@@ -39,8 +38,7 @@ func (x *executable) parseSlotName(name string) (slot string, r region, ok bool)
 	return "", region{}, false
 }
 
-// Get returns the values of a persistent tensor in logical order. Optimizer slots that do
-// not exist yet are zero.
+// Get returns zeros for optimizer slots that do not exist yet.
 func (x *executable) Get(name string) ([]float64, error) {
 	read := func(r region, flat []float32) []float64 {
 		v := make([]float64, tensor.Elements(r.shape))

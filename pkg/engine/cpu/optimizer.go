@@ -16,8 +16,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a range of the parameters and the range of their gradients, which have the
-// same order and size.
+// segment is a range of the parameters and the range of their gradients, of equal size.
 type segment struct{ param, grad, size int }
 
 const (
@@ -41,8 +40,7 @@ type optimizer struct {
 	update    threads.Background
 }
 
-// addRun adds a range to the runs. If both its parameters and its gradients directly follow
-// the last run, addRun extends that run.
+// addRun adds a range to the runs, or extends the last run if it follows directly in both.
 func (o *optimizer) addRun(param, grad, size int) {
 	if n := len(o.runs); n > 0 {
 		if l := &o.runs[n-1]; l.param+l.size == param && l.grad+l.size == grad {
@@ -53,7 +51,7 @@ func (o *optimizer) addRun(param, grad, size int) {
 	o.runs = append(o.runs, segment{param, grad, size})
 }
 
-// cut appends the segments of at most size floats that s consists of to list.
+// cut appends segments of at most size floats to list.
 func (s segment) cut(list []segment, size int) []segment {
 	for at := 0; at < s.size; at += size {
 		list = append(list, segment{s.param + at, s.grad + at, min(size, s.size-at)})
@@ -109,7 +107,6 @@ func (l *loader) lastUse(q plan.Param) int {
 	return last
 }
 
-// updatePiece updates a piece of the parameters on a thread.
 func (x *executable) updatePiece(thread, piece int) {
 	if !x.trace.on {
 		x.optimizer.apply(x.optimizer.pieces[piece])
@@ -127,7 +124,6 @@ func (x *executable) updatePiece(thread, piece int) {
 	*list = append(*list, span{name: x.optimizer.rule, part: partOptimizer, row: thread, start: start, took: time.Since(start)})
 }
 
-// applyAdam updates s by Adam or AdamW.
 func (x *executable) applyAdam(s segment) {
 	o, k := &x.optimizer, x.work.Set
 	if w := &x.store.params[s.param]; o.keep != nil {
@@ -136,7 +132,6 @@ func (x *executable) applyAdam(s segment) {
 	k.Adam(&x.store.params[s.param], &x.gradients.flat[s.grad], &x.store.slots[slotM][s.param], &x.store.slots[slotV][s.param], &o.constants[0], s.size)
 }
 
-// applySGD updates s by stochastic gradient descent.
 func (x *executable) applySGD(s segment) {
 	o, k := &x.optimizer, x.work.Set
 	w, g := &x.store.params[s.param], &x.gradients.flat[s.grad]
@@ -158,7 +153,6 @@ func (x *executable) applySGD(s segment) {
 	k.SGD(w, momentum, &o.ahead[0], s.size)
 }
 
-// checkUpdate returns an error if u is invalid or the program computes no gradients.
 func (x *executable) checkUpdate(u *optim.Update) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("update parameters: %w", err)
@@ -198,8 +192,7 @@ func (x *executable) clipGradients(maxNorm float64) {
 	}
 }
 
-// newScalingTask returns a task that multiplies the pieces of a flat buffer by f. start
-// returns the index of a piece's first element in the buffer.
+// newScalingTask multiplies the pieces of flat by f. start returns where a piece starts.
 func (x *executable) newScalingTask(flat []float32, f float32, start func(s segment) int) threads.Task {
 	scale := newScaleConstants(f)
 	return threads.Task{Items: len(x.optimizer.clipped), Run: func(_ *threads.Worker, lo, hi int) {
@@ -219,10 +212,9 @@ func newScaleConstants(f float32) []float32 {
 }
 
 // updateByLayer applies rules that need the norm of each parameter, such as LARS. Padding
-// of weights, gradients and slots is zero, so that it adds nothing to a norm and remains
-// zero.
+// is zero, so that it adds nothing to a norm and remains zero.
 func (x *executable) updateByLayer(u optim.Update) error {
-	u.ClipNorm = 0 // done
+	u.ClipNorm = 0 // the gradients are clipped already
 	slots := u.Slots()
 	var list []optim.Tensor32
 	for _, name := range x.store.paramSeq {
@@ -282,16 +274,15 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 	}
 }
 
-// updatesEarly reports whether parameters may be updated by u while the backward pass still
-// computes the gradients of others: nothing else changes the gradients, and the step cannot
-// fail any more.
+// updatesEarly reports whether u may update parameters during the backward pass: nothing
+// else changes the gradients, and the step cannot fail any more.
 func (x *executable) updatesEarly(sync engine.GradSync, u *optim.Update) bool {
 	return sync == nil && u.ClipNorm == 0 && x.optimizer.apply != nil
 }
 
-// updateParameters applies u to all pieces that have not been updated during the backward pass.
-// If early is false, none has been. If the gradients are to be clipped, updateParameters first
-// passes over them once or twice.
+// updateParameters applies u to all pieces that the backward pass has not updated; if early
+// is false, it has updated none. To clip gradients, updateParameters first passes over them
+// once or twice.
 func (x *executable) updateParameters(u *optim.Update, early bool) error {
 	o := &x.optimizer
 	if u.ClipNorm > 0 {

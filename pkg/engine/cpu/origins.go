@@ -8,8 +8,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// origin describes where the values of a tensor are stored: in memory of its own, or in the
-// memory of other tensors.
+// origin describes where a tensor is stored: in memory of its own, or of other tensors.
 type origin struct {
 	kind    originKind
 	sources []int     // the tensors whose memory contains the values
@@ -22,11 +21,11 @@ type origin struct {
 type originKind uint8
 
 const (
-	stored       originKind = iota // the tensor has memory of its own
-	normalized                     // its readers normalize sources[0]
-	concatenated                   // the channels of sources[0], then those of sources[1]
-	sliced                         // some channel blocks of sources[0]
-	overwriting                    // written over sources[0], which nothing reads any more
+	stored       originKind = iota
+	normalized              // its readers normalize sources[0]
+	concatenated            // the channels of sources[0], then those of sources[1]
+	sliced                  // some channel blocks of sources[0]
+	overwriting             // written over sources[0], which nothing reads any more
 )
 
 // operandSupport describes which operands without memory of their own a kernel can read.
@@ -69,8 +68,6 @@ func (l *loader) ignoresOperand(index, i int) bool {
 	return false
 }
 
-// supportOfOperand describes the tensors that the kernel with the given index can read as
-// operand i.
 func (l *loader) supportOfOperand(index, i int) operandSupport {
 	if l.ignoresOperand(index, i) {
 		return operandSupport{true, true, true}
@@ -88,8 +85,6 @@ func (l *loader) supportOfOperand(index, i int) operandSupport {
 	return operandSupport{}
 }
 
-// allReadersSupport reports whether condition is true for the operandSupport of every
-// kernel that reads tensor id.
 func (l *loader) allReadersSupport(id int, condition func(s operandSupport) bool) bool {
 	for index, k := range l.program.Kernels {
 		for i, in := range k.In {
@@ -107,7 +102,6 @@ func (l *loader) canChooseOrigin(id int) bool {
 	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].kind == stored
 }
 
-// chooseConcatOrigin lets readers of a concatenation read its operands instead.
 func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpConcat || !l.canChooseOrigin(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
 		l.layouts[k.In[0]] != tensor.ActivationLayout || l.layouts[k.In[1]] != tensor.ActivationLayout {
@@ -118,8 +112,7 @@ func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
 	}
 }
 
-// chooseSliceOrigin lets readers of slices read the sliced tensor instead, if only slices
-// read that tensor.
+// chooseSliceOrigin lets readers of slices read a tensor that only slices read.
 func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpSlice || !l.canChooseOrigin(k.In[0]) {
 		return
@@ -153,8 +146,6 @@ func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 	}
 }
 
-// chooseNormOrigin lets readers of a batch norm's output read and normalize its input
-// instead.
 func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpBatchNorm || !l.canChooseOrigin(k.Out[0]) || l.origins[k.In[0]].kind != stored || l.layouts[k.In[0]] != tensor.ActivationLayout {
 		return
@@ -164,9 +155,8 @@ func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 	}
 }
 
-// chooseAccumulationOrigin handles the gradient of a max pooling whose only reader is a
-// sum. The gradient is added directly to the other operand of the sum, so that the sum
-// needs no pass over memory.
+// chooseAccumulationOrigin adds the gradient of a max pooling, if a sum is its only reader,
+// directly to the sum's other operand, so that the sum needs no pass over memory.
 func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
 	if k.Op != plan.OpMaxPoolBackward || !l.canChooseOrigin(k.Out[0]) {
 		return
@@ -213,8 +203,8 @@ func (l *loader) chooseOverwriteOrigin(index int, k plan.Kernel) {
 	l.origins[k.Out[0]] = origin{kind: overwriting, sources: []int{k.In[4]}}
 }
 
-// canOverwrite reports whether tensor result can be stored in the memory of tensor old.
-// This memory must be one piece of the arena that all readers of result can read.
+// canOverwrite reports whether result can be stored in old's memory, which must be one
+// piece of the arena that all readers of result can read.
 func (l *loader) canOverwrite(old, result int) bool {
 	owner := l.memoryOwner(old)
 	if owner < 0 {
@@ -241,8 +231,6 @@ func (l *loader) memoryOwner(id int) int {
 	return id
 }
 
-// kernelUsesMemory reports whether the kernel with the given index reads or writes the
-// memory of tensor id.
 func (l *loader) kernelUsesMemory(index, id int) bool {
 	owner := l.memoryOwner(id)
 	var overlaps func(id int) bool
@@ -261,8 +249,7 @@ func (l *loader) kernelUsesMemory(index, id int) bool {
 	return slices.ContainsFunc(k.Out, func(id int) bool { return id >= 0 && overlaps(id) })
 }
 
-// forEachStoredTensor calls f for every stored tensor whose memory the kernel with the
-// given index reads or writes.
+// forEachStoredTensor calls f for every stored tensor whose memory the kernel accesses.
 func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 	var roots func(id int)
 	roots = func(id int) {
@@ -290,9 +277,8 @@ func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 	}
 }
 
-// shouldComputeStatistics reports whether the kernel with the given index should compute
-// the statistics of its output. With Options.Fuse, it should if the next kernel is a batch
-// norm in training that normalizes this output.
+// shouldComputeStatistics reports whether the kernel should compute the statistics of its
+// output: with Options.Fuse, if a batch norm in training comes next and normalizes it.
 func (l *loader) shouldComputeStatistics(index int) bool {
 	kernels := l.program.Kernels
 	return l.fuse && index+1 < len(kernels) && kernels[index+1].Op == plan.OpBatchNorm && kernels[index+1].Attr.Training && kernels[index+1].In[0] == kernels[index].Out[0]

@@ -18,9 +18,9 @@ const (
 
 // PeakFLOPS measures the floating-point operations per second of the engine's matrix kernel
 // on all threads together, with operands in the cache. Only an algorithm with fewer
-// operations, such as Winograd's, can be faster. The measurement takes about 20 ms. It is
-// the best of several tries, each based on the median time of its calls, so that
-// interruptions do not lower the result. Do not call Step meanwhile.
+// operations, such as Winograd's, can be faster. The result is the best of several tries
+// (about 20 ms in all), each the median of its calls, so that interruptions do not lower
+// it. Do not call Step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
 	const depth = kernel.Lanes
 	set := &e.kernels.GEMM

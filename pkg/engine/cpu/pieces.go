@@ -5,7 +5,6 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// listPieces returns the pieces of memory that activation id consists of.
 func (l *loader) listPieces(id int) []tensor.Piece {
 	o := &l.origins[id]
 	s := tensor.To4D(l.program.Tensors[id].Shape)

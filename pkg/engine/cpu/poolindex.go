@@ -7,8 +7,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// matchMaxPoolGradients finds, for each gradient of a max pooling, the pooling that stores
-// the indexes of the maxima.
+// matchMaxPoolGradients finds the pooling that stores the indexes for each gradient.
 func (l *loader) matchMaxPoolGradients() {
 	kernels := l.program.Kernels
 	l.pooling = make([]int, len(kernels))
@@ -28,7 +27,7 @@ func (l *loader) matchMaxPoolGradients() {
 }
 
 // listMaxIndexes returns the kernels that store indexes of maxima, and the lifetimes of
-// these indexes.
+// these.
 func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.BufferLifetime) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {

@@ -91,13 +91,12 @@ func (e *Engine) KernelTimes() []KernelTime {
 	return list
 }
 
-// profiler counts training steps and keeps the recorded spans.
 type profiler struct {
 	mu     sync.Mutex
 	window Profile
 	step   int    // the current training step, from 1
 	ahead  []span // of the rows for data and passes, for the next step
-	pass   *span  // the pass that runs; nil: none
+	pass   *span  // nil if none runs
 	done   []span
 }
 
@@ -137,8 +136,7 @@ const (
 	rowPass     = -5
 )
 
-// beginTrace begins a step. It turns recording on if the step is a training step that the
-// profile selects. The numbering of steps includes failed ones.
+// beginTrace records a step that the profile selects. Failed steps are numbered too.
 func (x *executable) beginTrace() {
 	p := &x.engine.profile
 	x.trace.on = false
@@ -158,7 +156,7 @@ func (x *executable) beginTrace() {
 	x.trace.before = x.engine.threads.Synchronizations()
 }
 
-// endTrace ends a step. After the last selected step it writes the trace.
+// After the last selected step, endTrace writes the trace.
 func (x *executable) endTrace() error {
 	if !x.trace.on {
 		return nil
@@ -175,8 +173,8 @@ func (x *executable) endTrace() error {
 		x.trace.threads[i] = nil
 	}
 	x.trace.on = false
-	// A step begins with waiting for its data. The name is the one that PyTorch's
-	// profiler gives, which tools look for.
+	// A step begins with waiting for its data. Tools look for this name of PyTorch's
+	// profiler.
 	step := span{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now(), synchronizations: x.engine.threads.Synchronizations() - x.trace.before}
 	end := step.start
 	for _, s := range p.done[first:] {
@@ -194,7 +192,6 @@ func (x *executable) endTrace() error {
 	return p.writeTrace(len(x.workers), x.engine.Name())
 }
 
-// recordSpan records a span from start until now in a row that does not belong to a thread.
 func (x *executable) recordSpan(name, part string, row int, start time.Time) {
 	if x.trace.on || row == rowInput && x.engine.recordsNextStep() {
 		x.trace.spans = append(x.trace.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
@@ -230,8 +227,7 @@ func (e *Engine) BeginPass(name, part string) (end func()) {
 	}
 }
 
-// finishPass ends the pass that runs and adds it to list. It does nothing if none runs. The caller
-// must hold p.mu.
+// finishPass adds the running pass, if any, to list. The caller must hold p.mu.
 func (p *profiler) finishPass(list *[]span) {
 	if p.pass == nil {
 		return
@@ -241,9 +237,8 @@ func (p *profiler) finishPass(list *[]span) {
 	p.pass = nil
 }
 
-// recordReductions records the reductions of buckets and statistics since stepStart, the
-// time at which the step began, if sync reports their times. It omits reductions of earlier
-// steps, which sync reports too if gradients are accumulated.
+// recordReductions records the reductions since stepStart that sync reports, if it does.
+// With accumulated gradients, sync also reports reductions of earlier steps.
 func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time) {
 	s, ok := sync.(engine.ReductionReporter)
 	if !x.trace.on || !ok {
@@ -261,8 +256,7 @@ func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time)
 	}
 }
 
-// recordsNextStep reports whether the profile selects the next training step. SetInput
-// needs it, because inputs are copied before the step begins.
+// recordsNextStep is for inputs, which are copied before their step begins.
 func (e *Engine) recordsNextStep() bool {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
@@ -270,7 +264,6 @@ func (e *Engine) recordsNextStep() bool {
 	return p.window.Steps > 0 && p.step+1 >= p.window.First && p.step+1 < p.window.First+p.window.Steps
 }
 
-// withTiming returns a task that runs t and records the time that each worker takes.
 func (x *executable) withTiming(t threads.Task, name, layer, part string) threads.Task {
 	run := t.Run
 	t.Run = func(w *threads.Worker, lo, hi int) {
@@ -282,7 +275,7 @@ func (x *executable) withTiming(t threads.Task, name, layer, part string) thread
 	return t
 }
 
-// traceEvent is an event of a trace in Chrome's Trace Event Format.
+// traceEvent is an event in Chrome's Trace Event Format.
 type traceEvent struct {
 	Name      string            `json:"name"`
 	Category  string            `json:"cat,omitempty"`
@@ -294,7 +287,6 @@ type traceEvent struct {
 	Arguments map[string]string `json:"args,omitempty"`
 }
 
-// writeTrace writes the recorded spans to the trace file. name is the name of the engine.
 func (p *profiler) writeTrace(threads int, name string) error {
 	rank := p.window.Rank
 	meta := func(what string, row int, name string) traceEvent {

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/layer"
 )
 
-// noteRounding records how many operations of a program multiply in bf16, and whether this
-// processor does so more slowly than in fp32, unless the precision is fp32.
+// noteRounding records a notice, unless the precision is fp32: how many operations multiply
+// in bf16, and whether this processor is slower so.
 func (x *executable) noteRounding(b *layer.Builder) {
 	if x.engine.options.Precision != bf16 {
 		return

@@ -16,7 +16,6 @@ type region struct {
 	layout tensor.Layout
 }
 
-// size returns the number of floats of r, including padding.
 func (r region) size() int { return r.layout.Size(r.shape) }
 
 // store contains parameters, states and optimizer slots, which keep their values from step
@@ -35,8 +34,7 @@ const (
 	slotMomentum = "momentum"
 )
 
-// slotNames returns the names of the optimizer's slots, in the order in which Names lists
-// them.
+// slotNames lists the slots in the order of Names.
 func slotNames() []string { return []string{slotM, slotV, slotMomentum} }
 
 // paramOrder returns the order of the program's parameters in the flat buffers: bucket by
@@ -60,7 +58,6 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newStore allocates and lays out the parameters and states of p.
 func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 	s := &store{paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string][]float32{}}
 	total := 0
@@ -120,8 +117,7 @@ func (s *store) checkContains(p *plan.Program, layouts []tensor.Layout) error {
 	return nil
 }
 
-// slot returns the flat buffer of an optimizer slot. If the buffer does not exist yet, slot
-// allocates it, all zeros.
+// slot allocates the flat buffer of an optimizer slot, all zeros, if it does not exist yet.
 func (s *store) slot(name string) []float32 {
 	if s.slots[name] == nil {
 		s.slots[name] = kernel.AlignedFloats(len(s.params))
@@ -129,13 +125,11 @@ func (s *store) slot(name string) []float32 {
 	return s.slots[name]
 }
 
-// view returns the part of a flat buffer that region r covers.
 func (r region) view(flat []float32) []float32 {
 	n := r.size()
 	return flat[r.offset : r.offset+n : r.offset+n]
 }
 
-// bytes returns the size of the store in bytes.
 func (s *store) bytes() int64 {
 	n := len(s.params) + len(s.states)
 	for _, b := range s.slots {

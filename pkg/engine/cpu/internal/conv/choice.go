@@ -17,10 +17,9 @@ func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stri
 }
 
 // ShouldUseRounded reports whether Rounded or RoundedGradient should compute a convolution
-// from the map large to the map small, its transpose, or one of its gradients. s is the
-// geometry of the convolution. set is nil if the precision is fp32. method is
-// engine.Options.Convolution. winograd is set if Winograd's algorithm would be used
-// otherwise.
+// from the map large to the map small, its transpose, or one of its gradients. set is nil
+// if the precision is fp32. method is engine.Options.Convolution. winograd reports whether
+// Winograd's algorithm is the alternative.
 func ShouldUseRounded(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
 	if set == nil || !CanRound(s) || min(large.Shape[1], small.Shape[1]) < minRoundedChannels {
 		return false
@@ -28,8 +27,8 @@ func ShouldUseRounded(set *kernel.BF16, method string, large, small tensor.Opera
 	return !winograd || set.Direct && method != "winograd"
 }
 
-// minRoundedChannels is the least number of channels for which rounded operands are used.
-// Channels are padded to a multiple of 32, so with fewer of them rounding does not pay.
+// minRoundedChannels is the least number of channels for which rounding pays: channels are
+// padded to a multiple of 32.
 const minRoundedChannels = 16
 
 // Costs of Winograd's transforms, in units of one multiplication and addition of the matrix
@@ -42,9 +41,8 @@ const (
 	cachedWeightBytes  = 16 << 20 // greatest size of transformed weights that stay in the cache
 )
 
-// isWinogradFaster reports whether Winograd's algorithm is estimated to take less time than
-// the direct one. Its transforms of the weights and of the tiles cost time too, so that it
-// is faster only with enough tiles and enough channels.
+// isWinogradFaster estimates whether Winograd's algorithm takes less time than the direct
+// one. Its transforms pay off only with enough tiles and enough channels.
 func isWinogradFaster(large, small, weights tensor.Operand) bool {
 	c, k := large.Shape[1], small.Shape[1]
 	if min(c, k) <= maxFlatChannels {

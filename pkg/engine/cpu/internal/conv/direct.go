@@ -9,14 +9,12 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxFlatChannels is the greatest number of input channels for which the matrix kernel
-// reads one channel per step (kernel.GEMM.Flat) instead of eight. This avoids multiplying
-// padding channels in the first layer of a network and in the gradient of its last layer.
+// maxFlatChannels is the greatest number of input channels for which a step of the matrix
+// kernel reads one channel (kernel.GEMM.Flat), so that no padding channels are multiplied.
 const maxFlatChannels = 4
 
-// maxPassWeightBytes is the greatest size of the weights that the matrix kernel reads in
-// one pass over a block's pixels. Together with a row of inputs they fit into the
-// first-level cache.
+// maxPassWeightBytes limits the weights that the matrix kernel reads in one pass over a
+// block's pixels: together with a row of inputs they fit into the first-level cache.
 const maxPassWeightBytes = 18 * 1024
 
 // Direct computes a convolution (a cross-correlation) or a transposed convolution from its
@@ -31,7 +29,7 @@ type Direct struct {
 	live             []int     // indexes in the window of the taps that some phase uses
 	packedAt         int       // index in scratch memory of the packed weights, −1 if weights are read in place
 	blocks           inputBlocks
-	taps             int // number of weights of the window
+	taps             int
 	phases           []convPhase
 	groups           int                   // number of groups of output channels
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
@@ -48,8 +46,7 @@ type convPhase struct {
 	stepsPerPass       int     // number of steps per pass
 }
 
-// volumeTap is one weight of the window: its shift along each axis, and its index in the
-// window.
+// volumeTap is one weight of the window: its shift along each axis, and its index.
 type volumeTap struct{ slice, row, col, index int }
 
 // NewDirect prepares the convolution of in with weights; it writes the result to out. bias
@@ -90,8 +87,6 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	return c
 }
 
-// channelsPerStep returns the number of input channels that a step of the matrix kernel
-// reads.
 func (c *Direct) channelsPerStep() int {
 	if c.flat {
 		return 1
@@ -99,8 +94,7 @@ func (c *Direct) channelsPerStep() int {
 	return lanes
 }
 
-// newPhase builds the tables for the combination of the given phases along depth, height
-// and width.
+// newPhase builds the tables for the given phases along depth, height and width.
 func (c *Direct) newPhase(pd, ph, pw axisPhase) convPhase {
 	v, set := &c.blocks, &c.ws.Set.GEMM
 	rowOut := c.out.Space[2]
@@ -152,15 +146,14 @@ func combineTaps(d, h, w []tap, kernel [3]int) (list []volumeTap) {
 	return list
 }
 
-// Tasks returns the task that computes the convolution. Each item of the task computes a
-// group of output channels of one block of pixels.
+// Tasks returns one task, whose items are groups of output channels of one block of pixels.
 func (c *Direct) Tasks() []threads.Task {
 	return []threads.Task{{Items: c.blocks.count() * c.groups, Run: c.run}}
 }
 
-// EnableStatistics makes the convolution also compute the statistics of its output while
-// the output is in the cache. The statistics have one part per block. EnableStatistics
-// returns nil, and changes nothing, if the outputs of a block are not adjacent.
+// EnableStatistics makes the convolution also compute the statistics of its output, one
+// part per block, while the output is in the cache. It returns nil, and changes nothing, if
+// the outputs of a block are not adjacent.
 func (c *Direct) EnableStatistics() *workspace.Statistics {
 	if len(c.phases) != 1 && !c.blocks.holdWholeImages() {
 		return nil
@@ -175,8 +168,7 @@ func (c *Direct) EnableStatistics() *workspace.Statistics {
 	return c.statistics
 }
 
-// outputRange returns the outputs that p covers in each plane: the index of the first pixel,
-// and the number of pixels.
+// outputRange returns the first pixel in each plane that p covers, and their number.
 func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	if c.blocks.holdWholeImages() {
 		return 0, c.out.PlaneFloats() / lanes
@@ -185,9 +177,8 @@ func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
 }
 
-// computeStatistics computes the part of the statistics for block b of the images, which
-// covers the outputs in p, and for output channel blocks [k0, k1). These outputs have just
-// been written and are in the cache.
+// computeStatistics computes the statistics of block b, which covers the outputs in p, for
+// output channel blocks [k0, k1). The outputs have just been written and are in the cache.
 func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 	at, pixels := c.outputRange(p)
 	for k := k0; k < k1; k++ {
@@ -203,7 +194,6 @@ func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 	}
 }
 
-// run computes the items [lo, hi) of the task, see Tasks.
 func (c *Direct) run(w *threads.Worker, lo, hi int) {
 	var x []float32
 	var p blockRange
@@ -287,10 +277,9 @@ func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n i
 	return dst, next
 }
 
-// packedStrides returns two distances in the layout of packed weights, in floats: between
-// output blocks, and between the vectors of a block. The weights are copied in the order in
-// which the matrix kernel reads them. They consist of the given number of output blocks,
-// which have blockFloats floats each.
+// packedStrides returns the distances, in floats, between output blocks and between the
+// vectors of a block in packed weights, which are in the order in which the matrix kernel
+// reads them. blocks is the number of output blocks, of blockFloats floats each.
 func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStride int) {
 	if c.ws.Set.GEMM.Interleaved {
 		return lanes, blocks * lanes
@@ -298,8 +287,7 @@ func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStri
 	return blockFloats, lanes
 }
 
-// packAllWeights copies the weights of all live taps for output blocks [k, k+wide) to dst, in the packed
-// layout.
+// packAllWeights packs the weights of all live taps for output blocks [k, k+wide).
 func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	all := c.blocks.channels * c.taps
 	blockStride, vectorStride := c.packedStrides(all*lanes*lanes, wide)
@@ -312,8 +300,7 @@ func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	}
 }
 
-// packSteps packs the weights of steps [s, s+n) of phase f for output block k. vectorStride
-// is the distance between vectors in floats.
+// packSteps packs steps [s, s+n) of phase f for output block k. vectorStride is in floats.
 func (c *Direct) packSteps(dst []float32, f *convPhase, k, s, n, vectorStride int) {
 	taps := max(1, len(f.taps))
 	if !c.transposed && taps == c.taps { // the tiles are next to each other
@@ -330,7 +317,6 @@ func (c *Direct) packSteps(dst []float32, f *convPhase, k, s, n, vectorStride in
 }
 
 // packTile packs the tile of 8×8 weights from input block j to output block k at one tap.
-// vectorStride is the distance between vectors in floats.
 func (c *Direct) packTile(dst []float32, j, k, tap, vectorStride int) {
 	const tile = lanes * lanes
 	if c.transposed {
@@ -341,8 +327,7 @@ func (c *Direct) packTile(dst []float32, j, k, tap, vectorStride int) {
 	}
 }
 
-// packFlatWeights packs the weights of all steps of phase f for output block k. It omits
-// the weights of padding channels. vectorStride is the distance between vectors in floats.
+// packFlatWeights packs all steps of phase f for output block k, without padding channels.
 func (c *Direct) packFlatWeights(to []float32, f *convPhase, k, vectorStride int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]

@@ -7,7 +7,6 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxBlockOutputs is the greatest number of outputs in a block of DirectGradient.
 const maxBlockOutputs = 2048
 
 // maxGroupBytes is the greatest size of the weight gradients for a group of input channels.
@@ -42,7 +41,7 @@ type DirectGradient struct {
 // are not split at the edges, there is one class with all taps, and blocks have a halo.
 type tapClass struct {
 	taps  []volumeTap
-	box   [3]axisPhase // the outputs: count of them, beginning with first
+	box   [3]axisPhase // the outputs
 	table []int32      // rows of a group of channel blocks, see kernel.NewTileTable
 	steps []int32      // one step per output of a block
 }
@@ -119,8 +118,6 @@ func (g *DirectGradient) buildTapClasses(s geometry, isSplit bool) {
 	}
 }
 
-// buildTables builds the tables of a class: for each weight the offsets of its first input
-// and of its gradient, and for each output the offset of its input.
 func (g *DirectGradient) buildTables(c *tapClass) {
 	v, taps := &g.blocks, len(c.taps)
 	perTap := lanes
@@ -172,8 +169,8 @@ func (g *DirectGradient) Tasks() []threads.Task {
 	}}, run}
 }
 
-// clearsGradientFirst reports whether a first task sets dw to zero, and the sums over every
-// block of pixels are then added to dw. Otherwise the sums over the first block overwrite dw.
+// clearsGradientFirst reports whether a first task zeroes dw and every block of pixels adds
+// to it. Otherwise the sums over the first block overwrite dw.
 func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
 // unitCount returns the number of units that the output channels are divided into. A unit is
@@ -182,7 +179,6 @@ func (g *DirectGradient) unitCount() int {
 	return tensor.CeilDiv(tensor.ChannelBlocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
 
-// run computes the items [lo, hi) of the task, see Tasks.
 func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 	units := g.unitCount()
 	for item := lo; item < hi; {
@@ -194,8 +190,7 @@ func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 }
 
 // runPart computes part of the rows of a group of input channels, for units [from, to) of
-// output channels. It proceeds from one block of pixels to the next, so that it reads the
-// inputs and gradients of a block while they are in the cache.
+// output channels, block by block, so that a block's inputs and gradients are in the cache.
 func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	v, set := &g.blocks, &g.ws.Set.GEMM
 	kBlocks := tensor.ChannelBlocks(g.dy.Shape[1])

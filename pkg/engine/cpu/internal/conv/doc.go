@@ -22,5 +22,4 @@ package conv
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// lanes is the number of channels in a channel block.
 const lanes = kernel.Lanes

@@ -13,11 +13,11 @@ import (
 // map are 0.
 //
 // A cross-correlation has one phase. Its transpose (backward data, transposed convolution)
-// with stride s has s phases. Each phase has only the taps that reach its outputs, so that
-// the zeros between strides are not multiplied. splitAtEdges divides the phases further,
-// until all taps of a phase are inside the input.
+// with stride s has s phases. Each has only the taps that reach its outputs, so that zeros
+// between strides are not multiplied. splitAtEdges divides the phases further, until all
+// taps of a phase are inside the input.
 type axis struct {
-	in, out         int // lengths
+	in, out         int
 	kernel          int // length of the window
 	stepIn, stepOut int
 	phases          []axisPhase
@@ -33,12 +33,10 @@ type axisPhase struct {
 	taps         []tap
 }
 
-// tap is one weight along an axis: weight[index] is multiplied by input[q·stepIn + shift],
-// see axis.
+// tap is one weight along an axis, see axis.
 type tap struct{ shift, index int }
 
-// geometry describes a convolution along depth, height and width. A two-dimensional map has
-// a depth of 1.
+// geometry describes a convolution along depth (1 for images), height and width.
 type geometry [3]axis
 
 // newGatherAxis returns the axis of a cross-correlation: output o depends on the inputs
@@ -52,8 +50,8 @@ func newGatherAxis(in, out, kernel, stride, pad int) axis {
 }
 
 // newScatterAxis returns the axis of a transposed cross-correlation: input i is added to
-// the outputs i·stride − pad + r, where r is the index of the weight. So output o depends
-// on the inputs (o + pad − r)/stride for all r for which the quotient is an integer.
+// the outputs i·stride − pad + r for weight r, so that output o depends on the inputs (o +
+// pad − r)/stride that are integers.
 func newScatterAxis(in, out, kernel, stride, pad int) axis {
 	a := axis{in: in, out: out, kernel: kernel, stepIn: 1, stepOut: stride}
 	for f := range min(stride, out) {
@@ -68,8 +66,8 @@ func newScatterAxis(in, out, kernel, stride, pad int) axis {
 	return a.pruneTaps()
 }
 
-// validOutputs returns the range lo ≤ q < hi of the outputs of phase p for which tap t is
-// inside the input.
+// validOutputs returns the outputs lo ≤ q < hi of phase p for which tap t is inside the
+// input.
 func (a axis) validOutputs(p axisPhase, t tap) (lo, hi int) {
 	if t.shift < 0 {
 		lo = tensor.CeilDiv(-t.shift, a.stepIn)
@@ -100,8 +98,7 @@ func (a axis) pruneTaps() axis {
 	return a
 }
 
-// splitAtEdges divides the phases until all taps of a phase are inside the input for all of
-// its outputs. Then no halo is needed and no zeros are multiplied.
+// splitAtEdges divides the phases until all taps are inside the input for all outputs.
 func (a axis) splitAtEdges() axis {
 	var parts []axisPhase
 	for _, p := range a.phases {
@@ -126,11 +123,9 @@ func (a axis) splitAtEdges() axis {
 	return a.pruneTaps()
 }
 
-// allTapsInside reports whether no tap reaches outside of the input, for any output.
 func (a axis) allTapsInside() bool { return a.low >= 0 && a.reach <= a.in }
 
-// inputExtent returns the number of successive inputs on which count successive outputs of
-// every phase depend.
+// inputExtent returns the number of inputs on which count successive outputs depend.
 func (a axis) inputExtent(count int) int {
 	if a.isSplit {
 		return max(1, a.reach-a.low) // all of them: blocks are whole images
@@ -138,29 +133,22 @@ func (a axis) inputExtent(count int) int {
 	return (count-1)*a.stepIn + a.high - a.low + 1
 }
 
-// splitAtEdges returns s with each axis split, see axis.splitAtEdges.
 func (s geometry) splitAtEdges() geometry {
 	return geometry{s[0].splitAtEdges(), s[1].splitAtEdges(), s[2].splitAtEdges()}
 }
 
-// allTapsInside reports whether no tap reaches outside of the input, for any output.
 func (s geometry) allTapsInside() bool {
 	return s[0].allTapsInside() && s[1].allTapsInside() && s[2].allTapsInside()
 }
 
-// isSplit reports whether splitAtEdges has split the axes.
 func (s geometry) isSplit() bool { return s[0].isSplit }
 
-// maxPhaseOutputs returns the number of outputs of the largest phase.
 func (s geometry) maxPhaseOutputs() int { return s[0].count * s[1].count * s[2].count }
 
-// outputCount returns the number of outputs of all phases together, per image and channel.
 func (s geometry) outputCount() int { return s[0].out * s[1].out * s[2].out }
 
-// tapCount returns the number of weights in the window.
 func (s geometry) tapCount() int { return s[0].kernel * s[1].kernel * s[2].kernel }
 
-// forEachPhase calls f for every combination of a phase along each axis.
 func (s geometry) forEachPhase(f func(d, h, w axisPhase)) {
 	for _, d := range s[0].phases {
 		for _, h := range s[1].phases {
@@ -171,9 +159,9 @@ func (s geometry) forEachPhase(f func(d, h, w axisPhase)) {
 	}
 }
 
-// estimateCost estimates the work per channel for the given number of images, as the number
-// of rows that the matrix kernel computes times their taps. maxRows is the number of rows
-// of a full tile. A tile with fewer than minRows rows takes as long as one with minRows.
+// estimateCost estimates the work per channel as the number of rows that the matrix kernel
+// computes times their taps. A full tile has maxRows rows. A tile with fewer than minRows
+// rows takes as long as one with minRows.
 func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	const minRows = 4
 	s.forEachPhase(func(d, h, w axisPhase) {
@@ -187,9 +175,9 @@ func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	return sum
 }
 
-// splitIfCheaper returns s.splitAtEdges() if its estimated cost is lower, else s.
-// Splitting helps for small maps, where a large part of the window is outside of the map.
-// rows is the number of rows of a full tile of the matrix kernel.
+// splitIfCheaper returns s.splitAtEdges() if that is cheaper, else s. Splitting helps for
+// small maps, where a large part of the window is outside of the map. rows is the height of
+// a full tile of the matrix kernel.
 func (s geometry) splitIfCheaper(in tensor.Operand, rows int) geometry {
 	const maxCostRatio = 0.92 // splitting must save at least 8 % of the work
 	if s.allTapsInside() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
@@ -232,8 +220,8 @@ const (
 	splitPixels  = 512       // most outputs of a block of several images if the axes are split
 )
 
-// newInputBlocks chooses the blocks of in: some rows of an image, some slices of an image,
-// or several small images. A block has at most maxPixels outputs.
+// newInputBlocks chooses blocks of at most maxPixels outputs: some rows or slices of an
+// image, or several small images.
 //
 // If contiguous is set, blocks of several images are copied, so that the images of a
 // channel block are next to each other. In place, the distance between images is often a
@@ -286,8 +274,7 @@ func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int,
 	return v
 }
 
-// scratchFloats returns the number of floats of scratch memory that load needs for a block.
-// It is 0 if blocks are read in place.
+// scratchFloats returns the size of load's copy of a block, 0 if blocks are read in place.
 func (v *inputBlocks) scratchFloats() int {
 	if v.direct {
 		return 0
@@ -295,25 +282,22 @@ func (v *inputBlocks) scratchFloats() int {
 	return (v.images-1)*v.image + (v.channels-1)*v.plane + v.size
 }
 
-// count returns the number of blocks of all images.
 func (v *inputBlocks) count() int {
 	return tensor.CeilDiv(v.in.Shape[0], v.images) * v.slabsPerImage() * v.bandsPerSlice()
 }
 
-// slabsPerImage returns the number of blocks into which the slices of an image are divided.
+// slabsPerImage returns the number of blocks along the slices of an image.
 func (v *inputBlocks) slabsPerImage() int { return tensor.CeilDiv(v.d.count, v.slices) }
 
-// bandsPerSlice returns the number of blocks into which the rows of a slice are divided.
+// bandsPerSlice returns the number of blocks along the rows of a slice.
 func (v *inputBlocks) bandsPerSlice() int { return tensor.CeilDiv(v.h.count, v.rows) }
 
-// holdWholeImages reports whether each block consists of one or more complete images.
 func (v *inputBlocks) holdWholeImages() bool { return v.slabsPerImage() == 1 && v.bandsPerSlice() == 1 }
 
 // blockRange is the range of outputs that a block covers: images [n0, n0+images) and, in
 // each phase, slices [z0, z0+slices) and rows [q0, q0+rows).
 type blockRange struct{ n0, images, z0, slices, q0, rows int }
 
-// blockRange returns the range of outputs that block b covers.
 func (v *inputBlocks) blockRange(b int) blockRange {
 	band, slab := b%v.bandsPerSlice(), b/v.bandsPerSlice()%v.slabsPerImage()
 	n0, z0, q0 := b/(v.bandsPerSlice()*v.slabsPerImage())*v.images, slab*v.slices, band*v.rows
@@ -326,9 +310,9 @@ func (v *inputBlocks) byteOffset(slice, row, col int) int {
 	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
-// load returns the inputs for the outputs in p, for channel blocks [c0, c0+count). It reads
-// them in place or copies them to scratch with a halo. If the activation is the
-// output of a batch norm that is not stored, load normalizes the copy.
+// load returns the inputs of channel blocks [c0, c0+count) for the outputs in p: in place,
+// or a copy in scratch with a halo, which it normalizes if the output of a batch norm is
+// not stored.
 func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []float32 {
 	inRow := v.w.in * lanes
 	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
@@ -358,8 +342,8 @@ func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []flo
 	return scratch
 }
 
-// loadPlanes does the work of load for blocks of whole planes. Planes are often as small as
-// one pixel, so that looking up each of them would take longer than copying it.
+// loadPlanes is load for blocks of whole planes. Planes are often as small as one pixel, so
+// that looking up each would take longer than copying it.
 func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int) {
 	for j := range v.in.Pieces {
 		s := &v.in.Pieces[j]
@@ -380,8 +364,7 @@ func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int)
 }
 
 // loadSlice copies rows [top, top+rows) of one slice of a channel block from src to dst. It
-// normalizes them with the constants in norm, unless norm is nil. Rows and columns outside
-// of the map are zeros.
+// normalizes them unless norm is nil. Rows and columns outside of the map are zeros.
 func (v *inputBlocks) loadSlice(dst, src, norm []float32, top, rows int) {
 	row, inRow := v.width*lanes, v.w.in*lanes
 	if v.w.low == 0 && v.width == v.w.in && top >= 0 && top+rows <= v.h.in {
@@ -405,8 +388,6 @@ func (v *inputBlocks) loadSlice(dst, src, norm []float32, top, rows int) {
 	}
 }
 
-// copyPixels copies the given number of pixels of one channel block from src to dst. It
-// normalizes them with the constants in norm, unless norm is nil.
 func (v *inputBlocks) copyPixels(dst, src, norm []float32, pixels int) {
 	if norm == nil {
 		copy(dst[:pixels*lanes], src)

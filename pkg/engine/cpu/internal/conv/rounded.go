@@ -39,7 +39,7 @@ type Rounded struct {
 // NewRounded prepares a convolution like NewDirect. See CanRound.
 func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *Rounded {
 	c := &Rounded{weights: weights, transposed: transposed, inG: tensor.CeilDiv(in.Shape[1], group), outG: tensor.CeilDiv(out.Shape[1], group)}
-	rows := c.inG // groups of channels and taps that have rows
+	rows := c.inG
 	switch {
 	case !s.hasWindows():
 		c.blocks = newRoundedBlocks(ws.Set, in, s, c.inG)
@@ -90,8 +90,7 @@ func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias [
 	return c
 }
 
-// CanRound reports whether Rounded and RoundedGradient can compute a convolution with
-// geometry s.
+// CanRound reports whether Rounded and RoundedGradient support geometry s.
 func CanRound(s geometry) bool {
 	if s.hasWindows() {
 		return true
@@ -112,14 +111,13 @@ func (c *Rounded) EnableStatistics() *workspace.Statistics {
 	return c.outputs.EnableStatistics()
 }
 
-// Tasks returns two tasks. An item of the first packs the weights from 32 input channels to
-// 32 output channels. An item of the second computes a group of output channels of one block
-// of pixels.
+// Tasks returns two tasks: one packs the weights (an item: 32 input and 32 output
+// channels), one computes the outputs (an item: a group of output channels of one block of
+// pixels).
 func (c *Rounded) Tasks() []threads.Task {
 	return []threads.Task{{Items: c.inG * c.outG, Run: c.packWeights}, {Items: c.blocks.count() * c.outputs.groups, Run: c.run}}
 }
 
-// packWeights packs the weights of items [lo, hi), see Tasks.
 func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 	const tile = lanes * lanes
 	set, taps := c.outputs.ws.Set, c.blocks.taps
@@ -162,10 +160,8 @@ func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// packedWeights returns the shared memory of the packed weights.
 func (c *Rounded) packedWeights() []uint16 { return kernel.HalfWords(c.outputs.ws.Shared) }
 
-// run computes the items [lo, hi) of the second task, see Tasks.
 func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 	o, set := &c.outputs, c.outputs.ws.Set
 	rows, sums := kernel.HalfWords(w.Scratch[c.rowsAt:c.sumsAt]), w.Scratch[c.sumsAt:]
@@ -213,7 +209,6 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// biasOf returns the biases of the channel blocks from k on, zeros if there are none.
 func (c *Rounded) biasOf(k int) []float32 {
 	if c.outputs.bias == nil {
 		return c.outputs.ws.Zeros
@@ -221,8 +216,6 @@ func (c *Rounded) biasOf(k int) []float32 {
 	return c.outputs.bias[k*lanes:]
 }
 
-// writeOutputs copies the sums of the outputs in p, for output channel blocks [k0, k1), to
-// the output.
 func (c *Rounded) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
 	o, b, unpack := &c.outputs, &c.blocks, c.outputs.ws.Set.BF16.Unpack
 	bias := c.biasOf(k0)

@@ -26,8 +26,8 @@ const (
 	roundedBytes     = 1 << 20 // most bytes of a block's rounded inputs
 )
 
-// newRoundedBlocks chooses the blocks of in. groups is the number of groups of 32 channels
-// that are stored for each position.
+// newRoundedBlocks divides in. Each position stores the given number of groups of 32
+// channels.
 func newRoundedBlocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) roundedBlocks {
 	d, h, w := s[0], s[1], s[2]
 	b := roundedBlocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlocks(in.Shape[1]), images: 1, slices: 1, rows: 1}}
@@ -70,19 +70,18 @@ func newRoundedBlocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) 
 	return b
 }
 
-// positions returns the number of positions of a block, with room for a tile of 32 rows that
-// begins at the last one.
+// positions counts the positions of a block, with room for a tile that begins at the last
+// one.
 func (b *roundedBlocks) positions() int {
 	return tensor.RoundUp(b.images*b.size/lanes+group-1, group)
 }
 
-// isFull reports whether the outputs in p depend on all positions of a block.
 func (b *roundedBlocks) isFull(p blockRange) bool {
 	return p.images == b.images && p.slices == b.slices && p.rows == b.rows
 }
 
-// outputPositions returns the number of positions of a block's outputs. If imagesLast is set,
-// it may differ from positions, because maps of outputs and of inputs may differ in size.
+// outputPositions differs from positions only if imagesLast is set and the maps of outputs
+// and inputs differ in size.
 func (b *roundedBlocks) outputPositions() int {
 	if b.imagesLast {
 		return b.d.count * b.h.count * b.w.count * group
@@ -90,17 +89,14 @@ func (b *roundedBlocks) outputPositions() int {
 	return b.positions()
 }
 
-// planeFloats returns the number of floats of one channel block at all positions.
 func (b *roundedBlocks) planeFloats() int { return max(b.positions(), b.outputPositions()) * lanes }
 
-// shift returns the position that a tap reads for the output at position 0. imagesLast must
-// not be set.
+// shift returns the position that a tap reads for output 0. imagesLast must not be set.
 func (b *roundedBlocks) shift(t volumeTap) int {
 	return ((t.slice-b.d.low)*b.height+t.row-b.h.low)*b.width + t.col - b.w.low
 }
 
-// rowCount returns the number of positions from the first to the last output in p. imagesLast
-// must not be set.
+// rowCount counts from the first to the last output in p. imagesLast must not be set.
 func (b *roundedBlocks) rowCount(p blockRange) int {
 	return (p.images-1)*b.size/lanes + ((p.slices-1)*b.height+p.rows-1)*b.width + b.w.count
 }
@@ -126,7 +122,6 @@ func (b *roundedBlocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
 // planes are four channel blocks of the inputs of a block, in the order of positions.
 type planes [group / lanes][]float32
 
-// newPlanes returns planes in scratch memory, see planeFloats.
 func (b *roundedBlocks) newPlanes(scratch []float32) (all planes) {
 	n := b.planeFloats()
 	for i := range all {
@@ -135,9 +130,9 @@ func (b *roundedBlocks) newPlanes(scratch []float32) (all planes) {
 	return all
 }
 
-// loadPlanes copies the inputs in p of channel blocks [c, c+4), as far as there are so many,
-// and normalizes them if necessary. Positions that no output in p depends on keep their
-// values, or are normalized too. Planes of channel blocks beyond the last one keep theirs.
+// loadPlanes copies the inputs in p of channel blocks [c, c+4), as far as they exist, and
+// normalizes them if necessary. Positions that no output in p depends on keep their values,
+// or are normalized too. Planes beyond the last channel block keep theirs.
 func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
 	loaded := to[:min(group/lanes, b.channels-c)]
 	count := b.size / lanes * p.images
@@ -177,7 +172,6 @@ func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
 	}
 }
 
-// copyImage copies the given number of pixels of a channel block.
 func copyImage(dst, src []float32, pixels int) {
 	const few = 4 // a call of copy would take longer
 	if pixels <= few {
@@ -187,9 +181,8 @@ func copyImage(dst, src []float32, pixels int) {
 	}
 }
 
-// packRows rounds the inputs in p of all channel blocks to the layout of rows. dst has the
-// positions of 32 channels one after the other. scratch has room for four planes (see
-// planeFloats).
+// packRows rounds the inputs in p of all channel blocks to rows: in dst, all positions of
+// 32 channels, then of the next 32. scratch has room for four planes (see planeFloats).
 func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange) {
 	size := b.positions() * group
 	if !b.imagesLast && !b.holdsMaps() {
@@ -222,13 +215,11 @@ func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange) 
 	}
 }
 
-// holdsMaps reports whether the inputs of a block are whole maps, without a halo.
 func (b *roundedBlocks) holdsMaps() bool {
 	return [3]int{b.d.low, b.h.low, b.w.low} == [3]int{} && [3]int{b.depth, b.height, b.width} == b.in.Space
 }
 
-// pieceOf returns the piece of the inputs that contains channel blocks [c, c+4), or nil if
-// there is none.
+// pieceOf returns the piece that contains channel blocks [c, c+4), or nil.
 func (b *roundedBlocks) pieceOf(c int) *tensor.Piece {
 	for i := range b.in.Pieces {
 		if p := &b.in.Pieces[i]; c < p.First+p.Count {
@@ -241,8 +232,8 @@ func (b *roundedBlocks) pieceOf(c int) *tensor.Piece {
 	return nil
 }
 
-// packPiece rounds n pixels of channel blocks [c, c+4), which are in piece, from the given
-// pixel of an image on. step is the distance in bytes from a pixel of dst to the next.
+// packPiece rounds n pixels of channel blocks [c, c+4) of piece. step is the distance in
+// bytes between the pixels of dst.
 func (b *roundedBlocks) packPiece(dst *uint16, piece *tensor.Piece, image, c, pixel, n, step int) {
 	plane, at := b.in.PlaneFloats(), c-piece.First
 	from := piece.Data[image*piece.Image+at*plane+pixel*lanes:]

@@ -81,7 +81,6 @@ func NewRoundedGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s ge
 	return g
 }
 
-// sumFloats returns the number of floats of the sums for 32 output channels.
 func (g *RoundedGradient) sumFloats() int { return len(g.blocks.taps) * g.inG * group * group }
 
 // Tasks returns the tasks that compute the gradient. If some taps never reach the input, the
@@ -103,7 +102,6 @@ func (g *RoundedGradient) Tasks() []threads.Task {
 	return all
 }
 
-// run computes the items [lo, hi) of the task that adds up parts, see Tasks.
 func (g *RoundedGradient) run(w *threads.Worker, lo, hi int) {
 	count := g.blocks.count()
 	for item := lo; item < hi; item++ {
@@ -127,7 +125,7 @@ func (g *RoundedGradient) run(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// multiply adds the products of a block to sums, or overwrites sums if accumulate is not set.
+// multiply overwrites sums, instead of adding to them, if accumulate is not set.
 func (g *RoundedGradient) multiply(w *threads.Worker, sums []float32, accumulate bool) {
 	columns, pairs := kernel.HalfWords(w.Scratch[g.columnsAt:g.pairsAt]), kernel.HalfWords(w.Scratch[g.pairsAt:g.sumsAt])
 	for i, t := range g.blocks.taps {
@@ -148,7 +146,6 @@ func (g *RoundedGradient) multiply(w *threads.Worker, sums []float32, accumulate
 	}
 }
 
-// packInputs rounds the inputs of a block.
 func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 	b := &g.blocks
 	columns, planes := kernel.HalfWords(scratch[g.columnsAt:g.pairsAt]), b.newPlanes(scratch)
@@ -181,7 +178,6 @@ func (g *RoundedGradient) packInputs(scratch []float32, p blockRange) {
 	}
 }
 
-// packGradients rounds the gradients of the outputs of a block, for group k of 32 channels.
 func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) {
 	b, planes := &g.blocks, g.blocks.newPlanes(scratch)
 	blocks := min(group/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(group/lanes))
@@ -193,9 +189,9 @@ func (g *RoundedGradient) packGradients(scratch []float32, p blockRange, k int) 
 	b.kernels.BF16.PackPairs(&pairs[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], b.outputPositions())
 }
 
-// loadGradients copies the gradients dy of the outputs in p, of channel blocks [c, c+len(to)),
-// in the order of positions, and normalizes them if necessary. Positions without an output get
-// zeros.
+// loadGradients copies dy at the outputs in p, of channel blocks [c, c+len(to)), in the
+// order of positions, with zeros at positions without an output, and normalizes it if
+// necessary.
 func (b *roundedBlocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRange, c int) {
 	rows, cols := dy.Space[1], dy.Space[2]
 	whole := !b.imagesLast && b.holdWholeImages() && [3]int{b.depth, b.height, b.width} == dy.Space // no halo
@@ -244,8 +240,6 @@ func (b *roundedBlocks) loadGradients(to [][]float32, dy tensor.Operand, p block
 	}
 }
 
-// addParts adds the sums of all parts and writes the gradients, for items [lo, hi) of the
-// last task, see Tasks.
 func (g *RoundedGradient) addParts(_ *threads.Worker, lo, hi int) {
 	n := g.inG * group * group
 	for item := lo; item < hi; item++ {
@@ -263,8 +257,7 @@ func (g *RoundedGradient) addParts(_ *threads.Worker, lo, hi int) {
 // optimizer reads it only after the gradients of many other layers.
 const uncachedGradientBytes = 1 << 20
 
-// writeTap copies the sums of 32 output channels at tap t to the gradient. k is the group of
-// output channels.
+// writeTap copies the sums of group k of 32 output channels at tap t to the gradient.
 func (g *RoundedGradient) writeTap(sums []float32, k, t int) {
 	const tile = lanes * lanes
 	inC, all := g.blocks.channels, tensor.Elements(g.dw.Space[:])

@@ -26,8 +26,6 @@ func newWindows(large tensor.Operand, s geometry) (v windows) {
 	return v
 }
 
-// hasWindows reports whether s, a cross-correlation or its transpose, has a stride and windows
-// as described for the type windows.
 func (s geometry) hasWindows() bool {
 	for _, a := range s {
 		large, small := max(a.in, a.out), min(a.in, a.out)
@@ -41,7 +39,6 @@ func (s geometry) hasWindows() bool {
 	return s.tapCount() > 1
 }
 
-// exist reports whether the convolution has such windows.
 func (v *windows) exist() bool { return v.size != [3]int{} }
 
 // positions returns the geometry of one tap on the small map.
@@ -53,7 +50,7 @@ func (v *windows) positions() (s geometry) {
 	return s
 }
 
-// taps returns the taps of a window, with the pixels of the window as shifts.
+// The shifts of the taps are the pixels of the window.
 func (v *windows) taps() []volumeTap {
 	var all [3][]tap
 	for i, n := range v.size {
@@ -64,8 +61,8 @@ func (v *windows) taps() []volumeTap {
 	return combineTaps(all[0], all[1], all[2], v.size)
 }
 
-// forEachRow calls f for each row of the small map in p, with its first position in a block,
-// and the index of the pixel of tap t in a plane of the large map.
+// forEachRow calls f for each row of the small map in p: position is the row's first one in
+// a block, pixel the index of tap t's pixel in a plane of the large map.
 func (v *windows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, f func(image, position, pixel int)) {
 	for n := range p.images {
 		for z := range p.slices {
@@ -95,8 +92,6 @@ func (v *windows) load(b *roundedBlocks, to *planes, p blockRange, t volumeTap, 
 	})
 }
 
-// packRows rounds the windows in p to the layout of rows: the positions of 32 channels and a
-// tap one after the other.
 func (v *windows) packRows(b *roundedBlocks, dst []uint16, scratch []float32, p blockRange) {
 	planes, size := b.newPlanes(scratch), b.positions()*group
 	for c := 0; c < b.channels; c += group / lanes {
@@ -111,7 +106,6 @@ func (v *windows) packRows(b *roundedBlocks, dst []uint16, scratch []float32, p 
 	}
 }
 
-// write copies the sums of tap t, for output channel blocks [k0, k1), to the windows in p.
 func (v *windows) write(b *roundedBlocks, sums, bias []float32, p blockRange, t volumeTap, k0, k1 int) {
 	plane := v.large.PlaneFloats()
 	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {

@@ -21,9 +21,8 @@ type tiling struct {
 // chunk is a range of tiles, [first, first+n), in each of the output slices [z, z+slices).
 type chunk struct{ first, n, z, slices int }
 
-// newTiling returns the tiling of n volumes with the given depth, height and width, for a
-// window with the given number of taps along the depth. Call chooseChunks before any method
-// that uses chunks.
+// newTiling returns the tiling of n volumes for a window with taps taps along the depth.
+// Call chooseChunks before any method that uses chunks.
 func newTiling(n int, space [3]int, taps int) tiling {
 	t := tiling{depth: space[0], h: space[1], w: space[2], taps: taps}
 	t.rows, t.cols = tensor.CeilDiv(t.h, kernel.TileSide), tensor.CeilDiv(t.w, kernel.TileSide)
@@ -59,28 +58,22 @@ func (t *tiling) chooseChunks(tiles, channels, rows int) {
 	t.slices = tensor.CeilDiv(t.depth, max(1, (t.depth*t.block+most/2)/most)) // the nearest number of chunks
 }
 
-// firstPixel returns the image of tile i, and the row and column of its first pixel.
+// firstPixel returns the position of tile i's first pixel.
 func (t *tiling) firstPixel(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
-// haloSlices returns the number of input slices that the window covers on each side of an
-// output slice.
+// haloSlices returns the number of slices that the window adds on each side.
 func (t *tiling) haloSlices() int { return t.taps / 2 }
 
-// sliceFloats returns the number of floats of one slice of a channel block.
 func (t *tiling) sliceFloats() int { return t.h * t.w * lanes }
 
-// volumeFloats returns the number of floats of all slices of a channel block.
 func (t *tiling) volumeFloats() int { return t.depth * t.sliceFloats() }
 
-// chunksPerBlock returns the number of chunks of a block of tiles.
 func (t *tiling) chunksPerBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
 
-// chunkCount returns the number of chunks of all blocks.
 func (t *tiling) chunkCount() int { return tensor.CeilDiv(t.count, t.block) * t.chunksPerBlock() }
 
-// chunk returns the chunk with number i.
 func (t *tiling) chunk(i int) chunk {
 	first, z := i/t.chunksPerBlock()*t.block, i%t.chunksPerBlock()*t.slices
 	return chunk{first, min(t.block, t.count-first), z, min(t.slices, t.depth-z)}
@@ -108,19 +101,17 @@ func (t *tiling) forEachTapRun(c chunk, f func(z, slices, first, end int)) {
 	}
 }
 
-// pointStrides contains the distances, in floats, between the points, tiles and channel
-// blocks of a chunk's transformed tiles in memory. If there are n tiles per slice, point p
-// of tile t, slice s and channel block b is at index p·point + (s·n+t)·tile + b·block.
+// pointStrides contains the distances, in floats, in a chunk's transformed tiles. If there
+// are n tiles per slice, point p of tile t, slice s and channel block b is at index p·point
+// + (s·n+t)·tile + b·block.
 type pointStrides struct{ point, tile, block int }
 
-// pointGapFloats is the number of unused floats after each point. Without this gap the
-// distance between points would often be a power of two, and a cache holds few lines at
-// such distances.
+// pointGapFloats is the number of unused floats after each point. Without them, the
+// distance between points would often be a power of two, at which a cache holds few lines.
 const pointGapFloats = 16
 
-// tileStride returns the distance in floats between tiles with the given number of
-// channels, in whole vectors. It avoids powers of two for the same reason as
-// pointGapFloats.
+// tileStride returns the distance in floats between tiles, in whole vectors. It avoids
+// powers of two, as pointGapFloats does.
 func tileStride(channels, vector int) int {
 	channels = tensor.RoundUp(channels, vector)
 	if channels%128 == 0 {
@@ -129,8 +120,6 @@ func tileStride(channels, vector int) int {
 	return channels
 }
 
-// tileTransform describes one of Winograd's transforms and the squares of pixels that it
-// reads.
 type tileTransform struct {
 	transform func(x, v, tmp *float32, row, plane, ld, step, blocks int)
 	norm      func(x, v, tmp, p *float32, row, plane, ld, step, blocks int) // normalizes first; may be nil
@@ -138,22 +127,18 @@ type tileTransform struct {
 	before    int                                                           // pixels of a square before its tile, in both directions
 }
 
-// newInputTransform describes the transform of the inputs on which a tile of outputs
-// depends.
 func newInputTransform(k *kernel.Winograd) tileTransform {
 	return tileTransform{k.Input, k.NormInput, kernel.PatchSide, 1}
 }
 
-// newGradientTransform describes the transform of the gradients of a tile of outputs.
 func newGradientTransform(k *kernel.Winograd) tileTransform {
 	return tileTransform{k.Gradient, nil, kernel.TileSide, 0}
 }
 
-// loadInputs transforms the inputs on which chunk c depends, for channel blocks [c0,
-// c0+count), and writes them to v. The first slice in v is slice c.z − haloSlices; slices
-// outside of the volume are not written. If follows is set, v contains the inputs of the
-// previous chunk of the same block of tiles: slices that both chunks need are moved instead
-// of being transformed again.
+// loadInputs writes the transformed inputs of channel blocks [c0, c0+count) on which chunk
+// c depends to v. The first slice in v is slice c.z − haloSlices; slices outside of the
+// volume are not written. If follows is set, v contains the inputs of the previous chunk of
+// the block; slices that both need are moved.
 func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, layout pointStrides, patch, tmp []float32) {
 	slot, held := 0, 2*t.haloSlices()
 	if follows {
@@ -170,8 +155,6 @@ func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c ch
 	}
 }
 
-// transformTiles transforms tiles [first, first+n) of slice z, for channel blocks [c0,
-// c0+count) of o, and writes the points to v.
 func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
@@ -181,9 +164,8 @@ func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand
 	}
 }
 
-// transformPiece does the work of transformTiles for channel blocks that are in one piece
-// of an activation. It copies squares that cross the edge of the map to patch, with zeros
-// outside of the map.
+// transformPiece is transformTiles for channel blocks in one piece of an activation. It
+// copies squares that cross the edge of the map to patch, with zeros outside.
 func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
 	row, plane := t.w*lanes, t.volumeFloats()
 	var norm []float32
@@ -217,8 +199,7 @@ func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece,
 	}
 }
 
-// copyBlocks copies n blocks of eight channels one by one. Since n is small, this is faster
-// than calling memmove.
+// copyBlocks copies n blocks of eight channels. For small n this is faster than memmove.
 func copyBlocks(to, from *float32, n int) {
 	dst, src := kernel.BlocksAt(to, n), kernel.BlocksAt(from, n)
 	for i := range dst {

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxTransformedWeightBytes is the greatest size of the transformed weights in memory.
-// Transformed weights take four times the memory of the weights.
+// maxTransformedWeightBytes limits the transformed weights, four times as large as the
+// weights.
 const maxTransformedWeightBytes = 19 << 20
 
 // outputPasses divides the output blocks of a layer into passes, so that the transformed
@@ -18,7 +18,7 @@ type outputPasses struct {
 	count int // of passes
 	units int // of output blocks; a pass has whole units
 	unit  int // output blocks per unit
-	out   int // output blocks
+	out   int
 }
 
 // newOutputPasses divides outC output blocks into passes. inC is the number of input blocks
@@ -29,16 +29,14 @@ func newOutputPasses(inC, outC, unit int) outputPasses {
 	return outputPasses{count, units, unit, outC}
 }
 
-// outputBlocks returns the range [first, end) of the output blocks of pass i.
 func (p outputPasses) outputBlocks(i int) (first, end int) {
 	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
-// maxBlocks returns the number of output blocks of the largest pass.
 func (p outputPasses) maxBlocks() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
 
-// groupRange returns the output blocks [k0, k1) of group g if the pass over output blocks
-// [first, end) is divided into the given number of groups. A group consists of whole units.
+// groupRange returns the output blocks, in whole units, of group g of the pass [first,
+// end).
 func (p outputPasses) groupRange(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
@@ -46,17 +44,16 @@ func (p outputPasses) groupRange(first, end, g, groups int) (k0, k1 int) {
 
 // Winograd computes a convolution of stride 1 with a window of 3×3 and a padding of 1 in
 // each slice, or its transpose, tile by tile. The 36 points of the inputs and of the
-// weights are multiplied as 36 pairs of matrices, [tiles, in] by [in, out]. If the window
-// has three taps along the depth, the products of three successive slices are summed before
-// they are transformed back: the matrices are [tiles, 3·in] and [3·in, out], and each slice
-// is transformed once.
+// weights are multiplied as 36 pairs of matrices, [tiles, in] by [in, out]. For three taps
+// along the depth the matrices are [tiles, 3·in] and [3·in, out]: products of three slices
+// are summed before they are transformed back, and each slice is transformed once.
 type Winograd struct {
 	ws               *workspace.Workspace
 	in, weights, out tensor.Operand
 	bias             []float32 // nil if there is none
 	transposed       bool      // the weights are [in,out,…], and rotated by 180°
 	tiling           tiling
-	inC, outC        int          // numbers of channel blocks
+	inC, outC        int
 	passes           outputPasses // over the output channels
 	groups           int          // number of groups of output channels per pass
 	u, v, m          pointStrides
@@ -120,8 +117,6 @@ func (c *Winograd) Tasks() []threads.Task {
 	return all
 }
 
-// blocksPerWeightUnit returns the number of output blocks whose weights are transformed
-// together.
 func blocksPerWeightUnit(ws *workspace.Workspace) int {
 	if set := &ws.Set.GEMM; set.Interleaved {
 		return set.Blocks
@@ -147,9 +142,8 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	}
 }
 
-// transformWeightBlocks transforms the tiles of weights from input block in to output
-// blocks [out, out+wide), at tap d along the depth. first is the index of block out in the
-// pass.
+// transformWeightBlocks is for output blocks [out, out+wide) at tap d along the depth.
+// first is the index of block out in the pass.
 func (c *Winograd) transformWeightBlocks(w *threads.Worker, first, out, wide, d, in int) {
 	const tile = lanes * lanes
 	k, depth := c.ws.Set, c.tiling.taps
@@ -169,9 +163,8 @@ func (c *Winograd) transformWeightBlocks(w *threads.Worker, first, out, wide, d,
 	}
 }
 
-// weightTile returns the 3×3 tiles of 8×8 weights from input block in to output block out,
-// at tap d along the depth. For a transposed convolution it writes the rotated tiles to
-// scratch.
+// weightTile returns 3×3 tiles of 8×8 weights, at tap d along the depth. For a transposed
+// convolution it writes the rotated tiles to scratch.
 func (c *Winograd) weightTile(scratch []float32, d, in, out int) *float32 {
 	const tile = lanes * lanes
 	depth := c.tiling.taps
@@ -185,8 +178,6 @@ func (c *Winograd) weightTile(scratch []float32, d, in, out int) *float32 {
 	return &scratch[0]
 }
 
-// run computes the outputs of items [lo, hi), in the pass over output blocks [first, end),
-// see Tasks.
 func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 	v, m := w.Scratch[:c.mAt], w.Scratch[c.mAt:c.patch]
 	patch, tmp := w.Scratch[c.patch:c.tmp], w.Scratch[c.tmp:]
@@ -231,9 +222,8 @@ func (c *Winograd) multiply(v, m []float32, part chunk, first, k0, k1 int) {
 	}
 }
 
-// writeResults transforms the sums m of output blocks [k0, k1) back and writes the outputs.
-// It computes a tile that crosses the edge of the map in patch and copies the part inside
-// the map.
+// writeResults transforms the sums m of output blocks [k0, k1) back. Of a tile that crosses
+// the edge of the map, it computes all in patch and copies the part inside.
 func (c *Winograd) writeResults(m, patch, tmp []float32, part chunk, k0, k1 int) {
 	t, output := &c.tiling, c.ws.Set.Winograd.Output
 	bias, biasStep := c.ws.Zeros, 0

@@ -15,15 +15,15 @@ import (
 // the inputs of the slices before or after.
 //
 // The division of tiles into parts, and of parts into blocks, depends only on the shapes.
-// One worker computes the sum of a part, in the order of blocks, slices and tiles. This
-// order does not depend on the size of chunks. The sums of the parts are added in order. So
-// the results have the same bits for any number of workers.
+// One worker computes the sum of a part, in the order of blocks, slices and tiles, whatever
+// the size of chunks, and the parts are added in order. So the results have the same bits
+// for any number of workers.
 type WinogradGradient struct {
 	ws         *workspace.Workspace
 	in, dy, dw tensor.Operand
 	tiling     tiling
 	parts      int // number of parts of the tiles
-	inC, outC  int // numbers of channel blocks
+	inC, outC  int
 	passes     outputPasses
 	inG, outG  int // numbers of groups of channel blocks per pass
 	inMost     int // input blocks of the largest group
@@ -111,8 +111,6 @@ func (g *WinogradGradient) Tasks() []threads.Task {
 	return all
 }
 
-// run computes the sums of items [lo, hi) in the pass over the output blocks [pass, end).
-// Tasks describes the passes.
 func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 	k := g.ws.Set
 	v, z := w.Scratch[:g.zAt], w.Scratch[g.zAt:g.patch]
@@ -150,7 +148,7 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 				wNext, yNext, row = g.z.tile, lanes, tile*wide
 			}
 			for tap := range t.taps {
-				// Outputs' slices [from, to) of the chunk have the tap inside the volume.
+				// In slices [from, to) of the chunk's outputs the tap is inside the volume.
 				from := max(0, t.haloSlices()-tap-at.z)
 				to := max(from, min(at.slices, t.depth+t.haloSlices()-tap-at.z))
 				kernel.MultiplyRows(&set.Flat[wide], set.Rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
@@ -162,9 +160,9 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 	}
 }
 
-// writeResults adds the sums of all parts and transforms them to gradients, for items [lo,
-// hi) of the pass over output blocks [pass, end). An item is the tiles of 8×8 weights from
-// one input block to one unit of output blocks at one tap along the depth.
+// writeResults adds the sums of all parts and transforms them to gradients. An item is the
+// tiles of 8×8 weights from one input block to one unit of output blocks at one tap along
+// the depth.
 func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int) {
 	unit, depth := blocksPerWeightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {

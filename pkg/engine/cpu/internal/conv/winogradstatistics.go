@@ -5,8 +5,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// EnableStatistics makes the convolution also compute the statistics of its output while
-// the output is in the cache. The statistics have one part per chunk.
+// EnableStatistics makes the convolution also compute the statistics of its output, one
+// part per chunk, while the output is in the cache.
 func (c *Winograd) EnableStatistics() *workspace.Statistics {
 	c.statistics = &workspace.Statistics{Channels: c.outC}
 	for i := range c.tiling.chunkCount() {
@@ -18,8 +18,6 @@ func (c *Winograd) EnableStatistics() *workspace.Statistics {
 	return c.statistics
 }
 
-// computeStatistics computes the statistics of output blocks [k0, k1) of the chunk with
-// number i.
 func (c *Winograd) computeStatistics(i int, at chunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
 		image, top, left := c.tiling.firstPixel(at.first)

@@ -64,7 +64,6 @@ type BF16 struct {
 	UnpackUncached func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
 }
 
-// newPlainGoBF16 returns the plain Go version of BF16.
 func newPlainGoBF16() *BF16 {
 	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack, UnpackUncached: goBF16Unpack}
 }
@@ -87,14 +86,13 @@ func toBF16(v float32) uint16 {
 
 func fromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// HalfWords returns the memory of s as words of 16 bits.
+// HalfWords returns the memory of s as 16-bit words.
 func HalfWords(s []float32) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(dataPointer(s))), 2*len(s))
 }
 
-// BF16Sets returns one Set for each instruction set with which this processor and this build
-// can multiply in bfloat16, the best first. The last one is plain Go. As in
-// AvailableSets, LOCKSTEP_CPU selects a Set by its Name.
+// BF16Sets returns the Sets with which this processor and this build can multiply in
+// bfloat16, the best first and plain Go last. LOCKSTEP_CPU selects a Set by its Name.
 func BF16Sets() []*Set {
 	k := newPlainGoSet()
 	k.BF16 = newPlainGoBF16()

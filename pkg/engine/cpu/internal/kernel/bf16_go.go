@@ -2,7 +2,6 @@ package kernel
 
 import "unsafe"
 
-// halfAt returns the address of the word that is off bytes after p.
 func halfAt(p *uint16, off int) *uint16 { return (*uint16)(unsafe.Add(unsafe.Pointer(p), off)) }
 
 func goBF16Multiply(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles int, accumulate bool) {

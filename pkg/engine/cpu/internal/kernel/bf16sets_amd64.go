@@ -2,8 +2,7 @@ package kernel
 
 import "github.com/klauspost/cpuid/v2"
 
-// assemblyBF16Sets returns one Set for each instruction set that has assembly for BF16 and
-// that this processor supports, the best first; nil if there is none.
+// assemblyBF16Sets returns the supported Sets with assembly for BF16, the best first.
 func assemblyBF16Sets() []*Set {
 	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512BF16) {
 		return nil
@@ -25,7 +24,6 @@ func newAVX512BF16Set() *Set {
 	return k
 }
 
-// newAMXSet returns the Set for AVX-512 with AMX (AMX_TILE and AMX_BF16).
 func newAMXSet() *Set {
 	k := newAVX512BF16Set()
 	k.Name, k.BF16.Direct, k.BF16.Slow, k.BF16.Multiply = "amx", true, false, bf16MultiplyAMX

@@ -1,7 +1,6 @@
 package kernel
 
-// Upper limits of a tile of the matrix kernel, for every instruction set: rows, and blocks
-// of eight outputs.
+// Upper limits of a tile for every instruction set: rows, and blocks of eight outputs.
 const (
 	maxRows   = 12
 	MaxBlocks = 4
@@ -45,8 +44,8 @@ type GEMM struct {
 	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
 }
 
-// NextTileBlocks returns how many of the n remaining output blocks the next tile should
-// compute: 1, 2 or 4.
+// NextTileBlocks returns how many of n output blocks the next tile should compute: 1, 2 or
+// 4.
 func (s *GEMM) NextTileBlocks(n int) int {
 	switch {
 	case n >= 4 && s.Blocks >= 4:

@@ -2,8 +2,6 @@ package kernel
 
 import "unsafe"
 
-// newGoGEMM returns the matrix kernels in plain Go, for tiles of at most the given numbers
-// of rows and of output blocks.
 func newGoGEMM(rows, blocks int, interleaved bool) GEMM {
 	s := GEMM{Rows: rows, Blocks: blocks, Interleaved: interleaved}
 	for b := 1; b <= blocks; b *= 2 {
@@ -15,9 +13,8 @@ func newGoGEMM(rows, blocks int, interleaved bool) GEMM {
 	return s
 }
 
-// newGoGEMMFunc returns the matrix kernel in plain Go for tiles of tileRows rows and the
-// given number of output blocks, which reads depth floats per step. fullRows is the number
-// of rows of a full tile.
+// newGoGEMMFunc returns the matrix kernel for tiles of tileRows rows (a full tile has
+// fullRows) that reads depth floats per step.
 func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMMFunc {
 	return func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool) {
 		width := 2 * fullRows
@@ -51,15 +48,12 @@ func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMM
 	}
 }
 
-// weightLayout is the layout of the weights that the matrix kernel reads.
 type weightLayout struct {
 	block int // bytes from one block to the next
 	next  int // bytes from one vector of a block to the next
 	scale int // factor of the offsets of weights in the parameter steps
 }
 
-// offsetsPerStep returns the number of offsets in the parameter steps of GEMMFunc for each
-// step.
 func offsetsPerStep(depth int) int {
 	if depth == 1 {
 		return 1
@@ -67,8 +61,8 @@ func offsetsPerStep(depth int) int {
 	return 2
 }
 
-// computeBlock computes the eight outputs of one row and one block. The sums are separate
-// variables so that they stay in registers.
+// computeBlock computes one row of one block. Separate variables keep the sums in
+// registers.
 func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]

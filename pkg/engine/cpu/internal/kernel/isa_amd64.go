@@ -2,8 +2,7 @@ package kernel
 
 import "github.com/klauspost/cpuid/v2"
 
-// assemblySets returns one Set for each instruction set that has assembly and that this
-// processor supports, the best first; nil if there is none.
+// assemblySets returns the Sets with assembly that this processor supports, the best first.
 func assemblySets() []*Set {
 	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
 		return nil
@@ -14,7 +13,6 @@ func assemblySets() []*Set {
 	return []*Set{newAVX512Set(), newAVX2Set()}
 }
 
-// newAVX2Set returns the Set for AVX2 with FMA.
 func newAVX2Set() *Set {
 	return &Set{
 		Name: "avx2", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepAVX2(), Flat: gemmFlatAVX2()}, Transpose: transposeAVX2, Spread: spreadAVX2,
@@ -51,7 +49,6 @@ func newAVX512Set() *Set {
 	return k
 }
 
-// gemmDeepAVX2 returns GEMM.Deep for AVX2, by output blocks and rows of a tile.
 func gemmDeepAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmDeep1x8, 2: gemmDeep2x8, 3: gemmDeep3x8, 4: gemmDeep4x8, 5: gemmDeep5x8, 6: gemmDeep6x8},
@@ -59,7 +56,6 @@ func gemmDeepAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
-// gemmFlatAVX2 returns GEMM.Flat for AVX2, by output blocks and rows of a tile.
 func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmFlat1x8, 2: gemmFlat2x8, 3: gemmFlat3x8, 4: gemmFlat4x8, 5: gemmFlat5x8, 6: gemmFlat6x8},
@@ -67,7 +63,6 @@ func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
-// gemmDeepAVX512 returns GEMM.Deep for AVX-512, by output blocks and rows of a tile.
 func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {
@@ -85,7 +80,6 @@ func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
-// gemmFlatAVX512 returns GEMM.Flat for AVX-512, by output blocks and rows of a tile.
 func gemmFlatAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {

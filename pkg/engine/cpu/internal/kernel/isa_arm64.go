@@ -3,7 +3,7 @@ package kernel
 // assemblySets returns the Set for NEON, which every arm64 processor that Go supports has.
 func assemblySets() []*Set { return []*Set{newNEONSet()} }
 
-// newNEONSet returns the Set for NEON. It has the tiles and the order of summation of AVX2.
+// The NEON Set has the tiles and the order of summation of AVX2.
 func newNEONSet() *Set {
 	return &Set{
 		Name: "neon", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepNEON(), Flat: gemmFlatNEON()}, Transpose: transposeNEON, Spread: spreadNEON,
@@ -21,7 +21,6 @@ func newNEONSet() *Set {
 	}
 }
 
-// gemmDeepNEON returns GEMM.Deep for NEON, by output blocks and rows of a tile.
 func gemmDeepNEON() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmDeep1x8NEON, 2: gemmDeep2x8NEON, 3: gemmDeep3x8NEON, 4: gemmDeep4x8NEON, 5: gemmDeep5x8NEON, 6: gemmDeep6x8NEON},
@@ -29,7 +28,6 @@ func gemmDeepNEON() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
-// gemmFlatNEON returns GEMM.Flat for NEON, by output blocks and rows of a tile.
 func gemmFlatNEON() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmFlat1x8NEON, 2: gemmFlat2x8NEON, 3: gemmFlat3x8NEON, 4: gemmFlat4x8NEON, 5: gemmFlat5x8NEON, 6: gemmFlat6x8NEON},

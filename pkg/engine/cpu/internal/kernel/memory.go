@@ -23,12 +23,10 @@ const Lanes = 8
 // Block contains eight channels of a pixel, or eight weights.
 type Block = [Lanes]float32
 
-// pointerAt returns the address that is off bytes after p.
 func pointerAt(p *float32, off int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(p), off))
 }
 
-// blockAt returns the block that begins off bytes after p.
 func blockAt(p *float32, off int) *Block {
 	return (*Block)(unsafe.Add(unsafe.Pointer(p), off))
 }

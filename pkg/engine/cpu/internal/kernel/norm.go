@@ -42,7 +42,6 @@ type Box struct {
 	ToRow, ToPlane       int
 }
 
-// forEachRow calls f with the plane of each row, and the byte offsets of its first pixels.
 func (b Box) forEachRow(f func(plane, from, to int)) {
 	for plane := range b.Planes {
 		for row := range b.Rows {

@@ -16,7 +16,6 @@ func goDeviations(x *float32, pixels int, out *float32) {
 	}
 }
 
-// goNormalizeBlock returns max(v·c[0] + c[1], c[2]) for each lane; NaN where v is NaN.
 func goNormalizeBlock(v *Block, c []Block) (to Block) {
 	for j := range v {
 		to[j] = max(v[j]*c[0][j]+c[1][j], c[2][j])
@@ -71,15 +70,13 @@ func goSums(x *float32, pixels int, out *float32) {
 	*blockAt(out, 0) = sum
 }
 
-// copyBox is Set.CopyBox in plain Go.
 func copyBox(x, y *float32, b Box) {
 	b.forEachRow(func(_, from, to int) {
 		copy(BlocksAt(&blockAt(y, to)[0], b.Pixels), BlocksAt(&blockAt(x, from)[0], b.Pixels))
 	})
 }
 
-// newNormalizeBox returns Set.NormalizeBox for sets without assembly of it. normalize is
-// Set.Normalize.
+// newNormalizeBox builds Set.NormalizeBox from Set.Normalize, where no assembly has it.
 func newNormalizeBox(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b Box) {
 	return func(x, y, p *float32, b Box) {
 		b.forEachRow(func(plane, from, to int) {

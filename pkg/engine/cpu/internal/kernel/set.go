@@ -10,11 +10,9 @@ type Set struct {
 	Winograd Winograd
 	BF16     *BF16 // nil if the precision is fp32
 
-	// Transpose writes the columns of an 8×8 tile as rows. stride is the distance between
-	// the rows in bytes.
+	// Transpose writes the columns of an 8×8 tile as rows, stride bytes apart.
 	Transpose func(dst, src *float32, stride int)
-	// Spread copies n blocks of eight floats. stride is the distance in bytes between the
-	// copies.
+	// Spread copies n blocks of eight floats to places stride bytes apart.
 	Spread func(dst, src *float32, stride, n int)
 
 	// Deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2]. out consists

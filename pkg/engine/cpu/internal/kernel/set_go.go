@@ -1,8 +1,8 @@
 package kernel
 
-// NewPlainGoAVX512Set returns the plain Go version of the AVX-512 Set. It has larger tiles of the
-// matrix kernel than the other plain Go Set, and another layout of their weights. Tests use
-// it on processors without AVX-512.
+// NewPlainGoAVX512Set returns the plain Go version of the AVX-512 Set, which has larger
+// tiles and another layout of weights than the AVX2 Set. Tests use it on processors without
+// AVX-512.
 func NewPlainGoAVX512Set() *Set {
 	k := newPlainGoSet()
 	k.Vector, k.GEMM = 2*Lanes, newGoGEMM(12, 4, true)
@@ -10,7 +10,7 @@ func NewPlainGoAVX512Set() *Set {
 	return k
 }
 
-// newPlainGoSet returns the plain Go version of the AVX2 Set, which every processor can run.
+// newPlainGoSet returns the plain Go version of the AVX2 Set, for every processor.
 func newPlainGoSet() *Set {
 	return &Set{
 		Name: "go", Vector: Lanes, GEMM: newGoGEMM(6, 2, false), Winograd: newGoWinograd(), Transpose: goTranspose, Spread: goSpread,

@@ -4,7 +4,6 @@ package kernel
 // transforms, which Lavin and Gray call Bᵀ, A and G.
 type multiplyFunc func(d, to *[6]Block)
 
-// newGoWinograd returns the transforms in plain Go.
 func newGoWinograd() Winograd {
 	return Winograd{
 		Input: newGoWinogradTransform(6, multiplyBT), NormInput: goWinogradNormInput, Gradient: newGoWinogradTransform(4, multiplyA), Output: goWinogradOutput,
@@ -12,9 +11,8 @@ func newGoWinograd() Winograd {
 	}
 }
 
-// transformSquare transforms a square of n×n vectors to m×m vectors: it multiplies the
-// columns, and then the rows, by a matrix. load and store return the addresses of the
-// vectors.
+// transformSquare transforms n×n vectors to m×m vectors: it multiplies the columns, and
+// then the rows, by a matrix. load and store return addresses.
 func transformSquare(n, m int, multiply multiplyFunc, load, store func(i, j int) *Block) {
 	var half [6][6]Block // [column][row]
 	var d, to [6]Block
@@ -35,7 +33,6 @@ func transformSquare(n, m int, multiply multiplyFunc, load, store func(i, j int)
 	}
 }
 
-// newGoWinogradTransform returns a transform of squares of n×n vectors to 6×6 vectors.
 func newGoWinogradTransform(n int, multiply multiplyFunc) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
 	return func(x, v, _ *float32, row, plane, ld, step, blocks int) {
 		for b := range blocks {
@@ -91,7 +88,6 @@ func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 	}
 }
 
-// goWinogradWeightPair transforms two tiles of weights and interleaves their points.
 func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
@@ -102,8 +98,6 @@ func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 	}
 }
 
-// goWinogradWeightGradientPair transforms interleaved points back to two tiles of weight
-// gradients.
 func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {

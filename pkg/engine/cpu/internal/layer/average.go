@@ -10,7 +10,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildGlobalAverage returns the tasks of a global average pooling, or of its gradient.
 func (x *Builder) buildGlobalAverage(c Operation) ([]threads.Task, error) {
 	maps, means := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpGlobalAvgPoolBackward {
@@ -55,7 +54,6 @@ func (x *Builder) buildGlobalAverage(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// buildAveragePool returns the tasks of an average pooling, or of its gradient.
 func (x *Builder) buildAveragePool(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpAvgPoolBackward {
@@ -70,8 +68,8 @@ func (x *Builder) buildAveragePool(c Operation) ([]threads.Task, error) {
 	}
 	channels := tensor.ChannelBlocks(in.Shape[1])
 	scale := 1 / float32(window[0]*window[1]*window[2])
-	// eachElement calls f for each element of each window with the number of the
-	// window and the pixel of the input.
+	// eachElement calls f for each element of each window, with the pixel of the output (the
+	// number of the window) and the pixel of the input (at).
 	eachElement := func(f func(pixel, at int)) {
 		i := 0
 		for z := range y.Space[0] {
@@ -114,8 +112,6 @@ func (x *Builder) buildAveragePool(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// buildPadding returns the tasks that surround an activation with zeros, or the tasks of
-// the gradient of this operation.
 func (x *Builder) buildPadding(c Operation) ([]threads.Task, error) {
 	small, large := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpPadBackward {

@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// buildBatchNorm returns the tasks of a batch norm. In training it uses the statistics of
-// the batch: s if the previous operation computes them, else its own. Otherwise it uses
-// running or saved statistics. If the output is not stored, the tasks only compute the
-// constants with which its readers normalize the input.
+// buildBatchNorm uses, in training, the statistics of the batch: s if the previous
+// operation computes them, else its own. Otherwise it uses running or saved statistics. If
+// the output is not stored, the tasks only compute the constants with which its readers
+// normalize the input.
 func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
 	if err := checkNormOperands(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
@@ -55,10 +55,9 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 	})), nil
 }
 
-// newStatisticsTasks returns the tasks that compute the mean and the variance of a batch
-// norm's input, from its statistics s if the previous operation computes them. They write the
-// saved mean and 1/√(var+ε), the running statistics, and the constants norm with which the
-// output is computed.
+// newStatisticsTasks returns the tasks that compute the statistics of a batch norm's input,
+// unless the previous operation computes s. They write the saved mean and 1/√(var+ε), the
+// running statistics, and the constants norm with which the output is computed.
 func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut planeChunks, norm []float32) []threads.Task {
 	in := c.Inputs[0]
 	own := s == nil
@@ -113,8 +112,6 @@ type normMerge struct {
 	finish   func(channel int)
 }
 
-// mergeAndFinish merges the sums of channel blocks [lo, hi) and computes the results, without
-// an exchange.
 func (m *normMerge) mergeAndFinish(lo, hi int) {
 	for channel := lo; channel < hi; channel++ {
 		m.merge(channel)
@@ -122,7 +119,6 @@ func (m *normMerge) mergeAndFinish(lo, hi int) {
 	}
 }
 
-// newStatisticsMerge returns the normMerge for the statistics s, see newStatisticsTasks.
 func (x *Builder) newStatisticsMerge(c Operation, s *workspace.Statistics, norm []float32) normMerge {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
 	channels, all := in.Shape[1], s.Channels*lanes
@@ -184,9 +180,8 @@ func (x *Builder) newExchangeTasks(m normMerge) []threads.Task {
 	}}, forEach(m.finish)}
 }
 
-// checkNormOperands checks the operands that a batch norm and its gradient have in common:
-// activation must have the shape of the first input, and vectors must have one element per
-// channel.
+// checkNormOperands checks that activation has the shape of the first input and that
+// vectors have one element per channel.
 func checkNormOperands(c Operation, activation tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
 	if c.Inputs[0].Layout != tensor.ActivationLayout || !activation.IsActivation(s[0], s[1], s[2], s[3]) {
@@ -269,8 +264,8 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	return all, nil
 }
 
-// newGradientMerge returns the normMerge that computes dγ and dβ from the sums of the chunks,
-// and from dγ and dβ the constants params with which kernel.Set.NormGrad computes dx.
+// newGradientMerge computes dγ and dβ from the sums of the chunks, and from them the
+// constants params of kernel.Set.NormGrad.
 func (x *Builder) newGradientMerge(c Operation, cut planeChunks, params []float32) normMerge {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes

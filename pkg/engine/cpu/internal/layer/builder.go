@@ -22,8 +22,8 @@ type Builder struct {
 	products, rounded int
 }
 
-// CountRounded returns how many of the convolutions, fully connected layers and their gradients
-// multiply numbers that are rounded to bfloat16, and the number of all of them.
+// CountRounded returns how many convolutions, fully connected layers and their gradients
+// round their operands to bfloat16, and how many there are.
 func (x *Builder) CountRounded() (rounded, all int) { return x.rounded, x.products }
 
 // NormState is the state that the synchronized batch norms of an executable share.
@@ -39,8 +39,7 @@ func NewBuilder(w *workspace.Workspace, n *NormState, convolution string) *Build
 	return &Builder{Workspace: w, norms: n, convolution: convolution}
 }
 
-// Tasks checks the shapes of c and returns the tasks that compute it. Call it for the
-// operations in the order of the program.
+// Tasks checks and builds operation c. Call it in the order of the program.
 func (x *Builder) Tasks(c Operation) ([]threads.Task, error) {
 	statistics := x.statistics // of c.Inputs[0]
 	x.statistics = nil

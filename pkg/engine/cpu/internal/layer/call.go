@@ -30,7 +30,6 @@ type Operation struct {
 	Indexed bool
 }
 
-// errorf returns an error that names the operation and the shapes of its operands.
 func (c Operation) errorf(format string, args ...any) error {
 	list := func(ops []tensor.Operand) string {
 		var s []string
@@ -44,9 +43,9 @@ func (c Operation) errorf(format string, args ...any) error {
 	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.Inputs), list(c.Outputs), fmt.Sprintf(format, args...))
 }
 
-// perAxis returns the values v of an attribute for depth, height and width. v must have one
-// value, not less than minimum, for each spatial dimension of shape. Axes that shape does
-// not have get the value missing. ok reports whether v is valid.
+// perAxis returns an attribute's values v for depth, height and width; axes that shape
+// lacks get the value missing. ok reports whether v has one value ≥ minimum for each
+// spatial dimension of shape.
 func perAxis(v, shape []int, minimum, missing int) (all [3]int, ok bool) {
 	n := len(shape) - 2
 	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < minimum {

@@ -5,9 +5,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// copyChannels copies count channels of image src, beginning with channel srcFirst, to
-// channels of image dst, beginning with channel dstFirst. Both images have planes of the
-// given number of pixels. The other channels of dst keep their values.
+// copyChannels copies count channels, from srcFirst on in image src, to dst from dstFirst
+// on. pixels is the size of a plane. The other channels of dst keep their values.
 func copyChannels(dst, src []float32, dstFirst, srcFirst, count, pixels int) {
 	for done := 0; done < count; {
 		d, s := (dstFirst+done)%lanes, (srcFirst+done)%lanes
@@ -32,7 +31,6 @@ func clearPadding(dst []float32, channels, pixels int) {
 	}
 }
 
-// buildConcat returns the tasks that concatenate the channels of two activations.
 func (x *Builder) buildConcat(c Operation) ([]threads.Task, error) {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if a.Layout != tensor.ActivationLayout || b.Layout != tensor.ActivationLayout ||
@@ -54,7 +52,6 @@ func (x *Builder) buildConcat(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// buildSlice returns the tasks that copy a range of an activation's channels.
 func (x *Builder) buildSlice(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Layout == tensor.WeightLayout && c.Attr.Offset == 0 {
@@ -78,7 +75,6 @@ func (x *Builder) buildSlice(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// imageFloats returns the memory of image n of activation o.
 func imageFloats(o tensor.Operand, n int) []float32 {
 	size := tensor.ChannelBlocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
 	return o.Data[n*size:][:size]

@@ -8,10 +8,10 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildConvolution returns the tasks of a convolution, a transposed convolution or one of
-// their gradients. These six operations relate a large map (the input of a convolution, the
-// output of a transposed one), a small map, and weights with the shape [channels of the
-// small map, channels of the large map, …].
+// buildConvolution builds a convolution, a transposed convolution or one of their
+// gradients. All six relate a large map (the input of a convolution, the output of a
+// transposed one), a small map, and weights with the shape [channels of the small map,
+// channels of the large map, …].
 func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	var large, weights, small, bias tensor.Operand
 	bias.ID = -1
@@ -95,8 +95,6 @@ func sizesMatch(large, small, kernel, stride, pad int, transposed bool) bool {
 	return large+2*pad >= kernel && small == (large+2*pad-kernel)/stride+1
 }
 
-// buildConvTasks returns the tasks of conv. They also compute the statistics of its output
-// if the next operation needs them.
 func (x *Builder) buildConvTasks(c Operation, conv interface {
 	Tasks() []threads.Task
 	EnableStatistics() *workspace.Statistics

@@ -29,8 +29,6 @@ type diceSums struct {
 	sum     float64 // of p+t
 }
 
-// buildDiceBCE returns the tasks of the sum of Dice loss and binary cross-entropy, or of
-// its gradient.
 func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(z.Logical, t.Logical) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
@@ -62,8 +60,7 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// computeProbabilities returns the logits z, the targets and the probabilities σ(z) of run
-// i. They are in a worker's scratch memory.
+// computeProbabilities returns run i in a worker's scratch memory, with p = σ(logits).
 func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targets, p []float32) {
 	logits, targets, p = w.Scratch[:maxRunElements], w.Scratch[maxRunElements:2*maxRunElements], w.Scratch[2*maxRunElements:runScratchFloats]
 	one := w.Scratch[runScratchFloats:]
@@ -74,7 +71,6 @@ func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targe
 	return logits, targets, p
 }
 
-// sumRuns computes the sums of runs [lo, hi).
 func (d *diceLoss) sumRuns(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		logits, targets, p := d.computeProbabilities(w, i)
@@ -92,9 +88,8 @@ func (d *diceLoss) sumRuns(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// diceCoefficient returns the numerator and the denominator of the smoothed Dice
-// coefficient (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that contains the i-th run of
-// elements.
+// diceCoefficient returns numerator and denominator of the smoothed Dice coefficient (2·Σ
+// p·t + 1)/(Σ (p+t) + 1) of the map that contains run i.
 func (d *diceLoss) diceCoefficient(i int) (numerator, denominator float64) {
 	numerator, denominator = 1, 1
 	for _, s := range d.sums[i/d.perMap*d.perMap:][:d.perMap] {
@@ -104,7 +99,6 @@ func (d *diceLoss) diceCoefficient(i int) (numerator, denominator float64) {
 	return numerator, denominator
 }
 
-// totalLoss returns the loss over all runs.
 func (d *diceLoss) totalLoss() float64 {
 	entropy, lost := 0.0, 0.0
 	for i, s := range d.sums {
@@ -118,7 +112,6 @@ func (d *diceLoss) totalLoss() float64 {
 	return d.weight*lost/maps + (1-d.weight)*entropy/float64(d.z.Elements())
 }
 
-// writeGradient writes the part of the gradient dz that belongs to run i.
 func (d *diceLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz tensor.Operand) {
 	_, targets, probabilities := d.computeProbabilities(w, i)
 	numerator, denominator := d.diceCoefficient(i)

@@ -6,5 +6,4 @@ package layer
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// lanes is the number of channels in a channel block.
 const lanes = kernel.Lanes

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildLinear returns the tasks of a fully connected layer or of one of its gradients. The
-// layer is computed as a convolution of maps of one pixel, whose channels are the features.
+// buildLinear computes a fully connected layer, or one of its gradients, as a convolution
+// of maps of one pixel, whose channels are the features.
 func (x *Builder) buildLinear(c Operation) ([]threads.Task, error) {
 	var in, weights, out, bias tensor.Operand
 	bias.ID = -1
@@ -47,8 +47,7 @@ func (x *Builder) buildLinear(c Operation) ([]threads.Task, error) {
 	return conv.NewDirectGradient(x.Workspace, in, out, weights, gather).Tasks(), nil
 }
 
-// buildReshape returns the tasks that copy all elements, in logical order, to another
-// shape.
+// buildReshape copies all elements in logical order.
 func (x *Builder) buildReshape(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Elements() != y.Elements() || in.Layout == tensor.WeightLayout && (y.Layout != tensor.WeightLayout || !slices.Equal(in.Logical, y.Logical)) {

@@ -15,13 +15,10 @@ type elementRuns struct {
 	stride int
 }
 
-// elementRun is a run of count elements. offset is the index of the first one.
 type elementRun struct{ offset, count int }
 
-// maxRunElements is the greatest number of elements in a run.
 const maxRunElements = 4096
 
-// newElementRuns divides the elements of o into runs.
 func newElementRuns(o tensor.Operand) elementRuns {
 	var e elementRuns
 	o.Layout.ForEachRun(o.Shape, func(_, at, count, stride int) {
@@ -37,8 +34,7 @@ func newElementRuns(o tensor.Operand) elementRuns {
 // for logits, targets, and the gradients of the logits.
 const runScratchFloats = 3 * maxRunElements
 
-// gatherRun copies run i of o to dst. If the run does not end with a full vector, gatherRun
-// fills the rest of its last vector with the value fill.
+// gatherRun copies run i of o to dst, and fills the rest of its last vector with fill.
 func (e *elementRuns) gatherRun(dst []float32, o tensor.Operand, i int, fill float32) {
 	r := e.runs[i]
 	at := r.offset
@@ -54,9 +50,9 @@ func (e *elementRuns) gatherRun(dst []float32, o tensor.Operand, i int, fill flo
 // zeroLossLogit is a logit so low that the binary cross-entropy with the target 0 is 0.
 const zeroLossLogit = -1000
 
-// buildBCE returns the tasks of the mean binary cross-entropy of logits z and targets t,
-// max(z,0) − z·t + log(1+e^−|z|), which never overflows. Each run is summed in float32, in
-// eight lanes; the sums of all runs are added in float64.
+// buildBCE is for the mean binary cross-entropy of logits z and targets t, max(z,0) − z·t +
+// log(1+e^−|z|), which never overflows. Each run is summed in float32, in eight lanes; the
+// sums of all runs are added in float64.
 func (x *Builder) buildBCE(c Operation) ([]threads.Task, error) {
 	z, t, loss := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || z.Layout != t.Layout || z.Layout == tensor.WeightLayout || !loss.IsVector(1) {

@@ -82,8 +82,7 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 	return []threads.Task{add, slopes, write}, nil
 }
 
-// newPixelLoss returns a pixelLoss of the logits z and the targets t, and reserves its scratch
-// memory.
+// newPixelLoss also reserves scratch memory.
 func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.Attr) *pixelLoss {
 	l := &pixelLoss{ws: w, z: z, t: t, attr: a, classes: z.Logical[1], area: z.Shape[2] * z.Shape[3]}
 	l.runPixels = max(1, maxRunElements/l.classes)
@@ -217,8 +216,7 @@ func (l *pixelLoss) diceCoefficient(sample, class int) (numerator, denominator f
 	return numerator, denominator
 }
 
-// pixels and maps return the numbers of terms in the means of the cross-entropy and of the
-// Dice loss.
+// pixels and maps return the numbers of terms in the means of cross-entropy and Dice loss.
 func (l *pixelLoss) pixels() float64 { return float64(l.z.Shape[0] * l.area) }
 func (l *pixelLoss) maps() float64   { return float64(l.z.Shape[0] * l.classes) }
 

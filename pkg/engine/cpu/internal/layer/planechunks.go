@@ -15,17 +15,14 @@ type planeChunks struct {
 	perPlane int // chunks
 }
 
-// newPlaneChunks returns the chunks of activation o.
 func newPlaneChunks(o tensor.Operand) planeChunks {
 	pixels := o.Shape[2] * o.Shape[3]
 	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.MaxChunkPixels)}
 }
 
-// count returns the number of chunks.
 func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
 
-// chunkAt returns the position of chunk i: its image, its channel block, the index of its
-// first float in the plane, and its number of pixels.
+// first is the index of the chunk's first float in its plane.
 func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxChunkPixels
 	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
@@ -41,8 +38,9 @@ func (c planeChunks) forEachOf(lo, hi int, f func(i int)) {
 	}
 }
 
-// groupFloats is the maximum number of floats in the group of channel blocks that newChannelTask
-// passes to one call, except that a group has at least one block. A few activations of that size fit into the second-level cache.
+// groupFloats limits the groups of channel blocks that newChannelTask passes to one call,
+// which have at least one block. A few activations of that size fit into the second-level
+// cache.
 const groupFloats = 32 * 1024
 
 // newChannelTask returns a task whose items are the channel blocks, if these keep all threads
@@ -64,8 +62,6 @@ func (c planeChunks) imagesPerPart() int {
 	return min(c.images, max(1, workspace.MaxChunkPixels/c.pixels))
 }
 
-// newStatistics returns Statistics for all pixels, with one part for each chunk of a plane,
-// or for the planes of several images.
 func (c planeChunks) newStatistics() *workspace.Statistics {
 	s := &workspace.Statistics{Channels: c.channels}
 	for n := 0; n < c.images; n += c.imagesPerPart() {
@@ -77,7 +73,6 @@ func (c planeChunks) newStatistics() *workspace.Statistics {
 	return s
 }
 
-// newChunkTask returns a task that calls f for each chunk.
 func (c planeChunks) newChunkTask(f func(i int)) threads.Task {
 	return threads.Task{Items: c.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildPointwise returns the tasks of an elementwise operation. If all operands are zero,
-// the result of each of these operations is zero, so that padding remains zero.
+// buildPointwise builds an elementwise operation. All of them map zero operands to zero, so
+// that padding remains zero.
 func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 	y := c.Outputs[0]
 	if c.Fused {
@@ -67,8 +67,8 @@ func (x *Builder) buildAddPieces(c Operation) []threads.Task {
 	}}}
 }
 
-// buildTanh returns the task that computes tanh(x) = 2·(σ(2x) − 1/2) with
-// kernel.Set.BCEGrad, which computes the logistic function σ.
+// buildTanh computes tanh(x) = 2·(σ(2x) − 1/2) with kernel.Set.BCEGrad, whose σ is the
+// logistic function.
 func (x *Builder) buildTanh(a, y []float32, n int) []threads.Task {
 	halves, two := kernel.AlignedFloats(workspace.ItemFloats), float32(2)
 	for i := range halves {

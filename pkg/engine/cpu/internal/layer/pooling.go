@@ -10,8 +10,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// checkPooling returns the attributes of a pooling from x to y for depth, height and width,
-// or an error if the attributes or shapes are invalid.
 func checkPooling(c Operation, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
 	window, ok1 := perAxis(c.Attr.Kernel, x.Logical, 1, 1)
 	stride, ok2 := perAxis(c.Attr.Stride, x.Logical, 1, 1)
@@ -33,7 +31,6 @@ func checkPooling(c Operation, x, y tensor.Operand) (window, stride, pad [3]int,
 	return window, stride, pad, nil
 }
 
-// buildMaxPool returns the tasks of a max pooling, or of its gradient.
 func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpMaxPoolBackward {
@@ -95,7 +92,6 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 	}}, run}, nil
 }
 
-// pooling computes a max pooling or its gradient.
 type pooling struct {
 	ws                  *workspace.Workspace
 	in, y, dy, dx       tensor.Operand
@@ -107,11 +103,8 @@ type pooling struct {
 	add                 bool    // the gradient is added to what dx holds
 }
 
-// planes returns the number of planes: the channel blocks of all images.
 func (p *pooling) planes() int { return p.in.Shape[0] * tensor.ChannelBlocks(p.in.Shape[1]) }
 
-// computeMaxima computes a row of output in a plane. It writes the maxima to y, and their
-// indexes in the windows to p.index.
 func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) {
 	channels, inRow, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
 	x, norm := p.in.Block(plane/channels, plane%channels)
@@ -160,8 +153,7 @@ func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []floa
 	}
 }
 
-// writeGradient computes a plane of dx if windows are read in place. It adds to the present
-// values of dx if p.add is set.
+// writeGradient computes a plane of dx if windows are read in place.
 func (p *pooling) writeGradient(plane int) {
 	channels, inRow, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
@@ -182,8 +174,8 @@ func (p *pooling) writeGradient(plane int) {
 	clear(dx[cleared*inRow : height*inRow])
 }
 
-// writeGradientInScratch computes a plane of dx if windows have three dimensions or
-// padding. It computes a row of windows in scratch memory and adds it to dx.
+// writeGradientInScratch is for windows with three dimensions or padding. It computes a row
+// of windows in scratch memory and adds it to dx.
 func (p *pooling) writeGradientInScratch(w *threads.Worker, plane int) {
 	channels, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)

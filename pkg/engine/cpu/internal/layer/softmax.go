@@ -9,9 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildSoftmax returns the tasks of the softmax cross-entropy with class indexes, or of its
-// gradient. One worker computes each row of logits, in float64, because there are few
-// logits.
+// buildSoftmax builds the softmax cross-entropy with class indexes, or its gradient. One
+// worker computes each row, in float64, because there are few logits.
 func (x *Builder) buildSoftmax(c Operation) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if len(z.Logical) != 2 || z.Layout != tensor.ActivationLayout || !slices.Equal(t.Logical, []int{z.Logical[0], 1}) || t.Layout != tensor.ActivationLayout {
@@ -64,8 +63,8 @@ func (x *Builder) buildSoftmax(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// logSumExp returns top, the greatest value of row, and sum = log Σ exp(v − top) over the
-// values v of row. So log Σ exp(v) is top + sum.
+// logSumExp returns top = max v and sum = log Σ exp(v − top) over the values v of row, so
+// that log Σ exp(v) is top + sum.
 func logSumExp(row []float32) (top, sum float64) {
 	top = float64(slices.Max(row))
 	for _, v := range row {

@@ -4,5 +4,4 @@ package tensor
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// lanes is the number of channels in a channel block.
 const lanes = kernel.Lanes

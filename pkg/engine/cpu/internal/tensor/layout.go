@@ -35,8 +35,7 @@ func To4D(shape []int) []int {
 	return shape
 }
 
-// SpatialSize returns the depth, height and width of a shape. An axis that the shape lacks
-// has size 1.
+// SpatialSize returns depth, height and width of a shape, 1 for an axis that it lacks.
 func SpatialSize(shape []int) (s [3]int) {
 	s = [3]int{1, 1, 1}
 	if n := len(shape) - 2; n > 0 {
@@ -84,8 +83,8 @@ func (l Layout) ForEachRun(shape []int, f func(first, offset, count, stride int)
 	}
 }
 
-// Pack copies src, which is in logical order, to dst, which has layout l. The padding of
-// dst keeps its values.
+// Pack copies src, in logical order, to dst in layout l, without changing the padding of
+// dst.
 func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
 	l.ForEachRun(shape, func(first, offset, count, stride int) {
 		for _, v := range src[first : first+count] {

@@ -10,7 +10,7 @@ type Background struct {
 	Run func(worker, piece int)
 
 	first, rest int                         // pieces that FinishBackground computes
-	finish      func(w *Worker, lo, hi int) // computes its part of them; made once, so that a step allocates nothing
+	finish      func(w *Worker, lo, hi int) // made once, so that a step allocates nothing
 
 	_       [cacheLine]byte
 	next    atomic.Int64 // the next piece to claim
@@ -35,17 +35,15 @@ func (b *Background) runNext(worker int) bool {
 	}
 }
 
-// StartBackground makes b the work that the goroutines of the group do while they wait, until
-// FinishBackground is called. They compute nothing before the first call of Allow. A group has
-// one Background at a time: b replaces an earlier one.
+// StartBackground makes b, in place of an earlier Background, the work that the group's
+// goroutines do while they wait, from the first call of Allow until FinishBackground.
 func (g *Group) StartBackground(b *Background) {
 	b.allowed.Store(0) // before next, so that no goroutine claims a piece in between
 	b.next.Store(0)
 	g.background.Store(b)
 }
 
-// FinishBackground computes the pieces up to n that no goroutine has claimed, and returns when
-// all n are done.
+// FinishBackground computes the unclaimed pieces up to n, and returns when all n are done.
 func (g *Group) FinishBackground(b *Background, n int, workers []Worker) {
 	g.background.CompareAndSwap(b, nil)
 	b.first = int(b.next.Swap(int64(n)))
@@ -57,7 +55,6 @@ func (g *Group) FinishBackground(b *Background, n int, workers []Worker) {
 			}
 		}
 	}
-	// All goroutines take part, even if there are fewer pieces, so that none still computes
-	// a piece when Run returns.
+	// All goroutines take part, so that none still computes a piece when Run returns.
 	g.Run(Task{g.Size, b.finish}, workers)
 }

@@ -54,11 +54,11 @@ type node struct {
 	start    signal       // sent once per task; never to the caller
 	working  atomic.Int32 // children that work on the current task
 	finished signal       // sent when working becomes 0
-	spare    func() bool  // computes a piece of the group's background, if one is allowed
+	spare    func() bool  // computes a piece of the group's background, if allowed
 	_        [cacheLine]byte
 }
 
-// sharedTask is a task, divided into parts: goroutine i computes items i·Items/parts to
+// sharedTask is a task of which goroutine i computes items i·Items/parts to
 // (i+1)·Items/parts.
 type sharedTask struct {
 	Task
@@ -86,7 +86,6 @@ func New(threads int) *Group {
 	return g
 }
 
-// help computes part i of each task until the group is closed.
 func (g *Group) help(i int) {
 	parent := &g.nodes[(i-1)/fanOut]
 	for {
@@ -120,8 +119,7 @@ func (g *Group) Run(t Task, workers []Worker) {
 	g.runPart(0)
 }
 
-// runPart starts the children of goroutine i, computes part i of the current task, and waits
-// for the children.
+// runPart computes part i of the current task while goroutine i's children compute theirs.
 func (g *Group) runPart(i int) {
 	t := &g.task
 	first := fanOut*i + 1

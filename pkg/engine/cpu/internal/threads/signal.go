@@ -14,7 +14,6 @@ type signal struct {
 	poll  time.Duration // for which the owner polls next time, 0 if it never does
 }
 
-// States of a signal.
 const (
 	unsent uint32 = iota
 	sent
@@ -29,7 +28,7 @@ const (
 	maxPoll = 64 * time.Microsecond
 )
 
-// init prepares a signal whose owner polls before it sleeps if polls is set.
+// If polls is set, the owner polls before it sleeps.
 func (s *signal) init(polls bool) {
 	s.wake = make(chan struct{}, 1)
 	if polls {
@@ -37,8 +36,7 @@ func (s *signal) init(polls bool) {
 	}
 }
 
-// send ends the owner's current or next call of wait. It must not be called twice without a
-// wait in between.
+// send ends the owner's current or next call of wait, which must come before the next send.
 func (s *signal) send() {
 	if s.state.Swap(sent) == sleeping {
 		s.wake <- struct{}{}

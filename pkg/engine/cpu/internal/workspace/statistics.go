@@ -18,7 +18,7 @@ func (s *Statistics) Offset(part, channel int) int {
 	return (part*s.Channels + channel) * kernel.DeviationFloats
 }
 
-// Size returns the number of floats that all parts together need in Workspace.Partial.
+// Size returns the number of floats in Workspace.Partial that all parts need.
 func (s *Statistics) Size() int { return len(s.Pixels) * s.Channels * kernel.DeviationFloats }
 
 // Begin initializes the sums of a part for a channel block. pixels contains the pixels of

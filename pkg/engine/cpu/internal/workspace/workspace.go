@@ -15,8 +15,7 @@ const MaxChunkPixels = 512
 const ItemFloats = 8 * 1024
 
 // Workspace is the memory that all operations of an executable share. While a program is
-// loaded, the Reserve methods record the required sizes. Allocate then allocates the
-// memory.
+// loaded, the Reserve methods record sizes for Allocate.
 type Workspace struct {
 	Set      *kernel.Set
 	Threads  int
@@ -51,8 +50,7 @@ func (w *Workspace) ReserveMoments(n int) {
 // ReserveShared reserves at least n floats of scratch memory that all workers share.
 func (w *Workspace) ReserveShared(n int) { w.need.shared = max(w.need.shared, n) }
 
-// Allocate allocates the reserved memory. It returns one worker per thread with its scratch
-// memory.
+// Allocate allocates the reserved memory and returns one worker per thread.
 func (w *Workspace) Allocate() []threads.Worker {
 	workers := make([]threads.Worker, w.Threads)
 	for i := range workers {
@@ -68,5 +66,5 @@ func (w *Workspace) Bytes() int64 {
 	return 4*int64(len(w.Shared)+len(w.Partial)+len(w.Zeros)+len(w.Identity)) + 8*int64(len(w.Moments))
 }
 
-// Release drops all references to the memory, so that the garbage collector can free it.
+// Release lets the garbage collector free the memory.
 func (w *Workspace) Release() { w.Shared, w.Partial, w.Moments = nil, nil, nil }

@@ -12,7 +12,7 @@ import (
 // encodings are from Intel's Software Developer's Manual, volume 2: sections 2.3 (VEX) and
 // 2.7 (EVEX), and the pages of the instructions.
 
-// tileBytes is the number of bytes of 32 floats, a row of a tile.
+// tileBytes is one row of a tile: 32 floats.
 const tileBytes = 128
 
 func bf16(a *assembler) {
@@ -27,8 +27,7 @@ func bf16(a *assembler) {
 	bf16Unpack(a, "bf16UnpackUncachedAVX512", "UnpackUncached", func(ops ...operand.Op) { a.VMOVNTPS(ops[0], ops[1]) })
 }
 
-// writeCode writes an instruction of at least 4 bytes as numbers, after a comment with its
-// mnemonic.
+// writeCode writes an instruction of at least 4 bytes as numbers, after its mnemonic.
 func (a *assembler) writeCode(mnemonic string, code ...byte) {
 	a.Comment(mnemonic)
 	a.Instruction(&ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(uint32(code[0]) | uint32(code[1])<<8 | uint32(code[2])<<16 | uint32(code[3])<<24)}})
@@ -69,8 +68,7 @@ const (
 	strideR10, strideR12           = 2, 4 // without the bit in extendX
 )
 
-// accessTile writes a load or store of a tile of 16 rows at base + offset, with stride bytes
-// from a row to the next.
+// accessTile loads or stores 16 rows, stride bytes apart, at base + offset.
 func (a *assembler) accessTile(mnemonic string, prefix byte, tile int, base, stride byte, offset int) {
 	a.vexTile(mnemonic, prefix, 0x4b, 0, extendX, 0x80|byte(tile<<3)|4, stride<<3|base,
 		byte(offset), byte(offset>>8), byte(offset>>16), byte(offset>>24))
@@ -234,17 +232,15 @@ func bf16MultiplyAVX512(a *assembler) {
 	a.endFunction()
 }
 
-// loadBlockPair loads the eight floats at low + offset and those at high + offset into a
+// loadBlockPair loads eight floats at low + offset and eight at high + offset into a
 // vector.
 func (a *assembler) loadBlockPair(low, high reg.GPPhysical, offset, to int) {
 	a.VMOVUPS(mem(low, offset), yRegisters[to])
 	a.VINSERTF64X4(operand.Imm(1), mem(high, offset), zRegisters[to], zRegisters[to])
 }
 
-// bf16Sources are the registers of four channel blocks.
 var bf16Sources = []reg.GPPhysical{reg.RSI, reg.RBX, reg.RCX, reg.RDX}
 
-// loadSources loads the parameters s0 to s3.
 func (a *assembler) loadSources() {
 	for i, name := range []string{"s0", "s1", "s2", "s3"} {
 		a.loadParam(name, bf16Sources[i])

@@ -36,7 +36,6 @@ type gemmTile struct {
 // unroll is the number of steps of one float per turn of the loop.
 const unroll = 4
 
-// sum returns the register with vector v of the sums of row i.
 func (g gemmTile) sum(i, v int) reg.VecPhysical { return vectorRegister(i*g.vectors + v) }
 
 func vectorRegister(i int) reg.VecPhysical {
@@ -46,7 +45,6 @@ func vectorRegister(i int) reg.VecPhysical {
 	}[i]
 }
 
-// row returns the register with the address of row i.
 func row(i int) reg.GPPhysical {
 	return []reg.GPPhysical{reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13}[i]
 }
@@ -84,8 +82,7 @@ func (g gemmTile) write() {
 	g.endFunction()
 }
 
-// loadAddresses sets the registers of the rows to the base in AX plus the rows' offsets,
-// which begin at entry first of the table.
+// loadAddresses adds the base in AX to the rows' offsets, from entry first of the table on.
 func (g gemmTile) loadAddresses(first int) {
 	for i := range g.rows {
 		g.MOVLQSX(mem(reg.RBX, 4*(first+i)), row(i))
@@ -93,8 +90,7 @@ func (g gemmTile) loadAddresses(first int) {
 	}
 }
 
-// accessOutputs calls f with the address of each output and the register of its sum. The
-// registers of the rows hold the addresses of the outputs.
+// accessOutputs calls f with the address of each output and the register of its sum.
 func (g gemmTile) accessOutputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 	if g.vectors > 1 {
 		g.loadParam("yNext", reg.RDX)

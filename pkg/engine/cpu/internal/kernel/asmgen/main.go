@@ -21,7 +21,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// families returns the functions that generate each family, by name.
 func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
 		"bf16":      bf16,
@@ -45,7 +44,6 @@ func main() {
 	}
 }
 
-// generate writes all families to dir.
 func generate(dir string) error {
 	for name, write := range families() {
 		a := &assembler{Context: build.NewContext(), constantVectors: map[string]operand.Mem{}}
@@ -79,7 +77,6 @@ type assembler struct {
 	tail            *reg.OpmaskVirtual     // wide: the lanes of the last eight floats, where code is written for these
 }
 
-// setName returns the suffix for the names of functions: the instruction set.
 func (a *assembler) setName() string {
 	if a.wide {
 		return "AVX512"
@@ -87,7 +84,6 @@ func (a *assembler) setName() string {
 	return "AVX2"
 }
 
-// vectorBytes returns the size of a vector register in bytes.
 func (a *assembler) vectorBytes() int {
 	if a.wide {
 		return 2 * vector
@@ -95,7 +91,6 @@ func (a *assembler) vectorBytes() int {
 	return vector
 }
 
-// newVector returns a new vector register.
 func (a *assembler) newVector() reg.VecVirtual {
 	if a.wide {
 		return a.ZMM()
@@ -112,8 +107,8 @@ func forBothSets(family func(*assembler)) func(*assembler) {
 	}
 }
 
-// beginFunction begins a function with a signature such as "func(x *float32, n int)". Its
-// doc comment is name followed by doc.
+// beginFunction begins a function with the doc comment name + doc. signature is like
+// "func(x *float32, n int)".
 func (a *assembler) beginFunction(name, signature, doc string) {
 	a.Function(name)
 	a.Attributes(attr.NOSPLIT)
@@ -122,10 +117,8 @@ func (a *assembler) beginFunction(name, signature, doc string) {
 	a.Doc(name + " " + doc)
 }
 
-// loadParam loads a parameter into a register.
 func (a *assembler) loadParam(name string, r reg.Register) { a.Load(a.Param(name), r) }
 
-// loadParams loads parameters of 64 bits and returns their registers in the same order.
 func (a *assembler) loadParams(names ...string) []reg.GPVirtual {
 	regs := make([]reg.GPVirtual, len(names))
 	for i, n := range names {
@@ -135,7 +128,6 @@ func (a *assembler) loadParams(names ...string) []reg.GPVirtual {
 	return regs
 }
 
-// newZero returns a new vector register of zeros.
 func (a *assembler) newZero() reg.VecVirtual {
 	v := a.newVector()
 	if a.wide {
@@ -217,11 +209,10 @@ type comparison struct {
 	mask   reg.OpmaskVirtual
 }
 
-// less is the predicate of VCMPPS for first < second, which is false for NaN.
+// less is the predicate of VCMPPS for first < second; it is false for NaN.
 const less = 0x11
 
-// compareLess returns whether first < second, for each lane. Beyond the tail the result is
-// false.
+// compareLess compares each lane; beyond the tail the result is false.
 func (a *assembler) compareLess(first reg.VecVirtual, second operand.Op) (c comparison) {
 	if !a.wide {
 		c.vector = a.YMM()
@@ -289,18 +280,15 @@ func (a *assembler) loop(name string, count operand.Op, step int, body func()) {
 	a.Label(name + "_done")
 }
 
-// mem returns the memory operand at base + offset bytes.
 func mem(base reg.Register, offset int) operand.Mem {
 	return operand.Mem{Base: base, Disp: offset}
 }
 
-// indexed returns the memory operand at base + index + offset bytes.
 func indexed(base, index reg.Register, offset int) operand.Mem {
 	return operand.Mem{Base: base, Index: index, Scale: 1, Disp: offset}
 }
 
-// imm returns a constant operand for additions, subtractions and comparisons.
 func imm(n int) operand.Op { return operand.I32(n) }
 
-// vector is the number of bytes of eight floats, a vector register of AVX2.
+// vector is the size in bytes of eight floats, a vector register of AVX2.
 const vector = 32

@@ -21,7 +21,6 @@ func norm(a *assembler) {
 // accumulators is the number of partial sums that hide the latency of an addition.
 const accumulators = 4
 
-// newPartialSums returns one vector register of zeros for each of the accumulators.
 func (a *assembler) newPartialSums() []reg.VecVirtual {
 	v := make([]reg.VecVirtual, accumulators)
 	for i := range v {
@@ -30,7 +29,6 @@ func (a *assembler) newPartialSums() []reg.VecVirtual {
 	return v
 }
 
-// addPartialSums adds all partial sums to the first.
 func (a *assembler) addPartialSums(v []reg.VecVirtual) reg.VecVirtual {
 	a.VADDPS(v[1], v[0], v[0])
 	a.VADDPS(v[3], v[2], v[2])
@@ -38,8 +36,7 @@ func (a *assembler) addPartialSums(v []reg.VecVirtual) reg.VecVirtual {
 	return v[0]
 }
 
-// loopPixels writes a loop over vectors of pixels, several per turn, and advances the
-// pointers. body adds the vector at the given offset to partial sum i.
+// loopPixels calls body to add the vector at the given offset to partial sum i.
 func (a *assembler) loopPixels(name string, pixels reg.GPVirtual, pointers []reg.GPVirtual, body func(i, offset int)) {
 	a.SHLQ(operand.Imm(3), pixels) // floats
 	a.loopVectors(name, pixels, accumulators, pointers, func(i int) { body(i, i*a.vectorBytes()) })
@@ -66,8 +63,7 @@ func deviations(a *assembler) {
 	a.endFunction()
 }
 
-// loadConstants loads n blocks of eight constants, each into both halves
-// of a vector of sixteen floats.
+// loadConstants loads n blocks of eight constants, each into both halves of a wide vector.
 func (a *assembler) loadConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
@@ -81,8 +77,6 @@ func (a *assembler) loadConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	return v
 }
 
-// normBlocks is the number of blocks of constants with which a channel block is
-// normalized.
 const normBlocks = 3
 
 // normalizeVector computes v = max(v·c[0] + c[1], c[2]); NaN stays NaN.
@@ -104,8 +98,8 @@ func normalize(a *assembler) {
 	a.endFunction()
 }
 
-// loadMaskedGradient loads dy, replaced by zero where the ReLU after the normalization of v
-// returns zero.
+// loadMaskedGradient loads dy, but zero where the ReLU after the normalization of v is
+// zero.
 func (a *assembler) loadMaskedGradient(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
 	y := a.newVector()
 	a.VMOVAPS(v, y)
@@ -158,8 +152,7 @@ func sums(a *assembler) {
 	a.endFunction()
 }
 
-// box writes a function that copies the pixels of a Box and normalizes them if normalizes is
-// set. One vector is one pixel.
+// box writes CopyBox or, if normalizes is set, NormalizeBox. One vector is one pixel.
 func box(a *assembler, name, verb string, normalizes bool) {
 	signature, doc := "func(x, y *float32, b *int)", verb+" the pixels of a Box, whose first field is b."
 	if normalizes {

@@ -40,7 +40,6 @@ func pointwise(a *assembler) {
 	}
 }
 
-// activations writes the functions for activations other than ReLU.
 func activations(a *assembler) {
 	a.beginFunction("leaky"+a.setName(), "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
 	r := a.loadParams("a", "b", "y", "slope", "n")
@@ -66,7 +65,6 @@ func activations(a *assembler) {
 	})
 }
 
-// distances writes the functions for the mean absolute difference.
 func distances(a *assembler) {
 	a.beginFunction("distances"+a.setName(), "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
 	r := a.loadParams("a", "b", "out", "n")
@@ -96,7 +94,6 @@ func distances(a *assembler) {
 	})
 }
 
-// loopFloats writes a loop over n floats, one vector per turn, and ends the function.
 func (a *assembler) loopFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body func()) {
 	a.loopVectors("vector", n, 1, pointers, func(int) { body() })
 	a.endFunction()

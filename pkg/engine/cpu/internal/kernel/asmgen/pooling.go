@@ -5,7 +5,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pooling writes the maximum over windows and its gradient.
 func pooling(a *assembler) {
 	maxPool(a)
 	maxPoolGrad(a)

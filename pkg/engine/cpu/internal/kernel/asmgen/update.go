@@ -5,15 +5,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// update writes the optimizers. No parameter may be named g, which is a register in
-// assembly.
+// update writes the optimizers. No parameter may be named g, a register in assembly.
 func update(a *assembler) {
 	adam(a)
 	sgd(a, "momentum"+a.setName(), true)
 	sgd(a, "sgd"+a.setName(), false)
 }
 
-// loadLaneConstants loads n constants, each into all lanes of a register.
 func (a *assembler) loadLaneConstants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {

@@ -19,14 +19,12 @@ func winograd(a *assembler) {
 	winogradWeightGradient(a)
 }
 
-// spreadConstant returns a register with value in every lane.
 func (a *assembler) spreadConstant(name string, value float32) reg.VecVirtual {
 	v := a.newVector()
 	a.VBROADCASTSS(a.ConstData(name+a.setName(), operand.F32(value)), v)
 	return v
 }
 
-// vectors loads n vectors.
 func (a *assembler) vectors(n int, at func(i int) place) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
@@ -44,7 +42,6 @@ type place struct {
 	masks  *pairMasks
 }
 
-// whole returns the place of a vector in successive bytes.
 func whole(m operand.Mem) place { return place{first: m} }
 
 func (a *assembler) load(p place, v reg.VecVirtual) {
@@ -111,7 +108,6 @@ func (a *assembler) product(x, factor, add reg.VecVirtual, negative bool) reg.Ve
 	return to
 }
 
-// sum is x + y, difference is x − y, scaled is x·factor.
 func (a *assembler) sum(x, y reg.VecVirtual) reg.VecVirtual {
 	to := a.newVector()
 	a.VADDPS(y, x, to)
@@ -168,13 +164,11 @@ func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, stor
 	put(5, a.product(d[1], four, a.product(d[3], five, d[5], true), false))
 }
 
-// square returns the place of vector i of a row of scratch memory.
 func (a *assembler) square(tmp reg.GPVirtual, row, i int) place {
 	return whole(mem(tmp, (6*row+i)*a.vectorBytes()))
 }
 
-// winogradInput writes the transform of inputs. If norm is set, each input is normalized
-// as it is read.
+// winogradInput writes the transform of inputs, which it normalizes first if norm is set.
 func winogradInput(a *assembler, name string, norm bool) {
 	constants := "input"
 	if norm {
@@ -204,8 +198,8 @@ func winogradInput(a *assembler, name string, norm bool) {
 	})
 }
 
-// blockConstants loads the constants with which the channel blocks of a vector are
-// normalized, and advances p.
+// blockConstants loads the constants that normalize a vector's channel blocks, and advances
+// p.
 func (a *assembler) blockConstants(p reg.GPVirtual, m pairMasks) []reg.VecVirtual {
 	if !a.wide {
 		c := a.loadConstants(p, normBlocks)
@@ -278,7 +272,6 @@ func (a *assembler) blocksLeft() operand.Op {
 	return a.loadParams("blocks")[0]
 }
 
-// inBlocks returns the place of a vector whose channel blocks are not adjacent.
 func (a *assembler) inBlocks(first, second operand.Mem, m pairMasks) place {
 	if a.wide {
 		return place{first, &second, &m}
@@ -286,7 +279,6 @@ func (a *assembler) inBlocks(first, second operand.Mem, m pairMasks) place {
 	return whole(first)
 }
 
-// inLanes returns the place of a vector whose channel blocks are adjacent.
 func (a *assembler) inLanes(first operand.Mem, m pairMasks) place {
 	if a.wide {
 		return place{first: first, masks: &m}
@@ -342,7 +334,8 @@ func winogradOutput(a *assembler) {
 		}
 		a.MOVQ(m, from)
 		for j := range 6 {
-			// What follows a single block of products is read, for it is memory of its own point.
+			// A single block's vector also reads what follows it: memory of the block's own
+			// point.
 			oneWay(func(i int) place { return whole(points.at(i, 0)) }, func(i int, v reg.VecVirtual) { a.store(v, a.square(tmp, i, j)) })
 			a.ADDQ(ld, from)
 		}
